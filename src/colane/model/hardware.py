@@ -1,0 +1,75 @@
+"""The hardware: GPUs, nodes, and the devices that stand in for GPUs where there are none."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+CPU_DEVICE_TYPE = "cpu"
+"""GPU type of a cpu device: a set of cores with a declared memory size."""
+
+DEFAULT_POOL = "default"
+
+
+class GpuId(NamedTuple):
+    """One GPU of one node; its natural order breaks ties."""
+
+    node: str
+    index: int
+
+    def __str__(self) -> str:
+        """`node/index`, as tables and reasons show it."""
+        return f"{self.node}/{self.index}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gpu:
+    """A device jobs run on.
+
+    Attributes:
+        index: Position in its node, from 0.
+        uuid: NVML's UUID (`GPU-...`), or `cpu-<index>` for a cpu device.
+        type: Product name as NVML gives it, or `cpu`.
+        memory_bytes: Usable memory: total less the driver's reserve, or as declared.
+        socket: NUMA node the GPU hangs on.
+        cores: Near cores; for a cpu device, the cores that are the device.
+        healthy: False takes it out of scheduling.
+        foreign_bytes: Memory held by processes that are not ours.
+    """
+
+    index: int
+    uuid: str
+    type: str
+    memory_bytes: int
+    socket: int = 0
+    cores: tuple[int, ...] = ()
+    healthy: bool = True
+    foreign_bytes: int = 0
+
+    @property
+    def is_cpu_device(self) -> bool:
+        """Whether this device is a set of CPU cores."""
+        return self.type == CPU_DEVICE_TYPE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """A machine with an agent.
+
+    Attributes:
+        name: Unique in the cluster.
+        gpus: Its devices, by index.
+        cores: Ids of the cores jobs may book.
+        host_memory_bytes: Host memory jobs may book.
+        pool: Only jobs of the same pool run here (a partition, a virtual cluster).
+        address: Base URL of its agent; empty in simulation.
+        agent_id: Identity of the agent's state directory; a second agent of the same name is refused by it.
+    """
+
+    name: str
+    gpus: tuple[Gpu, ...]
+    cores: tuple[int, ...] = ()
+    host_memory_bytes: int = 0
+    pool: str = DEFAULT_POOL
+    address: str = ""
+    agent_id: str = ""

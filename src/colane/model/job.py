@@ -1,0 +1,155 @@
+"""Jobs as policies see them: needs and progress, no command, environment or secret."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import NamedTuple, NewType
+
+from colane.model.hardware import DEFAULT_POOL
+from colane.model.placement import Placement
+from colane.model.reason import Reason
+
+JobId = NewType("JobId", int)
+"""Handed out in order of submission, so that order of arrival is order of id."""
+
+
+class JobState(StrEnum):
+    """States of a job's life; `core.lifecycle` holds the moves between them."""
+
+    QUEUED = "queued"
+    ASSIGNED = "assigned"
+    LAUNCHING = "launching"
+    RUNNING_PROTECTED = "running-protected"
+    RUNNING = "running"
+    PAUSED = "paused"
+    CHECKPOINTING = "checkpointing"
+    STOPPING = "stopping"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    OUT_OF_MEMORY = "out-of-memory"
+    TIMED_OUT = "timed-out"
+    CANCELLED = "cancelled"
+
+
+ENDED = frozenset(
+    {
+        JobState.SUCCEEDED,
+        JobState.FAILED,
+        JobState.OUT_OF_MEMORY,
+        JobState.TIMED_OUT,
+        JobState.CANCELLED,
+    }
+)
+"""States nothing leaves."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobSpec:
+    """What a job needs, as its owner declared it. Optional values are unknown when None.
+
+    Attributes:
+        name: For people; need not be unique.
+        family: Profile key: jobs of one family behave alike.
+        user: Owner.
+        pool: Nodes it may use.
+        gpus: GPUs on one node, at least 1.
+        gpu_type: Required GPU type, None for any.
+        gpu_memory_bytes: Peak memory on each GPU.
+        cores: Cores booked for it alone; 0 shares the cores near its GPUs.
+        host_memory_bytes: Host memory booked.
+        priority: Higher goes first where a policy heeds it.
+        time_limit_s: Stopped when an attempt has run this long.
+        retries: How often a failed attempt is tried again.
+        share: False keeps every other job off its GPUs.
+        batch_size: Per GPU.
+        steps_total: Steps until it is done.
+        steps_limit: Stopped as succeeded when this many steps are done (profiling).
+        company: Name of a set under measurement, started together on one GPU.
+        company_size: Jobs in that set.
+        labels: For people and reports.
+    """
+
+    name: str
+    family: str
+    user: str = ""
+    pool: str = DEFAULT_POOL
+    gpus: int = 1
+    gpu_type: str | None = None
+    gpu_memory_bytes: int | None = None
+    cores: int = 0
+    host_memory_bytes: int = 0
+    priority: int = 0
+    time_limit_s: float | None = None
+    retries: int = 0
+    share: bool = True
+    batch_size: int | None = None
+    steps_total: int | None = None
+    steps_limit: int | None = None
+    company: str | None = None
+    company_size: int = 1
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+
+class Move(NamedTuple):
+    """One line of a job's story."""
+
+    at_s: float
+    state: JobState
+    reason: Reason
+
+
+class Exit(NamedTuple):
+    """How a process ended: exactly one of code and signal is set, or neither when it never started."""
+
+    code: int | None
+    signal: int | None
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """A job and where it stands.
+
+    Attributes:
+        id: Unique, ascending with submission.
+        spec: Its needs.
+        state: See `JobState`.
+        submit_s: Unix seconds, as are all times.
+        attempt: Number of starts so far; fences reports of older processes.
+        failures: Attempts that failed by the job's own fault.
+        placement: Where it runs; None while queued.
+        first_start_s: First process start of any attempt.
+        start_s: Process start of this attempt.
+        first_step_s: First step of this attempt.
+        end_s: When it ended for good.
+        ending: The state it will end in once its process is gone, while STOPPING.
+        exit: How its last process ended.
+        story: Every move so far, oldest first.
+    """
+
+    id: JobId
+    spec: JobSpec
+    submit_s: float
+    state: JobState = JobState.QUEUED
+    attempt: int = 0
+    failures: int = 0
+    placement: Placement | None = None
+    first_start_s: float | None = None
+    start_s: float | None = None
+    first_step_s: float | None = None
+    end_s: float | None = None
+    ending: JobState | None = None
+    exit: Exit | None = None
+    story: tuple[Move, ...] = ()
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether nothing more will happen to it."""
+        return self.state in ENDED
+
+    @property
+    def reason(self) -> Reason | None:
+        """Why it is in its present state."""
+        return self.story[-1].reason if self.story else None

@@ -1,0 +1,47 @@
+"""What a policy wants changed now, and why; based on one version of the state."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from colane.model.job import JobId
+from colane.model.placement import Placement
+from colane.model.reason import Reason, Why
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Run a queued job there."""
+
+    job: JobId
+    placement: Placement
+    reason: Reason
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """Take a running job off its GPUs and queue it again."""
+
+    job: JobId
+    reason: Reason
+
+
+Action = Start | Stop
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Changes, and for every job still waiting a reason.
+
+    Attributes:
+        based_on: Version of the state it was made from.
+        actions: Changes in order.
+        waits: Reasons of the waiting jobs the policy looked at one by one.
+        rest: Reason of all other waiting jobs.
+    """
+
+    based_on: int
+    actions: tuple[Action, ...] = ()
+    waits: Mapping[JobId, Reason] = field(default_factory=dict)
+    rest: Reason = Reason(Why.SUBMITTED)

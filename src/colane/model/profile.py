@@ -1,0 +1,104 @@
+"""What is known of a job's behaviour, each value with its source and sample count."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import NamedTuple
+
+
+class Source(StrEnum):
+    """Where a value comes from, best first."""
+
+    MEASURED = "measured"
+    DECLARED = "declared"
+    PREDICTED = "predicted"
+    DEFAULT = "default"
+
+
+class Value(NamedTuple):
+    """A number, where it comes from, how many samples stand behind it and what took them."""
+
+    value: float
+    source: Source
+    samples: int = 1
+    by: str = ""
+
+
+class ProfileKey(NamedTuple):
+    """Jobs that share a key are taken to behave alike."""
+
+    family: str
+    batch_size: int | None
+    gpus: int
+    gpu_type: str
+
+    def __str__(self) -> str:
+        """Short form for tables."""
+        batch = "" if self.batch_size is None else f" b{self.batch_size}"
+        count = "" if self.gpus == 1 else f" x{self.gpus}"
+        return f"{self.family}{batch}{count} on {self.gpu_type}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Profile:
+    """Behaviour of one key, alone on its GPUs. None is unknown.
+
+    Attributes:
+        key: Whom it describes.
+        step_s: Mean step time.
+        step_median_s: Median step time.
+        persistent_bytes: P: GPU memory held between steps, per GPU (paper B).
+        ephemeral_bytes: E: peak within a step less P, per GPU.
+        occupancy: C = sum of occupancy (percent) x kernel time (us) over two steps (paper A, eq. 4.3).
+        bandwidth: M = sum of memory-bandwidth use (percent) x kernel time (us) over two steps (eq. 4.2).
+        updated_s: When it last changed.
+        users: Owners whose jobs it was learnt from.
+    """
+
+    key: ProfileKey
+    step_s: Value | None = None
+    step_median_s: Value | None = None
+    persistent_bytes: Value | None = None
+    ephemeral_bytes: Value | None = None
+    occupancy: Value | None = None
+    bandwidth: Value | None = None
+    updated_s: float = 0.0
+    users: tuple[str, ...] = ()
+
+    @property
+    def memory_bytes(self) -> int | None:
+        """Peak GPU memory P + E, None when either is unknown."""
+        if self.persistent_bytes is None or self.ephemeral_bytes is None:
+            return None
+        return int(self.persistent_bytes.value + self.ephemeral_bytes.value)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetMeasurement:
+    """A set of jobs that really ran together on one GPU.
+
+    Attributes:
+        keys: Sorted keys of the set.
+        sharing: How they shared: `mps`, `time-slice` or `cpu`.
+        step_alone_s: Mean step time alone, in the order of `keys`.
+        step_together_s: Mean step time together, in the order of `keys`.
+        steps: Steps each made together, in the order of `keys`.
+        delta: Eq. 4.1: sum of step times alone / longest step time together.
+        delta_general: Same for the steps they really made: work done alone one after another / time together.
+        at_s: When it ended.
+    """
+
+    keys: tuple[ProfileKey, ...]
+    sharing: str
+    step_alone_s: tuple[float, ...]
+    step_together_s: tuple[float, ...]
+    steps: tuple[int, ...]
+    delta: float
+    delta_general: float
+    at_s: float
+
+    @property
+    def slowdowns(self) -> tuple[float, ...]:
+        """Step time together / alone, in the order of `keys`."""
+        return tuple(t / a for t, a in zip(self.step_together_s, self.step_alone_s, strict=True))

@@ -1,0 +1,42 @@
+"""What an agent observes of a running job."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """A sample of one attempt. Counters only grow; None is unknown.
+
+    Attributes:
+        at_s: When the sample was taken.
+        steps: Steps done.
+        steps_total: Steps until done, as the job said.
+        first_step_s: When its first step ended.
+        last_step_s: When its latest step ended.
+        step_mean_s: Mean of ten sampled steps (paper A, 4.2).
+        step_median_s: Median of the recent steps.
+        loss: Latest loss the job reported.
+        persistent_bytes: P on its busiest GPU.
+        peak_bytes: P + E on its busiest GPU.
+        cpu_s: CPU time of its whole process tree so far.
+        occupancy_ratio: Occupancy of its GPU while it ran, 0..1.
+        bandwidth_ratio: Memory-bandwidth use of its GPU while it ran, 0..1.
+        occupancy_by: What measured the two ratios (`cpu-time`, `nvml-gpm`, ...).
+    """
+
+    at_s: float
+    steps: int = 0
+    steps_total: int | None = None
+    first_step_s: float | None = None
+    last_step_s: float | None = None
+    step_mean_s: float | None = None
+    step_median_s: float | None = None
+    loss: float | None = None
+    persistent_bytes: int | None = None
+    peak_bytes: int | None = None
+    cpu_s: float | None = None
+    occupancy_ratio: float | None = None
+    bandwidth_ratio: float | None = None
+    occupancy_by: str = ""

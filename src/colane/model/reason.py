@@ -1,0 +1,118 @@
+"""Why a job waits, starts, stops or ends: an enum with numbers, and one sentence for each.
+
+Every decision and every wait carries a `Reason`. `docs/reasons.md` has a heading for each code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from types import MappingProxyType
+
+
+class Why(StrEnum):
+    """Codes of reasons; the Slurm word users know stands first in each sentence where there is one."""
+
+    # waiting
+    SUBMITTED = "submitted"
+    NO_NODE = "no-node"
+    NO_FREE_GPU = "no-free-gpu"
+    NO_MEMORY = "no-memory"
+    NO_CORES = "no-cores"
+    NO_HOST_MEMORY = "no-host-memory"
+    BEHIND = "behind"
+    NOT_WORTH_SHARING = "not-worth-sharing"
+    UNKNOWN_ALONE_FIRST = "unknown-alone-first"
+    COMPANY_INCOMPLETE = "company-incomplete"
+    # starting
+    FREE_GPU = "free-gpu"
+    SHARES = "shares"
+    BEST_FIT = "best-fit"
+    MEASURED_TOGETHER = "measured-together"
+    # moving and ending
+    LAUNCHED = "launched"
+    STEPPING = "stepping"
+    PROTECTION_OVER = "protection-over"
+    NODE_LOST = "node-lost"
+    RETRY = "retry"
+    EXITED = "exited"
+    EXIT_CODE = "exit-code"
+    KILLED_BY_SIGNAL = "killed-by-signal"
+    OUT_OF_MEMORY = "out-of-memory"
+    TIME_LIMIT = "time-limit"
+    CANCELLED = "cancelled"
+    STEPS_REACHED = "steps-reached"
+    NOT_STARTED = "not-started"
+    SUPERVISOR_DIED = "supervisor-died"
+    RETRIES_USED_UP = "retries-used-up"
+
+
+SENTENCES: Mapping[Why, str] = MappingProxyType(
+    {
+        Why.SUBMITTED: "Priority: submitted, not yet considered",
+        Why.NO_NODE: "Resources: no node of pool {pool} has registered",
+        Why.NO_FREE_GPU: "Resources: needs {need} {gpu_type} GPU(s) on one node, at most {have} free",
+        Why.NO_MEMORY: "Resources: needs {need_bytes} bytes of GPU memory, at most {have_bytes} left beside others",
+        Why.NO_CORES: "Resources: needs {need} cores, at most {have} free where the GPUs are",
+        Why.NO_HOST_MEMORY: "Resources: needs {need_bytes} bytes of host memory, at most {have_bytes} free",
+        Why.BEHIND: "Priority: waits in order behind {jobs}",
+        Why.NOT_WORTH_SHARING: (
+            "Resources: sharing {gpu} with {jobs} is predicted to give a speed-up of {speedup:.2f}, "
+            "below {threshold:.2f} ({source})"
+        ),
+        Why.UNKNOWN_ALONE_FIRST: "Resources: not profiled yet, so it waits for a free GPU to run alone first",
+        Why.COMPANY_INCOMPLETE: "Dependency: {have} of {need} jobs of its set under measurement are queued",
+        Why.FREE_GPU: "{gpu} is free",
+        Why.SHARES: "shares {gpu} with {jobs}: predicted speed-up {speedup:.2f} ({source})",
+        Why.BEST_FIT: "{gpu} leaves the fewest GPUs free on its node ({left})",
+        Why.MEASURED_TOGETHER: "a set of {need} jobs is measured together on {gpu}",
+        Why.LAUNCHED: "process {pid} started on {node}",
+        Why.STEPPING: "first step reached",
+        Why.PROTECTION_OVER: "protection after launch is over",
+        Why.NODE_LOST: "node {node} was lost",
+        Why.RETRY: "attempt {attempt} ended ({cause}); {left} retries left",
+        Why.EXITED: "exited with code 0",
+        Why.EXIT_CODE: "exited with code {code}",
+        Why.KILLED_BY_SIGNAL: "killed by signal {signal}",
+        Why.OUT_OF_MEMORY: "ran out of memory: {detail}",
+        Why.TIME_LIMIT: "reached its time limit of {limit_s:g} s",
+        Why.CANCELLED: "cancelled by {by}",
+        Why.STEPS_REACHED: "reached the {steps} steps it was asked for",
+        Why.NOT_STARTED: "could not be started: {detail}",
+        Why.SUPERVISOR_DIED: "its supervisor died, so the process was stopped",
+        Why.RETRIES_USED_UP: "attempt {attempt} ended ({cause}); no retries left",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """A code with its numbers and the jobs in the way.
+
+    Attributes:
+        why: The code.
+        facts: Values for the sentence's fields, JSON scalars only.
+        jobs: Ids of the jobs in the way or in company.
+    """
+
+    why: Why
+    facts: Mapping[str, str | int | float] = field(default_factory=dict)
+    jobs: tuple[int, ...] = ()
+
+    def sentence(self) -> str:
+        """One sentence with numbers, as `colane why` prints it."""
+        return SENTENCES[self.why].format(**self.facts, jobs=_name_jobs(self.jobs))
+
+
+JOBS_NAMED_MAX = 4
+"""A sentence names at most this many jobs, so that it stays one line."""
+
+
+def _name_jobs(jobs: tuple[int, ...]) -> str:
+    if not jobs:
+        return "no other job"
+    noun = "job" if len(jobs) == 1 else "jobs"
+    named = ", ".join(str(job) for job in jobs[:JOBS_NAMED_MAX])
+    more = len(jobs) - JOBS_NAMED_MAX
+    return f"{noun} {named}" + (f" and {more} more" if more > 0 else "")
