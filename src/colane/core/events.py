@@ -1,0 +1,173 @@
+"""What the core is told, and what it answers. Data only: a driver brings events and carries out outcomes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from colane.model.hardware import Gpu, Node
+from colane.model.job import Exit, Job, JobId, JobSpec
+from colane.model.plan import Action, Plan
+from colane.model.profile import Profile, SetMeasurement
+from colane.model.progress import Progress
+from colane.model.reason import Reason
+
+
+@dataclass(frozen=True, slots=True)
+class Submitted:
+    """A job entered the queue. Ids ascend with submission."""
+
+    job: JobId
+    spec: JobSpec
+
+
+@dataclass(frozen=True, slots=True)
+class CancelRequested:
+    """Its owner (or `by`) wants the job gone."""
+
+    job: JobId
+    by: str
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRegistered:
+    """A node joined, came back, or changed what it has; `generation` is never below what it saw before."""
+
+    node: Node
+
+
+@dataclass(frozen=True, slots=True)
+class NodeLost:
+    """A node was silent for too long, or was removed."""
+
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
+class GpusObserved:
+    """Health and foreign memory of a node's GPUs changed."""
+
+    node: str
+    gpus: tuple[Gpu, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Launched:
+    """The process of this attempt runs since `start_s`."""
+
+    job: JobId
+    attempt: int
+    pid: int
+    start_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Progressed:
+    """A sample of a running attempt."""
+
+    job: JobId
+    attempt: int
+    progress: Progress
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """The process of this attempt is gone, with all its children.
+
+    `outcome` is one of `exited`, `signalled`, `out-of-memory`, `not-started`, `supervisor-died`.
+    """
+
+    job: JobId
+    attempt: int
+    outcome: str
+    exit: Exit
+    start_s: float | None
+    end_s: float
+    progress: Progress | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileDeclared:
+    """An owner states what is known of a family."""
+
+    profile: Profile
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """Time passed; nothing else happened."""
+
+
+Event = (
+    Submitted
+    | CancelRequested
+    | NodeRegistered
+    | NodeLost
+    | GpusObserved
+    | Launched
+    | Progressed
+    | Ended
+    | ProfileDeclared
+    | Tick
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Flaw:
+    """Something a plan may not do. `code` has a heading in `docs/reasons.md`."""
+
+    code: str
+    detail: str
+    jobs: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RejectedPlan:
+    """A plan that failed `check`, kept as evidence; it changed nothing."""
+
+    plan: Plan
+    flaws: tuple[Flaw, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """One action that was carried out, with its reason, for audit and explanation."""
+
+    at_s: float
+    policy: str
+    action: Action
+
+    @property
+    def reason(self) -> Reason:
+        """Why."""
+        return self.action.reason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What one `Core.step` changed and what the driver must do.
+
+    The driver first makes `jobs`, `nodes`, `profiles` and `measurements` durable in one transaction, then nudges.
+
+    Attributes:
+        version: Version of the state after the step.
+        jobs: New values of all changed jobs, ended ones included, in order of id.
+        nodes: Names of nodes whose desired jobs or hardware changed; their generation is now `version`.
+        lost_nodes: Names of nodes that left.
+        profiles: New or changed profiles.
+        measurements: Sets that were measured.
+        decisions: Actions carried out.
+        rejected: Evidence of a plan that failed its check.
+        stale: Events that were not believed, each with the reason.
+        wake_s: When the next timer is due; None when there is none.
+    """
+
+    version: int
+    jobs: tuple[Job, ...] = ()
+    nodes: tuple[str, ...] = ()
+    lost_nodes: tuple[str, ...] = ()
+    profiles: tuple[Profile, ...] = ()
+    measurements: tuple[SetMeasurement, ...] = ()
+    decisions: tuple[Decision, ...] = ()
+    rejected: RejectedPlan | None = None
+    stale: tuple[tuple[Event, str], ...] = ()
+    wake_s: float | None = None
