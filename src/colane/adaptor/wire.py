@@ -1,0 +1,181 @@
+"""The agent's side of the steps file: create it before the launch, read it at any time.
+
+The reader trusts nothing in the file: the job's own user can write there. It uses `pread`, never a mapping,
+so a job that truncates its file cannot kill the agent with SIGBUS.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from colane.adaptor.writer import (
+    COUNT_WORD,
+    FILE_BYTES,
+    FIRST_WORD,
+    HAS_LOSS,
+    HAS_MEMORY,
+    IDENTITY,
+    MAGIC,
+    PID_WORD,
+    RECORD,
+    RECORD_OFFSETS,
+    RING_OFFSET,
+    RING_SLOTS,
+    RING_STEPS,
+    STEPS_FILE_ENV,
+    TOTAL_WORD,
+    VERSION,
+    WireError,
+    Writer,
+    problem,
+)
+
+__all__ = ["RING_STEPS", "STEPS_FILE_ENV", "Steps", "WireError", "Writer", "create", "read"]
+
+READ_TRIES = 64
+"""A step takes far longer than reading one page, so the second try nearly always finds the counter at rest.
+After the last, what was read is used as it is: each value is whole, one may belong to the next step."""
+
+_WORD = struct.Struct("=Q")
+_HEAD_BYTES = max(RECORD_OFFSETS) + RECORD.size
+
+
+@dataclass(frozen=True)
+class Steps:
+    """What a process has reported so far.
+
+    Attributes:
+        steps: steps finished.
+        steps_total: how many there will be, None when the job did not say.
+        pid: the process that reports.
+        first_step_s: unix time of the end of the first step, None before it.
+        last_step_s: unix time of the end of the latest step, None before the first.
+        loss: latest loss; may be NaN or infinite, as the job computed it. None when not reported.
+        persistent_bytes: memory allocated at a step boundary (P).
+        peak_bytes: peak memory (P + E).
+        durations_s: durations of the latest steps, oldest first, at most `RING_STEPS` of them. The first
+            step's runs from `attach`.
+    """
+
+    steps: int
+    steps_total: int | None
+    pid: int
+    first_step_s: float | None
+    last_step_s: float | None
+    loss: float | None
+    persistent_bytes: int | None
+    peak_bytes: int | None
+    durations_s: tuple[float, ...]
+
+
+def create(path: str | Path) -> None:
+    """Put a fresh steps file at `path`, readable and writable by its owner, replacing an older one at once.
+
+    Its blocks are reserved, because a store into a hole of a mapped file kills the job when the disk is full.
+
+    Raises:
+        OSError: the directory does not exist, cannot be written, or is full.
+    """
+    draft = Path(f"{os.fspath(path)}.new")
+    draft.unlink(missing_ok=True)
+    fd = os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600)
+    try:
+        os.posix_fallocate(fd, 0, FILE_BYTES)
+        os.pwrite(fd, IDENTITY.pack(MAGIC, VERSION, RING_SLOTS), 0)
+    finally:
+        os.close(fd)
+    draft.replace(path)
+
+
+def read(path: str | Path, after_step: int = 0) -> Steps | None:
+    """Read what the job has reported; None while no process has attached.
+
+    Args:
+        path: the steps file.
+        after_step: give only the durations of later steps than this one (a follower passes what it has seen).
+
+    Raises:
+        WireError: the file is missing, of another version, or holds what no writer would write.
+    """
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError as error:
+        raise WireError(f"{os.fspath(path)}: {error.strerror}") from error
+    try:
+        return _read(fd, after_step)
+    except (OSError, ValueError, struct.error) as error:
+        raise WireError(f"{os.fspath(path)} {error}") from error
+    finally:
+        os.close(fd)
+
+
+def _read(fd: int, after_step: int) -> Steps | None:
+    reason = problem(os.pread(fd, IDENTITY.size, 0), os.fstat(fd).st_size)
+    if reason:
+        raise ValueError(reason)
+    head = _settled_head(fd)
+    pid, total, count = (_word(head, index) for index in (PID_WORD, TOTAL_WORD, COUNT_WORD))
+    if pid == 0:
+        return None
+    first_s = struct.unpack_from("=d", head, FIRST_WORD * 8)[0]
+    last_s, loss, persistent, peak, flags = RECORD.unpack_from(head, RECORD_OFFSETS[count & 1])
+    if not (math.isfinite(first_s) and math.isfinite(last_s)):
+        raise ValueError("holds a time that is not a number")
+    return Steps(
+        steps=count,
+        steps_total=total or None,
+        pid=pid,
+        first_step_s=first_s if count else None,
+        last_step_s=last_s if count else None,
+        loss=loss if count and flags & HAS_LOSS else None,
+        persistent_bytes=persistent if count and flags & HAS_MEMORY else None,
+        peak_bytes=peak if count and flags & HAS_MEMORY else None,
+        durations_s=_durations(fd, max(after_step, 0), count),
+    )
+
+
+def _word(head: bytes, index: int) -> int:
+    return int(_WORD.unpack_from(head, index * 8)[0])
+
+
+def _count(fd: int) -> int:
+    return int(_WORD.unpack(os.pread(fd, 8, COUNT_WORD * 8))[0])
+
+
+def _settled_head(fd: int) -> bytes:
+    """Read the counters so that count and record belong together: the count stood still around the read."""
+    for _ in range(READ_TRIES):
+        before = _count(fd)
+        head = os.pread(fd, _HEAD_BYTES, 0)
+        if before == _word(head, COUNT_WORD) == _count(fd):
+            break
+    return head
+
+
+def _durations(fd: int, after_step: int, count: int) -> tuple[float, ...]:
+    start = max(after_step, count - RING_STEPS)
+    values = [value for first, slots in _runs(start, count) for value in _slots(fd, first, slots)]
+    # A step's slot is written anew RING_SLOTS steps later: drop what may have been while it was read.
+    overwritten = min(max(_count(fd) - RING_STEPS - start, 0), len(values))
+    durations = tuple(values[overwritten:])
+    if durations and not (math.isfinite(sum(durations)) and min(durations) >= 0):
+        raise ValueError("holds a step duration that is not a number of seconds")
+    return durations
+
+
+def _runs(start: int, stop: int) -> Iterator[tuple[int, int]]:
+    """Split the steps after `start` up to `stop` into (first slot, number of slots), once around the ring."""
+    while start < stop:
+        slot = start % RING_SLOTS
+        slots = min(stop - start, RING_SLOTS - slot)
+        yield slot, slots
+        start += slots
+
+
+def _slots(fd: int, first: int, slots: int) -> tuple[float, ...]:
+    return struct.unpack(f"={slots}d", os.pread(fd, slots * 8, RING_OFFSET + first * 8))

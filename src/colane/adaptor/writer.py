@@ -1,0 +1,139 @@
+"""The job's side of the steps file: its layout, and a writer that costs about a microsecond a step.
+
+The file is a page of counters, a page kept for taking turns, and a ring of step durations. Rules:
+
+* Every value is one aligned 8-byte word, stored by one machine instruction, so none is ever half written.
+* What belongs to step n is written first, into the record of n's parity, and the step counter last. A reader
+  that sees the counter at n finds n's record whole, whenever the writer is stopped or killed.
+* The ring has one slot more than it promises, so the slot being written is never one a reader wants.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import struct
+
+STEPS_FILE_ENV = "COLANE_STEPS_FILE"
+"""The environment variable that tells a job where its steps file is."""
+
+MAGIC = b"CLNSTEPS"
+VERSION = 1
+
+RING_STEPS = 8192
+"""How many of the last step durations a reader gets: over an hour of steps at two a second."""
+RING_SLOTS = RING_STEPS + 1
+
+PAGE_BYTES = 4096
+CONTROL_OFFSET = PAGE_BYTES
+"""The page kept for pause flag, pause_at and state, which the agent writes once jobs take turns."""
+RING_OFFSET = 2 * PAGE_BYTES
+FILE_BYTES = RING_OFFSET + -(-RING_SLOTS * 8 // PAGE_BYTES) * PAGE_BYTES
+
+IDENTITY = struct.Struct("=8sQQ")
+"""Magic, version, slots of the ring: at offset 0, written once by whoever creates the file."""
+
+# Indexes of 8-byte words in the first page.
+PID_WORD, TOTAL_WORD, FIRST_WORD, COUNT_WORD = 3, 4, 5, 6
+
+RECORD = struct.Struct("=ddQQQ")
+"""Of the latest step: unix time (s), loss, persistent bytes, peak bytes, flags."""
+RECORD_OFFSETS = (64, 128)
+"""Where the record of an even and of an odd step count lies."""
+HAS_LOSS, HAS_MEMORY = 1, 2
+
+
+class WireError(Exception):
+    """The steps file cannot be used; the text says which file and why."""
+
+
+def problem(head: bytes, size_bytes: int) -> str | None:
+    """Say why a file that begins with `head` and is `size_bytes` long is no steps file of this version."""
+    if len(head) < IDENTITY.size or size_bytes < FILE_BYTES:
+        return f"is {size_bytes} bytes long, needs {FILE_BYTES}"
+    magic, version, slots = IDENTITY.unpack_from(head)
+    if magic != MAGIC:
+        return "is not a steps file (wrong magic number)"
+    if version != VERSION:
+        return f"has version {version}, this Colane speaks {VERSION}"
+    if slots != RING_SLOTS:
+        return f"has a ring of {slots} slots, needs {RING_SLOTS}"
+    return None
+
+
+class Writer:
+    """Writes one process's steps. One writer at a time: a file whose process still lives is refused.
+
+    A later process of the same attempt (a script that trains twice) goes on counting where the first stopped.
+
+    Raises:
+        WireError: no such file, another version, or another living process writes it.
+    """
+
+    __slots__ = ("_floats", "_map", "_memory", "_ring", "_words", "steps")
+
+    def __init__(self, path: str, total_steps: int | None = None) -> None:
+        self._map = _open(path)
+        view = memoryview(self._map)
+        self._words, self._floats = view.cast("Q"), view.cast("d")
+        self._ring = self._floats[RING_OFFSET // 8 : RING_OFFSET // 8 + RING_SLOTS]
+        self._memory: tuple[int, int] | None = None
+        self.steps = self._words[COUNT_WORD]
+        self._claim(path)
+        self._words[TOTAL_WORD] = total_steps or 0
+
+    def _claim(self, path: str) -> None:
+        owner = self._words[PID_WORD]
+        if owner not in (0, os.getpid()) and _alive(owner):
+            self.close()
+            raise WireError(f"{path}: process {owner} already reports its steps here")
+        self._words[PID_WORD] = os.getpid()
+
+    def set_memory(self, persistent_bytes: int, peak_bytes: int) -> None:
+        """Keep P (allocated at the step boundary) and P + E (the peak); they go out with the next step."""
+        self._memory = (persistent_bytes, peak_bytes)
+
+    def step(self, now_s: float, duration_s: float, loss: float | None = None) -> None:
+        """Publish one more step, which took `duration_s` and ended at unix time `now_s`."""
+        count = self.steps + 1
+        self._ring[(count - 1) % RING_SLOTS] = duration_s
+        flags = HAS_LOSS if loss is not None else 0
+        persistent, peak = self._memory or (0, 0)
+        if self._memory is not None:
+            flags |= HAS_MEMORY
+        RECORD.pack_into(self._map, RECORD_OFFSETS[count & 1], now_s, loss or 0.0, persistent, peak, flags)
+        if count == 1:
+            self._floats[FIRST_WORD] = now_s
+        self._words[COUNT_WORD] = self.steps = count
+
+    def close(self) -> None:
+        """Let go of the file. What was published stays readable."""
+        for view in (self._ring, self._words, self._floats):
+            view.release()
+        self._map.close()
+
+
+def _open(path: str) -> mmap.mmap:
+    try:
+        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError as error:
+        raise WireError(f"{path}: {error.strerror}") from error
+    try:
+        reason = problem(os.pread(fd, IDENTITY.size, 0), os.fstat(fd).st_size)
+        if reason:
+            raise WireError(f"{path} {reason}")
+        return mmap.mmap(fd, FILE_BYTES)
+    except (OSError, ValueError) as error:
+        raise WireError(f"{path}: {error}") from error
+    finally:
+        os.close(fd)
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        return True
+    return True
