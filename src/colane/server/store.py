@@ -1,0 +1,147 @@
+"""What the service asks of a store: collections of JSON documents and an audit log, changed by transactions.
+
+Rules every store keeps (`tests/server/test_store_contract.py` runs them against each):
+
+* `commit` returns only when all of the transaction is durable; a crash leaves all of it or nothing.
+* Within a transaction, clears go first, then deletes, then puts, so one that does all three to a key puts it.
+* Keys are text and come back in ascending order of their UTF-8 bytes. Keys of jobs are padded
+  (`job_key`), so that this is the order of ids.
+* There is one writer. Reading is allowed from any thread and sees whole transactions only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple, Protocol
+
+Document = Mapping[str, Any]
+"""A JSON object."""
+
+SUBMITTED_JOBS: Final = "submitted_jobs"
+"""Queued jobs, by `job_key`."""
+ASSIGNED_JOBS: Final = "assigned_jobs"
+"""Jobs that hold GPUs, by `job_key`; with `nodes` they are the desired state of the cluster."""
+NODES: Final = "nodes"
+"""Nodes by name."""
+FINISHED_JOBS: Final = "finished_jobs"
+"""Ended jobs, by `job_key`."""
+LAUNCH_SPECS: Final = "launch_specs"
+"""Commands and environments of live jobs, by `job_key`: the only place that may hold a secret."""
+PROFILES: Final = "profiles"
+"""Profiles by the JSON text of their key."""
+MEASUREMENTS: Final = "measurements"
+"""Sets of jobs that ran together, by state version and position."""
+IDEMPOTENCY: Final = "idempotency"
+"""First answers by idempotency key."""
+META: Final = "meta"
+"""Counters of the service itself."""
+
+COLLECTIONS: Final = (
+    SUBMITTED_JOBS,
+    ASSIGNED_JOBS,
+    NODES,
+    FINISHED_JOBS,
+    LAUNCH_SPECS,
+    PROFILES,
+    MEASUREMENTS,
+    IDEMPOTENCY,
+    META,
+)
+
+JOB_KEY_DIGITS: Final = 16
+"""2^53, the largest id JSON carries exactly, has 16 digits."""
+
+
+class StoreError(Exception):
+    """The store could not be opened, read or written; the message says which file and why."""
+
+
+class Put(NamedTuple):
+    """Write one document, replacing what the key held."""
+
+    collection: str
+    key: str
+    document: Document
+
+
+class Delete(NamedTuple):
+    """Remove one document; nothing happens when it is not there."""
+
+    collection: str
+    key: str
+
+
+class AuditEntry(NamedTuple):
+    """What happened, when: one line of the append-only log before the store numbered it."""
+
+    at_s: float
+    kind: str
+    body: Document
+
+
+class AuditLine(NamedTuple):
+    """An audit entry with its number; numbers ascend without gaps inside one transaction."""
+
+    number: int
+    at_s: float
+    kind: str
+    body: Document
+
+
+@dataclass(frozen=True, slots=True)
+class Transaction:
+    """Changes that become durable together or not at all.
+
+    Attributes:
+        clears: Collections to empty first.
+        deletes: Documents to remove.
+        puts: Documents to write.
+        audit: Lines to append to the audit log.
+    """
+
+    puts: Sequence[Put] = ()
+    deletes: Sequence[Delete] = ()
+    audit: Sequence[AuditEntry] = ()
+    clears: Sequence[str] = field(default=())
+
+    def __bool__(self) -> bool:
+        """Whether it changes anything."""
+        return bool(self.puts or self.deletes or self.audit or self.clears)
+
+
+class Store(Protocol):
+    """Collections of documents and an audit log. Every method may raise `StoreError`."""
+
+    def commit(self, transaction: Transaction) -> int:
+        """Make the transaction durable.
+
+        Returns:
+            Number of the newest audit line (0 when there is none yet).
+        """
+
+    def get(self, collection: str, key: str) -> Document | None:
+        """Return one document, None when it is not there."""
+
+    def count(self, collection: str) -> int:
+        """Return the number of documents in a collection."""
+
+    def read_all(self, collection: str) -> Iterator[tuple[str, Document]]:
+        """Return all documents of a collection as they are now, in order of key."""
+
+    def page(self, collection: str, after: str, limit: int) -> list[tuple[str, Document]]:
+        """Return at most `limit` documents with keys greater than `after` ("" for the first page)."""
+
+    def audit(self, after: int, limit: int) -> list[AuditLine]:
+        """Return at most `limit` audit lines with numbers greater than `after`, oldest first."""
+
+    def last_audit_number(self) -> int:
+        """Return the number of the newest audit line, 0 when there is none."""
+
+    def close(self) -> None:
+        """Release files. No other method may be called afterwards."""
+
+
+def job_key(job_id: int) -> str:
+    """Return the key of a job in a store, ordered as ids are."""
+    return f"{job_id:0{JOB_KEY_DIGITS}d}"
