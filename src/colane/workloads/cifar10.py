@@ -1,7 +1,7 @@
 """Where CIFAR-10's published training files lie, and whether they look whole. Needs no framework.
 
-Source: A. Krizhevsky, Learning Multiple Layers of Features from Tiny Images, 2009. The binary version is records
-of one label byte and 3 x 32 x 32 pixel bytes; the python version is pickles of the same arrays.
+Source: A. Krizhevsky, Learning Multiple Layers of Features from Tiny Images, 2009. The binary version is
+records of one label byte and 3 x 32 x 32 pixel bytes; the python version is pickles of the same arrays.
 """
 
 from __future__ import annotations

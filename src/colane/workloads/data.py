@@ -1,0 +1,165 @@
+"""The datasets, and a loader that augments each sample by itself in a worker, as training scripts do."""
+
+from __future__ import annotations
+
+import signal
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional
+from torch.utils.data import DataLoader, Dataset, RandomSampler
+
+from colane.workloads import cifar10, unpickle
+
+CROP_PADDING = 4
+"""Pixels around a 32 x 32 image before it is cropped (He et al. 2015, section 4.2); grows with its side."""
+
+SYNTHETIC_SAMPLES = 2048
+
+CIFAR10_MEAN, CIFAR10_STD = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
+"""Per channel, over the 50,000 training images scaled to [0, 1]."""
+
+
+@dataclass(frozen=True)
+class Samples:
+    """Images (n, 3, side, side) uint8, labels (n,) int64, and per-channel statistics to normalise by."""
+
+    images: Tensor
+    labels: Tensor
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+
+
+def load(name: str, folder: Path, num_class: int, side: int, seed: int = 0) -> Samples:
+    """Read a dataset by its catalogue name.
+
+    Args:
+        name: one of `catalogue.DATASETS`.
+        folder: where CIFAR-10 lies; the others need none.
+        num_class: labels lie in [0, num_class).
+        side: image side of synthetic data; the others keep their own until they are loaded.
+        seed: of synthetic data.
+
+    Raises:
+        cifar10.DatasetError: the data is not there or not sound.
+    """
+    if name == "cifar10":
+        samples = load_cifar10(folder)
+    elif name == "digits":
+        samples = load_digits()
+    else:
+        samples = make_synthetic(num_class, side, seed)
+    if int(samples.labels.min()) < 0 or int(samples.labels.max()) >= num_class:
+        raise cifar10.DatasetError(f"{name} has labels outside 0 ... {num_class - 1}")
+    return samples
+
+
+def load_cifar10(folder: Path) -> Samples:
+    """Read CIFAR-10's training batches, binary or pickled."""
+    files = cifar10.locate(folder)
+    read = _binary_batch if files.binary else unpickle.images_and_labels
+    try:
+        batches = [read(path) for path in files.paths]
+    except ValueError as error:
+        raise cifar10.DatasetError(str(error)) from error
+    images = np.concatenate([images for images, _ in batches]).reshape(-1, 3, cifar10.SIDE, cifar10.SIDE)
+    labels = np.concatenate([labels for _, labels in batches])
+    return Samples(torch.from_numpy(images), torch.from_numpy(labels), CIFAR10_MEAN, CIFAR10_STD)
+
+
+def _binary_batch(path: Path) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    records = np.fromfile(path, dtype=np.uint8).reshape(-1, cifar10.RECORD_BYTES)
+    return records[:, 1:], records[:, 0].astype(np.int64)
+
+
+def load_digits() -> Samples:
+    """Read the 1,797 handwritten digits that ship with scikit-learn: 8 x 8, 17 grey levels; as 3 channels."""
+    try:
+        from sklearn.datasets import load_digits as read  # noqa: PLC0415  # an extra, a second to import
+    except ImportError as error:
+        raise cifar10.DatasetError("digits need scikit-learn: pip install 'colane[workloads]'") from error
+    bunch = read()
+    grey = torch.from_numpy((bunch.images * (255 / 16)).astype(np.uint8))
+    share = grey.double() / 255
+    images = grey[:, None].expand(-1, 3, -1, -1).contiguous()
+    labels = torch.from_numpy(bunch.target.astype(np.int64))
+    return Samples(images, labels, (float(share.mean()),) * 3, (float(share.std()),) * 3)
+
+
+def make_synthetic(num_class: int, side: int, seed: int) -> Samples:
+    """Make noise with random labels: costs what real data costs, teaches nothing."""
+    generator = torch.Generator().manual_seed(seed)
+    shape = (SYNTHETIC_SAMPLES, 3, side, side)
+    images = torch.randint(0, 256, shape, dtype=torch.uint8, generator=generator)
+    labels = torch.randint(0, num_class, shape[:1], generator=generator)
+    return Samples(images, labels, (0.5,) * 3, (0.29,) * 3)
+
+
+class Augmented(Dataset[tuple[Tensor, int]]):  # type: ignore[misc]  # torch is not typed here
+    """Samples that are scaled to `side`, cropped and flipped at random and normalised when taken."""
+
+    def __init__(self, samples: Samples, side: int, *, flip: bool) -> None:
+        self._samples, self._side, self._flip = samples, side, flip
+        self._padding = max(1, CROP_PADDING * side // cifar10.SIDE)
+        self._mean = torch.tensor(samples.mean).view(3, 1, 1)
+        self._std = torch.tensor(samples.std).view(3, 1, 1)
+
+    def __len__(self) -> int:
+        return len(self._samples.labels)
+
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        """Return one augmented image, (3, side, side) float32, and its label."""
+        image = self._sized(self._samples.images[index].float() / 255)
+        image = _random_crop(functional.pad(image, (self._padding,) * 4), self._side)
+        if self._flip and bool(torch.rand(()) < 0.5):
+            image = image.flip(-1)
+        return (image - self._mean) / self._std, int(self._samples.labels[index])
+
+    def _sized(self, image: Tensor) -> Tensor:
+        if image.shape[-1] == self._side:
+            return image
+        size = (self._side, self._side)
+        return functional.interpolate(image[None], size=size, mode="bilinear", align_corners=False)[0]
+
+
+def _random_crop(image: Tensor, side: int) -> Tensor:
+    top, left = torch.randint(0, image.shape[-1] - side + 1, (2,)).tolist()
+    return image[:, top : top + side, left : left + side]
+
+
+def loader(
+    dataset: Augmented,
+    batch_size: int,
+    batches: int,
+    workers: int,
+    generator: torch.Generator,
+    *,
+    pin_memory: bool = False,
+) -> DataLoader[tuple[Tensor, int]]:
+    """Return a loader of exactly `batches` full batches, shuffled anew each time all samples were seen."""
+    return DataLoader(
+        dataset,
+        batch_size=batch_size,
+        sampler=RandomSampler(dataset, num_samples=batches * batch_size, generator=generator),
+        num_workers=workers,
+        generator=generator,
+        pin_memory=pin_memory,
+        worker_init_fn=_leave_signals_to_parent if workers else None,
+        # What PyTorch has always done on Linux; a spawned worker would import it all again.
+        multiprocessing_context="fork" if workers else None,
+    )
+
+
+def _leave_signals_to_parent(_worker: int) -> None:
+    """Let the parent end its workers: were they to die of the same signal first, it would report a crash."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def flips(name: str) -> bool:
+    """Say whether a dataset's mirror images mean the same: those of digits do not."""
+    return name != "digits"
