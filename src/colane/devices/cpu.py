@@ -1,0 +1,108 @@
+"""Devices on a machine without GPUs: a set of cores each, with a declared memory size."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from itertools import pairwise
+
+from colane.devices.types import NOTHING_OWN, HostFacts, OwnProcesses, Utilization
+from colane.model.hardware import CPU_DEVICE_TYPE, Gpu
+
+SPEC_HELP = "use cpu:N or cpu:N:MEMORY, for example cpu:2 or cpu:2:4GB"
+_SIZE = re.compile(r"(?P<number>\d+(?:\.\d+)?)\s*(?P<unit>[a-z]*)", re.IGNORECASE)
+_UNITS_BYTES = {
+    "": 1,
+    "B": 1,
+    **{unit + "B": 1000**power for power, unit in enumerate("KMGT", start=1)},
+    **{unit + "IB": 1024**power for power, unit in enumerate("KMGT", start=1)},
+    **{unit: 1024**power for power, unit in enumerate("KMGT", start=1)},
+}
+
+
+class DeviceSpecError(ValueError):
+    """The devices asked for cannot be had; the message is for the person who asked."""
+
+
+@dataclass(frozen=True, slots=True)
+class CpuSpec:
+    """`cpu:N[:MEMORY]`: how many devices, and the memory of each (None: an equal part of the host's)."""
+
+    count: int
+    memory_bytes: int | None = None
+
+
+def parse_cpu_spec(spec: str) -> CpuSpec:
+    """Read `cpu:N[:MEMORY]`.
+
+    Raises:
+        DeviceSpecError: It is not of this form.
+    """
+    kind, _, rest = spec.partition(":")
+    count, _, memory = rest.partition(":")
+    if kind != CPU_DEVICE_TYPE:
+        raise DeviceSpecError(f"--devices {spec}: unknown kind of device {kind!r}; {SPEC_HELP}")
+    if not (count.isascii() and count.isdigit() and int(count) > 0):
+        raise DeviceSpecError(f"--devices {spec}: the number of devices must be at least 1; {SPEC_HELP}")
+    if rest.endswith(":"):
+        raise DeviceSpecError(
+            f"--devices {spec}: the memory size after the last colon is missing; {SPEC_HELP}"
+        )
+    return CpuSpec(int(count), _parse_size_bytes(spec, memory) if memory else None)
+
+
+def _parse_size_bytes(spec: str, text: str) -> int:
+    match = _SIZE.fullmatch(text.strip())
+    unit_bytes = _UNITS_BYTES.get(match["unit"].upper()) if match else None
+    size = round(float(match["number"]) * unit_bytes) if match and unit_bytes else 0
+    if size < 1:
+        raise DeviceSpecError(f"--devices {spec}: {text!r} is no memory size; {SPEC_HELP}")
+    return size
+
+
+class CpuDevices:
+    """The allowed cores in equal parts, neighbours together.
+
+    Raises:
+        DeviceSpecError: More devices than cores are asked for.
+    """
+
+    utilization_by = ""
+
+    def __init__(self, spec: CpuSpec, host: HostFacts) -> None:
+        if spec.count > len(host.cores):
+            raise DeviceSpecError(
+                f"--devices cpu:{spec.count}: this machine lets us use {len(host.cores)} core(s), "
+                f"so at most cpu:{len(host.cores)} is possible"
+            )
+        self.host = host
+        memory_bytes = spec.memory_bytes or host.memory_bytes // spec.count
+        parts = _partition(host, spec.count)
+        self._gpus = tuple(_cpu_device(i, part, memory_bytes, host) for i, part in enumerate(parts))
+
+    def observe(self, own: OwnProcesses = NOTHING_OWN) -> tuple[Gpu, ...]:  # noqa: ARG002 - the Protocol's
+        """Give the devices; cores do not fall ill, and their memory is a declaration."""
+        return self._gpus
+
+    def utilization(self) -> dict[int, Utilization]:
+        """Nothing: the agent measures the CPU time of each job itself."""
+        return {}
+
+
+def _partition(host: HostFacts, count: int) -> list[tuple[int, ...]]:
+    """Cut the cores, ordered by NUMA node, into parts whose sizes differ by at most one."""
+    cores = sorted(host.cores, key=lambda core: (host.sockets.get(core, 0), core))
+    cuts = [len(cores) * i // count for i in range(count + 1)]
+    return [tuple(sorted(cores[a:b])) for a, b in pairwise(cuts)]
+
+
+def _cpu_device(index: int, cores: tuple[int, ...], memory_bytes: int, host: HostFacts) -> Gpu:
+    return Gpu(
+        index=index,
+        uuid=f"cpu-{index}",
+        type=CPU_DEVICE_TYPE,
+        sharing="cpu",
+        memory_bytes=memory_bytes,
+        socket=host.sockets.get(cores[0], 0),
+        cores=cores,
+    )

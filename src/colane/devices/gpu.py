@@ -1,0 +1,193 @@
+"""GPUs and MIG instances as NVML shows them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pynvml
+
+from colane.devices.gpm import GpmMeter
+from colane.devices.host import allowed, cores_of_socket
+from colane.devices.nvml import GpuLostError, Handle, Nvml
+from colane.devices.types import NOTHING_OWN, HostFacts, OwnProcesses, Utilization
+from colane.model.hardware import Gpu
+
+NVML_CORES_PER_WORD = 64
+_MIG_ENABLED = 1
+
+_HEALTH_FIELDS = (pynvml.NVML_FI_DEV_ECC_DBE_VOL_TOTAL, pynvml.NVML_FI_DEV_REMAPPED_FAILURE)
+"""Uncorrectable memory errors since the driver was loaded, and rows that could not be replaced any more:
+both mean results may be wrong until somebody looks (NVIDIA GPU memory error management)."""
+
+_INITIAL_PID_NAMESPACE = 0xEFFFFFFC
+"""Inode number that Linux gives the first pid namespace (include/linux/proc_ns.h)."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Device:
+    """A handle to ask, the GPU it hangs on (itself unless MIG), and what never changes."""
+
+    handle: Handle
+    parent: Handle
+    facts: Gpu
+
+
+class NvmlDevices:
+    """The GPUs of this machine; a GPU in MIG mode is its instances."""
+
+    def __init__(self, nvml: Nvml, host: HostFacts, visible: str | None = None) -> None:
+        """Read what never changes.
+
+        Args:
+            nvml: The gate.
+            host: Cores and memory around the GPUs.
+            visible: Offer only the GPUs that this value of `CUDA_VISIBLE_DEVICES` names; None offers all.
+        """
+        self.host = host
+        self._nvml = nvml
+        found = [device for handle in nvml.handles() for device in _devices_of(nvml, handle, host)]
+        self._devices = _number(_visible(found, visible))
+        self._gpm = {d.facts.index: GpmMeter(nvml, d.handle) for d in self._devices if d.handle is d.parent}
+        self._foreign_bytes: dict[int, int] = {}
+
+    @property
+    def utilization_by(self) -> str:
+        """`nvml-gpm` where the GPUs have it (Hopper and later), else empty."""
+        return "nvml-gpm" if any(meter.supported for meter in self._gpm.values()) else ""
+
+    def observe(self, own: OwnProcesses = NOTHING_OWN) -> tuple[Gpu, ...]:
+        """Every GPU with its health and the memory of processes that are not ours."""
+        return tuple(self._observe_one(device, own) for device in self._devices)
+
+    def utilization(self) -> dict[int, Utilization]:
+        """Use of each GPU since the last call, where GPM is there."""
+        sampled = ((index, meter.sample()) for index, meter in self._gpm.items())
+        return {index: utilization for index, utilization in sampled if utilization is not None}
+
+    def _observe_one(self, device: _Device, own: OwnProcesses) -> Gpu:
+        index = device.facts.index
+        try:
+            healthy = self._is_healthy(device)
+            self._foreign_bytes[index] = self._read_foreign_bytes(device, own)
+        except GpuLostError:
+            healthy = False
+        return replace(device.facts, healthy=healthy, foreign_bytes=self._foreign_bytes.get(index, 0))
+
+    def _is_healthy(self, device: _Device) -> bool:
+        return not any(self._nvml.fields(device.parent, _HEALTH_FIELDS).values())
+
+    def _read_foreign_bytes(self, device: _Device, own: OwnProcesses) -> int:
+        """Memory of others: their processes' own, or what ours leave unexplained where NVML hides theirs."""
+        index = device.facts.index
+        memory_of = _process_memory(self._nvml, device.handle)
+        foreign = {pid: size for pid, size in memory_of.items() if pid not in own.pids}
+        if not _pids_comparable() and index in own.busy:
+            # Here NVML counts pids of another namespace: our jobs cannot be told from strangers, so what was
+            # seen before the first of them came stays the answer.
+            return self._foreign_bytes.get(index, 0)
+        if None not in foreign.values():
+            return sum(size or 0 for size in foreign.values())
+        ours = sum(size or 0 for pid, size in memory_of.items() if pid in own.pids)
+        return max(_used_bytes(self._nvml, device.handle) - ours, 0)
+
+
+def _pids_comparable(namespace: Path = Path("/proc/self/ns/pid")) -> bool:
+    """Whether NVML's pids, those of the first pid namespace, are those we see."""
+    try:
+        return os.stat(namespace).st_ino == _INITIAL_PID_NAMESPACE  # noqa: PTH116 - one call
+    except OSError:
+        return True
+
+
+def _process_memory(nvml: Nvml, handle: Handle) -> dict[int, int | None]:
+    """Memory by pid of computing and drawing processes; None where NVML does not tell."""
+    memory_of: dict[int, int | None] = {}
+    for kind in ("Compute", "Graphics", "MPSCompute"):
+        for process in nvml.call(f"nvmlDeviceGet{kind}RunningProcesses_v3", handle) or ():
+            memory_of[process.pid] = process.usedGpuMemory
+    return memory_of
+
+
+def _memory_info(nvml: Nvml, handle: Handle) -> Handle:
+    """Version 2 tells the driver's reserve apart; older drivers have version 1 only."""
+    info = nvml.call("nvmlDeviceGetMemoryInfo", handle, pynvml.nvmlMemory_v2)
+    return info if info is not None else nvml.call("nvmlDeviceGetMemoryInfo", handle)
+
+
+def _used_bytes(nvml: Nvml, handle: Handle) -> int:
+    info = _memory_info(nvml, handle)
+    return 0 if info is None else int(info.used)
+
+
+def _usable_bytes(nvml: Nvml, handle: Handle) -> int:
+    info = _memory_info(nvml, handle)
+    return 0 if info is None else int(info.total) - int(getattr(info, "reserved", 0))
+
+
+def _devices_of(nvml: Nvml, handle: Handle, host: HostFacts) -> Iterator[_Device]:
+    """Give the GPU, or its instances when it is in MIG mode; nothing when it is lost."""
+    try:
+        for part in _instances(nvml, handle):
+            yield _Device(part, handle, _read_facts(nvml, part, handle, host))
+    except GpuLostError:
+        return
+
+
+def _instances(nvml: Nvml, handle: Handle) -> list[Handle]:
+    modes = nvml.call("nvmlDeviceGetMigMode", handle)
+    if modes is None or modes[0] != _MIG_ENABLED:
+        return [handle]
+    count = nvml.call("nvmlDeviceGetMaxMigDeviceCount", handle) or 0
+    parts = (nvml.call("nvmlDeviceGetMigDeviceHandleByIndex", handle, i) for i in range(count))
+    return [part for part in parts if part is not None]
+
+
+def _read_facts(nvml: Nvml, handle: Handle, parent: Handle, host: HostFacts) -> Gpu:
+    socket = nvml.call("nvmlDeviceGetNumaNodeId", parent) or 0
+    return Gpu(
+        index=0,
+        uuid=nvml.call("nvmlDeviceGetUUID", handle) or "",
+        type=nvml.call("nvmlDeviceGetName", handle) or "unknown",
+        memory_bytes=_usable_bytes(nvml, handle),
+        socket=max(socket, 0),
+        cores=_near_cores(nvml, parent, host) or cores_of_socket(host, max(socket, 0)) or host.cores,
+    )
+
+
+def _near_cores(nvml: Nvml, handle: Handle, host: HostFacts) -> tuple[int, ...]:
+    words = max(host.cores, default=0) // NVML_CORES_PER_WORD + 1
+    masks = nvml.call("nvmlDeviceGetCpuAffinity", handle, words) or ()
+    return allowed(host, _set_bits(masks))
+
+
+def _set_bits(masks: Iterable[int]) -> Iterator[int]:
+    for word, mask in enumerate(masks):
+        for bit in range(NVML_CORES_PER_WORD):
+            if int(mask) >> bit & 1:
+                yield word * NVML_CORES_PER_WORD + bit
+
+
+def _visible(devices: list[_Device], visible: str | None) -> list[_Device]:
+    """Keep what CUDA would show: positions or beginnings of UUIDs, up to the first bad entry."""
+    if visible is None:
+        return devices
+    kept: list[_Device] = []
+    for entry in visible.split(","):
+        named = [d for i, d in enumerate(devices) if _names(entry.strip(), i, d.facts.uuid)]
+        if len(named) != 1:
+            break
+        kept += [d for d in named if d not in kept]
+    return sorted(kept, key=devices.index)
+
+
+def _names(entry: str, index: int, uuid: str) -> bool:
+    if entry.isdigit():
+        return int(entry) == index
+    return bool(entry) and uuid.startswith(entry)
+
+
+def _number(devices: Iterable[_Device]) -> tuple[_Device, ...]:
+    return tuple(replace(d, facts=replace(d.facts, index=i)) for i, d in enumerate(devices))

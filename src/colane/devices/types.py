@@ -1,0 +1,76 @@
+"""What an agent may ask of the devices of its machine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from colane.model.hardware import Gpu
+
+
+@dataclass(frozen=True, slots=True)
+class OwnProcesses:
+    """Processes of ours, so that the others can be told apart.
+
+    Attributes:
+        pids: All processes of our jobs and of the services we started for them.
+        busy: Indexes of the devices on which a job of ours runs.
+    """
+
+    pids: frozenset[int] = frozenset()
+    busy: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Utilization:
+    """How a device was used over one window, by everyone on it.
+
+    Attributes:
+        window_s: Length of the window.
+        occupancy_ratio: Warps resident over warps possible, mean over all SMs and all of the window, 0..1.
+        bandwidth_ratio: Memory bandwidth used over possible, 0..1.
+    """
+
+    window_s: float
+    occupancy_ratio: float | None
+    bandwidth_ratio: float | None
+
+
+NOTHING_OWN = OwnProcesses()
+
+
+@dataclass(frozen=True, slots=True)
+class HostFacts:
+    """The machine around the devices.
+
+    Attributes:
+        cores: Cores this process may use, which jobs may book.
+        memory_bytes: Host memory jobs may book.
+        sockets: NUMA node of each core.
+    """
+
+    cores: tuple[int, ...]
+    memory_bytes: int
+    sockets: dict[int, int] = field(default_factory=dict)
+
+
+class Devices(Protocol):
+    """The devices of one machine; what they are never changes, how they are is read anew on each call."""
+
+    @property
+    def host(self) -> HostFacts:
+        """Cores and memory of the machine."""
+        ...
+
+    @property
+    def utilization_by(self) -> str:
+        """What measures `utilization` (`nvml-gpm`), empty when nothing does."""
+        ...
+
+    def observe(self, own: OwnProcesses = NOTHING_OWN) -> tuple[Gpu, ...]:
+        """Every device with its health and the memory that processes not ours hold; never raises."""
+        ...
+
+    def utilization(self) -> dict[int, Utilization]:
+        """Use of each device since the last call, by index; devices that cannot tell are left out."""
+        ...

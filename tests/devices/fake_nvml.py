@@ -1,0 +1,159 @@
+"""A double of pynvml: GPUs that can be lost, lack functions, be cut by MIG or be used by strangers."""
+
+# ruff: noqa: N802 - the names are NVML's
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+import pynvml
+
+GB = 10**9
+
+
+@dataclass(eq=False)
+class FakeGpu:
+    """One GPU, or one MIG instance of a GPU."""
+
+    uuid: str
+    name: str = "NVIDIA H200"
+    total_bytes: int = 140 * GB
+    reserved_bytes: int = 1 * GB
+    numa: int | None = 0
+    affinity: tuple[int, ...] = (0b11,)
+    processes: dict[int, int | None] = field(default_factory=dict)
+    mps_clients: dict[int, int | None] = field(default_factory=dict)
+    fields: dict[int, int] = field(default_factory=dict)
+    instances: list[FakeGpu] = field(default_factory=list)
+    gpm: bool = True
+    occupancy_percent: float = 40.0
+    bandwidth_percent: float = 25.0
+    lost: bool = False
+
+
+class FakeNvml:
+    """Functions over `FakeGpu`s; those in `missing` do not exist, those in `failing` are not supported."""
+
+    def __init__(self, gpus: list[FakeGpu]) -> None:
+        self.gpus = gpus
+        self.missing: set[str] = set()
+        self.failing: set[str] = set()
+        self.calls: list[str] = []
+        self.samples_held = 0
+
+    def __getattribute__(self, name: str) -> Any:
+        if not name.startswith("nvml"):
+            return object.__getattribute__(self, name)
+        if name in self.missing:
+            raise AttributeError(name)
+        self.calls.append(name)
+        if name in self.failing:
+            return _not_supported
+        return object.__getattribute__(self, name)
+
+    def _alive(self, gpu: FakeGpu) -> FakeGpu:
+        if gpu.lost:
+            raise pynvml.NVMLError(pynvml.NVML_ERROR_GPU_IS_LOST)
+        return gpu
+
+    def nvmlDeviceGetCount(self) -> int:
+        return len(self.gpus)
+
+    def nvmlDeviceGetHandleByIndex(self, index: int) -> FakeGpu:
+        return self._alive(self.gpus[index])
+
+    def nvmlDeviceGetUUID(self, gpu: FakeGpu) -> str:
+        return self._alive(gpu).uuid
+
+    def nvmlDeviceGetName(self, gpu: FakeGpu) -> str:
+        return self._alive(gpu).name
+
+    def nvmlDeviceGetNumaNodeId(self, gpu: FakeGpu) -> int:
+        if self._alive(gpu).numa is None:
+            raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
+        assert gpu.numa is not None
+        return gpu.numa
+
+    def nvmlDeviceGetCpuAffinity(self, gpu: FakeGpu, words: int) -> tuple[int, ...]:
+        return self._alive(gpu).affinity[:words]
+
+    def nvmlDeviceGetMemoryInfo(self, gpu: FakeGpu, version: int | None = None) -> SimpleNamespace:
+        self._alive(gpu)
+        users = gpu.processes | gpu.mps_clients
+        used = sum(size or 3 * GB for size in users.values())
+        if version is None:
+            return SimpleNamespace(total=gpu.total_bytes, used=used + gpu.reserved_bytes)
+        assert version == pynvml.nvmlMemory_v2
+        return SimpleNamespace(total=gpu.total_bytes, used=used, reserved=gpu.reserved_bytes)
+
+    def nvmlDeviceGetComputeRunningProcesses_v3(self, gpu: FakeGpu) -> list[SimpleNamespace]:
+        return _processes(self._alive(gpu).processes)
+
+    def nvmlDeviceGetGraphicsRunningProcesses_v3(self, gpu: FakeGpu) -> list[SimpleNamespace]:
+        self._alive(gpu)
+        return []
+
+    def nvmlDeviceGetMPSComputeRunningProcesses_v3(self, gpu: FakeGpu) -> list[SimpleNamespace]:
+        return _processes(self._alive(gpu).mps_clients)
+
+    def nvmlDeviceGetFieldValues(self, gpu: FakeGpu, ids: list[int]) -> list[SimpleNamespace]:
+        self._alive(gpu)
+        return [_field(number, gpu.fields.get(number)) for number in ids]
+
+    def nvmlDeviceGetMigMode(self, gpu: FakeGpu) -> list[int]:
+        enabled = int(bool(self._alive(gpu).instances))
+        return [enabled, enabled]
+
+    def nvmlDeviceGetMaxMigDeviceCount(self, gpu: FakeGpu) -> int:
+        return len(self._alive(gpu).instances) + 2
+
+    def nvmlDeviceGetMigDeviceHandleByIndex(self, gpu: FakeGpu, index: int) -> FakeGpu:
+        if index >= len(gpu.instances):
+            raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_FOUND)
+        return gpu.instances[index]
+
+    def nvmlGpmQueryDeviceSupport(self, gpu: FakeGpu) -> SimpleNamespace:
+        return SimpleNamespace(isSupportedDevice=int(self._alive(gpu).gpm))
+
+    def nvmlGpmSampleAlloc(self) -> Any:
+        self.samples_held += 1
+        return pynvml.c_nvmlGpmSample_t()
+
+    def nvmlGpmSampleFree(self, sample: Any) -> None:
+        assert sample is not None
+        self.samples_held -= 1
+
+    def nvmlGpmSampleGet(self, gpu: FakeGpu, sample: Any) -> Any:
+        self._alive(gpu)
+        return sample
+
+    def nvmlGpmMetricsGet(self, query: Any) -> Any:
+        gpu = self.gpus[0]
+        value_of = {
+            pynvml.NVML_GPM_METRIC_SM_OCCUPANCY: gpu.occupancy_percent,
+            pynvml.NVML_GPM_METRIC_DRAM_BW_UTIL: gpu.bandwidth_percent,
+        }
+        assert query.version == pynvml.NVML_GPM_METRICS_GET_VERSION
+        for slot in query.metrics[: query.numMetrics]:
+            slot.value = value_of[slot.metricId]
+        return query
+
+
+def _not_supported(*_: Any) -> None:
+    raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
+
+
+def _processes(memory_of: dict[int, int | None]) -> list[SimpleNamespace]:
+    return [SimpleNamespace(pid=pid, usedGpuMemory=size) for pid, size in memory_of.items()]
+
+
+def _field(number: int, value: int | None) -> SimpleNamespace:
+    known = value is not None
+    return SimpleNamespace(
+        fieldId=number,
+        nvmlReturn=pynvml.NVML_SUCCESS if known else pynvml.NVML_ERROR_NOT_SUPPORTED,
+        valueType=pynvml.NVML_VALUE_TYPE_UNSIGNED_LONG_LONG,
+        value=SimpleNamespace(ullVal=value),
+    )

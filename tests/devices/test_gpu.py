@@ -1,0 +1,177 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pynvml
+import pytest
+from tests.devices.fake_nvml import GB, FakeGpu, FakeNvml
+
+from colane.devices import DeviceSpecError, NvmlDevices, OwnProcesses, discover, gpm, gpu
+from colane.devices.nvml import Nvml
+from colane.devices.types import HostFacts
+
+HOST = HostFacts(cores=(0, 1, 2, 3), memory_bytes=8 * GB, sockets={0: 0, 1: 0, 2: 1, 3: 1})
+FOREIGN, OURS = 4000, 5000
+
+
+@pytest.fixture(autouse=True)
+def _pids_as_on_a_plain_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpu, "_pids_comparable", lambda: True)
+
+
+def devices_of(*gpus: FakeGpu, visible: str | None = None) -> tuple[FakeNvml, NvmlDevices]:
+    fake = FakeNvml(list(gpus))
+    return fake, NvmlDevices(Nvml(fake), HOST, visible)
+
+
+def test_facts_of_two_gpus() -> None:
+    _, devices = devices_of(FakeGpu("GPU-a"), FakeGpu("GPU-b", numa=1, affinity=(0b1100,)))
+    first, second = devices.observe()
+    assert (first.index, first.uuid, first.type, first.memory_bytes) == (0, "GPU-a", "NVIDIA H200", 139 * GB)
+    assert (first.socket, first.cores, first.healthy, first.foreign_bytes) == (0, (0, 1), True, 0)
+    assert (second.index, second.uuid, second.socket, second.cores) == (1, "GPU-b", 1, (2, 3))
+
+
+def test_memory_of_strangers_is_told_from_ours() -> None:
+    stranger = FakeGpu("GPU-a", processes={OURS: 5 * GB, FOREIGN: 2 * GB}, mps_clients={FOREIGN + 1: 1 * GB})
+    _, devices = devices_of(stranger)
+    (seen,) = devices.observe(OwnProcesses(frozenset({OURS}), frozenset({0})))
+    assert seen.foreign_bytes == 3 * GB
+
+
+def test_memory_of_strangers_where_nvml_hides_it() -> None:
+    _, devices = devices_of(FakeGpu("GPU-a", processes={OURS: 5 * GB, FOREIGN: None}))
+    (seen,) = devices.observe(OwnProcesses(frozenset({OURS}), frozenset({0})))
+    assert seen.foreign_bytes == 3 * GB, "what is used less what ours use"
+
+
+def test_in_a_container_our_own_jobs_are_no_strangers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpu, "_pids_comparable", lambda: False)
+    fake, devices = devices_of(FakeGpu("GPU-a", processes={FOREIGN: 2 * GB}))
+    (before,) = devices.observe()
+    fake.gpus[0].processes[999] = 7 * GB
+    (during,) = devices.observe(OwnProcesses(frozenset({17}), frozenset({0})))
+    (after,) = devices.observe()
+    assert [seen.foreign_bytes for seen in (before, during, after)] == [2 * GB, 2 * GB, 9 * GB]
+
+
+def test_a_lost_gpu_leaves_scheduling_and_keeps_its_name() -> None:
+    fake, devices = devices_of(FakeGpu("GPU-a"), FakeGpu("GPU-b"))
+    fake.gpus[1].lost = True
+    healthy, lost = devices.observe()
+    assert healthy.healthy
+    assert not lost.healthy
+    assert lost.uuid == "GPU-b"
+    fake.gpus[1].lost = False
+    assert all(seen.healthy for seen in devices.observe())
+
+
+def test_a_gpu_lost_before_the_start_is_left_out() -> None:
+    _, devices = devices_of(FakeGpu("GPU-a", lost=True), FakeGpu("GPU-b"))
+    assert [(seen.index, seen.uuid) for seen in devices.observe()] == [(0, "GPU-b")]
+
+
+@pytest.mark.parametrize("field", [pynvml.NVML_FI_DEV_ECC_DBE_VOL_TOTAL, pynvml.NVML_FI_DEV_REMAPPED_FAILURE])
+def test_memory_errors_make_a_gpu_unhealthy(field: int) -> None:
+    fake, devices = devices_of(FakeGpu("GPU-a", fields={field: 0}))
+    assert devices.observe()[0].healthy
+    fake.gpus[0].fields[field] = 1
+    assert not devices.observe()[0].healthy
+
+
+def test_several_fields_are_read_in_one_call() -> None:
+    fake, devices = devices_of(FakeGpu("GPU-a"))
+    fake.calls.clear()
+    devices.observe()
+    assert fake.calls.count("nvmlDeviceGetFieldValues") == 1
+
+
+def test_mig_instances_are_the_devices() -> None:
+    parts = [
+        FakeGpu(f"MIG-{n}", name="NVIDIA H200 MIG 1g.18gb", total_bytes=18 * GB, numa=None) for n in "ab"
+    ]
+    _, devices = devices_of(FakeGpu("GPU-a", instances=parts, numa=1), FakeGpu("GPU-b"))
+    seen = devices.observe()
+    assert [(one.index, one.uuid) for one in seen] == [(0, "MIG-a"), (1, "MIG-b"), (2, "GPU-b")]
+    assert seen[0].memory_bytes == 17 * GB
+    assert seen[0].socket == 1, "the socket of the GPU it is a part of"
+
+
+def names_of_nvml(keep: Callable[[str], bool]) -> list[str]:
+    needed = {"nvmlDeviceGetCount", "nvmlDeviceGetHandleByIndex"}
+    return sorted(
+        name for name in dir(FakeNvml) if name.startswith("nvml") and keep(name) and name not in needed
+    )
+
+
+@pytest.mark.parametrize("how", ["missing", "failing"])
+@pytest.mark.parametrize("name", names_of_nvml(lambda _: True))
+def test_any_function_may_be_absent(name: str, how: str) -> None:
+    fake = FakeNvml([FakeGpu("GPU-a", processes={FOREIGN: GB})])
+    getattr(fake, how).add(name)
+    devices = NvmlDevices(Nvml(fake), HOST)
+    devices.utilization()
+    (seen,) = devices.observe()
+    assert seen.healthy
+    assert seen.cores
+
+
+def test_a_driver_with_nearly_nothing() -> None:
+    fake = FakeNvml([FakeGpu("GPU-a")])
+    fake.missing.update(names_of_nvml(lambda name: name != "nvmlDeviceGetUUID"))
+    (seen,) = NvmlDevices(Nvml(fake), HOST).observe()
+    assert (seen.uuid, seen.type, seen.memory_bytes, seen.cores) == ("GPU-a", "unknown", 0, (0, 1))
+
+
+def test_occupancy_and_bandwidth_between_two_samples(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [100.0]
+    monkeypatch.setattr("colane.devices.gpm.time.monotonic", lambda: now[0])
+    fake, devices = devices_of(FakeGpu("GPU-a"))
+    assert devices.utilization_by == "nvml-gpm"
+    assert devices.utilization() == {}, "one sample is no window"
+    now[0] += gpm.WINDOW_MIN_S / 2
+    assert devices.utilization() == {}, "too soon for NVML"
+    now[0] += 2.0
+    used = devices.utilization()[0]
+    assert (used.occupancy_ratio, used.bandwidth_ratio) == (0.4, 0.25)
+    assert used.window_s == pytest.approx(2.0 + gpm.WINDOW_MIN_S / 2)
+    for _ in range(5):
+        now[0] += 2.0
+        devices.utilization()
+    assert fake.samples_held == 1
+
+
+def test_no_occupancy_without_support() -> None:
+    _, devices = devices_of(FakeGpu("GPU-a", gpm=False))
+    assert devices.utilization_by == ""
+    assert devices.utilization() == {}
+
+
+@pytest.mark.parametrize(
+    ("visible", "expected"),
+    [
+        (None, ["GPU-a1", "GPU-a2", "GPU-b"]),
+        ("2,0", ["GPU-a1", "GPU-b"]),
+        ("GPU-b", ["GPU-b"]),
+        ("GPU-a", []),
+        ("1,9,0", ["GPU-a2"]),
+        ("", []),
+    ],
+)
+def test_only_gpus_the_agent_itself_may_see(visible: str | None, expected: list[str]) -> None:
+    _, devices = devices_of(FakeGpu("GPU-a1"), FakeGpu("GPU-a2"), FakeGpu("GPU-b"), visible=visible)
+    assert [seen.uuid for seen in devices.observe()] == expected
+    assert [seen.index for seen in devices.observe()] == list(range(len(expected)))
+
+
+def test_discovery_prefers_gpus_and_gives_cpu_when_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    fake = Nvml(FakeNvml([FakeGpu("GPU-a")]))
+    assert [seen.uuid for seen in discover(None, load=lambda: fake).observe()] == ["GPU-a"]
+    assert [seen.uuid for seen in discover("gpu", load=lambda: fake).observe()] == ["GPU-a"]
+    assert [seen.uuid for seen in discover("cpu:1", load=lambda: fake).observe()] == ["cpu-0"]
+
+
+def test_gpus_asked_for_in_vain() -> None:
+    with pytest.raises(DeviceSpecError, match="no usable GPU"):
+        discover("gpu", load=lambda: None)
