@@ -29,9 +29,7 @@ REASONS = st.builds(
     st.dictionaries(TEXT, TEXT | COUNTS | NUMBERS, max_size=3),
     st.lists(COUNTS, max_size=3).map(tuple),
 )
-PLACEMENTS = st.builds(
-    Placement, st.lists(st.builds(Slot, GPU_IDS, COUNTS), min_size=1, max_size=3).map(tuple), CORES
-)
+PLACEMENTS = st.builds(Placement, st.lists(st.builds(Slot, GPU_IDS, COUNTS), min_size=1, max_size=3).map(tuple), CORES)
 SPECS = st.builds(
     JobSpec,
     name=TEXT,
@@ -58,12 +56,8 @@ JOBS = st.builds(
     exit=st.none() | st.builds(Exit, st.none() | COUNTS, st.none() | COUNTS, TEXT),
     story=st.lists(st.builds(Move, NUMBERS, st.sampled_from(JobState), REASONS), max_size=3).map(tuple),
 )
-GPUS = st.builds(
-    Gpu, index=COUNTS, uuid=TEXT, type=TEXT, memory_bytes=COUNTS, cores=CORES, healthy=st.booleans()
-)
-NODES = st.builds(
-    Node, name=TEXT, gpus=st.lists(GPUS, max_size=3).map(tuple), cores=CORES, pool=TEXT, agent_id=TEXT
-)
+GPUS = st.builds(Gpu, index=COUNTS, uuid=TEXT, type=TEXT, memory_bytes=COUNTS, cores=CORES, healthy=st.booleans())
+NODES = st.builds(Node, name=TEXT, gpus=st.lists(GPUS, max_size=3).map(tuple), cores=CORES, pool=TEXT, agent_id=TEXT)
 KEYS = st.builds(ProfileKey, TEXT, st.none() | COUNTS, COUNTS, TEXT)
 VALUES = st.none() | st.builds(Value, NUMBERS, st.sampled_from(Source), COUNTS, TEXT)
 PROFILES = st.builds(

@@ -123,9 +123,7 @@ def encode_node(node: Node) -> Body:
 def decode_node(body: Mapping[str, Any]) -> Node:
     """Return the node of `encode_node`."""
     values: Body = {name: body[name] for name in _NODE_SCALARS if name in body}
-    return Node(
-        gpus=tuple(decode_gpu(gpu) for gpu in body["gpus"]), cores=tuple(body.get("cores", ())), **values
-    )
+    return Node(gpus=tuple(decode_gpu(gpu) for gpu in body["gpus"]), cores=tuple(body.get("cores", ())), **values)
 
 
 def encode_key(key: ProfileKey) -> Body:

@@ -151,9 +151,7 @@ class SqliteStore:
             )
         for number, script in enumerate(MIGRATIONS[version:], start=version + 1):
             self._writer.executescript(f"BEGIN IMMEDIATE; {script} PRAGMA user_version = {number}; COMMIT;")
-        self._writer.execute(
-            "DELETE FROM audit WHERE number <= ?", (_last_number(self._writer) - AUDIT_LINES_MAX,)
-        )
+        self._writer.execute("DELETE FROM audit WHERE number <= ?", (_last_number(self._writer) - AUDIT_LINES_MAX,))
 
     def _error(self, deed: str, error: Exception) -> StoreError:
         return StoreError(f"the store {self._path} could not be {deed}: {error}")

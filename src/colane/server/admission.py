@@ -1,0 +1,170 @@
+"""From a job request to what policies see and what only the agent sees, or a refusal that names the field."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from colane.model.job import JobSpec
+from colane.server.documents import Body
+from colane.server.family import derive_family
+from colane.server.hardware import Hardware
+from colane.server.problems import Problem, RefusedError
+from colane.server.wire import JobRequest
+from colane.workloads import catalogue
+
+TRAINER_FIELDS: Final = (frozenset(catalogue.FIELDS) | frozenset(catalogue.EXTRA_FIELDS)) - {"batch_size"}
+"""Fields that only a built-in job may carry."""
+
+_SPEC_FIELDS: Final = (
+    "user", "pool", "gpus", "gpu_type", "cores", "priority", "retries", "share", "steps_limit", "company",
+    "company_size", "labels",
+)  # fmt: skip
+"""Fields taken from the request as they are."""
+
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """A job that may enter the queue.
+
+    Attributes:
+        spec: What policies see.
+        launch: Command, working directory, environment: for the store's `launch_specs` and the agent only.
+        model_name: Built-in model, None for a command.
+    """
+
+    spec: JobSpec
+    launch: Body
+    model_name: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Program:
+    """The part of a job that depends on whether it is built in."""
+
+    command: list[str]
+    name: str
+    family: str
+    batch_size: int | None
+    steps_total: int | None
+    model_name: str | None
+
+
+def admit_all(requests: Sequence[JobRequest], hardware: Hardware, workdir: str) -> list[Admitted]:
+    """Judge a batch; it is taken whole or not at all.
+
+    Args:
+        requests: The jobs in order.
+        hardware: Nodes known now; with none, hardware is not judged.
+        workdir: Working directory of jobs that name none.
+
+    Raises:
+        RefusedError: 422 with every problem of the first bad jobs, fields as `jobs[3].batch_size`.
+    """
+    admitted: list[Admitted] = []
+    problems: list[Problem] = []
+    for position, request in enumerate(requests):
+        try:
+            admitted.append(admit(request, hardware, workdir))
+        except RefusedError as refused:
+            problems += [Problem(f"jobs[{position}].{field}", text) for field, text in refused.problems]
+            if len(problems) >= PROBLEMS_MAX:
+                break
+    if problems:
+        raise RefusedError(422, problems)
+    return admitted
+
+
+PROBLEMS_MAX: Final = 20
+"""A batch that is wrong throughout is not answered with ten thousand problems."""
+
+
+def admit(request: JobRequest, hardware: Hardware, workdir: str) -> Admitted:
+    """Judge one job; see `admit_all`.
+
+    Raises:
+        RefusedError: 422 with what is wrong.
+    """
+    given = request.model_fields_set
+    problems = _conflicts(request, given)
+    if problems:
+        raise RefusedError(422, problems)
+    directory = request.workdir or workdir
+    if request.model_name is None:
+        program = _command_program(request)
+    else:
+        program = _trainer_program(request, directory)
+    spec = _spec(request, program)
+    misfit = hardware.problem(spec)
+    if misfit is not None:
+        raise RefusedError(422, [misfit])
+    launch = {"command": program.command, "workdir": directory, "env": dict(request.env), "mps": request.mps}
+    return Admitted(spec, launch, program.model_name)
+
+
+def _conflicts(request: JobRequest, given: set[str]) -> list[Problem]:
+    problems = [
+        Problem(text, f"give {text} or {exact}, not both")
+        for text, exact in (
+            ("gpu_memory", "gpu_memory_bytes"),
+            ("host_memory", "host_memory_bytes"),
+            ("time_limit", "time_limit_s"),
+        )
+        if {text, exact} <= given
+    ]
+    if request.workdir is not None and not Path(request.workdir).is_absolute():
+        problems.append(Problem("workdir", f"must be an absolute path, got {request.workdir[:60]!r}"))
+    return problems + _kind_conflicts(request, given)
+
+
+def _kind_conflicts(request: JobRequest, given: set[str]) -> list[Problem]:
+    if request.model_name is not None:
+        both = request.command is not None
+        return [Problem("command", "give command or model_name, not both")] if both else []
+    if request.command is None:
+        return [Problem("command", "is required (or model_name for a built-in training job)")]
+    if not request.command or not request.command[0].strip():
+        return [Problem("command", "must not be empty: give the program and its arguments")]
+    only = sorted(name for name in given & (TRAINER_FIELDS | {"python"}) if name != "model_name")
+    return [Problem(name, "belongs to built-in jobs (with model_name), not to a command") for name in only]
+
+
+def _command_program(request: JobRequest) -> _Program:
+    command = list(request.command or ())
+    family = request.family or derive_family(command)
+    name = request.name or family.split(" ", maxsplit=1)[0]
+    return _Program(command, name, family, request.batch_size, request.steps_total, None)
+
+
+def _trainer_program(request: JobRequest, directory: str) -> _Program:
+    wanted: dict[str, Any] = request.model_dump(
+        include=set(TRAINER_FIELDS | {"batch_size"}), exclude_unset=True, exclude_none=True
+    )
+    problems = [Problem(field, message) for field, message in catalogue.problems(wanted, directory)]
+    if problems:
+        raise RefusedError(422, problems)
+    job = catalogue.complete(wanted)
+    model = str(job["model_name"])
+    command = [request.python or sys.executable, *catalogue.command(wanted)]
+    family = request.family or model
+    return _Program(
+        command, request.name or model, family, job["batch_size"], request.steps_total or job["iters"], model
+    )
+
+
+def _spec(request: JobRequest, program: _Program) -> JobSpec:
+    host_memory = request.host_memory_bytes if request.host_memory is None else request.host_memory
+    values = {name: getattr(request, name) for name in _SPEC_FIELDS}
+    return JobSpec(
+        name=program.name,
+        family=program.family,
+        batch_size=program.batch_size,
+        steps_total=program.steps_total,
+        gpu_memory_bytes=request.gpu_memory or request.gpu_memory_bytes,
+        host_memory_bytes=host_memory,
+        time_limit_s=request.time_limit or request.time_limit_s,
+        **values,
+    )

@@ -1,0 +1,233 @@
+"""What the API takes, as pydantic models: unknown fields are refused, numbers are bounded.
+
+The shapes are those of `docs/interfaces.md`. Inside the service only the frozen types of `model` are used.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
+
+from colane.server.quantities import parse_duration, parse_size
+
+EXACT_MAX: Final = 2**53
+"""Largest integer that every JSON reader keeps exactly."""
+GPUS_MAX: Final = 4096
+"""GPUs of one job or node; far above any machine's, low enough to allocate for."""
+LABELS_MAX: Final = 64
+ENV_VARIABLES_MAX: Final = 10_000
+COMMAND_WORDS_MAX: Final = 10_000
+RETRIES_MAX: Final = 1_000
+PRIORITY_MAX: Final = 2**31
+CORES_MAX: Final = 65_536
+JOBS_PER_REPORT_MAX: Final = 10_000
+STEP_DURATIONS_MAX: Final = 10_000
+"""Per-step durations kept of one job; an agent sends a sample beyond it."""
+
+Size = Annotated[int, Field(ge=0, le=EXACT_MAX)]
+Count = Annotated[int, Field(ge=0, le=EXACT_MAX)]
+Positive = Annotated[int, Field(ge=1, le=EXACT_MAX)]
+Seconds = Annotated[float, Field(ge=0, le=1e12)]
+Ratio = Annotated[float, Field(ge=0)]
+Name = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=r"^[^\x00-\x1f\x7f]*$")]
+NodeName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
+"""Node names stand in URLs, file names and `node/index`."""
+Text = Annotated[str, StringConstraints(max_length=10_000, pattern=r"^[^\x00]*$")]
+Word = Annotated[str, StringConstraints(max_length=131_072, pattern=r"^[^\x00]*$")]
+"""131,072 bytes is the longest single argument Linux takes (MAX_ARG_STRLEN)."""
+VariableName = Annotated[str, StringConstraints(min_length=1, max_length=1_000, pattern=r"^[^=\x00]+$")]
+
+
+def _size(value: object) -> object:
+    return parse_size(value) if isinstance(value, str) else value
+
+
+def _duration(value: object) -> object:
+    return parse_duration(value) if isinstance(value, str) else value
+
+
+SizeText = Annotated[Size, BeforeValidator(_size)]
+DurationText = Annotated[Seconds, BeforeValidator(_duration)]
+
+
+class Shape(BaseModel):
+    """Base of all: unknown fields and numbers that are not finite are refused."""
+
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False, frozen=True, protected_namespaces=())
+
+
+class JobRequest(Shape):
+    """A job: paper A's object (with `model_name`), or a `command`; both take the other fields."""
+
+    model_name: Name | None = None
+    lr: float | None = None
+    dataset: Text | None = None
+    optim: Text | None = None
+    iters: int | None = None
+    dataset_path: Text | None = None
+    workers: int | None = None
+    weight_decay: float | None = None
+    momentum: float | None = None
+    num_class: int | None = None
+    image_size: int | None = None
+    width: float | None = None
+    seed: int | None = None
+    device: Text | None = None
+    python: Word | None = Field(None, description="Interpreter that runs the built-in trainer")
+
+    name: Name | None = None
+    command: Annotated[list[Word], Field(max_length=COMMAND_WORDS_MAX)] | None = None
+    workdir: Text | None = None
+    env: Annotated[dict[VariableName, Word], Field(max_length=ENV_VARIABLES_MAX)] = Field(default_factory=dict)
+    gpus: Annotated[int, Field(ge=1, le=GPUS_MAX)] = 1
+    gpu_memory_bytes: Annotated[int, Field(ge=1, le=EXACT_MAX)] | None = None
+    gpu_memory: Annotated[Positive, BeforeValidator(_size)] | None = None
+    gpu_type: Name | None = None
+    cores: Annotated[int, Field(ge=0, le=CORES_MAX)] = 0
+    host_memory_bytes: Size = 0
+    host_memory: SizeText | None = None
+    priority: Annotated[int, Field(ge=-PRIORITY_MAX, le=PRIORITY_MAX)] = 0
+    time_limit_s: Annotated[float, Field(gt=0, le=1e12)] | None = None
+    time_limit: Annotated[float, Field(gt=0, le=1e12), BeforeValidator(_duration)] | None = None
+    retries: Annotated[int, Field(ge=0, le=RETRIES_MAX)] = 0
+    user: Annotated[str, StringConstraints(max_length=200, pattern=r"^[^\x00-\x1f\x7f]*$")] = ""
+    labels: Annotated[dict[Name, Text], Field(max_length=LABELS_MAX)] = Field(default_factory=dict)
+    family: Name | None = None
+    batch_size: Annotated[int, Field(ge=1, le=EXACT_MAX)] | None = None
+    steps_total: Positive | None = None
+    steps_limit: Positive | None = None
+    share: bool = True
+    mps: bool = False
+    company: Name | None = None
+    company_size: Annotated[int, Field(ge=1, le=64)] = 1
+    pool: Name = "default"
+
+
+class GpuBody(Shape):
+    """A GPU as its agent describes it."""
+
+    index: Annotated[int, Field(ge=0, lt=GPUS_MAX)]
+    uuid: Name
+    type: Name
+    memory_bytes: Size
+    socket: Annotated[int, Field(ge=0, le=CORES_MAX)] = 0
+    cores: Annotated[list[Annotated[int, Field(ge=0, lt=CORES_MAX)]], Field(max_length=CORES_MAX)] = Field(
+        default_factory=list
+    )
+    healthy: bool = True
+    foreign_bytes: Size = 0
+    sharing: Literal["time-slice", "mps", "cpu"] = "time-slice"
+
+
+GpuIndexText = Annotated[str, StringConstraints(pattern=r"^[0-9]{1,4}$")]
+"""Paper A's form of a GPU: its index as text."""
+
+
+class NodeBody(Shape):
+    """A node as its agent registers it. The last five fields are the scheduler's own: taken and ignored."""
+
+    name: NodeName
+    gpus: Annotated[list[GpuBody | GpuIndexText], Field(max_length=GPUS_MAX)]
+    agent_id: Annotated[str, StringConstraints(max_length=200)] = ""
+    address: Annotated[str, StringConstraints(max_length=1_000, pattern=r"^(https?://[^\s@]+)?$")] = ""
+    pool: Name = "default"
+    cores: Annotated[list[Annotated[int, Field(ge=0, lt=CORES_MAX)]], Field(max_length=CORES_MAX)] = Field(
+        default_factory=list
+    )
+    host_memory_bytes: Size = 0
+    generation: Any = None
+    lost: Any = None
+    last_seen_s: Any = None
+    jobs: Any = None
+    messages: Any = None
+
+
+class ProgressBody(Shape):
+    """A sample of a running attempt; see `model.Progress`."""
+
+    at_s: Seconds
+    steps: Count = 0
+    steps_total: Count | None = None
+    first_step_s: Seconds | None = None
+    last_step_s: Seconds | None = None
+    step_mean_s: Seconds | None = None
+    step_median_s: Seconds | None = None
+    loss: float | None = None
+    persistent_bytes: Size | None = None
+    peak_bytes: Size | None = None
+    cpu_s: Seconds | None = None
+    occupancy_ratio: Ratio | None = None
+    bandwidth_ratio: Ratio | None = None
+    occupancy_by: Text = ""
+
+
+class JobReport(Shape):
+    """One attempt as its agent sees it."""
+
+    id: Count
+    attempt: Count
+    phase: Literal["launching", "launched"]
+    pid: Count | None = None
+    start_s: Seconds | None = None
+    progress: ProgressBody | None = None
+
+
+class ReportBody(Shape):
+    """What an agent observes of its node."""
+
+    agent_id: Annotated[str, StringConstraints(max_length=200)] = ""
+    at_s: Seconds
+    gpus: Annotated[list[GpuBody], Field(max_length=GPUS_MAX)] = Field(default_factory=list)
+    messages: Annotated[list[Text], Field(max_length=100)] = Field(default_factory=list)
+    jobs: Annotated[list[JobReport], Field(max_length=JOBS_PER_REPORT_MAX)] = Field(default_factory=list)
+
+
+class FinishedBody(Shape):
+    """How an attempt's process ended."""
+
+    id: Count
+    attempt: Count
+    node: NodeName
+    agent_id: Annotated[str, StringConstraints(max_length=200)] = ""
+    start_s: Seconds | None = None
+    end_s: Seconds
+    exit_code: Annotated[int, Field(ge=-(2**31), le=2**31)] | None = None
+    signal: Annotated[int, Field(ge=0, le=1_000)] | None = None
+    outcome: Literal["exited", "signalled", "out-of-memory", "not-started", "supervisor-died"]
+    detail: Text = ""
+    step_durations_s: Annotated[list[Seconds], Field(max_length=STEP_DURATIONS_MAX)] = Field(default_factory=list)
+    progress: ProgressBody | None = None
+    log_bytes: Size | None = None
+    log_truncated: bool = False
+
+
+class ValueBody(Shape):
+    """A declared number."""
+
+    value: Annotated[float, Field(ge=0)]
+    source: Literal["declared"] = "declared"
+    samples: Positive = 1
+    by: Text = ""
+
+
+class KeyBody(Shape):
+    """Whom a profile describes."""
+
+    family: Name
+    batch_size: Positive | None = None
+    gpus: Annotated[int, Field(ge=1, le=GPUS_MAX)] = 1
+    gpu_type: Name
+
+
+class ProfileBody(Shape):
+    """A declared profile; a bare number stands for a declared value."""
+
+    key: KeyBody
+    step_s: ValueBody | Ratio | None = None
+    step_median_s: ValueBody | Ratio | None = None
+    persistent_bytes: ValueBody | Ratio | None = None
+    ephemeral_bytes: ValueBody | Ratio | None = None
+    occupancy: ValueBody | Ratio | None = None
+    bandwidth: ValueBody | Ratio | None = None
+    users: Annotated[list[Name], Field(max_length=1_000)] = Field(default_factory=list)

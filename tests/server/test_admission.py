@@ -1,0 +1,194 @@
+"""What a job request becomes, and what is refused with the field named."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from colane.model.hardware import Gpu, Node
+from colane.server.admission import Admitted, admit, admit_all
+from colane.server.hardware import Hardware
+from colane.server.problems import Problem, RefusedError, from_pydantic
+from colane.server.quantities import parse_duration, parse_size
+from colane.server.wire import JobRequest
+
+GB = 10**9
+
+
+def node(name: str, gpus: int, gpu_type: str = "V100", memory: int = 16 * GB, **fields: Any) -> Node:
+    devices = tuple(Gpu(index=i, uuid=f"{name}-{i}", type=gpu_type, memory_bytes=memory) for i in range(gpus))
+    return Node(name=name, gpus=devices, cores=tuple(range(8)), host_memory_bytes=64 * GB, **fields)
+
+
+CLUSTER = Hardware([node("a", 4), node("b", 2, "H200", 140 * GB), node("c", 8, pool="other")])
+PAPER_A = {
+    "model_name": "vgg11", "batch_size": 128, "lr": 0.01, "dataset": "synthetic", "optim": "sgd",
+    "iters": 100, "dataset_path": "./data", "workers": 2, "weight_decay": 1e-4, "momentum": 0.1, "num_class": 10,
+}  # fmt: skip
+
+
+def take(request: dict[str, Any], hardware: Hardware = CLUSTER) -> Admitted:
+    return admit(JobRequest.model_validate(request), hardware, "/srv")
+
+
+def refusal(request: dict[str, Any], hardware: Hardware = CLUSTER) -> list[Problem]:
+    try:
+        take(request, hardware)
+    except RefusedError as refused:
+        return list(refused.problems)
+    except ValidationError as error:
+        return from_pydantic(error.errors(), JobRequest.model_fields)
+    pytest.fail("was accepted")
+
+
+def run(**fields: Any) -> dict[str, Any]:
+    return {"command": ["python", "train.py", "--lr", "0.1"], **fields}
+
+
+class TestBuiltIn:
+    def test_paper_a_object_as_it_stands_runs_the_built_in_trainer(self) -> None:
+        job = take(PAPER_A)
+        assert job.launch["command"][:3] == [sys.executable, "-m", "colane.workloads"]
+        assert (job.spec.name, job.spec.family, job.model_name) == ("vgg11", "vgg11", "vgg11")
+        assert (job.spec.batch_size, job.spec.steps_total, job.spec.gpus) == (128, 100, 1)
+        assert job.launch["workdir"] == "/srv"
+
+    def test_the_submitting_interpreter_is_used(self) -> None:
+        assert take({**PAPER_A, "python": "/venv/bin/python"}).launch["command"][0] == "/venv/bin/python"
+
+    def test_other_fields_go_with_it(self) -> None:
+        job = take({**PAPER_A, "name": "mine", "family": "big", "gpu_memory": "2GB", "user": "me"})
+        assert (job.spec.name, job.spec.family, job.spec.user) == ("mine", "big", "me")
+        assert job.spec.gpu_memory_bytes == 2 * GB
+
+    @pytest.mark.parametrize(
+        ("change", "field", "message"),
+        [
+            ({"model_name": "vgg1l"}, "model_name", "did you mean vgg11"),
+            ({"batch_size": -4}, "batch_size", "must be at least 1, got -4"),
+            ({"dataset": "cifar10", "dataset_path": "/nowhere"}, "dataset_path", "/nowhere"),
+            ({"iters": 0}, "iters", "must be at least 1"),
+            ({"command": ["true"]}, "command", "not both"),
+            ({"lr": "fast"}, "lr", "fast"),
+            ({"lr": float("nan")}, "lr", "finite"),
+        ],
+    )
+    def test_refusals_name_the_field(self, change: dict[str, Any], field: str, message: str) -> None:
+        problems = refusal({**PAPER_A, **change})
+        assert [problem.field for problem in problems] == [field]
+        assert message in problems[0].message
+
+
+class TestCommand:
+    def test_family_and_name_are_derived(self) -> None:
+        job = take(run())
+        assert (job.spec.family, job.spec.name, job.model_name) == ("train.py --lr", "train.py", None)
+
+    def test_sizes_and_durations_with_units(self) -> None:
+        job = take(run(gpu_memory="512MiB", host_memory="2GB", time_limit="1h30m"))
+        assert job.spec.gpu_memory_bytes == 512 * 2**20
+        assert job.spec.host_memory_bytes == 2 * GB
+        assert job.spec.time_limit_s == 5400
+
+    def test_secrets_are_in_the_launch_part_only(self) -> None:
+        job = take(run(env={"TOKEN": "secret"}))
+        assert job.launch["env"] == {"TOKEN": "secret"}
+        assert "secret" not in repr(job.spec)
+
+    @pytest.mark.parametrize(
+        ("request_", "field", "message"),
+        [
+            ({}, "command", "is required"),
+            ({"command": []}, "command", "must not be empty"),
+            ({"command": ["  "]}, "command", "must not be empty"),
+            ({"command": ["a\0b"]}, "command[0]", "must"),
+            (run(batch=1), "batch", "is not a known field; did you mean batch_size?"),
+            (run(lr=0.1), "lr", "belongs to built-in jobs"),
+            (run(gpus=0), "gpus", "must be at least 1, got 0"),
+            (run(gpu_memory="2 potatoes"), "gpu_memory", "must be a size such as 2GB"),
+            (run(time_limit="soon"), "time_limit", "must be a duration such as"),
+            (run(gpu_memory="2GB", gpu_memory_bytes=5), "gpu_memory", "not both"),
+            (run(workdir="here"), "workdir", "must be an absolute path, got 'here'"),
+            (run(env={"A": 1}), "env.A", "must be a valid string"),
+        ],
+    )
+    def test_refusals_name_the_field(self, request_: dict[str, Any], field: str, message: str) -> None:
+        problems = refusal(request_)
+        assert [problem.field for problem in problems] == [field]
+        assert message in problems[0].message
+
+    def test_a_secret_is_never_quoted(self) -> None:
+        problems = refusal(run(env={"TOKEN": ["hunter2"], "OTHER=": "hunter2"}))
+        assert "hunter2" not in str(problems)
+
+
+class TestHardware:
+    @pytest.mark.parametrize(
+        ("need", "field", "message"),
+        [
+            ({"gpu_type": "H20"}, "gpu_type", "unknown 'H20'; did you mean H200? known: H200, V100"),
+            ({"gpus": 5}, "gpus", "asks for 5, but no node of pool default has more than 4"),
+            ({"gpus": 3, "gpu_type": "H200"}, "gpus", "more than 2 H200 GPUs"),
+            ({"gpu_memory": "200GB"}, "gpu_memory_bytes", "the largest has 140000000000"),
+            ({"gpu_memory": "20GB", "gpus": 3}, "gpu_memory_bytes", "no node with 3 such GPU(s)"),
+            ({"cores": 9}, "cores", "asks for 9, but no node of pool default has more than 8"),
+            ({"host_memory": "65GB"}, "host_memory_bytes", "has more than 64000000000"),
+        ],
+    )
+    def test_what_can_never_fit_is_refused(self, need: dict[str, Any], field: str, message: str) -> None:
+        problems = refusal(run(**need))
+        assert [problem.field for problem in problems] == [field]
+        assert message in problems[0].message
+
+    def test_needs_no_single_node_has_together(self) -> None:
+        mixed = Hardware([node("a", 4), Node(name="b", gpus=(), cores=tuple(range(64)))])
+        assert refusal(run(cores=32), mixed)[0].message.startswith("no single node of pool default")
+
+    @pytest.mark.parametrize("need", [{"gpus": 4}, {"gpu_memory": "140GB", "gpus": 2}, {"pool": "other", "gpus": 8}])
+    def test_what_fits_an_empty_node_is_taken(self, need: dict[str, Any]) -> None:
+        assert take(run(**need)).spec.gpus == need.get("gpus", 1)
+
+    @pytest.mark.parametrize("pool", ["default", "not registered yet"])
+    def test_with_no_node_known_hardware_waits(self, pool: str) -> None:
+        assert take(run(gpus=64, gpu_type="B200", pool=pool), Hardware()).spec.gpus == 64
+
+
+class TestBatch:
+    def test_problems_say_which_job(self) -> None:
+        requests = [JobRequest.model_validate(r) for r in (run(), run(gpus=9), {})]
+        with pytest.raises(RefusedError) as refused:
+            admit_all(requests, CLUSTER, "/srv")
+        assert [problem.field for problem in refused.value.problems] == ["jobs[1].gpus", "jobs[2].command"]
+
+    def test_all_are_admitted_in_order(self) -> None:
+        requests = [JobRequest.model_validate(run(name=f"n{i}")) for i in range(3)]
+        assert [job.spec.name for job in admit_all(requests, CLUSTER, "/srv")] == ["n0", "n1", "n2"]
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [("0", 0), ("5", 5), ("2GB", 2 * GB), ("1.5 kB", 1500), ("512mib", 2**29), ("1TiB", 2**40)],
+)
+def test_sizes(text: str, size: int) -> None:
+    assert parse_size(text) == size
+
+
+@pytest.mark.parametrize(("text", "duration"), [("90", 90), ("1h30m", 5400), ("250ms", 0.25), ("2 d", 172800)])
+def test_durations(text: str, duration: float) -> None:
+    assert parse_duration(text) == duration
+
+
+@pytest.mark.parametrize("text", ["", "-1", "GB", "1PB", "1e3", "2GB!", "nan"])
+def test_what_is_no_quantity_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="must be a size"):
+        parse_size(text)
+    with pytest.raises(ValueError, match="must be a duration"):
+        parse_duration(text)
+
+
+def test_default_workdir_is_used_only_when_none_is_given(tmp_path: Path) -> None:
+    assert take(run(workdir=str(tmp_path))).launch["workdir"] == str(tmp_path)
