@@ -1,0 +1,1 @@
+"""Pure rules of one GPU: the safety condition, lanes, turns."""

@@ -15,11 +15,11 @@ class GpuId(NamedTuple):
     """One GPU of one node; its natural order breaks ties."""
 
     node: str
-    index: int
+    number: int
 
     def __str__(self) -> str:
-        """`node/index`, as tables and reasons show it."""
-        return f"{self.node}/{self.index}"
+        """`node/number`, as tables and reasons show it."""
+        return f"{self.node}/{self.number}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +35,7 @@ class Gpu:
         cores: Near cores; for a cpu device, the cores that are the device.
         healthy: False takes it out of scheduling.
         foreign_bytes: Memory held by processes that are not ours.
+        sharing: How jobs on it share it now: `time-slice`, `mps` or `cpu`.
     """
 
     index: int
@@ -45,6 +46,7 @@ class Gpu:
     cores: tuple[int, ...] = ()
     healthy: bool = True
     foreign_bytes: int = 0
+    sharing: str = "time-slice"
 
     @property
     def is_cpu_device(self) -> bool:

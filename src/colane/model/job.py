@@ -92,6 +92,35 @@ class JobSpec:
     labels: Mapping[str, str] = field(default_factory=dict)
 
 
+class NeedClass(NamedTuple):
+    """All that decides where a job may run: if one job of a class finds no place, none does."""
+
+    pool: str
+    gpus: int
+    gpu_type: str | None
+    gpu_memory_bytes: int | None
+    cores: int
+    host_memory_bytes: int
+    share: bool
+    family: str
+    batch_size: int | None
+
+
+def need_class(spec: JobSpec) -> NeedClass:
+    """The class of a job."""
+    return NeedClass(
+        spec.pool,
+        spec.gpus,
+        spec.gpu_type,
+        spec.gpu_memory_bytes,
+        spec.cores,
+        spec.host_memory_bytes,
+        spec.share,
+        spec.family,
+        spec.batch_size,
+    )
+
+
 class Move(NamedTuple):
     """One line of a job's story."""
 

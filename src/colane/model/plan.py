@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from colane.model.job import JobId
+from colane.model.job import Job, JobId, NeedClass, need_class
 from colane.model.placement import Placement
 from colane.model.reason import Reason, Why
 
@@ -38,10 +38,24 @@ class Plan:
         based_on: Version of the state it was made from.
         actions: Changes in order.
         waits: Reasons of the waiting jobs the policy looked at one by one.
-        rest: Reason of all other waiting jobs.
+        class_waits: Reasons that hold for every other waiting job of a class.
+        rest: Reasons of all other waiting jobs, by pool.
     """
 
     based_on: int
     actions: tuple[Action, ...] = ()
     waits: Mapping[JobId, Reason] = field(default_factory=dict)
-    rest: Reason = Reason(Why.SUBMITTED)
+    class_waits: Mapping[NeedClass, Reason] = field(default_factory=dict)
+    rest: Mapping[str, Reason] = field(default_factory=dict)
+
+    def reason_for(self, job: Job) -> Reason:
+        """Why a job starts or waits under this plan."""
+        for action in self.actions:
+            if action.job == job.id:
+                return action.reason
+        return (
+            self.waits.get(job.id)
+            or self.class_waits.get(need_class(job.spec))
+            or self.rest.get(job.spec.pool)
+            or Reason(Why.SUBMITTED)
+        )

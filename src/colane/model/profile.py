@@ -25,6 +25,13 @@ class Value(NamedTuple):
     by: str = ""
 
 
+class Memory(NamedTuple):
+    """GPU memory of one job: P held between steps, E on top of it within one (paper B, 3.3)."""
+
+    persistent_bytes: int
+    ephemeral_bytes: int
+
+
 class ProfileKey(NamedTuple):
     """Jobs that share a key are taken to behave alike."""
 

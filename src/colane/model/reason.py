@@ -34,6 +34,7 @@ class Why(StrEnum):
     LAUNCHED = "launched"
     STEPPING = "stepping"
     PROTECTION_OVER = "protection-over"
+    TAKEN_TO_RUN = "taken-to-run"
     NODE_LOST = "node-lost"
     RETRY = "retry"
     EXITED = "exited"
@@ -70,6 +71,7 @@ SENTENCES: Mapping[Why, str] = MappingProxyType(
         Why.LAUNCHED: "process {pid} started on {node}",
         Why.STEPPING: "first step reached",
         Why.PROTECTION_OVER: "protection after launch is over",
+        Why.TAKEN_TO_RUN: "it reports no steps, so it is taken to run",
         Why.NODE_LOST: "node {node} was lost",
         Why.RETRY: "attempt {attempt} ended ({cause}); {left} retries left",
         Why.EXITED: "exited with code 0",

@@ -1,0 +1,1 @@
+"""What is believed about speed and memory, and how observation changes it."""

@@ -1,0 +1,1 @@
+"""What policies share: orderings, placers, sharing rules, refusals."""

@@ -1,0 +1,20 @@
+"""Settings of the core."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CoreConfig:
+    """How the core treats jobs, whatever the policy.
+
+    Attributes:
+        protection_factor: A job is left alone for this many launch times after its first step (paper E, 4.2).
+        opaque_after_s: A process that reports no step for this long is taken to run.
+        node_losses_max: A job whose node is lost is queued again this often; the loss is not its fault.
+    """
+
+    protection_factor: float = 3.0
+    opaque_after_s: float = 30.0
+    node_losses_max: int = 3

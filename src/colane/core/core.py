@@ -1,0 +1,144 @@
+"""The core: events in, outcome out. It reads no clock, file, socket or random source.
+
+The server feeds it real events, the simulator virtual ones; neither has a scheduling rule of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from colane.core import reports
+from colane.core.check import check
+from colane.core.companies import plan_companies
+from colane.core.config import CoreConfig
+from colane.core.events import (
+    CancelRequested,
+    Decision,
+    Ended,
+    Event,
+    GpusObserved,
+    Launched,
+    NodeLost,
+    NodeRegistered,
+    Outcome,
+    ProfileDeclared,
+    Progressed,
+    RejectedPlan,
+    Submitted,
+    Tick,
+)
+from colane.core.lifecycle import move
+from colane.core.policy import Policy
+from colane.core.state import ClusterState
+from colane.core.step import Step
+from colane.core.timers import TimerKind, Timers
+from colane.core.view import ClusterView
+from colane.model.job import Job, JobId, JobState
+from colane.model.plan import Plan, Start
+from colane.model.reason import Reason
+from colane.perf.observe import Observer
+
+Handler = Callable[[Step, Any], None]
+
+HANDLERS: dict[type, Handler] = {
+    Submitted: reports.submitted,
+    CancelRequested: reports.cancel_requested,
+    NodeRegistered: reports.node_registered,
+    NodeLost: reports.node_lost,
+    GpusObserved: reports.gpus_observed,
+    Launched: reports.launched,
+    Progressed: reports.progressed,
+    Ended: reports.ended,
+    ProfileDeclared: reports.profile_declared,
+    Tick: reports.tick,
+}
+
+
+class Core:
+    """Applies events, asks the policy, checks its plan, carries it out.
+
+    Args:
+        policy: Who decides.
+        state: Owned by the core from now on.
+        config: Settings that hold for every policy.
+    """
+
+    def __init__(self, policy: Policy, state: ClusterState, config: CoreConfig | None = None) -> None:
+        self.policy = policy
+        self.state = state
+        self.config = config or CoreConfig()
+        self._observer = Observer()
+        self._timers = Timers()
+        self._resume()
+
+    def step(self, events: Sequence[Event], now_s: float) -> Outcome:
+        """Take events in order, then decide once.
+
+        Args:
+            events: What happened, oldest first.
+            now_s: The time; never less than in the step before.
+
+        Returns:
+            What changed and what the driver must do.
+        """
+        step = Step(self.state, self._observer, self._timers, self.config, now_s)
+        for event in events:
+            HANDLERS[type(event)](step, event)
+        for timer in self._timers.due(now_s):
+            reports.timer_due(step, timer)
+        self._decide(step)
+        return step.outcome()
+
+    def why(self, job: JobId, now_s: float) -> Reason:
+        """Why a live job is where it is.
+
+        Raises:
+            KeyError: There is no such live job.
+        """
+        asked = self.state.jobs[job]
+        if asked.state is not JobState.QUEUED:
+            return asked.story[-1].reason
+        view = ClusterView(self.state, now_s, pools=[asked.spec.pool], explain=job)
+        plan = plan_companies(view) if asked.spec.company else self.policy.plan(view)
+        return plan.reason_for(asked)
+
+    def _decide(self, step: Step) -> None:
+        for plan_from in (plan_companies, self.policy.plan):
+            pools = self.state.changed_pools
+            if not pools:
+                return
+            plan = plan_from(ClusterView(self.state, step.now_s, pools=pools))
+            flaws = check(self.state, plan) if plan.actions else ()
+            if flaws:
+                step.rejected = RejectedPlan(plan, flaws)
+            else:
+                self._carry_out(step, plan)
+        self.state.changed_pools = set()
+
+    def _carry_out(self, step: Step, plan: Plan) -> None:
+        for action in plan.actions:
+            job = self.state.jobs[action.job]
+            if isinstance(action, Start):
+                self._start(step, job, action)
+            else:
+                step.stop(job, JobState.QUEUED, action.reason)
+            step.decisions.append(Decision(step.now_s, self.policy.name, action))
+
+    def _start(self, step: Step, job: Job, action: Start) -> None:
+        changes = {"placement": action.placement, "attempt": job.attempt + 1}
+        changes |= {"start_s": None, "first_step_s": None, "ending": None, "exit": None}
+        step.put(move(job, JobState.ASSIGNED, step.now_s, action.reason, **changes))
+        step.company_changed(action.placement.gpus)
+
+    def _resume(self) -> None:
+        """After a restart, set the timers of running jobs anew and watch every GPU."""
+        step = Step(self.state, self._observer, self._timers, self.config, 0.0)
+        for job in self.state.jobs.values():
+            if job.placement is None:
+                continue
+            step.company_changed(job.placement.gpus)
+            if job.start_s is not None:
+                reports.set_start_timers(step, job, job.start_s)
+            if job.state is JobState.RUNNING_PROTECTED and job.first_step_s is not None:
+                step.timers.set(job.first_step_s, TimerKind.PROTECTION_OVER, job.id, job.attempt)

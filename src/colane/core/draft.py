@@ -1,0 +1,223 @@
+"""A policy's working copy: it knows the effect of what has already been decided, and yields the plan.
+
+Nothing of the state is copied but what is touched, so a draft costs what it decides.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from heapq import heapify, heappop, heappush
+
+from colane.core.free import FreeIndex
+from colane.core.load import Booking, GpuLoad
+from colane.core.state import Kind, NodeState, SortKey
+from colane.core.view import ClusterView
+from colane.model.hardware import GpuId
+from colane.model.job import Job, JobId, JobSpec, NeedClass, need_class
+from colane.model.placement import Placement, Slot
+from colane.model.plan import Action, Plan, Start
+from colane.model.reason import Reason
+from colane.perf.beliefs import profile_key
+
+
+@dataclass(slots=True)
+class _NodeLeft:
+    """What a touched node has left."""
+
+    cores_taken: set[int]
+    host_memory_taken_bytes: int = 0
+
+
+class Draft:
+    """Decisions so far, and the cluster as it will be once they are carried out."""
+
+    def __init__(self, view: ClusterView) -> None:
+        self.view = view
+        self.now_s = view.now_s
+        self.beliefs = view.beliefs
+        self.actions: list[Action] = []
+        self.waits: dict[JobId, Reason] = {}
+        self.class_waits: dict[NeedClass, Reason] = {}
+        self.rest: dict[str, Reason] = {}
+        self._loads: dict[GpuId, GpuLoad] = {}
+        self._nodes: dict[str, _NodeLeft] = {}
+        self._free: dict[Kind, FreeIndex] = {}
+        self._open: dict[Kind, list[SortKey]] = {}
+        self._started: set[JobId] = set()
+
+    # -- reading
+
+    def load(self, gpu: GpuId) -> GpuLoad:
+        """A GPU as it will be."""
+        return self._loads.get(gpu) or self.view.gpu(gpu)
+
+    def free(self, kind: Kind) -> FreeIndex:
+        """Free GPUs of a kind as they will be."""
+        return self._free.get(kind) or self.view.free(kind)
+
+    def cores_free(self, node: NodeState) -> list[int]:
+        """Cores of a node nobody will have booked, in order."""
+        left = self._nodes.get(node.node.name)
+        taken = left.cores_taken if left else ()
+        return [core for core in node.node.cores if core not in node.cores_booked and core not in taken]
+
+    def host_memory_free_bytes(self, node: NodeState) -> int:
+        """Host memory of a node nobody will have booked."""
+        left = self._nodes.get(node.node.name)
+        return node.host_memory_free_bytes - (left.host_memory_taken_bytes if left else 0)
+
+    def has_room(self, node: NodeState, spec: JobSpec) -> bool:
+        """Whether a node has the cores and the host memory a job books."""
+        if spec.host_memory_bytes and self.host_memory_free_bytes(node) < spec.host_memory_bytes:
+            return False
+        return not spec.cores or len(self.cores_free(node)) >= spec.cores
+
+    def fits_alone(self, gpu: GpuLoad, spec: JobSpec) -> bool:
+        """Whether a free GPU has the memory a job is believed to need; an unknown need fits any."""
+        memory = self.beliefs.memory(spec, gpu.gpu.type)
+        return memory is None or sum(memory) <= gpu.capacity_bytes
+
+    def free_gpus(self, node: NodeState, gpu_type: str) -> Iterator[GpuLoad]:
+        """Free GPUs of a type on a node, by index."""
+        for gpu in node.node.gpus:
+            if gpu.type == gpu_type:
+                load = self.load(GpuId(node.node.name, gpu.index))
+                if load.is_free:
+                    yield load
+
+    def open_gpus(self, kind: Kind) -> Iterator[GpuLoad]:
+        """GPUs of a kind that may be joined, as they will be, lightest first."""
+        touched = self._open.setdefault(kind, [])
+        ours = iter(touched.copy())
+        mine = next(ours, None)
+        for key in self.view.open_gpus(kind):
+            if key[3] in self._loads:
+                continue
+            while mine is not None and mine < key:
+                yield self.load(mine[3])
+                mine = next(ours, None)
+            yield self.load(key[3])
+        while mine is not None:
+            yield self.load(mine[3])
+            mine = next(ours, None)
+
+    def is_waiting(self, job: JobId) -> bool:
+        """Whether nothing has been decided for it yet."""
+        return job not in self._started
+
+    # -- deciding
+
+    def start(self, job: Job, gpus: Iterable[GpuLoad], reason: Reason) -> None:
+        """Run a job on these GPUs of one node, a new lane on each, with the cores it books."""
+        loads = tuple(gpus)
+        node = self.view.nodes[loads[0].id.node]
+        cores = self._pick_cores(node, job.spec, loads)
+        placement = Placement(tuple(Slot(load.id, load.next_lane) for load in loads), cores)
+        for load in loads:
+            self._put(load.with_booking(self._booking(job, load)))
+        self._take(node, job.spec, cores)
+        self._started.add(job.id)
+        self.actions.append(Start(job.id, placement, reason))
+
+    def wait(self, job: JobId, reason: Reason) -> None:
+        """This job stays in the queue."""
+        self.waits[job] = reason
+
+    def wait_class(self, spec: JobSpec, reason: Reason) -> None:
+        """Every waiting job with the same needs stays in the queue."""
+        self.class_waits[need_class(spec)] = reason
+
+    def wait_rest(self, pool: str, reason: Reason) -> None:
+        """All others of a pool stay in the queue."""
+        self.rest[pool] = reason
+
+    def plan(self) -> Plan:
+        """The plan."""
+        return Plan(self.view.version, tuple(self.actions), self.waits, self.class_waits, self.rest)
+
+    def _booking(self, job: Job, load: GpuLoad) -> Booking:
+        spec, gpu_type = job.spec, load.gpu.type
+        return Booking(
+            job.id,
+            load.next_lane,
+            profile_key(spec, gpu_type),
+            spec.user,
+            spec.share,
+            spec.company,
+            self.beliefs.memory(spec, gpu_type),
+            self.beliefs.load(spec, gpu_type),
+        )
+
+    def _pick_cores(self, node: NodeState, spec: JobSpec, loads: tuple[GpuLoad, ...]) -> tuple[int, ...]:
+        """Cores near the GPUs first, then others, lowest ids first."""
+        if not spec.cores:
+            return ()
+        near = {core for load in loads for core in load.gpu.cores}
+        ranked = sorted(self.cores_free(node), key=lambda core: (core not in near, core))
+        return tuple(sorted(ranked[: spec.cores]))
+
+    def _take(self, node: NodeState, spec: JobSpec, cores: tuple[int, ...]) -> None:
+        if cores or spec.host_memory_bytes:
+            left = self._nodes.setdefault(node.node.name, _NodeLeft(set()))
+            left.cores_taken.update(cores)
+            left.host_memory_taken_bytes += spec.host_memory_bytes
+
+    def _put(self, load: GpuLoad) -> None:
+        old = self.load(load.id)
+        node = self.view.nodes[load.id.node]
+        kind = (node.node.pool, load.gpu.type)
+        open_keys = self._open.setdefault(kind, [])
+        if load.id in self._loads and old.is_open:
+            del open_keys[bisect_left(open_keys, old.sort_key)]
+        self._loads[load.id] = load
+        if load.is_open:
+            insort(open_keys, load.sort_key)
+        if old.is_free and not load.is_free:
+            self._count_free(node, kind)
+
+    def _count_free(self, node: NodeState, kind: Kind) -> None:
+        if kind not in self._free:
+            self._free[kind] = self.view.free(kind).copy()
+        self._free[kind].set(node.order, sum(1 for _ in self.free_gpus(node, kind[1])))
+
+
+class Walk:
+    """Waiting jobs of a pool in an order given by class; a class that found no place is left as a whole.
+
+    Args:
+        draft: Where decisions are made.
+        pool: Whose queue.
+        key: Sort key of a class, smallest first; jobs of equal keys go by priority, then by arrival.
+    """
+
+    def __init__(self, draft: Draft, pool: str, key: dict[NeedClass, tuple[float, ...]]) -> None:
+        self._draft = draft
+        self._lines: list[tuple[NeedClass, Iterator[JobId]]] = []
+        self._heap: list[tuple[int, tuple[float, ...], JobId, int]] = []
+        self._current: tuple[int, tuple[float, ...], int] | None = None
+        for (priority, need), line in draft.view.queue(pool).classes.items():
+            self._lines.append((need, iter(line)))
+            self._push(-priority, key.get(need, ()), len(self._lines) - 1)
+        heapify(self._heap)
+
+    def __iter__(self) -> Iterator[Job]:
+        while True:
+            if self._current is not None:
+                self._push(*self._current)
+                self._current = None
+            if not self._heap:
+                return
+            priority, key, job, line = heappop(self._heap)
+            self._current = (priority, key, line)
+            yield self._draft.view.job(job)
+
+    def leave_class(self) -> None:
+        """Nobody else with the needs of the job last seen can be placed."""
+        self._current = None
+
+    def _push(self, priority: int, key: tuple[float, ...], line: int) -> None:
+        job = next(self._lines[line][1], None)
+        if job is not None:
+            heappush(self._heap, (priority, key, job, line))

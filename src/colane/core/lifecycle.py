@@ -1,0 +1,98 @@
+"""The moves of a job's life, as data. A move outside the table is an error that tells the job's story.
+
+`docs/lifecycle.md` draws its diagram from this table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Any
+
+from colane.model.job import ENDED, Job, JobState, Move
+from colane.model.reason import Reason
+
+S = JobState
+
+MOVES: Mapping[tuple[JobState, JobState], str] = MappingProxyType(
+    {
+        (S.QUEUED, S.ASSIGNED): "a plan gave it GPUs",
+        (S.QUEUED, S.CANCELLED): "cancelled while it waited",
+        (S.ASSIGNED, S.LAUNCHING): "its process started",
+        (S.ASSIGNED, S.STOPPING): "cancelled before its process started",
+        (S.ASSIGNED, S.QUEUED): "its node was lost, or the start failed and may be tried again",
+        (S.ASSIGNED, S.FAILED): "it could not be started",
+        (S.ASSIGNED, S.SUCCEEDED): "it ended before its start was seen",
+        (S.ASSIGNED, S.OUT_OF_MEMORY): "it ran out of memory before its start was seen",
+        (S.ASSIGNED, S.CANCELLED): "cancelled, and its node was lost",
+        (S.LAUNCHING, S.RUNNING_PROTECTED): "first step; changes wait until three launch times have passed",
+        (S.LAUNCHING, S.RUNNING): "it reports no steps; taken to run",
+        (S.LAUNCHING, S.STOPPING): "cancelled, over time or preempted while it launched",
+        (S.LAUNCHING, S.QUEUED): "its node was lost, or it failed and may be tried again",
+        (S.LAUNCHING, S.SUCCEEDED): "its process exited with 0",
+        (S.LAUNCHING, S.FAILED): "its process failed",
+        (S.LAUNCHING, S.OUT_OF_MEMORY): "it ran out of memory",
+        (S.RUNNING_PROTECTED, S.RUNNING): "protection is over",
+        (S.RUNNING_PROTECTED, S.STOPPING): "cancelled, over time, or done with the steps asked for",
+        (S.RUNNING_PROTECTED, S.QUEUED): "its node was lost, or it failed and may be tried again",
+        (S.RUNNING_PROTECTED, S.SUCCEEDED): "its process exited with 0",
+        (S.RUNNING_PROTECTED, S.FAILED): "its process failed",
+        (S.RUNNING_PROTECTED, S.OUT_OF_MEMORY): "it ran out of memory",
+        (S.RUNNING, S.PAUSED): "it waits for its turn and keeps its GPU memory",
+        (S.PAUSED, S.RUNNING): "its turn came",
+        (S.PAUSED, S.STOPPING): "cancelled, over time or preempted while paused",
+        (S.PAUSED, S.QUEUED): "its node was lost while it was paused",
+        (S.PAUSED, S.FAILED): "its process failed while paused",
+        (S.PAUSED, S.SUCCEEDED): "its process exited with 0 while paused",
+        (S.PAUSED, S.OUT_OF_MEMORY): "it ran out of memory while paused",
+        (S.RUNNING, S.CHECKPOINTING): "it is resized, moved or preempted and saves its state first",
+        (S.CHECKPOINTING, S.STOPPING): "its state is saved",
+        (S.CHECKPOINTING, S.QUEUED): "its node was lost while it saved",
+        (S.CHECKPOINTING, S.SUCCEEDED): "it finished while it saved",
+        (S.CHECKPOINTING, S.FAILED): "its process failed while it saved",
+        (S.CHECKPOINTING, S.OUT_OF_MEMORY): "it ran out of memory while it saved",
+        (S.RUNNING, S.STOPPING): "cancelled, over time, preempted, or done with the steps asked for",
+        (S.RUNNING, S.QUEUED): "its node was lost, or it failed and may be tried again",
+        (S.RUNNING, S.SUCCEEDED): "its process exited with 0",
+        (S.RUNNING, S.FAILED): "its process failed",
+        (S.RUNNING, S.OUT_OF_MEMORY): "it ran out of memory",
+        (S.STOPPING, S.QUEUED): "its process is gone; it was preempted",
+        (S.STOPPING, S.CANCELLED): "its process is gone; it was cancelled",
+        (S.STOPPING, S.TIMED_OUT): "its process is gone; it was over its time limit",
+        (S.STOPPING, S.FAILED): "its node was lost too often",
+        (S.STOPPING, S.SUCCEEDED): "its process is gone; it had made the steps asked for",
+    }
+)
+
+
+class InvalidMoveError(AssertionError):
+    """A move the table does not have; its message is the job's story."""
+
+    def __init__(self, job: Job, to: JobState) -> None:
+        story = "; ".join(f"{move.at_s:.3f} {move.state} ({move.reason.why})" for move in job.story)
+        super().__init__(f"job {job.id} may not move from {job.state} to {to}; its story: {story}")
+
+
+def move(job: Job, to: JobState, at_s: float, reason: Reason, **changes: Any) -> Job:  # noqa: ANN401
+    """The job after a move, its story one line longer; `changes` are other fields of `Job`.
+
+    Raises:
+        InvalidMoveError: The table has no such move.
+    """
+    if (job.state, to) not in MOVES:
+        raise InvalidMoveError(job, to)
+    return replace(job, state=to, story=(*job.story, Move(at_s, to, reason)), **changes)
+
+
+def can_move(job: Job, to: JobState) -> bool:
+    """Whether the table has this move."""
+    return (job.state, to) in MOVES
+
+
+def diagram() -> str:
+    """The table as a Mermaid state diagram."""
+    lines = ["stateDiagram-v2", f"    [*] --> {S.QUEUED.name}"]
+    lines += [f"    {a.name} --> {b.name}: {why}" for (a, b), why in MOVES.items()]
+    lines += [f"    {state.name} --> [*]" for state in S if state in ENDED]
+    return "\n".join(lines)

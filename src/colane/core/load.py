@@ -1,0 +1,93 @@
+"""What one GPU carries: frozen values, shared by the state and by drafts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from colane.lanes.safety import needed_bytes
+from colane.model.hardware import Gpu, GpuId
+from colane.model.job import JobId
+from colane.model.profile import Memory, ProfileKey
+from colane.perf.beliefs import Load
+
+
+class Booking(NamedTuple):
+    """One job's hold on one GPU. `memory` and `load` are None while unknown."""
+
+    job: JobId
+    lane: int
+    key: ProfileKey
+    user: str
+    share: bool
+    company: str | None
+    memory: Memory | None
+    load: Load | None
+
+
+@dataclass(frozen=True, slots=True)
+class GpuLoad:
+    """A GPU and the jobs booked on it."""
+
+    id: GpuId
+    gpu: Gpu
+    bookings: tuple[Booking, ...] = ()
+
+    @property
+    def capacity_bytes(self) -> int:
+        """Memory our jobs may use: usable memory less what foreign processes hold."""
+        return max(0, self.gpu.memory_bytes - self.gpu.foreign_bytes)
+
+    @property
+    def jobs(self) -> tuple[JobId, ...]:
+        """Jobs on it, in order of their start."""
+        return tuple(booking.job for booking in self.bookings)
+
+    @property
+    def is_free(self) -> bool:
+        """Whether a job may have it alone."""
+        return not self.bookings and self.gpu.healthy
+
+    @property
+    def needed_bytes(self) -> int | None:
+        """Memory its jobs need by the safety condition; None when some job's is unknown."""
+        members = [(b.lane, b.memory) for b in self.bookings if b.memory is not None]
+        return needed_bytes(members) if len(members) == len(self.bookings) else None
+
+    @property
+    def left_bytes(self) -> int:
+        """Memory left beside its jobs; 0 when some job's need is unknown."""
+        needed = self.needed_bytes
+        return 0 if needed is None else self.capacity_bytes - needed
+
+    @property
+    def is_shareable(self) -> bool:
+        """Whether all its jobs may have company: sharing allowed, memory known, no measurement under way."""
+        return all(b.share and b.memory is not None and b.company is None for b in self.bookings)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a policy may let a job join by prediction: it carries shareable one-GPU jobs of known C."""
+        known = all(b.load is not None and b.key.gpus == 1 for b in self.bookings)
+        return bool(self.bookings) and known and self.gpu.healthy and self.is_shareable
+
+    @property
+    def sort_key(self) -> tuple[float, float, int, GpuId]:
+        """(sum of C, sum of M, jobs, id): the order of paper A's algorithm 2."""
+        loads = [b.load for b in self.bookings if b.load is not None]
+        occupancy = sum(load.occupancy for load in loads)
+        return occupancy, sum(load.bandwidth for load in loads), len(self.bookings), self.id
+
+    @property
+    def next_lane(self) -> int:
+        """Lowest lane number in no use."""
+        used = {booking.lane for booking in self.bookings}
+        return next(lane for lane in range(len(used) + 1) if lane not in used)
+
+    def with_booking(self, booking: Booking) -> GpuLoad:
+        """The same GPU with one job more."""
+        return GpuLoad(self.id, self.gpu, (*self.bookings, booking))
+
+    def without(self, job: JobId) -> GpuLoad:
+        """The same GPU with that job gone."""
+        return GpuLoad(self.id, self.gpu, tuple(b for b in self.bookings if b.job != job))

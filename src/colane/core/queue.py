@@ -1,0 +1,107 @@
+"""Waiting jobs, indexed so that an event costs what it changes: by pool, by priority and arrival, by class of need."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from typing import TypeVar
+
+from colane.model.job import JobId, JobSpec, NeedClass, need_class
+
+K = TypeVar("K")
+
+
+class Line:
+    """Job ids in order of arrival; removal in the middle is lazy, so both ends and the middle cost O(1)."""
+
+    __slots__ = ("_gone", "_ids")
+
+    def __init__(self) -> None:
+        self._ids: deque[JobId] = deque()
+        self._gone: set[JobId] = set()
+
+    def __len__(self) -> int:
+        return len(self._ids) - len(self._gone)
+
+    def __iter__(self) -> Iterator[JobId]:
+        gone = self._gone
+        return (job for job in self._ids if job not in gone) if gone else iter(self._ids)
+
+    @property
+    def first(self) -> JobId | None:
+        """The oldest."""
+        return self._ids[0] if self._ids else None
+
+    def add(self, job: JobId) -> None:
+        """Insert by id; a job that comes back finds its old place."""
+        ids = self._ids
+        if job in self._gone:
+            self._gone.discard(job)
+        elif not ids or job > ids[-1]:
+            ids.append(job)
+        elif job < ids[0]:
+            ids.appendleft(job)
+        else:
+            self._ids = deque(sorted((*ids, job)))
+
+    def remove(self, job: JobId) -> None:
+        """Take out a job that is in it."""
+        self._gone.add(job)
+        ids, gone = self._ids, self._gone
+        while ids and ids[0] in gone:
+            gone.discard(ids.popleft())
+        while ids and ids[-1] in gone:
+            gone.discard(ids.pop())
+
+
+class PoolQueue:
+    """Waiting jobs of one pool.
+
+    Attributes:
+        classes: Jobs by priority and class of need.
+        companies: Members of sets under measurement; they are in no class and in no line.
+        count: All of them.
+    """
+
+    __slots__ = ("_lines", "classes", "companies", "count")
+
+    def __init__(self) -> None:
+        self._lines: dict[int, Line] = {}
+        self.classes: dict[tuple[int, NeedClass], Line] = {}
+        self.companies = Line()
+        self.count = 0
+
+    def __iter__(self) -> Iterator[JobId]:
+        """All that policies order: highest priority first, then by arrival."""
+        for priority in sorted(self._lines, reverse=True):
+            yield from self._lines[priority]
+
+    @property
+    def first(self) -> JobId | None:
+        """Head of the line."""
+        return next(iter(self), None)
+
+    def add(self, job: JobId, spec: JobSpec) -> None:
+        """Put a job in its place."""
+        self.count += 1
+        if spec.company is not None:
+            self.companies.add(job)
+            return
+        self._lines.setdefault(spec.priority, Line()).add(job)
+        self.classes.setdefault((spec.priority, need_class(spec)), Line()).add(job)
+
+    def remove(self, job: JobId, spec: JobSpec) -> None:
+        """Take a job out."""
+        self.count -= 1
+        if spec.company is not None:
+            self.companies.remove(job)
+            return
+        _drop(self._lines, spec.priority, job)
+        _drop(self.classes, (spec.priority, need_class(spec)), job)
+
+
+def _drop(lines: dict[K, Line], key: K, job: JobId) -> None:
+    line = lines[key]
+    line.remove(job)
+    if not len(line):
+        del lines[key]

@@ -1,0 +1,258 @@
+"""What each event does to the state. One function an event; deciding comes after all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from colane.core.events import (
+    CancelRequested,
+    Ended,
+    Event,
+    GpusObserved,
+    Launched,
+    NodeLost,
+    NodeRegistered,
+    ProfileDeclared,
+    Progressed,
+    Submitted,
+    Tick,
+)
+from colane.core.lifecycle import move
+from colane.core.step import Step
+from colane.core.timers import Timer, TimerKind
+from colane.model.hardware import Gpu, GpuId
+from colane.model.job import Job, JobId, JobState, Move
+from colane.model.progress import Progress
+from colane.model.reason import Reason, Why
+
+CAUSES: Mapping[str, Why] = {
+    "exited": Why.EXIT_CODE,
+    "signalled": Why.KILLED_BY_SIGNAL,
+    "out-of-memory": Why.OUT_OF_MEMORY,
+    "not-started": Why.NOT_STARTED,
+    "supervisor-died": Why.SUPERVISOR_DIED,
+}
+"""Outcomes an agent reports and their reasons."""
+
+FINAL = frozenset({"not-started", "out-of-memory"})
+"""Failures that would come again in the same way, so they are not retried."""
+
+
+def submitted(step: Step, event: Submitted) -> None:
+    """A job enters the queue."""
+    reason = Reason(Why.SUBMITTED)
+    story = (Move(step.now_s, JobState.QUEUED, reason),)
+    step.put(Job(id=event.job, spec=event.spec, submit_s=step.now_s, story=story))
+
+
+def cancel_requested(step: Step, event: CancelRequested) -> None:
+    """A waiting job ends at once; a running one when its process is gone."""
+    job = step.state.jobs.get(event.job)
+    reason = Reason(Why.CANCELLED, {"by": event.by})
+    if job is None:
+        step.stale.append((event, "no such live job"))
+    elif job.state is JobState.QUEUED:
+        step.leave(job, JobState.CANCELLED, reason)
+    elif job.state is JobState.STOPPING:
+        step.put(replace(job, ending=JobState.CANCELLED))
+    else:
+        step.stop(job, JobState.CANCELLED, reason)
+
+
+def node_registered(step: Step, event: NodeRegistered) -> None:
+    """A node joins or comes back; jobs on GPUs it no longer has are treated as lost."""
+    node = event.node
+    known = step.state.nodes.get(node.name)
+    if known is not None:
+        have = {gpu.index for gpu in node.gpus} if node.pool == known.node.pool else set()
+        _lose_jobs(step, node.name, keep=have)
+    step.state.put_node(node)
+    step.touch(node.name)
+    step.company_changed(GpuId(node.name, gpu.index) for gpu in node.gpus)
+
+
+def node_lost(step: Step, event: NodeLost) -> None:
+    """A node is gone; its jobs are queued again within their limit."""
+    if event.node not in step.state.nodes:
+        step.stale.append((event, "no such node"))
+        return
+    _lose_jobs(step, event.node, keep=set())
+    step.state.remove_node(event.node)
+    step.lost_nodes.append(event.node)
+
+
+def gpus_observed(step: Step, event: GpusObserved) -> None:
+    """Health, foreign memory or the way of sharing changed; the set of GPUs did not."""
+    known = step.state.nodes.get(event.node)
+    if known is None:
+        step.stale.append((event, "no such node"))
+        return
+    seen = {gpu.index: gpu for gpu in event.gpus}
+    gpus = tuple(_observed(gpu, seen.get(gpu.index)) for gpu in known.node.gpus)
+    if gpus != known.node.gpus:
+        step.state.put_node(replace(known.node, gpus=gpus))
+        step.touch(event.node)
+
+
+def launched(step: Step, event: Launched) -> None:
+    """The process of an attempt runs."""
+    job = _believed(step, event, event.job, event.attempt)
+    if job is None or job.state is not JobState.ASSIGNED:
+        return
+    start_s = max(event.start_s, job.submit_s)
+    reason = Reason(Why.LAUNCHED, {"pid": event.pid, "node": job.placement.node if job.placement else ""})
+    first = job.first_start_s if job.first_start_s is not None else start_s
+    step.put(move(job, JobState.LAUNCHING, step.now_s, reason, start_s=start_s, first_start_s=first))
+    set_start_timers(step, job, start_s)
+
+
+def set_start_timers(step: Step, job: Job, start_s: float) -> None:
+    """Time limit, and the moment a process without steps is taken to run."""
+    if job.spec.time_limit_s is not None:
+        step.timers.set(start_s + job.spec.time_limit_s, TimerKind.TIME_LIMIT, job.id, job.attempt)
+    if job.state in (JobState.ASSIGNED, JobState.LAUNCHING):
+        step.timers.set(start_s + step.config.opaque_after_s, TimerKind.TAKEN_TO_RUN, job.id, job.attempt)
+
+
+def progressed(step: Step, event: Progressed) -> None:
+    """A sample of a running attempt: it may reach its first step, or the last one asked for."""
+    job = _believed(step, event, event.job, event.attempt)
+    if job is None or job.placement is None:
+        return
+    step.state.progress[job.id] = event.progress
+    for gpu in job.placement.gpus:
+        step.observer.sample(gpu, job.id, event.progress)
+    if job.state is JobState.LAUNCHING and event.progress.steps > 0:
+        job = _first_step(step, job, event.progress)
+    limit = job.spec.steps_limit
+    if limit is not None and event.progress.steps >= limit and job.state is not JobState.ASSIGNED:
+        step.stop(job, JobState.SUCCEEDED, Reason(Why.STEPS_REACHED, {"steps": limit}))
+
+
+def ended(step: Step, event: Ended) -> None:
+    """The process of an attempt is gone: the job ends, or is queued again."""
+    job = _believed(step, event, event.job, event.attempt)
+    if job is None or job.placement is None:
+        return
+    if event.progress is not None:
+        for gpu in job.placement.gpus:
+            step.observer.sample(gpu, job.id, event.progress)
+    if job.start_s is None and event.start_s is not None:
+        start_s = max(event.start_s, job.submit_s)
+        job = replace(job, start_s=start_s, first_start_s=job.first_start_s or start_s)
+    job = replace(job, exit=event.exit)
+    end_s = max(event.end_s, job.start_s or job.submit_s)
+    if job.state is JobState.STOPPING and job.ending is not None:
+        _leave_stopping(step, job, end_s)
+    elif event.outcome == "exited" and event.exit.code == 0:
+        step.leave(job, JobState.SUCCEEDED, Reason(Why.EXITED), end_s=end_s)
+    else:
+        _failed(step, job, event, end_s)
+
+
+def profile_declared(step: Step, event: ProfileDeclared) -> None:
+    """An owner states what is known of a family."""
+    step.learn(event.profile)
+    for pool in step.state.queues:
+        step.state.changed_pools.add(pool)
+
+
+def tick(step: Step, _event: Tick) -> None:
+    """Time passed: policies that heed it look at every pool anew."""
+    step.state.changed_pools.update(step.state.queues)
+
+
+def timer_due(step: Step, timer: Timer) -> None:
+    """A timer fell due; one of an older attempt means nothing."""
+    job = step.state.jobs.get(timer.job)
+    if job is None or job.attempt != timer.attempt or job.placement is None:
+        return
+    if timer.kind is TimerKind.TIME_LIMIT:
+        reason = Reason(Why.TIME_LIMIT, {"limit_s": job.spec.time_limit_s or 0.0})
+        step.stop(job, JobState.TIMED_OUT, reason)
+    elif timer.kind is TimerKind.PROTECTION_OVER and job.state is JobState.RUNNING_PROTECTED:
+        step.put(move(job, JobState.RUNNING, step.now_s, Reason(Why.PROTECTION_OVER)))
+    elif timer.kind is TimerKind.TAKEN_TO_RUN and job.state is JobState.LAUNCHING:
+        step.put(move(job, JobState.RUNNING, step.now_s, Reason(Why.TAKEN_TO_RUN)))
+
+
+def _believed(step: Step, event: Event, job_id: JobId, attempt: int) -> Job | None:
+    """The job, if the report is of its present attempt."""
+    job = step.state.jobs.get(job_id)
+    if job is None:
+        step.stale.append((event, "no such live job"))
+        return None
+    if job.attempt != attempt or job.placement is None:
+        step.stale.append((event, f"attempt {attempt} is not attempt {job.attempt}"))
+        return None
+    return job
+
+
+def _first_step(step: Step, job: Job, progress: Progress) -> Job:
+    first_s = progress.first_step_s if progress.first_step_s is not None else step.now_s
+    launch_s = max(0.0, first_s - (job.start_s if job.start_s is not None else first_s))
+    stepping = move(job, JobState.RUNNING_PROTECTED, step.now_s, Reason(Why.STEPPING), first_step_s=first_s)
+    step.put(stepping)
+    due_s = first_s + step.config.protection_factor * launch_s
+    step.timers.set(due_s, TimerKind.PROTECTION_OVER, job.id, job.attempt)
+    return stepping
+
+
+def _leave_stopping(step: Step, job: Job, end_s: float) -> None:
+    ending, reason = job.ending, job.story[-1].reason
+    if ending is JobState.QUEUED:
+        step.leave(job, JobState.QUEUED, reason)
+    elif ending is not None:
+        step.leave(job, ending, reason, end_s=end_s)
+
+
+def _failed(step: Step, job: Job, event: Ended, end_s: float) -> None:
+    cause = _cause(event)
+    failures = job.failures + 1
+    left = job.spec.retries - failures
+    if event.outcome == "out-of-memory":
+        step.leave(job, JobState.OUT_OF_MEMORY, cause, end_s=end_s, failures=failures)
+    elif event.outcome in FINAL or job.spec.retries == 0:
+        step.leave(job, JobState.FAILED, cause, end_s=end_s, failures=failures)
+    elif left < 0:
+        reason = Reason(Why.RETRIES_USED_UP, {"attempt": job.attempt, "cause": cause.sentence()})
+        step.leave(job, JobState.FAILED, reason, end_s=end_s, failures=failures)
+    else:
+        facts = {"attempt": job.attempt, "cause": cause.sentence(), "left": left}
+        step.leave(job, JobState.QUEUED, Reason(Why.RETRY, facts), failures=failures)
+
+
+def _cause(event: Ended) -> Reason:
+    why = CAUSES.get(event.outcome, Why.EXIT_CODE)
+    facts: Mapping[str, str | int | None] = {
+        "code": event.exit.code,
+        "signal": event.exit.signal,
+        "detail": event.exit.detail,
+    }
+    known: dict[str, str | int | float] = {name: v for name, v in facts.items() if v is not None}
+    return Reason(why, known)
+
+
+def _lose_jobs(step: Step, node: str, keep: set[int]) -> None:
+    reason = Reason(Why.NODE_LOST, {"node": node})
+    for job_id in list(step.state.nodes[node].jobs):
+        job = step.state.jobs[job_id]
+        if job.placement is not None and not all(gpu.number in keep for gpu in job.placement.gpus):
+            _lose(step, job, reason)
+
+
+def _lose(step: Step, job: Job, reason: Reason) -> None:
+    losses = sum(line.reason.why is Why.NODE_LOST for line in job.story)
+    if job.state is JobState.STOPPING and job.ending not in (None, JobState.QUEUED):
+        step.leave(job, job.ending or JobState.CANCELLED, reason)
+    elif losses >= step.config.node_losses_max:
+        step.leave(job, JobState.FAILED, reason)
+    else:
+        step.leave(job, JobState.QUEUED, reason)
+
+
+def _observed(known: Gpu, seen: Gpu | None) -> Gpu:
+    if seen is None:
+        return replace(known, healthy=False)
+    return replace(known, healthy=seen.healthy, foreign_bytes=seen.foreign_bytes, sharing=seen.sharing)

@@ -1,0 +1,110 @@
+"""One step of the core: the state with what has changed in this step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from colane.core.config import CoreConfig
+from colane.core.events import Decision, Event, Outcome, RejectedPlan
+from colane.core.lifecycle import move
+from colane.core.state import ClusterState
+from colane.core.timers import Timers
+from colane.model.hardware import GpuId
+from colane.model.job import Job, JobId, JobState
+from colane.model.profile import Profile, ProfileKey, SetMeasurement
+from colane.model.reason import Reason
+from colane.perf.observe import Member, Observer
+
+
+class Step:
+    """Collects changes while events are applied."""
+
+    def __init__(
+        self, state: ClusterState, observer: Observer, timers: Timers, config: CoreConfig, now_s: float
+    ) -> None:
+        self.state = state
+        self.observer = observer
+        self.timers = timers
+        self.config = config
+        self.now_s = now_s
+        self.decisions: list[Decision] = []
+        self.measurements: list[SetMeasurement] = []
+        self.stale: list[tuple[Event, str]] = []
+        self.lost_nodes: list[str] = []
+        self.rejected: RejectedPlan | None = None
+        self._jobs: dict[JobId, Job] = {}
+        self._nodes: dict[str, None] = {}
+        self._profiles: dict[ProfileKey, Profile] = {}
+
+    def put(self, job: Job) -> None:
+        """Take a job's new value; its node learns of it."""
+        old = self.state.jobs.get(job.id)
+        self._jobs[job.id] = job
+        for value in (old, job):
+            if value is not None and value.placement is not None:
+                self.touch(value.placement.node)
+        self.state.put_job(job)
+
+    def touch(self, node: str) -> None:
+        """What this node shall do, or has, changed."""
+        self._nodes[node] = None
+
+    def leave(self, job: Job, to: JobState, reason: Reason, **changes: object) -> None:
+        """Move a job off its GPUs, back to the queue or to an end."""
+        placement = job.placement
+        fields = {"placement": None if to is JobState.QUEUED else placement, **changes}
+        if to is not JobState.QUEUED:
+            fields.setdefault("end_s", self.now_s)
+        if placement is not None:
+            self.state.release(job)
+            self.touch(placement.node)
+        self.put(move(job, to, self.now_s, reason, **fields))
+        if placement is not None:
+            self.company_changed(placement.gpus)
+        self.state.progress.pop(job.id, None)
+
+    def stop(self, job: Job, ending: JobState, reason: Reason) -> None:
+        """Ask for the end of a job's process; it keeps its GPUs until the process is gone."""
+        if job.state is JobState.STOPPING:
+            return
+        self.put(move(job, JobState.STOPPING, self.now_s, reason, ending=ending))
+
+    def company_changed(self, gpus: Iterable[GpuId]) -> None:
+        """Jobs joined or left these GPUs: close their epochs and learn from them."""
+        for gpu in gpus:
+            load = self.state.gpus.get(gpu)
+            members = [Member(b.job, b.key, b.user) for b in load.bookings] if load else []
+            sharing = load.gpu.sharing if load else ""
+            lessons = self.observer.change(gpu, members, sharing, self.state.beliefs, self.now_s)
+            for profile in lessons.profiles:
+                self.learn(profile)
+            for measurement in lessons.measurements:
+                self.state.beliefs.learn_set(measurement)
+                self.measurements.append(measurement)
+
+    def learn(self, profile: Profile) -> None:
+        """Believe a profile and re-book whom it concerns."""
+        merged = self.state.beliefs.learn_profile(profile)
+        self._profiles[merged.key] = merged
+        self.state.refresh_bookings(merged.key)
+
+    def outcome(self) -> Outcome:
+        """Everything that changed; the version grows if anything durable did."""
+        changed = bool(self._jobs or self._nodes or self._profiles or self.measurements or self.lost_nodes)
+        if changed:
+            self.state.version += 1
+        nodes = tuple(sorted(name for name in self._nodes if name in self.state.nodes))
+        for name in nodes:
+            self.state.nodes[name].generation = self.state.version
+        return Outcome(
+            version=self.state.version,
+            jobs=tuple(self._jobs[job] for job in sorted(self._jobs)),
+            nodes=nodes,
+            lost_nodes=tuple(self.lost_nodes),
+            profiles=tuple(self._profiles.values()),
+            measurements=tuple(self.measurements),
+            decisions=tuple(self.decisions),
+            rejected=self.rejected,
+            stale=tuple(self.stale),
+            wake_s=self.timers.next_s,
+        )

@@ -1,0 +1,106 @@
+"""What a policy sees: the state, read-only, at one moment. Time and randomness are data; nothing else can be read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from colane.core.free import FreeIndex
+from colane.core.load import GpuLoad
+from colane.core.queue import PoolQueue
+from colane.core.state import ClusterState, Kind, NodeState, SortKey
+from colane.model.hardware import GpuId
+from colane.model.job import Job, JobId
+from colane.model.progress import Progress
+from colane.perf.beliefs import Beliefs
+
+EMPTY = PoolQueue()
+
+
+class ClusterView:
+    """The cluster at `now_s`.
+
+    Attributes:
+        now_s: The time.
+        seed: Seed for a policy that draws lots.
+        explain: The job somebody asks about; the policy may then take time to name the jobs in the way.
+    """
+
+    __slots__ = ("_pools", "_state", "explain", "now_s", "seed")
+
+    def __init__(
+        self,
+        state: ClusterState,
+        now_s: float,
+        *,
+        pools: Iterable[str] | None = None,
+        explain: JobId | None = None,
+        seed: int = 0,
+    ) -> None:
+        self._state = state
+        self._pools = sorted(state.queues if pools is None else pools)
+        self.now_s = now_s
+        self.seed = seed
+        self.explain = explain
+
+    @property
+    def version(self) -> int:
+        """Version of the state."""
+        return self._state.version
+
+    @property
+    def beliefs(self) -> Beliefs:
+        """What is believed about speed and memory."""
+        return self._state.beliefs
+
+    @property
+    def pools(self) -> Iterator[str]:
+        """Pools in which something changed and somebody waits, in order of name."""
+        return (pool for pool in self._pools if (queue := self._state.queues.get(pool)) and queue.count)
+
+    @property
+    def nodes(self) -> Mapping[str, NodeState]:
+        """All nodes by name."""
+        return self._state.nodes
+
+    @property
+    def jobs(self) -> Mapping[JobId, Job]:
+        """All live jobs."""
+        return self._state.jobs
+
+    def queue(self, pool: str) -> PoolQueue:
+        """Waiting jobs of a pool."""
+        return self._state.queues.get(pool, EMPTY)
+
+    def job(self, job: JobId) -> Job:
+        """One live job."""
+        return self._state.jobs[job]
+
+    def progress(self, job: JobId) -> Progress | None:
+        """Latest sample of a running job."""
+        return self._state.progress.get(job)
+
+    def gpu(self, gpu: GpuId) -> GpuLoad:
+        """One GPU with its jobs."""
+        return self._state.gpus[gpu]
+
+    def gpu_types(self, pool: str, asked: str | None = None) -> list[str]:
+        """GPU types of a pool, in order of name; only the one asked for, if any."""
+        kinds = (kind for of_pool, kind in self._state.free if of_pool == pool)
+        return sorted(kind for kind in kinds if asked in (None, kind))
+
+    def free(self, kind: Kind) -> FreeIndex:
+        """Free GPUs of a kind, by node."""
+        return self._state.free[kind]
+
+    def open_gpus(self, kind: Kind) -> list[SortKey]:
+        """GPUs of a kind that may be joined, lightest first."""
+        return self._state.open_gpus(kind)
+
+    def node_at(self, order: int) -> NodeState:
+        """The node with this order number."""
+        return self._state.by_order[order]
+
+    def holders(self, pool: str) -> tuple[JobId, ...]:
+        """Jobs that hold GPUs of a pool, oldest first."""
+        nodes = (node for node in self._state.nodes.values() if node.node.pool == pool)
+        return tuple(sorted(job for node in nodes for job in node.jobs))

@@ -1,0 +1,177 @@
+"""What we believe about speed and memory. Policies ask only here; observations teach it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from colane.model.job import JobSpec
+from colane.model.profile import Memory, Profile, ProfileKey, SetMeasurement, Source
+from colane.perf.config import PerfConfig
+from colane.perf.learn import merge_profiles
+from colane.perf.speedup import Line, fit_line, threshold_speedup, work_bound_speedup
+
+
+class Prediction(NamedTuple):
+    """A speed-up and what it rests on."""
+
+    speedup: float
+    source: str
+
+
+class Load(NamedTuple):
+    """C and M of a job; compared in this order (paper A, algorithm 2)."""
+
+    occupancy: float
+    bandwidth: float
+
+
+class SetBelief(NamedTuple):
+    """Mean speed-up of a measured set."""
+
+    delta: float
+    measurements: int
+
+
+def profile_key(spec: JobSpec, gpu_type: str) -> ProfileKey:
+    """The key a job's profile is kept under on that GPU type."""
+    return ProfileKey(spec.family, spec.batch_size, spec.gpus, gpu_type)
+
+
+class Beliefs:
+    """Profiles, measured sets and the predictor fitted to them."""
+
+    def __init__(
+        self,
+        config: PerfConfig | None = None,
+        profiles: Iterable[Profile] = (),
+        measurements: Iterable[SetMeasurement] = (),
+    ) -> None:
+        self.config = config or PerfConfig()
+        self._profiles: dict[ProfileKey, Profile] = {profile.key: profile for profile in profiles}
+        self._sets: dict[tuple[ProfileKey, ...], SetBelief] = {}
+        self._lines: dict[str, Line | None] = {}
+        for measurement in measurements:
+            self.learn_set(measurement)
+
+    @property
+    def profiles(self) -> Mapping[ProfileKey, Profile]:
+        """All profiles."""
+        return self._profiles
+
+    def profile(self, spec: JobSpec, gpu_type: str) -> Profile | None:
+        """What is known of a job on a GPU type."""
+        return self._profiles.get(profile_key(spec, gpu_type))
+
+    def memory(self, spec: JobSpec, gpu_type: str) -> Memory | None:
+        """P and E to book on each GPU, None when nobody declared or measured it.
+
+        The larger of declared and measured is taken, so that a job is never booked below what its owner asked.
+        """
+        declared = spec.gpu_memory_bytes
+        profile = self._profiles.get(profile_key(spec, gpu_type))
+        if profile is None or profile.persistent_bytes is None or profile.ephemeral_bytes is None:
+            return None if declared is None else Memory(declared, 0)
+        persistent = profile.persistent_bytes.value * self.config.persistent_factor
+        total = (persistent + profile.ephemeral_bytes.value) * self.config.total_factor
+        total = max(total, declared or 0)
+        return Memory(int(persistent), int(total - persistent))
+
+    def load(self, spec: JobSpec, gpu_type: str) -> Load | None:
+        """C and M of a job, None when its occupancy is unknown. An unknown M counts as 0."""
+        profile = self._profiles.get(profile_key(spec, gpu_type))
+        if profile is None or profile.occupancy is None:
+            return None
+        return Load(profile.occupancy.value, profile.bandwidth.value if profile.bandwidth else 0.0)
+
+    def predict(self, keys: Sequence[ProfileKey]) -> Prediction | None:
+        """Speed-up of running these together on one GPU; None when too little is known.
+
+        The chain: this very set measured, regression over measured sets, the GPU type's threshold, the bound by
+        work.
+        """
+        measured = self._sets.get(tuple(sorted(keys, key=_sort_key)))
+        if measured is not None:
+            return Prediction(measured.delta, f"measured {measured.measurements} time(s)")
+        loads = [self._profiles.get(key) for key in keys]
+        known = [p for p in loads if p is not None and p.occupancy is not None]
+        if len(known) < len(keys):
+            return None
+        return self._from_loads(known)
+
+    def line(self, gpu_type: str) -> Line | None:
+        """The fitted predictor of a GPU type, None while it has too little data."""
+        if gpu_type not in self._lines:
+            points = self.points(gpu_type)
+            self._lines[gpu_type] = fit_line(points) if len(points) >= self.config.sets_min else None
+        return self._lines[gpu_type]
+
+    def points(self, gpu_type: str) -> list[tuple[float, float, float]]:
+        """(sum of C, sum of M, delta) of every measured set of a GPU type whose profiles are known."""
+        sets = ((keys, belief) for keys, belief in self._sets.items() if keys[0].gpu_type == gpu_type)
+        points = []
+        for keys, belief in sets:
+            profiles = [self._profiles.get(key) for key in keys]
+            if all(p is not None and p.occupancy is not None for p in profiles):
+                occupancy, bandwidth = _sums([p for p in profiles if p is not None])
+                points.append((occupancy, bandwidth, belief.delta))
+        return points
+
+    def learn_profile(self, profile: Profile) -> Profile:
+        """Merge new knowledge; the merged profile is returned and kept."""
+        old = self._profiles.get(profile.key)
+        merged = profile if old is None else merge_profiles(old, profile, self.config.samples_max)
+        self._profiles[profile.key] = merged
+        self._lines.pop(profile.key.gpu_type, None)
+        return merged
+
+    def learn_set(self, measurement: SetMeasurement) -> None:
+        """Fold a measured set into the mean of its kind."""
+        keys = tuple(sorted(measurement.keys, key=_sort_key))
+        old = self._sets.get(keys, SetBelief(0.0, 0))
+        count = old.measurements + 1
+        self._sets[keys] = SetBelief(old.delta + (measurement.delta - old.delta) / count, count)
+        self._lines.pop(keys[0].gpu_type, None)
+
+    def _from_loads(self, profiles: Sequence[Profile]) -> Prediction | None:
+        gpu_type = profiles[0].key.gpu_type
+        occupancy, bandwidth = _sums(profiles)
+        line = self.line(gpu_type)
+        if line is not None:
+            return Prediction(line.speedup(occupancy, bandwidth), f"regression over {line.sets} sets")
+        limit = self.config.occupancy_max.get(gpu_type)
+        if limit is not None:
+            return Prediction(threshold_speedup(len(profiles), occupancy, limit), "occupancy threshold")
+        steps = [p.step_s.value for p in profiles if p.step_s is not None]
+        if len(steps) < len(profiles):
+            return None
+        per_job = [p.occupancy.value for p in profiles if p.occupancy is not None]
+        return Prediction(work_bound_speedup(steps, per_job), "bound by occupancy")
+
+
+def declared(profile: Profile) -> Profile:
+    """The same profile with every value marked as declared."""
+    changes = {
+        name: value._replace(source=Source.DECLARED)
+        for name in (
+            "step_s",
+            "step_median_s",
+            "persistent_bytes",
+            "ephemeral_bytes",
+            "occupancy",
+            "bandwidth",
+        )
+        if (value := getattr(profile, name)) is not None
+    }
+    return replace(profile, **changes)
+
+
+def _sums(profiles: Sequence[Profile]) -> tuple[float, float]:
+    occupancy = sum(p.occupancy.value for p in profiles if p.occupancy is not None)
+    bandwidth = sum(p.bandwidth.value for p in profiles if p.bandwidth is not None)
+    return occupancy, bandwidth
+
+
+def _sort_key(key: ProfileKey) -> tuple[str, int, int, str]:
+    return (key.family, -1 if key.batch_size is None else key.batch_size, key.gpus, key.gpu_type)

@@ -1,0 +1,49 @@
+"""How a profile changes with new knowledge."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from colane.model.profile import Profile, Source, Value
+
+RANK = {Source.MEASURED: 0, Source.DECLARED: 1, Source.PREDICTED: 2, Source.DEFAULT: 3}
+
+
+def merge_profiles(old: Profile, new: Profile, samples_max: int) -> Profile:
+    """Fold new knowledge into old: means by sample count, memory by maximum, measured before declared.
+
+    Args:
+        old: What was believed.
+        new: What was seen or said.
+        samples_max: Bound on the weight of the old mean.
+    """
+    return replace(
+        old,
+        step_s=_mean(old.step_s, new.step_s, samples_max),
+        step_median_s=_mean(old.step_median_s, new.step_median_s, samples_max),
+        persistent_bytes=_largest(old.persistent_bytes, new.persistent_bytes),
+        ephemeral_bytes=_largest(old.ephemeral_bytes, new.ephemeral_bytes),
+        occupancy=_mean(old.occupancy, new.occupancy, samples_max),
+        bandwidth=_mean(old.bandwidth, new.bandwidth, samples_max),
+        updated_s=new.updated_s,
+        users=tuple(sorted({*old.users, *new.users})),
+    )
+
+
+def _mean(old: Value | None, new: Value | None, samples_max: int) -> Value | None:
+    if old is None or new is None:
+        return new or old
+    if old.source is not new.source or old.by != new.by:
+        return new if RANK[new.source] <= RANK[old.source] else old
+    weight = min(old.samples, samples_max)
+    total = weight + new.samples
+    return new._replace(value=(old.value * weight + new.value * new.samples) / total, samples=total)
+
+
+def _largest(old: Value | None, new: Value | None) -> Value | None:
+    """Memory is never under-estimated among measurements, but a measurement replaces a declaration."""
+    if old is None or new is None:
+        return new or old
+    if old.source is not new.source:
+        return new if RANK[new.source] <= RANK[old.source] else old
+    return max(old, new, key=lambda value: value.value)._replace(samples=old.samples + new.samples)

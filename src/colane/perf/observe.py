@@ -1,0 +1,178 @@
+"""Learning from what ran: who was in whose company, how fast, for how long.
+
+An *epoch* of a GPU is a time in which its company does not change. Alone, a job teaches its profile; in company,
+every job having made enough steps, the set's speed-up is measured (paper A, eq. 4.1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from colane.model.hardware import GpuId
+from colane.model.job import JobId
+from colane.model.profile import Profile, ProfileKey, SetMeasurement, Source, Value
+from colane.model.progress import Progress
+from colane.perf.beliefs import Beliefs
+from colane.perf.speedup import OCCUPANCY_UNITS_PER_S, delta, delta_general
+
+
+class Member(NamedTuple):
+    """A job in an epoch."""
+
+    job: JobId
+    key: ProfileKey
+    user: str
+
+
+class _Mark(NamedTuple):
+    steps: int
+    at_s: float
+
+
+@dataclass(slots=True)
+class _Track:
+    """One member's samples within an epoch."""
+
+    first: _Mark | None = None
+    last: _Mark | None = None
+    latest: Progress | None = None
+    occupancies: list[float] = field(default_factory=list)
+    bandwidths: list[float] = field(default_factory=list)
+
+    def add(self, progress: Progress) -> None:
+        self.latest = progress
+        if progress.steps > 0 and progress.last_step_s is not None:
+            mark = _Mark(progress.steps, progress.last_step_s)
+            self.first = self.first or mark
+            self.last = mark
+        if self.steps and progress.occupancy_ratio is not None:
+            self.occupancies.append(progress.occupancy_ratio)
+        if self.steps and progress.bandwidth_ratio is not None:
+            self.bandwidths.append(progress.bandwidth_ratio)
+
+    @property
+    def steps(self) -> int:
+        return 0 if self.first is None or self.last is None else self.last.steps - self.first.steps
+
+    @property
+    def span_s(self) -> float:
+        return 0.0 if self.first is None or self.last is None else self.last.at_s - self.first.at_s
+
+    @property
+    def step_s(self) -> float:
+        return self.span_s / self.steps
+
+
+@dataclass(slots=True)
+class _Epoch:
+    members: tuple[Member, ...]
+    sharing: str
+    tracks: dict[JobId, _Track]
+    all_step: bool = False
+
+    def add(self, job: JobId, progress: Progress) -> None:
+        """Take a sample; counting starts when the last member has begun to step, or start-up would count."""
+        self.tracks[job].add(progress)
+        if not self.all_step and all(track.last is not None for track in self.tracks.values()):
+            self.all_step = True
+            for track in self.tracks.values():
+                track.first = track.last
+
+
+class Lessons(NamedTuple):
+    """What an epoch taught."""
+
+    profiles: tuple[Profile, ...] = ()
+    measurements: tuple[SetMeasurement, ...] = ()
+
+
+NOTHING = Lessons()
+
+
+class Observer:
+    """Keeps the running epoch of every GPU. `Beliefs` are changed only by the caller."""
+
+    def __init__(self) -> None:
+        self._epochs: dict[GpuId, _Epoch] = {}
+
+    def sample(self, gpu: GpuId, job: JobId, progress: Progress) -> None:
+        """A job on this GPU was seen at this point."""
+        epoch = self._epochs.get(gpu)
+        if epoch is not None and job in epoch.tracks:
+            epoch.add(job, progress)
+
+    def change(self, gpu: GpuId, members: Iterable[Member], sharing: str, beliefs: Beliefs, at_s: float) -> Lessons:
+        """The company of a GPU is now `members`; what the epoch before it taught is returned."""
+        old = self._epochs.pop(gpu, None)
+        company = tuple(members)
+        if company:
+            self._epochs[gpu] = _Epoch(company, sharing, {member.job: _Track() for member in company})
+        return NOTHING if old is None else _lessons(old, beliefs, at_s)
+
+
+def _lessons(epoch: _Epoch, beliefs: Beliefs, at_s: float) -> Lessons:
+    if any(track.steps < beliefs.config.steps_min or track.span_s <= 0 for track in epoch.tracks.values()):
+        return NOTHING
+    if len(epoch.members) == 1:
+        member = epoch.members[0]
+        return Lessons(profiles=(_profile(member, epoch.tracks[member.job], at_s),))
+    measurement = _measure(epoch, beliefs.profiles, at_s)
+    return NOTHING if measurement is None else Lessons(measurements=(measurement,))
+
+
+def _profile(member: Member, track: _Track, at_s: float) -> Profile:
+    latest = track.latest
+    median = latest.step_median_s if latest else None
+    by = latest.occupancy_by if latest else ""
+    return Profile(
+        key=member.key,
+        step_s=Value(track.step_s, Source.MEASURED, track.steps, "steps"),
+        step_median_s=None if median is None else Value(median, Source.MEASURED, track.steps, "steps"),
+        persistent_bytes=_bytes(latest.persistent_bytes if latest else None),
+        ephemeral_bytes=_bytes(_ephemeral(latest)),
+        occupancy=_weighted(track.occupancies, track.step_s, by),
+        bandwidth=_weighted(track.bandwidths, track.step_s, by),
+        updated_s=at_s,
+        users=(member.user,) if member.user else (),
+    )
+
+
+def _ephemeral(progress: Progress | None) -> int | None:
+    if progress is None or progress.peak_bytes is None or progress.persistent_bytes is None:
+        return None
+    return max(0, progress.peak_bytes - progress.persistent_bytes)
+
+
+def _bytes(value: int | None) -> Value | None:
+    return None if value is None else Value(float(value), Source.MEASURED)
+
+
+def _weighted(ratios: list[float], step_s: float, by: str) -> Value | None:
+    """C or M of eqs. 4.2 and 4.3: mean ratio x step time, in percent x us over two steps."""
+    if not ratios:
+        return None
+    mean = sum(ratios) / len(ratios)
+    return Value(mean * step_s * OCCUPANCY_UNITS_PER_S, Source.MEASURED, len(ratios), by)
+
+
+def _measure(epoch: _Epoch, profiles: Mapping[ProfileKey, Profile], at_s: float) -> SetMeasurement | None:
+    members = sorted(epoch.members, key=lambda m: (m.key.family, m.key.batch_size or 0, m.job))
+    alone = [p.step_s for m in members if (p := profiles.get(m.key)) is not None and p.step_s is not None]
+    if len(alone) < len(members):
+        return None
+    alone_s = tuple(value.value for value in alone)
+    tracks = [epoch.tracks[member.job] for member in members]
+    together_s = tuple(track.step_s for track in tracks)
+    steps = tuple(track.steps for track in tracks)
+    return SetMeasurement(
+        keys=tuple(member.key for member in members),
+        sharing=epoch.sharing,
+        step_alone_s=alone_s,
+        step_together_s=together_s,
+        steps=steps,
+        delta=delta(alone_s, together_s),
+        delta_general=delta_general(steps, alone_s, max(track.span_s for track in tracks)),
+        at_s=at_s,
+    )

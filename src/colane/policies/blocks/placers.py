@@ -1,0 +1,48 @@
+"""Where a job may have GPUs of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+
+from colane.core.draft import Draft
+from colane.core.load import GpuLoad
+from colane.core.state import NodeState
+from colane.model.job import JobSpec
+
+
+def first_fit(draft: Draft, spec: JobSpec) -> tuple[GpuLoad, ...] | None:
+    """Free GPUs of the first node, in order of registration, that has room; None when there is none."""
+    for gpu_type in draft.view.gpu_types(spec.pool, spec.gpu_type):
+        nodes = draft.free((spec.pool, gpu_type)).nodes_with(spec.gpus)
+        gpus = _first(draft, spec, gpu_type, nodes)
+        if gpus is not None:
+            return gpus
+    return None
+
+
+def best_fit(draft: Draft, spec: JobSpec) -> tuple[GpuLoad, ...] | None:
+    """Free GPUs of the node with the fewest free GPUs that has room; None when there is none."""
+    for gpu_type in draft.view.gpu_types(spec.pool, spec.gpu_type):
+        nodes = draft.free((spec.pool, gpu_type)).nodes_fullest_first(spec.gpus)
+        gpus = _first(draft, spec, gpu_type, nodes)
+        if gpus is not None:
+            return gpus
+    return None
+
+
+def _first(draft: Draft, spec: JobSpec, gpu_type: str, orders: Iterator[int]) -> tuple[GpuLoad, ...] | None:
+    for order in orders:
+        gpus = on_node(draft, spec, gpu_type, draft.view.node_at(order))
+        if gpus is not None:
+            return gpus
+    return None
+
+
+def on_node(draft: Draft, spec: JobSpec, gpu_type: str, node: NodeState) -> tuple[GpuLoad, ...] | None:
+    """Free GPUs of a node for a job, lowest index first; None when the node lacks GPUs, memory, cores."""
+    if not draft.has_room(node, spec):
+        return None
+    fitting = (load for load in draft.free_gpus(node, gpu_type) if draft.fits_alone(load, spec))
+    gpus = tuple(islice(fitting, spec.gpus))
+    return gpus if len(gpus) == spec.gpus else None

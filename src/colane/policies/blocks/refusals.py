@@ -1,0 +1,59 @@
+"""Reasons for waiting, with numbers; the jobs in the way are named only when somebody asks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from colane.core.draft import Draft
+from colane.core.state import NodeState
+from colane.model.hardware import GpuId
+from colane.model.job import JobId, JobSpec
+from colane.model.reason import Reason, Why
+
+
+def behind(job: JobId) -> Reason:
+    """Waits in order behind that job."""
+    return Reason(Why.BEHIND, {}, (job,))
+
+
+def no_place(draft: Draft, spec: JobSpec) -> Reason:
+    """Which need cannot be met on free GPUs: GPUs first, then memory, host memory, cores."""
+    types = draft.view.gpu_types(spec.pool, spec.gpu_type)
+    if not types:
+        return Reason(Why.NO_NODE, {"pool": spec.pool})
+    have = max(draft.free((spec.pool, gpu_type)).most_free for gpu_type in types)
+    holders = draft.view.holders(spec.pool) if draft.view.explain is not None else ()
+    if have < spec.gpus:
+        facts: dict[str, str | int | float] = {"need": spec.gpus, "gpu_type": spec.gpu_type or "any", "have": have}
+        return Reason(Why.NO_FREE_GPU, facts, holders)
+    return _lacking(draft, spec, types, holders)
+
+
+def _lacking(draft: Draft, spec: JobSpec, types: Iterable[str], holders: tuple[JobId, ...]) -> Reason:
+    nodes = [(node, kind) for kind in types for node in _nodes_with_gpus(draft, spec, kind)]
+    cores = max(len(draft.cores_free(node)) for node, _ in nodes)
+    host_bytes = max(draft.host_memory_free_bytes(node) for node, _ in nodes)
+    if spec.cores > cores:
+        return Reason(Why.NO_CORES, {"need": spec.cores, "have": cores}, holders)
+    if spec.host_memory_bytes > host_bytes:
+        facts = {"need_bytes": spec.host_memory_bytes, "have_bytes": host_bytes}
+        return Reason(Why.NO_HOST_MEMORY, facts, holders)
+    return _memory(draft, spec, nodes, holders)
+
+
+def _memory(draft: Draft, spec: JobSpec, nodes: list[tuple[NodeState, str]], holders: tuple[JobId, ...]) -> Reason:
+    capacities = [
+        (draft.load(GpuId(node.node.name, gpu.index)).capacity_bytes, kind)
+        for node, kind in nodes
+        for gpu in node.node.gpus
+        if gpu.type == kind
+    ]
+    have_bytes, kind = max(capacities)
+    memory = draft.beliefs.memory(spec, kind)
+    need_bytes = sum(memory) if memory else spec.gpu_memory_bytes or 0
+    return Reason(Why.NO_MEMORY, {"need_bytes": need_bytes, "have_bytes": have_bytes}, holders)
+
+
+def _nodes_with_gpus(draft: Draft, spec: JobSpec, gpu_type: str) -> list[NodeState]:
+    index = draft.free((spec.pool, gpu_type))
+    return [draft.view.node_at(order) for order in index.nodes_with(spec.gpus)]

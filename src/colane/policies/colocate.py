@@ -1,0 +1,144 @@
+"""Co-location: jobs predicted to gain from each other's company share a GPU (paper A, algorithm 2, corrected).
+
+Waiting jobs ascend by (C, M); each goes to the GPU with the smallest sums, and joins its jobs if the predicted
+speed-up of them all together is at least `speedup_min`. The corrections to the printed algorithm are in
+`docs/papers/colocation.md`: load is kept per GPU and grows with every decision, a free GPU always accepts, memory is
+a hard limit, an unknown job runs alone first, company is capped, and a job that has waited too long is served before
+all others.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from colane.core.draft import Draft, Walk
+from colane.core.load import GpuLoad
+from colane.core.view import ClusterView
+from colane.model.job import Job, JobSpec
+from colane.model.plan import Plan
+from colane.model.reason import Reason, Why
+from colane.perf.beliefs import Prediction, profile_key
+from colane.policies.blocks.orderings import by_load, overdue
+from colane.policies.blocks.placers import first_fit
+from colane.policies.blocks.refusals import behind, no_place
+
+
+@dataclass(frozen=True, slots=True)
+class Colocate:
+    """See the module.
+
+    Attributes:
+        speedup_min: Jobs share when the predicted speed-up is at least this (paper A: 1).
+        company_max: Jobs on one GPU at most (paper A studied 2 and 3).
+        max_wait_s: A job that has waited longer goes first and holds up the rest of its pool; None never.
+    """
+
+    name: str = "colocate"
+    speedup_min: float = 1.0
+    company_max: int = 3
+    max_wait_s: float | None = 3600.0
+
+    def plan(self, view: ClusterView) -> Plan:
+        """Start every job that has a GPU to itself or gains by sharing one."""
+        draft = Draft(view)
+        for pool in view.pools:
+            self._plan_pool(draft, pool)
+        return draft.plan()
+
+    def _plan_pool(self, draft: Draft, pool: str) -> None:
+        if not self._serve_overdue(draft, pool):
+            return
+        walk = Walk(draft, pool, by_load(draft, pool))
+        for job in walk:
+            if not draft.is_waiting(job.id):
+                continue
+            refusal = self._place(draft, job)
+            if refusal is None:
+                continue
+            draft.wait_class(job.spec, refusal)
+            walk.leave_class()
+
+    def _serve_overdue(self, draft: Draft, pool: str) -> bool:
+        """Serve jobs past their waiting time in order; False when one of them finds no place."""
+        for job_id in draft.view.queue(pool):
+            job = draft.view.job(job_id)
+            if overdue(draft.view, pool, self.max_wait_s) is None or not self._is_overdue(draft, job):
+                return True
+            refusal = self._place(draft, job)
+            if refusal is not None:
+                draft.wait(job_id, refusal)
+                draft.wait_rest(pool, behind(job_id))
+                return False
+        return True
+
+    def _is_overdue(self, draft: Draft, job: Job) -> bool:
+        return self.max_wait_s is not None and draft.now_s - job.submit_s > self.max_wait_s
+
+    def _place(self, draft: Draft, job: Job) -> Reason | None:
+        """Start a job; the reason when it has to wait."""
+        gpus = first_fit(draft, job.spec)
+        if gpus is not None:
+            draft.start(job, gpus, Reason(Why.FREE_GPU, {"gpu": str(gpus[0].id)}))
+            return None
+        if not _may_share(draft, job.spec):
+            return self._alone(draft, job.spec)
+        return self._join(draft, job)
+
+    def _alone(self, draft: Draft, spec: JobSpec) -> Reason:
+        known = any(_known(draft, spec, kind) for kind in draft.view.gpu_types(spec.pool, spec.gpu_type))
+        if known or not spec.share or spec.gpus > 1:
+            return no_place(draft, spec)
+        return Reason(Why.UNKNOWN_ALONE_FIRST)
+
+    def _join(self, draft: Draft, job: Job) -> Reason | None:
+        """Join the lightest company the job fits into, if that pays; heavier company would pay still less."""
+        refusal: Reason | None = None
+        for kind in draft.view.gpu_types(job.spec.pool, job.spec.gpu_type):
+            load = self._lightest(draft, job.spec, kind)
+            if load is None:
+                continue
+            prediction = _predict(draft, job.spec, load)
+            if prediction is not None and prediction.speedup >= self.speedup_min:
+                draft.start(job, [load], _reason(Why.SHARES, load, prediction, self.speedup_min))
+                return None
+            if prediction is not None:
+                refusal = _reason(Why.NOT_WORTH_SHARING, load, prediction, self.speedup_min)
+        return refusal or no_place(draft, job.spec)
+
+    def _lightest(self, draft: Draft, spec: JobSpec, gpu_type: str) -> GpuLoad | None:
+        memory = draft.beliefs.memory(spec, gpu_type)
+        if memory is None or draft.beliefs.load(spec, gpu_type) is None:
+            return None
+        for load in draft.open_gpus((spec.pool, gpu_type)):
+            if len(load.bookings) < self.company_max and sum(memory) <= load.left_bytes and _room(draft, load, spec):
+                return load
+        return None
+
+
+def _room(draft: Draft, load: GpuLoad, spec: JobSpec) -> bool:
+    return draft.has_room(draft.view.nodes[load.id.node], spec)
+
+
+def _known(draft: Draft, spec: JobSpec, gpu_type: str) -> bool:
+    memory, load = draft.beliefs.memory(spec, gpu_type), draft.beliefs.load(spec, gpu_type)
+    return memory is not None and load is not None
+
+
+def _may_share(draft: Draft, spec: JobSpec) -> bool:
+    types = draft.view.gpu_types(spec.pool, spec.gpu_type)
+    return spec.share and spec.gpus == 1 and any(_known(draft, spec, kind) for kind in types)
+
+
+def _predict(draft: Draft, spec: JobSpec, load: GpuLoad) -> Prediction | None:
+    keys = [booking.key for booking in load.bookings]
+    return draft.beliefs.predict([*keys, profile_key(spec, load.gpu.type)])
+
+
+def _reason(why: Why, load: GpuLoad, prediction: Prediction, threshold: float) -> Reason:
+    facts: dict[str, str | int | float] = {
+        "gpu": str(load.id),
+        "speedup": prediction.speedup,
+        "threshold": threshold,
+        "source": prediction.source,
+    }
+    return Reason(why, facts, load.jobs)

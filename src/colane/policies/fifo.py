@@ -1,0 +1,40 @@
+"""FIFO: order of arrival, whole GPUs, the head of the line blocks (paper A's baseline, section 4.5).
+
+Higher priorities go first; among equals the one that came first.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from colane.core.draft import Draft
+from colane.core.view import ClusterView
+from colane.model.plan import Plan
+from colane.model.reason import Reason, Why
+from colane.policies.blocks.placers import first_fit
+from colane.policies.blocks.refusals import behind, no_place
+
+
+@dataclass(frozen=True, slots=True)
+class Fifo:
+    """See the module."""
+
+    name: str = "fifo"
+
+    def plan(self, view: ClusterView) -> Plan:
+        """Start jobs in order until one finds no place."""
+        draft = Draft(view)
+        for pool in view.pools:
+            _plan_pool(draft, pool)
+        return draft.plan()
+
+
+def _plan_pool(draft: Draft, pool: str) -> None:
+    for job_id in draft.view.queue(pool):
+        job = draft.view.job(job_id)
+        gpus = first_fit(draft, job.spec)
+        if gpus is None:
+            draft.wait(job_id, no_place(draft, job.spec))
+            draft.wait_rest(pool, behind(job_id))
+            return
+        draft.start(job, gpus, Reason(Why.FREE_GPU, {"gpu": str(gpus[0].id)}))
