@@ -8,10 +8,10 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from heapq import heapify, heappop, heappush
+from heapq import heapify, heappop, heappush, merge
 
-from colane.core.free import FreeIndex
-from colane.core.load import Booking, GpuLoad
+from colane.core.free import FreeIndex, bits
+from colane.core.load import GpuLoad, book
 from colane.core.state import Kind, NodeState, SortKey
 from colane.core.view import ClusterView
 from colane.model.hardware import GpuId
@@ -19,7 +19,6 @@ from colane.model.job import Job, JobId, JobSpec, NeedClass, need_class
 from colane.model.placement import Placement, Slot
 from colane.model.plan import Action, Plan, Start
 from colane.model.reason import Reason
-from colane.perf.beliefs import profile_key
 
 
 @dataclass(slots=True)
@@ -44,7 +43,8 @@ class Draft:
         self._loads: dict[GpuId, GpuLoad] = {}
         self._nodes: dict[str, _NodeLeft] = {}
         self._free: dict[Kind, FreeIndex] = {}
-        self._open: dict[Kind, list[SortKey]] = {}
+        self._free_masks: dict[tuple[int, str], int] = {}
+        self._open: dict[tuple[Kind, int], list[SortKey]] = {}
         self._started: set[JobId] = set()
 
     # -- reading
@@ -76,32 +76,23 @@ class Draft:
 
     def fits_alone(self, gpu: GpuLoad, spec: JobSpec) -> bool:
         """Whether a free GPU has the memory a job is believed to need; an unknown need fits any."""
-        memory = self.beliefs.memory(spec, gpu.gpu.type)
+        memory = self.beliefs.terms(spec, gpu.gpu.type).memory
         return memory is None or sum(memory) <= gpu.capacity_bytes
 
     def free_gpus(self, node: NodeState, gpu_type: str) -> Iterator[GpuLoad]:
         """Free GPUs of a type on a node, by index."""
-        for gpu in node.node.gpus:
-            if gpu.type == gpu_type:
-                load = self.load(GpuId(node.node.name, gpu.index))
-                if load.is_free:
-                    yield load
+        name = node.node.name
+        for number in bits(self._free_mask(node, gpu_type)):
+            yield self.load(GpuId(name, number))
 
-    def open_gpus(self, kind: Kind) -> Iterator[GpuLoad]:
-        """GPUs of a kind that may be joined, as they will be, lightest first."""
-        touched = self._open.setdefault(kind, [])
-        ours = iter(touched.copy())
-        mine = next(ours, None)
-        for key in self.view.open_gpus(kind):
-            if key[3] in self._loads:
-                continue
-            while mine is not None and mine < key:
-                yield self.load(mine[3])
-                mine = next(ours, None)
-            yield self.load(key[3])
-        while mine is not None:
-            yield self.load(mine[3])
-            mine = next(ours, None)
+    def free_count(self, node: NodeState, gpu_type: str) -> int:
+        """How many GPUs of a type a node will have free."""
+        return self._free_mask(node, gpu_type).bit_count()
+
+    def open_gpus(self, kind: Kind, jobs_max: int) -> Iterator[GpuLoad]:
+        """GPUs of a kind with at most that many jobs that may be joined, as they will be, lightest first."""
+        lists = [self._open_keys(kind, jobs) for jobs in range(1, jobs_max + 1)]
+        return (self.load(key[3]) for key in merge(*lists))
 
     def is_waiting(self, job: JobId) -> bool:
         """Whether nothing has been decided for it yet."""
@@ -116,7 +107,8 @@ class Draft:
         cores = self._pick_cores(node, job.spec, loads)
         placement = Placement(tuple(Slot(load.id, load.next_lane) for load in loads), cores)
         for load in loads:
-            self._put(load.with_booking(self._booking(job, load)))
+            terms = self.beliefs.terms(job.spec, load.gpu.type)
+            self._put(load.with_booking(book(job, load.next_lane, terms)))
         self._take(node, job.spec, cores)
         self._started.add(job.id)
         self.actions.append(Start(job.id, placement, reason))
@@ -137,19 +129,6 @@ class Draft:
         """The plan."""
         return Plan(self.view.version, tuple(self.actions), self.waits, self.class_waits, self.rest)
 
-    def _booking(self, job: Job, load: GpuLoad) -> Booking:
-        spec, gpu_type = job.spec, load.gpu.type
-        return Booking(
-            job.id,
-            load.next_lane,
-            profile_key(spec, gpu_type),
-            spec.user,
-            spec.share,
-            spec.company,
-            self.beliefs.memory(spec, gpu_type),
-            self.beliefs.load(spec, gpu_type),
-        )
-
     def _pick_cores(self, node: NodeState, spec: JobSpec, loads: tuple[GpuLoad, ...]) -> tuple[int, ...]:
         """Cores near the GPUs first, then others, lowest ids first."""
         if not spec.cores:
@@ -168,19 +147,33 @@ class Draft:
         old = self.load(load.id)
         node = self.view.nodes[load.id.node]
         kind = (node.node.pool, load.gpu.type)
-        open_keys = self._open.setdefault(kind, [])
-        if load.id in self._loads and old.is_open:
-            del open_keys[bisect_left(open_keys, old.sort_key)]
+        if old.is_open:
+            keys = self._open_copy(kind, len(old.bookings))
+            del keys[bisect_left(keys, old.sort_key)]
         self._loads[load.id] = load
         if load.is_open:
-            insort(open_keys, load.sort_key)
-        if old.is_free and not load.is_free:
-            self._count_free(node, kind)
+            insort(self._open_copy(kind, len(load.bookings)), load.sort_key)
+        if old.is_free:
+            self._set_free(node, kind, self._free_mask(node, kind[1]) ^ (1 << load.id.number))
 
-    def _count_free(self, node: NodeState, kind: Kind) -> None:
+    def _open_keys(self, kind: Kind, jobs: int) -> list[SortKey]:
+        keys = self._open.get((kind, jobs))
+        return self.view.open_gpus(kind, jobs) if keys is None else keys
+
+    def _open_copy(self, kind: Kind, jobs: int) -> list[SortKey]:
+        if (kind, jobs) not in self._open:
+            self._open[kind, jobs] = self.view.open_gpus(kind, jobs).copy()
+        return self._open[kind, jobs]
+
+    def _free_mask(self, node: NodeState, gpu_type: str) -> int:
+        mask = self._free_masks.get((node.order, gpu_type))
+        return node.free.get(gpu_type, 0) if mask is None else mask
+
+    def _set_free(self, node: NodeState, kind: Kind, mask: int) -> None:
+        self._free_masks[node.order, kind[1]] = mask
         if kind not in self._free:
             self._free[kind] = self.view.free(kind).copy()
-        self._free[kind].set(node.order, sum(1 for _ in self.free_gpus(node, kind[1])))
+        self._free[kind].set(node.order, mask.bit_count())
 
 
 class Walk:

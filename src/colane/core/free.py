@@ -42,16 +42,17 @@ class FreeIndex:
 
     def nodes_with(self, count: int) -> Iterator[int]:
         """Nodes with at least `count` free GPUs, lowest order number first."""
-        return _bits(self.masks[count]) if count < len(self.masks) else iter(())
+        return bits(self.masks[count]) if count < len(self.masks) else iter(())
 
     def nodes_fullest_first(self, count: int) -> Iterator[int]:
         """Nodes with at least `count` free GPUs, those with the fewest free first."""
         for exact in range(count, len(self.masks)):
             above = self.masks[exact + 1] if exact + 1 < len(self.masks) else 0
-            yield from _bits(self.masks[exact] & ~above)
+            yield from bits(self.masks[exact] & ~above)
 
 
-def _bits(mask: int) -> Iterator[int]:
+def bits(mask: int) -> Iterator[int]:
+    """Numbers of the set bits, lowest first."""
     while mask:
         low = mask & -mask
         yield low.bit_length() - 1

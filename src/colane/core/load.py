@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 from colane.lanes.safety import needed_bytes
 from colane.model.hardware import Gpu, GpuId
-from colane.model.job import JobId
+from colane.model.job import Job, JobId
 from colane.model.profile import Memory, ProfileKey
-from colane.perf.beliefs import Load
+from colane.perf.beliefs import Load, Terms
 
 
 class Booking(NamedTuple):
@@ -23,6 +23,12 @@ class Booking(NamedTuple):
     company: str | None
     memory: Memory | None
     load: Load | None
+
+
+def book(job: Job, lane: int, terms: Terms) -> Booking:
+    """What a job holds of a GPU in that lane, by present beliefs."""
+    spec = job.spec
+    return Booking(job.id, lane, terms.key, spec.user, spec.share, spec.company, terms.memory, terms.load)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +87,8 @@ class GpuLoad:
     @property
     def next_lane(self) -> int:
         """Lowest lane number in no use."""
+        if not self.bookings:
+            return 0
         used = {booking.lane for booking in self.bookings}
         return next(lane for lane in range(len(used) + 1) if lane not in used)
 

@@ -11,13 +11,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from colane.core.free import FreeIndex
-from colane.core.load import Booking, GpuLoad
+from colane.core.load import Booking, GpuLoad, book
 from colane.core.queue import PoolQueue
 from colane.model.hardware import GpuId, Node
 from colane.model.job import Job, JobId, JobState
-from colane.model.profile import Memory, ProfileKey
+from colane.model.profile import ProfileKey
 from colane.model.progress import Progress
-from colane.perf.beliefs import Beliefs, profile_key
+from colane.perf.beliefs import Beliefs
 
 Kind = tuple[str, str]
 """A pool and a GPU type: GPUs of one kind are interchangeable to a policy."""
@@ -27,7 +27,13 @@ SortKey = tuple[float, float, int, GpuId]
 
 @dataclass(slots=True)
 class NodeState:
-    """A node with what is booked on it."""
+    """A node with what is booked on it.
+
+    Attributes:
+        order: Its number in the indexes, in order of registration.
+        generation: Version of the state in which its desired jobs last changed.
+        free: Free GPUs by type, one bit for each index.
+    """
 
     node: Node
     order: int
@@ -35,7 +41,7 @@ class NodeState:
     jobs: dict[JobId, None] = field(default_factory=dict)
     cores_booked: set[int] = field(default_factory=set)
     host_memory_booked_bytes: int = 0
-    kinds: tuple[str, ...] = ()
+    free: dict[str, int] = field(default_factory=dict)
 
     @property
     def cores_free(self) -> int:
@@ -63,7 +69,7 @@ class ClusterState:
         self.by_order: dict[int, NodeState] = {}
         self.changed_pools: set[str] = set()
         self.keys_in_use: dict[ProfileKey, set[GpuId]] = {}
-        self._open: dict[Kind, list[SortKey]] = {}
+        self._open: dict[tuple[Kind, int], list[SortKey]] = {}
         self._order_next = 0
 
     @classmethod
@@ -146,17 +152,7 @@ class ClusterState:
 
     def booking(self, job: Job, gpu_type: str, lane: int) -> Booking:
         """What a job holds of a GPU of that type, by present beliefs."""
-        spec = job.spec
-        return Booking(
-            job.id,
-            lane,
-            profile_key(spec, gpu_type),
-            spec.user,
-            spec.share,
-            spec.company,
-            self.beliefs.memory(spec, gpu_type),
-            self.beliefs.load(spec, gpu_type),
-        )
+        return book(job, lane, self.beliefs.terms(job.spec, gpu_type))
 
     # -- nodes and GPUs
 
@@ -171,7 +167,6 @@ class ClusterState:
         else:
             self._forget_gpus(known)
             known.node = node
-        known.kinds = tuple(sorted({gpu.type for gpu in node.gpus}))
         self._enter_gpus(known)
         self.changed_pools.add(node.pool)
 
@@ -183,10 +178,13 @@ class ClusterState:
 
     def set_load(self, load: GpuLoad) -> None:
         """Take the new value of a GPU and keep every index true."""
-        self._unindex(self.gpus[load.id])
+        old = self.gpus[load.id]
+        self._unindex(old)
         self.gpus[load.id] = load
         self._index(load)
-        self._count_free(self.nodes[load.id.node], load.gpu.type)
+        if old.is_free != load.is_free:
+            node = self.nodes[load.id.node]
+            self._set_free(node, load.gpu.type, node.free[load.gpu.type] ^ (1 << load.id.number))
 
     def refresh_bookings(self, key: ProfileKey) -> None:
         """Re-book the jobs of a family whose profile changed, by the new beliefs."""
@@ -196,20 +194,20 @@ class ClusterState:
             self.set_load(GpuLoad(load.id, load.gpu, tuple(fresh)))
             self.changed_pools.add(self.nodes[gpu.node].node.pool)
 
-    def open_gpus(self, kind: Kind) -> list[SortKey]:
-        """Sort keys of the GPUs of a kind that may be joined, lightest first; kept up to date once asked for."""
-        if kind not in self._open:
-            loads = (load for load in self.gpus.values() if load.is_open and self.kind_of(load) == kind)
-            self._open[kind] = sorted(load.sort_key for load in loads)
-        return self._open[kind]
+    def open_gpus(self, kind: Kind, jobs: int) -> list[SortKey]:
+        """Sort keys of the GPUs of a kind with that many jobs that may be joined, lightest first.
+
+        The list is made when first asked for and kept true from then on.
+        """
+        asked = (kind, jobs)
+        if asked not in self._open:
+            loads = (load for load in self.gpus.values() if len(load.bookings) == jobs and load.is_open)
+            self._open[asked] = sorted(load.sort_key for load in loads if self.kind_of(load) == kind)
+        return self._open[asked]
 
     def kind_of(self, load: GpuLoad) -> Kind:
         """Pool and type of a GPU."""
         return self.nodes[load.id.node].node.pool, load.gpu.type
-
-    def memory_of(self, job: Job, gpu_type: str) -> Memory | None:
-        """Believed memory need of a job on each GPU of that type."""
-        return self.beliefs.memory(job.spec, gpu_type)
 
     @property
     def running(self) -> Mapping[JobId, Job]:
@@ -225,32 +223,35 @@ class ClusterState:
             for slot in job.placement.slots if job.placement else ():
                 load = self.gpus[slot.gpu]
                 self.gpus[slot.gpu] = load.with_booking(self.booking(job, load.gpu.type, slot.lane))
+        masks = {gpu.type: 0 for gpu in node.node.gpus}
         for gpu in node.node.gpus:
-            self._index(self.gpus[GpuId(node.node.name, gpu.index)])
-        for kind in node.kinds:
-            self._count_free(node, kind)
+            load = self.gpus[GpuId(node.node.name, gpu.index)]
+            self._index(load)
+            masks[gpu.type] |= load.is_free << gpu.index
+        for kind, mask in sorted(masks.items()):
+            self._set_free(node, kind, mask)
 
     def _forget_gpus(self, node: NodeState) -> None:
         for gpu in node.node.gpus:
             self._unindex(self.gpus.pop(GpuId(node.node.name, gpu.index)))
-        for kind in node.kinds:
+        for kind in node.free:
             self.free[node.node.pool, kind].set(node.order, 0)
+        node.free.clear()
 
-    def _count_free(self, node: NodeState, gpu_type: str) -> None:
-        name = node.node.name
-        free = sum(gpu.type == gpu_type and self.gpus[GpuId(name, gpu.index)].is_free for gpu in node.node.gpus)
-        self.free.setdefault((node.node.pool, gpu_type), FreeIndex()).set(node.order, free)
+    def _set_free(self, node: NodeState, gpu_type: str, mask: int) -> None:
+        node.free[gpu_type] = mask
+        self.free.setdefault((node.node.pool, gpu_type), FreeIndex()).set(node.order, mask.bit_count())
 
     def _index(self, load: GpuLoad) -> None:
         for booking in load.bookings:
             self.keys_in_use.setdefault(booking.key, set()).add(load.id)
-        keys = self._open.get(self.kind_of(load)) if self._open else None
+        keys = self._open.get((self.kind_of(load), len(load.bookings))) if self._open else None
         if keys is not None and load.is_open:
             insort(keys, load.sort_key)
 
     def _unindex(self, load: GpuLoad) -> None:
         for booking in load.bookings:
             self.keys_in_use[booking.key].discard(load.id)
-        keys = self._open.get(self.kind_of(load)) if self._open else None
+        keys = self._open.get((self.kind_of(load), len(load.bookings))) if self._open else None
         if keys is not None and load.is_open:
             del keys[bisect_left(keys, load.sort_key)]

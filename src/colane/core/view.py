@@ -92,9 +92,9 @@ class ClusterView:
         """Free GPUs of a kind, by node."""
         return self._state.free[kind]
 
-    def open_gpus(self, kind: Kind) -> list[SortKey]:
-        """GPUs of a kind that may be joined, lightest first."""
-        return self._state.open_gpus(kind)
+    def open_gpus(self, kind: Kind, jobs: int) -> list[SortKey]:
+        """GPUs of a kind with that many jobs that may be joined, lightest first."""
+        return self._state.open_gpus(kind, jobs)
 
     def node_at(self, order: int) -> NodeState:
         """The node with this order number."""

@@ -27,6 +27,14 @@ class Load(NamedTuple):
     bandwidth: float
 
 
+class Terms(NamedTuple):
+    """What decides a job's booking on a GPU type. `memory` and `load` are None while unknown."""
+
+    key: ProfileKey
+    memory: Memory | None
+    load: Load | None
+
+
 class SetBelief(NamedTuple):
     """Mean speed-up of a measured set."""
 
@@ -52,6 +60,7 @@ class Beliefs:
         self._profiles: dict[ProfileKey, Profile] = {profile.key: profile for profile in profiles}
         self._sets: dict[tuple[ProfileKey, ...], SetBelief] = {}
         self._lines: dict[str, Line | None] = {}
+        self._terms: dict[tuple[str, int | None, int, int | None, str], Terms] = {}
         for measurement in measurements:
             self.learn_set(measurement)
 
@@ -63,6 +72,16 @@ class Beliefs:
     def profile(self, spec: JobSpec, gpu_type: str) -> Profile | None:
         """What is known of a job on a GPU type."""
         return self._profiles.get(profile_key(spec, gpu_type))
+
+    def terms(self, spec: JobSpec, gpu_type: str) -> Terms:
+        """Key, memory and load of a job on a GPU type, remembered until a profile changes."""
+        asked = (spec.family, spec.batch_size, spec.gpus, spec.gpu_memory_bytes, gpu_type)
+        terms = self._terms.get(asked)
+        if terms is None:
+            key = profile_key(spec, gpu_type)
+            terms = Terms(key, self.memory(spec, gpu_type), self.load(spec, gpu_type))
+            self._terms[asked] = terms
+        return terms
 
     def memory(self, spec: JobSpec, gpu_type: str) -> Memory | None:
         """P and E to book on each GPU, None when nobody declared or measured it.
@@ -124,6 +143,7 @@ class Beliefs:
         merged = profile if old is None else merge_profiles(old, profile, self.config.samples_max)
         self._profiles[profile.key] = merged
         self._lines.pop(profile.key.gpu_type, None)
+        self._terms.clear()
         return merged
 
     def learn_set(self, measurement: SetMeasurement) -> None:

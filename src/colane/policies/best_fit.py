@@ -38,5 +38,5 @@ def _plan_pool(draft: Draft, pool: str) -> None:
             walk.leave_class()
             continue
         node = draft.view.nodes[gpus[0].id.node]
-        left = sum(1 for _ in draft.free_gpus(node, gpus[0].gpu.type)) - len(gpus)
+        left = draft.free_count(node, gpus[0].gpu.type) - len(gpus)
         draft.start(job, gpus, Reason(Why.BEST_FIT, {"gpu": str(gpus[0].id), "left": left}))

@@ -106,11 +106,12 @@ class Colocate:
         return refusal or no_place(draft, job.spec)
 
     def _lightest(self, draft: Draft, spec: JobSpec, gpu_type: str) -> GpuLoad | None:
-        memory = draft.beliefs.memory(spec, gpu_type)
-        if memory is None or draft.beliefs.load(spec, gpu_type) is None:
+        terms = draft.beliefs.terms(spec, gpu_type)
+        if terms.memory is None or terms.load is None:
             return None
-        for load in draft.open_gpus((spec.pool, gpu_type)):
-            if len(load.bookings) < self.company_max and sum(memory) <= load.left_bytes and _room(draft, load, spec):
+        need_bytes = sum(terms.memory)
+        for load in draft.open_gpus((spec.pool, gpu_type), self.company_max - 1):
+            if need_bytes <= load.left_bytes and _room(draft, load, spec):
                 return load
         return None
 
@@ -120,8 +121,8 @@ def _room(draft: Draft, load: GpuLoad, spec: JobSpec) -> bool:
 
 
 def _known(draft: Draft, spec: JobSpec, gpu_type: str) -> bool:
-    memory, load = draft.beliefs.memory(spec, gpu_type), draft.beliefs.load(spec, gpu_type)
-    return memory is not None and load is not None
+    terms = draft.beliefs.terms(spec, gpu_type)
+    return terms.memory is not None and terms.load is not None
 
 
 def _may_share(draft: Draft, spec: JobSpec) -> bool:
