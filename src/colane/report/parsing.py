@@ -1,0 +1,203 @@
+"""Reads what the scheduler's REST API says of finished jobs, measured sets and nodes.
+
+Records are judged strictly: no report is drawn from half-read data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    FiniteFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    ValidationError,
+)
+
+from colane.model.job import ENDED, JobState
+from colane.model.profile import ProfileKey, SetMeasurement
+from colane.report.records import Device, RunRecord
+
+
+class RecordError(ValueError):
+    """A record that cannot be read; the message names the record and the field."""
+
+
+def parse_records(items: Sequence[object]) -> tuple[RunRecord, ...]:
+    """Read records of `GET /finished_jobs`.
+
+    Raises:
+        RecordError: A field is missing, unknown or of the wrong kind.
+    """
+    return tuple(_parse_record(item, position) for position, item in enumerate(items))
+
+
+def devices_of_nodes(nodes: Sequence[Mapping[str, object]]) -> tuple[Device, ...]:
+    """Devices of the node objects of `GET /nodes`.
+
+    Raises:
+        RecordError: A node lacks its name, or a GPU its index.
+    """
+    try:
+        parsed = [_NodeFields.model_validate(node) for node in nodes]
+    except ValidationError as error:
+        raise RecordError(f"node object: {_first_problem(error)}") from error
+    return tuple(Device(f"{node.name}/{gpu.index}", gpu.type) for node in parsed for gpu in node.gpus)
+
+
+def parse_measurements(items: Sequence[object]) -> tuple[SetMeasurement, ...]:
+    """Read records of `GET /measurements`.
+
+    Raises:
+        RecordError: A field is missing, unknown or of the wrong kind, or the lists differ in length.
+    """
+    return tuple(_parse_measurement(item, position) for position, item in enumerate(items))
+
+
+def _first_problem(error: ValidationError) -> str:
+    """The first of pydantic's findings as `field 'x': what is wrong`."""
+    finding = error.errors(include_url=False)[0]
+    where = ".".join(str(part) for part in finding["loc"]) or "record"
+    if finding["type"] == "missing":
+        return f"field '{where}': missing"
+    if finding["type"] == "extra_forbidden":
+        return f"field '{where}': unknown"
+    shown = repr(finding["input"])[:80]
+    return f"field '{where}': {finding['msg'].removeprefix('Value error, ')}, got {shown}"
+
+
+class _GpuFields(BaseModel):
+    index: NonNegativeInt
+    type: str = ""
+
+
+class _NodeFields(BaseModel):
+    name: str
+    gpus: list[_GpuFields]
+
+
+class _ProgressFields(BaseModel):
+    """Only what a report reads of the progress; the agent's protocol judges the rest."""
+
+    step_mean_s: FiniteFloat | None = None
+
+
+class _StoryFields(BaseModel):
+    sentence: str = ""
+
+
+class _RecordFields(BaseModel):
+    """Fields of one record; those without a default must be there, and no other may be."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    id: PositiveInt
+    name: str
+    user: str
+    family: str
+    batch_size: PositiveInt | None
+    labels: dict[str, str]
+    state: Annotated[JobState, Field(strict=False)]
+    submit_s: FiniteFloat
+    first_start_s: FiniteFloat | None
+    end_s: FiniteFloat
+    gpus: list[str]
+    attempt: NonNegativeInt
+    policy: str
+    steps: NonNegativeInt | None
+    steps_total: NonNegativeInt | None
+    # A job that never started has no finished object, so nothing of it is demanded.
+    start_s: FiniteFloat | None = None
+    step_durations_s: list[Annotated[FiniteFloat, Field(ge=0)]] | None = None
+    progress: _ProgressFields | None = None
+    slowdown_total: Annotated[FiniteFloat, Field(gt=0)] | None = None
+    reason: object = None
+    story: list[_StoryFields] = Field(default_factory=list)
+    model_name: str | None = None
+    node: str | None = None
+    agent_id: str | None = None
+    exit_code: int | None = None
+    signal: int | None = None
+    outcome: str | None = None
+    detail: str | None = None
+    log_bytes: int | None = None
+    log_truncated: bool | None = None
+
+
+def _parse_record(item: object, position: int) -> RunRecord:
+    shown = f"job {item['id']}" if isinstance(item, Mapping) and "id" in item else f"record {position}"
+    try:
+        fields = _RecordFields.model_validate(item)
+    except ValidationError as error:
+        raise RecordError(f"{shown}: {_first_problem(error)}") from error
+    if fields.state not in ENDED:
+        raise RecordError(f"{shown}: field 'state': must be an ended state, got '{fields.state}'")
+    return _record_of(fields)
+
+
+def _record_of(fields: _RecordFields) -> RunRecord:
+    return RunRecord(
+        id=fields.id,
+        name=fields.name,
+        family=fields.family,
+        state=fields.state,
+        submit_s=fields.submit_s,
+        end_s=fields.end_s,
+        batch_size=fields.batch_size,
+        user=fields.user,
+        policy=fields.policy,
+        labels=fields.labels,
+        first_start_s=fields.first_start_s,
+        start_s=fields.start_s,
+        gpus=tuple(fields.gpus),
+        attempt=fields.attempt,
+        steps=fields.steps,
+        steps_total=fields.steps_total,
+        step_durations_s=tuple(fields.step_durations_s or ()),
+        step_mean_s=fields.progress.step_mean_s if fields.progress else None,
+        slowdown_total=fields.slowdown_total,
+        reason=_sentence_of(fields),
+    )
+
+
+def _sentence_of(fields: _RecordFields) -> str:
+    """The reason may come as a sentence or as an object with one; else the story's last line has it."""
+    if isinstance(fields.reason, str):
+        return fields.reason
+    if isinstance(fields.reason, Mapping):
+        return str(fields.reason.get("sentence", ""))
+    return fields.story[-1].sentence if fields.story else fields.detail or ""
+
+
+class _MeasurementFields(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    keys: tuple[ProfileKey, ...]
+    sharing: str
+    step_alone_s: tuple[PositiveFloat, ...]
+    step_together_s: tuple[PositiveFloat, ...]
+    steps: tuple[NonNegativeInt, ...]
+    delta: PositiveFloat
+    delta_general: PositiveFloat
+    at_s: FiniteFloat
+    # Derived from the others, so it is accepted and not read.
+    slowdowns: tuple[float, ...] | None = None
+
+
+def _parse_measurement(item: object, position: int) -> SetMeasurement:
+    try:
+        fields = _MeasurementFields.model_validate(item)
+    except ValidationError as error:
+        raise RecordError(f"measurement {position}: {_first_problem(error)}") from error
+    for name in ("step_alone_s", "step_together_s", "steps"):
+        if len(getattr(fields, name)) != len(fields.keys):
+            raise RecordError(f"measurement {position}: field '{name}': must have one value for each key")
+    return SetMeasurement(**{name: getattr(fields, name) for name in _MEASUREMENT_NAMES})
+
+
+_MEASUREMENT_NAMES = tuple(name for name in _MeasurementFields.model_fields if name != "slowdowns")

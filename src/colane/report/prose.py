@@ -1,0 +1,179 @@
+"""What the numbers say, in sentences: the summary that stands first, and what was not measured."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from colane.report.metrics import (
+    FAILED,
+    Comparison,
+    GroupMetrics,
+    batch_differences,
+    compare,
+    slowdowns_exec,
+)
+from colane.report.metrics import run_spans_alone as spans_alone
+from colane.report.records import RunGroup, RunRecord
+
+SPOKEN_NAMES = {
+    "fifo": "FIFO",
+    "colocate": "Co-location",
+    "colocate-mps": "Co-location with MPS",
+    "best-fit": "Best fit",
+}
+"""How policies are called in a sentence; any other group goes by its own name."""
+
+DIFFERENCES_NAMED_MAX = 3
+"""A warning names at most this many differences between two batches."""
+
+FAILED_NAMED_MAX = 5
+"""Failed jobs of a group that are named one by one; the jobs table has them all."""
+
+NEGLIGIBLE_PERCENT = 0.5
+"""A change that rounds to 0 % is called no change."""
+
+
+def spoken(name: str) -> str:
+    """A group's name for people."""
+    return SPOKEN_NAMES.get(name, name)
+
+
+def duration(seconds: float | None) -> str:
+    """A time in the unit that suits it: `34.2 ms`, `9.34 s`, `98 s`, `12 min 05 s`, `3 h 20 min`."""
+    if seconds is None:
+        return "-"
+    if seconds == 0:
+        return "0 s"
+    if seconds < 0.9995:
+        return f"{seconds * 1000:.3g} ms" if seconds >= 0.001 else f"{seconds * 1000:.3f} ms"
+    if round(seconds) < 120:
+        return f"{seconds:.3g} s" if seconds < 20 else f"{seconds:.0f} s"
+    minutes, rest_s = divmod(round(seconds), 60)
+    if minutes < 120:
+        return f"{minutes} min {rest_s:02d} s"
+    return f"{round(seconds / 60) // 60} h {round(seconds / 60) % 60:02d} min"
+
+
+def percent(change: float | None) -> str:
+    """A signed change in whole percent."""
+    if change is None:
+        return "-"
+    return "no change" if abs(change) < NEGLIGIBLE_PERCENT else f"{change:+.0f} %"
+
+
+def sentences(groups: Sequence[RunGroup], metrics: Sequence[GroupMetrics]) -> tuple[str, ...]:
+    """What came out: each group against the first one, or the only group by itself. Never empty."""
+    ran = [measured for measured in metrics if measured.makespan_s is not None]
+    if not ran:
+        return ("No finished job has run, so there is nothing to compare.",)
+    if len(ran) == 1:
+        return (_alone(ran[0]),)
+    by_name = {group.name: group for group in groups}
+    return tuple(_against(by_name, ran[0], other) for other in ran[1:])
+
+
+def not_measured(groups: Sequence[RunGroup], metrics: Sequence[GroupMetrics]) -> tuple[str, ...]:
+    """What the numbers leave out or do not know, one sentence each."""
+    said: list[str] = []
+    for group, measured in zip(groups, metrics, strict=True):
+        said += [f"{group.name}: {note}" for note in _group_notes(group, measured)]
+    said += _slowdown_notes(groups)
+    said.append(
+        "GPU activity says whether a device had a job, not how busy the job kept it; finished jobs carry no "
+        "samples of that."
+    )
+    return tuple(said)
+
+
+def change_sentence(comparison: Comparison, base_s: float, other_s: float) -> str:
+    """As `Co-location ended the batch in 61 s instead of 98 s (-38 %), for +22 % run span`."""
+    said = f"{spoken(comparison.other)} ended the batch in {duration(other_s)} instead of {duration(base_s)}"
+    said += f" ({percent(comparison.makespan_percent)})"
+    run_span = comparison.run_span_percent
+    if run_span is None:
+        return said + "."
+    if abs(run_span) < NEGLIGIBLE_PERCENT:
+        return said + ", with no change of the mean run span."
+    better = comparison.makespan_percent is not None and comparison.makespan_percent < 0
+    joint = "for" if better and run_span > 0 else "with"
+    return said + f", {joint} {percent(run_span)} run span."
+
+
+def _alone(measured: GroupMetrics) -> str:
+    said = f"{spoken(measured.name)} ended {_count(measured.jobs, 'job')} in {duration(measured.makespan_s)}"
+    if measured.run_span_s and measured.queue_s:
+        said += f"; they ran {duration(measured.run_span_s.mean)} and queued {duration(measured.queue_s.mean)}"
+        said += " on average"
+    if measured.finished < measured.jobs:
+        said += f"; {measured.jobs - measured.finished} of them did not succeed"
+    return said + "."
+
+
+def _against(by_name: dict[str, RunGroup], base: GroupMetrics, other: GroupMetrics) -> str:
+    said = change_sentence(compare(base, other), base.makespan_s or 0.0, other.makespan_s or 0.0)
+    lost = [measured for measured in (base, other) if measured.finished < measured.jobs]
+    if lost:
+        named = " and ".join(f"{m.jobs - m.finished} of {m.jobs} in {m.name}" for m in lost)
+        said += f" Not all jobs succeeded: {named} did not."
+    differences = batch_differences(by_name[base.name], by_name[other.name])
+    if differences:
+        named = "; ".join(differences[:DIFFERENCES_NAMED_MAX])
+        more = len(differences) - DIFFERENCES_NAMED_MAX
+        said += f" The two batches are not the same ({named}{f'; {more} more' if more > 0 else ''})."
+    return said
+
+
+def _group_notes(group: RunGroup, measured: GroupMetrics) -> Iterator[str]:
+    if not group.records:
+        yield "no finished jobs, so it has no numbers."
+        return
+    if measured.finished < measured.jobs:
+        states = ", ".join(f"{count} {state}" for state, count in sorted(measured.states.items()))
+        yield f"means and percentiles leave out jobs that did not succeed ({states})."
+    if measured.never_started:
+        yield f"{_count(measured.never_started, 'job')} never started and count in no time."
+    if measured.restarts:
+        yield (
+            f"{_count(measured.restarts, 'restart')}: run span includes the time between attempts, GPU "
+            "activity and the timeline only the last attempt."
+        )
+    if not group.devices and measured.makespan_s is not None:
+        yield "its devices are not known, so idle ones that no job used are not counted in GPU activity."
+    without = sum(record.step_s is None for record in group.records if record.first_start_s is not None)
+    if without:
+        yield f"{_count(without, 'job')} reported no step times."
+    skewed = sum(record.end_s < (record.first_start_s or record.submit_s) for record in group.records)
+    skewed += sum((record.first_start_s or record.submit_s) < record.submit_s for record in group.records)
+    if skewed:
+        yield f"{_count(skewed, 'time')} ran backwards (clocks of the machines differ); taken as 0 s."
+
+
+def _slowdown_notes(groups: Sequence[RunGroup]) -> Iterator[str]:
+    alone_s = spans_alone(groups)
+    for group in groups:
+        known = slowdowns_exec(group, alone_s)
+        without = [record for record in group.records if record.succeeded and record.id not in known]
+        if without:
+            yield (
+                f"{group.name}: slowdown is not known for {_count(len(without), 'job')}: the same work "
+                "(family, batch size, GPUs, steps) never ran alone."
+            )
+
+
+def failed_jobs(groups: Sequence[RunGroup]) -> tuple[str, ...]:
+    """One line for each failed job, with why; at most `FAILED_NAMED_MAX` of a group."""
+    said: list[str] = []
+    for group in groups:
+        failed = [record for record in group.records if record.state in FAILED]
+        said += [_failure(group.name, record) for record in failed[:FAILED_NAMED_MAX]]
+        if len(failed) > FAILED_NAMED_MAX:
+            said.append(f"{group.name}: {len(failed) - FAILED_NAMED_MAX} more jobs failed; see the jobs table.")
+    return tuple(said)
+
+
+def _failure(group: str, record: RunRecord) -> str:
+    return f"{group}: job {record.id} ({record.name}) ended {record.state}: {record.reason or 'no reason known'}."
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" + ("" if number == 1 else "s")

@@ -1,0 +1,167 @@
+"""The finished jobs a report is made of, and how they are grouped.
+
+Live records are read by `parsing`; the simulator builds `RunRecord` itself. Times are seconds on one clock, of
+which only differences matter.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from colane.model.job import JobState
+from colane.model.profile import ProfileKey
+
+UNLABELLED = "(no label)"
+"""Group of the records that lack the label they are grouped by, so that none is dropped silently."""
+
+
+class Device(NamedTuple):
+    """A GPU as `node/index`, with its type where known (empty: taken to be like the others)."""
+
+    name: str
+    type: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunRecord:
+    """One job that has ended.
+
+    Attributes:
+        id: Unique within its group.
+        name: As submitted.
+        family: Jobs of one family and batch size are taken to behave alike.
+        state: How it ended.
+        submit_s: When it was submitted.
+        end_s: When it ended for good.
+        batch_size: Per GPU; None is unknown.
+        user: Owner.
+        policy: Policy that ran when it ended.
+        labels: As submitted.
+        first_start_s: Process start of the first attempt; None when it never started.
+        start_s: Process start of the last attempt; None is the same as `first_start_s`.
+        gpus: GPUs of the last attempt, as `node/index`, in rank order.
+        attempt: Number of starts.
+        steps: Steps done; None is unknown.
+        steps_total: Steps it was to do; None is unknown.
+        step_durations_s: Durations of its steps, oldest first; empty where they were not measured.
+        step_mean_s: Mean step time it reported itself, used where there are no durations.
+        slowdown_total: (end - submission) / run time alone, where the writer of the record knows it.
+        reason: Why it ended, one sentence.
+    """
+
+    id: int
+    name: str
+    family: str
+    state: JobState
+    submit_s: float
+    end_s: float
+    batch_size: int | None = None
+    user: str = ""
+    policy: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    first_start_s: float | None = None
+    start_s: float | None = None
+    gpus: tuple[str, ...] = ()
+    attempt: int = 0
+    steps: int | None = None
+    steps_total: int | None = None
+    step_durations_s: tuple[float, ...] = ()
+    step_mean_s: float | None = None
+    slowdown_total: float | None = None
+    reason: str = ""
+
+    @property
+    def succeeded(self) -> bool:
+        """Whether it did what it was asked for."""
+        return self.state is JobState.SUCCEEDED
+
+    @property
+    def restarts(self) -> int:
+        """Starts after the first."""
+        return max(self.attempt - 1, 0)
+
+    @property
+    def jct_s(self) -> float:
+        """End - submission; never below 0, see `queue_s`."""
+        return max(self.end_s - self.submit_s, 0.0)
+
+    @property
+    def queue_s(self) -> float | None:
+        """First start - submission; 0 where the node's clock runs behind the scheduler's."""
+        return None if self.first_start_s is None else max(self.first_start_s - self.submit_s, 0.0)
+
+    @property
+    def run_span_s(self) -> float | None:
+        """End - first start, which paper A (chapter 6) calls job completion time."""
+        return None if self.first_start_s is None else max(self.end_s - self.first_start_s, 0.0)
+
+    @property
+    def interval_s(self) -> tuple[float, float] | None:
+        """Start and end of the last attempt, the one whose GPUs are known."""
+        start_s = self.first_start_s if self.start_s is None else self.start_s
+        return None if start_s is None else (start_s, max(start_s, self.end_s))
+
+    @property
+    def step_s(self) -> float | None:
+        """Mean step time. The first step is left out where there are more: it pays for warming up."""
+        durations_s = self.step_durations_s[1:] or self.step_durations_s
+        return sum(durations_s) / len(durations_s) if durations_s else self.step_mean_s
+
+
+@dataclass(frozen=True, slots=True)
+class RunGroup:
+    """Jobs that are reported together: one run of a batch under one policy.
+
+    Attributes:
+        name: Shown in tables and legends.
+        records: Its jobs.
+        devices: All devices jobs could have used, idle ones too; empty takes those that were used.
+    """
+
+    name: str
+    records: tuple[RunRecord, ...]
+    devices: tuple[Device, ...] = ()
+
+    @property
+    def all_devices(self) -> tuple[Device, ...]:
+        """The given devices and any further one a job ran on, in the order of node and index."""
+        known = {device.name: device for device in self.devices}
+        used = {name for record in self.records for name in record.gpus}
+        every = [*known.values(), *(Device(name) for name in used - known.keys())]
+        return tuple(sorted(every, key=lambda device: _device_order(device.name)))
+
+    def keys_by_id(self) -> dict[int, ProfileKey]:
+        """Whom each job behaves alike, by job id; the GPU type is empty where no device says it."""
+        types = {device.name: device.type for device in self.devices}
+        return {record.id: _key_of(record, types) for record in self.records}
+
+
+def group_by_label(records: Sequence[RunRecord], label: str, devices: Sequence[Device] = ()) -> tuple[RunGroup, ...]:
+    """One group for each value of a label, the one submitted first first (it is the baseline)."""
+    return _grouped(records, [record.labels.get(label, UNLABELLED) for record in records], devices)
+
+
+def group_by_policy(records: Sequence[RunRecord], devices: Sequence[Device] = ()) -> tuple[RunGroup, ...]:
+    """One group for each policy, the one submitted first first (it is the baseline)."""
+    return _grouped(records, [record.policy or UNLABELLED for record in records], devices)
+
+
+def _key_of(record: RunRecord, types: Mapping[str, str]) -> ProfileKey:
+    gpu_type = types.get(record.gpus[0], "") if record.gpus else ""
+    return ProfileKey(record.family, record.batch_size, max(len(record.gpus), 1), gpu_type)
+
+
+def _grouped(records: Sequence[RunRecord], names: Sequence[str], devices: Sequence[Device]) -> tuple[RunGroup, ...]:
+    members: dict[str, list[RunRecord]] = defaultdict(list)
+    for name, record in zip(names, records, strict=True):
+        members[name].append(record)
+    groups = (RunGroup(name, tuple(found), tuple(devices)) for name, found in members.items())
+    return tuple(sorted(groups, key=lambda group: min((r.submit_s, r.id) for r in group.records)))
+
+
+def _device_order(name: str) -> tuple[str, int, str]:
+    node, _, index = name.rpartition("/")
+    return (node, int(index), name) if index.isdecimal() else (name, -1, name)

@@ -1,0 +1,204 @@
+"""How figures look: colours a colour-blind reader can tell apart, plain axes, legends outside the data.
+
+A group keeps its colour in every figure, a family its own. Three sentinel colours (ink, grid, page) become
+the page's own where a figure is put inline, so that it suits light and dark.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Callable, Iterable, Sequence
+from functools import wraps
+from html import escape
+from itertools import pairwise
+from pathlib import Path
+from typing import ParamSpec
+
+import matplotlib as mpl
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.typing import RcKeyType
+
+INK = "#1b1f24"
+GRID = "#c8cdd4"
+PAGE = "#fefefe"
+
+GROUP_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+"""Okabe and Ito's palette without yellow and black, which drown on light and dark pages."""
+
+GROUP_LINES = ("-", "--", "-.", ":", (0, (6, 1, 1, 1, 1, 1)))
+"""Line styles change faster than colours repeat, so that colour is never the only difference."""
+
+GROUP_MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
+
+FAMILY_COLOURS = (
+    "#77AADD",
+    "#EE8866",
+    "#EEDD88",
+    "#FFAABB",
+    "#44BB99",
+    "#BBCC33",
+    "#99DDFF",
+    "#AAAA00",
+)
+"""Paul Tol's light palette: made for black text on it, and different from the colours of groups."""
+
+OTHER_COLOUR = "#BBBBBB"
+
+LEGEND_CHARACTERS_PER_INCH = 11
+LEGEND_HANDLE_CHARACTERS = 7
+"""Width of a legend's line or patch and the gaps around it, in characters."""
+
+PNG_DPI = 144
+FIGURE_WIDTH_INCH = 7.6
+LABEL_CHARACTERS_MAX = 36
+"""A name in a legend or on an axis is cut to this, so that it leaves room for the data."""
+
+RC: dict[RcKeyType, object] = {
+    "font.size": 10.0,
+    "axes.titlesize": 11.0,
+    "axes.titleweight": "bold",
+    "axes.titlelocation": "left",
+    "axes.edgecolor": INK,
+    "axes.labelcolor": INK,
+    "axes.facecolor": "none",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": GRID,
+    "grid.linewidth": 0.7,
+    "text.color": INK,
+    "xtick.color": INK,
+    "ytick.color": INK,
+    "legend.frameon": False,
+    "figure.facecolor": PAGE,
+    "hatch.linewidth": 0.8,
+    "svg.fonttype": "path",
+}
+
+Parameters = ParamSpec("Parameters")
+
+
+def styled(draw: Callable[Parameters, Figure]) -> Callable[Parameters, Figure]:
+    """Draw under the report's own settings, whatever the user's matplotlibrc says."""
+
+    @wraps(draw)
+    def drawn(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Figure:
+        with mpl.rc_context():
+            mpl.rcdefaults()
+            mpl.rcParams.update(RC)
+            return draw(*args, **kwargs)
+
+    return drawn
+
+
+def new_figure(height_inch: float) -> Figure:
+    """An empty figure of the report's width that lays itself out; it belongs to no window."""
+    return Figure(figsize=(FIGURE_WIDTH_INCH, height_inch), layout="constrained")
+
+
+def save(fig: Figure, path: Path) -> Path:
+    """Write a figure as PNG or SVG, by the suffix of the path; the same figure gives the same bytes."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if path.suffix == ".svg":
+        path.write_text(_svg(fig, path.stem), encoding="utf-8")
+    else:
+        fig.savefig(path, dpi=PNG_DPI, metadata={"Software": None})
+    return path
+
+
+def inline_svg(fig: Figure, name: str, alt: str) -> str:
+    """An `<svg>` element for an HTML page: transparent, in the page's ink, with ids of its own.
+
+    Args:
+        fig: The figure.
+        name: Prefix of all its ids, unique on the page.
+        alt: What a reader who cannot see it hears.
+    """
+    svg = _svg(fig, name)
+    svg = svg[svg.index("<svg") :]
+    svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
+    svg = re.sub(r'(\bid="|href="#|url\(#)', lambda found: f"{found[1]}{name}-", svg)
+    for colour, variable in ((INK, "var(--ink)"), (GRID, "var(--grid)"), (PAGE, "var(--page)")):
+        svg = svg.replace(colour, variable)
+    return svg.replace("<svg ", f'<svg role="img" aria-label="{escape(alt)}" ', 1)
+
+
+def group_colour(position: int) -> str:
+    """Colour of the group at this position of the report."""
+    return GROUP_COLOURS[position % len(GROUP_COLOURS)]
+
+
+def group_line(position: int) -> str | tuple[int, tuple[int, ...]]:
+    """Line style of the group at this position of the report."""
+    return GROUP_LINES[position % len(GROUP_LINES)]
+
+
+def group_width(position: int, groups: int) -> float:
+    """Line width in points, falling from group to group: a line upon an equal one leaves that one's rims visible."""
+    return 2.0 + 2.5 * (groups - 1 - position) / max(groups - 1, 1) * min(groups - 1, 2) / 2
+
+
+def group_marker(position: int) -> str:
+    """Marker of the group at this position of the report."""
+    return GROUP_MARKERS[position % len(GROUP_MARKERS)]
+
+
+def family_colours(families: Iterable[str]) -> dict[str, str]:
+    """Colour of each family; the most frequent ones have their own, the rest share grey."""
+    counts: dict[str, int] = {}
+    for family in families:
+        counts[family] = counts.get(family, 0) + 1
+    order = sorted(counts, key=lambda family: (-counts[family], family))
+    own = dict(zip(order, FAMILY_COLOURS, strict=False))
+    return {family: own.get(family, OTHER_COLOUR) for family in order}
+
+
+def shortened(name: str, characters: int = LABEL_CHARACTERS_MAX) -> str:
+    """The name, cut in its middle where it is longer; matplotlib's mathematics switched off."""
+    if len(name) > characters:
+        half = (characters - 1) // 2
+        name = f"{name[:half]}…{name[-half:]}"
+    return name.replace("$", r"\$")
+
+
+def legend_above(fig: Figure, handles: Sequence[Artist], labels: Sequence[str]) -> None:
+    """A legend outside the axes, in as many columns as its names leave room for."""
+    if handles:
+        fig.legend(handles, labels, loc="outside upper left", ncols=_legend_columns(labels))
+
+
+def _legend_columns(labels: Sequence[str]) -> int:
+    room = int(FIGURE_WIDTH_INCH * LEGEND_CHARACTERS_PER_INCH)
+    for columns in range(len(labels), 1, -1):
+        # matplotlib fills column by column, the first ones get one more.
+        rows, longer = divmod(len(labels), columns)
+        starts = [column * rows + min(column, longer) for column in range(columns + 1)]
+        widths = [max(map(len, labels[a:b])) for a, b in pairwise(starts)]
+        if sum(widths) + LEGEND_HANDLE_CHARACTERS * columns <= room:
+            return columns
+    return 1
+
+
+def say_nothing_to_draw(axes: Axes, why: str) -> None:
+    """An empty plot that says why it is empty."""
+    axes.set_axis_off()
+    axes.text(0.5, 0.5, why, transform=axes.transAxes, ha="center", va="center")
+
+
+def time_unit(seconds_max: float) -> tuple[float, str]:
+    """Seconds per unit and its name, for an axis that reaches this far."""
+    for unit_s, name in ((86400.0, "d"), (3600.0, "h"), (60.0, "min")):
+        if seconds_max >= 5 * unit_s:
+            return unit_s, name
+    return (1.0, "s") if seconds_max >= 0.5 else (0.001, "ms")
+
+
+def _svg(fig: Figure, salt: str) -> str:
+    written = io.StringIO()
+    with mpl.rc_context({"svg.hashsalt": salt, "svg.fonttype": "path"}):
+        fig.savefig(written, format="svg", transparent=True, metadata={"Date": None}, dpi=PNG_DPI)
+    return written.getvalue()

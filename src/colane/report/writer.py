@@ -1,0 +1,251 @@
+"""Puts a report together and writes its files."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from matplotlib.figure import Figure
+
+from colane.model.profile import Profile, SetMeasurement
+from colane.report import html, plots, profile_plots, style, timeline
+from colane.report.measured import (
+    MeasuredSet,
+    mps_gains,
+    set_points,
+    summarise_sets,
+    throughput_by_batch,
+    verdict,
+)
+from colane.report.metrics import GroupMetrics, StepTimes, measure, run_spans_alone, step_times
+from colane.report.profile_plots import Boundary
+from colane.report.prose import failed_jobs, not_measured, sentences
+from colane.report.records import RunGroup, RunRecord
+from colane.report.summary import summary_object
+from colane.report.tables import Table, comparison_table, groups_table, jobs_table, sets_table, steps_table
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """What was written, and what a terminal shows of it.
+
+    Attributes:
+        summary: The one sentence that says what came out.
+        sentences: It and the further ones.
+        tables: All tables, those of results first.
+        notes: What was not measured.
+        metrics: Of each group, in order.
+        html: The page.
+        summary_json: The numbers for programs.
+        jobs_csv: One line per job.
+        figures: PNG files.
+    """
+
+    summary: str
+    sentences: tuple[str, ...]
+    tables: tuple[Table, ...]
+    notes: tuple[str, ...]
+    metrics: tuple[GroupMetrics, ...]
+    html: Path
+    summary_json: Path
+    jobs_csv: Path
+    figures: tuple[Path, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Drawing:
+    key: str
+    figure: Figure
+    caption: str
+    wide: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Content:
+    """Everything that is computed once and shown in several places."""
+
+    groups: tuple[RunGroup, ...]
+    metrics: tuple[GroupMetrics, ...]
+    sets: tuple[MeasuredSet, ...]
+    steps: tuple[StepTimes, ...]
+
+
+def write(
+    groups: Sequence[RunGroup],
+    measurements: Sequence[SetMeasurement],
+    out_dir: Path,
+    *,
+    title: str,
+    profiles: Sequence[Profile] = (),
+    boundary: Boundary | None = None,
+) -> Report:
+    """See `colane.report.build`."""
+    _refuse_equal_names(groups)
+    content = _content(groups, measurements)
+    said = sentences(content.groups, content.metrics)
+    said += (verdict(content.sets),) if content.sets else ()
+    notes = failed_jobs(content.groups) + not_measured(content.groups, content.metrics)
+    notes += () if content.sets else (verdict(()),)
+    tables = _tables(content)
+    drawings = tuple(_drawings(content, profiles, boundary))
+    out_dir.mkdir(parents=True, exist_ok=True)
+    pictures = [_picture(drawing) for drawing in drawings]
+    return Report(
+        summary=said[0],
+        sentences=said,
+        tables=tables,
+        notes=notes,
+        metrics=content.metrics,
+        html=_written(out_dir / "report.html", html.page(title, said, tables, pictures, notes)),
+        summary_json=_written(out_dir / "summary.json", _json(title, said, content, tables, notes)),
+        jobs_csv=_write_csv(out_dir / "jobs.csv", tables[-1]),
+        figures=tuple(style.save(drawing.figure, out_dir / f"{drawing.key}.png") for drawing in drawings),
+    )
+
+
+def _refuse_equal_names(groups: Sequence[RunGroup]) -> None:
+    twice = [name for name, count in Counter(group.name for group in groups).items() if count > 1]
+    if twice:
+        raise ValueError(f"groups must have different names, got '{twice[0]}' twice")
+
+
+def _content(groups: Sequence[RunGroup], measurements: Sequence[SetMeasurement]) -> _Content:
+    alone_s = run_spans_alone(groups)
+    return _Content(
+        groups=tuple(groups),
+        metrics=tuple(measure(group, alone_s) for group in groups),
+        sets=summarise_sets(measurements),
+        steps=step_times(groups),
+    )
+
+
+def _tables(content: _Content) -> tuple[Table, ...]:
+    return (
+        groups_table(content.metrics),
+        comparison_table(content.metrics),
+        sets_table(content.sets),
+        steps_table(content.steps),
+        jobs_table(content.groups),
+    )
+
+
+def _drawings(content: _Content, profiles: Sequence[Profile], boundary: Boundary | None) -> Iterator[_Drawing]:
+    yield from _run_drawings(content)
+    if any(found.slowdown is not None for found in content.steps):
+        yield _Drawing("step_times", plots.step_time_pairs(content.steps), "Step time alone and together.")
+    yield from _set_drawings(content.sets)
+    yield from _profile_drawings(content.sets, profiles, boundary)
+
+
+def _run_drawings(content: _Content) -> Iterator[_Drawing]:
+    panels = [_panel(group) for group in content.groups]
+    caption = "Which job ran when on which device; jobs that shared a device are stacked within its band."
+    yield _Drawing("timeline", timeline.timeline(panels), caption, wide=True)
+    makespans_s = {m.name: m.makespan_s for m in content.metrics}
+    yield _Drawing("makespan", plots.makespan_bars(makespans_s), "Last end - first submission.")
+    caption = "Mean run span of a job against the makespan of its batch."
+    yield _Drawing("trade_off", plots.trade_off(_trade_off_points(content.metrics)), caption)
+    spans_s = {g.name: _known(r.run_span_s for r in _succeeded(g)) for g in content.groups}
+    figure = plots.cdf(spans_s, title="Run span of the jobs", quantity="run span")
+    yield _Drawing("run_span_cdf", figure, "End - first start (paper A: JCT); number of jobs in brackets.")
+    queues_s = {g.name: _known(r.queue_s for r in _succeeded(g)) for g in content.groups}
+    figure = plots.cdf(queues_s, title="Queueing of the jobs", quantity="queueing")
+    yield _Drawing("queue_cdf", figure, "First start - submission; number of jobs in brackets.")
+
+
+def _set_drawings(sets: Sequence[MeasuredSet]) -> Iterator[_Drawing]:
+    if sets:
+        deltas: dict[str, dict[str, float]] = {}
+        for measured in sets:
+            deltas.setdefault(measured.sharing, {})[measured.name] = measured.delta
+        figure = profile_plots.speedup_bars(deltas, title="Speed-up of sets measured together")
+        yield _Drawing("speedup_sets", figure, "Sum of step times alone / longest step time together.")
+    gains = [gain for _, gain in mps_gains(sets)]
+    if gains:
+        figure = profile_plots.mps_gain_histogram(gains)
+        yield _Drawing("mps_gain", figure, "Change of the speed-up by MPS, over sets measured both ways.")
+
+
+def _profile_drawings(
+    sets: Sequence[MeasuredSet], profiles: Sequence[Profile], boundary: Boundary | None
+) -> Iterator[_Drawing]:
+    points = set_points(sets, profiles)
+    for sharing in sorted({point.sharing for point in points}):
+        chosen = [point for point in points if point.sharing == sharing]
+        figure = profile_plots.speedup_plane(
+            chosen, boundary=boundary, title=f"Which sets sharing pays for ({sharing})"
+        )
+        slug = re.sub(r"[^\w-]", "_", sharing, flags=re.ASCII)  # it becomes a file name
+        yield _Drawing(f"speedup_plane_{slug}", figure, "Each dot is a measured set.")
+    throughputs = throughput_by_batch(profiles)
+    if any(len(found) > 1 for found in throughputs.values()):
+        figure = profile_plots.throughput(throughputs)
+        yield _Drawing("throughput", figure, "Throughput of each family alone, by batch size.")
+
+
+def _panel(group: RunGroup) -> timeline.Panel:
+    ran = [record for record in group.records if record.first_start_s is not None]
+    first_s = min((record.submit_s for record in ran), default=0.0)
+    devices = [device.name for device in group.all_devices]
+    return timeline.panel_of(group.name, devices, map(_bars, ran), first_s)
+
+
+def _bars(record: RunRecord) -> tuple[timeline.Bar, ...]:
+    if record.interval_s is None:
+        return ()
+    start_s, end_s = record.interval_s
+    return tuple(
+        timeline.Bar(
+            device=device,
+            start_s=start_s,
+            end_s=end_s,
+            label=f"{record.name} #{record.id}",
+            family=record.family,
+            succeeded=record.succeeded,
+        )
+        for device in dict.fromkeys(record.gpus)
+    )
+
+
+def _trade_off_points(metrics: Sequence[GroupMetrics]) -> dict[str, tuple[float, float] | None]:
+    return {
+        m.name: None if m.run_span_s is None or m.makespan_s is None else (m.run_span_s.mean, m.makespan_s)
+        for m in metrics
+    }
+
+
+def _succeeded(group: RunGroup) -> list[RunRecord]:
+    return [record for record in group.records if record.succeeded]
+
+
+def _known(values: Iterator[float | None]) -> list[float]:
+    return [value for value in values if value is not None]
+
+
+def _picture(drawing: _Drawing) -> html.Picture:
+    alt = drawing.caption.rstrip(".")
+    svg = style.inline_svg(drawing.figure, drawing.key, alt)
+    return html.Picture(drawing.key, svg, drawing.caption, drawing.wide)
+
+
+def _json(title: str, said: Sequence[str], content: _Content, tables: Sequence[Table], notes: Sequence[str]) -> str:
+    whole = summary_object(title, said, content.metrics, tables[1:-1], notes)
+    return json.dumps(whole, indent=1, allow_nan=False, ensure_ascii=False) + "\n"
+
+
+def _written(path: Path, text: str) -> Path:
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def _write_csv(path: Path, table: Table) -> Path:
+    with path.open("w", encoding="utf-8", newline="") as file:
+        rows = csv.writer(file)
+        rows.writerow([column.key for column in table.columns])
+        rows.writerows(table.rows)
+    return path
