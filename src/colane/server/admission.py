@@ -93,10 +93,8 @@ def admit(request: JobRequest, hardware: Hardware, workdir: str) -> Admitted:
     if problems:
         raise RefusedError(422, problems)
     directory = request.workdir or workdir
-    if request.model_name is None:
-        program = _command_program(request)
-    else:
-        program = _trainer_program(request, directory)
+    built_in = request.model_name is not None
+    program = _trainer_program(request, directory) if built_in else _command_program(request)
     spec = _spec(request, program)
     misfit = hardware.problem(spec)
     if misfit is not None:

@@ -70,14 +70,14 @@ def decode_spec(body: Mapping[str, Any]) -> JobSpec:
 
 
 def encode_placement(placement: Placement) -> Body:
-    """Return slots as `[node, index, lane]` in rank order, and the booked cores."""
-    slots = [[slot.gpu.node, slot.gpu.index, slot.lane] for slot in placement.slots]
+    """Return slots as `[node, number, lane]` in rank order, and the booked cores."""
+    slots = [[*slot.gpu, slot.lane] for slot in placement.slots]
     return {"slots": slots, "cores": list(placement.cores)}
 
 
 def decode_placement(body: Mapping[str, Any]) -> Placement:
     """Return the placement of `encode_placement`."""
-    slots = tuple(Slot(GpuId(node, index), lane) for node, index, lane in body["slots"])
+    slots = tuple(Slot(GpuId(node, number), lane) for node, number, lane in body["slots"])
     return Placement(slots, tuple(body["cores"]))
 
 

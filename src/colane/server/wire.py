@@ -5,9 +5,9 @@ The shapes are those of `docs/interfaces.md`. Inside the service only the frozen
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, model_validator
 
 from colane.server.quantities import parse_duration, parse_size
 
@@ -200,6 +200,14 @@ class FinishedBody(Shape):
     progress: ProgressBody | None = None
     log_bytes: Size | None = None
     log_truncated: bool = False
+
+    @model_validator(mode="after")
+    def _says_how(self) -> Self:
+        if self.outcome == "exited" and self.exit_code is None:
+            raise ValueError("exit_code is required when the outcome is exited")
+        if self.outcome == "signalled" and self.signal is None:
+            raise ValueError("signal is required when the outcome is signalled")
+        return self
 
 
 class ValueBody(Shape):

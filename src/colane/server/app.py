@@ -1,0 +1,87 @@
+"""The FastAPI application: routes in their files, one shape for every error."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+from typing import Any, Final
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from pydantic import BaseModel
+from starlette.exceptions import HTTPException
+
+from colane.server import routes_jobs, routes_nodes, routes_records
+from colane.server.gate import Gate, GateRules, refusal_response
+from colane.server.problems import RefusedError, from_pydantic
+from colane.server.service import Service
+from colane.server.store import StoreError
+from colane.server.wire import JobRequest
+
+VERSION: Final = version("colane")
+
+
+class ProblemBody(BaseModel):
+    """One thing wrong with a request."""
+
+    field: str
+    message: str
+
+
+class ErrorBody(BaseModel):
+    """Every error."""
+
+    detail: list[ProblemBody] | str
+
+
+REFUSALS: Final[dict[int | str, dict[str, Any]]] = {
+    status: {"model": ErrorBody, "description": text}
+    for status, text in {
+        400: "The body is not JSON",
+        401: "A token is needed",
+        404: "There is no such thing",
+        409: "Conflict",
+        413: "The body is too large",
+        415: "Content-Type is not application/json",
+        421: "Addressed to another host",
+        422: "A field is wrong",
+        502: "An agent does not answer",
+        503: "The store cannot be written",
+    }.items()
+}
+
+
+def create_app(service: Service, rules: GateRules) -> FastAPI:
+    """Return the application of a service."""
+    app = FastAPI(title="Colane scheduler", version=VERSION, responses=REFUSALS)
+    app.state.service = service
+    for router in (routes_jobs.router, routes_nodes.router, routes_records.router):
+        app.include_router(router)
+    app.add_exception_handler(RefusedError, _refused)
+    app.add_exception_handler(StoreError, _store_failed)
+    app.add_exception_handler(RequestValidationError, _invalid)
+    app.add_exception_handler(HTTPException, _http_error)
+    app.add_middleware(Gate, rules=rules)
+    return app
+
+
+async def _refused(_request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, RefusedError)  # noqa: S101 - registered for this class alone
+    return refusal_response(error)
+
+
+async def _store_failed(_request: Request, error: Exception) -> JSONResponse:
+    return refusal_response(RefusedError.because(503, str(error)))
+
+
+async def _invalid(_request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, RequestValidationError)  # noqa: S101 - as above
+    errors = error.errors()
+    problems = from_pydantic(errors, JobRequest.model_fields)
+    status = 400 if any(each["type"] == "json_invalid" for each in errors) else 422
+    return refusal_response(RefusedError(status, problems))
+
+
+async def _http_error(_request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, HTTPException)  # noqa: S101 - as above
+    return JSONResponse({"detail": error.detail}, error.status_code, headers=error.headers)

@@ -1,0 +1,148 @@
+"""What is durable now, as clients may see it: live jobs and nodes, one step behind the core while a commit runs.
+
+Only the driver changes it, and only after a commit; everything in it is immutable, so readers need no lock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from colane.model.hardware import Node
+from colane.model.job import Job, JobId
+from colane.server import documents
+from colane.server.documents import Body
+from colane.server.hardware import Hardware
+from colane.server.store import ASSIGNED_JOBS, META, NODES, SUBMITTED_JOBS, Store
+
+COUNTERS_KEY: Final = "counters"
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRecord:
+    """A node as the store keeps it.
+
+    Attributes:
+        node: Its hardware and agent.
+        generation: Version of the state at which its desired jobs or hardware last changed.
+        order: Place in order of first registration.
+        lost: Its agent was silent for too long; it holds no jobs.
+        messages: What its agent has to say (MPS that could not be started, ...).
+    """
+
+    node: Node
+    generation: int
+    order: int
+    lost: bool = False
+    messages: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Counters:
+    """Numbers that must never be given twice.
+
+    Attributes:
+        next_job_id: Id of the next job submitted.
+        next_node_order: Place of the next node registered.
+        version: Version of the cluster's state.
+    """
+
+    next_job_id: int = 1
+    next_node_order: int = 0
+    version: int = 0
+
+
+@dataclass(slots=True)
+class Board:
+    """Live jobs and nodes.
+
+    Attributes:
+        jobs: Live jobs by id, in order of id.
+        model_names: Built-in model of the jobs that run one.
+        nodes: Nodes by name, lost ones included, in order of first registration.
+        on_node: Live jobs that hold GPUs of a node, in order of id.
+        counters: See `Counters`.
+        hardware: What all nodes have, for judging requests.
+    """
+
+    jobs: dict[JobId, Job] = field(default_factory=dict)
+    model_names: dict[JobId, str] = field(default_factory=dict)
+    nodes: dict[str, NodeRecord] = field(default_factory=dict)
+    on_node: dict[str, set[JobId]] = field(default_factory=dict)
+    counters: Counters = field(default_factory=Counters)
+    hardware: Hardware = field(default_factory=Hardware)
+
+    def put_job(self, job: Job) -> None:
+        """Take a job's new value; an ended one leaves."""
+        old = self.jobs.get(job.id)
+        if old is not None and old.placement is not None:
+            self.on_node[old.placement.node].discard(job.id)
+        if job.has_ended:
+            self.jobs.pop(job.id, None)
+            self.model_names.pop(job.id, None)
+            return
+        self.jobs[job.id] = job
+        if job.placement is not None:
+            self.on_node.setdefault(job.placement.node, set()).add(job.id)
+
+    def put_nodes(self, records: Iterable[NodeRecord], removed: Iterable[str] = ()) -> None:
+        """Take new values of nodes and drop others."""
+        changed = False
+        for record in records:
+            self.nodes[record.node.name] = record
+            changed = True
+        for name in removed:
+            changed = self.nodes.pop(name, None) is not None or changed
+        if changed:
+            self.hardware = Hardware(record.node for record in self.nodes.values())
+
+    def assigned(self, node: str) -> list[Job]:
+        """Live jobs that hold GPUs of a node, in order of id."""
+        return [self.jobs[job] for job in sorted(self.on_node.get(node, ()))]
+
+
+def encode_record(record: NodeRecord) -> Body:
+    """Return a node's document."""
+    return {
+        "node": documents.encode_node(record.node),
+        "generation": record.generation,
+        "order": record.order,
+        "lost": record.lost,
+        "messages": list(record.messages),
+    }
+
+
+def decode_record(body: Mapping[str, Any]) -> NodeRecord:
+    """Return the record of `encode_record`."""
+    values = {**body, "node": documents.decode_node(body["node"]), "messages": tuple(body["messages"])}
+    return NodeRecord(**values)
+
+
+def encode_counters(counters: Counters) -> Body:
+    """Return the counters' document."""
+    return {name: getattr(counters, name) for name in Counters.__dataclass_fields__}
+
+
+def encode_live(job: Job, model_name: str | None) -> Body:
+    """Return a live job's document."""
+    return {**documents.encode_job(job), "model_name": model_name}
+
+
+def read_board(store: Store) -> Board:
+    """Read everything back.
+
+    Raises:
+        StoreError: The store cannot be read.
+    """
+    board = Board()
+    board.counters = replace(board.counters, **(store.get(META, COUNTERS_KEY) or {}))
+    records = [decode_record(body) for _, body in store.read_all(NODES)]
+    board.put_nodes(sorted(records, key=lambda record: record.order))
+    bodies = [body for name in (SUBMITTED_JOBS, ASSIGNED_JOBS) for _, body in store.read_all(name)]
+    for body in sorted(bodies, key=lambda body: int(body["id"])):
+        job = documents.decode_job(body)
+        board.put_job(job)
+        if body.get("model_name") is not None:
+            board.model_names[job.id] = body["model_name"]
+    return board

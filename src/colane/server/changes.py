@@ -1,0 +1,239 @@
+"""What each mutating request adds to a turn. Each function checks first and adds after, so a refusal adds nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from colane.core.events import (
+    CancelRequested,
+    Ended,
+    GpusObserved,
+    Launched,
+    NodeLost,
+    NodeRegistered,
+    ProfileDeclared,
+    Progressed,
+    Submitted,
+)
+from colane.model.hardware import Gpu, Node
+from colane.model.job import Exit, Job, JobId, JobState
+from colane.model.profile import Profile, ProfileKey, Source, Value
+from colane.model.progress import Progress
+from colane.server.admission import Admitted
+from colane.server.board import NodeRecord
+from colane.server.problems import RefusedError
+from colane.server.store import FINISHED_JOBS
+from colane.server.turn import Turn
+from colane.server.wire import (
+    FinishedBody,
+    GpuBody,
+    JobReport,
+    NodeBody,
+    ProfileBody,
+    ProgressBody,
+    ReportBody,
+    ValueBody,
+)
+
+UNKNOWN_TYPE = "unknown"
+"""GPU type of a node registered in paper A's form, which says no more than the indexes."""
+
+
+def submit(turn: Turn, jobs: Sequence[Admitted]) -> list[JobId]:
+    """Append jobs to the queue's end and return their ids, ascending."""
+    ids = [JobId(turn.next_job_id + offset) for offset in range(len(jobs))]
+    turn.next_job_id += len(jobs)
+    for job_id, job in zip(ids, jobs, strict=True):
+        turn.admitted[job_id] = job
+        turn.events.append(Submitted(job_id, job.spec))
+    return ids
+
+
+def cancel(turn: Turn, job_id: JobId, by: str) -> None:
+    """Ask for the end of a live job; the caller has made sure that it is not an ended one.
+
+    Raises:
+        RefusedError: 404, there is no such live job.
+    """
+    if job_id not in turn.board.jobs:
+        raise RefusedError.because(404, f"there is no live job {job_id}")
+    turn.events.append(CancelRequested(job_id, by))
+
+
+def cancel_queued(turn: Turn, by: str) -> list[JobId]:
+    """Cancel all queued jobs and return their ids."""
+    ids = [job.id for job in turn.board.jobs.values() if job.state is JobState.QUEUED]
+    turn.events.extend(CancelRequested(job_id, by) for job_id in ids)
+    return ids
+
+
+def register(turn: Turn, body: NodeBody) -> None:
+    """Take a node in, or its new description.
+
+    Raises:
+        RefusedError: 409, another live agent has the name; 422, two GPUs have one index.
+    """
+    known = turn.board.nodes.get(body.name)
+    holder = turn.agents.get(body.name, known.node.agent_id if known and not known.lost else body.agent_id)
+    if holder != body.agent_id:
+        raise RefusedError.because(
+            409,
+            f"another live agent (id {holder or 'none'}) has the name {body.name!r}; give this one another name, "
+            "or stop that one and wait until its node is lost",
+            "name",
+        )
+    node = _node(body)
+    if len({gpu.index for gpu in node.gpus}) != len(node.gpus):
+        raise RefusedError.because(422, "each GPU needs an index of its own", "gpus")
+    turn.agents[body.name] = body.agent_id
+    turn.events.append(NodeRegistered(node))
+    turn.record("node-registered", node=node.name, pool=node.pool, gpus=[gpu.type for gpu in node.gpus])
+
+
+def _node(body: NodeBody) -> Node:
+    gpus = tuple(_gpu(gpu, body.name) for gpu in body.gpus)
+    return Node(
+        name=body.name,
+        gpus=gpus,
+        cores=tuple(body.cores),
+        host_memory_bytes=body.host_memory_bytes,
+        pool=body.pool,
+        address=body.address.rstrip("/"),
+        agent_id=body.agent_id,
+    )
+
+
+def _gpu(body: GpuBody | str, node: str) -> Gpu:
+    if isinstance(body, str):
+        return Gpu(index=int(body), uuid=f"{node}-{int(body)}", type=UNKNOWN_TYPE, memory_bytes=0)
+    return Gpu(**{**body.model_dump(), "cores": tuple(body.cores)})
+
+
+def remove_nodes(turn: Turn) -> list[str]:
+    """Forget all nodes and return their names.
+
+    Raises:
+        RefusedError: 409 while jobs are assigned.
+    """
+    busy = sorted(name for name, jobs in turn.board.on_node.items() if jobs)
+    if busy:
+        raise RefusedError.because(409, f"jobs are assigned to {', '.join(busy[:5])}; cancel them first")
+    names = list(turn.board.nodes)
+    turn.removed_nodes.update(names)
+    turn.events.extend(NodeLost(record.node.name) for record in turn.board.nodes.values() if not record.lost)
+    return names
+
+
+def remove_finished(turn: Turn) -> None:
+    """Forget all finished jobs."""
+    turn.clears.append(FINISHED_JOBS)
+    turn.record("finished-jobs-removed")
+
+
+def agent_record(turn: Turn, name: str, agent_id: str) -> NodeRecord:
+    """Return the node an agent speaks for.
+
+    Raises:
+        RefusedError: 404, it is not registered; 409, it belongs to another agent.
+    """
+    record = turn.board.nodes.get(name)
+    if record is None:
+        raise RefusedError.because(404, f"there is no node {name!r}; register it first")
+    if record.node.agent_id != agent_id:
+        raise RefusedError.because(
+            409, f"node {name!r} belongs to another agent (id {record.node.agent_id or 'none'})", "agent_id"
+        )
+    return record
+
+
+def report(turn: Turn, name: str, body: ReportBody) -> None:
+    """Take in what an agent observes; what is already known adds nothing.
+
+    Raises:
+        RefusedError: See `agent_record`.
+    """
+    record = agent_record(turn, name, body.agent_id)
+    gpus = tuple(_gpu(gpu, name) for gpu in body.gpus)
+    if record.lost:
+        node = replace(record.node, gpus=gpus) if gpus else record.node
+        turn.events.append(NodeRegistered(node))
+        turn.record("node-returned", node=name)
+    elif gpus and gpus != record.node.gpus:
+        turn.events.append(GpusObserved(name, gpus))
+    messages = tuple(body.messages)
+    if messages != record.messages:
+        turn.messages[name] = messages
+        for message in messages:
+            if message not in record.messages:
+                turn.record("message", node=name, message=message)
+    for job in body.jobs:
+        _report_job(turn, name, job)
+
+
+def _report_job(turn: Turn, name: str, body: JobReport) -> None:
+    job = _believed(turn, name, body.id, body.attempt)
+    if job is None or body.phase != "launched":
+        return
+    if job.state is JobState.ASSIGNED:
+        start_s = turn.now_s if body.start_s is None else body.start_s
+        turn.events.append(Launched(job.id, body.attempt, body.pid or 0, start_s))
+    if body.progress is not None:
+        progress = to_progress(body.progress)
+        if turn.progress.get(job.id) != progress:
+            turn.events.append(Progressed(job.id, body.attempt, progress))
+
+
+def _believed(turn: Turn, node: str, job_id: int, attempt: int) -> Job | None:
+    job = turn.board.jobs.get(JobId(job_id))
+    if job is None or job.attempt != attempt or job.placement is None or job.placement.node != node:
+        return None
+    return job
+
+
+def finish(turn: Turn, body: FinishedBody) -> bool:
+    """Take in how an attempt ended; return whether it is believed (the present attempt, by its own agent)."""
+    record = turn.board.nodes.get(body.node)
+    job = _believed(turn, body.node, body.id, body.attempt)
+    if job is None or record is None or record.node.agent_id != body.agent_id or job.id in turn.finished:
+        return False
+    progress = None if body.progress is None else to_progress(body.progress)
+    turn.finished[job.id] = _finished_fields(body, progress or turn.progress.get(job.id))
+    ending = Exit(body.exit_code, body.signal, body.detail)
+    turn.events.append(Ended(job.id, body.attempt, body.outcome, ending, body.start_s, body.end_s, progress))
+    turn.record("attempt-ended", job=job.id, attempt=body.attempt, node=body.node, outcome=body.outcome)
+    return True
+
+
+def _finished_fields(body: FinishedBody, progress: Progress | None) -> dict[str, Any]:
+    fields = body.model_dump()
+    fields["progress"] = None if progress is None else {
+        name: getattr(progress, name) for name in Progress.__dataclass_fields__
+    }  # fmt: skip
+    return fields
+
+
+def to_progress(body: ProgressBody) -> Progress:
+    """Return the sample in the model's type."""
+    return Progress(**body.model_dump())
+
+
+def declare(turn: Turn, body: ProfileBody) -> None:
+    """Take in a declared profile."""
+    key = ProfileKey(**body.key.model_dump())
+    values = {
+        name: _value(getattr(body, name))
+        for name in ("step_s", "step_median_s", "persistent_bytes", "ephemeral_bytes", "occupancy", "bandwidth")
+    }
+    profile = Profile(key=key, updated_s=turn.now_s, users=tuple(body.users), **values)
+    turn.events.append(ProfileDeclared(profile))
+    turn.record("profile-declared", key=key._asdict())
+
+
+def _value(given: ValueBody | float | None) -> Value | None:
+    if given is None:
+        return None
+    if isinstance(given, ValueBody):
+        return Value(given.value, Source.DECLARED, given.samples, given.by)
+    return Value(float(given), Source.DECLARED)

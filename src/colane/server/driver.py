@@ -1,0 +1,262 @@
+"""The real-time driver and only writer: it gathers what waits, asks the core once, commits once, then tells.
+
+Nothing leaves before it is durable: answers, nudges, events and the board all come after the commit. When a commit
+fails, everybody who waited gets 503 and the core is rebuilt from the store, so it never runs ahead.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeVar
+
+from colane.core.config import CoreConfig
+from colane.core.core import Core
+from colane.core.events import NodeLost, Outcome, Tick
+from colane.core.state import ClusterState
+from colane.model.job import JobId
+from colane.model.progress import Progress
+from colane.perf.beliefs import Beliefs
+from colane.policies import registry
+from colane.server import documents
+from colane.server.board import Board, read_board
+from colane.server.feed import Feed
+from colane.server.ledger import Entry, compose
+from colane.server.liveness import Liveness
+from colane.server.notifier import Notifier
+from colane.server.problems import RefusedError
+from colane.server.store import MEASUREMENTS, PROFILES, Store, StoreError
+from colane.server.turn import Turn
+
+EVENTS_PER_TURN_MAX: Final = 20_000
+"""A turn takes requests until it has this many events: bounds how long the others wait for one commit."""
+
+log = logging.getLogger(__name__)
+Answer = TypeVar("Answer")
+Prepare = Callable[[Turn], Answer]
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """A request in the queue."""
+
+    prepare: Prepare[Any]
+    future: asyncio.Future[Any]
+    answer: Any = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timing:
+    """Periods and clocks of the driver.
+
+    Attributes:
+        tick_s: The core is asked at least this often.
+        now: Unix time.
+    """
+
+    tick_s: float
+    now: Callable[[], float]
+
+
+@dataclass(slots=True)
+class Driver:
+    """Owns the core; see the module's docstring.
+
+    Attributes:
+        store: Where everything is made durable.
+        policy: Registered name of the policy that decides.
+        timing: Periods and clocks.
+        liveness: Whom to take for lost.
+        feed: Where changes are published.
+        notifier: How agents are nudged.
+        board: What is durable, for readers.
+        config: Settings of the core.
+    """
+
+    store: Store
+    policy: str
+    timing: Timing
+    liveness: Liveness
+    feed: Feed
+    notifier: Notifier
+    board: Board = field(default_factory=Board)
+    config: CoreConfig = field(default_factory=CoreConfig)
+    _core: Core | None = None
+    _queue: deque[_Waiting] = field(default_factory=deque)
+    _taken: list[_Waiting] = field(default_factory=list)
+    _wake: asyncio.Event = field(default_factory=asyncio.Event)
+    _stopping: bool = False
+    _now_s: float = 0.0
+    _next_tick_steady_s: float = 0.0
+    _timer_s: float | None = None
+
+    def load(self) -> None:
+        """Read everything back from the store.
+
+        Raises:
+            StoreError: The store cannot be read.
+        """
+        self._core = None
+        board = read_board(self.store)
+        beliefs = Beliefs(
+            profiles=[documents.decode_profile(body) for _, body in self.store.read_all(PROFILES)],
+            measurements=[documents.decode_measurement(body) for _, body in self.store.read_all(MEASUREMENTS)],
+        )
+        nodes = [(record.node, record.generation) for record in board.nodes.values() if not record.lost]
+        state = ClusterState.restore(nodes, board.jobs.values(), beliefs, board.counters.version)
+        self.board = board
+        self._core = Core(registry.create(self.policy), state, self.config)
+        self._timer_s = None
+
+    @property
+    def core(self) -> Core:
+        """The core, for reading.
+
+        Raises:
+            RefusedError: 503 while the store cannot be read.
+        """
+        if self._core is None:
+            raise RefusedError.because(503, "the store cannot be read; see the scheduler's log")
+        return self._core
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether the core is in step with the store."""
+        return self._core is not None
+
+    @property
+    def progress(self) -> dict[JobId, Progress]:
+        """Latest samples of running jobs."""
+        return {} if self._core is None else self._core.state.progress
+
+    def now(self) -> float:
+        """Return unix time that never goes back."""
+        self._now_s = max(self._now_s, self.timing.now())
+        return self._now_s
+
+    async def change(self, prepare: Prepare[Answer]) -> Answer:
+        """Put a request into the next turn and return its answer once everything of it is durable.
+
+        Raises:
+            RefusedError: What `prepare` refuses, and 503 when the store cannot be written.
+        """
+        if self._stopping:
+            raise RefusedError.because(503, "the scheduler is stopping")
+        future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        self._queue.append(_Waiting(prepare, future))
+        self._wake.set()
+        return await future
+
+    async def run(self) -> None:
+        """Take turns until `stop`; an exception from here is a bug, and the process should end with it."""
+        loop = asyncio.get_running_loop()
+        with ThreadPoolExecutor(1, "colane-commit") as committer:
+            self.notifier.nudge(record.node.address for record in self.board.nodes.values())
+            try:
+                while not self._stopping or self._queue:
+                    await self._turn(loop, committer)
+                    if not self._queue and not self._stopping:
+                        await self._rest(loop)
+            finally:
+                self._stopping = True
+                self._fail_all("the scheduler is stopping")
+
+    def stop(self) -> None:
+        """Let the turns that wait end, then end `run`."""
+        self._stopping = True
+        self._wake.set()
+
+    async def _rest(self, loop: asyncio.AbstractEventLoop) -> None:
+        rest_s = self._next_tick_steady_s - loop.time()
+        if self._timer_s is not None:
+            rest_s = min(rest_s, self._timer_s - self.now())
+        with suppress(TimeoutError):
+            async with asyncio.timeout(max(0.0, rest_s)):
+                await self._wake.wait()
+        self._wake.clear()
+
+    async def _turn(self, loop: asyncio.AbstractEventLoop, committer: ThreadPoolExecutor) -> None:
+        if self._core is None and not self._reload():
+            self._fail_all("the store cannot be read; see the scheduler's log")
+            self._next_tick_steady_s = loop.time() + self.timing.tick_s
+            return
+        turn = self._gather(loop.time())
+        outcome = self.core.step(turn.events, turn.now_s)
+        self._timer_s = outcome.wake_s
+        entry = compose(turn, outcome, self._hardware(outcome), self.policy)
+        try:
+            if entry.transaction:
+                last = await loop.run_in_executor(committer, self.store.commit, entry.transaction)
+                self._tell(entry, outcome, last)
+        except StoreError as error:
+            log.error("%s", error)  # noqa: TRY400 - the operator needs the line, not where it was raised
+            _fail(self._taken, str(error))
+            self._reload()
+            return
+        for waiting in self._taken:
+            _resolve(waiting)
+
+    def _gather(self, steady_s: float) -> Turn:
+        turn = Turn(self.board, self.now(), self.board.counters.next_job_id, self.progress)
+        self._taken = []
+        while self._queue and len(turn.events) < EVENTS_PER_TURN_MAX:
+            waiting = self._queue.popleft()
+            try:
+                waiting.answer = waiting.prepare(turn)
+            except RefusedError as refused:
+                _refuse(waiting, refused)
+            except StoreError as error:
+                _refuse(waiting, RefusedError.because(503, str(error)))
+            else:
+                self._taken.append(waiting)
+        if steady_s >= self._next_tick_steady_s:
+            self._next_tick_steady_s = steady_s + self.timing.tick_s
+            self._add_time(turn)
+        return turn
+
+    def _add_time(self, turn: Turn) -> None:
+        live = [name for name, record in self.board.nodes.items() if not record.lost]
+        turn.events.extend(NodeLost(name) for name in self.liveness.silent(live) if name not in turn.agents)
+        turn.events.append(Tick())
+
+    def _hardware(self, outcome: Outcome) -> dict[str, Any]:
+        return {name: self.core.state.nodes[name].node for name in outcome.nodes}
+
+    def _tell(self, entry: Entry, outcome: Outcome, last_number: int) -> None:
+        entry.apply(self.board)
+        self.feed.publish(last_number, entry.transaction.audit)
+        nodes = (self.board.nodes.get(name) for name in outcome.nodes)
+        self.notifier.nudge(record.node.address for record in nodes if record is not None)
+
+    def _reload(self) -> bool:
+        try:
+            self.load()
+        except StoreError as error:
+            log.error("%s", error)  # noqa: TRY400 - as above
+            self._timer_s = None
+            return False
+        return True
+
+    def _fail_all(self, message: str) -> None:
+        _fail([*self._taken, *self._queue], message)
+        self._queue.clear()
+
+
+def _fail(requests: list[_Waiting], message: str) -> None:
+    for waiting in requests:
+        _refuse(waiting, RefusedError.because(503, message))
+
+
+def _refuse(waiting: _Waiting, refused: RefusedError) -> None:
+    if not waiting.future.done():
+        waiting.future.set_exception(refused)
+
+
+def _resolve(waiting: _Waiting) -> None:
+    if not waiting.future.done():
+        waiting.future.set_result(waiting.answer)

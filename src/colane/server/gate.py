@@ -1,0 +1,133 @@
+"""The door: token, Host, content type and body size are judged here, before any route sees a request."""
+
+from __future__ import annotations
+
+import hmac
+import ipaddress
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from starlette.datastructures import Headers
+from starlette.responses import JSONResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from colane.server.problems import RefusedError
+
+WITH_BODY: Final = frozenset({"POST", "PUT", "PATCH"})
+OPEN_PATHS: Final = frozenset({"/health"})
+"""Answered without a token, so that a supervisor can ask."""
+
+LOOPBACK_NAMES: Final = frozenset({"localhost", "127.0.0.1", "::1"})
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach an address."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GateRules:
+    """What may pass.
+
+    Attributes:
+        token: Needed in `Authorization: Bearer`; None for none.
+        hosts: Host names a request may be addressed to, None for any. A web page that points its own name at
+            127.0.0.1 (DNS rebinding) still sends its own name.
+        body_bytes_max: Largest body.
+    """
+
+    token: str | None = None
+    hosts: frozenset[str] | None = LOOPBACK_NAMES
+    body_bytes_max: int = 8 * 2**20
+
+
+class Gate:
+    """ASGI middleware; every refusal is the API's JSON."""
+
+    def __init__(self, app: ASGIApp, rules: GateRules) -> None:
+        self._app = app
+        self._rules = rules
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Judge a request, then pass it on."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        try:
+            headers = Headers(scope=scope)
+            self._judge(scope, headers)
+            passed = await self._body(headers, receive) if scope["method"] in WITH_BODY else receive
+        except RefusedError as refused:
+            await refusal_response(refused)(scope, receive, send)
+            return
+        await self._app(scope, passed, send)
+
+    def _judge(self, scope: Scope, headers: Headers) -> None:
+        rules = self._rules
+        if rules.hosts is not None and host_name(headers.get("host", "")) not in rules.hosts:
+            raise RefusedError.because(421, "this scheduler answers to its loopback names only")
+        if rules.token is not None and scope["path"] not in OPEN_PATHS:
+            _check_token(rules.token, headers.get("authorization", ""))
+        if scope["method"] in WITH_BODY:
+            kind = headers.get("content-type", "").partition(";")[0].strip().lower()
+            if kind != "application/json":
+                raise RefusedError.because(415, "Content-Type must be application/json")
+
+    async def _body(self, headers: Headers, receive: Receive) -> Receive:
+        """Read the whole body, within the limit, and give it to the app in one piece."""
+        limit = self._rules.body_bytes_max
+        declared = headers.get("content-length", "")
+        if declared.isdecimal() and int(declared[:20]) > limit:
+            raise _too_large(limit)
+        chunks: list[bytes] = []
+        more = True
+        while more:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                return _replay([message], receive)
+            chunks.append(message.get("body", b""))
+            more = message.get("more_body", False)
+            if sum(map(len, chunks)) > limit:
+                raise _too_large(limit)
+        return _replay([{"type": "http.request", "body": b"".join(chunks), "more_body": False}], receive)
+
+
+def _replay(messages: Iterable[Message], receive: Receive) -> Receive:
+    left = iter(messages)
+
+    async def replay() -> Message:
+        message = next(left, None)
+        return await receive() if message is None else message
+
+    return replay
+
+
+def _too_large(limit: int) -> RefusedError:
+    return RefusedError.because(413, f"the body is larger than {limit} bytes; send fewer jobs at once")
+
+
+def _check_token(token: str, header: str) -> None:
+    scheme, _, given = header.partition(" ")
+    good = hmac.compare_digest(given.strip().encode(), token.encode())
+    if scheme.lower() != "bearer" or not good:
+        raise RefusedError.because(401, "a token is needed: Authorization: Bearer TOKEN (set COLANE_TOKEN)")
+
+
+def host_name(header: str) -> str:
+    """Return the name of a Host header without port and brackets, lower case."""
+    header = header.strip().lower()
+    if header.startswith("["):
+        return header[1:].partition("]")[0]
+    return header.partition(":")[0]
+
+
+def refusal_response(refused: RefusedError) -> JSONResponse:
+    """Return a refusal as the API's answer."""
+    headers: dict[str, Any] = {"WWW-Authenticate": "Bearer"} if refused.status == 401 else {}
+    if refused.status == 503:
+        headers["Retry-After"] = "1"
+    return JSONResponse(refused.body(), refused.status, headers=headers)

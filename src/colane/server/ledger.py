@@ -1,0 +1,219 @@
+"""From an outcome of the core to one transaction: documents and audit lines that become durable together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from colane.core.events import Decision, Outcome, RejectedPlan
+from colane.model.hardware import Node
+from colane.model.job import Job, JobId
+from colane.model.plan import Start
+from colane.model.profile import ProfileKey
+from colane.model.reason import Reason
+from colane.server import documents
+from colane.server.board import (
+    COUNTERS_KEY,
+    Board,
+    Counters,
+    NodeRecord,
+    encode_counters,
+    encode_live,
+    encode_record,
+)
+from colane.server.documents import Body
+from colane.server.store import (
+    ASSIGNED_JOBS,
+    FINISHED_JOBS,
+    IDEMPOTENCY,
+    LAUNCH_SPECS,
+    MEASUREMENTS,
+    META,
+    NODES,
+    PROFILES,
+    SUBMITTED_JOBS,
+    AuditEntry,
+    Delete,
+    Put,
+    Transaction,
+    job_key,
+)
+from colane.server.turn import Turn
+
+FINISHED_FIELDS = (
+    "node", "start_s", "end_s", "exit_code", "signal", "outcome", "detail", "step_durations_s", "progress",
+    "log_bytes", "log_truncated",
+)  # fmt: skip
+"""Fields of a finished object that its record keeps beside the job's own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What a turn writes, and what the board takes over once it is durable.
+
+    Attributes:
+        transaction: To be committed.
+        jobs: New values of jobs.
+        model_names: Built-in models of new jobs.
+        nodes: New values of nodes.
+        removed_nodes: Nodes that are forgotten.
+        counters: New values of the counters.
+    """
+
+    transaction: Transaction
+    jobs: tuple[Job, ...]
+    model_names: Mapping[JobId, str]
+    nodes: tuple[NodeRecord, ...]
+    removed_nodes: frozenset[str]
+    counters: Counters
+
+    def apply(self, board: Board) -> None:
+        """Show what is durable now."""
+        board.model_names.update(self.model_names)
+        for job in self.jobs:
+            board.put_job(job)
+        board.put_nodes(self.nodes, self.removed_nodes)
+        board.counters = self.counters
+
+
+def compose(turn: Turn, outcome: Outcome, hardware: Mapping[str, Node], policy: str) -> Entry:
+    """Put a turn and its outcome into one transaction.
+
+    Args:
+        turn: What was asked.
+        outcome: What came of it.
+        hardware: The core's nodes named in `outcome.nodes`.
+        policy: Name of the policy that decides now.
+    """
+    records = tuple(_records(turn, outcome, hardware))
+    new = sum(record.node.name not in turn.board.nodes for record in records)
+    counters = Counters(turn.next_job_id, turn.board.counters.next_node_order + new, outcome.version)
+    puts, deletes = _job_changes(turn, outcome, policy)
+    puts += [Put(NODES, record.node.name, encode_record(record)) for record in records]
+    puts += _learnt(outcome)
+    puts += [Put(IDEMPOTENCY, key, answer) for key, answer in turn.answers.items()]
+    removed = turn.removed_nodes - set(outcome.nodes)
+    deletes += [Delete(NODES, name) for name in sorted(removed)]
+    audit = [*turn.audit, *_audit(turn, outcome, policy)]
+    if puts or deletes or audit or turn.clears:
+        puts.append(Put(META, COUNTERS_KEY, encode_counters(counters)))
+    names = {job: asked.model_name for job, asked in turn.admitted.items() if asked.model_name is not None}
+    return Entry(
+        Transaction(puts, deletes, audit, tuple(turn.clears)),
+        outcome.jobs,
+        names,
+        records,
+        frozenset(removed),
+        counters,
+    )
+
+
+def _records(turn: Turn, outcome: Outcome, hardware: Mapping[str, Node]) -> Iterator[NodeRecord]:
+    order = turn.board.counters.next_node_order
+    for name in outcome.nodes:
+        old = turn.board.nodes.get(name)
+        known = old.messages if old else ()
+        place = old.order if old else order
+        order += old is None
+        yield NodeRecord(hardware[name], outcome.version, place, messages=turn.messages.get(name, known))
+    for name in outcome.lost_nodes:
+        if name in turn.board.nodes and name not in outcome.nodes and name not in turn.removed_nodes:
+            yield replace(turn.board.nodes[name], lost=True, generation=outcome.version)
+    for name in turn.messages.keys() - {*outcome.nodes, *outcome.lost_nodes, *turn.removed_nodes}:
+        yield replace(turn.board.nodes[name], messages=turn.messages[name])
+
+
+def _job_changes(turn: Turn, outcome: Outcome, policy: str) -> tuple[list[Put], list[Delete]]:
+    puts: list[Put] = []
+    deletes: list[Delete] = []
+    for job in outcome.jobs:
+        key, old, asked = job_key(job.id), turn.board.jobs.get(job.id), turn.admitted.get(job.id)
+        model_name = asked.model_name if asked else turn.board.model_names.get(job.id)
+        home = _collection(job)
+        if job.has_ended:
+            puts.append(Put(home, key, _finished(turn, job, model_name, policy)))
+        else:
+            puts.append(Put(home, key, encode_live(job, model_name)))
+        if asked is not None and not job.has_ended:
+            puts.append(Put(LAUNCH_SPECS, key, asked.launch))
+        if old is not None and _collection(old) != home:
+            deletes.append(Delete(_collection(old), key))
+        if old is not None and job.has_ended:
+            deletes.append(Delete(LAUNCH_SPECS, key))
+    return puts, deletes
+
+
+def _collection(job: Job) -> str:
+    if job.has_ended:
+        return FINISHED_JOBS
+    return SUBMITTED_JOBS if job.placement is None else ASSIGNED_JOBS
+
+
+def _finished(turn: Turn, job: Job, model_name: str | None, policy: str) -> Body:
+    reported = turn.finished.get(job.id, {})
+    return {
+        "job": documents.encode_job(job),
+        "model_name": model_name,
+        "policy": policy,
+        "finished": {name: reported[name] for name in FINISHED_FIELDS if name in reported},
+    }
+
+
+def _learnt(outcome: Outcome) -> list[Put]:
+    puts = [Put(PROFILES, profile_name(profile.key), documents.encode_profile(profile)) for profile in outcome.profiles]
+    for position, measurement in enumerate(outcome.measurements):
+        key = f"{job_key(outcome.version)}-{position:04d}"
+        puts.append(Put(MEASUREMENTS, key, documents.encode_measurement(measurement)))
+    return puts
+
+
+def profile_name(key: ProfileKey) -> str:
+    """Return the key of a profile in a store."""
+    return "|".join([key.gpu_type, str(key.gpus), "" if key.batch_size is None else str(key.batch_size), key.family])
+
+
+def _audit(turn: Turn, outcome: Outcome, policy: str) -> Iterator[AuditEntry]:
+    for job in outcome.jobs:
+        old = turn.board.jobs.get(job.id)
+        for line in job.story[len(old.story) if old else 0 :]:
+            body = {"job": job.id, "name": job.spec.name, "state": line.state.value, "attempt": job.attempt}
+            yield AuditEntry(turn.now_s, "job", {**body, **explain(line.reason)})
+    for decision in outcome.decisions:
+        yield AuditEntry(turn.now_s, "decision", _decision(decision))
+    for name in outcome.lost_nodes:
+        yield AuditEntry(turn.now_s, "node-lost", {"node": name})
+    if outcome.rejected is not None:
+        yield AuditEntry(turn.now_s, "rejected-plan", _rejected(outcome.rejected, policy))
+
+
+def _decision(decision: Decision) -> Body:
+    action = decision.action
+    body: Body = {"policy": decision.policy, "job": action.job, "action": type(action).__name__.lower()}
+    if isinstance(action, Start):
+        body["placement"] = documents.encode_placement(action.placement)
+    return {**body, **explain(action.reason)}
+
+
+def _rejected(rejected: RejectedPlan, policy: str) -> Body:
+    plan = rejected.plan
+    return {
+        "policy": policy,
+        "based_on": plan.based_on,
+        "actions": [_decision(Decision(0.0, policy, action)) for action in plan.actions],
+        "flaws": [{"code": flaw.code, "detail": flaw.detail, "jobs": list(flaw.jobs)} for flaw in rejected.flaws],
+    }
+
+
+def explain(reason: Reason) -> dict[str, Any]:
+    """Return a reason's code, sentence, numbers and jobs."""
+    return {**documents.encode_reason(reason), "sentence": sentence(reason)}
+
+
+def sentence(reason: Reason) -> str:
+    """Return a reason's sentence; one whose facts a policy of the user's left out falls back to code and facts."""
+    try:
+        return reason.sentence()
+    except (KeyError, ValueError, TypeError):
+        facts = ", ".join(f"{name}={value}" for name, value in reason.facts.items())
+        return f"{reason.why}: {facts}" if facts else str(reason.why)

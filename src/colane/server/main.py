@@ -1,0 +1,246 @@
+"""Start the scheduler: one process on one state directory, found by clients through a file there."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import json
+import logging
+import os
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+from typing import Any, Final
+
+import uvicorn
+
+from colane.server.app import create_app
+from colane.server.gate import LOOPBACK_NAMES, GateRules, is_loopback
+from colane.server.service import Service, ServiceConfig, make_service
+from colane.server.sqlite_store import SqliteStore
+
+DEFAULT_PORT: Final = 8642
+STORE_FILE: Final = "colane.db"
+LOCK_FILE: Final = "lock"
+SERVER_FILE: Final = "server.json"
+"""`{"url": ..., "pid": ...}` while a scheduler listens; clients on the machine find it here."""
+
+BACKLOG: Final = 2048
+SHUTDOWN_S: Final = 5
+"""Requests under way get this long when the scheduler is told to stop."""
+
+log = logging.getLogger(__name__)
+
+
+class ServerError(Exception):
+    """The scheduler cannot start; the message is one line that names the fix."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerConfig:
+    """Settings of a scheduler.
+
+    Attributes:
+        state_dir: Holds the store, the lock and `server.json`; made when it is not there.
+        host: Address to listen on; other than loopback needs a token.
+        port: 0 takes a free one.
+        policy: Registered name.
+        token: Needed by every client when set.
+        workdir: Directory of jobs that name none.
+        body_bytes_max: Largest request.
+        batch_jobs_max: Jobs in one request.
+        node_timeout_s: A node silent for longer is lost.
+        tick_s: The core is asked at least this often.
+    """
+
+    state_dir: Path
+    host: str = "127.0.0.1"
+    port: int = DEFAULT_PORT
+    policy: str = "colocate"
+    token: str | None = field(default=None, repr=False)
+    workdir: Path = field(default_factory=Path.cwd)
+    body_bytes_max: int = 8 * 2**20
+    batch_jobs_max: int = 10_000
+    node_timeout_s: float = 30.0
+    tick_s: float = 1.0
+
+
+def run_server(config: ServerConfig, on_listening: Callable[[str], None] | None = None) -> None:
+    """Run a scheduler until SIGINT or SIGTERM.
+
+    Args:
+        config: Settings.
+        on_listening: Called with the URL once it answers; the default prints it.
+
+    Raises:
+        ServerError: It cannot start.
+        StoreError: The store cannot be opened or read.
+        UnknownPolicyError: No policy of that name.
+    """
+    factory = _uvicorn_config(None).get_loop_factory()
+    with asyncio.Runner(loop_factory=factory) as runner:
+        runner.run(serve(config, on_listening))
+
+
+async def serve(config: ServerConfig, on_listening: Callable[[str], None] | None = None) -> None:
+    """Run a scheduler in this event loop; see `run_server`. Cancelling it stops the scheduler."""
+    _check(config)
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(_locked(config.state_dir))
+        listener = stack.enter_context(_listen(config.host, config.port))
+        store = SqliteStore(config.state_dir / STORE_FILE)
+        stack.callback(store.close)
+        service = make_service(store, _service_config(config))
+        url = _url(config.host, listener.getsockname()[1])
+        stack.callback(_withdraw, config.state_dir / SERVER_FILE)
+
+        def announce() -> None:
+            _publish(config.state_dir / SERVER_FILE, url)
+            (on_listening or _print_url(config))(url)
+
+        server = _Server(_uvicorn_config(create_app(service, _rules(config))), service, announce)
+        await _run(server, service, listener)
+
+
+def _check(config: ServerConfig) -> None:
+    if not is_loopback(config.host) and not config.token:
+        raise ServerError(
+            f"host: {config.host} is reachable from other machines, so a token is needed: set COLANE_TOKEN, "
+            "or listen on 127.0.0.1"
+        )
+    if config.token is not None and not config.token.strip():
+        raise ServerError("token: must not be empty")
+
+
+def _service_config(config: ServerConfig) -> ServiceConfig:
+    return ServiceConfig(
+        policy=config.policy,
+        workdir=str(config.workdir),
+        token=config.token,
+        tick_s=config.tick_s,
+        node_timeout_s=config.node_timeout_s,
+        batch_jobs_max=config.batch_jobs_max,
+    )
+
+
+def _rules(config: ServerConfig) -> GateRules:
+    hosts = LOOPBACK_NAMES | {config.host} if is_loopback(config.host) else None
+    return GateRules(token=config.token, hosts=hosts, body_bytes_max=config.body_bytes_max)
+
+
+@contextlib.contextmanager
+def _locked(state_dir: Path) -> Iterator[None]:
+    """Hold the state directory: two schedulers on one store would each run ahead of the other."""
+    try:
+        state_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+        handle = os.open(state_dir / LOCK_FILE, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise ServerError(f"state: {state_dir} cannot be used: {error.strerror}") from error
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            pid = os.pread(handle, 20, 0).decode(errors="replace").strip() or "unknown"
+            raise ServerError(
+                f"state: another scheduler (pid {pid}) uses {state_dir}; stop it, or choose another --state"
+            ) from error
+        os.ftruncate(handle, 0)
+        os.pwrite(handle, f"{os.getpid()}\n".encode(), 0)
+        yield
+    finally:
+        os.close(handle)
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    try:
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        return socket.create_server((host, port), family=family, backlog=BACKLOG)
+    except OSError as error:
+        hint = "; choose another --port, 0 for any" if error.errno else ""
+        raise ServerError(f"port: cannot listen on {host}:{port}: {error.strerror}{hint}") from error
+
+
+def _url(host: str, port: int) -> str:
+    reachable = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - compared, not bound
+    return f"http://[{reachable}]:{port}" if ":" in reachable else f"http://{reachable}:{port}"
+
+
+def _publish(path: Path, url: str) -> None:
+    fresh = path.with_suffix(".new")
+    fresh.write_text(json.dumps({"url": url, "pid": os.getpid()}) + "\n", encoding="utf-8")
+    fresh.replace(path)
+
+
+def _withdraw(path: Path) -> None:
+    path.unlink(missing_ok=True)
+
+
+def _print_url(config: ServerConfig) -> Callable[[str], None]:
+    def show(url: str) -> None:
+        sys.stdout.write(f"colane scheduler listens on {url} (policy {config.policy}, state {config.state_dir})\n")
+        sys.stdout.flush()
+
+    return show
+
+
+def _uvicorn_config(app: Any) -> uvicorn.Config:  # noqa: ANN401 - an ASGI application, or none yet
+    return uvicorn.Config(
+        app,
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        lifespan="off",
+        backlog=BACKLOG,
+        timeout_graceful_shutdown=SHUTDOWN_S,
+    )
+
+
+class _Server(uvicorn.Server):
+    """uvicorn, with our word once it listens and streams ended before it waits for connections to close."""
+
+    def __init__(self, config: uvicorn.Config, service: Service, announce: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._service = service
+        self._announce = announce
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self._announce()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._service.end_streams()
+        await super().shutdown(sockets)
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Stop on SIGINT and SIGTERM; unlike uvicorn's own, do not raise them again before we have cleaned up."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+
+        def stop(number: int, frame: FrameType | None) -> None:
+            self.handle_exit(number, frame)
+
+        before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+
+async def _run(server: _Server, service: Service, listener: socket.socket) -> None:
+    """Serve until told to stop, or until the driver fails: then the process must not go on answering."""
+    driving = asyncio.create_task(service.run())
+    driving.add_done_callback(lambda _: setattr(server, "should_exit", True))
+    try:
+        await server.serve(sockets=[listener])
+    finally:
+        service.stop()
+        await driving

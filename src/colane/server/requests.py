@@ -1,0 +1,39 @@
+"""What routes share: the service, ids, idempotent changes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated, Any, cast
+
+from fastapi import Depends, Header, Path, Request
+
+from colane.server.idempotency import fingerprint, once
+from colane.server.service import Service
+from colane.server.turn import Turn
+from colane.server.wire import EXACT_MAX
+
+
+def the_service(request: Request) -> Service:
+    """Return the service of the application."""
+    return cast("Service", request.app.state.service)
+
+
+TheService = Annotated[Service, Depends(the_service)]
+JobIdPath = Annotated[int, Path(ge=1, le=EXACT_MAX, description="Id of a job")]
+IdempotencyKey = Annotated[
+    str | None, Header(min_length=1, max_length=200, description="The same key gives the first answer again")
+]
+
+
+async def change_once(
+    request: Request, service: Service, key: str | None, prepare: Callable[[Turn], dict[str, Any]]
+) -> dict[str, Any]:
+    """Carry out a change at most once for a key and return its (first) answer.
+
+    Raises:
+        RefusedError: What the change refuses; 422 when the key was used for another request; 503.
+    """
+    if key is not None:
+        mark = fingerprint(request.method, str(request.url.path), await request.body())
+        prepare = once(service.store, key, mark, prepare)
+    return await service.driver.change(prepare)

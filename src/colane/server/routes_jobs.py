@@ -1,0 +1,180 @@
+"""Jobs: submit, show, cancel, why, log, launch."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Annotated, Any, Final
+
+from fastapi import APIRouter, Query, Request
+from fastapi.responses import JSONResponse, Response, StreamingResponse
+from pydantic import Field, TypeAdapter, ValidationError
+
+from colane.model.job import JobId, JobState
+from colane.server import changes
+from colane.server.logs import NEXT_OFFSET_HEADER, follow_log, read_log
+from colane.server.problems import RefusedError, from_pydantic
+from colane.server.requests import IdempotencyKey, JobIdPath, TheService, change_once
+from colane.server.service import json_list
+from colane.server.turn import Turn
+from colane.server.wire import EXACT_MAX, JobRequest, Shape
+
+LOG_BYTES_MAX: Final = 8 * 2**20
+"""Bytes of a log in one answer; the header names the offset to go on from."""
+
+router = APIRouter()
+By = Annotated[str, Query(max_length=200, pattern=r"^[^\x00-\x1f\x7f]+$", description="Who cancels, for the story")]
+JSON: Final = "application/json"
+
+
+class Batch(Shape):
+    """The long form of a batch."""
+
+    jobs: list[JobRequest] = Field(max_length=100_000)
+
+
+_LIST: Final = TypeAdapter(Annotated[list[JobRequest], Field(max_length=100_000)])
+_BATCH_BODY: Final[dict[str, Any]] = {
+    "requestBody": {
+        "required": True,
+        "content": {
+            JSON: {
+                "schema": {
+                    "anyOf": [
+                        {"type": "array", "items": {"$ref": "#/components/schemas/JobRequest"}},
+                        {
+                            "type": "object",
+                            "required": ["jobs"],
+                            "additionalProperties": False,
+                            "properties": {
+                                "jobs": {"type": "array", "items": {"$ref": "#/components/schemas/JobRequest"}}
+                            },
+                        },
+                    ]
+                }
+            }
+        },
+    }
+}
+
+
+@router.post("/jobs", openapi_extra=_BATCH_BODY)
+async def submit_batch(request: Request, service: TheService, idempotency_key: IdempotencyKey = None) -> JSONResponse:
+    """Append jobs to the queue's end, all or none; the answer names their ids in order."""
+    prepare = service.submit(parse_batch(await request.body()))
+
+    def prepare_batch(turn: Turn) -> dict[str, Any]:
+        return {"ids": prepare(turn)}
+
+    return JSONResponse(await change_once(request, service, idempotency_key, prepare_batch))
+
+
+def parse_batch(body: bytes) -> list[JobRequest]:
+    """Return the requests of a batch in either form.
+
+    Raises:
+        RefusedError: 400, not JSON; 422, a field is wrong.
+    """
+    try:
+        if body.lstrip()[:1] == b"[":
+            return _LIST.validate_json(body)
+        return Batch.model_validate_json(body).jobs
+    except ValidationError as error:
+        errors: list[Any] = list(error.errors(include_url=False))
+        status = 400 if any(each["type"] == "json_invalid" for each in errors) else 422
+        raise RefusedError(status, from_pydantic(errors, JobRequest.model_fields)) from error
+
+
+@router.get("/jobs")
+async def queued_jobs(service: TheService) -> StreamingResponse:
+    """Return all queued jobs in order."""
+    return StreamingResponse(json_list(service.live_jobs(JobState.QUEUED)), media_type=JSON)
+
+
+@router.delete("/jobs")
+async def cancel_queued(
+    request: Request, service: TheService, idempotency_key: IdempotencyKey = None, by: By = "its owner"
+) -> JSONResponse:
+    """Cancel all queued jobs."""
+
+    def prepare(turn: Turn) -> dict[str, Any]:
+        return {"ids": changes.cancel_queued(turn, by)}
+
+    return JSONResponse(await change_once(request, service, idempotency_key, prepare))
+
+
+@router.post("/job")
+async def submit(
+    request: Request, service: TheService, body: JobRequest, idempotency_key: IdempotencyKey = None
+) -> JSONResponse:
+    """Append a job to the queue's end."""
+    return JSONResponse(await change_once(request, service, idempotency_key, service.submit_one(body)))
+
+
+@router.get("/job/{number}")
+async def show(service: TheService, number: JobIdPath) -> JSONResponse:
+    """Return a job, live or ended."""
+    return JSONResponse(await service.job(JobId(number)))
+
+
+@router.delete("/job/{number}")
+async def cancel(
+    request: Request,
+    service: TheService,
+    number: JobIdPath,
+    idempotency_key: IdempotencyKey = None,
+    by: By = "its owner",
+) -> JSONResponse:
+    """Cancel a job: a queued one ends now, a running one when its process is gone."""
+    prepare = service.cancel(JobId(number), by)
+    return JSONResponse(await change_once(request, service, idempotency_key, prepare))
+
+
+@router.get("/job/{number}/why")
+async def why(service: TheService, number: JobIdPath) -> JSONResponse:
+    """Return why a job waits, runs or has ended, in one sentence with its numbers."""
+    return JSONResponse(await service.why(JobId(number)))
+
+
+@router.get("/job/{number}/launch")
+async def launch(service: TheService, number: JobIdPath) -> JSONResponse:
+    """Return what the agent needs to start a job; the only answer that holds a command or an environment."""
+    return JSONResponse(await service.launch(JobId(number)), headers={"Cache-Control": "no-store"})
+
+
+@router.get("/job/{number}/log", response_class=Response)
+async def read(
+    service: TheService,
+    number: JobIdPath,
+    offset: Annotated[int, Query(ge=-EXACT_MAX, le=EXACT_MAX, description="From the end when negative")] = 0,
+    limit: Annotated[int, Query(ge=1, le=LOG_BYTES_MAX)] = LOG_BYTES_MAX,
+    follow: bool = False,
+) -> Response:
+    """Return a range of a job's log, or stream it until the job has ended."""
+    place = await service.locate_log(JobId(number))
+    plain = "text/plain; charset=utf-8"
+    if not follow:
+        chunk = await read_log(service.http, place, offset, limit)
+        return Response(chunk.data, media_type=plain, headers={NEXT_OFFSET_HEADER: str(chunk.next_offset)})
+    stream = follow_log(service.http, lambda: service.locate_log(JobId(number)), offset, service.stopping)
+    return StreamingResponse(await _started(stream), media_type=plain)
+
+
+async def _started(stream: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """Read the first piece now, so that what goes wrong at once is an answer and not a broken stream."""
+    first = await anext(stream, b"")
+
+    async def whole() -> AsyncIterator[bytes]:
+        yield first
+        try:
+            async for data in stream:
+                yield data
+        except RefusedError as refused:
+            yield f"\n[{refused}]\n".encode()
+
+    return whole()
+
+
+@router.get("/live_jobs")
+async def live_jobs(service: TheService) -> StreamingResponse:
+    """Return all jobs that have not ended, with progress."""
+    return StreamingResponse(json_list(service.live_jobs()), media_type=JSON)

@@ -1,0 +1,72 @@
+"""Nodes: registered, shown and reported on by their agents."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Path, Request
+from fastapi.responses import JSONResponse
+
+from colane.server import changes
+from colane.server.problems import RefusedError
+from colane.server.requests import IdempotencyKey, TheService, change_once
+from colane.server.turn import Turn
+from colane.server.wire import FinishedBody, NodeBody, ReportBody
+
+router = APIRouter()
+NamePath = Annotated[str, Path(min_length=1, max_length=100, description="Name of a node")]
+
+
+@router.post("/node")
+async def register(service: TheService, body: NodeBody) -> JSONResponse:
+    """Register a node; registering it again is an update. Another live agent of the same name is refused."""
+    await service.driver.change(service.register(body))
+    return JSONResponse(service.node(body.name))
+
+
+@router.get("/nodes")
+async def nodes(service: TheService) -> JSONResponse:
+    """Return all nodes, lost ones included, in order of first registration."""
+    return JSONResponse([service.node(name) for name in list(service.board.nodes)])
+
+
+@router.delete("/nodes")
+async def remove_nodes(request: Request, service: TheService, idempotency_key: IdempotencyKey = None) -> JSONResponse:
+    """Forget all nodes; refused while jobs are assigned."""
+
+    def prepare(turn: Turn) -> dict[str, Any]:
+        return {"removed": changes.remove_nodes(turn)}
+
+    return JSONResponse(await change_once(request, service, idempotency_key, prepare))
+
+
+@router.get("/node/{name}")
+async def node(service: TheService, name: NamePath) -> JSONResponse:
+    """Return a node with the whole desired state of its jobs."""
+    return JSONResponse(service.node(name))
+
+
+@router.put("/node/{name}")
+async def update(service: TheService, name: NamePath, body: NodeBody) -> JSONResponse:
+    """Replace a node's description."""
+    if body.name != name:
+        raise RefusedError.because(422, f"must be {name!r} as in the path, got {body.name!r}", "name")
+    service.node(name)
+    await service.driver.change(service.register(body))
+    return JSONResponse(service.node(name))
+
+
+@router.post("/node/{name}/report")
+async def report(service: TheService, name: NamePath, body: ReportBody) -> JSONResponse:
+    """Take in what an agent observes and return the node: heartbeat and reconcile in one."""
+    return JSONResponse(await service.report(name, body))
+
+
+@router.post("/finished_job")
+async def finished_job(service: TheService, body: FinishedBody) -> JSONResponse:
+    """Take in how an attempt ended; 200 also when it is no longer believed."""
+
+    def prepare(turn: Turn) -> dict[str, Any]:
+        return {"believed": changes.finish(turn, body)}
+
+    return JSONResponse(await service.driver.change(prepare))

@@ -1,0 +1,103 @@
+"""What has happened and what is known: finished jobs, profiles, measurements, events, health."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated, Any, Final
+
+from fastapi import APIRouter, Header, Query, Request
+from fastapi.responses import JSONResponse, StreamingResponse
+from sse_starlette import EventSourceResponse
+
+from colane.server import changes
+from colane.server.problems import RefusedError
+from colane.server.requests import IdempotencyKey, TheService, change_once
+from colane.server.service import json_list, sse_lines
+from colane.server.store import MEASUREMENTS, PROFILES
+from colane.server.turn import Turn
+from colane.server.wire import EXACT_MAX, ProfileBody
+
+LABEL_FILTERS_MAX: Final = 16
+PING_S: Final = 15
+"""A comment this often keeps proxies from closing a quiet stream."""
+
+router = APIRouter()
+JSON: Final = "application/json"
+
+
+@router.get("/finished_jobs")
+async def finished_jobs(
+    service: TheService,
+    after: Annotated[int, Query(ge=0, le=EXACT_MAX, description="Only ids above this")] = 0,
+    limit: Annotated[int | None, Query(ge=1, le=EXACT_MAX)] = None,
+    label: Annotated[list[str] | None, Query(max_length=LABEL_FILTERS_MAX, description="name=value")] = None,
+) -> StreamingResponse:
+    """Return records of finished jobs in order of id."""
+    wanted = dict(_split_label(text) for text in label or ())
+    return StreamingResponse(json_list(service.finished_jobs(after, limit, wanted)), media_type=JSON)
+
+
+def _split_label(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not name or not equals:
+        raise RefusedError.because(422, f"must be name=value, got {text[:60]!r}", "label")
+    return name, value
+
+
+@router.delete("/finished_jobs")
+async def remove_finished(
+    request: Request, service: TheService, idempotency_key: IdempotencyKey = None
+) -> JSONResponse:
+    """Forget all finished jobs; profiles and measurements stay."""
+
+    def prepare(turn: Turn) -> dict[str, Any]:
+        changes.remove_finished(turn)
+        return {"removed": True}
+
+    return JSONResponse(await change_once(request, service, idempotency_key, prepare))
+
+
+@router.get("/profiles")
+async def profiles(service: TheService) -> StreamingResponse:
+    """Return all profiles, each value with source and samples."""
+    rows = await asyncio.to_thread(service.store.read_all, PROFILES)
+    return StreamingResponse(json_list(dict(body) for _, body in rows), media_type=JSON)
+
+
+@router.put("/profiles")
+async def declare_profile(
+    request: Request, service: TheService, body: ProfileBody, idempotency_key: IdempotencyKey = None
+) -> JSONResponse:
+    """Declare what is known of a family; measured values stay above declared ones."""
+
+    def prepare(turn: Turn) -> dict[str, Any]:
+        changes.declare(turn, body)
+        return {"declared": True}
+
+    return JSONResponse(await change_once(request, service, idempotency_key, prepare))
+
+
+@router.get("/measurements")
+async def measurements(service: TheService) -> StreamingResponse:
+    """Return all sets of jobs that were measured together, oldest first."""
+    rows = await asyncio.to_thread(service.store.read_all, MEASUREMENTS)
+    return StreamingResponse(json_list(dict(body) for _, body in rows), media_type=JSON)
+
+
+@router.get("/events", response_class=EventSourceResponse)
+async def events(
+    service: TheService,
+    after: Annotated[int | None, Query(ge=0, le=EXACT_MAX, description="Number to resume behind")] = None,
+    last_event_id: Annotated[str | None, Header(pattern=r"^[0-9]{1,16}$")] = None,
+) -> EventSourceResponse:
+    """Stream every change as server-sent events, from now on or from behind a number."""
+    start = service.feed.last_number if after is None else after
+    if last_event_id is not None:
+        start = int(last_event_id)
+    return EventSourceResponse(sse_lines(service, start), ping=PING_S)
+
+
+@router.get("/health")
+async def health(request: Request, service: TheService) -> JSONResponse:
+    """Return the service's state in numbers; needs no token."""
+    return JSONResponse({**service.health(), "version": request.app.version})

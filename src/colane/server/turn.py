@@ -1,0 +1,54 @@
+"""One turn of the writer: what all waiting requests want, gathered before the core is asked once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from colane.core.events import Event
+from colane.model.job import JobId
+from colane.model.progress import Progress
+from colane.server.admission import Admitted
+from colane.server.board import Board
+from colane.server.documents import Body
+from colane.server.store import AuditEntry
+
+
+@dataclass(slots=True)
+class Turn:
+    """Requests add to it, in order of arrival; the first check what they need and only then add anything.
+
+    Attributes:
+        board: What was durable before this turn.
+        now_s: The turn's time.
+        next_job_id: Id of the next job submitted in this turn.
+        progress: Latest samples of running jobs.
+        events: What the core will be told.
+        admitted: Jobs submitted in this turn.
+        finished: Bodies of `/finished_job` whose attempt ends in this turn.
+        agents: Agents that registered in this turn, by node.
+        messages: New messages of nodes.
+        removed_nodes: Nodes to forget.
+        clears: Collections to empty.
+        answers: First answers by idempotency key.
+        audit: Lines beside those that the outcome gives.
+    """
+
+    board: Board
+    now_s: float
+    next_job_id: int
+    progress: Mapping[JobId, Progress]
+    events: list[Event] = field(default_factory=list)
+    admitted: dict[JobId, Admitted] = field(default_factory=dict)
+    finished: dict[JobId, Body] = field(default_factory=dict)
+    agents: dict[str, str] = field(default_factory=dict)
+    messages: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    removed_nodes: set[str] = field(default_factory=set)
+    clears: list[str] = field(default_factory=list)
+    answers: dict[str, Body] = field(default_factory=dict)
+    audit: list[AuditEntry] = field(default_factory=list)
+
+    def record(self, kind: str, **body: Any) -> None:  # noqa: ANN401
+        """Add an audit line."""
+        self.audit.append(AuditEntry(self.now_s, kind, body))

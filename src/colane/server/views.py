@@ -1,0 +1,95 @@
+"""What clients see of jobs and nodes. Nothing here holds a command or an environment."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from colane.model.job import Job, JobState
+from colane.model.placement import Placement
+from colane.model.progress import Progress
+from colane.server import documents
+from colane.server.board import NodeRecord
+from colane.server.documents import Body
+from colane.server.ledger import explain
+
+_SCALARS = (
+    "id", "submit_s", "first_start_s", "start_s", "first_step_s", "end_s", "attempt", "failures",
+)  # fmt: skip
+_SPEC_SCALARS = ("name", "user", "family", "batch_size", "pool", "priority", "steps_total")
+_NEEDS = (
+    "gpus", "gpu_type", "gpu_memory_bytes", "cores", "host_memory_bytes", "time_limit_s", "retries", "share",
+    "steps_limit", "company", "company_size",
+)  # fmt: skip
+
+
+def job_view(job: Job, model_name: str | None, policy: str, progress: Progress | None = None) -> Body:
+    """Return a job as the API shows it, live or ended."""
+    spec, reason = job.spec, job.reason
+    body: Body = {name: getattr(job, name) for name in _SCALARS}
+    body |= {name: getattr(spec, name) for name in _SPEC_SCALARS}
+    body |= _placement(job.placement)
+    body |= {
+        "state": job.state.value,
+        "model_name": model_name,
+        "labels": dict(spec.labels),
+        "policy": policy,
+        "needs": {name: getattr(spec, name) for name in _NEEDS},
+        "why": reason.why.value if reason else None,
+        "reason": explain(reason)["sentence"] if reason else None,
+        "steps": progress.steps if progress else 0,
+        "progress": documents.encode_progress(progress) if progress else None,
+        "story": [{"at_s": at_s, "state": state.value, **explain(why)} for at_s, state, why in job.story],
+    }
+    if progress and progress.steps_total is not None:
+        body["steps_total"] = progress.steps_total
+    return body
+
+
+def _placement(placement: Placement | None) -> Body:
+    if placement is None:
+        return {"node": None, "gpus": [], "lanes": [], "booked_cores": []}
+    return {
+        "node": placement.node,
+        "gpus": [str(gpu) for gpu in placement.gpus],
+        "lanes": [slot.lane for slot in placement.slots],
+        "booked_cores": list(placement.cores),
+    }
+
+
+def finished_view(document: Mapping[str, Any]) -> Body:
+    """Return a finished job's record: the job's own fields joined with the finished object's."""
+    job = documents.decode_job(document["job"])
+    finished = document["finished"]
+    sample = finished.get("progress")
+    progress = Progress(**sample) if sample else None
+    body = job_view(job, document["model_name"], document["policy"], progress)
+    body |= dict.fromkeys(("exit_code", "signal", "outcome", "detail", "log_bytes"))
+    body |= {"step_durations_s": [], "log_truncated": False}
+    kept = {"node", "start_s", "end_s", "progress"}
+    body |= {name: value for name, value in finished.items() if name not in kept}
+    return body
+
+
+def node_view(record: NodeRecord, last_seen_s: float | None, jobs: list[Job]) -> Body:
+    """Return the node object: hardware, and the whole desired state of its jobs."""
+    return {
+        **documents.encode_node(record.node),
+        "generation": record.generation,
+        "lost": record.lost,
+        "last_seen_s": last_seen_s,
+        "messages": list(record.messages),
+        "jobs": [_desired(job) for job in jobs],
+    }
+
+
+def _desired(job: Job) -> Body:
+    placement = job.placement or Placement(())
+    return {
+        "id": job.id,
+        "attempt": job.attempt,
+        "run": job.state is not JobState.STOPPING,
+        "slots": [{"gpu": gpu.number, "lane": lane} for gpu, lane in placement.slots],
+        "cores": list(placement.cores),
+        "time_limit_s": job.spec.time_limit_s,
+    }
