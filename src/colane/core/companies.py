@@ -35,7 +35,8 @@ def _place(draft: Draft, jobs: list[Job]) -> None:
         if order is not None:
             _start(draft, jobs, order, gpu_type)
             return
-    _wait(draft, jobs, Reason(Why.NO_FREE_GPU, {"need": 1, "gpu_type": spec.gpu_type or "any", "have": 0}))
+    facts: dict[str, str | int | float] = {"need": 1, "gpu_type": spec.gpu_type or "any", "have": 0}
+    _wait(draft, jobs, Reason(Why.NO_FREE_GPU, facts, draft.view.holders(spec.pool)))
 
 
 def _start(draft: Draft, jobs: list[Job], order: int, gpu_type: str) -> None:

@@ -21,10 +21,11 @@ from colane.core.events import (
 from colane.core.lifecycle import move
 from colane.core.step import Step
 from colane.core.timers import Timer, TimerKind
-from colane.model.hardware import Gpu, GpuId
+from colane.model.hardware import Gpu, GpuId, Node
 from colane.model.job import Job, JobId, JobState, Move
 from colane.model.progress import Progress
 from colane.model.reason import Reason, Why
+from colane.perf.observe import memory_seen
 
 CAUSES: Mapping[str, Why] = {
     "exited": Why.EXIT_CODE,
@@ -65,8 +66,7 @@ def node_registered(step: Step, event: NodeRegistered) -> None:
     node = event.node
     known = step.state.nodes.get(node.name)
     if known is not None:
-        have = {gpu.index for gpu in node.gpus} if node.pool == known.node.pool else set()
-        _lose_jobs(step, node.name, keep=have)
+        _lose_jobs(step, node.name, keep=_same_gpus(known.node, node))
     step.state.put_node(node)
     step.touch(node.name)
     step.company_changed(GpuId(node.name, gpu.index) for gpu in node.gpus)
@@ -123,6 +123,7 @@ def progressed(step: Step, event: Progressed) -> None:
     step.state.progress[job.id] = event.progress
     for gpu in job.placement.gpus:
         step.observer.sample(gpu, job.id, event.progress)
+    _learn_memory(step, job, event.progress)
     if job.state is JobState.LAUNCHING and event.progress.steps > 0:
         job = _first_step(step, job, event.progress)
     limit = job.spec.steps_limit
@@ -136,6 +137,7 @@ def ended(step: Step, event: Ended) -> None:
     if job is None or job.placement is None:
         return
     if event.progress is not None:
+        _learn_memory(step, job, event.progress)
         for gpu in job.placement.gpus:
             step.observer.sample(gpu, job.id, event.progress)
     if job.start_s is None and event.start_s is not None:
@@ -189,6 +191,16 @@ def _believed(step: Step, event: Event, job_id: JobId, attempt: int) -> Job | No
     return job
 
 
+def _learn_memory(step: Step, job: Job, progress: Progress) -> None:
+    if job.placement is None or progress.steps == 0:
+        return
+    gpu_type = step.state.gpus[job.placement.gpus[0]].gpu.type
+    key = step.state.beliefs.terms(job.spec, gpu_type).key
+    seen = memory_seen(key, progress, step.state.beliefs.profiles.get(key))
+    if seen is not None:
+        step.learn(seen)
+
+
 def _first_step(step: Step, job: Job, progress: Progress) -> Job:
     first_s = progress.first_step_s if progress.first_step_s is not None else step.now_s
     launch_s = max(0.0, first_s - (job.start_s if job.start_s is not None else first_s))
@@ -219,7 +231,7 @@ def _failed(step: Step, job: Job, event: Ended, end_s: float) -> None:
         reason = Reason(Why.RETRIES_USED_UP, {"attempt": job.attempt, "cause": cause.sentence()})
         step.leave(job, JobState.FAILED, reason, end_s=end_s, failures=failures)
     else:
-        facts = {"attempt": job.attempt, "cause": cause.sentence(), "left": left}
+        facts: dict[str, str | int | float] = {"attempt": job.attempt, "cause": cause.sentence(), "left": left}
         step.leave(job, JobState.QUEUED, Reason(Why.RETRY, facts), failures=failures)
 
 
@@ -232,6 +244,14 @@ def _cause(event: Ended) -> Reason:
     }
     known: dict[str, str | int | float] = {name: v for name, v in facts.items() if v is not None}
     return Reason(why, known)
+
+
+def _same_gpus(old: Node, new: Node) -> set[int]:
+    """Indexes under which both have the very same GPU."""
+    if old.pool != new.pool:
+        return set()
+    identity = {gpu.index: (gpu.uuid, gpu.type) for gpu in old.gpus}
+    return {gpu.index for gpu in new.gpus if identity.get(gpu.index) == (gpu.uuid, gpu.type)}
 
 
 def _lose_jobs(step: Step, node: str, keep: set[int]) -> None:

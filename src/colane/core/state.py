@@ -172,8 +172,9 @@ class ClusterState:
 
     def remove_node(self, name: str) -> None:
         """Drop a node that carries no job any more."""
-        node = self.nodes.pop(name)
+        node = self.nodes[name]
         self._forget_gpus(node)
+        del self.nodes[name]
         del self.by_order[node.order]
 
     def set_load(self, load: GpuLoad) -> None:

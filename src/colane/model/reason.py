@@ -53,8 +53,11 @@ SENTENCES: Mapping[Why, str] = MappingProxyType(
     {
         Why.SUBMITTED: "Priority: submitted, not yet considered",
         Why.NO_NODE: "Resources: no node of pool {pool} has registered",
-        Why.NO_FREE_GPU: "Resources: needs {need} {gpu_type} GPU(s) on one node, at most {have} free",
-        Why.NO_MEMORY: "Resources: needs {need_bytes} bytes of GPU memory, at most {have_bytes} left beside others",
+        Why.NO_FREE_GPU: "Resources: needs {need} GPU(s) of type {gpu_type} on one node, at most {have} free; GPUs are held by {jobs}",
+        Why.NO_MEMORY: (
+            "Resources: needs {need_bytes} bytes of GPU memory, at most {have_bytes} left on a GPU it may use; "
+            "others are held by {jobs}"
+        ),
         Why.NO_CORES: "Resources: needs {need} cores, at most {have} free where the GPUs are",
         Why.NO_HOST_MEMORY: "Resources: needs {need_bytes} bytes of host memory, at most {have_bytes} free",
         Why.BEHIND: "Priority: waits in order behind {jobs}",
@@ -62,7 +65,10 @@ SENTENCES: Mapping[Why, str] = MappingProxyType(
             "Resources: sharing {gpu} with {jobs} is predicted to give a speed-up of {speedup:.2f}, "
             "below {threshold:.2f} ({source})"
         ),
-        Why.UNKNOWN_ALONE_FIRST: "Resources: not profiled yet, so it waits for a free GPU to run alone first",
+        Why.UNKNOWN_ALONE_FIRST: (
+            "Resources: not profiled yet, so it waits for a free GPU to run alone first: needs {need}, "
+            "at most {have} free; GPUs are held by {jobs}"
+        ),
         Why.COMPANY_INCOMPLETE: "Dependency: {have} of {need} jobs of its set under measurement are queued",
         Why.FREE_GPU: "{gpu} is free",
         Why.SHARES: "shares {gpu} with {jobs}: predicted speed-up {speedup:.2f} ({source})",

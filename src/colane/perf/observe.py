@@ -130,8 +130,6 @@ def _profile(member: Member, track: _Track, at_s: float) -> Profile:
         key=member.key,
         step_s=Value(track.step_s, Source.MEASURED, track.steps, "steps"),
         step_median_s=None if median is None else Value(median, Source.MEASURED, track.steps, "steps"),
-        persistent_bytes=_bytes(latest.persistent_bytes if latest else None),
-        ephemeral_bytes=_bytes(_ephemeral(latest)),
         occupancy=_weighted(track.occupancies, track.step_s, by),
         bandwidth=_weighted(track.bandwidths, track.step_s, by),
         updated_s=at_s,
@@ -139,14 +137,35 @@ def _profile(member: Member, track: _Track, at_s: float) -> Profile:
     )
 
 
-def _ephemeral(progress: Progress | None) -> int | None:
-    if progress is None or progress.peak_bytes is None or progress.persistent_bytes is None:
+def memory_seen(key: ProfileKey, progress: Progress, known: Profile | None) -> Profile | None:
+    """A profile of P and E alone, if this sample shows more memory than is known; None otherwise.
+
+    Memory is learnt at once and in any company: waiting for an epoch's end could let a job join where there is
+    no room any more.
+    """
+    if progress.peak_bytes is None or progress.persistent_bytes is None:
         return None
-    return max(0, progress.peak_bytes - progress.persistent_bytes)
+    ephemeral = max(0, progress.peak_bytes - progress.persistent_bytes)
+    persistent_known = known.persistent_bytes if known else None
+    ephemeral_known = known.ephemeral_bytes if known else None
+    if not _grew(persistent_known, progress.persistent_bytes) and not _grew(ephemeral_known, ephemeral):
+        return None
+    return Profile(
+        key=key,
+        persistent_bytes=Value(float(progress.persistent_bytes), Source.MEASURED),
+        ephemeral_bytes=Value(float(ephemeral), Source.MEASURED),
+        updated_s=progress.at_s,
+    )
 
 
-def _bytes(value: int | None) -> Value | None:
-    return None if value is None else Value(float(value), Source.MEASURED)
+MEMORY_GROWTH_RATIO = 1.02
+"""Growth below this is left to the safety factors, so that a slowly growing process is not written every second."""
+
+
+def _grew(known: Value | None, seen_bytes: int) -> bool:
+    if known is None or known.source is not Source.MEASURED:
+        return True
+    return seen_bytes > known.value * MEMORY_GROWTH_RATIO
 
 
 def _weighted(ratios: list[float], step_s: float, by: str) -> Value | None:

@@ -9,7 +9,7 @@ all others.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from colane.core.draft import Draft, Walk
 from colane.core.load import GpuLoad
@@ -85,10 +85,12 @@ class Colocate:
         return self._join(draft, job)
 
     def _alone(self, draft: Draft, spec: JobSpec) -> Reason:
-        known = any(_known(draft, spec, kind) for kind in draft.view.gpu_types(spec.pool, spec.gpu_type))
-        if known or not spec.share or spec.gpus > 1:
-            return no_place(draft, spec)
-        return Reason(Why.UNKNOWN_ALONE_FIRST)
+        refusal = no_place(draft, spec)
+        types = draft.view.gpu_types(spec.pool, spec.gpu_type)
+        known = any(_known(draft, spec, kind) for kind in types)
+        if known or not spec.share or spec.gpus > 1 or refusal.why is not Why.NO_FREE_GPU:
+            return refusal
+        return replace(refusal, why=Why.UNKNOWN_ALONE_FIRST)
 
     def _join(self, draft: Draft, job: Job) -> Reason | None:
         """Join the lightest company the job fits into, if that pays; heavier company would pay still less."""

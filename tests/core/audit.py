@@ -1,0 +1,84 @@
+"""What must hold of every state, computed anew from jobs and nodes without any index."""
+
+from __future__ import annotations
+
+from colane.core.events import Outcome
+from colane.core.state import ClusterState
+from colane.lanes.safety import is_safe
+from colane.model.hardware import GpuId
+from colane.model.job import JobState
+from colane.model.plan import Start
+
+
+def audit(state: ClusterState) -> None:
+    """Raise AssertionError if any index, booking or bound is not what the records say."""
+    _bookings(state)
+    _nodes(state)
+    _queues(state)
+    _indexes(state)
+
+
+def _bookings(state: ClusterState) -> None:
+    expected: dict[GpuId, set[int]] = {gpu: set() for gpu in state.gpus}
+    for job in state.jobs.values():
+        assert (job.placement is None) == (job.state is JobState.QUEUED)
+        for gpu in job.placement.gpus if job.placement else ():
+            expected[gpu].add(job.id)
+    for gpu, load in state.gpus.items():
+        assert set(load.jobs) == expected[gpu]
+        lanes = [booking.lane for booking in load.bookings]
+        assert len(set(lanes)) == len(lanes), "policies so far give every job a lane of its own"
+        members = [(b.lane, b.memory) for b in load.bookings if b.memory is not None]
+        if len(load.bookings) > 1:
+            assert len(members) == len(load.bookings)
+            assert all(booking.share for booking in load.bookings)
+            assert all(b.memory == state.beliefs.memory(state.jobs[b.job].spec, load.gpu.type) for b in load.bookings)
+
+
+def audit_decisions(state: ClusterState, outcome: Outcome) -> None:
+    """A GPU just decided on is safe by what is believed now; beliefs may outgrow only older decisions."""
+    for decision in outcome.decisions:
+        assert isinstance(decision.action, Start)
+        for gpu in decision.action.placement.gpus:
+            load = state.gpus[gpu]
+            beliefs = ((b, state.beliefs.memory(state.jobs[b.job].spec, load.gpu.type)) for b in load.bookings)
+            members = [(b.lane, memory) for b, memory in beliefs if memory is not None]
+            assert is_safe(members, load.capacity_bytes)
+            assert load.gpu.healthy
+
+
+def _nodes(state: ClusterState) -> None:
+    for name, node in state.nodes.items():
+        jobs = [job for job in state.jobs.values() if job.placement and job.placement.node == name]
+        assert set(node.jobs) == {job.id for job in jobs}
+        cores = [core for job in jobs if job.placement for core in job.placement.cores]
+        assert len(cores) == len(set(cores))
+        assert node.cores_booked == set(cores)
+        assert node.host_memory_booked_bytes == sum(job.spec.host_memory_bytes for job in jobs)
+        assert node.host_memory_booked_bytes <= node.node.host_memory_bytes
+
+
+def _queues(state: ClusterState) -> None:
+    for pool, queue in state.queues.items():
+        waiting = {j.id for j in state.jobs.values() if j.state is JobState.QUEUED and j.spec.pool == pool}
+        assert {*queue, *queue.companies} == waiting
+        assert queue.count == len(waiting)
+        plain = {job for line in queue.classes.values() for job in line}
+        assert plain == set(queue)
+        order = [(-state.jobs[job].spec.priority, job) for job in queue]
+        assert order == sorted(order)
+
+
+def _indexes(state: ClusterState) -> None:
+    for (pool, kind), index in state.free.items():
+        for node in state.nodes.values():
+            free = sum(
+                state.gpus[GpuId(node.node.name, gpu.index)].is_free
+                for gpu in node.node.gpus
+                if gpu.type == kind and node.node.pool == pool
+            )
+            counted = [count for count, mask in enumerate(index.masks) if count and mask >> node.order & 1]
+            assert counted == list(range(1, free + 1))
+    for (kind_of, jobs), keys in state._open.items():
+        loads = [load for load in state.gpus.values() if state.kind_of(load) == kind_of]
+        assert keys == sorted(load.sort_key for load in loads if len(load.bookings) == jobs and load.is_open)

@@ -1,0 +1,135 @@
+"""Laws that every registered policy keeps on random worlds. Registering a policy is enough to be tested."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from colane.core import ClusterState
+from colane.core.check import check
+from colane.core.lifecycle import MOVES
+from colane.core.view import ClusterView
+from colane.model.job import JobState
+from colane.model.reason import Why
+from colane.policies.registry import POLICIES, create
+
+from .audit import audit, audit_decisions
+from .brute import any_free_place
+from .worlds import World
+
+SEEDS = st.integers(min_value=0, max_value=2**32 - 1)
+policies = pytest.mark.parametrize("name", sorted(POLICIES))
+
+
+@policies
+@settings(max_examples=40, deadline=None)
+@given(seed=SEEDS)
+def test_every_state_is_true_and_every_plan_is_legal(name: str, seed: int) -> None:
+    world = World(create(name), seed)
+    for _ in range(60):
+        outcome = world.step(*(world.random_event() for _ in range(world.random.randrange(1, 4))))
+        assert outcome.rejected is None
+        audit(world.core.state)
+        audit_decisions(world.core.state, outcome)
+
+
+@policies
+@settings(max_examples=40, deadline=None)
+@given(seed=SEEDS)
+def test_every_job_ends_exactly_once_after_the_faults_stop(name: str, seed: int) -> None:
+    world = World(create(name), seed)
+    for _ in range(50):
+        world.step(world.random_event())
+    world.settle()
+    ends = [job.id for outcome in world.outcomes for job in outcome.jobs if job.has_ended]
+    assert sorted(ends) == sorted(world.submitted)
+    assert all(load.is_free for load in world.core.state.gpus.values())
+
+
+@policies
+@settings(max_examples=40, deadline=None)
+@given(seed=SEEDS)
+def test_planning_again_changes_nothing_and_planning_does_not_touch_the_state(name: str, seed: int) -> None:
+    world = World(create(name), seed)
+    for _ in range(40):
+        world.step(world.random_event())
+        before = dict(world.core.state.gpus), dict(world.core.state.jobs)
+        again = world.policy.plan(ClusterView(world.core.state, world.now_s))
+        assert again.actions == ()
+        assert before == (dict(world.core.state.gpus), dict(world.core.state.jobs))
+
+
+@policies
+@settings(max_examples=40, deadline=None)
+@given(seed=SEEDS)
+def test_same_input_gives_the_same_decisions(name: str, seed: int) -> None:
+    runs = []
+    for _ in range(2):
+        world = World(create(name), seed)
+        for _ in range(40):
+            world.step(world.random_event())
+        runs.append([decision for outcome in world.outcomes for decision in outcome.decisions])
+    assert runs[0] == runs[1]
+
+
+@policies
+@settings(max_examples=40, deadline=None)
+@given(seed=SEEDS)
+def test_a_restored_state_equals_the_one_it_was_written_from(name: str, seed: int) -> None:
+    world = World(create(name), seed)
+    for _ in range(50):
+        world.step(world.random_event())
+    state = world.core.state
+    nodes = [(node.node, node.generation) for node in sorted(state.nodes.values(), key=lambda n: n.order)]
+    restored = ClusterState.restore(nodes, state.jobs.values(), state.beliefs, state.version)
+    audit(restored)
+    assert restored.jobs == state.jobs
+    assert {gpu: set(load.bookings) for gpu, load in restored.gpus.items()} == {
+        gpu: set(load.bookings) for gpu, load in state.gpus.items()
+    }
+
+
+@policies
+@settings(max_examples=40, deadline=None)
+@given(seed=SEEDS)
+def test_every_waiting_job_has_a_reason_and_refusals_for_lack_of_gpus_are_true(name: str, seed: int) -> None:
+    world = World(create(name), seed)
+    for _ in range(40):
+        world.step(world.random_event())
+        for job in list(world.core.state.jobs.values()):
+            reason = world.core.why(job.id, world.now_s)
+            assert reason.sentence()
+            if reason.why in (Why.NO_FREE_GPU, Why.NO_NODE):
+                assert not any_free_place(world.core.state, job.spec)
+
+
+@settings(max_examples=40, deadline=None)
+@given(seed=SEEDS)
+def test_fifo_never_starts_a_job_before_one_that_stands_before_it(seed: int) -> None:
+    world = World(create("fifo"), seed)
+    for _ in range(60):
+        outcome = world.step(world.random_event())
+        for decision in outcome.decisions:
+            started = world.submitted[decision.action.job]
+            for job in world.core.state.jobs.values():
+                if job.state is JobState.QUEUED and job.spec.pool == started.pool:
+                    assert (-job.spec.priority, job.id) > (-started.priority, decision.action.job)
+
+
+def test_live_states_can_all_reach_an_end_and_ends_are_ends() -> None:
+    from colane.model.job import ENDED  # noqa: PLC0415
+
+    reach = set(ENDED)
+    for _ in JobState:
+        reach |= {a for a, b in MOVES if b in reach}
+    assert reach == set(JobState)
+    assert not [a for a, _ in MOVES if a in ENDED]
+
+
+def test_a_plan_based_on_an_old_version_is_refused() -> None:
+    world = World(create("fifo"), 1)
+    view = ClusterView(world.core.state, 0.0)
+    plan = world.policy.plan(view)
+    world.step(world.submit())
+    assert [flaw.code for flaw in check(world.core.state, plan)] == ["stale-plan"]

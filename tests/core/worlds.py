@@ -1,0 +1,183 @@
+"""Random worlds: a core driven by random events as a live cluster would drive it, with every law checked each step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from random import Random
+
+from colane.core import ClusterState, Core
+from colane.core.events import (
+    CancelRequested,
+    Ended,
+    Event,
+    Launched,
+    NodeLost,
+    NodeRegistered,
+    Outcome,
+    ProfileDeclared,
+    Progressed,
+    Submitted,
+    Tick,
+)
+from colane.core.policy import Policy
+from colane.model.hardware import Gpu, Node
+from colane.model.job import Exit, Job, JobId, JobSpec, JobState
+from colane.model.profile import Profile, ProfileKey, Source, Value
+from colane.model.progress import Progress
+
+GIB = 2**30
+FAMILIES = ("vgg11", "vgg19", "resnet18", "resnet50", "unknown")
+TYPES = ("A100", "V100")
+
+
+def make_node(name: str, gpus: int, gpu_type: str = "V100", pool: str = "default", cores: int = 16) -> Node:
+    devices = tuple(
+        Gpu(index=i, uuid=f"GPU-{name}-{i}", type=gpu_type, memory_bytes=16 * GIB, cores=(2 * i, 2 * i + 1))
+        for i in range(gpus)
+    )
+    return Node(name=name, gpus=devices, cores=tuple(range(cores)), host_memory_bytes=64 * GIB, pool=pool)
+
+
+def make_profile(family: str, gpu_type: str, occupancy: float, memory_bytes: int, step_s: float = 0.1) -> Profile:
+    measured = Source.MEASURED
+    return Profile(
+        key=ProfileKey(family, 64, 1, gpu_type),
+        step_s=Value(step_s, measured, 10),
+        persistent_bytes=Value(memory_bytes / 2, measured),
+        ephemeral_bytes=Value(memory_bytes / 2, measured),
+        occupancy=Value(occupancy, measured, 10, "test"),
+        bandwidth=Value(occupancy / 2, measured, 10, "test"),
+    )
+
+
+@dataclass
+class World:
+    """A core, a clock, and agents that do as they are told, at random speed."""
+
+    policy: Policy
+    seed: int
+    core: Core = field(init=False)
+    now_s: float = 0.0
+    ended: dict[JobId, Job] = field(default_factory=dict)
+    submitted: dict[JobId, JobSpec] = field(default_factory=dict)
+    outcomes: list[Outcome] = field(default_factory=list)
+    _next: int = 1
+
+    def __post_init__(self) -> None:
+        self.random = Random(self.seed)
+        self.core = Core(self.policy, ClusterState())
+        self.steps: dict[JobId, int] = {}
+        self.step(*(NodeRegistered(make_node(f"n{i}", 2, TYPES[i == 1])) for i in range(2)))
+        profiles = (
+            make_profile(f, kind, self.random.uniform(1e6, 2e7), 3 * GIB) for f in FAMILIES[:3] for kind in TYPES
+        )
+        self.step(*(ProfileDeclared(profile) for profile in profiles))
+
+    def step(self, *events: Event) -> Outcome:
+        self.now_s += self.random.choice((0.0, 0.5, 7.0))
+        outcome = self.core.step(events, self.now_s)
+        self.outcomes.append(outcome)
+        self.ended |= {job.id: job for job in outcome.jobs if job.has_ended}
+        return outcome
+
+    def random_event(self) -> Event:
+        makers = (self.submit, self.submit, self.submit, self.progress, self.progress, self.finish, self.other)
+        return self.random.choice(makers)()
+
+    def submit(self) -> Event:
+        job, spec = JobId(self._next), self.spec()
+        self._next += 1
+        self.submitted[job] = spec
+        return Submitted(job, spec)
+
+    def spec(self) -> JobSpec:
+        pick = self.random
+        return JobSpec(
+            name=f"job-{self._next}",
+            family=pick.choice(FAMILIES),
+            user=pick.choice(("ann", "bob")),
+            pool=pick.choice(("default", "default", "default", "default", "other")),
+            gpus=pick.choice((1, 1, 1, 1, 1, 1, 2, 4)),
+            gpu_type=pick.choice((None, None, None, None, "V100", "A100")),
+            gpu_memory_bytes=pick.choice((None, 2 * GIB, 9 * GIB)),
+            cores=pick.choice((0, 0, 3)),
+            host_memory_bytes=pick.choice((0, 20 * GIB)),
+            priority=pick.choice((0, 0, 0, 1)),
+            time_limit_s=pick.choice((None, None, 30.0)),
+            retries=pick.choice((0, 2)),
+            share=pick.random() < 0.9,
+            batch_size=64,
+            steps_limit=pick.choice((None, None, None, 40)),
+        )
+
+    def running(self) -> list[Job]:
+        return [job for job in self.core.state.jobs.values() if job.placement is not None]
+
+    def progress(self) -> Event:
+        running = self.running()
+        if not running:
+            return Tick()
+        job = self.random.choice(running)
+        if job.state is JobState.ASSIGNED:
+            return Launched(job.id, job.attempt, 100 + job.id, self.now_s)
+        steps = self.steps.get(job.id, 0) + self.random.randrange(30)
+        self.steps[job.id] = steps
+        return Progressed(job.id, job.attempt, self._sample(steps))
+
+    def _sample(self, steps: int) -> Progress:
+        return Progress(
+            at_s=self.now_s,
+            steps=steps,
+            first_step_s=self.now_s if steps else None,
+            last_step_s=self.now_s if steps else None,
+            persistent_bytes=GIB,
+            peak_bytes=self.random.randrange(GIB, 6 * GIB),
+            occupancy_ratio=self.random.random(),
+            occupancy_by="test",
+        )
+
+    def finish(self) -> Event:
+        running = self.running()
+        if not running:
+            return Tick()
+        job = self.random.choice(running)
+        outcome, code = self.random.choice((("exited", 0), ("exited", 0), ("exited", 1), ("out-of-memory", 1)))
+        attempt = job.attempt - self.random.choice((0, 0, 0, 0, 1))
+        return Ended(job.id, attempt, outcome, Exit(code, None), self.now_s - 1, self.now_s)
+
+    def other(self) -> Event:
+        pick = self.random
+        jobs = sorted(self.core.state.jobs)
+        nodes = sorted(self.core.state.nodes)
+        choice = pick.randrange(5)
+        if choice == 0 and jobs:
+            return CancelRequested(pick.choice(jobs), "ann")
+        if choice == 1 and len(nodes) > 1:
+            return NodeLost(pick.choice(nodes))
+        if choice == 2:
+            name = f"n{pick.randrange(5)}"
+            return NodeRegistered(make_node(name, pick.choice((1, 2, 4)), TYPES[name < "n3"], self.pool(name)))
+        if choice == 3:
+            profile = make_profile(pick.choice(FAMILIES[:4]), pick.choice(TYPES), pick.uniform(1e6, 3e7), 3 * GIB)
+            return ProfileDeclared(profile)
+        return Tick()
+
+    @staticmethod
+    def pool(name: str) -> str:
+        return "other" if name == "n4" else "default"
+
+    def settle(self) -> None:
+        """Faults stop: nodes that can hold every job join, and everything that runs ends well."""
+        self.step(
+            NodeRegistered(make_node("z0", 4, "V100")),
+            NodeRegistered(make_node("z1", 4, "A100")),
+            NodeRegistered(make_node("z2", 4, "V100", "other")),
+            NodeRegistered(make_node("z3", 4, "A100", "other")),
+        )
+        for _ in range(20 * len(self.submitted) + 20):
+            if not self.core.state.jobs:
+                return
+            ends = [
+                Ended(job.id, job.attempt, "exited", Exit(0, None), self.now_s, self.now_s) for job in self.running()
+            ]
+            self.step(*ends, Tick())
