@@ -74,8 +74,8 @@ class Writer:
 
     def __init__(self, path: str, total_steps: int | None = None) -> None:
         self._map = _open(path)
-        view = memoryview(self._map)
-        self._words, self._floats = view.cast("Q"), view.cast("d")
+        with memoryview(self._map) as view:
+            self._words, self._floats = view.cast("Q"), view.cast("d")
         self._ring = self._floats[RING_OFFSET // 8 : RING_OFFSET // 8 + RING_SLOTS]
         self._memory: tuple[int, int] | None = None
         self.steps = self._words[COUNT_WORD]
