@@ -1,0 +1,1 @@
+"""HTTP clients of the scheduler: synchronous for people and scripts, asynchronous for agents."""

@@ -32,6 +32,9 @@ SERVER_FILE: Final = "server.json"
 """`{"url": ..., "pid": ...}` while a scheduler listens; clients on the machine find it here."""
 
 BACKLOG: Final = 2048
+KEEP_ALIVE_S: Final = 75
+"""Longer than any period of an agent or a client, so that a pooled connection is not closed under a request."""
+
 SHUTDOWN_S: Final = 5
 """Requests under way get this long when the scheduler is told to stop."""
 
@@ -197,6 +200,7 @@ def _uvicorn_config(app: Any) -> uvicorn.Config:  # noqa: ANN401 - an ASGI appli
         server_header=False,
         lifespan="off",
         backlog=BACKLOG,
+        timeout_keep_alive=KEEP_ALIVE_S,
         timeout_graceful_shutdown=SHUTDOWN_S,
     )
 

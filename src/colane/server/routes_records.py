@@ -21,6 +21,9 @@ LABEL_FILTERS_MAX: Final = 16
 PING_S: Final = 15
 """A comment this often keeps proxies from closing a quiet stream."""
 
+GRACE_S: Final = 2
+"""At a shutdown the feed ends its streams by itself; they are cut off only if that takes this long."""
+
 router = APIRouter()
 JSON: Final = "application/json"
 
@@ -94,7 +97,7 @@ async def events(
     start = service.feed.last_number if after is None else after
     if last_event_id is not None:
         start = int(last_event_id)
-    return EventSourceResponse(sse_lines(service, start), ping=PING_S)
+    return EventSourceResponse(sse_lines(service, start), ping=PING_S, shutdown_grace_period=GRACE_S)
 
 
 @router.get("/health")

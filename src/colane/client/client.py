@@ -1,0 +1,257 @@
+"""A synchronous client of the scheduler, for the command line and scripts. httpx is imported with the first call."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self, TypeVar
+
+from colane.client.errors import Refused, SchedulerUnreachable, refused
+from colane.client.locate import find_token, find_url
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    import httpx
+
+TIMEOUT_S: Final = 60.0
+"""Ten thousand jobs in one request take a few seconds."""
+
+RETRIES: Final = 2
+"""A request whose answer was lost is sent again with the same idempotency key."""
+
+PAGE_JOBS: Final = 1_000
+Object = dict[str, Any]
+Read = TypeVar("Read")
+
+
+class LogPart(NamedTuple):
+    """Part of a log and the offset behind it."""
+
+    data: bytes
+    next_offset: int
+
+
+class Event(NamedTuple):
+    """A change, as `/events` tells it."""
+
+    number: int
+    kind: str
+    body: Object
+
+
+class Client:
+    """Talks to one scheduler.
+
+    Every method raises `SchedulerUnreachable` when there is no answer and `Refused` when it is a refusal.
+
+    Args:
+        url: Base URL; None finds it (`colane.client.locate.find_url`).
+        token: None takes `COLANE_TOKEN`.
+        timeout_s: For each request.
+    """
+
+    def __init__(self, url: str | None = None, token: str | None = None, *, timeout_s: float = TIMEOUT_S) -> None:
+        self.url = (url or find_url()).rstrip("/")
+        self._token = token or find_token()
+        self._timeout_s = timeout_s
+        self._connection: httpx.Client | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connection."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    # -- jobs
+
+    def submit(self, job: Mapping[str, Any]) -> int:
+        """Submit one job and return its id."""
+        return int(self._change("POST", "/job", job)["id"])
+
+    def submit_batch(self, jobs: Sequence[Mapping[str, Any]]) -> list[int]:
+        """Submit jobs, all or none, and return their ids in order."""
+        return list(self._change("POST", "/jobs", list(jobs))["ids"])
+
+    def queued(self) -> list[Object]:
+        """Return all queued jobs in order."""
+        return list(self._get("/jobs"))
+
+    def live_jobs(self) -> list[Object]:
+        """Return all jobs that have not ended, with progress."""
+        return list(self._get("/live_jobs"))
+
+    def job(self, job_id: int) -> Object:
+        """Return a job, live or ended."""
+        return dict(self._get(f"/job/{job_id}"))
+
+    def why(self, job_id: int) -> Object:
+        """Return why a job is where it is: `sentence`, `why`, `facts`, `jobs`."""
+        return dict(self._get(f"/job/{job_id}/why"))
+
+    def cancel(self, job_id: int, by: str | None = None) -> None:
+        """Cancel a job."""
+        self._change("DELETE", f"/job/{job_id}", None, _without_none(by=by))
+
+    def cancel_queued(self, by: str | None = None) -> list[int]:
+        """Cancel all queued jobs and return their ids."""
+        return list(self._change("DELETE", "/jobs", None, _without_none(by=by))["ids"])
+
+    def log(self, job_id: int, offset: int = 0, limit: int | None = None) -> LogPart:
+        """Return a range of a job's log; a negative offset counts from the end."""
+        answer = self._ask("GET", f"/job/{job_id}/log", params=_without_none(offset=offset, limit=limit))
+        return LogPart(answer.content, int(answer.headers["X-Colane-Next-Offset"]))
+
+    def follow_log(self, job_id: int, offset: int = 0) -> Iterator[bytes]:
+        """Yield a job's log as it grows, until the job has ended."""
+        params = {"offset": offset, "follow": "true"}
+        with self._stream(f"/job/{job_id}/log", params) as answer:
+            yield from answer.iter_bytes()
+
+    def finished_jobs(self, after: int = 0, labels: Mapping[str, str] | None = None) -> Iterator[Object]:
+        """Yield the records of finished jobs with ids above `after` that carry all labels, in order of id."""
+        label = [f"{name}={value}" for name, value in (labels or {}).items()]
+        while page := list(self._get("/finished_jobs", after=after, limit=PAGE_JOBS, label=label)):
+            yield from page
+            after = page[-1]["id"]
+
+    def remove_finished(self) -> None:
+        """Forget all finished jobs."""
+        self._change("DELETE", "/finished_jobs")
+
+    # -- nodes and knowledge
+
+    def nodes(self) -> list[Object]:
+        """Return all nodes."""
+        return list(self._get("/nodes"))
+
+    def node(self, name: str) -> Object:
+        """Return a node."""
+        return dict(self._get(f"/node/{name}"))
+
+    def remove_nodes(self) -> list[str]:
+        """Forget all nodes; refused while jobs are assigned."""
+        return list(self._change("DELETE", "/nodes")["removed"])
+
+    def profiles(self) -> list[Object]:
+        """Return all profiles."""
+        return list(self._get("/profiles"))
+
+    def declare_profile(self, profile: Mapping[str, Any]) -> None:
+        """Declare what is known of a family."""
+        self._change("PUT", "/profiles", profile)
+
+    def measurements(self) -> list[Object]:
+        """Return all sets of jobs measured together."""
+        return list(self._get("/measurements"))
+
+    def health(self) -> Object:
+        """Return the scheduler's state in numbers."""
+        return dict(self._get("/health"))
+
+    def events(self, after: int | None = None) -> Iterator[Event]:
+        """Yield every change from behind a number, or from now on; ends when the scheduler stops."""
+        with self._stream("/events", _without_none(after=after)) as answer:
+            yield from read_events(answer.iter_lines())
+
+    # -- HTTP
+
+    def _get(self, path: str, **params: Any) -> Any:  # noqa: ANN401 - JSON
+        return self._ask("GET", path, params=params).json()
+
+    def _change(self, method: str, path: str, body: object = None, params: Mapping[str, Any] | None = None) -> Any:  # noqa: ANN401 - JSON
+        headers = {"Idempotency-Key": uuid.uuid4().hex}
+        content = None if body is None else json.dumps(body).encode()
+        if content is not None:
+            headers["Content-Type"] = "application/json"
+        for attempt in range(RETRIES + 1):
+            try:
+                return self._ask(method, path, content=content, headers=headers, params=params).json()
+            except SchedulerUnreachable as error:
+                if attempt == RETRIES or not error.was_sent:
+                    raise
+        raise AssertionError("the last attempt returns or raises")
+
+    def _ask(self, method: str, path: str, **options: Any) -> httpx.Response:  # noqa: ANN401 - passed through
+        answer = self._reach(lambda http: http.request(method, self.url + path, **options))
+        if not answer.is_success:
+            raise refused(answer.status_code, _json(answer))
+        return answer
+
+    @contextmanager
+    def _stream(self, path: str, params: Mapping[str, Any]) -> Iterator[httpx.Response]:
+        import httpx  # noqa: PLC0415 - imported late
+
+        quiet = httpx.Timeout(self._timeout_s, read=None)
+        request = self._http().build_request("GET", self.url + path, params=params, timeout=quiet)
+        answer = self._reach(lambda http: http.send(request, stream=True))
+        try:
+            if not answer.is_success:
+                answer.read()
+                raise refused(answer.status_code, _json(answer))
+            try:
+                yield answer
+            except httpx.HTTPError as error:
+                raise SchedulerUnreachable(self.url, "the connection broke", was_sent=True) from error
+        finally:
+            answer.close()
+
+    def _reach(self, call: Callable[[httpx.Client], Read]) -> Read:
+        import httpx  # noqa: PLC0415 - imported late
+
+        try:
+            return call(self._http())
+        except httpx.ConnectError as error:
+            raise SchedulerUnreachable(self.url, str(error)) from error
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            cause = str(error) or type(error).__name__
+            raise SchedulerUnreachable(self.url, cause, was_sent=True) from error
+
+    def _http(self) -> httpx.Client:
+        if self._connection is None:
+            import httpx  # noqa: PLC0415 - imported late
+
+            headers = {"Authorization": f"Bearer {self._token}"} if self._token else {}
+            self._connection = httpx.Client(
+                headers=headers,
+                timeout=self._timeout_s,
+                trust_env=False,
+                verify=self.url.startswith("https:"),  # reading the certificates takes 20 ms; http has none
+            )
+        return self._connection
+
+
+def read_events(lines: Iterator[str]) -> Iterator[Event]:
+    """Yield events from the lines of a `text/event-stream`; comments and other fields are passed over."""
+    fields: dict[str, str] = {}
+    for line in lines:
+        if line and not line.startswith(":"):
+            name, _, value = line.partition(":")
+            fields[name] = value.removeprefix(" ")
+        elif not line and "data" in fields:
+            yield Event(int(fields.get("id", 0)), fields.get("event", "message"), json.loads(fields["data"]))
+            fields = {}
+
+
+def _without_none(**values: Any) -> dict[str, Any]:  # noqa: ANN401 - query parameters
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _json(answer: httpx.Response) -> Any:  # noqa: ANN401 - whatever JSON the answer holds
+    try:
+        return answer.json()
+    except ValueError:
+        return None
+
+
+__all__ = ["Client", "Event", "LogPart", "Refused", "SchedulerUnreachable", "read_events"]

@@ -1,0 +1,64 @@
+"""What can go wrong between a client and the scheduler; each message is one line that names the fix."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+
+class Problem(NamedTuple):
+    """One thing wrong with a request; `field` is empty where no field is to blame."""
+
+    field: str
+    message: str
+
+    def __str__(self) -> str:
+        """`field: message`."""
+        return f"{self.field}: {self.message}" if self.field else self.message
+
+
+class SchedulerError(Exception):
+    """The scheduler was not reached, or refused.
+
+    Attributes:
+        status: HTTP status of the answer, 0 where there was none.
+    """
+
+    status: int = 0
+
+
+class SchedulerUnreachable(SchedulerError):  # noqa: N818 - a state of the world, named as it is said
+    """There was no answer.
+
+    Attributes:
+        url: Where none was.
+        was_sent: Whether the request may have arrived.
+    """
+
+    def __init__(self, url: str, cause: str, *, was_sent: bool = False) -> None:
+        super().__init__(f"no scheduler answers at {url} ({cause}); start one with 'colane up', or set COLANE_URL")
+        self.url = url
+        self.was_sent = was_sent
+
+
+class Refused(SchedulerError):  # noqa: N818 - as above
+    """The scheduler answered that it will not.
+
+    Attributes:
+        problems: What is wrong.
+    """
+
+    def __init__(self, status: int, problems: Sequence[Problem]) -> None:
+        super().__init__("; ".join(str(problem) for problem in problems))
+        self.status = status
+        self.problems = tuple(problems)
+
+
+def refused(status: int, body: Any) -> Refused:  # noqa: ANN401 - whatever JSON the answer holds
+    """Return the error of an answer; `body` is its JSON, None when it has none."""
+    detail = body.get("detail") if isinstance(body, dict) else None
+    if isinstance(detail, list):
+        problems = [Problem(str(each.get("field", "")), str(each.get("message", each))) for each in detail]
+    else:
+        problems = [Problem("", str(detail) if detail else f"the scheduler answered with status {status}")]
+    return Refused(status, problems)
