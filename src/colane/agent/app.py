@@ -1,0 +1,98 @@
+"""The agent's REST API: a nudge, the jobs' logs, its health."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Mapping
+
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from colane.agent.jobdir import StateDir
+from colane.agent.logs import READ_MAX_BYTES, read_log
+from colane.agent.reconcile import Key
+
+NEXT_OFFSET = "X-Colane-Next-Offset"
+OPEN_PATH = "/health"
+
+
+class TokenGate:
+    """Lets only callers with the token in; the health is anybody's."""
+
+    def __init__(self, app: ASGIApp, token: str | None) -> None:
+        self._app = app
+        self._expected = f"Bearer {token}".encode() if token else None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request on or refuse it."""
+        gate = self._app if self._lets_in(scope) else _refuse_token()
+        await gate(scope, receive, send)
+
+    def _lets_in(self, scope: Scope) -> bool:
+        if self._expected is None or scope["type"] != "http" or scope["path"] == OPEN_PATH:
+            return True
+        given = next((value for name, value in scope["headers"] if name == b"authorization"), b"")
+        return secrets.compare_digest(given, self._expected)
+
+
+def make_app(state: StateDir, wake: Callable[[], None], *, name: str, token: str | None = None) -> Starlette:
+    """Build the API.
+
+    Args:
+        state: Where the logs are.
+        wake: Called for each nudge.
+        name: The node's name.
+        token: Demanded of every caller where set.
+    """
+
+    async def run(_: Request) -> Response:
+        wake()
+        return JSONResponse({"accepted": True})
+
+    async def health(_: Request) -> Response:
+        return JSONResponse({"status": "ok", "node": name, "jobs": len(state.live())})
+
+    async def log(request: Request) -> Response:
+        key = Key(request.path_params["job"], request.path_params["attempt"])
+        return await run_in_threadpool(_answer_log, state, key, request.query_params)
+
+    routes = [
+        Route("/run", run, methods=["GET", "POST"]),
+        Route("/log/{job:int}/{attempt:int}", log),
+        Route(OPEN_PATH, health),
+    ]
+    return Starlette(routes=routes, middleware=[Middleware(TokenGate, token=token)])
+
+
+def _answer_log(state: StateDir, key: Key, query: Mapping[str, str]) -> Response:
+    directory = state.find(key)
+    if directory is None:
+        return _error(404, f"this node has no log of job {key.job}, attempt {key.attempt}")
+    try:
+        offset, limit = _number(query, "offset", 0), _number(query, "limit", READ_MAX_BYTES)
+    except ValueError as error:
+        return _error(422, str(error))
+    part = read_log(directory, offset, limit)
+    headers = {NEXT_OFFSET: str(part.next_offset)}
+    return Response(part.data, media_type="application/octet-stream", headers=headers)
+
+
+def _number(query: Mapping[str, str], field: str, default: int) -> int:
+    text = query.get(field, str(default))
+    try:
+        return int(text)
+    except ValueError as error:
+        raise ValueError(f"{field} must be a whole number, got {text!r}") from error
+
+
+def _refuse_token() -> Response:
+    return _error(401, "a valid token is needed")
+
+
+def _error(status: int, detail: str) -> Response:
+    return JSONResponse({"detail": detail}, status_code=status)

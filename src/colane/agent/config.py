@@ -1,0 +1,52 @@
+"""Settings of an agent."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from colane.model.hardware import DEFAULT_POOL
+
+MpsMode = Literal["auto", "on", "off"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentConfig:
+    """Settings of an agent.
+
+    Attributes:
+        name: The node's name, unique in the cluster.
+        scheduler_url: Base URL of the scheduler.
+        state_dir: Where jobs' directories live; one agent at a time.
+        token: Sent to the scheduler, and demanded of whoever calls the agent; None for neither.
+        host: Address to listen on; also the one told to the scheduler, unless it means every address.
+        port: Port to listen on; 0 takes a free one.
+        devices: `gpu`, `cpu:N[:MEMORY]`, or None for what there is.
+        pool: Jobs of this pool run here.
+        heartbeat_s: Seconds between two reports when nothing happens.
+        grace_s: Seconds from SIGTERM to SIGKILL for a job that is stopped.
+        mps: `auto` uses MPS for jobs that ask for it, `on` for every job on one GPU, `off` for none.
+        log_cap_bytes: Bytes of output kept for each job.
+        stop_jobs: Stop the jobs when the agent stops; else they run on and the next agent adopts them.
+        ended_jobs_max: Ended jobs whose logs and records are kept.
+        ended_age_max_s: Logs and records of jobs that ended longer ago are dropped.
+        ended_bytes_max: Disk that logs and records of ended jobs may take.
+    """
+
+    name: str
+    scheduler_url: str
+    state_dir: Path
+    token: str | None = None
+    host: str = "127.0.0.1"
+    port: int = 0
+    devices: str | None = None
+    pool: str = DEFAULT_POOL
+    heartbeat_s: float = 2.0
+    grace_s: float = 10.0
+    mps: MpsMode = "auto"
+    log_cap_bytes: int = 64 * 2**20
+    stop_jobs: bool = False
+    ended_jobs_max: int = 1000
+    ended_age_max_s: float = 14 * 86400.0
+    ended_bytes_max: int = 4 * 2**30

@@ -1,0 +1,103 @@
+"""Talks with the scheduler, and knows what its silence and its refusals mean for the agent."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from colane.agent.errors import AgentError
+from colane.agent.messages import Object, read_desired
+from colane.agent.reconcile import Desired, Key
+from colane.agent.scheduler import Scheduler
+from colane.client.errors import SchedulerError, SchedulerUnreachable
+
+log = logging.getLogger(__name__)
+
+NOT_FOUND, CONFLICT = 404, 409
+
+
+class Contact:
+    """One node's word with the scheduler. Silence is normal: jobs go on, and everything is said again later."""
+
+    def __init__(self, scheduler: Scheduler, name: str, describe: Callable[[], Object]) -> None:
+        """Begin unregistered.
+
+        Args:
+            scheduler: Whom to talk with.
+            name: The node's name.
+            describe: Gives the node object to register with.
+        """
+        self.followed = -1
+        self._scheduler = scheduler
+        self._name = name
+        self._describe = describe
+        self._registered = False
+        self._reachable = True
+
+    async def report(self, report: Object) -> Desired | None:
+        """Report, registering first where needed; what shall run, or None when the scheduler does not say.
+
+        Raises:
+            AgentError: Another live agent has this node's name.
+        """
+        try:
+            await self._register()
+            node = await self._scheduler.report(self._name, report)
+        except SchedulerUnreachable as error:
+            self._note_silence(error)
+            return None
+        except SchedulerError as error:
+            self._note_refusal(error)
+            return None
+        if not self._reachable:
+            log.warning("the scheduler answers again")
+        self._reachable = True
+        return read_desired(node)
+
+    async def finished(self, finished: Object) -> bool:
+        """Tell that an attempt has ended; whether the scheduler knows now."""
+        try:
+            await self._scheduler.finished({**finished, "node": self._name})
+        except SchedulerUnreachable as error:
+            self._note_silence(error)
+            return False
+        except SchedulerError as error:
+            log.warning("the end of job %s is told again later: %s", finished["id"], error)
+            return False
+        return True
+
+    async def launch_info(self, key: Key) -> Object | None:
+        """Give what is needed to start an attempt; None when the scheduler does not say, or wants another one."""
+        try:
+            launch = await self._scheduler.launch_info(key.job)
+        except SchedulerUnreachable as error:
+            self._note_silence(error)
+            return None
+        except SchedulerError as error:
+            log.warning("job %s is not started: %s", key, error)
+            return None
+        return launch if launch["attempt"] == key.attempt else None
+
+    async def _register(self) -> None:
+        if self._registered:
+            return
+        try:
+            await self._scheduler.register(self._describe())
+        except SchedulerUnreachable:
+            raise
+        except SchedulerError as error:
+            if error.status == CONFLICT:
+                raise AgentError(f"the scheduler refuses node {self._name!r}: {error}") from error
+            raise
+        # A scheduler that has only now come to know us counts generations from its own beginning.
+        self._registered, self.followed = True, -1
+
+    def _note_silence(self, error: SchedulerUnreachable) -> None:
+        if self._reachable:
+            log.warning("the scheduler does not answer, jobs go on without it: %s", error)
+        self._reachable = False
+
+    def _note_refusal(self, error: SchedulerError) -> None:
+        log.warning("the scheduler refuses this report: %s", error)
+        if error.status == NOT_FOUND:
+            self._registered = False

@@ -1,0 +1,52 @@
+"""The environment of a job."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from colane.model.hardware import Gpu
+
+BASE_NAMES = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "TZ", "TMPDIR", "LD_LIBRARY_PATH")
+"""What a job gets from the agent's own environment where its request does not say. Nothing else passes: engines
+put settings of their own there (Ray, Slurm) that are not meant for jobs."""
+
+
+def job_environment(
+    requested: Mapping[str, str],
+    own: Mapping[str, str],
+    *,
+    gpus: Sequence[Gpu],
+    cores: Sequence[int],
+    colane: Mapping[str, str],
+    mps: Mapping[str, str],
+) -> dict[str, str]:
+    """Put a job's whole environment together.
+
+    Args:
+        requested: The environment of the submitting shell, or what the request names.
+        own: The agent's own environment.
+        gpus: The job's devices in rank order.
+        cores: The job's cores.
+        colane: `COLANE_*` variables.
+        mps: Variables that lead to an MPS daemon; empty without one.
+
+    Returns:
+        The request's environment. Under it lie the agent's basic names and `OMP_NUM_THREADS`; over it what the
+        placement decides and the job must not: devices, `COLANE_*`, MPS.
+    """
+    base = {name: own[name] for name in BASE_NAMES if name in own}
+    threads = {"OMP_NUM_THREADS": str(len(cores))} if cores else {}
+    kept = {name: value for name, value in requested.items() if not name.startswith("CUDA_MPS_")}
+    return {**base, **threads, **kept, **visible_devices(gpus), **colane, **mps}
+
+
+def visible_devices(gpus: Sequence[Gpu]) -> dict[str, str]:
+    """Show CUDA exactly the job's GPUs, by UUID: indexes mean different GPUs to CUDA and NVML."""
+    uuids = [gpu.uuid for gpu in gpus if not gpu.is_cpu_device]
+    return {"CUDA_VISIBLE_DEVICES": ",".join(uuids), "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+
+
+def job_cores(booked: Sequence[int], gpus: Sequence[Gpu], node_cores: Sequence[int]) -> tuple[int, ...]:
+    """Cores of a job: those booked for it, else those near its devices, else all of the node's."""
+    near = {core for gpu in gpus for core in gpu.cores}
+    return tuple(sorted(booked or near or node_cores))

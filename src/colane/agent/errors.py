@@ -1,0 +1,7 @@
+"""What an agent cannot mend itself."""
+
+from __future__ import annotations
+
+
+class AgentError(Exception):
+    """The agent cannot go on; the message is one line for the person who started it."""

@@ -1,0 +1,296 @@
+"""The agent's directory on disk: one directory for each attempt of a job.
+
+    STATE/agent_id          who this agent is, for ever
+    STATE/lock              held by the one agent that uses STATE
+    STATE/jobs/7-1/         attempt 1 of job 7, until the scheduler knows its end
+    STATE/ended/7-1/        after that: its log and its records, for a while
+
+In a job's directory: `launch.json` (how it was placed), `command` (what the shim runs; holds the user's environment, so
+only the owner may read it), `steps` (what the job reports), the shim's files (see `shim`), `finished.json`
+(what the scheduler is told). A directory appears complete, by rename.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import re
+import shutil
+import time
+import uuid
+from dataclasses import asdict, dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from colane.adaptor import wire
+from colane.agent import shim
+from colane.agent.errors import AgentError
+from colane.agent.logs import segments
+from colane.agent.processes import ProcessId, boot_id
+from colane.agent.reconcile import Key
+
+LAUNCH, STEPS, FINISHED, SHIM_ERRORS = "launch.json", "steps", "finished.json", "shim.err"
+_NAME = re.compile(r"\d+-\d+")
+_SECRET = 0o600
+_PRIVATE = 0o700
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchFacts:
+    """How an attempt was placed.
+
+    Attributes:
+        boot_id: Boot of the machine in which it was prepared.
+        prepared_s: When.
+        gpus: Indexes of its devices in rank order.
+        cores: Its cores.
+        cpu_devices: Whether its devices are cpu devices.
+        mps: Whether it goes through an MPS daemon.
+    """
+
+    boot_id: str
+    prepared_s: float
+    gpus: tuple[int, ...] = ()
+    cores: tuple[int, ...] = ()
+    cpu_devices: bool = False
+    mps: bool = False
+
+
+class JobDir:
+    """One attempt on disk."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        job, _, attempt = path.name.partition("-")
+        self.key = Key(int(job), int(attempt))
+
+    @property
+    def steps_path(self) -> Path:
+        """The steps file that the job writes."""
+        return self.path / STEPS
+
+    def facts(self) -> LaunchFacts:
+        """How it was placed."""
+        fields = read_json(self.path / LAUNCH) or asdict(LaunchFacts(boot_id(), time.time()))
+        return LaunchFacts(**{**fields, "gpus": tuple(fields["gpus"]), "cores": tuple(fields["cores"])})
+
+    def claimed_by(self) -> ProcessId | None:
+        """Who claimed it.
+
+        A directory that is older than this boot counts as claimed by a process of that boot: its claim may have
+        been lost with the power, and nothing may run twice.
+        """
+        text = read_text(self.path / shim.CLAIM)
+        if text is None:
+            prepared_in = self.facts().boot_id
+            return None if prepared_in == boot_id() else ProcessId(0, 0, prepared_in)
+        pid, ticks, boot = text.split()
+        return ProcessId(int(pid), int(ticks), boot)
+
+    def started(self) -> dict[str, Any] | None:
+        """Pid, start ticks and start time of its main process; None before it runs."""
+        return read_json(self.path / shim.STARTED)
+
+    def exit_record(self) -> dict[str, Any] | None:
+        """How it ended; None before."""
+        return read_json(self.path / shim.EXIT)
+
+    def has_ended(self) -> bool:
+        """Whether there is a record of its end."""
+        return (self.path / shim.EXIT).exists()
+
+    def finished(self) -> dict[str, Any] | None:
+        """What the scheduler is told of its end, once that has been put together."""
+        return read_json(self.path / FINISHED)
+
+    def shim_errors(self) -> str:
+        """The last line of what its supervisor complained about."""
+        lines = (read_text(self.path / SHIM_ERRORS) or "").strip().splitlines()
+        return lines[-1] if lines else ""
+
+    def close(self, outcome: str, detail: str) -> bool:
+        """Write the record of an attempt that no supervisor answers for; False when one has it after all."""
+        if not self._claim():
+            return False
+        self.record_end(outcome, detail)
+        return True
+
+    def record_end(self, outcome: str, detail: str) -> None:
+        """Write an exit record in the place of a supervisor that is gone."""
+        started = self.started() or {}
+        kept = segments(self.path)
+        record = {
+            "outcome": outcome,
+            "exit_code": None,
+            "signal": None,
+            "detail": detail,
+            "start_s": started.get("start_s", self.facts().prepared_s),
+            "end_s": time.time(),
+            "cpu_s": 0.0,
+            "rss_bytes_max": 0,
+            "oom_kills": 0,
+            "stopped": True,
+            "log_bytes": kept[-1].end if kept else 0,
+            "log_truncated": any(a.end != b.start for a, b in pairwise(kept)),
+        }
+        write_json(self.path / shim.EXIT, record)
+
+    def _claim(self) -> bool:
+        draft = self.path / f"{shim.CLAIM}.agent"
+        # Pid 0 of this boot: whoever finds this claim without a record knows that no supervisor holds it.
+        draft.write_text(f"0 0 {boot_id()}\n")
+        try:
+            (self.path / shim.CLAIM).hardlink_to(draft)
+        except FileExistsError:
+            return False
+        finally:
+            draft.unlink()
+        return True
+
+
+class StateDir:
+    """All attempts on disk, and the right to touch them."""
+
+    def __init__(self, root: Path) -> None:
+        """Take the directory.
+
+        Raises:
+            AgentError: Another agent has it, or it cannot be written.
+        """
+        self.root = root.absolute()
+        self.jobs, self.ended = self.root / "jobs", self.root / "ended"
+        try:
+            for path in (self.root, self.jobs, self.ended):
+                path.mkdir(mode=_PRIVATE, parents=True, exist_ok=True)
+            self._lock = self._take_lock()
+            self.agent_id = self._read_agent_id()
+        except OSError as error:
+            raise AgentError(f"the state directory {root} cannot be used: {error.strerror}") from error
+        self._drop_drafts()
+
+    def close(self) -> None:
+        """Leave it to another agent."""
+        os.close(self._lock)
+
+    def live(self) -> list[JobDir]:
+        """Attempts whose end the scheduler does not know yet."""
+        return [JobDir(path) for path in self.jobs.iterdir() if _NAME.fullmatch(path.name)]
+
+    def is_delivered(self, key: Key) -> bool:
+        """Whether the scheduler knows the end of this attempt."""
+        return (self.ended / str(key)).exists()
+
+    def job_dir(self, key: Key) -> JobDir:
+        """Give the place of an attempt that is under way."""
+        return JobDir(self.jobs / str(key))
+
+    def find(self, key: Key) -> Path | None:
+        """Find the directory of an attempt, under way or ended."""
+        places = (root / str(key) for root in (self.jobs, self.ended))
+        return next((place for place in places if place.exists()), None)
+
+    def prepare(self, key: Key, command: shim.Command, facts: LaunchFacts) -> JobDir:
+        """Write an attempt's directory, at once.
+
+        Raises:
+            OSError: The disk is full, or there is such an attempt.
+        """
+        draft, place = self.jobs / f".{key}", self.jobs / str(key)
+        draft.mkdir(mode=_PRIVATE)
+        try:
+            write_json(draft / LAUNCH, asdict(facts))
+            write_secret(draft / shim.COMMAND, command.encode())
+            wire.create(draft / STEPS)
+            draft.rename(place)
+        except OSError:
+            shutil.rmtree(draft, ignore_errors=True)
+            raise
+        return JobDir(place)
+
+    def steps_path(self, key: Key) -> Path:
+        """Where an attempt's steps file will be, before it is prepared."""
+        return self.jobs / str(key) / STEPS
+
+    def deliver(self, job: JobDir) -> None:
+        """Move an attempt whose end the scheduler knows out of the way; secrets do not stay."""
+        for name in (shim.COMMAND, STEPS):
+            (job.path / name).unlink(missing_ok=True)
+        job.path.rename(self.ended / job.path.name)
+
+    def trim(self, *, jobs_max: int, age_max_s: float, bytes_max: int) -> None:
+        """Drop the oldest ended attempts until what is left is within the bounds."""
+        oldest_s, room_bytes = time.time() - age_max_s, bytes_max
+        by_age = sorted(self.ended.iterdir(), key=_ended_s, reverse=True)
+        for number, path in enumerate(by_age):
+            room_bytes -= _size_bytes(path)
+            if number >= jobs_max or room_bytes < 0 or _ended_s(path) < oldest_s:
+                shutil.rmtree(path, ignore_errors=True)
+
+    def _take_lock(self) -> int:
+        lock = os.open(self.root / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _SECRET)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            pid = os.read(lock, 32).decode() or "unknown"
+            os.close(lock)
+            message = f"another agent (pid {pid}) uses the state directory {self.root}: give this one its own"
+            raise AgentError(message) from error
+        os.ftruncate(lock, 0)
+        os.pwrite(lock, str(os.getpid()).encode(), 0)
+        return lock
+
+    def _read_agent_id(self) -> str:
+        path = self.root / "agent_id"
+        known = (read_text(path) or "").strip()
+        if not known:
+            known = uuid.uuid4().hex
+            write_secret(path, known.encode())
+        return known
+
+    def _drop_drafts(self) -> None:
+        for path in self.jobs.glob(".*"):
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def read_text(path: Path) -> str | None:
+    """Read a small file; None when it is not there."""
+    try:
+        return path.read_text()
+    except FileNotFoundError:
+        return None
+
+
+def read_json(path: Path) -> dict[str, Any] | None:
+    """Read an object; None when the file is not there."""
+    text = read_text(path)
+    if text is None:
+        return None
+    fields: dict[str, Any] = json.loads(text)
+    return fields
+
+
+def write_json(path: Path, fields: dict[str, Any]) -> None:
+    """Make an object appear whole."""
+    write_secret(path, json.dumps(fields).encode())
+
+
+def write_secret(path: Path, data: bytes) -> None:
+    """Make a file appear whole, for its owner only."""
+    draft = path.with_name(f"{path.name}.new")
+    fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, _SECRET)
+    with os.fdopen(fd, "wb") as file:
+        file.write(data)
+    draft.rename(path)
+
+
+def _ended_s(path: Path) -> float:
+    try:
+        return (path / FINISHED).stat().st_mtime
+    except FileNotFoundError:
+        return 0.0
+
+
+def _size_bytes(path: Path) -> int:
+    return sum(entry.stat().st_size for entry in os.scandir(path))

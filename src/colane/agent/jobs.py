@@ -1,0 +1,220 @@
+"""The jobs on this machine: sees them start and end, stops them, cleans up after them.
+
+What is there is read from disk and from /proc on every look, so a restarted agent finds what it left behind and
+goes on as if it had never been away. Only what waits for an event is kept in memory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Any
+
+from colane.adaptor import wire
+from colane.agent import processes
+from colane.agent.jobdir import FINISHED, JobDir, LaunchFacts, StateDir, write_json
+from colane.agent.launcher import Launcher, watch_exit
+from colane.agent.logs import read_tail
+from colane.agent.outcome import TAIL_BYTES, classify
+from colane.agent.processes import ProcessId
+from colane.agent.reconcile import Evidence, Key, Phase, phase_of
+from colane.agent.shim import Command
+from colane.agent.telemetry import Meter, progress_json, read_steps
+from colane.devices import OwnProcesses, Utilization
+from colane.model.progress import Progress
+
+log = logging.getLogger(__name__)
+
+CLEAN_UP_ROUND_S = 0.02
+CLEAN_UP_ROUNDS = 250
+"""Rounds of looking for what a dead supervisor left. One kills all that is seen, so more than two are needed only
+while a process hangs in the kernel; after five seconds of that the job's end is reported all the same."""
+
+
+class Jobs:
+    """All attempts of this node whose end the scheduler has not heard."""
+
+    def __init__(self, state: StateDir, nudge: Callable[[], None], gpu_source: str = "") -> None:
+        """Take over what is on disk.
+
+        Args:
+            state: The agent's directory.
+            nudge: Called when a job has started or ended.
+            gpu_source: What measures the use of GPUs here.
+        """
+        self._state = state
+        self._nudge = nudge
+        self._gpu_source = gpu_source
+        self._launcher = Launcher(state.root)
+        self._watched: set[Key] = set()
+        self._meters: dict[Key, Meter] = {}
+
+    def observe(self) -> dict[Key, Phase]:
+        """Look at every attempt anew, and watch those that run."""
+        return {job.key: self._look(job) for job in self._state.live()}
+
+    def prepare(self, key: Key, command: Command, facts: LaunchFacts) -> None:
+        """Write a new attempt's directory; one that a crash left unclaimed stays as it is.
+
+        Raises:
+            OSError: There is no room for it.
+        """
+        if not self._state.job_dir(key).path.exists():
+            self._state.prepare(key, command, facts)
+
+    def is_prepared(self, key: Key) -> bool:
+        """Whether there is a directory for this attempt already."""
+        return self._state.job_dir(key).path.exists()
+
+    def spawn(self, key: Key) -> None:
+        """Start the supervisor of a prepared attempt."""
+        job = self._state.job_dir(key)
+        try:
+            self._launcher.spawn(job, self._on_ready)
+        except OSError as error:
+            job.close("not-started", f"no supervisor could be started: {error.strerror}")
+
+    def stop(self, key: Key) -> None:
+        """Ask an attempt to end; one that nobody has claimed ends at once, one about to start later."""
+        job = self._state.job_dir(key)
+        if not self._launcher.is_under_way(key) and job.close("not-started", "stopped before it was started"):
+            return
+        claimed_by = job.claimed_by()
+        pidfd = None if claimed_by is None else processes.open_pidfd(claimed_by)
+        if pidfd is not None:
+            with suppress(ProcessLookupError):
+                signal.pidfd_send_signal(pidfd, signal.SIGTERM)
+            os.close(pidfd)
+
+    async def bury(self, key: Key) -> None:
+        """Kill what is left of an attempt whose supervisor died, and record its end."""
+        job = self._state.job_dir(key)
+        for _ in range(CLEAN_UP_ROUNDS):
+            if not processes.kill(self._leftovers(job)):
+                break
+            await asyncio.sleep(CLEAN_UP_ROUND_S)
+        job.record_end("supervisor-died", job.shim_errors())
+        log.warning("the supervisor of job %s died; what it left was stopped", key)
+
+    def sample(self, key: Key, now_s: float, used: Mapping[int, Utilization]) -> dict[str, Any]:
+        """Give what the report says of an attempt that has not ended."""
+        job = self._state.job_dir(key)
+        started, claimed_by = job.started(), job.claimed_by()
+        if started is None or claimed_by is None:
+            return {"id": key.job, "attempt": key.attempt, "phase": "launching"}
+        progress = self._meter(job).sample(now_s, claimed_by.pid, used)
+        return {
+            "id": key.job,
+            "attempt": key.attempt,
+            "phase": "launched",
+            "pid": started["pid"],
+            "start_s": started["start_s"],
+            "progress": progress_json(progress),
+        }
+
+    def finished(self, key: Key) -> dict[str, Any]:
+        """Give what the scheduler is told of an attempt's end: put together once, then always the same."""
+        job = self._state.job_dir(key)
+        known = job.finished()
+        if known is None:
+            known = self._put_together(job)
+            write_json(job.path / FINISHED, known)
+        return known
+
+    def deliver(self, key: Key) -> None:
+        """The scheduler knows its end."""
+        self._state.deliver(self._state.job_dir(key))
+        self._meters.pop(key, None)
+
+    def own(self) -> OwnProcesses:
+        """Give our jobs' processes as of the last samples, and the devices they are on."""
+        pids = frozenset(process.pid for meter in self._meters.values() for process in meter.processes)
+        running = [self._state.job_dir(key).facts() for key in self._watched]
+        return OwnProcesses(pids, frozenset(gpu for facts in running for gpu in facts.gpus))
+
+    def _look(self, job: JobDir) -> Phase:
+        claimed_by = job.claimed_by()
+        alive = None if claimed_by is None else processes.identify(claimed_by.pid)
+        # The record is looked for last: a supervisor that ends meanwhile has written it by then.
+        phase = phase_of(Evidence(claimed_by, alive, job.has_ended(), self._launcher.is_under_way(job.key)))
+        if phase is Phase.RUNNING and claimed_by is not None:
+            self._watch(job.key, claimed_by)
+        return phase
+
+    def _watch(self, key: Key, supervisor: ProcessId) -> None:
+        """Be told of its end. It may have ended since we looked: then look again."""
+        if key in self._watched:
+            return
+        pidfd = processes.open_pidfd(supervisor)
+        if pidfd is None:
+            self._nudge()
+            return
+        self._watched.add(key)
+        watch_exit(pidfd, lambda: self._on_end(key))
+
+    def _on_end(self, key: Key) -> None:
+        self._watched.discard(key)
+        self._nudge()
+
+    def _on_ready(self, job: JobDir) -> None:
+        if job.claimed_by() is None:
+            job.close("not-started", f"its supervisor could not be started: {job.shim_errors()}")
+        self._nudge()
+
+    def _meter(self, job: JobDir) -> Meter:
+        if job.key not in self._meters:
+            self._meters[job.key] = Meter(job.steps_path, job.facts(), gpu_source=self._gpu_source)
+        return self._meters[job.key]
+
+    def _leftovers(self, job: JobDir) -> set[ProcessId]:
+        """Find what lives on: processes seen below the supervisor or that carry the job's mark, and theirs."""
+        mark = f"{wire.STEPS_FILE_ENV}={job.steps_path}".encode()
+        seen = {process.pid: process for process in self._meter(job).processes}
+        roots = set(processes.marked(mark)) | {
+            pid for pid, process in seen.items() if processes.identify(pid) == process
+        }
+        return {process for pid in roots for process in processes.read_tree(pid).processes}
+
+    def _put_together(self, job: JobDir) -> dict[str, Any]:
+        record = job.exit_record()
+        if record is None:
+            raise AssertionError(f"job {job.key} has not ended")
+        outcome = classify(record, read_tail(job.path, TAIL_BYTES))
+        progress = self._meter(job).last(record["end_s"], record["start_s"], record["cpu_s"])
+        steps = read_steps(job.steps_path)
+        return {
+            "id": job.key.job,
+            "attempt": job.key.attempt,
+            **{name: record[name] for name in _PASSED_ON},
+            "outcome": outcome.name,
+            "detail": outcome.detail,
+            "step_durations_s": list(steps.durations_s) if steps else [],
+            "progress": progress_json(progress),
+        }
+
+
+_PASSED_ON = ("start_s", "end_s", "exit_code", "signal", "log_bytes", "log_truncated")
+
+
+def refusal(key: Key, detail: str) -> dict[str, Any]:
+    """Give what the scheduler is told of an attempt that left nothing on this machine."""
+    now_s = time.time()
+    return {
+        "id": key.job,
+        "attempt": key.attempt,
+        "start_s": now_s,
+        "end_s": now_s,
+        "exit_code": None,
+        "signal": None,
+        "log_bytes": 0,
+        "log_truncated": False,
+        "outcome": "not-started",
+        "detail": detail,
+        "step_durations_s": [],
+        "progress": progress_json(Progress(at_s=now_s)),
+    }

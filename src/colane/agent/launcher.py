@@ -1,0 +1,123 @@
+"""Turns a placed job into a running supervisor."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import py_compile
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from colane.adaptor import wire
+from colane.agent import shim
+from colane.agent.config import AgentConfig
+from colane.agent.environment import job_cores, job_environment
+from colane.agent.jobdir import SHIM_ERRORS, JobDir, LaunchFacts
+from colane.agent.processes import boot_id
+from colane.agent.reconcile import DesiredJob, Key
+from colane.model.hardware import Gpu
+
+
+def wants_mps(config: AgentConfig, launch: Mapping[str, Any], gpus: Sequence[Gpu]) -> bool:
+    """Whether this job should go through MPS: it was asked for, here or by the job, on real GPUs."""
+    asked = config.mps == "on" or (config.mps == "auto" and bool(launch.get("mps")))
+    return asked and bool(gpus) and not any(gpu.is_cpu_device for gpu in gpus)
+
+
+def plan_launch(
+    job: DesiredJob,
+    launch: Mapping[str, Any],
+    config: AgentConfig,
+    *,
+    gpus: Sequence[Gpu],
+    node_cores: Sequence[int],
+    steps_path: Path,
+    mps: Mapping[str, str],
+) -> tuple[shim.Command, LaunchFacts]:
+    """Say exactly what is run.
+
+    Args:
+        job: Where the scheduler placed it.
+        launch: What the scheduler keeps for its launch.
+        config: The agent's settings.
+        gpus: Its devices in rank order.
+        node_cores: All cores of this node.
+        steps_path: Where its steps file will be.
+        mps: Variables that lead to an MPS daemon; empty without one.
+    """
+    cores = job_cores(job.cores, gpus, node_cores)
+    colane = {
+        "COLANE_JOB_ID": str(job.key.job),
+        "COLANE_ATTEMPT": str(job.key.attempt),
+        "COLANE_NODE": config.name,
+        "COLANE_URL": config.scheduler_url,
+        wire.STEPS_FILE_ENV: str(steps_path),
+    }
+    env = job_environment(launch.get("env") or {}, os.environ, gpus=gpus, cores=cores, colane=colane, mps=mps)
+    command = shim.Command(
+        list(launch["command"]),
+        launch.get("workdir") or env.get("HOME", "/"),
+        env,
+        cores,
+        config.log_cap_bytes,
+        config.grace_s,
+    )
+    cpu_devices = any(gpu.is_cpu_device for gpu in gpus)
+    return command, LaunchFacts(boot_id(), time.time(), job.gpus, cores, cpu_devices, bool(mps))
+
+
+class Launcher:
+    """Starts supervisors, each in a process that is not our child when it runs."""
+
+    def __init__(self, state_root: Path) -> None:
+        # Compiled once: compiling it for each job would cost a third of the time to start.
+        # A copy of our own also stays what it is when the package is upgraded under a running agent.
+        self._program = state_root / "shim.pyc"
+        py_compile.compile(shim.__file__, str(self._program), doraise=True)
+        self._under_way: dict[Key, subprocess.Popen[bytes]] = {}
+
+    def is_under_way(self, key: Key) -> bool:
+        """Whether a supervisor was started that does not run its job yet."""
+        return key in self._under_way
+
+    def spawn(self, job: JobDir, on_ready: Callable[[JobDir], None]) -> None:
+        """Start a supervisor for a prepared directory.
+
+        Args:
+            job: The directory; when it is claimed already, the new supervisor goes away again.
+            on_ready: Called in the event loop once the job runs, has ended, or could not be supervised.
+
+        Raises:
+            OSError: No process can be started.
+        """
+        with (job.path / SHIM_ERRORS).open("ab") as errors:
+            process = subprocess.Popen(
+                [sys.executable, "-I", "-S", str(self._program), str(job.path)],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=errors,
+                cwd="/",
+                start_new_session=True,
+            )
+        self._under_way[job.key] = process
+        watch_exit(os.pidfd_open(process.pid), lambda: self._finish(job, on_ready))
+
+    def _finish(self, job: JobDir, on_ready: Callable[[JobDir], None]) -> None:
+        self._under_way.pop(job.key).wait()
+        on_ready(job)
+
+
+def watch_exit(pidfd: int, then: Callable[[], None]) -> None:
+    """Call `then` in the running event loop when the process behind `pidfd` has ended; closes `pidfd`."""
+    loop = asyncio.get_running_loop()
+
+    def ended() -> None:
+        loop.remove_reader(pidfd)
+        os.close(pidfd)
+        then()
+
+    loop.add_reader(pidfd, ended)

@@ -1,0 +1,183 @@
+"""The agent's loop: look, report, learn what shall run, make it so. Being woken carries no news."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterable, Mapping
+
+from colane.agent.config import AgentConfig
+from colane.agent.contact import Contact
+from colane.agent.jobdir import StateDir
+from colane.agent.jobs import Jobs, refusal
+from colane.agent.launcher import plan_launch, wants_mps
+from colane.agent.messages import Object, node_object, report_object, with_sharing
+from colane.agent.mps import MpsManager
+from colane.agent.reconcile import Act, Action, Desired, DesiredJob, Key, Phase, reconcile
+from colane.agent.scheduler import Scheduler
+from colane.devices import Devices, OwnProcesses
+from colane.model.hardware import Gpu
+
+TRIM_EVERY_S = 60.0
+"""Ended jobs are counted and dropped at most this often: it reads every one of their directories."""
+
+LAST_WORDS_S = 5.0
+"""When the jobs end with the agent, it waits their grace time and this long for them and for the scheduler."""
+
+NOT_HERE = "it was stopped before it was started on this node"
+NO_SHARING = "MPS is used only by jobs on one GPU; job {key} on {count} GPUs runs without"
+
+
+class Agent:
+    """One node: its jobs, its devices, its word with the scheduler."""
+
+    def __init__(
+        self, config: AgentConfig, scheduler: Scheduler, devices: Devices, state: StateDir, address: str
+    ) -> None:
+        self.woken = asyncio.Event()
+        self.state = state
+        self.jobs = Jobs(state, self.woken.set, devices.utilization_by)
+        self._config = config
+        self._devices = devices
+        self._address = address
+        self._mps = MpsManager(state.root / "mps")
+        self._contact = Contact(scheduler, config.name, self._describe)
+        self._no_mps: dict[Key, str] = {}
+        self._trimmed_s = float("-inf")
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Go on until `stop` is set; then leave the jobs to the next agent, or end them where so configured.
+
+        Raises:
+            AgentError: The scheduler refuses this node.
+        """
+        while not stop.is_set():
+            self.woken.clear()
+            await self.make_it_so()
+            await self._rest(stop, self._config.heartbeat_s)
+        if self._config.stop_jobs:
+            await self._end_jobs()
+
+    async def make_it_so(self) -> None:
+        """One round: tell of ends, report, and do what the scheduler wants."""
+        await self._act(reconcile(None, self.jobs.observe()))
+        desired = await self._contact.report(self._report())
+        if desired is not None:
+            await self._act(reconcile(desired, self._observe(desired), self._contact.followed), desired)
+            self._contact.followed = max(self._contact.followed, desired.generation)
+        await self._mps.watch()
+        self._trim()
+
+    async def _rest(self, stop: asyncio.Event, seconds: float) -> None:
+        """Wait for a nudge, the end, or the next heartbeat."""
+        waits = {asyncio.ensure_future(event.wait()) for event in (self.woken, stop)}
+        _, pending = await asyncio.wait(waits, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        for wait in pending:
+            wait.cancel()
+
+    def _observe(self, desired: Desired) -> dict[Key, Phase]:
+        told = (job.key for job in desired.jobs if self.state.is_delivered(job.key))
+        return dict.fromkeys(told, Phase.DELIVERED) | self.jobs.observe()
+
+    async def _act(self, actions: Iterable[Action], desired: Desired | None = None) -> None:
+        wanted = {job.key: job for job in desired.jobs} if desired else {}
+        starts = []
+        for act, key in actions:
+            if act is Act.START:
+                starts.append(self._start(wanted[key]))
+            elif act is Act.STOP:
+                self.jobs.stop(key)
+            elif act is Act.DENY:
+                await self._contact.finished(self._named(refusal(key, NOT_HERE)))
+            elif act is Act.BURY:
+                await self.jobs.bury(key)
+                await self._tell(key)
+            else:
+                await self._tell(key)
+        await asyncio.gather(*starts)
+
+    async def _start(self, job: DesiredJob) -> None:
+        if not self.jobs.is_prepared(job.key):
+            launch = await self._contact.launch_info(job.key)
+            if launch is None or not await self._prepare(job, launch):
+                return
+        self.jobs.spawn(job.key)
+
+    async def _prepare(self, job: DesiredJob, launch: Object) -> bool:
+        """Write down what is to be run; whether that was possible, else the scheduler is told."""
+        by_index = {gpu.index: gpu for gpu in self._devices.observe(self._own())}
+        missing = [index for index in job.gpus if index not in by_index]
+        if missing:
+            return await self._refuse(job.key, f"this node has no device {missing[0]}")
+        gpus = [by_index[index] for index in job.gpus]
+        command, facts = plan_launch(
+            job,
+            launch,
+            self._config,
+            gpus=gpus,
+            node_cores=self._devices.host.cores,
+            steps_path=self.state.steps_path(job.key),
+            mps=await self._mps_for(job.key, launch, gpus),
+        )
+        try:
+            self.jobs.prepare(job.key, command, facts)
+        except OSError as error:
+            return await self._refuse(job.key, f"{self.state.jobs} cannot be written: {error.strerror}")
+        return True
+
+    async def _refuse(self, key: Key, detail: str) -> bool:
+        await self._contact.finished(self._named(refusal(key, detail)))
+        return False
+
+    async def _mps_for(self, key: Key, launch: Object, gpus: list[Gpu]) -> Mapping[str, str]:
+        if not wants_mps(self._config, launch, gpus):
+            return {}
+        if len(gpus) > 1:
+            self._no_mps[key] = NO_SHARING.format(key=key, count=len(gpus))
+            return {}
+        return await self._mps.ensure(gpus[0])
+
+    async def _tell(self, key: Key) -> None:
+        """Tell of an end; what is not answered is told again in the next round."""
+        if await self._contact.finished(self._named(self.jobs.finished(key))):
+            self.jobs.deliver(key)
+            self._no_mps.pop(key, None)
+
+    def _named(self, finished: Object) -> Object:
+        return {**finished, "agent_id": self.state.agent_id}
+
+    def _own(self) -> OwnProcesses:
+        own = self.jobs.own()
+        return OwnProcesses(own.pids | self._mps.server_pids, own.busy)
+
+    def _describe(self) -> Object:
+        gpus = self._devices.observe(self._own())
+        return node_object(self._config, self.state.agent_id, self._address, self._devices.host, gpus)
+
+    def _report(self) -> Object:
+        now_s = time.time()
+        used = self._devices.utilization()
+        jobs = [self.jobs.sample(key, now_s, used) for key in sorted(self.jobs.observe())]
+        gpus = with_sharing(self._devices.observe(self._own()), self._mps.active)
+        messages = [*self._mps.messages, *self._no_mps.values()]
+        return report_object(self.state.agent_id, now_s, gpus, messages, jobs)
+
+    def _trim(self) -> None:
+        if time.monotonic() - self._trimmed_s < TRIM_EVERY_S:
+            return
+        self._trimmed_s = time.monotonic()
+        config = self._config
+        self.state.trim(
+            jobs_max=config.ended_jobs_max, age_max_s=config.ended_age_max_s, bytes_max=config.ended_bytes_max
+        )
+
+    async def _end_jobs(self) -> None:
+        """Stop every job and tell the scheduler, as far as it listens within the time."""
+        deadline_s = time.monotonic() + self._config.grace_s + LAST_WORDS_S
+        nothing = Desired(self._contact.followed, ())
+        never = asyncio.Event()
+        while self.jobs.observe() and time.monotonic() < deadline_s:
+            self.woken.clear()
+            await self._act(reconcile(nothing, self.jobs.observe(), self._contact.followed))
+            await self._rest(never, min(self._config.heartbeat_s, LAST_WORDS_S))
+        await self._mps.stop()

@@ -1,0 +1,141 @@
+"""Runs an agent: its loop and its API in one event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import socket
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from urllib.parse import urlsplit
+
+import uvicorn
+
+from colane.agent.app import make_app
+from colane.agent.config import AgentConfig
+from colane.agent.errors import AgentError
+from colane.agent.jobdir import StateDir
+from colane.agent.loop import Agent
+from colane.agent.scheduler import Scheduler
+from colane.client.agent_link import AgentLink
+from colane.devices import Devices, DeviceSpecError, discover
+
+log = logging.getLogger(__name__)
+
+EVERY_ADDRESS = ("", "0.0.0.0", "::")  # noqa: S104 - recognised, not bound to
+
+
+def run_agent(config: AgentConfig) -> None:
+    """Run an agent until SIGTERM or SIGINT.
+
+    Raises:
+        AgentError: It cannot go on; the message is one line for the person who started it.
+    """
+    asyncio.run(_run_until_signal(config))
+
+
+async def serve(
+    config: AgentConfig,
+    *,
+    stop: asyncio.Event | None = None,
+    scheduler: Scheduler | None = None,
+    on_address: Callable[[str], None] | None = None,
+) -> None:
+    """Run an agent in this event loop.
+
+    Args:
+        config: Its settings.
+        stop: Set it to end the agent; without one it runs until it is cancelled.
+        scheduler: Whom it serves; by default the one at `config.scheduler_url`.
+        on_address: Called with the agent's base URL once it listens.
+
+    Raises:
+        AgentError: It cannot go on; the message is one line for the person who started it.
+    """
+    devices = _discover(config)
+    state = StateDir(config.state_dir)
+    try:
+        with _listen(config) as listener:
+            address = _address(config, listener)
+            async with _linked(config, scheduler) as link:
+                agent = Agent(config, link, devices, state, address)
+                async with _api(agent, config, listener):
+                    (on_address or _log_address)(address)
+                    await agent.run(stop or asyncio.Event())
+    finally:
+        state.close()
+
+
+async def _run_until_signal(config: AgentConfig) -> None:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    await serve(config, stop=stop)
+
+
+@asynccontextmanager
+async def _linked(config: AgentConfig, scheduler: Scheduler | None) -> AsyncIterator[Scheduler]:
+    if scheduler is not None:
+        yield scheduler
+        return
+    async with AgentLink(config.scheduler_url, config.token) as link:
+        yield link
+
+
+def _log_address(address: str) -> None:
+    log.info("the agent listens on %s", address)
+
+
+def _discover(config: AgentConfig) -> Devices:
+    try:
+        return discover(config.devices)
+    except DeviceSpecError as error:
+        raise AgentError(str(error)) from error
+
+
+def _listen(config: AgentConfig) -> socket.socket:
+    family = socket.AF_INET6 if ":" in config.host else socket.AF_INET
+    try:
+        return socket.create_server((config.host, config.port), family=family)
+    except OSError as error:
+        where = f"{config.host}:{config.port}"
+        raise AgentError(f"the agent cannot listen on {where}: {error.strerror}") from error
+
+
+def _address(config: AgentConfig, listener: socket.socket) -> str:
+    """Say where the scheduler finds us: on the interface that leads to it when we listen on all."""
+    host = config.host if config.host not in EVERY_ADDRESS else _own_address(config.scheduler_url)
+    return f"http://{f'[{host}]' if ':' in host else host}:{listener.getsockname()[1]}"
+
+
+def _own_address(scheduler_url: str) -> str:
+    """Ask the kernel which of our addresses it would use towards the scheduler; no packet is sent."""
+    url = urlsplit(scheduler_url)
+    family, *_, target = socket.getaddrinfo(url.hostname, url.port or 80, type=socket.SOCK_DGRAM)[0]
+    with socket.socket(family, socket.SOCK_DGRAM) as probe:
+        probe.connect(target)
+        return str(probe.getsockname()[0])
+
+
+class _Server(uvicorn.Server):
+    """Leaves signals to the agent."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Capture none."""
+        yield
+
+
+@asynccontextmanager
+async def _api(agent: Agent, config: AgentConfig, listener: socket.socket) -> AsyncIterator[None]:
+    """Serve the agent's API meanwhile."""
+    app = make_app(agent.state, agent.woken.set, name=config.name, token=config.token)
+    server = _Server(uvicorn.Config(app, log_config=None, access_log=False, lifespan="off", ws="none"))
+    serving = asyncio.create_task(server.serve(sockets=[listener]))
+    try:
+        yield
+    finally:
+        server.should_exit = True
+        await serving

@@ -1,0 +1,64 @@
+"""The JSON objects between agent and scheduler (docs/interfaces.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, replace
+from typing import Any
+
+from colane.agent.config import AgentConfig
+from colane.agent.reconcile import Desired, DesiredJob, Key
+from colane.devices.types import HostFacts
+from colane.model.hardware import Gpu
+
+Object = dict[str, Any]
+
+
+def node_object(config: AgentConfig, agent_id: str, address: str, host: HostFacts, gpus: Sequence[Gpu]) -> Object:
+    """Describe this node for its registration."""
+    return {
+        "name": config.name,
+        "agent_id": agent_id,
+        "address": address,
+        "pool": config.pool,
+        "gpus": gpu_objects(gpus),
+        "cores": list(host.cores),
+        "host_memory_bytes": host.memory_bytes,
+    }
+
+
+def report_object(
+    agent_id: str, at_s: float, gpus: Sequence[Gpu], messages: Iterable[str], jobs: list[Object]
+) -> Object:
+    """Say what is here now."""
+    return {
+        "agent_id": agent_id,
+        "at_s": at_s,
+        "gpus": gpu_objects(gpus),
+        "messages": list(messages),
+        "jobs": jobs,
+    }
+
+
+def gpu_objects(gpus: Iterable[Gpu]) -> list[Object]:
+    """Give devices as JSON carries them."""
+    return [{**asdict(gpu), "cores": list(gpu.cores)} for gpu in gpus]
+
+
+def with_sharing(gpus: Iterable[Gpu], mps_active: frozenset[int]) -> tuple[Gpu, ...]:
+    """Say of the GPUs with an MPS daemon that jobs share them through it."""
+    return tuple(replace(gpu, sharing="mps") if gpu.index in mps_active else gpu for gpu in gpus)
+
+
+def read_desired(node: Object) -> Desired:
+    """Read what shall run from the node object."""
+    return Desired(node["generation"], tuple(_desired_job(job) for job in node["jobs"]))
+
+
+def _desired_job(job: Object) -> DesiredJob:
+    return DesiredJob(
+        key=Key(job["id"], job["attempt"]),
+        run=job["run"],
+        gpus=tuple(slot["gpu"] for slot in job["slots"]),
+        cores=tuple(job.get("cores") or ()),
+    )

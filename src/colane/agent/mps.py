@@ -1,0 +1,188 @@
+"""NVIDIA MPS: one control daemon for each GPU that jobs share through it.
+
+The daemon runs as the agent's user with pipe and log directories of its own, so it needs no root and meets no
+other daemon (NVIDIA Multi-Process Service guide). CUDA goes on silently without MPS when no daemon answers, so a
+daemon is asked before each job relies on it. Where it cannot be started, jobs share by time slicing, and the
+fact is kept as a message until it is no longer true.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import time
+from collections.abc import Coroutine
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any, TypeVar
+
+from colane.model.hardware import Gpu
+
+T = TypeVar("T")
+
+CONTROL = "nvidia-cuda-mps-control"
+
+ANSWER_MAX_S = 5.0
+"""A healthy daemon answers within milliseconds; one that hangs must not hold up the node."""
+
+PROBE_EVERY_S = 30.0
+"""How often a daemon is asked for its health while nothing is launched: each time costs a process."""
+
+SOCKET_PATH_MAX = 107
+"""Bytes of a unix socket's path (unix(7)); MPS makes `control` and longer names in its pipe directory."""
+
+_LONGEST_NAME = "/control_privileged"
+
+
+class MpsError(Exception):
+    """The daemon cannot be used; says why."""
+
+
+@dataclass(slots=True)
+class _Daemon:
+    """One GPU's daemon."""
+
+    gpu: Gpu
+    root: Path
+    probed_s: float = 0.0
+    server_pids: frozenset[int] = field(default_factory=frozenset)
+
+    def environment(self) -> dict[str, str]:
+        return {
+            "CUDA_MPS_PIPE_DIRECTORY": str(self.root / "pipe"),
+            "CUDA_MPS_LOG_DIRECTORY": str(self.root / "log"),
+        }
+
+
+class MpsManager:
+    """Starts, asks, restarts and stops the daemons."""
+
+    def __init__(self, root: Path, control: str = CONTROL) -> None:
+        """Begin with none.
+
+        Args:
+            root: Directory for the daemons' pipes and logs.
+            control: The control program.
+        """
+        self._root = root
+        self._control = control
+        self._daemons: dict[int, _Daemon] = {}
+        self._problems: dict[int, str] = {}
+
+    @property
+    def messages(self) -> list[str]:
+        """What keeps MPS from being used, for the node's report."""
+        return [self._problems[index] for index in sorted(self._problems)]
+
+    @property
+    def active(self) -> frozenset[int]:
+        """Indexes of the GPUs whose daemon answered last time."""
+        return frozenset(self._daemons)
+
+    @property
+    def server_pids(self) -> frozenset[int]:
+        """Processes of ours that hold GPU memory in the name of clients."""
+        return frozenset(pid for daemon in self._daemons.values() for pid in daemon.server_pids)
+
+    async def ensure(self, gpu: Gpu) -> dict[str, str]:
+        """Have a daemon that answers, and give the variables that lead to it; none when that is not possible."""
+        daemon = self._daemons.get(gpu.index) or _Daemon(gpu, self._root / str(gpu.index))
+        try:
+            await self._bring_up(daemon)
+        except MpsError as error:
+            self._drop(gpu.index, f"MPS on GPU {gpu.index} could not be started: {error}; time slicing is used")
+            return {}
+        self._daemons[gpu.index] = daemon
+        self._problems.pop(gpu.index, None)
+        return daemon.environment()
+
+    async def watch(self) -> None:
+        """Ask daemons that have not been asked for a while, and start anew those that are gone."""
+        due_s = time.monotonic() - PROBE_EVERY_S
+        for daemon in [d for d in self._daemons.values() if d.probed_s <= due_s]:
+            await self.ensure(daemon.gpu)
+
+    async def stop(self) -> None:
+        """End all daemons."""
+        for index, daemon in list(self._daemons.items()):
+            try:
+                await self._ask(daemon, "quit")
+            except MpsError as error:
+                self._problems[index] = f"MPS on GPU {index} could not be stopped: {error}"
+            del self._daemons[index]
+
+    def _drop(self, index: int, problem: str) -> None:
+        self._daemons.pop(index, None)
+        self._problems[index] = problem
+
+    async def _bring_up(self, daemon: _Daemon) -> None:
+        """Use the daemon that answers (an earlier agent's too), else start one."""
+        self._prepare(daemon)
+        try:
+            await self._probe(daemon)
+        except MpsError:
+            await self._start(daemon)
+            await self._probe(daemon)
+
+    def _prepare(self, daemon: _Daemon) -> None:
+        if shutil.which(self._control) is None:
+            raise MpsError(f"{self._control} is not installed")
+        pipe = daemon.root / "pipe"
+        if len(os.fsencode(pipe)) + len(_LONGEST_NAME) > SOCKET_PATH_MAX:
+            raise MpsError(f"the path {pipe} is too long for a socket, use a shorter state directory")
+        for path in (pipe, daemon.root / "log"):
+            path.mkdir(parents=True, exist_ok=True, mode=0o700)
+
+    async def _probe(self, daemon: _Daemon) -> None:
+        answer = await self._ask(daemon, "get_server_list")
+        daemon.server_pids = frozenset(int(word) for word in answer.split() if word.isdigit())
+        daemon.probed_s = time.monotonic()
+
+    async def _start(self, daemon: _Daemon) -> None:
+        # Its output goes to a file: it may keep a pipe open for as long as it lives.
+        environment = {**os.environ, **daemon.environment(), "CUDA_VISIBLE_DEVICES": daemon.gpu.uuid}
+        said = daemon.root / "log" / "start.txt"
+        with said.open("wb") as file:
+            process = await self._spawn(["-d"], environment, asyncio.subprocess.DEVNULL, file)
+        if await _finish(process, process.wait()) != 0:
+            raise MpsError(_reason(said.read_text(errors="replace"), process))
+
+    async def _ask(self, daemon: _Daemon, question: str) -> str:
+        pipe = asyncio.subprocess.PIPE
+        process = await self._spawn([], {**os.environ, **daemon.environment()}, pipe, pipe)
+        output, _ = await _finish(process, process.communicate(f"{question}\n".encode()))
+        text = output.decode(errors="replace")
+        if process.returncode != 0:
+            raise MpsError(_reason(text, process))
+        return text
+
+    async def _spawn(
+        self, arguments: list[str], environment: dict[str, str], stdin: int, stdout: int | IO[bytes]
+    ) -> asyncio.subprocess.Process:
+        try:
+            return await asyncio.create_subprocess_exec(
+                self._control,
+                *arguments,
+                stdin=stdin,
+                stdout=stdout,
+                stderr=asyncio.subprocess.STDOUT,
+                env=environment,
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise MpsError(f"{self._control}: {error.strerror}") from error
+
+
+async def _finish(process: asyncio.subprocess.Process, end: Coroutine[Any, Any, T]) -> T:
+    try:
+        return await asyncio.wait_for(end, ANSWER_MAX_S)
+    except TimeoutError as error:
+        process.kill()
+        await process.wait()
+        raise MpsError(f"no answer within {ANSWER_MAX_S:g} s") from error
+
+
+def _reason(text: str, process: asyncio.subprocess.Process) -> str:
+    lines = text.strip().splitlines()
+    return lines[-1] if lines else f"exit code {process.returncode}"

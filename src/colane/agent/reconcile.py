@@ -1,0 +1,154 @@
+"""What to do so that the jobs that run are the jobs that shall run: a pure function.
+
+Rules:
+    * A job is started once for each attempt. Where anything of an attempt is on disk, it is not started again,
+      unless nobody has claimed it.
+    * An attempt waits until older ones of its job have ended here: they hold the memory it needs.
+    * Older wishes than those already followed change nothing.
+    * An end is reported until it is answered, wanted or not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import NamedTuple
+
+from colane.agent.processes import ProcessId
+
+
+class Key(NamedTuple):
+    """One start of one job."""
+
+    job: int
+    attempt: int
+
+    def __str__(self) -> str:
+        """`job-attempt`, the name of its directory."""
+        return f"{self.job}-{self.attempt}"
+
+
+@dataclass(frozen=True, slots=True)
+class DesiredJob:
+    """A job the scheduler has placed here.
+
+    Attributes:
+        key: Which start of it.
+        run: Whether it shall run; False asks for its end.
+        gpus: Indexes of its devices in rank order.
+        cores: Cores booked for it alone; empty shares those near its devices.
+    """
+
+    key: Key
+    run: bool
+    gpus: tuple[int, ...] = ()
+    cores: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Desired:
+    """All that shall run here, as of one generation of the node."""
+
+    generation: int
+    jobs: tuple[DesiredJob, ...]
+
+
+class Phase(Enum):
+    """How far an attempt has come on this machine."""
+
+    PREPARED = auto()
+    """Its directory is there, nobody has claimed it: a launch that a crash broke off."""
+    STARTING = auto()
+    """Its supervisor has been started and has not claimed it yet."""
+    RUNNING = auto()
+    """Its supervisor lives."""
+    LOST = auto()
+    """Its supervisor is gone and left no record."""
+    ENDED = auto()
+    """Its record is there, the scheduler has not answered yet."""
+    DELIVERED = auto()
+    """The scheduler knows its end."""
+
+
+class Evidence(NamedTuple):
+    """What is known of one attempt.
+
+    Attributes:
+        claimed_by: Who claimed it.
+        alive: Who lives under that pid now.
+        has_ended: Whether there is a record of its end.
+        spawned: Whether a supervisor of ours is on its way.
+    """
+
+    claimed_by: ProcessId | None
+    alive: ProcessId | None
+    has_ended: bool
+    spawned: bool
+
+
+class Act(Enum):
+    """What can be done to an attempt."""
+
+    START = auto()
+    STOP = auto()
+    DENY = auto()
+    """It shall stop and has never been here: say that it was not started."""
+    BURY = auto()
+    """Remove what its dead supervisor left, and record that."""
+    REPORT = auto()
+
+
+class Action(NamedTuple):
+    """One thing to do."""
+
+    act: Act
+    key: Key
+
+
+def phase_of(evidence: Evidence) -> Phase:
+    """Judge how far an attempt is; a pid that lives on as somebody else counts as gone."""
+    if evidence.has_ended:
+        return Phase.ENDED
+    if evidence.claimed_by is not None:
+        return Phase.RUNNING if evidence.alive == evidence.claimed_by else Phase.LOST
+    return Phase.STARTING if evidence.spawned else Phase.PREPARED
+
+
+def reconcile(desired: Desired | None, observed: Mapping[Key, Phase], followed: int = -1) -> list[Action]:
+    """Say what to do.
+
+    Args:
+        desired: What shall run; None while the scheduler has not told.
+        observed: What is here.
+        followed: Newest generation followed so far.
+
+    Returns:
+        Actions: ends first, so that starts find their memory free; each in order of job and attempt.
+    """
+    actions = [Action(_ENDINGS[phase], key) for key, phase in sorted(observed.items()) if phase in _ENDINGS]
+    if desired is None or desired.generation < followed:
+        return actions
+    return actions + _stops(desired, observed) + _starts(desired, observed)
+
+
+_ENDINGS = {Phase.LOST: Act.BURY, Phase.ENDED: Act.REPORT}
+_STOPPABLE = frozenset({Phase.PREPARED, Phase.STARTING, Phase.RUNNING})
+_IN_THE_WAY = frozenset({Phase.STARTING, Phase.RUNNING, Phase.LOST})
+
+
+def _stops(desired: Desired, observed: Mapping[Key, Phase]) -> list[Action]:
+    wanted = {job.key for job in desired.jobs if job.run}
+    unwanted = sorted(key for key, phase in observed.items() if phase in _STOPPABLE and key not in wanted)
+    unknown = sorted(job.key for job in desired.jobs if not job.run and job.key not in observed)
+    return [Action(Act.STOP, key) for key in unwanted] + [Action(Act.DENY, key) for key in unknown]
+
+
+def _starts(desired: Desired, observed: Mapping[Key, Phase]) -> list[Action]:
+    wanted = sorted(job.key for job in desired.jobs if job.run)
+    fresh = (key for key in wanted if observed.get(key, Phase.PREPARED) is Phase.PREPARED)
+    return [Action(Act.START, key) for key in fresh if not _others_alive(key, observed.items())]
+
+
+def _others_alive(key: Key, observed: Iterable[tuple[Key, Phase]]) -> bool:
+    return any(o.job == key.job and o != key and phase in _IN_THE_WAY for o, phase in observed)

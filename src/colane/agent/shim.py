@@ -1,0 +1,538 @@
+"""Runs one job's command, outlives the agent, and leaves behind how the command ended and what it printed.
+
+    python -I -S shim.py JOB_DIRECTORY
+
+One process for each attempt of a job, from its start to its end. Its rules:
+
+* Standard library alone, and of that only what starts fast: it is on the way of every job's start. Hence the
+  private `_signal` and `_ctypes`, whose public wrappers cost 5 ms each, and no `json` before the job runs.
+* It claims the directory by linking a complete file to one name, which succeeds once. Whoever comes second goes
+  away, so that a launch repeated after a crash never runs a job twice.
+* It is the subreaper (prctl(2)) of everything the job starts: daemons come back to it, so no child left means
+  that nothing of the job is left. The job's first process dies with it (PR_SET_PDEATHSIG).
+* SIGTERM asks it to stop the job: SIGTERM to the whole tree, SIGKILL after the grace time.
+* It writes `exit` only when the whole tree is gone, so its sight means that the devices are free.
+
+Files: reads `command`; writes `claim`, `started`, `log.OFFSET` (segments of the output, named by where in the
+output they begin) and `exit`.
+"""
+
+# ruff: noqa: PTH104, PTH108, PTH110, PTH208, PLC0415, S606 - pathlib and eager imports slow every start
+
+from __future__ import annotations
+
+import _signal as signal  # type: ignore[import-not-found]
+import os
+import select
+import sys
+import time
+
+COMMAND = "command"
+CLAIM = "claim"
+STARTED = "started"
+EXIT = "exit"
+LOG_PREFIX = "log."
+
+LOG_SEGMENTS = 8
+"""A log over its cap keeps its first and its latest half; it is dropped in pieces of an eighth."""
+
+LEFTOVER_GRACE_S = 1.0
+"""What a job leaves running when its main process ends has this long to end itself: its result is known, and
+its devices wait."""
+
+KILL_ROUND_MS = 20
+"""Between two rounds of SIGKILL. More than one is needed only while a process forks or hangs in the kernel."""
+
+LOG_RETRY_S = 1.0
+"""After a failed write (disk full) output is thrown away this long, so that the job never waits for a disk."""
+
+READ_BYTES = 1 << 18
+RECORD_BYTES = 4096
+"""Reserved for the exit record before the job starts, so that a job that fills the disk still ends on record."""
+
+DETAIL_CHARS = 1000
+
+PR_SET_PDEATHSIG = 1
+PR_SET_CHILD_SUBREAPER = 36
+
+
+class Command:
+    """What to run.
+
+    Attributes:
+        argv: Program and arguments.
+        workdir: Directory to run in.
+        env: Its whole environment.
+        cores: Ids of the cores to run on; empty leaves them as they are.
+        log_cap_bytes: Bytes of output kept.
+        grace_s: From SIGTERM to SIGKILL.
+    """
+
+    def __init__(
+        self,
+        argv: list[str],
+        workdir: str,
+        env: dict[str, str],
+        cores: tuple[int, ...] = (),
+        log_cap_bytes: int = 1 << 26,
+        grace_s: float = 10.0,
+    ) -> None:
+        self.argv = argv
+        self.workdir = workdir
+        self.env = env
+        self.cores = cores
+        self.log_cap_bytes = log_cap_bytes
+        self.grace_s = grace_s
+
+    def encode(self) -> bytes:
+        """Give it as fields with a NUL after each: the one byte that no argument or variable can hold."""
+        numbers = (",".join(map(str, self.cores)), str(self.log_cap_bytes), str(self.grace_s))
+        variables = (f"{key}={value}" for key, value in self.env.items())
+        fields = (self.workdir, *numbers, str(len(self.argv)), *self.argv, *variables)
+        return b"".join(os.fsencode(field) + b"\0" for field in fields)
+
+    @classmethod
+    def decode(cls, data: bytes) -> Command:
+        """Read what `encode` gave."""
+        workdir, cores, cap, grace, count, *rest = (os.fsdecode(field) for field in data.split(b"\0")[:-1])
+        argv, variables = rest[: int(count)], rest[int(count) :]
+        env = dict(variable.split("=", 1) for variable in variables)
+        core_ids = tuple(int(core) for core in cores.split(",") if core)
+        return cls(argv, workdir, env, core_ids, int(cap), float(grace))
+
+
+class Log:
+    """The job's output on disk, at most a cap of it: the first half and the latest half."""
+
+    def __init__(self, cap_bytes: int) -> None:
+        self.seen_bytes = 0
+        self.truncated = False
+        self._segment_bytes = max(cap_bytes // LOG_SEGMENTS, 1)
+        self._segments: list[str] = []
+        self._fd = -1
+        self._room_bytes = 0
+        self._retry_at_s = 0.0
+
+    def write(self, data: bytes) -> None:
+        """Keep the data, or lose it and remember that: never wait, never fail."""
+        view = memoryview(data)
+        while view:
+            written = self._write_some(view)
+            self.seen_bytes += written or len(view)
+            view = view[written:] if written else view[:0]
+
+    def close(self) -> None:
+        """Leave the segment written so far."""
+        if self._fd >= 0:
+            os.close(self._fd)
+        self._fd, self._room_bytes = -1, 0
+
+    def _write_some(self, view: memoryview) -> int:
+        """Write into the segment, give the number of bytes; 0 means that the rest is lost."""
+        if time.monotonic() < self._retry_at_s:
+            return 0
+        try:
+            if self._room_bytes == 0:
+                self._open_segment()
+            written = os.write(self._fd, view[: self._room_bytes])
+        except OSError:
+            self._give_up()
+            return 0
+        self._room_bytes -= written
+        return written
+
+    def _open_segment(self) -> None:
+        self.close()
+        if len(self._segments) >= LOG_SEGMENTS:
+            self.truncated = True
+            os.unlink(self._segments.pop(LOG_SEGMENTS // 2))
+        name = f"{LOG_PREFIX}{self.seen_bytes}"
+        self._fd = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        self._segments.append(name)
+        self._room_bytes = self._segment_bytes
+
+    def _give_up(self) -> None:
+        """The next segment begins behind what is lost; an empty one would stand in its way."""
+        self.truncated = True
+        self._retry_at_s = time.monotonic() + LOG_RETRY_S
+        if self._fd >= 0 and self._room_bytes == self._segment_bytes:
+            os.unlink(self._segments.pop())
+        self.close()
+
+
+class Supervisor:
+    """One job: its processes, its output, its end."""
+
+    def __init__(self, command: Command, wake_fd: int) -> None:
+        self._command = command
+        self._wake_fd = wake_fd
+        self._log = Log(command.log_cap_bytes)
+        self._poll = select.poll()
+        self._poll.register(wake_fd, select.POLLIN)
+        self._output_fd = -1
+        self._pid = 0
+        self._status: int | None = None
+        self._problem = ""
+        self._stopped = False
+        self._kill_at_s: float | None = None
+        self._start_s = self._end_s = time.time()
+        self._cpu_s = 0.0
+        self._rss_bytes_max = 0
+        self._oom_kills = count_oom_kills()
+
+    def start(self) -> bool:
+        """Start the command; False when that is not possible, and then `record` says why."""
+        self._output_fd, output = os.pipe()
+        trouble, trouble_end = os.pipe()
+        self._start_s = time.time()
+        supervisor_pid = os.getpid()
+        try:
+            self._pid = os.fork()
+        except OSError as error:
+            self._problem = f"no process could be started: {error.strerror}"
+            return False
+        if self._pid == 0:
+            become(self._command, output, trouble_end, supervisor_pid)
+        os.close(output)
+        os.close(trouble_end)
+        self._problem = read_all(trouble).decode(errors="replace")
+        return not self._problem and self._publish_start()
+
+    def run(self) -> None:
+        """Return when no process of the job is left."""
+        os.set_blocking(self._output_fd, False)
+        self._poll.register(self._output_fd, select.POLLIN)
+        while self._reap():
+            if self._kill_at_s is not None and time.monotonic() >= self._kill_at_s:
+                kill_tree()
+            for fd, _ in self._poll.poll(self._timeout_ms()):
+                self._pump() if fd == self._output_fd else self._heed()
+        while self._pump():
+            pass
+        self._log.close()
+
+    def record(self) -> dict[str, object]:
+        """How it ended."""
+        status = self._status
+        signalled = status is not None and os.WIFSIGNALED(status)
+        exited = status is not None and not signalled and not self._problem
+        return {
+            "outcome": "not-started" if self._problem else "signalled" if signalled else "exited",
+            "exit_code": os.WEXITSTATUS(status) if exited and status is not None else None,
+            "signal": os.WTERMSIG(status) if signalled and status is not None else None,
+            "detail": self._problem[:DETAIL_CHARS],
+            "start_s": self._start_s,
+            "end_s": self._end_s if status is not None else time.time(),
+            "cpu_s": self._cpu_s,
+            "rss_bytes_max": self._rss_bytes_max,
+            "oom_kills": count_oom_kills() - self._oom_kills,
+            "stopped": self._stopped,
+            "log_bytes": self._log.seen_bytes,
+            "log_truncated": self._log.truncated,
+        }
+
+    def _publish_start(self) -> bool:
+        ticks = read_start_ticks(self._pid)
+        text = f'{{"pid": {self._pid}, "start_ticks": {ticks}, "start_s": {self._start_s!r}}}'
+        try:
+            publish(STARTED, text, durable=False)
+        except OSError:
+            # The disk is full. The job runs all the same; only its pid is not shown.
+            return True
+        return True
+
+    def _reap(self) -> bool:
+        """Collect what has ended; False when nothing of the job is left."""
+        while True:
+            try:
+                pid, status, usage = os.wait4(-1, os.WNOHANG)
+            except ChildProcessError:
+                return False
+            if pid == 0:
+                return True
+            self._cpu_s += usage.ru_utime + usage.ru_stime
+            self._rss_bytes_max = max(self._rss_bytes_max, usage.ru_maxrss * 1024)
+            if pid == self._pid:
+                self._status, self._end_s = status, time.time()
+                self._terminate(LEFTOVER_GRACE_S)
+
+    def _heed(self) -> None:
+        """Read which signals came; that a child ended needs no answer here, the loop looks anyway."""
+        if signal.SIGTERM in os.read(self._wake_fd, 512) and not self._stopped:
+            self._stopped = True
+            self._terminate(self._command.grace_s)
+
+    def _terminate(self, grace_s: float) -> None:
+        for pid in descendants():
+            send(pid, signal.SIGTERM)
+            send(pid, signal.SIGCONT)
+        kill_at_s = time.monotonic() + grace_s
+        self._kill_at_s = kill_at_s if self._kill_at_s is None else min(kill_at_s, self._kill_at_s)
+
+    def _timeout_ms(self) -> float | None:
+        if self._kill_at_s is None:
+            return None
+        return max((self._kill_at_s - time.monotonic()) * 1000, KILL_ROUND_MS)
+
+    def _pump(self) -> bool:
+        """Move output to the log; False when there is none now."""
+        try:
+            data = os.read(self._output_fd, READ_BYTES) if self._output_fd >= 0 else b""
+        except BlockingIOError:
+            return False
+        if data:
+            self._log.write(data)
+        elif self._output_fd >= 0:
+            self._poll.unregister(self._output_fd)
+            os.close(self._output_fd)
+            self._output_fd = -1
+        return bool(data)
+
+
+def become(command: Command, output_fd: int, trouble_fd: int, supervisor_pid: int) -> None:
+    """Turn this freshly forked process into the job; what prevents it goes to `trouble_fd`."""
+    what = "process"
+    try:
+        prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != supervisor_pid:  # it died before we asked to die with it
+            os._exit(127)
+        os.setsid()
+        restore_signals()
+        what = f"cores {','.join(map(str, command.cores))}"
+        if command.cores:
+            os.sched_setaffinity(0, command.cores)
+        what = f"working directory {command.workdir!r}"
+        os.chdir(command.workdir)
+        what = f"command {command.argv[0]!r}"
+        connect(output_fd)
+        os.execvpe(command.argv[0], command.argv, command.env)
+    except (OSError, ValueError) as error:
+        os.write(trouble_fd, f"{what}: {explain(error, command)}".encode(errors="replace"))
+    os._exit(127)
+
+
+def explain(error: OSError | ValueError, command: Command) -> str:
+    """Say what is wrong; a missing interpreter reads like a missing file."""
+    program = command.argv[0]
+    if isinstance(error, FileNotFoundError) and "/" in program and os.path.exists(program):
+        return f"{error.strerror}: the interpreter of its first line"
+    return (error.strerror if isinstance(error, OSError) else None) or str(error)
+
+
+def connect(output_fd: int) -> None:
+    """No input, and both outputs into the pipe."""
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    os.dup2(output_fd, 1)
+    os.dup2(output_fd, 2)
+
+
+def restore_signals() -> None:
+    """Python ignores SIGPIPE and SIGXFSZ, `nohup` SIGHUP, a script's `&` SIGINT and SIGQUIT; jobs expect none."""
+    for number in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
+        signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+
+
+def prctl(option: int, value: int) -> None:
+    """Set an attribute of this process in the kernel.
+
+    Raises:
+        OSError: The kernel refuses.
+    """
+    try:
+        import _ctypes
+
+        call, address = _ctypes.call_function, _ctypes.dlsym(_ctypes.dlopen("", 0), "prctl")
+        result = call(address, (option, value, 0, 0, 0))
+    except (ImportError, AttributeError):  # another Python than the one this was tried with
+        import ctypes
+
+        result = ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
+    if result != 0:
+        raise OSError(0, f"prctl({option}, {value}) was refused")
+
+
+def descendants() -> list[int]:
+    """Every process below this one, zombies included."""
+    found, todo = [], children(os.getpid())
+    while todo:
+        found.append(todo.pop())
+        todo += children(found[-1])
+    return found
+
+
+def children(pid: int) -> list[int]:
+    """Children of all threads of a process; none when it is gone."""
+    root = f"/proc/{pid}/task"
+    try:
+        paths = [f"{root}/{thread}/children" for thread in os.listdir(root)]
+        return [int(child) for path in paths for child in read_file(path).split()]
+    except OSError:
+        return []
+
+
+def kill_tree() -> None:
+    """SIGKILL to all, again until nobody is found who has not got it: a fork may slip through one pass."""
+    killed: set[int] = set()
+    while fresh := [pid for pid in descendants() if pid not in killed]:
+        for pid in fresh:
+            send(pid, signal.SIGKILL)
+        killed.update(fresh)
+
+
+def send(pid: int, number: int) -> None:
+    """Send a signal to a process that may be gone or, having gained privileges, not be ours to signal."""
+    try:
+        os.kill(pid, number)
+    except (ProcessLookupError, PermissionError):
+        return
+
+
+def read_file(path: str) -> bytes:
+    """Read a small file."""
+    return read_all(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+
+
+def read_all(fd: int) -> bytes:
+    """Read up to the end, and close."""
+    parts = []
+    try:
+        while part := os.read(fd, READ_BYTES):
+            parts.append(part)
+    finally:
+        os.close(fd)
+    return b"".join(parts)
+
+
+def read_start_ticks(pid: int) -> int:
+    """When a process started, in clock ticks since boot: field 22 of proc_pid_stat(5); 0 when it is gone."""
+    try:
+        return int(read_file(f"/proc/{pid}/stat").rpartition(b")")[2].split()[19])
+    except OSError:
+        return 0
+
+
+def count_oom_kills() -> int:
+    """How many processes the kernel has killed for want of memory since boot; 0 where it does not count."""
+    try:
+        lines = read_file("/proc/vmstat").splitlines()
+    except OSError:
+        return 0
+    return sum(int(line.split()[1]) for line in lines if line.startswith(b"oom_kill "))
+
+
+def claim(text: str) -> bool:
+    """Make the current directory this process's own; False when somebody else has it."""
+    draft = f"{CLAIM}.{os.getpid()}"
+    publish(draft, text, durable=False)
+    try:
+        os.link(draft, CLAIM)
+    except FileExistsError:
+        return False
+    finally:
+        os.unlink(draft)
+    return True
+
+
+def identity() -> str:
+    """Pid, start time and boot of this process: together they never come again."""
+    boot = read_file("/proc/sys/kernel/random/boot_id").decode().strip()
+    return f"{os.getpid()} {read_start_ticks(os.getpid())} {boot}\n"
+
+
+def reserve() -> None:
+    """Keep room on the disk for the exit record; on a full disk `publish_exit` waits for room instead."""
+    fd = os.open(f"{EXIT}.new", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        os.posix_fallocate(fd, 0, RECORD_BYTES)
+    except OSError:
+        return
+    finally:
+        os.close(fd)
+
+
+def publish(name: str, text: str, *, durable: bool) -> None:
+    """Make a file appear whole; with `durable` it survives a power cut."""
+    fd = os.open(f"{name}.new", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        length = os.pwrite(fd, text.encode(), 0)
+        os.ftruncate(fd, length)
+        if durable:
+            os.fsync(fd)
+    finally:
+        os.close(fd)
+    os.rename(f"{name}.new", name)
+    if durable:
+        sync_directory()
+
+
+def sync_directory() -> None:
+    """Make the names in the current directory durable."""
+    fd = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def publish_exit(text: str, wake_fd: int) -> None:
+    """Write the exit record, trying again while the disk refuses; without its directory nobody waits for it."""
+    waiter = select.poll()
+    waiter.register(wake_fd, 0)
+    while True:
+        try:
+            publish(EXIT, text, durable=True)
+        except FileNotFoundError:
+            return
+        except OSError:
+            waiter.poll(LOG_RETRY_S * 1000)
+        else:
+            return
+
+
+def catch_signals() -> int:
+    """Turn SIGTERM and SIGCHLD into bytes of a pipe, and give its end to read."""
+    wake_fd, signal_fd = os.pipe()
+    os.set_blocking(wake_fd, False)
+    os.set_blocking(signal_fd, False)
+    signal.set_wakeup_fd(signal_fd, warn_on_full_buffer=False)
+    for number in (signal.SIGTERM, signal.SIGCHLD):
+        signal.signal(number, lambda *_: None)
+    for number in (signal.SIGHUP, signal.SIGINT):
+        signal.signal(number, signal.SIG_IGN)
+    return wake_fd
+
+
+def supervise(ready_fd: int) -> None:
+    """Run the job of the current directory; close `ready_fd` once it runs or cannot."""
+    prctl(PR_SET_CHILD_SUBREAPER, 1)
+    wake_fd = catch_signals()
+    if not claim(identity()):
+        return
+    reserve()
+    supervisor = Supervisor(Command.decode(read_file(COMMAND)), wake_fd)
+    started = supervisor.start()
+    if started:
+        os.close(ready_fd)
+    import json  # only now: the job need not wait for it
+
+    if started:
+        supervisor.run()
+    publish_exit(json.dumps(supervisor.record()), wake_fd)
+
+
+def main() -> None:
+    """Detach twice, so that the agent is left no child; it learns from the first exit that the job runs."""
+    os.chdir(sys.argv[1])
+    ready_fd, ready_end = os.pipe()
+    if os.fork():
+        os.close(ready_end)
+        os.read(ready_fd, 1)
+        os._exit(0)
+    os.close(ready_fd)
+    os.setsid()
+    supervise(ready_end)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,144 @@
+"""What a running job achieves: steps from its steps file, CPU time from its processes, occupancy of its device."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from colane.adaptor import wire
+from colane.agent.jobdir import LaunchFacts
+from colane.agent.processes import ProcessId, Tree, read_tree
+from colane.devices import Utilization
+from colane.model.progress import Progress
+
+SAMPLED_STEPS = 10
+"""Paper A, 4.2: the step time is the mean of ten sampled steps."""
+
+BY_CPU_TIME = "cpu-time"
+
+
+class Meter:
+    """Measures one attempt from report to report."""
+
+    def __init__(self, steps_path: Path, facts: LaunchFacts, *, gpu_source: str = "") -> None:
+        """Begin.
+
+        Args:
+            steps_path: The job's steps file.
+            facts: How it was placed.
+            gpu_source: What measures GPU use here; empty when nothing does.
+        """
+        self.tree = Tree()
+        self._steps_path = steps_path
+        self._facts = facts
+        self._gpu_source = gpu_source
+        self._cpu_s_max = 0.0
+        self._base: tuple[float, float] | None = None
+        self._stepping = False
+        self._used = [0.0, 0.0, 0.0]
+
+    @property
+    def processes(self) -> tuple[ProcessId, ...]:
+        """The job's processes as of the last sample, its supervisor first."""
+        return self.tree.processes
+
+    def sample(self, now_s: float, supervisor_pid: int, used: Mapping[int, Utilization]) -> Progress:
+        """Take a sample of a running job; `used` is how its devices were used since the last one."""
+        self.tree = read_tree(supervisor_pid)
+        # Time of a child that nobody waited for is gone with it; what was seen once was used all the same.
+        self._cpu_s_max = max(self._cpu_s_max, self.tree.cpu_s)
+        self._add(used)
+        return self._progress(now_s, self._cpu_s_max)
+
+    def last(self, end_s: float, start_s: float, cpu_s: float) -> Progress:
+        """Give the sample of a job that has ended, with the CPU time its supervisor counted."""
+        if self._base is None:
+            self._base = (start_s, 0.0)
+        return self._progress(end_s, max(cpu_s, self._cpu_s_max))
+
+    def _progress(self, now_s: float, cpu_s: float) -> Progress:
+        steps = read_steps(self._steps_path)
+        self._rebase(steps, now_s, cpu_s)
+        occupancy, bandwidth, source = self._ratios(now_s, cpu_s)
+        return Progress(
+            at_s=now_s,
+            steps=steps.steps if steps else 0,
+            steps_total=steps.steps_total if steps else None,
+            first_step_s=steps.first_step_s if steps else None,
+            last_step_s=steps.last_step_s if steps else None,
+            step_mean_s=sampled_mean_s(later_steps(steps)) if steps else None,
+            step_median_s=median_s(later_steps(steps)) if steps else None,
+            loss=steps.loss if steps and steps.loss is not None and math.isfinite(steps.loss) else None,
+            persistent_bytes=steps.persistent_bytes if steps else None,
+            peak_bytes=steps.peak_bytes if steps else None,
+            cpu_s=cpu_s,
+            occupancy_ratio=occupancy,
+            bandwidth_ratio=bandwidth,
+            occupancy_by=source,
+        )
+
+    def _rebase(self, steps: wire.Steps | None, now_s: float, cpu_s: float) -> None:
+        """Imports and data loading before the first step say nothing of how the job uses a device: start anew."""
+        stepping = steps is not None and steps.steps > 0
+        if self._base is None or (stepping and not self._stepping):
+            self._base, self._used = (now_s, cpu_s), [0.0, 0.0, 0.0]
+        self._stepping = stepping
+
+    def _ratios(self, now_s: float, cpu_s: float) -> tuple[float | None, float | None, str]:
+        if not self._facts.cpu_devices:
+            window_s, occupancy_s, bandwidth_s = self._used
+            known = window_s > 0
+            return (
+                occupancy_s / window_s if known else None,
+                bandwidth_s / window_s if known else None,
+                self._gpu_source if known else "",
+            )
+        base_s, base_cpu_s = self._base or (now_s, cpu_s)
+        core_s = (now_s - base_s) * max(len(self._facts.cores), 1)
+        return (min((cpu_s - base_cpu_s) / core_s, 1.0), None, BY_CPU_TIME) if core_s > 0 else (None, None, "")
+
+    def _add(self, used: Mapping[int, Utilization]) -> None:
+        """Add a window of GPU use, the mean over the job's GPUs."""
+        mine = [used[gpu] for gpu in self._facts.gpus if gpu in used]
+        whole = [u for u in mine if u.occupancy_ratio is not None and u.bandwidth_ratio is not None]
+        for one in whole:
+            share_s = one.window_s / len(whole)
+            self._used[0] += share_s
+            self._used[1] += share_s * (one.occupancy_ratio or 0.0)
+            self._used[2] += share_s * (one.bandwidth_ratio or 0.0)
+
+
+def read_steps(path: Path) -> wire.Steps | None:
+    """Read a steps file; None before the job has attached, and when it has spoilt its file."""
+    try:
+        return wire.read(path)
+    except wire.WireError:
+        return None
+
+
+def later_steps(steps: wire.Steps) -> tuple[float, ...]:
+    """Durations of the recent steps without the job's very first, which warms up."""
+    return steps.durations_s[1:] if len(steps.durations_s) == steps.steps else steps.durations_s
+
+
+def sampled_mean_s(durations_s: Sequence[float]) -> float | None:
+    """Mean of ten evenly spaced steps (paper A, 4.2); of all when there are fewer; None of none."""
+    count = len(durations_s)
+    if count <= SAMPLED_STEPS:
+        return statistics.fmean(durations_s) if durations_s else None
+    picks = (durations_s[(2 * i + 1) * count // (2 * SAMPLED_STEPS)] for i in range(SAMPLED_STEPS))
+    return statistics.fmean(picks)
+
+
+def median_s(durations_s: Sequence[float]) -> float | None:
+    """Median step time; None without steps."""
+    return statistics.median(durations_s) if durations_s else None
+
+
+def progress_json(progress: Progress) -> dict[str, Any]:
+    """Give it as the report carries it."""
+    return asdict(progress)

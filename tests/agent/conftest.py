@@ -1,0 +1,23 @@
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = str(Path(__file__).parents[2])
+if ROOT not in sys.path:  # so that helpers can be imported as `tests.agent.shims`, as mypy knows them
+    sys.path.insert(0, ROOT)
+
+from colane.agent import processes  # noqa: E402
+
+
+@pytest.fixture
+def marker(tmp_path: Path) -> Iterator[str]:
+    """A variable that every process of this test carries; nothing that carries it may outlive the test."""
+    mark = f"COLANE_TEST_MARK={tmp_path}"
+    yield mark
+    left = processes.marked(mark.encode())
+    processes.kill(one for pid in left if (one := processes.identify(pid)) is not None)
+    assert not left, "processes outlived their test"

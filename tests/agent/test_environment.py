@@ -1,0 +1,54 @@
+from __future__ import annotations
+
+import pytest
+
+from colane.agent.environment import job_cores, job_environment
+from colane.model.hardware import Gpu
+
+CPU = Gpu(index=0, uuid="cpu-0", type="cpu", memory_bytes=1, cores=(2, 3))
+GPUS = [Gpu(index=i, uuid=f"GPU-{i}", type="H200", memory_bytes=1, cores=(4 * i, 4 * i + 1)) for i in range(3)]
+OWN = {"PATH": "/agent/bin", "HOME": "/agent", "RAY_ADDRESS": "x", "OMP_NUM_THREADS": "1", "COLANE_TOKEN": "secret"}
+COLANE = {"COLANE_JOB_ID": "7"}
+
+
+def environment(requested: dict[str, str], gpus: list[Gpu], **changes: dict[str, str]) -> dict[str, str]:
+    arguments = {"colane": COLANE, "mps": {}} | changes
+    return job_environment(requested, OWN, gpus=gpus, cores=(2, 3), **arguments)
+
+
+def test_a_request_without_environment_gets_a_basic_one() -> None:
+    assert environment({}, [CPU]) == {
+        "PATH": "/agent/bin",
+        "HOME": "/agent",
+        "OMP_NUM_THREADS": "2",
+        "CUDA_VISIBLE_DEVICES": "",
+        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
+        "COLANE_JOB_ID": "7",
+    }
+
+
+def test_the_submitting_shell_lies_over_the_basics() -> None:
+    seen = environment({"PATH": "/venv/bin:/bin", "OMP_NUM_THREADS": "8", "MINE": "1"}, [CPU])
+    assert (seen["PATH"], seen["OMP_NUM_THREADS"], seen["MINE"]) == ("/venv/bin:/bin", "8", "1")
+
+
+def test_what_the_placement_decides_lies_over_the_submitting_shell() -> None:
+    requested = {"CUDA_VISIBLE_DEVICES": "0,1,2,3", "CUDA_DEVICE_ORDER": "FASTEST_FIRST", "COLANE_JOB_ID": "3"}
+    seen = environment(requested, [GPUS[2], GPUS[0]])
+    assert seen["CUDA_VISIBLE_DEVICES"] == "GPU-2,GPU-0", "in rank order"
+    assert (seen["CUDA_DEVICE_ORDER"], seen["COLANE_JOB_ID"]) == ("PCI_BUS_ID", "7")
+
+
+def test_no_foreign_mps_daemon_is_used() -> None:
+    requested = {"CUDA_MPS_PIPE_DIRECTORY": "/theirs", "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "10"}
+    assert not [name for name in environment(requested, [GPUS[0]]) if "MPS" in name]
+    ours = environment(requested, [GPUS[0]], mps={"CUDA_MPS_PIPE_DIRECTORY": "/ours"})
+    assert ours["CUDA_MPS_PIPE_DIRECTORY"] == "/ours"
+
+
+@pytest.mark.parametrize(
+    ("booked", "gpus", "expected"),
+    [((9, 8), [CPU], (8, 9)), ((), [CPU], (2, 3)), ((), GPUS[:2], (0, 1, 4, 5)), ((), [], (0, 1, 2))],
+)
+def test_cores(booked: tuple[int, ...], gpus: list[Gpu], expected: tuple[int, ...]) -> None:
+    assert job_cores(booked, gpus, (0, 1, 2)) == expected

@@ -1,0 +1,160 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from colane.agent.processes import ProcessId
+from colane.agent.reconcile import (
+    Act,
+    Action,
+    Desired,
+    DesiredJob,
+    Evidence,
+    Key,
+    Phase,
+    phase_of,
+    reconcile,
+)
+
+BOOT = "b00t"
+SHIM = ProcessId(100, 5000, BOOT)
+
+
+@pytest.mark.parametrize(
+    ("evidence", "phase"),
+    [
+        (Evidence(None, None, has_ended=False, spawned=False), Phase.PREPARED),
+        (Evidence(None, None, has_ended=False, spawned=True), Phase.STARTING),
+        (Evidence(SHIM, SHIM, has_ended=False, spawned=True), Phase.RUNNING),
+        (Evidence(SHIM, SHIM, has_ended=False, spawned=False), Phase.RUNNING),
+        (Evidence(SHIM, None, has_ended=False, spawned=False), Phase.LOST),
+        # the pid lives on as somebody else: another start time, or the same pid and ticks in another boot
+        (Evidence(SHIM, SHIM._replace(start_ticks=5001), has_ended=False, spawned=False), Phase.LOST),
+        (Evidence(SHIM, SHIM._replace(boot_id="other"), has_ended=False, spawned=False), Phase.LOST),
+        (Evidence(SHIM, None, has_ended=True, spawned=False), Phase.ENDED),
+        (Evidence(SHIM, SHIM, has_ended=True, spawned=False), Phase.ENDED),
+    ],
+)
+def test_phases(evidence: Evidence, phase: Phase) -> None:
+    assert phase_of(evidence) is phase
+
+
+def desired(*jobs: tuple[int, int, bool], generation: int = 5) -> Desired:
+    return Desired(generation, tuple(DesiredJob(Key(job, attempt), run=run) for job, attempt, run in jobs))
+
+
+TABLE = {
+    "a new job is started": (desired((7, 1, True)), {}, [(Act.START, 7, 1)]),
+    "a launch that a crash broke off is taken up": (
+        desired((7, 1, True)),
+        {(7, 1): Phase.PREPARED},
+        [(Act.START, 7, 1)],
+    ),
+    "what is on its way is left alone": (desired((7, 1, True)), {(7, 1): Phase.STARTING}, []),
+    "what runs is left alone": (desired((7, 1, True)), {(7, 1): Phase.RUNNING}, []),
+    "what has ended is told, not started again": (
+        desired((7, 1, True)),
+        {(7, 1): Phase.ENDED},
+        [(Act.REPORT, 7, 1)],
+    ),
+    "what the scheduler knows to have ended is not started again": (
+        desired((7, 1, True)),
+        {(7, 1): Phase.DELIVERED},
+        [],
+    ),
+    "what lost its supervisor is buried, not started again": (
+        desired((7, 1, True)),
+        {(7, 1): Phase.LOST},
+        [(Act.BURY, 7, 1)],
+    ),
+    "a job that shall end is stopped": (desired((7, 1, False)), {(7, 1): Phase.RUNNING}, [(Act.STOP, 7, 1)]),
+    "a job that nobody wants is stopped": (desired(), {(7, 1): Phase.RUNNING}, [(Act.STOP, 7, 1)]),
+    "also before it has begun": (
+        desired((8, 1, False)),
+        {(7, 1): Phase.PREPARED, (8, 1): Phase.STARTING},
+        [(Act.STOP, 7, 1), (Act.STOP, 8, 1)],
+    ),
+    "the end of a job that shall end but never came is told": (desired((7, 1, False)), {}, [(Act.DENY, 7, 1)]),
+    "told once": (desired((7, 1, False)), {(7, 1): Phase.DELIVERED}, []),
+    "an unwanted end is told too": (desired(), {(7, 1): Phase.ENDED}, [(Act.REPORT, 7, 1)]),
+    "an old attempt is stopped, and the new one waits for its end": (
+        desired((7, 2, True)),
+        {(7, 1): Phase.RUNNING},
+        [(Act.STOP, 7, 1)],
+    ),
+    "also while the old one's remains are about": (
+        desired((7, 2, True)),
+        {(7, 1): Phase.LOST},
+        [(Act.BURY, 7, 1)],
+    ),
+    "the new attempt starts when the old one has ended": (
+        desired((7, 2, True)),
+        {(7, 1): Phase.ENDED},
+        [(Act.REPORT, 7, 1), (Act.START, 7, 2)],
+    ),
+    "an attempt newer than wanted is stopped as well": (
+        desired((7, 1, True)),
+        {(7, 2): Phase.RUNNING},
+        [(Act.STOP, 7, 2)],
+    ),
+    "jobs do not stand in each other's way; ends go first, then in order": (
+        desired((9, 1, True), (8, 1, True), (7, 1, False)),
+        {(7, 1): Phase.RUNNING, (6, 2): Phase.ENDED, (5, 1): Phase.LOST},
+        [(Act.BURY, 5, 1), (Act.REPORT, 6, 2), (Act.STOP, 7, 1), (Act.START, 8, 1), (Act.START, 9, 1)],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", TABLE)
+def test_table(name: str) -> None:
+    wanted, observed, expected = TABLE[name]
+    phases = {Key(*key): phase for key, phase in observed.items()}
+    assert reconcile(wanted, phases) == [Action(act, Key(job, attempt)) for act, job, attempt in expected]
+
+
+def test_while_the_scheduler_is_silent_only_ends_are_seen_to() -> None:
+    phases = {Key(1, 1): Phase.RUNNING, Key(2, 1): Phase.ENDED, Key(3, 1): Phase.LOST, Key(4, 1): Phase.PREPARED}
+    assert reconcile(None, phases) == [Action(Act.REPORT, Key(2, 1)), Action(Act.BURY, Key(3, 1))]
+
+
+def test_an_older_wish_changes_nothing() -> None:
+    phases = {Key(1, 1): Phase.RUNNING, Key(2, 1): Phase.ENDED}
+    assert reconcile(desired((9, 1, True), generation=4), phases, followed=5) == [Action(Act.REPORT, Key(2, 1))]
+    assert Action(Act.STOP, Key(1, 1)) in reconcile(desired(generation=5), phases, followed=5)
+
+
+keys = st.builds(Key, st.integers(1, 4), st.integers(1, 3))
+worlds = st.dictionaries(keys, st.sampled_from(Phase))
+wishes = st.dictionaries(keys, st.booleans()).map(
+    lambda runs: Desired(1, tuple(DesiredJob(key, run=run) for key, run in runs.items()))
+)
+
+AFTER = {
+    Act.START: Phase.RUNNING,
+    Act.STOP: Phase.ENDED,
+    Act.BURY: Phase.ENDED,
+    Act.REPORT: Phase.DELIVERED,
+    Act.DENY: Phase.DELIVERED,
+}
+
+
+@given(wishes, worlds)
+def test_it_comes_to_rest_with_what_was_wanted(wanted: Desired, world: dict[Key, Phase]) -> None:
+    world = {key: Phase.RUNNING if phase is Phase.STARTING else phase for key, phase in world.items()}
+    started: list[Key] = []
+    for _ in range(8):
+        actions = reconcile(wanted, world)
+        assert len({key for _, key in actions}) == len(actions), "one thing at a time for each attempt"
+        started += [key for act, key in actions if act is Act.START]
+        world |= {key: AFTER[act] for act, key in actions}
+    assert reconcile(wanted, world) == []
+    assert len(set(started)) == len(started), "an attempt is started once"
+    running = {key for key, phase in world.items() if phase is Phase.RUNNING}
+    assert running <= {job.key for job in wanted.jobs if job.run}
+    assert all(job.key in world for job in wanted.jobs if not _waits(job.key, wanted))
+
+
+def _waits(key: Key, wanted: Desired) -> bool:
+    """Two attempts of one job are never wanted at once by a real scheduler; here the later ones wait."""
+    return any(other.key.job == key.job and other.key != key and other.run for other in wanted.jobs)

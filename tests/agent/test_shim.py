@@ -1,0 +1,290 @@
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from colane.agent import processes, shim
+from colane.agent.logs import read_log, segments
+from colane.agent.shim import Command
+from tests.agent.shims import QUICK_GRACE_S, Supervised, launch, run, write_command
+from tests.agent.waiting import until, until_gone
+
+pytestmark = pytest.mark.live
+
+MIB = 2**20
+STUBBORN = 'trap "" TERM; while :; do sleep 1000; done'
+
+
+def test_a_command_that_ends_well(tmp_path: Path, marker: str) -> None:
+    before_s = time.time()
+    supervised = run(tmp_path, "sh", "-c", "echo out; echo err >&2; pwd", marker=marker)
+    record = supervised.end()
+    assert (record["outcome"], record["exit_code"], record["signal"]) == ("exited", 0, None)
+    assert before_s <= record["start_s"] <= record["end_s"] <= time.time()
+    assert supervised.output() == f"out\nerr\n{tmp_path}\n".encode()
+    assert (record["log_bytes"], record["log_truncated"]) == (len(supervised.output()), False)
+    assert not record["stopped"]
+
+
+def test_cpu_time_of_the_whole_tree_is_counted(tmp_path: Path, marker: str) -> None:
+    burn = "import time\nwhile time.process_time() < 0.15: pass"
+    record = run(tmp_path, "sh", "-c", 'python3 -S -c "$0" & python3 -S -c "$0"; wait', burn, marker=marker).end()
+    assert record["cpu_s"] >= 0.3
+    assert record["rss_bytes_max"] > MIB
+
+
+@pytest.mark.parametrize("code", [1, 3, 255])
+def test_exit_codes(tmp_path: Path, marker: str, code: int) -> None:
+    record = run(tmp_path, "sh", "-c", f"exit {code}", marker=marker).end()
+    assert (record["outcome"], record["exit_code"], record["signal"]) == ("exited", code, None)
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV, signal.SIGTERM])
+def test_signals(tmp_path: Path, marker: str, number: int) -> None:
+    record = run(tmp_path, "sh", "-c", f"kill -{int(number)} $$", marker=marker).end()
+    assert (record["outcome"], record["exit_code"], record["signal"]) == ("signalled", None, number)
+    assert not record["stopped"], "nobody asked it to stop"
+
+
+def test_the_job_gets_default_signals_a_session_of_its_own_and_no_input(tmp_path: Path, marker: str) -> None:
+    script = "grep -E '^Sig(Ign|Blk)' /proc/self/status; cat; ps -o sid= -p $$; echo $$"
+    supervised = run(tmp_path, "sh", "-c", script, marker=marker)
+    assert supervised.end()["exit_code"] == 0
+    _, blocked, _, ignored, sid, pid = supervised.output().split()
+    assert int(blocked, 16) == int(ignored, 16) == 0
+    assert sid == pid
+
+
+@pytest.mark.parametrize(
+    ("argv", "says"),
+    [
+        (["colane-no-such-command"], "command 'colane-no-such-command': No such file or directory"),
+        (["./missing"], "command './missing': No such file or directory"),
+        (["/etc/passwd"], "command '/etc/passwd': Permission denied"),
+        (["/etc"], "command '/etc': Permission denied"),
+        (["./broken"], "interpreter of its first line"),
+        (["./empty"], "Exec format error"),
+    ],
+)
+def test_a_command_that_cannot_be_started(tmp_path: Path, marker: str, argv: list[str], says: str) -> None:
+    for name, text in (("broken", "#!/no/such/interpreter\n"), ("empty", "neither a script nor a program\n")):
+        (tmp_path / name).write_text(text)
+        (tmp_path / name).chmod(0o755)
+    record = run(tmp_path, *argv, marker=marker).end()
+    assert (record["outcome"], record["exit_code"], record["signal"]) == ("not-started", None, None)
+    assert says in record["detail"]
+    assert not (tmp_path / "1-1" / shim.STARTED).exists()
+
+
+def test_a_missing_working_directory(tmp_path: Path, marker: str) -> None:
+    record = run(tmp_path, "true", marker=marker, workdir="/no/such/place").end()
+    assert record["outcome"] == "not-started"
+    assert record["detail"] == "working directory '/no/such/place': No such file or directory"
+
+
+def test_cores_that_are_not_there(tmp_path: Path, marker: str) -> None:
+    record = run(tmp_path, "true", marker=marker, cores=(4095,)).end()
+    assert record["outcome"] == "not-started"
+    assert record["detail"].startswith("cores 4095: ")
+
+
+def test_affinity_is_inherited_by_the_whole_tree(tmp_path: Path, marker: str) -> None:
+    core = min(os.sched_getaffinity(0))
+    show = 'sh -c "grep Cpus_allowed_list /proc/self/status"'
+    supervised = run(tmp_path, "sh", "-c", show, marker=marker, cores=(core,))
+    assert supervised.end()["exit_code"] == 0
+    assert supervised.output().split() == [b"Cpus_allowed_list:", str(core).encode()]
+
+
+def test_the_environment_is_exactly_what_was_given(tmp_path: Path, marker: str) -> None:
+    odd = {"PATH": os.environ["PATH"], "EMPTY": "", "ODD": "a=b\nc \udcff", "NUMBER": "1"}
+    job = write_command(tmp_path, ["/usr/bin/env", "-0"], marker=marker, env=odd)
+    supervised = launch(job)
+    assert supervised.end()["exit_code"] == 0
+    seen = dict(item.split(b"=", 1) for item in supervised.output().split(b"\0")[:-1])
+    name, _, value = marker.partition("=")
+    assert seen == {os.fsencode(k): os.fsencode(v) for k, v in {**odd, name: value}.items()}
+
+
+def test_a_gigabyte_of_output_neither_fills_the_disk_nor_holds_the_job_up(tmp_path: Path, marker: str) -> None:
+    begun_s = time.monotonic()
+    script = "echo first; head -c 1000000000 /dev/zero; echo last"
+    supervised = run(tmp_path, "sh", "-c", script, marker=marker, log_cap_bytes=16 * MIB)
+    record = supervised.end()
+    assert time.monotonic() - begun_s < 15
+    assert (record["exit_code"], record["log_bytes"], record["log_truncated"]) == (0, 1_000_000_011, True)
+    kept = segments(supervised.job.path)
+    assert sum(segment.size for segment in kept) <= 16 * MIB
+    assert read_log(supervised.job.path, 0, 8).data == b"first\n\0\0"
+    assert read_log(supervised.job.path, -6, 6).data == b"\0last\n"
+
+
+def test_sigterm_stops_a_job(tmp_path: Path, marker: str) -> None:
+    supervised = run(tmp_path, "sleep", "1000", marker=marker)
+    supervised.stop()
+    record = supervised.end()
+    assert (record["outcome"], record["signal"], record["stopped"]) == ("signalled", signal.SIGTERM, True)
+
+
+def test_a_job_may_end_itself_within_the_grace_time(tmp_path: Path, marker: str) -> None:
+    script = 'trap "echo saved; exit 7" TERM; echo ready; while :; do sleep 0.01; done'
+    supervised = run(tmp_path, "sh", "-c", script, marker=marker, grace_s=20.0)
+    until(lambda: supervised.output() == b"ready\n")
+    supervised.stop()
+    record = supervised.end()
+    assert (record["outcome"], record["exit_code"], record["stopped"]) == ("exited", 7, True)
+    assert supervised.output().endswith(b"saved\n")
+
+
+def test_a_job_that_ignores_sigterm_is_killed(tmp_path: Path, marker: str) -> None:
+    supervised = run(tmp_path, "sh", "-c", f"echo ready; {STUBBORN}", marker=marker)
+    until(lambda: supervised.output() == b"ready\n")
+    supervised.stop()
+    record = supervised.end()
+    assert (record["outcome"], record["signal"], record["stopped"]) == ("signalled", signal.SIGKILL, True)
+    assert record["end_s"] - record["start_s"] >= QUICK_GRACE_S
+
+
+def test_a_stopped_process_is_woken_to_end(tmp_path: Path, marker: str) -> None:
+    supervised = run(tmp_path, "sh", "-c", "kill -STOP $$; sleep 1000", marker=marker, grace_s=20.0)
+    until(lambda: processes.read_state(supervised.main.pid) == "T")
+    supervised.stop()
+    assert supervised.end()["signal"] == signal.SIGTERM
+
+
+@pytest.mark.parametrize("end", ["exit 0", "sleep 1000"])
+def test_daemons_of_a_job_do_not_outlive_it(tmp_path: Path, marker: str, end: str) -> None:
+    (tmp_path / "daemon.sh").write_text(f"echo $$ >pid.new; mv pid.new pid; {STUBBORN}")
+    (tmp_path / "detach.sh").write_text("setsid sh daemon.sh >/dev/null 2>&1 &")
+    script = f"setsid sh detach.sh; while ! [ -e pid ]; do sleep 0.01; done; {end}"
+    supervised = run(tmp_path, "sh", "-c", script, marker=marker)
+    path = tmp_path / "pid"
+    until(path.exists)
+    pid = int(path.read_text())
+    asked = end != "exit 0"
+    if asked:
+        supervised.stop()
+    record = supervised.end()
+    assert processes.identify(pid) is None
+    assert (record["exit_code"], record["signal"]) == ((None, signal.SIGTERM) if asked else (0, None))
+
+
+def test_a_fork_bomb_is_stopped(tmp_path: Path, marker: str) -> None:
+    bomb = (
+        "import os, signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nprint('ready', flush=True)\n"
+        "end = time.monotonic() + 30\n"
+        "while time.monotonic() < end:\n"
+        "    if os.fork() == 0:\n        os.setsid()\n    else:\n        time.sleep(0.02)\n        os._exit(0)"
+    )
+    supervised = run(tmp_path, "python3", "-S", "-c", bomb, marker=marker)
+    until(lambda: supervised.output() == b"ready\n")
+    record = supervised.end()
+    assert record["outcome"] == "exited"
+    assert not processes.marked(marker.encode())
+
+
+def limit_file_size() -> None:
+    resource.setrlimit(resource.RLIMIT_FSIZE, (64 * 1024, 64 * 1024))
+
+
+def test_a_log_that_cannot_grow_does_not_hold_the_job_up(tmp_path: Path, marker: str) -> None:
+    job = write_command(tmp_path, ["sh", "-c", "head -c 5000000 /dev/zero; echo done"], marker=marker)
+    supervised = launch(job, preexec=limit_file_size)
+    record = supervised.end()
+    assert (record["exit_code"], record["log_bytes"], record["log_truncated"]) == (0, 5_000_005, True)
+    kept = segments(supervised.job.path)
+    assert kept[0].size == 64 * 1024
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    place = tmp_path / "disk"
+    place.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(place)], check=False, capture_output=True
+    )
+    if mounted.returncode != 0:
+        pytest.skip("mounting a small disk needs root")
+    yield place
+    subprocess.run(["umount", str(place)], check=True)
+
+
+def test_a_job_that_fills_its_disk_still_ends_on_record(small_disk: Path, marker: str) -> None:
+    fill = "cat /dev/zero >fill; head -c 3000000 /dev/zero; exit 5"
+    supervised = run(small_disk, "sh", "-c", fill, marker=marker)
+    record = supervised.end()
+    assert (record["exit_code"], record["log_truncated"]) == (5, True)
+    assert record["log_bytes"] > 3_000_000
+
+
+def test_a_directory_is_run_once(tmp_path: Path, marker: str) -> None:
+    job = write_command(tmp_path, ["sh", "-c", "echo ran; sleep 1000"], marker=marker)
+    first = launch(job)
+    until(lambda: first.output() == b"ran\n")
+    claimed_by = first.supervisor
+    second = launch(job)
+    assert second.supervisor == claimed_by
+    first.stop()
+    first.end()
+    launch(job)
+    assert first.output() == b"ran\n"
+
+
+def test_many_at_once_run_it_once(tmp_path: Path, marker: str) -> None:
+    job = write_command(tmp_path, ["sh", "-c", "echo ran"], marker=marker)
+    argv = [os.fsdecode(part) for part in (sys.executable, "-I", "-S", shim.__file__, job.path)]
+    crowd = [subprocess.Popen(argv) for _ in range(6)]
+    assert [one.wait(20) for one in crowd] == [0] * 6
+    supervised = Supervised(job)
+    assert supervised.end()["exit_code"] == 0
+    assert supervised.output() == b"ran\n"
+
+
+def test_the_job_dies_with_its_supervisor(tmp_path: Path, marker: str) -> None:
+    supervised = run(tmp_path, "sleep", "1000", marker=marker)
+    main = supervised.main
+    os.kill(supervised.supervisor.pid, signal.SIGKILL)
+    until_gone(main)
+    assert supervised.job.exit_record() is None
+
+
+def test_it_outlives_whoever_started_it(tmp_path: Path, marker: str) -> None:
+    supervised = run(tmp_path, "sleep", "1000", marker=marker)
+    stat = Path(f"/proc/{supervised.supervisor.pid}/stat").read_text().rpartition(")")[2].split()
+    assert int(stat[1]) != os.getpid()
+    assert os.getsid(supervised.supervisor.pid) != os.getsid(0)
+    supervised.stop()
+    supervised.end()
+
+
+def test_a_directory_that_vanishes_does_not_keep_the_supervisor(tmp_path: Path, marker: str) -> None:
+    supervised = run(tmp_path, "sleep", "1000", marker=marker)
+    supervisor = supervised.supervisor
+    for path in supervised.job.path.iterdir():
+        path.unlink()
+    supervised.job.path.rmdir()
+    os.kill(supervisor.pid, signal.SIGTERM)
+    until_gone(supervisor)
+
+
+texts = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=20)
+
+
+@given(
+    argv=st.lists(texts, min_size=1, max_size=4),
+    env=st.dictionaries(texts.filter(lambda name: name and "=" not in name), texts, max_size=4),
+    cores=st.lists(st.integers(0, 1000), max_size=4),
+)
+def test_a_command_is_read_back_as_it_was_written(argv: list[str], env: dict[str, str], cores: list[int]) -> None:
+    command = Command(argv, "/some/place", env, tuple(cores), 1234, 1.5)
+    assert vars(Command.decode(command.encode())) == vars(command)

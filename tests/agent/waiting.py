@@ -1,0 +1,38 @@
+"""Waiting for processes and conditions, always with a deadline."""
+
+from __future__ import annotations
+
+import os
+import select
+import threading
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+from colane.agent import processes
+from colane.agent.processes import ProcessId
+
+T = TypeVar("T")
+
+DEADLINE_S = 20.0
+LOOK_EVERY_S = 0.005
+
+
+def until(look: Callable[[], T | None], what: str = "") -> T:
+    """Look until there is something to see."""
+    deadline_s = time.monotonic() + DEADLINE_S
+    pause = threading.Event()
+    while not (seen := look()):
+        assert time.monotonic() < deadline_s, f"waited in vain: {what or look}"
+        pause.wait(LOOK_EVERY_S)
+    return seen
+
+
+def until_gone(process: ProcessId) -> None:
+    """Wait for the end of a process."""
+    pidfd = processes.open_pidfd(process)
+    if pidfd is not None:
+        waiter = select.poll()
+        waiter.register(pidfd, select.POLLIN)
+        assert waiter.poll(DEADLINE_S * 1000), f"{process} did not end"
+        os.close(pidfd)
