@@ -114,7 +114,7 @@ def _figures(pictures: Sequence[Picture]) -> str:
 def _figure(picture: Picture) -> str:
     kind = ' class="wide"' if picture.wide else ""
     caption = f"<figcaption>{escape(picture.caption)}</figcaption>"
-    return f'<figure id="{picture.key}"{kind}>\n{picture.svg}\n{caption}\n</figure>'
+    return f'<figure id="figure-{picture.key}"{kind}>\n{picture.svg}\n{caption}\n</figure>'
 
 
 def _notes(notes: Sequence[str]) -> str:

@@ -234,7 +234,7 @@ def shared_ratios(records: Sequence[RunRecord]) -> dict[int, float]:
 def works_of(group: RunGroup) -> dict[int, WorkKey]:
     """The work of each job that says its steps, by job id."""
     keys = group.keys_by_id()
-    return {record.id: (keys[record.id], record.steps) for record in group.records if record.steps is not None}
+    return {record.id: (keys[record.id], record.steps) for record in group.records if record.steps}
 
 
 def run_spans_alone(groups: Sequence[RunGroup]) -> dict[WorkKey, float]:

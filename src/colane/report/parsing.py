@@ -96,7 +96,7 @@ class _RecordFields(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
-    id: PositiveInt
+    id: NonNegativeInt
     name: str
     user: str
     family: str
@@ -118,7 +118,16 @@ class _RecordFields(BaseModel):
     slowdown_total: Annotated[FiniteFloat, Field(gt=0)] | None = None
     reason: object = None
     story: list[_StoryFields] = Field(default_factory=list)
+    # Accepted and not read: what else the scheduler says of a job.
     model_name: str | None = None
+    first_step_s: FiniteFloat | None = None
+    failures: NonNegativeInt | None = None
+    pool: str | None = None
+    priority: int | None = None
+    needs: dict[str, object] | None = None
+    why: str | None = None
+    lanes: list[int] | None = None
+    booked_cores: list[int] | None = None
     node: str | None = None
     agent_id: str | None = None
     exit_code: int | None = None
@@ -156,7 +165,7 @@ def _record_of(fields: _RecordFields) -> RunRecord:
         start_s=fields.start_s,
         gpus=tuple(fields.gpus),
         attempt=fields.attempt,
-        steps=fields.steps,
+        steps=fields.steps or None,  # a process that reports no steps is counted as having done none
         steps_total=fields.steps_total,
         step_durations_s=tuple(fields.step_durations_s or ()),
         step_mean_s=fields.progress.step_mean_s if fields.progress else None,

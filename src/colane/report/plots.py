@@ -14,8 +14,8 @@ from matplotlib.lines import Line2D
 
 from colane.report import style
 from colane.report.measured import short_name
-from colane.report.metrics import StepTimes
-from colane.report.prose import duration
+from colane.report.metrics import StepTimes, percent_change
+from colane.report.prose import duration, percent
 
 CDF_POINTS_MAX = 1000
 """A distribution of more jobs is drawn by as many quantiles; the eye sees no more."""
@@ -28,6 +28,9 @@ LOG_FROM_RATIO = 30.0
 
 LOG_FROM_JOBS = 50
 """With fewer jobs a linear axis is kept: it shows each of them, and how little 0.3 s is beside 60 s."""
+
+CHARACTER_INCH = 0.09
+"""Width of a character of ordinary text, on the safe side."""
 
 STEP_ROWS_MAX = 40
 """Kinds of job whose step times are drawn; the table has them all."""
@@ -71,13 +74,14 @@ def makespan_bars(makespans_s: Mapping[str, float | None], *, title: str = "Make
         style.say_nothing_to_draw(axes, "Makespan: no job ran")
         return fig
     unit_s, unit = style.time_unit(max(known))
-    for position, value in enumerate(makespans_s.values()):
-        axes.barh(position, (value or 0.0) / unit_s, 0.62, color=style.group_colour(position))
-        text = _makespan_text(value, known[0], is_first=position == first)
-        axes.annotate(text, ((value or 0.0) / unit_s, position), (5, 0), textcoords="offset points", va="center")
+    texts = [_makespan_text(value, known[0], is_first=i == first) for i, value in enumerate(makespans_s.values())]
+    lengths = [(value or 0.0) / unit_s for value in makespans_s.values()]
+    for position, (length, text) in enumerate(zip(lengths, texts, strict=True)):
+        axes.barh(position, length, 0.62, color=style.group_colour(position))
+        axes.annotate(text, (length, position), (5, 0), textcoords="offset points", va="center")
     axes.set_yticks(range(len(makespans_s)), [style.shortened(name) for name in makespans_s])
     axes.set_ylim(len(makespans_s) - 0.5, -0.5)
-    axes.set_xlim(0, max(known) / unit_s * 1.25)  # room for the text behind the longest bar
+    axes.set_xlim(0, _end_beyond_texts(lengths, texts, names=list(makespans_s)))
     axes.set_xlabel(f"makespan ({unit})")
     axes.grid(visible=False, axis="y")
     axes.set_title(title)
@@ -102,8 +106,8 @@ def trade_off(points_s: Mapping[str, tuple[float, float] | None]) -> Figure:
         _trade_off_point(axes, point, (position, len(points_s)), (x_s, y_s))
         for position, point in enumerate(points_s.values())
     ]
-    axes.set_xlim(0, max(p[0] for p in known) / x_s * 1.15)
-    axes.set_ylim(0, max(p[1] for p in known) / y_s * 1.15)
+    axes.set_xlim(0, style.axis_end(max(p[0] for p in known) / x_s, 1.15))
+    axes.set_ylim(0, style.axis_end(max(p[1] for p in known) / y_s, 1.15))
     axes.set_xlabel(f"mean run span ({x_unit}): how long a job runs")
     axes.set_ylabel(f"makespan ({y_unit}): how long the batch takes")
     axes.set_title("Makespan against run span: better is to the left and below")
@@ -158,7 +162,7 @@ def _cdf_axes(axes: Axes, values: np.ndarray[tuple[int], np.dtype[np.float64]], 
         _log_axis(axes, values, float(np.percentile(positive, 1)))
         label += ", logarithmic"
     else:
-        axes.set_xlim(0, largest * 1.03 if largest > 0 else 1.0)
+        axes.set_xlim(0, style.axis_end(largest, 1.03))
     axes.set_xlabel(label)
     axes.set_ylim(0, 1.0)
     axes.set_yticks(np.linspace(0, 1, 6))
@@ -175,10 +179,17 @@ def _log_axis(axes: Axes, values: np.ndarray[tuple[int], np.dtype[np.float64]], 
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
 
 
+def _end_beyond_texts(lengths: Sequence[float], texts: Sequence[str], names: Sequence[str]) -> float:
+    """End of the axis that leaves room for the text behind each bar."""
+    width_inch = style.FIGURE_WIDTH_INCH - CHARACTER_INCH * max(len(style.shortened(name)) for name in names)
+    parts = [min((len(text) + 2) * CHARACTER_INCH / width_inch, 0.7) for text in texts]
+    return max(length / (1 - part) for length, part in zip(lengths, parts, strict=True))
+
+
 def _makespan_text(value_s: float | None, base_s: float, *, is_first: bool) -> str:
     if value_s is None:
         return "no job ran"
-    change = "" if is_first else f"  ({(value_s - base_s) / base_s * 100:+.0f} %)"
+    change = "" if is_first else f"  ({percent(percent_change(base_s, value_s))})"
     return duration(value_s) + change
 
 

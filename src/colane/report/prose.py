@@ -29,6 +29,9 @@ DIFFERENCES_NAMED_MAX = 3
 FAILED_NAMED_MAX = 5
 """Failed jobs of a group that are named one by one; the jobs table has them all."""
 
+TENFOLD_PERCENT = 900.0
+"""Hundreds of percent tell a reader less than a factor."""
+
 NEGLIGIBLE_PERCENT = 0.5
 """A change that rounds to 0 % is called no change."""
 
@@ -55,9 +58,11 @@ def duration(seconds: float | None) -> str:
 
 
 def percent(change: float | None) -> str:
-    """A signed change in whole percent."""
+    """A signed change in whole percent; from tenfold on as a factor."""
     if change is None:
         return "-"
+    if change >= TENFOLD_PERCENT:
+        return f"{1 + change / 100:,.0f} times"
     return "no change" if abs(change) < NEGLIGIBLE_PERCENT else f"{change:+.0f} %"
 
 
@@ -131,7 +136,7 @@ def _group_notes(group: RunGroup, measured: GroupMetrics) -> Iterator[str]:
         states = ", ".join(f"{count} {state}" for state, count in sorted(measured.states.items()))
         yield f"means and percentiles leave out jobs that did not succeed ({states})."
     if measured.never_started:
-        yield f"{_count(measured.never_started, 'job')} never started and count in no time."
+        yield f"{_count(measured.never_started, 'job')} never started; no time includes them."
     if measured.restarts:
         yield (
             f"{_count(measured.restarts, 'restart')}: run span includes the time between attempts, GPU "

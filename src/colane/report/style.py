@@ -189,6 +189,11 @@ def say_nothing_to_draw(axes: Axes, why: str) -> None:
     axes.text(0.5, 0.5, why, transform=axes.transAxes, ha="center", va="center")
 
 
+def axis_end(largest: float, room: float) -> float:
+    """End of an axis from 0 that leaves room beyond the largest value; also where all values are 0."""
+    return largest * room if largest > 0 else 1.0
+
+
 def time_unit(seconds_max: float) -> tuple[float, str]:
     """Seconds per unit and its name, for an axis that reaches this far."""
     for unit_s, name in ((86400.0, "d"), (3600.0, "h"), (60.0, "min")):

@@ -1,0 +1,127 @@
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from colane.model.job import JobState
+from colane.report.metrics import Comparison, measure, run_spans_alone
+from colane.report.prose import change_sentence, duration, failed_jobs, not_measured, percent, sentences
+from colane.report.records import RunGroup
+
+from .batches import DEVICES, colocate, fifo, record
+
+
+def said(*groups: RunGroup) -> tuple[str, ...]:
+    return sentences(groups, [measure(group, run_spans_alone(groups)) for group in groups])
+
+
+def notes(*groups: RunGroup) -> str:
+    return "\n".join(not_measured(groups, [measure(group, run_spans_alone(groups)) for group in groups]))
+
+
+def test_the_summary_says_what_sharing_bought_and_cost() -> None:
+    change = Comparison("fifo", "colocate", -38.0, 22.0, None, None, None)
+    expected = "Co-location ended the batch in 61 s instead of 98 s (-38 %), for +22 % run span."
+    assert change_sentence(change, 98.0, 61.0) == expected
+
+
+@pytest.mark.parametrize(
+    ("makespan", "run_span", "ending"),
+    [
+        (12.0, 22.0, "(+12 %), with +22 % run span."),
+        (-12.0, -5.0, "(-12 %), with -5 % run span."),
+        (-12.0, 0.2, "(-12 %), with no change of the mean run span."),
+        (0.1, 30.0, "(no change), with +30 % run span."),
+        (-12.0, None, "(-12 %)."),
+    ],
+)
+def test_a_worse_outcome_is_not_dressed_up(makespan: float, run_span: float | None, ending: str) -> None:
+    change = Comparison("fifo", "colocate", makespan, run_span, None, None, None)
+    assert change_sentence(change, 100.0, 100.0 + makespan).endswith(ending)
+
+
+def test_groups_are_compared_with_the_first() -> None:
+    assert said(fifo(), colocate()) == (
+        "Co-location ended the batch in 16 s instead of 20 s (-20 %), with no change of the mean run span.",
+    )
+
+
+def test_one_group_is_described() -> None:
+    assert said(fifo()) == ("FIFO ended 3 jobs in 20 s; they ran 13.3 s and queued 3.33 s on average.",)
+
+
+def test_failures_and_different_batches_are_said_with_the_comparison() -> None:
+    broken = RunGroup("mine", (*fifo().records[:2], record(8, 100, 100, 101, state=JobState.FAILED)), DEVICES)
+    assert "Not all jobs succeeded: 1 of 3 in mine did not." in said(fifo(), broken)[0]
+    smaller = replace(colocate(), records=colocate().records[:1])
+    assert "The two batches are not the same (a: 2 in fifo, 1 in colocate; b:" in said(fifo(), smaller)[0]
+
+
+def test_nothing_to_report_is_said() -> None:
+    never = record(1, 0, None, 5, state=JobState.CANCELLED)
+    for groups in ((), (RunGroup("fifo", ()),), (RunGroup("fifo", (never,)),)):
+        assert said(*groups) == ("No finished job has run, so there is nothing to compare.",)
+
+
+def test_what_was_not_measured_is_said() -> None:
+    jobs = (
+        record(1, 0, None, 5, state=JobState.CANCELLED),
+        record(2, 0, 1, 9, attempt=3, steps=None),
+        record(3, 5, 4, 9, state=JobState.OUT_OF_MEMORY, reason="ran out of memory: 3 GB"),
+    )
+    found = notes(RunGroup("x", jobs), RunGroup("empty", ()))
+    assert "x: means and percentiles leave out jobs that did not succeed (1 cancelled, 1 out-of-memory," in found
+    assert "x: 1 job never started; no time includes them." in found
+    assert "x: 2 restarts: run span includes the time between attempts" in found
+    assert "x: its devices are not known" in found
+    assert "x: 2 jobs reported no step times." in found
+    assert "x: slowdown is not known for 1 job" in found
+    assert "x: 1 time ran backwards (clocks of the machines differ); taken as 0 s." in found
+    assert "empty: no finished jobs" in found
+
+
+def test_a_clean_run_has_only_the_standing_note() -> None:
+    assert notes(fifo()).startswith("GPU activity says whether a device had a job")
+
+
+def test_failed_jobs_are_named_with_the_reason_and_counted() -> None:
+    jobs = tuple(record(i, 0, 0, 1, state=JobState.FAILED, reason="exited with code 1") for i in range(7))
+    lines = failed_jobs([RunGroup("x", jobs)])
+    assert lines[0] == "x: job 0 (job-0) ended failed: exited with code 1."
+    assert lines[-1] == "x: 2 more jobs failed; see the jobs table."
+    assert len(lines) == 6
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (None, "-"),
+        (0.0, "0 s"),
+        (0.0342, "34.2 ms"),
+        (0.9999, "1 s"),
+        (9.34, "9.34 s"),
+        (61.3, "61 s"),
+        (119.6, "2 min 00 s"),
+        (725.0, "12 min 05 s"),
+        (12_000.0, "3 h 20 min"),
+    ],
+)
+def test_durations_read_well(seconds: float | None, text: str) -> None:
+    assert duration(seconds) == text
+
+
+@given(st.floats(min_value=0, max_value=1e8))
+def test_a_duration_is_close_to_the_time_it_names(seconds: float) -> None:
+    text = duration(seconds)
+    units = {"ms": 0.001, "s": 1.0, "min": 60.0, "h": 3600.0}
+    named = sum(float(number) * units[unit] for number, unit in re.findall(r"([\d.]+) (ms|s|min|h)", text))
+    assert re.fullmatch(r"[\d.]+ (ms|s)|\d+ min \d\d s|\d+ h \d\d min", text)
+    assert abs(named - seconds) <= max(0.006 * seconds, 0.0005 * 0.001 + 1e-9)
+
+
+def test_percent_hides_no_sign() -> None:
+    assert [percent(x) for x in (-37.6, 22.2, 0.4, None)] == ["-38 %", "+22 %", "no change", "-"]
