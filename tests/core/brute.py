@@ -20,7 +20,7 @@ def any_free_place(state: ClusterState, spec: JobSpec) -> bool:
         for chosen in combinations(loads, spec.gpus):
             types = {load.gpu.type for load in chosen}
             memory = state.beliefs.memory(spec, chosen[0].gpu.type)
-            if len(types) == 1 and spec.gpu_type in (None, *types) and all(load.is_free for load in chosen):
-                if memory is None or all(sum(memory) <= load.capacity_bytes for load in chosen):
-                    return True
+            suits = len(types) == 1 and spec.gpu_type in (None, *types) and all(load.is_free for load in chosen)
+            if suits and (memory is None or all(sum(memory) <= load.capacity_bytes for load in chosen)):
+                return True
     return False

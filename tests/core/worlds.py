@@ -68,9 +68,8 @@ class World:
         self.core = Core(self.policy, ClusterState())
         self.steps: dict[JobId, int] = {}
         self.step(*(NodeRegistered(make_node(f"n{i}", 2, TYPES[i == 1])) for i in range(2)))
-        profiles = (
-            make_profile(f, kind, self.random.uniform(1e6, 2e7), 3 * GIB) for f in FAMILIES[:3] for kind in TYPES
-        )
+        load = self.random.uniform
+        profiles = (make_profile(f, kind, load(1e6, 2e7), 3 * GIB) for f in FAMILIES[:3] for kind in TYPES)
         self.step(*(ProfileDeclared(profile) for profile in profiles))
 
     def step(self, *events: Event) -> Outcome:

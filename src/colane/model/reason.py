@@ -53,7 +53,10 @@ SENTENCES: Mapping[Why, str] = MappingProxyType(
     {
         Why.SUBMITTED: "Priority: submitted, not yet considered",
         Why.NO_NODE: "Resources: no node of pool {pool} has registered",
-        Why.NO_FREE_GPU: "Resources: needs {need} GPU(s) of type {gpu_type} on one node, at most {have} free; GPUs are held by {jobs}",
+        Why.NO_FREE_GPU: (
+            "Resources: needs {need} GPU(s) of type {gpu_type} on one node, at most {have} free; "
+            "GPUs are held by {jobs}"
+        ),
         Why.NO_MEMORY: (
             "Resources: needs {need_bytes} bytes of GPU memory, at most {have_bytes} left on a GPU it may use; "
             "others are held by {jobs}"

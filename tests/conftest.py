@@ -1,0 +1,18 @@
+"""Fixtures for all tests."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+DATA = Path(os.environ.get("COLANE_DATA", Path(__file__).parents[2] / "shared" / "data"))
+
+
+@pytest.fixture(scope="session")
+def data() -> Path:
+    """Folder of measured tables and traces; tests that need it skip only where it is absent."""
+    if not DATA.is_dir():
+        pytest.skip(f"no measured data at {DATA}; set COLANE_DATA")
+    return DATA

@@ -1,0 +1,117 @@
+"""Speed-ups: the paper's formula on published measurements, and the predictor."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from colane.model.profile import ProfileKey, SetMeasurement
+from colane.perf.beliefs import Beliefs
+from colane.perf.config import PerfConfig
+from colane.perf.speedup import delta, delta_general, fit_line, threshold_speedup, work_bound_speedup
+from tests.core.worlds import GIB, make_profile
+
+V100 = "Tesla V100-SXM2-16GB"
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "published"),
+    [
+        (("ResNet-18", 64), ("ResNet-18", 64), 2.00),
+        (("ResNet-18", 128), ("ResNet-18", 128), 1.56),
+        (("ResNet-18", 256), ("ResNet-18", 256), 1.27),
+        (("ResNet-18", 64), ("ResNet-50", 64), 0.96),
+        (("ResNet-50", 64), ("ResNet-50", 64), 0.996),
+    ],
+)
+def test_delta_of_measured_v100_pairs(
+    data: Path, first: tuple[str, int], second: tuple[str, int], published: float
+) -> None:
+    with gzip.open(data / "A" / "gavel_v100_throughputs.json.gz") as file:
+        table = json.load(file)["v100"]
+    names = [f"('{model} (batch size {batch})', 1)" for model, batch in (first, second)]
+    alone = [1 / table[name]["null"] for name in names]
+    together = [1 / rate for rate in table[names[0]][names[1]]]
+    assert delta(alone, together) == pytest.approx(published, abs=0.005)
+
+
+def test_the_general_form_agrees_where_step_counts_are_equal() -> None:
+    alone, together = (0.1, 0.3), (0.2, 0.4)
+    steps = 50
+    assert delta_general((steps, steps), alone, steps * max(together)) == pytest.approx(delta(alone, together))
+
+
+def test_the_threshold_is_where_sharing_stops_to_pay() -> None:
+    assert threshold_speedup(2, 4e7, 4e7) == 1
+    assert threshold_speedup(3, 0, 4e7) == 3
+    assert threshold_speedup(2, 5e7, 4e7) < 1
+
+
+@given(st.lists(st.tuples(st.floats(0.01, 10), st.floats(0, 1)), min_size=1, max_size=5))
+def test_no_bound_promises_more_than_one_second_of_work_a_second(jobs: list[tuple[float, float]]) -> None:
+    steps = [step_s for step_s, _ in jobs]
+    occupancy = [step_s * busy * 2e8 for step_s, busy in jobs]
+    bound = work_bound_speedup(steps, occupancy)
+    assert bound * (1 + 1e-9) >= 1
+    assert bound <= len(jobs) * (1 + 1e-9)
+    if all(busy == 1 for _, busy in jobs):
+        assert bound == pytest.approx(1)
+
+
+@given(st.floats(0.5, 3), st.floats(-1e-8, 0), st.floats(-1e-8, 0))
+def test_a_line_is_found_again(w0: float, w1: float, w2: float) -> None:
+    points = [(c, m, w0 + w1 * c + w2 * m) for c, m in ((1e7, 2e7), (3e7, 1e7), (5e7, 9e7), (2e7, 2e7), (8e7, 1e6))]
+    line = fit_line(points)
+    assert line.speedup(4e7, 3e7) == pytest.approx(w0 + w1 * 4e7 + w2 * 3e7, rel=1e-6, abs=1e-6)
+
+
+def measurement(*families: str, delta_value: float = 1.5) -> SetMeasurement:
+    keys = tuple(ProfileKey(family, 64, 1, V100) for family in families)
+    n = len(keys)
+    return SetMeasurement(
+        keys=keys,
+        sharing="mps",
+        step_alone_s=(0.1,) * n,
+        step_together_s=(0.2,) * n,
+        steps=(9,) * n,
+        delta=delta_value,
+        delta_general=delta_value,
+        at_s=0.0,
+    )
+
+
+def test_the_chain_of_predictions() -> None:
+    profiles = [make_profile(f"f{k}", V100, 1e6 * (k + 1), GIB) for k in range(6)]
+    beliefs = Beliefs(PerfConfig(sets_min=4), profiles)
+    keys = [profile.key for profile in profiles]
+
+    assert beliefs.predict([keys[0], ProfileKey("new", 64, 1, V100)]) is None
+    by_threshold = beliefs.predict(keys[:2])
+    assert by_threshold is not None
+    assert by_threshold.source == "occupancy threshold"
+    assert by_threshold.speedup == pytest.approx(1 + (1 - 3e6 / 4e7))
+
+    for k in range(4):
+        beliefs.learn_set(measurement(f"f{k}", f"f{k + 1}", delta_value=2 - 0.1 * k))
+    by_line = beliefs.predict([keys[0], keys[3]])
+    assert by_line is not None
+    assert by_line.source == "regression over 4 sets"
+    assert by_line.speedup == pytest.approx(1.9)
+
+    beliefs.learn_set(measurement("f3", "f0", delta_value=1.2))
+    measured = beliefs.predict([keys[0], keys[3]])
+    assert measured is not None
+    assert (measured.speedup, measured.source) == (1.2, "measured 1 time(s)")
+
+
+def test_without_a_threshold_the_bound_by_work_is_used() -> None:
+    profiles = [make_profile(name, "cpu", 0.05 * 2e8, GIB, step_s=0.1) for name in ("a", "b", "c")]
+    prediction = Beliefs(profiles=profiles).predict([profile.key for profile in profiles])
+    assert prediction is not None
+    assert prediction.source == "bound by occupancy"
+    assert prediction.speedup == pytest.approx(0.3 / 0.15)

@@ -1,0 +1,137 @@
+"""Paper A's algorithm 2 as corrected, on worlds small enough to follow by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from colane.core import ClusterState, Core
+from colane.core.events import Ended, NodeRegistered, Outcome, ProfileDeclared, Submitted
+from colane.model.job import Exit, JobId, JobSpec
+from colane.model.profile import ProfileKey, SetMeasurement
+from colane.model.reason import Why
+from colane.policies.colocate import Colocate
+from tests.core.worlds import GIB, make_node, make_profile
+
+V100 = "Tesla V100-SXM2-16GB"
+
+
+def job(family: str, **more: object) -> JobSpec:
+    return JobSpec(name=family, family=family, batch_size=64, **more)  # type: ignore[arg-type]
+
+
+def make_core(gpus: int = 1, policy: Colocate | None = None, **occupancies: float) -> Core:
+    core = Core(policy or Colocate(), ClusterState())
+    node = make_node("n0", gpus, V100)
+    core.step([NodeRegistered(node)], 0.0)
+    profiles = (make_profile(name, V100, occupancy, 2 * GIB) for name, occupancy in occupancies.items())
+    core.step([ProfileDeclared(profile) for profile in profiles], 0.0)
+    return core
+
+
+def submit(core: Core, *specs: JobSpec, at_s: float = 1.0) -> Outcome:
+    return core.step([Submitted(JobId(k), spec) for k, spec in enumerate(specs, 1)], at_s)
+
+
+def companies(core: Core) -> list[tuple[int, ...]]:
+    return [load.jobs for load in core.state.gpus.values()]
+
+
+def test_light_jobs_share_below_the_threshold_and_heavy_ones_do_not() -> None:
+    core = make_core(light=1.5e7, heavy=3e7)
+    submit(core, job("light"), job("light"), job("heavy"))
+    assert companies(core) == [(1, 2)]
+    reason = core.why(JobId(3), 2.0)
+    assert reason.why is Why.NOT_WORTH_SHARING
+    assert reason.jobs == (1, 2)
+    assert reason.facts["speedup"] == pytest.approx(1 + 2 * (1 - 6 / 4))
+
+
+def test_exactly_at_the_threshold_they_share() -> None:
+    core = make_core(half=2e7)
+    submit(core, job("half"), job("half"))
+    assert companies(core) == [(1, 2)]
+
+
+def test_the_lightest_gpu_is_joined_and_grows_before_the_next_choice() -> None:
+    core = make_core(gpus=2, a=1e6, b=3e6, c=4e6, d=5e6)
+    submit(core, job("d"), job("c"), job("b"), job("a"))
+    assert companies(core) == [(4, 2), (3, 1)]
+
+
+def test_company_is_capped() -> None:
+    core = make_core(tiny=1e5)
+    submit(core, *[job("tiny")] * 5)
+    assert companies(core) == [(1, 2, 3)]
+
+
+def test_an_unknown_job_waits_for_a_gpu_of_its_own() -> None:
+    core = make_core(light=1e6)
+    submit(core, job("light"), job("mystery"), job("light"))
+    assert companies(core) == [(2,)]
+    assert core.why(JobId(1), 2.0).why is Why.NO_FREE_GPU
+    core.step([Ended(JobId(2), 1, "exited", Exit(0, None), 1.0, 5.0)], 5.0)
+    assert companies(core) == [(1, 3)]
+
+
+def test_a_free_gpu_takes_even_the_heaviest_job() -> None:
+    core = make_core(monster=9e9)
+    submit(core, job("monster"))
+    assert companies(core) == [(1,)]
+
+
+def test_memory_is_a_hard_limit_but_lets_a_smaller_job_pass() -> None:
+    core = make_core(a=1e6, b=2e6, c=3e6)
+    submit(core, job("a"), job("b", gpu_memory_bytes=15 * GIB), job("c"))
+    assert companies(core) == [(1, 3)]
+    reason = core.why(JobId(2), 2.0)
+    assert reason.why is Why.NO_FREE_GPU
+
+
+def test_nobody_joins_a_job_that_will_not_share() -> None:
+    core = make_core(a=1e6)
+    submit(core, job("a", share=False), job("a"))
+    assert companies(core) == [(1,)]
+
+
+def test_a_measured_set_overrules_the_threshold() -> None:
+    core = make_core(a=1e6)
+    key = ProfileKey("a", 64, 1, V100)
+    bad = SetMeasurement(
+        keys=(key, key),
+        sharing="time-slice",
+        step_alone_s=(0.1, 0.1),
+        step_together_s=(0.25, 0.25),
+        steps=(50, 50),
+        delta=0.8,
+        delta_general=0.8,
+        at_s=0.5,
+    )
+    core.state.beliefs.learn_set(bad)
+    submit(core, job("a"), job("a"))
+    assert companies(core) == [(1,)]
+    assert core.why(JobId(2), 2.0).sentence() == (
+        "Resources: sharing n0/0 with job 1 is predicted to give a speed-up of 0.80, below 1.00 (measured 1 time(s))"
+    )
+
+
+def test_a_job_that_waited_too_long_goes_first_and_holds_up_the_rest() -> None:
+    core = make_core(policy=Colocate(max_wait_s=100.0), light=1e6, heavy=9e7)
+    submit(core, job("light"), job("heavy"))
+    core.step([Submitted(JobId(3), job("light"))], 200.0)
+    assert companies(core) == [(1,)]
+    assert core.why(JobId(3), 200.0).sentence() == "Priority: waits in order behind job 2"
+    core.step([Ended(JobId(1), 1, "exited", Exit(0, None), 1.0, 300.0)], 300.0)
+    assert companies(core) == [(2,)]
+
+
+def test_jobs_of_several_gpus_get_gpus_of_their_own() -> None:
+    core = make_core(gpus=2, a=1e6)
+    submit(core, job("a"))
+    core.step([Submitted(JobId(2), replace(job("a"), gpus=2))], 2.0)
+    assert companies(core) == [(1,), ()]
+    assert core.why(JobId(2), 2.0).facts["have"] == 1
+    core.step([Ended(JobId(1), 1, "exited", Exit(0, None), 1.0, 3.0)], 3.0)
+    core.step([Submitted(JobId(3), job("a"))], 4.0)
+    assert companies(core) == [(2,), (2,)]
