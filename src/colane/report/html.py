@@ -27,6 +27,7 @@ h2 { font-size: 1.2rem; margin: 2.2rem 0 .6rem; }
 figure { margin: 0; }
 figure.wide { grid-column: 1 / -1; }
 svg { height: auto; max-width: 100%; }
+figure.wide svg { width: 100%; }
 .scroll { overflow-x: auto; }
 table { border-collapse: collapse; font-size: .9rem; font-variant-numeric: tabular-nums; }
 th, td { border-bottom: 1px solid var(--grid); padding: .3rem .7rem; text-align: left; vertical-align: top; }
