@@ -1,0 +1,137 @@
+"""How long deciding takes: 10,000 queued jobs on 1,000 nodes x 8 GPUs, for every policy.
+
+    python benchmarks/decide.py
+
+Prints, for each policy: the pass that fills the empty cluster, a pass over a full queue, one arrival, one end of a job
+(with its replacement), each as the median of repeated runs, and the ratio to sorting the same queue once, which
+any policy that looks at every job must at least do.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from statistics import median
+from time import perf_counter
+
+from colane.core import ClusterState, Core
+from colane.core.events import Ended, NodeRegistered, ProfileDeclared, Submitted, Tick
+from colane.core.view import ClusterView
+from colane.model.hardware import Gpu, Node
+from colane.model.job import Exit, JobId, JobSpec
+from colane.model.profile import Profile, ProfileKey, Source, Value
+from colane.policies.registry import POLICIES, create
+
+GIB = 2**30
+GPU_TYPE = "Tesla V100-SXM2-16GB"
+FAMILIES = 26
+"""Gavel's table has 26 single-GPU models."""
+
+
+def node(number: int, gpus: int) -> Node:
+    """One server."""
+    devices = tuple(Gpu(index=k, uuid=f"GPU-{number}-{k}", type=GPU_TYPE, memory_bytes=16 * GIB) for k in range(gpus))
+    return Node(name=f"n{number:05d}", gpus=devices, cores=tuple(range(32)), host_memory_bytes=256 * GIB)
+
+
+def profile(family: int) -> Profile:
+    """Families of rising load; the heaviest do not pair."""
+    measured = Source.MEASURED
+    return Profile(
+        key=ProfileKey(f"f{family}", 64, 1, GPU_TYPE),
+        step_s=Value(0.1, measured, 10),
+        persistent_bytes=Value(float(GIB), measured),
+        ephemeral_bytes=Value(2.0 * GIB, measured),
+        occupancy=Value(1e6 * (family + 5), measured, 10),
+        bandwidth=Value(5e5 * (family + 5), measured, 10),
+    )
+
+
+def cluster(policy: str, nodes: int, gpus: int) -> Core:
+    """An empty cluster that knows every family."""
+    core = Core(create(policy), ClusterState())
+    core.step([NodeRegistered(node(k, gpus)) for k in range(nodes)], 0.0)
+    core.step([ProfileDeclared(profile(k)) for k in range(FAMILIES)], 0.0)
+    return core
+
+
+def submissions(first: int, count: int) -> list[Submitted]:
+    """Jobs of all families in turn."""
+    return [
+        Submitted(JobId(k), JobSpec(name=str(k), family=f"f{k % FAMILIES}", batch_size=64))
+        for k in range(first, first + count)
+    ]
+
+
+def timed(action: Callable[[], object]) -> float:
+    """Seconds one call takes."""
+    start = perf_counter()
+    action()
+    return perf_counter() - start
+
+
+def fill(policy: str, nodes: int, gpus: int, queued: int) -> tuple[Core, float]:
+    """Seconds the first plan takes, on an empty cluster with a full queue."""
+    core = cluster(policy, nodes, gpus)
+    nodes_there = [known.node for known in core.state.nodes.values()]
+    for at in nodes_there:
+        core.state.put_node(replace(at, gpus=tuple(replace(gpu, healthy=False) for gpu in at.gpus)))
+    core.step(submissions(0, queued), 1.0)
+    for at in nodes_there:
+        core.state.put_node(at)
+    seconds = timed(lambda: core.policy.plan(ClusterView(core.state, 1.0)))
+    core.step([], 1.0)
+    return core, seconds
+
+
+def measure(policy: str, nodes: int, gpus: int, queued: int, repeat: int) -> dict[str, float]:
+    """All figures of one policy, in milliseconds."""
+    core, fill_s = fill(policy, nodes, gpus, queued)
+    core.step(submissions(queued, 4 * nodes * gpus), 2.0)
+    waiting = sum(queue.count for queue in core.state.queues.values())
+    core.step(submissions(10 * queued, max(0, queued - waiting)), 2.0)
+    gc.collect()
+    gc.freeze()
+    passes = [timed(lambda: core.step([Tick()], 3.0)) for _ in range(repeat)]
+    arrivals = [timed(partial(core.step, [event], 3.0)) for event in submissions(20 * queued, repeat)]
+    running = [job for job in core.state.jobs.values() if job.placement is not None][:repeat]
+    ends = [Ended(job.id, job.attempt, "exited", Exit(0, None), 2.0, 4.0) for job in running]
+    replaced = [timed(partial(core.step, [event], 4.0)) for event in ends]
+    ids = [(job.spec.family, job.id) for job in core.state.jobs.values()]
+    sort_s = median(timed(lambda: sorted(ids)) for _ in range(repeat))
+    gc.unfreeze()
+    return {
+        "jobs_waiting": sum(queue.count for queue in core.state.queues.values()),
+        "fill_ms": fill_s * 1e3,
+        "pass_ms": median(passes) * 1e3,
+        "arrival_ms": median(arrivals) * 1e3,
+        "end_ms": median(replaced) * 1e3,
+        "pass_to_sort_ratio": median(passes) / sort_s,
+    }
+
+
+def main() -> None:
+    """Print a table, or JSON."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--nodes", type=int, default=1000)
+    parser.add_argument("--gpus", type=int, default=8)
+    parser.add_argument("--queued", type=int, default=10_000)
+    parser.add_argument("--repeat", type=int, default=50)
+    parser.add_argument("--json", action="store_true")
+    args = parser.parse_args()
+    rows = {name: measure(name, args.nodes, args.gpus, args.queued, args.repeat) for name in sorted(POLICIES)}
+    if args.json:
+        print(json.dumps(rows, indent=2))
+        return
+    columns = list(next(iter(rows.values())))
+    print(f"{'policy':12}" + "".join(f"{column:>20}" for column in columns))
+    for name, row in rows.items():
+        print(f"{name:12}" + "".join(f"{row[column]:20.3f}" for column in columns))
+
+
+if __name__ == "__main__":
+    main()
