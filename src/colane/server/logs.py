@@ -71,19 +71,27 @@ async def follow_log(
     """Yield a log as it grows, through further attempts, until its job has ended and all is read."""
     place = await locate()
     while not stopping.is_set():
-        chunk = await read_log(client, place, offset, CHUNK_BYTES)
-        offset = chunk.next_offset
-        if chunk.data:
+        async for chunk in _drain(client, place, offset):
             yield chunk.data
-            continue
+            offset = chunk.next_offset
         now = await locate()
-        if (now.attempt, now.node) != (place.attempt, place.node):
-            place, offset = now, 0
-        elif not now.live and not place.live:
+        if now != place and (now.attempt, now.node) != (place.attempt, place.node):
+            # What the old attempt wrote between the last read and its end.
+            async for chunk in _drain(client, place, offset):
+                yield chunk.data
+            offset = 0
+        elif now == place and not now.live:
             return
-        else:
-            place = now
+        elif now == place:
             await _pause(stopping)
+        place = now
+
+
+async def _drain(client: httpx.AsyncClient, place: LogPlace, offset: int) -> AsyncIterator[Chunk]:
+    """Yield what there is now, piece by piece."""
+    while (chunk := await read_log(client, place, offset, CHUNK_BYTES)).data:
+        yield chunk
+        offset = chunk.next_offset
 
 
 async def _pause(stopping: asyncio.Event) -> None:

@@ -304,8 +304,22 @@ class Service:
         }
 
 
-def make_service(store: Store, config: ServiceConfig, *, now: Callable[[], float] = time.time) -> Service:
+def make_service(
+    store: Store,
+    config: ServiceConfig,
+    *,
+    now: Callable[[], float] = time.time,
+    steady: Callable[[], float] = time.monotonic,
+    agents: httpx.AsyncBaseTransport | None = None,
+) -> Service:
     """Read the store and put a service together; it acts once `run` runs.
+
+    Args:
+        store: Owned by the caller, who closes it after `run`.
+        config: Settings.
+        now: Unix time.
+        steady: Seconds that only go forward, for judging silence.
+        agents: How to reach agents, the network by default.
 
     Raises:
         StoreError: The store cannot be read.
@@ -313,9 +327,9 @@ def make_service(store: Store, config: ServiceConfig, *, now: Callable[[], float
     """
     headers = {"Authorization": f"Bearer {config.token}"} if config.token else {}
     # Agents are on this machine or in this cluster: a proxy from the environment must not see them.
-    client = httpx.AsyncClient(headers=headers, trust_env=False)
+    client = httpx.AsyncClient(headers=headers, trust_env=False, transport=agents)
     feed = Feed(store)
-    liveness = Liveness(config.node_timeout_s, time.monotonic)
+    liveness = Liveness(config.node_timeout_s, steady)
     driver = Driver(store, config.policy, Timing(tick_s=config.tick_s, now=now), liveness, feed, Notifier(client))
     driver.load()
     return Service(store, config, client, driver, feed, liveness, now())

@@ -1,0 +1,164 @@
+"""A whole service in the test's event loop, agents that answer in memory, and ways to wait for what happens."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx
+from fastapi import FastAPI
+
+from colane.server.app import create_app
+from colane.server.gate import GateRules
+from colane.server.memory_store import MemoryStore
+from colane.server.service import Service, ServiceConfig, make_service
+from colane.server.store import AuditLine, Store, Transaction
+
+DEADLINE_S = 20.0
+GB = 10**9
+SLEEP = {"command": ["sleep", "5"]}
+
+
+@dataclass
+class Agents(httpx.AsyncBaseTransport):
+    """Every agent there is: counts nudges and serves logs."""
+
+    nudged: list[str] = field(default_factory=list)
+    logs: dict[str, bytes] = field(default_factory=dict)
+    down: bool = False
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+    read: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        if self.down:
+            raise httpx.ConnectError("connection refused")
+        if request.url.path == "/run":
+            self.nudged.append(request.url.host)
+            self.changed.set()
+            return httpx.Response(200, json={"accepted": True})
+        return self._log(request)
+
+    def _log(self, request: httpx.Request) -> httpx.Response:
+        self.read.set()
+        data = self.logs.get(request.url.path)
+        if data is None:
+            return httpx.Response(404, json={"detail": "no log"})
+        offset, limit = int(request.url.params["offset"]), int(request.url.params["limit"])
+        start = max(0, len(data) + offset) if offset < 0 else offset
+        part = data[start : start + limit]
+        return httpx.Response(200, content=part, headers={"X-Colane-Next-Offset": str(start + len(part))})
+
+
+class CountingStore(MemoryStore):
+    """Counts commits."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.commits = 0
+
+    def commit(self, transaction: Transaction) -> int:
+        self.commits += 1
+        return super().commit(transaction)
+
+
+@dataclass
+class World:
+    """A running service and a client of it."""
+
+    service: Service
+    app: FastAPI
+    http: httpx.AsyncClient
+    agents: Agents
+
+    async def post(self, path: str, body: Any, **headers: str) -> httpx.Response:
+        return await self.http.post(path, json=body, headers=headers)
+
+    async def good(self, method: str, path: str, body: Any = None) -> Any:
+        answer = await self.http.request(method, path, json=body)
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+    async def submit(self, **fields: Any) -> int:
+        return int((await self.good("POST", "/job", {**SLEEP, **fields}))["id"])
+
+    async def refused(self, method: str, path: str, body: Any = None, **headers: str) -> tuple[int, Any]:
+        answer = await self.http.request(method, path, json=body, headers=headers)
+        assert answer.status_code >= 400, answer.text
+        return answer.status_code, answer.json()["detail"]
+
+    async def state(self, job: int) -> str:
+        return str((await self.good("GET", f"/job/{job}"))["state"])
+
+    async def line(self, wanted: Callable[[AuditLine], bool], after: int = 0) -> AuditLine:
+        """Wait for a change."""
+        async with asyncio.timeout(DEADLINE_S):
+            async for line in self.service.feed.follow(after):
+                if wanted(line):
+                    return line
+        raise AssertionError("the feed ended")
+
+    def everything_stored(self) -> str:
+        """Return all audit lines as text."""
+        return json.dumps([line.body for line in self.service.store.audit(0, 100_000)])
+
+
+@asynccontextmanager
+async def world(
+    store: Store | None = None, *, rules: GateRules | None = None, agents: Agents | None = None, **settings: Any
+) -> AsyncIterator[World]:
+    steady = settings.pop("steady", None)
+    clocks = {"steady": steady} if steady else {}
+    reached = agents or Agents()
+    config = ServiceConfig(**{"policy": "fifo", "workdir": "/srv", **settings})
+    service = make_service(store or MemoryStore(), config, agents=reached, **clocks)
+    app = create_app(service, rules or GateRules())
+    driving = asyncio.create_task(service.run())
+    transport = httpx.ASGITransport(app)
+    async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as http:
+        try:
+            yield World(service, app, http, reached)
+        finally:
+            service.stop()
+            async with asyncio.timeout(DEADLINE_S):
+                await driving
+
+
+def node(name: str = "n1", gpus: int = 1, *, agent_id: str = "a1", **fields: Any) -> dict[str, Any]:
+    return {
+        "name": name,
+        "agent_id": agent_id,
+        "address": f"http://{name}:1",
+        "gpus": [gpu(index) for index in range(gpus)],
+        "cores": list(range(4)),
+        "host_memory_bytes": 8 * GB,
+        **fields,
+    }
+
+
+def gpu(index: int, **fields: Any) -> dict[str, Any]:
+    return {"index": index, "uuid": f"cpu-{index}", "type": "cpu", "memory_bytes": 2 * GB, **fields}
+
+
+def launched(job: int, attempt: int = 1, **fields: Any) -> dict[str, Any]:
+    return {"id": job, "attempt": attempt, "phase": "launched", "pid": 42, **fields}
+
+
+def report(*jobs: dict[str, Any], agent_id: str = "a1", **fields: Any) -> dict[str, Any]:
+    return {"agent_id": agent_id, "at_s": 1.0, "jobs": list(jobs), **fields}
+
+
+def finished(job: int, attempt: int = 1, **fields: Any) -> dict[str, Any]:
+    return {
+        "id": job,
+        "attempt": attempt,
+        "node": "n1",
+        "agent_id": "a1",
+        "end_s": 2.0,
+        "outcome": "exited",
+        "exit_code": 0,
+        **fields,
+    }

@@ -1,0 +1,335 @@
+"""Nodes, their agents' reports, and how jobs end."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from colane.server.board import Board
+from tests.server.harness import (
+    DEADLINE_S,
+    GB,
+    SLEEP,
+    CountingStore,
+    finished,
+    gpu,
+    launched,
+    node,
+    report,
+    world,
+)
+
+
+async def test_a_node_is_registered_and_shown() -> None:
+    async with world() as w:
+        answer = await w.good("POST", "/node", node(gpus=2))
+        assert answer == await w.good("GET", "/node/n1")
+        assert [each["name"] for each in await w.good("GET", "/nodes")] == ["n1"]
+        assert (answer["lost"], answer["jobs"], len(answer["gpus"])) == (False, [], 2)
+        assert answer["generation"] > 0
+        assert answer["last_seen_s"] > 0
+
+
+async def test_paper_a_form_of_a_node_is_completed() -> None:
+    async with world() as w:
+        answer = await w.good("POST", "/node", {"name": "node-1", "gpus": ["0", "1"]})
+        assert [(each["index"], each["type"]) for each in answer["gpus"]] == [(0, "unknown"), (1, "unknown")]
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"name": "../x"}, "name"),
+        ({"name": ""}, "name"),
+        ({"address": "file:///etc/passwd"}, "address"),
+        ({"gpus": [gpu(0), gpu(0)]}, "gpus"),
+        ({"gpus": [gpu(-1)]}, "gpus[0].GpuBody.index"),
+        ({"surprise": 1}, "surprise"),
+    ],
+)
+async def test_bad_nodes_are_refused(change: dict[str, Any], field: str) -> None:
+    async with world() as w:
+        status, detail = await w.refused("POST", "/node", {**node(), **change})
+        assert status == 422
+        assert field in [each["field"] for each in detail]
+        assert await w.good("GET", "/nodes") == []
+
+
+class TestTwoAgents:
+    async def test_the_second_of_a_name_is_refused(self) -> None:
+        async with world() as w:
+            await w.good("POST", "/node", node())
+            status, detail = await w.refused("POST", "/node", node(agent_id="a2"))
+            assert status == 409
+            assert detail[0]["field"] == "name"
+            assert "another live agent (id a1) has the name 'n1'" in detail[0]["message"]
+            assert (await w.good("GET", "/node/n1"))["agent_id"] == "a1"
+            assert (await w.refused("POST", "/node/n1/report", report(agent_id="a2")))[0] == 409
+
+    async def test_at_once_one_wins(self) -> None:
+        async with world() as w:
+            both = await asyncio.gather(*(w.post("/node", node(agent_id=f"a{n}")) for n in range(5)))
+            assert sorted(answer.status_code for answer in both) == [200, 409, 409, 409, 409]
+
+    async def test_the_same_agent_may_come_again(self) -> None:
+        async with world() as w:
+            await w.good("POST", "/node", node())
+            assert len((await w.good("POST", "/node", node(gpus=3)))["gpus"]) == 3
+
+    async def test_a_lost_node_may_be_taken_over(self) -> None:
+        async with silent_world() as w:
+            await w.good("POST", "/node", node())
+            await w.line(lambda line: line.kind == "node-lost")
+            assert (await w.good("POST", "/node", node(agent_id="a2")))["lost"] is False
+            assert (await w.refused("POST", "/node/n1/report", report()))[0] == 409
+
+
+class TestUpdate:
+    async def test_put_replaces(self) -> None:
+        async with world() as w:
+            shown = await w.good("POST", "/node", node())
+            changed = await w.good("PUT", "/node/n1", {**shown, "pool": "other"})
+            assert changed["pool"] == (await w.good("GET", "/node/n1"))["pool"] == "other"
+
+    async def test_put_of_the_unknown_and_of_another_name(self) -> None:
+        async with world() as w:
+            assert (await w.refused("PUT", "/node/n1", node()))[0] == 404
+            assert (await w.refused("PUT", "/node/n2", node()))[0] == 422
+
+    async def test_all_are_forgotten_only_when_idle(self) -> None:
+        async with world() as w:
+            await w.good("POST", "/node", node())
+            await w.submit()
+            assert await w.refused("DELETE", "/nodes") == (409, "jobs are assigned to n1; cancel them first")
+            await w.good("POST", "/finished_job", finished(1))
+            assert await w.good("DELETE", "/nodes") == {"removed": ["n1"]}
+            assert await w.good("GET", "/nodes") == []
+            assert (await w.refused("POST", "/node/n1/report", report()))[0] == 404
+            await w.good("POST", "/node", node())
+            await w.submit()
+            assert await w.state(2) == "assigned"
+
+
+class TestReport:
+    async def test_a_job_goes_through_its_life(self) -> None:
+        async with world() as w:
+            await w.good("POST", "/node", node())
+            await w.submit(name="mine", user="me", labels={"run": "a"})
+            desired = (await w.good("GET", "/node/n1"))["jobs"]
+            assert desired == [
+                {"id": 1, "attempt": 1, "run": True, "slots": [{"gpu": 0, "lane": 0}], "cores": [],
+                 "time_limit_s": None}
+            ]  # fmt: skip
+            await w.good("POST", "/node/n1/report", report({"id": 1, "attempt": 1, "phase": "launching"}))
+            assert await w.state(1) == "assigned"
+            await w.good("POST", "/node/n1/report", report(launched(1)))
+            assert await w.state(1) == "launching"
+            progress = {"at_s": 2.0, "steps": 5, "steps_total": 9, "loss": 0.5}
+            await w.good("POST", "/node/n1/report", report(launched(1, progress=progress)))
+            job = await w.good("GET", "/job/1")
+            assert job["state"] == "running-protected"
+            assert (job["steps"], job["steps_total"], job["progress"]["loss"]) == (5, 9, 0.5)
+            ended = finished(1, step_durations_s=[0.1, 0.2], log_bytes=7, progress={**progress, "steps": 9})
+            assert await w.good("POST", "/finished_job", ended) == {"believed": True}
+            (record,) = await w.good("GET", "/finished_jobs")
+            assert record == await w.good("GET", "/job/1")
+            assert (record["state"], record["exit_code"], record["signal"]) == ("succeeded", 0, None)
+            assert (record["gpus"], record["node"], record["policy"]) == (["n1/0"], "n1", "fifo")
+            assert (record["steps"], record["steps_total"], record["log_bytes"]) == (9, 9, 7)
+            assert (record["step_durations_s"], record["outcome"]) == ([0.1, 0.2], "exited")
+            assert (record["name"], record["user"], record["labels"]) == ("mine", "me", {"run": "a"})
+            states = [line["state"] for line in record["story"]]
+            assert states == ["queued", "assigned", "launching", "running-protected", "succeeded"]
+            assert all(line["sentence"] for line in record["story"])
+
+    async def test_one_without_news_costs_no_turn(self) -> None:
+        store = CountingStore()
+        async with world(store) as w:
+            await w.good("POST", "/node", node())
+            await w.submit()
+            await w.good("POST", "/node/n1/report", report(launched(1)))
+            commits, seen = store.commits, (await w.good("GET", "/node/n1"))["last_seen_s"]
+            answer = await w.good("POST", "/node/n1/report", report(launched(1), gpus=[gpu(0)]))
+            assert store.commits == commits
+            assert answer["last_seen_s"] > seen
+
+    async def test_progress_alone_is_shown_and_not_stored(self) -> None:
+        store = CountingStore()
+        async with world(store) as w:
+            await w.good("POST", "/node", node())
+            await w.submit()
+            first = {"at_s": 2.0, "steps": 5}
+            await w.good("POST", "/node/n1/report", report(launched(1)))
+            await w.good("POST", "/node/n1/report", report(launched(1, progress=first)))
+            commits = store.commits
+            await w.good("POST", "/node/n1/report", report(launched(1, progress={**first, "steps": 6})))
+            assert (await w.good("GET", "/live_jobs"))[0]["steps"] == 6
+            assert store.commits == commits
+
+    async def test_health_and_foreign_memory_of_gpus(self) -> None:
+        async with world() as w:
+            before = await w.good("POST", "/node", node())
+            after = await w.good("POST", "/node/n1/report", report(gpus=[gpu(0, healthy=False, foreign_bytes=GB)]))
+            assert (after["gpus"][0]["healthy"], after["gpus"][0]["foreign_bytes"]) == (False, GB)
+            assert after["generation"] > before["generation"]
+            await w.submit()
+            assert await w.state(1) == "queued"
+
+    async def test_messages_are_shown_and_told_once(self) -> None:
+        async with world() as w:
+            await w.good("POST", "/node", node())
+            text = "MPS on GPU 0 could not be started; time slicing is used"
+            for _ in range(2):
+                answer = await w.good("POST", "/node/n1/report", report(messages=[text]))
+                assert answer["messages"] == [text]
+            assert w.everything_stored().count(text) == 1
+
+    @pytest.mark.parametrize("stranger", [launched(1, attempt=2), launched(77)])
+    async def test_what_is_not_believed_changes_nothing(self, stranger: dict[str, Any]) -> None:
+        async with world() as w:
+            await w.good("POST", "/node", node())
+            await w.submit()
+            before = await w.good("GET", "/node/n1")
+            after = await w.good("POST", "/node/n1/report", report(stranger))
+            assert after["jobs"] == before["jobs"]
+            assert await w.state(1) == "assigned"
+
+    async def test_from_an_unknown_node(self) -> None:
+        async with world() as w:
+            assert await w.refused("POST", "/node/n1/report", report()) == (
+                404,
+                "there is no node 'n1'; register it first",
+            )
+
+
+class TestFinished:
+    @pytest.mark.parametrize(
+        ("how", "state"),
+        [
+            ({"exit_code": 1}, "failed"),
+            ({"outcome": "signalled", "exit_code": None, "signal": 9}, "failed"),
+            ({"outcome": "out-of-memory", "exit_code": 1, "detail": "CUDA"}, "out-of-memory"),
+            ({"outcome": "not-started", "exit_code": None, "detail": "no such file"}, "failed"),
+            ({"outcome": "supervisor-died", "exit_code": None}, "failed"),
+        ],
+    )
+    async def test_each_end_has_its_state(self, how: dict[str, Any], state: str) -> None:
+        async with world() as w:
+            await w.good("POST", "/node", node())
+            await w.submit()
+            await w.good("POST", "/finished_job", finished(1, **how))
+            record = await w.good("GET", "/job/1")
+            assert record["state"] == state
+            assert record["reason"]
+
+    async def test_told_twice_it_ends_once(self) -> None:
+        async with world() as w:
+            await w.good("POST", "/node", node())
+            await w.submit()
+            both = await asyncio.gather(*(w.post("/finished_job", finished(1)) for _ in range(4)))
+            assert sorted(answer.json()["believed"] for answer in both) == [False, False, False, True]
+            again = await w.good("POST", "/finished_job", finished(1, exit_code=1))
+            assert again == {"believed": False}
+            assert await w.state(1) == "succeeded"
+            assert len(await w.good("GET", "/finished_jobs")) == 1
+
+    @pytest.mark.parametrize("wrong", [{"attempt": 2}, {"agent_id": "a2"}, {"node": "n2"}, {"id": 99}])
+    async def test_a_stranger_is_answered_and_not_believed(self, wrong: dict[str, Any]) -> None:
+        async with world() as w:
+            await w.good("POST", "/node", node())
+            await w.submit()
+            assert await w.good("POST", "/finished_job", {**finished(1), **wrong}) == {"believed": False}
+            assert await w.state(1) == "assigned"
+
+    async def test_how_it_ended_must_be_said(self) -> None:
+        async with world() as w:
+            assert (await w.refused("POST", "/finished_job", finished(1, exit_code=None)))[0] == 422
+            assert (await w.refused("POST", "/finished_job", finished(1, outcome="signalled")))[0] == 422
+
+    async def test_a_retry_runs_as_the_next_attempt(self) -> None:
+        async with world() as w:
+            await w.good("POST", "/node", node())
+            await w.submit(retries=1)
+            await w.good("POST", "/finished_job", finished(1, exit_code=1))
+            job = await w.good("GET", "/job/1")
+            assert (job["state"], job["attempt"], job["failures"]) == ("assigned", 2, 1)
+            assert await w.good("POST", "/finished_job", finished(1)) == {"believed": False}
+            await w.good("POST", "/finished_job", finished(1, attempt=2, exit_code=1))
+            assert await w.state(1) == "failed"
+
+    async def test_records_are_paged_and_filtered(self) -> None:
+        async with world() as w:
+            await w.good("POST", "/jobs", [{**SLEEP, "labels": {"parity": str(n % 2)}} for n in range(1, 8)])
+            await w.good("DELETE", "/jobs")
+            assert ids(await w.good("GET", "/finished_jobs")) == list(range(1, 8))
+            assert ids(await w.good("GET", "/finished_jobs?after=2&limit=2")) == [3, 4]
+            assert ids(await w.good("GET", "/finished_jobs?label=parity=0&limit=2")) == [2, 4]
+            assert await w.good("GET", "/finished_jobs?label=parity=0&label=x=y") == []
+            assert (await w.refused("GET", "/finished_jobs?label=parity"))[1][0]["field"] == "label"
+            await w.good("DELETE", "/finished_jobs")
+            assert await w.good("GET", "/finished_jobs") == []
+            assert (await w.refused("GET", "/job/1"))[0] == 404
+
+
+def ids(records: list[dict[str, Any]]) -> list[int]:
+    return [record["id"] for record in records]
+
+
+class SteadyClock:
+    """Runs a hundred times as fast from the start on: a second of silence takes ten milliseconds."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+
+    def __call__(self) -> float:
+        return self._loop.time() * 100
+
+
+def silent_world() -> Any:
+    return world(steady=SteadyClock(), node_timeout_s=5.0, tick_s=0.01)
+
+
+class TestLost:
+    async def test_jobs_of_a_silent_node_are_queued_again(self) -> None:
+        async with silent_world() as w:
+            await w.good("POST", "/node", node())
+            await w.submit()
+            await w.line(lambda line: line.kind == "node-lost")
+            lost = await w.good("GET", "/node/n1")
+            assert (lost["lost"], lost["jobs"]) == (True, [])
+            job = await w.good("GET", "/job/1")
+            assert (job["state"], job["why"]) == ("queued", "node-lost")
+
+    async def test_a_report_brings_it_back(self) -> None:
+        async with silent_world() as w:
+            await w.good("POST", "/node", node())
+            await w.submit()
+            await w.line(lambda line: line.kind == "node-lost")
+            back = await w.good("POST", "/node/n1/report", report(gpus=[gpu(0)]))
+            assert (back["lost"], back["jobs"][0]["attempt"]) == (False, 2)
+
+
+class TestNudge:
+    async def test_an_agent_is_told_when_its_jobs_change_and_only_then(self) -> None:
+        async with world() as w:
+            await w.good("POST", "/node", node())
+            await w.good("POST", "/node", node("n2", agent_id="a2", pool="other"))
+            w.agents.nudged.clear()
+            w.agents.changed.clear()
+            await w.submit()
+            async with asyncio.timeout(DEADLINE_S):
+                await w.agents.changed.wait()
+            assert w.agents.nudged == ["n1"]
+
+    async def test_an_agent_that_is_down_costs_nothing(self) -> None:
+        async with world() as w:
+            w.agents.down = True
+            await w.good("POST", "/node", node())
+            assert await w.submit() == 1
+            assert await w.state(1) == "assigned"
+
+
+def test_a_board_knows_who_is_where() -> None:
+    assert Board().assigned("nowhere") == []

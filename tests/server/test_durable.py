@@ -1,0 +1,265 @@
+"""Nothing runs ahead of the store: failures, restarts, and what the events tell."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from colane.server import service as service_module
+from colane.server.feed import RECENT_LINES_MAX, Feed
+from colane.server.idempotency import KEPT_S, expired
+from colane.server.memory_store import MemoryStore
+from colane.server.sqlite_store import SqliteStore
+from colane.server.store import IDEMPOTENCY, AuditEntry, Put, Store, StoreError, Transaction
+from tests.server.harness import (
+    DEADLINE_S,
+    SLEEP,
+    CountingStore,
+    finished,
+    launched,
+    node,
+    report,
+    world,
+)
+
+
+class UnreadableStore(MemoryStore):
+    """A store whose documents cannot be read while `unreadable`."""
+
+    unreadable = False
+
+    def read_all(self, collection: str) -> Any:
+        if self.unreadable:
+            raise StoreError("cannot be read: input/output error")
+        return super().read_all(collection)
+
+
+class TestFailure:
+    async def test_a_failed_write_is_503_and_leaves_no_trace(self) -> None:
+        store = MemoryStore()
+        async with world(store) as w:
+            await w.good("POST", "/node", node())
+            await w.submit()
+            before = [(await w.http.get(path)).json() for path in ("/live_jobs", "/node/n1")]
+            told, w.agents.nudged[:] = w.service.feed.last_number, []
+            store.failure = "no space left on device"
+            for method, path, body in (
+                ("POST", "/job", SLEEP),
+                ("POST", "/jobs", [SLEEP]),
+                ("DELETE", "/job/1", None),
+                ("POST", "/node", node("n2", agent_id="a2")),
+                ("POST", "/finished_job", finished(1)),
+                ("POST", "/node/n1/report", report(launched(1))),
+            ):
+                answer = await w.http.request(method, path, json=body)
+                assert (answer.status_code, answer.json()["detail"]) == (503, "no space left on device")
+                assert answer.headers["Retry-After"]
+            after = [(await w.http.get(path)).json() for path in ("/live_jobs", "/node/n1")]
+            after[1]["last_seen_s"] = before[1]["last_seen_s"]
+            assert after == before
+            assert (w.service.feed.last_number, w.agents.nudged) == (told, [])
+            store.failure = None
+            assert await w.submit() == 2
+            assert await w.good("POST", "/finished_job", finished(1)) == {"believed": True}
+            assert [await w.state(1), await w.state(2)] == ["succeeded", "assigned"]
+
+    async def test_all_who_waited_for_one_commit_hear_of_its_failure(self) -> None:
+        store = MemoryStore()
+        async with world(store) as w:
+            store.failure = "full"
+            answers = await asyncio.gather(*(w.post("/job", SLEEP) for _ in range(20)))
+            assert {answer.status_code for answer in answers} == {503}
+            store.failure = None
+            assert await w.submit() == 1
+
+    async def test_a_store_that_cannot_be_read_either(self) -> None:
+        store = UnreadableStore()
+        async with world(store, tick_s=0.01) as w:
+            await w.submit()
+            store.failure, store.unreadable = "gone", True
+            assert (await w.refused("POST", "/job", SLEEP))[0] == 503
+            assert (await w.refused("POST", "/job", SLEEP))[0] == 503
+            assert (await w.good("GET", "/health"))["status"] == "store-unavailable"
+            assert (await w.refused("GET", "/job/1/why"))[0] == 503
+            assert await w.state(1) == "queued"
+            store.failure, store.unreadable = None, False
+            async with asyncio.timeout(DEADLINE_S):
+                while (await w.http.post("/job", json=SLEEP)).status_code == 503:
+                    await asyncio.to_thread(lambda: None)
+            assert (await w.good("GET", "/health"))["status"] == "ok"
+
+    async def test_an_answer_only_comes_after_the_commit(self) -> None:
+        class SlowStore(MemoryStore):
+            def __init__(self) -> None:
+                super().__init__()
+                self.entered, self.go = asyncio.Event(), asyncio.Event()
+
+            def commit(self, transaction: Transaction) -> int:
+                loop.call_soon_threadsafe(self.entered.set)
+                asyncio.run_coroutine_threadsafe(self.go.wait(), loop).result(DEADLINE_S)
+                return super().commit(transaction)
+
+        loop = asyncio.get_running_loop()
+        store = SlowStore()
+        async with world(store) as w:
+            posting = asyncio.create_task(w.post("/job", SLEEP))
+            async with asyncio.timeout(DEADLINE_S):
+                await store.entered.wait()
+            assert await w.good("GET", "/live_jobs") == []
+            assert not posting.done()
+            store.go.set()
+            assert (await posting).json() == {"id": 1}
+            assert len(await w.good("GET", "/live_jobs")) == 1
+
+
+class TestRestart:
+    async def test_everything_is_as_it_was(self, tmp_path: Path) -> None:
+        shown = ("/live_jobs", "/jobs", "/node/n1", "/nodes", "/finished_jobs", "/profiles", "/measurements")
+        store: Store = SqliteStore(tmp_path / "colane.db")
+        async with world(store) as w:
+            await w.good("POST", "/node", node(gpus=2))
+            await w.good("PUT", "/profiles", {"key": {"family": "f", "gpu_type": "cpu"}, "step_s": 0.5})
+            await w.good("POST", "/jobs", [{**SLEEP, "labels": {"n": str(n)}} for n in range(5)])
+            await w.post("/job", {"model_name": "vgg11", "dataset": "synthetic"}, **{"Idempotency-Key": "k"})
+            await w.good("POST", "/node/n1/report", report(launched(1)))
+            await w.good("POST", "/finished_job", finished(2))
+            before = [await w.good("GET", path) for path in shown]
+            launch = await w.good("GET", "/job/3/launch")
+        store.close()
+        store = SqliteStore(tmp_path / "colane.db")
+        async with world(store) as w:
+            after = [await w.good("GET", path) for path in shown]
+            assert after[2].pop("last_seen_s") is None
+            before[2].pop("last_seen_s")
+            before[3][0]["last_seen_s"] = None
+            assert after == before
+            assert await w.good("GET", "/job/3/launch") == launch
+            again = await w.post("/job", {"model_name": "vgg11", "dataset": "synthetic"}, **{"Idempotency-Key": "k"})
+            assert again.json() == {"id": 6}
+            assert await w.submit() == 7
+            assert await w.good("POST", "/finished_job", finished(1)) == {"believed": True}
+            assert await w.state(4) == "assigned"
+            assert (await w.good("GET", "/node/n1"))["generation"] > before[2]["generation"]
+        store.close()
+
+    async def test_agents_are_nudged_at_the_start(self) -> None:
+        store = MemoryStore()
+        async with world(store) as w:
+            await w.good("POST", "/node", node())
+        async with world(store) as w, asyncio.timeout(DEADLINE_S):
+            await w.agents.changed.wait()
+            assert w.agents.nudged == ["n1"]
+
+    async def test_a_lost_node_stays_lost(self) -> None:
+        store = MemoryStore()
+        ticking = itertools.count(step=100.0)
+        async with world(store, steady=lambda: next(ticking), tick_s=0.01) as w:
+            await w.good("POST", "/node", node())
+            await w.line(lambda line: line.kind == "node-lost")
+        async with world(store) as w:
+            assert (await w.good("GET", "/node/n1"))["lost"] is True
+            await w.submit()
+            assert await w.state(1) == "queued"
+
+
+class TestEvents:
+    async def test_every_change_in_order_and_resumed(self) -> None:
+        async with world() as w:
+            await w.good("POST", "/node", node())
+            await w.submit()
+            await w.good("POST", "/finished_job", finished(1))
+            lines = [line async for line in first(w.service.feed, w.service.feed.last_number)]
+            assert [line.number for line in lines] == list(range(1, len(lines) + 1))
+            moves = [line.body["state"] for line in lines if line.kind == "job"]
+            assert moves == ["queued", "assigned", "succeeded"]
+            assert {"node-registered", "decision", "attempt-ended"} < {line.kind for line in lines}
+            rest = [line async for line in first(w.service.feed, 2, after=len(lines) - 2)]
+            assert rest == lines[-2:]
+
+    async def test_what_memory_has_forgotten_comes_from_the_store(self) -> None:
+        store = MemoryStore()
+        feed = Feed(store)
+        for number in range(RECENT_LINES_MAX + 10):
+            entry = AuditEntry(0.0, "job", {"n": number})
+            feed.publish(store.commit(Transaction(audit=[entry])), [entry])
+        lines = [line async for line in first(feed, RECENT_LINES_MAX + 10)]
+        assert [line.body["n"] for line in lines] == list(range(RECENT_LINES_MAX + 10))
+
+    async def test_a_follower_waits_for_more_and_ends_when_the_feed_closes(self) -> None:
+        store = MemoryStore()
+        feed = Feed(store)
+        seen: asyncio.Queue[int] = asyncio.Queue()
+
+        async def follow() -> None:
+            async for line in feed.follow(0):
+                seen.put_nowait(line.number)
+
+        following = asyncio.create_task(follow())
+        for number in (1, 2, 3):
+            entry = AuditEntry(0.0, "job", {})
+            feed.publish(store.commit(Transaction(audit=[entry])), [entry])
+            async with asyncio.timeout(DEADLINE_S):
+                assert await seen.get() == number
+        feed.close()
+        async with asyncio.timeout(DEADLINE_S):
+            await following
+
+    async def test_a_wrong_resume_point_is_refused(self) -> None:
+        async with world() as w:
+            assert (await w.refused("GET", "/events", **{"Last-Event-ID": "soon"}))[0] == 422
+
+
+async def first(feed: Feed, count: int, after: int = 0) -> Any:
+    async with asyncio.timeout(DEADLINE_S):
+        async for line in feed.follow(after):
+            yield line
+            count -= 1
+            if count == 0:
+                return
+
+
+class TestRejectedPlan:
+    async def test_evidence_is_kept_and_nothing_changes(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        from colane.core.policy import Policy  # noqa: PLC0415
+        from colane.model.hardware import GpuId  # noqa: PLC0415
+        from colane.model.placement import Placement, Slot  # noqa: PLC0415
+        from colane.model.plan import Plan, Start  # noqa: PLC0415
+        from colane.model.reason import Reason, Why  # noqa: PLC0415
+        from colane.policies import registry  # noqa: PLC0415
+
+        class Greedy:
+            name = "greedy"
+
+            def plan(self, view: Any) -> Plan:
+                there = Placement((Slot(GpuId("n1", 7), 0),))
+                return Plan(view.version, tuple(Start(job, there, Reason(Why.FREE_GPU)) for job in view.jobs))
+
+        made: Policy = Greedy()
+        monkeypatch.setattr(registry, "create", lambda _: made)
+        async with world() as w:
+            await w.good("POST", "/node", node())
+            await w.submit()
+            line = await w.line(lambda line: line.kind == "rejected-plan")
+            assert line.body["flaws"]
+            assert line.body["actions"][0]["placement"]["slots"] == [["n1", 7, 0]]
+            assert await w.state(1) == "queued"
+
+
+async def test_old_idempotency_keys_are_removed() -> None:
+    store = CountingStore()
+    puts = [Put(IDEMPOTENCY, f"k{n}", {"at_s": float(n)}) for n in range(3_000)]
+    store.commit(Transaction(puts))
+    for transaction in expired(store, KEPT_S + 2_500):
+        store.commit(transaction)
+    assert [body["at_s"] for _, body in store.read_all(IDEMPOTENCY)] == [float(n) for n in range(2_500, 3_000)]
+
+
+@pytest.mark.parametrize("count", [0, 1, 499, 500, 501, 1_000])
+def test_a_list_in_pieces_is_one_json_list(count: int) -> None:
+    items = [{"n": number} for number in range(count)]
+    assert json.loads(b"".join(service_module.json_list(items))) == items

@@ -1,0 +1,99 @@
+"""The door: token, Host, content type, size."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from colane.server.gate import GateRules, host_name, is_loopback
+from colane.server.main import ServerConfig, ServerError, serve
+from tests.server.harness import SLEEP, world
+
+JSON = {"Content-Type": "application/json"}
+
+
+class TestToken:
+    @pytest.mark.parametrize("header", [None, "", "Bearer", "Bearer wrong", "Basic s3cret", "s3cret", "Bearer s3cret "])
+    async def test_without_it_nothing_but_health(self, header: str | None) -> None:
+        async with world(rules=GateRules(token="s3cret!")) as w:
+            headers = {} if header is None else {"Authorization": header}
+            for path in ("/jobs", "/nodes", "/job/1/launch", "/openapi.json", "/docs", "/events"):
+                answer = await w.http.get(path, headers=headers)
+                assert answer.status_code == 401
+                assert answer.headers["WWW-Authenticate"] == "Bearer"
+            assert (await w.http.post("/job", json=SLEEP, headers=headers)).status_code == 401
+            assert (await w.http.get("/health", headers=headers)).status_code == 200
+
+    async def test_with_it_all(self) -> None:
+        async with world(rules=GateRules(token="s3cret!")) as w:
+            headers = {"Authorization": "Bearer s3cret!"}
+            assert (await w.http.post("/job", json=SLEEP, headers=headers)).json() == {"id": 1}
+
+    async def test_agents_are_sent_it(self) -> None:
+        async with world(token="s3cret!") as w:
+            assert w.service.http.headers["Authorization"] == "Bearer s3cret!"
+
+    @pytest.mark.parametrize("host", ["0.0.0.0", "192.0.2.1", "::"])  # noqa: S104 - must be refused
+    async def test_beyond_loopback_it_must_be_set(self, host: str, tmp_path: Path) -> None:
+        with pytest.raises(ServerError, match=r"reachable from other machines, so a token is needed"):
+            await serve(ServerConfig(state_dir=tmp_path / "state", host=host, port=0))
+        assert not (tmp_path / "state").exists()
+
+    def test_it_is_not_in_the_configuration_shown(self, tmp_path: Path) -> None:
+        assert "s3cret" not in repr(ServerConfig(state_dir=tmp_path, token="s3cret!"))
+
+
+class TestHost:
+    @pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example", "", "192.0.2.1:8642"])
+    async def test_a_name_that_is_not_ours_is_refused(self, host: str) -> None:
+        async with world() as w:
+            status, detail = await w.refused("GET", "/jobs", Host=host)
+            assert (status, detail) == (421, "this scheduler answers to its loopback names only")
+
+    @pytest.mark.parametrize("host", ["localhost:8642", "127.0.0.1", "[::1]:8642", "LOCALHOST"])
+    async def test_ours_pass(self, host: str) -> None:
+        async with world() as w:
+            assert (await w.http.get("/jobs", headers={"Host": host})).status_code == 200
+
+    @pytest.mark.parametrize(
+        ("header", "name"), [("a:1", "a"), ("[::1]:2", "::1"), ("A", "a"), ("", ""), ("[::1", "::1")]
+    )
+    def test_names(self, header: str, name: str) -> None:
+        assert host_name(header) == name
+
+    def test_loopback(self) -> None:
+        assert all(map(is_loopback, ("127.0.0.1", "127.8.8.8", "::1", "localhost")))
+        assert not any(map(is_loopback, ("0.0.0.0", "::", "192.0.2.1", "example.org", "")))  # noqa: S104
+
+
+class TestBody:
+    @pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", "", "application/jsonx"])
+    async def test_only_json_is_taken(self, kind: str) -> None:
+        async with world() as w:
+            answer = await w.http.post("/job", content=b'{"command": ["a"]}', headers={"Content-Type": kind})
+            assert (answer.status_code, answer.json()["detail"]) == (415, "Content-Type must be application/json")
+            assert await w.good("GET", "/jobs") == []
+
+    async def test_a_charset_is_fine(self) -> None:
+        async with world() as w:
+            headers = {"Content-Type": "application/json; charset=utf-8"}
+            assert (await w.http.post("/job", content=b'{"command": ["a"]}', headers=headers)).status_code == 200
+
+    async def test_one_too_large_is_refused_before_it_is_read(self) -> None:
+        async with world(rules=GateRules(body_bytes_max=100)) as w:
+            read = 0
+
+            async def endless() -> AsyncIterator[bytes]:
+                nonlocal read
+                while True:
+                    read += 50
+                    yield b" " * 50
+
+            declared = await w.http.post("/jobs", content=b" " * 101, headers=JSON)
+            streamed = await w.http.post("/jobs", content=endless(), headers=JSON)
+            assert declared.status_code == streamed.status_code == 413
+            assert "larger than 100 bytes" in streamed.json()["detail"]
+            assert read <= 200
+            assert (await w.http.post("/jobs", content=b"[]" + b" " * 98, headers=JSON)).status_code == 200
