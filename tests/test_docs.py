@@ -1,0 +1,61 @@
+"""The documents say what the code does: every code, policy, state, room and link."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from colane.core.lifecycle import diagram
+from colane.model.job import JobState
+from colane.model.reason import SENTENCES, Why
+from colane.policies.registry import POLICIES
+
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+
+
+def headings(name: str) -> set[str]:
+    text = (DOCS / name).read_text()
+    return set(re.findall(r"^#+ (.+)$", text, re.MULTILINE))
+
+
+def test_every_reason_has_a_sentence_and_a_heading() -> None:
+    assert set(SENTENCES) == set(Why)
+    assert {why.value for why in Why} <= headings("reasons.md")
+
+
+def test_the_documented_sentences_are_the_ones_printed() -> None:
+    text = (DOCS / "reasons.md").read_text()
+    for why, sentence in SENTENCES.items():
+        assert f"### {why.value}\n" in text
+        assert f"> {sentence}\n" in text
+
+
+def test_every_flaw_has_a_heading() -> None:
+    source = (ROOT / "src/colane/core/check.py").read_text()
+    codes = set(re.findall(r'Flaw\("([a-z-]+)"', source))
+    assert len(codes) > 10
+    assert codes <= headings("reasons.md")
+
+
+def test_every_policy_and_every_state_has_a_heading() -> None:
+    assert set(POLICIES) <= headings("policies.md")
+    assert {state.name for state in JobState} <= headings("lifecycle.md")
+
+
+def test_the_diagram_is_drawn_from_the_table() -> None:
+    assert diagram() in (DOCS / "lifecycle.md").read_text()
+
+
+def test_every_room_is_on_the_plan_and_no_other() -> None:
+    rooms = {path.name for path in (ROOT / "src/colane").iterdir() if (path / "__init__.py").is_file()}
+    rows = set(re.findall(r"^\| `(\w+)` \|", (DOCS / "architecture.md").read_text(), re.MULTILINE))
+    assert rows == rooms
+
+
+@pytest.mark.parametrize("page", sorted(ROOT.glob("*.md")) + sorted(DOCS.rglob("*.md")), ids=lambda p: p.name)
+def test_links_lead_somewhere(page: Path) -> None:
+    links = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text())
+    assert [link for link in links if not (page.parent / link).exists()] == []
