@@ -55,8 +55,13 @@ class Contact:
         return read_desired(node)
 
     async def finished(self, finished: Object) -> bool:
-        """Tell that an attempt has ended; whether the scheduler knows now."""
+        """Tell that an attempt has ended; whether the scheduler knows now.
+
+        Raises:
+            AgentError: Another live agent has this node's name.
+        """
         try:
+            await self._register()
             await self._scheduler.finished({**finished, "node": self._name})
         except SchedulerUnreachable as error:
             self._note_silence(error)

@@ -29,7 +29,8 @@ class ProcessId(NamedTuple):
 
 class _Stat(NamedTuple):
     state: str
-    cpu_ticks: int
+    own_ticks: int
+    child_ticks: int
     start_ticks: int
 
 
@@ -61,11 +62,11 @@ def open_pidfd(process: ProcessId) -> int | None:
 
 
 class Tree(NamedTuple):
-    """A process and everything below it.
+    """A supervisor and everything below it.
 
     Attributes:
-        processes: Who they are.
-        cpu_s: Their CPU time, with that of children which have ended and been waited for.
+        processes: Who they are, the supervisor first.
+        cpu_s: CPU time of what is below it, with that of children which have ended and been waited for.
     """
 
     processes: tuple[ProcessId, ...] = ()
@@ -79,7 +80,8 @@ def read_tree(pid: int) -> Tree:
         pids += children(parent)
     stats = [(pid, stat) for pid in pids if (stat := _read_stat(pid)) is not None]
     processes = tuple(ProcessId(pid, stat.start_ticks, boot_id()) for pid, stat in stats)
-    return Tree(processes, sum(stat.cpu_ticks for _, stat in stats) / _CLOCK_TICKS_PER_S)
+    ticks = sum(stat.child_ticks + (stat.own_ticks if below != pid else 0) for below, stat in stats)
+    return Tree(processes, ticks / _CLOCK_TICKS_PER_S)
 
 
 def marked(marker: bytes) -> list[int]:
@@ -114,7 +116,8 @@ def _read_stat(pid: int) -> _Stat | None:
             fields = file.read().rpartition(b")")[2].split()
     except OSError:
         return None
-    return _Stat(fields[_STATE].decode(), sum(map(int, fields[_TIMES])), int(fields[_START]))
+    user, system, child_user, child_system = map(int, fields[_TIMES])
+    return _Stat(fields[_STATE].decode(), user + system, child_user + child_system, int(fields[_START]))
 
 
 def read_state(pid: int) -> str:

@@ -1,0 +1,172 @@
+"""A scheduler without scheduling: holds what the test wants, records what agents say, fails when told to."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from colane.client.errors import Problem, Refused, SchedulerUnreachable
+
+Object = dict[str, Any]
+Key = tuple[int, int]
+
+NODE_FIELDS = {"name", "agent_id", "address", "pool", "gpus", "cores", "host_memory_bytes"}
+REPORT_FIELDS = {"agent_id", "at_s", "gpus", "messages", "jobs"}
+FINISHED_FIELDS = {
+    "id", "attempt", "node", "agent_id", "start_s", "end_s", "exit_code", "signal", "outcome", "detail",
+    "step_durations_s", "progress", "log_bytes", "log_truncated",
+}  # fmt: skip
+OUTCOMES = {"exited", "signalled", "out-of-memory", "not-started", "supervisor-died"}
+
+
+class FakeScheduler:
+    """Implements the agent's `Scheduler`; what the interface forbids fails the test at once."""
+
+    def __init__(self) -> None:
+        self.nodes: dict[str, Object] = {}
+        self.reports: list[Object] = []
+        self.ends: dict[Key, Object] = {}
+        self.told: Counter[Key] = Counter()
+        self.registrations = 0
+        self.calls = 0
+        self.away = False
+        self.refuse_ends = 0
+        self.lose_answers = 0
+        self._jobs: dict[Key, Object] = {}
+        self._launches: dict[int, Object] = {}
+        self._generation = 0
+
+    def want(self, job: int, *command: str, attempt: int = 1, gpus: tuple[int, ...] = (0,), **launch: Any) -> None:
+        """Place a job."""
+        cores = launch.pop("cores", [])
+        self._launches[job] = {
+            "id": job, "attempt": attempt, "name": "test", "user": "me", "command": list(command),
+            "workdir": "/", "env": {}, "gpus": len(gpus), "mps": False, "gpu_memory_bytes": None, "labels": {},
+            **launch,
+        }  # fmt: skip
+        slots = [{"gpu": gpu, "lane": 0} for gpu in gpus]
+        wish = {"id": job, "attempt": attempt, "run": True, "slots": slots, "cores": cores, "time_limit_s": None}
+        self._jobs = {key: wish for key, wish in self._jobs.items() if key[0] != job}
+        self._change({(job, attempt): wish})
+
+    def end(self, job: int, attempt: int = 1) -> None:
+        """Ask for a job's end."""
+        self._change({(job, attempt): {**self._jobs[job, attempt], "run": False}})
+
+    def forget(self, job: int) -> None:
+        """Drop a job from the node."""
+        self._jobs = {key: wish for key, wish in self._jobs.items() if key[0] != job}
+        self._change({})
+
+    def seen(self, job: int) -> Object | None:
+        """What the latest report says of a job."""
+        jobs = self.reports[-1]["jobs"] if self.reports else []
+        return next((one for one in jobs if one["id"] == job), None)
+
+    def launched(self, job: int) -> Object | None:
+        """What the latest report says of a job, once its process runs."""
+        seen = self.seen(job)
+        return seen if seen and seen["phase"] == "launched" else None
+
+    async def register(self, node: Object) -> Object:
+        self._answer()
+        node = as_json(node, NODE_FIELDS)
+        known = self.nodes.get(node["name"])
+        if known and known["agent_id"] != node["agent_id"]:
+            raise Refused(409, [Problem("name", f"node {node['name']} has a live agent")])
+        self.registrations += 1
+        self.nodes[node["name"]] = node
+        return self._node(node["name"])
+
+    async def report(self, name: str, report: Object) -> Object:
+        self._answer()
+        if name not in self.nodes:
+            raise Refused(404, [Problem("", f"no node {name}")])
+        report = as_json(report, REPORT_FIELDS)
+        assert report["agent_id"] == self.nodes[name]["agent_id"]
+        assert all(job["phase"] in {"launching", "launched"} for job in report["jobs"])
+        self.reports.append(report)
+        return self._node(name)
+
+    async def launch_info(self, job_id: int) -> Object:
+        self._answer()
+        if job_id not in self._launches:
+            raise Refused(404, [Problem("", f"no job {job_id}")])
+        return as_json(self._launches[job_id])
+
+    async def finished(self, finished: Object) -> None:
+        self._answer()
+        finished = as_json(finished, FINISHED_FIELDS)
+        assert finished["outcome"] in OUTCOMES
+        assert finished["node"] in self.nodes
+        if self.refuse_ends:
+            self.refuse_ends -= 1
+            raise Refused(503, [Problem("", "the store cannot be written")])
+        key = (finished["id"], finished["attempt"])
+        self.told[key] += 1
+        assert self.ends.setdefault(key, finished) == finished, "an end is always told in the same words"
+        wish = self._jobs.pop(key, None)
+        self._generation += wish is not None
+        if self.lose_answers:
+            self.lose_answers -= 1
+            raise SchedulerUnreachable("http://fake", "the answer was lost")
+
+    def _answer(self) -> None:
+        self.calls += 1
+        if self.away:
+            raise SchedulerUnreachable("http://fake", "it is away")
+
+    def _change(self, jobs: dict[Key, Object]) -> None:
+        self._jobs |= jobs
+        self._generation += 1
+
+    def _node(self, name: str) -> Object:
+        node = {**self.nodes[name], "generation": self._generation, "lost": False, "last_seen_s": 1.0}
+        return as_json({**node, "jobs": list(self._jobs.values())})
+
+
+def as_json(value: Object, fields: set[str] | None = None) -> Object:
+    """Send an object through JSON as HTTP would, and judge its fields."""
+    assert fields is None or set(value) == fields, set(value) ^ fields
+    result: Object = json.loads(json.dumps(value, allow_nan=False))
+    return result
+
+
+def make_app(fake: FakeScheduler) -> Starlette:
+    """Serve it over HTTP, as the real one is."""
+
+    async def register(request: Request) -> Response:
+        return await _respond(fake.register(await request.json()))
+
+    async def report(request: Request) -> Response:
+        return await _respond(fake.report(request.path_params["name"], await request.json()))
+
+    async def launch(request: Request) -> Response:
+        return await _respond(fake.launch_info(request.path_params["job"]))
+
+    async def finished(request: Request) -> Response:
+        return await _respond(fake.finished(await request.json()))
+
+    return Starlette(
+        routes=[
+            Route("/node", register, methods=["POST"]),
+            Route("/node/{name}/report", report, methods=["POST"]),
+            Route("/job/{job:int}/launch", launch),
+            Route("/finished_job", finished, methods=["POST"]),
+        ]
+    )
+
+
+async def _respond(answer: Any) -> Response:
+    try:
+        return JSONResponse(await answer or {})
+    except Refused as error:
+        return JSONResponse({"detail": str(error)}, status_code=error.status)
+    except SchedulerUnreachable as error:
+        return JSONResponse({"detail": str(error)}, status_code=503)

@@ -1,0 +1,430 @@
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from colane.agent import processes, shim
+from colane.agent.config import AgentConfig
+from colane.agent.errors import AgentError
+from colane.agent.jobdir import JobDir, LaunchFacts, StateDir
+from colane.agent.logs import read_log
+from colane.agent.processes import ProcessId, boot_id
+from colane.agent.reconcile import Key
+from tests.agent.agents import running
+from tests.agent.fake_scheduler import FakeScheduler
+from tests.agent.waiting import until_gone
+
+pytestmark = pytest.mark.live
+
+SRC = str(Path(__file__).parents[2] / "src")
+
+
+@pytest.fixture
+def fake() -> FakeScheduler:
+    return FakeScheduler()
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> Path:
+    return tmp_path / "state"
+
+
+@pytest.fixture
+def mark(marker: str) -> dict[str, str]:
+    """The environment of a job of this test."""
+    name, _, value = marker.partition("=")
+    return {"PATH": os.environ["PATH"], name: value}
+
+
+def supervisor_of(state: Path, job: int, attempt: int = 1) -> ProcessId:
+    claimed_by = JobDir(state / "jobs" / f"{job}-{attempt}").claimed_by()
+    assert claimed_by is not None
+    return claimed_by
+
+
+async def test_it_registers_its_node(fake: FakeScheduler, state: Path) -> None:
+    async with running(state, fake) as agent:
+        await agent.until(lambda: fake.reports)
+        assert (await agent.get("/health")).json() == {"status": "ok", "node": "node-1", "jobs": 0}
+    node = fake.nodes["node-1"]
+    assert node["address"] == agent.address
+    assert node["agent_id"] == (state / "agent_id").read_text()
+    assert node["cores"] == sorted(os.sched_getaffinity(0))
+    assert node["gpus"] == [
+        {
+            "index": 0,
+            "uuid": "cpu-0",
+            "type": "cpu",
+            "memory_bytes": 10**9,
+            "socket": 0,
+            "cores": node["cores"],
+            "healthy": True,
+            "foreign_bytes": 0,
+            "sharing": "cpu",
+        }
+    ]
+    assert fake.registrations == 1
+
+
+async def test_a_job_runs_and_its_end_is_told(fake: FakeScheduler, state: Path, mark: dict[str, str]) -> None:
+    fake.want(7, "sh", "-c", "echo hello; read x </dev/null; kill -STOP $$; exit 3", env=mark)
+    async with running(state, fake) as agent:
+        seen = await agent.until(lambda: fake.launched(7), "the launch")
+        assert seen["progress"]["cpu_s"] is not None
+        await agent.until(lambda: processes.read_state(seen["pid"]) == "T")
+        os.kill(seen["pid"], signal.SIGCONT)
+        await agent.until(lambda: fake.ends)
+        log = await agent.get("/log/7/1")
+        assert (log.content, log.headers["X-Colane-Next-Offset"]) == (b"hello\n", "6")
+    end = fake.ends[7, 1]
+    assert (end["outcome"], end["exit_code"], end["signal"]) == ("exited", 3, None)
+    assert end["start_s"] == seen["start_s"] < end["end_s"]
+    assert (end["node"], end["log_bytes"], end["log_truncated"]) == ("node-1", 6, False)
+    assert fake.told == {(7, 1): 1}
+
+
+async def test_a_nudge_starts_a_job_at_once(fake: FakeScheduler, state: Path, mark: dict[str, str]) -> None:
+    async with running(state, fake, heartbeat_s=1000.0) as agent:
+        await agent.until(lambda: fake.reports)
+        fake.want(7, "true", env=mark)
+        assert (await agent.get("/run")).json() == {"accepted": True}
+        await agent.until(lambda: fake.ends, "the end, which needs no heartbeat either")
+
+
+@pytest.mark.parametrize(
+    ("launch", "outcome", "says"),
+    [
+        ({"command": ["colane-no-such-command"]}, "not-started", "command 'colane-no-such-command': No such file"),
+        ({"workdir": "/no/such/place"}, "not-started", "working directory '/no/such/place': No such file"),
+        ({"gpus_at": (3,)}, "not-started", "this node has no device 3"),
+        ({"command": ["sh", "-c", "kill -SEGV $$"]}, "signalled", ""),
+        ({"command": ["sh", "-c", "echo MemoryError >&2; exit 1"]}, "out-of-memory", "MemoryError"),
+    ],
+)
+async def test_other_ends(
+    fake: FakeScheduler, state: Path, mark: dict[str, str], launch: dict[str, Any], outcome: str, says: str
+) -> None:
+    gpus = launch.pop("gpus_at", (0,))
+    fake.want(7, "true", gpus=gpus, env=mark, **launch)
+    async with running(state, fake) as agent:
+        await agent.until(lambda: fake.ends)
+    assert fake.ends[7, 1]["outcome"] == outcome
+    assert says in fake.ends[7, 1]["detail"]
+    assert fake.told == {(7, 1): 1}
+
+
+async def test_the_environment_is_exactly_as_promised(
+    fake: FakeScheduler, state: Path, mark: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RAY_SOMETHING", "1")
+    monkeypatch.setenv("COLANE_TOKEN", "secret")
+    core = min(os.sched_getaffinity(0))
+    fake.want(7, "/usr/bin/env", "-0", env={**mark, "CUDA_VISIBLE_DEVICES": "5"}, cores=[core])
+    async with running(state, fake) as agent:
+        await agent.until(lambda: fake.ends)
+        text = (await agent.get("/log/7/1")).text
+    seen = dict(item.split("=", 1) for item in text.split("\0")[:-1])
+    basics = {name: os.environ[name] for name in ("HOME", "USER", "LANG") if name in os.environ}
+    assert {name: value for name, value in seen.items() if name not in {*basics, "SHELL", "LOGNAME", "LC_ALL"}} == {
+        **mark,
+        "CUDA_VISIBLE_DEVICES": "",
+        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
+        "OMP_NUM_THREADS": "1",
+        "COLANE_JOB_ID": "7",
+        "COLANE_ATTEMPT": "1",
+        "COLANE_NODE": "node-1",
+        "COLANE_URL": "http://fake",
+        "COLANE_STEPS_FILE": str(state / "jobs" / "7-1" / "steps"),
+    }
+
+
+async def test_a_job_runs_on_its_cores(fake: FakeScheduler, state: Path, mark: dict[str, str]) -> None:
+    cores = sorted(os.sched_getaffinity(0))
+    fake.want(7, "grep", "Cpus_allowed_list", "/proc/self/status", env=mark, cores=cores[:1])
+    fake.want(8, "sh", "-c", "echo $OMP_NUM_THREADS", env=mark)
+    async with running(state, fake) as agent:
+        await agent.until(lambda: len(fake.ends) == 2)
+        assert (await agent.get("/log/7/1")).text.split() == ["Cpus_allowed_list:", str(cores[0])]
+        assert (await agent.get("/log/8/1")).text.split() == [str(len(cores))]
+
+
+@pytest.mark.parametrize("how", ["end", "forget"])
+async def test_a_job_that_shall_not_run_is_stopped(
+    fake: FakeScheduler, state: Path, mark: dict[str, str], how: str
+) -> None:
+    fake.want(7, "sh", "-c", "trap '' TERM; sleep 1000 & setsid sleep 1000 & wait; sleep 1000", env=mark)
+    async with running(state, fake) as agent:
+        await agent.until(lambda: fake.launched(7))
+        getattr(fake, how)(7)
+        await agent.until(lambda: fake.ends)
+        assert (await agent.get("/log/7/1")).status_code == 200, "its log is kept"
+    assert fake.ends[7, 1]["signal"] == signal.SIGKILL
+
+
+async def test_the_end_of_a_job_that_never_came_is_told(fake: FakeScheduler, state: Path) -> None:
+    fake.want(7, "true")
+    fake.end(7)
+    async with running(state, fake) as agent:
+        await agent.until(lambda: fake.ends)
+    assert fake.ends[7, 1]["outcome"] == "not-started"
+
+
+async def test_a_new_attempt_waits_for_the_end_of_the_old(
+    fake: FakeScheduler, state: Path, mark: dict[str, str]
+) -> None:
+    fake.want(7, "sleep", "1000", env=mark)
+    async with running(state, fake) as agent:
+        old = (await agent.until(lambda: fake.launched(7)))["pid"]
+        fake.want(7, "sh", "-c", f"kill -0 {old} && echo still there || echo gone", attempt=2, env=mark)
+        await agent.until(lambda: (7, 2) in fake.ends)
+        assert b"gone" in (await agent.get("/log/7/2")).content
+    assert fake.ends[7, 1]["signal"] == signal.SIGTERM
+
+
+async def test_while_the_scheduler_is_away_jobs_go_on_and_ends_are_kept(
+    fake: FakeScheduler, state: Path, mark: dict[str, str]
+) -> None:
+    fake.want(7, "sh", "-c", "kill -STOP $$; exit 4", env=mark)
+    async with running(state, fake) as agent:
+        pid = (await agent.until(lambda: fake.launched(7)))["pid"]
+        await agent.until(lambda: processes.read_state(pid) == "T")
+        fake.away = True
+        job = JobDir(state / "jobs" / "7-1")
+        os.kill(pid, signal.SIGCONT)
+        await agent.until(job.finished)
+        assert not fake.ends
+        fake.away = False
+        await agent.until(lambda: fake.ends)
+    assert fake.ends[7, 1]["exit_code"] == 4
+    assert fake.told == {(7, 1): 1}
+
+
+async def test_an_end_is_told_until_it_is_answered(fake: FakeScheduler, state: Path, mark: dict[str, str]) -> None:
+    fake.refuse_ends, fake.lose_answers = 2, 1
+    fake.want(7, "true", env=mark)
+    async with running(state, fake) as agent:
+        await agent.until(lambda: fake.told[7, 1] == 2, "again after the answer was lost")
+        await agent.until(lambda: not list((state / "jobs").iterdir()))
+    assert fake.told[7, 1] == 2
+
+
+async def test_a_scheduler_that_forgot_the_node_is_told_again(fake: FakeScheduler, state: Path) -> None:
+    async with running(state, fake) as agent:
+        await agent.until(lambda: fake.reports)
+        fake.nodes.clear()
+        await agent.until(lambda: fake.registrations == 2)
+
+
+async def test_a_job_whose_supervisor_dies_is_cleaned_up(
+    fake: FakeScheduler, state: Path, mark: dict[str, str]
+) -> None:
+    script = "echo said; setsid sh -c 'trap \"\" TERM; echo $$ >&2; sleep 1000; sleep 1000' & wait"
+    fake.want(7, "sh", "-c", script, env=mark)
+    async with running(state, fake) as agent:
+        await agent.until(lambda: fake.launched(7))
+        await agent.until(lambda: len(read_log(state / "jobs" / "7-1").data.split()) == 2)
+        os.kill(supervisor_of(state, 7).pid, signal.SIGKILL)
+        await agent.until(lambda: fake.ends)
+        assert not processes.marked(f"COLANE_STEPS_FILE={state / 'jobs' / '7-1' / 'steps'}".encode())
+    assert (fake.ends[7, 1]["outcome"], fake.ends[7, 1]["exit_code"]) == ("supervisor-died", None)
+    assert fake.ends[7, 1]["log_bytes"] > 0
+
+
+async def test_a_restarted_agent_takes_its_jobs_up_again(
+    fake: FakeScheduler, state: Path, mark: dict[str, str]
+) -> None:
+    fake.want(7, "sh", "-c", "kill -STOP $$; exit 4", env=mark)
+    async with running(state, fake) as agent:
+        pid = (await agent.until(lambda: fake.launched(7)))["pid"]
+    first_id = fake.nodes["node-1"]["agent_id"]
+    fake.reports.clear()
+    async with running(state, fake) as agent:
+        assert (await agent.until(lambda: fake.launched(7)))["pid"] == pid
+        await agent.until(lambda: processes.read_state(pid) == "T")
+        os.kill(pid, signal.SIGCONT)
+        await agent.until(lambda: fake.ends)
+    assert fake.ends[7, 1]["exit_code"] == 4
+    assert fake.told == {(7, 1): 1}
+    assert fake.nodes["node-1"]["agent_id"] == first_id
+
+
+async def test_jobs_end_with_the_agent_where_so_configured(
+    fake: FakeScheduler, state: Path, mark: dict[str, str]
+) -> None:
+    fake.want(7, "sleep", "1000", env=mark)
+    async with running(state, fake, stop_jobs=True) as agent:
+        await agent.until(lambda: fake.launched(7))
+    assert fake.ends[7, 1]["signal"] == signal.SIGTERM
+
+
+def prepare(state: Path, mark: dict[str, str], *argv: str, boot: str | None = None) -> JobDir:
+    """Leave what an agent leaves that dies right after preparing attempt 1 of job 7."""
+    directory = StateDir(state)
+    command = shim.Command(list(argv), "/", mark, grace_s=0.3)
+    job = directory.prepare(Key(7, 1), command, LaunchFacts(boot or boot_id(), 1.0, (0,), (0,), cpu_devices=True))
+    directory.close()
+    return job
+
+
+async def test_a_launch_that_a_crash_broke_off_is_taken_up_once(
+    fake: FakeScheduler, state: Path, mark: dict[str, str]
+) -> None:
+    fake.want(7, "never used: the directory says what to run")
+    prepare(state, mark, "sh", "-c", "echo ran")
+    async with running(state, fake) as agent:
+        await agent.until(lambda: fake.ends)
+        assert (await agent.get("/log/7/1")).content == b"ran\n"
+    assert fake.ends[7, 1]["exit_code"] == 0
+
+
+async def test_a_half_written_directory_is_no_launch(fake: FakeScheduler, state: Path, mark: dict[str, str]) -> None:
+    prepare(state, mark, "true").path.rename(state / "jobs" / ".7-1")
+    fake.want(7, "sh", "-c", "exit 6", env=mark)
+    async with running(state, fake) as agent:
+        await agent.until(lambda: fake.ends)
+    assert fake.ends[7, 1]["exit_code"] == 6
+
+
+async def test_a_launch_that_is_not_wanted_any_more_is_not_taken_up(
+    fake: FakeScheduler, state: Path, mark: dict[str, str], tmp_path: Path
+) -> None:
+    prepare(state, mark, "touch", str(tmp_path / "ran"))
+    async with running(state, fake) as agent:
+        await agent.until(lambda: fake.ends)
+    assert fake.ends[7, 1]["outcome"] == "not-started"
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize("kind", ["recycled pid", "dead pid", "agent's own claim", "earlier boot"])
+async def test_what_has_no_supervisor_is_neither_adopted_nor_run_again(
+    fake: FakeScheduler, state: Path, mark: dict[str, str], tmp_path: Path, kind: str
+) -> None:
+    fake.want(7, "touch", str(tmp_path / "ran"), env=mark)
+    boot = "an-earlier-boot" if kind == "earlier boot" else boot_id()
+    job = prepare(state, mark, "touch", str(tmp_path / "ran"), boot=boot)
+    innocent = processes.identify(os.getpid())
+    assert innocent is not None
+    claims = {
+        "recycled pid": f"{innocent.pid} {innocent.start_ticks - 1} {boot}",
+        "dead pid": f"{2**22 - 1} 1 {boot}",
+        "agent's own claim": f"0 0 {boot}",
+    }
+    if kind in claims:
+        (job.path / shim.CLAIM).write_text(claims[kind])
+    async with running(state, fake) as agent:
+        await agent.until(lambda: fake.ends)
+    assert fake.ends[7, 1]["outcome"] == "supervisor-died"
+    assert not (tmp_path / "ran").exists()
+
+
+async def test_one_agent_for_each_directory(fake: FakeScheduler, state: Path) -> None:
+    async with running(state, fake):
+        with pytest.raises(AgentError, match=rf"another agent \(pid {os.getpid()}\) uses the state directory"):
+            async with running(state, fake):
+                raise AssertionError
+
+
+async def test_one_agent_for_each_name(fake: FakeScheduler, tmp_path: Path) -> None:
+    async with running(tmp_path / "a", fake) as agent:
+        await agent.until(lambda: fake.reports)
+        with pytest.raises(AgentError, match="refuses node 'node-1': name: node node-1 has a live agent"):
+            async with running(tmp_path / "b", fake) as second:
+                await second.task
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [({"devices": "cpu:9999"}, "--devices cpu:9999"), ({"host": "192.0.2.1"}, "cannot listen on 192.0.2.1:0")],
+)
+async def test_settings_that_cannot_be(fake: FakeScheduler, state: Path, changes: dict[str, Any], says: str) -> None:
+    with pytest.raises(AgentError, match=says):
+        async with running(state, fake, **changes):
+            raise AssertionError
+
+
+async def test_steps_and_loss_are_the_jobs_own(fake: FakeScheduler, state: Path, mark: dict[str, str]) -> None:
+    program = (
+        "import colane.adaptor as colane, os, signal\nsteps = colane.attach(total_steps=30)\n"
+        "for i in range(25): steps.step(loss=1.0 / (i + 1))\n"
+        "os.kill(os.getpid(), signal.SIGSTOP)"
+    )
+    fake.want(7, sys.executable, "-c", program, env={**mark, "PYTHONPATH": SRC})
+    async with running(state, fake) as agent:
+        await agent.until(lambda: (seen := fake.launched(7)) and seen["progress"]["steps"] == 25)
+        seen = fake.launched(7)
+        assert seen is not None
+        os.kill(seen["pid"], signal.SIGCONT)
+        await agent.until(lambda: fake.ends)
+    progress = seen["progress"]
+    assert (progress["steps_total"], progress["loss"]) == (30, 1.0 / 25)
+    assert 0 < progress["step_mean_s"] < 1
+    assert 0 < progress["step_median_s"] < 1
+    assert progress["first_step_s"] <= progress["last_step_s"]
+    assert progress["peak_bytes"] >= progress["persistent_bytes"] > 0
+    end = fake.ends[7, 1]
+    assert len(end["step_durations_s"]) == end["progress"]["steps"] == 25
+    assert end["progress"]["cpu_s"] > 0
+
+
+async def test_occupancy_of_a_cpu_device_is_its_cpu_time(
+    fake: FakeScheduler, state: Path, mark: dict[str, str]
+) -> None:
+    core = min(os.sched_getaffinity(0))
+    fake.want(7, "sh", "-c", "while :; do :; done", env=mark, cores=[core])
+    fake.want(8, "sleep", "1000", env=mark, cores=[core])
+
+    def measured() -> bool:
+        jobs = [fake.launched(7), fake.launched(8)]
+        return all(job is not None and (job["progress"]["cpu_s"] > 0.2 or job["id"] == 8) for job in jobs)
+
+    async with running(state, fake, stop_jobs=True) as agent:
+        await agent.until(measured)
+        busy, idle = (job["progress"] for job in fake.reports[-1]["jobs"])
+    assert busy["occupancy_by"] == idle["occupancy_by"] == "cpu-time"
+    assert 0.02 < busy["occupancy_ratio"] <= 1.0
+    assert idle["occupancy_ratio"] < 0.02 < busy["occupancy_ratio"]
+
+
+async def test_logs_over_the_api(fake: FakeScheduler, state: Path, mark: dict[str, str]) -> None:
+    fake.want(7, "sh", "-c", "printf 0123456789", env=mark)
+    async with running(state, fake, token="secret") as agent:
+        await agent.until(lambda: fake.ends)
+        key = {"Authorization": "Bearer secret"}
+        assert (await agent.get("/log/7/1")).status_code == 401
+        assert (await agent.get("/run", Authorization="Bearer wrong")).status_code == 401
+        assert (await agent.get("/health")).status_code == 200
+        part = await agent.get("/log/7/1?offset=2&limit=3", **key)
+        assert (part.content, part.headers["X-Colane-Next-Offset"]) == (b"234", "5")
+        assert (await agent.get("/log/7/1?offset=-2", **key)).content == b"89"
+        missing = await agent.get("/log/7/2", **key)
+        assert (missing.status_code, "job 7, attempt 2" in missing.json()["detail"]) == (404, True)
+        wrong = await agent.get("/log/7/1?offset=two", **key)
+        assert (wrong.status_code, wrong.json()["detail"]) == (422, "offset must be a whole number, got 'two'")
+
+
+def test_secrets_are_for_the_owner_only(state: Path, mark: dict[str, str]) -> None:
+    job = prepare(state, mark, "true")
+    assert all(path.stat().st_mode & 0o077 == 0 for path in (state, job.path, job.path / shim.COMMAND))
+
+
+def test_config_has_the_documented_defaults(tmp_path: Path) -> None:
+    config = AgentConfig(name="n", scheduler_url="http://x", state_dir=tmp_path)
+    assert (config.host, config.port, config.mps, config.stop_jobs) == ("127.0.0.1", 0, "auto", False)
+
+
+async def test_what_runs_is_gone_when_its_supervisor_says_so(
+    fake: FakeScheduler, state: Path, mark: dict[str, str]
+) -> None:
+    fake.want(7, "sleep", "1000", env=mark)
+    async with running(state, fake) as agent:
+        seen = await agent.until(lambda: fake.launched(7))
+        main = processes.identify(seen["pid"])
+        assert main is not None
+        fake.end(7)
+        await agent.until(lambda: fake.ends)
+        until_gone(main)

@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from colane.agent import processes
+from colane.agent.processes import ProcessId
+from tests.agent.waiting import until
+
+pytestmark = pytest.mark.live
+
+
+@pytest.fixture
+def child() -> Iterator[subprocess.Popen[bytes]]:
+    process = subprocess.Popen(["sh", "-c", "sleep 1000 & wait"], env={**os.environ, "MARK": "a b"})
+    yield process
+    processes.kill(processes.read_tree(process.pid).processes)
+    process.wait()
+
+
+def test_a_process_is_identified(child: subprocess.Popen[bytes]) -> None:
+    identity = processes.identify(child.pid)
+    assert identity is not None
+    assert identity == ProcessId(child.pid, identity.start_ticks, processes.boot_id())
+    pidfd = processes.open_pidfd(identity)
+    assert pidfd is not None
+    os.close(pidfd)
+
+
+def count_descriptors() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+@pytest.mark.parametrize("earlier_boot", [False, True])
+def test_a_recycled_pid_is_somebody_else(child: subprocess.Popen[bytes], earlier_boot: bool) -> None:
+    identity = processes.identify(child.pid)
+    assert identity is not None
+    stranger = identity._replace(boot_id="another") if earlier_boot else identity._replace(start_ticks=1)
+    descriptors = count_descriptors()
+    assert processes.open_pidfd(stranger) is None
+    assert not processes.kill([stranger])
+    assert processes.identify(child.pid) == identity, "it was not killed for another's deeds"
+    assert count_descriptors() == descriptors
+
+
+def test_the_dead_are_nobody() -> None:
+    process = subprocess.Popen(["true"])
+    until(lambda: processes.read_state(process.pid) == "Z")
+    assert processes.identify(process.pid) is None
+    process.wait()
+    assert processes.identify(process.pid) is None
+    assert processes.open_pidfd(ProcessId(process.pid, 1, processes.boot_id())) is None
+    assert processes.read_tree(process.pid) == processes.Tree()
+
+
+def test_a_tree(child: subprocess.Popen[bytes]) -> None:
+    until(lambda: len(processes.read_tree(child.pid).processes) == 2)
+    first, second = processes.read_tree(child.pid).processes
+    assert first.pid == child.pid != second.pid
+
+
+def test_marks(child: subprocess.Popen[bytes]) -> None:
+    until(lambda: len(processes.marked(b"MARK=a b")) == 2)
+    assert child.pid in processes.marked(b"MARK=a b")
+    assert processes.marked(b"MARK=a") == []
+
+
+def test_killing_all_of_them(child: subprocess.Popen[bytes]) -> None:
+    tree = until(lambda: found if len(found := processes.read_tree(child.pid).processes) == 2 else None)
+    assert processes.kill(tree)
+    child.wait()
+    until(lambda: not processes.kill(tree))

@@ -1,0 +1,112 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from colane.adaptor import wire
+from colane.agent.jobdir import LaunchFacts
+from colane.agent.telemetry import Meter, later_steps, median_s, sampled_mean_s
+from colane.devices import Utilization
+
+GPU_JOB = LaunchFacts("boot", 0.0, (0, 1), (0, 1))
+CPU_JOB = LaunchFacts("boot", 0.0, (0,), (0, 1), cpu_devices=True)
+NOBODY = 2**22 - 1
+"""A pid that is never given out."""
+
+
+@pytest.fixture
+def steps_path(tmp_path: Path) -> Path:
+    path = tmp_path / "steps"
+    wire.create(path)
+    return path
+
+
+def step(path: Path, *durations_s: float, loss: float | None = None) -> None:
+    writer = wire.Writer(str(path), 100)
+    for number, duration_s in enumerate(durations_s, start=1):
+        writer.step(1000.0 + number, duration_s, loss)
+    writer.close()
+
+
+@pytest.mark.parametrize(
+    ("durations_s", "mean_s"),
+    [
+        ((), None),
+        ((2.0,), 2.0),
+        ((1.0, 2.0, 6.0), 3.0),
+        (tuple(map(float, range(10))), 4.5),
+        (tuple(map(float, range(100))), 50.0),
+        ((1.0,) * 995 + (1000.0,) * 5, 1.0),
+    ],
+)
+def test_the_step_time_is_the_mean_of_ten_spread_over_the_run(durations_s: tuple[float, ...], mean_s: float) -> None:
+    assert sampled_mean_s(durations_s) == mean_s
+
+
+def test_the_median() -> None:
+    assert median_s(()) is None
+    assert median_s((1.0, 9.0, 2.0)) == 2.0
+
+
+def test_the_first_step_does_not_count(steps_path: Path) -> None:
+    step(steps_path, 50.0, 1.0, 3.0, loss=0.5)
+    steps = wire.read(steps_path)
+    assert steps is not None
+    assert later_steps(steps) == (1.0, 3.0)
+    progress = Meter(steps_path, CPU_JOB).last(2000.0, 900.0, 10.0)
+    assert (progress.steps, progress.steps_total, progress.step_mean_s, progress.loss) == (3, 100, 2.0, 0.5)
+    assert (progress.first_step_s, progress.last_step_s) == (1001.0, 1003.0)
+
+
+def test_a_job_without_steps(steps_path: Path) -> None:
+    progress = Meter(steps_path, CPU_JOB).last(20.0, 10.0, 5.0)
+    assert (progress.steps, progress.step_mean_s, progress.loss) == (0, None, None)
+    assert (progress.occupancy_ratio, progress.occupancy_by) == (0.25, "cpu-time"), "5 s of 10 s on 2 cores"
+
+
+def test_a_job_that_spoilt_its_steps_file(steps_path: Path) -> None:
+    steps_path.write_bytes(b"\0" * 100)
+    assert Meter(steps_path, CPU_JOB).last(20.0, 10.0, 5.0).steps == 0
+
+
+def test_a_loss_that_is_no_number_is_not_passed_on(steps_path: Path) -> None:
+    step(steps_path, 1.0, loss=float("nan"))
+    assert Meter(steps_path, CPU_JOB).last(20.0, 10.0, 5.0).loss is None
+
+
+def test_cpu_time_before_the_first_step_does_not_count_as_occupancy(steps_path: Path) -> None:
+    meter = Meter(steps_path, CPU_JOB)
+    assert meter.sample(100.0, NOBODY, {}).occupancy_ratio is None
+    step(steps_path, 1.0)
+    assert meter.sample(110.0, NOBODY, {}).occupancy_ratio is None, "from here on it counts"
+    assert meter.last(120.0, 90.0, 10.0).occupancy_ratio == 0.5, "10 s of 10 s on 2 cores"
+
+
+def test_cpu_time_never_runs_backwards(steps_path: Path) -> None:
+    meter = Meter(steps_path, CPU_JOB)
+    assert meter.last(20.0, 10.0, 5.0).cpu_s == 5.0
+    meter.sample(21.0, 1, {})
+    first = meter.sample(22.0, 1, {}).cpu_s
+    second = meter.sample(23.0, NOBODY, {}).cpu_s
+    assert first is not None
+    assert second == first
+
+
+def test_gpu_use_is_the_mean_over_its_gpus_and_its_life(steps_path: Path) -> None:
+    meter = Meter(steps_path, GPU_JOB, gpu_source="nvml-gpm")
+    assert meter.sample(100.0, NOBODY, {}).occupancy_by == ""
+    meter.sample(102.0, NOBODY, {0: Utilization(2.0, 0.2, 0.1), 1: Utilization(2.0, 0.4, 0.3)})
+    step(steps_path, 1.0)
+    meter.sample(103.0, NOBODY, {0: Utilization(1.0, 1.0, 1.0), 1: Utilization(1.0, 1.0, 1.0)})
+    meter.sample(105.0, NOBODY, {0: Utilization(2.0, 0.2, 0.1), 1: Utilization(2.0, 0.4, 0.3)})
+    progress = meter.sample(106.0, NOBODY, {0: Utilization(1.0, 0.6, 0.5), 7: Utilization(1.0, 0.9, 0.9)})
+    assert progress.occupancy_by == "nvml-gpm"
+    assert progress.occupancy_ratio == pytest.approx((2 * 0.3 + 0.6) / 3)
+    assert progress.bandwidth_ratio == pytest.approx((2 * 0.2 + 0.5) / 3)
+
+
+def test_a_gpu_that_tells_only_one_ratio_is_left_out(steps_path: Path) -> None:
+    meter = Meter(steps_path, GPU_JOB, gpu_source="nvml-gpm")
+    meter.sample(100.0, NOBODY, {})
+    assert meter.sample(101.0, NOBODY, {0: Utilization(1.0, 0.6, None)}).occupancy_ratio is None
