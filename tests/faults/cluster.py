@@ -1,0 +1,107 @@
+"""A real scheduler and a real agent that can be killed at any moment, and jobs that tell what happens to them."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections import deque
+from collections.abc import Iterator
+from pathlib import Path
+
+from colane.client.client import Client
+from colane.client.errors import SchedulerUnreachable
+
+SERVER = """
+import sys
+from pathlib import Path
+from colane.server.main import ServerConfig, run_server
+run_server(ServerConfig(state_dir=Path(sys.argv[1]), port=int(sys.argv[2]), policy=sys.argv[3]))
+"""
+AGENT = """
+import sys
+from pathlib import Path
+from colane.agent.config import AgentConfig
+from colane.agent.main import run_agent
+run_agent(AgentConfig(name="node-1", scheduler_url=sys.argv[2], state_dir=Path(sys.argv[1]), devices=sys.argv[3],
+                      heartbeat_s=0.5, grace_s=1.0))
+"""
+WAIT_MAX_S = 60.0
+"""A machine with two busy cores starts a scheduler in a few seconds; a hang is told from that by this."""
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class Cluster:
+    """One scheduler, one agent, and a pipe on which jobs report."""
+
+    def __init__(self, folder: Path, policy: str, devices: str) -> None:
+        self.folder = folder
+        self.port = free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.policy = policy
+        self.devices = devices
+        self.pipe = folder / "told"
+        os.mkfifo(self.pipe)
+        self._told = os.open(self.pipe, os.O_RDWR | os.O_NONBLOCK)
+        self._lines: deque[str] = deque()
+        self._rest = b""
+        self.processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._client = Client(self.url, timeout_s=10.0)
+
+    def start(self, name: str) -> None:
+        args = {
+            "server": [SERVER, str(self.folder / "server"), str(self.port), self.policy],
+            "agent": [AGENT, str(self.folder / "agent"), self.url, self.devices],
+        }[name]
+        with (self.folder / f"{name}.log").open("ab") as log:
+            self.processes[name] = subprocess.Popen(
+                [sys.executable, "-c", *args], stdout=log, stderr=log, start_new_session=True
+            )
+
+    def kill(self, name: str) -> None:
+        """SIGKILL: no handler runs, nothing is flushed."""
+        process = self.processes.pop(name)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+
+    def told(self, deadline_s: float = WAIT_MAX_S) -> Iterator[str]:
+        """Lines that jobs write, as they come; ends when none has come for `deadline_s`."""
+        while True:
+            while self._lines:
+                yield self._lines.popleft()
+            ready, _, _ = select.select([self._told], [], [], deadline_s)
+            if not ready:
+                return
+            *lines, self._rest = (self._rest + os.read(self._told, 65536)).split(b"\n")
+            self._lines.extend(line.decode() for line in lines)
+
+    def client(self) -> Client:
+        """A client, once the scheduler answers."""
+        deadline = time.monotonic() + WAIT_MAX_S
+        while True:
+            try:
+                self._client.health()
+            except SchedulerUnreachable:
+                assert time.monotonic() < deadline, self.logs()
+                select.select([], [], [], 0.02)
+            else:
+                return self._client
+
+    def logs(self) -> str:
+        """What scheduler and agent said."""
+        return "\n".join((self.folder / f"{name}.log").read_text() for name in ("server", "agent"))
+
+    def close(self) -> None:
+        for name in list(self.processes):
+            self.kill(name)
+        self._client.close()
+        os.close(self._told)
