@@ -1,0 +1,87 @@
+"""`colane agent`: one machine's devices join a scheduler."""
+
+from __future__ import annotations
+
+import os
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from colane.cli import service_options as options
+from colane.cli.errors import FailureError, MisuseError
+
+
+class Mps(StrEnum):
+    """When jobs share a GPU through NVIDIA MPS."""
+
+    AUTO = "auto"
+    ON = "on"
+    OFF = "off"
+
+
+MpsOption = Annotated[
+    Mps, typer.Option("--mps", help="NVIDIA MPS: auto for jobs that ask for it, on for every job on one GPU, or off.")
+]
+NameOption = Annotated[
+    str | None, typer.Option("--name", show_default="the machine's name", help="Name of the node, unique.")
+]
+PoolOption = Annotated[str, typer.Option("--pool", help="Only jobs of this pool run here.")]
+Heartbeat = Annotated[float, typer.Option("--heartbeat", min=0.05, help="Seconds between two reports of progress.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    example = "Example: [bold]COLANE_URL=http://head:8642 COLANE_TOKEN=... colane agent --host 0.0.0.0[/bold]"
+    app.command("agent", epilog=example)(agent)
+
+
+def agent(  # noqa: PLR0913, PLR0917 - a command line option is a parameter
+    name: NameOption = None,
+    devices: options.Devices = None,
+    mps: MpsOption = Mps.AUTO,
+    pool: PoolOption = "default",
+    host: options.Host = "127.0.0.1",
+    port: options.Port = 0,
+    state: Annotated[
+        Path | None,
+        typer.Option("--state", show_default="agent in the scheduler's", help="Where jobs' logs and records are kept."),
+    ] = None,
+    token: options.Token = None,
+    stop_jobs: Annotated[
+        bool, typer.Option("--stop-jobs", help="Stop the jobs with the agent; else they run on for the next one.")
+    ] = False,
+    heartbeat: Heartbeat = 2.0,
+    with_parent: options.WithParent = False,
+) -> None:
+    """Offer this machine's devices to a scheduler, and run the jobs it places here.
+
+    The scheduler is found by COLANE_URL. Jobs outlive the agent: the next one takes them over.
+    """
+    from colane.agent.config import AgentConfig  # noqa: PLC0415 - the agent's imports take long
+    from colane.agent.errors import AgentError  # noqa: PLC0415
+    from colane.agent.main import run_agent  # noqa: PLC0415
+    from colane.client.locate import find_url  # noqa: PLC0415
+
+    options.log_to_stderr("agent")
+    if with_parent:
+        options.stop_with_parent()
+    config = AgentConfig(
+        name=name or options.node_name(),
+        scheduler_url=find_url(),
+        state_dir=(state or options.state_dir(None) / options.AGENT_DIR).absolute(),
+        token=token,
+        host=host,
+        port=port,
+        devices=devices,
+        pool=pool,
+        heartbeat_s=heartbeat,
+        mps=mps.value,
+        stop_jobs=stop_jobs,
+    )
+    os.chdir("/")  # it may run for months: it must not keep a directory from being removed
+    try:
+        run_agent(config)
+    except AgentError as error:
+        raise (MisuseError if str(error).startswith("--devices") else FailureError)(str(error)) from error

@@ -1,0 +1,106 @@
+"""All commands, and what happens to what they raise."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import Annotated, Final
+
+import typer
+from typer.main import get_command
+
+from colane.cli import (
+    agent,
+    cancel,
+    demo,
+    logs,
+    nodes,
+    ps,
+    report,
+    server,
+    show,
+    submit,
+    up,
+    why,
+)
+from colane.cli.errors import FAILURE, from_scheduler, one_line
+from colane.client.errors import SchedulerError
+
+NOUNS: Final = (demo, up, server, agent, submit, ps, show, why, logs, cancel, nodes, report)
+"""Modules with a `register(app)`, in the order `colane --help` names their commands."""
+
+INTERRUPTED: Final = 130
+"""What a shell reports of a program that died of SIGINT."""
+
+EPILOG: Final = "Try it: [bold]colane demo[/bold]. Or: [bold]colane up[/bold], and in another terminal \
+[bold]colane submit -- python train.py[/bold]."
+
+
+def make_app() -> typer.Typer:
+    """Return the application with every command."""
+    app = typer.Typer(
+        name="colane",
+        no_args_is_help=True,
+        add_completion=True,
+        pretty_exceptions_enable=False,
+        rich_markup_mode="rich",
+        epilog=EPILOG,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.callback()(_options)
+    for noun in NOUNS:
+        noun.register(app)
+    return app
+
+
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version and leave.", callback=lambda on: _version(on=on))
+    ] = False,
+) -> None:
+    """Run deep-learning jobs together on shared GPUs.
+
+    Commands find the scheduler by COLANE_URL (and COLANE_TOKEN), else by the state directory of a scheduler on
+    this machine (COLANE_STATE), else at http://127.0.0.1:8642.
+    """
+
+
+def _version(*, on: bool) -> None:
+    if on:
+        from importlib.metadata import version  # noqa: PLC0415 - 20 ms
+
+        sys.stdout.write(f"colane {version('colane')}\n")
+        raise typer.Exit
+
+
+def run(args: Sequence[str] | None = None) -> int:
+    """Run one command line; return its exit code."""
+    try:
+        code = get_command(make_app()).main(args, prog_name="colane", standalone_mode=False)
+        sys.stdout.flush()
+    except SchedulerError as error:
+        problem = from_scheduler(error)
+        return _complain(problem.format_message(), problem.exit_code)
+    except typer.TyperException as error:
+        return _complain(_message(error), error.exit_code)
+    except (KeyboardInterrupt, typer.Abort):
+        return INTERRUPTED
+    except BrokenPipeError:
+        # Whoever read our output has gone (`colane ps | head`); nothing must be written when Python ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return FAILURE
+    return code if isinstance(code, int) else 0
+
+
+def _message(error: typer.TyperException) -> str:
+    """Return the message, and for a wrong command line where to read on."""
+    context = getattr(error, "ctx", None)
+    hint = f" (see {context.command_path} --help)" if context is not None else ""
+    return f"{error.format_message()}{hint}"
+
+
+def _complain(message: str, code: int) -> int:
+    if message:
+        sys.stderr.write(f"colane: {one_line(message)}\n")
+    return code

@@ -1,0 +1,60 @@
+"""`colane cancel`: stop jobs, or take them from the queue."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from colane.cli import jobs, output
+from colane.cli.errors import MisuseError
+from colane.client.errors import Refused
+
+if TYPE_CHECKING:
+    from colane.client.client import Client
+
+CONFLICT = 409
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("cancel", epilog="Examples: [bold]colane cancel 7 8[/bold], [bold]colane cancel --label run=a[/bold]")(
+        cancel
+    )
+
+
+def cancel(
+    job: Annotated[
+        list[int] | None, typer.Argument(metavar="[JOB]...", min=1, show_default=False, help="Ids of the jobs.")
+    ] = None,
+    everything: Annotated[bool, typer.Option("--all", help="All jobs that wait or run, whosever they are.")] = False,
+    label: jobs.LabelOption = None,
+    as_json: output.Json = False,
+) -> None:
+    """Cancel jobs: those that wait leave the queue, those that run are stopped.
+
+    A job's processes get SIGTERM, and SIGKILL when they are still there after a while.
+    """
+    labels = jobs.parse_labels(label)
+    if sum(map(bool, (job, everything, labels))) != 1:
+        raise MisuseError("cancel: name jobs, or --all, or --label NAME=VALUE (one of the three)")
+    with jobs.client() as scheduler:
+        ids = job or [each["id"] for each in scheduler.live_jobs() if jobs.carries(each, labels)]
+        told = [_cancel(scheduler, each) for each in dict.fromkeys(ids)]
+    if as_json:
+        output.print_json([{"id": job_id, "state": state} for job_id, state in told])
+        return
+    for job_id, state in told:
+        output.say(f"job {job_id}: {state}")
+    if not told:
+        output.note("no job waits or runs" + (" with this label" if labels else ""))
+
+
+def _cancel(scheduler: Client, job_id: int) -> tuple[int, str]:
+    """Cancel a job; one that has ended already is as it was. Return its state."""
+    try:
+        scheduler.cancel(job_id, by=jobs.current_user())
+    except Refused as refused:
+        if refused.status != CONFLICT:
+            raise
+    return job_id, scheduler.job(job_id)["state"]

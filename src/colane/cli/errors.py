@@ -1,0 +1,36 @@
+"""What a user reads when something goes wrong: one line, exit code 2 for misuse, 1 for failures."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from typer import TyperException
+
+from colane.client.errors import Refused, SchedulerError
+
+MISUSE: Final = 2
+FAILURE: Final = 1
+
+
+class MisuseError(TyperException):
+    """The user asked for something that makes no sense; the message names what and the fix."""
+
+    exit_code = MISUSE
+
+
+class FailureError(TyperException):
+    """It was asked for properly and went wrong all the same."""
+
+    exit_code = FAILURE
+
+
+def from_scheduler(error: SchedulerError) -> TyperException:
+    """Return what the scheduler's refusal or silence means here: a status of 4xx is the user's own."""
+    if not isinstance(error, Refused) or error.status >= 500:
+        return FailureError(str(error))
+    return MisuseError("; ".join(one_line(str(problem)) for problem in error.problems))
+
+
+def one_line(text: str) -> str:
+    """Return a text without its line breaks."""
+    return " ".join(text.split())

@@ -1,0 +1,126 @@
+"""What several commands make of the scheduler's job objects."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from colane.cli.errors import FailureError, MisuseError
+
+if TYPE_CHECKING:
+    from colane.client.client import Client
+
+Object = dict[str, Any]
+
+JobArgument = Annotated[int, typer.Argument(metavar="JOB", min=1, show_default=False, help="Id of the job.")]
+LabelOption = Annotated[
+    list[str] | None,
+    typer.Option("--label", "-l", metavar="NAME=VALUE", help="Only jobs with this label; may be repeated."),
+]
+
+SIGNALLED: Final = 128
+"""A shell adds this to the signal a program died of."""
+
+
+def client() -> Client:
+    """Return a client of the scheduler that the environment names."""
+    from colane.client.client import Client  # noqa: PLC0415 - imported late
+
+    return Client()
+
+
+def current_user() -> str:
+    """Return who we are; the number where the system has no name for it."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return str(os.getuid())
+
+
+def parse_labels(texts: Sequence[str] | None, option: str = "--label") -> dict[str, str]:
+    """Return `name=value` texts as a mapping.
+
+    Raises:
+        MisuseError: One is not of this form.
+    """
+    labels = {}
+    for each in texts or ():
+        name, equals, value = each.partition("=")
+        if not name or not equals:
+            raise MisuseError(f"{option}: must be NAME=VALUE, got {each!r}")
+        labels[name] = value
+    return labels
+
+
+def carries(job: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
+    """Whether a job has all these labels."""
+    return all(job["labels"].get(name) == value for name, value in labels.items())
+
+
+def progress_text(job: Mapping[str, Any]) -> str:
+    """Return `steps/total`, empty of a job that reports no steps."""
+    steps, total = job.get("steps") or 0, job.get("steps_total")
+    if total:
+        return f"{steps}/{total}"
+    return str(steps) if steps else ""
+
+
+def steps_per_s(job: Mapping[str, Any]) -> float | None:
+    """Return how fast it steps, from the mean of its recent steps."""
+    step_s = (job.get("progress") or {}).get("step_mean_s")
+    return 1 / float(step_s) if step_s else None
+
+
+def eta_s(job: Mapping[str, Any]) -> float | None:
+    """Return how long it will still run at its present speed; None of a job that does not step."""
+    rate, total = steps_per_s(job), job.get("steps_total")
+    if job["state"] not in {"running", "running-protected"} or rate is None or not total:
+        return None
+    return max(int(total) - int(job.get("steps") or 0), 0) / rate
+
+
+def spent_s(job: Mapping[str, Any]) -> float | None:
+    """Return how long it has run since its first start, or waited since its submission."""
+    since = job.get("first_start_s") or job["submit_s"]
+    until = job["end_s"] if job.get("end_s") is not None else time.time()
+    return float(max(until - since, 0.0))
+
+
+def exit_code_of(job: Mapping[str, Any]) -> int:
+    """Return the code a shell would report of an ended job's process; never 0 of one that did not succeed."""
+    if job["state"] == "succeeded":
+        return 0
+    code, signal = job.get("exit_code"), job.get("signal")
+    return code or (SIGNALLED + signal if signal else 1)
+
+
+def has_ended(job: Mapping[str, Any]) -> bool:
+    """Whether nothing more will happen to it."""
+    from colane.model.job import ENDED  # noqa: PLC0415 - its dataclasses take some milliseconds
+
+    return job["state"] in ENDED
+
+
+def until_ended(scheduler: Client, ids: Sequence[int]) -> Iterator[Object]:
+    """Yield each job once it has ended, as they end. Waits on the scheduler's events, not on a clock."""
+    waiting = set(ids)
+    after = int(scheduler.health()["events"])
+    for job_id in ids:
+        job = scheduler.job(job_id)
+        if has_ended(job):
+            waiting.discard(job_id)
+            yield job
+    if not waiting:
+        return
+    for event in scheduler.events(after):
+        if event.kind == "job" and event.body["job"] in waiting and has_ended(event.body):
+            waiting.discard(event.body["job"])
+            yield scheduler.job(event.body["job"])
+            if not waiting:
+                return
+    raise FailureError(f"the scheduler stopped before job {min(waiting)} had ended")

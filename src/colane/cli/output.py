@@ -1,0 +1,143 @@
+"""How things are printed: a Rich table on a terminal, aligned plain columns in a pipe, JSON where asked for."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
+
+UNKNOWN: Final = "-"
+
+STATE_STYLES: Final = {
+    "queued": "yellow",
+    "assigned": "cyan",
+    "launching": "cyan",
+    "running-protected": "green",
+    "running": "green",
+    "stopping": "magenta",
+    "succeeded": "bold green",
+    "failed": "bold red",
+    "out-of-memory": "bold red",
+    "timed-out": "bold red",
+    "cancelled": "dim",
+}
+"""Colours of the states."""
+
+
+class Column(NamedTuple):
+    """A heading, and whether its cells are numbers (set to the right)."""
+
+    heading: str
+    is_number: bool = False
+
+
+def console() -> Console:
+    """Return Rich's console on standard output."""
+    from rich.console import Console  # noqa: PLC0415 - 60 ms, for terminals only
+
+    return Console(highlight=False)
+
+
+def say(line: str = "") -> None:
+    """Print one plain line."""
+    sys.stdout.write(f"{line}\n")
+
+
+def note(line: str) -> None:
+    """Print one line beside the output, for people: a pipe does not get it."""
+    sys.stderr.write(f"{line}\n")
+    sys.stderr.flush()
+
+
+def print_json(value: object) -> None:
+    """Print a value as JSON."""
+    json.dump(value, sys.stdout, indent=1, ensure_ascii=False, allow_nan=False)
+    sys.stdout.write("\n")
+
+
+def print_table(columns: Sequence[Column], rows: Sequence[Sequence[str]], title: str = "") -> None:
+    """Print rows of texts; on a terminal within its width, else whole and aligned."""
+    if sys.stdout.isatty():
+        _print_rich(columns, rows, title)
+    else:
+        _print_plain(columns, rows, title)
+
+
+def _print_rich(columns: Sequence[Column], rows: Sequence[Sequence[str]], title: str) -> None:
+    from rich.box import SIMPLE_HEAD  # noqa: PLC0415 - as above
+    from rich.table import Table  # noqa: PLC0415
+    from rich.text import Text  # noqa: PLC0415
+
+    table = Table(box=SIMPLE_HEAD, title=title or None, title_justify="left", pad_edge=False)
+    for column in columns:
+        table.add_column(
+            column.heading, justify="right" if column.is_number else "left", no_wrap=column.is_number, overflow="fold"
+        )
+    for row in rows:
+        table.add_row(*(Text(cell, style=STATE_STYLES.get(cell, "")) for cell in row))
+    console().print(table)
+
+
+def _print_plain(columns: Sequence[Column], rows: Sequence[Sequence[str]], title: str) -> None:
+    if title:
+        say(title)
+    lines = [[column.heading for column in columns], *rows]
+    widths = [max(len(line[place]) for line in lines) for place in range(len(columns))]
+    for line in lines:
+        cells = (
+            cell.rjust(width) if column.is_number else cell.ljust(width)
+            for cell, width, column in zip(line, widths, columns, strict=True)
+        )
+        say("  ".join(cells).rstrip())
+
+
+def print_fields(pairs: Iterable[tuple[str, str]]) -> None:
+    """Print names and values in two aligned columns."""
+    known = list(pairs)
+    width = max((len(name) for name, _ in known), default=0)
+    for name, value in known:
+        say(f"{name.ljust(width)}  {value}")
+
+
+def duration(seconds: float | None) -> str:
+    """Return a time span as people say it: `0.4 s`, `12 s`, `3 min 20 s`, `2 h 5 min`, `3 d 4 h`."""
+    if seconds is None:
+        return UNKNOWN
+    if seconds < 10:
+        return f"{max(seconds, 0.0):.1f} s"
+    whole = round(seconds)
+    for unit, size, part, part_size in (("d", 86400, "h", 3600), ("h", 3600, "min", 60), ("min", 60, "s", 1)):
+        if whole >= size:
+            rest = whole % size // part_size
+            return f"{whole // size} {unit}" + (f" {rest} {part}" if rest else "")
+    return f"{whole} s"
+
+
+def size(number_bytes: float | None) -> str:
+    """Return a size with a decimal unit, as it is printed on memory."""
+    if number_bytes is None:
+        return UNKNOWN
+    amount = float(number_bytes)
+    for unit in ("B", "kB", "MB", "GB"):
+        if abs(amount) < 1000:
+            return f"{amount:.3g} {unit}"
+        amount /= 1000
+    return f"{amount:.4g} TB"
+
+
+def number(value: float | None, digits: int = 3) -> str:
+    """Return a number with a few significant digits."""
+    return UNKNOWN if value is None else f"{value:.{digits}g}" if abs(value) < 1000 else f"{value:.0f}"
+
+
+def text(value: Any) -> str:  # noqa: ANN401 - JSON
+    """Return a JSON scalar as text."""
+    return UNKNOWN if value is None or value == "" else str(value)

@@ -1,0 +1,108 @@
+"""`colane ps`: the queue and what runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from colane.cli import jobs, output
+from colane.cli.output import Column
+from colane.client.errors import Refused
+
+if TYPE_CHECKING:
+    from colane.client.client import Client
+
+WHY_MAX: Final = 20
+"""Each reason is a question to the policy, so only those that fit a screen are asked."""
+
+COLUMNS = (
+    Column("ID", is_number=True),
+    Column("NAME"),
+    Column("USER"),
+    Column("STATE"),
+    Column("GPUS"),
+    Column("STEPS", is_number=True),
+    Column("STEPS/S", is_number=True),
+    Column("TIME", is_number=True),
+    Column("ETA", is_number=True),
+    Column("REASON"),
+)
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("ps", epilog="Example: [bold]colane ps --all --label run=a[/bold]")(list_jobs)
+
+
+def list_jobs(
+    everything: Annotated[bool, typer.Option("--all", "-a", help="Also the jobs that have ended.")] = False,
+    user: Annotated[str | None, typer.Option("--user", "-u", help="Only jobs of this user.")] = None,
+    label: jobs.LabelOption = None,
+    as_json: output.Json = False,
+) -> None:
+    """List jobs that wait or run: how far they are, how fast, and why they wait.
+
+    TIME is how long a job has run, or waited so far. ETA is how long it will still run at its present speed.
+    """
+    labels = jobs.parse_labels(label)
+    with jobs.client() as scheduler:
+        found = [
+            job
+            for job in _all(scheduler, labels, everything=everything)
+            if jobs.carries(job, labels) and user in (None, job["user"])
+        ]
+        _ask_why(scheduler, found)
+    if as_json:
+        output.print_json([_object(job) for job in found])
+        return
+    output.print_table(COLUMNS, [_row(job) for job in found])
+    if not found:
+        output.note("no job waits or runs" if not everything else "no jobs")
+
+
+def _all(scheduler: Client, labels: dict[str, str], *, everything: bool) -> Iterator[jobs.Object]:
+    """Yield ended jobs before live ones, so that the newest stand last; one that ends meanwhile comes once."""
+    live = scheduler.live_jobs()
+    if everything:
+        ids = {job["id"] for job in live}
+        yield from (job for job in scheduler.finished_jobs(labels=labels) if job["id"] not in ids)
+    yield from live
+
+
+def _ask_why(scheduler: Client, found: list[jobs.Object]) -> None:
+    """Put the present reasons of the first waiting jobs into them: what the list brings is from their last move."""
+    waiting = [job for job in found if job["state"] == "queued"]
+    for job in waiting[:WHY_MAX]:
+        with suppress(Refused):  # it has ended and was forgotten meanwhile
+            reason = scheduler.why(job["id"])
+            job["why"], job["reason"] = reason["why"], reason["sentence"]
+
+
+def _object(job: jobs.Object) -> jobs.Object:
+    return {**job, "steps_per_s": jobs.steps_per_s(job), "eta_s": jobs.eta_s(job)}
+
+
+def _row(job: dict[str, Any]) -> list[str]:
+    rate, eta_s = jobs.steps_per_s(job), jobs.eta_s(job)
+    return [
+        str(job["id"]),
+        job["name"],
+        job["user"],
+        job["state"],
+        ",".join(job["gpus"]),
+        jobs.progress_text(job),
+        output.number(rate) if rate else "",
+        output.duration(jobs.spent_s(job)),
+        output.duration(eta_s) if eta_s is not None else "",
+        _short_reason(job),
+    ]
+
+
+def _short_reason(job: dict[str, Any]) -> str:
+    """Return the code of a waiting or ended job's reason; one that runs needs none."""
+    if job["state"] == "queued" or jobs.has_ended(job):
+        return job["why"] or ""
+    return ""

@@ -1,0 +1,107 @@
+"""`colane report`: tables and plots of finished jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from colane.cli import jobs, output
+from colane.cli.errors import FailureError, MisuseError
+from colane.cli.output import Column
+
+if TYPE_CHECKING:
+    from colane.report.records import RunGroup
+    from colane.report.writer import Report
+
+TERMINAL_TABLES = ("groups", "comparison")
+"""Tables shown on the terminal; the others are on the page."""
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("report", epilog="Example: [bold]colane report --label run --out my-report[/bold]")(report)
+
+
+def report(
+    label: Annotated[
+        str | None,
+        typer.Option(
+            "--label",
+            "-l",
+            metavar="NAME",
+            show_default=False,
+            help="Compare the jobs by the values of this label; without it by the policy that ran them.",
+        ),
+    ] = None,
+    only: Annotated[
+        list[str] | None, typer.Option("--only", metavar="NAME=VALUE", help="Only jobs with this label.")
+    ] = None,
+    out: Annotated[Path, typer.Option("--out", "-o", help="Directory for the files.")] = Path("colane-report"),
+    title: Annotated[str, typer.Option("--title", help="Heading of the page.")] = "Colane report",
+    as_json: output.Json = False,
+) -> None:
+    """Make tables and plots of finished jobs: report.html, summary.json, jobs.csv and PNG files.
+
+    The group whose jobs were submitted first is the baseline the others are compared with.
+    """
+    wanted = jobs.parse_labels(only, "--only")
+    if label is not None and "=" in label:
+        raise MisuseError(f"--label: is the name of a label here; did you mean --only {label}?")
+    made = make_report(label, wanted, out, title)
+    if as_json:
+        output.say(made.summary_json.read_text(encoding="utf-8").rstrip())
+        return
+    print_report(made)
+
+
+def make_report(label: str | None, wanted: Mapping[str, str], out: Path, title: str) -> Report:
+    """Ask the scheduler for finished jobs and write the report of them.
+
+    Raises:
+        FailureError: There are none, one cannot be read, or the directory cannot be written.
+    """
+    from colane.report import build  # noqa: PLC0415 - matplotlib comes with it
+
+    with jobs.client() as scheduler:
+        items = list(scheduler.finished_jobs(labels=wanted))
+        nodes, measured = scheduler.nodes(), scheduler.measurements()
+    if not items:
+        raise FailureError("report: no job has ended yet" + (" with these labels" if wanted else ""))
+    try:
+        return build(_groups(items, nodes, label), _measurements(measured), out, title=title)
+    except OSError as error:
+        raise FailureError(f"--out: {out} cannot be written: {error.strerror}") from error
+    except ValueError as error:
+        raise FailureError(f"report: {error}") from error
+
+
+def _groups(items: list[Any], nodes: list[Any], label: str | None) -> tuple[RunGroup, ...]:
+    from colane.report import parsing, records  # noqa: PLC0415 - as above
+
+    parsed, devices = parsing.parse_records(items), parsing.devices_of_nodes(nodes)
+    if label is None:
+        return records.group_by_policy(parsed, devices)
+    return records.group_by_label(parsed, label, devices)
+
+
+def _measurements(items: list[Any]) -> Any:  # noqa: ANN401 - tuple[SetMeasurement, ...]
+    from colane.report import parsing  # noqa: PLC0415 - as above
+
+    return parsing.parse_measurements(items)
+
+
+def print_report(made: Report) -> None:
+    """Print the tables of results, what they say, and where the files are."""
+    for table in made.tables:
+        if table.key in TERMINAL_TABLES and table.rows:
+            columns = [Column(column.heading, column.is_number) for column in table.columns]
+            output.print_table(columns, table.texts(), table.title)
+            output.say()
+    for sentence in (*made.sentences, *made.notes):
+        output.say(sentence)
+    output.say()
+    output.say(f"report: {made.html}")
+    output.say(f"numbers: {made.summary_json}, {made.jobs_csv}; {len(made.figures)} figures in {made.html.parent}")

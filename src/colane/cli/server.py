@@ -1,0 +1,45 @@
+"""`colane server`: the scheduler alone."""
+
+from __future__ import annotations
+
+import typer
+
+from colane.cli import service_options as options
+from colane.cli.errors import FailureError, MisuseError
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("server", epilog="Example: [bold]colane server --policy fifo --state /var/lib/colane[/bold]")(server)
+
+
+def server(
+    policy: options.Policy = "colocate",
+    host: options.Host = "127.0.0.1",
+    port: options.Port = options.DEFAULT_PORT,
+    state: options.State = None,
+    token: options.Token = None,
+    with_parent: options.WithParent = False,
+) -> None:
+    """Run the scheduler alone; agents on this or other machines join it.
+
+    It listens on this machine only, unless --host and a token say otherwise. Ctrl-C stops it; jobs that run go on,
+    and nothing is forgotten.
+    """
+    from colane.policies.registry import UnknownPolicyError  # noqa: PLC0415 - the scheduler's imports take long
+    from colane.server.main import ServerConfig, ServerError, run_server  # noqa: PLC0415
+    from colane.server.store import StoreError  # noqa: PLC0415
+
+    options.log_to_stderr("server")
+    if with_parent:
+        options.stop_with_parent()
+    config = ServerConfig(state_dir=options.state_dir(state), host=host, port=port, policy=policy, token=token)
+    try:
+        run_server(config)
+    except UnknownPolicyError as error:
+        raise MisuseError(f"--{error}") from error
+    except ServerError as error:
+        asked_wrongly = str(error).startswith(("host:", "token:"))
+        raise (MisuseError if asked_wrongly else FailureError)(f"--{error}") from error
+    except StoreError as error:
+        raise FailureError(f"the store in {config.state_dir} cannot be used: {error}") from error

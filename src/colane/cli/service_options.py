@@ -1,0 +1,83 @@
+"""Options and small things that `up`, `server` and `agent` share."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import signal
+import socket
+import sys
+import threading
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from colane.client.locate import TOKEN_VARIABLE
+
+DEFAULT_PORT: Final = 8642
+AGENT_DIR: Final = "agent"
+"""The agent's part of a state directory."""
+
+Host = Annotated[str, typer.Option("--host", help="Address to listen on. Any but loopback needs a token.")]
+Port = Annotated[int, typer.Option("--port", min=0, max=65535, help="Port to listen on; 0 takes a free one.")]
+State = Annotated[
+    Path | None,
+    typer.Option(
+        "--state",
+        envvar="COLANE_STATE",
+        show_default="colane in the user's state directory",
+        help="Where everything is kept.",
+    ),
+]
+Policy = Annotated[
+    str, typer.Option("--policy", help="fifo (one job a GPU), colocate (share where it pays) or best-fit.")
+]
+Token = Annotated[
+    str | None,
+    typer.Option(
+        "--token", envvar=TOKEN_VARIABLE, show_envvar=True, show_default=False, help="Demanded of every client."
+    ),
+]
+Devices = Annotated[
+    str | None,
+    typer.Option(
+        "--devices",
+        metavar="gpu|cpu:N[:MEMORY]",
+        show_default="the GPUs; without any, all cores as one device",
+        help="Devices that jobs run on: cpu:2:4GB is two devices of half the cores and 4 GB each.",
+    ),
+]
+WithParent = Annotated[
+    bool, typer.Option("--with-parent", hidden=True, help="Stop when standard input ends: its other side has died.")
+]
+
+
+def state_dir(given: Path | None) -> Path:
+    """Return the state directory, absolute."""
+    from colane.client.locate import default_state_dir  # noqa: PLC0415 - imported late
+
+    return (given or default_state_dir()).expanduser().absolute()
+
+
+def node_name() -> str:
+    """Return this machine's name in the form node names have."""
+    name = re.sub(r"[^A-Za-z0-9._-]", "-", socket.gethostname().partition(".")[0]).lstrip("._-")[:100]
+    return name or "node"
+
+
+def log_to_stderr(who: str) -> None:
+    """Let warnings be read, one line each."""
+    logging.basicConfig(level=logging.WARNING, format=f"colane {who}: %(message)s", stream=sys.stderr)
+
+
+def stop_with_parent() -> None:
+    """Stop this process as if told to when the other side of its standard input has gone, however it went."""
+
+    def watch() -> None:
+        while os.read(0, 1):
+            pass
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=watch, daemon=True).start()

@@ -1,0 +1,117 @@
+"""`colane show`: everything that is known of a job."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import typer
+
+from colane.cli import jobs, output
+from colane.cli.output import Column
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("show", epilog="Example: [bold]colane show 7[/bold]")(show)
+
+
+def show(job: jobs.JobArgument, as_json: output.Json = False) -> None:
+    """Show all that is known of a job: its needs, where it runs, how fast, and its story so far."""
+    with jobs.client() as scheduler:
+        found = scheduler.job(job)
+        reason = scheduler.why(job)
+    if as_json:
+        output.print_json({**found, "steps_per_s": jobs.steps_per_s(found), "eta_s": jobs.eta_s(found)})
+        return
+    output.print_fields(_fields(found, reason["sentence"]))
+    output.say()
+    output.print_table(
+        (Column("WHEN"), Column("AFTER", is_number=True), Column("STATE"), Column("REASON")),
+        [_move(move, found["submit_s"]) for move in found["story"]],
+    )
+
+
+def _fields(job: dict[str, Any], reason: str) -> Iterator[tuple[str, str]]:
+    yield "job", f"{job['id']} ({job['name']})"
+    yield "state", job["state"]
+    yield "reason", reason
+    yield "user", output.text(job["user"])
+    yield "needs", _needs(job["needs"])
+    yield "runs on", _place(job)
+    yield "family", job["family"] + (f", batch size {job['batch_size']}" if job["batch_size"] else "")
+    yield from _labels(job)
+    yield "submitted", _when(job["submit_s"])
+    yield "started", _when(job["first_start_s"]) + (f" (attempt {job['attempt']})" if job["attempt"] > 1 else "")
+    yield "ended", _when(job["end_s"])
+    yield from _ending(job)
+    yield from _progress(job)
+
+
+def _labels(job: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    if job["labels"]:
+        yield "labels", ", ".join(f"{name}={value}" for name, value in job["labels"].items())
+
+
+def _ending(job: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    if job.get("exit_code") is not None:
+        yield "exit code", str(job["exit_code"])
+    if job.get("signal"):
+        yield "signal", str(job["signal"])
+    if job.get("detail"):
+        yield "detail", job["detail"]
+
+
+def _progress(job: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    done = jobs.progress_text(job)
+    if not done:
+        return
+    rate, eta_s, sample = jobs.steps_per_s(job), jobs.eta_s(job), job["progress"] or {}
+    yield "steps", done
+    yield "steps/s", output.number(rate)
+    if eta_s is not None:
+        yield "time left", output.duration(eta_s)
+    if sample.get("loss") is not None:
+        yield "loss", output.number(sample["loss"], 4)
+    if sample.get("peak_bytes") is not None:
+        memory = f"{output.size(sample['peak_bytes'])} at peak"
+        yield "memory", f"{memory}, {output.size(sample['persistent_bytes'])} between steps"
+    if sample.get("occupancy_ratio") is not None:
+        yield "occupancy", f"{sample['occupancy_ratio']:.0%} of its device (by {sample['occupancy_by']})"
+
+
+def _needs(needs: dict[str, Any]) -> str:
+    kind = f" of type {needs['gpu_type']}" if needs["gpu_type"] else ""
+    parts = [f"{needs['gpus']} GPU{'s' * (needs['gpus'] > 1)}{kind}"]
+    if needs["gpu_memory_bytes"] is not None:
+        parts.append(f"{output.size(needs['gpu_memory_bytes'])} of memory on each")
+    if needs["cores"]:
+        parts.append(f"{needs['cores']} cores")
+    if needs["host_memory_bytes"]:
+        parts.append(f"{output.size(needs['host_memory_bytes'])} of host memory")
+    if needs["time_limit_s"] is not None:
+        parts.append(f"at most {output.duration(needs['time_limit_s'])}")
+    if needs["retries"]:
+        parts.append(f"{needs['retries']} retries")
+    if not needs["share"]:
+        parts.append("no company")
+    return ", ".join(parts)
+
+
+def _place(job: dict[str, Any]) -> str:
+    if not job["gpus"]:
+        return output.UNKNOWN
+    cores = f", cores {','.join(map(str, job['booked_cores']))}" if job["booked_cores"] else ""
+    return ", ".join(job["gpus"]) + cores
+
+
+def _when(at_s: float | None) -> str:
+    if at_s is None:
+        return output.UNKNOWN
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at_s))
+
+
+def _move(move: dict[str, Any], submit_s: float) -> list[str]:
+    clock = time.strftime("%H:%M:%S", time.localtime(move["at_s"]))
+    return [clock, f"+{output.duration(move['at_s'] - submit_s)}", move["state"], move["sentence"]]

@@ -1,0 +1,219 @@
+# ruff: noqa: ARG001, PLR0913, PLR0917 - a command line option is a parameter; they are read from the context by name
+"""`colane submit`: give the scheduler a command, a built-in training job, or a file of jobs."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from colane.cli import jobs, output
+from colane.cli.errors import MisuseError
+from colane.cli.jobfile import SUFFIXES, JobFile, merged, read_job_file
+from colane.client.errors import Refused
+
+if TYPE_CHECKING:
+    from colane.client.client import Client
+
+NOT_FOR_JOBS: Final = ("COLANE_TOKEN", "COLANE_STATE", "_", "OLDPWD", "SHLVL")
+"""Variables of the submitting shell that a job does not get: our token, and what describes that shell itself."""
+
+MODEL_FIELDS: Final = {"model": "model_name", "dataset_path": "dataset_path"}
+"""Options whose field has another name, or needs a path made absolute."""
+
+EXAMPLES: Final = """Examples: [bold]colane submit --gpus 1 -- python train.py --lr 0.1[/bold] runs a command;
+[bold]colane submit job.yaml[/bold] takes a file;
+[bold]colane submit --model vgg19 --batch-size 64 --iters 100 --dataset digits[/bold] trains a built-in model."""
+
+NEEDS, MODEL = "What the job needs", "Built-in training job (paper A's job object)"
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    # Options behind the first word belong to the command that is submitted.
+    settings = {"allow_interspersed_args": False}
+    app.command("submit", epilog=EXAMPLES, context_settings=settings)(submit)
+
+
+def _need(help_text: str, *names: str, metavar: str | None = None) -> Any:  # noqa: ANN401 - typer's own type
+    return typer.Option(*names, help=help_text, metavar=metavar, show_default=False, rich_help_panel=NEEDS)
+
+
+def _model(help_text: str, *names: str) -> Any:  # noqa: ANN401 - as above
+    return typer.Option(*names, help=help_text, show_default=False, rich_help_panel=MODEL)
+
+
+def submit(
+    ctx: typer.Context,
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[FILE | -- COMMAND...]", show_default=False, help="A job file, or a command."),
+    ] = None,
+    name: Annotated[str | None, _need("Name for people.", "--name", "-J")] = None,
+    gpus: Annotated[int | None, _need("GPUs on one machine (1).", "--gpus", "-G")] = None,
+    gpu_type: Annotated[str | None, _need("Only GPUs of this type.", "--gpu-type")] = None,
+    gpu_memory: Annotated[
+        str | None, _need("Peak memory on each GPU, as 2GB or 512MiB.", "--gpu-memory", metavar="SIZE")
+    ] = None,
+    cores: Annotated[int | None, _need("CPU cores for it alone.", "--cores", "-c")] = None,
+    host_memory: Annotated[str | None, _need("Host memory.", "--host-memory", "--mem", metavar="SIZE")] = None,
+    priority: Annotated[int | None, _need("Higher goes first where the policy heeds it.", "--priority")] = None,
+    time_limit: Annotated[
+        str | None, _need("Stopped after this time, as 90s or 1h30m.", "--time-limit", "-t", metavar="TIME")
+    ] = None,
+    retries: Annotated[int | None, _need("Tried again this often when it fails.", "--retries")] = None,
+    label: Annotated[list[str] | None, _need("May be repeated.", "--label", "-l", metavar="NAME=VALUE")] = None,
+    env: Annotated[
+        list[str] | None,
+        _need("Set a variable; all of this shell's go along. May be repeated.", "--env", "-e", metavar="NAME=VALUE"),
+    ] = None,
+    workdir: Annotated[Path | None, _need("Working directory (this one).", "--workdir", "-C")] = None,
+    no_share: Annotated[bool, _need("Keep other jobs off its GPUs.", "--no-share")] = False,
+    mps: Annotated[bool, _need("Share through NVIDIA MPS where it can be started.", "--mps")] = False,
+    pool: Annotated[str | None, _need("Only machines of this pool.", "--pool", "-p")] = None,
+    user: Annotated[str | None, _need("Owner (you).", "--user")] = None,
+    family: Annotated[str | None, _need("Jobs of one family are taken to behave alike.", "--family")] = None,
+    steps_total: Annotated[int | None, _need("Steps until it is done.", "--steps-total")] = None,
+    model: Annotated[
+        str | None, _model("resnet18, resnet50, se_resnet18, vgg11 or vgg19.", "--model", "--model-name")
+    ] = None,
+    batch_size: Annotated[int | None, _model("Samples per step.", "--batch-size", "-b")] = None,
+    iters: Annotated[int | None, _model("Steps.", "--iters")] = None,
+    dataset: Annotated[str | None, _model("cifar10, digits or synthetic.", "--dataset")] = None,
+    dataset_path: Annotated[Path | None, _model("Where CIFAR-10 lies.", "--dataset-path")] = None,
+    workers: Annotated[int | None, _model("Data loader processes.", "--workers")] = None,
+    lr: Annotated[float | None, _model("Learning rate.", "--lr")] = None,
+    optim: Annotated[str | None, _model("sgd, adam, adamw or rmsprop.", "--optim")] = None,
+    weight_decay: Annotated[float | None, _model("Weight decay.", "--weight-decay")] = None,
+    momentum: Annotated[float | None, _model("Momentum.", "--momentum")] = None,
+    num_class: Annotated[int | None, _model("Classes.", "--num-class")] = None,
+    image_size: Annotated[int | None, _model("Side of the images in pixels.", "--image-size")] = None,
+    width: Annotated[float | None, _model("Scales the model's channels.", "--width")] = None,
+    seed: Annotated[int | None, _model("Makes a run repeatable.", "--seed")] = None,
+    device: Annotated[str | None, _model("auto, cpu or cuda.", "--device")] = None,
+    wait: Annotated[
+        bool, typer.Option("--wait", "-W", help="Follow the job to its end and leave with its exit code.")
+    ] = False,
+    as_json: output.Json = False,
+) -> None:
+    """Submit a job: a command, a built-in training job, or a file with one or more jobs.
+
+    The job runs in this directory, with this shell's environment and virtual environment. Options stand before the
+    command; everything behind its first word belongs to it. Options override what a file says. The job's id is the
+    last word printed.
+    """
+    options = _options(ctx.params)
+    file = _jobs_asked_for(ctx.params["words"] or [], options)
+    wanted = [merged(job, options, _shell(job | options)) for job in file.jobs]
+    for job in wanted:
+        _make_absolute(job)
+    with jobs.client() as scheduler:
+        ids = _send(scheduler, file, wanted)
+        _tell(ids, file, as_json=as_json, wait=wait)
+        if wait:
+            raise typer.Exit(_wait(scheduler, ids, as_json=as_json))
+
+
+def _options(params: Mapping[str, Any]) -> jobs.Object:
+    """Return what the command line says as fields of a job request."""
+    ours = {"words", "wait", "as_json", "label", "env", "no_share", "mps"}
+    given = {MODEL_FIELDS.get(name, name): value for name, value in params.items() if name not in ours}
+    fields = {name: str(value) if isinstance(value, Path) else value for name, value in given.items()}
+    fields |= {
+        "labels": jobs.parse_labels(params["label"]) or None,
+        "env": jobs.parse_labels(params["env"], "--env") or None,
+        "share": False if params["no_share"] else None,
+        "mps": True if params["mps"] else None,
+    }
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def _jobs_asked_for(words: list[str], options: Mapping[str, Any]) -> JobFile:
+    """Return the jobs of the file that is named, or the one job that the command line describes."""
+    if words and words[0].endswith(SUFFIXES) and Path(words[0]).is_file():
+        return _file_alone(words, options)
+    if len(words) == 1 and words[0].endswith(SUFFIXES):
+        raise MisuseError(f"{words[0]}: there is no such file")
+    if words and "model_name" in options:
+        raise MisuseError("submit: give --model or a command, not both")
+    if not words and "model_name" not in options:
+        raise MisuseError("submit: give a command (colane submit -- python train.py), a job file, or --model NAME")
+    return JobFile(Path(), [{"command": words} if words else {}])
+
+
+def _file_alone(words: list[str], options: Mapping[str, Any]) -> JobFile:
+    if len(words) > 1:
+        raise MisuseError(f"submit: options go before the file: colane submit {' '.join(words[1:])} {words[0]}")
+    file = read_job_file(Path(words[0]))
+    if "model_name" in options and any("command" in job for job in file.jobs):
+        raise MisuseError(f"--model: {file.path} has a command; give one of the two")
+    return file
+
+
+def _shell(job: Mapping[str, Any]) -> jobs.Object:
+    """Return what the submitting shell gives to a job."""
+    env = {name: value for name, value in os.environ.items() if name not in NOT_FOR_JOBS}
+    shell: jobs.Object = {"user": jobs.current_user(), "env": env, "workdir": str(Path.cwd())}
+    if "model_name" in job:
+        shell["python"] = sys.executable
+    return shell
+
+
+def _make_absolute(job: jobs.Object) -> None:
+    """Read a relative working directory from this one; `PWD` says the same as the directory."""
+    if isinstance(job["workdir"], str):
+        job["workdir"] = str(Path.cwd() / Path(job["workdir"]).expanduser())
+        if isinstance(job["env"], dict):
+            job["env"]["PWD"] = job["workdir"]
+
+
+def _send(scheduler: Client, file: JobFile, wanted: list[jobs.Object]) -> list[int]:
+    """Submit all or none; a refusal names the option, or the line of the file."""
+    try:
+        return scheduler.submit_batch(wanted) if file.is_batch or len(wanted) > 1 else [scheduler.submit(wanted[0])]
+    except Refused as refused:
+        if refused.status >= 500:
+            raise
+        raise MisuseError("; ".join(_place(file, field, message) for field, message in refused.problems)) from refused
+
+
+def _place(file: JobFile, field: str, message: str) -> str:
+    if not field:
+        return message
+    if file.path == Path():
+        return f"{field}: {message}"
+    place, bare = file.where(field)
+    return f"{place}: {bare}: {message}"
+
+
+def _tell(ids: list[int], file: JobFile, *, as_json: bool, wait: bool) -> None:
+    """Name the ids; while we wait, standard output belongs to the job."""
+    if as_json and not wait:
+        output.print_json({"ids": ids} if file.is_batch else {"id": ids[0]})
+        return
+    for job_id in ids:
+        (output.note if wait else output.say)(f"submitted job {job_id}")
+
+
+def _wait(scheduler: Client, ids: list[int], *, as_json: bool) -> int:
+    """Follow to the end; return the exit code of the first job that failed, 0 of none."""
+    from colane.cli.logs import follow_log  # noqa: PLC0415 - only when it waits
+
+    try:
+        if len(ids) == 1 and not as_json:
+            follow_log(scheduler, ids[0])
+        ended = {job["id"]: job for job in jobs.until_ended(scheduler, ids)}
+    except KeyboardInterrupt:
+        named = " ".join(map(str, ids))
+        output.note(f"not waiting any longer; the job goes on. To stop it: colane cancel {named}")
+        raise
+    in_order = [ended[job_id] for job_id in ids]
+    if as_json:
+        output.print_json(in_order if len(ids) > 1 else in_order[0])
+    for job in in_order:
+        output.note(f"job {job['id']} {job['state']}: {job['reason']}")
+    return next((code for code in map(jobs.exit_code_of, in_order) if code), 0)

@@ -1,0 +1,87 @@
+"""`colane up`: scheduler and agent on this machine, in one command."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from colane.cli import output
+from colane.cli import service_options as options
+from colane.cli.agent import Mps, MpsOption, NameOption
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from colane.cli.stack import Stack
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("up", epilog="Example: [bold]colane up --devices cpu:2 --policy colocate[/bold]")(up)
+
+
+def up(  # noqa: PLR0913, PLR0917 - a command line option is a parameter
+    policy: options.Policy = "colocate",
+    devices: options.Devices = None,
+    host: options.Host = "127.0.0.1",
+    port: options.Port = options.DEFAULT_PORT,
+    state: options.State = None,
+    token: options.Token = None,
+    mps: MpsOption = Mps.AUTO,
+    name: NameOption = None,
+    keep_jobs: Annotated[
+        bool, typer.Option("--keep-jobs", help="Let running jobs go on at the end; the next 'up' takes them over.")
+    ] = False,
+) -> None:
+    """Start a scheduler and an agent on this machine; everything else is then one command away.
+
+    Ctrl-C stops both. Jobs that run are stopped, those that wait stay in the queue for the next time.
+    """
+    from colane.cli.stack import Stack, StackConfig, interruptible  # noqa: PLC0415 - imported late
+
+    config = StackConfig(
+        state_dir=options.state_dir(state),
+        node=name or options.node_name(),
+        host=host,
+        port=port,
+        policy=policy,
+        devices=devices,
+        token=token,
+        mps=mps.value,
+        keep_jobs=keep_jobs,
+    )
+    with suppress(KeyboardInterrupt), interruptible(), Stack(config) as stack:
+        for line in _greeting(stack):
+            output.note(line)
+        stack.watch()
+    output.note("stopped")
+
+
+def _greeting(stack: Stack) -> Iterator[str]:
+    config = stack.config
+    yield f"colane scheduler at {stack.url}, policy {config.policy}, state in {config.state_dir}"
+    yield from (_device(config.node, gpu) for gpu in stack.node()["gpus"])
+    with stack.client() as scheduler:
+        health = scheduler.health()
+    if health["queued"] or health["running"]:
+        yield f"from before: {health['running']} running, {health['queued']} waiting"
+    if not _is_found_by_itself(config.state_dir):
+        yield f"in other terminals: export COLANE_URL={stack.url}"
+    yield "submit with 'colane submit -- python train.py', look with 'colane ps', stop all with Ctrl-C"
+
+
+def _is_found_by_itself(state_dir: Path) -> bool:
+    """Whether a client without COLANE_URL finds this scheduler."""
+    from colane.client.locate import default_state_dir  # noqa: PLC0415 - imported late
+
+    return state_dir == default_state_dir({}).absolute()
+
+
+def _device(node: str, gpu: dict[str, Any]) -> str:
+    from colane.cli.nodes import ranges  # noqa: PLC0415 - imported late
+
+    cores = f", cores {ranges(gpu['cores'])}" if gpu["cores"] else ""
+    return f"device {node}/{gpu['index']}: {gpu['type']}, {output.size(gpu['memory_bytes'])}{cores}"
