@@ -77,9 +77,7 @@ def _whole(least: int, most: int = 2**31 - 1) -> Callable[[object], str | None]:
     return judge
 
 
-def _real(
-    *, least: float = 0.0, above: bool = False, below: float = math.inf
-) -> Callable[[object], str | None]:
+def _real(*, least: float = 0.0, above: bool = False, below: float = math.inf) -> Callable[[object], str | None]:
     def judge(value: object) -> str | None:
         if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
             return f"must be a finite number, got {value!r}"
@@ -153,9 +151,7 @@ def _mismatches(job: Mapping[str, Any], workdir: str | Path | None) -> list[Prob
         found.append(("num_class", f"must be {classes} for {job['dataset']}, got {job['num_class']}"))
     least = IMAGE_SIDES_MIN[job["model_name"]]
     if job["image_size"] < least:
-        found.append(
-            ("image_size", f"must be at least {least} for {job['model_name']}, got {job['image_size']}")
-        )
+        found.append(("image_size", f"must be at least {least} for {job['model_name']}, got {job['image_size']}"))
     if job["dataset"] == "cifar10" and workdir is not None:
         try:
             cifar10.locate(Path(workdir, Path(job["dataset_path"]).expanduser()))

@@ -107,9 +107,7 @@ def _batches(
     return batches
 
 
-def _on_device(
-    batches: Iterable[tuple[Tensor, Tensor]], device: torch.device
-) -> Iterable[tuple[Tensor, Tensor]]:
+def _on_device(batches: Iterable[tuple[Tensor, Tensor]], device: torch.device) -> Iterable[tuple[Tensor, Tensor]]:
     for images, labels in batches:
         yield images.to(device, non_blocking=True), labels.to(device, non_blocking=True)
 

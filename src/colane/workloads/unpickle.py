@@ -48,7 +48,7 @@ def load(path: Path) -> dict[str, Any]:
         return {_text(key): value for key, value in batch.items()}
     except (
         *(pickle.UnpicklingError, EOFError, AttributeError, ImportError, IndexError, KeyError),
-        *(MemoryError, TypeError, UnicodeDecodeError, OverflowError),
+        *(MemoryError, TypeError, ValueError, OverflowError),
     ) as error:
         raise ValueError(f"{path} is no CIFAR-10 batch: {error}") from error
 
@@ -69,6 +69,7 @@ def images_and_labels(path: Path) -> tuple[np.ndarray[Any, Any], np.ndarray[Any,
         raise ValueError(  # noqa: TRY004  # it is the file that is wrong
             f"{path} is no CIFAR-10 batch: data or labels are missing"
         )
-    if images.dtype != np.uint8 or images.shape != (len(labels), PIXELS) or not labels:
+    numbers = bool(labels) and all(type(each) is int for each in labels)
+    if not numbers or images.dtype != np.uint8 or images.shape != (len(labels), PIXELS):
         raise ValueError(f"{path} is no CIFAR-10 batch: its arrays have another shape")
     return images, np.asarray(labels, dtype=np.int64)
