@@ -126,7 +126,8 @@ class TestReport:
             assert await w.state(1) == "assigned"
             await w.good("POST", "/node/n1/report", report(launched(1)))
             assert await w.state(1) == "launching"
-            progress = {"at_s": 2.0, "steps": 5, "steps_total": 9, "loss": 0.5}
+            # A first step far ahead keeps the job protected as long as the test takes.
+            progress = {"at_s": 2.0, "steps": 5, "steps_total": 9, "loss": 0.5, "first_step_s": 4e9}
             await w.good("POST", "/node/n1/report", report(launched(1, progress=progress)))
             job = await w.good("GET", "/job/1")
             assert job["state"] == "running-protected"
@@ -160,7 +161,7 @@ class TestReport:
         async with world(store) as w:
             await w.good("POST", "/node", node())
             await w.submit()
-            first = {"at_s": 2.0, "steps": 5}
+            first = {"at_s": 2.0, "steps": 5, "first_step_s": 4e9}
             await w.good("POST", "/node/n1/report", report(launched(1)))
             await w.good("POST", "/node/n1/report", report(launched(1, progress=first)))
             commits = store.commits

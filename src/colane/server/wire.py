@@ -52,9 +52,9 @@ DurationText = Annotated[Seconds, BeforeValidator(_duration)]
 
 
 class Shape(BaseModel):
-    """Base of all: unknown fields and numbers that are not finite are refused."""
+    """Base of all: unknown fields, numbers as text and numbers that are not finite are refused."""
 
-    model_config = ConfigDict(extra="forbid", allow_inf_nan=False, frozen=True, protected_namespaces=())
+    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False, frozen=True, protected_namespaces=())
 
 
 class JobRequest(Shape):

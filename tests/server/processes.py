@@ -1,0 +1,69 @@
+"""A real scheduler process on a free port of the loopback interface."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+DEADLINE_S = 60.0
+
+PROGRAM = """
+import json, sys
+from pathlib import Path
+from colane.server.main import ServerConfig, run_server
+
+settings = json.loads(sys.argv[1])
+run_server(ServerConfig(**{**settings, "state_dir": Path(settings["state_dir"])}))
+"""
+
+
+@dataclass
+class Scheduler:
+    """A running scheduler."""
+
+    process: subprocess.Popen[str]
+    state: Path
+    url: str
+    line: str
+    error_file: IO[str]
+
+    def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
+        """Send a signal and return the exit code."""
+        self.process.send_signal(number)
+        return self.process.wait(DEADLINE_S)
+
+    def errors(self) -> str:
+        """Return what it wrote to standard error."""
+        self.error_file.seek(0)
+        return self.error_file.read()
+
+
+@contextmanager
+def scheduler(state: Path, **settings: Any) -> Iterator[Scheduler]:
+    """Start a scheduler, wait until it listens, and end it."""
+    import json  # noqa: PLC0415 - kept beside its one use
+    import tempfile  # noqa: PLC0415
+
+    wanted = {"state_dir": str(state), "port": 0, "policy": "fifo", **settings}
+    with tempfile.TemporaryFile("w+") as errors:
+        command = [sys.executable, "-c", PROGRAM, json.dumps(wanted)]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True)
+        try:
+            assert process.stdout is not None
+            line = process.stdout.readline()
+            if not line:
+                errors.seek(0)
+                raise AssertionError(f"the scheduler did not start: {errors.read()}")
+            url = line.split(" on ", 1)[1].split(" ", 1)[0]
+            yield Scheduler(process, state, url, line, errors)
+        finally:
+            process.kill()
+            process.wait(DEADLINE_S)
+            if process.stdout is not None:
+                process.stdout.close()
