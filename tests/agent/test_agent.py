@@ -2,7 +2,9 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -102,6 +104,8 @@ async def test_a_nudge_starts_a_job_at_once(fake: FakeScheduler, state: Path, ma
         ({"command": ["colane-no-such-command"]}, "not-started", "command 'colane-no-such-command': No such file"),
         ({"workdir": "/no/such/place"}, "not-started", "working directory '/no/such/place': No such file"),
         ({"gpus_at": (3,)}, "not-started", "this node has no device 3"),
+        ({"command": []}, "not-started", "the command is empty"),
+        ({"command": ["echo", "a\0b"]}, "not-started", "holds a NUL character"),
         ({"command": ["sh", "-c", "kill -SEGV $$"]}, "signalled", ""),
         ({"command": ["sh", "-c", "echo MemoryError >&2; exit 1"]}, "out-of-memory", "MemoryError"),
     ],
@@ -405,6 +409,63 @@ async def test_logs_over_the_api(fake: FakeScheduler, state: Path, mark: dict[st
         assert (missing.status_code, "job 7, attempt 2" in missing.json()["detail"]) == (404, True)
         wrong = await agent.get("/log/7/1?offset=two", **key)
         assert (wrong.status_code, wrong.json()["detail"]) == (422, "offset must be a whole number, got 'two'")
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    place = tmp_path / "disk"
+    place.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(place)]
+    if subprocess.run(mount, check=False, capture_output=True).returncode != 0:
+        pytest.skip("mounting a small disk needs root")
+    yield place
+    subprocess.run(["umount", str(place)], check=True)
+
+
+async def test_a_full_disk_refuses_jobs_and_not_the_service(
+    fake: FakeScheduler, small_disk: Path, mark: dict[str, str]
+) -> None:
+    async with running(small_disk / "state", fake) as agent:
+        await agent.until(lambda: fake.reports)
+        filler = small_disk / "filler"
+        fill(filler)
+        fake.want(7, "true", env=mark)
+        await agent.until(lambda: fake.ends)
+        assert "cannot be written: No space left on device" in fake.ends[7, 1]["detail"]
+        filler.unlink()
+        fake.want(8, "true", env=mark)
+        await agent.until(lambda: (8, 1) in fake.ends)
+    assert fake.ends[8, 1]["exit_code"] == 0
+
+
+async def test_a_disk_that_fills_up_while_a_job_runs(
+    fake: FakeScheduler, small_disk: Path, mark: dict[str, str]
+) -> None:
+    fake.want(7, "sh", "-c", f"cat /dev/zero >{small_disk}/filler; exit 5", env=mark)
+    async with running(small_disk / "state", fake) as agent:
+        await agent.until(lambda: fake.ends)
+    assert (fake.ends[7, 1]["outcome"], fake.ends[7, 1]["exit_code"]) == ("exited", 5)
+
+
+def fill(path: Path) -> None:
+    try:
+        with path.open("wb", buffering=0) as file:
+            while file.write(b"x" * 4096):
+                pass
+    except OSError:
+        return
+
+
+@pytest.mark.parametrize("name", ["launch.json", "claim", "finished.json"])
+async def test_files_that_a_power_cut_emptied(
+    fake: FakeScheduler, state: Path, mark: dict[str, str], tmp_path: Path, name: str
+) -> None:
+    job = prepare(state, mark, "touch", str(tmp_path / "ran"), boot="before the power cut")
+    (job.path / name).write_bytes(b"")
+    async with running(state, fake) as agent:
+        await agent.until(lambda: fake.ends)
+    assert fake.ends[7, 1]["outcome"] == "supervisor-died"
+    assert not (tmp_path / "ran").exists()
 
 
 def test_secrets_are_for_the_owner_only(state: Path, mark: dict[str, str]) -> None:

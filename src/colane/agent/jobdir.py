@@ -72,8 +72,8 @@ class JobDir:
         return self.path / STEPS
 
     def facts(self) -> LaunchFacts:
-        """How it was placed."""
-        fields = read_json(self.path / LAUNCH) or asdict(LaunchFacts(boot_id(), time.time()))
+        """How it was placed; where a power cut has taken that, of no boot that is known."""
+        fields = read_json(self.path / LAUNCH) or asdict(LaunchFacts("", time.time()))
         return LaunchFacts(**{**fields, "gpus": tuple(fields["gpus"]), "cores": tuple(fields["cores"])})
 
     def claimed_by(self) -> ProcessId | None:
@@ -86,7 +86,7 @@ class JobDir:
         if text is None:
             prepared_in = self.facts().boot_id
             return None if prepared_in == boot_id() else ProcessId(0, 0, prepared_in)
-        pid, ticks, boot = text.split()
+        pid, ticks, boot = text.split() or ("0", "0", "")  # empty: as a power cut leaves it
         return ProcessId(int(pid), int(ticks), boot)
 
     def started(self) -> dict[str, Any] | None:
@@ -99,7 +99,7 @@ class JobDir:
 
     def has_ended(self) -> bool:
         """Whether there is a record of its end."""
-        return (self.path / shim.EXIT).exists()
+        return self.exit_record() is not None
 
     def finished(self) -> dict[str, Any] | None:
         """What the scheduler is told of its end, once that has been put together."""
@@ -196,6 +196,7 @@ class StateDir:
 
         Raises:
             OSError: The disk is full, or there is such an attempt.
+            ValueError: No process can be given such a command.
         """
         draft, place = self.jobs / f".{key}", self.jobs / str(key)
         draft.mkdir(mode=_PRIVATE)
@@ -204,7 +205,7 @@ class StateDir:
             write_secret(draft / shim.COMMAND, command.encode())
             wire.create(draft / STEPS)
             draft.rename(place)
-        except OSError:
+        except (OSError, ValueError):
             shutil.rmtree(draft, ignore_errors=True)
             raise
         return JobDir(place)
@@ -263,11 +264,12 @@ def read_text(path: Path) -> str | None:
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
-    """Read an object; None when the file is not there."""
+    """Read an object; None when the file is not there, or not whole after a power cut."""
     text = read_text(path)
-    if text is None:
+    try:
+        fields: dict[str, Any] | None = json.loads(text) if text else None
+    except ValueError:
         return None
-    fields: dict[str, Any] = json.loads(text)
     return fields
 
 

@@ -63,6 +63,7 @@ class Jobs:
 
         Raises:
             OSError: There is no room for it.
+            ValueError: No process can be given such a command.
         """
         if not self._state.job_dir(key).path.exists():
             self._state.prepare(key, command, facts)
@@ -123,7 +124,8 @@ class Jobs:
         known = job.finished()
         if known is None:
             known = self._put_together(job)
-            write_json(job.path / FINISHED, known)
+            with suppress(OSError):  # on a full disk it is put together again, of the same records
+                write_json(job.path / FINISHED, known)
         return known
 
     def deliver(self, key: Key) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Mapping, Sequence
 
 from colane.agent.config import AgentConfig
 from colane.agent.contact import Contact
@@ -17,6 +18,8 @@ from colane.agent.reconcile import Act, Action, Desired, DesiredJob, Key, Phase,
 from colane.agent.scheduler import Scheduler
 from colane.devices import Devices, OwnProcesses
 from colane.model.hardware import Gpu
+
+log = logging.getLogger(__name__)
 
 TRIM_EVERY_S = 60.0
 """Ended jobs are counted and dropped at most this often: it reads every one of their directories."""
@@ -79,22 +82,30 @@ class Agent:
         told = (job.key for job in desired.jobs if self.state.is_delivered(job.key))
         return dict.fromkeys(told, Phase.DELIVERED) | self.jobs.observe()
 
-    async def _act(self, actions: Iterable[Action], desired: Desired | None = None) -> None:
+    async def _act(self, actions: Sequence[Action], desired: Desired | None = None) -> None:
         wanted = {job.key: job for job in desired.jobs} if desired else {}
-        starts = []
         for act, key in actions:
-            if act is Act.START:
-                starts.append(self._start(wanted[key]))
-            elif act is Act.STOP:
-                self.jobs.stop(key)
-            elif act is Act.DENY:
-                await self._contact.finished(self._named(refusal(key, NOT_HERE)))
-            elif act is Act.BURY:
+            if act is not Act.START:
+                await self._see_to(key, self._end(act, key))
+        starts = (key for act, key in actions if act is Act.START)
+        await asyncio.gather(*(self._see_to(key, self._start(wanted[key])) for key in starts))
+
+    async def _see_to(self, key: Key, doing: Awaitable[None]) -> None:
+        """What the disk prevents for one job is tried again in the next round; the others do not wait for it."""
+        try:
+            await doing
+        except OSError as error:
+            log.warning("job %s waits for the next round: %s", key, error)
+
+    async def _end(self, act: Act, key: Key) -> None:
+        if act is Act.STOP:
+            self.jobs.stop(key)
+        elif act is Act.DENY:
+            await self._refuse(key, NOT_HERE)
+        else:
+            if act is Act.BURY:
                 await self.jobs.bury(key)
-                await self._tell(key)
-            else:
-                await self._tell(key)
-        await asyncio.gather(*starts)
+            await self._tell(key)
 
     async def _start(self, job: DesiredJob) -> None:
         if not self.jobs.is_prepared(job.key):
@@ -123,6 +134,8 @@ class Agent:
             self.jobs.prepare(job.key, command, facts)
         except OSError as error:
             return await self._refuse(job.key, f"{self.state.jobs} cannot be written: {error.strerror}")
+        except ValueError as error:
+            return await self._refuse(job.key, f"no process can be given this: {error}")
         return True
 
     async def _refuse(self, key: Key, detail: str) -> bool:
@@ -176,8 +189,10 @@ class Agent:
         deadline_s = time.monotonic() + self._config.grace_s + LAST_WORDS_S
         nothing = Desired(self._contact.followed, ())
         never = asyncio.Event()
-        while self.jobs.observe() and time.monotonic() < deadline_s:
+        while (observed := self.jobs.observe()) and time.monotonic() < deadline_s:
             self.woken.clear()
-            await self._act(reconcile(nothing, self.jobs.observe(), self._contact.followed))
+            await self._act(reconcile(nothing, observed, self._contact.followed))
+            if all(phase is Phase.ENDED for phase in observed.values()):
+                break  # told, as far as somebody listened; the rest is told by the next agent
             await self._rest(never, min(self._config.heartbeat_s, LAST_WORDS_S))
         await self._mps.stop()

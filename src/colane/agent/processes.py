@@ -72,6 +72,10 @@ class Tree(NamedTuple):
     processes: tuple[ProcessId, ...] = ()
     cpu_s: float = 0.0
 
+    def __bool__(self) -> bool:
+        """Whether anybody is there."""
+        return bool(self.processes)
+
 
 def read_tree(pid: int) -> Tree:
     """Walk the processes from `pid` down."""

@@ -85,11 +85,20 @@ class Command:
         self.grace_s = grace_s
 
     def encode(self) -> bytes:
-        """Give it as fields with a NUL after each: the one byte that no argument or variable can hold."""
+        """Give it as fields with a NUL after each: the one byte that no argument or variable can hold.
+
+        Raises:
+            ValueError: There is no program, or a NUL or what is no text in a field: no process can be given that.
+        """
+        if not self.argv:
+            raise ValueError("the command is empty")
         numbers = (",".join(map(str, self.cores)), str(self.log_cap_bytes), str(self.grace_s))
         variables = (f"{key}={value}" for key, value in self.env.items())
         fields = (self.workdir, *numbers, str(len(self.argv)), *self.argv, *variables)
-        return b"".join(os.fsencode(field) + b"\0" for field in fields)
+        encoded = [os.fsencode(field) for field in fields]
+        if any(b"\0" in field for field in encoded):
+            raise ValueError("the command, its directory or its environment holds a NUL character")
+        return b"".join(field + b"\0" for field in encoded)
 
     @classmethod
     def decode(cls, data: bytes) -> Command:
@@ -308,7 +317,8 @@ def become(command: Command, output_fd: int, trouble_fd: int, supervisor_pid: in
         os.execvpe(command.argv[0], command.argv, command.env)
     except (OSError, ValueError) as error:
         os.write(trouble_fd, f"{what}: {explain(error, command)}".encode(errors="replace"))
-    os._exit(127)
+    finally:
+        os._exit(127)
 
 
 def explain(error: OSError | ValueError, command: Command) -> str:

@@ -48,7 +48,8 @@ class Meter:
 
     def sample(self, now_s: float, supervisor_pid: int, used: Mapping[int, Utilization]) -> Progress:
         """Take a sample of a running job; `used` is how its devices were used since the last one."""
-        self.tree = read_tree(supervisor_pid)
+        # When the supervisor has just died, who was below it is needed to clean up.
+        self.tree = read_tree(supervisor_pid) or self.tree
         # Time of a child that nobody waited for is gone with it; what was seen once was used all the same.
         self._cpu_s_max = max(self._cpu_s_max, self.tree.cpu_s)
         self._add(used)
