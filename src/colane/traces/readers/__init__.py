@@ -1,0 +1,1 @@
+"""One file for each family of recorded traces; `colane.traces.read` picks among them."""

@@ -1,0 +1,148 @@
+"""Colane's own trace: a CSV file with a header, every unit in a column's name."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from colane.model.hardware import DEFAULT_POOL
+from colane.model.job import JobId, JobSpec
+from colane.traces import cells
+from colane.traces.errors import TraceError, did_you_mean
+from colane.traces.readers.assemble import Columns, Options, assemble
+from colane.traces.sheet import Sheet, read_sheet
+from colane.traces.workload import TraceJob, Workload
+
+NAME = "colane"
+LABEL_PREFIX = "label:"
+DEFAULT_MODEL = "unknown"
+
+
+class Column(NamedTuple):
+    """A column: its name, the unit of its values, what an empty cell means, and how it is read and written."""
+
+    name: str
+    unit: str
+    meaning: str
+    default: Any
+    parse: Callable[[str], Any]
+    value: Callable[[TraceJob], Any]
+
+
+COLUMNS = (
+    Column("id", "text", "unique name; empty takes the line number", "", str, lambda job: job.spec.name),
+    Column("submit_s", "seconds", "when it is submitted, from any moment; required", None, cells.seconds,
+           lambda job: job.submit_s),
+    Column("duration_s", "seconds", "run time alone on what it asks for; empty is unknown", None, cells.seconds,
+           lambda job: job.duration_s),
+    Column("steps", "steps", "steps until it is done; empty is unknown", None, cells.at_least_one,
+           lambda job: job.spec.steps_total),
+    Column("gpus", "GPUs", "GPUs on one node, 0 for a CPU-only job", 1, cells.count, lambda job: job.spec.gpus),
+    Column("gpu_ratio", "0..1", "part of each GPU it asks for", 1.0, cells.ratio, lambda job: job.gpu_ratio),
+    Column("gpu_type", "text", "required GPU type; empty is any", None, cells.word, lambda job: job.spec.gpu_type),
+    Column("gpu_memory_bytes", "bytes", "peak memory on each GPU; empty is unknown", None, cells.count,
+           lambda job: job.spec.gpu_memory_bytes),
+    Column("cores", "cores", "CPU cores booked for it alone", 0, cells.count, lambda job: job.spec.cores),
+    Column("host_memory_bytes", "bytes", "host memory booked", 0, cells.count, lambda job: job.spec.host_memory_bytes),
+    Column("model", "text", "what it trains: jobs of one model behave alike", DEFAULT_MODEL, cells.word,
+           lambda job: job.spec.family),
+    Column("batch_size", "samples", "per GPU and step; empty is unknown", None, cells.at_least_one,
+           lambda job: job.spec.batch_size),
+    Column("user", "text", "owner", "", str, lambda job: job.spec.user),
+    Column("pool", "text", "nodes it may use", DEFAULT_POOL, cells.word, lambda job: job.spec.pool),
+    Column("priority", "number", "higher goes first where a policy heeds it", 0, cells.integer,
+           lambda job: job.spec.priority),
+    Column("time_limit_s", "seconds", "stopped when it has run this long; empty is never", None, cells.seconds,
+           lambda job: job.spec.time_limit_s),
+    Column("retries", "number", "how often a failed attempt is tried again", 0, cells.count,
+           lambda job: job.spec.retries),
+    Column("share", "1 or 0", "0 keeps every other job off its GPUs", True, cells.flag, lambda job: job.spec.share),
+    Column("outcome", "text", "how it ended where it was recorded", "", str, lambda job: job.outcome),
+)  # fmt: skip
+"""Every column. Only `submit_s` is required; further columns `label:NAME` become labels."""
+
+COLUMN_NAMES = tuple(column.name for column in COLUMNS)
+
+
+def matches(path: Path, head: str) -> bool:
+    """Whether the header names a column only this format has."""
+    del path
+    names = head.partition("\n")[0].strip().split(",")
+    return "submit_s" in names
+
+
+def read(path: Path, text: str, options: Options) -> Workload:
+    """Read Colane's CSV.
+
+    Raises:
+        TraceError: An unknown or missing column, a bad or duplicate row (unless rows may be skipped), no jobs.
+    """
+    sheet = read_sheet(path, text, skip_bad_rows=options.skip_bad_rows)
+    _refuse_unknown(sheet)
+    sheet.need("submit_s")
+    table = {column.name: _values(sheet, column) for column in COLUMNS}
+    given = table["id"]
+    names = [name or f"line-{line}" for name, line in zip(given, sheet.lines, strict=True)]
+    sheet.unique(names, "id")
+    labels = _labels(sheet)
+
+    def make(id_: JobId, row: int, submit_s: float) -> TraceJob:
+        values = {name: column[row] for name, column in table.items()}
+        return _job(id_, names[row], submit_s, values, labels[row], sheet.lines[row])
+
+    return assemble(sheet, NAME, Columns(names, table["submit_s"], table["gpus"]), make, options)
+
+
+def write(workload: Workload, path: Path) -> None:
+    """Write a workload as Colane's CSV; reading it again gives the same jobs. `.gz` is not packed.
+
+    Raises:
+        OSError: The file cannot be written.
+    """
+    labels = sorted({name for job in workload.jobs for name in job.spec.labels})
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow((*COLUMN_NAMES, *(LABEL_PREFIX + name for name in labels)))
+        writer.writerows(_row(job, labels) for job in workload.jobs)
+
+
+def _row(job: TraceJob, labels: Iterable[str]) -> list[str]:
+    cells_ = [_text(column.value(job)) for column in COLUMNS]
+    return cells_ + [job.spec.labels.get(name, "") for name in labels]
+
+
+def _text(value: object) -> str:
+    if value is None:
+        return ""
+    return str(int(value)) if isinstance(value, bool) else str(value)
+
+
+def _values(sheet: Sheet, column: Column) -> list[Any]:
+    if column.name == "submit_s":
+        return sheet.column(column.name, column.parse)
+    return sheet.column_or(column.name, cells.otherwise(column.default, column.parse), column.default)
+
+
+def _refuse_unknown(sheet: Sheet) -> None:
+    for name in sheet.names:
+        if name not in COLUMN_NAMES and not name.startswith(LABEL_PREFIX):
+            hint = did_you_mean(name, COLUMN_NAMES) or f"; labels are columns named {LABEL_PREFIX}NAME"
+            raise TraceError(sheet.path, f"has unknown column {name!r}{hint}", line=1)
+
+
+def _labels(sheet: Sheet) -> list[dict[str, str]]:
+    names = [name for name in sheet.names if name.startswith(LABEL_PREFIX)]
+    columns = {name.removeprefix(LABEL_PREFIX): sheet.column(name, str) for name in names}
+    return [{name: column[row] for name, column in columns.items() if column[row]} for row in range(len(sheet))]
+
+
+def _job(id_: JobId, name: str, submit_s: float, values: dict[str, Any], labels: dict[str, str], line: int) -> TraceJob:
+    own = ("id", "submit_s", "duration_s", "steps", "gpu_ratio", "model", "outcome")
+    needs = {key: value for key, value in values.items() if key not in own}
+    spec = JobSpec(name=name, family=values["model"], steps_total=values["steps"], labels=labels, **needs)
+    return TraceJob(
+        id=id_, submit_s=submit_s, spec=spec, duration_s=values["duration_s"], gpu_ratio=values["gpu_ratio"],
+        outcome=values["outcome"], line=line,
+    )  # fmt: skip

@@ -1,0 +1,69 @@
+"""Gavel's traces (Narayanan et al., OSDI 2020): ten columns separated by tabs, no header.
+
+A job says what it trains and how many steps; how long that takes depends on the GPU it gets, so it has no duration.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from colane.model.job import JobId, JobSpec
+from colane.traces import cells
+from colane.traces.readers.assemble import Columns, Options, assemble
+from colane.traces.sheet import Sheet, read_sheet
+from colane.traces.workload import TraceJob, Workload
+
+NAME = "gavel"
+COLUMNS = (
+    "job_type", "command", "working_directory", "num_steps_arg", "needs_data_dir",
+    "total_steps", "scale_factor", "priority_weight", "slo", "arrival_time",
+)  # fmt: skip
+JOB_TYPE = re.compile(r"(?P<model>.+?)(?: \(batch size (?P<batch>\d+)\))?$")
+
+
+def matches(path: Path, head: str) -> bool:
+    """Whether the first line has ten tab-separated cells that end in numbers."""
+    del path
+    row = head.partition("\n")[0].rstrip("\r").split("\t")
+    return len(row) == len(COLUMNS) and all(re.fullmatch(r"-?[\d.]+", cell) for cell in row[5:])
+
+
+def split_job_type(job_type: str) -> tuple[str, int | None]:
+    """Return model and batch size: `ResNet-18 (batch size 64)` -> (`ResNet-18`, 64), `A3C` -> (`A3C`, None)."""
+    match = JOB_TYPE.fullmatch(job_type)
+    if match is None:
+        raise ValueError(f"expected a job type like 'ResNet-18 (batch size 64)', got {job_type!r}")
+    return match["model"], None if match["batch"] is None else int(match["batch"])
+
+
+def read(path: Path, text: str, options: Options) -> Workload:
+    """Read a trace. Jobs are named by their place in the file, from 0 as Gavel numbers them.
+
+    A priority weight other than 1 becomes the label `weight`, a service-level objective the label `slo`.
+
+    Raises:
+        TraceError: A bad row (unless rows may be skipped) or no jobs.
+    """
+    sheet = read_sheet(path, text, names=COLUMNS, delimiter="\t", skip_bad_rows=options.skip_bad_rows)
+    names = [str(row) for row in range(len(sheet))]
+    kinds = sheet.column("job_type", split_job_type)
+    steps, gpus = sheet.column("total_steps", cells.at_least_one), sheet.column("scale_factor", cells.at_least_one)
+    submit_s, labels = sheet.column("arrival_time", cells.seconds), _labels(sheet)
+
+    def make(id_: JobId, row: int, submit_s: float) -> TraceJob:
+        model, batch = kinds[row]
+        spec = JobSpec(
+            name=names[row], family=model, batch_size=batch, gpus=gpus[row], steps_total=steps[row], labels=labels[row]
+        )
+        return TraceJob(id=id_, submit_s=submit_s, spec=spec, line=sheet.lines[row])
+
+    return assemble(sheet, NAME, Columns(names, submit_s, gpus), make, options)
+
+
+def _labels(sheet: Sheet) -> list[dict[str, str]]:
+    weights, slos = sheet.column("priority_weight", cells.number), sheet.column("slo", cells.number)
+    return [
+        ({} if weight == 1 else {"weight": str(weight)}) | ({"slo": str(slo)} if slo is not None and slo >= 0 else {})
+        for weight, slo in zip(weights, slos, strict=True)
+    ]

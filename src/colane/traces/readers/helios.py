@@ -1,0 +1,49 @@
+"""SenseTime's Helios trace, `cluster_log.csv` (Hu et al., SC 2021), CC-BY-4.0. Virtual clusters become pools."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from colane.model.job import JobId, JobSpec
+from colane.traces import cells
+from colane.traces.readers.assemble import Columns, Options, assemble
+from colane.traces.sheet import read_sheet
+from colane.traces.workload import TraceJob, Workload
+
+NAME = "helios"
+FAMILY = "helios"
+"""The trace does not say what a job trains."""
+
+
+def matches(path: Path, head: str) -> bool:
+    """Whether the header is that of `cluster_log.csv`."""
+    del path
+    return {"job_id", "gpu_num", "cpu_num", "node_num", "submit_time"} <= set(
+        head.partition("\n")[0].strip().split(",")
+    )
+
+
+def read(path: Path, text: str, options: Options) -> Workload:
+    """Read `cluster_log.csv`: duration is end - start as recorded; jobs of several nodes carry the label `nodes`.
+
+    Raises:
+        TraceError: A missing column, a bad or duplicate row (unless rows may be skipped), no jobs.
+    """
+    sheet = read_sheet(path, text, skip_bad_rows=options.skip_bad_rows)
+    names = sheet.column("job_id", cells.word)
+    sheet.unique(names, "job_id")
+    users, pools = sheet.column("user", cells.word), sheet.column("vc", cells.word)
+    gpus, cores = sheet.column("gpu_num", cells.count), sheet.column("cpu_num", cells.count)
+    nodes, states = sheet.column("node_num", cells.count), sheet.column("state", cells.word)
+    submit_s, duration_s = sheet.column("submit_time", cells.stamp), sheet.column("duration", cells.seconds)
+
+    def make(id_: JobId, row: int, submit_s: float) -> TraceJob:
+        spec = JobSpec(
+            name=names[row], family=FAMILY, user=users[row], pool=pools[row], gpus=gpus[row], cores=cores[row],
+            labels={"nodes": str(nodes[row])} if nodes[row] > 1 else {},
+        )  # fmt: skip
+        return TraceJob(
+            id=id_, submit_s=submit_s, spec=spec, duration_s=duration_s[row], outcome=states[row], line=sheet.lines[row]
+        )
+
+    return assemble(sheet, NAME, Columns(names, submit_s, gpus), make, options, dated=True)

@@ -1,0 +1,99 @@
+"""Alibaba's `openb` pods of 2023 (Weng et al., ATC 2023), CC-BY-4.0: `openb_pod_list_*.csv`.
+
+Times are seconds from the trace's start. A pod asks for `gpu_milli` thousandths of each of its GPUs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from colane.model.job import JobId, JobSpec
+from colane.traces import cells
+from colane.traces.readers.assemble import MIB, Columns, Options, assemble, span
+from colane.traces.sheet import Sheet, read_sheet
+from colane.traces.workload import Note, TraceJob, Workload
+
+NAME = "alibaba-2023"
+FAMILY = "openb"
+"""The trace does not say what a pod runs."""
+
+MILLI = 1000
+
+
+def matches(path: Path, head: str) -> bool:
+    """Whether the header is that of a pod list."""
+    del path
+    return {"name", "cpu_milli", "num_gpu", "gpu_milli", "creation_time"} <= set(
+        head.partition("\n")[0].strip().split(",")
+    )
+
+
+def read(path: Path, text: str, options: Options) -> Workload:
+    """Read a pod list: duration is deletion - scheduling; pods never scheduled have none, are kept and counted.
+
+    Raises:
+        TraceError: A missing column, a bad or duplicate row (unless rows may be skipped), no jobs.
+    """
+    sheet = read_sheet(path, text, skip_bad_rows=options.skip_bad_rows)
+    names = sheet.column("name", cells.word)
+    sheet.unique(names, "name")
+    gpus, submit_s = sheet.column("num_gpu", cells.count), sheet.column("creation_time", cells.seconds)
+    specs, ratios, duration_s = _specs(sheet, names, gpus), _ratios(sheet), _durations(sheet)
+    phases = sheet.column("pod_phase", str)
+
+    def make(id_: JobId, row: int, submit_s: float) -> TraceJob:
+        return TraceJob(
+            id=id_, submit_s=submit_s, spec=specs[row], duration_s=duration_s[row], gpu_ratio=ratios[row],
+            outcome=phases[row], line=sheet.lines[row],
+        )  # fmt: skip
+
+    workload = assemble(sheet, NAME, Columns(names, submit_s, gpus), make, options)
+    return replace(workload, notes=workload.notes + _more_notes(workload))
+
+
+def _specs(sheet: Sheet, names: list[str], gpus: list[int]) -> list[JobSpec]:
+    cpu_milli = sheet.column("cpu_milli", cells.count)
+    memory_mib = sheet.column("memory_mib", cells.count)
+    types, qos = sheet.column("gpu_spec", str), sheet.column("qos", str)
+    good = set(sheet.good())
+    # Cores are booked whole, so a part of one counts as one.
+    return [
+        JobSpec(
+            name=names[row], family=FAMILY, gpus=gpus[row], cores=-(-cpu_milli[row] // MILLI),
+            host_memory_bytes=memory_mib[row] * MIB, labels={"qos": qos[row]} | _types(types[row]),
+        ) if row in good else JobSpec(name="", family="")
+        for row in range(len(sheet))
+    ]  # fmt: skip
+
+
+def _types(spec: str) -> dict[str, str]:
+    """GPU types a pod allows, separated by `|`; a spec of ours holds one type, so they are kept as a label."""
+    return {"gpu_types": spec} if spec else {}
+
+
+def _ratios(sheet: Sheet) -> list[float]:
+    def ratio(text: str) -> float:
+        return cells.ratio(str(cells.count(text) / MILLI)) if text not in {"", "0"} else 1.0
+
+    return sheet.column("gpu_milli", ratio)
+
+
+def _durations(sheet: Sheet) -> list[float | None]:
+    start_s = sheet.column("scheduled_time", cells.optional(cells.seconds))
+    end_s = sheet.column("deletion_time", cells.optional(cells.seconds))
+    times = zip(start_s, end_s, strict=True)
+    return [
+        None if start is None or end is None else span(sheet, row, start, end, "deletion_time")
+        for row, (start, end) in enumerate(times)
+    ]
+
+
+def _more_notes(workload: Workload) -> tuple[Note, ...]:
+    parts = sum(job.gpu_ratio < 1 for job in workload.jobs)
+    unknown = sum(job.duration_s is None for job in workload.jobs)
+    notes = (
+        Note(parts, "jobs ask for a part of a GPU (gpu_ratio)"),
+        Note(unknown, "jobs were never scheduled: no duration"),
+    )
+    return tuple(note for note in notes if note.many)

@@ -1,0 +1,188 @@
+"""Alibaba's PAI trace of 2020 (Weng et al., NSDI 2022): `pai_task_table.csv` with `pai_job_table.csv` beside it.
+
+The published files have no header (theirs lie in `.header` files); one with a header is read as well. A job is the
+sum of its tasks: instances x what one instance asks for. The two tables are joined by job name; without the job
+table, submission is taken as the start of the job's first task and the owner is unknown.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from colane.model.job import JobId, JobSpec
+from colane.traces import cells
+from colane.traces.errors import TraceError
+from colane.traces.readers.assemble import GIB, Columns, Options, assemble, gpus_of_share, span
+from colane.traces.sheet import Sheet, read_sheet, read_text
+from colane.traces.workload import Note, TraceJob, Workload
+
+NAME = "alibaba-2020"
+FAMILY = "pai"
+TASK_COLUMNS = (
+    "job_name", "task_name", "inst_num", "status", "start_time", "end_time",
+    "plan_cpu", "plan_mem", "plan_gpu", "gpu_type",
+)  # fmt: skip
+JOB_COLUMNS = ("job_name", "inst_id", "user", "status", "start_time", "end_time")
+STATUSES = frozenset({"Running", "Terminated", "Failed", "Waiting", "Interrupted"})
+PERCENT = 100
+
+
+class Task(NamedTuple):
+    """One task of a job, all its instances together; times are None where it did not start or end."""
+
+    row: int
+    start_s: float | None
+    end_s: float | None
+    gpus: int
+    gpu_share: float
+    cores: float
+    memory_gib: float
+    gpu_type: str
+    status: str
+
+
+class Launch(NamedTuple):
+    """When a job was submitted, and by whom."""
+
+    submit_s: float
+    user: str
+
+
+def matches(path: Path, head: str) -> bool:
+    """Whether the first line is a task's or a job's, or a header of these tables."""
+    del path
+    row = tuple(head.partition("\n")[0].strip().split(","))
+    if row in {TASK_COLUMNS, JOB_COLUMNS}:
+        return True
+    return len(row) in {len(TASK_COLUMNS), len(JOB_COLUMNS)} and row[3] in STATUSES
+
+
+def read(path: Path, text: str, options: Options) -> Workload:
+    """Read the task table, given it or the job table beside it.
+
+    Jobs without a start or an end (never started, or running when the trace was taken) are left out and counted.
+
+    Raises:
+        TraceError: The task table is missing, a bad row (unless rows may be skipped), no jobs.
+    """
+    if len(text.partition("\n")[0].split(",")) == len(JOB_COLUMNS):
+        path, text = _beside(path, "pai_task_table")
+    sheet = _sheet(path, text, TASK_COLUMNS, options)
+    tasks = _tasks(sheet)
+    whole = {name: mine for name, mine in tasks.items() if all(_is_whole(task) for task in mine)}
+    launches, notes = _launches(path, options)
+    jobs = {mine[0].row: _job(name, mine, launches.get(name)) for name, mine in whole.items()}
+
+    def make(id_: JobId, row: int, submit_s: float) -> TraceJob:
+        return replace(jobs[row], id=id_, submit_s=submit_s, line=sheet.lines[row])
+
+    columns = Columns(
+        {row: job.spec.name for row, job in jobs.items()},
+        {row: job.submit_s for row, job in jobs.items()},
+        {row: job.spec.gpus for row, job in jobs.items()},
+    )
+    workload = assemble(sheet, NAME, columns, make, options, rows=jobs)
+    unfinished = Note(len(tasks) - len(whole), "jobs without a start or an end left out")
+    notes = (*workload.notes, unfinished, *notes)
+    return replace(workload, notes=tuple(note for note in notes if note.many))
+
+
+def _beside(path: Path, stem: str) -> tuple[Path, str]:
+    for name in (f"{stem}.csv", f"{stem}.csv.gz"):
+        other = path.with_name(name)
+        if other.is_file():
+            return other, read_text(other)
+    raise TraceError(path, f"holds jobs without what they ask for: put {stem}.csv beside it")
+
+
+def _sheet(path: Path, text: str, names: Sequence[str], options: Options) -> Sheet:
+    has_header = text.startswith("job_name,")
+    return read_sheet(path, text, names=None if has_header else names, skip_bad_rows=options.skip_bad_rows)
+
+
+def _tasks(sheet: Sheet) -> dict[str, list[Task]]:
+    """Tasks by job. One bad row makes its whole job bad: a job that lacks a task would ask for too little."""
+    names, columns = sheet.column("job_name", cells.word), _task_columns(sheet)
+    tasks: dict[str, list[Task]] = {}
+    for row in sheet.good():
+        task = _task(row, *(column[row] for column in columns))
+        if task.start_s is not None and task.end_s is not None:
+            span(sheet, row, task.start_s, task.end_s, "end_time")
+        tasks.setdefault(names[row], []).append(task)
+    bad = {names[row] for row in sheet.bad}
+    return {name: mine for name, mine in tasks.items() if name not in bad}
+
+
+def _task_columns(sheet: Sheet) -> list[list[Any]]:
+    amount, time = cells.otherwise(0.0, cells.seconds), cells.optional(cells.seconds)
+    return [
+        sheet.column("start_time", time),
+        sheet.column("end_time", time),
+        sheet.column("inst_num", cells.otherwise(1, cells.count)),
+        sheet.column("plan_cpu", amount),
+        sheet.column("plan_mem", amount),
+        sheet.column("plan_gpu", amount),
+        sheet.column("gpu_type", str),
+        sheet.column("status", str),
+    ]
+
+
+def _task(  # noqa: PLR0913, PLR0917 - one argument for each column
+    row: int, start_s: float | None, end_s: float | None, instances: int,
+    cpu_percent: float, memory_gib: float, gpu_percent: float, gpu_type: str, status: str,
+) -> Task:  # fmt: skip
+    gpus, part = gpus_of_share(gpu_percent / PERCENT)
+    return Task(
+        row, start_s, end_s, instances * gpus, instances * gpus * part, instances * cpu_percent / PERCENT,
+        instances * memory_gib, gpu_type, status,
+    )  # fmt: skip
+
+
+def _is_whole(task: Task) -> bool:
+    return task.start_s is not None and task.end_s is not None
+
+
+def _launches(path: Path, options: Options) -> tuple[Mapping[str, Launch], tuple[Note, ...]]:
+    try:
+        job_path, text = _beside(path, "pai_job_table")
+    except TraceError:
+        return {}, (Note(1, "table missing: without pai_job_table.csv, submission is the start of a job's first task"),)
+    sheet = _sheet(job_path, text, JOB_COLUMNS, options)
+    names, users = sheet.column("job_name", cells.word), sheet.column("user", str)
+    submit_s = sheet.column("start_time", cells.optional(cells.seconds))
+    known = ((names[row], submit_s[row], users[row]) for row in sheet.good())
+    bad = (Note(len(sheet.bad), f"bad rows of {job_path.name} skipped"),)
+    return {name: Launch(submit, user) for name, submit, user in known if submit is not None}, bad
+
+
+def _job(name: str, tasks: Sequence[Task], launch: Launch | None) -> TraceJob:
+    """A job as the sum of its tasks; id and line are given later."""
+    start_s = min(task.start_s for task in tasks if task.start_s is not None)
+    end_s = max(task.end_s for task in tasks if task.end_s is not None)
+    gpus = sum(task.gpus for task in tasks)
+    return TraceJob(
+        id=JobId(0),
+        submit_s=start_s if launch is None else launch.submit_s,
+        spec=_spec(name, tasks, gpus, "" if launch is None else launch.user),
+        duration_s=end_s - start_s,
+        gpu_ratio=sum(task.gpu_share for task in tasks) / gpus if gpus else 1.0,
+        outcome=tasks[-1].status,
+    )
+
+
+def _spec(name: str, tasks: Sequence[Task], gpus: int, user: str) -> JobSpec:
+    types = sorted({task.gpu_type for task in tasks if task.gpus and task.gpu_type})
+    return JobSpec(
+        name=name,
+        family=FAMILY,
+        user=user,
+        gpus=gpus,
+        cores=math.ceil(sum(task.cores for task in tasks)),
+        host_memory_bytes=round(sum(task.memory_gib for task in tasks) * GIB),
+        # The type a job was given, not one it asked for.
+        labels={"gpu_types": "|".join(types)} if types else {},
+    )

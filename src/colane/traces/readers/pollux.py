@@ -1,0 +1,45 @@
+"""Workloads of Pollux's simulator (Qiao et al., OSDI 2021): `name,time,application,num_replicas,batch_size`.
+
+The batch size is that of the whole job. Its length follows from the application's statistical efficiency, which is
+not in this file, so jobs have neither duration nor steps.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from colane.model.job import JobId, JobSpec
+from colane.traces import cells
+from colane.traces.readers.assemble import Columns, Options, assemble
+from colane.traces.sheet import read_sheet
+from colane.traces.workload import TraceJob, Workload
+
+NAME = "pollux"
+
+
+def matches(path: Path, head: str) -> bool:
+    """Whether the header is that of a Pollux workload."""
+    del path
+    return head.startswith("name,time,application,num_replicas,batch_size")
+
+
+def read(path: Path, text: str, options: Options) -> Workload:
+    """Read a workload; the total batch size becomes the label `batch_size_total`, each GPU's share the batch size.
+
+    Raises:
+        TraceError: A missing column, a bad or duplicate row (unless rows may be skipped), no jobs.
+    """
+    sheet = read_sheet(path, text, skip_bad_rows=options.skip_bad_rows)
+    names, models = sheet.column("name", cells.word), sheet.column("application", cells.word)
+    sheet.unique(names, "name")
+    submit_s, gpus = sheet.column("time", cells.seconds), sheet.column("num_replicas", cells.at_least_one)
+    batches = sheet.column("batch_size", cells.at_least_one)
+
+    def make(id_: JobId, row: int, submit_s: float) -> TraceJob:
+        spec = JobSpec(
+            name=names[row], family=models[row], gpus=gpus[row], batch_size=max(1, batches[row] // gpus[row]),
+            labels={"batch_size_total": str(batches[row])},
+        )  # fmt: skip
+        return TraceJob(id=id_, submit_s=submit_s, spec=spec, line=sheet.lines[row])
+
+    return assemble(sheet, NAME, Columns(names, submit_s, gpus), make, options)

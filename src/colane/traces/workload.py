@@ -1,0 +1,142 @@
+"""A workload: jobs with the times they were submitted and what is known of how long they run."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from colane.model.hardware import DEFAULT_POOL
+from colane.model.job import JobId, JobSpec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TraceJob:
+    """One job of a workload.
+
+    Attributes:
+        id: Ascending with submission, from 1. The name the file gives it is `spec.name`.
+        submit_s: Seconds since the workload's origin.
+        spec: What it asks for. `spec.gpus` is 0 for a job that uses no GPU.
+        duration_s: Recorded run time, taken as its run time alone on what it asks for; None is unknown.
+        gpu_ratio: Part of each of its GPUs it asks for; 1 is a whole GPU.
+        outcome: How it ended where it was recorded, in the words of the trace.
+        line: Line of the file it was read from; 0 where there is none.
+    """
+
+    id: JobId
+    submit_s: float
+    spec: JobSpec
+    duration_s: float | None = None
+    gpu_ratio: float = 1.0
+    outcome: str = ""
+    line: int = 0
+
+    @property
+    def is_cpu_only(self) -> bool:
+        """Whether it asks for no GPU."""
+        return self.spec.gpus == 0
+
+    @property
+    def model(self) -> str:
+        """What it trains: the family its profiles go by."""
+        return self.spec.family
+
+    @property
+    def batch_size(self) -> int | None:
+        """Samples per GPU and step."""
+        return self.spec.batch_size
+
+    @property
+    def steps(self) -> int | None:
+        """Steps until it is done."""
+        return self.spec.steps_total
+
+
+class Note(NamedTuple):
+    """Something a reader did to the jobs, and to how many."""
+
+    many: int
+    what: str
+
+    def __str__(self) -> str:
+        """One clause, such as `12 CPU-only jobs left out`."""
+        return f"{self.many} {self.what}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workload:
+    """Jobs in order of submission.
+
+    Attributes:
+        name: For people: the file's name, or the generator with its seed.
+        jobs: By submission; jobs submitted at the same time keep the order of their ids in the file.
+        source: Path read, or parameters of the generator.
+        format: Name of the format it was read as; `made up` for a generator's.
+        guessed: Whether the format was guessed from the content.
+        origin_s: Unix seconds of `submit_s` = 0 where the file has dates (its zone taken as UTC), else 0.
+        notes: What was left out or changed, with counts.
+        bad_rows: Messages of the rows that were skipped as bad, in order of the file.
+    """
+
+    name: str
+    jobs: tuple[TraceJob, ...]
+    source: str = ""
+    format: str = "made up"
+    guessed: bool = False
+    origin_s: float = 0.0
+    notes: tuple[Note, ...] = ()
+    bad_rows: tuple[str, ...] = ()
+
+    @property
+    def span_s(self) -> float:
+        """Seconds from the first submission to the last."""
+        return self.jobs[-1].submit_s - self.jobs[0].submit_s if self.jobs else 0.0
+
+
+def order(
+    submit_s: Sequence[float] | Mapping[int, float], names: Sequence[str] | Mapping[int, str], rows: Iterable[int]
+) -> list[int]:
+    """Sort rows by submission, then by id where all ids are numbers, else as they stand in the file."""
+    kept = list(rows)
+    if all(names[row].isdecimal() for row in kept):
+        return sorted(kept, key=lambda row: (submit_s[row], int(names[row]), row))
+    return sorted(kept, key=lambda row: (submit_s[row], row))
+
+
+def compress(workload: Workload, time_scale: float) -> Workload:
+    """Return the workload with every submission time divided by a factor: 2 doubles the offered load.
+
+    Raises:
+        ValueError: The factor is not above 0.
+    """
+    if not time_scale > 0:
+        raise ValueError(f"time scale must be above 0, got {time_scale}")
+    jobs = tuple(replace(job, submit_s=job.submit_s / time_scale) for job in workload.jobs)
+    return replace(workload, jobs=jobs)
+
+
+def first(workload: Workload, jobs_max: int) -> Workload:
+    """Return the workload cut after its first jobs, with a note of how many were left out."""
+    left = len(workload.jobs) - jobs_max
+    if left <= 0:
+        return workload
+    note = Note(left, f"jobs after the first {jobs_max} left out")
+    return replace(workload, jobs=workload.jobs[:jobs_max], notes=(*workload.notes, note))
+
+
+def only_pools(workload: Workload, pools: Collection[str]) -> Workload:
+    """Return the jobs of these pools, with a note of how many jobs of each other pool were left out."""
+    others: dict[str, int] = {}
+    for job in workload.jobs:
+        if job.spec.pool not in pools:
+            others[job.spec.pool] = others.get(job.spec.pool, 0) + 1
+    kept = tuple(job for job in workload.jobs if job.spec.pool in pools)
+    notes = tuple(Note(others[pool], f"jobs of pool {pool} left out") for pool in sorted(others))
+    return replace(workload, jobs=kept, notes=workload.notes + notes)
+
+
+def merge_pools(workload: Workload, pool: str = DEFAULT_POOL) -> Workload:
+    """Return the workload with every job in one pool, to run a trace of virtual clusters on one cluster."""
+    jobs = tuple(replace(job, spec=replace(job.spec, pool=pool)) for job in workload.jobs)
+    return replace(workload, jobs=jobs)
