@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from colane.agent import processes, shim
+from colane.agent.command import Command
 from colane.agent.jobdir import JobDir
 from colane.agent.logs import read_log
 from colane.agent.processes import ProcessId
@@ -57,7 +58,7 @@ def write_command(root: Path, argv: list[str], *, marker: str, **changes: Any) -
     settings: dict[str, Any] = {"workdir": str(root), "env": {"PATH": os.environ["PATH"]}, "grace_s": QUICK_GRACE_S}
     settings |= changes
     settings["env"] = {**settings["env"], name: value}
-    (path / shim.COMMAND).write_bytes(shim.Command(argv, **settings).encode())
+    (path / shim.COMMAND).write_bytes(Command(tuple(argv), **settings).encode())
     return JobDir(path)
 
 

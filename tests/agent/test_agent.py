@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from colane.agent import processes, shim
+from colane.agent.command import Command
 from colane.agent.config import AgentConfig
 from colane.agent.errors import AgentError
 from colane.agent.jobdir import JobDir, LaunchFacts, StateDir
@@ -269,7 +270,7 @@ async def test_jobs_end_with_the_agent_where_so_configured(
 def prepare(state: Path, mark: dict[str, str], *argv: str, boot: str | None = None) -> JobDir:
     """Leave what an agent leaves that dies right after preparing attempt 1 of job 7."""
     directory = StateDir(state)
-    command = shim.Command(list(argv), "/", mark, grace_s=0.3)
+    command = Command(argv, "/", mark, grace_s=0.3)
     job = directory.prepare(Key(7, 1), command, LaunchFacts(boot or boot_id(), 1.0, (0,), (0,), cpu_devices=True))
     directory.close()
     return job

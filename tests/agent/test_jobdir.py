@@ -7,13 +7,14 @@ from pathlib import Path
 import pytest
 
 from colane.agent import shim
+from colane.agent.command import Command
 from colane.agent.errors import AgentError
 from colane.agent.jobdir import FINISHED, JobDir, LaunchFacts, StateDir, write_json
 from colane.agent.processes import ProcessId, boot_id
 from colane.agent.reconcile import Key
 
 FACTS = LaunchFacts(boot_id(), 5.0, (0, 1), (2, 3), cpu_devices=True, mps=False)
-COMMAND = shim.Command(["true"], "/", {"SECRET": "x"})
+COMMAND = Command(("true",), "/", {"SECRET": "x"})
 
 
 @pytest.fixture
@@ -25,7 +26,7 @@ def test_an_attempt_is_read_back(state: StateDir) -> None:
     state.prepare(Key(7, 2), COMMAND, FACTS)
     (job,) = state.live()
     assert (job.key, job.facts()) == (Key(7, 2), FACTS)
-    assert vars(shim.Command.decode((job.path / shim.COMMAND).read_bytes())) == vars(COMMAND)
+    assert shim.Command((job.path / shim.COMMAND).read_bytes()).env == COMMAND.env
     assert job.claimed_by() is None
     assert not job.has_ended()
     assert state.find(Key(7, 2)) == job.path

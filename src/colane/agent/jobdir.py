@@ -26,6 +26,7 @@ from typing import Any
 
 from colane.adaptor import wire
 from colane.agent import shim
+from colane.agent.command import Command
 from colane.agent.errors import AgentError
 from colane.agent.logs import segments
 from colane.agent.processes import ProcessId, boot_id
@@ -191,7 +192,7 @@ class StateDir:
         places = (root / str(key) for root in (self.jobs, self.ended))
         return next((place for place in places if place.exists()), None)
 
-    def prepare(self, key: Key, command: shim.Command, facts: LaunchFacts) -> JobDir:
+    def prepare(self, key: Key, command: Command, facts: LaunchFacts) -> JobDir:
         """Write an attempt's directory, at once.
 
         Raises:

@@ -17,13 +17,13 @@ from typing import Any
 
 from colane.adaptor import wire
 from colane.agent import processes
+from colane.agent.command import Command
 from colane.agent.jobdir import FINISHED, JobDir, LaunchFacts, StateDir, write_json
 from colane.agent.launcher import Launcher, watch_exit
 from colane.agent.logs import read_tail
 from colane.agent.outcome import TAIL_BYTES, classify
 from colane.agent.processes import ProcessId
 from colane.agent.reconcile import Evidence, Key, Phase, phase_of
-from colane.agent.shim import Command
 from colane.agent.telemetry import Meter, progress_json, read_steps
 from colane.devices import OwnProcesses, Utilization
 from colane.model.progress import Progress

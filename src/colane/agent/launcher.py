@@ -14,6 +14,7 @@ from typing import Any
 
 from colane.adaptor import wire
 from colane.agent import shim
+from colane.agent.command import Command
 from colane.agent.config import AgentConfig
 from colane.agent.environment import job_cores, job_environment
 from colane.agent.jobdir import SHIM_ERRORS, JobDir, LaunchFacts
@@ -37,7 +38,7 @@ def plan_launch(
     node_cores: Sequence[int],
     steps_path: Path,
     mps: Mapping[str, str],
-) -> tuple[shim.Command, LaunchFacts]:
+) -> tuple[Command, LaunchFacts]:
     """Say exactly what is run.
 
     Args:
@@ -58,8 +59,8 @@ def plan_launch(
         wire.STEPS_FILE_ENV: str(steps_path),
     }
     env = job_environment(launch.get("env") or {}, os.environ, gpus=gpus, cores=cores, colane=colane, mps=mps)
-    command = shim.Command(
-        list(launch["command"]),
+    command = Command(
+        tuple(launch["command"]),
         launch.get("workdir") or env.get("HOME", "/"),
         env,
         cores,

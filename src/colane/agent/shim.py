@@ -57,57 +57,16 @@ PR_SET_CHILD_SUBREAPER = 36
 
 
 class Command:
-    """What to run.
+    """What to run, read from what `colane.agent.command.Command` wrote: the same fields."""
 
-    Attributes:
-        argv: Program and arguments.
-        workdir: Directory to run in.
-        env: Its whole environment.
-        cores: Ids of the cores to run on; empty leaves them as they are.
-        log_cap_bytes: Bytes of output kept.
-        grace_s: From SIGTERM to SIGKILL.
-    """
-
-    def __init__(
-        self,
-        argv: list[str],
-        workdir: str,
-        env: dict[str, str],
-        cores: tuple[int, ...] = (),
-        log_cap_bytes: int = 1 << 26,
-        grace_s: float = 10.0,
-    ) -> None:
-        self.argv = argv
-        self.workdir = workdir
-        self.env = env
-        self.cores = cores
-        self.log_cap_bytes = log_cap_bytes
-        self.grace_s = grace_s
-
-    def encode(self) -> bytes:
-        """Give it as fields with a NUL after each: the one byte that no argument or variable can hold.
-
-        Raises:
-            ValueError: There is no program, or a NUL or what is no text in a field: no process can be given that.
-        """
-        if not self.argv:
-            raise ValueError("the command is empty")
-        numbers = (",".join(map(str, self.cores)), str(self.log_cap_bytes), str(self.grace_s))
-        variables = (f"{key}={value}" for key, value in self.env.items())
-        fields = (self.workdir, *numbers, str(len(self.argv)), *self.argv, *variables)
-        encoded = [os.fsencode(field) for field in fields]
-        if any(b"\0" in field for field in encoded):
-            raise ValueError("the command, its directory or its environment holds a NUL character")
-        return b"".join(field + b"\0" for field in encoded)
-
-    @classmethod
-    def decode(cls, data: bytes) -> Command:
-        """Read what `encode` gave."""
+    def __init__(self, data: bytes) -> None:
         workdir, cores, cap, grace, count, *rest = (os.fsdecode(field) for field in data.split(b"\0")[:-1])
-        argv, variables = rest[: int(count)], rest[int(count) :]
-        env = dict(variable.split("=", 1) for variable in variables)
-        core_ids = tuple(int(core) for core in cores.split(",") if core)
-        return cls(argv, workdir, env, core_ids, int(cap), float(grace))
+        self.argv = rest[: int(count)]
+        self.workdir = workdir
+        self.env = dict(variable.split("=", 1) for variable in rest[int(count) :])
+        self.cores = tuple(int(core) for core in cores.split(",") if core)
+        self.log_cap_bytes = int(cap)
+        self.grace_s = float(grace)
 
 
 class Log:
@@ -205,7 +164,9 @@ class Supervisor:
         os.close(output)
         os.close(trouble_end)
         self._problem = read_all(trouble).decode(errors="replace")
-        return not self._problem and self._publish_start()
+        if not self._problem:
+            self._publish_start()
+        return not self._problem
 
     def run(self) -> None:
         """Return when no process of the job is left."""
@@ -240,15 +201,13 @@ class Supervisor:
             "log_truncated": self._log.truncated,
         }
 
-    def _publish_start(self) -> bool:
+    def _publish_start(self) -> None:
         ticks = read_start_ticks(self._pid)
         text = f'{{"pid": {self._pid}, "start_ticks": {ticks}, "start_s": {self._start_s!r}}}'
         try:
             publish(STARTED, text, durable=False)
-        except OSError:
-            # The disk is full. The job runs all the same; only its pid is not shown.
-            return True
-        return True
+        except OSError:  # the disk is full: the job runs all the same, only its pid is not shown
+            return
 
     def _reap(self) -> bool:
         """Collect what has ended; False when nothing of the job is left."""
@@ -313,7 +272,8 @@ def become(command: Command, output_fd: int, trouble_fd: int, supervisor_pid: in
         what = f"working directory {command.workdir!r}"
         os.chdir(command.workdir)
         what = f"command {command.argv[0]!r}"
-        connect(output_fd)
+        for fd, target in ((os.open(os.devnull, os.O_RDONLY), 0), (output_fd, 1), (output_fd, 2)):
+            os.dup2(fd, target)
         os.execvpe(command.argv[0], command.argv, command.env)
     except (OSError, ValueError) as error:
         os.write(trouble_fd, f"{what}: {explain(error, command)}".encode(errors="replace"))
@@ -327,13 +287,6 @@ def explain(error: OSError | ValueError, command: Command) -> str:
     if isinstance(error, FileNotFoundError) and "/" in program and os.path.exists(program):
         return f"{error.strerror}: the interpreter of its first line"
     return (error.strerror if isinstance(error, OSError) else None) or str(error)
-
-
-def connect(output_fd: int) -> None:
-    """No input, and both outputs into the pipe."""
-    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-    os.dup2(output_fd, 1)
-    os.dup2(output_fd, 2)
 
 
 def restore_signals() -> None:
@@ -472,17 +425,10 @@ def publish(name: str, text: str, *, durable: bool) -> None:
     finally:
         os.close(fd)
     os.rename(f"{name}.new", name)
-    if durable:
-        sync_directory()
-
-
-def sync_directory() -> None:
-    """Make the names in the current directory durable."""
-    fd = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
+    if durable:  # the new name too
+        directory = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        os.fsync(directory)
+        os.close(directory)
 
 
 def publish_exit(text: str, wake_fd: int) -> None:
@@ -520,7 +466,7 @@ def supervise(ready_fd: int) -> None:
     if not claim(identity()):
         return
     reserve()
-    supervisor = Supervisor(Command.decode(read_file(COMMAND)), wake_fd)
+    supervisor = Supervisor(Command(read_file(COMMAND)), wake_fd)
     started = supervisor.start()
     if started:
         os.close(ready_fd)

@@ -1,0 +1,44 @@
+"""What a supervisor runs, as the agent writes it down; `shim.Command` reads it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """What to run.
+
+    Attributes:
+        argv: Program and arguments.
+        workdir: Directory to run in.
+        env: Its whole environment.
+        cores: Ids of the cores to run on; empty leaves them as they are.
+        log_cap_bytes: Bytes of output kept.
+        grace_s: From SIGTERM to SIGKILL.
+    """
+
+    argv: tuple[str, ...]
+    workdir: str
+    env: Mapping[str, str]
+    cores: tuple[int, ...] = ()
+    log_cap_bytes: int = 64 * 2**20
+    grace_s: float = 10.0
+
+    def encode(self) -> bytes:
+        """Give it as fields with a NUL after each: the one byte that no argument or variable can hold.
+
+        Raises:
+            ValueError: There is no program, or a NUL or what is no text in a field: no process can be given that.
+        """
+        if not self.argv:
+            raise ValueError("the command is empty")
+        numbers = (",".join(map(str, self.cores)), str(self.log_cap_bytes), str(self.grace_s))
+        variables = (f"{key}={value}" for key, value in self.env.items())
+        fields = (self.workdir, *numbers, str(len(self.argv)), *self.argv, *variables)
+        encoded = [os.fsencode(field) for field in fields]
+        if any(b"\0" in field for field in encoded):
+            raise ValueError("the command, its directory or its environment holds a NUL character")
+        return b"".join(field + b"\0" for field in encoded)
