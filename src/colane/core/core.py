@@ -104,17 +104,23 @@ class Core:
         return plan.reason_for(asked)
 
     def _decide(self, step: Step) -> None:
-        for plan_from in (plan_companies, self.policy.plan):
-            pools = self.state.changed_pools
-            if not pools:
-                return
-            plan = plan_from(ClusterView(self.state, step.now_s, pools=pools))
-            flaws = check(self.state, plan) if plan.actions else ()
-            if flaws:
-                step.rejected = RejectedPlan(plan, flaws)
-            else:
-                self._carry_out(step, plan)
-        self.state.changed_pools = set()
+        state = self.state
+        if not state.changed_pools:
+            return
+        if any(state.queues[pool].companies for pool in state.changed_pools if pool in state.queues):
+            self._follow(step, plan_companies)
+        if any(state.queues[pool].count for pool in state.changed_pools if pool in state.queues):
+            self._follow(step, self.policy.plan)
+        state.changed_pools = set()
+
+    def _follow(self, step: Step, plan_from: Callable[[ClusterView], Plan]) -> None:
+        """Ask for a plan, judge it, carry it out."""
+        plan = plan_from(ClusterView(self.state, step.now_s, pools=self.state.changed_pools))
+        flaws = check(self.state, plan) if plan.actions else ()
+        if flaws:
+            step.rejected = RejectedPlan(plan, flaws)
+        else:
+            self._carry_out(step, plan)
 
     def _carry_out(self, step: Step, plan: Plan) -> None:
         for action in plan.actions:

@@ -15,7 +15,7 @@ from colane.core.load import GpuLoad, book
 from colane.core.state import Kind, NodeState, SortKey
 from colane.core.view import ClusterView
 from colane.model.hardware import GpuId
-from colane.model.job import Job, JobId, JobSpec, NeedClass, need_class
+from colane.model.job import Job, JobId, JobSpec, NeedClass
 from colane.model.placement import Placement, Slot
 from colane.model.plan import Action, Plan, Start
 from colane.model.reason import Reason
@@ -119,7 +119,7 @@ class Draft:
 
     def wait_class(self, spec: JobSpec, reason: Reason) -> None:
         """Every waiting job with the same needs stays in the queue."""
-        self.class_waits[need_class(spec)] = reason
+        self.class_waits[spec.need] = reason
 
     def wait_rest(self, pool: str, reason: Reason) -> None:
         """All others of a pool stay in the queue."""

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Iterator
 from typing import TypeVar
 
-from colane.model.job import JobId, JobSpec, NeedClass, need_class
+from colane.model.job import JobId, JobSpec, NeedClass
 
 K = TypeVar("K")
 
@@ -88,7 +88,7 @@ class PoolQueue:
             self.companies.add(job)
             return
         self._lines.setdefault(spec.priority, Line()).add(job)
-        self.classes.setdefault((spec.priority, need_class(spec)), Line()).add(job)
+        self.classes.setdefault((spec.priority, spec.need), Line()).add(job)
 
     def remove(self, job: JobId, spec: JobSpec) -> None:
         """Take a job out."""
@@ -97,7 +97,7 @@ class PoolQueue:
             self.companies.remove(job)
             return
         _drop(self._lines, spec.priority, job)
-        _drop(self.classes, (spec.priority, need_class(spec)), job)
+        _drop(self.classes, (spec.priority, spec.need), job)
 
 
 def _drop(lines: dict[K, Line], key: K, job: JobId) -> None:

@@ -66,6 +66,7 @@ class ClusterState:
         self.progress: dict[JobId, Progress] = {}
         self.queues: dict[str, PoolQueue] = {}
         self.free: dict[Kind, FreeIndex] = {}
+        self.gpu_types: dict[str, list[str]] = {}
         self.by_order: dict[int, NodeState] = {}
         self.changed_pools: set[str] = set()
         self.keys_in_use: dict[ProfileKey, set[GpuId]] = {}
@@ -241,7 +242,11 @@ class ClusterState:
 
     def _set_free(self, node: NodeState, gpu_type: str, mask: int) -> None:
         node.free[gpu_type] = mask
-        self.free.setdefault((node.node.pool, gpu_type), FreeIndex()).set(node.order, mask.bit_count())
+        kind = (node.node.pool, gpu_type)
+        if kind not in self.free:
+            self.free[kind] = FreeIndex()
+            insort(self.gpu_types.setdefault(node.node.pool, []), gpu_type)
+        self.free[kind].set(node.order, mask.bit_count())
 
     def _index(self, load: GpuLoad) -> None:
         for booking in load.bookings:

@@ -85,8 +85,8 @@ class ClusterView:
 
     def gpu_types(self, pool: str, asked: str | None = None) -> list[str]:
         """GPU types of a pool, in order of name; only the one asked for, if any."""
-        kinds = (kind for of_pool, kind in self._state.free if of_pool == pool)
-        return sorted(kind for kind in kinds if asked in (None, kind))
+        kinds = self._state.gpu_types.get(pool, [])
+        return kinds if asked is None else [kind for kind in kinds if kind == asked]
 
     def free(self, kind: Kind) -> FreeIndex:
         """Free GPUs of a kind, by node."""

@@ -45,6 +45,20 @@ ENDED = frozenset(
 """States nothing leaves."""
 
 
+class NeedClass(NamedTuple):
+    """All that decides where a job may run: if one job of a class finds no place, none does."""
+
+    pool: str
+    gpus: int
+    gpu_type: str | None
+    gpu_memory_bytes: int | None
+    cores: int
+    host_memory_bytes: int
+    share: bool
+    family: str
+    batch_size: int | None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobSpec:
     """What a job needs, as its owner declared it. Optional values are unknown when None.
@@ -69,6 +83,7 @@ class JobSpec:
         company: Name of a set under measurement, started together on one GPU.
         company_size: Jobs in that set.
         labels: For people and reports.
+        need: Its class of need, worked out from the fields above.
     """
 
     name: str
@@ -90,20 +105,11 @@ class JobSpec:
     company: str | None = None
     company_size: int = 1
     labels: Mapping[str, str] = field(default_factory=dict)
+    need: NeedClass = field(init=False, repr=False, compare=False)
 
-
-class NeedClass(NamedTuple):
-    """All that decides where a job may run: if one job of a class finds no place, none does."""
-
-    pool: str
-    gpus: int
-    gpu_type: str | None
-    gpu_memory_bytes: int | None
-    cores: int
-    host_memory_bytes: int
-    share: bool
-    family: str
-    batch_size: int | None
+    def __post_init__(self) -> None:
+        """Work out the class once; it is asked for at every move in the queue."""
+        object.__setattr__(self, "need", need_class(self))
 
 
 def need_class(spec: JobSpec) -> NeedClass:

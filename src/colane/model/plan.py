@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from colane.model.job import Job, JobId, NeedClass, need_class
+from colane.model.job import Job, JobId, NeedClass
 from colane.model.placement import Placement
 from colane.model.reason import Reason, Why
 
@@ -55,7 +55,7 @@ class Plan:
                 return action.reason
         return (
             self.waits.get(job.id)
-            or self.class_waits.get(need_class(job.spec))
+            or self.class_waits.get(job.spec.need)
             or self.rest.get(job.spec.pool)
             or Reason(Why.SUBMITTED)
         )
