@@ -13,6 +13,7 @@ from colane.agent.launcher import wants_mps
 from colane.agent.mps import MpsManager
 from colane.model.hardware import Gpu
 from tests.agent.agents import config_of
+from tests.agent.waiting import until_gone
 
 pytestmark = pytest.mark.live
 
@@ -111,10 +112,11 @@ async def test_a_daemon_that_hangs_is_not_waited_for(
 
 async def test_daemons_are_ended(manager: MpsManager, fake: Fake) -> None:
     await manager.ensure(GPU)
-    pid = int(fake.control.read_text())
+    daemon = processes.identify(int(fake.control.read_text()))
+    assert daemon is not None
     await manager.stop()
     assert manager.active == frozenset()
-    assert processes.identify(pid) is None
+    until_gone(daemon)
     assert fake.calls()[-1] == "quit"
 
 

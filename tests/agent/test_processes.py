@@ -15,8 +15,13 @@ pytestmark = pytest.mark.live
 
 
 @pytest.fixture
-def child() -> Iterator[subprocess.Popen[bytes]]:
-    process = subprocess.Popen(["sh", "-c", "sleep 1000 & wait"], env={**os.environ, "MARK": "a b"})
+def mark(tmp_path: Path) -> str:
+    return f"{tmp_path} and more"
+
+
+@pytest.fixture
+def child(mark: str) -> Iterator[subprocess.Popen[bytes]]:
+    process = subprocess.Popen(["sh", "-c", "sleep 1000 & wait"], env={**os.environ, "MARK": mark})
     yield process
     processes.kill(processes.read_tree(process.pid).processes)
     process.wait()
@@ -63,10 +68,11 @@ def test_a_tree(child: subprocess.Popen[bytes]) -> None:
     assert first.pid == child.pid != second.pid
 
 
-def test_marks(child: subprocess.Popen[bytes]) -> None:
-    until(lambda: len(processes.marked(b"MARK=a b")) == 2)
-    assert child.pid in processes.marked(b"MARK=a b")
-    assert processes.marked(b"MARK=a") == []
+def test_marks(child: subprocess.Popen[bytes], mark: str) -> None:
+    variable = f"MARK={mark}".encode()
+    until(lambda: len(processes.marked(variable)) == 2)
+    assert child.pid in processes.marked(variable)
+    assert processes.marked(variable[:-1]) == [], "a part of a value is no mark"
 
 
 def test_killing_all_of_them(child: subprocess.Popen[bytes]) -> None:
