@@ -18,7 +18,7 @@ from colane.model.reason import Reason, Why
 
 Body = dict[str, Any]
 
-SPEC_FIELDS: Final = tuple(field.name for field in fields(JobSpec))
+SPEC_FIELDS: Final = tuple(field.name for field in fields(JobSpec) if field.init)
 PROGRESS_FIELDS: Final = tuple(field.name for field in fields(Progress))
 _GPU_FIELDS: Final = tuple(field.name for field in fields(Gpu))
 _NODE_SCALARS: Final = ("name", "host_memory_bytes", "pool", "address", "agent_id")
