@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final
 
 from colane.model.job import JobSpec
@@ -113,7 +112,7 @@ def _conflicts(request: JobRequest, given: set[str]) -> list[Problem]:
         )
         if {text, exact} <= given
     ]
-    if request.workdir is not None and not Path(request.workdir).is_absolute():
+    if request.workdir is not None and not request.workdir.startswith("/"):
         problems.append(Problem("workdir", f"must be an absolute path, got {request.workdir[:60]!r}"))
     return problems + _kind_conflicts(request, given)
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import posixpath
 import re
 from collections.abc import Iterator, Sequence
-from pathlib import PurePath
 from typing import Final
 
 INTERPRETER: Final = re.compile(r"(python|pypy|bash|sh|dash|zsh|perl|ruby|node|julia|Rscript)[0-9.]*(-config)?")
@@ -33,13 +33,13 @@ def derive_family(command: Sequence[str]) -> str:
 
 
 def _skip_launchers(words: list[str]) -> str:
-    program = PurePath(words.pop(0)).name
+    program = _name(words.pop(0))
     while program in LAUNCHERS:
         rest = _without_options(words)
         if not rest:
             return program
         words[:] = rest
-        program = PurePath(words.pop(0)).name
+        program = _name(words.pop(0))
     return program
 
 
@@ -61,8 +61,12 @@ def _script(program: str, words: list[str]) -> str:
             words[:] = words[1:]
             return f"{program} -c"
         if not word.startswith("-"):
-            return PurePath(word).name
+            return _name(word)
     return program
+
+
+def _name(path: str) -> str:
+    return posixpath.basename(path.rstrip("/"))
 
 
 def _take(words: list[str]) -> Iterator[str]:

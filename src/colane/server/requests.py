@@ -13,8 +13,8 @@ from colane.server.turn import Turn
 from colane.server.wire import EXACT_MAX
 
 
-def the_service(request: Request) -> Service:
-    """Return the service of the application."""
+async def the_service(request: Request) -> Service:
+    """Return the service of the application; async, since FastAPI would run a plain function in a thread."""
     return cast("Service", request.app.state.service)
 
 
