@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields as fields_of
+from operator import attrgetter
 from types import MappingProxyType
 from typing import Any
 
@@ -14,7 +15,9 @@ from colane.model.job import ENDED, Job, JobState, Move
 from colane.model.reason import Reason
 
 S = JobState
-JOB_FIELDS = tuple(field.name for field in fields_of(Job))
+_VALUES = attrgetter(*(field.name for field in fields_of(Job)))
+_SETTERS = {field.name: getattr(Job, field.name).__set__ for field in fields_of(Job)}
+"""Slots' own setters: they pass the freeze, which holds for everybody but the maker of a new job."""
 
 MOVES: Mapping[tuple[JobState, JobState], str] = MappingProxyType(
     {
@@ -87,10 +90,13 @@ def move(job: Job, to: JobState, at_s: float, reason: Reason, **changes: Any) ->
 
 
 def evolve(job: Job, **changes: Any) -> Job:  # noqa: ANN401
-    """`dataclasses.replace` for jobs at a third of its cost; every move of every job passes here."""
-    fields = {name: getattr(job, name) for name in JOB_FIELDS}
-    fields.update(changes)
-    return Job(**fields)
+    """`dataclasses.replace` for jobs at half its cost; every move of every job passes here."""
+    fresh = object.__new__(Job)
+    for set_field, value in zip(_SETTERS.values(), _VALUES(job), strict=True):
+        set_field(fresh, value)
+    for name, value in changes.items():
+        _SETTERS[name](fresh, value)
+    return fresh
 
 
 def can_move(job: Job, to: JobState) -> bool:

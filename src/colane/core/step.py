@@ -38,11 +38,9 @@ class Step:
 
     def put(self, job: Job) -> None:
         """Take a job's new value; its node learns of it."""
-        old = self.state.jobs.get(job.id)
         self._jobs[job.id] = job
-        for value in (old, job):
-            if value is not None and value.placement is not None:
-                self.touch(value.placement.node)
+        if job.placement is not None:
+            self._nodes[job.placement.node] = None
         self.state.put_job(job)
 
     def touch(self, node: str) -> None:
@@ -93,7 +91,7 @@ class Step:
         changed = bool(self._jobs or self._nodes or self._profiles or self.measurements or self.lost_nodes)
         if changed:
             self.state.version += 1
-        nodes = tuple(sorted(name for name in self._nodes if name in self.state.nodes))
+        nodes = tuple(sorted(self._nodes.keys() & self.state.nodes.keys()))
         for name in nodes:
             self.state.nodes[name].generation = self.state.version
         return Outcome(

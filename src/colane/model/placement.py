@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from colane.model.hardware import GpuId
@@ -22,17 +22,16 @@ class Placement:
     Attributes:
         slots: One for each rank.
         cores: Core ids booked for this job alone; empty shares the cores near its GPUs.
+        gpus: GPUs in rank order.
+        node: Name of the node of rank 0.
     """
 
     slots: tuple[Slot, ...]
     cores: tuple[int, ...] = ()
+    gpus: tuple[GpuId, ...] = field(init=False, repr=False, compare=False)
+    node: str = field(init=False, repr=False, compare=False)
 
-    @property
-    def gpus(self) -> tuple[GpuId, ...]:
-        """GPUs in rank order."""
-        return tuple(slot.gpu for slot in self.slots)
-
-    @property
-    def node(self) -> str:
-        """Name of the node of rank 0."""
-        return self.slots[0].gpu.node
+    def __post_init__(self) -> None:
+        """Work out once what every event asks for."""
+        object.__setattr__(self, "gpus", tuple([slot.gpu for slot in self.slots]))
+        object.__setattr__(self, "node", self.slots[0].gpu.node)

@@ -12,7 +12,7 @@ from colane.core.view import ClusterView
 from colane.model.plan import Plan
 from colane.model.reason import Reason, Why
 from colane.policies.blocks.placers import best_fit
-from colane.policies.blocks.refusals import no_place
+from colane.policies.blocks.refusals import refuse_class
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ def _plan_pool(draft: Draft, pool: str) -> None:
     for job in walk:
         gpus = best_fit(draft, job.spec)
         if gpus is None:
-            draft.wait_class(job.spec, no_place(draft, job.spec))
+            refuse_class(draft, job)
             walk.leave_class()
             continue
         node = draft.view.nodes[gpus[0].id.node]

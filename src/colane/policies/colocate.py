@@ -9,6 +9,7 @@ all others.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from colane.core.draft import Draft, Walk
@@ -18,7 +19,7 @@ from colane.model.job import Job, JobSpec
 from colane.model.plan import Plan
 from colane.model.reason import Reason, Why
 from colane.perf.beliefs import Prediction, profile_key
-from colane.policies.blocks.orderings import by_load, overdue
+from colane.policies.blocks.orderings import by_load
 from colane.policies.blocks.placers import first_fit
 from colane.policies.blocks.refusals import behind, no_place
 
@@ -50,62 +51,52 @@ class Colocate:
             return
         walk = Walk(draft, pool, by_load(draft, pool))
         for job in walk:
-            if not draft.is_waiting(job.id):
-                continue
-            refusal = self._place(draft, job)
-            if refusal is None:
-                continue
-            draft.wait_class(job.spec, refusal)
-            walk.leave_class()
+            if draft.is_waiting(job.id) and not self._place(draft, job):
+                if draft.view.explain is not None:
+                    draft.wait_class(job.spec, self._refusal(draft, job.spec))
+                walk.leave_class()
 
     def _serve_overdue(self, draft: Draft, pool: str) -> bool:
         """Serve jobs past their waiting time in order; False when one of them finds no place."""
-        for job_id in draft.view.queue(pool):
-            job = draft.view.job(job_id)
-            if overdue(draft.view, pool, self.max_wait_s) is None or not self._is_overdue(draft, job):
+        for job in map(draft.view.job, draft.view.queue(pool)):
+            if self.max_wait_s is None or draft.now_s - job.submit_s <= self.max_wait_s:
                 return True
-            refusal = self._place(draft, job)
-            if refusal is not None:
-                draft.wait(job_id, refusal)
-                draft.wait_rest(pool, behind(job_id))
+            if not self._place(draft, job):
+                draft.wait(job.id, self._refusal(draft, job.spec))
+                draft.wait_rest(pool, behind(job.id))
                 return False
         return True
 
-    def _is_overdue(self, draft: Draft, job: Job) -> bool:
-        return self.max_wait_s is not None and draft.now_s - job.submit_s > self.max_wait_s
-
-    def _place(self, draft: Draft, job: Job) -> Reason | None:
-        """Start a job; the reason when it has to wait."""
+    def _place(self, draft: Draft, job: Job) -> bool:
+        """Start a job on free GPUs, else in company that gains by it."""
         gpus = first_fit(draft, job.spec)
         if gpus is not None:
             draft.start(job, gpus, Reason(Why.FREE_GPU, {"gpu": str(gpus[0].id)}))
-            return None
-        if not _may_share(draft, job.spec):
-            return self._alone(draft, job.spec)
-        return self._join(draft, job)
-
-    def _alone(self, draft: Draft, spec: JobSpec) -> Reason:
-        refusal = no_place(draft, spec)
-        types = draft.view.gpu_types(spec.pool, spec.gpu_type)
-        known = any(_known(draft, spec, kind) for kind in types)
-        if known or not spec.share or spec.gpus > 1 or refusal.why is not Why.NO_FREE_GPU:
-            return refusal
-        return replace(refusal, why=Why.UNKNOWN_ALONE_FIRST)
-
-    def _join(self, draft: Draft, job: Job) -> Reason | None:
-        """Join the lightest company the job fits into, if that pays; heavier company would pay still less."""
-        refusal: Reason | None = None
-        for kind in draft.view.gpu_types(job.spec.pool, job.spec.gpu_type):
-            load = self._lightest(draft, job.spec, kind)
-            if load is None:
-                continue
-            prediction = _predict(draft, job.spec, load)
-            if prediction is not None and prediction.speedup >= self.speedup_min:
+            return True
+        for load, prediction in self._companies(draft, job.spec):
+            if prediction.speedup >= self.speedup_min:
                 draft.start(job, [load], _reason(Why.SHARES, load, prediction, self.speedup_min))
-                return None
-            if prediction is not None:
-                refusal = _reason(Why.NOT_WORTH_SHARING, load, prediction, self.speedup_min)
-        return refusal or no_place(draft, job.spec)
+                return True
+        return False
+
+    def _companies(self, draft: Draft, spec: JobSpec) -> Iterator[tuple[GpuLoad, Prediction]]:
+        """Of each GPU type, the lightest company the job fits into; heavier company would pay still less."""
+        if not spec.share or spec.gpus > 1:
+            return
+        for kind in draft.view.gpu_types(spec.pool, spec.gpu_type):
+            load = self._lightest(draft, spec, kind)
+            prediction = _predict(draft, spec, load) if load is not None else None
+            if load is not None and prediction is not None:
+                yield load, prediction
+
+    def _refusal(self, draft: Draft, spec: JobSpec) -> Reason:
+        """Why nothing was found: company that would not pay, a first run alone, or a need that cannot be met."""
+        for load, prediction in self._companies(draft, spec):
+            return _reason(Why.NOT_WORTH_SHARING, load, prediction, self.speedup_min)
+        lacking = no_place(draft, spec)
+        known = any(_known(draft, spec, kind) for kind in draft.view.gpu_types(spec.pool, spec.gpu_type))
+        first_run = spec.share and spec.gpus == 1 and not known and lacking.why is Why.NO_FREE_GPU
+        return replace(lacking, why=Why.UNKNOWN_ALONE_FIRST) if first_run else lacking
 
     def _lightest(self, draft: Draft, spec: JobSpec, gpu_type: str) -> GpuLoad | None:
         terms = draft.beliefs.terms(spec, gpu_type)
@@ -125,11 +116,6 @@ def _room(draft: Draft, load: GpuLoad, spec: JobSpec) -> bool:
 def _known(draft: Draft, spec: JobSpec, gpu_type: str) -> bool:
     terms = draft.beliefs.terms(spec, gpu_type)
     return terms.memory is not None and terms.load is not None
-
-
-def _may_share(draft: Draft, spec: JobSpec) -> bool:
-    types = draft.view.gpu_types(spec.pool, spec.gpu_type)
-    return spec.share and spec.gpus == 1 and any(_known(draft, spec, kind) for kind in types)
 
 
 def _predict(draft: Draft, spec: JobSpec, load: GpuLoad) -> Prediction | None:

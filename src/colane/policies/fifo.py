@@ -12,7 +12,7 @@ from colane.core.view import ClusterView
 from colane.model.plan import Plan
 from colane.model.reason import Reason, Why
 from colane.policies.blocks.placers import first_fit
-from colane.policies.blocks.refusals import behind, no_place
+from colane.policies.blocks.refusals import behind, refuse
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ def _plan_pool(draft: Draft, pool: str) -> None:
         job = draft.view.job(job_id)
         gpus = first_fit(draft, job.spec)
         if gpus is None:
-            draft.wait(job_id, no_place(draft, job.spec))
+            refuse(draft, job)
             draft.wait_rest(pool, behind(job_id))
             return
         draft.start(job, gpus, Reason(Why.FREE_GPU, {"gpu": str(gpus[0].id)}))

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from colane.core.draft import Draft
-from colane.core.view import ClusterView
-from colane.model.job import JobId, JobSpec, NeedClass
+from colane.model.job import JobSpec, NeedClass
 from colane.perf.beliefs import Load
 
 UNKNOWN_FIRST = (-1.0, -1.0)
@@ -22,11 +21,3 @@ def _load_key(draft: Draft, need: NeedClass, types: list[str]) -> tuple[float, .
     loads: list[Load | None] = [draft.beliefs.load(spec, kind) for kind in types if need.gpu_type in (None, kind)]
     known = [load for load in loads if load is not None]
     return tuple(min(known)) if known else UNKNOWN_FIRST
-
-
-def overdue(view: ClusterView, pool: str, max_wait_s: float | None) -> JobId | None:
-    """The head of the line, if it has waited longer than it should; it must then be served first."""
-    head = view.queue(pool).first
-    if head is None or max_wait_s is None:
-        return None
-    return head if view.now_s - view.job(head).submit_s > max_wait_s else None

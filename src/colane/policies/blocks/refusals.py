@@ -7,8 +7,20 @@ from collections.abc import Iterable
 from colane.core.draft import Draft
 from colane.core.state import NodeState
 from colane.model.hardware import GpuId
-from colane.model.job import JobId, JobSpec
+from colane.model.job import Job, JobId, JobSpec
 from colane.model.reason import Reason, Why
+
+
+def refuse(draft: Draft, job: Job) -> None:
+    """The job finds no place; why is worked out only when somebody asks."""
+    if draft.view.explain is not None:
+        draft.wait(job.id, no_place(draft, job.spec))
+
+
+def refuse_class(draft: Draft, job: Job) -> None:
+    """Nobody with the needs of this job finds a place; why is worked out only when somebody asks."""
+    if draft.view.explain is not None:
+        draft.wait_class(job.spec, no_place(draft, job.spec))
 
 
 def behind(job: JobId) -> Reason:
@@ -22,7 +34,7 @@ def no_place(draft: Draft, spec: JobSpec) -> Reason:
     if not types:
         return Reason(Why.NO_NODE, {"pool": spec.pool})
     have = max(draft.free((spec.pool, gpu_type)).most_free for gpu_type in types)
-    holders = draft.view.holders(spec.pool) if draft.view.explain is not None else ()
+    holders = draft.view.holders(spec.pool)
     if have < spec.gpus:
         facts: dict[str, str | int | float] = {"need": spec.gpus, "gpu_type": spec.gpu_type or "any", "have": have}
         return Reason(Why.NO_FREE_GPU, facts, holders)
