@@ -8,14 +8,23 @@ import json
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
+from colane.core.policy import Policy
+from colane.model.hardware import GpuId
+from colane.model.placement import Placement, Slot
+from colane.model.plan import Plan, Start
+from colane.model.reason import Reason, Why
+from colane.policies import registry
 from colane.server import service as service_module
+from colane.server.app import create_app
 from colane.server.feed import RECENT_LINES_MAX, Feed
+from colane.server.gate import GateRules
 from colane.server.idempotency import KEPT_S, expired
 from colane.server.memory_store import MemoryStore
 from colane.server.sqlite_store import SqliteStore
-from colane.server.store import IDEMPOTENCY, AuditEntry, Put, Store, StoreError, Transaction
+from colane.server.store import IDEMPOTENCY, SUBMITTED_JOBS, AuditEntry, Put, Store, StoreError, Transaction
 from tests.server.harness import (
     DEADLINE_S,
     SLEEP,
@@ -225,13 +234,6 @@ async def first(feed: Feed, count: int, after: int = 0) -> Any:
 
 class TestRejectedPlan:
     async def test_evidence_is_kept_and_nothing_changes(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        from colane.core.policy import Policy  # noqa: PLC0415
-        from colane.model.hardware import GpuId  # noqa: PLC0415
-        from colane.model.placement import Placement, Slot  # noqa: PLC0415
-        from colane.model.plan import Plan, Start  # noqa: PLC0415
-        from colane.model.reason import Reason, Why  # noqa: PLC0415
-        from colane.policies import registry  # noqa: PLC0415
-
         class Greedy:
             name = "greedy"
 
@@ -248,6 +250,27 @@ class TestRejectedPlan:
             assert line.body["flaws"]
             assert line.body["actions"][0]["placement"]["slots"] == [["n1", 7, 0]]
             assert await w.state(1) == "queued"
+
+
+async def test_a_driver_that_fails_answers_503_and_ends_the_service(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Broken:
+        name = "broken"
+
+        def plan(self, _view: Any) -> Any:
+            raise RuntimeError("a bug")
+
+    monkeypatch.setattr(registry, "create", lambda _: Broken())
+    service = service_module.make_service(MemoryStore(), service_module.ServiceConfig(policy="x", workdir="/"))
+    driving = asyncio.create_task(service.run())
+    transport = httpx.ASGITransport(create_app(service, GateRules()))
+    async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as http:
+        async with asyncio.timeout(DEADLINE_S):
+            answers = await asyncio.gather(*(http.post("/job", json=SLEEP) for _ in range(3)))
+            assert {answer.status_code for answer in answers} == {503}
+            with pytest.raises(RuntimeError, match="a bug"):
+                await driving
+        assert (await http.post("/job", json=SLEEP)).status_code == 503
+    assert service.store.count(SUBMITTED_JOBS) == 0
 
 
 async def test_old_idempotency_keys_are_removed() -> None:

@@ -188,10 +188,12 @@ class Service:
         Raises:
             RefusedError: 404; 503 while the store cannot be read.
         """
-        if job_id in self.board.jobs and job_id in self.driver.core.state.jobs:
+        job = self.board.jobs.get(job_id)
+        if job is not None and job_id in self.driver.core.state.jobs:
             return explain(self.driver.core.why(job_id, self.driver.now()))
-        ended = documents.decode_job((await self._ended(job_id))["job"])
-        return explain(ended.reason) if ended.reason else {"why": None, "sentence": "", "facts": {}, "jobs": []}
+        if job is None:
+            job = documents.decode_job((await self._ended(job_id))["job"])
+        return explain(job.reason) if job.reason else {"why": None, "sentence": "", "facts": {}, "jobs": []}
 
     async def launch(self, job_id: JobId) -> Body:
         """Return what the agent needs to start a job.
