@@ -32,6 +32,6 @@ class TraceError(ValueError):
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Return `; did you mean a or b?`, empty when nothing is near."""
+    """Return ` (did you mean a or b?)`, empty when nothing is near."""
     near = difflib.get_close_matches(name, list(known), n=2)
-    return f"; did you mean {' or '.join(near)}?" if near else ""
+    return f" (did you mean {' or '.join(near)}?)" if near else ""

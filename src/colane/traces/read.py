@@ -75,7 +75,7 @@ def sample() -> Workload:
 
 def _named(path: Path, name: str) -> Format:
     if name not in FORMATS:
-        raise TraceError(path, f"unknown format {name!r}{did_you_mean(name, FORMATS)} known: {', '.join(FORMATS)}")
+        raise TraceError(path, f"unknown format {name!r}{did_you_mean(name, FORMATS)}; known: {', '.join(FORMATS)}")
     return FORMATS[name]
 
 

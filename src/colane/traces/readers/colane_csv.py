@@ -128,7 +128,7 @@ def _values(sheet: Sheet, column: Column) -> list[Any]:
 def _refuse_unknown(sheet: Sheet) -> None:
     for name in sheet.names:
         if name not in COLUMN_NAMES and not name.startswith(LABEL_PREFIX):
-            hint = did_you_mean(name, COLUMN_NAMES) or f"; labels are columns named {LABEL_PREFIX}NAME"
+            hint = did_you_mean(name, COLUMN_NAMES) or f" (labels are columns named {LABEL_PREFIX}NAME)"
             raise TraceError(sheet.path, f"has unknown column {name!r}{hint}", line=1)
 
 

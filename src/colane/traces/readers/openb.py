@@ -30,7 +30,7 @@ def matches(path: Path, head: str) -> bool:
 
 
 def read(path: Path, text: str, options: Options) -> Workload:
-    """Read a pod list: duration is deletion - scheduling; pods never scheduled have none, are kept and counted.
+    """Read a pod list: duration is deletion - scheduling; pods never scheduled are left out and counted.
 
     Raises:
         TraceError: A missing column, a bad or duplicate row (unless rows may be skipped), no jobs.
@@ -48,8 +48,15 @@ def read(path: Path, text: str, options: Options) -> Workload:
             outcome=phases[row], line=sheet.lines[row],
         )  # fmt: skip
 
-    workload = assemble(sheet, NAME, Columns(names, submit_s, gpus), make, options)
-    return replace(workload, notes=workload.notes + _more_notes(workload))
+    good = list(sheet.good())
+    ran = [row for row in good if duration_s[row] is not None]
+    workload = assemble(sheet, NAME, Columns(names, submit_s, gpus), make, options, rows=ran)
+    parts = sum(job.gpu_ratio < 1 for job in workload.jobs)
+    notes = (
+        Note(len(good) - len(ran), "pods that were never scheduled left out"),
+        Note(parts, "pods ask for a part of a GPU (gpu_ratio)"),
+    )
+    return replace(workload, notes=workload.notes + tuple(note for note in notes if note.many))
 
 
 def _specs(sheet: Sheet, names: list[str], gpus: list[int]) -> list[JobSpec]:
@@ -87,13 +94,3 @@ def _durations(sheet: Sheet) -> list[float | None]:
         None if start is None or end is None else span(sheet, row, start, end, "deletion_time")
         for row, (start, end) in enumerate(times)
     ]
-
-
-def _more_notes(workload: Workload) -> tuple[Note, ...]:
-    parts = sum(job.gpu_ratio < 1 for job in workload.jobs)
-    unknown = sum(job.duration_s is None for job in workload.jobs)
-    notes = (
-        Note(parts, "jobs ask for a part of a GPU (gpu_ratio)"),
-        Note(unknown, "jobs were never scheduled: no duration"),
-    )
-    return tuple(note for note in notes if note.many)

@@ -40,7 +40,7 @@ def matches_json(path: Path, head: str) -> bool:
 
 
 def read_csv(path: Path, text: str, options: Options) -> Workload:
-    """Read the filtered form. Its jobs have no names: `line-N` is the line of the unpacked file.
+    """Read the filtered form. Its jobs have no names: `row-N` is the N-th below the header.
 
     Raises:
         TraceError: A bad row (unless rows may be skipped) or no jobs.
@@ -50,7 +50,7 @@ def read_csv(path: Path, text: str, options: Options) -> Workload:
     duration_s = sheet.column("duration", cells.seconds)
     gpus = sheet.column("num_gpus", cells.count)
     pools = sheet.column("cluster", cells.word)
-    names = [f"line-{line}" for line in sheet.lines]
+    names = [f"row-{line - 1}" for line in sheet.lines]
 
     def make(id_: JobId, row: int, submit_s: float) -> TraceJob:
         spec = JobSpec(name=names[row], family=FAMILY, pool=pools[row], gpus=gpus[row])

@@ -1,0 +1,244 @@
+"""Judge a workload before a run: what is wrong, what will not fit, and how much it asks of a cluster."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import NamedTuple
+
+from colane.model.hardware import Node
+from colane.model.job import JobSpec, NeedClass, need_class
+from colane.traces.clusters import Cluster
+from colane.traces.workload import TraceJob, Workload
+
+EXAMPLES_MAX = 3
+"""A finding names at most this many jobs."""
+
+HEAVY_LOAD = 1.0
+"""From this offered load on, the queue grows as long as jobs arrive."""
+
+
+class Level(StrEnum):
+    """How bad a finding is."""
+
+    ERROR = "error"
+    """The trace cannot be run as it is."""
+    WARNING = "warning"
+    """It runs, but not all of it, or not as one may think."""
+    INFO = "info"
+    """Worth knowing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One finding.
+
+    Attributes:
+        level: How bad it is.
+        code: What was found, for programs.
+        message: One line with numbers.
+        count: Jobs or rows concerned; 0 where it concerns the whole.
+    """
+
+    level: Level
+    code: str
+    message: str
+    count: int = 0
+
+
+def check_trace(workload: Workload, cluster: Cluster | None = None) -> list[Finding]:
+    """Judge a workload, and whether a cluster can hold it. Errors come first.
+
+    Args:
+        workload: Read with `skip_bad_rows` where bad rows are to be findings rather than an exception.
+        cluster: Also look for jobs that fit nowhere in it, and at the load they offer.
+    """
+    findings = [*_bad_rows(workload), *_notes(workload)]
+    if not workload.jobs:
+        return [Finding(Level.ERROR, "empty", "holds no jobs"), *findings]
+    findings += _times(workload) + _names(workload) + [_span(workload)]
+    if cluster is not None:
+        findings += _fit(workload, cluster) + _load(workload, cluster)
+    levels = list(Level)
+    return sorted(findings, key=lambda finding: levels.index(finding.level))
+
+
+def why_not(spec: JobSpec, cluster: Cluster) -> str | None:
+    """Why a job could not run even on an empty cluster, None when it could. One line with numbers."""
+    nodes = [node for node in cluster.nodes if node.pool == spec.pool]
+    if not nodes:
+        return f"no node is in pool {spec.pool!r}"
+    if any(_holds(node, spec) for node in nodes):
+        return None
+    return _shortage(spec, nodes)
+
+
+def split(workload: Workload, cluster: Cluster) -> tuple[tuple[TraceJob, ...], tuple[tuple[TraceJob, str], ...]]:
+    """Return the jobs an empty cluster could hold, and the others each with its reason."""
+    known: dict[NeedClass, str | None] = {}
+    held: list[TraceJob] = []
+    rejected: list[tuple[TraceJob, str]] = []
+    for job in workload.jobs:
+        need = need_class(job.spec)
+        if need not in known:
+            known[need] = why_not(job.spec, cluster)
+        reason = known[need]
+        if reason is None:
+            held.append(job)
+        else:
+            rejected.append((job, reason))
+    return tuple(held), tuple(rejected)
+
+
+def offered_load(jobs: Iterable[TraceJob], gpus: int, span_s: float) -> float | None:
+    """GPU-seconds asked for per GPU-second there is over a span; None without GPUs or span. Unknown durations are 0."""
+    if gpus == 0 or span_s <= 0:
+        return None
+    asked = sum(job.spec.gpus * job.gpu_ratio * (job.duration_s or 0.0) for job in jobs)
+    return asked / (gpus * span_s)
+
+
+def _bad_rows(workload: Workload) -> list[Finding]:
+    rows = workload.bad_rows
+    if not rows:
+        return []
+    more = len(rows) - EXAMPLES_MAX
+    named = "; ".join(rows[:EXAMPLES_MAX]) + (f"; and {more} more" if more > 0 else "")
+    return [Finding(Level.ERROR, "bad-rows", f"{len(rows)} bad rows: {named}", len(rows))]
+
+
+def _notes(workload: Workload) -> list[Finding]:
+    return [Finding(Level.INFO, "note", str(note), note.many) for note in workload.notes]
+
+
+class _Test(NamedTuple):
+    level: Level
+    code: str
+    what: str
+    holds: Callable[[TraceJob], bool]
+
+
+def _times(workload: Workload) -> list[Finding]:
+    found = ((test, [job for job in workload.jobs if test.holds(job)]) for test in _TESTS)
+    return [_finding(test.level, test.code, test.what, jobs) for test, jobs in found if jobs]
+
+
+def _is_time(value_s: float) -> bool:
+    return math.isfinite(value_s) and value_s >= 0
+
+
+_TESTS = (
+    _Test(
+        Level.ERROR,
+        "bad-submit",
+        "are submitted at a negative or non-finite time",
+        lambda job: not _is_time(job.submit_s),
+    ),
+    _Test(
+        Level.ERROR,
+        "bad-duration",
+        "have a negative or non-finite duration",
+        lambda job: job.duration_s is not None and not _is_time(job.duration_s),
+    ),
+    _Test(
+        Level.ERROR,
+        "no-length",
+        "have neither duration nor steps, so nobody can say when they end",
+        lambda job: job.duration_s is None and job.steps is None,
+    ),
+    _Test(
+        Level.INFO,
+        "steps-only",
+        "have steps but no duration: their run time follows from measured speeds",
+        lambda job: job.duration_s is None and job.steps is not None,
+    ),
+    _Test(Level.WARNING, "no-time", "run for 0 s", lambda job: job.duration_s == 0),
+    _Test(Level.INFO, "cpu-only", "ask for no GPU", lambda job: job.is_cpu_only),
+)
+
+
+def _names(workload: Workload) -> list[Finding]:
+    first: dict[str, TraceJob] = {}
+    twice = [job for job in workload.jobs if first.setdefault(job.spec.name, job) is not job]
+    return [_finding(Level.WARNING, "duplicate-name", "have the name of an earlier job", twice)] if twice else []
+
+
+def _span(workload: Workload) -> Finding:
+    span_s, jobs = workload.span_s, len(workload.jobs)
+    if span_s == 0:
+        return Finding(Level.INFO, "span", f"{jobs} jobs, all submitted at once")
+    return Finding(Level.INFO, "span", f"{jobs} jobs submitted over {span_s:g} s, one every {span_s / jobs:.3g} s")
+
+
+def _fit(workload: Workload, cluster: Cluster) -> list[Finding]:
+    _, rejected = split(workload, cluster)
+    reasons: dict[str, list[TraceJob]] = {}
+    for job, reason in rejected:
+        reasons.setdefault(reason, []).append(job)
+    return [
+        _finding(Level.WARNING, "never-fits", f"can never run on {cluster.name}: {reason}", jobs)
+        for reason, jobs in sorted(reasons.items(), key=lambda item: (-len(item[1]), item[0]))
+    ]
+
+
+def _load(workload: Workload, cluster: Cluster) -> list[Finding]:
+    held, _ = split(workload, cluster)
+    load = offered_load(held, cluster.gpus, workload.span_s)
+    if load is None:
+        return []
+    findings = [_load_finding("the cluster", load)]
+    if len(cluster.pools) > 1:
+        for pool in sorted(cluster.pools):
+            gpus = sum(len(node.gpus) for node in cluster.nodes if node.pool == pool)
+            mine = offered_load((job for job in held if job.spec.pool == pool), gpus, workload.span_s)
+            if mine is not None:
+                findings.append(_load_finding(f"pool {pool}", mine))
+    return findings
+
+
+def _load_finding(where: str, load: float) -> Finding:
+    asked = f"asks {load:.3f} GPU-seconds of {where} for each it has, while jobs arrive"
+    if load < HEAVY_LOAD:
+        return Finding(Level.INFO, "offered-load", asked)
+    return Finding(Level.WARNING, "offered-load", f"{asked}: its queue grows all the time")
+
+
+def _finding(level: Level, code: str, what: str, jobs: list[TraceJob]) -> Finding:
+    named = ", ".join(_name(job) for job in jobs[:EXAMPLES_MAX])
+    more = len(jobs) - EXAMPLES_MAX
+    tail = f" and {more} more" if more > 0 else ""
+    return Finding(level, code, f"{len(jobs)} jobs {what} ({named}{tail})", len(jobs))
+
+
+def _name(job: TraceJob) -> str:
+    return f"{job.spec.name} of line {job.line}" if job.line else job.spec.name
+
+
+def _holds(node: Node, spec: JobSpec) -> bool:
+    fitting = sum(_suits(spec, gpu.type, gpu.memory_bytes) for gpu in node.gpus)
+    return fitting >= spec.gpus and len(node.cores) >= spec.cores and (node.host_memory_bytes >= spec.host_memory_bytes)
+
+
+def _suits(spec: JobSpec, gpu_type: str, memory_bytes: int) -> bool:
+    return spec.gpu_type in {None, gpu_type} and (spec.gpu_memory_bytes or 0) <= memory_bytes
+
+
+def _shortage(spec: JobSpec, nodes: list[Node]) -> str:
+    gpus = max(len(node.gpus) for node in nodes)
+    if spec.gpus > gpus:
+        return f"needs {spec.gpus} GPUs on one node, the largest has {gpus}"
+    types = sorted({gpu.type for node in nodes for gpu in node.gpus})
+    if spec.gpu_type is not None and spec.gpu_type not in types:
+        return f"needs GPU type {spec.gpu_type}, there are {', '.join(types)}"
+    memory = max((gpu.memory_bytes for node in nodes for gpu in node.gpus), default=0)
+    if (spec.gpu_memory_bytes or 0) > memory:
+        return f"needs {spec.gpu_memory_bytes} bytes of GPU memory, the largest GPU has {memory}"
+    cores = max(len(node.cores) for node in nodes)
+    if spec.cores > cores:
+        return f"needs {spec.cores} cores on one node, the largest has {cores}"
+    host = max(node.host_memory_bytes for node in nodes)
+    if spec.host_memory_bytes > host:
+        return f"needs {spec.host_memory_bytes} bytes of host memory, the largest node has {host}"
+    return "no single node has all of the GPUs, cores and memory it needs"

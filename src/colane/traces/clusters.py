@@ -1,0 +1,271 @@
+"""Clusters to simulate: a YAML file of node groups, or a preset that ships with Colane."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import yaml
+
+from colane.model.hardware import DEFAULT_POOL, Gpu, Node
+from colane.traces.errors import TraceError, did_you_mean
+from colane.traces.sheet import read_text
+from colane.traces.units import parse_bytes, parse_bytes_per_s
+
+PRESETS_DIR = Path(__file__).parent / "presets"
+TOPOLOGIES = frozenset({"none", "pcie", "minsky", "dgx1", "dgx-a100"})
+"""Names of topologies; any other value is a file, relative to the cluster file."""
+
+SOCKETS_DEFAULT = 1
+
+
+class NodeExtras(NamedTuple):
+    """What a node has beyond what every live agent reports; None is unknown.
+
+    Attributes:
+        group: Group of the file it comes from.
+        sockets: Its sockets; GPUs and cores are dealt out evenly, in order.
+        memory_bandwidth_bytes_per_s: Of the whole node.
+        network_bytes_per_s: To other nodes.
+        topology: Name of `TOPOLOGIES` or path of a matrix as `nvidia-smi topo -m` prints it; `none` is unknown.
+    """
+
+    group: str
+    sockets: int = SOCKETS_DEFAULT
+    memory_bandwidth_bytes_per_s: float | None = None
+    network_bytes_per_s: float | None = None
+    topology: str = "none"
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """Machines to simulate.
+
+    Attributes:
+        name: For people and reports.
+        nodes: By group, then number.
+        extras: By node name.
+        source: File it was read from.
+    """
+
+    name: str
+    nodes: tuple[Node, ...]
+    extras: Mapping[str, NodeExtras] = field(default_factory=dict)
+    source: str = ""
+
+    @property
+    def gpus(self) -> int:
+        """Number of its GPUs."""
+        return sum(len(node.gpus) for node in self.nodes)
+
+    @property
+    def pools(self) -> frozenset[str]:
+        """Pools its nodes are in."""
+        return frozenset(node.pool for node in self.nodes)
+
+
+def load(name: str | Path) -> Cluster:
+    """Return a preset by name, or the cluster of a YAML file.
+
+    Raises:
+        TraceError: No such preset or file, or the file is not right: the message names the key and the fix.
+    """
+    path = Path(name)
+    if str(name) in preset_names():
+        return read(PRESETS_DIR / f"{name}.yaml")
+    if path.suffix in {".yaml", ".yml"} or path.exists():
+        return read(path)
+    known = ", ".join(preset_names())
+    raise TraceError(
+        path, f"no such cluster{did_you_mean(str(name), preset_names())}; presets: {known}; or a .yaml file"
+    )
+
+
+def preset_names() -> tuple[str, ...]:
+    """Names of the clusters that ship with Colane, sorted."""
+    return tuple(sorted(path.stem for path in PRESETS_DIR.glob("*.yaml")))
+
+
+def read(path: Path) -> Cluster:
+    """Read a cluster file.
+
+    Raises:
+        TraceError: It cannot be read, is not YAML, or a key is unknown, missing or wrong.
+    """
+    try:
+        document = yaml.safe_load(read_text(path))
+    except yaml.YAMLError as error:
+        raise TraceError(path, f"is not YAML ({_first_line(error)})", line=_line(error)) from error
+    keys = _mapping(path, document, "the file", {"name", "groups"})
+    groups = keys.get("groups")
+    if not isinstance(groups, list) or not groups:
+        raise TraceError(path, "expected a list of at least one group of nodes", column="groups")
+    name = _value(path, keys, "name", _text, path.stem)
+    return _cluster(path, name, [_group(path, number, group) for number, group in enumerate(groups)])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Group:
+    """Alike nodes; the names are the keys of the file."""
+
+    name: str
+    count: int
+    gpus: int
+    gpu_type: str
+    gpu_memory: int
+    sockets: int
+    cores: int
+    host_memory: int
+    memory_bandwidth: float | None
+    network: float | None
+    topology: str
+    pool: str
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str) or not value.strip():
+        raise ValueError(f"expected text, got {value!r}: put it in quotes" if value is not None else "is empty")
+    return value.strip()
+
+
+def _whole(least: int) -> Callable[[object], int]:
+    def parse(value: object) -> int:
+        if not isinstance(value, int) or isinstance(value, bool) or value < least:
+            raise ValueError(f"expected a whole number from {least}, got {value!r}")
+        return value
+
+    return parse
+
+
+REQUIRED = object()
+KEYS: Mapping[str, tuple[Callable[[Any], Any], Any]] = {
+    "name": (_text, None),
+    "count": (_whole(1), 1),
+    "gpus": (_whole(0), REQUIRED),
+    "gpu_type": (_text, None),
+    "gpu_memory": (parse_bytes, None),
+    "sockets": (_whole(1), SOCKETS_DEFAULT),
+    "cores": (_whole(0), 0),
+    "host_memory": (parse_bytes, 0),
+    "memory_bandwidth": (parse_bytes_per_s, None),
+    "network": (parse_bytes_per_s, None),
+    "topology": (_text, "none"),
+    "pool": (_text, DEFAULT_POOL),
+}
+"""Keys of a group, each with its parser and its default. `docs/traces.md` explains them."""
+
+
+def _group(path: Path, number: int, raw: object) -> _Group:
+    where = f"groups[{number}]"
+    keys = _mapping(path, raw, where, KEYS)
+    values = {key: _value(path, keys, key, parse, default, where) for key, (parse, default) in KEYS.items()}
+    values["name"] = values["name"] or f"group{number}"
+    for key in ("gpu_type", "gpu_memory"):
+        if values["gpus"] and values[key] is None:
+            raise TraceError(
+                path, f"is missing: nodes with GPUs need it, such as {_example(key)}", column=f"{where}.{key}"
+            )
+    values["topology"] = _topology(path, values["topology"], where)
+    values["gpu_type"], values["gpu_memory"] = values["gpu_type"] or "", values["gpu_memory"] or 0
+    return _Group(**values)
+
+
+def _example(key: str) -> str:
+    return {"gpu_type": "V100", "gpu_memory": "16GB"}[key]
+
+
+def _topology(path: Path, name: str, where: str) -> str:
+    if name in TOPOLOGIES:
+        return name
+    file = path.parent / name
+    if file.is_file():
+        return str(file)
+    known = ", ".join(sorted(TOPOLOGIES))
+    message = f"no topology or file {name!r}{did_you_mean(name, TOPOLOGIES)}; known: {known}"
+    raise TraceError(path, message, column=f"{where}.topology")
+
+
+def _mapping(path: Path, raw: object, where: str, known: Mapping[str, object] | set[str]) -> dict[str, Any]:
+    if not isinstance(raw, dict):
+        raise TraceError(path, f"expected keys and values in {where}, got {raw!r}")
+    for key in raw:
+        if key not in known:
+            hint = did_you_mean(str(key), known) or f"; known: {', '.join(sorted(known))}"
+            raise TraceError(path, f"unknown key in {where}{hint}", column=str(key))
+    return raw
+
+
+def _value(
+    path: Path,
+    keys: Mapping[str, Any],
+    key: str,
+    parse: Callable[[Any], Any],
+    default: object,
+    where: str = "",
+) -> Any:  # noqa: ANN401 - as the parser gives it
+    column = f"{where}.{key}" if where else key
+    if key not in keys:
+        if default is REQUIRED:
+            raise TraceError(path, "is missing", column=column)
+        return default
+    try:
+        return parse(keys[key])
+    except ValueError as error:
+        raise TraceError(path, str(error), column=column) from error
+
+
+def _cluster(path: Path, name: str, groups: list[_Group]) -> Cluster:
+    names = [group.name for group in groups]
+    twice = sorted({one for one in names if names.count(one) > 1})
+    if twice:
+        raise TraceError(path, f"two groups are named {twice[0]!r}: node names would clash", column="groups")
+    nodes: list[Node] = []
+    extras: dict[str, NodeExtras] = {}
+    for group in groups:
+        made = _nodes(group)
+        nodes += made
+        extras |= dict.fromkeys((node.name for node in made), _extras(group))
+    return Cluster(name, tuple(nodes), extras, str(path))
+
+
+def _nodes(group: _Group) -> list[Node]:
+    cores = tuple(range(group.cores))
+    near = [_share(cores, socket, group.sockets) for socket in range(group.sockets)]
+    digits = len(str(group.count - 1))
+    names = [f"{group.name}-{number:0{digits}}" for number in range(group.count)]
+    return [
+        Node(
+            name=name, gpus=_gpus(group, name, near), cores=cores, host_memory_bytes=group.host_memory, pool=group.pool
+        )
+        for name in names
+    ]
+
+
+def _gpus(group: _Group, node: str, near: list[tuple[int, ...]]) -> tuple[Gpu, ...]:
+    sockets = [index * group.sockets // group.gpus for index in range(group.gpus)]
+    return tuple(
+        Gpu(
+            index=index, uuid=f"{node}-{index}", type=group.gpu_type, memory_bytes=group.gpu_memory,
+            socket=socket, cores=near[socket],
+        )
+        for index, socket in enumerate(sockets)
+    )  # fmt: skip
+
+
+def _share(cores: tuple[int, ...], socket: int, sockets: int) -> tuple[int, ...]:
+    return cores[socket * len(cores) // sockets : (socket + 1) * len(cores) // sockets]
+
+
+def _extras(group: _Group) -> NodeExtras:
+    return NodeExtras(group.name, group.sockets, group.memory_bandwidth, group.network, group.topology)
+
+
+def _line(error: yaml.YAMLError) -> int | None:
+    mark = getattr(error, "problem_mark", None)
+    return None if mark is None else mark.line + 1
+
+
+def _first_line(error: yaml.YAMLError) -> str:
+    return str(getattr(error, "problem", None) or error).partition("\n")[0]
