@@ -34,7 +34,7 @@ WARM_STEPS = 5
 """Steps until caches, allocator and worker queues have settled."""
 FOREIGN_CORES_MAX = 0.15
 """More than this much work by others in a window spoils it."""
-TRIES = 3
+TRIES = 6
 DEADLINE_S = 120.0
 
 
@@ -173,36 +173,49 @@ def warm_up(started: Sequence[tuple[Path, subprocess.Popen[bytes]]]) -> bool:
     return False
 
 
-def measure(jobs: Sequence[Job], setting: Setting, window_s: float) -> tuple[list[float], float]:
-    """Return each job's mean step time (s) while all run, and the cores that other processes used meanwhile."""
+@dataclass(frozen=True)
+class Window:
+    """One measured window: step times (s) of each job, and how many cores other processes used meanwhile."""
+
+    times_s: list[float]
+    foreign_cores: float
+
+
+def measure(jobs: Sequence[Job], setting: Setting, window_s: float) -> list[Window]:
+    """Run the jobs together and take windows until one is quiet, a few at most."""
     with running(jobs, setting) as started:
         if not warm_up(started):
-            return [math.inf] * len(jobs), 0.0
-        processes = [process for _, process in started]
-        start_s, busy, used = time.time(), busy_s(), used_s(processes)
-        time.sleep(window_s)
-        end_s, busy, used = time.time(), busy_s() - busy, used_s(processes) - used
-        durations = [steps_between(path, start_s, end_s) for path, _ in started]
-    means = [statistics.fmean(each) if each else window_s for each in durations]
-    return means, max(busy - used, 0) / (end_s - start_s)
-
-
-def quiet_measure(jobs: Sequence[Job], setting: Setting, window_s: float) -> list[float]:
-    """Measure until a window is quiet enough; after a few tries, take the quietest."""
-    best: tuple[float, list[float]] = (math.inf, [])
-    for _ in range(TRIES):
-        means, foreign = measure(jobs, setting, window_s)
-        if foreign < best[0]:
-            best = foreign, means
-        if foreign <= FOREIGN_CORES_MAX:
-            break
+            return [Window([math.inf] * len(jobs), 0.0)]
+        windows = [look(started, window_s)]
+        while len(windows) < TRIES and windows[-1].foreign_cores > FOREIGN_CORES_MAX:
+            windows.append(look(started, window_s))
     names = "+".join(job.model for job in jobs)
-    print(
-        f"  {names} ({setting}): {milliseconds(best[1])} ms, others used {best[0]:.2f} cores",
-        file=sys.stderr,
-        flush=True,
-    )
-    return best[1]
+    times, foreign = milliseconds(windows[-1].times_s), windows[-1].foreign_cores
+    print(f"  {names} ({setting}): {times} ms, others {foreign:.2f} cores", file=sys.stderr, flush=True)
+    return windows
+
+
+def look(started: Sequence[tuple[Path, subprocess.Popen[bytes]]], window_s: float) -> Window:
+    """Watch running jobs for a while."""
+    processes = [process for _, process in started]
+    start_s, busy, used = time.time(), busy_s(), used_s(processes)
+    time.sleep(window_s)
+    end_s, busy, used = time.time(), busy_s() - busy, used_s(processes) - used
+    durations = [steps_between(path, start_s, end_s) for path, _ in started]
+    means = [statistics.fmean(each) if each else window_s for each in durations]
+    return Window(means, max(busy - used, 0) / (end_s - start_s))
+
+
+Key = tuple[tuple[Job, ...], Setting]
+
+
+def settled(windows: Sequence[Window]) -> Window:
+    """Return the medians over the quiet windows, or the quietest where none was quiet."""
+    quiet = [each for each in windows if each.foreign_cores <= FOREIGN_CORES_MAX]
+    if not quiet:
+        return min(windows, key=lambda each: each.foreign_cores)
+    times = [statistics.median(each) for each in zip(*(each.times_s for each in quiet), strict=True)]
+    return Window(times, max(each.foreign_cores for each in quiet))
 
 
 def milliseconds(times_s: Sequence[float]) -> str:
@@ -210,36 +223,39 @@ def milliseconds(times_s: Sequence[float]) -> str:
     return ", ".join(f"{each * 1000:.1f}" for each in times_s)
 
 
-Key = tuple[tuple[Job, ...], Setting]
-
-
-def run(names: Sequence[str], reps: int, window_s: float) -> dict[Key, list[float]]:
-    """Measure every set and each of its jobs alone, interleaved; medians over the repetitions."""
+def run(names: Sequence[str], reps: int, window_s: float) -> dict[Key, Window]:
+    """Measure every set and each of its jobs alone, interleaved."""
     together = {(SETS[name][0], setting) for name in names for setting in SETS[name][1]}
-    settings = {*ALONE, *(setting for _, setting in together)}
-    alone = {((job,), setting) for jobs, _ in together for job in jobs for setting in settings}
-    seen: dict[Key, list[list[float]]] = defaultdict(list)
+    alone = {((job,), setting) for jobs, own in together for job in jobs for setting in (*ALONE, own)}
+    seen: dict[Key, list[Window]] = defaultdict(list)
     for _ in range(reps):
         for key in sorted(alone | together, key=str):
-            seen[key].append(quiet_measure(*key, window_s))
-    return {key: [statistics.median(each) for each in zip(*runs, strict=True)] for key, runs in seen.items()}
+            seen[key] += measure(*key, window_s)
+    return {key: settled(windows) for key, windows in seen.items()}
 
 
-def report(names: Sequence[str], times_s: dict[Key, list[float]]) -> None:
+def report(names: Sequence[str], measured: dict[Key, Window]) -> None:
     """Print the table."""
-    print("| set | threads | alone, same setting (ms) | alone, best setting (ms) | together (ms) "
-          "| delta | delta against best | sum of speeds |\n|---|---|---|---|---|---|---|---|")  # fmt: skip
+    print(
+        "| set | threads | alone, same threads (ms) | alone, best threads (ms) | together (ms) "
+        "| delta, same threads | delta, best threads | sum of speeds | others (cores) |"
+    )
+    print("|---|---|---|---|---|---|---|---|---|")
     for name in names:
-        jobs, settings = SETS[name]
-        for setting in settings:
-            same = [times_s[(job,), setting][0] for job in jobs]
-            best = [min(times_s[(job,), each][0] for each in ALONE) for job in jobs]
-            with_others = times_s[jobs, setting]
-            speeds = sum(alone / shared for alone, shared in zip(best, with_others, strict=True))
-            print(
-                f"| {name} | {setting} | {milliseconds(same)} | {milliseconds(best)} | {milliseconds(with_others)} "
-                f"| {sum(same) / max(with_others):.2f} | {sum(best) / max(with_others):.2f} | {speeds:.2f} |"
-            )
+        for setting in SETS[name][1]:
+            print(f"| {name} | {setting} | {' | '.join(cells(SETS[name][0], setting, measured))} |")
+
+
+def cells(jobs: tuple[Job, ...], setting: Setting, measured: dict[Key, Window]) -> list[str]:
+    """Return the figures of one set under one setting as text."""
+    choices = [[measured[(job,), each] for each in (*ALONE, setting)] for job in jobs]
+    own = [each[-1].times_s[0] for each in choices]
+    best = [min(window.times_s[0] for window in each) for each in choices]
+    joint = measured[jobs, setting]
+    speeds = sum(alone / shared for alone, shared in zip(best, joint.times_s, strict=True))
+    ratios = [sum(own) / max(joint.times_s), sum(best) / max(joint.times_s), speeds]
+    noise = max(joint.foreign_cores, *(window.foreign_cores for each in choices for window in each))
+    return [*map(milliseconds, (own, best, joint.times_s)), *(f"{each:.2f}" for each in (*ratios, noise))]
 
 
 def main() -> None:
