@@ -6,12 +6,14 @@ import json
 from collections import Counter
 from typing import Any
 
+from pydantic import BaseModel
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from colane.client.errors import Problem, Refused, SchedulerUnreachable
+from colane.server.wire import FinishedBody, NodeBody, ReportBody
 
 Object = dict[str, Any]
 Key = tuple[int, int]
@@ -76,7 +78,7 @@ class FakeScheduler:
 
     async def register(self, node: Object) -> Object:
         self._answer()
-        node = as_json(node, NODE_FIELDS)
+        node = as_json(node, NODE_FIELDS, NodeBody)
         known = self.nodes.get(node["name"])
         if known and known["agent_id"] != node["agent_id"]:
             raise Refused(409, [Problem("name", f"node {node['name']} has a live agent")])
@@ -88,8 +90,9 @@ class FakeScheduler:
         self._answer()
         if name not in self.nodes:
             raise Refused(404, [Problem("", f"no node {name}")])
-        report = as_json(report, REPORT_FIELDS)
-        assert report["agent_id"] == self.nodes[name]["agent_id"]
+        report = as_json(report, REPORT_FIELDS, ReportBody)
+        if report["agent_id"] != self.nodes[name]["agent_id"]:
+            raise Refused(409, [Problem("agent_id", f"node {name} belongs to another agent")])
         assert all(job["phase"] in {"launching", "launched"} for job in report["jobs"])
         self.reports.append(report)
         return self._node(name)
@@ -102,7 +105,7 @@ class FakeScheduler:
 
     async def finished(self, finished: Object) -> None:
         self._answer()
-        finished = as_json(finished, FINISHED_FIELDS)
+        finished = as_json(finished, FINISHED_FIELDS, FinishedBody)
         assert finished["outcome"] in OUTCOMES
         assert finished["node"] in self.nodes
         if self.refuse_ends:
@@ -131,10 +134,13 @@ class FakeScheduler:
         return as_json({**node, "jobs": list(self._jobs.values())})
 
 
-def as_json(value: Object, fields: set[str] | None = None) -> Object:
-    """Send an object through JSON as HTTP would, and judge its fields."""
+def as_json(value: Object, fields: set[str] | None = None, shape: type[BaseModel] | None = None) -> Object:
+    """Send an object through JSON as HTTP would, and judge it as the real scheduler does."""
     assert fields is None or set(value) == fields, set(value) ^ fields
-    result: Object = json.loads(json.dumps(value, allow_nan=False))
+    text = json.dumps(value, allow_nan=False)
+    if shape is not None:
+        shape.model_validate_json(text)
+    result: Object = json.loads(text)
     return result
 
 

@@ -105,6 +105,7 @@ async def test_a_nudge_starts_a_job_at_once(fake: FakeScheduler, state: Path, ma
         ({"command": ["colane-no-such-command"]}, "not-started", "command 'colane-no-such-command': No such file"),
         ({"workdir": "/no/such/place"}, "not-started", "working directory '/no/such/place': No such file"),
         ({"gpus_at": (3,)}, "not-started", "this node has no device 3"),
+        ({"command": ["sh", "-c", "printf 'a\\0b MemoryError\\033[0m' >&2; exit 1"]}, "out-of-memory", "a b Memory"),
         ({"command": []}, "not-started", "the command is empty"),
         ({"command": ["echo", "a\0b"]}, "not-started", "holds a NUL character"),
         ({"command": ["sh", "-c", "kill -SEGV $$"]}, "signalled", ""),
@@ -350,6 +351,17 @@ async def test_settings_that_cannot_be(fake: FakeScheduler, state: Path, changes
     with pytest.raises(AgentError, match=says):
         async with running(state, fake, **changes):
             raise AssertionError
+
+
+async def test_a_node_whose_name_was_given_away_gives_up(fake: FakeScheduler, state: Path) -> None:
+    async def lose_the_name() -> None:
+        async with running(state, fake) as agent:
+            await agent.until(lambda: fake.reports)
+            fake.nodes["node-1"]["agent_id"] = "another"
+            await agent.task
+
+    with pytest.raises(AgentError, match="has a live agent"):
+        await lose_the_name()
 
 
 async def test_steps_and_loss_are_the_jobs_own(fake: FakeScheduler, state: Path, mark: dict[str, str]) -> None:

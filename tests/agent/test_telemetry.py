@@ -1,12 +1,14 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from colane.adaptor import wire
 from colane.agent.jobdir import LaunchFacts
-from colane.agent.telemetry import Meter, later_steps, median_s, sampled_mean_s
+from colane.agent.telemetry import Meter, is_plausible, later_steps, median_s, sampled_mean_s
 from colane.devices import Utilization
 
 GPU_JOB = LaunchFacts("boot", 0.0, (0, 1), (0, 1))
@@ -67,6 +69,21 @@ def test_a_job_without_steps(steps_path: Path) -> None:
 
 def test_a_job_that_spoilt_its_steps_file(steps_path: Path) -> None:
     steps_path.write_bytes(b"\0" * 100)
+    assert Meter(steps_path, CPU_JOB).last(20.0, 10.0, 5.0).steps == 0
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"steps": 2**60}, {"steps_total": 2**60}, {"first_step_s": -1.0}, {"last_step_s": 1e300}, {"peak_bytes": 2**63}],
+)
+def test_what_no_job_can_have_done_is_not_passed_on(
+    steps_path: Path, monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any]
+) -> None:
+    step(steps_path, 1.0)
+    steps = wire.read(steps_path)
+    assert steps is not None
+    assert is_plausible(steps)
+    monkeypatch.setattr(wire, "read", lambda _: replace(steps, **changes))
     assert Meter(steps_path, CPU_JOB).last(20.0, 10.0, 5.0).steps == 0
 
 

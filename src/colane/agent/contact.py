@@ -104,5 +104,5 @@ class Contact:
 
     def _note_refusal(self, error: SchedulerError) -> None:
         log.warning("the scheduler refuses this report: %s", error)
-        if error.status == NOT_FOUND:
+        if error.status in {NOT_FOUND, CONFLICT}:  # it forgot us, or gave our name away: registering will tell
             self._registered = False

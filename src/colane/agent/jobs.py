@@ -21,7 +21,7 @@ from colane.agent.command import Command
 from colane.agent.jobdir import FINISHED, JobDir, LaunchFacts, StateDir, write_json
 from colane.agent.launcher import Launcher, watch_exit
 from colane.agent.logs import read_tail
-from colane.agent.outcome import TAIL_BYTES, classify
+from colane.agent.outcome import TAIL_BYTES, classify, printable
 from colane.agent.processes import ProcessId
 from colane.agent.reconcile import Evidence, Key, Phase, phase_of
 from colane.agent.telemetry import Meter, progress_json, read_steps
@@ -194,7 +194,7 @@ class Jobs:
             "attempt": job.key.attempt,
             **{name: record[name] for name in _PASSED_ON},
             "outcome": outcome.name,
-            "detail": outcome.detail,
+            "detail": printable(outcome.detail),
             "step_durations_s": list(steps.durations_s) if steps else [],
             "progress": progress_json(progress),
         }

@@ -13,6 +13,9 @@ from colane.model.hardware import Gpu
 
 Object = dict[str, Any]
 
+MESSAGES_MAX = 100
+"""Messages of one report: people read the first few, the scheduler takes no more."""
+
 
 def node_object(config: AgentConfig, agent_id: str, address: str, host: HostFacts, gpus: Sequence[Gpu]) -> Object:
     """Describe this node for its registration."""
@@ -35,7 +38,7 @@ def report_object(
         "agent_id": agent_id,
         "at_s": at_s,
         "gpus": gpu_objects(gpus),
-        "messages": list(messages),
+        "messages": list(messages)[:MESSAGES_MAX],
         "jobs": jobs,
     }
 

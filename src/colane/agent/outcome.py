@@ -45,6 +45,11 @@ def classify(record: Mapping[str, Any], tail: str) -> Outcome:
     return Outcome("out-of-memory", evidence) if evidence else Outcome(record["outcome"], record["detail"])
 
 
+def printable(text: str) -> str:
+    """Make what a job printed fit for a line of ours."""
+    return "".join(character if character.isprintable() else " " for character in text).strip()
+
+
 def _memory_evidence(record: Mapping[str, Any], tail: str) -> str:
     lines = tail.splitlines()[-TAIL_LINES:]
     kernel_killed = record["oom_kills"] > 0

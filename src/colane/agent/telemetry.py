@@ -18,6 +18,12 @@ from colane.model.progress import Progress
 SAMPLED_STEPS = 10
 """Paper A, 4.2: the step time is the mean of ten sampled steps."""
 
+EXACT_MAX = 2**53
+"""Integers up to this one are the same to every JSON reader; no job counts as far."""
+
+TIME_MAX_S = 1e12
+"""Some thirty thousand years."""
+
 BY_CPU_TIME = "cpu-time"
 
 
@@ -100,7 +106,9 @@ class Meter:
             )
         base_s, base_cpu_s = self._base or (now_s, cpu_s)
         core_s = (now_s - base_s) * max(len(self._facts.cores), 1)
-        return (min((cpu_s - base_cpu_s) / core_s, 1.0), None, BY_CPU_TIME) if core_s > 0 else (None, None, "")
+        if core_s <= 0:
+            return None, None, ""
+        return min((cpu_s - base_cpu_s) / core_s, 1.0), None, BY_CPU_TIME
 
     def _add(self, used: Mapping[int, Utilization]) -> None:
         """Add a window of GPU use, the mean over the job's GPUs."""
@@ -116,9 +124,18 @@ class Meter:
 def read_steps(path: Path) -> wire.Steps | None:
     """Read a steps file; None before the job has attached, and when it has spoilt its file."""
     try:
-        return wire.read(path)
+        steps = wire.read(path)
     except wire.WireError:
         return None
+    return steps if steps is not None and is_plausible(steps) else None
+
+
+def is_plausible(steps: wire.Steps) -> bool:
+    """Whether a job can have reported this: it may write anything, and one job must not spoil the node's report."""
+    counts = (steps.steps, steps.steps_total, steps.persistent_bytes, steps.peak_bytes)
+    times_s = (steps.first_step_s, steps.last_step_s, *steps.durations_s)
+    countable = all(0 <= (count or 0) <= EXACT_MAX for count in counts)
+    return countable and all(0 <= (time_s or 0) <= TIME_MAX_S for time_s in times_s)
 
 
 def later_steps(steps: wire.Steps) -> tuple[float, ...]:

@@ -45,9 +45,7 @@ def parse_cpu_spec(spec: str) -> CpuSpec:
     if not (count.isascii() and count.isdigit() and int(count) > 0):
         raise DeviceSpecError(f"--devices {spec}: the number of devices must be at least 1; {SPEC_HELP}")
     if rest.endswith(":"):
-        raise DeviceSpecError(
-            f"--devices {spec}: the memory size after the last colon is missing; {SPEC_HELP}"
-        )
+        raise DeviceSpecError(f"--devices {spec}: the memory size after the last colon is missing; {SPEC_HELP}")
     return CpuSpec(int(count), _parse_size_bytes(spec, memory) if memory else None)
 
 

@@ -70,8 +70,4 @@ class GpmMeter:
             slot.metricId = metric
         answer = self._nvml.call("nvmlGpmMetricsGet", query)
         slots = () if answer is None else answer.metrics[: len(_METRICS)]
-        return {
-            s.metricId: min(max(s.value / 100, 0.0), 1.0)
-            for s in slots
-            if s.nvmlReturn == pynvml.NVML_SUCCESS
-        }
+        return {s.metricId: min(max(s.value / 100, 0.0), 1.0) for s in slots if s.nvmlReturn == pynvml.NVML_SUCCESS}

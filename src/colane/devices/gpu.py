@@ -190,4 +190,7 @@ def _names(entry: str, index: int, uuid: str) -> bool:
 
 
 def _number(devices: Iterable[_Device]) -> tuple[_Device, ...]:
-    return tuple(replace(d, facts=replace(d.facts, index=i)) for i, d in enumerate(devices))
+    """Number them; where a driver hides a UUID, CUDA is given the number."""
+    return tuple(
+        replace(d, facts=replace(d.facts, index=i, uuid=d.facts.uuid or str(i))) for i, d in enumerate(devices)
+    )
