@@ -7,10 +7,15 @@ from pathlib import Path
 
 import pytest
 
+from colane.cli.reference import reference
 from colane.core.lifecycle import diagram
 from colane.model.job import JobState
 from colane.model.reason import SENTENCES, Why
 from colane.policies.registry import POLICIES
+from colane.server.app import create_app
+from colane.server.gate import GateRules
+from colane.server.memory_store import MemoryStore
+from colane.server.service import ServiceConfig, make_service
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -47,6 +52,19 @@ def test_every_policy_and_every_state_has_a_heading() -> None:
 
 def test_the_diagram_is_drawn_from_the_table() -> None:
     assert diagram() in (DOCS / "lifecycle.md").read_text()
+
+
+def test_the_command_reference_is_the_one_the_commands_write() -> None:
+    assert (DOCS / "commands.md").read_text() == reference(), "run: python -m colane.cli.reference > docs/commands.md"
+
+
+def test_every_endpoint_has_its_row() -> None:
+    interfaces = (DOCS / "interfaces.md").read_text()
+    rows = set(re.findall(r"`(/[a-z_{}/.]*)`", interfaces))
+    service = make_service(MemoryStore(), ServiceConfig(policy="fifo", workdir="/"))
+    routes = {re.sub(r"{\w+}", "{}", path) for path in create_app(service, GateRules()).openapi()["paths"]}
+    documented = {re.sub(r"{\w+}", "{}", row) for row in rows}
+    assert routes <= documented
 
 
 def test_every_room_is_on_the_plan_and_no_other() -> None:
