@@ -13,10 +13,11 @@ from colane.cli.errors import FailureError, MisuseError
 from colane.cli.output import Column
 
 if TYPE_CHECKING:
+    from colane.client.client import Client
     from colane.report.records import RunGroup
     from colane.report.writer import Report
 
-TERMINAL_TABLES = ("groups", "comparison")
+TERMINAL_TABLES = ("groups", "comparisons", "measured_sets")
 """Tables shown on the terminal; the others are on the page."""
 
 
@@ -50,28 +51,30 @@ def report(
     wanted = jobs.parse_labels(only, "--only")
     if label is not None and "=" in label:
         raise MisuseError(f"--label: is the name of a label here; did you mean --only {label}?")
-    made = make_report(label, wanted, out, title)
+    with jobs.client() as scheduler:
+        made = make_report(scheduler, label, wanted, out, title)
     if as_json:
         output.say(made.summary_json.read_text(encoding="utf-8").rstrip())
         return
     print_report(made)
 
 
-def make_report(label: str | None, wanted: Mapping[str, str], out: Path, title: str) -> Report:
+def make_report(scheduler: Client, label: str | None, wanted: Mapping[str, str], out: Path, title: str) -> Report:
     """Ask the scheduler for finished jobs and write the report of them.
 
     Raises:
         FailureError: There are none, one cannot be read, or the directory cannot be written.
     """
+    from colane.client.knowledge import read_measurements, read_profiles  # noqa: PLC0415 - as below
     from colane.report import build  # noqa: PLC0415 - matplotlib comes with it
 
-    with jobs.client() as scheduler:
-        items = list(scheduler.finished_jobs(labels=wanted))
-        nodes, measured = scheduler.nodes(), scheduler.measurements()
+    items = list(scheduler.finished_jobs(labels=wanted))
     if not items:
         raise FailureError("report: no job has ended yet" + (" with these labels" if wanted else ""))
     try:
-        return build(_groups(items, nodes, label), _measurements(measured), out, title=title)
+        groups = _groups(items, scheduler.nodes(), label)
+        profiles = list(read_profiles(scheduler).values())
+        return build(groups, read_measurements(scheduler), out, title=title, profiles=profiles)
     except OSError as error:
         raise FailureError(f"--out: {out} cannot be written: {error.strerror}") from error
     except ValueError as error:
@@ -85,12 +88,6 @@ def _groups(items: list[Any], nodes: list[Any], label: str | None) -> tuple[RunG
     if label is None:
         return records.group_by_policy(parsed, devices)
     return records.group_by_label(parsed, label, devices)
-
-
-def _measurements(items: list[Any]) -> Any:  # noqa: ANN401 - tuple[SetMeasurement, ...]
-    from colane.report import parsing  # noqa: PLC0415 - as above
-
-    return parsing.parse_measurements(items)
 
 
 def print_report(made: Report) -> None:

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -56,6 +56,7 @@ class StackConfig:
         mps: As `AgentConfig.mps`.
         keep_jobs: Leave jobs running at the end.
         heartbeat_s: Seconds between the agent's reports.
+        env: Further variables of the agent.
     """
 
     state_dir: Path
@@ -68,6 +69,7 @@ class StackConfig:
     mps: str = "auto"
     keep_jobs: bool = False
     heartbeat_s: float = 2.0
+    env: Mapping[str, str] = field(default_factory=dict)
 
 
 class _Child:
@@ -198,7 +200,7 @@ class Stack:
         words += ["--heartbeat", str(config.heartbeat_s), "--host", config.host]
         words += ["--devices", config.devices] if config.devices else []
         words += [] if config.keep_jobs else ["--stop-jobs"]
-        env = {URL_VARIABLE: self.url} | ({TOKEN_VARIABLE: config.token} if config.token else {})
+        env = {**config.env, URL_VARIABLE: self.url} | ({TOKEN_VARIABLE: config.token} if config.token else {})
         started_s = time.time()
         child = self._agent = _Child("agent", words, env)
         with self.client() as scheduler:

@@ -1,0 +1,56 @@
+# Sourced by the scripts beside it: makes .venv with what they need, once, and sets VENV and ROOT.
+#
+# Debian 12 with python3 and pip alone is enough: `python3 -m venv` fails there (ensurepip is a package of its own)
+# and so does a plain `pip install`, so an empty environment is made and filled by the system's pip. What pip is told
+# by its configuration and environment (index, proxy, find-links) is heeded. A second run costs a file comparison.
+
+ROOT="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
+VENV="${COLANE_VENV:-$ROOT/.venv}"
+TORCH="torch==2.13.0"  # the version everything here was tried with
+
+say() { printf '%s\n' "$*" >&2; }
+fail() { say "$(basename "$0"): $*"; exit 1; }
+
+# Packages of Debian's that are missing and that pip cannot bring: install them as root, else name them.
+need_packages() {
+    if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
+        fail "please install $* (Debian: sudo apt-get install $*) and try again"
+    fi
+    say "installing $* with apt-get"
+    export DEBIAN_FRONTEND=noninteractive
+    apt-get install -yq --no-install-recommends "$@" >/dev/null 2>&1 ||
+        { apt-get update -q >/dev/null && apt-get install -yq --no-install-recommends "$@" >/dev/null; } ||
+        fail "apt-get could not install $*"
+}
+
+find_python() {
+    PYTHON="${PYTHON:-python3}"
+    command -v "$PYTHON" >/dev/null || need_packages python3
+    "$PYTHON" -c 'import sys; sys.exit(sys.version_info < (3, 11))' ||
+        fail "$PYTHON is $("$PYTHON" --version), and 3.11 or newer is needed; name another: PYTHON=python3.12 $0"
+    "$PYTHON" -m pip --version >/dev/null 2>&1 || need_packages python3-pip
+    "$PYTHON" -c 'import venv' 2>/dev/null || need_packages python3-venv
+}
+
+# Requirements of a dependency group, read here because the pip of Debian 12 does not know groups yet.
+group() {
+    "$PYTHON" - "$ROOT/pyproject.toml" "$1" <<'PYTHON'
+import sys, tomllib
+with open(sys.argv[1], "rb") as file:
+    print(*tomllib.load(file)["dependency-groups"][sys.argv[2]], sep="\n")
+PYTHON
+}
+
+# ensure_venv [GROUP]: make the environment, with the requirements of a dependency group where one is named.
+ensure_venv() {
+    find_python
+    local stamp_file="$VENV/.colane-stamp${1:+-$1}" stamp wanted=()
+    stamp="$(printf '%s ' "$TORCH" "$ROOT" "$("$PYTHON" --version)"; sha256sum <"$ROOT/pyproject.toml")"
+    if [ -x "$VENV/bin/colane" ] && [ "$(cat "$stamp_file" 2>/dev/null)" = "$stamp" ]; then return; fi
+    say "preparing $VENV (once, some minutes)"
+    [ -x "$VENV/bin/python" ] || "$PYTHON" -m venv --without-pip "$VENV" || fail "cannot make $VENV"
+    if [ $# -gt 0 ]; then mapfile -t wanted < <(group "$1"); fi
+    "$PYTHON" -m pip --python "$VENV/bin/python" install -qq --disable-pip-version-check --root-user-action=ignore \
+        "$TORCH" -e "$ROOT[workloads]" "${wanted[@]}" || fail "pip could not install what is needed; see above"
+    printf '%s\n' "$stamp" >"$stamp_file"
+}
