@@ -30,6 +30,7 @@ class Agents(httpx.AsyncBaseTransport):
     nudged: list[str] = field(default_factory=list)
     logs: dict[str, bytes] = field(default_factory=dict)
     down: bool = False
+    piece_bytes: int = 1 << 20
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     read: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -49,7 +50,7 @@ class Agents(httpx.AsyncBaseTransport):
             return httpx.Response(404, json={"detail": "no log"})
         offset, limit = int(request.url.params["offset"]), int(request.url.params["limit"])
         start = max(0, len(data) + offset) if offset < 0 else offset
-        part = data[start : start + limit]
+        part = data[start : start + min(limit, self.piece_bytes)]
         return httpx.Response(200, content=part, headers={"X-Colane-Next-Offset": str(start + len(part))})
 
 

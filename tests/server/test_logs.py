@@ -29,6 +29,17 @@ async def test_a_range_from_the_start_and_from_the_end() -> None:
             assert answer.headers["content-type"].startswith("text/plain")
 
 
+async def test_a_range_is_whole_though_the_agent_gives_it_in_pieces() -> None:
+    async with world() as w:
+        await started(w)
+        w.agents.logs[PATH] = bytes(range(100))
+        w.agents.piece_bytes = 7
+        assert (await w.http.get("/job/1/log")).content == bytes(range(100))
+        answer = await w.http.get("/job/1/log?offset=-50&limit=20")
+        assert answer.content == bytes(range(50, 70))
+        assert answer.headers[NEXT_OFFSET_HEADER] == "70"
+
+
 async def test_before_the_start_there_is_an_empty_one() -> None:
     async with world() as w:
         await w.submit()

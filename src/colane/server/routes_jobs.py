@@ -11,7 +11,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from colane.model.job import JobId, JobState
 from colane.server import changes
-from colane.server.logs import NEXT_OFFSET_HEADER, follow_log, read_log
+from colane.server.logs import NEXT_OFFSET_HEADER, follow_log, read_range
 from colane.server.problems import RefusedError, from_pydantic
 from colane.server.requests import IdempotencyKey, JobIdPath, TheService, change_once
 from colane.server.service import json_list
@@ -153,7 +153,7 @@ async def read(
     place = await service.locate_log(JobId(number))
     plain = "text/plain; charset=utf-8"
     if not follow:
-        chunk = await read_log(service.http, place, offset, limit)
+        chunk = await read_range(service.http, place, offset, limit)
         return Response(chunk.data, media_type=plain, headers={NEXT_OFFSET_HEADER: str(chunk.next_offset)})
     stream = follow_log(service.http, lambda: service.locate_log(JobId(number)), offset, service.stopping)
     return StreamingResponse(await _started(stream), media_type=plain)
