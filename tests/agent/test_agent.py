@@ -345,7 +345,11 @@ async def test_one_agent_for_each_name(fake: FakeScheduler, tmp_path: Path) -> N
 
 @pytest.mark.parametrize(
     ("changes", "says"),
-    [({"devices": "cpu:9999"}, "--devices cpu:9999"), ({"host": "192.0.2.1"}, "cannot listen on 192.0.2.1:0")],
+    [
+        ({"devices": "cpu:9999"}, "--devices cpu:9999"),
+        ({"host": "192.0.2.1", "token": "t"}, "cannot listen on 192.0.2.1:0"),
+        ({"host": "192.0.2.1"}, "--host 192.0.2.1: an agent that others can reach needs a token"),
+    ],
 )
 async def test_settings_that_cannot_be(fake: FakeScheduler, state: Path, changes: dict[str, Any], says: str) -> None:
     with pytest.raises(AgentError, match=says):

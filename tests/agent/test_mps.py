@@ -75,6 +75,18 @@ async def test_a_daemon_that_runs_is_used_again(manager: MpsManager, fake: Fake,
     assert fake.calls().count("start GPU-b") == 1
 
 
+async def test_a_restarted_agent_knows_the_daemons_of_its_jobs(manager: MpsManager, fake: Fake, tmp_path: Path) -> None:
+    fake.set("servers", "4711\n")
+    await manager.ensure(GPU)
+    restarted = MpsManager(tmp_path / "mps", CONTROL)
+    await restarted.adopt([CPU, GPU])
+    assert (set(restarted.active), set(restarted.server_pids)) == ({1}, {4711})
+    fake.kill_daemon()
+    again = MpsManager(tmp_path / "mps", CONTROL)
+    await again.adopt([GPU])
+    assert (again.active, again.messages) == (frozenset(), [])
+
+
 async def test_a_daemon_that_died_is_started_anew(
     manager: MpsManager, fake: Fake, monkeypatch: pytest.MonkeyPatch
 ) -> None:

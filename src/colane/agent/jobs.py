@@ -51,7 +51,7 @@ class Jobs:
         self._nudge = nudge
         self._gpu_source = gpu_source
         self._launcher = Launcher(state.root)
-        self._watched: set[Key] = set()
+        self._watched: dict[Key, Callable[[], None]] = {}
         self._meters: dict[Key, Meter] = {}
 
     def observe(self) -> dict[Key, Phase]:
@@ -139,6 +139,13 @@ class Jobs:
         running = [self._state.job_dir(key).facts() for key in self._watched]
         return OwnProcesses(pids, frozenset(gpu for facts in running for gpu in facts.gpus))
 
+    def close(self) -> None:
+        """Watch no more; the jobs go on."""
+        self._launcher.close()
+        for cancel in self._watched.values():
+            cancel()
+        self._watched.clear()
+
     def _look(self, job: JobDir) -> Phase:
         claimed_by = job.claimed_by()
         alive = None if claimed_by is None else processes.identify(claimed_by.pid)
@@ -156,11 +163,10 @@ class Jobs:
         if pidfd is None:
             self._nudge()
             return
-        self._watched.add(key)
-        watch_exit(pidfd, lambda: self._on_end(key))
+        self._watched[key] = watch_exit(pidfd, lambda: self._on_end(key))
 
     def _on_end(self, key: Key) -> None:
-        self._watched.discard(key)
+        del self._watched[key]
         self._nudge()
 
     def _on_ready(self, job: JobDir) -> None:

@@ -79,7 +79,7 @@ class Launcher:
         # A copy of our own also stays what it is when the package is upgraded under a running agent.
         self._program = state_root / "shim.pyc"
         py_compile.compile(shim.__file__, str(self._program), doraise=True)
-        self._under_way: dict[Key, subprocess.Popen[bytes]] = {}
+        self._under_way: dict[Key, Callable[[], None]] = {}
 
     def is_under_way(self, key: Key) -> bool:
         """Whether a supervisor was started that does not run its job yet."""
@@ -104,21 +104,36 @@ class Launcher:
                 cwd="/",
                 start_new_session=True,
             )
-        self._under_way[job.key] = process
-        watch_exit(os.pidfd_open(process.pid), lambda: self._finish(job, on_ready))
 
-    def _finish(self, job: JobDir, on_ready: Callable[[JobDir], None]) -> None:
-        self._under_way.pop(job.key).wait()
-        on_ready(job)
+        def finish() -> None:
+            process.wait()
+            del self._under_way[job.key]
+            on_ready(job)
+
+        self._under_way[job.key] = watch_exit(os.pidfd_open(process.pid), finish)
+
+    def close(self) -> None:
+        """Watch no more."""
+        for cancel in self._under_way.values():
+            cancel()
+        self._under_way.clear()
 
 
-def watch_exit(pidfd: int, then: Callable[[], None]) -> None:
-    """Call `then` in the running event loop when the process behind `pidfd` has ended; closes `pidfd`."""
+def watch_exit(pidfd: int, then: Callable[[], None]) -> Callable[[], None]:
+    """Call `then` in the running event loop when the process behind `pidfd` has ended.
+
+    Returns:
+        What cancels that. Either way `pidfd` is closed.
+    """
     loop = asyncio.get_running_loop()
 
-    def ended() -> None:
+    def cancel() -> None:
         loop.remove_reader(pidfd)
         os.close(pidfd)
+
+    def ended() -> None:
+        cancel()
         then()
 
     loop.add_reader(pidfd, ended)
+    return cancel

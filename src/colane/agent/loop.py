@@ -54,12 +54,16 @@ class Agent:
         Raises:
             AgentError: The scheduler refuses this node.
         """
-        while not stop.is_set():
-            self.woken.clear()
-            await self.make_it_so()
-            await self._rest(stop, self._config.heartbeat_s)
-        if self._config.stop_jobs:
-            await self._end_jobs()
+        await self._mps.adopt(self._devices.observe())
+        try:
+            while not stop.is_set():
+                self.woken.clear()
+                await self.make_it_so()
+                await self._rest(stop, self._config.heartbeat_s)
+            if self._config.stop_jobs:
+                await self._end_jobs()
+        finally:
+            self.jobs.close()
 
     async def make_it_so(self) -> None:
         """One round: tell of ends, report, and do what the scheduler wants."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import logging
 import signal
 import socket
@@ -22,6 +23,9 @@ from colane.client.agent_link import AgentLink
 from colane.devices import Devices, DeviceSpecError, discover
 
 log = logging.getLogger(__name__)
+
+ANSWERS_MAX_S = 2
+"""At the end, answers under way have this long; what is cut off is asked of the next agent."""
 
 EVERY_ADDRESS = ("", "0.0.0.0", "::")  # noqa: S104 - recognised, not bound to
 
@@ -53,6 +57,7 @@ async def serve(
     Raises:
         AgentError: It cannot go on; the message is one line for the person who started it.
     """
+    _judge(config)
     devices = _discover(config)
     state = StateDir(config.state_dir)
     try:
@@ -86,6 +91,21 @@ async def _linked(config: AgentConfig, scheduler: Scheduler | None) -> AsyncIter
 
 def _log_address(address: str) -> None:
     log.info("the agent listens on %s", address)
+
+
+def _judge(config: AgentConfig) -> None:
+    """Who can reach the agent can read the jobs' logs."""
+    if config.token is None and not _is_loopback(config.host):
+        raise AgentError(
+            f"--host {config.host}: an agent that others can reach needs a token; give --token or set COLANE_TOKEN"
+        )
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def _discover(config: AgentConfig) -> Devices:
@@ -132,7 +152,10 @@ class _Server(uvicorn.Server):
 async def _api(agent: Agent, config: AgentConfig, listener: socket.socket) -> AsyncIterator[None]:
     """Serve the agent's API meanwhile."""
     app = make_app(agent.state, agent.woken.set, name=config.name, token=config.token)
-    server = _Server(uvicorn.Config(app, log_config=None, access_log=False, lifespan="off", ws="none"))
+    settings = uvicorn.Config(
+        app, log_config=None, access_log=False, lifespan="off", ws="none", timeout_graceful_shutdown=ANSWERS_MAX_S
+    )
+    server = _Server(settings)
     serving = asyncio.create_task(server.serve(sockets=[listener]))
     try:
         yield

@@ -12,7 +12,8 @@ import asyncio
 import os
 import shutil
 import time
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, TypeVar
@@ -84,6 +85,15 @@ class MpsManager:
     def server_pids(self) -> frozenset[int]:
         """Processes of ours that hold GPU memory in the name of clients."""
         return frozenset(pid for daemon in self._daemons.values() for pid in daemon.server_pids)
+
+    async def adopt(self, gpus: Iterable[Gpu]) -> None:
+        """Take over the daemons that an earlier agent left for its jobs."""
+        for gpu in gpus:
+            daemon = _Daemon(gpu, self._root / str(gpu.index))
+            if daemon.root.exists() and shutil.which(self._control):
+                with suppress(MpsError):  # it is gone; whoever needs it has it started anew
+                    await self._probe(daemon)
+                    self._daemons[gpu.index] = daemon
 
     async def ensure(self, gpu: Gpu) -> dict[str, str]:
         """Have a daemon that answers, and give the variables that lead to it; none when that is not possible."""
