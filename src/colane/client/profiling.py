@@ -108,14 +108,14 @@ class Rules:
         steps: Steps each job makes.
         first_step_max_s: A process that reports no step for this long is taken to report none.
         deadline_s: Unix time at which everything is stopped; None never.
-        reports_s: In this time a job is reported at least twice (agents report every 2 s).
+        reports_s: A running job is surely reported within this time (agents report every 2 s).
         look_every_s: Far below the agents' period, so that no sample is missed; rare enough to cost nothing.
     """
 
     steps: int = 30
     first_step_max_s: float = 180.0
     deadline_s: float | None = None
-    reports_s: float = 5.0
+    reports_s: float = 2.5
     look_every_s: float = 0.5
 
 
@@ -159,7 +159,7 @@ class Profiler:
         """Run subjects, each of which has a profile, at once on one GPU until their set is measured."""
         alone_s = self._steps_alone(subjects)
         name = " + ".join(subject.name for subject in subjects)
-        company = {"company": f"{BY} {uuid.uuid4().hex}", "company_size": len(subjects), "mps": mps}
+        company = {"company": f"{BY} {uuid.uuid4().hex}", "company_size": len(subjects), "share": True, "mps": mps}
         before = len(read_measurements(self.client))
         limits = [self.rules.steps + math.ceil(TOGETHER_MAX_S / step_s) for step_s in alone_s]
         requests = [
@@ -177,7 +177,8 @@ class Profiler:
         return SetRun(measurement=found[-1], jobs=tuple(ids), notes=self._mps_notes(found[-1], mps=mps))
 
     def _run_alone(self, subject: Subject, limit: int, *, mps: bool) -> Object:
-        request = _request(subject, {"share": False, "steps_limit": limit, "mps": mps}, limit)
+        only = {"company": None, "company_size": 1, "share": False}
+        request = _request(subject, {**only, "steps_limit": limit, "mps": mps}, limit)
         with self._submitted([request]) as ids:
             (job,) = self._follow(f"{subject.name} alone", ids)
         if job["state"] != "succeeded":
@@ -282,10 +283,10 @@ def gpu_type_of(nodes: Iterable[Mapping[str, Any]], wanted: str | None, pool: st
 
 def _request(subject: Subject, changes: Mapping[str, Any], limit: int) -> Object:
     """The subject's request made a profile run; a built-in job gets steps enough to be stopped in the middle."""
-    request = {**subject.request, **changes}
+    request = {**subject.request, **changes, "retries": 0}
     if "model_name" in request:
         request.setdefault("iters", max(OPEN_END, 2 * limit))
-    request["labels"] = {**request.get("labels", {}), "profile": "together" if "company" in changes else "alone"}
+    request["labels"] = {**request.get("labels", {}), "profile": "together" if changes["company"] else "alone"}
     return request
 
 

@@ -181,14 +181,14 @@ def _profile_row(profile: Profile, sampled_s: float | None) -> tuple[Cell, ...]:
         _number(profile.step_s),
         sampled_s,
         _number(profile.step_median_s),
-        _source(profile.step_s),
+        source_text(profile.step_s),
         _number(memory),
         profile.memory_bytes,
-        _source(memory),
+        source_text(memory),
         _number(profile.occupancy),
-        _source(profile.occupancy),
+        source_text(profile.occupancy),
         _number(profile.bandwidth),
-        _source(profile.bandwidth),
+        source_text(profile.bandwidth),
     )
 
 
@@ -206,8 +206,8 @@ def _number(value: Value | None) -> float | None:
     return None if value is None else value.value
 
 
-def _source(value: Value | None) -> str | None:
-    """Where a value comes from: `measured by nvml-gpm, 12 samples`."""
+def source_text(value: Value | None) -> str | None:
+    """Where a value comes from: `measured by nvml-gpm, 12 samples`; None of an unknown one."""
     if value is None:
         return None
     by = f" by {value.by}" if value.by else ""
