@@ -121,6 +121,7 @@ async def test_other_ends(
         await agent.until(lambda: fake.ends)
     assert fake.ends[7, 1]["outcome"] == outcome
     assert says in fake.ends[7, 1]["detail"]
+    assert (fake.ends[7, 1]["start_s"] is None) == (outcome == "not-started")
     assert fake.told == {(7, 1): 1}
 
 
@@ -436,7 +437,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     if subprocess.run(mount, check=False, capture_output=True).returncode != 0:
         pytest.skip("mounting a small disk needs root")
     yield place
-    subprocess.run(["umount", str(place)], check=True)
+    subprocess.run(["umount", "--lazy", str(place)], check=True)
 
 
 async def test_a_full_disk_refuses_jobs_and_not_the_service(

@@ -216,7 +216,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     if mounted.returncode != 0:
         pytest.skip("mounting a small disk needs root")
     yield place
-    subprocess.run(["umount", str(place)], check=True)
+    subprocess.run(["umount", "--lazy", str(place)], check=True)
 
 
 def test_a_job_that_fills_its_disk_still_ends_on_record(small_disk: Path, marker: str) -> None:

@@ -199,6 +199,7 @@ class Jobs:
             "id": job.key.job,
             "attempt": job.key.attempt,
             **{name: record[name] for name in _PASSED_ON},
+            "start_s": None if outcome.name == "not-started" else record["start_s"],
             "outcome": outcome.name,
             "detail": printable(outcome.detail),
             "step_durations_s": list(steps.durations_s) if steps else [],
@@ -206,7 +207,7 @@ class Jobs:
         }
 
 
-_PASSED_ON = ("start_s", "end_s", "exit_code", "signal", "log_bytes", "log_truncated")
+_PASSED_ON = ("end_s", "exit_code", "signal", "log_bytes", "log_truncated")
 
 
 def refusal(key: Key, detail: str) -> dict[str, Any]:
@@ -215,7 +216,7 @@ def refusal(key: Key, detail: str) -> dict[str, Any]:
     return {
         "id": key.job,
         "attempt": key.attempt,
-        "start_s": now_s,
+        "start_s": None,
         "end_s": now_s,
         "exit_code": None,
         "signal": None,
