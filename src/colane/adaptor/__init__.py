@@ -24,7 +24,7 @@ __all__ = ["Reporter", "attach"]
 MEMORY_FIRST_STEPS = 10
 """Memory is read at each of the first steps, where it still grows ..."""
 MEMORY_EVERY_STEPS = 64
-"""... and then at every 64th: reading takes some 30 microseconds, half a microsecond a step spread out."""
+"""... and then at every 64th: reading takes some 40 microseconds, less than one a step when spread out."""
 
 _live: list[Reporter] = []
 
