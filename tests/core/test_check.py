@@ -28,7 +28,9 @@ def state() -> ClusterState:
     core = Core(create("fifo"), ClusterState())
     core.step([NodeRegistered(make_node("n0", 4)), NodeRegistered(make_node("n1", 2, pool="other"))], 0.0)
     core.step([ProfileDeclared(make_profile("vgg11", "V100", 1e6, 6 * GIB))], 0.0)
-    core.step([Submitted(JobId(1), PLAIN), Submitted(JobId(2), replace(PLAIN, share=False))], 1.0)
+    core.step(
+        [Submitted(JobId(1), replace(PLAIN, preemptible=True)), Submitted(JobId(2), replace(PLAIN, share=False))], 1.0
+    )
     core.step([Launched(JobId(1), 1, 7, 1.0)], 2.0)
     core.step([], 100.0)
     waiting = replace(PLAIN, pool="nowhere")
@@ -121,3 +123,13 @@ def test_company_for_a_job_of_unknown_memory(state: ClusterState) -> None:
 
 def test_stopping_a_job_that_is_protected(state: ClusterState) -> None:
     assert flaws(state, Stop(JobId(2), REASON)) == ["protected"]
+
+
+def test_stopping_a_job_that_cannot_save_its_state(state: ClusterState) -> None:
+    respec(state, 1, preemptible=False)
+    assert flaws(state, Stop(JobId(1), REASON)) == ["not-preemptible"]
+
+
+def test_a_stopped_job_holds_its_gpus_until_its_process_is_gone(state: ClusterState) -> None:
+    respec(state, 3, share=False)
+    assert flaws(state, Stop(JobId(1), REASON), start(3, ("n0", 0), lane=1)) == ["may-not-share"]

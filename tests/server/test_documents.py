@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from colane.model.hardware import Gpu, GpuId, Node
-from colane.model.job import Exit, Job, JobId, JobSpec, JobState, Move
+from colane.model.job import Exit, Job, JobId, JobSpec, JobState, Move, Served
 from colane.model.placement import Placement, Slot
 from colane.model.profile import Profile, ProfileKey, SetMeasurement, Source, Value
 from colane.model.reason import Reason, Why
@@ -39,6 +39,7 @@ SPECS = st.builds(
     time_limit_s=st.none() | NUMBERS,
     priority=st.integers(),
     share=st.booleans(),
+    preemptible=st.booleans(),
     steps_total=st.none() | COUNTS,
     company=st.none() | TEXT,
     labels=st.dictionaries(TEXT, TEXT, max_size=3),
@@ -54,6 +55,7 @@ JOBS = st.builds(
     end_s=st.none() | NUMBERS,
     ending=st.none() | st.sampled_from(JobState),
     exit=st.none() | st.builds(Exit, st.none() | COUNTS, st.none() | COUNTS, TEXT),
+    served=st.lists(st.builds(Served, TEXT, NUMBERS), max_size=3).map(tuple),
     story=st.lists(st.builds(Move, NUMBERS, st.sampled_from(JobState), REASONS), max_size=3).map(tuple),
 )
 GPUS = st.builds(Gpu, index=COUNTS, uuid=TEXT, type=TEXT, memory_bytes=COUNTS, cores=CORES, healthy=st.booleans())

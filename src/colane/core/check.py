@@ -114,9 +114,10 @@ class _Judge:
         if not booked.is_shareable:
             yield Flaw("may-not-share", f"{load.id} cannot be shared with job {job.id}", booked.jobs)
 
-    def _stop(self, job: Job) -> Iterator[Flaw]:
+    @staticmethod
+    def _stop(job: Job) -> Iterator[Flaw]:
+        """It keeps its GPUs until its process is gone, so nothing is free by it yet."""
         if job.state not in MOVABLE:
             yield Flaw("protected", f"job {job.id} is {job.state} and may not be moved", (job.id,))
-        elif job.placement is not None:
-            for gpu in job.placement.gpus:
-                self._loads[gpu] = (self._loads.get(gpu) or self._state.gpus[gpu]).without(job.id)
+        elif not job.spec.preemptible:
+            yield Flaw("not-preemptible", f"job {job.id} would lose what it has done", (job.id,))

@@ -87,6 +87,7 @@ class Core:
             HANDLERS[type(event)](step, event)
         for timer in self._timers.due(now_s):
             reports.timer_due(step, timer)
+        self.state.changed_pools.update(self._timers.pools_due(now_s))
         self._decide(step)
         return step.outcome()
 
@@ -109,11 +110,14 @@ class Core:
             return
         if any(state.queues[pool].companies for pool in state.changed_pools if pool in state.queues):
             self._follow(step, plan_companies)
-        if any(state.queues[pool].count for pool in state.changed_pools if pool in state.queues):
-            self._follow(step, self.policy.plan)
+        waiting = [pool for pool in state.changed_pools if pool in state.queues and state.queues[pool].count]
+        if waiting:
+            plan = self._follow(step, self.policy.plan)
+            for pool in waiting:
+                self._timers.ask_again(pool, plan.again_s.get(pool))
         state.changed_pools = set()
 
-    def _follow(self, step: Step, plan_from: Callable[[ClusterView], Plan]) -> None:
+    def _follow(self, step: Step, plan_from: Callable[[ClusterView], Plan]) -> Plan:
         """Ask for a plan, judge it, carry it out."""
         plan = plan_from(ClusterView(self.state, step.now_s, pools=self.state.changed_pools))
         flaws = check(self.state, plan) if plan.actions else ()
@@ -121,6 +125,7 @@ class Core:
             step.rejected = RejectedPlan(plan, flaws)
         else:
             self._carry_out(step, plan)
+        return plan
 
     def _carry_out(self, step: Step, plan: Plan) -> None:
         for action in plan.actions:

@@ -17,7 +17,7 @@ from colane.core.view import ClusterView
 from colane.model.hardware import GpuId
 from colane.model.job import Job, JobId, JobSpec, NeedClass
 from colane.model.placement import Placement, Slot
-from colane.model.plan import Action, Plan, Start
+from colane.model.plan import Action, Plan, Start, Stop
 from colane.model.reason import Reason
 
 
@@ -40,6 +40,8 @@ class Draft:
         self.waits: dict[JobId, Reason] = {}
         self.class_waits: dict[NeedClass, Reason] = {}
         self.rest: dict[str, Reason] = {}
+        self.again_s: dict[str, float] = {}
+        self.held: dict[GpuId, JobId] = {}
         self._loads: dict[GpuId, GpuLoad] = {}
         self._nodes: dict[str, _NodeLeft] = {}
         self._free: dict[Kind, FreeIndex] = {}
@@ -113,6 +115,33 @@ class Draft:
         self._started.add(job.id)
         self.actions.append(Start(job.id, placement, reason))
 
+    def stop(self, job: Job, reason: Reason) -> None:
+        """Take a running job off its GPUs; they are free once its process is gone, so not in this draft."""
+        self.actions.append(Stop(job.id, reason))
+
+    def hold(self, job: Job, gpus: Iterable[GpuLoad]) -> None:
+        """Keep these GPUs of one node, free ones and others, for a waiting job: nobody else starts on them.
+
+        Of the cores and the host memory it books, what is free on the node is kept as well.
+        """
+        loads = tuple(gpus)
+        node = self.view.nodes[loads[0].id.node]
+        for load in loads:
+            self.held[load.id] = job.id
+            mask = self._free_mask(node, load.gpu.type)
+            if mask >> load.id.number & 1:
+                self._set_free(node, (node.node.pool, load.gpu.type), mask ^ (1 << load.id.number))
+        left = self._nodes.setdefault(node.node.name, _NodeLeft(set()))
+        left.cores_taken.update(self.cores_free(node)[: job.spec.cores])
+        left.host_memory_taken_bytes += min(job.spec.host_memory_bytes, self.host_memory_free_bytes(node))
+
+    def ask_again(self, pool: str, at_s: float) -> None:
+        """Ask the policy about a pool again then, or when one of its preemptible jobs may be moved from now on.
+
+        The earliest of several times counts; infinity waits for such a job only.
+        """
+        self.again_s[pool] = min(at_s, self.again_s.get(pool, at_s))
+
     def wait(self, job: JobId, reason: Reason) -> None:
         """This job stays in the queue."""
         self.waits[job] = reason
@@ -127,7 +156,8 @@ class Draft:
 
     def plan(self) -> Plan:
         """The plan."""
-        return Plan(self.view.version, tuple(self.actions), self.waits, self.class_waits, self.rest)
+        actions = tuple(self.actions)
+        return Plan(self.view.version, actions, self.waits, self.class_waits, self.rest, self.again_s)
 
     def _pick_cores(self, node: NodeState, spec: JobSpec, loads: tuple[GpuLoad, ...]) -> tuple[int, ...]:
         """Cores near the GPUs first, then others, lowest ids first."""

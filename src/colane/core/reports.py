@@ -174,9 +174,16 @@ def timer_due(step: Step, timer: Timer) -> None:
         reason = Reason(Why.TIME_LIMIT, {"limit_s": job.spec.time_limit_s or 0.0})
         step.stop(job, JobState.TIMED_OUT, reason)
     elif timer.kind is TimerKind.PROTECTION_OVER and job.state is JobState.RUNNING_PROTECTED:
-        step.put(move(job, JobState.RUNNING, step.now_s, Reason(Why.PROTECTION_OVER)))
+        _may_be_moved(step, move(job, JobState.RUNNING, step.now_s, Reason(Why.PROTECTION_OVER)))
     elif timer.kind is TimerKind.TAKEN_TO_RUN and job.state is JobState.LAUNCHING:
-        step.put(move(job, JobState.RUNNING, step.now_s, Reason(Why.TAKEN_TO_RUN)))
+        _may_be_moved(step, move(job, JobState.RUNNING, step.now_s, Reason(Why.TAKEN_TO_RUN)))
+
+
+def _may_be_moved(step: Step, job: Job) -> None:
+    """From now on a plan may take the job off its GPUs; a policy that waits for that is asked."""
+    step.put(job)
+    if job.spec.preemptible and step.timers.is_watched(job.spec.pool):
+        step.state.changed_pools.add(job.spec.pool)
 
 
 def _believed(step: Step, event: Event, job_id: JobId, attempt: int) -> Job | None:

@@ -10,7 +10,7 @@ from colane.core.lifecycle import move
 from colane.core.state import ClusterState
 from colane.core.timers import Timers
 from colane.model.hardware import GpuId
-from colane.model.job import Job, JobId, JobState
+from colane.model.job import Job, JobId, JobState, Served
 from colane.model.profile import Profile, ProfileKey, SetMeasurement
 from colane.model.reason import Reason
 from colane.perf.observe import Member, Observer
@@ -53,6 +53,8 @@ class Step:
         fields = {"placement": None if to is JobState.QUEUED else placement, **changes}
         if to is not JobState.QUEUED:
             fields.setdefault("end_s", self.now_s)
+        elif job.start_s is not None:
+            fields["served"] = self._served(job, job.start_s)
         if placement is not None:
             self.state.release(job)
             self.touch(placement.node)
@@ -66,6 +68,14 @@ class Step:
         if job.state is JobState.STOPPING:
             return
         self.put(move(job, JobState.STOPPING, self.now_s, reason, ending=ending))
+
+    def _served(self, job: Job, start_s: float) -> tuple[Served, ...]:
+        """What a job has had, with the attempt that ends now."""
+        served = dict(job.served)
+        load = self.state.gpus.get(job.placement.gpus[0]) if job.placement is not None else None
+        if load is not None:
+            served[load.gpu.type] = served.get(load.gpu.type, 0.0) + max(0.0, self.now_s - start_s)
+        return tuple(Served(kind, served[kind]) for kind in sorted(served))
 
     def company_changed(self, gpus: Iterable[GpuId]) -> None:
         """Jobs joined or left these GPUs: close their epochs and learn from them."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from enum import StrEnum
 from heapq import heappop, heappush
+from math import inf
 from typing import NamedTuple
 
 from colane.model.job import JobId
@@ -34,11 +35,33 @@ class Timers:
     def __init__(self) -> None:
         self._heap: list[Timer] = []
         self._serial = 0
+        self._asks: dict[str, float] = {}
 
     @property
     def next_s(self) -> float | None:
         """When the next one is due."""
-        return self._heap[0].due_s if self._heap else None
+        due_s = self._heap[0].due_s if self._heap else inf
+        if self._asks:
+            due_s = min(due_s, *self._asks.values())
+        return None if due_s == inf else due_s
+
+    def ask_again(self, pool: str, due_s: float | None) -> None:
+        """The policy wants to be asked about a pool then, in place of what it wanted before; None never."""
+        if due_s is not None:
+            self._asks[pool] = due_s
+        elif self._asks:
+            self._asks.pop(pool, None)
+
+    def is_watched(self, pool: str) -> bool:
+        """Whether the policy wants to be asked again about a pool."""
+        return pool in self._asks
+
+    def pools_due(self, now_s: float) -> list[str]:
+        """Take out the pools to ask about now."""
+        due = [pool for pool, due_s in self._asks.items() if due_s <= now_s] if self._asks else []
+        for pool in due:
+            del self._asks[pool]
+        return due
 
     def set(self, due_s: float, kind: TimerKind, job: JobId, attempt: int) -> None:
         """Remember one."""

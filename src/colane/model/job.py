@@ -82,6 +82,7 @@ class JobSpec:
         steps_limit: Stopped as succeeded when this many steps are done (profiling).
         company: Name of a set under measurement, started together on one GPU.
         company_size: Jobs in that set.
+        preemptible: It saves its state and goes on from there, so a policy may stop it and start it again later.
         labels: For people and reports.
         need: Its class of need, worked out from the fields above.
     """
@@ -104,6 +105,7 @@ class JobSpec:
     steps_limit: int | None = None
     company: str | None = None
     company_size: int = 1
+    preemptible: bool = False
     labels: Mapping[str, str] = field(default_factory=dict)
     need: NeedClass = field(init=False, repr=False, compare=False)
 
@@ -135,6 +137,13 @@ class Move(NamedTuple):
     reason: Reason
 
 
+class Served(NamedTuple):
+    """How long a job has run on GPUs of one type."""
+
+    gpu_type: str
+    run_s: float
+
+
 class Exit(NamedTuple):
     """How a process ended: exactly one of code and signal is set, or neither when it never started."""
 
@@ -161,6 +170,7 @@ class Job:
         end_s: When it ended for good.
         ending: The state it will end in once its process is gone, while STOPPING.
         exit: How its last process ended.
+        served: What its earlier attempts have had, by GPU type in order of name; the present one is not in it.
         story: Every move so far, oldest first.
     """
 
@@ -177,6 +187,7 @@ class Job:
     end_s: float | None = None
     ending: JobState | None = None
     exit: Exit | None = None
+    served: tuple[Served, ...] = ()
     story: tuple[Move, ...] = ()
 
     @property

@@ -40,6 +40,8 @@ class Plan:
         waits: Reasons of the waiting jobs the policy looked at one by one.
         class_waits: Reasons that hold for every other waiting job of a class.
         rest: Reasons of all other waiting jobs, by pool.
+        again_s: When the policy wants to be asked again about a pool, even if nothing happens there before. A pool
+            named here is also asked about when one of its preemptible jobs may be moved from now on.
     """
 
     based_on: int
@@ -47,6 +49,7 @@ class Plan:
     waits: Mapping[JobId, Reason] = field(default_factory=dict)
     class_waits: Mapping[NeedClass, Reason] = field(default_factory=dict)
     rest: Mapping[str, Reason] = field(default_factory=dict)
+    again_s: Mapping[str, float] = field(default_factory=dict)
 
     def reason_for(self, job: Job) -> Reason:
         """Why a job starts or waits under this plan."""

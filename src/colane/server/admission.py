@@ -20,7 +20,7 @@ TRAINER_FIELDS: Final = (frozenset(catalogue.FIELDS) | frozenset(catalogue.EXTRA
 
 _SPEC_FIELDS: Final = (
     "user", "pool", "gpus", "gpu_type", "cores", "priority", "retries", "share", "steps_limit", "company",
-    "company_size", "labels",
+    "company_size", "labels", "preemptible",
 )  # fmt: skip
 """Fields taken from the request as they are."""
 

@@ -10,7 +10,7 @@ from dataclasses import fields
 from typing import Any, Final
 
 from colane.model.hardware import Gpu, GpuId, Node
-from colane.model.job import Exit, Job, JobId, JobSpec, JobState, Move
+from colane.model.job import Exit, Job, JobId, JobSpec, JobState, Move, Served
 from colane.model.placement import Placement, Slot
 from colane.model.profile import Profile, ProfileKey, SetMeasurement, Source, Value
 from colane.model.progress import Progress
@@ -40,6 +40,7 @@ def encode_job(job: Job) -> Body:
     body["exit"] = None if job.exit is None else list(job.exit)
     body["spec"] = encode_spec(job.spec)
     body["placement"] = None if job.placement is None else encode_placement(job.placement)
+    body["served"] = [list(served) for served in job.served]
     body["story"] = [_encode_move(move) for move in job.story]
     return body
 
@@ -53,6 +54,7 @@ def decode_job(body: Mapping[str, Any]) -> Job:
     values["exit"] = None if body.get("exit") is None else Exit(*body["exit"])
     values["spec"] = decode_spec(body["spec"])
     values["placement"] = None if body.get("placement") is None else decode_placement(body["placement"])
+    values["served"] = tuple(Served(*served) for served in body.get("served", ()))
     values["story"] = tuple(_decode_move(move) for move in body.get("story", ()))
     return Job(**values)
 

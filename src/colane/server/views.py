@@ -19,7 +19,7 @@ _SCALARS = (
 _SPEC_SCALARS = ("name", "user", "family", "batch_size", "pool", "priority", "steps_total")
 _NEEDS = (
     "gpus", "gpu_type", "gpu_memory_bytes", "cores", "host_memory_bytes", "time_limit_s", "retries", "share",
-    "steps_limit", "company", "company_size",
+    "steps_limit", "company", "company_size", "preemptible",
 )  # fmt: skip
 
 

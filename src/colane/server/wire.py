@@ -98,6 +98,7 @@ class JobRequest(Shape):
     steps_total: Positive | None = None
     steps_limit: Positive | None = None
     share: bool = True
+    preemptible: bool = False
     mps: bool = False
     company: Name | None = None
     company_size: Annotated[int, Field(ge=1, le=64)] = 1
