@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -21,9 +23,12 @@ def mark(tmp_path: Path) -> str:
 
 @pytest.fixture
 def child(mark: str) -> Iterator[subprocess.Popen[bytes]]:
-    process = subprocess.Popen(["sh", "-c", "sleep 1000 & wait"], env={**os.environ, "MARK": mark})
+    process = subprocess.Popen(
+        ["sh", "-c", "sleep 1000 & wait"], env={**os.environ, "MARK": mark}, start_new_session=True
+    )
     yield process
-    processes.kill(processes.read_tree(process.pid).processes)
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
     process.wait()
 
 
