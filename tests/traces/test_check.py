@@ -1,0 +1,121 @@
+"""What is found before a run."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from colane.model.job import JobId, JobSpec
+from colane.traces.check import Level, check_trace, offered_load, split, why_not
+from colane.traces.clusters import Cluster, load
+from colane.traces.read import read
+from colane.traces.workload import TraceJob, Workload
+
+
+def job(number: int, submit_s: float = 0, duration_s: float | None = 10, **needs: object) -> TraceJob:
+    spec = JobSpec(**({"name": f"j{number}", "family": "f"} | needs))  # type: ignore[arg-type]
+    return TraceJob(id=JobId(number), submit_s=submit_s, spec=spec, duration_s=duration_s)
+
+
+def workload(*jobs: TraceJob) -> Workload:
+    return Workload(name="w", jobs=jobs)
+
+
+def codes(work: Workload, cluster: Cluster | None = None) -> dict[str, int]:
+    return {finding.code: finding.count for finding in check_trace(work, cluster)}
+
+
+def test_an_empty_workload() -> None:
+    (finding,) = check_trace(workload())
+    assert (finding.level, finding.code) == (Level.ERROR, "empty")
+
+
+def test_bad_times_are_found_and_errors_come_first() -> None:
+    work = workload(
+        job(1, -1), job(2, math.nan), job(3, 1, -5), job(4, 2, math.nan), job(5, 3, None), job(6, 4, 0),
+        job(7, 5, None, steps_total=3), job(8, 6, gpus=0), job(9, 7, name="j8"),
+    )  # fmt: skip
+    assert codes(work) == {
+        "bad-submit": 2, "bad-duration": 2, "no-length": 1, "no-time": 1, "duplicate-name": 1, "steps-only": 1,
+        "cpu-only": 1, "span": 0,
+    }  # fmt: skip
+    levels = [finding.level for finding in check_trace(work)]
+    assert levels == sorted(levels, key=list(Level).index)
+
+
+def test_findings_name_a_few_jobs() -> None:
+    (finding, _) = check_trace(workload(*(job(n, n, 0) for n in range(1, 6))))
+    assert finding.message == "5 jobs run for 0 s (j1, j2, j3 and 2 more)"
+
+
+def test_bad_rows_of_a_file_are_findings(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text("submit_s,duration_s\n0,1\nx,1\n1,nan\n")
+    findings = check_trace(read(path, skip_bad_rows=True))
+    assert (findings[0].level, findings[0].code, findings[0].count) == (Level.ERROR, "bad-rows", 2)
+    assert "t.csv:3: column 'submit_s': expected a number" in findings[0].message
+    assert "t.csv:4: column 'duration_s'" in findings[0].message
+
+
+@pytest.mark.parametrize(
+    ("needs", "reason"),
+    [
+        ({"gpus": 8}, None),
+        ({"gpus": 9}, "needs 9 GPUs on one node, the largest has 8"),
+        ({"gpu_type": "H100"}, "needs GPU type H100, there are GTX-1080Ti"),
+        ({"gpu_memory_bytes": 12 * 10**9}, "needs 12000000000 bytes of GPU memory, the largest GPU has 11000000000"),
+        ({"cores": 29}, "needs 29 cores on one node, the largest has 28"),
+        ({"host_memory_bytes": 10**12}, "needs 1000000000000 bytes of host memory"),
+        ({"pool": "other"}, "no node is in pool 'other'"),
+        ({"gpus": 0, "cores": 28}, None),
+    ],
+)
+def test_why_a_job_can_never_run(needs: dict[str, object], reason: str | None) -> None:
+    why = why_not(job(1, **needs).spec, load("paper-d"))  # type: ignore[arg-type]
+    assert why is None if reason is None else why is not None and why.startswith(reason)
+
+
+def test_no_node_has_all_of_it(tmp_path: Path) -> None:
+    path = tmp_path / "c.yaml"
+    path.write_text("groups: [{gpus: 1, gpu_type: A, gpu_memory: 1GB}, {name: b, gpus: 0, cores: 9}]")
+    assert why_not(job(1, cores=9).spec, load(path)) == "no single node has all of the GPUs, cores and memory it needs"
+
+
+def test_jobs_that_never_fit_are_split_off_with_reasons() -> None:
+    work = workload(job(1), job(2, 1, gpus=9), job(3, 2, gpus=9), job(4, 3, pool="p"))
+    held, rejected = split(work, load("paper-d"))
+    assert [one.id for one in held] == [1]
+    assert [one.id for one, _ in rejected] == [2, 3, 4]
+    findings = [finding for finding in check_trace(work, load("paper-d")) if finding.code == "never-fits"]
+    assert [finding.count for finding in findings] == [2, 1]
+    assert findings[0].message == (
+        "2 jobs can never run on paper-d: needs 9 GPUs on one node, the largest has 8 (j2, j3)"
+    )
+
+
+def test_offered_load_is_asked_over_available() -> None:
+    jobs = (job(1, 0, 100, gpus=2), job(2, 50, 100, gpus=1))
+    assert offered_load(jobs, 4, 50) == pytest.approx(300 / 200)
+    assert offered_load(jobs, 4, 0) is None
+    assert offered_load(jobs, 0, 50) is None
+
+
+def test_half_a_gpu_counts_half() -> None:
+    half = TraceJob(id=JobId(1), submit_s=0, spec=JobSpec(name="h", family="f"), duration_s=10, gpu_ratio=0.5)
+    assert offered_load([half], 1, 10) == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize(("length_s", "level"), [(1, Level.INFO), (1000, Level.WARNING)])
+def test_a_load_above_one_is_a_warning(length_s: float, level: Level) -> None:
+    work = workload(job(1, 0, length_s), job(2, 10, length_s))
+    found = {finding.code: finding for finding in check_trace(work, load("paper-b"))}
+    assert found["offered-load"].level is level
+
+
+def test_each_pool_has_its_load() -> None:
+    make: Callable[[int, str], TraceJob] = lambda number, pool: job(number, number, 5, pool=pool)  # noqa: E731
+    findings = check_trace(workload(make(1, "6214e9"), make(2, "7f04ca")), load("philly"))
+    assert sum(finding.code == "offered-load" for finding in findings) == 12

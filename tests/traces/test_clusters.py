@@ -1,0 +1,139 @@
+"""Presets are what their papers say; a bad cluster file is refused with the key and the fix."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from colane.traces.clusters import load, preset_names
+from colane.traces.errors import TraceError
+from colane.traces.units import parse_bytes, parse_bytes_per_s
+
+File = Callable[..., Path]
+
+SHAPES = {
+    "paper-a": (2, 2), "paper-b": (1, 1), "minsky": (1, 4), "dgx1": (1, 8), "dgx-a100": (1, 8), "paper-d": (80, 400),
+    "paper-e": (1, 6), "philly": (352, 2816), "gavel-36": (9, 36), "v100-36": (9, 36),
+}  # fmt: skip
+
+
+def test_every_preset_has_its_shape() -> None:
+    assert set(preset_names()) == set(SHAPES)
+    for name, shape in SHAPES.items():
+        cluster = load(name)
+        assert cluster.name == name
+        assert (len(cluster.nodes), cluster.gpus) == shape
+        assert set(cluster.extras) == {node.name for node in cluster.nodes}
+
+
+def test_paper_d() -> None:
+    nodes = load("paper-d").nodes
+    assert Counter(len(node.gpus) for node in nodes) == {4: 60, 8: 20}
+    assert {len(node.cores) for node in nodes} == {28}
+
+
+def test_gavel_has_three_types() -> None:
+    types = Counter(gpu.type for node in load("gavel-36").nodes for gpu in node.gpus)
+    assert types == {"v100": 12, "p100": 12, "k80": 12}
+
+
+def test_philly_is_the_published_node_table(data: Path) -> None:
+    rows = (data / "traces" / "philly_vc_nodes.csv").read_text().split()[2:]
+    published = {pool: int(nodes) for pool, nodes in (row.split(",") for row in rows)}
+    assert Counter(node.pool for node in load("philly").nodes) == published
+
+
+def test_gpus_and_cores_are_dealt_out_to_sockets() -> None:
+    node = load("minsky").nodes[0]
+    assert [gpu.socket for gpu in node.gpus] == [0, 0, 1, 1]
+    assert [gpu.cores for gpu in node.gpus][1:3] == [tuple(range(8)), tuple(range(8, 16))]
+    assert node.cores == tuple(range(16))
+
+
+FILE = """
+name: mine
+groups:
+  - name: big
+    count: 12
+    gpus: 2
+    gpu_type: A100
+    gpu_memory: 40GB
+    sockets: 2
+    cores: 6
+    host_memory: 1TiB
+    memory_bandwidth: 100GB/s
+    network: 10Gb/s
+    topology: links.txt
+    pool: lab
+  - {gpus: 0, cores: 4}
+"""
+
+
+def test_a_file_says_all_there_is(file: File) -> None:
+    matrix = file("GPU0 GPU1", "links.txt")
+    cluster = load(file(FILE, "mine.yaml"))
+    assert [node.name for node in cluster.nodes][::11] == ["big-00", "big-11"]
+    node, extras = cluster.nodes[3], cluster.extras["big-03"]
+    assert (node.pool, node.host_memory_bytes, node.gpus[1].memory_bytes) == ("lab", 1 << 40, 40 * 10**9)
+    assert (extras.memory_bandwidth_bytes_per_s, extras.network_bytes_per_s) == (1e11, 1.25e9)
+    assert (extras.sockets, extras.topology) == (2, str(matrix))
+    assert (cluster.nodes[-1].name, cluster.nodes[-1].gpus, cluster.nodes[-1].pool) == ("group1-0", (), "default")
+    assert cluster.pools == {"lab", "default"}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("gpu_type: A100", "gpu_typ: A100", r"column 'gpu_typ': unknown key in groups\[0\] \(did you mean gpu_type"),
+        ("gpus: 2", "", r"column 'groups\[0\]\.gpus': is missing"),
+        ("gpus: 2", "gpus: two", r"'groups\[0\]\.gpus': expected a whole number from 0, got 'two'"),
+        ("count: 12", "count: 0", "expected a whole number from 1, got 0"),
+        ("gpu_memory: 40GB", "gpu_memory: 40", None),
+        ("gpu_memory: 40GB", "gpu_memory: 40 gigs", "expected an amount like 16GB or 12196MiB, got '40 gigs'"),
+        ("gpu_memory: 40GB", "", "gpu_memory': is missing: nodes with GPUs need it, such as 16GB"),
+        ("network: 10Gb/s", "network: fast", "expected an amount like 100GB/s or 10Gb/s"),
+        ("pool: lab", "pool: 103959", "expected text, got 103959: put it in quotes"),
+        (
+            "topology: links.txt",
+            "topology: minskey",
+            r"no topology or file 'minskey' \(did you mean minsky\?\); known: ",
+        ),
+        ("groups:", "group:", r"unknown key in the file \(did you mean groups\?\)"),
+        ("  - {gpus: 0, cores: 4}", "  - {gpus: 0, name: big}", "two groups are named 'big'"),
+        ("  - {gpus: 0, cores: 4}", "  - nodes", r"expected keys and values in groups\[1\], got 'nodes'"),
+        ("name: mine", "name: [", r"mine\.yaml:\d+: is not YAML"),
+    ],
+)
+def test_a_bad_file_is_refused_with_the_key_and_the_fix(file: File, old: str, new: str, message: str | None) -> None:
+    file("GPU0 GPU1", "links.txt")
+    assert old in FILE
+    path = file(FILE.replace(old, new), "mine.yaml")
+    if message is None:
+        assert load(path).nodes[0].gpus[0].memory_bytes == 40
+        return
+    with pytest.raises(TraceError, match=message):
+        load(path)
+
+
+@pytest.mark.parametrize("text", ["", "groups: []", "groups: 3"])
+def test_a_file_without_groups(file: File, text: str) -> None:
+    with pytest.raises(TraceError, match=r"group|keys and values"):
+        load(file(text, "mine.yaml"))
+
+
+def test_an_unknown_preset_names_the_near_ones() -> None:
+    with pytest.raises(TraceError, match=r"phily: no such cluster \(did you mean philly\?\); presets: dgx-a100, dgx1"):
+        load("phily")
+    with pytest.raises(TraceError, match=r"absent\.yaml: cannot be read"):
+        load("absent.yaml")
+
+
+def test_units() -> None:
+    assert [parse_bytes(value) for value in ("2GB", "2 GiB", "1.5KB", 7)] == [2 * 10**9, 2 << 30, 1500, 7]
+    assert [parse_bytes_per_s(value) for value in ("8Gb/s", "1GB/s", 5)] == [1e9, 1e9, 5.0]
+    for bad in (-1, True, 1.5, "GB", "-1GB", "1 parsec", None):
+        with pytest.raises(ValueError, match="expected an amount"):
+            parse_bytes(bad)

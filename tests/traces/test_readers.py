@@ -1,0 +1,308 @@
+"""Formats by small made-up files, and what is said of bad ones."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from colane.traces.errors import TraceError
+from colane.traces.read import FORMATS, read, sample
+from colane.traces.readers import colane_csv
+from colane.traces.workload import Workload
+
+File = Callable[..., Path]
+
+HELIOS = """job_id,user,vc,gpu_num,cpu_num,node_num,state,submit_time,start_time,end_time,duration,queue
+12,ua,vcB,16,64,2,FAILED,2020-06-09 18:41:27,2020-06-09 18:41:28,2020-06-09 18:45:36,248,1
+11,ub,vcA,1,4,1,COMPLETED,2020-06-09 18:41:01,2020-06-09 18:41:01,2020-06-09 18:42:01,60,0
+13,uc,vcA,0,4,1,COMPLETED,2020-06-09 18:41:30,2020-06-09 18:41:30,2020-06-09 18:42:30,60,0
+"""
+
+
+OPENB = """name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,qos,pod_phase,creation_time,deletion_time,scheduled_time
+p,500,1,1,460,,LS,Running,1,5,2
+"""
+TOPOLOGY = json.dumps(
+    {"0": {"arrival": 1, "gpus": 1, "id": 0, "mem": 2, "minimal_utility": 0.3, "size": "4", "tasks": 1, "type": "a"}}
+)
+SALUS = "job_id,model_name,iterations,submit_time,duration\n"
+PHILLY_CSV = "timestamp,duration,num_gpus,gpu_time,cluster\n"
+
+
+def attempt(start: str | None, end: str | None, *gpus: int) -> dict[str, Any]:
+    detail = [{"ip": f"m{i}", "gpus": [f"gpu{n}" for n in range(count)]} for i, count in enumerate(gpus)]
+    return {"start_time": start, "end_time": end, "detail": detail}
+
+
+def philly_job(name: str, submitted: str, *attempts: dict[str, Any]) -> dict[str, Any]:
+    known = {"status": "Pass", "vc": "ee9e8c", "user": "u1"}
+    return known | {"jobid": name, "attempts": list(attempts), "submitted_time": submitted}
+
+
+PHILLY = [
+    philly_job("b", "2017-10-07 01:11:39",
+               attempt("2017-10-07 01:12:00", "2017-10-07 01:13:00", 8, 8),
+               attempt("2017-10-07 01:13:30", "2017-10-07 02:13:30", 8, 8)),
+    philly_job("a", "2017-10-07 01:11:09", attempt("2017-10-07 01:12:00", "2017-10-07 01:12:10", 1)),
+    philly_job("running", "2017-10-07 01:11:39", attempt("2017-10-07 01:12:00", None, 1)),
+    philly_job("never", "2017-10-07 01:11:39"),
+    philly_job("cpu", "2017-10-07 01:11:39", attempt("2017-10-07 01:12:00", "2017-10-07 01:12:10")),
+]  # fmt: skip
+
+
+def notes(workload: Workload) -> list[str]:
+    return [str(note) for note in workload.notes]
+
+
+def test_philly_json(file: File) -> None:
+    workload = read(file(json.dumps(PHILLY, indent=1), "cluster_job_log.json"))
+    assert workload.format == "philly-json"
+    assert [job.spec.name for job in workload.jobs] == ["a", "b"]
+    assert [job.submit_s for job in workload.jobs] == [0, 30]
+    assert [(job.spec.gpus, job.duration_s) for job in workload.jobs] == [(1, 10), (16, 3660)]
+    assert (workload.jobs[0].spec.pool, workload.jobs[0].spec.user, workload.jobs[0].outcome) == (
+        "ee9e8c",
+        "u1",
+        "Pass",
+    )
+    assert notes(workload) == ["1 CPU-only jobs left out", "2 jobs without a finished attempt left out"]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"submitted_time": "yesterday"}, "column 'submitted_time': expected a date and time"),
+        ({"attempts": [{"start_time": "x"}]}, "job a has a bad attempt"),
+        ({"attempts": [attempt("2017-10-07 01:12:00", "2017-10-07 01:00:00", 1)]}, "must not be negative"),
+        ({"jobid": "b"}, "id 'b' stands in line"),
+    ],
+)
+def test_a_bad_philly_job_is_named_with_its_line(file: File, change: dict[str, Any], message: str) -> None:
+    jobs = [PHILLY[0], PHILLY[1] | change]
+    path = file(json.dumps(jobs, indent=1), "log.json")
+    with pytest.raises(TraceError, match=message) as caught:
+        read(path)
+    lines = path.read_text().splitlines()
+    assert caught.value.line is not None
+    assert '"jobid"' in lines[caught.value.line - 1]
+    assert caught.value.line > len(lines) / 2
+
+
+def test_helios(file: File) -> None:
+    workload = read(file(HELIOS))
+    assert workload.format == "helios"
+    assert [job.spec.name for job in workload.jobs] == ["11", "12"]
+    second = workload.jobs[1]
+    assert (second.submit_s, second.duration_s, second.spec.gpus, second.spec.cores) == (26, 248, 16, 64)
+    assert (second.spec.labels, second.spec.pool, second.outcome, second.line) == ({"nodes": "2"}, "vcB", "FAILED", 2)
+    assert notes(workload) == ["1 CPU-only jobs left out"]
+    assert len(read(file(HELIOS), keep_cpu_only=True).jobs) == 3
+
+
+TASKS = """j1,worker,2.0,Terminated,110.0,200.0,600.0,29.296875,50.0,T4
+j1,ps,1.0,Terminated,105.0,210.0,150.0,1.0,,
+j2,worker,1.0,Terminated,50.0,60.0,600.0,10.0,200.0,V100
+j3,worker,1.0,Running,50.0,,600.0,10.0,100.0,V100
+j4,ps,1.0,Terminated,50.0,60.0,600.0,10.0,0.0,
+"""
+JOBS = """j1,i1,alice,Terminated,100.0,210.0
+j2,i2,bob,Terminated,45.0,60.0
+"""
+
+
+def test_alibaba_2020_joins_tasks_and_jobs(file: File) -> None:
+    jobs = file(JOBS, "pai_job_table.csv")
+    workload = read(file(TASKS, "pai_task_table.csv"))
+    assert workload.format == "alibaba-2020"
+    two, one = workload.jobs
+    assert (one.spec.name, one.submit_s, one.duration_s, one.spec.user) == ("j1", 100, 105, "alice")
+    assert (one.spec.gpus, one.gpu_ratio, one.spec.cores) == (2, 0.5, 14)
+    assert one.spec.host_memory_bytes == round((2 * 29.296875 + 1) * 2**30)
+    assert (two.spec.gpus, two.gpu_ratio, two.spec.labels) == (2, 1.0, {"gpu_types": "V100"})
+    assert notes(workload) == ["1 CPU-only jobs left out", "1 jobs without a start or an end left out"]
+    assert read(jobs).jobs == workload.jobs
+
+
+def test_alibaba_2020_without_the_job_table_takes_the_first_start(file: File) -> None:
+    workload = read(file(TASKS, "pai_task_table.csv"))
+    assert [job.submit_s for job in workload.jobs] == [50, 105]
+    assert "without pai_job_table.csv" in notes(workload)[-1]
+
+
+def test_alibaba_2020_needs_the_task_table(file: File) -> None:
+    with pytest.raises(TraceError, match=r"put pai_task_table\.csv beside it"):
+        read(file(JOBS, "pai_job_table.csv"))
+
+
+def test_a_bad_task_takes_its_whole_job_with_it(file: File) -> None:
+    path = file(TASKS.replace("105.0,210.0", "105.0,90.0"), "pai_task_table.csv")
+    with pytest.raises(TraceError, match=r"csv:2: column 'end_time': ends 15 s before it starts"):
+        read(path)
+    workload = read(path, skip_bad_rows=True)
+    assert [job.spec.name for job in workload.jobs] == ["j2"]
+    assert "1 bad rows skipped" in notes(workload)
+
+
+OWN = """id,submit_s,duration_s,gpus,gpu_type,cores,model,batch_size,priority,share,label:team
+b,10,60,2,V100,4,resnet50,64,-1,0,red
+a,10,,0,,,,,,,
+c,2.5,1e3,1.0,,,vgg,,,yes,
+"""
+
+
+def test_own_format(file: File) -> None:
+    workload = read(file(OWN), keep_cpu_only=True)
+    assert workload.format == "colane"
+    assert [(job.id, job.spec.name, job.line) for job in workload.jobs] == [(1, "c", 4), (2, "b", 2), (3, "a", 3)]
+    c, b, a = workload.jobs
+    assert (b.spec.gpu_type, b.spec.cores, b.spec.priority, b.spec.share, b.spec.labels) == (
+        "V100",
+        4,
+        -1,
+        False,
+        {"team": "red"},
+    )
+    assert (c.duration_s, c.spec.gpus, c.spec.share, c.spec.labels) == (1000, 1, True, {})
+    assert (a.duration_s, a.model, a.is_cpu_only) == (None, "unknown", True)
+
+
+def test_numeric_ids_break_ties_as_numbers(file: File) -> None:
+    workload = read(file("id,submit_s\n10,0\n9,0\n"))
+    assert [job.spec.name for job in workload.jobs] == ["9", "10"]
+
+
+def test_own_format_survives_a_round_trip(tmp_path: Path, file: File) -> None:
+    for workload in (sample(), read(file(OWN), keep_cpu_only=True)):
+        path = tmp_path / "again.csv"
+        colane_csv.write(workload, path)
+        again = read(path, keep_cpu_only=True)
+        assert [replace(job, line=0) for job in again.jobs] == [replace(job, line=0) for job in workload.jobs]
+
+
+@pytest.mark.parametrize(
+    ("row", "column", "message"),
+    [
+        ("x,nan,1,1", "submit_s", "expected a finite number, got 'nan'"),
+        ("x,,1,1", "submit_s", "expected a number, got ''"),
+        ("x,-1,1,1", "submit_s", "must not be negative, got '-1'"),
+        ("x,1,-0.5,1", "duration_s", "must not be negative"),
+        ("x,1,inf,1", "duration_s", "expected a finite number"),
+        ("x,1,soon,1", "duration_s", "expected a number, got 'soon'"),
+        ("x,1,1,1.5", "gpus", "expected a whole number, got '1.5'"),
+        ("x,1,1,-1", "gpus", "must not be negative"),
+        ("ok,1,1,1", "id", "id 'ok' stands in line 2 already"),
+        ("x,1,1", None, "has 3 cells, expected 4"),
+    ],
+)
+def test_a_bad_row_is_named_or_skipped_and_counted(file: File, row: str, column: str | None, message: str) -> None:
+    path = file(f"id,submit_s,duration_s,gpus\nok,0,5,1\n{row}\nlast,9,5,1\n")
+    with pytest.raises(TraceError) as caught:
+        read(path)
+    assert (caught.value.line, caught.value.column) == (3, column)
+    assert message in str(caught.value)
+    assert str(caught.value).startswith(f"{path}:3: ")
+    workload = read(path, skip_bad_rows=True)
+    assert [job.spec.name for job in workload.jobs] == ["ok", "last"]
+    assert notes(workload) == ["1 bad rows skipped"]
+    assert workload.bad_rows == (str(caught.value),)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "is empty"),
+        ("submit_s\n", "holds no jobs"),
+        ("submit_s,gpus\n1,0\n", "holds no GPU jobs: all 1 jobs are CPU-only"),
+        ("submit_s,gpu\n1,1\n", r"unknown column 'gpu' \(did you mean gpus\?\)"),
+        ("submit_s,zebra\n1,1\n", r"unknown column 'zebra' \(labels are columns named label:NAME\)"),
+        ("submit_s,gpus,gpus\n1,1,1\n", "has column 'gpus' twice"),
+        ('submit_s,user\n1,"ann\n', "is not a ','-separated table"),
+        ("who,knows\n1,2\n", r":1: is of no known format: its first line is 'who,knows'; known formats: colane \("),
+    ],
+)
+def test_a_file_that_is_no_trace(file: File, text: str, message: str) -> None:
+    with pytest.raises(TraceError, match=message):
+        read(file(text))
+
+
+def test_all_rows_bad(file: File) -> None:
+    with pytest.raises(TraceError, match="all 2 rows are bad"):
+        read(file("submit_s\nx\ny\n"), skip_bad_rows=True)
+
+
+def test_unknown_format_lists_the_known_ones(file: File) -> None:
+    with pytest.raises(TraceError, match=r"unknown format 'gavle' \(did you mean gavel\?\); known: colane, "):
+        read(file(OWN), "gavle")
+
+
+def test_every_format_is_guessed_as_itself(file: File) -> None:
+    heads = {
+        "colane": OWN,
+        "philly-csv": PHILLY_CSV + "2017-10-09 07:01:55,66.0,1,66.0,11cb48\n",
+        "philly-json": json.dumps(PHILLY),
+        "alibaba-2020": TASKS,
+        "alibaba-2023": OPENB,
+        "helios": HELIOS,
+        "gavel": "A3C\tpython\trl\t--max-steps\t0\t25832\t1\t2\t1.5\t129\n",
+        "salus": SALUS + "0,seq2seq_small,10,1,2\n",
+        "topology": TOPOLOGY,
+        "pollux": "name,time,application,num_replicas,batch_size\nx,1,cifar10,2,128\n",
+    }  # fmt: skip
+    assert list(heads) == list(FORMATS)
+    for name, text in heads.items():
+        guessed = read(file(text))
+        assert (guessed.format, guessed.guessed) == (name, True)
+        told = read(file(text), name)
+        assert (told.jobs, told.guessed) == (guessed.jobs, False)
+
+
+def test_gavel_weights_and_objectives_become_labels(file: File) -> None:
+    job = read(file("A3C\tpython\trl\t--max-steps\t0\t25832\t1\t2\t1.5\t129\n")).jobs[0]
+    assert job.spec.labels == {"weight": "2.0", "slo": "1.5"}
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("gavel", "A3C\tp\trl\tx\t0\tmany\t1\t1\t-1\t0\n", "column 'total_steps': expected a number"),
+        ("salus", SALUS + "0,a_1,0,1,2\n", "'iterations': must be at least 1"),
+        ("salus", "job_id,model,iterations,submit_time,duration\n0,a_1,1,1,2\n", "no column 'model_name'"),
+        ("topology", '{"0": {"id": 0, "arrival": "NaN"}}', "column 'arrival': expected a finite number"),
+        ("topology", '{"0": 1}', "expected a JSON object of jobs by id"),
+        ("topology", '{"0": {', ":1: is not JSON"),
+        ("philly-json", "[1]", "expected a JSON list of jobs"),
+        ("philly-json", '[{"jobid": "a"}]', "a job has no 'submitted_time'"),
+        ("philly-csv", PHILLY_CSV + "2017-13-09,1,1,1,a\n", "expected a date and time"),
+        ("helios", HELIOS.replace(",248,", ",-1,"), "trace.csv:2: column 'duration': must not be negative"),
+        ("pollux", "name,time,application,num_replicas,batch_size\nx,1,c,0,1\n", "'num_replicas': must be at least 1"),
+        ("alibaba-2023", OPENB.replace("460", "1460"), "column 'gpu_milli': must be above 0 and at most 1"),
+        ("alibaba-2023", OPENB.replace("5,2", "5,7"), "column 'deletion_time': ends 2 s before it starts"),
+    ],
+)  # fmt: skip
+def test_each_reader_names_what_is_wrong(file: File, name: str, text: str, message: str) -> None:
+    with pytest.raises(TraceError, match=message):
+        read(file(text), name)
+
+
+def test_gzip_is_unpacked_and_a_torn_one_refused(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv.gz"
+    path.write_bytes(gzip.compress(OWN.encode()))
+    assert len(read(path).jobs) == 2
+    path.write_bytes(path.read_bytes()[:-20])
+    with pytest.raises(TraceError, match="is not a whole gzip file"):
+        read(path)
+
+
+def test_unreadable_files(tmp_path: Path) -> None:
+    with pytest.raises(TraceError, match="cannot be read: No such file"):
+        read(tmp_path / "absent.csv")
+    binary = tmp_path / "b.csv"
+    binary.write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(TraceError, match="is not UTF-8 text"):
+        read(binary)

@@ -1,0 +1,32 @@
+"""docs/traces.md names every column, format, key and preset, and none besides."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from colane.traces.clusters import KEYS, TOPOLOGIES, preset_names
+from colane.traces.read import FORMATS
+from colane.traces.readers.colane_csv import COLUMNS
+
+TEXT = (Path(__file__).parents[2] / "docs" / "traces.md").read_text()
+
+
+def table(heading: str) -> dict[str, str]:
+    section = TEXT.partition(f"## {heading}\n")[2].partition("\n## ")[0]
+    return dict(re.findall(r"^\| `([\w-]+)` \| (.*) \|$", section, re.MULTILINE))
+
+
+def test_every_column_with_its_unit() -> None:
+    rows = table("Colane's own trace")
+    assert list(rows) == [column.name for column in COLUMNS]
+    for column in COLUMNS:
+        assert rows[column.name].startswith(f"{column.unit} |")
+
+
+def test_every_format_key_preset_and_topology() -> None:
+    assert list(table("Other formats")) == list(FORMATS)
+    keys = table("Clusters")
+    assert list(keys) == list(KEYS)
+    assert all(f"`{name}`" in keys["topology"] for name in TOPOLOGIES)
+    assert all(f"`{name}`" in TEXT for name in preset_names())
