@@ -4,11 +4,11 @@ from collections.abc import Callable
 
 import pynvml
 import pytest
-from tests.devices.fake_nvml import GB, FakeGpu, FakeNvml
 
 from colane.devices import DeviceSpecError, NvmlDevices, OwnProcesses, discover, gpm, gpu
 from colane.devices.nvml import Nvml
 from colane.devices.types import HostFacts
+from tests.devices.fake_nvml import GB, FakeGpu, FakeNvml
 
 HOST = HostFacts(cores=(0, 1, 2, 3), memory_bytes=8 * GB, sockets={0: 0, 1: 0, 2: 1, 3: 1})
 FOREIGN, OURS = 4000, 5000
