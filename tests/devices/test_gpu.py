@@ -87,9 +87,7 @@ def test_several_fields_are_read_in_one_call() -> None:
 
 
 def test_mig_instances_are_the_devices() -> None:
-    parts = [
-        FakeGpu(f"MIG-{n}", name="NVIDIA H200 MIG 1g.18gb", total_bytes=18 * GB, numa=None) for n in "ab"
-    ]
+    parts = [FakeGpu(f"MIG-{n}", name="NVIDIA H200 MIG 1g.18gb", total_bytes=18 * GB, numa=None) for n in "ab"]
     _, devices = devices_of(FakeGpu("GPU-a", instances=parts, numa=1), FakeGpu("GPU-b"))
     seen = devices.observe()
     assert [(one.index, one.uuid) for one in seen] == [(0, "MIG-a"), (1, "MIG-b"), (2, "GPU-b")]
@@ -99,9 +97,7 @@ def test_mig_instances_are_the_devices() -> None:
 
 def names_of_nvml(keep: Callable[[str], bool]) -> list[str]:
     needed = {"nvmlDeviceGetCount", "nvmlDeviceGetHandleByIndex"}
-    return sorted(
-        name for name in dir(FakeNvml) if name.startswith("nvml") and keep(name) and name not in needed
-    )
+    return sorted(name for name in dir(FakeNvml) if name.startswith("nvml") and keep(name) and name not in needed)
 
 
 @pytest.mark.parametrize("how", ["missing", "failing"])
