@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from colane.model.job import JobId, JobSpec
 from colane.traces.generate import Floats, LogNormal
-from colane.traces.workload import TraceJob, Workload
+from colane.traces.workload import TraceJob, Workload, collector_held
 
 HOUR_S = 3600.0
 DAY_S = 24 * HOUR_S
@@ -96,14 +96,18 @@ def coda(params: Coda | None = None, *, seed: int) -> Workload:
     cpu_jobs = round(params.jobs * params.cpu_ratio)
     if not 0 < cpu_jobs < params.jobs:
         raise ValueError(f"both CPU and GPU jobs are needed, got {cpu_jobs} CPU jobs of {params.jobs}")
-    rng = np.random.default_rng(seed)
+    with collector_held():
+        jobs = _jobs(np.random.default_rng(seed), params, cpu_jobs)
+    return Workload(name=f"coda-{seed}", jobs=jobs, source=f"coda, {len(jobs)} jobs, seed {seed}")
+
+
+def _jobs(rng: np.random.Generator, params: Coda, cpu_jobs: int) -> tuple[TraceJob, ...]:
     rows = _cpu_rows(rng, params, cpu_jobs) + _gpu_rows(rng, params, params.jobs - cpu_jobs)
     rows.sort(key=lambda row: row[0])
-    jobs = tuple(
+    return tuple(
         TraceJob(id=JobId(number), submit_s=submit_s, spec=_spec(number, needs), duration_s=duration_s)
         for number, (submit_s, duration_s, needs) in enumerate(rows, 1)
     )
-    return Workload(name=f"coda-{seed}", jobs=jobs, source=f"coda, {len(jobs)} jobs, seed {seed}")
 
 
 @dataclass(frozen=True, slots=True)

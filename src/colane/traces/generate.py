@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from colane.model.job import JobId, JobSpec
 from colane.traces.readers.topo import STEPS as TOPOLOGY_STEPS
-from colane.traces.workload import TraceJob, Workload
+from colane.traces.workload import TraceJob, Workload, collector_held
 
 Floats = NDArray[np.float64]
 
@@ -259,7 +259,8 @@ def _workload(
 ) -> Workload:
     lengths: list[float] | list[None] = [None] * len(models) if duration_s is None else duration_s.tolist()
     rows = zip(submit_s.tolist(), models, lengths, strict=True)
-    jobs = tuple(_job(number, *row, steps) for number, row in enumerate(rows, 1))
+    with collector_held():
+        jobs = tuple(_job(number, *row, steps) for number, row in enumerate(rows, 1))
     return Workload(name=f"{name}-{seed}", jobs=jobs, source=f"{name}, {len(jobs)} jobs, seed {seed}")
 
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -13,7 +11,7 @@ from colane.traces.errors import TraceError, did_you_mean
 from colane.traces.readers import colane_csv, gavel, helios, openb, pai, philly, pollux, salus, topo
 from colane.traces.readers.assemble import Options
 from colane.traces.sheet import read_text
-from colane.traces.workload import Workload
+from colane.traces.workload import Workload, collector_held
 
 HEAD_CHARS = 1 << 16
 """A format is guessed from this much of a file."""
@@ -66,7 +64,7 @@ def read(
     path = Path(path)
     text = read_text(path)
     form = _guess(path, text) if format_name is None else _named(path, format_name)
-    with _uncollected():
+    with collector_held():
         workload = form.read(path, text, Options(skip_bad_rows, keep_cpu_only))
     return replace(workload, guessed=format_name is None)
 
@@ -74,18 +72,6 @@ def read(
 def sample() -> Workload:
     """Return the made-up trace that ships with Colane."""
     return replace(read(SAMPLE, colane_csv.NAME), name="small")
-
-
-@contextmanager
-def _uncollected() -> Iterator[None]:
-    """Hold the cyclic collector: a reader makes objects that stay, and going through them took a third of its time."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 def _named(path: Path, name: str) -> Format:

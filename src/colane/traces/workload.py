@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+import gc
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -92,6 +94,18 @@ class Workload:
     def span_s(self) -> float:
         """Seconds from the first submission to the last."""
         return self.jobs[-1].submit_s - self.jobs[0].submit_s if self.jobs else 0.0
+
+
+@contextmanager
+def collector_held() -> Iterator[None]:
+    """Hold the cyclic collector while jobs are made: they stay, and going through them took a third of the time."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def order(
