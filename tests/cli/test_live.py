@@ -1,0 +1,283 @@
+"""Commands against a real scheduler and agent, with real processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from colane.client.client import Client
+from tests.cli.conftest import COLANE, Colane, Gate, Up, environment, marked, run_colane
+
+pytestmark = pytest.mark.live
+
+STEPS = "import colane.adaptor as c; s = c.attach(total_steps=5); [s.step(loss=x / 2) for x in range(5)]"
+
+
+def submitted(said: Any) -> int:
+    """The job's id: the last word printed."""
+    assert said.code == 0, said
+    return int(said.out.split()[-1])
+
+
+def test_a_command_runs_here_with_this_shells_environment(
+    live: Colane, shared_up: Up, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLANE_TEST_OF_SHELL", "from the shell")
+    monkeypatch.setenv("COLANE_TOKEN", "secret")
+    (tmp_path / "venv" / "bin").mkdir(parents=True)
+    (tmp_path / "venv" / "bin" / "python").symlink_to(sys.executable)
+    monkeypatch.setenv("PATH", f"{tmp_path / 'venv' / 'bin'}:{os.environ['PATH']}")
+    code = (
+        "import os, shutil; print(os.getcwd(), os.environ['COLANE_TEST_OF_SHELL'], os.environ['EXTRA'], "
+        "shutil.which('python'), os.environ.get('COLANE_TOKEN'), os.environ['COLANE_JOB_ID'], sep='|')"
+    )
+    job = submitted(live("submit", "--env", "EXTRA=a=b", "--", "python", "-c", code))
+    shared_up.wait_for(job, "succeeded", "failed")
+    said = live("logs", str(job))
+    where = f"{tmp_path}/venv/bin/python"
+    assert said.out == f"{tmp_path}|from the shell|a=b|{where}|None|{job}\n"
+
+
+def test_a_command_keeps_its_own_options(live: Colane, shared_up: Up) -> None:
+    job = submitted(live("submit", "--name", "mine", "echo", "--name", "its own", "--gpus", "7"))
+    assert shared_up.wait_for(job, "succeeded")["name"] == "mine"
+    assert live("logs", str(job)).out == "--name its own --gpus 7\n"
+
+
+def test_a_yaml_file(live: Colane, shared_up: Up, tmp_path: Path) -> None:
+    file = tmp_path / "job.yaml"
+    file.write_text(
+        f"name: from-file\ncommand: [{sys.executable}, -c, 'import os; print(os.environ[\"A\"], os.getcwd())']\n"
+        f"workdir: {tmp_path}\nenv:\n  A: 1.10\ngpus: 1\ngpu_memory: 100MB\ntime_limit: 5m\nretries: 1\n"
+        "labels: {run: file}\nuser: somebody\n"
+    )
+    job = submitted(live("submit", "--label", "also=this", str(file)))
+    ended = shared_up.wait_for(job, "succeeded")
+    assert ended["name"] == "from-file"
+    assert ended["user"] == "somebody"
+    assert ended["labels"] == {"run": "file", "also": "this"}
+    assert ended["needs"]["gpu_memory_bytes"] == 100_000_000
+    assert ended["needs"]["time_limit_s"] == 300
+    assert live("logs", str(job)).out == f"1.10 {tmp_path}\n"
+
+
+def test_a_batch_is_taken_whole_or_not_at_all(live: Colane, tmp_path: Path) -> None:
+    file = tmp_path / "jobs.yaml"
+    file.write_text("- {command: 'true'}\n- command: 'true'\n  gpus: 0\n- {command: 'true', prio: 1}\n")
+    before = live("ps", "--all", "--json").json
+    said = live("submit", str(file))
+    assert said.code == 2
+    assert f"{file}:3: gpus: must be at least 1, got 0" in said.err
+    assert f"{file}:4: prio: is not a known field; did you mean priority?" in said.err
+    assert len(said.err.splitlines()) == 1
+    assert [job["id"] for job in live("ps", "--all", "--json").json] == [job["id"] for job in before]
+
+
+def test_paper_a_objects(live: Colane, tmp_path: Path) -> None:
+    file = tmp_path / "job.json"
+    whole = {"model_name": "vgg20", "batch_size": -4, "dataset": "digits"}
+    file.write_text(json.dumps(whole))
+    said = live("submit", str(file))
+    assert said.code == 2
+    assert "batch_size" in said.err
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["--gpus", "3", "--", "true"], "gpus:"),
+        (["--gpu-type", "H900", "--", "true"], "gpu_type:"),
+        (["--gpu-memory", "lots", "--", "true"], "gpu_memory: must be a size such as 2GB"),
+        (["--gpu-memory", "40GB", "--", "true"], "gpu_memory"),
+        (["--time-limit", "soon", "--", "true"], "time_limit: must be a duration such as 90"),
+        (["--model", "vgg20", "--dataset", "digits"], "did you mean vgg"),
+        (["--model", "vgg19", "--batch-size", "-4", "--dataset", "digits"], "batch_size: must be at least 1, got -4"),
+        (["--model", "vgg19", "--dataset-path", "/nowhere"], "dataset_path:"),
+        (["--lr", "0.1", "--", "true"], "lr: belongs to built-in jobs"),
+    ],
+)
+def test_what_can_never_run_is_refused_by_field(live: Colane, words: list[str], expected: str) -> None:
+    said = live("submit", *words)
+    assert said.code == 2, said
+    assert len(said.err.splitlines()) == 1
+    assert expected in said.err
+
+
+def test_ps_show_why_of_running_and_waiting_jobs(live: Colane, shared_up: Up, gate: Gate) -> None:
+    first = submitted(live("submit", "--name", "holder", "--gpus", "2", "-l", "t=ps", "--", *gate.job))
+    shared_up.wait_for(first, "launching")
+    second = submitted(live("submit", "--name", "waiter", "--no-share", "-l", "t=ps", "--", "true"))
+    try:
+        listed = live("ps", "--label", "t=ps")
+        header, *rows = listed.out.splitlines()
+        assert header.split() == ["ID", "NAME", "USER", "STATE", "GPUS", "STEPS", "STEPS/S", "TIME", "ETA", "REASON"]
+        assert rows[0].split()[:5] == [str(first), "holder", _user(), "launching", "here/0,here/1"]
+        assert rows[1].split()[:4] == [str(second), "waiter", _user(), "queued"]
+        assert rows[1].split()[-1] == "no-free-gpu"
+        as_json = live("ps", "--label", "t=ps", "--json").json
+        assert [job["id"] for job in as_json] == [first, second]
+        assert {"state", "gpus", "steps_per_s", "eta_s", "why", "reason"} <= set(as_json[0])
+        assert live("ps", "--label", "t=ps", "--user", "nobody-else").err == "no job waits or runs\n"
+        why = live("why", str(second))
+        assert f"job {second} is queued: Resources: needs 1 GPU(s)" in why.out
+        assert f"job {first} (holder, {_user()}): launching on here/0, here/1" in why.out
+        assert live("why", str(second), "--json").json["jobs"] == [first]
+        shown = live("show", str(first)).out
+        for expected in ("holder", "launching", "2 GPUs", "here/0, here/1", "t=ps", "process", "queued"):
+            assert expected in shown
+        assert live("show", str(first), "--json").json["story"][0]["state"] == "queued"
+        nodes = live("nodes").out
+        assert nodes.splitlines()[0].split() == ["NODE", "GPU", "TYPE", "MEMORY", "CORES", "SHARING", "STATE", "JOBS"]
+        assert nodes.splitlines()[1].split()[-2:] == ["busy", str(first)]
+        assert live("nodes", "--json").json[0]["gpus"][0]["memory_bytes"] == 4_000_000_000
+    finally:
+        gate.open()
+    shared_up.wait_for(second, "succeeded")
+    assert "holder" in live("ps", "--all", "--label", "t=ps").out
+
+
+def _user() -> str:
+    from colane.cli.jobs import current_user  # noqa: PLC0415 - what the command itself says
+
+    return current_user()
+
+
+def test_progress_of_a_job_that_steps(live: Colane, shared_up: Up) -> None:
+    job = submitted(live("submit", "--", sys.executable, "-c", STEPS))
+    shared_up.wait_for(job, "succeeded")
+    shown = live("show", str(job)).out
+    assert "5/5" in shown
+    assert "loss       2" in shown
+    assert "steps/s" in shown
+
+
+def test_following_a_log_to_its_end(live: Colane, shared_up: Up, gate: Gate) -> None:
+    job = submitted(live("submit", "--", *gate.job))
+    shared_up.wait_for(job, "launching")
+    threading.Thread(target=gate.open).start()
+    said = live("logs", "-f", str(job))
+    assert said.out == "at the gate\nthrough the gate\n"
+
+
+@pytest.mark.parametrize(("lines", "expected"), [(0, ""), (1, "c\n"), (2, "b\nc\n"), (9, "a\nb\nc\n")])
+def test_last_lines_of_a_log(live: Colane, shared_up: Up, lines: int, expected: str) -> None:
+    job = submitted(live("submit", "--", "printf", "a\\nb\\nc\\n"))
+    shared_up.wait_for(job, "succeeded")
+    assert live("logs", "-n", str(lines), str(job)).out == expected
+
+
+@pytest.mark.parametrize(
+    ("command", "code", "state"),
+    [
+        (["sh", "-c", "echo out; exit 3"], 3, "failed"),
+        (["sh", "-c", "kill -9 $$"], 137, "failed"),
+        (["true"], 0, "succeeded"),
+        (["no-such-program"], 1, "failed"),
+    ],
+)
+def test_waiting_gives_the_jobs_exit_code(live: Colane, command: list[str], code: int, state: str) -> None:
+    said = live("submit", "--wait", "--", *command)
+    assert said.code == code, said
+    assert f" {state}: " in said.err
+    assert said.out == ("out\n" if code == 3 else "")
+
+
+def test_waiting_for_a_batch(live: Colane, tmp_path: Path) -> None:
+    file = tmp_path / "jobs.yaml"
+    file.write_text("- command: 'true'\n- command: [sh, -c, exit 4]\n")
+    said = live("submit", "--wait", "--json", str(file))
+    assert said.code == 4
+    assert [job["state"] for job in said.json] == ["succeeded", "failed"]
+
+
+def test_cancelling(live: Colane, shared_up: Up, gate: Gate, tmp_path: Path) -> None:
+    running = submitted(live("submit", "--gpus", "2", "-l", "t=cancel", "--", *gate.job))
+    shared_up.wait_for(running, "launching")
+    waiting = submitted(live("submit", "--gpus", "2", "-l", "t=cancel", "--", "true"))
+    said = live("cancel", "--label", "t=cancel")
+    assert said.code == 0
+    assert f"job {waiting}: cancelled" in said.out
+    assert f"job {running}: " in said.out
+    ended = shared_up.wait_for(running, "cancelled")
+    assert ended["reason"] == f"cancelled by {_user()}"
+    again = live("cancel", str(running), str(waiting))
+    assert again.code == 0
+    assert again.out == f"job {running}: cancelled\njob {waiting}: cancelled\n"
+    assert live("cancel", str(waiting), "--json").json == [{"id": waiting, "state": "cancelled"}]
+    assert not marked(tmp_path / "gate")
+
+
+def test_cancelling_what_is_not_there(live: Colane) -> None:
+    said = live("cancel", "999999")
+    assert said.code == 2
+    assert said.err == "colane: there is no job 999999\n" or "999999" in said.err
+    assert live("cancel", "--label", "t=nothing").err == "no job waits or runs with this label\n"
+
+
+@pytest.mark.parametrize("words", [["show"], ["why"], ["logs"], ["logs", "-f"]])
+def test_unknown_jobs(live: Colane, words: list[str]) -> None:
+    said = live(*words, "999999")
+    assert said.code == 2
+    assert said.err == "colane: there is no job 999999\n"
+
+
+def test_report(live: Colane, shared_up: Up, tmp_path: Path) -> None:
+    for run in ("a", "b"):
+        job = submitted(live("submit", "-l", f"run={run}", "-l", "t=report", "--", "true"))
+        shared_up.wait_for(job, "succeeded")
+    out = tmp_path / "report"
+    said = live("report", "--label", "run", "--only", "t=report", "--out", str(out))
+    assert said.code == 0, said
+    assert str(out / "report.html") in said.out
+    assert "<html" in (out / "report.html").read_text()
+    numbers = live("report", "--label", "run", "--only", "t=report", "--out", str(out), "--json").json
+    assert [run["name"] for run in numbers["runs"]] == ["a", "b"]
+    assert live("report", "--only", "t=never").code == 1
+
+
+def test_on_a_terminal_tables_fit_its_width(shared_up: Up) -> None:
+    reader, writer = pty.openpty()
+    words = [*COLANE, "nodes"]
+    pid = os.posix_spawn(
+        words[0],
+        words,
+        environment(COLANE_URL=shared_up.url, COLUMNS="70", TERM="xterm-256color"),
+        file_actions=[(os.POSIX_SPAWN_DUP2, writer, 1), (os.POSIX_SPAWN_DUP2, writer, 2)],
+    )
+    os.close(writer)
+    drawn = b""
+    while True:
+        try:
+            drawn += os.read(reader, 2**16)
+        except OSError:  # how Linux says that the last writer has closed a terminal
+            break
+    os.close(reader)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    text = drawn.decode()
+    assert "\x1b[" in text
+    assert "MEMORY" in text
+
+
+def test_the_entry_point_works_as_a_process(shared_up: Up) -> None:
+    said = run_colane(["ps", "--json"], COLANE_URL=shared_up.url)
+    assert said.code == 0
+    assert isinstance(json.loads(said.out), list)
+
+
+def test_a_scheduler_is_found_by_its_state_directory(shared_up: Up) -> None:
+    said = run_colane(["nodes", "--json"], COLANE_STATE=str(shared_up.state))
+    assert said.json[0]["name"] == "here"
+
+
+def test_health_is_what_ps_says(live: Colane, shared_up: Up) -> None:
+    with Client(shared_up.url) as client:
+        assert client.health()["policy"] == "colocate"
+    assert live("ps").code == 0

@@ -1,0 +1,119 @@
+"""What a user reads when he errs: one line that names what and the fix, never a traceback."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from colane.cli import app
+from tests.cli.conftest import COLANE, Colane, environment, run_colane
+
+
+def lines(text: str) -> list[str]:
+    return text.splitlines()
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["sumbit"], "Did you mean 'submit'? (see colane --help)"),
+        (["ps", "--users"], "No such option: --users"),
+        (["show", "seven"], "Invalid value for 'JOB'"),
+        (["show", "0"], "greater than or equal to 1"),
+        (["show"], "Missing argument 'JOB'"),
+        (["cancel"], "name jobs, or --all, or --label NAME=VALUE"),
+        (["cancel", "--all", "7"], "one of the three"),
+        (["cancel", "--label", "run"], "--label: must be NAME=VALUE, got 'run'"),
+        (["submit"], "give a command (colane submit -- python train.py), a job file, or --model NAME"),
+        (["submit", "nowhere.yaml"], "nowhere.yaml: there is no such file"),
+        (["submit", "--model", "vgg19", "--", "python", "x.py"], "--model or a command, not both"),
+        (["submit", "--env", "X", "--", "true"], "--env: must be NAME=VALUE, got 'X'"),
+        (["submit", "--gpus", "many", "--", "true"], "Invalid value for '--gpus'"),
+        (["report", "--label", "run=a"], "did you mean --only run=a?"),
+        (["up", "--mps", "maybe"], "--mps"),
+        (["up", "--port", "70000"], "less than or equal to 65535"),
+        (["demo", "--iters", "0"], "greater than or equal to 1"),
+        (["demo", "--devices", "tpu:4"], "--devices tpu:4: unknown kind of device 'tpu'"),
+    ],
+)
+def test_misuse_is_one_line_and_code_2(colane: Colane, words: list[str], expected: str) -> None:
+    said = colane(*words)
+    assert said.code == 2, said
+    assert len(lines(said.err)) == 1
+    assert said.err.startswith("colane: ")
+    assert expected in said.err
+    assert not said.out
+
+
+@pytest.mark.parametrize("words", [["ps"], ["show", "7"], ["nodes"], ["submit", "--", "true"], ["report"]])
+def test_no_scheduler_is_a_failure_that_names_how_to_start_one(colane: Colane, words: list[str]) -> None:
+    said = colane(*words)
+    assert said.code == 1
+    assert len(lines(said.err)) == 1
+    assert "no scheduler answers at http://127.0.0.1:1" in said.err
+    assert "colane up" in said.err
+
+
+def test_options_behind_a_file_are_not_taken_for_a_command(colane: Colane, tmp_path: Path) -> None:
+    file = tmp_path / "job.yaml"
+    file.write_text("command: 'true'\n")
+    said = colane("submit", str(file), "--gpus", "2")
+    assert said.code == 2
+    assert f"colane submit --gpus 2 {file}" in said.err
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "expected"),
+    [
+        (["server", "--policy", "fifi"], 2, "did you mean fifo?"),
+        (["server", "--host", "0.0.0.0"], 2, "a token is needed: set COLANE_TOKEN"),  # noqa: S104 - refused
+        (["up", "--policy", "fifi"], 2, "did you mean fifo?"),
+        (["up", "--devices", "cpu:0"], 2, "the number of devices must be at least 1"),
+        (["up", "--devices", "cpu:9999"], 2, "so at most cpu:"),
+    ],
+)
+def test_services_refuse_in_one_line(tmp_path: Path, words: list[str], code: int, expected: str) -> None:
+    said = run_colane([*words, "--port", "0", "--state", str(tmp_path)])
+    assert said.code == code, said
+    assert len(lines(said.err)) == 1, said.err
+    assert expected in said.err
+
+
+def test_a_reader_that_goes_away_is_no_error() -> None:
+    with subprocess.Popen(
+        [*COLANE, "--help"], env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        assert process.stderr.read() == ""
+
+
+def test_version(colane: Colane) -> None:
+    said = colane("--version")
+    assert said.code == 0
+    assert said.out.startswith("colane ")
+
+
+def test_without_words_it_shows_help(colane: Colane) -> None:
+    said = colane()
+    assert "Usage: colane" in said.out + said.err
+
+
+@pytest.mark.parametrize("noun", app.NOUNS)
+def test_each_command_has_help_with_an_example(colane: Colane, noun: str) -> None:
+    said = colane(noun, "--help")
+    assert said.code == 0
+    assert "Example" in said.out
+    assert f"colane {noun}" in said.out
+
+
+def test_help_imports_nothing_heavy() -> None:
+    """What takes long to import would be waited for at every command."""
+    heavy = "{'fastapi', 'uvicorn', 'matplotlib', 'numpy', 'torch', 'pydantic', 'httpx', 'psutil', 'yaml'}"
+    code = f"import sys; from colane.cli.app import make_app; make_app(); print(*({heavy} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == ""

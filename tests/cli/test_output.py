@@ -1,0 +1,92 @@
+from __future__ import annotations
+
+import io
+
+import pytest
+from rich.console import Console
+
+from colane.cli import jobs, output
+from colane.cli.demo_screen import LiveScreen
+from colane.cli.nodes import ranges
+from colane.cli.output import Column
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (None, "-"),
+        (0.04, "0.0 s"),
+        (9.94, "9.9 s"),
+        (12.4, "12 s"),
+        (60, "1 min"),
+        (200, "3 min 20 s"),
+        (3600, "1 h"),
+        (7500, "2 h 5 min"),
+        (90_000, "1 d 1 h"),
+        (-5, "0.0 s"),
+    ],
+)
+def test_durations(seconds: float | None, text: str) -> None:
+    assert output.duration(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("size", "text"), [(None, "-"), (0, "0 B"), (2_000, "2 kB"), (25.3e9, "25.3 GB"), (4e15, "4000 TB")]
+)
+def test_sizes(size: float | None, text: str) -> None:
+    assert output.size(size) == text
+
+
+def test_plain_tables_are_aligned_and_whole(capsys: pytest.CaptureFixture[str]) -> None:
+    long = "x" * 300
+    output.print_table((Column("ID", is_number=True), Column("NAME")), [["1", "a"], ["12", long]])
+    assert capsys.readouterr().out.splitlines() == ["ID  NAME", " 1  a", f"12  {long}"]
+
+
+@pytest.mark.parametrize(("cores", "text"), [([], ""), ([3], "3"), ([0, 1, 2, 8], "0-2,8"), ([5, 4], "4-5")])
+def test_core_ranges(cores: list[int], text: str) -> None:
+    assert ranges(cores) == text
+
+
+@pytest.mark.parametrize(
+    ("job", "code"),
+    [
+        ({"state": "succeeded", "exit_code": 0}, 0),
+        ({"state": "succeeded", "exit_code": None, "signal": 15}, 0),
+        ({"state": "failed", "exit_code": 3}, 3),
+        ({"state": "failed", "exit_code": None, "signal": 9}, 137),
+        ({"state": "timed-out", "exit_code": 0}, 1),
+        ({"state": "cancelled"}, 1),
+    ],
+)
+def test_exit_codes(job: dict[str, object], code: int) -> None:
+    assert jobs.exit_code_of(job) == code
+
+
+def test_eta_is_of_running_jobs_only() -> None:
+    job = {"state": "running", "steps": 40, "steps_total": 100, "progress": {"step_mean_s": 0.5}}
+    assert jobs.eta_s(job) == pytest.approx(30)
+    assert jobs.eta_s({**job, "state": "succeeded"}) is None
+    assert jobs.eta_s({**job, "progress": None}) is None
+    assert jobs.eta_s({**job, "steps": 200}) == 0
+
+
+def test_the_live_screen_draws_bars() -> None:
+    file = io.StringIO()
+    screen = LiveScreen(Console(file=file, force_terminal=True, width=110))
+    batch = [
+        {
+            "id": 1, "name": "vgg19-1", "state": "running-protected", "gpus": ["here/0"], "steps": 30,
+            "steps_total": 60, "submit_s": 0.0, "first_start_s": 1.0, "end_s": None,
+            "progress": {"step_mean_s": 0.5, "loss": 2.25},
+        },
+        {
+            "id": 2, "name": "vgg19-2", "state": "queued", "gpus": [], "steps": 0, "steps_total": 60,
+            "submit_s": 0.0, "first_start_s": None, "end_s": None, "progress": None,
+        },
+    ]  # fmt: skip
+    console = Console(file=file, width=110)
+    console.print(screen._table(batch))
+    drawn = file.getvalue()
+    for expected in ("vgg19-1", "running", "here/0", "30/60", "2.250", "queued", "0 of 2 done"):
+        assert expected in drawn

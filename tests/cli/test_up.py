@@ -1,0 +1,142 @@
+"""`colane up`: starting, stopping, being killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from colane.client.client import Client
+from colane.client.errors import SchedulerError
+from tests.cli.conftest import Gate, Up, run_colane, until
+
+pytestmark = pytest.mark.live
+
+MakeUp = Callable[..., Up]
+
+
+def submit(up: Up, command: list[str]) -> int:
+    with up.client as client:
+        return client.submit({"command": command, "env": {"PATH": os.environ["PATH"]}})
+
+
+def test_it_says_where_and_what(make_up: MakeUp) -> None:
+    up = make_up("--devices", "cpu:1:2GB", "--policy", "fifo", "--name", "me")
+    assert f"colane scheduler at {up.url}, policy fifo, state in {up.state}" in up.greeting
+    assert "device me/0: cpu, 2 GB, cores 0" in up.greeting
+    assert f"export COLANE_URL={up.url}" in up.greeting
+    assert up.end(signal.SIGTERM) == (0, "stopped\n")
+    assert not up.processes()
+    assert not (up.state / "server.json").exists()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_stopping_cancels_what_runs_and_keeps_what_waits(make_up: MakeUp, gate: Gate, number: int) -> None:
+    up = make_up("--devices", "cpu:1", "--policy", "fifo")
+    running, waiting = submit(up, gate.job), submit(up, ["true"])
+    up.wait_for(running, "launching")
+    assert up.end(number)[0] == 0
+    assert not up.processes()
+    again = make_up("--devices", "cpu:1", "--policy", "fifo")
+    assert again.wait_for(running, "cancelled")["reason"] == "cancelled by the end of colane up"
+    again.wait_for(waiting, "succeeded")
+
+
+def test_kept_jobs_go_on_and_are_taken_over(make_up: MakeUp, gate: Gate) -> None:
+    up = make_up("--devices", "cpu:1", "--keep-jobs")
+    job = submit(up, gate.job)
+    up.wait_for(job, "launching")
+    assert up.end(signal.SIGINT)[0] == 0
+    again = make_up("--devices", "cpu:1", "--keep-jobs")
+    assert "from before: 1 running, 0 waiting" in again.greeting
+    gate.open()
+    ended = again.wait_for(job, "succeeded")
+    assert ended["attempt"] == 1
+
+
+def test_a_killed_up_leaves_nothing_behind(make_up: MakeUp, gate: Gate) -> None:
+    up = make_up("--devices", "cpu:1")
+    job = submit(up, gate.job)
+    up.wait_for(job, "launching")
+    up.process.kill()
+    up.process.wait()
+    until(lambda: not up.processes(), "the end of scheduler, agent and job")
+
+
+@pytest.mark.parametrize("who", ["server", "agent"])
+def test_what_is_killed_is_started_again(make_up: MakeUp, gate: Gate, who: str) -> None:
+    up = make_up("--devices", "cpu:1")
+    job = submit(up, gate.job)
+    up.wait_for(job, "launching")
+    child = next(pid for pid in up.processes() if f"colane.cli\0{who}\0".encode() in _command(pid))
+    os.kill(child, signal.SIGKILL)
+    assert up.process.stderr is not None
+    assert "has died (signal 9) and is started again" in up.process.stderr.readline()
+    assert _answer(up)["id"] == job
+    gate.open()
+    until(lambda: _answer(up)["state"] == "succeeded", "the job's end")
+    assert _answer(up)["attempt"] == 1
+    assert up.end(signal.SIGINT)[0] == 0
+
+
+def _command(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
+
+
+def _answer(up: Up) -> dict[str, Any]:
+    """What the scheduler says of job 1, as soon as it answers."""
+
+    def ask() -> dict[str, Any] | None:
+        try:
+            with Client(up.url) as client:
+                return client.job(1)
+        except SchedulerError:
+            return None
+
+    found: dict[str, Any] = until(ask, "an answer")
+    return found
+
+
+def test_two_on_one_state_directory(make_up: MakeUp) -> None:
+    up = make_up("--devices", "cpu:1")
+    said = run_colane(["up", "--port", "0", "--state", str(up.state)])
+    assert said.code == 1
+    assert len(said.err.splitlines()) == 1
+    assert "another scheduler" in said.err
+
+
+def test_a_port_in_use(make_up: MakeUp, tmp_path: Path) -> None:
+    port = make_up("--devices", "cpu:1").url.rpartition(":")[2]
+    said = run_colane(["up", "--port", port, "--state", str(tmp_path / "other")])
+    assert said.code == 1
+    assert len(said.err.splitlines()) == 1
+    assert f"cannot listen on 127.0.0.1:{port}" in said.err
+    assert "choose another --port" in said.err
+
+
+def test_a_token_is_demanded(make_up: MakeUp) -> None:
+    up = make_up("--devices", "cpu:1", "--token", "secret")
+    without = run_colane(["ps"], COLANE_URL=up.url)
+    assert without.code == 2
+    assert "COLANE_TOKEN" in without.err
+    assert run_colane(["ps", "--json"], COLANE_URL=up.url, COLANE_TOKEN="secret").json == []
+    assert all(b"secret" not in _command(pid) for pid in up.processes() if pid != up.process.pid)
+    assert up.end(signal.SIGINT)[0] == 0
+
+
+def test_server_and_agent_apart(make_up: MakeUp, tmp_path: Path) -> None:
+    """An agent of its own joins; one of the same name is refused."""
+    up = make_up("--devices", "cpu:1", "--name", "twin")
+    said = run_colane(
+        ["agent", "--name", "twin", "--devices", "cpu:1", "--state", str(tmp_path / "agent")], COLANE_URL=up.url
+    )
+    assert said.code == 1
+    assert len(said.err.splitlines()) == 1
+    assert "twin" in said.err
