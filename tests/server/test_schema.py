@@ -21,7 +21,7 @@ from tests.server.processes import Scheduler, scheduler
 
 pytestmark = pytest.mark.live
 
-EXAMPLES_PER_OPERATION = 8
+EXAMPLES_PER_OPERATION = 5
 BEYOND_THE_SCHEMA = [positive_data_acceptance]
 """Admission judges more than a schema can say: fields against one another, and against the hardware."""
 
