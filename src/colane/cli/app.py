@@ -49,14 +49,23 @@ def make_app(nouns: Sequence[str] = NOUNS) -> typer.Typer:
         epilog=EPILOG,
         context_settings={"help_option_names": ["-h", "--help"]},
     )
-    app.callback()(_options)
+    app.callback(help=_flowing(_options.__doc__))(_options)
     for noun in nouns:
         import_module(f"colane.cli.{noun}").register(app)
+    for command in app.registered_commands:
+        command.help = _flowing(command.callback.__doc__ if command.callback else None)
     return app
+
+
+def _flowing(docstring: str | None) -> str:
+    """Return a docstring with one line for each paragraph: Typer would break lines where the source does."""
+    return "\n\n".join(one_line(paragraph) for paragraph in (docstring or "").split("\n\n"))
 
 
 def _needed(words: Sequence[str]) -> Sequence[str]:
     """Return the noun that is named, or all: Typer takes a millisecond for each option of each command it knows."""
+    if "--version" in words[:1]:
+        return ()
     named = next((word for word in words if not word.startswith("-")), "")
     return (named,) if named in NOUNS else NOUNS
 

@@ -77,9 +77,13 @@ def _print_rich(columns: Sequence[Column], rows: Sequence[Sequence[str]], title:
     from rich.text import Text  # noqa: PLC0415
 
     table = Table(box=SIMPLE_HEAD, title=title or None, title_justify="left", pad_edge=False)
-    for column in columns:
+    for place, column in enumerate(columns):
         table.add_column(
-            column.heading, justify="right" if column.is_number else "left", no_wrap=column.is_number, overflow="fold"
+            column.heading,
+            justify="right" if column.is_number else "left",
+            # Numbers are never broken, and other columns keep enough to be read.
+            min_width=min(max((len(row[place]) for row in rows), default=0), 40 if column.is_number else 6),
+            overflow="fold",
         )
     for row in rows:
         table.add_row(*(Text(cell, style=STATE_STYLES.get(cell, "")) for cell in row))

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -15,10 +15,19 @@ from colane.cli.output import Column
 if TYPE_CHECKING:
     from colane.client.client import Client
     from colane.report.records import RunGroup
+    from colane.report.tables import Table
     from colane.report.writer import Report
 
-TERMINAL_TABLES = ("groups", "comparisons", "measured_sets")
-"""Tables shown on the terminal; the others are on the page."""
+CHANGES: Final = {
+    "makespan_s": "makespan_percent",
+    "run_span_mean_s": "run_span_percent",
+    "jct_mean_s": "jct_percent",
+    "queue_mean_s": "queue_percent",
+}
+"""Columns of the groups whose change from the first group is known, and the column of the comparison."""
+
+SET_COLUMNS: Final = ("set", "sharing", "times", "delta", "verdict")
+"""What a terminal has room for; the page has more."""
 
 
 def register(app: typer.Typer) -> None:
@@ -92,13 +101,36 @@ def _groups(items: list[Any], nodes: list[Any], label: str | None) -> tuple[RunG
 
 def print_report(made: Report) -> None:
     """Print the tables of results, what they say, and where the files are."""
-    for table in made.tables:
-        if table.key in TERMINAL_TABLES and table.rows:
-            columns = [Column(column.heading, column.is_number) for column in table.columns]
-            output.print_table(columns, table.texts(), table.title)
-            output.say()
+    tables = {table.key: table for table in made.tables}
+    _print_groups(tables["groups"], tables["comparisons"])
+    if tables["measured_sets"].rows:
+        _print_columns(tables["measured_sets"], SET_COLUMNS)
     for sentence in (*made.sentences, *made.notes):
         output.say(sentence)
     output.say()
+    output.say(f"numbers: {made.summary_json}, {made.jobs_csv}")
+    output.say(f"figures: {len(made.figures)} PNG files in {made.html.parent}")
     output.say(f"report: {made.html}")
-    output.say(f"numbers: {made.summary_json}, {made.jobs_csv}; {len(made.figures)} figures in {made.html.parent}")
+
+
+def _print_groups(groups: Table, comparisons: Table) -> None:
+    """Print a line for each metric and a column for each group: there are many of the one and few of the other."""
+    names, *metrics = zip(*groups.texts(), strict=True)
+    changes = {row[0]: dict(zip(_keys(comparisons), row, strict=True)) for row in comparisons.texts()}
+    rows = []
+    for column, cells in zip(groups.columns[1:], metrics, strict=True):
+        known = (changes.get(name, {}).get(CHANGES.get(column.key, "")) for name in names)
+        rows.append([column.heading, *(f"{cell} ({c})" if c else cell for cell, c in zip(cells, known, strict=True))])
+    output.print_table([Column(""), *(Column(name, is_number=True) for name in names)], rows, groups.title)
+    output.say()
+
+
+def _keys(table: Table) -> list[str]:
+    return [column.key for column in table.columns]
+
+
+def _print_columns(table: Table, keys: Sequence[str]) -> None:
+    places = [_keys(table).index(key) for key in keys]
+    columns = [Column(table.columns[place].heading, table.columns[place].is_number) for place in places]
+    output.print_table(columns, [[row[place] for place in places] for row in table.texts()], table.title)
+    output.say()
