@@ -127,7 +127,7 @@ def test_a_set_one_of_which_fails_stops_the_others(client: Client) -> None:
 
 
 def test_nothing_goes_on_when_the_time_is_used_up(client: Client) -> None:
-    profiler = Profiler(client, rules(steps=10_000, deadline_s=time.time()))
+    profiler = Profiler(client, rules(steps=10_000, deadline_s=time.time() + 1))
     with pytest.raises(ProfileError, match="its time is used up"):
         profiler.alone(subject("late"))
     assert all(job["state"] in {"stopping", "queued"} for job in client.live_jobs())

@@ -8,7 +8,7 @@ from itertools import combinations
 
 from colane.client.errors import Refused
 from colane.client.knowledge import read_profiles
-from colane.client.profiling import AloneRun, ProfileError, Profiler, SetRun, Subject, missing
+from colane.client.profiling import AloneRun, OutOfTimeError, ProfileError, Profiler, SetRun, Subject, missing
 from colane.model.hardware import CPU_DEVICE_TYPE
 from colane.model.profile import Profile, ProfileKey, SetMeasurement
 
@@ -52,6 +52,9 @@ class Session:
         for subject in _each_once(subjects):
             try:
                 self.runs.append(self.profiler.alone(subject))
+            except OutOfTimeError as error:
+                self.failures.append(str(error))
+                return
             except (ProfileError, Refused) as error:
                 self._fail(subject.name, error)
 
@@ -71,6 +74,9 @@ class Session:
         for group in sets:
             try:
                 run = self.profiler.together(group, mps=mps)
+            except OutOfTimeError as error:
+                self.failures.append(str(error))
+                return
             except (ProfileError, Refused) as error:
                 self._fail(set_name(group), error)
                 continue

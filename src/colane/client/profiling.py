@@ -50,6 +50,10 @@ class ProfileError(Exception):
     """A profile could not be taken; the message is one line that says why."""
 
 
+class OutOfTimeError(ProfileError):
+    """The deadline has passed; what was running is stopped."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
     """A kind of job to be profiled.
@@ -199,6 +203,7 @@ class Profiler:
     @contextmanager
     def _submitted(self, requests: Sequence[Object]) -> Iterator[list[int]]:
         """Submit jobs and see to it that none outlives the block."""
+        self._refuse_late(" + ".join(request["name"] for request in requests))
         ids = self.client.submit_batch(requests)
         try:
             yield ids
@@ -217,9 +222,12 @@ class Profiler:
                 return jobs
             for job in jobs:
                 self._refuse_stepless(job)
-            if self.rules.deadline_s is not None and time.time() > self.rules.deadline_s:
-                raise ProfileError(f"{doing}: its time is used up")
+            self._refuse_late(doing)
             time.sleep(self.rules.look_every_s)
+
+    def _refuse_late(self, doing: str) -> None:
+        if self.rules.deadline_s is not None and time.time() > self.rules.deadline_s:
+            raise OutOfTimeError(f"{doing}: its time is used up")
 
     def _refuse_stepless(self, job: Object) -> None:
         if job["start_s"] is None or job["steps"] or job["state"] in ENDED_STATES:
@@ -286,6 +294,7 @@ def _request(subject: Subject, changes: Mapping[str, Any], limit: int) -> Object
     request = {**subject.request, **changes, "retries": 0}
     if "model_name" in request:
         request.setdefault("iters", max(OPEN_END, 2 * limit))
+    request.setdefault("name", subject.key.family.split(" ", maxsplit=1)[0])
     request["labels"] = {**request.get("labels", {}), "profile": "together" if changes["company"] else "alone"}
     return request
 
