@@ -28,6 +28,7 @@ NOUNS: Final = (
     "nodes",
     "profile",
     "report",
+    "simulate",
 )
 """Modules beside this one, each with a `register(app)`, in the order `colane --help` names their commands."""
 

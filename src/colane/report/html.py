@@ -61,6 +61,8 @@ def page(
     tables: Sequence[Table],
     pictures: Sequence[Picture],
     notes: Sequence[str],
+    *,
+    notes_title: str = "What was not measured",
 ) -> str:
     """The whole document; the summary sentence comes first."""
     body = [f"<h1>{escape(title)}</h1>"]
@@ -70,7 +72,7 @@ def page(
     body += [_section(table) for table in results]
     body.append(_figures(pictures))
     body += [_section(table) for table in tables if table.rows and table.key not in RESULT_TABLES]
-    body.append(_notes(notes))
+    body.append(_notes(notes, notes_title))
     return _document(title, "\n".join(body))
 
 
@@ -118,6 +120,6 @@ def _figure(picture: Picture) -> str:
     return f'<figure id="figure-{picture.key}"{kind}>\n{picture.svg}\n{caption}\n</figure>'
 
 
-def _notes(notes: Sequence[str]) -> str:
+def _notes(notes: Sequence[str], title: str) -> str:
     items = "".join(f"<li>{escape(note)}</li>\n" for note in notes)
-    return f'<h2 id="not-measured">What was not measured</h2>\n<ul>\n{items}</ul>'
+    return f'<h2 id="not-measured">{escape(title)}</h2>\n<ul>\n{items}</ul>'

@@ -11,6 +11,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from numpy.typing import NDArray
 
 from colane.report import style
 from colane.report.measured import short_name
@@ -37,7 +38,7 @@ STEP_ROWS_MAX = 40
 
 
 @style.styled
-def cdf(values_s: Mapping[str, Sequence[float]], *, title: str, quantity: str) -> Figure:
+def cdf(values_s: Mapping[str, Sequence[float] | NDArray[np.float64]], *, title: str, quantity: str) -> Figure:
     """Cumulative distribution of a time (paper A, Figs 6.1, 6.2, 6.5, 6.6).
 
     Args:

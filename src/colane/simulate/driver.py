@@ -1,4 +1,4 @@
-"""Virtual time: an event heap, the core, and a world that moves the jobs the core has started.
+"""Virtual time: an agenda, the core, and a world that moves the jobs the core has started.
 
 There is no scheduling here. The driver submits what the workload says, starts what the core assigns, reports steps
 and ends as agents would, and recomputes speeds only where company changed; completions are rescheduled, not polled.
@@ -7,26 +7,31 @@ and ends as agents would, and recomputes speeds only where company changed; comp
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
-from heapq import heappop, heappush
+from dataclasses import dataclass
 from math import inf
+from time import perf_counter
+from typing import Protocol
 
 from colane.core import Core
-from colane.core.events import Ended, Event, Launched, Outcome, Progressed, Submitted
+from colane.core.events import Ended, Event, Launched, Outcome, Progressed, Submitted, Tick
+from colane.core.policy import Policy
+from colane.core.view import ClusterView
 from colane.model.hardware import GpuId
 from colane.model.job import Exit, Job, JobId, JobState
-from colane.model.progress import Progress
-from colane.simulate.ledger import JobRow, Ledger
-from colane.simulate.world import World
+from colane.model.plan import Plan
+from colane.simulate.agenda import Agenda
+from colane.simulate.ledger import Ledger, Stay
+from colane.simulate.meter import Meter
+from colane.simulate.process import Process
+from colane.simulate.sampling import Sampler
+from colane.simulate.world import Running, Scope, World
 from colane.traces.workload import TraceJob
 
 DONE = Exit(0, None)
 STOPPED = Exit(None, 15)
-SAMPLE_STEPS = 12
-"""A sample is taken when every job of a company has made this many steps, just enough to learn from the company."""
-
-EPSILON_STEPS = 1e-9
-"""Less work than this is rounding, not work."""
+OUT_OF_MEMORY = Exit(1, None, "the world's table says these jobs do not fit together")
+STOP_CHECKED_EVERY = 256
+"""Somebody's wish to stop, and the progress shown, are looked at every so many moments."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,59 +39,44 @@ class DriverConfig:
     """What living takes besides steps.
 
     Attributes:
-        launch_s: From start of a process to its first step.
-        stop_s: From the wish to stop a process to its end.
-        restart_s: Work lost by a job that is stopped and queued again and can save its state.
-        checkpoints: Whether such a job keeps the steps it made.
-        keep_rows: False drops the rows of ended jobs, for runs that only count.
+        launch_s: From start of a process to its stepping.
+        restart_s: Added to it for every attempt but the first: loading the saved state.
+        stop_s: From the wish to stop a process, which halts its steps, to its end: saving the state.
+        checkpoints: Whether a job that is stopped and queued again keeps the whole steps it made.
+        tick_s: The policy is asked at least this often while jobs live; None asks it only when something happened.
     """
 
     launch_s: float = 0.0
-    stop_s: float = 0.0
     restart_s: float = 0.0
+    stop_s: float = 0.0
     checkpoints: bool = True
-    keep_rows: bool = True
+    tick_s: float | None = None
 
 
-@dataclass(slots=True)
-class Process:
-    """A running attempt: how much is left, how fast it goes, since when."""
+class Watcher(Protocol):
+    """Somebody who looks on."""
 
-    job: TraceJob
-    attempt: int
-    gpus: tuple[GpuId, ...]
-    gpu_type: str
-    work_steps: float
-    left_steps: float
-    start_s: float
-    since_s: float
-    steps_per_s: float = 0.0
-    stepping: bool = False
-    token: int = 0
-    first_step_s: float | None = None
+    def outcome(self, outcome: Outcome, now_s: float) -> None:
+        """The core has answered."""
 
-    @property
-    def done_steps(self) -> float:
-        """Steps made up to `since_s`."""
-        return self.work_steps - self.left_steps
-
-    def settle(self, now_s: float) -> None:
-        """Count the steps made since the last change of speed."""
-        self.left_steps = max(0.0, self.left_steps - self.steps_per_s * (now_s - self.since_s))
-        self.since_s = now_s
+    def started(self, process: Process, company: Sequence[Running]) -> None:
+        """A process starts beside these others."""
 
 
-@dataclass(slots=True)
-class _Gpu:
-    """Processes on one GPU, and the use they make of it."""
+class TimedPolicy:
+    """A policy whose calls are timed."""
 
-    processes: dict[JobId, Process] = field(default_factory=dict)
-    active: bool = False
-    utilized: float = 0.0
-    epoch: int = 0
+    def __init__(self, policy: Policy, ledger: Ledger) -> None:
+        self.name = policy.name
+        self._plan = policy.plan
+        self._plan_s = ledger.plan_s
 
-
-Callback = Callable[[float], None]
+    def plan(self, view: ClusterView) -> Plan:
+        """What the policy says."""
+        start_s = perf_counter()
+        plan = self._plan(view)
+        self._plan_s.append(perf_counter() - start_s)
+        return plan
 
 
 class Driver:
@@ -94,11 +84,10 @@ class Driver:
 
     Args:
         core: With its nodes registered.
-        jobs: In order of submission.
+        jobs: By submission, ids ascending.
         world: The truth.
         config: Costs besides steps.
-        on_outcome: Told of every outcome, for recording decisions.
-        on_progress: Told the virtual time now and then.
+        watchers: Look on.
     """
 
     def __init__(
@@ -107,168 +96,233 @@ class Driver:
         jobs: Sequence[TraceJob],
         world: World,
         config: DriverConfig | None = None,
-        on_outcome: Callable[[Outcome, float], None] | None = None,
+        watchers: Iterable[Watcher] = (),
     ) -> None:
         self.core = core
         self.world = world
         self.config = config or DriverConfig()
         self.ledger = Ledger()
         self.now_s = jobs[0].submit_s if jobs else 0.0
+        self.submitted = 0
+        self.ended = 0
+        self.on_progress: Callable[[Driver], None] | None = None
+        self.is_stopped = False
+        core.policy = TimedPolicy(core.policy, self.ledger)
         self._jobs = jobs
         self._by_id = {job.id: job for job in jobs}
-        self._next = 0
-        self._heap: list[tuple[float, int, Callback]] = []
-        self._serial = 0
+        self._agenda = Agenda()
+        self._meter = Meter((node.node for node in core.state.nodes.values()), world)
+        self._sampler = Sampler(world)
         self._events: list[Event] = []
         self._processes: dict[JobId, Process] = {}
+        self._on_node: dict[str, dict[JobId, Process]] = {}
         self._saved_steps: dict[JobId, float] = {}
         self._gpu_s: dict[JobId, float] = {}
-        self._gpus: dict[GpuId, _Gpu] = {}
-        self._active = 0
-        self._utilized = 0.0
-        self._on_outcome = on_outcome
+        self._watchers = tuple(watchers)
         self._wake_s = inf
 
     @property
-    def submitted(self) -> int:
-        """Jobs handed to the core so far."""
-        return self._next
+    def jobs(self) -> int:
+        """Jobs of the workload."""
+        return len(self._jobs)
 
-    def run(self, until_s: float = inf) -> Ledger:
-        """Run until nothing is left to happen."""
-        while (at_s := self._next_time()) < until_s:
+    def run(self) -> Ledger:
+        """Run until every job has ended, nothing more can happen, or somebody stops it."""
+        if self.config.tick_s is not None and self._jobs:
+            self._agenda.at(self.now_s + self.config.tick_s, self._tick, None)
+        ledger, total = self.ledger, len(self._jobs)
+        while self.ended < total and (at_s := self._next_time()) < inf:
             self.now_s = at_s
-            self._collect()
-            self._step()
-        return self.ledger
+            self._moment()
+            if ledger.moments % STOP_CHECKED_EVERY == 0 and self._should_stop():
+                ledger.interrupted = True
+                break
+        self._record_living()
+        return ledger
+
+    def watch(self, *watchers: Watcher) -> None:
+        """Let these look on."""
+        self._watchers += watchers
+
+    def stop(self) -> None:
+        """Stop soon; what was simulated so far stays valid."""
+        self.is_stopped = True
 
     # -- time
 
+    def _should_stop(self) -> bool:
+        if self.on_progress is not None:
+            self.on_progress(self)
+        return self.is_stopped
+
     def _next_time(self) -> float:
-        arrival = self._jobs[self._next].submit_s if self._next < len(self._jobs) else inf
-        due = self._heap[0][0] if self._heap else inf
-        return min(arrival, due, self._wake_s)
+        arrival = self._jobs[self.submitted].submit_s if self.submitted < len(self._jobs) else inf
+        return min(arrival, self._agenda.next_s, self._wake_s)
 
-    def _at(self, at_s: float, callback: Callback) -> int:
-        self._serial += 1
-        heappush(self._heap, (at_s, self._serial, callback))
-        return self._serial
-
-    def _collect(self) -> None:
-        """Everything that happens at this moment becomes events."""
-        now_s = self.now_s
-        jobs, index = self._jobs, self._next
-        while index < len(jobs) and jobs[index].submit_s <= now_s:
-            self._events.append(Submitted(jobs[index].id, jobs[index].spec))
-            index += 1
-        self._next = index
-        while self._heap and self._heap[0][0] <= now_s:
-            heappop(self._heap)[2](now_s)
-
-    def _step(self) -> None:
-        """Feed the core until it has nothing more to say about this moment."""
+    def _moment(self) -> None:
+        """Everything that happens now becomes events; the core is fed until it has nothing more to say."""
+        now_s, ledger = self.now_s, self.ledger
+        self._submit_due(now_s)
+        self._agenda.run_due(now_s)
         while True:
             events, self._events = self._events, []
-            outcome = self.core.step(events, self.now_s)
-            self.ledger.events += len(events)
-            self.ledger.steps += 1
+            outcome = self.core.step(events, now_s)
+            ledger.events += len(events)
             self._carry_out(outcome)
             if not self._events:
                 break
         self._wake_s = inf if outcome.wake_s is None else outcome.wake_s
-        waiting = sum(queue.count for queue in self.core.state.queues.values())
-        self.ledger.curve.add(self.now_s, self._active, self._utilized, waiting, len(self._processes))
+        ledger.moments += 1
+        self._meter.record(ledger.curve, now_s, len(self._processes))
+
+    def _submit_due(self, now_s: float) -> None:
+        jobs, index, events = self._jobs, self.submitted, self._events
+        while index < len(jobs) and jobs[index].submit_s <= now_s:
+            job = jobs[index]
+            events.append(Submitted(job.id, job.spec))
+            self._meter.queue(job.spec.pool, 1)
+            index += 1
+        self.submitted = index
+
+    def _tick(self, _who: None, _serial: int) -> None:
+        self._events.append(Tick())
+        if self.config.tick_s is not None:
+            self._agenda.at(self.now_s + self.config.tick_s, self._tick, None)
 
     # -- carrying out
 
     def _carry_out(self, outcome: Outcome) -> None:
         self.ledger.decisions += len(outcome.decisions)
-        if self._on_outcome is not None:
-            self._on_outcome(outcome, self.now_s)
+        if outcome.rejected is not None:
+            self.ledger.flaws.append(f"{self.now_s:g} s: " + "; ".join(str(flaw) for flaw in outcome.rejected.flaws))
         touched: dict[GpuId, None] = {}
+        started: list[Process] = []
         for job in outcome.jobs:
-            if job.state is JobState.ASSIGNED:
-                touched.update(dict.fromkeys(self._start(job)))
-            elif job.state is JobState.STOPPING:
-                self._stop(job)
-            elif job.state is JobState.QUEUED or job.has_ended:
-                touched.update(dict.fromkeys(self._leave(job)))
-        self._change_company(touched)
+            self._follow(job, touched, started)
+        if touched:
+            self._change_company(touched)
+        for watcher in self._watchers:
+            for process in started:
+                watcher.started(process, [p.running for p in self._others(process, stepping=False)])
+            watcher.outcome(outcome, self.now_s)
 
-    def _start(self, job: Job) -> tuple[GpuId, ...]:
-        if job.id in self._processes or job.placement is None:
-            return ()
-        traced, gpus = self._by_id[job.id], job.placement.gpus
-        work = self.world.work_steps(traced)
+    def _follow(self, job: Job, touched: dict[GpuId, None], started: list[Process]) -> None:
+        """Make the driver's processes what a job's new value says."""
+        process = self._processes.get(job.id)
+        if process is not None and (job.placement is None or job.attempt != process.attempt or job.has_ended):
+            touched.update(dict.fromkeys(process.running.gpus))
+            self._leave(process, job)
+            process = None
+        if job.has_ended:
+            self._record(job)
+        elif job.state is JobState.ASSIGNED and process is None:
+            started.append(self._start(job))
+            touched.update(dict.fromkeys(started[-1].running.gpus))
+        elif job.state is JobState.STOPPING and process is not None and not process.is_stopping:
+            self._stop(process)
+            touched.update(dict.fromkeys(process.running.gpus))
+
+    def _start(self, job: Job) -> Process:
+        traced = self._by_id[job.id]
+        work, saved = self.world.work_steps(traced), self._saved_steps.get(job.id, 0.0)
         process = Process(
-            job=traced,
-            attempt=job.attempt,
-            gpus=gpus,
-            gpu_type=self.core.state.gpus[gpus[0]].gpu.type,
-            work_steps=work,
-            left_steps=work - self._saved_steps.get(job.id, 0.0),
-            start_s=self.now_s,
-            since_s=self.now_s,
-        )
+            running=self._where(job, traced), attempt=job.attempt, work_steps=work, left_steps=work - saved,
+            start_s=self.now_s, since_s=self.now_s, saved_steps=saved,
+        )  # fmt: skip
         self._processes[job.id] = process
-        for gpu in gpus:
-            self._gpus.setdefault(gpu, _Gpu()).processes[job.id] = process
+        for gpu in process.running.gpus:
+            self._meter.use(gpu).processes[job.id] = process
+        if self.world.scope is Scope.NODE:
+            self._on_node.setdefault(process.running.gpus[0].node, {})[job.id] = process
+        self._meter.queue(job.spec.pool, -1)
         self._events.append(Launched(job.id, job.attempt, 0, self.now_s))
         launch_s = self.config.launch_s + (self.config.restart_s if job.attempt > 1 else 0.0)
         if launch_s > 0:
-            self._at(self.now_s + launch_s, lambda _: self._begin(process))
+            self._agenda.at(self.now_s + launch_s, self._begin, process)
         else:
-            process.stepping = True
-        return gpus
+            process.is_stepping = True
+        return process
 
-    def _begin(self, process: Process) -> None:
-        if self._processes.get(process.job.id) is process:
-            process.stepping = True
-            self._change_company(dict.fromkeys(process.gpus))
+    def _where(self, job: Job, traced: TraceJob) -> Running:
+        if job.placement is None:
+            raise AssertionError(f"job {job.id} is {job.state} without a placement")
+        gpus = job.placement.gpus
+        loads = self.core.state.gpus
+        if len(gpus) == 1:
+            gpu = loads[gpus[0]].gpu
+            return Running(traced, gpu.type, gpus, (gpu.socket,))
+        sockets = tuple(sorted({loads[gpu].gpu.socket for gpu in gpus}))
+        return Running(traced, loads[gpus[0]].gpu.type, gpus, sockets)
 
-    def _stop(self, job: Job) -> None:
-        process = self._processes.get(job.id)
-        if process is not None and process.token >= 0:
-            process.token = -1
-            self._at(self.now_s + self.config.stop_s, lambda _: self._end(process, "signalled", STOPPED))
+    def _begin(self, process: Process, _serial: int) -> None:
+        """It has launched and steps from now on."""
+        if self._processes.get(process.id) is process and not process.is_stopping:
+            process.is_stepping = True
+            self._change_company(dict.fromkeys(process.running.gpus))
+
+    def _stop(self, process: Process) -> None:
+        """It was asked to stop: it steps no more and saves its state."""
+        process.settle(self.now_s)
+        process.is_stopping, process.is_stepping = True, False
+        self._agenda.at(self.now_s + self.config.stop_s, self._stopped, process)
+
+    def _stopped(self, process: Process, _serial: int) -> None:
+        self._end(process, "signalled", STOPPED)
 
     def _end(self, process: Process, outcome: str, how: Exit) -> None:
         """Its process is gone: tell the core."""
-        if self._processes.get(process.job.id) is not process:
+        if self._processes.get(process.id) is not process:
             return
         process.settle(self.now_s)
-        progress = self._sample(process) if self.world.counts_steps else None
-        if progress is not None:
-            self._report_company(process)
-        self._events.append(Ended(process.job.id, process.attempt, outcome, how, process.start_s, self.now_s, progress))
+        progress = None
+        if self.world.counts_steps:
+            progress = self._sampler.sample(process, self.now_s)
+            self._report(self._others(process, stepping=True))
+        start_s, now_s = process.start_s, self.now_s
+        self._events.append(Ended(process.id, process.attempt, outcome, how, start_s, now_s, progress))
 
-    def _leave(self, job: Job) -> tuple[GpuId, ...]:
-        process = self._processes.pop(job.id, None)
-        if process is None:
-            if job.has_ended:
-                self._record(job)
-            return ()
-        for gpu in process.gpus:
-            del self._gpus[gpu].processes[job.id]
-        self._gpu_s[job.id] = self._gpu_s.get(job.id, 0.0) + len(process.gpus) * (self.now_s - process.start_s)
-        if job.has_ended:
-            self._record(job)
-        elif self.config.checkpoints:
-            self._saved_steps[job.id] = process.done_steps
-        return process.gpus
+    def _leave(self, process: Process, job: Job) -> None:
+        """It has left its GPUs, for another attempt or for good."""
+        process.settle(self.now_s)
+        gpus = process.running.gpus
+        del self._processes[process.id]
+        for gpu in gpus:
+            del self._meter.gpus[gpu].processes[process.id]
+        if self._on_node:
+            del self._on_node[gpus[0].node][process.id]
+        self.ledger.stay(Stay(process.id, gpus, process.start_s, self.now_s))
+        self._gpu_s[process.id] = self._gpu_s.get(process.id, 0.0) + process.gpu_s
+        if not job.has_ended:
+            self._meter.queue(job.spec.pool, 1)
+            self._saved_steps[process.id] = self._kept_steps(process)
+
+    def _kept_steps(self, process: Process) -> float:
+        if not self.config.checkpoints:
+            return 0.0
+        return self._sampler.whole_steps(process) if self.world.counts_steps else process.done_steps
 
     def _record(self, job: Job) -> None:
+        self.ended += 1
         self._saved_steps.pop(job.id, None)
-        gpu_s = self._gpu_s.pop(job.id, 0.0)
-        if self.config.keep_rows:
-            self.ledger.rows.append(JobRow(job, gpu_s, self._alone_s(job)))
+        if job.placement is None:
+            self._meter.queue(job.spec.pool, -1)
+        self.ledger.rows.add(job, self._gpu_s.pop(job.id, 0.0), self._alone_s(job))
+
+    def _record_living(self) -> None:
+        """Jobs that have not ended when the run stops, as they stand."""
+        for process in self._processes.values():
+            process.settle(self.now_s)
+            self.ledger.stay(Stay(process.id, process.running.gpus, process.start_s, self.now_s))
+            self._gpu_s[process.id] = self._gpu_s.get(process.id, 0.0) + process.gpu_s
+        for job in sorted(self.core.state.jobs.values(), key=lambda job: job.id):
+            self.ledger.rows.add(job, self._gpu_s.get(job.id, 0.0), self._alone_s(job))
 
     def _alone_s(self, job: Job) -> float:
         traced = self._by_id[job.id]
-        if job.placement is None or job.placement.gpus[0] not in self.core.state.gpus:
-            return traced.duration_s if traced.duration_s is not None else inf
-        gpu_type = self.core.state.gpus[job.placement.gpus[0]].gpu.type
-        return self.world.work_steps(traced) / self.world.alone_steps_per_s(traced, gpu_type)
+        if job.placement is None:
+            return traced.duration_s if traced.duration_s is not None else float("nan")
+        speed = self.world.steps_per_s(self._where(job, traced), ())
+        return self.world.work_steps(traced) / speed if speed > 0 else inf
 
     # -- speed
 
@@ -276,107 +330,78 @@ class Driver:
         """Company on these GPUs changed: settle, find new speeds, and move the completions."""
         concerned: dict[JobId, Process] = {}
         for gpu in touched:
-            concerned.update(self._gpus[gpu].processes)
-            self._use(gpu)
+            concerned.update(self._meter.use(gpu).processes)
+            concerned.update(self._on_node.get(gpu.node, {}))
         for process in concerned.values():
             process.settle(self.now_s)
-            process.steps_per_s = self._speed(process)
-            self._schedule_end(process)
+            process.gpu_share = sum(1 / len(self._meter.gpus[gpu].processes) for gpu in process.running.gpus)
+            self._set_speed(process)
+        for gpu in dict.fromkeys((*touched, *(gpu for p in concerned.values() for gpu in p.running.gpus))):
+            self._meter.refresh(gpu)
         if self.world.counts_steps:
-            for gpu in touched:
-                self._watch(gpu)
+            self._watch(concerned.values())
+
+    def _set_speed(self, process: Process) -> None:
+        before = process.steps_per_s
+        process.steps_per_s = self._speed(process)
+        if process.is_stopping or (process.serial and process.steps_per_s == before):
+            return
+        if process.steps_per_s > 0:
+            due_s = self.now_s + process.left_steps / process.steps_per_s
+            process.serial = self._agenda.at(due_s, self._complete, process)
+        elif process.is_stepping:
+            process.serial = self._agenda.at(self.now_s, self._does_not_fit, process)
 
     def _speed(self, process: Process) -> float:
-        if not process.stepping:
+        if not process.is_stepping:
             return 0.0
-        if len(process.gpus) > 1:
-            return self.world.alone_steps_per_s(process.job, process.gpu_type)
-        company = [p for p in self._gpus[process.gpus[0]].processes.values() if p.stepping]
-        if len(company) == 1:
-            return self.world.alone_steps_per_s(process.job, process.gpu_type)
-        speeds = self.world.shared_steps_per_s([p.job for p in company], process.gpu_type)
-        return speeds[company.index(process)]
+        others = [other.running for other in self._others(process, stepping=True)]
+        return self.world.steps_per_s(process.running, others)
 
-    def _schedule_end(self, process: Process) -> None:
-        if process.token < 0:
-            return
-        if process.steps_per_s <= 0:
-            process.token = 0
-            return
-        due_s = self.now_s + process.left_steps / process.steps_per_s
-        process.token = self._serial + 1
-        token = process.token
-        self._at(due_s, lambda _: self._complete(process, token))
+    def _others(self, process: Process, *, stepping: bool) -> list[Process]:
+        """Who is in this world's scope with it, in order of start."""
+        found: dict[JobId, Process] = {}
+        for gpu in process.running.gpus:
+            processes = self._meter.gpus[gpu].processes
+            if len(processes) > 1 or process.id not in processes:
+                found.update(processes)
+        if self._on_node:
+            found.update(self._on_node.get(process.running.gpus[0].node, {}))
+        if not found:
+            return []
+        return [other for other in found.values() if other is not process and (other.is_stepping or not stepping)]
 
-    def _complete(self, process: Process, token: int) -> None:
-        if process.token == token and self._processes.get(process.job.id) is process:
+    def _complete(self, process: Process, serial: int) -> None:
+        if process.serial == serial and not process.is_stopping:
             process.settle(self.now_s)
             process.left_steps = 0.0
             self._end(process, "exited", DONE)
 
-    def _use(self, gpu: GpuId) -> None:
-        """GPUs in use: what each process keeps busy, by its speed against its speed alone; all of it if not known."""
-        state = self._gpus[gpu]
-        state.epoch += 1
-        before, state.utilized = state.utilized, self._use_of([p for p in state.processes.values() if p.stepping])
-        self._utilized += state.utilized - before
-        was_active, state.active = state.active, bool(state.processes)
-        self._active += state.active - was_active
-
-    def _use_of(self, processes: list[Process]) -> float:
-        use = 0.0
-        for process in processes:
-            ratio = self.world.occupancy_ratio(process.job, process.gpu_type)
-            if ratio is None:
-                return 1.0
-            alone = self.world.alone_steps_per_s(process.job, process.gpu_type)
-            use += ratio * self._speed(process) / alone
-        return min(1.0, use)
+    def _does_not_fit(self, process: Process, serial: int) -> None:
+        """In life the youngest of a company that does not fit would find no memory."""
+        if process.serial != serial or self._processes.get(process.id) is not process or process.steps_per_s > 0:
+            return
+        company = [process, *self._others(process, stepping=True)]
+        youngest = max(company, key=lambda one: (one.start_s, one.id))
+        self._end(youngest, "out-of-memory", OUT_OF_MEMORY)
 
     # -- what agents would see
 
-    def _watch(self, gpu: GpuId) -> None:
-        """Sample a new company when each of its jobs has made a step, and when enough to learn from."""
-        company = [p for p in self._gpus[gpu].processes.values() if p.stepping and len(p.gpus) == 1]
-        if not company:
-            return
-        epoch = self._gpus[gpu].epoch
-        slowest_s = max(1 / p.steps_per_s for p in company)
-        for steps in (1, SAMPLE_STEPS):
-            self._at(self.now_s + steps * slowest_s, lambda _: self._sample_company(gpu, epoch))
+    def _watch(self, concerned: Iterable[Process]) -> None:
+        """Sample every new company when each of its jobs has made a step, and when enough to learn from."""
+        for gpu in dict.fromkeys(process.running.gpus[0] for process in concerned):
+            use = self._meter.gpus[gpu]
+            for after_s in self._sampler.waits_s(use.processes.values()):
+                self._agenda.at(self.now_s + after_s, self._sample_company, gpu, use.epoch)
 
     def _sample_company(self, gpu: GpuId, epoch: int) -> None:
-        if self._gpus[gpu].epoch == epoch:
-            for process in list(self._gpus[gpu].processes.values()):
-                self._report(process)
+        use = self._meter.gpus[gpu]
+        if use.epoch == epoch:
+            self._report(use.processes.values())
 
-    def _report_company(self, leaving: Process) -> None:
-        for gpu in leaving.gpus if len(leaving.gpus) == 1 else ():
-            for process in self._gpus[gpu].processes.values():
-                if process is not leaving:
-                    self._report(process)
-
-    def _report(self, process: Process) -> None:
-        if process.stepping and process.token >= 0:
-            process.settle(self.now_s)
-            self._events.append(Progressed(process.job.id, process.attempt, self._sample(process)))
-
-    def _sample(self, process: Process) -> Progress:
-        """Whole steps made, and when the last one ended."""
-        done = process.done_steps + EPSILON_STEPS
-        whole = int(done)
-        last_s = self.now_s - (done - whole) / process.steps_per_s if process.steps_per_s > 0 else self.now_s
-        if process.first_step_s is None and process.stepping:
-            process.first_step_s = last_s
-        memory = self.world.memory(process.job, process.gpu_type)
-        ratio = self.world.occupancy_ratio(process.job, process.gpu_type)
-        return Progress(
-            at_s=self.now_s,
-            steps=whole,
-            first_step_s=process.first_step_s,
-            last_step_s=last_s if whole else None,
-            persistent_bytes=memory.persistent_bytes if memory else None,
-            peak_bytes=sum(memory) if memory else None,
-            occupancy_ratio=ratio,
-            occupancy_by="world",
-        )
+    def _report(self, processes: Iterable[Process]) -> None:
+        for process in processes:
+            if process.is_stepping:
+                process.settle(self.now_s)
+                progress = self._sampler.sample(process, self.now_s)
+                self._events.append(Progressed(process.id, process.attempt, progress))

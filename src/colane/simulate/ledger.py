@@ -1,60 +1,163 @@
-"""What happened in a simulated run: one row a job, and the cluster over time."""
+"""What happened in a simulated run: one row a job in plain columns, and the cluster over time."""
 
 from __future__ import annotations
 
 from array import array
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
+from colane.model.hardware import GpuId
 from colane.model.job import Job, JobState
 
 UNKNOWN = float("nan")
+STATES = tuple(JobState)
+STATE_CODES = {state: code for code, state in enumerate(STATES)}
+
+INTERVALS_MAX = 4000
+"""So many stays on GPUs are kept for a Gantt chart; a run with more is too large to draw."""
+
+
+class Stay(NamedTuple):
+    """One attempt of a job on its GPUs, seconds of virtual time."""
+
+    job: int
+    gpus: tuple[GpuId, ...]
+    start_s: float
+    end_s: float
 
 
 @dataclass(slots=True)
 class Curve:
-    """The cluster over time: at each change, GPUs that carry a job, GPUs' worth of use, jobs waiting and running."""
+    """The cluster over time: each row holds until the next.
+
+    Attributes:
+        at_s: When.
+        active_gpus: GPUs that carry at least one job.
+        utilized_gpus: GPUs' worth of use: busy fraction x efficiency, see `Driver`.
+        stranded_gpus: GPUs without a job while a job of their pool waits.
+        waiting: Jobs waiting.
+        running: Jobs on GPUs.
+    """
 
     at_s: array[float] = field(default_factory=lambda: array("d"))
     active_gpus: array[float] = field(default_factory=lambda: array("d"))
     utilized_gpus: array[float] = field(default_factory=lambda: array("d"))
+    stranded_gpus: array[float] = field(default_factory=lambda: array("d"))
     waiting: array[float] = field(default_factory=lambda: array("d"))
     running: array[float] = field(default_factory=lambda: array("d"))
 
-    def add(self, at_s: float, active: int, utilized: float, waiting: int, running: int) -> None:
+    def add(self, at_s: float, *, active: int, utilized: float, stranded: int, waiting: int, running: int) -> None:
         """The cluster from `at_s` on; a second value for one moment replaces the first."""
         if self.at_s and self.at_s[-1] == at_s:
             for column in self.columns:
                 column.pop()
-        for column, value in zip(self.columns, (at_s, active, utilized, waiting, running), strict=True):
-            column.append(value)
+        self.at_s.append(at_s)
+        self.active_gpus.append(active)
+        self.utilized_gpus.append(utilized)
+        self.stranded_gpus.append(stranded)
+        self.waiting.append(waiting)
+        self.running.append(running)
 
     @property
     def columns(self) -> tuple[array[float], ...]:
         """All columns."""
-        return self.at_s, self.active_gpus, self.utilized_gpus, self.waiting, self.running
+        return self.at_s, self.active_gpus, self.utilized_gpus, self.stranded_gpus, self.waiting, self.running
 
 
-@dataclass(frozen=True, slots=True)
-class JobRow:
-    """One job as it went."""
+@dataclass(slots=True)
+class Rows:
+    """Jobs by column, in order of their end; times that did not come are NaN.
 
-    job: Job
-    gpu_s: float
-    alone_s: float
+    Attributes:
+        id: Job.
+        state: Code of `STATES`: how it ended, or where it stood when the run stopped.
+        submit_s: When it was submitted.
+        first_start_s: Start of its first attempt.
+        start_s: Start of its last attempt.
+        end_s: When it ended for good.
+        attempts: Starts.
+        gpu_s: GPU-seconds it was given; of a GPU that carries k jobs each is given 1/k.
+        alone_s: Run time alone where it last ran.
+        gpus: Where it last ran.
+    """
+
+    id: array[int] = field(default_factory=lambda: array("q"))
+    state: array[int] = field(default_factory=lambda: array("b"))
+    submit_s: array[float] = field(default_factory=lambda: array("d"))
+    first_start_s: array[float] = field(default_factory=lambda: array("d"))
+    start_s: array[float] = field(default_factory=lambda: array("d"))
+    end_s: array[float] = field(default_factory=lambda: array("d"))
+    attempts: array[int] = field(default_factory=lambda: array("l"))
+    gpu_s: array[float] = field(default_factory=lambda: array("d"))
+    alone_s: array[float] = field(default_factory=lambda: array("d"))
+    gpus: list[tuple[GpuId, ...]] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        return len(self.id)
+
+    def add(self, job: Job, gpu_s: float, alone_s: float) -> None:
+        """Take a job as it stands."""
+        self.id.append(job.id)
+        self.state.append(STATE_CODES[job.state])
+        self.submit_s.append(job.submit_s)
+        self.first_start_s.append(UNKNOWN if job.first_start_s is None else job.first_start_s)
+        self.start_s.append(UNKNOWN if job.start_s is None else job.start_s)
+        self.end_s.append(UNKNOWN if job.end_s is None else job.end_s)
+        self.attempts.append(job.attempt)
+        self.gpu_s.append(gpu_s)
+        self.alone_s.append(alone_s)
+        self.gpus.append(job.placement.gpus if job.placement is not None else ())
+
+    def count(self, state: JobState) -> int:
+        """How many jobs stand in a state."""
+        return self.state.count(STATE_CODES[state])
+
+
+class Refusal(NamedTuple):
+    """A job that was not submitted, and why."""
+
+    job: int
+    name: str
+    line: int
+    reason: str
+
+    def __str__(self) -> str:
+        """One clause, with the line of the trace where there is one."""
+        where = f" of line {self.line}" if self.line else ""
+        return f"job {self.name}{where}: {self.reason}"
 
 
 @dataclass(slots=True)
 class Ledger:
-    """Rows of ended jobs in order of their end, jobs refused before the start, and the curve."""
+    """Everything a run leaves behind.
 
-    rows: list[JobRow] = field(default_factory=list)
-    refused: list[tuple[int, str]] = field(default_factory=list)
+    Attributes:
+        rows: Jobs.
+        curve: The cluster over time.
+        stays: Attempts on GPUs, up to `INTERVALS_MAX`.
+        stays_dropped: Attempts beyond.
+        events: Events the core was told.
+        moments: Times at which something happened.
+        decisions: Actions the policy took.
+        plan_s: Wall time of every call of the policy.
+        flaws: What was wrong with plans that were refused, one line each.
+        interrupted: Whether somebody stopped the run before its end.
+    """
+
+    rows: Rows = field(default_factory=Rows)
     curve: Curve = field(default_factory=Curve)
+    stays: list[Stay] = field(default_factory=list)
+    stays_dropped: int = 0
     events: int = 0
+    moments: int = 0
     decisions: int = 0
-    steps: int = 0
+    plan_s: array[float] = field(default_factory=lambda: array("d"))
+    flaws: list[str] = field(default_factory=list)
     interrupted: bool = False
 
-    def ended(self, state: JobState) -> int:
-        """How many jobs ended in a state."""
-        return sum(row.job.state is state for row in self.rows)
+    def stay(self, stay: Stay) -> None:
+        """Remember an attempt, if there is room."""
+        if len(self.stays) < INTERVALS_MAX:
+            self.stays.append(stay)
+        else:
+            self.stays_dropped += 1

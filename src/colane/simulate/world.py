@@ -6,10 +6,35 @@ Work is counted in steps. Where a workload records only durations, a step is one
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from enum import Enum, auto
+from typing import NamedTuple, Protocol
 
+from colane.model.hardware import GpuId
 from colane.model.profile import Memory
 from colane.traces.workload import TraceJob
+
+
+class Scope(Enum):
+    """Who can disturb a job: those on its GPUs, or everybody on its node."""
+
+    GPU = auto()
+    NODE = auto()
+
+
+class Running(NamedTuple):
+    """A job where it runs; what a world may look at.
+
+    Attributes:
+        job: What runs.
+        gpu_type: Type of its GPUs.
+        gpus: In rank order.
+        sockets: The sockets its GPUs hang on, ascending.
+    """
+
+    job: TraceJob
+    gpu_type: str
+    gpus: tuple[GpuId, ...]
+    sockets: tuple[int, ...] = (0,)
 
 
 class World(Protocol):
@@ -17,20 +42,24 @@ class World(Protocol):
 
     @property
     def name(self) -> str:
-        """Name and source, as reports state it."""
+        """Name and sources, as reports state it."""
 
     @property
     def counts_steps(self) -> bool:
         """Whether its steps are the jobs' own, so that they can be learnt from."""
 
+    @property
+    def scope(self) -> Scope:
+        """Whose coming and going changes a job's speed."""
+
+    def refusal(self, job: TraceJob, gpu_types: Sequence[str]) -> str | None:
+        """Why this world cannot move a job on any of these GPU types, None when it can."""
+
     def work_steps(self, job: TraceJob) -> float:
-        """Steps a job has to make."""
+        """Steps a job has to make; only for jobs that were not refused."""
 
-    def alone_steps_per_s(self, job: TraceJob, gpu_type: str) -> float:
-        """Speed of a job with its GPUs to itself."""
-
-    def shared_steps_per_s(self, company: Sequence[TraceJob], gpu_type: str) -> Sequence[float]:
-        """Speeds of one-GPU jobs on one GPU, in their order; at least two jobs."""
+    def steps_per_s(self, me: Running, others: Sequence[Running]) -> float:
+        """Speed of a job beside these others, which are in its scope; 0 where it cannot run."""
 
     def memory(self, job: TraceJob, gpu_type: str) -> Memory | None:
         """P and E on each GPU; None where the world does not know."""
@@ -44,20 +73,19 @@ class NeutralWorld:
 
     name = "neutral: durations as recorded, equal shares of a GPU"
     counts_steps = False
+    scope = Scope.GPU
+
+    def refusal(self, job: TraceJob, gpu_types: Sequence[str]) -> str | None:  # noqa: ARG002
+        """A job without a duration cannot be moved."""
+        return "has no duration, and the neutral world has no speeds" if job.duration_s is None else None
 
     def work_steps(self, job: TraceJob) -> float:
         """Recorded seconds."""
-        if job.duration_s is None:
-            raise ValueError(f"job {job.spec.name} (line {job.line}) has no duration; this world needs one")
-        return job.duration_s
+        return job.duration_s or 0.0
 
-    def alone_steps_per_s(self, job: TraceJob, gpu_type: str) -> float:  # noqa: ARG002
-        """One recorded second a second."""
-        return 1.0
-
-    def shared_steps_per_s(self, company: Sequence[TraceJob], gpu_type: str) -> Sequence[float]:  # noqa: ARG002
-        """Equal shares."""
-        return [1 / len(company)] * len(company)
+    def steps_per_s(self, me: Running, others: Sequence[Running]) -> float:
+        """One recorded second a second, divided by the jobs on the GPU that carries most."""
+        return 1.0 / (1 + most_on_a_gpu(me, others)) if others else 1.0
 
     def memory(self, job: TraceJob, gpu_type: str) -> Memory | None:  # noqa: ARG002
         """As declared."""
@@ -67,3 +95,8 @@ class NeutralWorld:
     def occupancy_ratio(self, job: TraceJob, gpu_type: str) -> float | None:  # noqa: ARG002
         """Not known."""
         return None
+
+
+def most_on_a_gpu(me: Running, others: Sequence[Running]) -> int:
+    """How many of the others there are on the GPU of `me` that has most of them."""
+    return max(sum(gpu in other.gpus for other in others) for gpu in me.gpus)

@@ -1,0 +1,335 @@
+"""`colane simulate`: the same decisions in virtual time, on a recorded or made-up workload."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TextIO
+
+import typer
+
+from colane.cli import output
+from colane.cli.errors import FailureError, MisuseError
+from colane.cli.output import Column
+
+if TYPE_CHECKING:
+    from colane.core import Core
+    from colane.report.simulated_writer import Study
+    from colane.simulate.driver import Watcher
+    from colane.simulate.request import Loaded, Request
+    from colane.simulate.study import SeededRun
+    from colane.simulate.watchers import Story
+
+DEFAULT_POLICIES = ("fifo", "colocate")
+INTERRUPTED = 130
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command(
+        "simulate",
+        epilog="Example: [bold]colane simulate --cluster dgx1 --trace jobs.csv -p fifo -p colocate[/bold]",
+    )(simulate)
+
+
+def simulate(  # noqa: PLR0913, PLR0917 - a command line option is a parameter
+    cluster: Annotated[
+        str, typer.Option("--cluster", "-c", metavar="FILE|PRESET", help="Machines: a YAML file or a preset.")
+    ] = "dgx1",
+    trace: Annotated[
+        str,
+        typer.Option(
+            "--trace",
+            "-t",
+            metavar="FILE|GENERATOR",
+            help="Jobs: a recorded trace, or a generator such as poisson:jobs=200,gap=30.",
+        ),
+    ] = "sample",
+    policy: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--policy", "-p", metavar="NAME", show_default="fifo and colocate", help="Who decides; may be repeated."
+        ),
+    ] = None,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Of generators and of noise.")] = 0,
+    seeds: Annotated[int, typer.Option("--seeds", min=1, help="Run so many seeds in parallel processes.")] = 1,
+    world: Annotated[
+        str, typer.Option("--world", help="The truth that moves the jobs: auto, neutral, factors or table.")
+    ] = "auto",
+    tables: Annotated[
+        Path | None,
+        typer.Option("--tables", metavar="DIR", envvar="COLANE_DATA", help="Measured tables for the table world."),
+    ] = None,
+    demand: Annotated[
+        float | None,
+        typer.Option(
+            "--demand",
+            metavar="0..1",
+            show_default="0.52",
+            help="Part of a GPU a job needs of which nothing was measured, in the factors world.",
+        ),
+    ] = None,
+    belief: Annotated[
+        str, typer.Option("--belief", help="What policies start from: none, or profiled (alone, with noise).")
+    ] = "none",
+    oracle: Annotated[
+        bool, typer.Option("--oracle", help="Tell policies the world's truth; the report says so.")
+    ] = False,
+    noise: Annotated[
+        float, typer.Option("--noise", min=0.0, help="Sigma of the log-normal noise on profiled values.")
+    ] = 0.1,
+    time_scale: Annotated[
+        float, typer.Option("--time-scale", metavar="X", help="Divide all submission times by this.")
+    ] = 1.0,
+    launch_s: Annotated[float, typer.Option("--launch-s", min=0.0, help="From a start to the first work.")] = 0.0,
+    restart_s: Annotated[
+        float, typer.Option("--restart-s", min=0.0, help="Added to it when a job goes on from a checkpoint.")
+    ] = 0.0,
+    stop_s: Annotated[float, typer.Option("--stop-s", min=0.0, help="From the order to stop to free GPUs.")] = 0.0,
+    checkpoints: Annotated[
+        bool,
+        typer.Option(
+            "--checkpoints/--no-checkpoints", help="Whether stopped jobs keep their steps and may be preempted."
+        ),
+    ] = True,
+    any_pool: Annotated[bool, typer.Option("--any-pool", help="Let every job run on any node.")] = False,
+    trace_format: Annotated[
+        str | None, typer.Option("--format", metavar="NAME", show_default="guessed", help="Format of the trace.")
+    ] = None,
+    skip_bad_rows: Annotated[
+        bool, typer.Option("--skip-bad-rows", help="Leave bad rows of the trace out, and count them.")
+    ] = False,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", metavar="DIR", help="Write summary, jobs, plots and a page here.")
+    ] = None,
+    decisions: Annotated[
+        Path | None, typer.Option("--decisions", metavar="FILE", help="Write every decision with its reason.")
+    ] = None,
+    explain: Annotated[
+        str | None, typer.Option("--explain", metavar="JOB", help="Tell the story of this job, by name or number.")
+    ] = None,
+    as_json: output.Json = False,
+) -> None:
+    """Simulate policies on a workload and report what each achieves.
+
+    Nothing live is touched. The same inputs and seed give the same results, byte for byte.
+    """
+    chosen = tuple(dict.fromkeys(policy or DEFAULT_POLICIES))
+    request = make_request(
+        cluster=cluster, trace=trace, trace_format=trace_format, world=world, tables=tables, demand=demand,
+        belief="oracle" if oracle else belief, noise=noise, time_scale=time_scale, skip_bad_rows=skip_bad_rows,
+        any_pool=any_pool, costs=(launch_s, restart_s, stop_s), checkpoints=checkpoints,
+    )  # fmt: skip
+    wish = _Wish(chosen, tuple(range(seed, seed + seeds)), decisions, explain)
+    study, stories = _study(request, wish)
+    _publish(study, out, as_json=as_json)
+    if not as_json:
+        _tell(stories)
+    if study.is_partial:
+        raise typer.Exit(INTERRUPTED)
+
+
+def make_request(  # noqa: PLR0913
+    *,
+    cluster: str,
+    trace: str,
+    trace_format: str | None = None,
+    world: str = "auto",
+    tables: Path | None = None,
+    demand: float | None = None,
+    belief: str = "none",
+    noise: float = 0.1,
+    time_scale: float = 1.0,
+    skip_bad_rows: bool = False,
+    any_pool: bool = False,
+    costs: tuple[float, float, float] = (0.0, 0.0, 0.0),
+    checkpoints: bool = True,
+) -> Request:
+    """A request of command line values.
+
+    Raises:
+        MisuseError: One of them is not possible; the near ones are named.
+    """
+    from colane.simulate.beliefs import Belief  # noqa: PLC0415 - imported late
+    from colane.simulate.driver import DriverConfig  # noqa: PLC0415
+    from colane.simulate.factors import PHILLY_DEMAND  # noqa: PLC0415
+    from colane.simulate.request import Request, WorldKind  # noqa: PLC0415
+
+    if not time_scale > 0:
+        raise MisuseError(f"--time-scale: must be above 0, got {time_scale:g}")
+    if demand is not None and not 0 < demand <= 1:
+        raise MisuseError(f"--demand: must be above 0 and at most 1, got {demand:g}")
+    launch_s, restart_s, stop_s = costs
+    return Request(
+        cluster=cluster,
+        trace=trace,
+        trace_format=trace_format,
+        world=WorldKind(_one_of("--world", world, [kind.value for kind in WorldKind])),
+        tables=tables,
+        demand=PHILLY_DEMAND if demand is None else demand,
+        belief=Belief(_one_of("--belief", belief, [kind.value for kind in Belief])),
+        noise=noise,
+        time_scale=time_scale,
+        skip_bad_rows=skip_bad_rows,
+        any_pool=any_pool,
+        driver=DriverConfig(launch_s=launch_s, restart_s=restart_s, stop_s=stop_s, checkpoints=checkpoints),
+    )
+
+
+def _one_of(option: str, value: str, known: list[str]) -> str:
+    if value in known:
+        return value
+    from difflib import get_close_matches  # noqa: PLC0415 - for misuse only
+
+    near = get_close_matches(value, known, n=1)
+    hint = f"did you mean {near[0]}? " if near else ""
+    raise MisuseError(f"{option}: unknown value {value!r}; {hint}known: {', '.join(known)}")
+
+
+@dataclass(frozen=True, slots=True)
+class _Wish:
+    policies: tuple[str, ...]
+    seeds: tuple[int, ...]
+    decisions: Path | None = None
+    explain: str | None = None
+
+
+def _study(request: Request, wish: _Wish) -> tuple[Study, dict[str, Story]]:
+    from colane.simulate.request import load  # noqa: PLC0415 - imported late
+    from colane.simulate.study import run_seeds  # noqa: PLC0415
+
+    if len(wish.seeds) > 1 and (wish.decisions or wish.explain):
+        raise MisuseError("--decisions and --explain tell of one run: leave --seeds away, or choose with --seed")
+    try:
+        if len(wish.seeds) == 1:
+            loaded, runs, stories = _one_seed(request, wish)
+            return make_study(request, {wish.seeds[0]: loaded}, runs), stories
+        runs = run_seeds(request, wish.policies, wish.seeds, on_done=_count)
+        loads = {run.seed: load(request, run.seed) for run in runs}
+        return make_study(request, loads, runs), {}
+    except ValueError as error:
+        raise MisuseError(str(error)) from error
+
+
+def _count(done: int, total: int) -> None:
+    import sys  # noqa: PLC0415 - for terminals only
+
+    if sys.stderr.isatty():
+        sys.stderr.write(f"\r{done} of {total} runs" + ("\n" if done == total else ""))
+        sys.stderr.flush()
+
+
+def _one_seed(request: Request, wish: _Wish) -> tuple[Loaded, list[SeededRun], dict[str, Story]]:
+    from colane.cli.simulation import progress  # noqa: PLC0415 - imported late
+    from colane.simulate.study import run_policies  # noqa: PLC0415
+    from colane.simulate.watchers import DecisionLog, Story, find_job  # noqa: PLC0415
+
+    stories: dict[str, Story] = {}
+
+    def watch(policy: str, core: Core, loaded: Loaded) -> Iterator[Watcher]:
+        if file is not None:
+            yield DecisionLog(file, policy, core)
+        if wish.explain is not None:
+            job = find_job(loaded.workload, wish.explain)
+            if job is None:
+                raise MisuseError(f"--explain: there is no job {wish.explain!r} in {loaded.workload.name}")
+            stories[policy] = Story(job.id, core)
+            yield stories[policy]
+
+    with _opened(wish.decisions) as file, progress() as show:
+        loaded, runs = run_policies(request, wish.policies, wish.seeds[0], watch=watch, on_ready=show)
+    return loaded, runs, stories
+
+
+@contextmanager
+def _opened(path: Path | None) -> Iterator[TextIO | None]:
+    if path is None:
+        yield None
+        return
+    try:
+        file = path.open("w", encoding="utf-8")
+    except OSError as error:
+        raise FailureError(f"--decisions: {path} cannot be written: {error.strerror}") from error
+    with file:
+        yield file
+
+
+def make_study(request: Request, loads: dict[int, Loaded], runs: list[SeededRun]) -> Study:
+    """What is reported of runs."""
+    from colane.cli.simulation import inputs_object, simulated_run  # noqa: PLC0415 - imported late
+    from colane.report.simulated_writer import Study  # noqa: PLC0415
+
+    if not runs:
+        raise FailureError("simulate: stopped before anything was simulated")
+    loaded = loads[runs[0].seed]
+    return Study(
+        title=f"{loaded.workload.name} on {loaded.cluster.name}",
+        inputs=inputs_object(loaded, _details(request)),
+        runs=tuple(simulated_run(one.run, one.seed, loads[one.seed]) for one in runs),
+        jobs={seed: {job.id: job for job in load.workload.jobs} for seed, load in loads.items()},
+        notes=tuple(_notes(request, loaded)),
+    )
+
+
+def _details(request: Request) -> dict[str, Any]:
+    return {
+        "belief": str(request.belief),
+        "oracle": request.belief == "oracle",
+        "noise": request.noise if request.belief == "profiled" else None,
+        "time_scale": request.time_scale,
+        "launch_s": request.driver.launch_s,
+        "restart_s": request.driver.restart_s,
+        "stop_s": request.driver.stop_s,
+        "checkpoints": request.driver.checkpoints,
+    }
+
+
+def _notes(request: Request, loaded: Loaded) -> Iterator[str]:
+    from colane.simulate.beliefs import describe  # noqa: PLC0415 - imported late
+
+    yield f"World: {loaded.world.name}."
+    yield f"Belief: {describe(request.belief, request.noise)}."
+    workload = loaded.workload
+    guessed = ", as its content suggests" if workload.guessed else ""
+    source = workload.source or workload.name
+    yield f"Workload: {len(workload.jobs):,} jobs of {source}, read as {workload.format}{guessed}."
+    for left_out in workload.notes:
+        yield f"Workload: {left_out}."
+    if request.time_scale != 1:
+        yield f"Submission times are divided by {request.time_scale:g}."
+    yield f"Cluster: {loaded.cluster.name}, {len(loaded.cluster.nodes):,} nodes, {loaded.cluster.gpus:,} GPUs."
+
+
+def _publish(study: Study, out: Path | None, *, as_json: bool) -> None:
+    from colane.report import simulated_writer as writer  # noqa: PLC0415 - matplotlib comes with it
+
+    written = None
+    if out is not None:
+        try:
+            written = writer.write(study, out)
+        except OSError as error:
+            raise FailureError(f"--out: {out} cannot be written: {error.strerror}") from error
+    if as_json:
+        output.print_json(writer.summary_object(study))
+        return
+    for table in writer.terminal_tables(study):
+        output.print_table([Column(c.heading, c.is_number) for c in table.columns], table.texts(), table.title)
+        output.say()
+    for sentence in writer.said(study):
+        output.say(sentence)
+    for run in study.runs:
+        output.note(f"{run.policy}: {run.events:,} events in {run.wall_s:.2f} s")
+    if written is not None:
+        output.say(f"report: {written.html}")
+
+
+def _tell(stories: dict[str, Story]) -> None:
+    from colane.simulate.watchers import lines  # noqa: PLC0415 - imported late
+
+    for policy, story in stories.items():
+        output.say()
+        output.say(f"job {story.job} under {policy}:")
+        for line in lines(story.chapters):
+            output.say(line)

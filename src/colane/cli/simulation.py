@@ -1,0 +1,124 @@
+"""From what was simulated to what is reported: the two rooms do not know one another."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from colane.report.metrics import summarise
+from colane.report.simulated import BeliefError, Curves, JobColumns, SimulatedRun, Stay
+from colane.simulate.ledger import STATES, Curve, Rows
+from colane.simulate.ledger import Stay as LedgerStay
+from colane.simulate.request import Loaded
+from colane.simulate.run import Run
+
+if TYPE_CHECKING:
+    from colane.simulate.driver import Driver
+
+
+def simulated_run(run: Run, seed: int, loaded: Loaded) -> SimulatedRun:
+    """A run as the report wants it."""
+    ledger, errors = run.ledger, run.errors
+    judged = len(errors.alone) + len(errors.shared) + errors.alone_unknown + errors.shared_unknown
+    belief_error = BeliefError(
+        alone=summarise(errors.alone),
+        shared=summarise(errors.shared),
+        alone_unknown=errors.alone_unknown,
+        shared_unknown=errors.shared_unknown,
+    )
+    return SimulatedRun(
+        policy=run.policy,
+        seed=seed,
+        jobs=run.jobs,
+        refused=tuple(str(refusal) for refusal in run.refused),
+        columns=_columns(ledger.rows),
+        curves=_curves(ledger.curve),
+        gpus=[f"{node.name}/{gpu.index}" for node in loaded.cluster.nodes for gpu in node.gpus],
+        stays=() if ledger.stays_dropped else tuple(map(_stay, ledger.stays)),
+        offered_load=run.offered_load,
+        belief_error=belief_error if judged else None,
+        flaws=tuple(ledger.flaws),
+        decisions=ledger.decisions,
+        events=ledger.events,
+        plan_s=np.asarray(ledger.plan_s),
+        wall_s=run.wall_s,
+        is_partial=ledger.interrupted,
+    )
+
+
+def _columns(rows: Rows) -> JobColumns:
+    return JobColumns(
+        id=np.asarray(rows.id),
+        state=[STATES[code] for code in rows.state],
+        submit_s=np.asarray(rows.submit_s),
+        first_start_s=np.asarray(rows.first_start_s),
+        start_s=np.asarray(rows.start_s),
+        end_s=np.asarray(rows.end_s),
+        attempts=np.asarray(rows.attempts),
+        gpu_s=np.asarray(rows.gpu_s),
+        alone_s=np.asarray(rows.alone_s),
+        gpus=[" ".join(map(str, gpus)) for gpus in rows.gpus],
+    )
+
+
+def _curves(curve: Curve) -> Curves:
+    return Curves(
+        at_s=np.asarray(curve.at_s),
+        active_gpus=np.asarray(curve.active_gpus),
+        utilized_gpus=np.asarray(curve.utilized_gpus),
+        stranded_gpus=np.asarray(curve.stranded_gpus),
+        waiting=np.asarray(curve.waiting),
+        running=np.asarray(curve.running),
+    )
+
+
+def _stay(stay: LedgerStay) -> Stay:
+    return Stay(stay.job, tuple(str(gpu) for gpu in stay.gpus), stay.start_s, stay.end_s)
+
+
+def inputs_object(loaded: Loaded, details: Mapping[str, Any]) -> dict[str, Any]:
+    """What the runs are a function of, for the report."""
+    workload, cluster = loaded.workload, loaded.cluster
+    return {
+        "cluster": {"name": cluster.name, "nodes": len(cluster.nodes), "gpus": cluster.gpus},
+        "workload": {
+            "name": workload.name,
+            "format": workload.format,
+            "format_guessed": workload.guessed,
+            "jobs": len(workload.jobs),
+            "span_s": workload.span_s,
+        },
+        "world": loaded.world.name,
+        **details,
+    }
+
+
+@contextmanager
+def progress() -> Iterator[Callable[[Driver, str], None]]:
+    """A bar on standard error with rate and remaining time, on a terminal only. Handed each driver before it runs."""
+    if not sys.stderr.isatty():
+        yield lambda _driver, _policy: None
+        return
+    from rich.console import Console  # noqa: PLC0415 - for terminals only
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn  # noqa: PLC0415
+
+    bar = Progress(
+        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("jobs, {task.fields[rate]}"),
+        TimeRemainingColumn(), console=Console(stderr=True), transient=True,
+    )  # fmt: skip
+    with bar:
+
+        def show(driver: Driver, policy: str) -> None:
+            task = bar.add_task(policy, total=driver.jobs, rate="")
+
+            def moved(driver: Driver) -> None:
+                speed = bar.tasks[task].speed
+                bar.update(task, completed=driver.ended, rate=f"{speed:,.0f}/s" if speed else "")
+
+            driver.on_progress = moved
+
+        yield show

@@ -1,0 +1,103 @@
+"""Tables of simulated runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from colane.report.metrics import Summary
+from colane.report.prose import duration
+from colane.report.simulated import Interval, SimulatedMetrics, SimulatedRun
+from colane.report.tables import Cell, Column, Table
+
+NOTE = (
+    "JCT = end - submission. Queueing = first start - submission. Run span = end - first start (paper A: JCT). "
+    "Makespan = last end - first submission. Active = part of the GPUs' time with at least one job; used = busy "
+    "fraction x efficiency; idle beside a queue = GPUs without a job while a job of their pool waits."
+)
+
+
+def runs_table(rows: Sequence[tuple[str, SimulatedRun, SimulatedMetrics]]) -> Table:
+    """One row for each run."""
+    columns = (
+        Column("name", "Policy", _text, is_number=False),
+        Column("jobs", "Jobs", _count),
+        Column("finished", "Finished", _count),
+        Column("makespan_s", "Makespan", _seconds),
+        Column("jct_mean_s", "JCT, mean", _seconds),
+        Column("jct_p50_s", "p50", _seconds),
+        Column("jct_p95_s", "p95", _seconds),
+        Column("queue_mean_s", "Queueing, mean", _seconds),
+        Column("queue_p95_s", "p95", _seconds),
+        Column("run_span_mean_s", "Run span, mean", _seconds),
+        Column("gpu_active_ratio", "Active", _ratio),
+        Column("gpu_utilization_ratio", "Used", _ratio),
+        Column("fragmentation_ratio", "Idle beside a queue", _ratio),
+        Column("restarts", "Restarts", _count),
+        Column("slo_violations", "SLO missed", _count),
+    )
+    return Table("groups", "What each policy achieved", columns, tuple(_row(*row) for row in rows), NOTE)
+
+
+def compared_table(rows: Sequence[tuple[str, Mapping[str, Interval | None]]]) -> Table:
+    """One row for each policy with means over seeds and their 95 % confidence intervals."""
+    names = list(rows[0][1])
+    heads = (Column(name, name.removesuffix("_s").replace("_", " "), _text) for name in names)
+    columns = (Column("policy", "Policy", _text, is_number=False), *heads)
+    cells = tuple((policy, *(_interval(name, values[name]) for name in names)) for policy, values in rows)
+    return Table("comparisons", "Means over seeds", columns, cells, "+- is half of a 95 % confidence interval.")
+
+
+def refused_table(lines: Sequence[str], many: int) -> Table:
+    """Jobs that were not submitted."""
+    columns = (Column("job", "Job and reason", _text, is_number=False),)
+    note = "" if many <= len(lines) else f"The first {len(lines)} of {many:,}; refused.csv has all."
+    return Table("refused", "Jobs refused before the start", columns, tuple((line,) for line in lines), note)
+
+
+def _row(name: str, run: SimulatedRun, found: SimulatedMetrics) -> tuple[Cell, ...]:
+    del run
+    jct, queue, span = found.jct_s, found.queue_s, found.run_span_s
+    return (
+        name,
+        found.jobs,
+        found.finished,
+        found.makespan_s,
+        _mean(jct),
+        jct.p50 if jct else None,
+        jct.p95 if jct else None,
+        _mean(queue),
+        queue.p95 if queue else None,
+        _mean(span),
+        found.gpu_active_ratio,
+        found.gpu_utilization_ratio,
+        found.fragmentation_ratio,
+        found.restarts,
+        found.slo_violations,
+    )
+
+
+def _mean(summary: Summary | None) -> float | None:
+    return summary.mean if summary else None
+
+
+def _interval(name: str, value: Interval | None) -> str | None:
+    if value is None:
+        return None
+    show = _ratio if name.endswith("_ratio") else _seconds
+    return show(value.mean) + ("" if value.half_width is None else f" +- {show(value.half_width)}")
+
+
+def _text(cell: Cell) -> str:
+    return "-" if cell is None or cell == "" else str(cell)
+
+
+def _count(cell: Cell) -> str:
+    return "-" if cell is None else f"{cell:,}"
+
+
+def _seconds(cell: Cell) -> str:
+    return duration(None if cell is None else float(cell))
+
+
+def _ratio(cell: Cell) -> str:
+    return "-" if cell is None else f"{float(cell) * 100:.1f} %"

@@ -1,0 +1,92 @@
+"""How wrong the policy's beliefs were, judged at every start by the truth it cannot see."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from colane.core.events import Outcome
+from colane.model.profile import SetMeasurement
+from colane.perf.beliefs import Beliefs, profile_key
+from colane.perf.speedup import delta
+from colane.simulate.process import Process
+from colane.simulate.world import Running, World
+
+
+class BeliefErrors(NamedTuple):
+    """Relative errors |predicted - true| / true, one for each start where something was predicted.
+
+    Attributes:
+        alone: Of the job's own speed alone.
+        shared: Of the speed-up (paper A, eq. 4.1) of the company it starts in.
+        alone_unknown: Starts alone with no prediction.
+        shared_unknown: Starts in company with no prediction.
+    """
+
+    alone: array[float]
+    shared: array[float]
+    alone_unknown: int
+    shared_unknown: int
+
+
+@dataclass(slots=True)
+class Accuracy:
+    """Compares predictions with the world, and gathers the sets that were measured on the way."""
+
+    beliefs: Beliefs
+    world: World
+    measurements: list[SetMeasurement] = field(default_factory=list)
+    _alone: array[float] = field(default_factory=lambda: array("d"))
+    _shared: array[float] = field(default_factory=lambda: array("d"))
+    _alone_unknown: int = 0
+    _shared_unknown: int = 0
+
+    def outcome(self, outcome: Outcome, now_s: float) -> None:
+        """Gather measured sets."""
+        del now_s
+        self.measurements.extend(outcome.measurements)
+
+    def started(self, process: Process, company: Sequence[Running]) -> None:
+        """Judge what was predicted for this start."""
+        gpus = set(process.running.gpus)
+        sharing = [other for other in company if gpus.intersection(other.gpus)]
+        if sharing:
+            self._judge_set([process.running, *sharing])
+        else:
+            self._judge_alone(process.running)
+
+    def errors(self) -> BeliefErrors:
+        """What was found."""
+        return BeliefErrors(self._alone, self._shared, self._alone_unknown, self._shared_unknown)
+
+    def _judge_alone(self, running: Running) -> None:
+        profile = self.beliefs.profile(running.job.spec, running.gpu_type)
+        true = self.world.steps_per_s(running, ())
+        if profile is None or profile.step_s is None or profile.step_s.value <= 0:
+            self._alone_unknown += 1
+        elif true > 0:
+            self._alone.append(abs(1 / profile.step_s.value - true) / true)
+
+    def _judge_set(self, company: Sequence[Running]) -> None:
+        keys = [profile_key(running.job.spec, running.gpu_type) for running in company]
+        prediction = self.beliefs.predict(keys)
+        true = true_delta(self.world, company)
+        if prediction is None or true is None:
+            self._shared_unknown += 1
+        else:
+            self._shared.append(abs(prediction.speedup - true) / true)
+
+
+def true_delta(world: World, company: Sequence[Running]) -> float | None:
+    """Eq. 4.1 of paper A by the world's truth; None where one of them cannot run."""
+    alone = [world.steps_per_s(running, ()) for running in company]
+    together = [world.steps_per_s(running, _without(company, place)) for place, running in enumerate(company)]
+    if not all(alone) or not all(together):
+        return None
+    return delta([1 / speed for speed in alone], [1 / speed for speed in together])
+
+
+def _without(company: Sequence[Running], place: int) -> list[Running]:
+    return [running for other, running in enumerate(company) if other != place]

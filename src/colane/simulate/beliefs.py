@@ -1,0 +1,176 @@
+"""What a policy believes when a run starts, and the one exception: an oracle that is told the truth.
+
+Nothing in the core knows of either: they are `Beliefs` like any other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from enum import StrEnum
+
+import numpy as np
+
+from colane.model.hardware import GpuId
+from colane.model.job import JobSpec
+from colane.model.profile import Memory, Profile, ProfileKey, SetMeasurement, Source, Value
+from colane.perf.beliefs import Beliefs, Prediction, profile_key
+from colane.perf.speedup import OCCUPANCY_UNITS_PER_S
+from colane.simulate.accuracy import true_delta
+from colane.simulate.world import Running, World
+from colane.traces.clusters import Cluster
+from colane.traces.workload import TraceJob
+
+
+class Belief(StrEnum):
+    """What is known before a run."""
+
+    NONE = "none"
+    """Nothing: everything is learnt from what runs."""
+    PROFILED = "profiled"
+    """Every kind of job was profiled alone, with noise; company is learnt."""
+    ORACLE = "oracle"
+    """The policy is told the truth."""
+
+
+SENTENCES: Mapping[Belief, str] = {
+    Belief.NONE: "beliefs start empty and learn from what runs",
+    Belief.PROFILED: (
+        "every kind of job is profiled alone beforehand; step time and occupancy are the truth times log-normal "
+        "noise of sigma {noise:g}, memory is exact; company is learnt"
+    ),
+    Belief.ORACLE: "ORACLE: the policy is told the world's own speeds, of jobs alone and in company",
+}
+
+
+def describe(belief: Belief, noise: float) -> str:
+    """One clause for reports."""
+    return SENTENCES[belief].format(noise=noise)
+
+
+def make_beliefs(
+    belief: Belief, world: World, jobs: Sequence[TraceJob], cluster: Cluster, *, noise: float, seed: int
+) -> Beliefs:
+    """Beliefs to start a run with.
+
+    Args:
+        belief: How much is known.
+        world: The truth.
+        jobs: Of the workload.
+        cluster: Its GPU types.
+        noise: Sigma of the log-normal noise on profiled values.
+        seed: Of the noise; each kind of job has its own draw, whatever other kinds there are.
+    """
+    if belief is Belief.NONE:
+        return Beliefs()
+    kinds = examples(jobs, cluster)
+    if belief is Belief.ORACLE:
+        return OracleBeliefs(world, kinds)
+    profiles = (_profile(world, key, running) for key, running in kinds.items())
+    known = (profile for profile in profiles if profile is not None)
+    return Beliefs(profiles=[_noisy(profile, noise, seed) for profile in known])
+
+
+def declare_lengths(jobs: Iterable[TraceJob], belief: Belief, *, noise: float, seed: int) -> tuple[TraceJob, ...]:
+    """In a world without steps, say how long jobs run as a number of one-second steps, as their owners would.
+
+    With no belief nothing is said; profiled lengths have log-normal noise, the oracle's have none.
+    """
+    if belief is Belief.NONE:
+        return tuple(jobs)
+    rng = np.random.default_rng(seed)
+    sigma = 0.0 if belief is Belief.ORACLE else noise
+    return tuple(_with_length(job, float(rng.lognormal(0.0, sigma))) for job in jobs)
+
+
+def examples(jobs: Iterable[TraceJob], cluster: Cluster) -> dict[ProfileKey, Running]:
+    """One job of each kind on each GPU type of its pool, alone on GPUs of one socket."""
+    types = {pool: sorted({g.type for n in cluster.nodes if n.pool == pool for g in n.gpus}) for pool in cluster.pools}
+    found: dict[ProfileKey, Running] = {}
+    for job in jobs:
+        for kind in types.get(job.spec.pool, ()):
+            key = profile_key(job.spec, kind)
+            if key not in found:
+                gpus = tuple(GpuId("anywhere", number) for number in range(job.spec.gpus))
+                found[key] = Running(job, kind, gpus)
+    return found
+
+
+def _profile(world: World, key: ProfileKey, running: Running) -> Profile | None:
+    """The truth about a kind of job alone, None where it cannot run."""
+    speed = world.steps_per_s(running, ())
+    if speed <= 0:
+        return None
+    memory = world.memory(running.job, key.gpu_type)
+    ratio = world.occupancy_ratio(running.job, key.gpu_type)
+    occupancy = None if ratio is None else ratio / speed * OCCUPANCY_UNITS_PER_S
+    return Profile(
+        key=key,
+        step_s=_declared(1 / speed),
+        step_median_s=_declared(1 / speed),
+        persistent_bytes=None if memory is None else _declared(memory.persistent_bytes),
+        ephemeral_bytes=None if memory is None else _declared(memory.ephemeral_bytes),
+        occupancy=None if occupancy is None else _declared(occupancy),
+    )
+
+
+def _declared(value: float) -> Value:
+    return Value(value, Source.DECLARED, 1, "world")
+
+
+def _noisy(profile: Profile, noise: float, seed: int) -> Profile:
+    draws = np.random.default_rng([seed, *str(profile.key).encode()]).lognormal(0.0, noise, 2)
+    step_s, occupancy = profile.step_s, profile.occupancy
+    if step_s is not None:
+        step_s = step_s._replace(value=step_s.value * float(draws[0]))
+    if occupancy is not None:
+        occupancy = occupancy._replace(value=occupancy.value * float(draws[1]))
+    return replace(profile, step_s=step_s, step_median_s=step_s, occupancy=occupancy)
+
+
+def _with_length(job: TraceJob, factor: float) -> TraceJob:
+    if job.duration_s is None or job.spec.steps_total is not None:
+        return job
+    return replace(job, spec=replace(job.spec, steps_total=max(1, round(job.duration_s * factor))))
+
+
+class OracleBeliefs(Beliefs):
+    """The truth in the place of belief; nothing can be learnt.
+
+    Args:
+        world: The truth.
+        kinds: One running job of each kind that may be asked about.
+    """
+
+    def __init__(self, world: World, kinds: Mapping[ProfileKey, Running]) -> None:
+        profiles = (_profile(world, key, running) for key, running in kinds.items())
+        super().__init__(profiles=[profile for profile in profiles if profile is not None])
+        self._world = world
+        self._kinds = kinds
+        self._predictions: dict[tuple[ProfileKey, ...], Prediction | None] = {}
+
+    def memory(self, spec: JobSpec, gpu_type: str) -> Memory | None:
+        """Without the safety factors a measurement needs."""
+        profile = self.profile(spec, gpu_type)
+        if profile is None or profile.persistent_bytes is None or profile.ephemeral_bytes is None:
+            return super().memory(spec, gpu_type)
+        return Memory(int(profile.persistent_bytes.value), int(profile.ephemeral_bytes.value))
+
+    def predict(self, keys: Sequence[ProfileKey]) -> Prediction | None:
+        """The world's own speed-up of this company."""
+        asked = tuple(sorted(keys, key=str))
+        if asked not in self._predictions:
+            self._predictions[asked] = self._truth(asked)
+        return self._predictions[asked]
+
+    def learn_profile(self, profile: Profile) -> Profile:
+        """It knows already."""
+        return self._profiles.get(profile.key, profile)
+
+    def learn_set(self, measurement: SetMeasurement) -> None:
+        """It knows already."""
+
+    def _truth(self, keys: Sequence[ProfileKey]) -> Prediction | None:
+        company = [running for key in keys if (running := self._kinds.get(key)) is not None]
+        true = true_delta(self._world, company) if len(company) == len(keys) else None
+        return None if true is None else Prediction(true, "oracle")

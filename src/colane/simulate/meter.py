@@ -1,0 +1,121 @@
+"""Counts GPUs in use, GPUs left idle beside a queue, and jobs waiting, at the cost of what changes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from colane.model.hardware import GpuId, Node
+from colane.model.job import JobId
+from colane.simulate.ledger import Curve
+from colane.simulate.process import Process
+from colane.simulate.world import World
+
+
+@dataclass(slots=True)
+class GpuUse:
+    """One GPU.
+
+    Attributes:
+        processes: Who is on it, in order of start.
+        utilized: Use its jobs make of it, 0..1.
+        epoch: Grows with every change of company.
+    """
+
+    processes: dict[JobId, Process] = field(default_factory=dict)
+    is_active: bool = False
+    utilized: float = 0.0
+    epoch: int = 0
+
+
+@dataclass(slots=True)
+class _Pool:
+    gpus: int = 0
+    active: int = 0
+    waiting: int = 0
+
+    @property
+    def stranded(self) -> int:
+        """GPUs without a job while somebody waits."""
+        return self.gpus - self.active if self.waiting else 0
+
+
+class Meter:
+    """Keeps the totals that the curve is made of.
+
+    Utilisation (busy fraction x efficiency): a job keeps its GPU busy by its occupancy x its speed now / its speed
+    alone; a GPU's use is the sum over its jobs, at most 1. Where occupancy is unknown, a GPU with a stepping job is in
+    full use.
+    """
+
+    def __init__(self, nodes: Iterable[Node], world: World) -> None:
+        self.gpus: dict[GpuId, GpuUse] = {}
+        self._world = world
+        self._pools: dict[str, _Pool] = {}
+        self._pool_of: dict[str, _Pool] = {}
+        self._active = 0
+        self._utilized = 0.0
+        self._stranded = 0
+        self.waiting = 0
+        for node in nodes:
+            pool = self._pools.setdefault(node.pool, _Pool())
+            pool.gpus += len(node.gpus)
+            self._pool_of[node.name] = pool
+
+    def use(self, gpu: GpuId) -> GpuUse:
+        """One GPU."""
+        use = self.gpus.get(gpu)
+        if use is None:
+            use = self.gpus[gpu] = GpuUse()
+        return use
+
+    def queue(self, pool: str, change: int) -> None:
+        """So many jobs more (or less) wait for a pool."""
+        entry = self._pools.get(pool)
+        if entry is None:
+            entry = self._pools[pool] = _Pool()
+        before = entry.stranded
+        entry.waiting += change
+        self.waiting += change
+        self._stranded += entry.stranded - before
+
+    def refresh(self, gpu: GpuId) -> None:
+        """The company or the speeds on a GPU changed."""
+        use = self.gpus[gpu]
+        use.epoch += 1
+        active = bool(use.processes)
+        if active is not use.is_active:
+            use.is_active = active
+            self._activate(self._pool_of[gpu.node], 1 if active else -1)
+        before, use.utilized = use.utilized, self._use_of(use)
+        self._utilized += use.utilized - before
+
+    def record(self, curve: Curve, at_s: float, running: int) -> None:
+        """Append the present totals."""
+        curve.add(
+            at_s,
+            active=self._active,
+            utilized=self._utilized,
+            stranded=self._stranded,
+            waiting=self.waiting,
+            running=running,
+        )
+
+    def _activate(self, pool: _Pool, change: int) -> None:
+        before = pool.stranded
+        pool.active += change
+        self._active += change
+        self._stranded += pool.stranded - before
+
+    def _use_of(self, use: GpuUse) -> float:
+        total = 0.0
+        for process in use.processes.values():
+            if not process.is_stepping:
+                continue
+            running = process.running
+            ratio = self._world.occupancy_ratio(running.job, running.gpu_type)
+            if ratio is None:
+                return 1.0
+            alone = self._world.steps_per_s(running, ())
+            total += ratio * process.steps_per_s / alone if alone > 0 else 0.0
+        return min(1.0, total)

@@ -1,0 +1,73 @@
+"""A running attempt in virtual time: how much is left, how fast it goes, since when."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from colane.model.job import JobId
+from colane.simulate.world import Running
+
+
+@dataclass(slots=True, eq=False)
+class Process:
+    """One attempt of one job.
+
+    Attributes:
+        running: The job and where it runs.
+        attempt: Number of the attempt.
+        work_steps: Steps of the whole job.
+        left_steps: Steps left at `since_s`.
+        start_s: When the process started.
+        since_s: Since when it has gone at this speed.
+        saved_steps: Steps made by earlier attempts and kept.
+        steps_per_s: Its speed.
+        gpu_share: GPUs it is given: of a GPU that carries k jobs each is given 1/k.
+        gpu_s: GPU-seconds it was given up to `since_s`.
+        is_stepping: Whether it has launched and was not asked to stop.
+        is_stopping: Whether it was asked to stop.
+        serial: Of its completion on the agenda; an older entry means nothing.
+        first_step_s: End of the first step of this attempt.
+    """
+
+    running: Running
+    attempt: int
+    work_steps: float
+    left_steps: float
+    start_s: float
+    since_s: float
+    saved_steps: float = 0.0
+    steps_per_s: float = 0.0
+    gpu_share: float = 0.0
+    gpu_s: float = 0.0
+    is_stepping: bool = False
+    is_stopping: bool = False
+    serial: int = 0
+    first_step_s: float | None = None
+
+    @property
+    def id(self) -> JobId:
+        """Its job."""
+        return self.running.job.id
+
+    @property
+    def done_steps(self) -> float:
+        """Steps of the job made up to `since_s`, by earlier attempts too."""
+        return self.work_steps - self.left_steps
+
+    def settle(self, now_s: float) -> None:
+        """Count steps and GPU time since the last change."""
+        span_s = now_s - self.since_s
+        if span_s <= 0:
+            return
+        self.gpu_s += self.gpu_share * span_s
+        made = self.steps_per_s * span_s
+        if self.first_step_s is None and made > 0:
+            self._note_first_step(made)
+        self.left_steps = max(0.0, self.left_steps - made)
+        self.since_s = now_s
+
+    def _note_first_step(self, made: float) -> None:
+        """When the first whole step since the start of this attempt ended, if it has."""
+        to_go = self.saved_steps + 1 - self.done_steps
+        if made >= min(to_go, self.left_steps):
+            self.first_step_s = self.since_s + min(to_go, self.left_steps) / self.steps_per_s

@@ -1,0 +1,138 @@
+"""A simulation asked for in words: names of clusters, traces, policies and worlds become inputs of runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from pathlib import Path
+
+from colane.policies import registry
+from colane.simulate.beliefs import Belief, declare_lengths, make_beliefs
+from colane.simulate.driver import DriverConfig
+from colane.simulate.factors import PHILLY_DEMAND, FactorsWorld
+from colane.simulate.generators import is_generator, make_workload
+from colane.simulate.run import Inputs
+from colane.simulate.table_world import TableWorld, has_sources, read_sources
+from colane.simulate.world import NeutralWorld, World
+from colane.traces import clusters, read
+from colane.traces.clusters import Cluster
+from colane.traces.workload import Workload, compress, merge_pools, only_pools
+
+SAMPLE = "sample"
+"""Name of the made-up trace that ships with Colane."""
+
+
+class WorldKind(StrEnum):
+    """Which truth moves the jobs."""
+
+    AUTO = "auto"
+    """Tables where one knows a job, else factors where jobs have steps, else neutral."""
+    NEUTRAL = "neutral"
+    FACTORS = "factors"
+    TABLE = "table"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """One study. Every value is plain, so that it can be sent to another process.
+
+    Attributes:
+        cluster: Preset or file.
+        trace: File, generator such as `poisson:jobs=100`, or `sample`.
+        trace_format: Name of the trace's format; None guesses it.
+        world: Which truth.
+        tables: Directory of measured tables; None takes `COLANE_DATA`.
+        demand: Part of a GPU a job needs of which nothing is known.
+        belief: What policies start from.
+        noise: Sigma of the log-normal noise on profiled values.
+        time_scale: Submission times are divided by it.
+        skip_bad_rows: Leave bad rows of the trace out.
+        any_pool: Let every job run on any node, whatever its pool.
+        driver: Costs besides steps.
+    """
+
+    cluster: str = "v100-36"
+    trace: str = SAMPLE
+    trace_format: str | None = None
+    world: WorldKind = WorldKind.AUTO
+    tables: Path | None = None
+    demand: float = PHILLY_DEMAND
+    belief: Belief = Belief.NONE
+    noise: float = 0.1
+    time_scale: float = 1.0
+    skip_bad_rows: bool = False
+    any_pool: bool = False
+    driver: DriverConfig = field(default_factory=DriverConfig)
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """What a request names, for one seed."""
+
+    cluster: Cluster
+    workload: Workload
+    world: World
+
+
+def load(request: Request, seed: int) -> Loaded:
+    """Read or make what a request names.
+
+    Raises:
+        ValueError: Something is not there or not right: `TraceError` for files, or a generator's parameter.
+    """
+    cluster = clusters.load(request.cluster)
+    workload = _workload(request, cluster, seed)
+    world = make_world(request, workload)
+    if not world.counts_steps:
+        jobs = declare_lengths(workload.jobs, request.belief, noise=request.noise, seed=seed)
+        workload = replace(workload, jobs=jobs)
+    return Loaded(cluster, workload, world)
+
+
+def make_world(request: Request, workload: Workload) -> World:
+    """The truth a request names, for this workload."""
+    base = FactorsWorld(request.demand)
+    has_steps = any(job.steps is not None for job in workload.jobs)
+    if request.world is WorldKind.NEUTRAL:
+        return NeutralWorld()
+    if request.world is WorldKind.FACTORS:
+        return base
+    if request.world is WorldKind.TABLE:
+        return TableWorld(read_sources(request.tables), workload.jobs, base)
+    if has_steps and has_sources(request.tables):
+        world = TableWorld(read_sources(request.tables), workload.jobs, base)
+        return world if world.knows_jobs else base
+    return base if has_steps else NeutralWorld()
+
+
+def inputs(request: Request, loaded: Loaded, policy: str, seed: int) -> Inputs:
+    """Inputs of one run; beliefs are fresh.
+
+    Raises:
+        ValueError: There is no such policy.
+    """
+    beliefs = make_beliefs(
+        request.belief, loaded.world, loaded.workload.jobs, loaded.cluster, noise=request.noise, seed=seed
+    )
+    return Inputs(
+        cluster=loaded.cluster,
+        workload=loaded.workload,
+        world=loaded.world,
+        policy=registry.create(policy),
+        beliefs=beliefs,
+        driver=request.driver,
+    )
+
+
+def _workload(request: Request, cluster: Cluster, seed: int) -> Workload:
+    if is_generator(request.trace):
+        workload = make_workload(request.trace, seed=seed, gpus=cluster.gpus, tables=request.tables)
+    elif request.trace == SAMPLE:
+        workload = read.sample()
+    else:
+        workload = read.read(request.trace, request.trace_format, skip_bad_rows=request.skip_bad_rows)
+    if request.any_pool:
+        workload = merge_pools(workload)
+    elif any(job.spec.pool in cluster.pools for job in workload.jobs):
+        workload = only_pools(workload, cluster.pools)
+    return workload if request.time_scale == 1 else compress(workload, request.time_scale)

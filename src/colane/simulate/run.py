@@ -1,0 +1,156 @@
+"""One workload, one policy, one run: from inputs to everything that came of it."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from time import perf_counter
+
+from colane.core import ClusterState, Core
+from colane.core.config import CoreConfig
+from colane.core.events import NodeRegistered
+from colane.core.policy import Policy
+from colane.model.profile import Profile, SetMeasurement
+from colane.perf.beliefs import Beliefs
+from colane.simulate.accuracy import Accuracy, BeliefErrors
+from colane.simulate.driver import Driver, DriverConfig, Watcher
+from colane.simulate.ledger import Ledger, Refusal
+from colane.simulate.world import World
+from colane.traces.check import offered_load, split
+from colane.traces.clusters import Cluster
+from colane.traces.workload import TraceJob, Workload
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inputs:
+    """What a run is a pure function of.
+
+    Attributes:
+        cluster: Machines.
+        workload: Jobs.
+        world: The truth.
+        policy: Who decides.
+        beliefs: What it starts from; they learn, so every run needs its own.
+        driver: Costs besides steps.
+    """
+
+    cluster: Cluster
+    workload: Workload
+    world: World
+    policy: Policy
+    beliefs: Beliefs = field(default_factory=Beliefs)
+    driver: DriverConfig = field(default_factory=DriverConfig)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """What came of it.
+
+    Attributes:
+        policy: Its name.
+        ledger: Jobs by column, the cluster over time, counts.
+        refused: Jobs no node can hold or the world cannot move; they were not submitted.
+        jobs: Jobs submitted and refused.
+        submitted: Jobs handed to the core.
+        gpus: GPUs of the cluster.
+        span_s: From the first submission to the end of the run.
+        offered_load: GPU-seconds asked for per GPU-second while jobs arrive; None without durations.
+        errors: How wrong predictions were.
+        profiles: What was believed in the end.
+        measurements: Sets that ran together and were learnt from.
+        wall_s: Wall time of the run.
+    """
+
+    policy: str
+    ledger: Ledger
+    refused: tuple[Refusal, ...]
+    jobs: int
+    submitted: int
+    gpus: int
+    span_s: float
+    offered_load: float | None
+    errors: BeliefErrors
+    profiles: tuple[Profile, ...]
+    measurements: tuple[SetMeasurement, ...]
+    wall_s: float
+
+
+def admit(workload: Workload, cluster: Cluster, world: World) -> tuple[tuple[TraceJob, ...], tuple[Refusal, ...]]:
+    """Jobs that can run, and the others each with its reason."""
+    held, rejected = split(workload, cluster)
+    refused = [Refusal(job.id, job.spec.name, job.line, reason) for job, reason in rejected]
+    types = tuple(sorted({gpu.type for node in cluster.nodes for gpu in node.gpus}))
+    kept = []
+    for job in held:
+        reason = "asks for no GPU; such jobs are not scheduled yet" if job.is_cpu_only else world.refusal(job, types)
+        if reason is None:
+            kept.append(job)
+        else:
+            refused.append(Refusal(job.id, job.spec.name, job.line, reason))
+    return tuple(kept), tuple(sorted(refused))
+
+
+def prepare(inputs: Inputs, jobs: Sequence[TraceJob], watchers: Iterable[Watcher] = ()) -> Driver:
+    """A driver that is ready to run these jobs."""
+    # A process of which no steps are seen is taken to run at once: recorded durations have no launch in them.
+    opaque_after_s = CoreConfig().opaque_after_s if inputs.world.counts_steps else 0.0
+    core = Core(inputs.policy, ClusterState(inputs.beliefs), CoreConfig(opaque_after_s=opaque_after_s))
+    start_s = min(jobs[0].submit_s, 0.0) if jobs else 0.0
+    core.step([NodeRegistered(node) for node in inputs.cluster.nodes], start_s)
+    return Driver(core, jobs, inputs.world, inputs.driver, watchers)
+
+
+def simulate(
+    inputs: Inputs,
+    *,
+    watchers: Callable[[Core], Iterable[Watcher]] = lambda _: (),
+    on_ready: Callable[[Driver], None] | None = None,
+) -> Run:
+    """Run to the end, or until `Driver.stop` is called.
+
+    Args:
+        inputs: What to run.
+        watchers: Makes those who look on, given the core.
+        on_ready: Handed the driver before it runs, to show progress or stop it.
+    """
+    start_s = perf_counter()
+    jobs, refused = admit(inputs.workload, inputs.cluster, inputs.world)
+    driver = prepare(inputs, jobs)
+    accuracy = Accuracy(driver.core.state.beliefs, inputs.world)
+    driver.watch(*((accuracy,) if inputs.world.counts_steps else ()), *watchers(driver.core))
+    if on_ready is not None:
+        on_ready(driver)
+    with _no_garbage_collection():
+        ledger = driver.run()
+    return Run(
+        policy=inputs.policy.name,
+        ledger=ledger,
+        refused=refused,
+        jobs=len(inputs.workload.jobs),
+        submitted=driver.submitted,
+        gpus=inputs.cluster.gpus,
+        span_s=driver.now_s - (jobs[0].submit_s if jobs else 0.0),
+        offered_load=_load(jobs, inputs.cluster, inputs.workload.span_s),
+        errors=accuracy.errors(),
+        profiles=tuple(driver.core.state.beliefs.profiles.values()),
+        measurements=tuple(accuracy.measurements),
+        wall_s=perf_counter() - start_s,
+    )
+
+
+def _load(jobs: Sequence[TraceJob], cluster: Cluster, span_s: float) -> float | None:
+    return offered_load(jobs, cluster.gpus, span_s) if any(job.duration_s is not None for job in jobs) else None
+
+
+@contextmanager
+def _no_garbage_collection() -> Iterator[None]:
+    """A run makes millions of objects and hardly a cycle; the collector would walk them all again and again."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()

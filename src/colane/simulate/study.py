@@ -1,0 +1,173 @@
+"""Several runs of one request: policies in order, seeds in parallel processes, stopped in good order by Ctrl-C."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import lru_cache
+from multiprocessing import get_context
+from types import FrameType
+
+from colane.core import Core
+from colane.policies import registry
+from colane.simulate.driver import Driver, Watcher
+from colane.simulate.request import Loaded, Request, inputs, load
+from colane.simulate.run import Run, simulate
+
+Watch = Callable[[str, Core, Loaded], Iterable[Watcher]]
+"""Makes those who look on at a run, given the policy's name, the core and what was loaded."""
+
+
+@dataclass(frozen=True, slots=True)
+class SeededRun:
+    """A run and the seed it had."""
+
+    seed: int
+    run: Run
+
+
+class Interrupts:
+    """Ctrl-C stops the running driver; what it has done is kept, and nothing further is begun."""
+
+    def __init__(self) -> None:
+        self.came = False
+        self.driver: Driver | None = None
+
+    def __call__(self, _number: int, _frame: FrameType | None) -> None:
+        """Handle the signal; the second one ends the process as usual."""
+        if self.came:
+            raise KeyboardInterrupt
+        self.came = True
+        if self.driver is not None:
+            self.driver.stop()
+
+    @contextmanager
+    def caught(self) -> Iterator[None]:
+        """Handle SIGINT in this context, where signals can be handled at all."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        before = signal.signal(signal.SIGINT, self)
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGINT, before)
+
+
+def run_policies(
+    request: Request,
+    policies: Sequence[str],
+    seed: int,
+    *,
+    watch: Watch = lambda _policy, _core, _loaded: (),
+    on_ready: Callable[[Driver, str], None] = lambda _driver, _policy: None,
+) -> tuple[Loaded, list[SeededRun]]:
+    """Run policies one after another on one workload.
+
+    Args:
+        request: What to simulate.
+        policies: Registered names.
+        seed: Of generators and of noise.
+        watch: Makes those who look on.
+        on_ready: Handed each driver before it runs, to show progress.
+
+    Raises:
+        ValueError: Something named is not there or not right.
+    """
+    for policy in policies:
+        registry.create(policy)
+    loaded = load(request, seed)
+    interrupts, runs = Interrupts(), []
+
+    def ready(driver: Driver, policy: str) -> None:
+        interrupts.driver = driver
+        on_ready(driver, policy)
+
+    with interrupts.caught():
+        for policy in policies:
+            if interrupts.came:
+                break
+            runs.append(SeededRun(seed, _run(request, loaded, policy, seed, watch, ready)))
+    return loaded, runs
+
+
+def run_seeds(
+    request: Request,
+    policies: Sequence[str],
+    seeds: Sequence[int],
+    *,
+    on_done: Callable[[int, int], None] = lambda _done, _total: None,
+) -> list[SeededRun]:
+    """Run every policy with every seed, in as many processes as there are cores.
+
+    Args:
+        request: What to simulate.
+        policies: Registered names.
+        seeds: One run of each policy for each.
+        on_done: Told how many runs are done, of how many.
+
+    Raises:
+        ValueError: Something named is not there or not right.
+    """
+    for policy in policies:
+        registry.create(policy)
+    interrupts, tasks = Interrupts(), [(policy, seed) for seed in seeds for policy in policies]
+    workers = min(len(tasks), os.cpu_count() or 1)
+    with interrupts.caught(), ProcessPoolExecutor(workers, get_context("spawn")) as pool:
+        futures = {pool.submit(run_one, request, policy, seed): (policy, seed) for policy, seed in tasks}
+        _await(futures, interrupts, on_done)
+        done = {task: future.result() for future, task in futures.items() if future.done() and not future.cancelled()}
+    order = [(policy, seed) for policy in policies for seed in seeds]
+    return [SeededRun(seed, done[policy, seed]) for policy, seed in order if (policy, seed) in done]
+
+
+def run_one(request: Request, policy: str, seed: int) -> Run:
+    """One run in a process of its own."""
+    interrupts = Interrupts()
+    with interrupts.caught():
+        loaded = _loaded(request, seed)
+
+        def ready(driver: Driver, _policy: str) -> None:
+            interrupts.driver = driver
+            if interrupts.came:
+                driver.stop()
+
+        return _run(request, loaded, policy, seed, lambda _policy, _core, _loaded: (), ready)
+
+
+_loaded = lru_cache(maxsize=1)(load)
+
+
+def _run(
+    request: Request,
+    loaded: Loaded,
+    policy: str,
+    seed: int,
+    watch: Watch,
+    on_ready: Callable[[Driver, str], None],
+) -> Run:
+    return simulate(
+        inputs(request, loaded, policy, seed),
+        watchers=lambda core: watch(policy, core, loaded),
+        on_ready=lambda driver: on_ready(driver, policy),
+    )
+
+
+def _await(
+    futures: dict[Future[Run], tuple[str, int]], interrupts: Interrupts, on_done: Callable[[int, int], None]
+) -> None:
+    """Wait for all; after Ctrl-C, which the workers got too, only for those that had begun."""
+    left = set(futures)
+    while left:
+        done, left = wait(left, timeout=0.5, return_when=FIRST_COMPLETED)
+        for future in done:
+            if not future.cancelled():
+                future.result()
+        if interrupts.came:
+            left -= {future for future in left if future.cancel()}
+        on_done(len(futures) - len(left), len(futures))

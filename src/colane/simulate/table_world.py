@@ -1,0 +1,214 @@
+"""The world of measured tables: each job is moved by the first table that knows it, by `factors` where none does."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from colane.model.profile import Memory
+from colane.simulate.factors import FactorsWorld, slowdown_by_work, slowdown_of_several
+from colane.simulate.tables import (
+    GavelSpeeds,
+    SalusSpeeds,
+    ScalingSpeeds,
+    Sources,
+    SpeedTable,
+    SynergyCores,
+    TopologySpeeds,
+    fitting_memory,
+)
+from colane.simulate.world import Running, Scope
+from colane.traces.errors import TraceError
+from colane.traces.generate import JobModel
+from colane.traces.tables import gavel, salus, scaling, synergy, topology
+from colane.traces.workload import TraceJob
+
+DATA_VARIABLE = "COLANE_DATA"
+"""Directory of measured tables, where none is named."""
+
+GAVEL_PAIRS = Path("A/gavel_v100_throughputs.json.gz")
+GAVEL_ALONE = Path("A/gavel_isolated.csv")
+SALUS_GEOMETRY = Path("B/workload_geometry.csv")
+TOPOLOGY_TIMES = Path("C/prof_from_experiments.json")
+SCALING = Path("E/calibrated_f.json")
+SYNERGY = Path("traces/synergy-cpu/tput_matrix.csv")
+
+
+def folder_of(folder: Path | None) -> Path | None:
+    """The directory of measured tables: the one named, else `COLANE_DATA`."""
+    return folder or (Path(os.environ[DATA_VARIABLE]) if os.environ.get(DATA_VARIABLE) else None)
+
+
+def has_sources(folder: Path | None = None) -> bool:
+    """Whether there is a table of throughputs to draw models from and to move jobs by."""
+    named = folder_of(folder)
+    return named is not None and (named / GAVEL_PAIRS).exists()
+
+
+def gavel_models(folder: Path | None = None) -> tuple[JobModel, ...]:
+    """Gavel's one-GPU models with their speeds on a V100 and the memory derived from which pairs fit."""
+    table = gavel.read_json(_required(folder) / GAVEL_PAIRS)
+    memory = fitting_memory(table)
+    return tuple(
+        replace(model, gpu_memory_bytes=memory[model.family, model.batch_size]) for model in table.models("v100")
+    )
+
+
+def _required(folder: Path | None) -> Path:
+    named = folder_of(folder)
+    if named is None:
+        raise TraceError("--tables", f"name the directory of measured tables, or set {DATA_VARIABLE}")
+    return named
+
+
+def read_sources(folder: Path | None = None) -> Sources:
+    """Every table of a directory of measured data.
+
+    Args:
+        folder: None takes `COLANE_DATA`.
+
+    Raises:
+        TraceError: There is no table, or one is not right.
+    """
+    named = _required(folder)
+    pairs = [gavel.read_json(named / GAVEL_PAIRS)] if (named / GAVEL_PAIRS).exists() else []
+    alone = [gavel.read_isolated(named / GAVEL_ALONE)] if (named / GAVEL_ALONE).exists() else []
+    speeds: list[SpeedTable] = [GavelSpeeds(*pairs, *alone)] if pairs or alone else []
+    if (named / TOPOLOGY_TIMES).exists():
+        speeds.append(TopologySpeeds(topology.read(named / TOPOLOGY_TIMES)))
+    if (named / SALUS_GEOMETRY).exists():
+        speeds.append(SalusSpeeds(salus.read_geometry(named / SALUS_GEOMETRY)))
+    if (named / SCALING).exists():
+        speeds.append(ScalingSpeeds(scaling.read(named / SCALING)))
+    cores = SynergyCores(synergy.read_matrix(named / SYNERGY)) if (named / SYNERGY).exists() else None
+    if not speeds and cores is None:
+        raise TraceError(named, "holds no measured table; expected files such as " + str(GAVEL_ALONE))
+    return Sources(tuple(speeds), cores)
+
+
+class TableWorld:
+    """Speeds from tables.
+
+    Alone: the first table that has the job on that GPU type, times Synergy's factor for its cores. Beside one other job
+    on the same GPUs: the measured pair. Beside several, or a pair nobody measured: `factors`. Beside jobs on other GPUs
+    of its sockets: the worst pair of a table that measured that.
+
+    Args:
+        sources: Tables, best first.
+        jobs: Of the workload: tables that know none of them are left out.
+        base: For what no table knows.
+    """
+
+    counts_steps = True
+
+    def __init__(self, sources: Sources, jobs: Sequence[TraceJob] = (), base: FactorsWorld | None = None) -> None:
+        used = sources.of_use(jobs) if jobs else sources
+        self._speeds, self._cores = used
+        self._base = base or FactorsWorld()
+        self.scope = Scope.NODE if any(table.scope is Scope.NODE for table in self._speeds) else Scope.GPU
+        names = [table.name for table in self._speeds] + ([self._cores.name] if self._cores else [])
+        self.name = f"table: {', '.join(names) or 'no table knows a job'}; elsewhere {self._base.name}"
+        self._known: dict[Any, float] = {}
+
+    @property
+    def knows_jobs(self) -> bool:
+        """Whether any table knows any of the jobs."""
+        return bool(self._speeds or self._cores)
+
+    def refusal(self, job: TraceJob, gpu_types: Sequence[str]) -> str | None:
+        """A job needs steps and a measured speed, or a duration."""
+        if job.steps is None or job.duration_s is not None:
+            return self._base.refusal(job, gpu_types)
+        places = (_somewhere(job, kind) for kind in gpu_types if job.spec.gpu_type in (None, kind))
+        if any(self._table_alone(place) is not None for place in places):
+            return None
+        return f"has no duration, and no table has the speed of {job.model} on {', '.join(gpu_types)}"
+
+    def work_steps(self, job: TraceJob) -> float:
+        """Its steps; recorded seconds where it has none."""
+        return self._base.work_steps(job)
+
+    def steps_per_s(self, me: Running, others: Sequence[Running]) -> float:
+        """See the class."""
+        key = (_kind(me), tuple(sorted((_kind(other), _relation(me, other)) for other in others)))
+        speed = self._known.get(key)
+        if speed is None:
+            speed = self._known[key] = self._speed(me, others)
+        return speed
+
+    def memory(self, job: TraceJob, gpu_type: str) -> Memory | None:
+        """As declared, else from the first table that has it."""
+        declared = self._base.memory(job, gpu_type)
+        if declared is not None:
+            return declared
+        return next((m for table in self._speeds if (m := table.memory(job, gpu_type)) is not None), None)
+
+    def occupancy_ratio(self, job: TraceJob, gpu_type: str) -> float | None:
+        """Its demand, at most 1."""
+        return min(1.0, self._demand(job, gpu_type))
+
+    def _speed(self, me: Running, others: Sequence[Running]) -> float:
+        alone = self._table_alone(me)
+        alone = self._base.alone_steps_per_s(me.job) if alone is None else alone
+        if not others:
+            return alone
+        sharing = [other for other in others if set(other.gpus) & set(me.gpus)]
+        beside = [other for other in others if not set(other.gpus) & set(me.gpus)]
+        slowdown = self._shared_slowdown(me, sharing) * self._neighbour_slowdown(me, beside)
+        return 0.0 if slowdown == float("inf") else alone / slowdown
+
+    def _table_alone(self, me: Running) -> float | None:
+        speed = next((s for table in self._speeds if (s := table.alone(me)) is not None), None)
+        if speed is None and me.job.duration_s is None and self._cores is not None and "v100" in me.gpu_type.lower():
+            step_s = self._cores.step_s(me.job)
+            speed = None if step_s is None else 1 / step_s
+        return speed if speed is None or self._cores is None else speed * self._cores.factor(me.job)
+
+    def _shared_slowdown(self, me: Running, sharing: Sequence[Running]) -> float:
+        if not sharing:
+            return 1.0
+        pairs = [self._pair_slowdown(me, other) for other in sharing]
+        if len(pairs) == 1:
+            return pairs[0]
+        by_gpu = (sum(self._demand(o.job, o.gpu_type) for o in sharing if gpu in o.gpus) for gpu in me.gpus)
+        return slowdown_of_several(pairs, [self._demand(me.job, me.gpu_type), max(by_gpu)])
+
+    def _pair_slowdown(self, me: Running, other: Running) -> float:
+        on_gpu = (table for table in self._speeds if table.scope is Scope.GPU)
+        found = next((s for table in on_gpu if (s := table.slowdown(me, other)) is not None), None)
+        if found is not None:
+            return found
+        return slowdown_by_work([self._demand(me.job, me.gpu_type), self._demand(other.job, other.gpu_type)])
+
+    def _neighbour_slowdown(self, me: Running, beside: Sequence[Running]) -> float:
+        on_node = [table for table in self._speeds if table.scope is Scope.NODE]
+        found = (table.slowdown(me, other) for table in on_node for other in beside)
+        return max((slowdown for slowdown in found if slowdown is not None), default=1.0)
+
+    def _demand(self, job: TraceJob, gpu_type: str) -> float:
+        found = next((d for table in self._speeds if (d := table.demand(job, gpu_type)) is not None), None)
+        return self._base.demand(job) if found is None else found
+
+
+def _somewhere(job: TraceJob, gpu_type: str) -> Running:
+    from colane.model.hardware import GpuId  # noqa: PLC0415 - a place that is none
+
+    return Running(job, gpu_type, tuple(GpuId("anywhere", number) for number in range(job.spec.gpus)))
+
+
+def _kind(running: Running) -> tuple[Any, ...]:
+    """All of a running job that a table may look at."""
+    job, spec = running.job, running.job.spec
+    speed = 0.0 if job.steps is None or not job.duration_s else job.steps / job.duration_s
+    no_steps = job.steps is None
+    needs = (spec.family, spec.batch_size or 0, spec.gpus, spec.cores)
+    return (*needs, running.gpu_type, running.sockets, job.gpu_ratio, speed, no_steps)
+
+
+def _relation(me: Running, other: Running) -> tuple[int, bool, tuple[int, ...]]:
+    """How two jobs lie: GPUs they share, whether all, and on which ranks."""
+    shared = tuple(rank for rank, gpu in enumerate(me.gpus) if gpu in other.gpus)
+    return len(shared), me.gpus == other.gpus, shared
