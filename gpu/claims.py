@@ -24,6 +24,9 @@ SAME_DELTA: Final = 0.05
 SAME_PERCENT: Final = 10.0
 """Changes in percent that differ by less are called the same."""
 
+HAIR: Final = 1e-7
+"""Radians; far less than between two lines through points that were measured."""
+
 FIFO: Final = "FIFO"
 COLOCATION: Final = "co-location"
 WITH_MPS: Final = "co-location, MPS"
@@ -205,19 +208,35 @@ def _separable_by(sharing: str, points: Sequence[SetPoint]) -> Object:
     if len(points) < 5 or good in (0, len(points)):
         ours = f"{good} of {len(points)} sets gain" if points else None
         return _claim(number, claim, published, ours, "cannot be judged: one side is empty" if points else NOT_MEASURED)
-    right = sum(_side(points) == np.array([point.delta >= 1 for point in points]))
-    ours = f"a fitted line puts {right} of {len(points)} sets on the right side"
+    right = _best_line(points)
+    ours = f"the best line puts {right} of {len(points)} sets on the right side"
     holds = (right == len(points)) == with_mps
     return _claim(number, claim, published, ours, HOLDS if holds else "differs: see the figure")
 
 
-def _side(points: Sequence[SetPoint]) -> Any:  # noqa: ANN401 - a numpy array
-    """Side of the least-squares line for gaining (+1) and losing (-1) sets."""
-    table = np.array([[1.0, p.occupancy_sum, p.bandwidth_sum or 0.0] for p in points])
-    table[:, 1:] /= np.where(table[:, 1:].any(axis=0), np.abs(table[:, 1:]).max(axis=0), 1.0)
-    wanted = np.array([1.0 if p.delta >= 1 else -1.0 for p in points])
-    weights, *_ = np.linalg.lstsq(table, wanted, rcond=None)
-    return table @ weights >= 0
+def _best_line(points: Sequence[SetPoint]) -> int:
+    """Return how many sets the best straight line has on their right side, those that gain all on the other.
+
+    A line that separates best can be turned until it meets two points, so those through two points, turned by a
+    hair to either side, are all that have to be tried.
+    """
+    places = np.array([[p.occupancy_sum, p.bandwidth_sum or 0.0] for p in points], dtype=float)
+    places /= np.where(places.any(axis=0), np.abs(places).max(axis=0), 1.0)
+    gains = np.array([p.delta >= 1 for p in points])
+    first, second = np.triu_indices(len(points), 1)
+    across = places[first] - places[second]
+    angles = np.arctan2(across[:, 1], across[:, 0])[:, None] + np.array([0.5, -0.5]) * np.pi
+    turned = (angles[:, :, None] + np.array([HAIR, -HAIR])).ravel()
+    normals = np.stack([np.cos(turned), np.sin(turned)])
+    return max(_best_split(places @ normal, gains) for normal in normals.T)
+
+
+def _best_split(heights: Any, gains: Any) -> int:  # noqa: ANN401 - numpy arrays
+    """Return how many are on their side when all below some height are taken to gain."""
+    ordered = gains[np.argsort(heights)]
+    below = np.concatenate([[0], np.cumsum(ordered)])
+    above = np.concatenate([[0], np.cumsum(~ordered)])
+    return int((below + above[-1] - above).max())
 
 
 def _growth(profiles: Sequence[Profile]) -> list[Object]:
