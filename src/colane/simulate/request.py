@@ -16,7 +16,7 @@ from colane.simulate.table_world import TableWorld, has_sources, read_sources
 from colane.simulate.world import NeutralWorld, World
 from colane.traces import clusters, read
 from colane.traces.clusters import Cluster
-from colane.traces.workload import Workload, compress, merge_pools, only_pools
+from colane.traces.workload import TraceJob, Workload, compress, merge_pools, only_pools
 
 SAMPLE = "sample"
 """Name of the made-up trace that ships with Colane."""
@@ -83,10 +83,17 @@ def load(request: Request, seed: int) -> Loaded:
     cluster = clusters.load(request.cluster)
     workload = _workload(request, cluster, seed)
     world = make_world(request, workload)
+    jobs = workload.jobs
     if not world.counts_steps:
-        jobs = declare_lengths(workload.jobs, request.belief, noise=request.noise, seed=seed)
-        workload = replace(workload, jobs=jobs)
-    return Loaded(cluster, workload, world)
+        jobs = declare_lengths(jobs, request.belief, noise=request.noise, seed=seed)
+    if request.driver.checkpoints:
+        jobs = tuple(map(_preemptible, jobs))
+    return Loaded(cluster, replace(workload, jobs=jobs), world)
+
+
+def _preemptible(job: TraceJob) -> TraceJob:
+    """The job as one that saves its state when it is asked to stop."""
+    return replace(job, spec=replace(job.spec, preemptible=True))
 
 
 def make_world(request: Request, workload: Workload) -> World:

@@ -1,0 +1,145 @@
+"""Small worlds, random workloads and a policy that keeps stopping jobs, for the laws of the driver."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from random import Random
+
+from colane.core.draft import Draft
+from colane.core.policy import Policy
+from colane.core.view import ClusterView
+from colane.model.hardware import Gpu, Node
+from colane.model.job import JobId, JobSpec, JobState
+from colane.model.plan import Plan, Stop
+from colane.model.profile import Memory
+from colane.model.reason import Reason, Why
+from colane.policies.blocks.placers import first_fit
+from colane.simulate.driver import DriverConfig
+from colane.simulate.run import Inputs, Run, simulate
+from colane.simulate.world import Running, Scope, World
+from colane.traces.clusters import Cluster
+from colane.traces.workload import TraceJob, Workload
+
+GIB = 1 << 30
+
+
+def node(name: str, gpus: int, *, pool: str = "default", gpu_type: str = "v100") -> Node:
+    devices = tuple(
+        Gpu(index=i, uuid=f"{name}-{i}", type=gpu_type, memory_bytes=16 * GIB, socket=2 * i // gpus) for i in range(gpus)
+    )
+    return Node(name=name, gpus=devices, cores=tuple(range(8)), host_memory_bytes=64 * GIB, pool=pool)
+
+
+def cluster(*gpus: int) -> Cluster:
+    return Cluster("test", tuple(node(f"n{i}", count) for i, count in enumerate(gpus)))
+
+
+def job(
+    number: int, submit_s: float, duration_s: float | None, *, gpus: int = 1, steps: int | None = None, **needs: object
+) -> TraceJob:
+    wants: dict[str, object] = {"family": "f", "preemptible": True, **needs}
+    spec = JobSpec(name=f"job-{number}", gpus=gpus, steps_total=steps, **wants)  # type: ignore[arg-type]
+    return TraceJob(id=JobId(number), submit_s=submit_s, spec=spec, duration_s=duration_s)
+
+
+def workload(*jobs: TraceJob) -> Workload:
+    return Workload(name="test", jobs=jobs)
+
+
+def random_jobs(seed: int, *, most_gpus: int = 2, with_steps: bool = False) -> tuple[TraceJob, ...]:
+    """Up to 25 jobs; whole-numbered times make ties likely."""
+    random, submit_s, jobs = Random(seed), 0.0, []
+    for number in range(1, random.randint(2, 25)):
+        submit_s += random.choice((0.0, 0.0, 1.0, 7.0, 30.0))
+        duration_s = float(random.choice((0, 1, 5, 20, 100)))
+        steps = random.choice((3, 40, 500)) if with_steps and duration_s > 0 else None
+        gpus = random.randint(1, most_gpus)
+        family, share = random.choice("abc"), random.random() < 0.9
+        made = job(
+            number, submit_s, duration_s, gpus=gpus, steps=steps, family=family, share=share,
+            gpu_memory_bytes=random.choice((2, 5, 9)) * GIB,
+        )  # fmt: skip
+        jobs.append(made)
+    return tuple(jobs)
+
+
+def random_cluster(seed: int) -> Cluster:
+    random = Random(seed)
+    return cluster(*(random.randint(2, 4) for _ in range(random.randint(1, 3))))
+
+
+def run(
+    jobs: Sequence[TraceJob], machines: Cluster, policy: Policy, world: World, config: DriverConfig | None = None
+) -> Run:
+    given = Inputs(
+        cluster=machines, workload=workload(*jobs), world=world, policy=policy, driver=config or DriverConfig()
+    )
+    return simulate(given)
+
+
+@dataclass(frozen=True)
+class Restless:
+    """Starts who fits; whenever somebody finds no place, stops one running job, another one each time."""
+
+    name: str = "restless"
+    most_attempts: int = 4
+
+    def plan(self, view: ClusterView) -> Plan:
+        draft = Draft(view)
+        unplaced = False
+        for pool in view.pools:
+            for job_id in list(view.queue(pool)):
+                waiting = view.job(job_id)
+                gpus = first_fit(draft, waiting.spec)
+                if gpus is None:
+                    unplaced = True
+                else:
+                    draft.start(waiting, gpus, Reason(Why.FREE_GPU, {"gpu": str(gpus[0].id)}))
+        plan = draft.plan()
+        return replace(plan, actions=(*plan.actions, *self._stops(view))) if unplaced else plan
+
+    def _stops(self, view: ClusterView) -> list[Stop]:
+        running = [j for j in view.jobs.values() if j.state is JobState.RUNNING and j.attempt < self.most_attempts]
+        if not running:
+            return []
+        victim = running[view.version % len(running)]
+        return [Stop(victim.id, Reason(Why.PREEMPTED, {"because": "the test says so"}, (victim.id,)))]
+
+
+class Doubled:
+    """Another world at twice the speed."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self.name = f"doubled {world.name}"
+        self.counts_steps = world.counts_steps
+        self.scope = world.scope
+        self.refusal, self.work_steps = world.refusal, world.work_steps
+        self.memory, self.occupancy_ratio = world.memory, world.occupancy_ratio
+
+    def steps_per_s(self, me: Running, others: Sequence[Running]) -> float:
+        return 2 * self._world.steps_per_s(me, others)
+
+
+class Crowded:
+    """One step a second alone; two on one GPU do not fit, though memory is said to."""
+
+    name = "crowded"
+    counts_steps = True
+    scope = Scope.GPU
+
+    def refusal(self, job: TraceJob, gpu_types: Sequence[str]) -> str | None:
+        return None
+
+    def work_steps(self, job: TraceJob) -> float:
+        return float(job.steps or 1)
+
+    def steps_per_s(self, me: Running, others: Sequence[Running]) -> float:
+        return 0.0 if others else 1.0
+
+    def memory(self, job: TraceJob, gpu_type: str) -> Memory | None:
+        return Memory(GIB, GIB)
+
+    def occupancy_ratio(self, job: TraceJob, gpu_type: str) -> float | None:
+        return 0.1
