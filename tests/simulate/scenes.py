@@ -26,7 +26,8 @@ GIB = 1 << 30
 
 def node(name: str, gpus: int, *, pool: str = "default", gpu_type: str = "v100") -> Node:
     devices = tuple(
-        Gpu(index=i, uuid=f"{name}-{i}", type=gpu_type, memory_bytes=16 * GIB, socket=2 * i // gpus) for i in range(gpus)
+        Gpu(index=i, uuid=f"{name}-{i}", type=gpu_type, memory_bytes=16 * GIB, socket=2 * i // gpus)
+        for i in range(gpus)
     )
     return Node(name=name, gpus=devices, cores=tuple(range(8)), host_memory_bytes=64 * GIB, pool=pool)
 
@@ -129,17 +130,17 @@ class Crowded:
     counts_steps = True
     scope = Scope.GPU
 
-    def refusal(self, job: TraceJob, gpu_types: Sequence[str]) -> str | None:
+    def refusal(self, job: TraceJob, gpu_types: Sequence[str]) -> str | None:  # noqa: ARG002
         return None
 
     def work_steps(self, job: TraceJob) -> float:
         return float(job.steps or 1)
 
-    def steps_per_s(self, me: Running, others: Sequence[Running]) -> float:
+    def steps_per_s(self, me: Running, others: Sequence[Running]) -> float:  # noqa: ARG002
         return 0.0 if others else 1.0
 
-    def memory(self, job: TraceJob, gpu_type: str) -> Memory | None:
+    def memory(self, job: TraceJob, gpu_type: str) -> Memory | None:  # noqa: ARG002
         return Memory(GIB, GIB)
 
-    def occupancy_ratio(self, job: TraceJob, gpu_type: str) -> float | None:
+    def occupancy_ratio(self, job: TraceJob, gpu_type: str) -> float | None:  # noqa: ARG002
         return 0.1

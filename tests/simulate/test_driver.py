@@ -1,0 +1,229 @@
+"""The driver on small scenes whose every time is known."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from colane.core import Core
+from colane.core.events import Outcome
+from colane.core.view import ClusterView
+from colane.model.job import JobState
+from colane.model.plan import Plan
+from colane.policies.registry import create
+from colane.simulate.driver import Driver, DriverConfig
+from colane.simulate.factors import FactorsWorld
+from colane.simulate.ledger import STATES
+from colane.simulate.process import Process
+from colane.simulate.run import Inputs, Run, prepare, simulate
+from colane.simulate.world import NeutralWorld, Running
+
+from .scenes import GIB, Crowded, Restless, cluster, job, run, workload
+
+PAIR: Any = {"family": "a", "gpu_memory_bytes": GIB}
+
+
+class Recorder:
+    """Remembers every new value of every job, with the time."""
+
+    def __init__(self) -> None:
+        self.moves: dict[int, list[tuple[float, JobState]]] = {}
+        self.companies: list[tuple[int, list[int]]] = []
+
+    def outcome(self, outcome: Outcome, now_s: float) -> None:
+        del now_s
+        for one in outcome.jobs:
+            self.moves[one.id] = [(move.at_s, move.state) for move in one.story]
+
+    def started(self, process: Process, company: Sequence[Running]) -> None:
+        self.companies.append((process.id, [other.job.id for other in company]))
+
+
+def recorded(inputs: Inputs) -> tuple[Run, Recorder]:
+    recorder = Recorder()
+
+    def watchers(_core: Core) -> tuple[Recorder]:
+        return (recorder,)
+
+    return simulate(inputs, watchers=watchers), recorder
+
+
+def ends(done: Run) -> dict[int, float]:
+    return dict(zip(done.ledger.rows.id, done.ledger.rows.end_s, strict=True))
+
+
+def states(done: Run) -> dict[int, JobState]:
+    return {id_: STATES[code] for id_, code in zip(done.ledger.rows.id, done.ledger.rows.state, strict=True)}
+
+
+def test_two_jobs_that_need_more_than_a_gpu_slow_each_other_by_its_work() -> None:
+    jobs = [job(1, 0, 20, steps=20, **PAIR), job(2, 20, 60, steps=60, **PAIR), job(3, 30, 30, steps=30, **PAIR)]
+    learnt = run(jobs, cluster(1), create("colocate"), FactorsWorld(0.9))
+    # Job 2 is known from job 1, so job 3 is judged: two of 0.9 gain 2 / 1.8 = 1.11. From 30 s on both go at 1 / 1.8.
+    assert ends(learnt)[1] == 20
+    assert math.isclose(ends(learnt)[3], 30 + 30 * 1.8)
+    # Job 2 made 10 steps alone and 30 shared; the other 20 alone.
+    assert math.isclose(ends(learnt)[2], 30 + 30 * 1.8 + 20)
+
+
+def test_a_gang_steps_is_protected_and_is_learnt_from() -> None:
+    config = DriverConfig(launch_s=5)
+    given = Inputs(
+        cluster=cluster(4), workload=workload(job(1, 0, 100, gpus=4, steps=200)), world=FactorsWorld(),
+        policy=create("fifo"), driver=config,
+    )  # fmt: skip
+    done, seen = recorded(given)
+    moves = {state: at_s for at_s, state in seen.moves[1]}
+    assert moves[JobState.RUNNING_PROTECTED] == 5.5
+    assert moves[JobState.RUNNING] == pytest.approx(5.5 + 3 * 5.5)
+    assert ends(done)[1] == 105
+    profile = next(p for p in done.profiles if p.key.gpus == 4)
+    assert profile.step_s is not None
+    assert profile.step_s.value == pytest.approx(0.5)
+
+
+def test_a_preempted_job_pays_for_stopping_and_restarting_and_keeps_whole_steps() -> None:
+    config = DriverConfig(launch_s=1, restart_s=2, stop_s=4)
+    jobs = [job(1, 0, 100, steps=10), job(2, 50, 20, steps=2)]
+    done = run(jobs, cluster(1), Restless(most_attempts=2), FactorsWorld(), config)
+    stays = [(stay.job, stay.start_s, stay.end_s) for stay in done.ledger.stays]
+    # At 50 s it has stepped for 49 s: four steps of 10 s are whole. Stopping takes until 54 s, then job 2 goes first or
+    # it goes on; its second attempt launches for 1 + 2 s and makes the other six.
+    assert stays[0] == (1, 0, 54)
+    second = next(stay for stay in stays[1:] if stay[0] == 1)
+    assert second[2] - second[1] == pytest.approx(1 + 2 + 60)
+    assert list(done.ledger.rows.attempts)[list(done.ledger.rows.id).index(1)] == 2
+
+
+def test_a_job_started_again_in_the_moment_it_left_runs_its_second_attempt() -> None:
+    jobs = [job(1, 0, 10), job(2, 4, 10, gpus=2)]
+    done = run(jobs, cluster(1, 2), Restless(most_attempts=3), NeutralWorld())
+    assert states(done) == {1: JobState.SUCCEEDED, 2: JobState.SUCCEEDED}
+
+
+def test_a_time_limit_ends_the_attempt_and_counts_no_success() -> None:
+    limited = job(1, 0, 100, time_limit_s=30.0)
+    done = run([limited, job(2, 0, 10)], cluster(1), create("fifo"), NeutralWorld(), DriverConfig(stop_s=2))
+    assert states(done) == {1: JobState.TIMED_OUT, 2: JobState.SUCCEEDED}
+    assert ends(done) == {1: 32, 2: 42}
+
+
+def test_timers_of_jobs_that_are_gone_do_not_lengthen_the_run() -> None:
+    done = run([job(1, 0, 10, time_limit_s=10_000.0)], cluster(1), create("fifo"), NeutralWorld())
+    assert done.span_s == 10
+    assert done.ledger.curve.at_s[-1] == 10
+
+
+def test_jobs_nobody_can_hold_or_move_are_refused_with_a_reason_and_the_run_goes_on() -> None:
+    jobs = [
+        job(1, 0, 10, gpus=5),
+        job(2, 0, None, steps=5),
+        job(3, 0, 10, gpus=0),
+        job(4, 0, 10, pool="elsewhere"),
+        job(5, 0, 10, gpu_memory_bytes=99 * GIB),
+        job(6, 0, 10),
+    ]
+    done = run(jobs, cluster(2), create("fifo"), NeutralWorld())
+    assert [refusal.job for refusal in done.refused] == [1, 2, 3, 4, 5]
+    reasons = [refusal.reason for refusal in done.refused]
+    for reason, word in zip(reasons, ("5 GPUs", "no duration", "no GPU", "elsewhere", "memory"), strict=True):
+        assert word in reason
+    assert states(done) == {6: JobState.SUCCEEDED}
+    assert done.jobs == 6
+
+
+def test_jobs_of_no_length_end_when_they_start() -> None:
+    done = run([job(1, 3, 0), job(2, 3, 0, gpus=2)], cluster(2), create("fifo"), NeutralWorld())
+    assert ends(done) == {1: 3, 2: 3}
+
+
+def test_nothing_to_simulate_is_an_empty_run() -> None:
+    done = run([job(1, 0, 10, gpus=9)], cluster(1), create("fifo"), NeutralWorld())
+    assert len(done.ledger.rows) == 0
+    assert done.span_s == 0
+
+
+def test_a_job_that_no_policy_starts_is_reported_waiting() -> None:
+    done = run([job(1, 0, 10), job(2, 1, 10)], cluster(1), _Lazy(), NeutralWorld())
+    assert states(done) == {1: JobState.QUEUED, 2: JobState.QUEUED}
+    assert all(math.isnan(value) for value in done.ledger.rows.first_start_s)
+
+
+class _Lazy(Restless):
+    """Starts nobody."""
+
+    def plan(self, view: ClusterView) -> Plan:
+        return Plan(view.version)
+
+
+def test_a_company_the_table_says_does_not_fit_costs_the_youngest_its_memory() -> None:
+    known = job(1, 0, None, steps=50, **PAIR)
+    jobs = [known, job(2, 60, None, steps=50, **PAIR), job(3, 70, None, steps=50, **PAIR)]
+    done = run(jobs, cluster(1), create("colocate"), Crowded())
+    assert states(done) == {1: JobState.SUCCEEDED, 2: JobState.SUCCEEDED, 3: JobState.OUT_OF_MEMORY}
+    assert ends(done) == {1: 50, 2: 110, 3: 70}
+
+
+def test_stopping_the_driver_keeps_what_was_done_and_says_so() -> None:
+    jobs = [job(i, float(i), 10) for i in range(1, 2001)]
+    given = Inputs(cluster=cluster(1), workload=workload(*jobs), world=NeutralWorld(), policy=create("fifo"))
+
+    def ready(driver: Driver) -> None:
+        driver.on_progress = lambda running: running.stop() if running.ended > 300 else None
+
+    done = simulate(given, on_ready=ready)
+    assert done.ledger.interrupted
+    finished = done.ledger.rows.count(JobState.SUCCEEDED)
+    assert 300 < finished < 2000
+    assert len(done.ledger.rows) == done.submitted
+    assert done.ledger.rows.count(JobState.RUNNING) == 1
+
+
+def test_use_of_a_gpu_is_occupancy_times_speed_against_speed_alone() -> None:
+    jobs = [job(1, 0, 100, steps=100, **PAIR), job(2, 200, 300, steps=300, **PAIR), job(3, 300, 90, steps=90, **PAIR)]
+    done = run(jobs, cluster(1), create("colocate"), FactorsWorld(0.4))
+    curve = done.ledger.curve
+    at = dict(zip(curve.at_s, curve.utilized_gpus, strict=True))
+    assert at[0] == pytest.approx(0.4)
+    assert at[300] == pytest.approx(0.8)
+    assert curve.active_gpus[list(curve.at_s).index(300)] == 1
+
+
+def test_gpus_idle_beside_a_queue_are_counted_in_their_own_pool() -> None:
+    two_pools = cluster(2)
+    other = replace(two_pools.nodes[0], name="other", pool="other")
+    machines = replace(two_pools, nodes=(*two_pools.nodes, other))
+    jobs = [job(1, 0, 10), job(2, 0, 10, gpus=2), job(3, 0, 5, pool="other")]
+    done = run(jobs, machines, create("fifo"), NeutralWorld())
+    stranded = dict(zip(done.ledger.curve.at_s, done.ledger.curve.stranded_gpus, strict=True))
+    assert stranded == {0: 1, 5: 1, 10: 0, 20: 0}
+
+
+def test_who_is_already_there_is_told_at_every_start() -> None:
+    jobs = [job(1, 0, 20, steps=20, **PAIR), job(2, 30, 50, steps=50, **PAIR), job(3, 40, 50, steps=50, **PAIR)]
+    given = Inputs(cluster=cluster(1), workload=workload(*jobs), world=FactorsWorld(0.4), policy=create("colocate"))
+    _, seen = recorded(given)
+    assert seen.companies == [(1, []), (2, []), (3, [2])]
+
+
+def test_the_garbage_collector_is_given_back_as_it_was() -> None:
+    import gc  # noqa: PLC0415
+
+    gc.disable()
+    try:
+        run([job(1, 0, 1)], cluster(1), create("fifo"), NeutralWorld())
+        assert not gc.isenabled()
+    finally:
+        gc.enable()
+    run([job(1, 0, 1)], cluster(1), create("fifo"), NeutralWorld())
+    assert gc.isenabled()
+
+
+def test_a_driver_is_ready_before_it_runs() -> None:
+    given = Inputs(cluster=cluster(1), workload=workload(job(1, 5, 1)), world=NeutralWorld(), policy=create("fifo"))
+    driver = prepare(given, given.workload.jobs)
+    assert (driver.now_s, driver.jobs, driver.submitted) == (5, 1, 0)
