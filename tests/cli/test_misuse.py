@@ -68,9 +68,9 @@ def test_options_behind_a_file_are_not_taken_for_a_command(colane: Colane, tmp_p
 @pytest.mark.parametrize(
     ("words", "code", "expected"),
     [
-        (["server", "--policy", "fifi"], 2, "did you mean fifo?"),
+        (["server", "--policy", "fifi"], 2, "did you mean fifo"),
         (["server", "--host", "0.0.0.0"], 2, "a token is needed: set COLANE_TOKEN"),  # noqa: S104 - refused
-        (["up", "--policy", "fifi"], 2, "did you mean fifo?"),
+        (["up", "--policy", "fifi"], 2, "did you mean fifo"),
         (["up", "--devices", "cpu:0"], 2, "the number of devices must be at least 1"),
         (["up", "--devices", "cpu:9999"], 2, "so at most cpu:"),
     ],

@@ -13,7 +13,7 @@ from colane.client.errors import Refused
 if TYPE_CHECKING:
     from colane.client.client import Client
 
-CONFLICT = 409
+NOT_FOUND, CONFLICT = 404, 409
 
 
 def register(app: typer.Typer) -> None:
@@ -40,21 +40,27 @@ def cancel(
         raise MisuseError("cancel: name jobs, or --all, or --label NAME=VALUE (one of the three)")
     with jobs.client() as scheduler:
         ids = job or [each["id"] for each in scheduler.live_jobs() if jobs.carries(each, labels)]
-        told = [_cancel(scheduler, each) for each in dict.fromkeys(ids)]
+        told = {each: _cancel(scheduler, each) for each in ids}
+    unknown = [job_id for job_id, state in told.items() if state is None]
+    known = {job_id: state for job_id, state in told.items() if state is not None}
     if as_json:
-        output.print_json([{"id": job_id, "state": state} for job_id, state in told])
-        return
-    for job_id, state in told:
-        output.say(f"job {job_id}: {state}")
+        output.print_json([{"id": job_id, "state": state} for job_id, state in known.items()])
+    else:
+        for job_id, state in known.items():
+            output.say(f"job {job_id}: {state}")
+    if unknown:
+        raise MisuseError(f"there is no job {', '.join(map(str, unknown))}")
     if not told:
         output.note("no job waits or runs" + (" with this label" if labels else ""))
 
 
-def _cancel(scheduler: Client, job_id: int) -> tuple[int, str]:
-    """Cancel a job; one that has ended already is as it was. Return its state."""
+def _cancel(scheduler: Client, job_id: int) -> str | None:
+    """Cancel a job and return its state, None when there is no such job; one that has ended stays as it was."""
     try:
         scheduler.cancel(job_id, by=jobs.current_user())
     except Refused as refused:
+        if refused.status == NOT_FOUND:
+            return None
         if refused.status != CONFLICT:
             raise
-    return job_id, scheduler.job(job_id)["state"]
+    return str(scheduler.job(job_id)["state"])

@@ -32,7 +32,10 @@ State = Annotated[
     ),
 ]
 Policy = Annotated[
-    str, typer.Option("--policy", help="fifo (one job a GPU), colocate (share where it pays) or best-fit.")
+    str,
+    typer.Option(
+        "--policy", help="colocate (share where it pays), fifo (one job a GPU), best-fit, ...; a wrong name lists all."
+    ),
 ]
 Token = Annotated[
     str | None,

@@ -93,7 +93,7 @@ def _needs(needs: dict[str, Any]) -> str:
     if needs["time_limit_s"] is not None:
         parts.append(f"at most {output.duration(needs['time_limit_s'])}")
     if needs["retries"]:
-        parts.append(f"{needs['retries']} retries")
+        parts.append(f"{needs['retries']} retr{'y' if needs['retries'] == 1 else 'ies'}")
     if not needs["share"]:
         parts.append("no company")
     return ", ".join(parts)
