@@ -136,22 +136,22 @@ V100_BYTES = 16_000_000_000
 
 
 def fitting_memory(table: GavelTable, capacity_bytes: int = V100_BYTES) -> dict[tuple[str, int | None], int]:
-    """Memory of each one-GPU job that agrees with which pairs were measured to fit; derived, not measured.
+    """Memory of each one-GPU job, derived from which pairs were measured to fit: no pair that did not is said to.
 
     Jobs of which two copies fit are put into the lower half of a GPU, by the number of partners they do not fit with; a
-    job of which two copies do not fit takes what the largest partner it does fit with leaves.
+    job of which two copies do not fit takes just too much for the smallest partner it does not fit with. So a few pairs
+    that did fit are said not to.
     """
     jobs = table.jobs(1)
     unfit = {job: {other for other in jobs if not _fits(table, job, other)} for job in jobs}
     small = [job for job in jobs if job not in unfit[job]]
     most = max((len(unfit[job]) for job in small), default=0)
-    bytes_ = {job: capacity_bytes / 2 * (len(unfit[job]) + 0.5) / (most + 1) for job in small}
-    large = {
-        job: capacity_bytes - max((bytes_[other] for other in small if other not in unfit[job]), default=0.0)
-        for job in jobs
-        if job not in bytes_
-    }
-    return {(job.model, job.batch_size): round(value) for job, value in (bytes_ | large).items()}
+    bytes_ = {job: round(capacity_bytes / 2 * (len(unfit[job]) + 0.5) / (most + 1)) for job in small}
+    for job in jobs:
+        if job not in bytes_:
+            smallest = min((bytes_[other] for other in small if other in unfit[job]), default=capacity_bytes // 2)
+            bytes_[job] = capacity_bytes - smallest + 1
+    return {(job.model, job.batch_size): value for job, value in bytes_.items()}
 
 
 def _fits(table: GavelTable, job: GavelJob, other: GavelJob) -> bool:
