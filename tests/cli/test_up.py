@@ -29,7 +29,7 @@ def test_it_says_where_and_what(make_up: MakeUp) -> None:
     assert f"colane scheduler at {up.url}, policy fifo, state in {up.state}" in up.greeting
     assert "device me/0: cpu, 2 GB, cores 0" in up.greeting
     assert f"export COLANE_URL={up.url}" in up.greeting
-    assert up.end(signal.SIGTERM) == (0, "stopped\n")
+    assert up.end(signal.SIGTERM) == (0, "stopping\nstopped\n")
     assert not up.processes()
     assert not (up.state / "server.json").exists()
 

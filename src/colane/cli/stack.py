@@ -139,6 +139,8 @@ class Stack:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if kind is KeyboardInterrupt:
+            note("stopping")
         self.stop()
 
     def client(self) -> Client:

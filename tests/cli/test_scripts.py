@@ -1,0 +1,89 @@
+"""The scripts a newcomer starts with: they name what is missing, and do their work once."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SCRIPTS = ROOT / "scripts"
+
+
+def bash(line: str, path: Path | None = None, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Run a line of bash behind `venv.sh`, with the programs of `path` before all others."""
+    search = f"{path}:{os.environ['PATH']}" if path else os.environ["PATH"]
+    return subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", f'. "{SCRIPTS}/venv.sh"; {line}'],
+        env={**os.environ, "PYTHON": sys.executable, **variables, "PATH": search},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def program(folder: Path, name: str, text: str) -> Path:
+    path = folder / name
+    path.write_text(f"#!/bin/bash\n{text}\n")
+    path.chmod(0o755)
+    return path
+
+
+@pytest.mark.parametrize("script", ["scripts/demo", "scripts/test", "scripts/venv.sh", ".ci/run"])
+def test_they_are_sound_bash(script: str) -> None:
+    subprocess.run(["bash", "-n", ROOT / script], check=True)
+    assert os.access(ROOT / script, os.X_OK) == (script != "scripts/venv.sh")
+
+
+def test_a_group_is_read_from_pyproject() -> None:
+    groups = tomllib.loads((ROOT / "pyproject.toml").read_text())["dependency-groups"]
+    assert bash("find_python; group test").stdout.splitlines() == groups["test"]
+
+
+def test_an_old_python_is_refused_with_the_fix(tmp_path: Path) -> None:
+    old = program(tmp_path, "python3.9", 'if [ "$1" = --version ]; then echo Python 3.9.2; else exit 1; fi')
+    said = bash("ensure_venv", PYTHON=str(old))
+    assert said.returncode == 1
+    assert "is Python 3.9.2, and 3.11 or newer is needed; name another: PYTHON=python3.12" in said.stderr
+
+
+WITHOUT_PIP = f'[ "$1 $2" = "-m pip" ] && exit 1; exec {sys.executable} "$@"'
+
+
+def test_missing_packages_are_named_to_a_user(tmp_path: Path) -> None:
+    program(tmp_path, "id", "echo 1000")
+    said = bash("ensure_venv", tmp_path, PYTHON=str(program(tmp_path, "python3", WITHOUT_PIP)))
+    assert said.returncode == 1
+    assert "please install python3-pip (Debian: sudo apt-get install python3-pip)" in said.stderr
+
+
+def test_missing_packages_are_installed_by_root(tmp_path: Path) -> None:
+    program(tmp_path, "id", "echo 0")
+    program(tmp_path, "apt-get", f'echo "$@" >> {tmp_path}/asked; exit 0')
+    python = program(tmp_path, "python3", WITHOUT_PIP)
+    assert bash("find_python", tmp_path, PYTHON=str(python)).returncode == 0
+    assert "install -yq --no-install-recommends python3-pip" in (tmp_path / "asked").read_text()
+
+
+def test_the_environment_is_filled_once(tmp_path: Path) -> None:
+    """pip is called for the first run, and again when pyproject.toml is another."""
+    calls = tmp_path / "calls"
+    fill = (
+        f'if [ "$1 $2" = "-m pip" ] && [ "$3" != --version ]; then echo "$@" >> {calls}; '
+        f'touch "$COLANE_VENV/bin/colane"; chmod +x "$COLANE_VENV/bin/colane"; exit 0; fi; exec {sys.executable} "$@"'
+    )
+    variables = {"PYTHON": str(program(tmp_path, "python3", fill)), "COLANE_VENV": str(tmp_path / "venv")}
+    for _ in range(2):
+        said = bash("ensure_venv test", None, **variables)
+        assert said.returncode == 0, said.stderr
+    assert len(calls.read_text().splitlines()) == 1
+    assert "torch==2.13.0 -e" in calls.read_text()
+    assert "pytest" in calls.read_text()
+    stamp = tmp_path / "venv" / ".colane-stamp-test"
+    stamp.write_text("of another pyproject.toml\n")
+    assert bash("ensure_venv test", None, **variables).returncode == 0
+    assert len(calls.read_text().splitlines()) == 2
