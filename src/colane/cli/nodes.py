@@ -13,12 +13,12 @@ from colane.cli.output import Column
 COLUMNS = (
     Column("NODE"),
     Column("GPU", is_number=True),
-    Column("TYPE"),
+    Column("TYPE", may_fold=True),
     Column("MEMORY", is_number=True),
-    Column("CORES"),
+    Column("CORES", may_fold=True),
     Column("SHARING"),
     Column("STATE"),
-    Column("JOBS"),
+    Column("JOBS", may_fold=True),
 )
 
 

@@ -32,11 +32,16 @@ STATE_STYLES: Final = {
 """Colours of the states."""
 
 
+FOLDED_MIN: Final = 12
+"""Characters that a column keeps however narrow the terminal is."""
+
+
 class Column(NamedTuple):
-    """A heading, and whether its cells are numbers (set to the right)."""
+    """A heading, whether its cells are numbers (set to the right), and whether they may be broken into lines."""
 
     heading: str
     is_number: bool = False
+    may_fold: bool = False
 
 
 def console() -> Console:
@@ -64,7 +69,7 @@ def print_json(value: object) -> None:
 
 
 def print_table(columns: Sequence[Column], rows: Sequence[Sequence[str]], title: str = "") -> None:
-    """Print rows of texts; on a terminal within its width, else whole and aligned."""
+    """Print rows of texts; on a terminal within its width and without empty columns, else whole and aligned."""
     if sys.stdout.isatty():
         _print_rich(columns, rows, title)
     else:
@@ -77,16 +82,17 @@ def _print_rich(columns: Sequence[Column], rows: Sequence[Sequence[str]], title:
     from rich.text import Text  # noqa: PLC0415
 
     table = Table(box=SIMPLE_HEAD, title=title or None, title_justify="left", pad_edge=False)
-    for place, column in enumerate(columns):
+    kept = [place for place in range(len(columns)) if not rows or any(row[place] for row in rows)]
+    for place in kept:
+        column, longest = columns[place], max((len(row[place]) for row in rows), default=0)
         table.add_column(
             column.heading,
             justify="right" if column.is_number else "left",
-            # Numbers are never broken, and other columns keep enough to be read.
-            min_width=min(max((len(row[place]) for row in rows), default=0), 40 if column.is_number else 6),
+            min_width=min(longest, FOLDED_MIN) if column.may_fold else longest,
             overflow="fold",
         )
     for row in rows:
-        table.add_row(*(Text(cell, style=STATE_STYLES.get(cell, "")) for cell in row))
+        table.add_row(*(Text(row[place], style=STATE_STYLES.get(row[place], "")) for place in kept))
     console().print(table)
 
 

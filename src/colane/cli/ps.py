@@ -20,15 +20,15 @@ WHY_MAX: Final = 20
 
 COLUMNS = (
     Column("ID", is_number=True),
-    Column("NAME"),
+    Column("NAME", may_fold=True),
     Column("USER"),
     Column("STATE"),
-    Column("GPUS"),
+    Column("GPUS", may_fold=True),
     Column("STEPS", is_number=True),
     Column("STEPS/S", is_number=True),
     Column("TIME", is_number=True),
     Column("ETA", is_number=True),
-    Column("REASON"),
+    Column("REASON", may_fold=True),
 )
 
 

@@ -131,6 +131,7 @@ def _keys(table: Table) -> list[str]:
 
 def _print_columns(table: Table, keys: Sequence[str]) -> None:
     places = [_keys(table).index(key) for key in keys]
-    columns = [Column(table.columns[place].heading, table.columns[place].is_number) for place in places]
+    chosen = [table.columns[place] for place in places]
+    columns = [Column(each.heading, each.is_number, may_fold=not each.is_number) for each in chosen]
     output.print_table(columns, [[row[place] for place in places] for row in table.texts()], table.title)
     output.say()

@@ -28,7 +28,7 @@ def show(job: jobs.JobArgument, as_json: output.Json = False) -> None:
     output.print_fields(_fields(found, reason["sentence"]))
     output.say()
     output.print_table(
-        (Column("WHEN"), Column("AFTER", is_number=True), Column("STATE"), Column("REASON")),
+        (Column("WHEN"), Column("AFTER", is_number=True), Column("STATE"), Column("REASON", may_fold=True)),
         [_move(move, found["submit_s"]) for move in found["story"]],
     )
 
