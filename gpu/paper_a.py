@@ -103,8 +103,6 @@ def together(run: Run, size: int, batch: int, *, mps: bool) -> Object:
     sharing = "cpu" if run.tiny else "mps" if mps else "time-slice"
     with run.stack(mps="auto" if mps else "off") as stack, stack.client() as scheduler:
         session, subjects = _session(run, scheduler), _subjects(run, batch)
-        if mps:
-            _start_mps(run, session, subjects[0])
         sets = sets_of(subjects, size)
         done = _measured(read_measurements(scheduler), sharing)
         session.measure_sets([s for s in sets if _keys(s) not in done], (mps,))
@@ -112,6 +110,7 @@ def together(run: Run, size: int, batch: int, *, mps: bool) -> Object:
         found = [m for m in read_measurements(scheduler) if m.sharing == sharing and tuple(sorted(m.keys)) in wanted]
         profiles = session.profiles(subjects)
     have = len({m.keys for m in found})
+    run.check("MPS could be started", not mps or run.left_s < LAST_WORDS_S or found, session.notes)
     wrong = [m for m in session.measurements if m.sharing != sharing]
     run.check("the way of sharing is the one asked for", not wrong, [m.sharing for m in wrong])
     least = 0.0 if run.tiny else DELTA_MIN
@@ -226,14 +225,6 @@ def _keys(subjects: Sequence[Subject]) -> tuple[ProfileKey, ...]:
 
 def _measured(measurements: Sequence[SetMeasurement], sharing: str) -> set[tuple[ProfileKey, ...]]:
     return {tuple(sorted(m.keys)) for m in measurements if m.sharing == sharing}
-
-
-def _start_mps(run: Run, session: Session, subject: Subject) -> None:
-    """Have the daemon run before the first set: how a set shares is seen when its jobs are placed."""
-    session.profiler.alone(subject, mps=True)
-    sharing = [gpu["sharing"] for node in session.profiler.client.nodes() for gpu in node["gpus"]]
-    messages = [message for node in session.profiler.client.nodes() for message in node["messages"]]
-    run.check("MPS could be started", "mps" in sharing, messages or sharing)
 
 
 def _status(run: Run, session: Session, *, complete: bool = True) -> Object:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,9 +16,10 @@ from colane.cli.app import run
 from colane.cli.profile_subjects import Asked, parse_batch_sizes, read_subjects
 from colane.cli.stack import Stack, StackConfig
 from colane.client.client import Client
+from colane.client.knowledge import decode_profile
 from colane.client.profile_session import Session, modes_for, sets_of
-from colane.client.profiling import Profiler, Rules, Subject
-from colane.model.profile import ProfileKey
+from colane.client.profiling import AloneRun, Profiler, Rules, SetRun, Subject
+from colane.model.profile import ProfileKey, SetMeasurement
 
 STEPPER = textwrap.dedent("""
     import sys, time
@@ -172,14 +173,23 @@ def node(kind: str = "V100", memory_bytes: int = 16 * 10**9) -> dict[str, Any]:
     return {"name": "n", "pool": "default", "lost": False, "messages": [], "gpus": [gpu]}
 
 
+def profile_body(family: str, gigabytes: int) -> dict[str, Any]:
+    value = {"value": gigabytes * 1e9, "source": "measured", "samples": 1, "by": ""}
+    key = {"family": family, "batch_size": None, "gpus": 1, "gpu_type": "V100"}
+    return {"key": key, "step_s": value, "persistent_bytes": value, "ephemeral_bytes": {**value, "value": 0.0}}
+
+
 class FakeScheduler:
     """As much of a client as the planning of sets needs."""
 
     def __init__(self, profiles: list[dict[str, Any]]) -> None:
         self.known = profiles
+        self.sharing = "time-slice"
 
     def nodes(self) -> list[dict[str, Any]]:
-        return [node()]
+        found = node()
+        found["gpus"][0]["sharing"] = self.sharing
+        return [{**found, "messages": ["MPS on GPU 0 could not be started", "something else"]}]
 
     def profiles(self) -> list[dict[str, Any]]:
         return self.known
@@ -198,17 +208,56 @@ def test_subjects_carry_what_decides_the_key() -> None:
 
 
 def test_sets_that_do_not_fit_are_left_out() -> None:
-    def body(family: str, gigabytes: int) -> dict[str, Any]:
-        value = {"value": gigabytes * 1e9, "source": "measured", "samples": 1, "by": ""}
-        key = {"family": family, "batch_size": None, "gpus": 1, "gpu_type": "V100"}
-        return {"key": key, "step_s": value, "persistent_bytes": value, "ephemeral_bytes": {**value, "value": 0.0}}
-
-    fake = FakeScheduler([body("big", 10), body("small", 4)])
+    fake = FakeScheduler([profile_body("big", 10), profile_body("small", 4)])
     subjects = [Subject(key=ProfileKey(name, None, 1, "V100"), request={}) for name in ("big", "small")]
     session = Session(Profiler(fake, Rules()))  # type: ignore[arg-type]
     session.measure_sets([(subjects[0], subjects[0])], (False, True))
-    assert session.notes == ["big + big is left out: needs 20 GB, a GPU has 15 GB"]
+    assert session.notes == ["big + big is left out: needs 23.1 GB with a margin, a GPU has 15 GB"]
     assert session.sets == []
+
+
+class FakeProfiler:
+    """Notes what it is asked to run; every set gains."""
+
+    def __init__(self, client: FakeScheduler, *, starts_mps: bool) -> None:
+        self.client = client
+        self.asked: list[tuple[str, bool]] = []
+        self._starts_mps = starts_mps
+
+    def alone(self, subject: Subject, *, mps: bool = False) -> AloneRun:
+        self.asked.append((subject.name, mps))
+        self.client.sharing = "mps" if mps and self._starts_mps else "time-slice"
+        profile = decode_profile(self.client.known[0])
+        return AloneRun(profile=profile, sampled_step_s=0.1, steps=30, job=1)
+
+    def together(self, subjects: Sequence[Subject], *, mps: bool = False) -> SetRun:
+        self.asked.append((" + ".join(subject.name for subject in subjects), mps))
+        keys = tuple(subject.key for subject in subjects)
+        measured = SetMeasurement(
+            keys=keys,
+            sharing=self.client.sharing,
+            step_alone_s=(0.1, 0.1),
+            step_together_s=(0.1, 0.1),
+            steps=(30, 30),
+            delta=2.0,
+            delta_general=2.0,
+            at_s=1.0,
+        )
+        return SetRun(measurement=measured, jobs=(1, 2))
+
+
+@pytest.mark.parametrize("starts_mps", [True, False])
+def test_with_mps_a_daemon_is_started_before_the_first_set(starts_mps: bool) -> None:
+    fake = FakeScheduler([profile_body(name, 1) for name in ("a", "b")])
+    profiler = FakeProfiler(fake, starts_mps=starts_mps)
+    session = Session(profiler)  # type: ignore[arg-type]
+    group = tuple(Subject(key=ProfileKey(name, None, 1, "V100"), request={}) for name in ("a", "b"))
+    session.measure_sets([group], (False, True))
+    first = [("a + b", False), ("a", True)]
+    assert profiler.asked == ([*first, ("a + b", True)] if starts_mps else first)
+    assert [m.sharing for m in session.measurements] == ["time-slice", "mps"][: 1 + starts_mps]
+    said = ["MPS on GPU 0 could not be started", "no GPU is shared through MPS, so no set is measured with it"]
+    assert session.notes == ([] if starts_mps else said)
 
 
 def test_which_sets_and_with_or_without_mps() -> None:

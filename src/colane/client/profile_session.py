@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
+from typing import Final
 
 from colane.client.errors import Refused
 from colane.client.knowledge import read_profiles
 from colane.client.profiling import AloneRun, OutOfTimeError, ProfileError, Profiler, SetRun, Subject, missing
 from colane.model.hardware import CPU_DEVICE_TYPE
 from colane.model.profile import Profile, ProfileKey, SetMeasurement
+
+BOOKED_RATIO: Final = 1.1 * 1.05
+"""The scheduler books at most this much more than was measured (the safety factors of `perf.config`)."""
 
 
 @dataclass(slots=True)
@@ -68,7 +72,26 @@ class Session:
         everyone = [subject for group in sets for subject in group]
         self.measure_alone(missing(everyone, read_profiles(self.profiler.client)))
         for mps in modes:
-            self._measure_mode(self._measurable(sets), mps=mps)
+            measurable = self._measurable(sets)
+            if not mps or (measurable and self.start_mps(measurable[0][0])):
+                self._measure_mode(measurable, mps=mps)
+
+    def start_mps(self, subject: Subject) -> bool:
+        """Have an MPS daemon run by running a job alone through it; whether there is one now.
+
+        How a set shares its GPU is seen when its jobs are placed, so the daemon must be there before them.
+        """
+        try:
+            self.profiler.alone(subject, mps=True)
+        except (ProfileError, Refused) as error:
+            self._fail(f"{subject.name} with MPS", error)
+            return False
+        nodes = self.profiler.client.nodes()
+        if any(gpu["sharing"] == "mps" for node in nodes for gpu in node["gpus"]):
+            return True
+        self._note(message for node in nodes for message in node["messages"] if "MPS" in message)
+        self._note(["no GPU is shared through MPS, so no set is measured with it"])
+        return False
 
     def _measure_mode(self, sets: Iterable[Sequence[Subject]], *, mps: bool) -> None:
         for group in sets:
@@ -82,9 +105,6 @@ class Session:
                 continue
             self.sets.append(run)
             self._note(run.notes)
-            if mps and run.measurement.sharing != "mps":
-                self._note(["the other sets are not measured with MPS"])
-                return
 
     def _measurable(self, sets: Sequence[Sequence[Subject]]) -> list[Sequence[Subject]]:
         """Leave out sets one of which has no profile, or which together exceed a GPU's memory."""
@@ -93,12 +113,13 @@ class Session:
         kept = []
         for group in sets:
             lacking = missing(group, profiles)
-            need_bytes = sum(profiles[s.key].memory_bytes or 0 for s in group if s.key in profiles)
+            measured_bytes = sum(profiles[s.key].memory_bytes or 0 for s in group if s.key in profiles)
+            need_bytes = measured_bytes * BOOKED_RATIO
             have_bytes = room_bytes.get(group[0].key.gpu_type, 0)
             if lacking:
                 self._note([f"{set_name(group)} is left out: {lacking[0].name} has no profile"])
             elif need_bytes > have_bytes:
-                need = f"needs {need_bytes / 1e9:.3g} GB, a GPU has {have_bytes / 1e9:.3g} GB"
+                need = f"needs {need_bytes / 1e9:.3g} GB with a margin, a GPU has {have_bytes / 1e9:.3g} GB"
                 self._note([f"{set_name(group)} is left out: {need}"])
             else:
                 kept.append(group)
