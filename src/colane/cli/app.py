@@ -29,6 +29,7 @@ NOUNS: Final = (
     "profile",
     "report",
     "simulate",
+    "trace",
 )
 """Modules beside this one, each with a `register(app)`, in the order `colane --help` names their commands."""
 

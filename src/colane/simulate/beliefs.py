@@ -72,9 +72,10 @@ def make_beliefs(
 
 
 def declare_lengths(jobs: Iterable[TraceJob], belief: Belief, *, noise: float, seed: int) -> tuple[TraceJob, ...]:
-    """In a world without steps, say how long jobs run as a number of one-second steps, as their owners would.
+    """Of jobs without steps, say how long they run as a number of one-second steps, as their owners would.
 
-    With no belief nothing is said; profiled lengths have log-normal noise, the oracle's have none.
+    With no belief nothing is said; profiled lengths have log-normal noise, the oracle's have none. What a job really
+    takes is its recorded duration all the same.
     """
     if belief is Belief.NONE:
         return tuple(jobs)

@@ -83,9 +83,7 @@ def load(request: Request, seed: int) -> Loaded:
     cluster = clusters.load(request.cluster)
     workload = _workload(request, cluster, seed)
     world = make_world(request, workload)
-    jobs = workload.jobs
-    if not world.counts_steps:
-        jobs = declare_lengths(jobs, request.belief, noise=request.noise, seed=seed)
+    jobs = declare_lengths(workload.jobs, request.belief, noise=request.noise, seed=seed)
     if request.driver.checkpoints:
         jobs = tuple(map(_preemptible, jobs))
     return Loaded(cluster, replace(workload, jobs=jobs), world)

@@ -1,0 +1,114 @@
+"""`colane trace`: judge a workload before a run, and write it as Colane's own CSV."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from colane.cli import output
+from colane.cli.errors import FAILURE, FailureError, MisuseError
+from colane.cli.output import Column
+
+if TYPE_CHECKING:
+    from colane.traces.check import Finding
+    from colane.traces.clusters import Cluster
+    from colane.traces.workload import Workload
+
+Trace = Annotated[str, typer.Argument(metavar="FILE|GENERATOR", help="A trace, or a generator such as sweep:jobs=300.")]
+Format = Annotated[
+    str | None, typer.Option("--format", metavar="NAME", show_default="guessed", help="Format of the trace.")
+]
+Seed = Annotated[int, typer.Option("--seed", min=0, help="Of a generator.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    example = "Example: [bold]colane trace check jobs.csv --cluster philly[/bold]"
+    group = typer.Typer(no_args_is_help=True, help="Judge and convert traces of jobs.", epilog=example)
+    group.command("check", epilog=example)(check)
+    group.command("convert", epilog="Example: [bold]colane trace convert cluster_log.csv jobs.csv[/bold]")(convert)
+    app.add_typer(group, name="trace")
+
+
+def check(
+    trace: Trace,
+    cluster: Annotated[
+        str | None, typer.Option("--cluster", "-c", metavar="FILE|PRESET", help="Also: which jobs fit, what load.")
+    ] = None,
+    trace_format: Format = None,
+    seed: Seed = 0,
+    as_json: output.Json = False,
+) -> None:
+    """Judge a trace before a run: bad rows, times, ids, jobs nobody can hold, offered load.
+
+    Exit code 1 when something is wrong with the trace itself.
+    """
+    machines = _cluster(cluster)
+    workload = _workload(trace, trace_format, seed, machines, skip_bad_rows=True)
+    from colane.traces.check import check_trace  # noqa: PLC0415 - imported late
+
+    findings = check_trace(workload, machines)
+    _print(workload, findings, as_json=as_json)
+    if any(finding.level == "error" for finding in findings):
+        raise typer.Exit(FAILURE)
+
+
+def convert(
+    trace: Trace,
+    out: Annotated[Path, typer.Argument(metavar="OUT", help="CSV file to write.")],
+    trace_format: Format = None,
+    skip_bad_rows: Annotated[bool, typer.Option("--skip-bad-rows", help="Leave bad rows out.")] = False,
+    seed: Seed = 0,
+) -> None:
+    """Write a trace as Colane's own CSV, every column with its unit."""
+    from colane.traces.readers import colane_csv  # noqa: PLC0415 - imported late
+
+    workload = _workload(trace, trace_format, seed, None, skip_bad_rows=skip_bad_rows)
+    try:
+        colane_csv.write(workload, out)
+    except OSError as error:
+        raise FailureError(f"{out}: cannot be written: {error.strerror}") from error
+    for left_out in workload.notes:
+        output.note(str(left_out))
+    output.say(f"{len(workload.jobs)} jobs of format {workload.format} written to {out}")
+
+
+def _cluster(name: str | None) -> Cluster | None:
+    if name is None:
+        return None
+    from colane.traces import clusters  # noqa: PLC0415 - imported late
+
+    try:
+        return clusters.load(name)
+    except ValueError as error:
+        raise MisuseError(f"--cluster: {error}") from error
+
+
+def _workload(
+    trace: str, trace_format: str | None, seed: int, cluster: Cluster | None, *, skip_bad_rows: bool
+) -> Workload:
+    from colane.simulate.generators import is_generator, make_workload  # noqa: PLC0415 - imported late
+    from colane.simulate.request import SAMPLE  # noqa: PLC0415
+    from colane.traces import read  # noqa: PLC0415
+
+    try:
+        if is_generator(trace):
+            return make_workload(trace, seed=seed, gpus=cluster.gpus if cluster else 1)
+        if trace == SAMPLE:
+            return read.sample()
+        return read.read(trace, trace_format, skip_bad_rows=skip_bad_rows, keep_cpu_only=True)
+    except ValueError as error:
+        raise MisuseError(str(error)) from error
+
+
+def _print(workload: Workload, findings: list[Finding], *, as_json: bool) -> None:
+    if as_json:
+        found = [{"level": str(f.level), "code": f.code, "message": f.message, "count": f.count} for f in findings]
+        output.print_json({"trace": workload.name, "format": workload.format, "findings": found})
+        return
+    guessed = ", as its content suggests" if workload.guessed else ""
+    output.say(f"{workload.name}: {len(workload.jobs):,} jobs, read as {workload.format}{guessed}")
+    rows = [(str(finding.level), finding.code, finding.message) for finding in findings]
+    output.print_table([Column("Level"), Column("Code"), Column("Finding")], rows)

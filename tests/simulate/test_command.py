@@ -1,0 +1,226 @@
+"""`colane simulate` and `colane trace`, as a user meets them."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from colane.cli import app
+
+CONTRACT = (
+    "policy", "jobs", "finished", "makespan_s", "jct_s", "queue_s", "run_span_s", "gpu_active_ratio",
+    "gpu_utilization_ratio", "fragmentation_ratio", "slo_violations", "restarts", "slowdown_variance", "decisions",
+    "decision_s", "events", "wall_s",
+)  # fmt: skip
+TIMINGS = ("decision_s", "wall_s")
+
+
+def summary(folder: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((folder / "summary.json").read_text())
+    return found
+
+
+def without_timings(found: dict[str, Any]) -> dict[str, Any]:
+    runs = [{key: value for key, value in run.items() if key not in TIMINGS} for run in found["runs"]]
+    return {**found, "runs": runs}
+
+
+@pytest.fixture(scope="module")
+def sample(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("sample")
+    assert app.run(["simulate", "--out", str(folder), "--decisions", str(folder / "decisions.jsonl")]) == 0
+    return folder
+
+
+def test_without_a_file_the_sample_runs_and_writes_the_contract(sample: Path) -> None:
+    found = summary(sample)
+    assert [run["policy"] for run in found["runs"]] == ["fifo", "colocate"]
+    for run in found["runs"]:
+        assert tuple(run)[1:2] == ("seed",)
+        assert [key for key in run if key in CONTRACT] == list(CONTRACT)
+        assert run["jobs"] == run["finished"] == 60
+        assert set(run["jct_s"]) == set(run["queue_s"]) == set(run["run_span_s"]) == {"mean", "p50", "p95", "p99"}
+        assert set(run["decision_s"]) == {"mean", "p50", "p99", "max"}
+        assert 0 < run["gpu_utilization_ratio"] <= run["gpu_active_ratio"] <= 1
+    assert found["partial"] is False
+    assert found["oracle"] is False
+    assert "factors" in found["world"]
+
+
+def test_every_job_has_a_row_whose_times_add_up(sample: Path) -> None:
+    for policy in ("fifo", "colocate"):
+        with (sample / f"jobs-{policy}.csv").open() as file:
+            rows = list(csv.DictReader(file))
+        assert [int(row["id"]) for row in rows] == list(range(1, 61))
+        for row in rows:
+            spent_s = float(row["queue_s"]) + float(row["run_span_s"])
+            assert spent_s == pytest.approx(float(row["jct_s"]))
+            assert row["state"] == "succeeded"
+            assert len(row["gpus"].split()) == int(row["gpus_asked"])
+
+
+def test_every_decision_is_a_line_with_its_reason(sample: Path) -> None:
+    lines = [json.loads(line) for line in (sample / "decisions.jsonl").read_text().splitlines()]
+    assert len(lines) == sum(run["decisions"] for run in summary(sample)["runs"])
+    assert {line["action"] for line in lines} == {"start"}
+    shared = [line for line in lines if line["reason"]["why"] == "shares"]
+    assert shared
+    assert all("speed-up" in line["sentence"] and line["policy"] == "colocate" for line in shared)
+
+
+def test_the_page_is_whole_and_needs_nothing_from_outside(sample: Path) -> None:
+    page = (sample / "report.html").read_text()
+    for word in ("fifo", "colocate", "figure-jct_cdf", "figure-gantt", "figure-queue_over_time", "World: factors"):
+        assert word in page
+    assert "<script" not in page
+    assert "src=" not in page
+
+
+def test_the_same_inputs_give_the_same_bytes(sample: Path, tmp_path: Path) -> None:
+    again = ["simulate", "--out", str(tmp_path), "--decisions", str(tmp_path / "decisions.jsonl")]
+    environment = {**os.environ, "PYTHONHASHSEED": "4711"}
+    subprocess.run([sys.executable, "-m", "colane.cli", *again], check=True, env=environment, capture_output=True)
+    names = sorted(path.name for path in sample.iterdir())
+    assert names == sorted(path.name for path in tmp_path.iterdir())
+    for name in names:
+        if name != "summary.json":
+            assert (sample / name).read_bytes() == (tmp_path / name).read_bytes(), name
+    assert without_timings(summary(sample)) == without_timings(summary(tmp_path))
+
+
+def test_seeds_run_in_processes_and_give_intervals(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["simulate", "-c", "minsky", "-t", "sweep:jobs=12,duration=50,spread=0.5", "-p", "fifo", "-p", "sjf"]
+    words += ["--world", "neutral", "--oracle", "--seeds", "3", "--seed", "5", "--out", str(tmp_path), "--json"]
+    assert app.run(words) == 0
+    printed = json.loads(capsys.readouterr().out)
+    runs = [(run["policy"], run["seed"]) for run in printed["runs"]]
+    assert runs == [(policy, seed) for policy in ("fifo", "sjf") for seed in (5, 6, 7)]
+    fifo, sjf = printed["policies"]
+    assert fifo["mean_jct_s"]["ci95"] > 0
+    assert sjf["mean_jct_s"]["mean"] < fifo["mean_jct_s"]["mean"]
+    assert printed["oracle"] is True
+    assert "ORACLE" in " ".join(printed["notes"])
+
+
+def test_one_seed_of_many_is_the_run_of_that_seed_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["simulate", "-c", "minsky", "-t", "sweep:jobs=9,duration=50,spread=0.5", "-p", "fifo", "--json"]
+    assert app.run([*words, "--seeds", "2", "--seed", "1"]) == 0
+    both = json.loads(capsys.readouterr().out)["runs"]
+    assert app.run([*words, "--seed", "2"]) == 0
+    alone = json.loads(capsys.readouterr().out)["runs"]
+    assert without_timings({"runs": both[1:]}) == without_timings({"runs": alone})
+
+
+def test_the_story_of_a_job_is_told_with_reasons(capsys: pytest.CaptureFixture[str]) -> None:
+    assert app.run(["simulate", "-p", "fifo", "--explain", "job-20"]) == 0
+    said = capsys.readouterr().out
+    story = said[said.index("job 20 under fifo:") :].splitlines()[1:]
+    assert "submitted" in story[0]
+    assert any("waits in order behind" in line or "needs" in line for line in story)
+    assert "is free" in " ".join(story)
+    assert "exited with code 0" in story[-1]
+
+
+def test_refused_jobs_are_counted_named_and_kept_in_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    trace = tmp_path / "jobs.csv"
+    trace.write_text("id,submit_s,duration_s,gpus\nbig,0,10,16\nsmall,0,10,1\n")
+    out = tmp_path / "out"
+    assert app.run(["simulate", "-c", "dgx1", "-t", str(trace), "-p", "fifo", "--out", str(out)]) == 0
+    said = capsys.readouterr().out
+    assert "1 of 2 jobs were refused" in said
+    assert "job big of line 2: needs 16 GPUs on one node, the largest has 8" in said
+    assert "job big" in (out / "refused.csv").read_text()
+    assert summary(out)["runs"][0]["finished"] == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("submit_s,duration_s\n", "holds no jobs"),
+        ("submit_s,duration_s\n0,nan\n", "jobs.csv:2: column 'duration_s'"),
+        ("submit_s,duration_s\n-1,5\n", "jobs.csv:2: column 'submit_s'"),
+        ("id,submit_s,duration_s\na,0,5\na,1,5\n", "jobs.csv:3: column 'id'"),
+        ("submit_s,durations\n0,5\n", "did you mean duration_s"),
+    ],
+)
+def test_a_bad_trace_is_one_line_with_file_and_line(
+    text: str, words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trace = tmp_path / "jobs.csv"
+    trace.write_text(text)
+    assert app.run(["simulate", "-t", str(trace)]) == 2
+    said = capsys.readouterr().err
+    assert len(said.splitlines()) == 1
+    assert words in said
+
+
+def test_bad_rows_can_be_skipped_and_are_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    trace = tmp_path / "jobs.csv"
+    trace.write_text("submit_s,duration_s\n0,5\n1,soon\n2,5\n")
+    assert app.run(["simulate", "-t", str(trace), "-p", "fifo", "--skip-bad-rows"]) == 0
+    assert "1 bad rows skipped" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["-p", "colocat"], "did you mean colocate"),
+        (["-c", "dgx"], "did you mean dgx1"),
+        (["--world", "tabel"], "did you mean table?"),
+        (["--belief", "profile"], "did you mean profiled?"),
+        (["-t", "sweep:jos=3"], "did you mean jobs?"),
+        (["-t", "sweep:jobs=few"], "expected a whole number, got 'few'"),
+        (["--time-scale", "0"], "--time-scale: must be above 0"),
+        (["--explain", "nobody"], "there is no job 'nobody'"),
+        (["--seeds", "2", "--explain", "1"], "leave --seeds away"),
+        (["--world", "table", "--tables", "/nowhere"], "holds no measured table"),
+    ],
+)
+def test_misuse_is_one_line_that_names_the_fix(
+    words: list[str], expected: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert app.run(["simulate", *words]) == 2
+    said = capsys.readouterr().err
+    assert len(said.splitlines()) == 1
+    assert expected in said
+
+
+def test_ctrl_c_writes_what_there_is_and_marks_it_partial(tmp_path: Path) -> None:
+    # It says that it runs by its first decisions, which are far more than a buffer holds.
+    decisions = tmp_path / "decisions.jsonl"
+    words = ["simulate", "-c", "paper-d", "-t", "heavy-load:jobs=20000", "-p", "fifo", "-p", "colocate"]
+    words += ["--out", str(tmp_path / "out"), "--decisions", str(decisions)]
+    with subprocess.Popen([sys.executable, "-m", "colane.cli", *words], stderr=subprocess.PIPE) as process:
+        while not (decisions.exists() and decisions.stat().st_size) and process.poll() is None:
+            os.sched_yield()
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=100)
+    assert process.returncode == 130
+    found = summary(tmp_path / "out")
+    assert found["partial"] is True
+    assert [run["policy"] for run in found["runs"]] == ["fifo"]
+    assert 0 < found["runs"][0]["finished"] < 20000
+    assert found["notes"][0].startswith("Partial")
+    assert "Partial" in (tmp_path / "out" / "report.html").read_text()
+
+
+def test_a_trace_is_judged_and_converted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert app.run(["trace", "check", "sample", "--cluster", "paper-a", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)["findings"]
+    assert {one["code"] for one in found} >= {"never-fits", "offered-load", "span"}
+    out = tmp_path / "converted.csv"
+    assert app.run(["trace", "convert", "sweep:jobs=4,duration=9", str(out)]) == 0
+    assert app.run(["trace", "check", str(out)]) == 0
+    broken = tmp_path / "broken.csv"
+    broken.write_text("submit_s,duration_s\n0,5\n1,soon\n")
+    assert app.run(["trace", "check", str(broken)]) == 1
+    assert "bad-rows" in capsys.readouterr().out
+    assert app.run(["trace", "check", str(tmp_path / "nowhere.csv")]) == 2
