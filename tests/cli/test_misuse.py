@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from typer.main import get_command
 
 from colane.cli import app
 from tests.cli.conftest import COLANE, Colane, environment, run_colane
@@ -103,12 +106,22 @@ def test_without_words_it_shows_help(colane: Colane) -> None:
     assert "Usage: colane" in said.out + said.err
 
 
-@pytest.mark.parametrize("noun", app.NOUNS)
-def test_each_command_has_help_with_an_example(colane: Colane, noun: str) -> None:
-    said = colane(noun, "--help")
-    assert said.code == 0
-    assert "Example" in said.out
-    assert f"colane {noun}" in said.out
+def leaves(group: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Every command by its full name."""
+    for name, command in group.commands.items():
+        if hasattr(command, "commands"):
+            yield from leaves(command, f"{prefix}{name} ")
+        else:
+            yield f"{prefix}{name}", command
+
+
+@pytest.mark.parametrize(
+    ("name", "command"), [pytest.param(*each, id=each[0]) for each in leaves(get_command(app.make_app()))]
+)
+def test_each_command_says_what_it_does_with_an_example(colane: Colane, name: str, command: Any) -> None:
+    assert colane(*name.split(), "--help").code == 0
+    assert command.help
+    assert f"colane {name}" in (command.epilog or "")
 
 
 def test_help_imports_nothing_heavy() -> None:
