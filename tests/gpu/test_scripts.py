@@ -20,7 +20,7 @@ def run(script: str, *words: object, **env: str) -> tuple[int, list[dict[str, An
     """Run a script; give its exit code and the lines it printed."""
     command = [sys.executable, str(ROOT / "gpu" / script), *map(str, words)]
     done = subprocess.run(
-        command, env={**os.environ, **env}, capture_output=True, text=True, check=False, cwd=ROOT, timeout=280
+        command, env={**os.environ, **env}, capture_output=True, text=True, check=False, cwd=ROOT, timeout=560
     )
     return done.returncode, [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
 
@@ -30,7 +30,7 @@ def read(path: Path) -> Any:
 
 
 @pytest.mark.live
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_paper_a_in_small(tmp_path: Path) -> None:
     where = ("--tiny", "--out", tmp_path / "out", "--state", tmp_path / "state")
     code, lines = run("paper_a.py", *where)
@@ -57,7 +57,7 @@ def test_paper_a_in_small(tmp_path: Path) -> None:
 
 
 @pytest.mark.live
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_a_check_of_the_agent_in_small(tmp_path: Path) -> None:
     where = ("--tiny", "--out", tmp_path / "out", "--state", tmp_path / "state")
     code, lines = run("nvml_checks.py", "--part", "out-of-memory", *where)
@@ -70,7 +70,7 @@ def test_a_check_of_the_agent_in_small(tmp_path: Path) -> None:
 
 
 @pytest.mark.live
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_a_part_without_time_says_so_and_stops_what_it_started(tmp_path: Path) -> None:
     where = ("--tiny", "--out", tmp_path / "out", "--state", tmp_path / "state")
     run("paper_a.py", "--part", "pairs-64", "--minutes", "0.01", *where)
