@@ -9,7 +9,7 @@ import pytest
 
 from colane.core import ClusterState, Core
 from colane.core.draft import Draft
-from colane.core.events import Ended, Launched, NodeRegistered, Progressed, Submitted
+from colane.core.events import CancelRequested, Ended, Launched, NodeRegistered, Progressed, Submitted
 from colane.core.view import ClusterView
 from colane.model.job import Exit, Job, JobId, JobSpec, JobState, Served
 from colane.model.plan import Plan
@@ -142,3 +142,11 @@ def test_no_more_is_held_than_there_is(draft: Draft) -> None:
     assert draft.cores_free(node) == []
     assert draft.host_memory_free_bytes(node) == 0
     assert first_fit(draft, replace(SPEC, gpus=1)) is None
+
+
+def test_a_watched_pool_is_asked_about_when_a_job_is_being_stopped() -> None:
+    policy = Impatient(inf)
+    core = make_core(policy, replace(SPEC, preemptible=False))
+    asked = len(policy.asked_s)
+    core.step([CancelRequested(ONE, "ann")], 20.0)
+    assert policy.asked_s[asked:] == [20.0]

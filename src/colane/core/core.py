@@ -105,9 +105,15 @@ class Core:
         return plan.reason_for(asked)
 
     def _decide(self, step: Step) -> None:
+        """Ask for plans until none teaches anything new: who joins a job ends its time alone, which is learnt from."""
         state = self.state
-        if not state.changed_pools:
-            return
+        while state.changed_pools:
+            lessons = step.lessons
+            self._ask(step)
+            state.changed_pools = set(state.queues) if step.lessons > lessons else set()
+
+    def _ask(self, step: Step) -> None:
+        state = self.state
         if any(state.queues[pool].companies for pool in state.changed_pools if pool in state.queues):
             self._follow(step, plan_companies)
         waiting = [pool for pool in state.changed_pools if pool in state.queues and state.queues[pool].count]
@@ -115,7 +121,6 @@ class Core:
             plan = self._follow(step, self.policy.plan)
             for pool in waiting:
                 self._timers.ask_again(pool, plan.again_s.get(pool))
-        state.changed_pools = set()
 
     def _follow(self, step: Step, plan_from: Callable[[ClusterView], Plan]) -> Plan:
         """Ask for a plan, judge it, carry it out."""

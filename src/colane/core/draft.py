@@ -136,7 +136,7 @@ class Draft:
         left.host_memory_taken_bytes += min(job.spec.host_memory_bytes, self.host_memory_free_bytes(node))
 
     def ask_again(self, pool: str, at_s: float) -> None:
-        """Ask the policy about a pool again then, or when one of its preemptible jobs may be moved from now on.
+        """Ask the policy about a pool again then, or when one of its jobs is stopped or may be (see `Plan.again_s`).
 
         The earliest of several times counts; infinity waits for such a job only.
         """

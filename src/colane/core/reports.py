@@ -182,8 +182,8 @@ def timer_due(step: Step, timer: Timer) -> None:
 def _may_be_moved(step: Step, job: Job) -> None:
     """From now on a plan may take the job off its GPUs; a policy that waits for that is asked."""
     step.put(job)
-    if job.spec.preemptible and step.timers.is_watched(job.spec.pool):
-        step.state.changed_pools.add(job.spec.pool)
+    if job.spec.preemptible:
+        step.heed(job.spec.pool)
 
 
 def _believed(step: Step, event: Event, job_id: JobId, attempt: int) -> Job | None:

@@ -27,6 +27,7 @@ class Step:
         self.timers = timers
         self.config = config
         self.now_s = now_s
+        self.lessons = 0
         self.decisions: list[Decision] = []
         self.measurements: list[SetMeasurement] = []
         self.stale: list[tuple[Event, str]] = []
@@ -68,6 +69,12 @@ class Step:
         if job.state is JobState.STOPPING:
             return
         self.put(move(job, JobState.STOPPING, self.now_s, reason, ending=ending))
+        self.heed(job.spec.pool)
+
+    def heed(self, pool: str) -> None:
+        """A job's GPUs come free, or may be taken from now on: ask a policy that waits for that."""
+        if self.timers.is_watched(pool):
+            self.state.changed_pools.add(pool)
 
     def _served(self, job: Job, start_s: float) -> tuple[Served, ...]:
         """What a job has had, with the attempt that ends now."""
@@ -87,14 +94,17 @@ class Step:
             for profile in lessons.profiles:
                 self.learn(profile)
             for measurement in lessons.measurements:
+                self.lessons += 1
                 self.state.beliefs.learn_set(measurement)
                 self.measurements.append(measurement)
 
     def learn(self, profile: Profile) -> None:
-        """Believe a profile and re-book whom it concerns."""
+        """Believe a profile and re-book whom it concerns; waiting jobs of any pool may be judged by it."""
+        self.lessons += 1
         merged = self.state.beliefs.learn_profile(profile)
         self._profiles[merged.key] = merged
         self.state.refresh_bookings(merged.key)
+        self.state.changed_pools.update(self.state.queues)
 
     def outcome(self) -> Outcome:
         """Everything that changed; the version grows if anything durable did."""

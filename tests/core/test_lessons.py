@@ -1,0 +1,63 @@
+"""What carrying out a plan teaches is heeded in the same step, not at the next event."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from colane.core import ClusterState, Core
+from colane.core.events import Launched, NodeRegistered, ProfileDeclared, Progressed, Submitted
+from colane.core.view import ClusterView
+from colane.model.job import JobId, JobSpec
+from colane.model.plan import Plan
+from colane.model.profile import Profile, ProfileKey, Source
+from colane.model.progress import Progress
+from colane.policies.colocate import Colocate
+
+from .worlds import GIB, make_node, make_profile
+
+KEY = ProfileKey("light", 64, 1, "V100")
+
+
+@dataclass
+class Watched:
+    """Colocate, noting what it believed of the light family's step time each time it was asked."""
+
+    name: str = "watched"
+    believed_s: list[float] = field(default_factory=list)
+
+    def plan(self, view: ClusterView) -> Plan:
+        """See the class."""
+        profile = view.beliefs.profiles[KEY]
+        self.believed_s.append(profile.step_s.value if profile.step_s else 0.0)
+        return Colocate().plan(view)
+
+
+def run_alone_then_join(steps: int) -> tuple[list[float], Profile]:
+    """Job 1 makes steps of 1 s alone, job 2 waits for a GPU of its own, job 3 joins job 1: what was believed then."""
+    policy = Watched()
+    core = Core(policy, ClusterState())
+    core.step([NodeRegistered(make_node("n0", 1)), ProfileDeclared(make_profile("light", "V100", 1e6, GIB))], 0.0)
+    spec = JobSpec(name="j", family="light", batch_size=64)
+    core.step([Submitted(JobId(1), spec)], 1.0)
+    core.step([Submitted(JobId(2), JobSpec(name="k", family="unknown"))], 1.0)
+    core.step([Launched(JobId(1), 1, 7, 1.0)], 1.0)
+    for done in (1, 1 + steps):
+        sample = Progress(at_s=1.0 + done, steps=done, first_step_s=2.0, last_step_s=1.0 + done, step_mean_s=1.0)
+        core.step([Progressed(JobId(1), 1, sample)], 1.0 + done)
+    policy.believed_s.clear()
+    core.step([Submitted(JobId(3), spec)], 60.0)
+    return policy.believed_s, core.state.beliefs.profiles[KEY]
+
+
+def test_who_joins_ends_a_time_alone_and_the_policy_is_asked_again_with_what_it_taught() -> None:
+    asked, profile = run_alone_then_join(40)
+    assert profile.step_s is not None
+    assert profile.step_s.source is Source.MEASURED
+    assert len(asked) == 2
+    assert asked[0] == 0.1
+    assert asked[1] == profile.step_s.value > 0.1
+
+
+def test_nothing_learnt_nothing_asked_again() -> None:
+    asked, _ = run_alone_then_join(2)
+    assert asked == [0.1]
