@@ -30,6 +30,7 @@ NOUNS: Final = (
     "report",
     "simulate",
     "trace",
+    "paper",
 )
 """Modules beside this one, each with a `register(app)`, in the order `colane --help` names their commands."""
 

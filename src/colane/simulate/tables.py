@@ -179,8 +179,8 @@ class TopologySpeeds:
         return key is not None and self._solo_s(key, one_socket=True) is not None
 
     def alone(self, running: Running) -> float | None:
-        """Measured on one socket or across both; the other where only that exists."""
-        key = _topology_job(running.job)
+        """Measured on P100, on one socket or across both; the other where only that exists."""
+        key = _topology_job(running.job) if "p100" in running.gpu_type.lower() else None
         solo_s = None if key is None else self._solo_s(key, one_socket=len(running.sockets) == 1)
         return None if solo_s is None else TOPOLOGY_STEPS / solo_s
 
@@ -257,7 +257,9 @@ class ScalingSpeeds:
         return bool(self._table.speed(job.model, job.spec.gpus))
 
     def alone(self, running: Running) -> float | None:
-        """Speed using all its GPUs."""
+        """Speed using all its GPUs; the table is of TITAN Xp."""
+        if "titan" not in running.gpu_type.lower():
+            return None
         return self._table.speed(running.job.model, len(running.gpus)) or None
 
     def slowdown(self, me: Running, other: Running) -> float | None:  # noqa: ARG002

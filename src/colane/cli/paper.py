@@ -1,0 +1,89 @@
+"""`colane paper`: a paper's own evaluation in simulation, each claim against ours."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from colane.cli import output
+from colane.cli.errors import FailureError, MisuseError
+from colane.cli.output import Column
+
+if TYPE_CHECKING:
+    from colane.report.simulated_writer import Study
+    from colane.simulate.paper_a import Claim, Evaluation, Experiment
+
+PAPERS = {"A": "Co-location of deep-learning jobs (Tabrizian, Toronto 2020)"}
+"""Papers that can be evaluated so far."""
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("paper", epilog="Example: [bold]colane paper A --data measured --out paper-a[/bold]")(paper)
+
+
+def paper(
+    letter: Annotated[str, typer.Argument(metavar="A", help="Which paper.")],
+    data: Annotated[
+        Path | None,
+        typer.Option("--data", metavar="DIR", envvar="COLANE_DATA", help="Directory of measured tables."),
+    ] = None,
+    out: Annotated[Path | None, typer.Option("--out", "-o", metavar="DIR", help="Write claims and plots here.")] = None,
+    as_json: output.Json = False,
+) -> None:
+    """Run a paper's own evaluation in simulation and print each claim: published, ours, verdict.
+
+    A claim only a real GPU can decide is said to need one.
+    """
+    if letter.upper() not in PAPERS:
+        known = ", ".join(f"{key} ({title})" for key, title in PAPERS.items())
+        raise MisuseError(f"paper: there is no evaluation of {letter!r}; known: {known}")
+    from colane.simulate.paper_a import evaluate  # noqa: PLC0415 - imported late
+
+    try:
+        found = evaluate(data)
+    except ValueError as error:
+        raise MisuseError(str(error)) from error
+    if out is not None:
+        _write(found, out)
+    if as_json:
+        output.print_json({"paper": letter.upper(), "claims": [claim._asdict() for claim in found.claims]})
+        return
+    _print(found.claims)
+    if out is not None:
+        output.say(f"plots: {out}")
+
+
+def _print(claims: tuple[Claim, ...]) -> None:
+    names = ("Id", "Claim", "Published", "Ours", "Verdict")
+    output.print_table([Column(name) for name in names], [tuple(map(str, claim)) for claim in claims])
+
+
+def _write(found: Evaluation, out: Path) -> None:
+    from colane.report import simulated_writer as writer  # noqa: PLC0415 - matplotlib comes with it
+
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        text = json.dumps({"claims": [claim._asdict() for claim in found.claims]}, indent=1, ensure_ascii=False)
+        (out / "claims.json").write_text(text + "\n", encoding="utf-8")
+        for experiment in found.experiments:
+            writer.write(_study(experiment), out / experiment.name)
+    except OSError as error:
+        raise FailureError(f"--out: {out} cannot be written: {error.strerror}") from error
+
+
+def _study(experiment: Experiment) -> Study:
+    from colane.cli.simulation import inputs_object, simulated_run  # noqa: PLC0415 - imported late
+    from colane.report import simulated_writer  # noqa: PLC0415
+
+    first = experiment.loaded[experiment.runs[0][0]]
+    return simulated_writer.Study(
+        title=experiment.title,
+        inputs=inputs_object(first, {}),
+        runs=tuple(simulated_run(run, seed, experiment.loaded[seed]) for seed, run in experiment.runs),
+        jobs={seed: {job.id: job for job in one.workload.jobs} for seed, one in experiment.loaded.items()},
+        notes=(experiment.note, f"World: {first.world.name}."),
+    )
