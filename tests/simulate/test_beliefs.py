@@ -66,7 +66,7 @@ def test_the_oracle_says_what_the_world_does_and_learns_nothing(data: Path) -> N
     for one in kinds:
         for other in kinds[:6]:
             true = true_delta(world, [one, other])
-            prediction = oracle.predict([profile_key(x.job.spec, x.gpu_type) for x in (other, one)])
+            prediction = oracle.predict([profile_key(x.job.spec, x.gpu_type) for x in (other, one)], "mps")
             assert (prediction is None) == (true is None)
             if prediction is not None and true is not None:
                 assert math.isclose(prediction.speedup, true)

@@ -94,6 +94,9 @@ def simulate(  # noqa: PLR0913, PLR0917 - a command line option is a parameter
             "--checkpoints/--no-checkpoints", help="Whether stopped jobs keep their steps and may be preempted."
         ),
     ] = True,
+    sharing: Annotated[
+        str, typer.Option("--sharing", help="How jobs share a GPU: mps or time-slice; predictions differ by it.")
+    ] = "mps",
     any_pool: Annotated[bool, typer.Option("--any-pool", help="Let every job run on any node.")] = False,
     trace_format: Annotated[
         str | None, typer.Option("--format", metavar="NAME", show_default="guessed", help="Format of the trace.")
@@ -120,7 +123,7 @@ def simulate(  # noqa: PLR0913, PLR0917 - a command line option is a parameter
     request = make_request(
         cluster=cluster, trace=trace, trace_format=trace_format, world=world, tables=tables, demand=demand,
         belief="oracle" if oracle else belief, noise=noise, time_scale=time_scale, skip_bad_rows=skip_bad_rows,
-        any_pool=any_pool, costs=(launch_s, restart_s, stop_s), checkpoints=checkpoints,
+        any_pool=any_pool, sharing=sharing, costs=(launch_s, restart_s, stop_s), checkpoints=checkpoints,
     )  # fmt: skip
     wish = _Wish(chosen, tuple(range(seed, seed + seeds)), decisions, explain)
     study, stories = _study(request, wish)
@@ -144,6 +147,7 @@ def make_request(  # noqa: PLR0913
     time_scale: float = 1.0,
     skip_bad_rows: bool = False,
     any_pool: bool = False,
+    sharing: str = "mps",
     costs: tuple[float, float, float] = (0.0, 0.0, 0.0),
     checkpoints: bool = True,
 ) -> Request:
@@ -174,6 +178,7 @@ def make_request(  # noqa: PLR0913
         time_scale=time_scale,
         skip_bad_rows=skip_bad_rows,
         any_pool=any_pool,
+        sharing=_one_of("--sharing", sharing, ["mps", "time-slice"]),
         driver=DriverConfig(launch_s=launch_s, restart_s=restart_s, stop_s=stop_s, checkpoints=checkpoints),
     )
 
@@ -278,6 +283,7 @@ def _details(request: Request) -> dict[str, Any]:
         "belief": str(request.belief),
         "oracle": request.belief == "oracle",
         "noise": request.noise if request.belief == "profiled" else None,
+        "sharing": request.sharing,
         "time_scale": request.time_scale,
         "launch_s": request.driver.launch_s,
         "restart_s": request.driver.restart_s,

@@ -71,7 +71,7 @@ class Accuracy:
 
     def _judge_set(self, company: Sequence[Running]) -> None:
         keys = [profile_key(running.job.spec, running.gpu_type) for running in company]
-        prediction = self.beliefs.predict(keys)
+        prediction = self.beliefs.predict(keys, company[0].sharing)
         true = true_delta(self.world, company)
         if prediction is None or true is None:
             self._shared_unknown += 1

@@ -157,7 +157,7 @@ class OracleBeliefs(Beliefs):
             return super().memory(spec, gpu_type)
         return Memory(int(profile.persistent_bytes.value), int(profile.ephemeral_bytes.value))
 
-    def predict(self, keys: Sequence[ProfileKey]) -> Prediction | None:
+    def predict(self, keys: Sequence[ProfileKey], sharing: str = "") -> Prediction | None:  # noqa: ARG002
         """The world's own speed-up of this company."""
         asked = tuple(sorted(keys, key=str))
         if asked not in self._predictions:

@@ -250,9 +250,10 @@ class Driver:
         loads = self.core.state.gpus
         if len(gpus) == 1:
             gpu = loads[gpus[0]].gpu
-            return Running(traced, gpu.type, gpus, (gpu.socket,))
+            return Running(traced, gpu.type, gpus, (gpu.socket,), gpu.sharing)
         sockets = tuple(sorted({loads[gpu].gpu.socket for gpu in gpus}))
-        return Running(traced, loads[gpus[0]].gpu.type, gpus, sockets)
+        first = loads[gpus[0]].gpu
+        return Running(traced, first.type, gpus, sockets, first.sharing)
 
     def _begin(self, process: Process, _serial: int) -> None:
         """It has launched and steps from now on."""

@@ -24,7 +24,7 @@ from colane.policies.fifo import Fifo
 from colane.simulate.accuracy import true_delta
 from colane.simulate.beliefs import Belief, examples, make_beliefs
 from colane.simulate.gavel_packing import GavelFifoPacked
-from colane.simulate.request import Loaded
+from colane.simulate.request import Loaded, shared_by
 from colane.simulate.run import Inputs, Run, simulate
 from colane.simulate.table_world import TableWorld, gavel_models, read_sources
 from colane.simulate.tables import GavelSpeeds, Sources, canonical
@@ -319,7 +319,7 @@ def _on_v100(model: str, batch: int) -> Running:
 
 
 def _gavel(sources: Sources, tables: Path | None) -> Experiment:
-    cluster, models = clusters.load("v100-36"), gavel_models(tables)
+    cluster, models = shared_by(clusters.load("v100-36"), "mps"), gavel_models(tables)
     loaded: dict[int, Loaded] = {}
     runs: list[tuple[int, Run]] = []
     for seed in SEEDS:

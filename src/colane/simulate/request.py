@@ -48,6 +48,7 @@ class Request:
         time_scale: Submission times are divided by it.
         skip_bad_rows: Leave bad rows of the trace out.
         any_pool: Let every job run on any node, whatever its pool.
+        sharing: How jobs share a GPU; beliefs are kept apart by it, and Gavel's pairs were measured with `mps`.
         driver: Costs besides steps.
     """
 
@@ -62,6 +63,7 @@ class Request:
     time_scale: float = 1.0
     skip_bad_rows: bool = False
     any_pool: bool = False
+    sharing: str = "mps"
     driver: DriverConfig = field(default_factory=DriverConfig)
 
 
@@ -86,7 +88,15 @@ def load(request: Request, seed: int) -> Loaded:
     jobs = declare_lengths(workload.jobs, request.belief, noise=request.noise, seed=seed)
     if request.driver.checkpoints:
         jobs = tuple(map(_preemptible, jobs))
+    if world.counts_steps:
+        cluster = shared_by(cluster, request.sharing)
     return Loaded(cluster, replace(workload, jobs=jobs), world)
+
+
+def shared_by(cluster: Cluster, sharing: str) -> Cluster:
+    """The cluster with every GPU shared in this way."""
+    nodes = (replace(node, gpus=tuple(replace(gpu, sharing=sharing) for gpu in node.gpus)) for node in cluster.nodes)
+    return replace(cluster, nodes=tuple(nodes))
 
 
 def _preemptible(job: TraceJob) -> TraceJob:

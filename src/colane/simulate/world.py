@@ -29,12 +29,14 @@ class Running(NamedTuple):
         gpu_type: Type of its GPUs.
         gpus: In rank order.
         sockets: The sockets its GPUs hang on, ascending.
+        sharing: How jobs share its GPUs: `mps`, `time-slice` or `cpu`.
     """
 
     job: TraceJob
     gpu_type: str
     gpus: tuple[GpuId, ...]
     sockets: tuple[int, ...] = (0,)
+    sharing: str = "time-slice"
 
 
 class World(Protocol):
