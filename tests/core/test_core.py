@@ -220,6 +220,18 @@ def test_a_set_under_measurement_starts_as_one_on_a_gpu_of_its_own() -> None:
     assert core.state.gpus[GpuId("n0", 1)].jobs == (3,)
 
 
+def test_a_set_that_does_not_fit_waits_and_holds_up_no_other() -> None:
+    core = make_core(gpus=1)
+    core.step([ProfileDeclared(make_profile("vgg11", "V100", 1e6, 9 * GIB))], 0.0)
+    big = replace(SPEC, company="big", company_size=2)
+    core.step([Submitted(ONE, big), Submitted(JobId(2), big)], 1.0)
+    assert core.why(ONE, 1.0).why is Why.NO_MEMORY
+    small = replace(SPEC, family="small", company="small", company_size=2)
+    outcome = core.step([Submitted(JobId(3), small), Submitted(JobId(4), small)], 2.0)
+    assert outcome.rejected is None
+    assert core.state.gpus[GpuId("n0", 0)].jobs == (3, 4)
+
+
 def test_a_move_outside_the_table_tells_the_story() -> None:
     core = make_core()
     job = only(core.step([Submitted(ONE, SPEC)], 1.0))

@@ -90,23 +90,35 @@ def test_the_chain_of_predictions() -> None:
     beliefs = Beliefs(PerfConfig(sets_min=4), profiles)
     keys = [profile.key for profile in profiles]
 
-    assert beliefs.predict([keys[0], ProfileKey("new", 64, 1, V100)]) is None
-    by_threshold = beliefs.predict(keys[:2])
+    assert beliefs.predict([keys[0], ProfileKey("new", 64, 1, V100)], "mps") is None
+    by_threshold = beliefs.predict(keys[:2], "mps")
     assert by_threshold is not None
     assert by_threshold.source == "occupancy threshold"
     assert by_threshold.speedup == pytest.approx(1 + (1 - 3e6 / 4e7))
 
     for k in range(4):
         beliefs.learn_set(measurement(f"f{k}", f"f{k + 1}", delta_value=2 - 0.1 * k))
-    by_line = beliefs.predict([keys[0], keys[3]])
+    by_line = beliefs.predict([keys[0], keys[3]], "mps")
     assert by_line is not None
     assert by_line.source == "regression over 4 sets"
     assert by_line.speedup == pytest.approx(1.9)
 
     beliefs.learn_set(measurement("f3", "f0", delta_value=1.2))
-    measured = beliefs.predict([keys[0], keys[3]])
+    measured = beliefs.predict([keys[0], keys[3]], "mps")
     assert measured is not None
     assert (measured.speedup, measured.source) == (1.2, "measured 1 time(s)")
+
+
+def test_ways_of_sharing_are_not_mixed_and_load_does_not_predict_time_slicing() -> None:
+    profiles = [make_profile(name, V100, 3e7, GIB) for name in ("f0", "f1")]
+    beliefs = Beliefs(profiles=profiles)
+    keys = [profile.key for profile in profiles]
+    beliefs.learn_set(measurement("f0", "f1", delta_value=1.3))
+    measured, unmeasured = beliefs.predict(keys, "mps"), beliefs.predict(keys, "time-slice")
+    assert measured is not None
+    assert measured.speedup == 1.3
+    assert unmeasured is not None
+    assert unmeasured.source == "bound by occupancy"
 
 
 def test_without_a_threshold_the_bound_by_work_is_used() -> None:

@@ -100,7 +100,7 @@ def test_a_measured_set_overrules_the_threshold() -> None:
     key = ProfileKey("a", 64, 1, V100)
     bad = SetMeasurement(
         keys=(key, key),
-        sharing="time-slice",
+        sharing="mps",
         step_alone_s=(0.1, 0.1),
         step_together_s=(0.25, 0.25),
         steps=(50, 50),

@@ -123,7 +123,7 @@ def fit_boundaries(
         kinds = [m.keys[0].gpu_type for m in chosen]
         kind = max(sorted(set(kinds)), key=kinds.count)
         beliefs = Beliefs(profiles=known, measurements=chosen)
-        line, sets = beliefs.line(kind), len(beliefs.points(kind))
+        line, sets = beliefs.line(kind, sharing), len(beliefs.points(kind, sharing))
         if line is not None:
             boundaries[sharing] = Boundary(line.w0, line.w1, line.w2)
         else:

@@ -5,7 +5,10 @@ Measuring is not scheduling, so no policy has to know of it: complete sets are p
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from colane.core.draft import Draft
+from colane.core.load import GpuLoad
 from colane.core.view import ClusterView
 from colane.model.job import Job
 from colane.model.plan import Plan
@@ -30,17 +33,52 @@ def _place(draft: Draft, jobs: list[Job]) -> None:
         _wait(draft, jobs, Reason(Why.COMPANY_INCOMPLETE, {"have": len(jobs), "need": need}))
         return
     spec = jobs[0].spec
-    for gpu_type in draft.view.gpu_types(spec.pool, spec.gpu_type):
-        order = next(draft.free((spec.pool, gpu_type)).nodes_with(1), None)
-        if order is not None:
-            _start(draft, jobs, order, gpu_type)
-            return
-    facts: dict[str, str | int | float] = {"need": 1, "gpu_type": spec.gpu_type or "any", "have": 0}
-    _wait(draft, jobs, Reason(Why.NO_FREE_GPU, facts, draft.view.holders(spec.pool)))
+    free = [load for kind in draft.view.gpu_types(spec.pool, spec.gpu_type) for load in _free(draft, spec.pool, kind)]
+    load = next((load for load in free if _fits(draft, jobs, load)), None)
+    if load is not None:
+        _start(draft, jobs, load)
+    else:
+        _wait(draft, jobs, _lacking(draft, jobs, free))
 
 
-def _start(draft: Draft, jobs: list[Job], order: int, gpu_type: str) -> None:
-    load = next(draft.free_gpus(draft.view.node_at(order), gpu_type))
+def _free(draft: Draft, pool: str, gpu_type: str) -> Iterator[GpuLoad]:
+    for order in draft.free((pool, gpu_type)).nodes_with(1):
+        yield from draft.free_gpus(draft.view.node_at(order), gpu_type)
+
+
+def _fits(draft: Draft, jobs: list[Job], load: GpuLoad) -> bool:
+    """Whether the whole set has room: known GPU memory, cores and host memory."""
+    node = draft.view.nodes[load.id.node]
+    cores, host_bytes = sum(j.spec.cores for j in jobs), sum(j.spec.host_memory_bytes for j in jobs)
+    has_cores = not cores or cores <= len(draft.cores_free(node))
+    has_host_memory = not host_bytes or host_bytes <= draft.host_memory_free_bytes(node)
+    return has_cores and has_host_memory and _need_bytes(draft, jobs, load.gpu.type) <= load.capacity_bytes
+
+
+def _need_bytes(draft: Draft, jobs: list[Job], gpu_type: str) -> int:
+    known = (draft.beliefs.terms(job.spec, gpu_type).memory for job in jobs)
+    return sum(sum(memory) for memory in known if memory is not None)
+
+
+def _lacking(draft: Draft, jobs: list[Job], free: list[GpuLoad]) -> Reason:
+    spec, holders = jobs[0].spec, draft.view.holders(jobs[0].spec.pool)
+    if not free:
+        facts: dict[str, str | int | float] = {"need": 1, "gpu_type": spec.gpu_type or "any", "have": 0}
+        return Reason(Why.NO_FREE_GPU, facts, holders)
+    largest = max(free, key=lambda load: (load.capacity_bytes, load.id))
+    need = _need_bytes(draft, jobs, largest.gpu.type)
+    if need > largest.capacity_bytes:
+        return Reason(Why.NO_MEMORY, {"need_bytes": need, "have_bytes": largest.capacity_bytes}, holders)
+    cores = sum(job.spec.cores for job in jobs)
+    have = max(len(draft.cores_free(draft.view.nodes[load.id.node])) for load in free)
+    if cores > have:
+        return Reason(Why.NO_CORES, {"need": cores, "have": have}, holders)
+    host_bytes = sum(job.spec.host_memory_bytes for job in jobs)
+    have_bytes = max(draft.host_memory_free_bytes(draft.view.nodes[load.id.node]) for load in free)
+    return Reason(Why.NO_HOST_MEMORY, {"need_bytes": host_bytes, "have_bytes": have_bytes}, holders)
+
+
+def _start(draft: Draft, jobs: list[Job], load: GpuLoad) -> None:
     reason = Reason(Why.MEASURED_TOGETHER, {"need": len(jobs), "gpu": str(load.id)}, tuple(j.id for j in jobs))
     for job in jobs:
         draft.start(job, [draft.load(load.id)], reason)

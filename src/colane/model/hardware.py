@@ -10,6 +10,14 @@ CPU_DEVICE_TYPE = "cpu"
 
 DEFAULT_POOL = "default"
 
+TIME_SLICE = "time-slice"
+"""The driver's own way of sharing a GPU: processes take turns, kernel after kernel."""
+
+
+def usual_sharing(gpu_type: str) -> str:
+    """How jobs share a device where nothing was set up for it: `cpu` for cores, else `time-slice`."""
+    return CPU_DEVICE_TYPE if gpu_type == CPU_DEVICE_TYPE else TIME_SLICE
+
 
 class GpuId(NamedTuple):
     """One GPU of one node; its natural order breaks ties."""
@@ -35,7 +43,7 @@ class Gpu:
         cores: Near cores; for a cpu device, the cores that are the device.
         healthy: False takes it out of scheduling.
         foreign_bytes: Memory held by processes that are not ours.
-        sharing: How jobs on it share it now: `time-slice`, `mps` or `cpu`.
+        sharing: How jobs on it share it now: `time-slice`, `mps` or `cpu`; empty is the usual way of its type.
     """
 
     index: int
@@ -46,7 +54,12 @@ class Gpu:
     cores: tuple[int, ...] = ()
     healthy: bool = True
     foreign_bytes: int = 0
-    sharing: str = "time-slice"
+    sharing: str = ""
+
+    def __post_init__(self) -> None:
+        """Fill in the usual way of sharing."""
+        if not self.sharing:
+            object.__setattr__(self, "sharing", usual_sharing(self.type))
 
     @property
     def is_cpu_device(self) -> bool:

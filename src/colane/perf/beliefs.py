@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+from colane.model.hardware import TIME_SLICE, usual_sharing
 from colane.model.job import JobSpec
 from colane.model.profile import Memory, Profile, ProfileKey, SetMeasurement, Source
 from colane.perf.config import PerfConfig
@@ -58,8 +59,8 @@ class Beliefs:
     ) -> None:
         self.config = config or PerfConfig()
         self._profiles: dict[ProfileKey, Profile] = {profile.key: profile for profile in profiles}
-        self._sets: dict[tuple[ProfileKey, ...], SetBelief] = {}
-        self._lines: dict[str, Line | None] = {}
+        self._sets: dict[tuple[str, tuple[ProfileKey, ...]], SetBelief] = {}
+        self._lines: dict[tuple[str, str], Line | None] = {}
         self._terms: dict[tuple[str, int | None, int, int | None, str], Terms] = {}
         for measurement in measurements:
             self.learn_set(measurement)
@@ -104,37 +105,43 @@ class Beliefs:
             return None
         return Load(profile.occupancy.value, profile.bandwidth.value if profile.bandwidth else 0.0)
 
-    def predict(self, keys: Sequence[ProfileKey]) -> Prediction | None:
+    def predict(self, keys: Sequence[ProfileKey], sharing: str = "") -> Prediction | None:
         """Speed-up of running these together on one GPU; None when too little is known.
 
         The chain: this very set measured, regression over measured sets, the GPU type's threshold, the bound by
-        work.
+        work. Regression and threshold are left out for plain time slicing, where paper A found that C and M predict
+        nothing (section 4.4).
+
+        Args:
+            keys: Of all jobs that would be together.
+            sharing: How they would share: `mps`, `time-slice` or `cpu`; empty is the usual way of the GPU type.
         """
-        measured = self._sets.get(tuple(sorted(keys, key=_sort_key)))
+        sharing = sharing or usual_sharing(keys[0].gpu_type)
+        measured = self._sets.get((sharing, tuple(sorted(keys, key=_sort_key))))
         if measured is not None:
             return Prediction(measured.delta, f"measured {measured.measurements} time(s)")
         loads = [self._profiles.get(key) for key in keys]
         known = [p for p in loads if p is not None and p.occupancy is not None]
         if len(known) < len(keys):
             return None
-        return self._from_loads(known)
+        return self._from_loads(known, sharing)
 
-    def line(self, gpu_type: str) -> Line | None:
-        """The fitted predictor of a GPU type, None while it has too little data."""
-        if gpu_type not in self._lines:
-            points = self.points(gpu_type)
-            self._lines[gpu_type] = fit_line(points) if len(points) >= self.config.sets_min else None
-        return self._lines[gpu_type]
+    def line(self, gpu_type: str, sharing: str) -> Line | None:
+        """The predictor fitted for a GPU type and a way of sharing, None while it has too little data."""
+        asked = (gpu_type, sharing)
+        if asked not in self._lines:
+            points = self.points(gpu_type, sharing)
+            self._lines[asked] = fit_line(points) if len(points) >= self.config.sets_min else None
+        return self._lines[asked]
 
-    def points(self, gpu_type: str) -> list[tuple[float, float, float]]:
-        """(sum of C, sum of M, delta) of every measured set of a GPU type whose profiles are known."""
-        sets = ((keys, belief) for keys, belief in self._sets.items() if keys[0].gpu_type == gpu_type)
+    def points(self, gpu_type: str, sharing: str) -> list[tuple[float, float, float]]:
+        """(sum of C, sum of M, delta) of every set measured on a GPU type in one way of sharing, profiles known."""
         points = []
-        for keys, belief in sets:
+        for (mode, keys), belief in self._sets.items():
             profiles = [self._profiles.get(key) for key in keys]
-            if all(p is not None and p.occupancy is not None for p in profiles):
-                occupancy, bandwidth = _sums([p for p in profiles if p is not None])
-                points.append((occupancy, bandwidth, belief.delta))
+            known = [p for p in profiles if p is not None and p.occupancy is not None]
+            if mode == sharing and keys[0].gpu_type == gpu_type and len(known) == len(keys):
+                points.append((*_sums(known), belief.delta))
         return points
 
     def learn_profile(self, profile: Profile) -> Profile:
@@ -142,25 +149,25 @@ class Beliefs:
         old = self._profiles.get(profile.key)
         merged = profile if old is None else merge_profiles(old, profile, self.config.samples_max)
         self._profiles[profile.key] = merged
-        self._lines.pop(profile.key.gpu_type, None)
+        self._lines.clear()
         self._terms.clear()
         return merged
 
     def learn_set(self, measurement: SetMeasurement) -> None:
         """Fold a measured set into the mean of its kind."""
-        keys = tuple(sorted(measurement.keys, key=_sort_key))
-        old = self._sets.get(keys, SetBelief(0.0, 0))
+        kind = (measurement.sharing, tuple(sorted(measurement.keys, key=_sort_key)))
+        old = self._sets.get(kind, SetBelief(0.0, 0))
         count = old.measurements + 1
-        self._sets[keys] = SetBelief(old.delta + (measurement.delta - old.delta) / count, count)
-        self._lines.pop(keys[0].gpu_type, None)
+        self._sets[kind] = SetBelief(old.delta + (measurement.delta - old.delta) / count, count)
+        self._lines.clear()
 
-    def _from_loads(self, profiles: Sequence[Profile]) -> Prediction | None:
+    def _from_loads(self, profiles: Sequence[Profile], sharing: str) -> Prediction | None:
         gpu_type = profiles[0].key.gpu_type
         occupancy, bandwidth = _sums(profiles)
-        line = self.line(gpu_type)
+        line = None if sharing == TIME_SLICE else self.line(gpu_type, sharing)
         if line is not None:
             return Prediction(line.speedup(occupancy, bandwidth), f"regression over {line.sets} sets")
-        limit = self.config.occupancy_max.get(gpu_type)
+        limit = None if sharing == TIME_SLICE else self.config.occupancy_max.get(gpu_type)
         if limit is not None:
             return Prediction(threshold_speedup(len(profiles), occupancy, limit), "occupancy threshold")
         steps = [p.step_s.value for p in profiles if p.step_s is not None]

@@ -68,7 +68,6 @@ class _Track:
 @dataclass(slots=True)
 class _Epoch:
     members: tuple[Member, ...]
-    sharing: str
     tracks: dict[JobId, _Track]
     all_step: bool = False
 
@@ -104,21 +103,24 @@ class Observer:
             epoch.add(job, progress)
 
     def change(self, gpu: GpuId, members: Iterable[Member], sharing: str, beliefs: Beliefs, at_s: float) -> Lessons:
-        """The company of a GPU is now `members`; what the epoch before it taught is returned."""
+        """The company of a GPU is now `members`; what the epoch before it taught is returned.
+
+        `sharing` is how the GPU is shared now, at that epoch's end: MPS may have come up only after its start.
+        """
         old = self._epochs.pop(gpu, None)
         company = tuple(members)
         if company:
-            self._epochs[gpu] = _Epoch(company, sharing, {member.job: _Track() for member in company})
-        return NOTHING if old is None else _lessons(old, beliefs, at_s)
+            self._epochs[gpu] = _Epoch(company, {member.job: _Track() for member in company})
+        return NOTHING if old is None else _lessons(old, sharing, beliefs, at_s)
 
 
-def _lessons(epoch: _Epoch, beliefs: Beliefs, at_s: float) -> Lessons:
+def _lessons(epoch: _Epoch, sharing: str, beliefs: Beliefs, at_s: float) -> Lessons:
     if any(track.steps < beliefs.config.steps_min or track.span_s <= 0 for track in epoch.tracks.values()):
         return NOTHING
     if len(epoch.members) == 1:
         member = epoch.members[0]
         return Lessons(profiles=(_profile(member, epoch.tracks[member.job], at_s),))
-    measurement = _measure(epoch, beliefs.profiles, at_s)
+    measurement = _measure(epoch, sharing, beliefs.profiles, at_s)
     return NOTHING if measurement is None else Lessons(measurements=(measurement,))
 
 
@@ -176,7 +178,7 @@ def _weighted(ratios: list[float], step_s: float, by: str) -> Value | None:
     return Value(mean * step_s * OCCUPANCY_UNITS_PER_S, Source.MEASURED, len(ratios), by)
 
 
-def _measure(epoch: _Epoch, profiles: Mapping[ProfileKey, Profile], at_s: float) -> SetMeasurement | None:
+def _measure(epoch: _Epoch, sharing: str, profiles: Mapping[ProfileKey, Profile], at_s: float) -> SetMeasurement | None:
     members = sorted(epoch.members, key=lambda m: (m.key.family, m.key.batch_size or 0, m.job))
     alone = [p.step_s for m in members if (p := profiles.get(m.key)) is not None and p.step_s is not None]
     if len(alone) < len(members):
@@ -187,7 +189,7 @@ def _measure(epoch: _Epoch, profiles: Mapping[ProfileKey, Profile], at_s: float)
     steps = tuple(track.steps for track in tracks)
     return SetMeasurement(
         keys=tuple(member.key for member in members),
-        sharing=epoch.sharing,
+        sharing=sharing,
         step_alone_s=alone_s,
         step_together_s=together_s,
         steps=steps,
