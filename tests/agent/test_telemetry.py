@@ -8,6 +8,7 @@ import pytest
 
 from colane.adaptor import wire
 from colane.agent.jobdir import LaunchFacts
+from colane.agent.processes import ProcessId, Tree
 from colane.agent.telemetry import Meter, is_plausible, later_steps, median_s, sampled_mean_s
 from colane.devices import Utilization
 
@@ -110,7 +111,7 @@ def test_cpu_time_never_runs_backwards(steps_path: Path) -> None:
     assert second == first
 
 
-def test_gpu_use_is_the_mean_over_its_gpus_and_its_life(steps_path: Path) -> None:
+def test_gpu_use_is_the_mean_over_its_gpus_in_each_window(steps_path: Path) -> None:
     meter = Meter(steps_path, GPU_JOB, gpu_source="nvml-gpm")
     assert meter.sample(100.0, NOBODY, {}).occupancy_by == ""
     meter.sample(102.0, NOBODY, {0: Utilization(2.0, 0.2, 0.1), 1: Utilization(2.0, 0.4, 0.3)})
@@ -119,8 +120,21 @@ def test_gpu_use_is_the_mean_over_its_gpus_and_its_life(steps_path: Path) -> Non
     meter.sample(105.0, NOBODY, {0: Utilization(2.0, 0.2, 0.1), 1: Utilization(2.0, 0.4, 0.3)})
     progress = meter.sample(106.0, NOBODY, {0: Utilization(1.0, 0.6, 0.5), 7: Utilization(1.0, 0.9, 0.9)})
     assert progress.occupancy_by == "nvml-gpm"
-    assert progress.occupancy_ratio == pytest.approx((2 * 0.3 + 0.6) / 3)
-    assert progress.bandwidth_ratio == pytest.approx((2 * 0.2 + 0.5) / 3)
+    assert (progress.occupancy_ratio, progress.bandwidth_ratio) == pytest.approx((0.6, 0.5)), "not the windows before"
+    again = meter.sample(106.1, NOBODY, {})
+    assert again.occupancy_ratio == pytest.approx(0.6), "a window that tells nothing repeats the last one"
+
+
+def test_occupancy_in_company_is_not_carried_over_to_time_alone(
+    steps_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cpu_s = iter((0.0, 1.0, 9.0))
+    monkeypatch.setattr("colane.agent.telemetry.read_tree", lambda pid: Tree((ProcessId(pid, 1, "boot"),), next(cpu_s)))
+    meter = Meter(steps_path, CPU_JOB)
+    step(steps_path, 1.0)
+    meter.sample(100.0, NOBODY, {})
+    assert meter.sample(110.0, NOBODY, {}).occupancy_ratio == pytest.approx(0.05), "1 s of 10 s on 2 cores"
+    assert meter.sample(120.0, NOBODY, {}).occupancy_ratio == pytest.approx(0.4), "8 s of 10 s on 2 cores"
 
 
 def test_a_gpu_that_tells_only_one_ratio_is_left_out(steps_path: Path) -> None:

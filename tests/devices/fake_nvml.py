@@ -28,6 +28,7 @@ class FakeGpu:
     fields: dict[int, int] = field(default_factory=dict)
     instances: list[FakeGpu] = field(default_factory=list)
     gpm: bool = True
+    rates: bool = True
     occupancy_percent: float = 40.0
     bandwidth_percent: float = 25.0
     lost: bool = False
@@ -113,6 +114,11 @@ class FakeNvml:
         if index >= len(gpu.instances):
             raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_FOUND)
         return gpu.instances[index]
+
+    def nvmlDeviceGetUtilizationRates(self, gpu: FakeGpu) -> SimpleNamespace:
+        if not self._alive(gpu).rates:
+            _not_supported()
+        return SimpleNamespace(gpu=80, memory=30)
 
     def nvmlGpmQueryDeviceSupport(self, gpu: FakeGpu) -> SimpleNamespace:
         return SimpleNamespace(isSupportedDevice=int(self._alive(gpu).gpm))

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pynvml
 import pytest
 
-from colane.devices import DeviceSpecError, NvmlDevices, OwnProcesses, discover, gpm, gpu
+from colane.devices import DeviceSpecError, NvmlDevices, OwnProcesses, discover, gpm, gpu, rates
 from colane.devices.nvml import Nvml
 from colane.devices.types import HostFacts
 from tests.devices.fake_nvml import GB, FakeGpu, FakeNvml
@@ -137,8 +137,32 @@ def test_occupancy_and_bandwidth_between_two_samples(monkeypatch: pytest.MonkeyP
     assert fake.samples_held == 1
 
 
-def test_no_occupancy_without_support() -> None:
+def test_a_gpu_before_hopper_tells_at_least_when_it_was_busy(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [100.0]
+    monkeypatch.setattr("colane.devices.rates.time.monotonic", lambda: now[0])
     _, devices = devices_of(FakeGpu("GPU-a", gpm=False))
+    assert devices.utilization_by == "nvml-utilization"
+    assert devices.utilization() == {}
+    now[0] += rates.WINDOW_MIN_S / 2
+    assert devices.utilization() == {}, "too soon: the driver has nothing new"
+    now[0] += 2.0
+    used = devices.utilization()[0]
+    assert (used.occupancy_ratio, used.bandwidth_ratio) == (0.8, 0.3)
+    assert used.window_s == pytest.approx(2.0 + rates.WINDOW_MIN_S / 2)
+
+
+def test_a_value_that_is_no_number_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [100.0]
+    monkeypatch.setattr("colane.devices.gpm.time.monotonic", lambda: now[0])
+    _, devices = devices_of(FakeGpu("GPU-a", occupancy_percent=float("nan")))
+    devices.utilization()
+    now[0] += 2.0
+    used = devices.utilization()[0]
+    assert (used.occupancy_ratio, used.bandwidth_ratio) == (None, 0.25)
+
+
+def test_no_occupancy_without_support() -> None:
+    _, devices = devices_of(FakeGpu("GPU-a", gpm=False, rates=False))
     assert devices.utilization_by == ""
     assert devices.utilization() == {}
 

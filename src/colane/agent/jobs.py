@@ -139,6 +139,13 @@ class Jobs:
         running = [self._state.job_dir(key).facts() for key in self._watched]
         return OwnProcesses(pids, frozenset(gpu for facts in running for gpu in facts.gpus))
 
+    def through_mps(self) -> dict[int, bool]:
+        """Give, of each device that carries jobs, whether all of them were started through an MPS daemon."""
+        through: dict[int, bool] = {}
+        for facts in (self._state.job_dir(key).facts() for key in self._watched):
+            through.update({gpu: through.get(gpu, True) and facts.mps for gpu in facts.gpus})
+        return through
+
     def close(self) -> None:
         """Watch no more; the jobs go on."""
         self._launcher.close()

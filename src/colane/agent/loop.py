@@ -175,7 +175,7 @@ class Agent:
         now_s = time.time()
         used = self._devices.utilization()
         jobs = [self.jobs.sample(key, now_s, used) for key in sorted(self.jobs.observe())]
-        gpus = with_sharing(self._devices.observe(self._own()), self._mps.active)
+        gpus = with_sharing(self._devices.observe(self._own()), self._mps.active, self.jobs.through_mps())
         messages = [*self._mps.messages, *self._no_mps.values()]
         return report_object(self.state.agent_id, now_s, gpus, messages, jobs)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -48,9 +48,16 @@ def gpu_objects(gpus: Iterable[Gpu]) -> list[Object]:
     return [{**asdict(gpu), "cores": list(gpu.cores)} for gpu in gpus]
 
 
-def with_sharing(gpus: Iterable[Gpu], mps_active: frozenset[int]) -> tuple[Gpu, ...]:
-    """Say of the GPUs with an MPS daemon that jobs share them through it."""
-    return tuple(replace(gpu, sharing="mps") if gpu.index in mps_active else gpu for gpu in gpus)
+def with_sharing(gpus: Iterable[Gpu], mps_active: frozenset[int], through_mps: Mapping[int, bool]) -> tuple[Gpu, ...]:
+    """Say of the GPUs with an MPS daemon that jobs share them through it.
+
+    Args:
+        gpus: As observed.
+        mps_active: Indexes of the GPUs with a daemon.
+        through_mps: Of the GPUs that carry jobs, whether all of these were started through the daemon.
+    """
+    shared = {index for index in mps_active if through_mps.get(index, True)}
+    return tuple(replace(gpu, sharing="mps") if gpu.index in shared else gpu for gpu in gpus)
 
 
 def read_desired(node: Object) -> Desired:

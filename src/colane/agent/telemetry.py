@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from colane.adaptor import wire
 from colane.agent.jobdir import LaunchFacts
@@ -25,6 +25,21 @@ TIME_MAX_S = 1e12
 """Some thirty thousand years."""
 
 BY_CPU_TIME = "cpu-time"
+
+
+WINDOW_MIN_S = 0.2
+"""The kernel counts CPU time in ticks of 10 ms: a window of twenty tells within 5 %."""
+
+
+class Ratios(NamedTuple):
+    """Occupancy and bandwidth use of a job's devices, and what measured them."""
+
+    occupancy: float | None = None
+    bandwidth: float | None = None
+    by: str = ""
+
+
+UNKNOWN = Ratios()
 
 
 class Meter:
@@ -46,6 +61,7 @@ class Meter:
         self._base: tuple[float, float] | None = None
         self._stepping = False
         self._used = [0.0, 0.0, 0.0]
+        self._ratio = UNKNOWN
 
     @property
     def processes(self) -> tuple[ProcessId, ...]:
@@ -92,23 +108,32 @@ class Meter:
         """Imports and data loading before the first step say nothing of how the job uses a device: start anew."""
         stepping = steps is not None and steps.steps > 0
         if self._base is None or (stepping and not self._stepping):
-            self._base, self._used = (now_s, cpu_s), [0.0, 0.0, 0.0]
+            self._base, self._used, self._ratio = (now_s, cpu_s), [0.0, 0.0, 0.0], UNKNOWN
         self._stepping = stepping
 
-    def _ratios(self, now_s: float, cpu_s: float) -> tuple[float | None, float | None, str]:
-        if not self._facts.cpu_devices:
-            window_s, occupancy_s, bandwidth_s = self._used
-            known = window_s > 0
-            return (
-                occupancy_s / window_s if known else None,
-                bandwidth_s / window_s if known else None,
-                self._gpu_source if known else "",
-            )
+    def _ratios(self, now_s: float, cpu_s: float) -> Ratios:
+        """Use of its devices in the window since the last answer, whose company may have been another.
+
+        A window too short to tell is added to the next one, and the last answer is given again.
+        """
+        ratios, window_s = self._of_gpus() if not self._facts.cpu_devices else self._of_cores(now_s, cpu_s)
+        if window_s >= WINDOW_MIN_S:
+            self._base, self._used, self._ratio = (now_s, cpu_s), [0.0, 0.0, 0.0], ratios
+        return self._ratio
+
+    def _of_gpus(self) -> tuple[Ratios, float]:
+        window_s, occupancy_s, bandwidth_s = self._used
+        if window_s <= 0:
+            return UNKNOWN, 0.0
+        return Ratios(occupancy_s / window_s, bandwidth_s / window_s, self._gpu_source), window_s
+
+    def _of_cores(self, now_s: float, cpu_s: float) -> tuple[Ratios, float]:
         base_s, base_cpu_s = self._base or (now_s, cpu_s)
-        core_s = (now_s - base_s) * max(len(self._facts.cores), 1)
-        if core_s <= 0:
-            return None, None, ""
-        return min((cpu_s - base_cpu_s) / core_s, 1.0), None, BY_CPU_TIME
+        window_s = now_s - base_s
+        if window_s <= 0:
+            return UNKNOWN, 0.0
+        core_s = window_s * max(len(self._facts.cores), 1)
+        return Ratios(min((cpu_s - base_cpu_s) / core_s, 1.0), None, BY_CPU_TIME), window_s
 
     def _add(self, used: Mapping[int, Utilization]) -> None:
         """Add a window of GPU use, the mean over the job's GPUs."""

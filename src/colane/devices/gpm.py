@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 
 import pynvml
@@ -70,4 +71,5 @@ class GpmMeter:
             slot.metricId = metric
         answer = self._nvml.call("nvmlGpmMetricsGet", query)
         slots = () if answer is None else answer.metrics[: len(_METRICS)]
-        return {s.metricId: min(max(s.value / 100, 0.0), 1.0) for s in slots if s.nvmlReturn == pynvml.NVML_SUCCESS}
+        told = (s for s in slots if s.nvmlReturn == pynvml.NVML_SUCCESS and math.isfinite(s.value))
+        return {s.metricId: min(max(s.value / 100, 0.0), 1.0) for s in told}

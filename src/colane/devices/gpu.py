@@ -12,6 +12,7 @@ import pynvml
 from colane.devices.gpm import GpmMeter
 from colane.devices.host import allowed, cores_of_socket
 from colane.devices.nvml import GpuLostError, Handle, Nvml
+from colane.devices.rates import RatesMeter
 from colane.devices.types import NOTHING_OWN, HostFacts, OwnProcesses, Utilization
 from colane.model.hardware import Gpu
 
@@ -50,21 +51,24 @@ class NvmlDevices:
         self._nvml = nvml
         found = [device for handle in nvml.handles() for device in _devices_of(nvml, handle, host)]
         self._devices = _number(_visible(found, visible))
-        self._gpm = {d.facts.index: GpmMeter(nvml, d.handle) for d in self._devices if d.handle is d.parent}
+        self._meters = {d.facts.index: _meter(nvml, d.handle) for d in self._devices if d.handle is d.parent}
         self._foreign_bytes: dict[int, int] = {}
 
     @property
     def utilization_by(self) -> str:
-        """`nvml-gpm` where the GPUs have it (Hopper and later), else empty."""
-        return "nvml-gpm" if any(meter.supported for meter in self._gpm.values()) else ""
+        """`nvml-gpm` where the GPUs have it (Hopper and later), else `nvml-utilization`; empty when nothing tells."""
+        meters = [meter for meter in self._meters.values() if meter.supported]
+        if not meters:
+            return ""
+        return "nvml-gpm" if all(isinstance(meter, GpmMeter) for meter in meters) else "nvml-utilization"
 
     def observe(self, own: OwnProcesses = NOTHING_OWN) -> tuple[Gpu, ...]:
         """Every GPU with its health and the memory of processes that are not ours."""
         return tuple(self._observe_one(device, own) for device in self._devices)
 
     def utilization(self) -> dict[int, Utilization]:
-        """Use of each GPU since the last call, where GPM is there."""
-        sampled = ((index, meter.sample()) for index, meter in self._gpm.items())
+        """Use of each GPU since the last call, where NVML tells."""
+        sampled = ((index, meter.sample()) for index, meter in self._meters.items())
         return {index: utilization for index, utilization in sampled if utilization is not None}
 
     def _observe_one(self, device: _Device, own: OwnProcesses) -> Gpu:
@@ -92,6 +96,12 @@ class NvmlDevices:
             return sum(size or 0 for size in foreign.values())
         ours = sum(size or 0 for pid, size in memory_of.items() if pid in own.pids)
         return max(_used_bytes(self._nvml, device.handle) - ours, 0)
+
+
+def _meter(nvml: Nvml, handle: Handle) -> GpmMeter | RatesMeter:
+    """The best there is."""
+    gpm = GpmMeter(nvml, handle)
+    return gpm if gpm.supported else RatesMeter(nvml, handle)
 
 
 def _pids_comparable(namespace: Path = Path("/proc/self/ns/pid")) -> bool:
