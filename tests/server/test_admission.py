@@ -53,7 +53,7 @@ class TestBuiltIn:
     def test_paper_a_object_as_it_stands_runs_the_built_in_trainer(self) -> None:
         job = take(PAPER_A)
         assert job.launch["command"][:3] == [sys.executable, "-m", "colane.workloads"]
-        assert (job.spec.name, job.spec.family, job.model_name) == ("vgg11", "vgg11", "vgg11")
+        assert (job.spec.name, job.spec.family, job.model_name) == ("vgg11", "vgg11 dataset=synthetic", "vgg11")
         assert (job.spec.batch_size, job.spec.steps_total, job.spec.gpus) == (128, 100, 1)
         assert job.launch["workdir"] == "/srv"
 

@@ -28,7 +28,7 @@ async def test_a_batch_in_both_forms(wrap: Any) -> None:
     async with world() as w:
         assert await w.good("POST", "/jobs", wrap([SLEEP, PAPER_A, SLEEP])) == {"ids": [1, 2, 3]}
         job = await w.good("GET", "/job/2")
-        assert (job["model_name"], job["family"], job["batch_size"]) == ("vgg11", "vgg11", 128)
+        assert (job["model_name"], job["family"], job["batch_size"]) == ("vgg11", "vgg11 dataset=synthetic", 128)
         assert job["steps_total"] == 7
 
 

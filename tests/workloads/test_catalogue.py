@@ -141,3 +141,9 @@ def test_the_catalogue_needs_no_framework() -> None:
     code = "import sys, colane.workloads.catalogue\nprint(*sys.modules)"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=os.environ)
     assert {"torch", "numpy", "sklearn"}.isdisjoint(ran.stdout.split())
+
+
+def test_a_family_names_what_makes_a_job_quicker_or_slower_than_the_papers() -> None:
+    assert catalogue.family({"model_name": "ResNet-18", "batch_size": 64, "lr": 0.5}) == "resnet18"
+    scaled = {"model_name": "vgg19", "dataset": "digits", "workers": 0, "width": 0.125, "seed": 3}
+    assert catalogue.family(scaled) == "vgg19 dataset=digits workers=0 width=0.125"

@@ -93,7 +93,7 @@ class Plan:
             "labels": {LABEL: phase.name},
         }
         names = [(model, copy) for copy in range(1, COPIES + 1) for model in MODELS]
-        return [{**common, "model_name": model, "name": f"{model}-{copy}"} for model, copy in names]
+        return [{**common, "model_name": model, "family": model, "name": f"{model}-{copy}"} for model, copy in names]
 
     def stack_config(self, phase: Phase, state_dir: Path, heartbeat_s: float) -> StackConfig:
         """Return what to start for a phase."""

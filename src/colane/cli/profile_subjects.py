@@ -161,4 +161,4 @@ def _built_in(request: Mapping[str, Any]) -> jobs.Object:
     if problems:
         raise MisuseError("; ".join(f"{name}: {message}" for name, message in problems))
     job = catalogue.complete(fields)
-    return {"batch_size": job["batch_size"], "family": request.get("family") or job["model_name"]}
+    return {"batch_size": job["batch_size"], "family": request.get("family") or catalogue.family(fields)}

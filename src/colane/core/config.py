@@ -16,5 +16,5 @@ class CoreConfig:
     """
 
     protection_factor: float = 3.0
-    opaque_after_s: float = 30.0
+    opaque_after_s: float = 10.0
     node_losses_max: int = 3

@@ -146,7 +146,7 @@ def _trainer_program(request: JobRequest, directory: str) -> _Program:
     job = catalogue.complete(wanted)
     model = str(job["model_name"])
     command = [request.python or sys.executable, *catalogue.command(wanted)]
-    family = request.family or model
+    family = request.family or catalogue.family(wanted)
     return _Program(
         command, request.name or model, family, job["batch_size"], request.steps_total or job["iters"], model
     )

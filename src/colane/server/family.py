@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import posixpath
 import re
 from collections.abc import Iterator, Sequence
@@ -14,6 +15,8 @@ LAUNCHERS: Final = frozenset({"env", "nice", "nohup", "time", "timeout", "torchr
 """Programs that run the program named in their arguments."""
 
 FAMILY_LENGTH_MAX: Final = 200
+DIGITS: Final = 8
+"""Of the hash that stands for code given on the command line: two programs of one shell do not behave alike."""
 
 _ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=.*", re.DOTALL)
 _OPTION = re.compile(r"--?[A-Za-z][A-Za-z0-9_.-]*")
@@ -22,7 +25,7 @@ _OPTION = re.compile(r"--?[A-Za-z][A-Za-z0-9_.-]*")
 def derive_family(command: Sequence[str]) -> str:
     """Return script and sorted argument names: `python train.py --lr 0.1 -v` gives `train.py --lr -v`.
 
-    Values never enter, so neither does a secret among them.
+    Values never enter, so neither does a secret among them; of code given with `-c`, a short hash does.
     """
     words = list(command)
     program = _skip_launchers(words)
@@ -58,8 +61,8 @@ def _script(program: str, words: list[str]) -> str:
         if word == "-m" and words:
             return words.pop(0)
         if word.startswith("-") and word.endswith("c") and not word.startswith("--"):
-            words[:] = words[1:]
-            return f"{program} -c"
+            code = words.pop(0) if words else ""
+            return f"{program} -c {hashlib.sha256(code.encode(errors='replace')).hexdigest()[:DIGITS]}"
         if not word.startswith("-"):
             return _name(word)
     return program

@@ -182,6 +182,21 @@ def complete(job_object: Mapping[str, Any]) -> dict[str, Any]:
     return {name: job[name] for name in _ALL if name in FIELDS or job_object.get(name) is not None}
 
 
+SPEED_FIELDS = ("dataset", "workers", "image_size", "width")
+"""What changes the speed of a model at a batch size, beside the machine."""
+
+
+def family(job_object: Mapping[str, Any]) -> str:
+    """Return the profile key of a job: its model, and what makes it quicker or slower than the paper's jobs of it.
+
+    Raises:
+        ValueError: the object has problems (see `problems`).
+    """
+    job = complete(job_object)
+    others = (f"{name}={job[name]}" for name in SPEED_FIELDS if job.get(name, _ALL[name].default) != _ALL[name].default)
+    return " ".join([str(job["model_name"]), *others])
+
+
 def command(job_object: Mapping[str, Any]) -> list[str]:
     """Return the arguments that run the job, to be put after a Python interpreter: `-m colane.workloads ...`.
 
