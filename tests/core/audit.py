@@ -38,7 +38,11 @@ def _bookings(state: ClusterState) -> None:
 def audit_decisions(state: ClusterState, outcome: Outcome) -> None:
     """A GPU just decided on is safe by what is believed now; beliefs may outgrow only older decisions."""
     for decision in outcome.decisions:
-        assert isinstance(decision.action, Start)
+        if not isinstance(decision.action, Start):
+            stopped = state.jobs[decision.action.job]
+            assert stopped.spec.preemptible
+            assert stopped.state is JobState.STOPPING
+            continue
         for gpu in decision.action.placement.gpus:
             load = state.gpus[gpu]
             beliefs = ((b, state.beliefs.memory(state.jobs[b.job].spec, load.gpu.type)) for b in load.bookings)

@@ -32,7 +32,14 @@ TYPES = ("A100", "V100")
 
 def make_node(name: str, gpus: int, gpu_type: str = "V100", pool: str = "default", cores: int = 16) -> Node:
     devices = tuple(
-        Gpu(index=i, uuid=f"GPU-{name}-{i}", type=gpu_type, memory_bytes=16 * GIB, cores=(2 * i, 2 * i + 1))
+        Gpu(
+            index=i,
+            uuid=f"GPU-{name}-{i}",
+            type=gpu_type,
+            sharing="mps",
+            memory_bytes=16 * GIB,
+            cores=(2 * i, 2 * i + 1),
+        )
         for i in range(gpus)
     )
     return Node(name=name, gpus=devices, cores=tuple(range(cores)), host_memory_bytes=64 * GIB, pool=pool)
@@ -107,6 +114,8 @@ class World:
             share=pick.random() < 0.9,
             batch_size=64,
             steps_limit=pick.choice((None, None, None, 40)),
+            steps_total=pick.choice((None, 50, 400, 3000)),
+            preemptible=pick.random() < 0.5,
         )
 
     def running(self) -> list[Job]:

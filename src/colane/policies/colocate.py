@@ -18,10 +18,11 @@ from colane.core.view import ClusterView
 from colane.model.job import Job, JobSpec
 from colane.model.plan import Plan
 from colane.model.reason import Reason, Why
-from colane.perf.beliefs import Prediction, profile_key
+from colane.perf.beliefs import Prediction
 from colane.policies.blocks.orderings import by_load
 from colane.policies.blocks.placers import first_fit
 from colane.policies.blocks.refusals import behind, no_place
+from colane.policies.blocks.sharing import has_room, is_known, predict, share_reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +76,7 @@ class Colocate:
             return True
         for load, prediction in self._companies(draft, job.spec):
             if prediction.speedup >= self.speedup_min:
-                draft.start(job, [load], _reason(Why.SHARES, load, prediction, self.speedup_min))
+                draft.start(job, [load], share_reason(Why.SHARES, load, prediction, self.speedup_min))
                 return True
         return False
 
@@ -85,16 +86,16 @@ class Colocate:
             return
         for kind in draft.view.gpu_types(spec.pool, spec.gpu_type):
             load = self._lightest(draft, spec, kind)
-            prediction = _predict(draft, spec, load) if load is not None else None
+            prediction = predict(draft, spec, load) if load is not None else None
             if load is not None and prediction is not None:
                 yield load, prediction
 
     def _refusal(self, draft: Draft, spec: JobSpec) -> Reason:
         """Why nothing was found: company that would not pay, a first run alone, or a need that cannot be met."""
         for load, prediction in self._companies(draft, spec):
-            return _reason(Why.NOT_WORTH_SHARING, load, prediction, self.speedup_min)
+            return share_reason(Why.NOT_WORTH_SHARING, load, prediction, self.speedup_min)
         lacking = no_place(draft, spec)
-        known = any(_known(draft, spec, kind) for kind in draft.view.gpu_types(spec.pool, spec.gpu_type))
+        known = any(is_known(draft, spec, kind) for kind in draft.view.gpu_types(spec.pool, spec.gpu_type))
         first_run = spec.share and spec.gpus == 1 and not known and lacking.why is Why.NO_FREE_GPU
         return replace(lacking, why=Why.UNKNOWN_ALONE_FIRST) if first_run else lacking
 
@@ -104,30 +105,6 @@ class Colocate:
             return None
         need_bytes = sum(terms.memory)
         for load in draft.open_gpus((spec.pool, gpu_type), self.company_max - 1):
-            if need_bytes <= load.left_bytes and _room(draft, load, spec):
+            if need_bytes <= load.left_bytes and has_room(draft, load, spec):
                 return load
         return None
-
-
-def _room(draft: Draft, load: GpuLoad, spec: JobSpec) -> bool:
-    return draft.has_room(draft.view.nodes[load.id.node], spec)
-
-
-def _known(draft: Draft, spec: JobSpec, gpu_type: str) -> bool:
-    terms = draft.beliefs.terms(spec, gpu_type)
-    return terms.memory is not None and terms.load is not None
-
-
-def _predict(draft: Draft, spec: JobSpec, load: GpuLoad) -> Prediction | None:
-    keys = [booking.key for booking in load.bookings]
-    return draft.beliefs.predict([*keys, profile_key(spec, load.gpu.type)])
-
-
-def _reason(why: Why, load: GpuLoad, prediction: Prediction, threshold: float) -> Reason:
-    facts: dict[str, str | int | float] = {
-        "gpu": str(load.id),
-        "speedup": prediction.speedup,
-        "threshold": threshold,
-        "source": prediction.source,
-    }
-    return Reason(why, facts, load.jobs)

@@ -4,15 +4,37 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from difflib import get_close_matches
+from functools import partial
 from types import MappingProxyType
 
 from colane.core.policy import Policy
 from colane.policies.best_fit import BestFit
 from colane.policies.colocate import Colocate
+from colane.policies.drf import DominantResourceFairness
+from colane.policies.easy_backfill import EasyBackfill
 from colane.policies.fifo import Fifo
+from colane.policies.fifo_skip import FifoSkip
+from colane.policies.finish_time_fair import FinishTimeFairness
+from colane.policies.las import LeastAttainedService
+from colane.policies.max_min import MaxMinFairness
+from colane.policies.sjf import ShortestJobFirst
+from colane.policies.srtf import ShortestRemainingTimeFirst
 
 POLICIES: Mapping[str, Callable[[], Policy]] = MappingProxyType(
-    {"fifo": Fifo, "best-fit": BestFit, "colocate": Colocate}
+    {
+        "fifo": Fifo,
+        "fifo-skip": FifoSkip,
+        "easy-backfill": EasyBackfill,
+        "best-fit": BestFit,
+        "colocate": Colocate,
+        "sjf": ShortestJobFirst,
+        "srtf": ShortestRemainingTimeFirst,
+        "las": LeastAttainedService,
+        "drf": DominantResourceFairness,
+        "max-min": MaxMinFairness,
+        "max-min-packed": partial(MaxMinFairness, name="max-min-packed", packed=True),
+        "finish-time-fair": FinishTimeFairness,
+    }
 )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import islice
 
 from colane.core.draft import Draft
@@ -11,9 +11,13 @@ from colane.core.state import NodeState
 from colane.model.job import JobSpec
 
 
-def first_fit(draft: Draft, spec: JobSpec) -> tuple[GpuLoad, ...] | None:
-    """Free GPUs of the first node, in order of registration, that has room; None when there is none."""
-    for gpu_type in draft.view.gpu_types(spec.pool, spec.gpu_type):
+def first_fit(draft: Draft, spec: JobSpec, types: Iterable[str] | None = None) -> tuple[GpuLoad, ...] | None:
+    """Free GPUs of the first node, in order of registration, that has room; None when there is none.
+
+    The first GPU type that has such a node is taken; `types` are those the job may use in order of preference, if
+    not that of their names.
+    """
+    for gpu_type in draft.view.gpu_types(spec.pool, spec.gpu_type) if types is None else types:
         nodes = draft.free((spec.pool, gpu_type)).nodes_with(spec.gpus)
         gpus = _first(draft, spec, gpu_type, nodes)
         if gpus is not None:

@@ -1,0 +1,314 @@
+"""Making room for a waiting job by stopping the least valuable running ones.
+
+Only jobs that are preemptible and may be moved are stopped. Their GPUs are free once their processes are gone; until
+then they are kept for the job they were stopped for, which the reason of the stop names. So a second look at the same
+cluster stops nobody else.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
+from math import inf
+from typing import NamedTuple
+
+from colane.core.check import MOVABLE
+from colane.core.draft import Draft
+from colane.core.load import GpuLoad
+from colane.core.state import NodeState
+from colane.model.hardware import GpuId
+from colane.model.job import Job, JobId, JobSpec, JobState
+from colane.model.reason import Reason, Why
+from colane.policies.blocks.refusals import behind, no_place
+from colane.policies.blocks.serving import Rank, Ranked, start_on_free
+
+Place = Callable[[Draft, Job], bool]
+"""Starts a job without stopping others, if there is a place for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What a preemptive policy decides; the rest is the same for all.
+
+    Attributes:
+        rank: Order of jobs, running and waiting ones alike.
+        displaces: Whether a waiting job of the first rank may take the place of a running one of the second. It must
+            be false for equal ranks, and hold for every rank before the first if it holds for the first.
+        ripe_s: From when on a running job may be stopped.
+        until_s: Until when the order holds if nothing happens, as far as a running job's GPUs depend on it.
+        because: Ends the sentence "stopped for job N: ...".
+        place: How a job starts without stopping others.
+    """
+
+    rank: Callable[[Job], Rank]
+    displaces: Callable[[Rank, Rank], bool]
+    ripe_s: Callable[[Job], float]
+    because: str
+    until_s: Callable[[Job], float] = lambda _: inf
+    place: Place = start_on_free
+
+
+def serve(draft: Draft, pool: str, rules: Rules) -> None:
+    """Serve a pool by rank: on free GPUs, else on GPUs that come free, else by stopping jobs of lower value."""
+    draft.ask_again(pool, inf)
+    room = Room(draft, pool, rules)
+    jobs = Ranked(draft, pool, rules.rank)
+    for job in jobs:
+        if rules.place(draft, job):
+            continue
+        stopping = room.make(job)
+        if stopping is not None:
+            draft.wait(job.id, Reason(Why.MAKING_ROOM, {}, stopping))
+            continue
+        if draft.view.explain is not None:
+            draft.wait_class(job.spec, refusal(draft, job.spec))
+        jobs.leave_class()
+
+
+def refusal(draft: Draft, spec: JobSpec) -> Reason:
+    """Why a job finds no place; GPUs kept for another job are that job's."""
+    reason = no_place(draft, spec)
+    return behind(next(iter(draft.held.values()))) if draft.held and reason.why is not Why.NO_NODE else reason
+
+
+EVERYBODY = None
+"""Whomever GPUs that come free are kept for."""
+
+
+class Unit(NamedTuple):
+    """Jobs that can only leave together to free their GPUs; as valuable as the most valuable of them."""
+
+    rank: Rank
+    jobs: tuple[JobId, ...]
+    gpus: tuple[GpuId, ...]
+    cores: int
+    host_memory_bytes: int
+
+
+class _Coming(NamedTuple):
+    """A GPU whose jobs are being stopped, and the waiting job they were stopped for."""
+
+    gpu: GpuId
+    kept_for: JobId | None
+
+
+@dataclass(slots=True)
+class Site:
+    """A node: what comes free on it, and who could be stopped, least valuable first.
+
+    `cores` and `host_memory_bytes` come with stopping jobs, by the job they are kept for; every such job has a key.
+    """
+
+    node: NodeState
+    units: list[Unit] = field(default_factory=list)
+    coming: list[_Coming] = field(default_factory=list)
+    cores: dict[JobId | None, int] = field(default_factory=dict)
+    host_memory_bytes: dict[JobId | None, int] = field(default_factory=dict)
+
+
+class _Choice(NamedTuple):
+    """GPUs for a job on a node, and whom to stop for them."""
+
+    site: Site
+    gpus: tuple[GpuLoad, ...]
+    units: tuple[Unit, ...]
+
+
+class Room:
+    """What comes free and who could be stopped in a pool; found out when first needed."""
+
+    def __init__(self, draft: Draft, pool: str, rules: Rules) -> None:
+        self._draft = draft
+        self._pool = pool
+        self._rules = rules
+        self._sites: list[Site] | None = None
+
+    def make(self, job: Job) -> tuple[JobId, ...] | None:
+        """Keep GPUs for a job that come free or are made to; the jobs it waits for, None when there is no way."""
+        choice = self._on_coming(job) or self._by_stopping(job)
+        if choice is None:
+            return None
+        self._carry_out(job, choice)
+        return self._holders(choice)
+
+    # -- choosing
+
+    def _on_coming(self, job: Job) -> _Choice | None:
+        """Where GPUs come free: where some were stopped for this very job, then nobody's, then those of jobs behind.
+
+        Jobs before it have had their turn and hold theirs.
+        """
+        sites = [site for site in self._survey() if site.cores]
+        mine = [site for site in sites if job.id in site.cores]
+        for candidates, takers in ((mine, EVERYBODY), (sites, {None, job.id}), (sites, EVERYBODY)):
+            for site in candidates:
+                gpus = self._gpus(site, job, takers, ())
+                if gpus is not None:
+                    return _Choice(site, gpus, ())
+        return None
+
+    def _by_stopping(self, job: Job) -> _Choice | None:
+        """The node on which the most valuable job to be stopped is least valuable, then the fewest GPUs are emptied."""
+        rank = self._rules.rank(job)
+        best: tuple[Rank, int, _Choice] | None = None
+        for site in self._survey():
+            units = [unit for unit in site.units if self._rules.displaces(rank, unit.rank)]
+            if not units or (best is not None and units[0].rank < best[0]):
+                continue
+            choice = self._least(site, job, units)
+            if choice is None:
+                continue
+            cost = min(unit.rank for unit in choice.units), -sum(len(unit.gpus) for unit in choice.units)
+            if best is None or cost > best[:2]:
+                best = (*cost, choice)
+        return None if best is None else best[2]
+
+    def _least(self, site: Site, job: Job, units: list[Unit]) -> _Choice | None:
+        """Stop the least valuable until there is room, then spare whoever need not go."""
+        chosen: list[Unit] = []
+        for unit in units:
+            chosen.append(unit)
+            if self._gpus(site, job, EVERYBODY, chosen) is not None:
+                break
+        else:
+            return None
+        for unit in reversed(chosen[:-1]):
+            rest = [other for other in chosen if other is not unit]
+            if self._gpus(site, job, EVERYBODY, rest) is not None:
+                chosen = rest
+        gpus = self._gpus(site, job, EVERYBODY, chosen)
+        return None if gpus is None else _Choice(site, gpus, tuple(chosen))
+
+    def _gpus(
+        self, site: Site, job: Job, takers: AbstractSet[JobId | None] | None, units: Iterable[Unit]
+    ) -> tuple[GpuLoad, ...] | None:
+        """GPUs of one type for a job, if those of `units` and those kept for `takers` come free."""
+        draft, node, spec = self._draft, site.node, job.spec
+        cores = len(draft.cores_free(node)) + _amount(site.cores, takers)
+        host_bytes = draft.host_memory_free_bytes(node) + _amount(site.host_memory_bytes, takers)
+        if cores + sum(u.cores for u in units) < spec.cores:
+            return None
+        if host_bytes + sum(u.host_memory_bytes for u in units) < spec.host_memory_bytes:
+            return None
+        for kind in draft.view.gpu_types(self._pool, spec.gpu_type):
+            loads = [load for load in self._loads(site, job, kind, takers, units) if draft.fits_alone(load, spec)]
+            if len(loads) >= spec.gpus:
+                return tuple(loads[: spec.gpus])
+        return None
+
+    def _loads(
+        self, site: Site, job: Job, kind: str, takers: AbstractSet[JobId | None] | None, units: Iterable[Unit]
+    ) -> Iterator[GpuLoad]:
+        """Those made free for the job first, then free ones, then what nobody and what others were promised."""
+        draft = self._draft
+        made = [coming.gpu for coming in site.coming if coming.kept_for == job.id]
+        made += [gpu for unit in units for gpu in unit.gpus]
+        free = [load.id for load in draft.free_gpus(site.node, kind)]
+        rest = [coming for coming in site.coming if coming.kept_for != job.id]
+        rest = [coming for coming in rest if takers is None or coming.kept_for in takers]
+        others = [coming.gpu for coming in sorted(rest, key=lambda coming: (coming.kept_for or 0, coming.gpu))]
+        for gpu in (*sorted(made), *free, *others):
+            load = draft.load(gpu)
+            untouched = load is draft.view.gpu(gpu)
+            if untouched and load.gpu.type == kind and load.gpu.healthy and gpu not in draft.held:
+                yield load
+
+    # -- deciding
+
+    def _carry_out(self, job: Job, choice: _Choice) -> None:
+        site = choice.site
+        for unit in choice.units:
+            site.units.remove(unit)
+            for victim in map(self._draft.view.job, unit.jobs):
+                self._draft.stop(victim, Reason(Why.PREEMPTED, {"because": self._rules.because}, (job.id,)))
+            site.coming += [_Coming(gpu, job.id) for gpu in unit.gpus]
+            _add(site.cores, job.id, unit.cores)
+            _add(site.host_memory_bytes, job.id, unit.host_memory_bytes)
+        free_cores = len(self._draft.cores_free(site.node))
+        free_bytes = self._draft.host_memory_free_bytes(site.node)
+        self._draft.hold(job, choice.gpus)
+        _take(site.cores, job.id, job.spec.cores - free_cores)
+        _take(site.host_memory_bytes, job.id, job.spec.host_memory_bytes - free_bytes)
+
+    def _holders(self, choice: _Choice) -> tuple[JobId, ...]:
+        return tuple(sorted({job for load in choice.gpus for job in load.jobs}))
+
+    # -- looking around
+
+    def _survey(self) -> list[Site]:
+        if self._sites is None:
+            nodes = sorted(self._draft.view.nodes.values(), key=lambda node: node.order)
+            sites = [self._site(node) for node in nodes if node.node.pool == self._pool and node.jobs]
+            self._sites = [site for site in sites if site.units or site.cores]
+        return self._sites
+
+    def _site(self, node: NodeState) -> Site:
+        site = Site(node)
+        jobs = {job: self._draft.view.job(job) for job in node.jobs}
+        movable = {job.id for job in jobs.values() if self._may_go(job)}
+        for job in jobs.values():
+            if job.state is JobState.STOPPING:
+                self._draft.ask_again(self._pool, self._rules.until_s(job))
+                kept_for = self._stopped_for(job)
+                _add(site.cores, kept_for, len(job.placement.cores) if job.placement else 0)
+                _add(site.host_memory_bytes, kept_for, job.spec.host_memory_bytes)
+        seen: set[tuple[JobId, ...]] = set()
+        for gpu in sorted({gpu for job in jobs.values() if job.placement for gpu in job.placement.gpus}):
+            company = self._draft.view.gpu(gpu).jobs
+            going = [job for job in company if jobs[job].state is JobState.STOPPING]
+            if len(going) == len(company):
+                site.coming.append(_Coming(gpu, self._stopped_for(jobs[going[0]])))
+            elif company not in seen and all(job in movable for job in company if job not in going):
+                seen.add(company)
+                insort(site.units, self._unit([jobs[job] for job in company if job not in going]), key=_least_first)
+        return site
+
+    def _unit(self, jobs: list[Job]) -> Unit:
+        gpus = sorted({gpu for job in jobs if job.placement for gpu in job.placement.gpus})
+        return Unit(
+            min(self._rules.rank(job) for job in jobs),
+            tuple(job.id for job in jobs),
+            tuple(gpus),
+            sum(len(job.placement.cores) for job in jobs if job.placement),
+            sum(job.spec.host_memory_bytes for job in jobs),
+        )
+
+    def _may_go(self, job: Job) -> bool:
+        """Whether it may be stopped now; if only later, the policy is asked again then."""
+        if not job.spec.preemptible or job.state not in MOVABLE:
+            return False
+        ripe_s = self._rules.ripe_s(job)
+        is_ripe = ripe_s <= self._draft.now_s
+        self._draft.ask_again(self._pool, self._rules.until_s(job) if is_ripe else ripe_s)
+        return is_ripe
+
+    def _stopped_for(self, job: Job) -> JobId | None:
+        """The waiting job it was stopped for."""
+        reason = job.story[-1].reason
+        if reason.why is not Why.PREEMPTED:
+            return None
+        taker = self._draft.view.jobs.get(JobId(reason.jobs[0]))
+        return taker.id if taker is not None and taker.state is JobState.QUEUED else None
+
+
+def _least_first(unit: Unit) -> Rank:
+    return (*(-value for value in unit.rank), -float(unit.jobs[-1]))
+
+
+def _amount(amounts: dict[JobId | None, int], takers: AbstractSet[JobId | None] | None) -> int:
+    return sum(amount for taker, amount in amounts.items() if takers is None or taker in takers)
+
+
+def _add(amounts: dict[JobId | None, int], key: JobId | None, amount: int) -> None:
+    amounts[key] = amounts.get(key, 0) + amount
+
+
+def _take(amounts: dict[JobId | None, int], first: JobId, amount: int) -> None:
+    """Take an amount, first of what is kept for a job, then of what is kept for nobody."""
+    for key in (first, None, *amounts):
+        part = min(max(0, amount), amounts.get(key, 0))
+        amount -= part
+        if part:
+            amounts[key] -= part

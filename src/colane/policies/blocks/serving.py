@@ -1,0 +1,59 @@
+"""Serving the waiting jobs of a pool in an order given for each job."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from heapq import heapify, heappop
+
+from colane.core.draft import Draft
+from colane.model.job import Job, JobId, JobSpec, NeedClass
+from colane.model.reason import Reason, Why
+from colane.policies.blocks.placers import first_fit
+
+Rank = tuple[float, ...]
+"""Smaller goes first; the first number is the priority with its sign turned, so that higher priorities go first."""
+
+
+class Ranked:
+    """Waiting jobs of a pool by rank, equal ranks by arrival; a class that found no place is left as a whole."""
+
+    def __init__(self, draft: Draft, pool: str, rank: Callable[[Job], Rank]) -> None:
+        self._jobs = draft.view.jobs
+        self._left: set[NeedClass] = set()
+        self._need: NeedClass | None = None
+        self._heap: list[tuple[Rank, JobId]] = []
+        for line in draft.view.queue(pool).classes.values():
+            self._heap += [(rank(self._jobs[job]), job) for job in line]
+        heapify(self._heap)
+
+    def __iter__(self) -> Iterator[Job]:
+        while self._heap:
+            job = self._jobs[heappop(self._heap)[1]]
+            self._need = job.spec.need
+            if self._need not in self._left:
+                yield job
+
+    def leave_class(self) -> None:
+        """Nobody else with the needs of the job last seen can be placed."""
+        if self._need is not None:
+            self._left.add(self._need)
+
+
+def may_start(draft: Draft, pool: str) -> bool:
+    """Whether there is a free GPU in a pool; without one, looking at its jobs is only worth it to explain."""
+    types = draft.view.gpu_types(pool)
+    return draft.view.explain is not None or any(draft.free((pool, kind)).most_free for kind in types)
+
+
+def start_on_free(draft: Draft, job: Job, types: Iterable[str] | None = None) -> bool:
+    """Start a job on free GPUs of the first node that has room, of the first of the GPU types that has such a node."""
+    gpus = first_fit(draft, job.spec, types)
+    if gpus is None:
+        return False
+    draft.start(job, gpus, Reason(Why.FREE_GPU, {"gpu": str(gpus[0].id)}))
+    return True
+
+
+def priority_of(spec: JobSpec) -> float:
+    """First number of a rank."""
+    return float(-spec.priority)
