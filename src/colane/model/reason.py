@@ -25,17 +25,23 @@ class Why(StrEnum):
     NOT_WORTH_SHARING = "not-worth-sharing"
     UNKNOWN_ALONE_FIRST = "unknown-alone-first"
     COMPANY_INCOMPLETE = "company-incomplete"
+    RESERVED = "reserved"
+    WOULD_DELAY = "would-delay"
+    MAKING_ROOM = "making-room"
     # starting
     FREE_GPU = "free-gpu"
     SHARES = "shares"
     BEST_FIT = "best-fit"
     MEASURED_TOGETHER = "measured-together"
+    BACKFILL = "backfill"
+    LEAST_SHARE = "least-share"
     # moving and ending
     LAUNCHED = "launched"
     STEPPING = "stepping"
     PROTECTION_OVER = "protection-over"
     TAKEN_TO_RUN = "taken-to-run"
     NODE_LOST = "node-lost"
+    PREEMPTED = "preempted"
     RETRY = "retry"
     EXITED = "exited"
     EXIT_CODE = "exit-code"
@@ -73,15 +79,21 @@ SENTENCES: Mapping[Why, str] = MappingProxyType(
             "at most {have} free; GPUs are held by {jobs}"
         ),
         Why.COMPANY_INCOMPLETE: "Dependency: {have} of {need} jobs of its set under measurement are queued",
+        Why.RESERVED: "Resources: first in line; {node}, held by {jobs}, is reserved for it in at most {in_s:.0f} s",
+        Why.WOULD_DELAY: "Priority: the free GPUs are reserved, and it could delay {jobs}",
+        Why.MAKING_ROOM: "Resources: GPUs are kept for it and come free when {jobs} have stopped",
         Why.FREE_GPU: "{gpu} is free",
         Why.SHARES: "shares {gpu} with {jobs}: predicted speed-up {speedup:.2f} ({source})",
         Why.BEST_FIT: "{gpu} leaves the fewest GPUs free on its node ({left})",
         Why.MEASURED_TOGETHER: "a set of {need} jobs is measured together on {gpu}",
+        Why.BACKFILL: "{gpu} is free, and it does not delay {jobs}",
+        Why.LEAST_SHARE: "{gpu} is free, and {user} has the smallest dominant share ({share:.3f} of {resource})",
         Why.LAUNCHED: "process {pid} started on {node}",
         Why.STEPPING: "first step reached",
         Why.PROTECTION_OVER: "protection after launch is over",
         Why.TAKEN_TO_RUN: "it reports no steps, so it is taken to run",
         Why.NODE_LOST: "node {node} was lost",
+        Why.PREEMPTED: "stopped for {jobs}: {because}",
         Why.RETRY: "attempt {attempt} ended ({cause}); {left} retries left",
         Why.EXITED: "exited with code 0",
         Why.EXIT_CODE: "exited with code {code}",
