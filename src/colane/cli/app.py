@@ -28,6 +28,7 @@ NOUNS: Final = (
     "nodes",
     "profile",
     "report",
+    "export",
     "simulate",
     "trace",
     "paper",

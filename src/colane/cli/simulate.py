@@ -62,6 +62,10 @@ def simulate(  # noqa: PLR0913, PLR0917 - a command line option is a parameter
         Path | None,
         typer.Option("--tables", metavar="DIR", envvar="COLANE_DATA", help="Measured tables for the table world."),
     ] = None,
+    measured: Annotated[
+        Path | None,
+        typer.Option("--measured", metavar="FILE", help="What a live cluster measured, as colane export writes it."),
+    ] = None,
     demand: Annotated[
         float | None,
         typer.Option(
@@ -121,9 +125,10 @@ def simulate(  # noqa: PLR0913, PLR0917 - a command line option is a parameter
     """
     chosen = tuple(dict.fromkeys(policy or DEFAULT_POLICIES))
     request = make_request(
-        cluster=cluster, trace=trace, trace_format=trace_format, world=world, tables=tables, demand=demand,
-        belief="oracle" if oracle else belief, noise=noise, time_scale=time_scale, skip_bad_rows=skip_bad_rows,
-        any_pool=any_pool, sharing=sharing, costs=(launch_s, restart_s, stop_s), checkpoints=checkpoints,
+        cluster=cluster, trace=trace, trace_format=trace_format, world=world, tables=tables, measured=measured,
+        demand=demand, belief="oracle" if oracle else belief, noise=noise, time_scale=time_scale,
+        skip_bad_rows=skip_bad_rows, any_pool=any_pool, sharing=sharing, costs=(launch_s, restart_s, stop_s),
+        checkpoints=checkpoints,
     )  # fmt: skip
     wish = _Wish(chosen, tuple(range(seed, seed + seeds)), decisions, explain)
     study, stories = _study(request, wish)
@@ -141,6 +146,7 @@ def make_request(  # noqa: PLR0913
     trace_format: str | None = None,
     world: str = "auto",
     tables: Path | None = None,
+    measured: Path | None = None,
     demand: float | None = None,
     belief: str = "none",
     noise: float = 0.1,
@@ -172,6 +178,7 @@ def make_request(  # noqa: PLR0913
         trace_format=trace_format,
         world=WorldKind(_one_of("--world", world, [kind.value for kind in WorldKind])),
         tables=tables,
+        measured=measured,
         demand=PHILLY_DEMAND if demand is None else demand,
         belief=Belief(_one_of("--belief", belief, [kind.value for kind in Belief])),
         noise=noise,

@@ -13,9 +13,11 @@ from colane.simulate.factors import PHILLY_DEMAND, FactorsWorld
 from colane.simulate.generators import is_generator, make_workload
 from colane.simulate.run import Inputs
 from colane.simulate.table_world import TableWorld, has_sources, read_sources
+from colane.simulate.tables import MeasuredSpeeds, Sources
 from colane.simulate.world import NeutralWorld, World
 from colane.traces import clusters, read
 from colane.traces.clusters import Cluster
+from colane.traces.tables import measured
 from colane.traces.workload import TraceJob, Workload, compress, merge_pools, only_pools
 
 SAMPLE = "sample"
@@ -49,6 +51,7 @@ class Request:
         skip_bad_rows: Leave bad rows of the trace out.
         any_pool: Let every job run on any node, whatever its pool.
         sharing: How jobs share a GPU; beliefs are kept apart by it, and Gavel's pairs were measured with `mps`.
+        measured: File of `colane export`: what a live cluster measured goes before all other tables.
         driver: Costs besides steps.
     """
 
@@ -64,6 +67,7 @@ class Request:
     skip_bad_rows: bool = False
     any_pool: bool = False
     sharing: str = "mps"
+    measured: Path | None = None
     driver: DriverConfig = field(default_factory=DriverConfig)
 
 
@@ -74,6 +78,7 @@ class Loaded:
     cluster: Cluster
     workload: Workload
     world: World
+    driver: DriverConfig = field(default_factory=DriverConfig)
 
 
 def load(request: Request, seed: int) -> Loaded:
@@ -90,7 +95,14 @@ def load(request: Request, seed: int) -> Loaded:
         jobs = tuple(map(_preemptible, jobs))
     if world.counts_steps:
         cluster = shared_by(cluster, request.sharing)
-    return Loaded(cluster, replace(workload, jobs=jobs), world)
+    return Loaded(cluster, replace(workload, jobs=jobs), world, _driver(request))
+
+
+def _driver(request: Request) -> DriverConfig:
+    """Costs as asked for; where none is and a live cluster measured what runs take besides steps, that."""
+    if request.measured is None or request.driver.launch_s:
+        return request.driver
+    return replace(request.driver, launch_s=measured.read(request.measured).overhead_s)
 
 
 def shared_by(cluster: Cluster, sharing: str) -> Cluster:
@@ -107,6 +119,8 @@ def _preemptible(job: TraceJob) -> TraceJob:
 def make_world(request: Request, workload: Workload) -> World:
     """The truth a request names, for this workload."""
     base = FactorsWorld(request.demand)
+    if request.measured is not None:
+        return TableWorld(Sources((MeasuredSpeeds(measured.read(request.measured)),)), workload.jobs, base)
     has_steps = any(job.steps is not None for job in workload.jobs)
     if request.world is WorldKind.NEUTRAL:
         return NeutralWorld()
@@ -135,7 +149,7 @@ def inputs(request: Request, loaded: Loaded, policy: str, seed: int) -> Inputs:
         world=loaded.world,
         policy=registry.create(policy),
         beliefs=beliefs,
-        driver=request.driver,
+        driver=loaded.driver,
     )
 
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from math import inf
 from typing import NamedTuple, Protocol
 
-from colane.model.profile import Memory
+from colane.model.profile import Memory, ProfileKey
 from colane.simulate.factors import demand_of_copies
 from colane.simulate.world import Running, Scope
 from colane.traces.readers.topo import STEPS as TOPOLOGY_STEPS
 from colane.traces.tables.gavel import GavelJob, GavelTable, Spot
+from colane.traces.tables.measured import MeasuredTable
 from colane.traces.tables.salus import SalusTable
 from colane.traces.tables.scaling import ScalingTable
 from colane.traces.tables.synergy import SynergyJob, SynergyTable
@@ -273,6 +274,49 @@ class ScalingSpeeds:
     def memory(self, job: TraceJob, gpu_type: str) -> Memory | None:  # noqa: ARG002
         """Not known."""
         return None
+
+
+class MeasuredSpeeds:
+    """What a live cluster measured of its own jobs (`colane export`)."""
+
+    name = "what the live cluster measured"
+    scope = Scope.GPU
+
+    def __init__(self, table: MeasuredTable) -> None:
+        self._table = table
+        self._families = {(key.family, key.batch_size, key.gpus) for key in table.jobs}
+
+    def knows(self, job: TraceJob) -> bool:
+        """Whether some GPU type has its step time."""
+        return (job.model, job.batch_size, job.spec.gpus) in self._families
+
+    def alone(self, running: Running) -> float | None:
+        """Measured on this GPU type."""
+        found = self._table.jobs.get(_profile_key(running.job, running.gpu_type))
+        return None if found is None else 1 / found.step_s
+
+    def slowdown(self, me: Running, other: Running) -> float | None:
+        """Measured for this pair."""
+        return self.slowdown_among(me, [other])
+
+    def slowdown_among(self, me: Running, others: Sequence[Running]) -> float | None:
+        """Measured for this very company."""
+        keys = [_profile_key(other.job, other.gpu_type) for other in others]
+        return self._table.slowdown(_profile_key(me.job, me.gpu_type), keys)
+
+    def demand(self, job: TraceJob, gpu_type: str) -> float | None:
+        """Part of the GPU it was seen to keep busy."""
+        found = self._table.jobs.get(_profile_key(job, gpu_type))
+        return None if found is None else found.occupancy_ratio
+
+    def memory(self, job: TraceJob, gpu_type: str) -> Memory | None:
+        """P and E as measured."""
+        found = self._table.jobs.get(_profile_key(job, gpu_type))
+        return None if found is None else found.memory
+
+
+def _profile_key(job: TraceJob, gpu_type: str) -> ProfileKey:
+    return ProfileKey(job.model, job.batch_size, job.spec.gpus, gpu_type)
 
 
 class SynergyCores:

@@ -1,0 +1,168 @@
+"""`colane export`: finished jobs as a trace, with what was measured of them, to simulate them again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+
+import typer
+import yaml
+
+from colane.cli import jobs, output
+from colane.cli.errors import FailureError
+
+if TYPE_CHECKING:
+    from colane.client.client import Client
+    from colane.traces.tables.measured import MeasuredTable
+    from colane.traces.workload import TraceJob, Workload
+
+
+class Exported(NamedTuple):
+    """The files, how many jobs there are in them, and how many were left out."""
+
+    trace: Path
+    measured: Path
+    cluster: Path
+    jobs: int
+    left_out: int
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("export", epilog="Example: [bold]colane export --out last-week[/bold]")(export)
+
+
+def export(
+    out: Annotated[Path, typer.Option("--out", "-o", help="Directory for the files.")] = Path("colane-export"),
+    only: Annotated[
+        list[str] | None, typer.Option("--only", metavar="NAME=VALUE", help="Only jobs with this label.")
+    ] = None,
+    as_json: output.Json = False,
+) -> None:
+    """Write finished jobs as a trace, with measured profiles and the nodes, to simulate what would have been.
+
+    Jobs that never started are left out and counted.
+    """
+    wanted = jobs.parse_labels(only, "--only")
+    with jobs.client() as scheduler:
+        made = export_jobs(scheduler, wanted, out)
+    if as_json:
+        output.print_json({name: str(v) if isinstance(v, Path) else v for name, v in made._asdict().items()})
+        return
+    output.say(
+        f"{made.jobs} jobs exported" + (f", {made.left_out} that never started left out" if made.left_out else "")
+    )
+    output.say(f"simulate them: colane simulate -c {made.cluster} -t {made.trace} --measured {made.measured} -p fifo")
+
+
+def export_jobs(scheduler: Client, wanted: Mapping[str, str], out: Path) -> Exported:
+    """Ask a scheduler for finished jobs and write them.
+
+    Raises:
+        FailureError: There are none, or the directory cannot be written.
+    """
+    from colane.client.knowledge import read_measurements, read_profiles  # noqa: PLC0415 - imported late
+    from colane.traces.readers import colane_csv  # noqa: PLC0415
+    from colane.traces.tables import measured  # noqa: PLC0415
+
+    items = list(scheduler.finished_jobs(labels=wanted))
+    ran = [item for item in items if item["start_s"] is not None]
+    if not ran:
+        raise FailureError("export: no job has run and ended yet" + (" with these labels" if wanted else ""))
+    profiles, nodes = read_profiles(scheduler), scheduler.nodes()
+    table = measured.from_profiles(profiles.values(), read_measurements(scheduler), overhead_s(ran))
+    made = Exported(out / "trace.csv", out / "measured.json", out / "cluster.yaml", len(ran), len(items) - len(ran))
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        colane_csv.write(_workload(ran, table, _gpu_types(nodes)), made.trace)
+        measured.write(table, made.measured)
+        made.cluster.write_text(yaml.safe_dump(_cluster(nodes), sort_keys=False), encoding="utf-8")
+    except OSError as error:
+        raise FailureError(f"--out: {out} cannot be written: {error.strerror}") from error
+    return made
+
+
+def overhead_s(items: Sequence[Mapping[str, Any]]) -> float:
+    """Mean time that runs took besides their steps: before the first began and after the last ended."""
+    found = []
+    for item in items:
+        progress = item["progress"] or {}
+        first_s, last_s, steps = progress.get("first_step_s"), progress.get("last_step_s"), progress.get("steps") or 0
+        if first_s is not None and last_s is not None and steps > 1:
+            stepping_s = (last_s - first_s) * steps / (steps - 1)
+            found.append(max(0.0, item["end_s"] - item["start_s"] - stepping_s))
+    return sum(found) / len(found) if found else 0.0
+
+
+def _gpu_types(nodes: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    return {f"{node['name']}/{gpu['index']}": gpu["type"] for node in nodes for gpu in node["gpus"]}
+
+
+def _workload(items: Sequence[Mapping[str, Any]], table: MeasuredTable, types: Mapping[str, str]) -> Workload:
+    from colane.traces.workload import Workload  # noqa: PLC0415 - imported late
+
+    ordered = sorted(items, key=lambda item: (item["submit_s"], item["id"]))
+    first_s = ordered[0]["submit_s"]
+    made = tuple(_job(number, item, first_s, table, types) for number, item in enumerate(ordered, 1))
+    return Workload(name="export", jobs=made)
+
+
+def _job(
+    number: int, item: Mapping[str, Any], first_s: float, table: MeasuredTable, types: Mapping[str, str]
+) -> TraceJob:
+    from colane.model.job import JobId, JobSpec  # noqa: PLC0415 - imported late
+    from colane.traces.workload import TraceJob  # noqa: PLC0415
+
+    steps = item["steps"] or None
+    spec = JobSpec(
+        name=f"job-{item['id']}",
+        family=item["family"],
+        user=item["user"],
+        pool=item["pool"],
+        batch_size=item["batch_size"],
+        priority=item["priority"],
+        steps_total=steps,
+        labels=item["labels"],
+        **{name: item["needs"][name] for name in NEEDS},
+    )
+    return TraceJob(
+        id=JobId(number),
+        submit_s=item["submit_s"] - first_s,
+        spec=spec,
+        duration_s=_alone_s(item, steps, table, types),
+        outcome=item["state"],
+    )
+
+
+NEEDS = ("gpus", "gpu_type", "gpu_memory_bytes", "cores", "host_memory_bytes", "time_limit_s", "retries", "share")
+"""Needs of a job that a trace can carry."""
+
+
+def _alone_s(item: Mapping[str, Any], steps: int | None, table: MeasuredTable, types: Mapping[str, str]) -> float:
+    """Its steps at the measured speed of its kind alone; its own run where that is not known."""
+    from colane.model.profile import ProfileKey  # noqa: PLC0415 - imported late
+
+    gpu_type = types.get(item["gpus"][0], "") if item["gpus"] else ""
+    known = table.jobs.get(ProfileKey(item["family"], item["batch_size"], item["needs"]["gpus"], gpu_type))
+    if known is not None and steps is not None:
+        return steps * known.step_s
+    return max(0.0, float(item["end_s"] - item["start_s"]) - table.overhead_s)
+
+
+def _cluster(nodes: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    return {"name": "export", "groups": list(_groups(nodes))}
+
+
+def _groups(nodes: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+    for node in nodes:
+        gpus = node["gpus"]
+        yield {
+            "name": node["name"],
+            "gpus": len(gpus),
+            "gpu_type": gpus[0]["type"],
+            "gpu_memory": min(gpu["memory_bytes"] for gpu in gpus),
+            "cores": len(node["cores"]),
+            "host_memory": node["host_memory_bytes"],
+            "pool": node["pool"],
+        }

@@ -1,0 +1,139 @@
+"""What a live cluster has measured of its jobs, as `colane export` writes it: `measured.json`.
+
+Speeds alone and in company by kind of job, memory, the part of a device a job keeps busy, and what a run takes besides
+its steps. It is what `colane simulate --measured` moves jobs by.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from colane.model.profile import Memory, Profile, ProfileKey, SetMeasurement
+from colane.traces.errors import TraceError
+from colane.traces.readers.assemble import load_json
+from colane.traces.sheet import read_text
+
+UNITS_PER_S = 2e8
+"""C counts percent x us over two steps: a step of 1 s at full occupancy counts this much (paper A, eq. 4.3)."""
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredJob:
+    """One kind of job alone.
+
+    Attributes:
+        step_s: Mean step time.
+        memory: P and E on each GPU; None was not measured.
+        occupancy_ratio: Part of a GPU it keeps busy; None was not measured.
+    """
+
+    step_s: float
+    memory: Memory | None = None
+    occupancy_ratio: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredTable:
+    """Everything that was measured.
+
+    Attributes:
+        jobs: By kind.
+        slowdowns: Step time together / alone of the first kind in the company of the others, which are sorted.
+        overhead_s: Time a run takes besides its steps: launch before the first and leaving after the last.
+    """
+
+    jobs: Mapping[ProfileKey, MeasuredJob]
+    slowdowns: Mapping[tuple[ProfileKey, tuple[ProfileKey, ...]], float] = field(default_factory=dict)
+    overhead_s: float = 0.0
+
+    def slowdown(self, key: ProfileKey, others: Iterable[ProfileKey]) -> float | None:
+        """Of a kind beside others on one GPU; None where this company was not measured."""
+        return self.slowdowns.get((key, tuple(sorted(others, key=str))))
+
+
+def from_profiles(
+    profiles: Iterable[Profile], measurements: Iterable[SetMeasurement], overhead_s: float = 0.0
+) -> MeasuredTable:
+    """The table of what a scheduler has learnt; sets measured several times count as their mean."""
+    jobs = {p.key: _job(p, p.step_s.value) for p in profiles if p.step_s is not None and p.step_s.value > 0}
+    found: dict[tuple[ProfileKey, tuple[ProfileKey, ...]], list[float]] = {}
+    for measured in measurements:
+        for place, (key, slowdown) in enumerate(zip(measured.keys, measured.slowdowns, strict=True)):
+            others = (*measured.keys[:place], *measured.keys[place + 1 :])
+            found.setdefault((key, tuple(sorted(others, key=str))), []).append(slowdown)
+    means = {company: sum(slowdowns) / len(slowdowns) for company, slowdowns in found.items()}
+    return MeasuredTable(jobs, means, overhead_s)
+
+
+def _job(profile: Profile, step_s: float) -> MeasuredJob:
+    memory = None
+    if profile.persistent_bytes is not None and profile.ephemeral_bytes is not None:
+        memory = Memory(round(profile.persistent_bytes.value), round(profile.ephemeral_bytes.value))
+    occupancy = profile.occupancy
+    ratio = None if occupancy is None else min(1.0, occupancy.value / (step_s * UNITS_PER_S))
+    return MeasuredJob(step_s, memory, ratio)
+
+
+def write(table: MeasuredTable, path: Path) -> None:
+    """Write `measured.json`; `read` reads it back.
+
+    Raises:
+        OSError: The file cannot be written.
+    """
+    jobs = [
+        {
+            **key._asdict(),
+            "step_s": job.step_s,
+            "memory": None if job.memory is None else job.memory._asdict(),
+            "occupancy_ratio": job.occupancy_ratio,
+        }
+        for key, job in table.jobs.items()
+    ]
+    companies = [
+        {"job": key._asdict(), "others": [other._asdict() for other in others], "slowdown": slowdown}
+        for (key, others), slowdown in table.slowdowns.items()
+    ]
+    whole = {"overhead_s": table.overhead_s, "jobs": jobs, "companies": companies}
+    path.write_text(json.dumps(whole, indent=1) + "\n", encoding="utf-8")
+
+
+def read(path: Path) -> MeasuredTable:
+    """Read `measured.json`.
+
+    Raises:
+        TraceError: It is not of that form.
+    """
+    document = load_json(path, read_text(path))
+    try:
+        jobs = {_key(raw): _read_job(raw) for raw in document["jobs"]}
+        slowdowns = {
+            (_key(raw["job"]), tuple(sorted(map(_key, raw["others"]), key=str))): _positive(raw["slowdown"])
+            for raw in document["companies"]
+        }
+        return MeasuredTable(jobs, slowdowns, float(document["overhead_s"]))
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise TraceError(path, f"is not what `colane export` writes: {error!r}") from error
+
+
+def _key(raw: Mapping[str, Any]) -> ProfileKey:
+    return ProfileKey(raw["family"], raw["batch_size"], int(raw["gpus"]), raw["gpu_type"])
+
+
+def _read_job(raw: Mapping[str, Any]) -> MeasuredJob:
+    memory = raw["memory"]
+    ratio = raw["occupancy_ratio"]
+    return MeasuredJob(
+        _positive(raw["step_s"]),
+        None if memory is None else Memory(int(memory["persistent_bytes"]), int(memory["ephemeral_bytes"])),
+        None if ratio is None else float(ratio),
+    )
+
+
+def _positive(value: object) -> float:
+    if not isinstance(value, int | float) or not value > 0:
+        raise ValueError(f"expected a number above 0, got {value!r}")
+    return float(value)
