@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -9,24 +11,44 @@ from hypothesis import strategies as st
 from colane.core import ClusterState
 from colane.core.check import check
 from colane.core.lifecycle import MOVES
+from colane.core.policy import Policy
 from colane.core.view import ClusterView
 from colane.model.job import JobState
+from colane.model.plan import Stop
 from colane.model.reason import Why
+from colane.policies.finish_time_fair import FinishTimeFairness
+from colane.policies.las import LeastAttainedService
+from colane.policies.max_min import MaxMinFairness
 from colane.policies.registry import POLICIES, create
+from colane.policies.srtf import ShortestRemainingTimeFirst
 
 from .audit import audit, audit_decisions
 from .brute import any_free_place
 from .worlds import World
 
 SEEDS = st.integers(min_value=0, max_value=2**32 - 1)
-policies = pytest.mark.parametrize("name", sorted(POLICIES))
+HASTY: Mapping[str, Callable[[], Policy]] = {
+    "srtf, hasty": lambda: ShortestRemainingTimeFirst(quantum_s=2.0),
+    "las, hasty": lambda: LeastAttainedService(threshold_gpu_s=5.0),
+    "max-min, hasty": lambda: MaxMinFairness(quantum_s=4.0),
+    "max-min-packed, hasty": lambda: MaxMinFairness(packed=True, quantum_s=3.7),
+    "finish-time-fair, hasty": lambda: FinishTimeFairness(lease_s=5.0),
+}
+"""Preemptive policies with times as short as those of the random worlds, so that they do stop jobs there."""
+
+policies = pytest.mark.parametrize("name", [*sorted(POLICIES), *HASTY])
+
+
+def make(name: str) -> Policy:
+    """A registered policy, or one of the hasty ones."""
+    return HASTY[name]() if name in HASTY else create(name)
 
 
 @policies
 @settings(max_examples=40, deadline=None)
 @given(seed=SEEDS)
 def test_every_state_is_true_and_every_plan_is_legal(name: str, seed: int) -> None:
-    world = World(create(name), seed)
+    world = World(make(name), seed)
     for _ in range(60):
         outcome = world.step(*(world.random_event() for _ in range(world.random.randrange(1, 4))))
         assert outcome.rejected is None
@@ -38,7 +60,7 @@ def test_every_state_is_true_and_every_plan_is_legal(name: str, seed: int) -> No
 @settings(max_examples=40, deadline=None)
 @given(seed=SEEDS)
 def test_every_job_ends_exactly_once_after_the_faults_stop(name: str, seed: int) -> None:
-    world = World(create(name), seed)
+    world = World(make(name), seed)
     for _ in range(50):
         world.step(world.random_event())
     world.settle()
@@ -51,7 +73,7 @@ def test_every_job_ends_exactly_once_after_the_faults_stop(name: str, seed: int)
 @settings(max_examples=40, deadline=None)
 @given(seed=SEEDS)
 def test_planning_again_changes_nothing_and_planning_does_not_touch_the_state(name: str, seed: int) -> None:
-    world = World(create(name), seed)
+    world = World(make(name), seed)
     for _ in range(40):
         world.step(world.random_event())
         before = dict(world.core.state.gpus), dict(world.core.state.jobs)
@@ -66,7 +88,7 @@ def test_planning_again_changes_nothing_and_planning_does_not_touch_the_state(na
 def test_same_input_gives_the_same_decisions(name: str, seed: int) -> None:
     runs = []
     for _ in range(2):
-        world = World(create(name), seed)
+        world = World(make(name), seed)
         for _ in range(40):
             world.step(world.random_event())
         runs.append([decision for outcome in world.outcomes for decision in outcome.decisions])
@@ -77,7 +99,7 @@ def test_same_input_gives_the_same_decisions(name: str, seed: int) -> None:
 @settings(max_examples=40, deadline=None)
 @given(seed=SEEDS)
 def test_a_restored_state_equals_the_one_it_was_written_from(name: str, seed: int) -> None:
-    world = World(create(name), seed)
+    world = World(make(name), seed)
     for _ in range(50):
         world.step(world.random_event())
     state = world.core.state
@@ -94,7 +116,7 @@ def test_a_restored_state_equals_the_one_it_was_written_from(name: str, seed: in
 @settings(max_examples=40, deadline=None)
 @given(seed=SEEDS)
 def test_every_waiting_job_has_a_reason_and_refusals_for_lack_of_gpus_are_true(name: str, seed: int) -> None:
-    world = World(create(name), seed)
+    world = World(make(name), seed)
     for _ in range(40):
         world.step(world.random_event())
         for job in list(world.core.state.jobs.values()):
@@ -115,6 +137,23 @@ def test_fifo_never_starts_a_job_before_one_that_stands_before_it(seed: int) -> 
             for job in world.core.state.jobs.values():
                 if job.state is JobState.QUEUED and job.spec.pool == started.pool:
                     assert (-job.spec.priority, job.id) > (-started.priority, decision.action.job)
+
+
+@pytest.mark.parametrize("name", HASTY)
+def test_random_worlds_reach_preemption_and_what_was_stopped_was_stopped_for_somebody_waiting(name: str) -> None:
+    stops = 0
+    for seed in range(12):
+        world = World(make(name), seed)
+        for _ in range(60):
+            waiting = {job.id for job in world.core.state.jobs.values() if job.state is JobState.QUEUED}
+            outcome = world.step(world.random_event())
+            waiting |= {job.id for job in outcome.jobs if job.state is JobState.QUEUED}
+            for decision in outcome.decisions:
+                if isinstance(decision.action, Stop):
+                    assert decision.reason.why is Why.PREEMPTED
+                    assert set(decision.reason.jobs) <= waiting
+                    stops += 1
+    assert stops > 0
 
 
 def test_live_states_can_all_reach_an_end_and_ends_are_ends() -> None:
