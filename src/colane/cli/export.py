@@ -72,6 +72,7 @@ def export_jobs(scheduler: Client, wanted: Mapping[str, str], out: Path) -> Expo
         raise FailureError("export: no job has run and ended yet" + (" with these labels" if wanted else ""))
     profiles, nodes = read_profiles(scheduler), scheduler.nodes()
     table = measured.from_profiles(profiles.values(), read_measurements(scheduler), overhead_s(ran))
+    ran = _with_company(ran)
     made = Exported(out / "trace.csv", out / "measured.json", out / "cluster.yaml", len(ran), len(items) - len(ran))
     try:
         out.mkdir(parents=True, exist_ok=True)
@@ -95,6 +96,28 @@ def overhead_s(items: Sequence[Mapping[str, Any]]) -> float:
     return sum(found) / len(found) if found else 0.0
 
 
+ALONE_RATIO_MAX = 0.01
+"""Jobs that follow one another overlap by the time an end takes to be reported: so much company is none."""
+
+COMPANY = "shared_ratio"
+
+
+def _with_company(items: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Records with the part of its run each job had company on its GPUs."""
+    stays: dict[str, list[tuple[float, float, int]]] = {}
+    for item in items:
+        for gpu in item["gpus"]:
+            stays.setdefault(gpu, []).append((item["start_s"], item["end_s"], item["id"]))
+    return [{**item, COMPANY: _shared_ratio(item, stays)} for item in items]
+
+
+def _shared_ratio(item: Mapping[str, Any], stays: Mapping[str, list[tuple[float, float, int]]]) -> float:
+    start_s, end_s = item["start_s"], item["end_s"]
+    others = ((a, b) for gpu in item["gpus"] for a, b, job in stays[gpu] if job != item["id"])
+    overlap_s = sum(max(0.0, min(end_s, b) - max(start_s, a)) for a, b in others)
+    return overlap_s / (end_s - start_s) if end_s > start_s else 0.0
+
+
 def _gpu_types(nodes: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     return {f"{node['name']}/{gpu['index']}": gpu["type"] for node in nodes for gpu in node["gpus"]}
 
@@ -112,8 +135,11 @@ def _job(
     number: int, item: Mapping[str, Any], first_s: float, table: MeasuredTable, types: Mapping[str, str]
 ) -> TraceJob:
     from colane.model.job import JobId, JobSpec  # noqa: PLC0415 - imported late
+    from colane.traces.tables.measured import RAN_ALONE  # noqa: PLC0415
     from colane.traces.workload import TraceJob  # noqa: PLC0415
 
+    gpu_type = types.get(item["gpus"][0], "") if item["gpus"] else ""
+    alone = item["state"] == "succeeded" and item[COMPANY] <= ALONE_RATIO_MAX
     steps = item["steps"] or None
     spec = JobSpec(
         name=f"job-{item['id']}",
@@ -123,14 +149,15 @@ def _job(
         batch_size=item["batch_size"],
         priority=item["priority"],
         steps_total=steps,
-        labels=item["labels"],
+        labels={**item["labels"], **({RAN_ALONE: gpu_type} if alone else {})},
         **{name: item["needs"][name] for name in NEEDS},
     )
+    run_s = max(0.0, float(item["end_s"] - item["start_s"]) - table.overhead_s)
     return TraceJob(
         id=JobId(number),
         submit_s=item["submit_s"] - first_s,
         spec=spec,
-        duration_s=_alone_s(item, steps, table, types),
+        duration_s=run_s if alone else _kind_s(item, steps, gpu_type, table) or run_s,
         outcome=item["state"],
     )
 
@@ -139,15 +166,12 @@ NEEDS = ("gpus", "gpu_type", "gpu_memory_bytes", "cores", "host_memory_bytes", "
 """Needs of a job that a trace can carry."""
 
 
-def _alone_s(item: Mapping[str, Any], steps: int | None, table: MeasuredTable, types: Mapping[str, str]) -> float:
-    """Its steps at the measured speed of its kind alone; its own run where that is not known."""
+def _kind_s(item: Mapping[str, Any], steps: int | None, gpu_type: str, table: MeasuredTable) -> float | None:
+    """Its steps at the measured speed of its kind alone, where that is known."""
     from colane.model.profile import ProfileKey  # noqa: PLC0415 - imported late
 
-    gpu_type = types.get(item["gpus"][0], "") if item["gpus"] else ""
     known = table.jobs.get(ProfileKey(item["family"], item["batch_size"], item["needs"]["gpus"], gpu_type))
-    if known is not None and steps is not None:
-        return steps * known.step_s
-    return max(0.0, float(item["end_s"] - item["start_s"]) - table.overhead_s)
+    return None if known is None or steps is None else steps * known.step_s
 
 
 def _cluster(nodes: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

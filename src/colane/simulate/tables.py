@@ -11,7 +11,7 @@ from colane.simulate.factors import demand_of_copies
 from colane.simulate.world import Running, Scope
 from colane.traces.readers.topo import STEPS as TOPOLOGY_STEPS
 from colane.traces.tables.gavel import GavelJob, GavelTable, Spot
-from colane.traces.tables.measured import MeasuredTable
+from colane.traces.tables.measured import RAN_ALONE, MeasuredTable
 from colane.traces.tables.salus import SalusTable
 from colane.traces.tables.scaling import ScalingTable
 from colane.traces.tables.synergy import SynergyJob, SynergyTable
@@ -277,7 +277,10 @@ class ScalingSpeeds:
 
 
 class MeasuredSpeeds:
-    """What a live cluster measured of its own jobs (`colane export`)."""
+    """What a live cluster measured of its own jobs (`colane export`).
+
+    A job that ran alone goes at its own recorded speed on the GPU type it ran on, any other at the mean of its kind.
+    """
 
     name = "what the live cluster measured"
     scope = Scope.GPU
@@ -292,7 +295,10 @@ class MeasuredSpeeds:
 
     def alone(self, running: Running) -> float | None:
         """Measured on this GPU type."""
-        found = self._table.jobs.get(_profile_key(running.job, running.gpu_type))
+        job = running.job
+        if job.steps and job.duration_s and job.spec.labels.get(RAN_ALONE) == running.gpu_type:
+            return job.steps / job.duration_s
+        found = self._table.jobs.get(_profile_key(job, running.gpu_type))
         return None if found is None else 1 / found.step_s
 
     def slowdown(self, me: Running, other: Running) -> float | None:

@@ -17,6 +17,9 @@ from colane.traces.errors import TraceError
 from colane.traces.readers.assemble import load_json
 from colane.traces.sheet import read_text
 
+RAN_ALONE = "ran_alone"
+"""Label of an exported job that had its GPUs to itself: the GPU type its recorded duration holds for."""
+
 UNITS_PER_S = 2e8
 """C counts percent x us over two steps: a step of 1 s at full occupancy counts this much (paper A, eq. 4.3)."""
 

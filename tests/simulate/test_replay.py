@@ -1,0 +1,134 @@
+"""What a live cluster measured, written and read back, and jobs moved by it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from colane.cli import app
+from colane.cli.export import Exported, export_jobs, overhead_s
+from colane.client.knowledge import encode_measurement, encode_profile
+from colane.model.profile import Memory, Profile, ProfileKey, SetMeasurement, Source, Value
+from colane.simulate.request import Request, WorldKind, inputs, load
+from colane.simulate.run import simulate
+from colane.traces.errors import TraceError
+from colane.traces.tables import measured
+
+A, B = (ProfileKey(family, 8, 1, "cpu") for family in ("a", "b"))
+
+
+def value(number: float) -> Value:
+    return Value(number, Source.MEASURED, 10, "test")
+
+
+PROFILES = [
+    Profile(
+        key=key, step_s=value(step_s), persistent_bytes=value(1e9), ephemeral_bytes=value(2e9),
+        occupancy=value(0.6 * step_s * 2e8), bandwidth=value(0.0),
+    )
+    for key, step_s in ((A, 0.5), (B, 0.25))
+]  # fmt: skip
+PAIR = SetMeasurement(
+    keys=(A, B), sharing="cpu", step_alone_s=(0.5, 0.25), step_together_s=(0.8, 0.3), steps=(20, 20), delta=0.9,
+    delta_general=0.9, at_s=5.0,
+)  # fmt: skip
+
+
+class FakeScheduler:
+    """Answers with two jobs that ran one after the other on one device, and one that never started."""
+
+    def finished_jobs(self, labels: object = None) -> list[dict[str, Any]]:
+        del labels
+        return [_record(1, "a", 100.0, 12.0, 20), _record(2, "b", 101.0, 7.0, 20), _record(3, "b", 102.0, None, 0)]
+
+    def nodes(self) -> list[dict[str, Any]]:
+        gpu = {"index": 0, "type": "cpu", "memory_bytes": 8_000_000_000}
+        return [{"name": "n", "gpus": [gpu], "cores": [0, 1], "host_memory_bytes": 10**10, "pool": "default"}]
+
+    def profiles(self) -> list[dict[str, Any]]:
+        return [encode_profile(profile) for profile in PROFILES]
+
+    def measurements(self) -> list[dict[str, Any]]:
+        return [encode_measurement(PAIR)]
+
+
+def _record(id_: int, family: str, submit_s: float, span_s: float | None, steps: int) -> dict[str, Any]:
+    start_s = None if span_s is None else submit_s + 1
+    step_s = {"a": 0.5, "b": 0.25}[family]
+    progress = None if start_s is None else {
+        "first_step_s": start_s + 1.5 + step_s, "last_step_s": start_s + 1.5 + steps * step_s, "steps": steps,
+    }  # fmt: skip
+    needs = {
+        "gpus": 1, "gpu_type": None, "gpu_memory_bytes": None, "cores": 0, "host_memory_bytes": 0,
+        "time_limit_s": None, "retries": 0, "share": True,
+    }  # fmt: skip
+    return {
+        "id": id_, "name": family, "family": family, "user": "u", "pool": "default", "batch_size": 8, "priority": 0,
+        "steps": steps, "labels": {}, "needs": needs, "state": "succeeded", "gpus": ["n/0"], "submit_s": submit_s,
+        "start_s": start_s, "end_s": submit_s + 1 + (span_s or 0.0), "progress": progress,
+    }  # fmt: skip
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> Exported:
+    return export_jobs(FakeScheduler(), {}, tmp_path / "export")  # type: ignore[arg-type]
+
+
+def test_what_is_written_is_read_back(tmp_path: Path) -> None:
+    table = measured.from_profiles(PROFILES, [PAIR], 1.5)
+    measured.write(table, tmp_path / "measured.json")
+    assert measured.read(tmp_path / "measured.json") == table
+    assert table.jobs[A].memory == Memory(10**9, 2 * 10**9)
+    assert table.jobs[A].step_s == 0.5
+    assert table.jobs[A].occupancy_ratio == pytest.approx(0.6)
+    assert table.slowdown(A, [B]) == pytest.approx(1.6)
+    assert table.slowdown(B, [A]) == pytest.approx(1.2)
+    assert table.slowdown(A, [A]) is None
+
+
+@pytest.mark.parametrize("text", ["{}", "[]", '{"overhead_s": 1, "companies": [], "jobs": [{"family": "a"}]}', "x"])
+def test_another_file_is_refused(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "measured.json"
+    path.write_text(text)
+    with pytest.raises(TraceError):
+        measured.read(path)
+
+
+def test_overhead_is_what_a_run_takes_besides_its_steps() -> None:
+    ran = FakeScheduler().finished_jobs()[:2]
+    assert overhead_s(ran) == pytest.approx(((12 - 10) + (7 - 5)) / 2)
+    assert overhead_s([]) == 0
+
+
+def test_jobs_that_never_started_are_left_out_and_counted(made: Exported) -> None:
+    assert (made.jobs, made.left_out) == (2, 1)
+
+
+def test_an_export_simulated_under_its_own_policy_gives_the_live_times(made: Exported) -> None:
+    request = Request(cluster=str(made.cluster), trace=str(made.trace), measured=made.measured, world=WorldKind.TABLE)
+    done = simulate(inputs(request, load(request, 0), "fifo", 0))
+    # Launching costs 2 s; 20 steps of 0.5 s, then 20 of 0.25 s on the one device.
+    assert list(done.ledger.rows.end_s) == [pytest.approx(12), pytest.approx(12 + 2 + 5)]
+
+
+def test_measured_company_moves_jobs_that_share(made: Exported) -> None:
+    request = Request(cluster=str(made.cluster), trace=str(made.trace), measured=made.measured, world=WorldKind.TABLE)
+    loaded = load(request, 0)
+    first, second = loaded.workload.jobs
+    from colane.model.hardware import GpuId  # noqa: PLC0415
+    from colane.simulate.world import Running  # noqa: PLC0415
+
+    a, b = (Running(job, "cpu", (GpuId("n", 0),)) for job in (first, second))
+    assert loaded.world.steps_per_s(a, [b]) == pytest.approx(1 / 0.8)
+    assert loaded.world.steps_per_s(b, [a]) == pytest.approx(1 / 0.3)
+
+
+def test_the_command_line_takes_an_export(made: Exported, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["-c", str(made.cluster), "-t", str(made.trace), "--measured", str(made.measured), "-p", "fifo", "--json"]
+    assert app.run(["simulate", *words]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert "what the live cluster measured" in found["world"]
+    assert found["runs"][0]["finished"] == 2
