@@ -193,6 +193,8 @@ class Driver:
 
     def _carry_out(self, outcome: Outcome) -> None:
         self.ledger.decisions += len(outcome.decisions)
+        if not outcome.jobs and not self._watchers and outcome.rejected is None:
+            return
         if outcome.rejected is not None:
             self.ledger.flaws.append(f"{self.now_s:g} s: " + "; ".join(str(flaw) for flaw in outcome.rejected.flaws))
         touched: dict[GpuId, None] = {}
@@ -327,20 +329,29 @@ class Driver:
 
     # -- speed
 
-    def _change_company(self, touched: Iterable[GpuId]) -> None:
+    def _change_company(self, touched: dict[GpuId, None]) -> None:
         """Company on these GPUs changed: settle, find new speeds, and move the completions."""
         concerned: dict[JobId, Process] = {}
         for gpu in touched:
-            concerned.update(self._meter.use(gpu).processes)
-            concerned.update(self._on_node.get(gpu.node, {}))
+            concerned.update(self._meter.gpus[gpu].processes)
+            if self._on_node:
+                concerned.update(self._on_node.get(gpu.node, {}))
         for process in concerned.values():
             process.settle(self.now_s)
-            process.gpu_share = sum(1 / len(self._meter.gpus[gpu].processes) for gpu in process.running.gpus)
+            process.gpu_share = self._share(process)
             self._set_speed(process)
-        for gpu in dict.fromkeys((*touched, *(gpu for p in concerned.values() for gpu in p.running.gpus))):
+            touched.update(dict.fromkeys(process.running.gpus))
+        for gpu in touched:
             self._meter.refresh(gpu)
         if self.world.counts_steps:
             self._watch(concerned.values())
+
+    def _share(self, process: Process) -> float:
+        """GPUs it is given: of one that carries k jobs each is given 1/k."""
+        gpus, uses = process.running.gpus, self._meter.gpus
+        if len(gpus) == 1:
+            return 1.0 / len(uses[gpus[0]].processes)
+        return sum(1.0 / len(uses[gpu].processes) for gpu in gpus)
 
     def _set_speed(self, process: Process) -> None:
         before = process.steps_per_s
@@ -356,14 +367,15 @@ class Driver:
     def _speed(self, process: Process) -> float:
         if not process.is_stepping:
             return 0.0
-        others = [other.running for other in self._others(process, stepping=True)]
-        return self.world.steps_per_s(process.running, others)
+        others = self._others(process, stepping=True)
+        return self.world.steps_per_s(process.running, [other.running for other in others] if others else ())
 
     def _others(self, process: Process, *, stepping: bool) -> list[Process]:
         """Who is in this world's scope with it, in order of start."""
         found: dict[JobId, Process] = {}
+        uses = self._meter.gpus
         for gpu in process.running.gpus:
-            processes = self._meter.gpus[gpu].processes
+            processes = uses[gpu].processes
             if len(processes) > 1 or process.id not in processes:
                 found.update(processes)
         if self._on_node:
