@@ -8,6 +8,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.ticker import MaxNLocator
 
 from colane.report import style
 from colane.report.prose import duration
@@ -46,6 +47,7 @@ def queue_over_time(curves: Mapping[str, Curves]) -> Figure:
     axes.set_title("Jobs waiting")
     axes.set_ylabel("jobs")
     axes.set_ylim(0, None)
+    axes.yaxis.set_major_locator(MaxNLocator(integer=True))
     _time_axis(axes, curves, unit_s, unit)
     style.legend_above(fig, lines, [style.shortened(name) for name in curves])
     return fig
@@ -121,7 +123,7 @@ def _bars(axes: Axes, name: str, values: Mapping[str, Interval | None]) -> None:
     axes.set_yticks(range(len(values)), [style.shortened(policy, 18) for policy in values])
     axes.set_ylim(len(values) - 0.5, -0.5)
     axes.set_xlim(0, style.axis_end(max(known, default=0.0) * scale, 1.35))
-    axes.set_title(f"{_metric(name)} ({unit})", fontsize=10)
+    axes.set_title(f"{METRIC_NAMES.get(name, name)} ({unit})", fontsize=10)
     axes.grid(visible=False, axis="y")
 
 
@@ -133,8 +135,15 @@ def _bar(axes: Axes, place: int, value: Interval, scale: float, *, is_ratio: boo
     axes.annotate(text, (end, place), (4, 0), textcoords="offset points", va="center", fontsize=8)
 
 
-def _metric(name: str) -> str:
-    return name.removesuffix("_ratio").removesuffix("_s").replace("_", " ")
+METRIC_NAMES: Mapping[str, str] = {
+    "makespan_s": "Makespan",
+    "mean_jct_s": "JCT, mean",
+    "p95_jct_s": "JCT, p95",
+    "mean_queueing_s": "Queueing, mean",
+    "gpu_active_ratio": "GPUs with a job",
+    "gpu_utilization_ratio": "GPUs' use",
+}
+"""Titles of the comparison's panels."""
 
 
 def gantt_is_readable(gpus: Sequence[str], stays: int, *, gpus_max: int = 64, stays_max: int = 1500) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from colane.report.metrics import Summary
 from colane.report.prose import duration
 from colane.report.simulated import Interval, SimulatedMetrics, SimulatedRun
+from colane.report.simulated_plots import METRIC_NAMES
 from colane.report.tables import Cell, Column, Table
 
 NOTE = (
@@ -41,7 +42,7 @@ def runs_table(rows: Sequence[tuple[str, SimulatedRun, SimulatedMetrics]]) -> Ta
 def compared_table(rows: Sequence[tuple[str, Mapping[str, Interval | None]]]) -> Table:
     """One row for each policy with means over seeds and their 95 % confidence intervals."""
     names = list(rows[0][1])
-    heads = (Column(name, name.removesuffix("_s").replace("_", " "), _text) for name in names)
+    heads = (Column(name, METRIC_NAMES.get(name, name), _text) for name in names)
     columns = (Column("policy", "Policy", _text, is_number=False), *heads)
     cells = tuple((policy, *(_interval(name, values[name]) for name in names)) for policy, values in rows)
     return Table("comparisons", "Means over seeds", columns, cells, "+- is half of a 95 % confidence interval.")

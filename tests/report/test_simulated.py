@@ -1,0 +1,164 @@
+"""Metrics, tables, figures and files of simulated runs, on numbers that can be checked by hand."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from colane.model.job import JobId, JobSpec, JobState
+from colane.report.simulated import (
+    Curves,
+    JobColumns,
+    SimulatedRun,
+    Stay,
+    confidence,
+    measure_run,
+    slo_violations,
+)
+from colane.report.simulated_plots import CURVE_POINTS_MAX, gantt_is_readable, thinned
+from colane.report.simulated_writer import Study, sentences, summary_object, write
+from colane.traces.workload import TraceJob
+
+NAN = float("nan")
+
+
+def columns(rows: Sequence[tuple[JobState, float, float, float, int, float]]) -> JobColumns:
+    """State, submission, first start, end, attempts, time alone of each job."""
+    state, submit_s, start_s, end_s, attempts, alone_s = zip(*rows, strict=True)
+    return JobColumns(
+        id=np.arange(1, len(rows) + 1), state=state, submit_s=np.array(submit_s, float),
+        first_start_s=np.array(start_s, float), start_s=np.array(start_s, float), end_s=np.array(end_s, float),
+        attempts=np.array(attempts), gpu_s=np.nan_to_num(np.array(end_s, float) - np.array(start_s, float)),
+        alone_s=np.array(alone_s, float), gpus=["n/0"] * len(rows),
+    )  # fmt: skip
+
+
+def curves(at_s: Sequence[float], active: Sequence[float]) -> Curves:
+    values = np.array(active, float)
+    return Curves(
+        at_s=np.array(at_s, float), active_gpus=values, utilized_gpus=values / 2, stranded_gpus=2 - values,
+        waiting=values, running=values,
+    )  # fmt: skip
+
+
+OK = JobState.SUCCEEDED
+ROWS = [(OK, 0.0, 0.0, 10.0, 1, 10.0), (OK, 2.0, 10.0, 30.0, 2, 10.0), (JobState.TIMED_OUT, 3.0, 30.0, 40.0, 1, 10.0)]
+RUN = SimulatedRun(
+    policy="fifo", seed=0, jobs=4, refused=("job x: too large",), columns=columns(ROWS),
+    curves=curves([0, 10, 30, 40], [1, 2, 1, 0]), gpus=["n/0", "n/1"], decisions=3, events=9,
+    stays=(Stay(1, ("n/0",), 0, 10), Stay(2, ("n/0",), 10, 30), Stay(3, ("n/0",), 30, 40)),
+    plan_s=np.array([0.1, 0.3]), wall_s=1.0,
+)  # fmt: skip
+
+
+def jobs(*labels: dict[str, str]) -> dict[int, TraceJob]:
+    given = [*labels, {}, {}, {}, {}][:4]
+    specs = (JobSpec(name=f"j{n}", family="f", labels=found) for n, found in enumerate(given, 1))
+    return {n: TraceJob(id=JobId(n), submit_s=0.0, spec=spec) for n, spec in enumerate(specs, 1)}
+
+
+def study(*runs: SimulatedRun) -> Study:
+    return Study(title="t", inputs={"world": "w"}, runs=runs, jobs={run.seed: jobs() for run in runs}, notes=("N.",))
+
+
+def test_metrics_are_those_of_the_glossary() -> None:
+    found = measure_run(RUN, jobs())
+    assert (found.jobs, found.submitted, found.refused, found.finished, found.restarts) == (4, 3, 1, 2, 1)
+    assert found.makespan_s == 40
+    assert found.jct_s is not None
+    assert found.jct_s.mean == (10 + 28) / 2
+    assert found.queue_s is not None
+    assert found.queue_s.mean == 4
+    assert found.run_span_s is not None
+    assert found.run_span_s.mean == 15
+    assert found.gpu_active_ratio == pytest.approx((10 + 40 + 10) / 80)
+    assert found.gpu_utilization_ratio == pytest.approx((10 + 40 + 10) / 160)
+    assert found.fragmentation_ratio == pytest.approx((10 + 0 + 10) / 80)
+    assert found.slowdown_variance == pytest.approx(np.var([1.0, 2.8]))
+    assert found.states == {"succeeded": 2, "timed-out": 1}
+    assert (found.decision_max_s, found.gpu_hours) == (0.3, 40 / 3600)
+
+
+def test_objectives_are_missed_by_the_clock_by_slowness_and_by_failing() -> None:
+    asked = jobs({"slo": "9"}, {"minimal_utility": "0.5"}, {"slo": "1000"}, {})
+    assert slo_violations(RUN.columns, asked) == {1: True, 2: False, 3: True}
+    assert slo_violations(RUN.columns, jobs({}, {"minimal_utility": "0.51"})) == {2: True}
+    assert measure_run(RUN, asked).slo_violations == 2
+
+
+def test_a_run_of_nothing_has_no_numbers_and_can_be_written(tmp_path: Path) -> None:
+    nothing = replace(RUN, columns=columns([(JobState.QUEUED, 0.0, NAN, NAN, 0, NAN)]), stays=(), plan_s=np.empty(0))
+    found = measure_run(nothing, jobs())
+    assert (found.makespan_s, found.jct_s, found.gpu_active_ratio, found.decision_s) == (None, None, None, None)
+    assert (found.unfinished, found.never_started) == (1, 1)
+    written = write(study(nothing), tmp_path)
+    assert json.loads(written.summary_json.read_text())["runs"][0]["jct_s"] is None
+    assert "never ended" in written.html.read_text()
+
+
+def test_a_curve_holds_between_its_rows_and_before_the_first_there_is_nothing() -> None:
+    found = curves([10, 20], [4, 2])
+    assert found.mean(found.active_gpus, 0, 40) == pytest.approx((0 + 40 + 40) / 40)
+    assert found.mean(found.active_gpus, 15, 25) == pytest.approx(3)
+    assert found.mean(found.active_gpus, 5, 5) == 0
+
+
+def test_a_thinned_curve_keeps_its_area() -> None:
+    rng = np.random.default_rng(1)
+    at_s = np.sort(rng.uniform(0, 1000, 50_000))
+    values = rng.uniform(0, 9, 50_000)
+    times, means = thinned(at_s, values)
+    assert times.size == CURVE_POINTS_MAX + 1
+    area = float(np.dot(values[:-1], np.diff(at_s)))
+    assert math.isclose(float(np.dot(means[:-1], np.diff(times))), area, rel_tol=1e-9)
+
+
+def test_intervals_are_students() -> None:
+    found = confidence([1.0, 2.0, 3.0])
+    assert found is not None
+    assert found.mean == 2
+    assert found.half_width == pytest.approx(4.303 / math.sqrt(3), rel=1e-3)
+    assert confidence([5.0]) == (5.0, None)
+    assert confidence([None]) is None
+
+
+def test_policies_are_compared_by_their_means_over_seeds() -> None:
+    fast = columns([(OK, 0.0, 0.0, 5.0, 1, 5.0), (OK, 2.0, 5.0, 15.0, 1, 10.0)])
+    runs = [RUN, replace(RUN, seed=1), replace(RUN, policy="quick", columns=fast)]
+    runs.append(replace(runs[-1], seed=1))
+    found = study(*runs)
+    assert found.policies == ("fifo", "quick")
+    assert found.seeds == (0, 1)
+    assert "quick against FIFO: makespan -62 %" in sentences(found)[1]
+    assert [one["seeds"] for one in summary_object(found)["policies"]] == [2, 2]
+
+
+def test_a_partial_run_says_so_first() -> None:
+    found = summary_object(study(replace(RUN, is_partial=True)))
+    assert found["partial"] is True
+    assert found["notes"][0].startswith("Partial")
+
+
+def test_files_are_complete_and_unknown_times_are_empty(tmp_path: Path) -> None:
+    waiting = replace(RUN, columns=columns([*ROWS, (JobState.QUEUED, 5.0, NAN, NAN, 0, NAN)]))
+    written = write(study(waiting), tmp_path)
+    with written.jobs_csv[0].open() as file:
+        rows = list(csv.DictReader(file))
+    assert [row["state"] for row in rows] == ["succeeded", "succeeded", "timed-out", "queued"]
+    assert rows[3]["first_start_s"] == rows[3]["jct_s"] == ""
+    assert {path.stem for path in written.figures} >= {"jct_cdf", "gantt", "gpus_over_time", "comparison"}
+    assert "too large" in (tmp_path / "refused.csv").read_text()
+
+
+def test_only_small_runs_have_a_gantt_chart() -> None:
+    assert gantt_is_readable(["g"] * 64, 1500)
+    assert not gantt_is_readable(["g"] * 65, 10)
+    assert not gantt_is_readable(["g"], 1501)
+    assert not gantt_is_readable(["g"], 0)
