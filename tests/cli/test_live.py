@@ -127,7 +127,7 @@ def test_ps_show_why_of_running_and_waiting_jobs(live: Colane, shared_up: Up, ga
         assert {"state", "gpus", "steps_per_s", "eta_s", "why", "reason"} <= set(as_json[0])
         assert live("ps", "--label", "t=ps", "--user", "nobody-else").err == "no job waits or runs\n"
         why = live("why", str(second))
-        assert f"job {second} is queued: Resources: needs 1 GPU(s)" in why.out
+        assert f"job {second} is queued: Resources: needs 1 GPU on one node" in why.out
         assert f"job {first} (holder, {_user()}): launching on here/0, here/1" in why.out
         assert live("why", str(second), "--json").json["jobs"] == [first]
         shown = live("show", str(first)).out

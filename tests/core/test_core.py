@@ -123,7 +123,7 @@ def test_cancelling_keeps_the_gpu_until_the_process_is_gone() -> None:
     core.step([Submitted(ONE, SPEC), Submitted(JobId(2), SPEC)], 1.0)
     stopping = only(core.step([CancelRequested(ONE, "ann")], 2.0))
     assert stopping.state is JobState.STOPPING
-    assert core.why(JobId(2), 2.0).sentence().startswith("Resources: needs 1 GPU(s)")
+    assert core.why(JobId(2), 2.0).sentence().startswith("Resources: needs 1 GPU on one node")
     done = core.step([Ended(ONE, 1, "signalled", Exit(None, 15), 1.0, 3.0)], 3.0)
     assert [(job.id, job.state) for job in done.jobs] == [(1, JobState.CANCELLED), (2, JobState.ASSIGNED)]
 
@@ -244,6 +244,15 @@ def test_why_names_the_jobs_in_the_way() -> None:
     core = make_core()
     core.step([Submitted(JobId(k), SPEC) for k in (1, 2, 3)], 1.0)
     assert core.why(JobId(2), 1.0).sentence() == (
-        "Resources: needs 1 GPU(s) of type any on one node, at most 0 free; GPUs are held by job 1"
+        "Resources: needs 1 GPU on one node, at most 0 free; GPUs are held by job 1"
     )
     assert core.why(JobId(3), 1.0).sentence() == "Priority: waits in order behind job 2"
+
+
+def test_sizes_are_told_as_people_read_them() -> None:
+    facts = {"need_bytes": 17_179_869_184, "have_bytes": 950}
+    assert Reason(Why.NO_HOST_MEMORY, facts).sentence() == (
+        "Resources: needs 17.2 GB of host memory, at most 950 bytes free"
+    )
+    asked = Reason(Why.NO_FREE_GPU, {"need": 2, "gpu_type": "V100", "have": 1}, (3, 4))
+    assert asked.sentence() == ("Resources: needs 2 V100 GPUs on one node, at most 1 free; GPUs are held by jobs 3, 4")

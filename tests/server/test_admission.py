@@ -134,7 +134,7 @@ class TestHardware:
             ({"gpus": 5}, "gpus", "asks for 5, but no node of pool default has more than 4"),
             ({"gpus": 3, "gpu_type": "H200"}, "gpus", "more than 2 H200 GPUs"),
             ({"gpu_memory": "200GB"}, "gpu_memory_bytes", "the largest has 140000000000"),
-            ({"gpu_memory": "20GB", "gpus": 3}, "gpu_memory_bytes", "no node with 3 such GPU(s)"),
+            ({"gpu_memory": "20GB", "gpus": 3}, "gpu_memory_bytes", "no node with 3 such GPUs"),
             ({"cores": 9}, "cores", "asks for 9, but no node of pool default has more than 8"),
             ({"host_memory": "65GB"}, "host_memory_bytes", "has more than 64000000000"),
         ],

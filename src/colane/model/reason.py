@@ -59,16 +59,13 @@ SENTENCES: Mapping[Why, str] = MappingProxyType(
     {
         Why.SUBMITTED: "Priority: submitted, not yet considered",
         Why.NO_NODE: "Resources: no node of pool {pool} has registered",
-        Why.NO_FREE_GPU: (
-            "Resources: needs {need} GPU(s) of type {gpu_type} on one node, at most {have} free; "
-            "GPUs are held by {jobs}"
-        ),
+        Why.NO_FREE_GPU: ("Resources: needs {asked} on one node, at most {have} free; GPUs are held by {jobs}"),
         Why.NO_MEMORY: (
-            "Resources: needs {need_bytes} bytes of GPU memory, at most {have_bytes} left on a GPU it may use; "
+            "Resources: needs {need_bytes} of GPU memory, at most {have_bytes} left on a GPU it may use; "
             "others are held by {jobs}"
         ),
         Why.NO_CORES: "Resources: needs {need} cores, at most {have} free where the GPUs are",
-        Why.NO_HOST_MEMORY: "Resources: needs {need_bytes} bytes of host memory, at most {have_bytes} free",
+        Why.NO_HOST_MEMORY: "Resources: needs {need_bytes} of host memory, at most {have_bytes} free",
         Why.BEHIND: "Priority: waits in order behind {jobs}",
         Why.NOT_WORTH_SHARING: (
             "Resources: sharing {gpu} with {jobs} is predicted to give a speed-up of {speedup:.2f}, "
@@ -125,7 +122,24 @@ class Reason:
 
     def sentence(self) -> str:
         """One sentence with numbers, as `colane why` prints it."""
-        return SENTENCES[self.why].format(**self.facts, jobs=_name_jobs(self.jobs))
+        words = {name: _words(name, value) for name, value in self.facts.items()}
+        return SENTENCES[self.why].format(**words, asked=_asked(self.facts), jobs=_name_jobs(self.jobs))
+
+
+def _words(name: str, value: str | float) -> str | float:
+    """Sizes as people read them; everything else as it is."""
+    if not name.endswith("_bytes") or isinstance(value, str):
+        return value
+    for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if value >= size:
+            return f"{value / size:.3g} {unit}"
+    return f"{value:g} bytes"
+
+
+def _asked(facts: Mapping[str, str | int | float]) -> str:
+    """How many GPUs of which type, in words."""
+    need, kind = facts.get("need", 1), facts.get("gpu_type", "any")
+    return f"{need} {'' if kind == 'any' else f'{kind} '}GPU{'' if need == 1 else 's'}"
 
 
 JOBS_NAMED_MAX = 4

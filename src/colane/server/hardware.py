@@ -85,7 +85,7 @@ def _memory_problem(spec: JobSpec, shapes: tuple[Shape, ...]) -> Problem | None:
     if any(shape.matching(kind, need) >= spec.gpus for shape in shapes for kind in kinds):
         return None
     largest = max(size for shape in shapes for kind, size in shape.gpus if kind in kinds)
-    where = f"pool {spec.pool} has no node with {spec.gpus} such GPU(s)"
+    where = f"pool {spec.pool} has no node with {spec.gpus} such GPU{'s' if spec.gpus > 1 else ''}"
     return Problem("gpu_memory_bytes", f"asks for {need}, but {where}; the largest has {largest}")
 
 
