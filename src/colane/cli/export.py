@@ -71,7 +71,7 @@ def export_jobs(scheduler: Client, wanted: Mapping[str, str], out: Path) -> Expo
     if not ran:
         raise FailureError("export: no job has run and ended yet" + (" with these labels" if wanted else ""))
     profiles, nodes = read_profiles(scheduler), scheduler.nodes()
-    table = measured.from_profiles(profiles.values(), read_measurements(scheduler), overhead_s(ran))
+    table = measured.from_profiles(profiles.values(), read_measurements(scheduler), least_overhead_s(ran))
     ran = _with_company(ran)
     made = Exported(out / "trace.csv", out / "measured.json", out / "cluster.yaml", len(ran), len(items) - len(ran))
     try:
@@ -84,16 +84,19 @@ def export_jobs(scheduler: Client, wanted: Mapping[str, str], out: Path) -> Expo
     return made
 
 
-def overhead_s(items: Sequence[Mapping[str, Any]]) -> float:
-    """Mean time that runs took besides their steps: before the first began and after the last ended."""
-    found = []
-    for item in items:
-        progress = item["progress"] or {}
-        first_s, last_s, steps = progress.get("first_step_s"), progress.get("last_step_s"), progress.get("steps") or 0
-        if first_s is not None and last_s is not None and steps > 1:
-            stepping_s = (last_s - first_s) * steps / (steps - 1)
-            found.append(max(0.0, item["end_s"] - item["start_s"] - stepping_s))
-    return sum(found) / len(found) if found else 0.0
+def overhead_s(item: Mapping[str, Any]) -> float | None:
+    """Time a run took besides its steps, before the first began and after the last ended; None without steps."""
+    progress = item["progress"] or {}
+    first_s, last_s, steps = progress.get("first_step_s"), progress.get("last_step_s"), progress.get("steps") or 0
+    if first_s is None or last_s is None or steps < 2:
+        return None
+    stepping_s = (last_s - first_s) * steps / (steps - 1)
+    return max(0.0, float(item["end_s"] - item["start_s"] - stepping_s))
+
+
+def least_overhead_s(items: Sequence[Mapping[str, Any]]) -> float:
+    """What every run took at least; what one took more goes into its own duration."""
+    return min((found for item in items if (found := overhead_s(item)) is not None), default=0.0)
 
 
 ALONE_RATIO_MAX = 0.01
@@ -135,7 +138,7 @@ def _job(
     number: int, item: Mapping[str, Any], first_s: float, table: MeasuredTable, types: Mapping[str, str]
 ) -> TraceJob:
     from colane.model.job import JobId, JobSpec  # noqa: PLC0415 - imported late
-    from colane.traces.tables.measured import RAN_ALONE  # noqa: PLC0415
+    from colane.traces.tables.measured import RAN_ON  # noqa: PLC0415
     from colane.traces.workload import TraceJob  # noqa: PLC0415
 
     gpu_type = types.get(item["gpus"][0], "") if item["gpus"] else ""
@@ -149,7 +152,7 @@ def _job(
         batch_size=item["batch_size"],
         priority=item["priority"],
         steps_total=steps,
-        labels={**item["labels"], **({RAN_ALONE: gpu_type} if alone else {})},
+        labels={**item["labels"], RAN_ON: gpu_type},
         **{name: item["needs"][name] for name in NEEDS},
     )
     run_s = max(0.0, float(item["end_s"] - item["start_s"]) - table.overhead_s)
@@ -167,11 +170,13 @@ NEEDS = ("gpus", "gpu_type", "gpu_memory_bytes", "cores", "host_memory_bytes", "
 
 
 def _kind_s(item: Mapping[str, Any], steps: int | None, gpu_type: str, table: MeasuredTable) -> float | None:
-    """Its steps at the measured speed of its kind alone, where that is known."""
+    """Its steps at the measured speed of its kind alone, and its own overhead; None where that is not known."""
     from colane.model.profile import ProfileKey  # noqa: PLC0415 - imported late
 
     known = table.jobs.get(ProfileKey(item["family"], item["batch_size"], item["needs"]["gpus"], gpu_type))
-    return None if known is None or steps is None else steps * known.step_s
+    if known is None or steps is None:
+        return None
+    return steps * known.step_s + max(0.0, (overhead_s(item) or 0.0) - table.overhead_s)
 
 
 def _cluster(nodes: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

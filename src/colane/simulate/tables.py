@@ -11,7 +11,7 @@ from colane.simulate.factors import demand_of_copies
 from colane.simulate.world import Running, Scope
 from colane.traces.readers.topo import STEPS as TOPOLOGY_STEPS
 from colane.traces.tables.gavel import GavelJob, GavelTable, Spot
-from colane.traces.tables.measured import RAN_ALONE, MeasuredTable
+from colane.traces.tables.measured import RAN_ON, MeasuredTable
 from colane.traces.tables.salus import SalusTable
 from colane.traces.tables.scaling import ScalingTable
 from colane.traces.tables.synergy import SynergyJob, SynergyTable
@@ -279,7 +279,7 @@ class ScalingSpeeds:
 class MeasuredSpeeds:
     """What a live cluster measured of its own jobs (`colane export`).
 
-    A job that ran alone goes at its own recorded speed on the GPU type it ran on, any other at the mean of its kind.
+    A job goes at its own recorded speed on the GPU type it ran on, and at the mean of its kind on any other.
     """
 
     name = "what the live cluster measured"
@@ -296,7 +296,7 @@ class MeasuredSpeeds:
     def alone(self, running: Running) -> float | None:
         """Measured on this GPU type."""
         job = running.job
-        if job.steps and job.duration_s and job.spec.labels.get(RAN_ALONE) == running.gpu_type:
+        if job.steps and job.duration_s and job.spec.labels.get(RAN_ON) == running.gpu_type:
             return job.steps / job.duration_s
         found = self._table.jobs.get(_profile_key(job, running.gpu_type))
         return None if found is None else 1 / found.step_s

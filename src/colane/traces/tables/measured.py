@@ -17,8 +17,8 @@ from colane.traces.errors import TraceError
 from colane.traces.readers.assemble import load_json
 from colane.traces.sheet import read_text
 
-RAN_ALONE = "ran_alone"
-"""Label of an exported job that had its GPUs to itself: the GPU type its recorded duration holds for."""
+RAN_ON = "ran_on"
+"""Label of an exported job: the GPU type its duration holds for."""
 
 UNITS_PER_S = 2e8
 """C counts percent x us over two steps: a step of 1 s at full occupancy counts this much (paper A, eq. 4.3)."""
@@ -46,7 +46,7 @@ class MeasuredTable:
     Attributes:
         jobs: By kind.
         slowdowns: Step time together / alone of the first kind in the company of the others, which are sorted.
-        overhead_s: Time a run takes besides its steps: launch before the first and leaving after the last.
+        overhead_s: Time every run takes besides its steps: launch before the first and leaving after the last.
     """
 
     jobs: Mapping[ProfileKey, MeasuredJob]
