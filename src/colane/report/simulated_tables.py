@@ -45,7 +45,12 @@ def compared_table(rows: Sequence[tuple[str, Mapping[str, Interval | None]]]) ->
     heads = (Column(name, METRIC_NAMES.get(name, name), _text) for name in names)
     columns = (Column("policy", "Policy", _text, is_number=False), *heads)
     cells = tuple((policy, *(_interval(name, values[name]) for name in names)) for policy, values in rows)
-    return Table("comparisons", "Means over seeds", columns, cells, "+- is half of a 95 % confidence interval.")
+    title = (
+        "Policies compared"
+        if all(v is None or v.half_width is None for v in rows[0][1].values())
+        else "Means over seeds"
+    )
+    return Table("comparisons", title, columns, cells, "+- is half of a 95 % confidence interval over seeds.")
 
 
 def refused_table(lines: Sequence[str], many: int) -> Table:

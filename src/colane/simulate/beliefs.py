@@ -11,12 +11,12 @@ from enum import StrEnum
 
 import numpy as np
 
-from colane.model.hardware import GpuId
 from colane.model.job import JobSpec
 from colane.model.profile import Memory, Profile, ProfileKey, SetMeasurement, Source, Value
 from colane.perf.beliefs import Beliefs, Prediction, profile_key
 from colane.perf.speedup import OCCUPANCY_UNITS_PER_S
 from colane.simulate.accuracy import true_delta
+from colane.simulate.tables import somewhere
 from colane.simulate.world import Running, World
 from colane.traces.clusters import Cluster
 from colane.traces.workload import TraceJob
@@ -92,8 +92,7 @@ def examples(jobs: Iterable[TraceJob], cluster: Cluster) -> dict[ProfileKey, Run
         for kind in types.get(job.spec.pool, ()):
             key = profile_key(job.spec, kind)
             if key not in found:
-                gpus = tuple(GpuId("anywhere", number) for number in range(job.spec.gpus))
-                found[key] = Running(job, kind, gpus)
+                found[key] = somewhere(job, kind)
     return found
 
 

@@ -89,7 +89,7 @@ def load(request: Request, seed: int) -> Loaded:
     """
     cluster = clusters.load(request.cluster)
     workload = _workload(request, cluster, seed)
-    world = make_world(request, workload)
+    world = make_world(request, workload, cluster)
     jobs = declare_lengths(workload.jobs, request.belief, noise=request.noise, seed=seed)
     if request.driver.checkpoints:
         jobs = tuple(map(_preemptible, jobs))
@@ -116,20 +116,21 @@ def _preemptible(job: TraceJob) -> TraceJob:
     return replace(job, spec=replace(job.spec, preemptible=True))
 
 
-def make_world(request: Request, workload: Workload) -> World:
+def make_world(request: Request, workload: Workload, cluster: Cluster) -> World:
     """The truth a request names, for this workload."""
     base = FactorsWorld(request.demand)
     if request.measured is not None:
         return TableWorld(Sources((MeasuredSpeeds(measured.read(request.measured)),)), workload.jobs, base)
+    types = sorted({gpu.type for node in cluster.nodes for gpu in node.gpus})
     has_steps = any(job.steps is not None for job in workload.jobs)
     if request.world is WorldKind.NEUTRAL:
         return NeutralWorld()
     if request.world is WorldKind.FACTORS:
         return base
     if request.world is WorldKind.TABLE:
-        return TableWorld(read_sources(request.tables), workload.jobs, base)
+        return TableWorld(read_sources(request.tables), workload.jobs, base, types)
     if has_steps and has_sources(request.tables):
-        world = TableWorld(read_sources(request.tables), workload.jobs, base)
+        world = TableWorld(read_sources(request.tables), workload.jobs, base, types)
         return world if world.knows_jobs else base
     return base if has_steps else NeutralWorld()
 

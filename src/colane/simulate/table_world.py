@@ -20,6 +20,7 @@ from colane.simulate.tables import (
     SynergyCores,
     TopologySpeeds,
     fitting_memory,
+    somewhere,
 )
 from colane.simulate.world import Running, Scope
 from colane.traces.errors import TraceError
@@ -101,18 +102,27 @@ class TableWorld:
         sources: Tables, best first.
         jobs: Of the workload: tables that know none of them are left out.
         base: For what no table knows.
+        gpu_types: Of the cluster: tables of other types are left out too.
     """
 
     counts_steps = True
 
-    def __init__(self, sources: Sources, jobs: Sequence[TraceJob] = (), base: FactorsWorld | None = None) -> None:
-        used = sources.of_use(jobs) if jobs else sources
+    def __init__(
+        self,
+        sources: Sources,
+        jobs: Sequence[TraceJob] = (),
+        base: FactorsWorld | None = None,
+        gpu_types: Sequence[str] = (),
+    ) -> None:
+        used = sources.of_use(jobs, gpu_types) if jobs else sources
         self._speeds, self._cores = used
         self._base = base or FactorsWorld()
         self.scope = Scope.NODE if any(table.scope is Scope.NODE for table in self._speeds) else Scope.GPU
         names = [table.name for table in self._speeds] + ([self._cores.name] if self._cores else [])
         self.name = f"table: {', '.join(names) or 'no table knows a job'}; elsewhere {self._base.name}"
         self._known: dict[Any, float] = {}
+        self._memory: dict[Any, Memory | None] = {}
+        self._demands: dict[Any, float] = {}
 
     @property
     def knows_jobs(self) -> bool:
@@ -123,7 +133,7 @@ class TableWorld:
         """A job needs steps and a measured speed, or a duration."""
         if job.steps is None or job.duration_s is not None:
             return self._base.refusal(job, gpu_types)
-        places = (_somewhere(job, kind) for kind in gpu_types if job.spec.gpu_type in (None, kind))
+        places = (somewhere(job, kind) for kind in gpu_types if job.spec.gpu_type in (None, kind))
         if any(self._table_alone(place) is not None for place in places):
             return None
         return f"has no duration, and no table has the speed of {job.model} on {', '.join(gpu_types)}"
@@ -145,7 +155,11 @@ class TableWorld:
         declared = self._base.memory(job, gpu_type)
         if declared is not None:
             return declared
-        return next((m for table in self._speeds if (m := table.memory(job, gpu_type)) is not None), None)
+        key = (job.model, job.batch_size, job.spec.gpus, gpu_type)
+        if key not in self._memory:
+            found = (table.memory(job, gpu_type) for table in self._speeds)
+            self._memory[key] = next((memory for memory in found if memory is not None), None)
+        return self._memory[key]
 
     def occupancy_ratio(self, job: TraceJob, gpu_type: str) -> float | None:
         """Its demand, at most 1."""
@@ -198,14 +212,13 @@ class TableWorld:
         return max((slowdown for slowdown in found if slowdown is not None), default=1.0)
 
     def _demand(self, job: TraceJob, gpu_type: str) -> float:
-        found = next((d for table in self._speeds if (d := table.demand(job, gpu_type)) is not None), None)
-        return self._base.demand(job) if found is None else found
-
-
-def _somewhere(job: TraceJob, gpu_type: str) -> Running:
-    from colane.model.hardware import GpuId  # noqa: PLC0415 - a place that is none
-
-    return Running(job, gpu_type, tuple(GpuId("anywhere", number) for number in range(job.spec.gpus)))
+        key = (job.model, job.batch_size, job.spec.gpus, gpu_type, job.gpu_ratio)
+        demand = self._demands.get(key)
+        if demand is None:
+            found = (table.demand(job, gpu_type) for table in self._speeds)
+            demand = next((one for one in found if one is not None), self._base.demand(job))
+            self._demands[key] = demand
+        return demand
 
 
 def _kind(running: Running) -> tuple[Any, ...]:

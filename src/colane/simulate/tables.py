@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from math import inf
 from typing import NamedTuple, Protocol
 
+from colane.model.hardware import GpuId
 from colane.model.profile import Memory, ProfileKey
 from colane.simulate.factors import demand_of_copies
 from colane.simulate.world import Running, Scope
@@ -41,6 +43,7 @@ class SpeedTable(Protocol):
         """P and E on each GPU."""
 
 
+@cache
 def canonical(name: str) -> str:
     """A model's name without case, blanks and dashes: `ResNet-18` and `resnet18` are one."""
     return "".join(letter for letter in name.lower() if letter.isalnum())
@@ -364,9 +367,21 @@ class Sources(NamedTuple):
     speeds: tuple[SpeedTable, ...]
     cores: SynergyCores | None = None
 
-    def of_use(self, jobs: Iterable[TraceJob]) -> Sources:
-        """Only the tables that know at least one of these jobs."""
+    def of_use(self, jobs: Iterable[TraceJob], gpu_types: Sequence[str] = ()) -> Sources:
+        """Only the tables that can say something of at least one of these jobs, on one of these GPU types if given."""
         kinds = {(job.model, job.batch_size, job.spec.gpus, job.spec.cores): job for job in jobs}.values()
-        speeds = tuple(table for table in self.speeds if any(table.knows(job) for job in kinds))
+        speeds = tuple(table for table in self.speeds if any(_speaks_of(table, job, gpu_types) for job in kinds))
         cores = self.cores if self.cores is not None and any(self.cores.knows(job) for job in kinds) else None
         return Sources(speeds, cores)
+
+
+def _speaks_of(table: SpeedTable, job: TraceJob, gpu_types: Sequence[str]) -> bool:
+    if not table.knows(job) or not gpu_types:
+        return table.knows(job)
+    places = (somewhere(job, kind) for kind in gpu_types)
+    return any(table.alone(place) or table.memory(job, place.gpu_type) for place in places)
+
+
+def somewhere(job: TraceJob, gpu_type: str) -> Running:
+    """A job alone on GPUs of one socket of no particular node."""
+    return Running(job, gpu_type, tuple(GpuId("anywhere", number) for number in range(job.spec.gpus)))
