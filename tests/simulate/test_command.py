@@ -21,6 +21,8 @@ CONTRACT = (
     "decision_s", "events", "wall_s",
 )  # fmt: skip
 TIMINGS = ("decision_s", "wall_s")
+SAMPLE = ("simulate", "--world", "factors")
+"""Whatever tables the environment names."""
 
 
 def summary(folder: Path) -> dict[str, Any]:
@@ -36,7 +38,7 @@ def without_timings(found: dict[str, Any]) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def sample(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("sample")
-    assert app.run(["simulate", "--out", str(folder), "--decisions", str(folder / "decisions.jsonl")]) == 0
+    assert app.run([*SAMPLE, "--out", str(folder), "--decisions", str(folder / "decisions.jsonl")]) == 0
     return folder
 
 
@@ -85,7 +87,7 @@ def test_the_page_is_whole_and_needs_nothing_from_outside(sample: Path) -> None:
 
 
 def test_the_same_inputs_give_the_same_bytes(sample: Path, tmp_path: Path) -> None:
-    again = ["simulate", "--out", str(tmp_path), "--decisions", str(tmp_path / "decisions.jsonl")]
+    again = [*SAMPLE, "--out", str(tmp_path), "--decisions", str(tmp_path / "decisions.jsonl")]
     environment = {**os.environ, "PYTHONHASHSEED": "4711"}
     subprocess.run([sys.executable, "-m", "colane.cli", *again], check=True, env=environment, capture_output=True)
     names = sorted(path.name for path in sample.iterdir())
@@ -120,7 +122,7 @@ def test_one_seed_of_many_is_the_run_of_that_seed_alone(capsys: pytest.CaptureFi
 
 
 def test_the_story_of_a_job_is_told_with_reasons(capsys: pytest.CaptureFixture[str]) -> None:
-    assert app.run(["simulate", "-p", "fifo", "--explain", "job-20"]) == 0
+    assert app.run([*SAMPLE, "-p", "fifo", "--explain", "job-20"]) == 0
     said = capsys.readouterr().out
     story = said[said.index("job 20 under fifo:") :].splitlines()[1:]
     assert "submitted" in story[0]
