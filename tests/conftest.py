@@ -6,6 +6,11 @@ import os
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+settings.register_profile("colane", deadline=None, print_blob=True)
+settings.load_profile("colane")
+"""Tests prove behaviour; how long an example takes on a busy machine proves nothing."""
 
 DATA = Path(os.environ.get("COLANE_DATA", Path(__file__).parents[2] / "shared" / "data"))
 

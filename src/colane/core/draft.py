@@ -175,25 +175,26 @@ class Draft:
 
     def _put(self, load: GpuLoad) -> None:
         old = self.load(load.id)
+        self._loads[load.id] = load
         node = self.view.nodes[load.id.node]
         kind = (node.node.pool, load.gpu.type)
-        if old.is_open:
-            keys = self._open_copy(kind, len(old.bookings))
-            del keys[bisect_left(keys, old.sort_key)]
-        self._loads[load.id] = load
-        if load.is_open:
-            insort(self._open_copy(kind, len(load.bookings)), load.sort_key)
+        if self._open:
+            _drop(self._open.get((kind, len(old.bookings))), old)
+            _add(self._open.get((kind, len(load.bookings))), load)
         if old.is_free:
             self._set_free(node, kind, self._free_mask(node, kind[1]) ^ (1 << load.id.number))
 
     def _open_keys(self, kind: Kind, jobs: int) -> list[SortKey]:
+        """Made when first asked for, from the view's and what was touched before; kept true from then on."""
         keys = self._open.get((kind, jobs))
-        return self.view.open_gpus(kind, jobs) if keys is None else keys
-
-    def _open_copy(self, kind: Kind, jobs: int) -> list[SortKey]:
-        if (kind, jobs) not in self._open:
-            self._open[kind, jobs] = self.view.open_gpus(kind, jobs).copy()
-        return self._open[kind, jobs]
+        if keys is None:
+            keys = self._open[kind, jobs] = self.view.open_gpus(kind, jobs).copy()
+            for load in self._loads.values():
+                if (self.view.nodes[load.id.node].node.pool, load.gpu.type) == kind:
+                    base = self.view.gpu(load.id)
+                    _drop(keys if len(base.bookings) == jobs else None, base)
+                    _add(keys if len(load.bookings) == jobs else None, load)
+        return keys
 
     def _free_mask(self, node: NodeState, gpu_type: str) -> int:
         mask = self._free_masks.get((node.order, gpu_type))
@@ -204,6 +205,16 @@ class Draft:
         if kind not in self._free:
             self._free[kind] = self.view.free(kind).copy()
         self._free[kind].set(node.order, mask.bit_count())
+
+
+def _drop(keys: list[SortKey] | None, load: GpuLoad) -> None:
+    if keys is not None and load.is_open:
+        del keys[bisect_left(keys, load.sort_key)]
+
+
+def _add(keys: list[SortKey] | None, load: GpuLoad) -> None:
+    if keys is not None and load.is_open:
+        insort(keys, load.sort_key)
 
 
 class Walk:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from colane.model.hardware import Gpu, Node
 from colane.model.job import Exit, Job, JobId, JobSpec
@@ -142,8 +143,7 @@ class Decision:
         return self.action.reason
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class Outcome(NamedTuple):
     """What one `Core.step` changed and what the driver must do.
 
     The driver first makes `jobs`, `nodes`, `profiles` and `measurements` durable in one transaction, then nudges.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from colane.lanes.safety import needed_bytes
@@ -31,8 +30,7 @@ def book(job: Job, lane: int, terms: Terms) -> Booking:
     return Booking(job.id, lane, terms.key, spec.user, spec.share, spec.company, terms.memory, terms.load)
 
 
-@dataclass(frozen=True, slots=True)
-class GpuLoad:
+class GpuLoad(NamedTuple):
     """A GPU and the jobs booked on it."""
 
     id: GpuId
@@ -47,7 +45,7 @@ class GpuLoad:
     @property
     def jobs(self) -> tuple[JobId, ...]:
         """Jobs on it, in order of their start."""
-        return tuple(booking.job for booking in self.bookings)
+        return tuple([booking.job for booking in self.bookings])
 
     @property
     def is_free(self) -> bool:
@@ -98,4 +96,4 @@ class GpuLoad:
 
     def without(self, job: JobId) -> GpuLoad:
         """The same GPU with that job gone."""
-        return GpuLoad(self.id, self.gpu, tuple(b for b in self.bookings if b.job != job))
+        return GpuLoad(self.id, self.gpu, tuple([b for b in self.bookings if b.job != job]))

@@ -18,7 +18,7 @@ from colane.core.events import (
     Submitted,
     Tick,
 )
-from colane.core.lifecycle import move
+from colane.core.lifecycle import evolve, move
 from colane.core.step import Step
 from colane.core.timers import Timer, TimerKind
 from colane.model.hardware import Gpu, GpuId, Node
@@ -142,15 +142,14 @@ def ended(step: Step, event: Ended) -> None:
             step.observer.sample(gpu, job.id, event.progress)
     if job.start_s is None and event.start_s is not None:
         start_s = max(event.start_s, job.submit_s)
-        job = replace(job, start_s=start_s, first_start_s=job.first_start_s or start_s)
-    job = replace(job, exit=event.exit)
+        job = evolve(job, start_s=start_s, first_start_s=job.first_start_s or start_s)
     end_s = max(event.end_s, job.start_s or job.submit_s)
     if job.state is JobState.STOPPING and job.ending is not None:
-        _leave_stopping(step, job, end_s)
+        _leave_stopping(step, job, event, end_s)
     elif event.outcome == "exited" and event.exit.code == 0:
-        step.leave(job, JobState.SUCCEEDED, Reason(Why.EXITED), end_s=end_s)
+        step.leave(job, JobState.SUCCEEDED, Reason(Why.EXITED), end_s=end_s, exit=event.exit)
     else:
-        _failed(step, job, event, end_s)
+        _failed(step, evolve(job, exit=event.exit), event, end_s)
 
 
 def profile_declared(step: Step, event: ProfileDeclared) -> None:
@@ -218,12 +217,12 @@ def _first_step(step: Step, job: Job, progress: Progress) -> Job:
     return stepping
 
 
-def _leave_stopping(step: Step, job: Job, end_s: float) -> None:
+def _leave_stopping(step: Step, job: Job, event: Ended, end_s: float) -> None:
     ending, reason = job.ending, job.story[-1].reason
     if ending is JobState.QUEUED:
-        step.leave(job, JobState.QUEUED, reason)
+        step.leave(job, JobState.QUEUED, reason, exit=event.exit)
     elif ending is not None:
-        step.leave(job, ending, reason, end_s=end_s)
+        step.leave(job, ending, reason, end_s=end_s, exit=event.exit)
 
 
 def _failed(step: Step, job: Job, event: Ended, end_s: float) -> None:

@@ -111,12 +111,13 @@ class Step:
         changed = bool(self._jobs or self._nodes or self._profiles or self.measurements or self.lost_nodes)
         if changed:
             self.state.version += 1
-        nodes = tuple(sorted(self._nodes.keys() & self.state.nodes.keys()))
+        known = self.state.nodes
+        nodes = tuple(sorted([name for name in self._nodes if name in known]))
         for name in nodes:
-            self.state.nodes[name].generation = self.state.version
+            known[name].generation = self.state.version
         return Outcome(
             version=self.state.version,
-            jobs=tuple(self._jobs[job] for job in sorted(self._jobs)),
+            jobs=tuple([self._jobs[job] for job in sorted(self._jobs)]),
             nodes=nodes,
             lost_nodes=tuple(self.lost_nodes),
             profiles=tuple(self._profiles.values()),

@@ -68,13 +68,14 @@ class _Track:
 @dataclass(slots=True)
 class _Epoch:
     members: tuple[Member, ...]
-    tracks: dict[JobId, _Track]
+    tracks: dict[JobId, _Track] = field(default_factory=dict)
     all_step: bool = False
 
     def add(self, job: JobId, progress: Progress) -> None:
         """Take a sample; counting starts when the last member has begun to step, or start-up would count."""
-        self.tracks[job].add(progress)
-        if not self.all_step and all(track.last is not None for track in self.tracks.values()):
+        self.tracks.setdefault(job, _Track()).add(progress)
+        seen = len(self.tracks) == len(self.members)
+        if not self.all_step and seen and all(track.last is not None for track in self.tracks.values()):
             self.all_step = True
             for track in self.tracks.values():
                 track.first = track.last
@@ -99,7 +100,7 @@ class Observer:
     def sample(self, gpu: GpuId, job: JobId, progress: Progress) -> None:
         """A job on this GPU was seen at this point."""
         epoch = self._epochs.get(gpu)
-        if epoch is not None and job in epoch.tracks:
+        if epoch is not None and any(member.job == job for member in epoch.members):
             epoch.add(job, progress)
 
     def change(self, gpu: GpuId, members: Iterable[Member], sharing: str, beliefs: Beliefs, at_s: float) -> Lessons:
@@ -110,11 +111,13 @@ class Observer:
         old = self._epochs.pop(gpu, None)
         company = tuple(members)
         if company:
-            self._epochs[gpu] = _Epoch(company, {member.job: _Track() for member in company})
+            self._epochs[gpu] = _Epoch(company)
         return NOTHING if old is None else _lessons(old, sharing, beliefs, at_s)
 
 
 def _lessons(epoch: _Epoch, sharing: str, beliefs: Beliefs, at_s: float) -> Lessons:
+    if len(epoch.tracks) < len(epoch.members):
+        return NOTHING
     if any(track.steps < beliefs.config.steps_min or track.span_s <= 0 for track in epoch.tracks.values()):
         return NOTHING
     if len(epoch.members) == 1:
