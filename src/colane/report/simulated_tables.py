@@ -53,11 +53,20 @@ def compared_table(rows: Sequence[tuple[str, Mapping[str, Interval | None]]]) ->
     return Table("comparisons", title, columns, cells, "+- is half of a 95 % confidence interval over seeds.")
 
 
-def refused_table(lines: Sequence[str], many: int) -> Table:
-    """Jobs that were not submitted."""
-    columns = (Column("job", "Job and reason", _text, is_number=False),)
-    note = "" if many <= len(lines) else f"The first {len(lines)} of {many:,}; refused.csv has all."
-    return Table("refused", "Jobs refused before the start", columns, tuple((line,) for line in lines), note)
+def refused_table(lines: Sequence[str]) -> Table:
+    """Jobs that were not submitted, by reason, the most frequent first."""
+    reasons: dict[str, list[str]] = {}
+    for line in lines:
+        job, _, reason = line.partition(": ")
+        reasons.setdefault(reason, []).append(job)
+    columns = (
+        Column("jobs", "Jobs", _count),
+        Column("reason", "Reason", _text, is_number=False),
+        Column("example", "Such as", _text, is_number=False),
+    )
+    ordered = sorted(reasons.items(), key=lambda item: (-len(item[1]), item[0]))
+    rows = tuple((len(jobs), reason, jobs[0]) for reason, jobs in ordered)
+    return Table("refused", "Jobs refused before the start", columns, rows, "With --out, refused.csv names every one.")
 
 
 def _row(name: str, run: SimulatedRun, found: SimulatedMetrics) -> tuple[Cell, ...]:

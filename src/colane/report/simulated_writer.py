@@ -39,7 +39,7 @@ COMPARED: Mapping[str, str] = {
 """Metrics of the comparison figure, and the field each comes from."""
 
 REFUSED_NAMED_MAX = 20
-"""The page and the summary name at most this many refused jobs; `refused.csv` has them all."""
+"""The summary names at most this many refused jobs; `refused.csv` has them all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -305,7 +305,7 @@ def _tables(study: Study) -> tuple[Table, ...]:
     if len(study.policies) > 1 or len(study.seeds) > 1:
         tables.append(compared_table([(p, {n: _interval(study, p, n) for n in COMPARED}) for p in study.policies]))
     refused = study.runs[0].refused if study.runs else ()
-    return (*tables, refused_table(refused[:REFUSED_NAMED_MAX], len(refused)))
+    return (*tables, refused_table(refused))
 
 
 def _drawings(study: Study) -> Iterator[tuple[str, Figure, str, bool]]:
