@@ -118,6 +118,7 @@ class Doubled:
         self.scope = world.scope
         self.refusal, self.work_steps = world.refusal, world.work_steps
         self.memory, self.occupancy_ratio = world.memory, world.occupancy_ratio
+        self.startup_s = world.startup_s
 
     def steps_per_s(self, me: Running, others: Sequence[Running]) -> float:
         return 2 * self._world.steps_per_s(me, others)
@@ -135,6 +136,9 @@ class Crowded:
 
     def work_steps(self, job: TraceJob) -> float:
         return float(job.steps or 1)
+
+    def startup_s(self, job: TraceJob) -> float:  # noqa: ARG002
+        return 0.0
 
     def steps_per_s(self, me: Running, others: Sequence[Running]) -> float:  # noqa: ARG002
         return 0.0 if others else 1.0

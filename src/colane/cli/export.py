@@ -71,7 +71,7 @@ def export_jobs(scheduler: Client, wanted: Mapping[str, str], out: Path) -> Expo
     if not ran:
         raise FailureError("export: no job has run and ended yet" + (" with these labels" if wanted else ""))
     profiles, nodes = read_profiles(scheduler), scheduler.nodes()
-    table = measured.from_profiles(profiles.values(), read_measurements(scheduler), least_overhead_s(ran))
+    table = measured.from_profiles(profiles.values(), read_measurements(scheduler), mean_overhead_s(ran))
     ran = _with_company(ran)
     made = Exported(out / "trace.csv", out / "measured.json", out / "cluster.yaml", len(ran), len(items) - len(ran))
     try:
@@ -94,9 +94,10 @@ def overhead_s(item: Mapping[str, Any]) -> float | None:
     return max(0.0, float(item["end_s"] - item["start_s"] - stepping_s))
 
 
-def least_overhead_s(items: Sequence[Mapping[str, Any]]) -> float:
-    """What every run took at least; what one took more goes into its own duration."""
-    return min((found for item in items if (found := overhead_s(item)) is not None), default=0.0)
+def mean_overhead_s(items: Sequence[Mapping[str, Any]]) -> float:
+    """Of the runs that say it; 0 when none does."""
+    known = [found for item in items if (found := overhead_s(item)) is not None]
+    return sum(known) / len(known) if known else 0.0
 
 
 ALONE_RATIO_MAX = 0.01
@@ -138,12 +139,14 @@ def _job(
     number: int, item: Mapping[str, Any], first_s: float, table: MeasuredTable, types: Mapping[str, str]
 ) -> TraceJob:
     from colane.model.job import JobId, JobSpec  # noqa: PLC0415 - imported late
-    from colane.traces.tables.measured import RAN_ON  # noqa: PLC0415
+    from colane.traces.tables.measured import OVERHEAD, RAN_ON  # noqa: PLC0415
     from colane.traces.workload import TraceJob  # noqa: PLC0415
 
     gpu_type = types.get(item["gpus"][0], "") if item["gpus"] else ""
     alone = item["state"] == "succeeded" and item[COMPANY] <= ALONE_RATIO_MAX
     steps = item["steps"] or None
+    found_s = overhead_s(item)
+    own_s = table.overhead_s if found_s is None else found_s
     spec = JobSpec(
         name=f"job-{item['id']}",
         family=item["family"],
@@ -152,10 +155,10 @@ def _job(
         batch_size=item["batch_size"],
         priority=item["priority"],
         steps_total=steps,
-        labels={**item["labels"], RAN_ON: gpu_type},
+        labels={**item["labels"], RAN_ON: gpu_type, OVERHEAD: str(own_s)},
         **{name: item["needs"][name] for name in NEEDS},
     )
-    run_s = max(0.0, float(item["end_s"] - item["start_s"]) - table.overhead_s)
+    run_s = max(0.0, float(item["end_s"] - item["start_s"]) - own_s)
     return TraceJob(
         id=JobId(number),
         submit_s=item["submit_s"] - first_s,
@@ -170,13 +173,11 @@ NEEDS = ("gpus", "gpu_type", "gpu_memory_bytes", "cores", "host_memory_bytes", "
 
 
 def _kind_s(item: Mapping[str, Any], steps: int | None, gpu_type: str, table: MeasuredTable) -> float | None:
-    """Its steps at the measured speed of its kind alone, and its own overhead; None where that is not known."""
+    """Its steps at the measured speed of its kind alone; None where that is not known."""
     from colane.model.profile import ProfileKey  # noqa: PLC0415 - imported late
 
     known = table.jobs.get(ProfileKey(item["family"], item["batch_size"], item["needs"]["gpus"], gpu_type))
-    if known is None or steps is None:
-        return None
-    return steps * known.step_s + max(0.0, (overhead_s(item) or 0.0) - table.overhead_s)
+    return None if known is None or steps is None else steps * known.step_s
 
 
 def _cluster(nodes: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -238,7 +238,9 @@ class Driver:
             self._on_node.setdefault(process.running.gpus[0].node, {})[job.id] = process
         self._meter.queue(job.spec.pool, -1)
         self._events.append(Launched(job.id, job.attempt, 0, self.now_s))
-        launch_s = self.config.launch_s + (self.config.restart_s if job.attempt > 1 else 0.0)
+        launch_s = (
+            self.world.startup_s(traced) + self.config.launch_s + (self.config.restart_s if job.attempt > 1 else 0.0)
+        )
         if launch_s > 0:
             self._agenda.at(self.now_s + launch_s, self._begin, process)
         else:

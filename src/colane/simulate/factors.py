@@ -65,6 +65,10 @@ class FactorsWorld:
         """Its steps; recorded seconds where it has none."""
         return job.duration_s or 0.0 if job.steps is None else float(job.steps)
 
+    def startup_s(self, job: TraceJob) -> float:  # noqa: ARG002
+        """Recorded durations have it in them."""
+        return 0.0
+
     def alone_steps_per_s(self, job: TraceJob) -> float:
         """Its steps in its recorded duration; one recorded second a second where it has none."""
         if job.steps is None or not job.duration_s:

@@ -78,7 +78,6 @@ class Loaded:
     cluster: Cluster
     workload: Workload
     world: World
-    driver: DriverConfig = field(default_factory=DriverConfig)
 
 
 def load(request: Request, seed: int) -> Loaded:
@@ -95,14 +94,7 @@ def load(request: Request, seed: int) -> Loaded:
         jobs = tuple(map(_preemptible, jobs))
     if world.counts_steps:
         cluster = shared_by(cluster, request.sharing)
-    return Loaded(cluster, replace(workload, jobs=jobs), world, _driver(request))
-
-
-def _driver(request: Request) -> DriverConfig:
-    """Costs as asked for; where none is and a live cluster measured what runs take besides steps, that."""
-    if request.measured is None or request.driver.launch_s:
-        return request.driver
-    return replace(request.driver, launch_s=measured.read(request.measured).overhead_s)
+    return Loaded(cluster, replace(workload, jobs=jobs), world)
 
 
 def shared_by(cluster: Cluster, sharing: str) -> Cluster:
@@ -150,7 +142,7 @@ def inputs(request: Request, loaded: Loaded, policy: str, seed: int) -> Inputs:
         world=loaded.world,
         policy=registry.create(policy),
         beliefs=beliefs,
-        driver=loaded.driver,
+        driver=request.driver,
     )
 
 

@@ -142,6 +142,11 @@ class TableWorld:
         """Its steps; recorded seconds where it has none."""
         return self._base.work_steps(job)
 
+    def startup_s(self, job: TraceJob) -> float:
+        """As a live cluster measured it; elsewhere durations have it in them."""
+        tables = (table for table in self._speeds if isinstance(table, MeasuredSpeeds))
+        return next((table.startup_s(job) for table in tables), 0.0)
+
     def steps_per_s(self, me: Running, others: Sequence[Running]) -> float:
         """See the class."""
         key = (_kind(me), tuple(sorted((_kind(other), _relation(me, other)) for other in others)))

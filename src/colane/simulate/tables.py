@@ -13,7 +13,7 @@ from colane.simulate.factors import demand_of_copies
 from colane.simulate.world import Running, Scope
 from colane.traces.readers.topo import STEPS as TOPOLOGY_STEPS
 from colane.traces.tables.gavel import GavelJob, GavelTable, Spot
-from colane.traces.tables.measured import RAN_ON, MeasuredTable
+from colane.traces.tables.measured import OVERHEAD, RAN_ON, MeasuredTable
 from colane.traces.tables.salus import SalusTable
 from colane.traces.tables.scaling import ScalingTable
 from colane.traces.tables.synergy import SynergyJob, SynergyTable
@@ -307,6 +307,11 @@ class MeasuredSpeeds:
     def slowdown(self, me: Running, other: Running) -> float | None:
         """Measured for this pair."""
         return self.slowdown_among(me, [other])
+
+    def startup_s(self, job: TraceJob) -> float:
+        """The job's own, else the mean of all."""
+        own = job.spec.labels.get(OVERHEAD)
+        return self._table.overhead_s if own is None else float(own)
 
     def slowdown_among(self, me: Running, others: Sequence[Running]) -> float | None:
         """Measured for this very company."""

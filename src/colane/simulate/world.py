@@ -60,6 +60,9 @@ class World(Protocol):
     def work_steps(self, job: TraceJob) -> float:
         """Steps a job has to make; only for jobs that were not refused."""
 
+    def startup_s(self, job: TraceJob) -> float:
+        """What an attempt of a job takes before it steps, besides what the driver adds."""
+
     def steps_per_s(self, me: Running, others: Sequence[Running]) -> float:
         """Speed of a job beside these others, which are in its scope; 0 where it cannot run."""
 
@@ -84,6 +87,10 @@ class NeutralWorld:
     def work_steps(self, job: TraceJob) -> float:
         """Recorded seconds."""
         return job.duration_s or 0.0
+
+    def startup_s(self, job: TraceJob) -> float:  # noqa: ARG002
+        """Recorded durations have it in them."""
+        return 0.0
 
     def steps_per_s(self, me: Running, others: Sequence[Running]) -> float:
         """One recorded second a second, divided by the jobs on the GPU that carries most."""

@@ -20,6 +20,9 @@ from colane.traces.sheet import read_text
 RAN_ON = "ran_on"
 """Label of an exported job: the GPU type its duration holds for."""
 
+OVERHEAD = "overhead_s"
+"""Label of an exported job: seconds its run took besides its steps."""
+
 UNITS_PER_S = 2e8
 """C counts percent x us over two steps: a step of 1 s at full occupancy counts this much (paper A, eq. 4.3)."""
 
@@ -46,7 +49,7 @@ class MeasuredTable:
     Attributes:
         jobs: By kind.
         slowdowns: Step time together / alone of the first kind in the company of the others, which are sorted.
-        overhead_s: Time every run takes besides its steps: launch before the first and leaving after the last.
+        overhead_s: Mean time a run takes besides its steps: launch before the first and leaving after the last.
     """
 
     jobs: Mapping[ProfileKey, MeasuredJob]
