@@ -141,3 +141,10 @@ def test_a_gpu_that_tells_only_one_ratio_is_left_out(steps_path: Path) -> None:
     meter = Meter(steps_path, GPU_JOB, gpu_source="nvml-gpm")
     meter.sample(100.0, NOBODY, {})
     assert meter.sample(101.0, NOBODY, {0: Utilization(1.0, 0.6, None)}).occupancy_ratio is None
+
+
+def test_a_run_too_short_for_a_window_is_told_by_what_there_is(steps_path: Path) -> None:
+    step(steps_path, 0.01)
+    meter = Meter(steps_path, CPU_JOB)
+    assert meter.sample(100.0, NOBODY, {}).occupancy_ratio is None
+    assert meter.last(100.1, 90.0, 0.1).occupancy_ratio == pytest.approx(0.5), "0.1 s of 0.1 s on 2 cores"

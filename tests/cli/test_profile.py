@@ -198,10 +198,10 @@ class FakeScheduler:
 def test_subjects_carry_what_decides_the_key() -> None:
     asked = Asked(["vgg-11:64,resnet18"], {"dataset": "synthetic"}, several=True)
     first, second = read_subjects(asked, FakeScheduler([]))  # type: ignore[arg-type]
-    assert first.key == ProfileKey("vgg11", 64, 1, "V100")
-    assert second.key == ProfileKey("resnet18", 128, 1, "V100")  # the catalogue's own batch size
+    assert first.key == ProfileKey("vgg11 dataset=synthetic", 64, 1, "V100")
+    assert second.key == ProfileKey("resnet18 dataset=synthetic", 128, 1, "V100")  # the catalogue's own batch size
     assert second.request["gpu_type"] == "V100"
-    assert first.name == "vgg11 b64"
+    assert first.name == "vgg11 dataset=synthetic b64"
     command = read_subjects(Asked(["python", "train.py", "--lr", "1"]), FakeScheduler([]))[0]  # type: ignore[arg-type]
     assert command.key.family == "train.py --lr"
     assert parse_batch_sizes("64, 128,64") == [64, 128]

@@ -81,12 +81,12 @@ class Meter:
         """Give the sample of a job that has ended, with the CPU time its supervisor counted."""
         if self._base is None:
             self._base = (start_s, 0.0)
-        return self._progress(end_s, max(cpu_s, self._cpu_s_max))
+        return self._progress(end_s, max(cpu_s, self._cpu_s_max), is_last=True)
 
-    def _progress(self, now_s: float, cpu_s: float) -> Progress:
+    def _progress(self, now_s: float, cpu_s: float, *, is_last: bool = False) -> Progress:
         steps = read_steps(self._steps_path)
         self._rebase(steps, now_s, cpu_s)
-        occupancy, bandwidth, source = self._ratios(now_s, cpu_s)
+        occupancy, bandwidth, source = self._ratios(now_s, cpu_s, is_last=is_last)
         return Progress(
             at_s=now_s,
             steps=steps.steps if steps else 0,
@@ -111,13 +111,14 @@ class Meter:
             self._base, self._used, self._ratio = (now_s, cpu_s), [0.0, 0.0, 0.0], UNKNOWN
         self._stepping = stepping
 
-    def _ratios(self, now_s: float, cpu_s: float) -> Ratios:
+    def _ratios(self, now_s: float, cpu_s: float, *, is_last: bool) -> Ratios:
         """Use of its devices in the window since the last answer, whose company may have been another.
 
-        A window too short to tell is added to the next one, and the last answer is given again.
+        A window too short to tell is added to the next one, and the last answer is given again; a job that has
+        ended has no next one.
         """
         ratios, window_s = self._of_gpus() if not self._facts.cpu_devices else self._of_cores(now_s, cpu_s)
-        if window_s >= WINDOW_MIN_S:
+        if window_s >= WINDOW_MIN_S or (is_last and self._ratio is UNKNOWN):
             self._base, self._used, self._ratio = (now_s, cpu_s), [0.0, 0.0, 0.0], ratios
         return self._ratio
 

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
-import yaml
 
 from colane.cli import jobs, output
 from colane.cli.errors import FailureError
@@ -78,6 +77,8 @@ def export_jobs(scheduler: Client, wanted: Mapping[str, str], out: Path) -> Expo
         out.mkdir(parents=True, exist_ok=True)
         colane_csv.write(_workload(ran, table, _gpu_types(nodes)), made.trace)
         measured.write(table, made.measured)
+        import yaml  # noqa: PLC0415 - commands import what they need
+
         made.cluster.write_text(yaml.safe_dump(_cluster(nodes), sort_keys=False), encoding="utf-8")
     except OSError as error:
         raise FailureError(f"--out: {out} cannot be written: {error.strerror}") from error
