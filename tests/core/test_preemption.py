@@ -8,6 +8,7 @@ from math import inf
 import pytest
 
 from colane.core import ClusterState, Core
+from colane.core.config import CoreConfig
 from colane.core.draft import Draft
 from colane.core.events import CancelRequested, Ended, Launched, NodeRegistered, Progressed, Submitted
 from colane.core.view import ClusterView
@@ -52,7 +53,7 @@ class Impatient:
 
 def make_core(policy: Impatient, spec: JobSpec = SPEC) -> Core:
     """One GPU, job 1 launched on it at 10, job 2 waits."""
-    core = Core(policy, ClusterState())
+    core = Core(policy, ClusterState(), CoreConfig(opaque_after_s=30.0))
     core.step([NodeRegistered(make_node("n0", 1))], 0.0)
     core.step([Submitted(ONE, spec), Submitted(TWO, spec)], 1.0)
     core.step([Launched(ONE, 1, 7, 10.0)], 10.0)
@@ -95,7 +96,7 @@ def test_a_pool_is_asked_about_again_at_the_time_wished_for_and_no_more_after_it
 
 
 def test_a_watched_pool_is_asked_about_when_a_preemptible_job_may_be_moved() -> None:
-    for preemptible, asked_more in ((True, [40.0]), (False, [])):
+    for preemptible, asked_more in ((True, [40.0, 40.0]), (False, [])):
         policy = Impatient(inf)
         core = make_core(policy, replace(SPEC, preemptible=preemptible))
         asked = len(policy.asked_s)
@@ -113,7 +114,7 @@ def test_a_job_that_reports_steps_may_be_moved_after_its_protection() -> None:
 @pytest.fixture
 def draft() -> Draft:
     """Two GPUs, 16 cores and 64 GiB, all free; job 1 asks for two GPUs, ten cores and 50 GiB on another type."""
-    core = Core(Impatient(inf), ClusterState())
+    core = Core(Impatient(inf), ClusterState(), CoreConfig(opaque_after_s=30.0))
     core.step([NodeRegistered(make_node("n0", 2))], 0.0)
     spec = replace(SPEC, gpus=2, cores=10, host_memory_bytes=50 * GIB, gpu_type="A100")
     core.step([Submitted(ONE, spec)], 1.0)
@@ -150,3 +151,11 @@ def test_a_watched_pool_is_asked_about_when_a_job_is_being_stopped() -> None:
     asked = len(policy.asked_s)
     core.step([CancelRequested(ONE, "ann")], 20.0)
     assert policy.asked_s[asked:] == [20.0]
+
+
+def test_a_policy_that_wants_to_be_asked_again_is_asked_until_it_changes_nothing() -> None:
+    policy = Impatient(inf)
+    core = make_core(policy)
+    asked = len(policy.asked_s)
+    core.step([], 40.0)
+    assert policy.asked_s[asked:] == [40.0, 40.0], "it stopped job 1, then nobody"

@@ -105,14 +105,22 @@ class Core:
         return plan.reason_for(asked)
 
     def _decide(self, step: Step) -> None:
-        """Ask for plans until none teaches anything new: who joins a job ends its time alone, which is learnt from."""
+        """Ask until carrying out the plan taught nothing (who joins a job ends its time alone, and that teaches).
+
+        A policy that wants to be asked again is asked until it has nothing more to change.
+        """
         state = self.state
         while state.changed_pools:
-            lessons = step.lessons
-            self._ask(step)
-            state.changed_pools = set(state.queues) if step.lessons > lessons else set()
+            pools, lessons, decisions = state.changed_pools, step.lessons, len(step.decisions)
+            wants_more = self._ask(step)
+            state.changed_pools = set()
+            if step.lessons > lessons:
+                state.changed_pools = set(state.queues)
+            elif wants_more and len(step.decisions) > decisions:
+                state.changed_pools = {pool for pool in pools if pool in state.queues}
 
-    def _ask(self, step: Step) -> None:
+    def _ask(self, step: Step) -> bool:
+        """Follow one plan for what has changed; whether the policy wants to be asked again."""
         state = self.state
         if any(state.queues[pool].companies for pool in state.changed_pools if pool in state.queues):
             self._follow(step, plan_companies)
@@ -121,6 +129,8 @@ class Core:
             plan = self._follow(step, self.policy.plan)
             for pool in waiting:
                 self._timers.ask_again(pool, plan.again_s.get(pool))
+            return bool(plan.again_s)
+        return False
 
     def _follow(self, step: Step, plan_from: Callable[[ClusterView], Plan]) -> Plan:
         """Ask for a plan, judge it, carry it out."""

@@ -41,8 +41,8 @@ class Plan:
         class_waits: Reasons that hold for every other waiting job of a class.
         rest: Reasons of all other waiting jobs, by pool.
         again_s: When the policy wants to be asked again about a pool, even if nothing happens there before. A pool
-            named here is also asked about when one of its jobs is being stopped, or is preemptible and may be moved
-            from now on.
+            named here is also asked about at once after the actions, if there are any, and when one of its jobs is
+            being stopped, or is preemptible and may be moved from now on.
     """
 
     based_on: int

@@ -240,37 +240,49 @@ class Room:
     def _survey(self) -> list[Site]:
         if self._sites is None:
             nodes = sorted(self._draft.view.nodes.values(), key=lambda node: node.order)
-            sites = [self._site(node) for node in nodes if node.node.pool == self._pool and node.jobs]
-            self._sites = [site for site in sites if site.units or site.cores]
+            found = (self._site(node) for node in nodes if node.node.pool == self._pool)
+            self._sites = [site for site in found if site is not None]
         return self._sites
 
-    def _site(self, node: NodeState) -> Site:
+    def _site(self, node: NodeState) -> Site | None:
+        """A node, if anything comes free there or somebody could be stopped."""
+        all_jobs = self._draft.view.jobs
+        jobs = [all_jobs[job] for job in node.jobs]
+        going = {job.id for job in jobs if job.state is JobState.STOPPING}
+        movable = {job.id for job in jobs if self._may_go(job)}
+        if not going and not movable:
+            return None
         site = Site(node)
-        jobs = {job: self._draft.view.job(job) for job in node.jobs}
-        movable = {job.id for job in jobs.values() if self._may_go(job)}
-        for job in jobs.values():
-            if job.state is JobState.STOPPING:
-                self._draft.ask_again(self._pool, self._rules.until_s(job))
-                kept_for = self._stopped_for(job)
-                _add(site.cores, kept_for, len(job.placement.cores) if job.placement else 0)
-                _add(site.host_memory_bytes, kept_for, job.spec.host_memory_bytes)
-        seen: set[tuple[JobId, ...]] = set()
-        for gpu in sorted({gpu for job in jobs.values() if job.placement for gpu in job.placement.gpus}):
-            company = self._draft.view.gpu(gpu).jobs
-            going = [job for job in company if jobs[job].state is JobState.STOPPING]
-            if len(going) == len(company):
-                site.coming.append(_Coming(gpu, self._stopped_for(jobs[going[0]])))
-            elif company not in seen and all(job in movable for job in company if job not in going):
-                seen.add(company)
-                insort(site.units, self._unit([jobs[job] for job in company if job not in going]), key=_least_first)
+        for job in jobs:
+            if job.id in going:
+                self._add_coming(site, job, going)
+        companies = {self._company(job) - going for job in jobs if job.id in movable}
+        units = [self._unit([all_jobs[job] for job in sorted(them)]) for them in companies if them <= movable]
+        site.units = sorted(units, key=_least_first)
         return site
 
+    def _company(self, job: Job) -> AbstractSet[JobId]:
+        """All jobs on the GPUs of a job; only jobs of one GPU have company."""
+        load = self._draft.view.gpu(job.placement.gpus[0]) if job.placement is not None else None
+        return frozenset(load.jobs) if load is not None else frozenset()
+
+    def _add_coming(self, site: Site, job: Job, going: AbstractSet[JobId]) -> None:
+        """What a job that is being stopped will leave; a GPU comes free if all its jobs are."""
+        kept_for = self._stopped_for(job)
+        self._draft.ask_again(self._pool, self._rules.until_s(job))
+        _add(site.cores, kept_for, len(job.placement.cores) if job.placement else 0)
+        _add(site.host_memory_bytes, kept_for, job.spec.host_memory_bytes)
+        for gpu in job.placement.gpus if job.placement else ():
+            company = self._draft.view.gpu(gpu).jobs
+            if company[0] == job.id and set(company) <= going:
+                insort(site.coming, _Coming(gpu, kept_for), key=lambda coming: coming.gpu)
+
     def _unit(self, jobs: list[Job]) -> Unit:
-        gpus = sorted({gpu for job in jobs if job.placement for gpu in job.placement.gpus})
+        gpus = {gpu for job in jobs if job.placement for gpu in job.placement.gpus}
         return Unit(
             min(self._rules.rank(job) for job in jobs),
             tuple(job.id for job in jobs),
-            tuple(gpus),
+            tuple(sorted(gpus)),
             sum(len(job.placement.cores) for job in jobs if job.placement),
             sum(job.spec.host_memory_bytes for job in jobs),
         )

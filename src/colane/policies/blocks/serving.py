@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from heapq import heapify, heappop
+from heapq import heapify, heappop, heappush
 
 from colane.core.draft import Draft
-from colane.model.job import Job, JobId, JobSpec, NeedClass
+from colane.model.job import Job, JobId, JobSpec
 from colane.model.reason import Reason, Why
 from colane.policies.blocks.placers import first_fit
 
@@ -19,24 +19,25 @@ class Ranked:
 
     def __init__(self, draft: Draft, pool: str, rank: Callable[[Job], Rank]) -> None:
         self._jobs = draft.view.jobs
-        self._left: set[NeedClass] = set()
-        self._need: NeedClass | None = None
-        self._heap: list[tuple[Rank, JobId]] = []
+        self._lines: list[list[tuple[Rank, JobId]]] = []
         for line in draft.view.queue(pool).classes.values():
-            self._heap += [(rank(self._jobs[job]), job) for job in line]
-        heapify(self._heap)
+            self._lines.append([(rank(self._jobs[job]), job) for job in line])
+        for ranked in self._lines:
+            heapify(ranked)
+        self._heads = [(*heappop(ranked), index) for index, ranked in enumerate(self._lines)]
+        heapify(self._heads)
+        self._current: int | None = None
 
     def __iter__(self) -> Iterator[Job]:
-        while self._heap:
-            job = self._jobs[heappop(self._heap)[1]]
-            self._need = job.spec.need
-            if self._need not in self._left:
-                yield job
+        while self._heads:
+            _, job, self._current = heappop(self._heads)
+            yield self._jobs[job]
+            if self._current is not None and self._lines[self._current]:
+                heappush(self._heads, (*heappop(self._lines[self._current]), self._current))
 
     def leave_class(self) -> None:
         """Nobody else with the needs of the job last seen can be placed."""
-        if self._need is not None:
-            self._left.add(self._need)
+        self._current = None
 
 
 def may_start(draft: Draft, pool: str) -> bool:
