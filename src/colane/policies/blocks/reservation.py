@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from bisect import bisect_right
 from dataclasses import dataclass
 from math import inf
+from operator import itemgetter
+from typing import NamedTuple
 
 from colane.core.draft import Draft
 from colane.core.load import GpuLoad
 from colane.core.state import NodeState
 from colane.model.hardware import GpuId
-from colane.model.job import Job, JobId, JobSpec, JobState
+from colane.model.job import Job, JobSpec, JobState
 from colane.model.plan import Start
 from colane.policies.blocks.placers import on_node
-from colane.policies.blocks.times import RunTimes, gpu_type_of
+from colane.policies.blocks.times import RunTimes
 
 
 @dataclass(slots=True)
@@ -21,15 +23,15 @@ class Reservation:
     """A node a job will find room on, from when, and what is left there beside it from then on.
 
     `at_s` is by the bounds on run times; it lies in the past while jobs run longer than their bounds, and is
-    infinite where the bound of a job in the way is unknown.
+    infinite where the bound of a job in the way is unknown. What the job does not book is spared without end.
     """
 
     node: NodeState
     gpu_type: str
     at_s: float
     spare_gpus: int
-    spare_cores: int
-    spare_host_memory_bytes: int
+    spare_cores: float
+    spare_host_memory_bytes: float
 
     def allows(self, spec: JobSpec, gpu_type: str, end_s: float | None) -> bool:
         """Whether a job may start on the node: it ends before, or is small enough to stay."""
@@ -37,7 +39,7 @@ class Reservation:
             return True
         gpus = spec.gpus if gpu_type == self.gpu_type else 0
         fits = gpus <= self.spare_gpus and spec.cores <= self.spare_cores
-        return fits and spec.host_memory_bytes <= max(0, self.spare_host_memory_bytes)
+        return fits and spec.host_memory_bytes <= self.spare_host_memory_bytes
 
     def use(self, spec: JobSpec, gpu_type: str, end_s: float | None) -> None:
         """A job starts on the node."""
@@ -47,41 +49,57 @@ class Reservation:
             self.spare_host_memory_bytes -= spec.host_memory_bytes
 
 
+class _Hold(NamedTuple):
+    """What a running job holds of a node, and until when at the latest."""
+
+    end_s: float
+    gpus: tuple[GpuId, ...]
+    spec: JobSpec
+
+
 class Ends:
-    """When running jobs, those just started among them, end at the latest."""
+    """When running jobs, those just started among them, end at the latest: decision to start plus bound.
+
+    The end of a job never changes while it runs, so that time alone never lets a job pass that could not before.
+    It is infinite where no bound is known.
+    """
 
     def __init__(self, draft: Draft, times: RunTimes) -> None:
         self._draft = draft
         self._times = times
-        self._ends: dict[JobId, float] = {}
-        self._started: dict[str, list[Job]] = {}
+        self._started: dict[str, list[_Hold]] = {}
         for action in draft.actions:
             if isinstance(action, Start):
-                job = draft.view.job(action.job)
-                gpu_type = draft.view.gpu(action.placement.gpus[0]).gpu.type
-                bound_s = times.bound_s(job.spec, gpu_type)
-                self._ends[job.id] = inf if bound_s is None else draft.now_s + bound_s
-                self._started.setdefault(action.placement.node, []).append(job)
+                spec, gpus = draft.view.job(action.job).spec, action.placement.gpus
+                hold = _Hold(self._end_s(spec, draft.now_s, gpus), gpus, spec)
+                self._started.setdefault(action.placement.node, []).append(hold)
 
-    def of(self, job: Job) -> float:
-        """Decision to start plus bound; infinity when no bound is known.
+    def on(self, node: NodeState) -> list[_Hold]:
+        """What is held of a node, the first to end first."""
+        jobs, holds = self._draft.view.jobs, list(self._started.get(node.node.name, ()))
+        for job_id in node.jobs:
+            job = jobs[job_id]
+            if job.placement is not None:
+                gpus = job.placement.gpus
+                holds.append(_Hold(self._end_s(job.spec, _assigned_s(job), gpus), gpus, job.spec))
+        holds.sort(key=_END)
+        return holds
 
-        It never changes while the job runs, so that time alone never lets a job pass that could not before.
-        """
-        if job.id not in self._ends:
-            self._ends[job.id] = self._work_out(job)
-        return self._ends[job.id]
-
-    def jobs_on(self, node: NodeState) -> list[Job]:
-        """Jobs of a node, those just started among them."""
-        return [*map(self._draft.view.job, node.jobs), *self._started.get(node.node.name, ())]
-
-    def _work_out(self, job: Job) -> float:
-        bound_s = self._times.bound_s(job.spec, gpu_type_of(self._draft.view, job))
+    def _end_s(self, spec: JobSpec, since_s: float, gpus: tuple[GpuId, ...]) -> float:
+        bound_s = spec.time_limit_s
         if bound_s is None:
-            return inf
-        assigned_s = next(line.at_s for line in reversed(job.story) if line.state is JobState.ASSIGNED)
-        return assigned_s + bound_s
+            bound_s = self._times.bound_s(spec, self._draft.view.gpu(gpus[0]).gpu.type)
+        return inf if bound_s is None else since_s + bound_s
+
+
+_END = itemgetter(0)
+
+
+def _assigned_s(job: Job) -> float:
+    for line in reversed(job.story):
+        if line.state is JobState.ASSIGNED:
+            return line.at_s
+    return job.submit_s
 
 
 def reserve(draft: Draft, spec: JobSpec, times: RunTimes) -> Reservation | None:
@@ -92,9 +110,9 @@ def reserve(draft: Draft, spec: JobSpec, times: RunTimes) -> Reservation | None:
     for node in nodes:
         if node.node.pool != spec.pool or not _is_large_enough(node, spec):
             continue
-        jobs = ends.jobs_on(node)
+        holds = ends.on(node)
         for kind in draft.view.gpu_types(spec.pool, spec.gpu_type):
-            found = _on_node(draft, spec, node, kind, jobs, ends)
+            found = _on_node(draft, spec, node, kind, holds)
             if found is not None and (best is None or found.at_s < best.at_s):
                 best = found
     return best
@@ -105,32 +123,37 @@ def _is_large_enough(node: NodeState, spec: JobSpec) -> bool:
     return enough and node.node.host_memory_bytes >= spec.host_memory_bytes
 
 
-def _on_node(
-    draft: Draft, spec: JobSpec, node: NodeState, kind: str, jobs: list[Job], ends: Ends
-) -> Reservation | None:
-    by_id = {job.id: ends.of(job) for job in jobs}
-    gpus = [gpu for gpu in node.node.gpus if gpu.type == kind and gpu.healthy]
-    loads = [draft.load(GpuId(node.node.name, gpu.index)) for gpu in gpus]
-    free_at_s = sorted(_free_at_s(load, by_id) for load in loads if draft.fits_alone(load, spec))
+def _on_node(draft: Draft, spec: JobSpec, node: NodeState, kind: str, holds: list[_Hold]) -> Reservation | None:
+    free_at_s = _free_at_s(draft, spec, node, kind, holds)
     if len(free_at_s) < spec.gpus:
         return None
     at_s = free_at_s[spec.gpus - 1]
-    cores = len(draft.cores_free(node))
-    host_bytes = draft.host_memory_free_bytes(node)
-    for job in sorted(jobs, key=lambda job: (by_id[job.id], job.id)):
-        if by_id[job.id] > at_s and cores >= spec.cores and host_bytes >= spec.host_memory_bytes:
+    cores = len(draft.cores_free(node)) if spec.cores else 0
+    host_bytes = draft.host_memory_free_bytes(node) if spec.host_memory_bytes else 0
+    for hold in holds:
+        if hold.end_s > at_s and cores >= spec.cores and host_bytes >= spec.host_memory_bytes:
             break
-        at_s = max(at_s, by_id[job.id])
-        cores += job.spec.cores
-        host_bytes += job.spec.host_memory_bytes
+        at_s = max(at_s, hold.end_s)
+        cores += hold.spec.cores
+        host_bytes += hold.spec.host_memory_bytes
     if cores < spec.cores or host_bytes < spec.host_memory_bytes:
         return None
-    spare = sum(free_s <= at_s for free_s in free_at_s) - spec.gpus
-    return Reservation(node, kind, at_s, spare, cores - spec.cores, host_bytes - spec.host_memory_bytes)
+    spare = bisect_right(free_at_s, at_s) - spec.gpus
+    spare_cores = cores - spec.cores if spec.cores else inf
+    spare_host_bytes = host_bytes - spec.host_memory_bytes if spec.host_memory_bytes else inf
+    return Reservation(node, kind, at_s, spare, spare_cores, spare_host_bytes)
 
 
-def _free_at_s(load: GpuLoad, ends: Mapping[JobId, float]) -> float:
-    return max((ends[booking.job] for booking in load.bookings), default=-inf)
+def _free_at_s(draft: Draft, spec: JobSpec, node: NodeState, kind: str, holds: list[_Hold]) -> list[float]:
+    """When each GPU of a type that suits the job is free; a GPU is when the last of its jobs has ended."""
+    memory = draft.beliefs.terms(spec, kind).memory
+    need_bytes = sum(memory) if memory is not None else 0
+    last_s = {gpu.number: hold.end_s for hold in holds for gpu in hold.gpus}
+    return sorted(
+        last_s.get(gpu.index, -inf)
+        for gpu in node.node.gpus
+        if gpu.type == kind and gpu.healthy and need_bytes <= max(0, gpu.memory_bytes - gpu.foreign_bytes)
+    )
 
 
 def backfill(
@@ -139,7 +162,7 @@ def backfill(
     """Free GPUs for a job that does not delay a reservation.
 
     Returns:
-        The GPUs, None when there are none; and whether there would have been some without the reservation.
+        The GPUs, None when there are none; and whether the reservation kept it from free ones.
     """
     spec, barred = job.spec, False
     for kind in draft.view.gpu_types(spec.pool, spec.gpu_type):
@@ -147,13 +170,12 @@ def backfill(
         end_s = None if bound_s is None else draft.now_s + bound_s
         for order in draft.free((spec.pool, kind)).nodes_with(spec.gpus):
             node = draft.view.node_at(order)
-            gpus = on_node(draft, spec, kind, node)
-            if gpus is None:
+            if node is reservation.node and not reservation.allows(spec, kind, end_s):
+                barred = True
                 continue
-            if node is not reservation.node:
-                return gpus, True
-            if reservation.allows(spec, kind, end_s):
-                reservation.use(spec, kind, end_s)
-                return gpus, True
-            barred = True
+            gpus = on_node(draft, spec, kind, node)
+            if gpus is not None:
+                if node is reservation.node:
+                    reservation.use(spec, kind, end_s)
+                return gpus, barred
     return None, barred
