@@ -135,3 +135,16 @@ def test_jobs_of_several_gpus_get_gpus_of_their_own() -> None:
     core.step([Ended(JobId(1), 1, "exited", Exit(0, None), 1.0, 3.0)], 3.0)
     core.step([Submitted(JobId(3), job("a"))], 4.0)
     assert companies(core) == [(2,), (2,)]
+
+
+def test_a_company_that_has_grown_is_offered_again_to_who_did_not_suit_it_before() -> None:
+    """Two jobs with 0.11 s of work in steps of 0.1 s lose together; with a light third all three gain by the bound."""
+    core = make_core(gpus=1)
+    loads = {"a": 2.2e7, "b": 2.2e7, "c": 1e6}
+    core.step([NodeRegistered(make_node("n0", 1, "K80"))], 0.0)
+    core.step([ProfileDeclared(make_profile(f, "K80", load, 2 * GIB)) for f, load in loads.items()], 0.0)
+    core.step([Submitted(JobId(1), job("a"))], 1.0)
+    core.step([Submitted(JobId(2), job("b", priority=1))], 2.0)
+    assert companies(core) == [(1,)]
+    core.step([Submitted(JobId(3), job("c"))], 3.0)
+    assert companies(core) == [(1, 3, 2)]

@@ -48,6 +48,14 @@ class Colocate:
         return draft.plan()
 
     def _plan_pool(self, draft: Draft, pool: str) -> None:
+        """Walk the queue until nobody joins: a company that has grown may suit a job it did not suit before."""
+        joined = True
+        while joined:
+            decided = len(draft.actions)
+            self._walk(draft, pool)
+            joined = any(action.reason.why is Why.SHARES for action in draft.actions[decided:])
+
+    def _walk(self, draft: Draft, pool: str) -> None:
         if not self._serve_overdue(draft, pool):
             return
         walk = Walk(draft, pool, by_load(draft, pool))
@@ -62,7 +70,7 @@ class Colocate:
         for job in map(draft.view.job, draft.view.queue(pool)):
             if self.max_wait_s is None or draft.now_s - job.submit_s <= self.max_wait_s:
                 return True
-            if not self._place(draft, job):
+            if draft.is_waiting(job.id) and not self._place(draft, job):
                 draft.wait(job.id, self._refusal(draft, job.spec))
                 draft.wait_rest(pool, behind(job.id))
                 return False
