@@ -6,7 +6,7 @@ Nothing of the state is copied but what is touched, so a draft costs what it dec
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush, merge
 
@@ -102,15 +102,16 @@ class Draft:
 
     # -- deciding
 
-    def start(self, job: Job, gpus: Iterable[GpuLoad], reason: Reason) -> None:
-        """Run a job on these GPUs of one node, a new lane on each, with the cores it books."""
+    def start(self, job: Job, gpus: Iterable[GpuLoad], reason: Reason, lanes: Sequence[int] | None = None) -> None:
+        """Run a job on these GPUs of one node, in these lanes or else a new one on each, with the cores it books."""
         loads = tuple(gpus)
         node = self.view.nodes[loads[0].id.node]
         cores = self._pick_cores(node, job.spec, loads)
-        placement = Placement(tuple(Slot(load.id, load.next_lane) for load in loads), cores)
-        for load in loads:
+        slots = tuple(map(Slot, [load.id for load in loads], lanes or [load.next_lane for load in loads]))
+        for load, slot in zip(loads, slots, strict=True):
             terms = self.beliefs.terms(job.spec, load.gpu.type)
-            self._put(load.with_booking(book(job, load.next_lane, terms)))
+            self._put(load.with_booking(book(job, slot.lane, terms)))
+        placement = Placement(slots, cores)
         self._take(node, job.spec, cores)
         self._started.add(job.id)
         self.actions.append(Start(job.id, placement, reason))

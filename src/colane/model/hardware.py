@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from colane.model.topology import Topology
+
 CPU_DEVICE_TYPE = "cpu"
 """GPU type of a cpu device: a set of cores with a declared memory size."""
 
@@ -79,6 +81,7 @@ class Node:
         pool: Only jobs of the same pool run here (a partition, a virtual cluster).
         address: Base URL of its agent; empty in simulation.
         agent_id: Identity of the agent's state directory; a second agent of the same name is refused by it.
+        topology: How its GPUs are connected, by position in `gpus`; None when unknown: then sockets alone tell.
     """
 
     name: str
@@ -88,3 +91,4 @@ class Node:
     pool: str = DEFAULT_POOL
     address: str = ""
     agent_id: str = ""
+    topology: Topology | None = None

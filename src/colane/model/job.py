@@ -45,6 +45,24 @@ ENDED = frozenset(
 """States nothing leaves."""
 
 
+class JobKind(StrEnum):
+    """What a job's steps are."""
+
+    TRAINING = "training"
+    """Optimizer steps."""
+    INFERENCE = "inference"
+    """Requests, answered by a resident process."""
+
+
+class CommPattern(StrEnum):
+    """Which ranks of a job talk to each other."""
+
+    ALL = "all"
+    """Every pair, as in data-parallel training."""
+    RING = "ring"
+    PIPELINE = "pipeline"
+
+
 class NeedClass(NamedTuple):
     """All that decides where a job may run: if one job of a class finds no place, none does."""
 
@@ -57,6 +75,8 @@ class NeedClass(NamedTuple):
     share: bool
     family: str
     batch_size: int | None
+    multi_node: bool
+    anti_collocation: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +88,7 @@ class JobSpec:
         family: Profile key: jobs of one family behave alike.
         user: Owner.
         pool: Nodes it may use.
-        gpus: GPUs on one node, at least 1.
+        gpus: GPUs, at least 1; on one node unless `multi_node`.
         gpu_type: Required GPU type, None for any.
         gpu_memory_bytes: Peak memory on each GPU.
         cores: Cores booked for it alone; 0 shares the cores near its GPUs.
@@ -83,6 +103,16 @@ class JobSpec:
         company: Name of a set under measurement, started together on one GPU.
         company_size: Jobs in that set.
         preemptible: It saves its state and goes on from there, so a policy may stop it and start it again later.
+        kind: Training, or inference by a resident process.
+        latency_s: Objective for one step of an inference job.
+        weight: Its share of a lane's turns under the fair rule, against the weights of the others.
+        group: Whom its owner works with, where sharing a GPU is allowed within a group only.
+        multi_node: Its ranks may lie on several nodes.
+        anti_collocation: No two of its ranks on one node (paper C, section 3).
+        utility_min: A policy that postpones starts it only where its placement utility is at least this, 0..1
+            (paper C, section 4.3).
+        comm_weight: How much its ranks talk: 4 much .. 1 little, 0 not at all; None judges by its batch size (paper C).
+        comm_pattern: Which ranks talk to each other.
         labels: For people and reports.
         need: Its class of need, worked out from the fields above.
     """
@@ -106,6 +136,15 @@ class JobSpec:
     company: str | None = None
     company_size: int = 1
     preemptible: bool = False
+    kind: JobKind = JobKind.TRAINING
+    latency_s: float | None = None
+    weight: float = 1.0
+    group: str = ""
+    multi_node: bool = False
+    anti_collocation: bool = False
+    utility_min: float = 0.0
+    comm_weight: int | None = None
+    comm_pattern: CommPattern = CommPattern.ALL
     labels: Mapping[str, str] = field(default_factory=dict)
     need: NeedClass = field(init=False, repr=False, compare=False)
 
@@ -126,6 +165,8 @@ def need_class(spec: JobSpec) -> NeedClass:
         spec.share,
         spec.family,
         spec.batch_size,
+        spec.multi_node,
+        spec.anti_collocation,
     )
 
 

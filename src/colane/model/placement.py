@@ -20,18 +20,35 @@ class Placement:
     """Slots in rank order and the cores booked with them.
 
     Attributes:
-        slots: One for each rank.
-        cores: Core ids booked for this job alone; empty shares the cores near its GPUs.
+        slots: One for each rank; ranks of one node follow one another.
+        cores: Core ids booked for this job alone on the node of rank 0; empty shares the cores near its GPUs.
+        cores_elsewhere: The same for the other nodes of a job that spans several, as (name, core ids).
         gpus: GPUs in rank order.
         node: Name of the node of rank 0.
+        nodes: Names of all its nodes, in rank order.
     """
 
     slots: tuple[Slot, ...]
     cores: tuple[int, ...] = ()
+    cores_elsewhere: tuple[tuple[str, tuple[int, ...]], ...] = ()
     gpus: tuple[GpuId, ...] = field(init=False, repr=False, compare=False)
     node: str = field(init=False, repr=False, compare=False)
+    nodes: tuple[str, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         """Work out once what every event asks for."""
-        object.__setattr__(self, "gpus", tuple([slot.gpu for slot in self.slots]))
-        object.__setattr__(self, "node", self.slots[0].gpu.node)
+        slots = self.slots
+        object.__setattr__(self, "gpus", tuple([slot.gpu for slot in slots]))
+        first = slots[0].gpu.node
+        object.__setattr__(self, "node", first)
+        spans = len(slots) > 1 and slots[-1].gpu.node != first
+        nodes = tuple(dict.fromkeys([slot.gpu.node for slot in slots])) if spans else (first,)
+        object.__setattr__(self, "nodes", nodes)
+
+    def cores_on(self, node: str) -> tuple[int, ...]:
+        """Core ids booked on one of its nodes."""
+        return self.cores if node == self.node else dict(self.cores_elsewhere).get(node, ())
+
+    def slots_on(self, node: str) -> tuple[Slot, ...]:
+        """Slots of the ranks on one of its nodes."""
+        return self.slots if len(self.nodes) == 1 else tuple([slot for slot in self.slots if slot.gpu.node == node])

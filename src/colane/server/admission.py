@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from colane.model.job import JobSpec
+from colane.model.job import CommPattern, JobKind, JobSpec
 from colane.server.documents import Body
 from colane.server.family import derive_family
 from colane.server.hardware import Hardware
@@ -20,7 +20,8 @@ TRAINER_FIELDS: Final = (frozenset(catalogue.FIELDS) | frozenset(catalogue.EXTRA
 
 _SPEC_FIELDS: Final = (
     "user", "pool", "gpus", "gpu_type", "cores", "priority", "retries", "share", "steps_limit", "company",
-    "company_size", "labels", "preemptible",
+    "company_size", "labels", "preemptible", "latency_s", "weight", "group", "multi_node", "anti_collocation",
+    "utility_min", "comm_weight",
 )  # fmt: skip
 """Fields taken from the request as they are."""
 
@@ -163,5 +164,7 @@ def _spec(request: JobRequest, program: _Program) -> JobSpec:
         gpu_memory_bytes=request.gpu_memory or request.gpu_memory_bytes,
         host_memory_bytes=host_memory,
         time_limit_s=request.time_limit or request.time_limit_s,
+        kind=JobKind(request.kind),
+        comm_pattern=CommPattern(request.comm_pattern),
         **values,
     )

@@ -23,6 +23,7 @@ from colane.model.profile import Profile, ProfileKey, Source, Value
 from colane.model.progress import Progress
 from colane.server.admission import Admitted
 from colane.server.board import NodeRecord
+from colane.server.documents import decode_topology
 from colane.server.problems import RefusedError
 from colane.server.store import FINISHED_JOBS
 from colane.server.turn import Turn
@@ -102,6 +103,7 @@ def _node(body: NodeBody) -> Node:
         pool=body.pool,
         address=body.address.rstrip("/"),
         agent_id=body.agent_id,
+        topology=None if body.topology is None else decode_topology(body.topology.model_dump()),
     )
 
 

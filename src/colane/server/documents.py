@@ -10,15 +10,17 @@ from dataclasses import fields
 from typing import Any, Final
 
 from colane.model.hardware import Gpu, GpuId, Node
-from colane.model.job import Exit, Job, JobId, JobSpec, JobState, Move, Served
+from colane.model.job import CommPattern, Exit, Job, JobId, JobKind, JobSpec, JobState, Move, Served
 from colane.model.placement import Placement, Slot
 from colane.model.profile import Profile, ProfileKey, SetMeasurement, Source, Value
 from colane.model.progress import Progress
 from colane.model.reason import Reason, Why
+from colane.model.topology import Link, LinkKind, Topology
 
 Body = dict[str, Any]
 
 SPEC_FIELDS: Final = tuple(field.name for field in fields(JobSpec) if field.init)
+_SPEC_ENUMS: Final = (("kind", JobKind), ("comm_pattern", CommPattern))
 PROGRESS_FIELDS: Final = tuple(field.name for field in fields(Progress))
 _GPU_FIELDS: Final = tuple(field.name for field in fields(Gpu))
 _NODE_SCALARS: Final = ("name", "host_memory_bytes", "pool", "address", "agent_id")
@@ -63,24 +65,31 @@ def encode_spec(spec: JobSpec) -> Body:
     """Return a spec's fields by name."""
     body = {name: getattr(spec, name) for name in SPEC_FIELDS}
     body["labels"] = dict(spec.labels)
+    body.update((name, body[name].value) for name, _ in _SPEC_ENUMS)
     return body
 
 
 def decode_spec(body: Mapping[str, Any]) -> JobSpec:
     """Return the spec of `encode_spec`."""
-    return JobSpec(**body)
+    values = dict(body)
+    for name, kind in _SPEC_ENUMS:
+        if name in values:
+            values[name] = kind(values[name])
+    return JobSpec(**values)
 
 
 def encode_placement(placement: Placement) -> Body:
-    """Return slots as `[node, number, lane]` in rank order, and the booked cores."""
+    """Return slots as `[node, number, lane]` in rank order, and the booked cores of each node."""
     slots = [[*slot.gpu, slot.lane] for slot in placement.slots]
-    return {"slots": slots, "cores": list(placement.cores)}
+    elsewhere = {node: list(cores) for node, cores in placement.cores_elsewhere}
+    return {"slots": slots, "cores": list(placement.cores), "cores_elsewhere": elsewhere}
 
 
 def decode_placement(body: Mapping[str, Any]) -> Placement:
     """Return the placement of `encode_placement`."""
     slots = tuple(Slot(GpuId(node, number), lane) for node, number, lane in body["slots"])
-    return Placement(slots, tuple(body["cores"]))
+    elsewhere = tuple((node, tuple(cores)) for node, cores in body.get("cores_elsewhere", {}).items())
+    return Placement(slots, tuple(body["cores"]), elsewhere)
 
 
 def encode_reason(reason: Reason) -> Body:
@@ -119,13 +128,33 @@ def decode_gpu(body: Mapping[str, Any]) -> Gpu:
 def encode_node(node: Node) -> Body:
     """Return a node with its GPUs."""
     body: Body = {name: getattr(node, name) for name in _NODE_SCALARS}
-    return {**body, "gpus": [encode_gpu(gpu) for gpu in node.gpus], "cores": list(node.cores)}
+    topology = None if node.topology is None else encode_topology(node.topology)
+    return {**body, "gpus": [encode_gpu(gpu) for gpu in node.gpus], "cores": list(node.cores), "topology": topology}
 
 
 def decode_node(body: Mapping[str, Any]) -> Node:
     """Return the node of `encode_node`."""
     values: Body = {name: body[name] for name in _NODE_SCALARS if name in body}
+    known = body.get("topology")
+    values["topology"] = None if known is None else decode_topology(known)
     return Node(gpus=tuple(decode_gpu(gpu) for gpu in body["gpus"]), cores=tuple(body.get("cores", ())), **values)
+
+
+def encode_topology(topology: Topology) -> Body:
+    """Return a topology; a link is `[kind, lanes, bandwidth_bytes_per_s]`."""
+    links = [[[link.kind.value, *link[1:]] for link in row] for row in topology.links]
+    return {
+        "links": links,
+        "sockets": list(topology.sockets),
+        "switches": list(topology.switches),
+        "nvswitch": topology.nvswitch,
+    }
+
+
+def decode_topology(body: Mapping[str, Any]) -> Topology:
+    """Return the topology of `encode_topology`."""
+    links = tuple(tuple(Link(LinkKind(kind), *rest) for kind, *rest in row) for row in body["links"])
+    return Topology(links, tuple(body["sockets"]), tuple(body["switches"]), body["nvswitch"])
 
 
 def encode_key(key: ProfileKey) -> Body:

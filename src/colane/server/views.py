@@ -19,7 +19,8 @@ _SCALARS = (
 _SPEC_SCALARS = ("name", "user", "family", "batch_size", "pool", "priority", "steps_total")
 _NEEDS = (
     "gpus", "gpu_type", "gpu_memory_bytes", "cores", "host_memory_bytes", "time_limit_s", "retries", "share",
-    "steps_limit", "company", "company_size", "preemptible",
+    "steps_limit", "company", "company_size", "preemptible", "kind", "latency_s", "weight", "group", "multi_node",
+    "anti_collocation", "utility_min", "comm_weight", "comm_pattern",
 )  # fmt: skip
 
 
@@ -48,9 +49,10 @@ def job_view(job: Job, model_name: str | None, policy: str, progress: Progress |
 
 def _placement(placement: Placement | None) -> Body:
     if placement is None:
-        return {"node": None, "gpus": [], "lanes": [], "booked_cores": []}
+        return {"node": None, "nodes": [], "gpus": [], "lanes": [], "booked_cores": []}
     return {
         "node": placement.node,
+        "nodes": list(placement.nodes),
         "gpus": [str(gpu) for gpu in placement.gpus],
         "lanes": [slot.lane for slot in placement.slots],
         "booked_cores": list(placement.cores),

@@ -99,6 +99,15 @@ class JobRequest(Shape):
     steps_limit: Positive | None = None
     share: bool = True
     preemptible: bool = False
+    kind: Literal["training", "inference"] = "training"
+    latency_s: Annotated[float, Field(gt=0, le=1e12)] | None = None
+    weight: Annotated[float, Field(gt=0, le=1e6)] = 1.0
+    group: Annotated[str, StringConstraints(max_length=200, pattern=r"^[^\x00-\x1f\x7f]*$")] = ""
+    multi_node: bool = False
+    anti_collocation: bool = False
+    utility_min: Annotated[float, Field(ge=0, le=1)] = 0.0
+    comm_weight: Annotated[int, Field(ge=0, le=4)] | None = None
+    comm_pattern: Literal["all", "ring", "pipeline"] = "all"
     mps: bool = False
     company: Name | None = None
     company_size: Annotated[int, Field(ge=1, le=64)] = 1
@@ -125,6 +134,32 @@ GpuIndexText = Annotated[str, StringConstraints(pattern=r"^[0-9]{1,4}$")]
 """Paper A's form of a GPU: its index as text."""
 
 
+Link = tuple[Literal["X", "NV", "PIX", "PXB", "PHB", "NODE", "SYS"], Annotated[int, Field(ge=0, le=1_000)], Ratio]
+"""Kind, NVLinks bonded, bytes per second in one direction (0 unknown)."""
+
+
+class TopologyBody(Shape):
+    """How the GPUs of a node are connected, by position in `gpus`; see `model.Topology`."""
+
+    links: Annotated[list[Annotated[list[Link], Field(max_length=GPUS_MAX)]], Field(max_length=GPUS_MAX)]
+    sockets: Annotated[list[Annotated[int, Field(ge=0, le=CORES_MAX)]], Field(max_length=GPUS_MAX)]
+    switches: Annotated[list[Annotated[int, Field(ge=-1, le=CORES_MAX)]], Field(max_length=GPUS_MAX)] = Field(
+        default_factory=list
+    )
+    nvswitch: bool = False
+
+    @model_validator(mode="after")
+    def _is_square(self) -> Self:
+        size = len(self.sockets)
+        if len(self.links) != size or any(len(row) != size for row in self.links):
+            raise ValueError(f"links must be a square of {size} x {size}, one row for each of the sockets")
+        for a, row in enumerate(self.links):
+            for b in range(a):
+                if row[b][:2] != self.links[b][a][:2]:
+                    raise ValueError(f"links[{a}][{b}] is {row[b][0]}, links[{b}][{a}] is {self.links[b][a][0]}")
+        return self
+
+
 class NodeBody(Shape):
     """A node as its agent registers it. The last five fields are the scheduler's own: taken and ignored."""
 
@@ -137,6 +172,7 @@ class NodeBody(Shape):
         default_factory=list
     )
     host_memory_bytes: Size = 0
+    topology: TopologyBody | None = None
     generation: Any = None
     lost: Any = None
     last_seen_s: Any = None
