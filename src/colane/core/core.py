@@ -122,9 +122,10 @@ class Core:
     def _ask(self, step: Step) -> bool:
         """Follow one plan for what has changed; whether the policy wants to be asked again."""
         state = self.state
-        if any(state.queues[pool].companies for pool in state.changed_pools if pool in state.queues):
-            self._follow(step, plan_companies)
         waiting = [pool for pool in state.changed_pools if pool in state.queues and state.queues[pool].count]
+        if state.companies and waiting:
+            self._follow(step, plan_companies)
+            waiting = [pool for pool in waiting if state.queues[pool].count]
         if waiting:
             plan = self._follow(step, self.policy.plan)
             for pool in waiting:

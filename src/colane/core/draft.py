@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from heapq import heapify, heappop, heappush, merge
 
 from colane.core.free import FreeIndex, bits
-from colane.core.load import GpuLoad, book
+from colane.core.load import Booking, GpuLoad, book
 from colane.core.state import Kind, NodeState, SortKey
 from colane.core.view import ClusterView
 from colane.model.hardware import GpuId
@@ -108,9 +108,7 @@ class Draft:
         node = self.view.nodes[loads[0].id.node]
         cores = self._pick_cores(node, job.spec, loads)
         slots = tuple(map(Slot, [load.id for load in loads], lanes or [load.next_lane for load in loads]))
-        for load, slot in zip(loads, slots, strict=True):
-            terms = self.beliefs.terms(job.spec, load.gpu.type)
-            self._put(load.with_booking(book(job, slot.lane, terms)))
+        self._put([load.with_booking(self._booking(job, load, slot)) for load, slot in zip(loads, slots, strict=True)])
         placement = Placement(slots, cores)
         self._take(node, job.spec, cores)
         self._started.add(job.id)
@@ -174,16 +172,25 @@ class Draft:
             left.cores_taken.update(cores)
             left.host_memory_taken_bytes += spec.host_memory_bytes
 
-    def _put(self, load: GpuLoad) -> None:
-        old = self.load(load.id)
-        self._loads[load.id] = load
-        node = self.view.nodes[load.id.node]
-        kind = (node.node.pool, load.gpu.type)
-        if self._open:
-            _drop(self._open.get((kind, len(old.bookings))), old)
-            _add(self._open.get((kind, len(load.bookings))), load)
-        if old.is_free:
-            self._set_free(node, kind, self._free_mask(node, kind[1]) ^ (1 << load.id.number))
+    def _booking(self, job: Job, load: GpuLoad, slot: Slot) -> Booking:
+        return book(job, slot.lane, self.beliefs.terms(job.spec, load.gpu.type))
+
+    def _put(self, loads: Iterable[GpuLoad]) -> None:
+        """Take the new values of GPUs, each with one job more; what was free is taken out node by node."""
+        taken: dict[tuple[str, str], int] = {}
+        for load in loads:
+            old = self.load(load.id)
+            self._loads[load.id] = load
+            if self._open:
+                kind = (self.view.nodes[load.id.node].node.pool, load.gpu.type)
+                _drop(self._open.get((kind, len(old.bookings))), old)
+                _add(self._open.get((kind, len(load.bookings))), load)
+            if old.is_free:
+                site = (load.id.node, load.gpu.type)
+                taken[site] = taken.get(site, 0) | 1 << load.id.number
+        for (name, gpu_type), mask in taken.items():
+            node = self.view.nodes[name]
+            self._set_free(node, (node.node.pool, gpu_type), self._free_mask(node, gpu_type) & ~mask)
 
     def _open_keys(self, kind: Kind, jobs: int) -> list[SortKey]:
         """Made when first asked for, from the view's and what was touched before; kept true from then on."""

@@ -28,6 +28,11 @@ class Line:
         return (job for job in self._ids if job not in gone) if gone else iter(self._ids)
 
     @property
+    def is_empty(self) -> bool:
+        """Whether nobody is in it; both ends are kept clean of those that have left."""
+        return not self._ids
+
+    @property
     def first(self) -> JobId | None:
         """The oldest."""
         return self._ids[0] if self._ids else None
@@ -46,8 +51,11 @@ class Line:
 
     def remove(self, job: JobId) -> None:
         """Take out a job that is in it."""
-        self._gone.add(job)
         ids, gone = self._ids, self._gone
+        if ids[0] == job and not gone:
+            ids.popleft()
+            return
+        gone.add(job)
         while ids and ids[0] in gone:
             gone.discard(ids.popleft())
         while ids and ids[-1] in gone:
@@ -87,8 +95,8 @@ class PoolQueue:
         if spec.company is not None:
             self.companies.add(job)
             return
-        self._lines.setdefault(spec.priority, Line()).add(job)
-        self.classes.setdefault((spec.priority, spec.need), Line()).add(job)
+        _enter(self._lines, spec.priority, job)
+        _enter(self.classes, (spec.priority, spec.need), job)
 
     def remove(self, job: JobId, spec: JobSpec) -> None:
         """Take a job out."""
@@ -100,8 +108,15 @@ class PoolQueue:
         _drop(self.classes, (spec.priority, spec.need), job)
 
 
+def _enter(lines: dict[K, Line], key: K, job: JobId) -> None:
+    line = lines.get(key)
+    if line is None:
+        line = lines[key] = Line()
+    line.add(job)
+
+
 def _drop(lines: dict[K, Line], key: K, job: JobId) -> None:
     line = lines[key]
     line.remove(job)
-    if not len(line):
+    if line.is_empty:
         del lines[key]

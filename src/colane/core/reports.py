@@ -103,7 +103,11 @@ def launched(step: Step, event: Launched) -> None:
     start_s = max(event.start_s, job.submit_s)
     reason = Reason(Why.LAUNCHED, {"pid": event.pid, "node": job.placement.node if job.placement else ""})
     first = job.first_start_s if job.first_start_s is not None else start_s
-    step.put(move(job, JobState.LAUNCHING, step.now_s, reason, start_s=start_s, first_start_s=first))
+    job = move(job, JobState.LAUNCHING, step.now_s, reason, start_s=start_s, first_start_s=first)
+    if step.config.opaque_after_s > 0:
+        step.put(job)
+    else:
+        job = _run(step, job, Why.TAKEN_TO_RUN)
     set_start_timers(step, job, start_s)
 
 
@@ -121,8 +125,7 @@ def progressed(step: Step, event: Progressed) -> None:
     if job is None or job.placement is None:
         return
     step.state.progress[job.id] = event.progress
-    for gpu in job.placement.gpus:
-        step.observer.sample(gpu, job.id, event.progress)
+    step.observe(job, event.progress)
     _learn_memory(step, job, event.progress)
     if job.state is JobState.LAUNCHING and event.progress.steps > 0:
         job = _first_step(step, job, event.progress)
@@ -138,8 +141,7 @@ def ended(step: Step, event: Ended) -> None:
         return
     if event.progress is not None:
         _learn_memory(step, job, event.progress)
-        for gpu in job.placement.gpus:
-            step.observer.sample(gpu, job.id, event.progress)
+        step.observe(job, event.progress)
     if job.start_s is None and event.start_s is not None:
         start_s = max(event.start_s, job.submit_s)
         job = evolve(job, start_s=start_s, first_start_s=job.first_start_s or start_s)
@@ -173,16 +175,18 @@ def timer_due(step: Step, timer: Timer) -> None:
         reason = Reason(Why.TIME_LIMIT, {"limit_s": job.spec.time_limit_s or 0.0})
         step.stop(job, JobState.TIMED_OUT, reason)
     elif timer.kind is TimerKind.PROTECTION_OVER and job.state is JobState.RUNNING_PROTECTED:
-        _may_be_moved(step, move(job, JobState.RUNNING, step.now_s, Reason(Why.PROTECTION_OVER)))
+        _run(step, job, Why.PROTECTION_OVER)
     elif timer.kind is TimerKind.TAKEN_TO_RUN and job.state is JobState.LAUNCHING:
-        _may_be_moved(step, move(job, JobState.RUNNING, step.now_s, Reason(Why.TAKEN_TO_RUN)))
+        _run(step, job, Why.TAKEN_TO_RUN)
 
 
-def _may_be_moved(step: Step, job: Job) -> None:
+def _run(step: Step, job: Job, why: Why) -> Job:
     """From now on a plan may take the job off its GPUs; a policy that waits for that is asked."""
-    step.put(job)
+    running = move(job, JobState.RUNNING, step.now_s, Reason(why))
+    step.put(running)
     if job.spec.preemptible:
         step.heed(job.spec.pool)
+    return running
 
 
 def _believed(step: Step, event: Event, job_id: JobId, attempt: int) -> Job | None:

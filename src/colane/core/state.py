@@ -15,6 +15,7 @@ from colane.core.load import Booking, GpuLoad, book
 from colane.core.queue import PoolQueue
 from colane.model.hardware import GpuId, Node
 from colane.model.job import Job, JobId, JobState
+from colane.model.placement import Placement
 from colane.model.profile import ProfileKey
 from colane.model.progress import Progress
 from colane.perf.beliefs import Beliefs
@@ -54,6 +55,11 @@ class NodeState:
         return self.node.host_memory_bytes - self.host_memory_booked_bytes
 
 
+def _host_memory_bytes(job: Job, placement: Placement, node: str) -> int:
+    """What a job books of one of its nodes."""
+    return job.spec.part(job.spec.host_memory_bytes, len(placement.slots_on(node)))
+
+
 class ClusterState:
     """Nodes, live jobs, bookings and beliefs, with their indexes."""
 
@@ -70,6 +76,7 @@ class ClusterState:
         self.by_order: dict[int, NodeState] = {}
         self.changed_pools: set[str] = set()
         self.keys_in_use: dict[ProfileKey, set[GpuId]] = {}
+        self.companies = 0
         self._open: dict[tuple[Kind, int], list[SortKey]] = {}
         self._order_next = 0
 
@@ -114,12 +121,17 @@ class ClusterState:
         if old is None:
             return
         if old.state is JobState.QUEUED:
+            self.companies -= old.spec.company is not None
             self.queues[old.spec.pool].remove(old.id, old.spec)
             self.changed_pools.add(old.spec.pool)
 
     def _enter(self, job: Job) -> None:
         if job.state is JobState.QUEUED:
-            self.queues.setdefault(job.spec.pool, PoolQueue()).add(job.id, job.spec)
+            queue = self.queues.get(job.spec.pool)
+            if queue is None:
+                queue = self.queues[job.spec.pool] = PoolQueue()
+            queue.add(job.id, job.spec)
+            self.companies += job.spec.company is not None
             self.changed_pools.add(job.spec.pool)
         elif job.placement is not None and job.id not in self.nodes[job.placement.node].jobs:
             self.book(job)
@@ -129,27 +141,27 @@ class ClusterState:
         placement = job.placement
         if placement is None:
             return
-        node = self.nodes[placement.node]
-        node.jobs[job.id] = None
-        node.cores_booked.update(placement.cores)
-        node.host_memory_booked_bytes += job.spec.host_memory_bytes
-        for slot in placement.slots:
-            load = self.gpus[slot.gpu]
-            self.set_load(load.with_booking(self.booking(job, load.gpu.type, slot.lane)))
+        for name in placement.nodes:
+            node = self.nodes[name]
+            node.jobs[job.id] = None
+            node.cores_booked.update(placement.cores_on(name))
+            if job.spec.host_memory_bytes:
+                node.host_memory_booked_bytes += _host_memory_bytes(job, placement, name)
+        loads = ((self.gpus[slot.gpu], slot.lane) for slot in placement.slots)
+        self.set_loads([load.with_booking(self.booking(job, load.gpu.type, lane)) for load, lane in loads])
 
     def release(self, job: Job) -> None:
-        """Take a job off its GPUs and its node."""
+        """Take a job off its GPUs and its nodes, those that are still there."""
         placement = job.placement
-        if placement is None or placement.node not in self.nodes:
-            return
-        node = self.nodes[placement.node]
-        if node.jobs.pop(job.id, self) is self:
-            return
-        node.cores_booked.difference_update(placement.cores)
-        node.host_memory_booked_bytes -= job.spec.host_memory_bytes
-        for gpu in placement.gpus:
-            self.set_load(self.gpus[gpu].without(job.id))
-        self.changed_pools.add(node.node.pool)
+        for name in placement.nodes if placement is not None else ():
+            node = self.nodes.get(name)
+            if node is not None and job.id in node.jobs and placement is not None:
+                del node.jobs[job.id]
+                node.cores_booked.difference_update(placement.cores_on(name))
+                if job.spec.host_memory_bytes:
+                    node.host_memory_booked_bytes -= _host_memory_bytes(job, placement, name)
+                self.set_loads([self.gpus[slot.gpu].without(job.id) for slot in placement.slots_on(name)])
+                self.changed_pools.add(node.node.pool)
 
     def booking(self, job: Job, gpu_type: str, lane: int) -> Booking:
         """What a job holds of a GPU of that type, by present beliefs."""
@@ -178,22 +190,27 @@ class ClusterState:
         del self.nodes[name]
         del self.by_order[node.order]
 
-    def set_load(self, load: GpuLoad) -> None:
-        """Take the new value of a GPU and keep every index true."""
-        old = self.gpus[load.id]
-        self._unindex(old)
-        self.gpus[load.id] = load
-        self._index(load)
-        if old.is_free != load.is_free:
-            node = self.nodes[load.id.node]
-            self._set_free(node, load.gpu.type, node.free[load.gpu.type] ^ (1 << load.id.number))
+    def set_loads(self, loads: Iterable[GpuLoad]) -> None:
+        """Take the new values of GPUs and keep every index true."""
+        turned: dict[tuple[str, str], int] = {}
+        for load in loads:
+            old = self.gpus[load.id]
+            self._unindex(old)
+            self.gpus[load.id] = load
+            self._index(load)
+            if old.is_free != load.is_free:
+                site = (load.id.node, load.gpu.type)
+                turned[site] = turned.get(site, 0) | 1 << load.id.number
+        for (name, gpu_type), mask in turned.items():
+            node = self.nodes[name]
+            self._set_free(node, gpu_type, node.free[gpu_type] ^ mask)
 
     def refresh_bookings(self, key: ProfileKey) -> None:
         """Re-book the jobs of a family whose profile changed, by the new beliefs."""
         for gpu in sorted(self.keys_in_use.get(key, ())):
             load = self.gpus[gpu]
             fresh = (self.booking(self.jobs[b.job], load.gpu.type, b.lane) for b in load.bookings)
-            self.set_load(GpuLoad(load.id, load.gpu, tuple(fresh)))
+            self.set_loads([GpuLoad(load.id, load.gpu, tuple(fresh))])
             self.changed_pools.add(self.nodes[gpu.node].node.pool)
 
     def open_gpus(self, kind: Kind, jobs: int) -> list[SortKey]:
@@ -222,7 +239,7 @@ class ClusterState:
             self.gpus[gpu_id] = GpuLoad(gpu_id, gpu)
         for job_id in node.jobs:
             job = self.jobs[job_id]
-            for slot in job.placement.slots if job.placement else ():
+            for slot in job.placement.slots_on(node.node.name) if job.placement else ():
                 load = self.gpus[slot.gpu]
                 self.gpus[slot.gpu] = load.with_booking(self.booking(job, load.gpu.type, slot.lane))
         masks = {gpu.type: 0 for gpu in node.node.gpus}

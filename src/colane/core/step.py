@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 
 from colane.core.config import CoreConfig
 from colane.core.events import Decision, Event, Outcome, RejectedPlan
@@ -12,12 +13,18 @@ from colane.core.timers import Timers
 from colane.model.hardware import GpuId
 from colane.model.job import Job, JobId, JobState, Served
 from colane.model.profile import Profile, ProfileKey, SetMeasurement
+from colane.model.progress import Progress
 from colane.model.reason import Reason
 from colane.perf.observe import Member, Observer
 
 
 class Step:
     """Collects changes while events are applied."""
+
+    __slots__ = (
+        "_jobs", "_nodes", "_profiles", "config", "decisions", "lessons", "lost_nodes", "measurements", "now_s",
+        "observer", "rejected", "stale", "state", "timers",
+    )  # fmt: skip
 
     def __init__(
         self, state: ClusterState, observer: Observer, timers: Timers, config: CoreConfig, now_s: float
@@ -41,7 +48,8 @@ class Step:
         """Take a job's new value; its node learns of it."""
         self._jobs[job.id] = job
         if job.placement is not None:
-            self._nodes[job.placement.node] = None
+            for node in job.placement.nodes:
+                self._nodes[node] = None
         self.state.put_job(job)
 
     def touch(self, node: str) -> None:
@@ -58,7 +66,8 @@ class Step:
             fields["served"] = self._served(job, job.start_s)
         if placement is not None:
             self.state.release(job)
-            self.touch(placement.node)
+            for node in placement.nodes:
+                self.touch(node)
         self.put(move(job, to, self.now_s, reason, **fields))
         if placement is not None:
             self.company_changed(placement.gpus)
@@ -86,17 +95,26 @@ class Step:
 
     def company_changed(self, gpus: Iterable[GpuId]) -> None:
         """Jobs joined or left these GPUs: close their epochs and learn from them."""
+        if self.observer.is_idle:
+            return
         for gpu in gpus:
             load = self.state.gpus.get(gpu)
-            members = [Member(b.job, b.key, b.user) for b in load.bookings] if load else []
             sharing = load.gpu.sharing if load else ""
-            lessons = self.observer.change(gpu, members, sharing, self.state.beliefs, self.now_s)
+            lessons = self.observer.change(gpu, sharing, self.state.beliefs, self.now_s)
             for profile in lessons.profiles:
                 self.learn(profile)
             for measurement in lessons.measurements:
                 self.lessons += 1
                 self.state.beliefs.learn_set(measurement)
                 self.measurements.append(measurement)
+
+    def observe(self, job: Job, progress: Progress) -> None:
+        """A sample of a job goes into the epochs of its GPUs."""
+        for gpu in job.placement.gpus if job.placement is not None else ():
+            self.observer.sample(gpu, partial(self._members, gpu), job.id, progress)
+
+    def _members(self, gpu: GpuId) -> list[Member]:
+        return [Member(booking.job, booking.key, booking.user) for booking in self.state.gpus[gpu].bookings]
 
     def learn(self, profile: Profile) -> None:
         """Believe a profile and re-book whom it concerns; waiting jobs of any pool may be judged by it."""
@@ -108,22 +126,22 @@ class Step:
 
     def outcome(self) -> Outcome:
         """Everything that changed; the version grows if anything durable did."""
-        changed = bool(self._jobs or self._nodes or self._profiles or self.measurements or self.lost_nodes)
-        if changed:
-            self.state.version += 1
-        known = self.state.nodes
-        nodes = tuple(sorted([name for name in self._nodes if name in known]))
+        state, jobs = self.state, self._jobs
+        if jobs or self._nodes or self._profiles or self.measurements or self.lost_nodes:
+            state.version += 1
+        known = state.nodes
+        nodes = tuple(sorted([name for name in self._nodes if name in known])) if self._nodes else ()
         for name in nodes:
-            known[name].generation = self.state.version
+            known[name].generation = state.version
         return Outcome(
-            version=self.state.version,
-            jobs=tuple([self._jobs[job] for job in sorted(self._jobs)]),
-            nodes=nodes,
-            lost_nodes=tuple(self.lost_nodes),
-            profiles=tuple(self._profiles.values()),
-            measurements=tuple(self.measurements),
-            decisions=tuple(self.decisions),
-            rejected=self.rejected,
-            stale=tuple(self.stale),
-            wake_s=self.timers.next_s,
+            state.version,
+            tuple([jobs[job] for job in sorted(jobs)]),
+            nodes,
+            tuple(self.lost_nodes),
+            tuple(self._profiles.values()),
+            tuple(self.measurements),
+            tuple(self.decisions),
+            self.rejected,
+            tuple(self.stale),
+            self.timers.next_s,
         )

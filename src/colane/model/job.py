@@ -152,6 +152,10 @@ class JobSpec:
         """Work out the class once; it is asked for at every move in the queue."""
         object.__setattr__(self, "need", need_class(self))
 
+    def part(self, total: int, ranks: int) -> int:
+        """What of a total that the job books (cores, host memory) lies where so many of its ranks lie, rounded up."""
+        return total if ranks == self.gpus else -(-total * ranks // self.gpus)
+
 
 def need_class(spec: JobSpec) -> NeedClass:
     """The class of a job."""
@@ -193,7 +197,7 @@ class Exit(NamedTuple):
     detail: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Job:
     """A job and where it stands.
 

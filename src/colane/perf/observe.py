@@ -6,7 +6,7 @@ every job having made enough steps, the set's speed-up is measured (paper A, eq.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -97,21 +97,25 @@ class Observer:
     def __init__(self) -> None:
         self._epochs: dict[GpuId, _Epoch] = {}
 
-    def sample(self, gpu: GpuId, job: JobId, progress: Progress) -> None:
-        """A job on this GPU was seen at this point."""
+    @property
+    def is_idle(self) -> bool:
+        """Whether no sample was taken since any change of company."""
+        return not self._epochs
+
+    def sample(self, gpu: GpuId, company: Callable[[], Iterable[Member]], job: JobId, progress: Progress) -> None:
+        """A job on this GPU was seen at this point; with an epoch's first sample its company is asked for."""
         epoch = self._epochs.get(gpu)
-        if epoch is not None and any(member.job == job for member in epoch.members):
+        if epoch is None:
+            epoch = self._epochs[gpu] = _Epoch(tuple(company()))
+        if any(member.job == job for member in epoch.members):
             epoch.add(job, progress)
 
-    def change(self, gpu: GpuId, members: Iterable[Member], sharing: str, beliefs: Beliefs, at_s: float) -> Lessons:
-        """The company of a GPU is now `members`; what the epoch before it taught is returned.
+    def change(self, gpu: GpuId, sharing: str, beliefs: Beliefs, at_s: float) -> Lessons:
+        """The company of a GPU has changed; what the epoch before it taught is returned.
 
         `sharing` is how the GPU is shared now, at that epoch's end: MPS may have come up only after its start.
         """
         old = self._epochs.pop(gpu, None)
-        company = tuple(members)
-        if company:
-            self._epochs[gpu] = _Epoch(company)
         return NOTHING if old is None else _lessons(old, sharing, beliefs, at_s)
 
 

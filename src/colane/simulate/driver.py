@@ -210,13 +210,13 @@ class Driver:
 
     def _follow(self, job: Job, touched: dict[GpuId, None], started: list[Process]) -> None:
         """Make the driver's processes what a job's new value says."""
-        process = self._processes.get(job.id)
+        process = last = self._processes.get(job.id)
         if process is not None and (job.placement is None or job.attempt != process.attempt or job.has_ended):
             touched.update(dict.fromkeys(process.running.gpus))
             self._leave(process, job)
             process = None
         if job.has_ended:
-            self._record(job)
+            self._record(job, last)
         elif job.state is JobState.ASSIGNED and process is None:
             started.append(self._start(job))
             touched.update(dict.fromkeys(started[-1].running.gpus))
@@ -306,12 +306,13 @@ class Driver:
             return 0.0
         return self._sampler.whole_steps(process) if self.world.counts_steps else process.done_steps
 
-    def _record(self, job: Job) -> None:
+    def _record(self, job: Job, last: Process | None) -> None:
         self.ended += 1
         self._saved_steps.pop(job.id, None)
         if job.placement is None:
             self._meter.queue(job.spec.pool, -1)
-        self.ledger.rows.add(job, self._gpu_s.pop(job.id, 0.0), self._alone_s(job))
+        alone_s = self._alone_s(job) if last is None else self._alone_where_s(last.running)
+        self.ledger.rows.add(job, self._gpu_s.pop(job.id, 0.0), alone_s)
 
     def _record_living(self) -> None:
         """Jobs that have not ended when the run stops, as they stand."""
@@ -326,8 +327,11 @@ class Driver:
         traced = self._by_id[job.id]
         if job.placement is None:
             return traced.duration_s if traced.duration_s is not None else float("nan")
-        speed = self.world.steps_per_s(self._where(job, traced), ())
-        return self.world.work_steps(traced) / speed if speed > 0 else inf
+        return self._alone_where_s(self._where(job, traced))
+
+    def _alone_where_s(self, running: Running) -> float:
+        speed = self.world.steps_per_s(running, ())
+        return self.world.work_steps(running.job) / speed if speed > 0 else inf
 
     # -- speed
 

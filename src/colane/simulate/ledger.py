@@ -17,6 +17,9 @@ INTERVALS_MAX = 4000
 """So many stays on GPUs are kept for a Gantt chart; a run with more is too large to draw."""
 
 
+CURVE_COLUMNS = 6
+
+
 class Stay(NamedTuple):
     """One attempt of a job on its GPUs, seconds of virtual time."""
 
@@ -39,29 +42,44 @@ class Curve:
         running: Jobs on GPUs.
     """
 
-    at_s: array[float] = field(default_factory=lambda: array("d"))
-    active_gpus: array[float] = field(default_factory=lambda: array("d"))
-    utilized_gpus: array[float] = field(default_factory=lambda: array("d"))
-    stranded_gpus: array[float] = field(default_factory=lambda: array("d"))
-    waiting: array[float] = field(default_factory=lambda: array("d"))
-    running: array[float] = field(default_factory=lambda: array("d"))
+    _values: array[float] = field(default_factory=lambda: array("d"))
 
-    def add(self, at_s: float, *, active: int, utilized: float, stranded: int, waiting: int, running: int) -> None:
+    def add(self, at_s: float, active: int, utilized: float, stranded: int, waiting: int, running: int) -> None:
         """The cluster from `at_s` on; a second value for one moment replaces the first."""
-        if self.at_s and self.at_s[-1] == at_s:
-            for column in self.columns:
-                column.pop()
-        self.at_s.append(at_s)
-        self.active_gpus.append(active)
-        self.utilized_gpus.append(utilized)
-        self.stranded_gpus.append(stranded)
-        self.waiting.append(waiting)
-        self.running.append(running)
+        values = self._values
+        if values and values[-CURVE_COLUMNS] == at_s:
+            del values[-CURVE_COLUMNS:]
+        values.extend((at_s, active, utilized, stranded, waiting, running))
 
     @property
-    def columns(self) -> tuple[array[float], ...]:
-        """All columns."""
-        return self.at_s, self.active_gpus, self.utilized_gpus, self.stranded_gpus, self.waiting, self.running
+    def at_s(self) -> array[float]:
+        """First column."""
+        return self._values[0::CURVE_COLUMNS]
+
+    @property
+    def active_gpus(self) -> array[float]:
+        """Second column."""
+        return self._values[1::CURVE_COLUMNS]
+
+    @property
+    def utilized_gpus(self) -> array[float]:
+        """Third column."""
+        return self._values[2::CURVE_COLUMNS]
+
+    @property
+    def stranded_gpus(self) -> array[float]:
+        """Fourth column."""
+        return self._values[3::CURVE_COLUMNS]
+
+    @property
+    def waiting(self) -> array[float]:
+        """Fifth column."""
+        return self._values[4::CURVE_COLUMNS]
+
+    @property
+    def running(self) -> array[float]:
+        """Sixth column."""
+        return self._values[5::CURVE_COLUMNS]
 
 
 @dataclass(slots=True)

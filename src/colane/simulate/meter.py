@@ -92,14 +92,7 @@ class Meter:
 
     def record(self, curve: Curve, at_s: float, running: int) -> None:
         """Append the present totals."""
-        curve.add(
-            at_s,
-            active=self._active,
-            utilized=self._utilized,
-            stranded=self._stranded,
-            waiting=self.waiting,
-            running=running,
-        )
+        curve.add(at_s, self._active, self._utilized, self._stranded, self.waiting, running)
 
     def _activate(self, pool: _Pool, change: int) -> None:
         before = pool.stranded
