@@ -5,7 +5,7 @@ The server feeds it real events, the simulator virtual ones; neither has a sched
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from colane.core import reports
@@ -35,7 +35,7 @@ from colane.core.step import Step
 from colane.core.timers import TimerKind, Timers
 from colane.core.view import ClusterView
 from colane.model.job import Job, JobId, JobState
-from colane.model.plan import Plan, Start
+from colane.model.plan import Blocked, Plan, Start
 from colane.model.reason import Reason
 from colane.perf.observe import Observer
 
@@ -70,6 +70,7 @@ class Core:
         self.config = config or CoreConfig()
         self._observer = Observer()
         self._timers = Timers()
+        self._blocked: dict[str, Blocked] = {}
         self._resume()
 
     def step(self, events: Sequence[Event], now_s: float) -> Outcome:
@@ -124,18 +125,31 @@ class Core:
         state = self.state
         waiting = [pool for pool in state.changed_pools if pool in state.queues and state.queues[pool].count]
         if state.companies and waiting:
-            self._follow(step, plan_companies)
+            self._follow(step, plan_companies, waiting)
             waiting = [pool for pool in waiting if state.queues[pool].count]
+        if self._blocked:
+            waiting = [pool for pool in waiting if not self._is_blocked(pool)]
         if waiting:
-            plan = self._follow(step, self.policy.plan)
+            plan = self._follow(step, self.policy.plan, waiting)
+            self._blocked.update(plan.blocked)
             for pool in waiting:
                 self._timers.ask_again(pool, plan.again_s.get(pool))
             return bool(plan.again_s)
         return False
 
-    def _follow(self, step: Step, plan_from: Callable[[ClusterView], Plan]) -> Plan:
+    def _is_blocked(self, pool: str) -> bool:
+        """Whether the policy has said that nothing can change in a pool yet."""
+        by = self._blocked.get(pool)
+        if by is None:
+            return False
+        if self.state.is_blocked(pool, by):
+            return True
+        del self._blocked[pool]
+        return False
+
+    def _follow(self, step: Step, plan_from: Callable[[ClusterView], Plan], pools: Iterable[str]) -> Plan:
         """Ask for a plan, judge it, carry it out."""
-        plan = plan_from(ClusterView(self.state, step.now_s, pools=self.state.changed_pools))
+        plan = plan_from(ClusterView(self.state, step.now_s, pools=pools))
         flaws = check(self.state, plan) if plan.actions else ()
         if flaws:
             step.rejected = RejectedPlan(plan, flaws)

@@ -17,7 +17,7 @@ from colane.core.view import ClusterView
 from colane.model.hardware import GpuId
 from colane.model.job import Job, JobId, JobSpec, NeedClass
 from colane.model.placement import Placement, Slot
-from colane.model.plan import Action, Plan, Start, Stop
+from colane.model.plan import Action, Blocked, Plan, Start, Stop
 from colane.model.reason import Reason
 
 
@@ -41,6 +41,7 @@ class Draft:
         self.class_waits: dict[NeedClass, Reason] = {}
         self.rest: dict[str, Reason] = {}
         self.again_s: dict[str, float] = {}
+        self.blocked: dict[str, Blocked] = {}
         self.held: dict[GpuId, JobId] = {}
         self._loads: dict[GpuId, GpuLoad] = {}
         self._nodes: dict[str, _NodeLeft] = {}
@@ -141,6 +142,13 @@ class Draft:
         """
         self.again_s[pool] = min(at_s, self.again_s.get(pool, at_s))
 
+    def block(self, job: Job) -> None:
+        """If the first in line lacks free GPUs and nobody may pass it, do not ask about its pool before that changes."""
+        spec = job.spec
+        kinds = self.view.gpu_types(spec.pool, spec.gpu_type)
+        if not spec.multi_node and all(self.free((spec.pool, kind)).most_free < spec.gpus for kind in kinds):
+            self.blocked[spec.pool] = Blocked(job.id, spec.gpus, spec.gpu_type)
+
     def wait(self, job: JobId, reason: Reason) -> None:
         """This job stays in the queue."""
         self.waits[job] = reason
@@ -156,7 +164,9 @@ class Draft:
     def plan(self) -> Plan:
         """The plan."""
         actions = tuple(self.actions)
-        return Plan(self.view.version, actions, self.waits, self.class_waits, self.rest, self.again_s)
+        return Plan(
+            self.view.version, actions, self.waits, self.class_waits, self.rest, self.again_s, self.blocked
+        )
 
     def _pick_cores(self, node: NodeState, spec: JobSpec, loads: tuple[GpuLoad, ...]) -> tuple[int, ...]:
         """Cores near the GPUs first, then others, lowest ids first."""

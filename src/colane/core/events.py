@@ -13,46 +13,40 @@ from colane.model.progress import Progress
 from colane.model.reason import Reason
 
 
-@dataclass(frozen=True, slots=True)
-class Submitted:
+class Submitted(NamedTuple):
     """A job entered the queue. Ids ascend with submission."""
 
     job: JobId
     spec: JobSpec
 
 
-@dataclass(frozen=True, slots=True)
-class CancelRequested:
+class CancelRequested(NamedTuple):
     """Its owner (or `by`) wants the job gone."""
 
     job: JobId
     by: str
 
 
-@dataclass(frozen=True, slots=True)
-class NodeRegistered:
+class NodeRegistered(NamedTuple):
     """A node joined, came back, or changed what it has; `generation` is never below what it saw before."""
 
     node: Node
 
 
-@dataclass(frozen=True, slots=True)
-class NodeLost:
+class NodeLost(NamedTuple):
     """A node was silent for too long, or was removed."""
 
     node: str
 
 
-@dataclass(frozen=True, slots=True)
-class GpusObserved:
+class GpusObserved(NamedTuple):
     """Health and foreign memory of a node's GPUs changed."""
 
     node: str
     gpus: tuple[Gpu, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Launched:
+class Launched(NamedTuple):
     """The process of this attempt runs since `start_s`."""
 
     job: JobId
@@ -61,8 +55,7 @@ class Launched:
     start_s: float
 
 
-@dataclass(frozen=True, slots=True)
-class Progressed:
+class Progressed(NamedTuple):
     """A sample of a running attempt."""
 
     job: JobId
@@ -70,8 +63,7 @@ class Progressed:
     progress: Progress
 
 
-@dataclass(frozen=True, slots=True)
-class Ended:
+class Ended(NamedTuple):
     """The process of this attempt is gone, with all its children.
 
     `outcome` is one of `exited`, `signalled`, `out-of-memory`, `not-started`, `supervisor-died`.
@@ -86,8 +78,7 @@ class Ended:
     progress: Progress | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ProfileDeclared:
+class ProfileDeclared(NamedTuple):
     """An owner states what is known of a family."""
 
     profile: Profile
@@ -129,8 +120,7 @@ class RejectedPlan:
     flaws: tuple[Flaw, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
+class Decision(NamedTuple):
     """One action that was carried out, with its reason, for audit and explanation."""
 
     at_s: float

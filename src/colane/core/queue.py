@@ -87,7 +87,7 @@ class PoolQueue:
     @property
     def first(self) -> JobId | None:
         """Head of the line."""
-        return next(iter(self), None)
+        return self._lines[max(self._lines)].first if self._lines else None
 
     def add(self, job: JobId, spec: JobSpec) -> None:
         """Put a job in its place."""

@@ -16,6 +16,7 @@ from colane.core.queue import PoolQueue
 from colane.model.hardware import GpuId, Node
 from colane.model.job import Job, JobId, JobState
 from colane.model.placement import Placement
+from colane.model.plan import Blocked
 from colane.model.profile import ProfileKey
 from colane.model.progress import Progress
 from colane.perf.beliefs import Beliefs
@@ -223,6 +224,13 @@ class ClusterState:
             loads = (load for load in self.gpus.values() if len(load.bookings) == jobs and load.is_open)
             self._open[asked] = sorted(load.sort_key for load in loads if self.kind_of(load) == kind)
         return self._open[asked]
+
+    def is_blocked(self, pool: str, by: Blocked) -> bool:
+        """Whether what blocks a pool still holds: the same job is first, and as few GPUs are free."""
+        if self.queues[pool].first != by.job:
+            return False
+        kinds = self.gpu_types.get(pool, ()) if by.gpu_type is None else (by.gpu_type,)
+        return all(self.free[pool, kind].most_free < by.gpus for kind in kinds if (pool, kind) in self.free)
 
     def kind_of(self, load: GpuLoad) -> Kind:
         """Pool and type of a GPU."""

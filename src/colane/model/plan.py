@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from colane.model.job import Job, JobId, NeedClass
 from colane.model.placement import Placement
 from colane.model.reason import Reason, Why
 
 
-@dataclass(frozen=True, slots=True)
-class Start:
+class Start(NamedTuple):
     """Run a queued job there."""
 
     job: JobId
@@ -19,8 +19,7 @@ class Start:
     reason: Reason
 
 
-@dataclass(frozen=True, slots=True)
-class Stop:
+class Stop(NamedTuple):
     """Take a running job off its GPUs and queue it again."""
 
     job: JobId
@@ -28,6 +27,20 @@ class Stop:
 
 
 Action = Start | Stop
+
+
+class Blocked(NamedTuple):
+    """What a pool waits for: while this job is first in its line and no node has so many GPUs free, nothing changes.
+
+    Attributes:
+        job: First in line.
+        gpus: GPUs it needs free on one node.
+        gpu_type: Of this type; None for any one type.
+    """
+
+    job: JobId
+    gpus: int
+    gpu_type: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +56,7 @@ class Plan:
         again_s: When the policy wants to be asked again about a pool, even if nothing happens there before. A pool
             named here is also asked about at once after the actions, if there are any, and when one of its jobs is
             being stopped, or is preemptible and may be moved from now on.
+        blocked: Pools the policy need not be asked about before what blocks them has changed.
     """
 
     based_on: int
@@ -51,6 +65,7 @@ class Plan:
     class_waits: Mapping[NeedClass, Reason] = field(default_factory=dict)
     rest: Mapping[str, Reason] = field(default_factory=dict)
     again_s: Mapping[str, float] = field(default_factory=dict)
+    blocked: Mapping[str, Blocked] = field(default_factory=dict)
 
     def reason_for(self, job: Job) -> Reason:
         """Why a job starts or waits under this plan."""
