@@ -17,6 +17,8 @@ from colane.lanes.safety import needed_bytes
 from colane.model.profile import Memory
 
 MIB = 1 << 20
+RESERVE_BYTES = 300 * MIB
+"""What the released code leaves free on every GPU."""
 
 
 class How(StrEnum):
@@ -178,7 +180,7 @@ class SalusRule(NamedTuple):
 
     persistent_factor: float = 1.1
     total_factor: float = 1.05
-    reserve_bytes: int = 300 * MIB
+    reserve_bytes: int = RESERVE_BYTES
 
     def request(self, memory: Memory) -> Memory:
         """P and E with the safety factors on them."""
