@@ -26,8 +26,6 @@ def _bookings(state: ClusterState) -> None:
             expected[gpu].add(job.id)
     for gpu, load in state.gpus.items():
         assert set(load.jobs) == expected[gpu]
-        lanes = [booking.lane for booking in load.bookings]
-        assert len(set(lanes)) == len(lanes), "policies so far give every job a lane of its own"
         members = [(b.lane, b.memory) for b in load.bookings if b.memory is not None]
         if len(load.bookings) > 1:
             assert len(members) == len(load.bookings)

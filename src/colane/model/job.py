@@ -77,6 +77,7 @@ class NeedClass(NamedTuple):
     batch_size: int | None
     multi_node: bool
     anti_collocation: bool
+    kind: JobKind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,6 +172,7 @@ def need_class(spec: JobSpec) -> NeedClass:
         spec.batch_size,
         spec.multi_node,
         spec.anti_collocation,
+        spec.kind,
     )
 
 

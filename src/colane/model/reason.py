@@ -28,6 +28,7 @@ class Why(StrEnum):
     RESERVED = "reserved"
     WOULD_DELAY = "would-delay"
     MAKING_ROOM = "making-room"
+    NO_LANE = "no-lane"
     # starting
     FREE_GPU = "free-gpu"
     SHARES = "shares"
@@ -35,6 +36,9 @@ class Why(StrEnum):
     MEASURED_TOGETHER = "measured-together"
     BACKFILL = "backfill"
     LEAST_SHARE = "least-share"
+    NEW_LANE = "new-lane"
+    JOINS_LANE = "joins-lane"
+    GROWS_LANE = "grows-lane"
     # moving and ending
     LAUNCHED = "launched"
     STEPPING = "stepping"
@@ -42,6 +46,8 @@ class Why(StrEnum):
     TAKEN_TO_RUN = "taken-to-run"
     NODE_LOST = "node-lost"
     PREEMPTED = "preempted"
+    OUTGROWN = "outgrown"
+    RETRY_ALONE = "retry-alone"
     RETRY = "retry"
     EXITED = "exited"
     EXIT_CODE = "exit-code"
@@ -79,18 +85,29 @@ SENTENCES: Mapping[Why, str] = MappingProxyType(
         Why.RESERVED: "Resources: first in line; {node}, held by {jobs}, is reserved for it in at most {in_s:.0f} s",
         Why.WOULD_DELAY: "Priority: the free GPUs are reserved, and it could delay {jobs}",
         Why.MAKING_ROOM: "Resources: GPUs are kept for it and come free when {jobs} have stopped",
+        Why.NO_LANE: (
+            "Resources: needs {persistent_bytes} of GPU memory and {ephemeral_bytes} more within a step; "
+            "no lane has room for it: at most {have_bytes} left, on {gpu} beside {jobs}"
+        ),
         Why.FREE_GPU: "{gpu} is free",
         Why.SHARES: "shares {gpu} with {jobs}: predicted speed-up {speedup:.2f} ({source})",
         Why.BEST_FIT: "{gpu} leaves the fewest GPUs free on its node ({left})",
         Why.MEASURED_TOGETHER: "a set of {need} jobs is measured together on {gpu}",
         Why.BACKFILL: "{gpu} is free, and it does not delay {jobs}",
         Why.LEAST_SHARE: "{gpu} is free, and {user} has the smallest dominant share ({share:.3f} of {resource})",
+        Why.NEW_LANE: "{gpu} has room for lane {lane} of {size_bytes} beside {jobs}",
+        Why.JOINS_LANE: "takes turns with {jobs} in lane {lane} of {gpu}, which has {size_bytes}",
+        Why.GROWS_LANE: "takes turns with {jobs} in lane {lane} of {gpu}, which grows to {size_bytes} for it",
         Why.LAUNCHED: "process {pid} started on {node}",
         Why.STEPPING: "first step reached",
         Why.PROTECTION_OVER: "protection after launch is over",
         Why.TAKEN_TO_RUN: "it reports no steps, so it is taken to run",
         Why.NODE_LOST: "node {node} was lost",
         Why.PREEMPTED: "stopped for {jobs}: {because}",
+        Why.OUTGROWN: (
+            "stopped because the jobs on {gpu} were seen to need {need_bytes} of its {have_bytes}: {jobs} with it"
+        ),
+        Why.RETRY_ALONE: "ran out of memory beside {jobs}; it is tried once more with a GPU to itself",
         Why.RETRY: "attempt {attempt} ended ({cause}); {left} retries left",
         Why.EXITED: "exited with code 0",
         Why.EXIT_CODE: "exited with code {code}",

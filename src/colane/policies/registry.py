@@ -9,14 +9,18 @@ from types import MappingProxyType
 
 from colane.core.policy import Policy
 from colane.policies.best_fit import BestFit
+from colane.policies.blocks.lanes import SHORTEST_FIRST
 from colane.policies.colocate import Colocate
 from colane.policies.drf import DominantResourceFairness
 from colane.policies.easy_backfill import EasyBackfill
+from colane.policies.fair import Fair
 from colane.policies.fifo import Fifo
 from colane.policies.fifo_skip import FifoSkip
 from colane.policies.finish_time_fair import FinishTimeFairness
 from colane.policies.las import LeastAttainedService
 from colane.policies.max_min import MaxMinFairness
+from colane.policies.pack import Pack
+from colane.policies.salus_code import SalusCode
 from colane.policies.sjf import ShortestJobFirst
 from colane.policies.srtf import ShortestRemainingTimeFirst
 
@@ -34,6 +38,10 @@ POLICIES: Mapping[str, Callable[[], Policy]] = MappingProxyType(
         "max-min": MaxMinFairness,
         "max-min-packed": partial(MaxMinFairness, name="max-min-packed", packed=True),
         "finish-time-fair": FinishTimeFairness,
+        "pack": Pack,
+        "fair": Fair,
+        "salus-srtf": partial(Fair, name="salus-srtf", turns=SHORTEST_FIRST),
+        "salus-code": SalusCode,
     }
 )
 

@@ -19,7 +19,9 @@ from colane.core.view import ClusterView
 from colane.model.hardware import GpuId
 from colane.model.job import Exit, Job, JobId, JobState
 from colane.model.plan import Plan
+from colane.policies.blocks.lanes import turns_of
 from colane.simulate.agenda import Agenda
+from colane.simulate.lanes import LaneTurns, are_mates
 from colane.simulate.ledger import Ledger, Stay
 from colane.simulate.meter import Meter
 from colane.simulate.process import Process
@@ -43,6 +45,7 @@ class DriverConfig:
         restart_s: Added to it for every attempt but the first: loading the saved state.
         stop_s: From the wish to stop a process, which halts its steps, to its end: saving the state.
         checkpoints: Whether a job that is stopped and queued again keeps the whole steps it made.
+        switch_s: Passing on the turn of a lane, which nobody uses meanwhile.
         tick_s: The policy is asked at least this often while jobs live; None asks it only when something happened.
     """
 
@@ -50,6 +53,7 @@ class DriverConfig:
     restart_s: float = 0.0
     stop_s: float = 0.0
     checkpoints: bool = True
+    switch_s: float = 0.0
     tick_s: float | None = None
 
 
@@ -107,6 +111,7 @@ class Driver:
         self.ended = 0
         self.on_progress: Callable[[Driver], None] | None = None
         self.is_stopped = False
+        self._lanes = LaneTurns(turns_of(core.policy), self.config.switch_s, world)
         core.policy = TimedPolicy(core.policy, self.ledger)
         self._jobs = jobs
         self._by_id = {job.id: job for job in jobs}
@@ -205,7 +210,8 @@ class Driver:
             self._change_company(touched)
         for watcher in self._watchers:
             for process in started:
-                watcher.started(process, [p.running for p in self._others(process, stepping=False)])
+                company = [p for p in self._others(process, stepping=False) if not are_mates(process, p)]
+                watcher.started(process, [other.running for other in company])
             watcher.outcome(outcome, self.now_s)
 
     def _follow(self, job: Job, touched: dict[GpuId, None], started: list[Process]) -> None:
@@ -229,11 +235,12 @@ class Driver:
         work, saved = self.world.work_steps(traced), self._saved_steps.get(job.id, 0.0)
         process = Process(
             running=self._where(job, traced), attempt=job.attempt, work_steps=work, left_steps=work - saved,
-            start_s=self.now_s, since_s=self.now_s, saved_steps=saved,
+            start_s=self.now_s, since_s=self.now_s, saved_steps=saved, lane=_first_lane(job),
         )  # fmt: skip
         self._processes[job.id] = process
         for gpu in process.running.gpus:
             self._meter.use(gpu).processes[job.id] = process
+        self._lanes.enter(process, self._meter.gpus[process.running.gpus[0]].processes.values())
         if self.world.scope is Scope.NODE:
             self._on_node.setdefault(process.running.gpus[0].node, {})[job.id] = process
         self._meter.queue(job.spec.pool, -1)
@@ -297,6 +304,7 @@ class Driver:
             del self._on_node[gpus[0].node][process.id]
         self.ledger.stay(Stay(process.id, gpus, process.start_s, self.now_s))
         self._gpu_s[process.id] = self._gpu_s.get(process.id, 0.0) + process.gpu_s
+        self.ledger.pause(process.id, process.paused_s)
         if not job.has_ended:
             self._meter.queue(job.spec.pool, 1)
             self._saved_steps[process.id] = self._kept_steps(process)
@@ -320,6 +328,7 @@ class Driver:
             process.settle(self.now_s)
             self.ledger.stay(Stay(process.id, process.running.gpus, process.start_s, self.now_s))
             self._gpu_s[process.id] = self._gpu_s.get(process.id, 0.0) + process.gpu_s
+            self.ledger.pause(process.id, process.paused_s)
         for job in sorted(self.core.state.jobs.values(), key=lambda job: job.id):
             self.ledger.rows.add(job, self._gpu_s.get(job.id, 0.0), self._alone_s(job))
 
@@ -342,6 +351,10 @@ class Driver:
             concerned.update(self._meter.gpus[gpu].processes)
             if self._on_node:
                 concerned.update(self._on_node.get(gpu.node, {}))
+        if self._lanes.is_used:
+            for process in concerned.values():
+                process.settle(self.now_s)
+            self._lanes.divide(concerned.values())
         for process in concerned.values():
             process.settle(self.now_s)
             process.gpu_share = self._share(process)
@@ -353,9 +366,11 @@ class Driver:
             self._watch(concerned.values())
 
     def _share(self, process: Process) -> float:
-        """GPUs it is given: of one that carries k jobs each is given 1/k."""
+        """GPUs it is given: of one that carries k jobs each is given 1/k; of k lanes its share of its lane / k."""
         gpus, uses = process.running.gpus, self._meter.gpus
         if len(gpus) == 1:
+            if self._lanes.is_used:
+                return process.lane_part
             return 1.0 / len(uses[gpus[0]].processes)
         return sum(1.0 / len(uses[gpu].processes) for gpu in gpus)
 
@@ -367,13 +382,17 @@ class Driver:
         if process.steps_per_s > 0:
             due_s = self.now_s + process.left_steps / process.steps_per_s
             process.serial = self._agenda.at(due_s, self._complete, process)
-        elif process.is_stepping:
+        elif process.is_stepping and process.lane_share > 0:
             process.serial = self._agenda.at(self.now_s, self._does_not_fit, process)
+        else:
+            process.serial = 0
 
     def _speed(self, process: Process) -> float:
         if not process.is_stepping:
             return 0.0
         others = self._others(process, stepping=True)
+        if self._lanes.is_used:
+            return self._lanes.speed(process, others)
         return self.world.steps_per_s(process.running, [other.running for other in others] if others else ())
 
     def _others(self, process: Process, *, stepping: bool) -> list[Process]:
@@ -424,3 +443,7 @@ class Driver:
                 process.settle(self.now_s)
                 progress = self._sampler.sample(process, self.now_s)
                 self._events.append(Progressed(process.id, process.attempt, progress))
+
+
+def _first_lane(job: Job) -> int:
+    return job.placement.slots[0].lane if job.placement is not None else 0

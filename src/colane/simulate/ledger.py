@@ -160,6 +160,7 @@ class Ledger:
         plan_s: Wall time of every call of the policy.
         flaws: What was wrong with plans that were refused, one line each.
         interrupted: Whether somebody stopped the run before its end.
+        paused_s: Time each job waited for its turn in a lane; only jobs that did.
     """
 
     rows: Rows = field(default_factory=Rows)
@@ -172,6 +173,7 @@ class Ledger:
     plan_s: array[float] = field(default_factory=lambda: array("d"))
     flaws: list[str] = field(default_factory=list)
     interrupted: bool = False
+    paused_s: dict[int, float] = field(default_factory=dict)
 
     def stay(self, stay: Stay) -> None:
         """Remember an attempt, if there is room."""
@@ -179,3 +181,8 @@ class Ledger:
             self.stays.append(stay)
         else:
             self.stays_dropped += 1
+
+    def pause(self, job: int, paused_s: float) -> None:
+        """Add what a job waited for its turn in one attempt."""
+        if paused_s > 0:
+            self.paused_s[job] = self.paused_s.get(job, 0.0) + paused_s

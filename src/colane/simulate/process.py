@@ -27,6 +27,12 @@ class Process:
         is_stopping: Whether it was asked to stop.
         serial: Of its completion on the agenda; an older entry means nothing.
         first_step_s: End of the first step of this attempt.
+        lane: Lane it is in, on its first GPU.
+        arrived: Its serial number among all starts.
+        lane_share: Part of its lane's time it has.
+        lane_part: Part of its GPU that this is.
+        turn_efficiency: Part of its turns that is not lost to passing them on.
+        paused_s: Time it waited for its turn, up to `since_s`.
     """
 
     running: Running
@@ -43,6 +49,12 @@ class Process:
     is_stopping: bool = False
     serial: int = 0
     first_step_s: float | None = None
+    lane: int = 0
+    arrived: int = 0
+    lane_share: float = 1.0
+    lane_part: float = 1.0
+    turn_efficiency: float = 1.0
+    paused_s: float = 0.0
 
     @property
     def id(self) -> JobId:
@@ -60,6 +72,8 @@ class Process:
         if span_s <= 0:
             return
         self.gpu_s += self.gpu_share * span_s
+        if self.lane_share < 1 and self.is_stepping:
+            self.paused_s += (1 - self.lane_share) * span_s
         made = self.steps_per_s * span_s
         if self.first_step_s is None and made > 0:
             self._note_first_step(made)

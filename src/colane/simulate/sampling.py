@@ -28,7 +28,7 @@ class Sampler:
 
     def waits_s(self, company: Iterable[Process]) -> Iterator[float]:
         """When to sample a company, in seconds from now."""
-        speeds = [process.steps_per_s for process in company if process.is_stepping]
+        speeds = [process.steps_per_s for process in company if process.is_stepping and process.lane_share > 0]
         if speeds and min(speeds) > 0:
             slowest_s = 1 / min(speeds)
             yield from (steps * slowest_s for steps in SAMPLE_AFTER_STEPS)

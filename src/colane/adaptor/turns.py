@@ -1,0 +1,230 @@
+"""The job's side of taking turns: what a process does at a step boundary when it is asked to give way.
+
+The agent writes the control page of the steps file, the job reads it: `FLAG` not zero means ask at every boundary.
+The fast path of a boundary is `publish the step, then if words[FLAG]: taker.boundary(step)`; it must publish first, so
+that an agent which sets `PAUSE_AT` above every published step knows that no rank of a gang misses it.
+
+The slow path finishes what runs on the GPU, tells the agent over a SEQPACKET socket, and waits for its word. It fails
+open: without an agent, with a broken or foreign socket, or with an agent that says nothing, the job goes on. Needs the
+standard library alone, and no other module of Colane: it is copied into processes that have none.
+"""
+
+# ruff: noqa: PTH120, PTH119 - pathlib is an import the job did not ask for
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+import sys
+import threading
+import time
+
+TYPE_CHECKING = False  # as `typing` has it, which costs milliseconds to import
+if TYPE_CHECKING:
+    from typing import Callable
+
+GATE_ENV = "COLANE_GATE"
+"""The environment variable that names the agent's socket."""
+
+# Indexes of 8-byte words in the control page; the agent writes, the job reads.
+FLAG = 0
+"""0: run freely; 1: ask at every boundary."""
+PAUSE_AT = 1
+"""Ranks of a gang go on without asking until this step, so that all park at the same one; 0 for none."""
+FLUSH = 2
+"""1: give cached GPU memory back before yielding, because the lane needs it."""
+
+PROTOCOL = 1
+_MAGIC = b"CLNG"
+
+REQUEST = struct.Struct("=4sHHIIQQ")
+"""Job to agent: magic, protocol, kind, pid as the process sees it, ranks of the job on this node, step, serial number."""
+ANSWER = struct.Struct("=4sHHQ")
+"""Agent to job: magic, protocol, kind, serial number of the request."""
+
+YIELD, LEAVE, PING = 1, 2, 3
+"""Kinds of requests: the turn is given up and wanted again; given up and not wanted; is anybody there?"""
+GO, WAIT = 1, 2
+"""Kinds of answers: run; you are heard, wait on."""
+
+SILENCE_MAX_S = 5.0
+"""A waiting job asks after so long whether the agent is still there; after as long again it goes on without."""
+RANKS_NAMES = ("LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS")
+"""Where launchers say how many processes of a distributed job are on this machine."""
+RETRY_S = 0.25
+"""An agent that could not be reached is not tried again at every step."""
+ADDRESS_MAX_BYTES = 107
+
+
+class TurnTaker:
+    """Takes turns for this process. Made once; `boundary` is called by whoever counts the steps.
+
+    Attributes:
+        waited_s: Time spent waiting for turns so far.
+    """
+
+    __slots__ = ("_asking", "_dead", "_retry_s", "_serial", "_socket", "_words", "waited_s")
+
+    def __init__(self, words: memoryview) -> None:
+        """Begin; `words` is the control page as 8-byte words. Nothing is opened before the first question."""
+        self.waited_s = 0.0
+        self._words = words
+        self._socket: socket.socket | None = None
+        self._serial = 0
+        self._retry_s = 0.0
+        self._dead = False
+        self._asking = threading.Lock()
+
+    def boundary(self, step: int) -> None:
+        """Give the turn up after `step` steps and wait for the next one; go on at once when nobody is there to ask."""
+        if step < self._words[PAUSE_AT]:
+            return
+        self._ask(YIELD, step)
+
+    def leave(self, step: int) -> None:
+        """Give the turn up without wanting another: a server that has answered and waits for the next request."""
+        self._ask(LEAVE, step)
+
+    def enter(self, step: int) -> None:
+        """Wait for a turn, after `leave` and before a request is answered."""
+        self._ask(YIELD, step)
+
+    def disarm(self) -> None:
+        """Never ask again, in a forked child; the parent's connection stays as it is."""
+        self._dead = True
+        self._drop()
+
+    def _ask(self, kind: int, step: int) -> None:
+        """One question; only one thread of a process asks at a time, the others go on."""
+        if self._dead or not self._asking.acquire(False):
+            return
+        try:
+            if (self._socket is not None or self._connect()) and self._settle():
+                self._exchange(kind, step)
+        except (OSError, ValueError, struct.error, RuntimeError):  # RuntimeError: CUDA's; the job meets it itself
+            self._drop()
+        finally:
+            self._asking.release()
+
+    def _exchange(self, kind: int, step: int) -> None:
+        self._serial += 1
+        self._send(kind, step)
+        if kind == YIELD:
+            began_s = time.perf_counter()
+            self._await_go(step)
+            self.waited_s += time.perf_counter() - began_s
+
+    def _connect(self) -> bool:
+        """Reach the agent, or note when to try again."""
+        path = os.environ.get(GATE_ENV)
+        now_s = time.monotonic()
+        if not path or now_s < self._retry_s:
+            return False
+        self._retry_s = now_s + RETRY_S
+        self._socket = connect(path)
+        return True
+
+    def _send(self, kind: int, step: int) -> None:
+        assert self._socket is not None  # noqa: S101 - for the type checker
+        self._socket.send(REQUEST.pack(_MAGIC, PROTOCOL, kind, os.getpid(), ranks_here(), step, self._serial))
+
+    def _await_go(self, step: int) -> None:
+        """Wait for the word to go on; raises OSError when the agent is gone or silent."""
+        asked = False
+        while True:
+            try:
+                kind = self._receive()
+            except socket.timeout:  # noqa: UP041 - another class before Python 3.10
+                if asked:
+                    raise
+                asked = True
+                self._send(PING, step)
+                continue
+            asked = False
+            if kind == GO:
+                return
+
+    def _receive(self) -> int:
+        """Kind of the next answer; answers to a question that a signal cut short count for nothing."""
+        assert self._socket is not None  # noqa: S101 - for the type checker
+        magic, protocol, kind, serial = ANSWER.unpack(self._socket.recv(ANSWER.size + 1))
+        if magic != _MAGIC or protocol != PROTOCOL:
+            raise ValueError("the agent speaks another protocol")
+        return kind if serial == self._serial else WAIT
+
+    def _settle(self) -> bool:
+        """Wait for the GPU, so that nothing of this job runs in another's turn; give memory back if asked.
+
+        False while a CUDA graph is being recorded: waiting would spoil it.
+        """
+        cuda = getattr(sys.modules.get("torch"), "cuda", None)
+        if cuda is None or not cuda.is_initialized():
+            return True
+        if cuda.is_current_stream_capturing():
+            return False
+        cuda.synchronize()
+        if self._words[FLUSH]:
+            cuda.empty_cache()
+        return True
+
+    def _drop(self) -> None:
+        held, self._socket = self._socket, None
+        if held is not None:
+            held.close()
+
+
+def connect(path: str) -> socket.socket:
+    """Connect to the agent's socket, also where its path is too long for an address."""
+    client = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC)
+    try:
+        client.settimeout(SILENCE_MAX_S)
+        at_address(path, client.connect)
+    except OSError:
+        client.close()
+        raise
+    return client
+
+
+def at_address(path: str, use: Callable[[str], object]) -> None:
+    """Call `use` with an address of `path`; one that is too long is named through its directory's descriptor."""
+    if len(os.fsencode(path)) <= ADDRESS_MAX_BYTES:
+        use(path)
+        return
+    directory = os.open(os.path.dirname(path), os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        use("/proc/self/fd/%d/%s" % (directory, os.path.basename(path)))  # noqa: UP031
+    finally:
+        os.close(directory)
+
+
+def ranks_here() -> int:
+    """Number of this job's ranks on this node, as launchers of distributed training say, else as PyTorch knows."""
+    for name in RANKS_NAMES:
+        count = os.environ.get(name, "")
+        if count.isdigit():
+            return max(1, int(count))
+    distributed = getattr(sys.modules.get("torch"), "distributed", None)
+    if distributed is None or not distributed.is_available() or not distributed.is_initialized():
+        return 1
+    return int(distributed.get_world_size())
+
+
+def read_request(data: bytes) -> tuple[int, int, int, int, int]:
+    """Read a request: kind, pid as the process sees it, ranks, step, serial number.
+
+    Raises:
+        ValueError: It is none, or of another protocol.
+    """
+    if len(data) != REQUEST.size:
+        raise ValueError(f"{len(data)} bytes are no request")
+    magic, protocol, *rest = REQUEST.unpack(data)
+    if magic != _MAGIC or protocol != PROTOCOL:
+        raise ValueError(f"protocol {protocol} is not {PROTOCOL}")
+    kind, pid, ranks, step, serial = rest
+    return kind, pid, ranks, step, serial
+
+
+def answer(kind: int, serial: int) -> bytes:
+    """Write an answer."""
+    return ANSWER.pack(_MAGIC, PROTOCOL, kind, serial)

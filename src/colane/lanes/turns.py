@@ -1,0 +1,222 @@
+"""Whose turn is next in a lane (paper B, section 3.4, and the order functions of its released scheduler).
+
+Pure rules for jobs that share a lane and run one at a time. Live, the agent's gate applies them; in virtual time
+the simulator does. Only ready jobs are given, so every rule is work-conserving: who loads data or has not reached
+a boundary holds nobody up.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from colane.model.lane import TurnRule
+
+
+class Member(NamedTuple):
+    """A job of a lane, as the turn rules see it.
+
+    Attributes:
+        id: The job.
+        arrived: Its serial number in the lane: who came earlier has the smaller one.
+        weight: Its share under `fair`, against the weights of the others; positive.
+        priority: Higher goes first under `priority`.
+        service_s: Time it has held the lane.
+        virtual_s: Service divided by weight, counted from where the lane stood when it came (see `TurnClock`).
+        steps: Steps it has run since the lane's company last changed.
+        remaining_s: Time it still needs the lane, None when unknown.
+        step_s: Length of its steps, None when unknown.
+        serves: It answers requests: it goes before training under every rule.
+    """
+
+    id: int
+    arrived: int
+    weight: float = 1.0
+    priority: int = 0
+    service_s: float = 0.0
+    virtual_s: float = 0.0
+    steps: int = 0
+    remaining_s: float | None = None
+    step_s: float | None = None
+    serves: bool = False
+
+
+_Key = tuple[float, ...]
+
+_KEYS: dict[TurnRule, Callable[[Member], float]] = {
+    TurnRule.FIFO: lambda member: member.arrived,
+    TurnRule.SRTF: lambda member: math.inf if member.remaining_s is None else member.remaining_s,
+    TurnRule.FAIR: lambda member: member.virtual_s,
+    TurnRule.RR: lambda member: member.steps,
+    TurnRule.PRIORITY: lambda member: -member.priority,
+}
+
+SHARED = frozenset({TurnRule.FAIR, TurnRule.RR})
+"""Rules that hand the lane round; under the others the first keeps it until a better one comes."""
+
+
+def precedence(rule: TurnRule, member: Member) -> _Key:
+    """Key that orders members: the smaller one goes first; ties by arrival, then id."""
+    return (not member.serves, _KEYS[rule](member), member.arrived, member.id)
+
+
+def next_holder(rule: TurnRule, ready: Sequence[Member]) -> int | None:
+    """Say which of the ready jobs runs next; None when nobody is ready."""
+    if not ready:
+        return None
+    return min(ready, key=lambda member: precedence(rule, member)).id
+
+
+def yields_to(rule: TurnRule, holder: Member, other: Member, *, quantum_over: bool) -> bool:
+    """Whether the holder of a lane should give it up because `other` is ready.
+
+    Under `fair` and `rr` that is so once its quantum is over, whoever is next then; under the other rules, and for
+    one that serves requests, as soon as somebody better is ready.
+    """
+    if rule in SHARED and holder.serves == other.serves:
+        return quantum_over
+    return precedence(rule, other) < precedence(rule, holder)
+
+
+def shares(rule: TurnRule, members: Sequence[Member]) -> dict[int, float]:
+    """Long-run share of a lane's time that each of these always-ready jobs gets; they sum to 1.
+
+    `fair` divides by weight; `rr` gives as many steps to each, so time in proportion to their step times (equal where
+    one is unknown); under the other rules the first gets all.
+    """
+    if not members:
+        return {}
+    served = [member for member in members if member.serves] or list(members)
+    given = dict.fromkeys((member.id for member in members), 0.0)
+    if rule not in SHARED:
+        first = min(served, key=lambda member: precedence(rule, member))
+        return given | {first.id: 1.0}
+    wanted = _weights(rule, served)
+    total = math.fsum(wanted)
+    return given | {member.id: part / total for member, part in zip(served, wanted, strict=True)}
+
+
+def _weights(rule: TurnRule, members: Sequence[Member]) -> list[float]:
+    if rule is TurnRule.FAIR:
+        return [member.weight for member in members]
+    known = [member.step_s for member in members if member.step_s]
+    return known if len(known) == len(members) else [1.0] * len(members)
+
+
+class Claim(NamedTuple):
+    """A job and the lanes it needs, all at once.
+
+    Attributes:
+        member: The job.
+        lanes: Its lanes; a gang has several, each a hashable name.
+    """
+
+    member: Member
+    lanes: frozenset[Hashable]
+
+
+def grant(rule: TurnRule, ready: Iterable[Claim], holding: Iterable[Claim]) -> list[int]:
+    """Say who may start to run now; a gang gets all of its lanes or none.
+
+    Jobs are asked in order of the rule. One that must wait for a holder it would replace keeps its free lanes from
+    those behind it, so gangs are not starved; behind a holder that goes before it, it leaves them to others.
+
+    Args:
+        rule: The turn rule.
+        ready: Jobs that are parked at a boundary and may run.
+        holding: Jobs that run, or may be running.
+    """
+    taken = {lane: claim.member for claim in holding for lane in claim.lanes}
+    closed = set(taken)
+    granted = []
+    for claim in sorted(ready, key=lambda claim: precedence(rule, claim.member)):
+        if not claim.lanes & closed:
+            granted.append(claim.member.id)
+            closed |= claim.lanes
+        elif _replaces(rule, claim, [taken[lane] for lane in claim.lanes if lane in taken]):
+            closed |= claim.lanes
+    return granted
+
+
+def _replaces(rule: TurnRule, claim: Claim, holders: Sequence[Member]) -> bool:
+    mine = precedence(rule, claim.member)
+    return bool(holders) and all(mine < precedence(rule, holder) for holder in holders)
+
+
+@dataclass(slots=True)
+class _Account:
+    weight: float
+    service_s: float
+    virtual_s: float
+    steps: int
+    active: bool
+
+
+class TurnClock:
+    """Service and virtual time of jobs that share lanes.
+
+    A newcomer, and who comes back after it did not want to run, starts at the least virtual time of the active jobs:
+    its share begins at once, and it has no claim on the time before (the released code of paper B starts at zero,
+    so that a newcomer takes the lane alone until it has caught up).
+    """
+
+    def __init__(self) -> None:
+        self._accounts: dict[int, _Account] = {}
+        self._floor_s = 0.0
+
+    def __contains__(self, job: int) -> bool:
+        """Whether it has joined."""
+        return job in self._accounts
+
+    def join(self, job: int, weight: float = 1.0) -> None:
+        """Take a job in, active; the step counts of all begin anew (as paper B's code does for `rr`)."""
+        if not weight > 0:
+            raise ValueError(f"the weight of job {job} must be positive, got {weight}")
+        self._accounts[job] = _Account(weight, 0.0, self._least_s(), 0, active=True)
+        for account in self._accounts.values():
+            account.steps = 0
+
+    def leave(self, job: int) -> None:
+        """Forget a job."""
+        self._accounts.pop(job, None)
+        self._raise_floor()
+
+    def rest(self, job: int) -> None:
+        """It does not want to run: it is paused, or away from its boundaries."""
+        self._accounts[job].active = False
+        self._raise_floor()
+
+    def wake(self, job: int) -> None:
+        """It wants to run again."""
+        account = self._accounts[job]
+        if not account.active:
+            account.virtual_s = max(account.virtual_s, self._least_s())
+            account.active = True
+
+    def ran(self, job: int, service_s: float, steps: int = 0) -> None:
+        """Add a turn, or a part of one."""
+        account = self._accounts[job]
+        account.service_s += service_s
+        account.virtual_s += service_s / account.weight
+        account.steps += steps
+        self._raise_floor()
+
+    def service_s(self, job: int) -> float:
+        """Time it has held the lane."""
+        return self._accounts[job].service_s
+
+    def virtual_s(self, job: int) -> float:
+        """Its virtual time."""
+        return self._accounts[job].virtual_s
+
+    def steps(self, job: int) -> int:
+        """Its steps since the company last changed."""
+        return self._accounts[job].steps
+
+    def _least_s(self) -> float:
+        return min((a.virtual_s for a in self._accounts.values() if a.active), default=self._floor_s)
+
+    def _raise_floor(self) -> None:
+        self._floor_s = max(self._floor_s, self._least_s())

@@ -1,0 +1,141 @@
+"""Lanes in virtual time: jobs in different lanes of a GPU run at once, jobs of one lane share its time.
+
+Turns are far shorter than the time between events, so a lane is treated as a fluid: each member goes at its share of
+the lane (`lanes.turns.shares`). Order changes only at events: under the shortest-first rule the one that runs only gets
+shorter in between. Beside a lane, a job meets each of its members for that member's part of the time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import product
+from math import ceil, inf, prod
+
+from colane.lanes.turns import SHARED, Member, shares
+from colane.model.job import JobKind
+from colane.model.lane import Turns
+from colane.simulate.process import Process
+from colane.simulate.world import Running, World
+
+COMPANIES_MAX = 64
+"""Where lanes have so many members that more companies are possible, the largest share of a lane stands for all."""
+
+IDLE_MIN = 1e-9
+"""A lane that idles less than this is taken not to."""
+
+Lane = tuple[tuple[str, int], int]
+"""A GPU and the number of its lane."""
+
+
+class LaneTurns:
+    """Divides lanes among processes.
+
+    Args:
+        turns: How the jobs of a lane take turns.
+        switch_s: What passing the turn on costs the lane.
+        world: The truth about speed alone and in company.
+    """
+
+    def __init__(self, turns: Turns, switch_s: float, world: World) -> None:
+        self._turns = turns
+        self._switch_s = switch_s
+        self._world = world
+        self._arrived = 0
+        self.is_used = False
+
+    def enter(self, process: Process, company: Iterable[Process]) -> None:
+        """A process comes to its GPU; `company` is who is there."""
+        self._arrived += 1
+        process.arrived = self._arrived
+        self.is_used = self.is_used or any(are_mates(process, other) for other in company if other is not process)
+
+    def divide(self, concerned: Iterable[Process]) -> None:
+        """Set the share of its lane that each of these settled processes has; lanes come whole."""
+        lanes: dict[Lane, list[Process]] = {}
+        for process in concerned:
+            lanes.setdefault(_lane(process), []).append(process)
+        on_gpu: dict[tuple[str, int], int] = {}
+        for gpu, _ in lanes:
+            on_gpu[gpu] = on_gpu.get(gpu, 0) + 1
+        for (gpu, _), members in lanes.items():
+            self._divide_lane(members, 1.0 / on_gpu[gpu])
+
+    def speed(self, process: Process, others: Sequence[Process]) -> float:
+        """Steps per second of a stepping process beside these stepping ones of its scope."""
+        if process.lane_share <= 0:
+            return 0.0
+        beside: dict[Lane, list[Process]] = {}
+        for other in others:
+            if other.lane_share > 0 and not are_mates(process, other):
+                beside.setdefault(_lane(other), []).append(other)
+        mean = sum(part * self._world.steps_per_s(process.running, them) for part, them in _companies(beside))
+        return mean * process.lane_share * process.turn_efficiency
+
+    def _divide_lane(self, members: Sequence[Process], lane_part: float) -> None:
+        ready = [process for process in members if process.is_stepping]
+        given = self._shares(ready) if len(members) > 1 else {}
+        total = sum(given.values())
+        for process in members:
+            process.lane_share = given.get(process.id, 1.0)
+            process.lane_part = lane_part * (given.get(process.id, 0.0) / total if total else 1.0 / len(members))
+            process.turn_efficiency = self._efficiency(process, given)
+
+    def _shares(self, ready: Sequence[Process]) -> dict[int, float]:
+        """Servers have the part of the lane they are busy, before all others; the rest is shared by the rule."""
+        serving = [process for process in ready if _serves(process)]
+        asked = {process.id: process.running.job.gpu_ratio for process in serving}
+        training = [self._member(process) for process in ready if not _serves(process)]
+        busy = max(1.0, sum(asked.values()))
+        served: dict[int, float] = {job: part / busy for job, part in asked.items()}
+        left = max(0.0, 1.0 - sum(served.values()))
+        return served | {job: part * left for job, part in shares(self._turns.rule, training).items()}
+
+    def _member(self, process: Process) -> Member:
+        spec, step_s = process.running.job.spec, self._step_s(process)
+        left_s = process.left_steps * step_s if step_s < inf else None
+        return Member(
+            id=process.id, arrived=process.arrived, weight=spec.weight, priority=spec.priority, remaining_s=left_s,
+            step_s=step_s if step_s < inf else None,
+        )  # fmt: skip
+
+    def _step_s(self, process: Process) -> float:
+        speed = self._world.steps_per_s(process.running, ())
+        return 1 / speed if speed > 0 else inf
+
+    def _efficiency(self, process: Process, given: dict[int, float]) -> float:
+        """Part of its turns that is not spent on passing them on."""
+        if not self._switch_s or self._turns.rule not in SHARED or sum(part > 0 for part in given.values()) < 2:
+            return 1.0
+        step_s = self._step_s(process)
+        turn_s = step_s * max(1, ceil(self._turns.quantum_s / step_s)) if 0 < step_s < inf else self._turns.quantum_s
+        return turn_s / (turn_s + self._switch_s)
+
+
+def are_mates(one: Process, other: Process) -> bool:
+    """Whether two processes are in one lane."""
+    return one is not other and _lane(one) == _lane(other)
+
+
+def _lane(process: Process) -> Lane:
+    return process.running.gpus[0], process.lane
+
+
+def _serves(process: Process) -> bool:
+    return process.running.job.spec.kind is JobKind.INFERENCE
+
+
+def _companies(lanes: dict[Lane, list[Process]]) -> Iterator[tuple[float, list[Running]]]:
+    """Who may run in the other lanes at one time, with the part of the time they do."""
+    choices = [_choices(members) for members in lanes.values()]
+    if prod(map(len, choices)) > COMPANIES_MAX:
+        largest = (max(members, key=lambda one: (one.lane_share, -one.id)) for members in lanes.values())
+        choices = [[(1.0, one.running)] for one in largest]
+    for company in product(*choices):
+        yield prod(part for part, _ in company), [running for _, running in company if running is not None]
+
+
+def _choices(members: Sequence[Process]) -> list[tuple[float, Running | None]]:
+    """Who runs in one lane, or nobody, each with the part of the time."""
+    found: list[tuple[float, Running | None]] = [(one.lane_share, one.running) for one in members]
+    idle = 1.0 - sum(part for part, _ in found)
+    return [*found, (idle, None)] if idle > IDLE_MIN else found
