@@ -18,7 +18,7 @@ from colane.server.wire import FinishedBody, NodeBody, ReportBody
 Object = dict[str, Any]
 Key = tuple[int, int]
 
-NODE_FIELDS = {"name", "agent_id", "address", "pool", "gpus", "cores", "host_memory_bytes"}
+NODE_FIELDS = {"name", "agent_id", "address", "pool", "gpus", "cores", "host_memory_bytes", "topology"}
 REPORT_FIELDS = {"agent_id", "at_s", "gpus", "messages", "jobs"}
 FINISHED_FIELDS = {
     "id", "attempt", "node", "agent_id", "start_s", "end_s", "exit_code", "signal", "outcome", "detail",

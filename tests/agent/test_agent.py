@@ -18,6 +18,7 @@ from colane.agent.jobdir import JobDir, LaunchFacts, StateDir
 from colane.agent.logs import read_log
 from colane.agent.processes import ProcessId, boot_id
 from colane.agent.reconcile import Key
+from colane.model.topology import Link, LinkKind, Topology
 from tests.agent.agents import running
 from tests.agent.fake_scheduler import FakeScheduler
 from tests.agent.waiting import until_gone
@@ -58,6 +59,8 @@ async def test_it_registers_its_node(fake: FakeScheduler, state: Path) -> None:
     assert node["address"] == agent.address
     assert node["agent_id"] == (state / "agent_id").read_text()
     assert node["cores"] == sorted(os.sched_getaffinity(0))
+    assert node["topology"] == {"links": [[["X", 0, 0.0]]], "sockets": [0], "switches": [-1], "nvswitch": False}
+
     assert node["gpus"] == [
         {
             "index": 0,
@@ -72,6 +75,13 @@ async def test_it_registers_its_node(fake: FakeScheduler, state: Path) -> None:
         }
     ]
     assert fake.registrations == 1
+
+
+async def test_it_registers_the_topology_it_is_given(fake: FakeScheduler, state: Path) -> None:
+    cut_off = Topology(((Link(LinkKind.SELF),),), (3,))
+    async with running(state, fake, topology=cut_off) as agent:
+        await agent.until(lambda: fake.reports)
+    assert fake.nodes["node-1"]["topology"]["sockets"] == [3]
 
 
 async def test_a_job_runs_and_its_end_is_told(fake: FakeScheduler, state: Path, mark: dict[str, str]) -> None:

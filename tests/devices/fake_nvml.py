@@ -32,6 +32,20 @@ class FakeGpu:
     occupancy_percent: float = 40.0
     bandwidth_percent: float = 25.0
     lost: bool = False
+    bus: str = ""
+    pcie: tuple[int, int] = (4, 16)
+    nvlinks: list[NvLink] = field(default_factory=list)
+    nvlink_version: int = 3
+    nvlink_mb_per_s: int | None = None
+
+
+@dataclass(frozen=True)
+class NvLink:
+    """The far end of one NVLink, as NVML tells it; an empty address is not told."""
+
+    kind: int | None
+    bus: str = ""
+    is_active: bool = True
 
 
 class FakeNvml:
@@ -43,6 +57,8 @@ class FakeNvml:
         self.failing: set[str] = set()
         self.calls: list[str] = []
         self.samples_held = 0
+        self.ancestors: dict[frozenset[str], int] = {}
+        self.nvlink_copies: set[frozenset[str]] = set()
 
     def __getattribute__(self, name: str) -> Any:
         if not name.startswith("nvml"):
@@ -71,11 +87,51 @@ class FakeNvml:
     def nvmlDeviceGetName(self, gpu: FakeGpu) -> str:
         return self._alive(gpu).name
 
-    def nvmlDeviceGetNumaNodeId(self, gpu: FakeGpu) -> int:
+    def nvmlDeviceGetMemoryAffinity(self, gpu: FakeGpu, words: int, scope: int) -> list[int]:
+        assert scope == pynvml.NVML_AFFINITY_SCOPE_NODE
         if self._alive(gpu).numa is None:
             raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
         assert gpu.numa is not None
-        return gpu.numa
+        return [(1 << gpu.numa) >> 64 * word & 2**64 - 1 for word in range(words)]
+
+    def nvmlDeviceGetPciInfo(self, gpu: FakeGpu) -> SimpleNamespace:
+        return _pci(self._alive(gpu).bus)
+
+    def nvmlDeviceGetMaxPcieLinkGeneration(self, gpu: FakeGpu) -> int:
+        return self._alive(gpu).pcie[0]
+
+    def nvmlDeviceGetMaxPcieLinkWidth(self, gpu: FakeGpu) -> int:
+        return self._alive(gpu).pcie[1]
+
+    def nvmlDeviceGetTopologyCommonAncestor(self, one: FakeGpu, two: FakeGpu) -> int:
+        pair = frozenset({self._alive(one).uuid, self._alive(two).uuid})
+        if pair not in self.ancestors:
+            _not_supported()
+        return self.ancestors[pair]
+
+    def nvmlDeviceGetP2PStatus(self, one: FakeGpu, two: FakeGpu, capability: int) -> int:
+        assert capability == pynvml.NVML_P2P_CAPS_INDEX_NVLINK
+        together = frozenset({self._alive(one).uuid, self._alive(two).uuid}) in self.nvlink_copies
+        return int(pynvml.NVML_P2P_STATUS_OK if together else pynvml.NVML_P2P_STATUS_NOT_SUPPORTED)
+
+    def _nvlink(self, gpu: FakeGpu, number: int) -> NvLink:
+        if number >= len(self._alive(gpu).nvlinks):
+            raise pynvml.NVMLError(pynvml.NVML_ERROR_INVALID_ARGUMENT)
+        return gpu.nvlinks[number]
+
+    def nvmlDeviceGetNvLinkState(self, gpu: FakeGpu, number: int) -> int:
+        return int(self._nvlink(gpu, number).is_active)
+
+    def nvmlDeviceGetNvLinkVersion(self, gpu: FakeGpu, number: int) -> int:
+        self._nvlink(gpu, number)
+        return gpu.nvlink_version
+
+    def nvmlDeviceGetNvLinkRemoteDeviceType(self, gpu: FakeGpu, number: int) -> int:
+        kind = self._nvlink(gpu, number).kind
+        return pynvml.NVML_NVLINK_DEVICE_TYPE_UNKNOWN if kind is None else kind
+
+    def nvmlDeviceGetNvLinkRemotePciInfo(self, gpu: FakeGpu, number: int) -> SimpleNamespace:
+        return _pci(self._nvlink(gpu, number).bus)
 
     def nvmlDeviceGetCpuAffinity(self, gpu: FakeGpu, words: int) -> tuple[int, ...]:
         return self._alive(gpu).affinity[:words]
@@ -101,7 +157,10 @@ class FakeNvml:
 
     def nvmlDeviceGetFieldValues(self, gpu: FakeGpu, ids: list[int]) -> list[SimpleNamespace]:
         self._alive(gpu)
-        return [_field(number, gpu.fields.get(number)) for number in ids]
+        known = gpu.fields | {pynvml.NVML_FI_DEV_NVLINK_LINK_COUNT: len(gpu.nvlinks)}
+        if gpu.nvlink_mb_per_s is not None:
+            known[pynvml.NVML_FI_DEV_NVLINK_SPEED_MBPS_COMMON] = gpu.nvlink_mb_per_s
+        return [_field(number, known.get(number)) for number in ids]
 
     def nvmlDeviceGetMigMode(self, gpu: FakeGpu) -> list[int]:
         enabled = int(bool(self._alive(gpu).instances))
@@ -149,6 +208,12 @@ class FakeNvml:
 
 def _not_supported(*_: Any) -> None:
     raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
+
+
+def _pci(bus: str) -> SimpleNamespace:
+    if not bus:
+        _not_supported()
+    return SimpleNamespace(busId=f"0000{bus}".upper())
 
 
 def _processes(memory_of: dict[int, int | None]) -> list[SimpleNamespace]:

@@ -238,11 +238,11 @@ def test_a_damaged_text_is_read_or_refused_with_its_place(damages: list[tuple[in
     text = PLAIN
     for place, put in damages:
         text = text[:place] + put + text[place + 2 :]
-    place = (1, 1)
+    said = (1, 1)
     try:
         read = parse_matrix(text)
     except TopologyTextError as refused:
-        place = (refused.line, refused.column)
+        said = (refused.line, refused.column)
     else:
         assert len(read.topology.links) == len(read.names) == read.topology.gpus
-    assert (1, 1) <= place <= (len(text.splitlines()) + 1, len(text) + 1)
+    assert (1, 1) <= said <= (len(text.splitlines()) + 1, len(text) + 1)

@@ -8,6 +8,7 @@ from colane.core import ClusterState, Core
 from colane.core.events import NodeRegistered, Submitted
 from colane.model.job import JobId, JobSpec
 from colane.model.reason import Why
+from colane.policies.fifo import Fifo
 from colane.policies.registry import UnknownPolicyError, create
 from tests.core.worlds import GIB, make_node
 
@@ -35,6 +36,14 @@ def test_fifo_heeds_priority() -> None:
     core.step([Submitted(JobId(k), spec) for k, spec in enumerate(specs, 1)], 0.0)
     core.step([NodeRegistered(make_node("n0", 1))], 1.0)
     assert places(core) == {2: ["n0/0"]}
+
+
+def test_fifo_tries_gpu_types_in_the_order_given() -> None:
+    core = Core(Fifo(gpu_types=("V100", "P100")), ClusterState())
+    nodes = [make_node(name, 1, gpu_type=kind) for name, kind in (("k", "K80"), ("p", "P100"), ("v", "V100"))]
+    core.step([NodeRegistered(node) for node in nodes], 0.0)
+    core.step([Submitted(JobId(k), JobSpec(name="j", family="f")) for k in (1, 2, 3)], 1.0)
+    assert places(core) == {1: ["v/0"], 2: ["p/0"], 3: ["k/0"]}
 
 
 def test_best_fit_passes_and_takes_the_node_with_the_fewest_free() -> None:

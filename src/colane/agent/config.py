@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 from colane.model.hardware import DEFAULT_POOL
+from colane.model.topology import Topology
 
 MpsMode = Literal["auto", "on", "off"]
 
@@ -24,6 +25,7 @@ class AgentConfig:
         port: Port to listen on; 0 takes a free one.
         devices: `gpu`, `cpu:N[:MEMORY]`, or None for what there is.
         pool: Jobs of this pool run here.
+        topology: How the devices are connected, in their order; None takes what discovery finds.
         heartbeat_s: Seconds between two reports when nothing happens.
         grace_s: Seconds from SIGTERM to SIGKILL for a job that is stopped.
         mps: `auto` uses MPS for jobs that ask for it, `on` for every job on one GPU, `off` for none.
@@ -42,6 +44,7 @@ class AgentConfig:
     port: int = 0
     devices: str | None = None
     pool: str = DEFAULT_POOL
+    topology: Topology | None = None
     heartbeat_s: float = 2.0
     grace_s: float = 10.0
     mps: MpsMode = "auto"

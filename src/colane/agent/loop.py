@@ -169,7 +169,7 @@ class Agent:
 
     def _describe(self) -> Object:
         gpus = self._devices.observe(self._own())
-        return node_object(self._config, self.state.agent_id, self._address, self._devices.host, gpus)
+        return node_object(self._config, self.state.agent_id, self._address, self._devices, gpus)
 
     def _report(self) -> Object:
         now_s = time.time()

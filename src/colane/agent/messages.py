@@ -8,7 +8,7 @@ from typing import Any
 
 from colane.agent.config import AgentConfig
 from colane.agent.reconcile import Desired, DesiredJob, Key
-from colane.devices.types import HostFacts
+from colane.devices import Devices
 from colane.model.hardware import Gpu
 
 Object = dict[str, Any]
@@ -17,7 +17,7 @@ MESSAGES_MAX = 100
 """Messages of one report: people read the first few, the scheduler takes no more."""
 
 
-def node_object(config: AgentConfig, agent_id: str, address: str, host: HostFacts, gpus: Sequence[Gpu]) -> Object:
+def node_object(config: AgentConfig, agent_id: str, address: str, devices: Devices, gpus: Sequence[Gpu]) -> Object:
     """Describe this node for its registration."""
     return {
         "name": config.name,
@@ -25,8 +25,9 @@ def node_object(config: AgentConfig, agent_id: str, address: str, host: HostFact
         "address": address,
         "pool": config.pool,
         "gpus": gpu_objects(gpus),
-        "cores": list(host.cores),
-        "host_memory_bytes": host.memory_bytes,
+        "topology": asdict(config.topology or devices.topology),
+        "cores": list(devices.host.cores),
+        "host_memory_bytes": devices.host.memory_bytes,
     }
 
 

@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 from itertools import pairwise
 
+from colane.devices.topology import flat_topology
 from colane.devices.types import NOTHING_OWN, HostFacts, OwnProcesses, Utilization
 from colane.model.hardware import CPU_DEVICE_TYPE, Gpu
 
@@ -77,6 +78,7 @@ class CpuDevices:
         memory_bytes = spec.memory_bytes or host.memory_bytes // spec.count
         parts = _partition(host, spec.count)
         self._gpus = tuple(_cpu_device(i, part, memory_bytes, host) for i, part in enumerate(parts))
+        self.topology = flat_topology([gpu.socket for gpu in self._gpus])
 
     def observe(self, own: OwnProcesses = NOTHING_OWN) -> tuple[Gpu, ...]:  # noqa: ARG002 - the Protocol's
         """Give the devices; cores do not fall ill, and their memory is a declaration."""

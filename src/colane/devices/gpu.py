@@ -13,6 +13,7 @@ from colane.devices.gpm import GpmMeter
 from colane.devices.host import allowed, cores_of_socket
 from colane.devices.nvml import GpuLostError, Handle, Nvml
 from colane.devices.rates import RatesMeter
+from colane.devices.topology import read_socket, read_topology
 from colane.devices.types import NOTHING_OWN, HostFacts, OwnProcesses, Utilization
 from colane.model.hardware import Gpu
 
@@ -53,6 +54,8 @@ class NvmlDevices:
         self._devices = _number(_visible(found, visible))
         self._meters = {d.facts.index: _meter(nvml, d.handle) for d in self._devices if d.handle is d.parent}
         self._foreign_bytes: dict[int, int] = {}
+        sockets = [device.facts.socket for device in self._devices]
+        self.topology = read_topology(nvml, [device.parent for device in self._devices], sockets)
 
     @property
     def utilization_by(self) -> str:
@@ -156,14 +159,15 @@ def _instances(nvml: Nvml, handle: Handle) -> list[Handle]:
 
 
 def _read_facts(nvml: Nvml, handle: Handle, parent: Handle, host: HostFacts) -> Gpu:
-    socket = nvml.call("nvmlDeviceGetNumaNodeId", parent) or 0
+    near = _near_cores(nvml, parent, host)
+    socket = read_socket(nvml, parent, host, near)
     return Gpu(
         index=0,
         uuid=nvml.call("nvmlDeviceGetUUID", handle) or "",
         type=nvml.call("nvmlDeviceGetName", handle) or "unknown",
         memory_bytes=_usable_bytes(nvml, handle),
-        socket=max(socket, 0),
-        cores=_near_cores(nvml, parent, host) or cores_of_socket(host, max(socket, 0)) or host.cores,
+        socket=socket,
+        cores=near or cores_of_socket(host, socket) or host.cores,
     )
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from colane.model.hardware import Gpu
+from colane.model.topology import Topology
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +61,11 @@ class Devices(Protocol):
     @property
     def host(self) -> HostFacts:
         """Cores and memory of the machine."""
+        ...
+
+    @property
+    def topology(self) -> Topology:
+        """How the devices are connected, by position in `observe`."""
         ...
 
     @property
