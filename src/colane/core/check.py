@@ -63,7 +63,7 @@ class _Judge:
         return flaws
 
     def _gang(self, job: Job, placement: Placement) -> Flaws:
-        """Every rank has a GPU of its own, of the asked type, on nodes of the job's pool: one node unless it may span."""
+        """Every rank has a GPU of its own, of the asked type and pool, on one node unless it may span several."""
         spec, gpus = job.spec, placement.gpus
         flaws: Flaws = ()
         if len(gpus) != spec.gpus:

@@ -164,9 +164,7 @@ class Draft:
     def plan(self) -> Plan:
         """The plan."""
         actions = tuple(self.actions)
-        return Plan(
-            self.view.version, actions, self.waits, self.class_waits, self.rest, self.again_s, self.blocked
-        )
+        return Plan(self.view.version, actions, self.waits, self.class_waits, self.rest, self.again_s, self.blocked)
 
     def _pick_cores(self, node: NodeState, spec: JobSpec, loads: tuple[GpuLoad, ...]) -> tuple[int, ...]:
         """Cores near the GPUs first, then others, lowest ids first."""
