@@ -143,7 +143,7 @@ class Draft:
         self.again_s[pool] = min(at_s, self.again_s.get(pool, at_s))
 
     def block(self, job: Job) -> None:
-        """If the first in line lacks free GPUs and nobody may pass it, do not ask about its pool before that changes."""
+        """If the first in line, whom nobody may pass, lacks free GPUs: do not ask about its pool before that changes."""
         spec = job.spec
         kinds = self.view.gpu_types(spec.pool, spec.gpu_type)
         if not spec.multi_node and all(self.free((spec.pool, kind)).most_free < spec.gpus for kind in kinds):

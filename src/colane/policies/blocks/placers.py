@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from itertools import islice
 
 from colane.core.draft import Draft
 from colane.core.load import GpuLoad
@@ -46,12 +47,6 @@ def on_node(draft: Draft, spec: JobSpec, gpu_type: str, node: NodeState) -> tupl
     """Free GPUs of a node for a job, lowest index first; None when the node lacks GPUs, memory, cores."""
     if not draft.has_room(node, spec):
         return None
-    memory, wanted = draft.beliefs.terms(spec, gpu_type).memory, spec.gpus
-    need_bytes = 0 if memory is None else sum(memory)
-    gpus: list[GpuLoad] = []
-    for load in draft.free_gpus(node, gpu_type):
-        if not need_bytes or need_bytes <= load.capacity_bytes:
-            gpus.append(load)
-            if len(gpus) == wanted:
-                return tuple(gpus)
-    return None
+    fitting = (load for load in draft.free_gpus(node, gpu_type) if draft.fits_alone(load, spec))
+    gpus = tuple(islice(fitting, spec.gpus))
+    return gpus if len(gpus) == spec.gpus else None
