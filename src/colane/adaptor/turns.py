@@ -14,6 +14,7 @@ standard library alone, and no other module of Colane: it is copied into process
 from __future__ import annotations
 
 import os
+import select
 import socket
 import struct
 import sys
@@ -22,7 +23,7 @@ import time
 
 TYPE_CHECKING = False  # as `typing` has it, which costs milliseconds to import
 if TYPE_CHECKING:
-    from typing import Callable
+    from collections.abc import Callable
 
 GATE_ENV = "COLANE_GATE"
 """The environment variable that names the agent's socket."""
@@ -39,7 +40,7 @@ PROTOCOL = 1
 _MAGIC = b"CLNG"
 
 REQUEST = struct.Struct("=4sHHIIQQ")
-"""Job to agent: magic, protocol, kind, pid as the process sees it, ranks of the job on this node, step, serial number."""
+"""Job to agent: magic, protocol, kind, pid as the process sees it, ranks of its job here, step, serial number."""
 ANSWER = struct.Struct("=4sHHQ")
 """Agent to job: magic, protocol, kind, serial number of the request."""
 
@@ -102,7 +103,9 @@ class TurnTaker:
         try:
             if (self._socket is not None or self._connect()) and self._settle():
                 self._exchange(kind, step)
-        except (OSError, ValueError, struct.error, RuntimeError):  # RuntimeError: CUDA's; the job meets it itself
+        except TimeoutError:
+            raise  # the connection has none: a signal handler of the job raised it
+        except (OSError, ValueError, struct.error):
             self._drop()
         finally:
             self._asking.release()
@@ -130,20 +133,21 @@ class TurnTaker:
         self._socket.send(REQUEST.pack(_MAGIC, PROTOCOL, kind, os.getpid(), ranks_here(), step, self._serial))
 
     def _await_go(self, step: int) -> None:
-        """Wait for the word to go on; raises OSError when the agent is gone or silent."""
+        """Wait for the word to go on; raises an error of the connection when the agent is gone or silent."""
+        assert self._socket is not None  # noqa: S101 - for the type checker
+        waiter = select.poll()
+        waiter.register(self._socket, select.POLLIN)
         asked = False
         while True:
-            try:
-                kind = self._receive()
-            except socket.timeout:  # noqa: UP041 - another class before Python 3.10
-                if asked:
-                    raise
+            if waiter.poll(SILENCE_MAX_S * 1000):
+                asked = False
+                if self._receive() == GO:
+                    return
+            elif asked:
+                raise ConnectionError("the agent is silent")
+            else:
                 asked = True
                 self._send(PING, step)
-                continue
-            asked = False
-            if kind == GO:
-                return
 
     def _receive(self) -> int:
         """Kind of the next answer; answers to a question that a signal cut short count for nothing."""
@@ -161,11 +165,14 @@ class TurnTaker:
         cuda = getattr(sys.modules.get("torch"), "cuda", None)
         if cuda is None or not cuda.is_initialized():
             return True
-        if cuda.is_current_stream_capturing():
-            return False
-        cuda.synchronize()
-        if self._words[FLUSH]:
-            cuda.empty_cache()
+        try:
+            if cuda.is_current_stream_capturing():
+                return False
+            cuda.synchronize()
+            if self._words[FLUSH]:
+                cuda.empty_cache()
+        except RuntimeError:
+            return False  # an error of CUDA: the job meets it itself
         return True
 
     def _drop(self) -> None:
@@ -178,7 +185,7 @@ def connect(path: str) -> socket.socket:
     """Connect to the agent's socket, also where its path is too long for an address."""
     client = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC)
     try:
-        client.settimeout(SILENCE_MAX_S)
+        client.setblocking(False)
         at_address(path, client.connect)
     except OSError:
         client.close()

@@ -8,7 +8,7 @@ a boundary holds nobody up.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Container, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -170,12 +170,22 @@ class TurnClock:
         """Whether it has joined."""
         return job in self._accounts
 
-    def join(self, job: int, weight: float = 1.0) -> None:
-        """Take a job in, active; the step counts of all begin anew (as paper B's code does for `rr`)."""
+    def join(self, job: int, weight: float = 1.0, among: Container[int] | None = None) -> None:
+        """Take a job in, active; the step counts of its lane begin anew (as paper B's code does for `rr`).
+
+        Args:
+            job: The newcomer.
+            weight: Its share, against the weights of the others.
+            among: The jobs it shares lanes with; None for all.
+
+        Raises:
+            ValueError: The weight is not positive.
+        """
         if not weight > 0:
             raise ValueError(f"the weight of job {job} must be positive, got {weight}")
-        self._accounts[job] = _Account(weight, 0.0, self._least_s(), 0, active=True)
-        for account in self._accounts.values():
+        mates = self._mates(job, among)
+        self._accounts[job] = _Account(weight, 0.0, self._start_s(mates), 0, active=True)
+        for account in mates:
             account.steps = 0
 
     def leave(self, job: int) -> None:
@@ -188,11 +198,11 @@ class TurnClock:
         self._accounts[job].active = False
         self._raise_floor()
 
-    def wake(self, job: int) -> None:
+    def wake(self, job: int, among: Container[int] | None = None) -> None:
         """It wants to run again."""
         account = self._accounts[job]
         if not account.active:
-            account.virtual_s = max(account.virtual_s, self._least_s())
+            account.virtual_s = max(account.virtual_s, self._start_s(self._mates(job, among)))
             account.active = True
 
     def ran(self, job: int, service_s: float, steps: int = 0) -> None:
@@ -215,8 +225,16 @@ class TurnClock:
         """Its steps since the company last changed."""
         return self._accounts[job].steps
 
-    def _least_s(self) -> float:
-        return min((a.virtual_s for a in self._accounts.values() if a.active), default=self._floor_s)
+    def _mates(self, job: int, among: Container[int] | None) -> list[_Account]:
+        return [a for one, a in self._accounts.items() if one != job and (among is None or one in among)]
+
+    def _start_s(self, mates: Sequence[_Account]) -> float:
+        """Where a lane stands: at its active jobs' least virtual time; where all rest, they must not be overtaken."""
+        active = [account.virtual_s for account in mates if account.active]
+        if active:
+            return min(active)
+        return max((account.virtual_s for account in mates), default=self._floor_s)
 
     def _raise_floor(self) -> None:
-        self._floor_s = max(self._floor_s, self._least_s())
+        active = (account.virtual_s for account in self._accounts.values() if account.active)
+        self._floor_s = max(self._floor_s, min(active, default=self._floor_s))
