@@ -28,6 +28,8 @@ class Why(StrEnum):
     RESERVED = "reserved"
     WOULD_DELAY = "would-delay"
     MAKING_ROOM = "making-room"
+    POSTPONED = "postponed"
+    WOULD_HARM = "would-harm"
     NO_LANE = "no-lane"
     # starting
     FREE_GPU = "free-gpu"
@@ -36,6 +38,7 @@ class Why(StrEnum):
     MEASURED_TOGETHER = "measured-together"
     BACKFILL = "backfill"
     LEAST_SHARE = "least-share"
+    BEST_UTILITY = "best-utility"
     NEW_LANE = "new-lane"
     JOINS_LANE = "joins-lane"
     GROWS_LANE = "grows-lane"
@@ -89,6 +92,10 @@ SENTENCES: Mapping[Why, str] = MappingProxyType(
             "Resources: needs {persistent_bytes} of GPU memory and {ephemeral_bytes} more within a step; "
             "no lane has room for it: at most {have_bytes} left, on {gpu} beside {jobs}"
         ),
+        Why.POSTPONED: ("Resources: postponed: best utility {best:.2f} below {least:.2f}; {because}; waits for {jobs}"),
+        Why.WOULD_HARM: (
+            "Resources: postponed: beside it {jobs} would fall to utility {utility:.2f}, below its {least:.2f}"
+        ),
         Why.FREE_GPU: "{gpu} is free",
         Why.SHARES: "shares {gpu} with {jobs}: predicted speed-up {speedup:.2f} ({source})",
         Why.BEST_FIT: "{gpu} leaves the fewest GPUs free on its node ({left})",
@@ -98,6 +105,7 @@ SENTENCES: Mapping[Why, str] = MappingProxyType(
         Why.NEW_LANE: "{gpu} has room for lane {lane} of {size_bytes} beside {jobs}",
         Why.JOINS_LANE: "takes turns with {jobs} in lane {lane} of {gpu}, which has {size_bytes}",
         Why.GROWS_LANE: "takes turns with {jobs} in lane {lane} of {gpu}, which grows to {size_bytes} for it",
+        Why.BEST_UTILITY: "{gpus}: utility {utility:.2f}, {where}, beside {jobs}",
         Why.LAUNCHED: "process {pid} started on {node}",
         Why.STEPPING: "first step reached",
         Why.PROTECTION_OVER: "protection after launch is over",

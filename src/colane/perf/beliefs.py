@@ -11,6 +11,7 @@ from colane.model.job import JobSpec
 from colane.model.profile import Memory, Profile, ProfileKey, SetMeasurement, Source
 from colane.perf.config import PerfConfig
 from colane.perf.learn import merge_profiles
+from colane.perf.neighbours import NeighbourBeliefs
 from colane.perf.speedup import Line, fit_line, threshold_speedup, work_bound_speedup
 
 
@@ -49,15 +50,17 @@ def profile_key(spec: JobSpec, gpu_type: str) -> ProfileKey:
 
 
 class Beliefs:
-    """Profiles, measured sets and the predictor fitted to them."""
+    """Profiles, measured sets and the predictor fitted to them; `neighbours` for jobs on other GPUs of a socket."""
 
     def __init__(
         self,
         config: PerfConfig | None = None,
         profiles: Iterable[Profile] = (),
         measurements: Iterable[SetMeasurement] = (),
+        neighbours: NeighbourBeliefs | None = None,
     ) -> None:
         self.config = config or PerfConfig()
+        self.neighbours = neighbours or NeighbourBeliefs()
         self._profiles: dict[ProfileKey, Profile] = {profile.key: profile for profile in profiles}
         self._sets: dict[tuple[str, tuple[ProfileKey, ...]], SetBelief] = {}
         self._lines: dict[tuple[str, str], Line | None] = {}

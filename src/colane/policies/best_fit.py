@@ -1,6 +1,6 @@
 """Best fit: order of arrival, whole GPUs on the node that keeps the fewest free; jobs that do not fit are passed.
 
-The baseline BF of paper C, for nodes without a topology.
+Within a node, the sockets with the fewest free GPUs come first. The baseline BF of paper C.
 """
 
 from __future__ import annotations

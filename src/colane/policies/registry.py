@@ -14,6 +14,7 @@ from colane.policies.colocate import Colocate
 from colane.policies.drf import DominantResourceFairness
 from colane.policies.easy_backfill import EasyBackfill
 from colane.policies.fair import Fair
+from colane.policies.fcfs import FirstComeFirstServed
 from colane.policies.fifo import Fifo
 from colane.policies.fifo_skip import FifoSkip
 from colane.policies.finish_time_fair import FinishTimeFairness
@@ -23,6 +24,7 @@ from colane.policies.pack import Pack
 from colane.policies.salus_code import SalusCode
 from colane.policies.sjf import ShortestJobFirst
 from colane.policies.srtf import ShortestRemainingTimeFirst
+from colane.policies.topo_aware import TopoAware
 
 POLICIES: Mapping[str, Callable[[], Policy]] = MappingProxyType(
     {
@@ -38,6 +40,9 @@ POLICIES: Mapping[str, Callable[[], Policy]] = MappingProxyType(
         "max-min": MaxMinFairness,
         "max-min-packed": partial(MaxMinFairness, name="max-min-packed", packed=True),
         "finish-time-fair": FinishTimeFairness,
+        "fcfs": FirstComeFirstServed,
+        "topo-aware": TopoAware,
+        "topo-aware-p": partial(TopoAware, name="topo-aware-p", postpones=True),
         "pack": Pack,
         "fair": Fair,
         "salus-srtf": partial(Fair, name="salus-srtf", turns=SHORTEST_FIRST),

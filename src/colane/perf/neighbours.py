@@ -1,0 +1,70 @@
+"""What is believed of jobs that run beside each other on one socket: how much slower they go (paper C, section 4.2)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import NamedTuple
+
+from colane.model.profile import ProfileKey
+
+WORST_MIN = 0.3
+"""Counts as the worst interference while nothing worse is known: the paper's own of two tiny batches (section 3.2)."""
+
+
+class Beside(NamedTuple):
+    """A job and the neighbour it was measured beside."""
+
+    key: ProfileKey
+    other: ProfileKey
+
+
+class _Mean(NamedTuple):
+    slowdown: float
+    samples: int
+
+
+class NeighbourBeliefs:
+    """Slowdowns of jobs beside a neighbour on their socket: time beside it / time alone in the same place, at least 1.
+
+    Unknown pairs do not disturb each other.
+
+    Args:
+        measured: Slowdowns to start from.
+    """
+
+    def __init__(self, measured: Mapping[Beside, float] = MappingProxyType({})) -> None:
+        self._means: dict[Beside, _Mean] = {}
+        self._worst: float | None = None
+        for pair, slowdown in measured.items():
+            self.learn(pair, slowdown)
+
+    def __len__(self) -> int:
+        return len(self._means)
+
+    def slowdown(self, key: ProfileKey, other: ProfileKey) -> float:
+        """Of the first beside the second; 1 where it is not known."""
+        known = self._means.get(Beside(key, other))
+        return 1.0 if known is None else known.slowdown
+
+    @property
+    def worst(self) -> float:
+        """Largest interference known: slowdown less 1."""
+        if self._worst is None:
+            found = max((mean.slowdown for mean in self._means.values()), default=1.0) - 1.0
+            self._worst = max(WORST_MIN, found)
+        return self._worst
+
+    def learn(self, pair: Beside, slowdown: float) -> None:
+        """Fold one measurement into the mean of its pair.
+
+        Raises:
+            ValueError: It is not above 0.
+        """
+        if not slowdown > 0:
+            raise ValueError(f"slowdown of {pair.key} beside {pair.other}: must be above 0, got {slowdown}")
+        old = self._means.get(pair, _Mean(0.0, 0))
+        samples = old.samples + 1
+        mean = old.slowdown + (max(1.0, slowdown) - old.slowdown) / samples
+        self._means[pair] = _Mean(mean, samples)
+        self._worst = None

@@ -1,0 +1,252 @@
+"""Places by utility: of all nodes of a pool, the free GPUs on which a job lies best (paper C, sections 4.2 to 4.4)."""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import NamedTuple
+
+from colane.core.draft import Draft
+from colane.core.load import GpuLoad
+from colane.core.state import NodeState
+from colane.model.hardware import GpuId
+from colane.model.job import JobId, JobSpec
+from colane.model.profile import ProfileKey
+from colane.perf.beliefs import profile_key
+from colane.perf.topology import Comm, Shape, comm_of, excess
+from colane.perf.utility import NEUTRAL, Weights, job_utility
+from colane.policies.blocks.drb import drb
+from colane.policies.blocks.exact import exact
+from colane.policies.blocks.node_fit import Fit, Neighbour, Question
+from colane.policies.blocks.sites import SHAPES, Occupant, Resident, Site, Sites, residents
+
+
+class Placer(StrEnum):
+    """Which search maps a job onto a node."""
+
+    EXACT = "exact"
+    DRB = "drb"
+
+
+SEARCHES: dict[Placer, Callable[[Question], tuple[Fit, ...]]] = {Placer.EXACT: exact, Placer.DRB: drb}
+
+
+class Harmed(NamedTuple):
+    """A neighbour that would fall below its own least utility."""
+
+    job: JobId
+    utility: float
+    least: float
+
+
+class Place(NamedTuple):
+    """Where a job lies best.
+
+    Attributes:
+        node: The node.
+        fit: GPUs and utilities.
+        loads: The same GPUs in rank order.
+    """
+
+    node: NodeState
+    fit: Fit
+    loads: tuple[GpuLoad, ...]
+
+
+@dataclass(slots=True)
+class Refused:
+    """The best that was not taken, to explain a wait.
+
+    Attributes:
+        node: Of the place with the best utility, None where there is no room at all.
+        fit: It.
+        harmed: Whom the job would harm on the best place that is good enough for itself.
+    """
+
+    node: NodeState | None = None
+    fit: Fit | None = None
+    harmed: Harmed | None = None
+
+    @property
+    def has_room(self) -> bool:
+        """Whether any place at all was found."""
+        return self.node is not None
+
+    def note(self, node: NodeState, fit: Fit) -> None:
+        """Remember a place that was passed over."""
+        if self.fit is None or fit.job > self.fit.job:
+            self.node, self.fit = node, fit
+
+
+class _Row(NamedTuple):
+    """A site's answer for a class of jobs, best first."""
+
+    system: float
+    job: float
+    site: int
+    fit: Fit
+
+
+@dataclass(slots=True)
+class _Ranking:
+    rows: list[_Row] = field(default_factory=list)
+    sites: int = 0
+
+
+class _Asked(NamedTuple):
+    """All of a job that its utility depends on."""
+
+    key: ProfileKey
+    comm: Comm
+
+
+class Places:
+    """Places in one pool for one pass.
+
+    Args:
+        draft: Where decisions are made.
+        pool: Which nodes.
+        placer: How a job is mapped onto a node.
+        weights: Of the utility's terms.
+        spares_neighbours: Whether nobody may be pushed below his own least utility.
+    """
+
+    def __init__(
+        self,
+        draft: Draft,
+        pool: str,
+        placer: Placer = Placer.EXACT,
+        weights: Weights = NEUTRAL,
+        *,
+        spares_neighbours: bool = False,
+    ) -> None:
+        self._draft = draft
+        self._pool = pool
+        self._search = SEARCHES[placer]
+        self._weights = weights
+        self._spares = spares_neighbours
+        self._neighbours = draft.beliefs.neighbours
+        self._sites: dict[str, Sites] = {}
+        self._rankings: dict[tuple[str, _Asked], _Ranking] = {}
+        self.refused = Refused()
+
+    def best(self, spec: JobSpec, least: float) -> Place | None:
+        """Best place whose utility for the job is at least `least`; `refused` says what was passed over.
+
+        Without a least utility the job goes to the best place there is and its neighbours have to bear it.
+        """
+        self.refused = Refused()
+        found = [place for kind in self._types(spec) for place in self._first(spec, kind, least)]
+        return max(found, key=lambda place: place.fit.system, default=None)
+
+    def changed(self, node: NodeState) -> None:
+        """Something was decided about a node."""
+        for sites in self._sites.values():
+            sites.changed(node)
+
+    def _types(self, spec: JobSpec) -> list[str]:
+        return self._draft.view.gpu_types(spec.pool, spec.gpu_type)
+
+    def _first(self, spec: JobSpec, gpu_type: str, least: float) -> Iterator[Place]:
+        """The best place on GPUs of one type, if any."""
+        for row, node in self._candidates(spec, gpu_type):
+            place = self._on(node, spec, gpu_type, row.fit)
+            if place is None:
+                continue
+            if place.fit.job >= least and not self._harms(place, spec, least):
+                yield place
+                return
+            self.refused.note(node, place.fit)
+
+    def _candidates(self, spec: JobSpec, gpu_type: str) -> Iterator[tuple[_Row, NodeState]]:
+        sites = self._sites_of(gpu_type)
+        for row in self._ranking(spec, gpu_type).rows:
+            if not sites.is_empty(row.site):
+                for node in sites.nodes(row.site):
+                    yield row, node
+
+    def _sites_of(self, gpu_type: str) -> Sites:
+        if gpu_type not in self._sites:
+            self._sites[gpu_type] = Sites(self._draft, (self._pool, gpu_type))
+        return self._sites[gpu_type]
+
+    def _ranking(self, spec: JobSpec, gpu_type: str) -> _Ranking:
+        """Answers of all sites known by now, best first."""
+        asked = _Asked(profile_key(spec, gpu_type), comm_of(spec))
+        sites = self._sites_of(gpu_type)
+        ranking = self._rankings.setdefault((gpu_type, asked), _Ranking())
+        for number in range(ranking.sites, len(sites.known)):
+            for fit in self._search(self._question(sites.known[number], asked)):
+                insort(ranking.rows, _Row(-fit.system, -fit.job, number, fit))
+        ranking.sites = len(sites.known)
+        return ranking
+
+    def _question(self, site: Site, asked: _Asked) -> Question:
+        near = tuple(sorted(self._neighbour(occupant, asked.key) for occupant in site.occupants))
+        relevant = tuple(one for one in near if one.suffered or one.caused)
+        return Question(site.shape, site.free, relevant, asked.key.gpus, asked.comm, self._weights)
+
+    def _neighbour(self, occupant: Occupant, key: ProfileKey) -> Neighbour:
+        return Neighbour(occupant.sockets, self._harm(key, occupant.key), self._harm(occupant.key, key))
+
+    def _harm(self, key: ProfileKey, by: ProfileKey) -> float:
+        """Interference over the worst."""
+        return (self._neighbours.slowdown(key, by) - 1.0) / self._neighbours.worst
+
+    def _on(self, node: NodeState, spec: JobSpec, gpu_type: str, fit: Fit) -> Place | None:
+        """The place on a node, if it has the cores and the memory; on other GPUs of it where some lack memory."""
+        draft = self._draft
+        if not draft.has_room(node, spec):
+            return None
+        loads = [draft.load(GpuId(node.node.name, gpu)) for gpu in fit.gpus]
+        if all(draft.fits_alone(load, spec) for load in loads):
+            return Place(node, fit, tuple(loads))
+        return self._among_fitting(node, spec, gpu_type)
+
+    def _among_fitting(self, node: NodeState, spec: JobSpec, gpu_type: str) -> Place | None:
+        fitting = [load for load in self._draft.free_gpus(node, gpu_type) if self._draft.fits_alone(load, spec)]
+        shape, free = SHAPES.of(node.node), sum(1 << load.id.number for load in fitting)
+        site = Site(shape, free, tuple(_occupant(shape, one) for one in residents(self._draft, node)))
+        question = self._question(site, _Asked(profile_key(spec, gpu_type), comm_of(spec)))
+        by_number = {load.id.number: load for load in fitting}
+        fits = self._search(question)
+        return Place(node, fits[0], tuple(by_number[gpu] for gpu in fits[0].gpus)) if fits else None
+
+    # -- neighbours
+
+    def _harms(self, place: Place, spec: JobSpec, least: float) -> bool:
+        """Whether a neighbour would fall below its own least utility; noted if so."""
+        if not self._spares or not least or not len(self._neighbours):
+            return False
+        harmed = next(self._harmed(place, profile_key(spec, place.loads[0].gpu.type)), None)
+        if harmed is not None and self.refused.harmed is None:
+            self.refused.harmed = harmed
+        return harmed is not None
+
+    def _harmed(self, place: Place, key: ProfileKey) -> Iterator[Harmed]:
+        shape = SHAPES.of(place.node.node)
+        sockets = shape.sockets_of(place.fit.gpus)
+        everybody = residents(self._draft, place.node)
+        for one in everybody:
+            spec = self._draft.view.job(one.job).spec
+            if spec.utility_min and shape.sockets_of(one.gpus) & sockets and self._harm(one.key, key):
+                now, then = self._utilities(shape, one, spec, everybody, key)
+                if then < spec.utility_min and then < now:
+                    yield Harmed(one.job, then, spec.utility_min)
+
+    def _utilities(
+        self, shape: Shape, one: Resident, spec: JobSpec, everybody: list[Resident], key: ProfileKey
+    ) -> tuple[float, float]:
+        """Utility of a job that runs, as it is and with the newcomer on one of its sockets."""
+        mine = shape.sockets_of(one.gpus)
+        near = [other for other in everybody if other.job != one.job and shape.sockets_of(other.gpus) & mine]
+        suffered = max((self._harm(one.key, other.key) for other in near), default=0.0)
+        comm = excess(shape, one.gpus, comm_of(spec))
+        worse = max(suffered, self._harm(one.key, key))
+        return job_utility(comm, suffered, self._weights), job_utility(comm, worse, self._weights)
+
+
+def _occupant(shape: Shape, one: Resident) -> Occupant:
+    return Occupant(shape.sockets_of(one.gpus), one.key)
