@@ -168,7 +168,7 @@ class Core:
 
     def _start(self, step: Step, job: Job, action: Start) -> None:
         changes = {"placement": action.placement, "attempt": job.attempt + 1}
-        changes |= {"start_s": None, "first_step_s": None, "ending": None, "exit": None}
+        changes |= {"start_s": None, "first_step_s": None, "ending": None, "exit": None, "ended_on": ()}
         step.put(move(job, JobState.ASSIGNED, step.now_s, action.reason, **changes))
         step.company_changed(action.placement.gpus)
 

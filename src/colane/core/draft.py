@@ -21,6 +21,9 @@ from colane.model.plan import Action, Blocked, Plan, Start, Stop
 from colane.model.reason import Reason
 
 
+Cores = tuple[int, ...]
+
+
 @dataclass(slots=True)
 class _NodeLeft:
     """What a touched node has left."""
@@ -71,11 +74,14 @@ class Draft:
         left = self._nodes.get(node.node.name)
         return node.host_memory_free_bytes - (left.host_memory_taken_bytes if left else 0)
 
-    def has_room(self, node: NodeState, spec: JobSpec) -> bool:
-        """Whether a node has the cores and the host memory a job books."""
-        if spec.host_memory_bytes and self.host_memory_free_bytes(node) < spec.host_memory_bytes:
+    def has_room(self, node: NodeState, spec: JobSpec, ranks: int | None = None) -> bool:
+        """Whether a node has the cores and the host memory a job books there: for so many of its ranks, or for all."""
+        if not spec.cores and not spec.host_memory_bytes:
+            return True
+        ranks = spec.gpus if ranks is None else ranks
+        if self.host_memory_free_bytes(node) < spec.part(spec.host_memory_bytes, ranks):
             return False
-        return not spec.cores or len(self.cores_free(node)) >= spec.cores
+        return len(self.cores_free(node)) >= spec.part(spec.cores, ranks)
 
     def fits_alone(self, gpu: GpuLoad, spec: JobSpec) -> bool:
         """Whether a free GPU has the memory a job is believed to need; an unknown need fits any."""
@@ -104,14 +110,14 @@ class Draft:
     # -- deciding
 
     def start(self, job: Job, gpus: Iterable[GpuLoad], reason: Reason, lanes: Sequence[int] | None = None) -> None:
-        """Run a job on these GPUs of one node, in these lanes or else a new one on each, with the cores it books."""
+        """Run a job on these GPUs, one a rank, in these lanes or else a new one on each, with the cores it books.
+
+        GPUs of one node must follow one another; those of several nodes are for jobs that may span them.
+        """
         loads = tuple(gpus)
-        node = self.view.nodes[loads[0].id.node]
-        cores = self._pick_cores(node, job.spec, loads)
         slots = tuple(map(Slot, [load.id for load in loads], lanes or [load.next_lane for load in loads]))
+        placement = Placement(slots, *self._take(job.spec, loads))
         self._put([load.with_booking(self._booking(job, load, slot)) for load, slot in zip(loads, slots, strict=True)])
-        placement = Placement(slots, cores)
-        self._take(node, job.spec, cores)
         self._started.add(job.id)
         self.actions.append(Start(job.id, placement, reason))
 
@@ -166,19 +172,27 @@ class Draft:
         actions = tuple(self.actions)
         return Plan(self.view.version, actions, self.waits, self.class_waits, self.rest, self.again_s, self.blocked)
 
-    def _pick_cores(self, node: NodeState, spec: JobSpec, loads: tuple[GpuLoad, ...]) -> tuple[int, ...]:
+    def _take(self, spec: JobSpec, loads: tuple[GpuLoad, ...]) -> tuple[Cores, tuple[tuple[str, Cores], ...]]:
+        """Take cores and host memory, on each node in proportion to its ranks; cores of the first node, then others'."""
+        if not spec.cores and not spec.host_memory_bytes:
+            return (), ()
+        taken = []
+        for name in dict.fromkeys([load.id.node for load in loads]):
+            here = [load for load in loads if load.id.node == name]
+            cores = self._pick_cores(self.view.nodes[name], here, spec.part(spec.cores, len(here)))
+            left = self._nodes.setdefault(name, _NodeLeft(set()))
+            left.cores_taken.update(cores)
+            left.host_memory_taken_bytes += spec.part(spec.host_memory_bytes, len(here))
+            taken.append((name, cores))
+        return taken[0][1], tuple([(name, cores) for name, cores in taken[1:] if cores])
+
+    def _pick_cores(self, node: NodeState, loads: Iterable[GpuLoad], count: int) -> Cores:
         """Cores near the GPUs first, then others, lowest ids first."""
-        if not spec.cores:
+        if not count:
             return ()
         near = {core for load in loads for core in load.gpu.cores}
         ranked = sorted(self.cores_free(node), key=lambda core: (core not in near, core))
-        return tuple(sorted(ranked[: spec.cores]))
-
-    def _take(self, node: NodeState, spec: JobSpec, cores: tuple[int, ...]) -> None:
-        if cores or spec.host_memory_bytes:
-            left = self._nodes.setdefault(node.node.name, _NodeLeft(set()))
-            left.cores_taken.update(cores)
-            left.host_memory_taken_bytes += spec.host_memory_bytes
+        return tuple(sorted(ranked[:count]))
 
     def _booking(self, job: Job, load: GpuLoad, slot: Slot) -> Booking:
         return book(job, slot.lane, self.beliefs.terms(job.spec, load.gpu.type))

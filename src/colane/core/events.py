@@ -47,24 +47,26 @@ class GpusObserved(NamedTuple):
 
 
 class Launched(NamedTuple):
-    """The process of this attempt runs since `start_s`."""
+    """The process of this attempt runs since `start_s`; `node` says where, for a job that spans several."""
 
     job: JobId
     attempt: int
     pid: int
     start_s: float
+    node: str = ""
 
 
 class Progressed(NamedTuple):
-    """A sample of a running attempt."""
+    """A sample of a running attempt; `node` says whence, for a job that spans several."""
 
     job: JobId
     attempt: int
     progress: Progress
+    node: str = ""
 
 
 class Ended(NamedTuple):
-    """The process of this attempt is gone, with all its children.
+    """The process of this attempt is gone from `node`, with all its children.
 
     `outcome` is one of `exited`, `signalled`, `out-of-memory`, `not-started`, `supervisor-died`.
     """
@@ -76,6 +78,7 @@ class Ended(NamedTuple):
     start_s: float | None
     end_s: float
     progress: Progress | None = None
+    node: str = ""
 
 
 class ProfileDeclared(NamedTuple):

@@ -44,11 +44,15 @@ class FreeIndex:
         """Nodes with at least `count` free GPUs, lowest order number first."""
         return bits(self.masks[count]) if count < len(self.masks) else iter(())
 
+    def nodes_with_exactly(self, count: int) -> Iterator[int]:
+        """Nodes with just that many free GPUs, lowest order number first."""
+        above = self.masks[count + 1] if count + 1 < len(self.masks) else 0
+        return bits(self.masks[count] & ~above)
+
     def nodes_fullest_first(self, count: int) -> Iterator[int]:
         """Nodes with at least `count` free GPUs, those with the fewest free first."""
         for exact in range(count, len(self.masks)):
-            above = self.masks[exact + 1] if exact + 1 < len(self.masks) else 0
-            yield from bits(self.masks[exact] & ~above)
+            yield from self.nodes_with_exactly(exact)
 
 
 def bits(mask: int) -> Iterator[int]:

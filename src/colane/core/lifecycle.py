@@ -19,7 +19,7 @@ MOVES: Mapping[tuple[JobState, JobState], str] = MappingProxyType(
         (S.QUEUED, S.ASSIGNED): "a plan gave it GPUs",
         (S.QUEUED, S.CANCELLED): "cancelled while it waited",
         (S.ASSIGNED, S.LAUNCHING): "its process started",
-        (S.ASSIGNED, S.STOPPING): "cancelled before its process started",
+        (S.ASSIGNED, S.STOPPING): "cancelled before its process started, or one of its nodes failed",
         (S.ASSIGNED, S.QUEUED): "its node was lost, or the start failed and may be tried again",
         (S.ASSIGNED, S.FAILED): "it could not be started",
         (S.ASSIGNED, S.SUCCEEDED): "it ended before its start was seen",
@@ -59,8 +59,9 @@ MOVES: Mapping[tuple[JobState, JobState], str] = MappingProxyType(
         (S.STOPPING, S.QUEUED): "its process is gone; it was preempted",
         (S.STOPPING, S.CANCELLED): "its process is gone; it was cancelled",
         (S.STOPPING, S.TIMED_OUT): "its process is gone; it was over its time limit",
-        (S.STOPPING, S.FAILED): "its node was lost too often",
+        (S.STOPPING, S.FAILED): "its node was lost too often, or its processes on all nodes are gone after one failed",
         (S.STOPPING, S.SUCCEEDED): "its process is gone; it had made the steps asked for",
+        (S.STOPPING, S.OUT_OF_MEMORY): "its processes on all nodes are gone; one had run out of memory",
     }
 )
 

@@ -122,7 +122,7 @@ def set_start_timers(step: Step, job: Job, start_s: float) -> None:
 def progressed(step: Step, event: Progressed) -> None:
     """A sample of a running attempt: it may reach its first step, or the last one asked for."""
     job = _believed(step, event, event.job, event.attempt)
-    if job is None or job.placement is None:
+    if job is None or job.placement is None or event.node not in ("", job.placement.node):
         return
     step.state.progress[job.id] = event.progress
     step.observe(job, event.progress)
@@ -135,23 +135,26 @@ def progressed(step: Step, event: Progressed) -> None:
 
 
 def ended(step: Step, event: Ended) -> None:
-    """The process of an attempt is gone: the job ends, or is queued again."""
+    """The processes of an attempt are gone from a node: the job ends or is queued again, once no node has any."""
     job = _believed(step, event, event.job, event.attempt)
-    if job is None or job.placement is None:
+    if job is None or job.placement is None or event.node in job.ended_on:
         return
-    if event.progress is not None:
+    if event.progress is not None and event.node in ("", job.placement.node):
         _learn_memory(step, job, event.progress)
         step.observe(job, event.progress)
     if job.start_s is None and event.start_s is not None:
         start_s = max(event.start_s, job.submit_s)
         job = evolve(job, start_s=start_s, first_start_s=job.first_start_s or start_s)
+    job = evolve(job, exit=job.exit if job.ended_on and job.ending else event.exit)
+    job = step.gone_from(job, event.node)
     end_s = max(event.end_s, job.start_s or job.submit_s)
     if job.state is JobState.STOPPING and job.ending is not None:
-        _leave_stopping(step, job, event, end_s)
-    elif event.outcome == "exited" and event.exit.code == 0:
-        step.leave(job, JobState.SUCCEEDED, Reason(Why.EXITED), end_s=end_s, exit=event.exit)
-    else:
-        _failed(step, evolve(job, exit=event.exit), event, end_s)
+        if step.is_gone(job):
+            _leave_stopping(step, job, end_s)
+    elif event.outcome != "exited" or event.exit.code != 0:
+        _failed(step, job, event, end_s)
+    elif step.is_gone(job):
+        step.leave(job, JobState.SUCCEEDED, Reason(Why.EXITED), end_s=end_s)
 
 
 def profile_declared(step: Step, event: ProfileDeclared) -> None:
@@ -221,28 +224,29 @@ def _first_step(step: Step, job: Job, progress: Progress) -> Job:
     return stepping
 
 
-def _leave_stopping(step: Step, job: Job, event: Ended, end_s: float) -> None:
+def _leave_stopping(step: Step, job: Job, end_s: float) -> None:
     ending, reason = job.ending, job.story[-1].reason
     if ending is JobState.QUEUED:
-        step.leave(job, JobState.QUEUED, reason, exit=event.exit)
+        step.leave(job, JobState.QUEUED, reason)
     elif ending is not None:
-        step.leave(job, ending, reason, end_s=end_s, exit=event.exit)
+        step.leave(job, ending, reason, end_s=end_s)
 
 
 def _failed(step: Step, job: Job, event: Ended, end_s: float) -> None:
     cause = _cause(event)
     failures = job.failures + 1
+    job = evolve(job, failures=failures)
     left = job.spec.retries - failures
     if event.outcome == "out-of-memory":
-        step.leave(job, JobState.OUT_OF_MEMORY, cause, end_s=end_s, failures=failures)
+        step.finish(job, JobState.OUT_OF_MEMORY, cause, end_s)
     elif event.outcome in FINAL or job.spec.retries == 0:
-        step.leave(job, JobState.FAILED, cause, end_s=end_s, failures=failures)
+        step.finish(job, JobState.FAILED, cause, end_s)
     elif left < 0:
         reason = Reason(Why.RETRIES_USED_UP, {"attempt": job.attempt, "cause": cause.sentence()})
-        step.leave(job, JobState.FAILED, reason, end_s=end_s, failures=failures)
+        step.finish(job, JobState.FAILED, reason, end_s)
     else:
         facts: dict[str, str | int | float] = {"attempt": job.attempt, "cause": cause.sentence(), "left": left}
-        step.leave(job, JobState.QUEUED, Reason(Why.RETRY, facts), failures=failures)
+        step.finish(job, JobState.QUEUED, Reason(Why.RETRY, facts), end_s)
 
 
 def _cause(event: Ended) -> Reason:
@@ -268,18 +272,19 @@ def _lose_jobs(step: Step, node: str, keep: set[int]) -> None:
     reason = Reason(Why.NODE_LOST, {"node": node})
     for job_id in list(step.state.nodes[node].jobs):
         job = step.state.jobs[job_id]
-        if job.placement is not None and not all(gpu.number in keep for gpu in job.placement.gpus):
-            _lose(step, job, reason)
+        if job.placement is not None and not all(slot.gpu.number in keep for slot in job.placement.slots_on(node)):
+            _lose(step, job if node in job.ended_on else step.gone_from(job, node), reason)
 
 
 def _lose(step: Step, job: Job, reason: Reason) -> None:
+    """A node of the job is lost; what it still has on others is stopped first."""
     losses = sum(line.reason.why is Why.NODE_LOST for line in job.story)
     if job.state is JobState.STOPPING and job.ending not in (None, JobState.QUEUED):
-        step.leave(job, job.ending or JobState.CANCELLED, reason)
+        step.finish(job, job.ending or JobState.CANCELLED, reason, step.now_s)
     elif losses >= step.config.node_losses_max:
-        step.leave(job, JobState.FAILED, reason)
+        step.finish(job, JobState.FAILED, reason, step.now_s)
     else:
-        step.leave(job, JobState.QUEUED, reason)
+        step.finish(job, JobState.QUEUED, reason, step.now_s)
 
 
 def _observed(known: Gpu, seen: Gpu | None) -> Gpu:

@@ -134,21 +134,20 @@ class ClusterState:
             queue.add(job.id, job.spec)
             self.companies += job.spec.company is not None
             self.changed_pools.add(job.spec.pool)
-        elif job.placement is not None and job.id not in self.nodes[job.placement.node].jobs:
-            self.book(job)
+        elif job.placement is not None:
+            for name in job.placement.nodes:
+                node = self.nodes.get(name)
+                if node is not None and job.id not in node.jobs:
+                    self._book(job, job.placement, node)
 
-    def book(self, job: Job) -> None:
-        """Enter a placed job on its GPUs and its node."""
-        placement = job.placement
-        if placement is None:
-            return
-        for name in placement.nodes:
-            node = self.nodes[name]
-            node.jobs[job.id] = None
-            node.cores_booked.update(placement.cores_on(name))
-            if job.spec.host_memory_bytes:
-                node.host_memory_booked_bytes += _host_memory_bytes(job, placement, name)
-        loads = ((self.gpus[slot.gpu], slot.lane) for slot in placement.slots)
+    def _book(self, job: Job, placement: Placement, node: NodeState) -> None:
+        """Enter a placed job on one of its nodes and its GPUs there."""
+        name = node.node.name
+        node.jobs[job.id] = None
+        node.cores_booked.update(placement.cores_on(name))
+        if job.spec.host_memory_bytes:
+            node.host_memory_booked_bytes += _host_memory_bytes(job, placement, name)
+        loads = [(self.gpus[slot.gpu], slot.lane) for slot in placement.slots_on(name)]
         self.set_loads([load.with_booking(self.booking(job, load.gpu.type, lane)) for load, lane in loads])
 
     def release(self, job: Job) -> None:

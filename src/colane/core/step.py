@@ -7,7 +7,7 @@ from functools import partial
 
 from colane.core.config import CoreConfig
 from colane.core.events import Decision, Event, Outcome, RejectedPlan
-from colane.core.lifecycle import move
+from colane.core.lifecycle import evolve, move
 from colane.core.state import ClusterState
 from colane.core.timers import Timers
 from colane.model.hardware import GpuId
@@ -79,6 +79,29 @@ class Step:
             return
         self.put(move(job, JobState.STOPPING, self.now_s, reason, ending=ending))
         self.heed(job.spec.pool)
+
+    def gone_from(self, job: Job, node: str) -> Job:
+        """Note that a job that spans several nodes has no process on this one any more."""
+        if job.placement is None or len(job.placement.nodes) == 1:
+            return job
+        job = evolve(job, ended_on=(*job.ended_on, node))
+        self.put(job)
+        return job
+
+    @staticmethod
+    def is_gone(job: Job) -> bool:
+        """Whether no node has a process of it, given that the one just heard of has none."""
+        nodes = job.placement.nodes if job.placement is not None else ()
+        return len(nodes) <= 1 or set(nodes) <= set(job.ended_on)
+
+    def finish(self, job: Job, to: JobState, reason: Reason, end_s: float) -> None:
+        """End a job or queue it again; a gang that still has processes on other nodes is stopped there first."""
+        if self.is_gone(job):
+            self.leave(job, to, reason, **({} if to is JobState.QUEUED else {"end_s": end_s}))
+        elif job.state is JobState.STOPPING:
+            self.put(evolve(job, ending=to))
+        else:
+            self.stop(job, to, reason)
 
     def heed(self, pool: str) -> None:
         """A job's GPUs come free, or may be taken from now on: ask a policy that waits for that."""

@@ -217,6 +217,7 @@ class Job:
         end_s: When it ended for good.
         ending: The state it will end in once its process is gone, while STOPPING.
         exit: How its last process ended.
+        ended_on: Nodes from which its processes of this attempt are gone, while others of its nodes still have some.
         served: What its earlier attempts have had, by GPU type in order of name; the present one is not in it.
         story: Every move so far, oldest first.
     """
@@ -234,6 +235,7 @@ class Job:
     end_s: float | None = None
     ending: JobState | None = None
     exit: Exit | None = None
+    ended_on: tuple[str, ...] = ()
     served: tuple[Served, ...] = ()
     story: tuple[Move, ...] = ()
 
