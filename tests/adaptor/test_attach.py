@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 import colane.adaptor as colane
-from colane.adaptor import memory, wire
+from colane.adaptor import memory, recorder, wire
 
 
 @pytest.fixture
@@ -49,9 +49,11 @@ def test_memory_of_a_cpu_job_is_its_resident_set(path: Path) -> None:
 
 
 def test_memory_of_a_cuda_job_is_what_torch_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    cuda = SimpleNamespace(is_initialized=lambda: True, memory_allocated=lambda: 5, max_memory_allocated=lambda: 9)
-    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=cuda))
-    assert memory.sample() == (5, 9)
+    cuda = SimpleNamespace(is_initialized=lambda: True, device_count=lambda: 2)
+    stats = {0: {"current": 8, "peak": 8}, 1: {"current": 5, "peak": 9}}
+    native = SimpleNamespace(_cuda_memoryStats=lambda gpu: {"allocated_bytes": {"all": stats[gpu]}})
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=cuda, _C=native))
+    assert memory.sample() == (5, 9), "of its busiest GPU"
 
 
 def test_torch_without_cuda_in_use_counts_the_resident_set(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -71,9 +73,9 @@ def test_memory_is_read_at_the_first_steps_and_then_now_and_then(path: Path, mon
     calls: list[int] = []
     monkeypatch.setattr(memory, "sample", lambda: calls.append(1))
     steps = colane.attach()
-    for _ in range(2 * colane.MEMORY_EVERY_STEPS):
+    for _ in range(2 * recorder.MEMORY_EVERY_STEPS):
         steps.step()
-    assert len(calls) == colane.MEMORY_FIRST_STEPS + 2
+    assert len(calls) == recorder.MEMORY_FIRST_STEPS + 2
     assert wire.read(path) is not None
 
 

@@ -45,7 +45,9 @@ def test_steps_come_back_as_written(path: Path) -> None:
     job.step(100.0, 0.5)
     job.set_memory(1000, 3000)
     job.step(101.0, 0.25, 2.5)
-    assert wire.read(path) == wire.Steps(2, None, os.getpid(), 100.0, 101.0, 2.5, 1000, 3000, (0.5, 0.25))
+    assert wire.read(path) == wire.Steps(
+        2, None, os.getpid(), 100.0, 101.0, 2.5, 1000, 3000, (0.5, 0.25), heartbeat_s=101.0
+    )
 
 
 def test_loss_and_memory_that_were_not_reported_are_none(path: Path) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from colane.adaptor import bundle
 from colane.agent import processes, shim
 from colane.agent.command import Command
 from colane.agent.config import AgentConfig
@@ -157,6 +158,8 @@ async def test_the_environment_is_exactly_as_promised(
         "COLANE_NODE": "node-1",
         "COLANE_URL": "http://fake",
         "COLANE_STEPS_FILE": str(state / "jobs" / "7-1" / "steps"),
+        "COLANE_ADAPTOR_DIR": str(bundle.place(state)),
+        "PYTHONPATH": str(bundle.place(state)),
     }
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from colane.model.topology import Link, LinkKind
 from colane.traces.clusters import load, preset_names
 from colane.traces.errors import TraceError
 from colane.traces.units import parse_bytes, parse_bytes_per_s
@@ -15,7 +16,8 @@ from colane.traces.units import parse_bytes, parse_bytes_per_s
 File = Callable[..., Path]
 
 SHAPES = {
-    "paper-a": (2, 2), "paper-b": (1, 1), "minsky": (1, 4), "dgx1": (1, 8), "dgx-a100": (1, 8), "paper-d": (80, 400),
+    "paper-a": (2, 2), "paper-b": (1, 1), "minsky": (1, 4), "dgx1": (1, 8), "dgx-a100": (1, 8), "dgx2": (1, 16),
+    "pcie-8x2socket": (1, 8), "paper-d": (80, 400),
     "paper-e": (1, 6), "philly": (352, 2816), "gavel-36": (9, 36), "v100-36": (9, 36),
 }  # fmt: skip
 
@@ -27,6 +29,15 @@ def test_every_preset_has_its_shape() -> None:
         assert cluster.name == name
         assert (len(cluster.nodes), cluster.gpus) == shape
         assert set(cluster.extras) == {node.name for node in cluster.nodes}
+
+
+@pytest.mark.parametrize("name", [name for name in SHAPES if name not in {"philly", "gavel-36", "v100-36"}])
+def test_nodes_of_several_gpus_know_their_links(name: str) -> None:
+    for node in load(name).nodes:
+        several = len(node.gpus) > 1
+        assert (node.topology is not None) == several
+        if node.topology is not None:
+            assert node.topology.sockets == tuple(gpu.socket for gpu in node.gpus)
 
 
 def test_paper_d() -> None:
@@ -72,14 +83,20 @@ groups:
 """
 
 
+MATRIX = "\tGPU0\tGPU1\tCPU Affinity\nGPU0\t X \tNV2\t0-2\nGPU1\tNV2\t X \t3-5\n"
+
+
 def test_a_file_says_all_there_is(file: File) -> None:
-    matrix = file("GPU0 GPU1", "links.txt")
+    matrix = file(MATRIX, "links.txt")
     cluster = load(file(FILE, "mine.yaml"))
     assert [node.name for node in cluster.nodes][::11] == ["big-00", "big-11"]
     node, extras = cluster.nodes[3], cluster.extras["big-03"]
     assert (node.pool, node.host_memory_bytes, node.gpus[1].memory_bytes) == ("lab", 1 << 40, 40 * 10**9)
     assert (extras.memory_bandwidth_bytes_per_s, extras.network_bytes_per_s) == (1e11, 1.25e9)
     assert (extras.sockets, extras.topology) == (2, str(matrix))
+    assert node.topology is not None
+    assert node.topology.links[0][1] == Link(LinkKind.NVLINK, 2)
+    assert tuple(gpu.socket for gpu in node.gpus) == node.topology.sockets == (0, 1)
     assert (cluster.nodes[-1].name, cluster.nodes[-1].gpus, cluster.nodes[-1].pool) == ("group1-0", (), "default")
     assert cluster.pools == {"lab", "default"}
 
@@ -101,6 +118,8 @@ def test_a_file_says_all_there_is(file: File) -> None:
             "topology: minskey",
             r"no topology or file 'minskey' \(did you mean minsky\?\); known: ",
         ),
+        ("topology: links.txt", "topology: minsky", "minsky is a machine of 4 GPUs, the nodes have 2"),
+        ("gpus: 2", "gpus: 4", r"links\.txt has 2 GPUs, the nodes have 4"),
         ("groups:", "group:", r"unknown key in the file \(did you mean groups\?\)"),
         ("  - {gpus: 0, cores: 4}", "  - {gpus: 0, name: big}", "two groups are named 'big'"),
         ("  - {gpus: 0, cores: 4}", "  - nodes", r"expected keys and values in groups\[1\], got 'nodes'"),
@@ -108,7 +127,7 @@ def test_a_file_says_all_there_is(file: File) -> None:
     ],
 )
 def test_a_bad_file_is_refused_with_the_key_and_the_fix(file: File, old: str, new: str, message: str | None) -> None:
-    file("GPU0 GPU1", "links.txt")
+    file(MATRIX, "links.txt")
     assert old in FILE
     path = file(FILE.replace(old, new), "mine.yaml")
     if message is None:

@@ -15,34 +15,40 @@ from pathlib import Path
 
 from colane.adaptor.writer import (
     COUNT_WORD,
-    FILE_BYTES,
     FIRST_WORD,
     HAS_LOSS,
     HAS_MEMORY,
+    HEARTBEAT_WORD,
     IDENTITY,
     MAGIC,
+    OTHER_VERSION,
+    PHASE_WORD,
     PID_WORD,
     RECORD,
     RECORD_OFFSETS,
+    REFUSED_WORD,
     RING_OFFSET,
     RING_SLOTS,
     RING_STEPS,
     STEPS_FILE_ENV,
     TOTAL_WORD,
     VERSION,
+    VERSION_WORD,
+    VersionError,
     WireError,
     Writer,
+    create,
     problem,
 )
 
-__all__ = ["RING_STEPS", "STEPS_FILE_ENV", "Steps", "WireError", "Writer", "create", "read"]
+__all__ = ["RING_STEPS", "STEPS_FILE_ENV", "Steps", "VersionError", "WireError", "Writer", "create", "read"]
 
 READ_TRIES = 64
 """A step takes far longer than reading one page, so the second try nearly always finds the counter at rest.
 After the last, what was read is used as it is: each value is whole, one may belong to the next step."""
 
 _WORD = struct.Struct("=Q")
-_HEAD_BYTES = max(RECORD_OFFSETS) + RECORD.size
+_HEAD_BYTES = (HEARTBEAT_WORD + 1) * 8
 
 
 @dataclass(frozen=True)
@@ -60,6 +66,8 @@ class Steps:
         peak_bytes: peak memory (P + E).
         durations_s: durations of the latest steps, oldest first, at most `RING_STEPS` of them. The first
             step's runs from `attach`.
+        phase: `writer.IN_STEP` or `writer.BETWEEN_STEPS`, 0 before its first boundary.
+        heartbeat_s: unix time of its latest sign of life, None before.
     """
 
     steps: int
@@ -71,25 +79,8 @@ class Steps:
     persistent_bytes: int | None
     peak_bytes: int | None
     durations_s: tuple[float, ...]
-
-
-def create(path: str | Path) -> None:
-    """Put a fresh steps file at `path`, readable and writable by its owner, replacing an older one at once.
-
-    Its blocks are reserved, because a store into a hole of a mapped file kills the job when the disk is full.
-
-    Raises:
-        OSError: the directory does not exist, cannot be written, or is full.
-    """
-    draft = Path(f"{os.fspath(path)}.new")
-    draft.unlink(missing_ok=True)
-    fd = os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600)
-    try:
-        os.posix_fallocate(fd, 0, FILE_BYTES)
-        os.pwrite(fd, IDENTITY.pack(MAGIC, VERSION, RING_SLOTS), 0)
-    finally:
-        os.close(fd)
-    draft.replace(path)
+    phase: int = 0
+    heartbeat_s: float | None = None
 
 
 def read(path: str | Path, after_step: int = 0) -> Steps | None:
@@ -100,18 +91,30 @@ def read(path: str | Path, after_step: int = 0) -> Steps | None:
         after_step: give only the durations of later steps than this one (a follower passes what it has seen).
 
     Raises:
-        WireError: the file is missing, of another version, or holds what no writer would write.
+        VersionError: the file or the adaptor that wanted to write it is of another version.
+        WireError: the file is missing or holds what no writer would write.
     """
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError as error:
         raise WireError(f"{os.fspath(path)}: {error.strerror}") from error
     try:
+        _check_version(os.pread(fd, _HEAD_BYTES, 0), os.fspath(path))
         return _read(fd, after_step)
     except (OSError, ValueError, struct.error) as error:
         raise WireError(f"{os.fspath(path)} {error}") from error
     finally:
         os.close(fd)
+
+
+def _check_version(head: bytes, path: str) -> None:
+    if head[: len(MAGIC)] != MAGIC or len(head) < _HEAD_BYTES:
+        return  # no steps file at all; what reads it says so
+    file_version, refused_by = _word(head, VERSION_WORD), _word(head, REFUSED_WORD)
+    if file_version != VERSION:
+        raise VersionError(f"{path} {OTHER_VERSION} {file_version}, this Colane speaks {VERSION}")
+    if refused_by not in (0, VERSION) and not _word(head, COUNT_WORD):
+        raise VersionError(f"{path}: the job's adaptor speaks version {refused_by}, this Colane {VERSION}")
 
 
 def _read(fd: int, after_step: int) -> Steps | None:
@@ -122,9 +125,9 @@ def _read(fd: int, after_step: int) -> Steps | None:
     pid, total, count = (_word(head, index) for index in (PID_WORD, TOTAL_WORD, COUNT_WORD))
     if pid == 0:
         return None
-    first_s = struct.unpack_from("=d", head, FIRST_WORD * 8)[0]
+    first_s, beat_s = (struct.unpack_from("=d", head, word * 8)[0] for word in (FIRST_WORD, HEARTBEAT_WORD))
     last_s, loss, persistent, peak, flags = RECORD.unpack_from(head, RECORD_OFFSETS[count & 1])
-    if not (math.isfinite(first_s) and math.isfinite(last_s)):
+    if not all(map(math.isfinite, (first_s, last_s, beat_s))):
         raise ValueError("holds a time that is not a number")
     return Steps(
         steps=count,
@@ -136,6 +139,8 @@ def _read(fd: int, after_step: int) -> Steps | None:
         persistent_bytes=persistent if count and flags & HAS_MEMORY else None,
         peak_bytes=peak if count and flags & HAS_MEMORY else None,
         durations_s=_durations(fd, max(after_step, 0), count),
+        phase=_word(head, PHASE_WORD),
+        heartbeat_s=max(last_s, beat_s) or None,
     )
 
 

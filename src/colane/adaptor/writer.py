@@ -1,24 +1,29 @@
 """The job's side of the steps file: its layout, and a writer that costs about a microsecond a step.
 
-The file is a page of counters, a page kept for taking turns, and a ring of step durations. Rules:
+The file is a page of counters, a page for taking turns, and a ring of step durations. Rules:
 
 * Every value is one aligned 8-byte word, stored by one machine instruction, so none is ever half written.
 * What belongs to step n is written first, into the record of n's parity, and the step counter last. A reader
   that sees the counter at n finds n's record whole, whenever the writer is stopped or killed.
+* Words 0 (magic), 1 (version) and 7 (version of an adaptor that could not use the file) mean the same in every
+  version, so that two versions that meet can say so.
 * The ring has one slot more than it promises, so the slot being written is never one a reader wants.
 """
+
+# ruff: noqa: PTH105, PTH108 - pathlib is an import the job did not ask for
 
 from __future__ import annotations
 
 import mmap
 import os
 import struct
+import sys
 
 STEPS_FILE_ENV = "COLANE_STEPS_FILE"
 """The environment variable that tells a job where its steps file is."""
 
 MAGIC = b"CLNSTEPS"
-VERSION = 1
+VERSION = 2
 
 RING_STEPS = 8192
 """How many of the last step durations a reader gets: over an hour of steps at two a second."""
@@ -26,15 +31,21 @@ RING_SLOTS = RING_STEPS + 1
 
 PAGE_BYTES = 4096
 CONTROL_OFFSET = PAGE_BYTES
-"""The page kept for pause flag, pause_at and state, which the agent writes once jobs take turns."""
+"""The page for turns. Its first word is the flag: 0 run freely, else ask at each boundary; `turns` says the rest."""
+CONTROL_WORDS = PAGE_BYTES // 8
 RING_OFFSET = 2 * PAGE_BYTES
 FILE_BYTES = RING_OFFSET + -(-RING_SLOTS * 8 // PAGE_BYTES) * PAGE_BYTES
+
+OTHER_VERSION = "has version"
 
 IDENTITY = struct.Struct("=8sQQ")
 """Magic, version, slots of the ring: at offset 0, written once by whoever creates the file."""
 
 # Indexes of 8-byte words in the first page.
-PID_WORD, TOTAL_WORD, FIRST_WORD, COUNT_WORD = 3, 4, 5, 6
+VERSION_WORD, PID_WORD, TOTAL_WORD, FIRST_WORD, COUNT_WORD, REFUSED_WORD = 1, 3, 4, 5, 6, 7
+PHASE_WORD, HEARTBEAT_WORD = 22, 23
+IN_STEP, BETWEEN_STEPS = 1, 2
+"""Values of the phase; 0 before the first boundary."""
 
 RECORD = struct.Struct("=ddQQQ")
 """Of the latest step: unix time (s), loss, persistent bytes, peak bytes, flags."""
@@ -47,6 +58,30 @@ class WireError(Exception):
     """The steps file cannot be used; the text says which file and why."""
 
 
+class VersionError(WireError):
+    """The job's adaptor and the agent are of different versions."""
+
+
+def create(path: str | os.PathLike[str]) -> None:
+    """Put a fresh steps file at `path`, readable and writable by its owner, replacing an older one at once.
+
+    Its blocks are reserved, because a store into a hole of a mapped file kills the job when the disk is full.
+
+    Raises:
+        OSError: the directory does not exist, cannot be written, or is full.
+    """
+    draft = f"{os.fspath(path)}.new"
+    if os.path.lexists(draft):
+        os.unlink(draft)
+    fd = os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600)
+    try:
+        os.posix_fallocate(fd, 0, FILE_BYTES)
+        os.pwrite(fd, IDENTITY.pack(MAGIC, VERSION, RING_SLOTS), 0)
+    finally:
+        os.close(fd)
+    os.replace(draft, path)
+
+
 def problem(head: bytes, size_bytes: int) -> str | None:
     """Say why a file that begins with `head` and is `size_bytes` long is no steps file of this version."""
     if len(head) < IDENTITY.size or size_bytes < FILE_BYTES:
@@ -55,7 +90,7 @@ def problem(head: bytes, size_bytes: int) -> str | None:
     if magic != MAGIC:
         return "is not a steps file (wrong magic number)"
     if version != VERSION:
-        return f"has version {version}, this Colane speaks {VERSION}"
+        return f"{OTHER_VERSION} {version}, this Colane speaks {VERSION}"
     if slots != RING_SLOTS:
         return f"has a ring of {slots} slots, needs {RING_SLOTS}"
     return None
@@ -66,21 +101,25 @@ class Writer:
 
     A later process of the same attempt (a script that trains twice) goes on counting where the first stopped.
 
+    Attributes:
+        control: The words of the page for turns.
+
     Raises:
         WireError: no such file, another version, or another living process writes it.
     """
 
-    __slots__ = ("_floats", "_map", "_memory", "_ring", "_words", "steps")
+    __slots__ = ("_floats", "_map", "_memory", "_ring", "_words", "control", "steps")
 
     def __init__(self, path: str, total_steps: int | None = None) -> None:
         self._map = _open(path)
         with memoryview(self._map) as view:
             self._words, self._floats = view.cast("Q"), view.cast("d")
         self._ring = self._floats[RING_OFFSET // 8 : RING_OFFSET // 8 + RING_SLOTS]
-        self._memory: tuple[int, int] | None = None
+        self.control = self._words[CONTROL_OFFSET // 8 : CONTROL_OFFSET // 8 + CONTROL_WORDS]
+        self._memory = (0, 0, 0)
         self.steps = self._words[COUNT_WORD]
         self._claim(path)
-        self._words[TOTAL_WORD] = total_steps or 0
+        self.set_total(total_steps)
 
     def _claim(self, path: str) -> None:
         owner = self._words[PID_WORD]
@@ -89,26 +128,40 @@ class Writer:
             raise WireError(f"{path}: process {owner} already reports its steps here")
         self._words[PID_WORD] = os.getpid()
 
+    def set_total(self, total_steps: int | None) -> None:
+        """Say how many steps there will be; None when that is unknown."""
+        self._words[TOTAL_WORD] = total_steps or 0
+
     def set_memory(self, persistent_bytes: int, peak_bytes: int) -> None:
         """Keep P (allocated at the step boundary) and P + E (the peak); they go out with the next step."""
-        self._memory = (persistent_bytes, peak_bytes)
+        self._memory = (persistent_bytes, peak_bytes, HAS_MEMORY)
+
+    def set_phase(self, phase: int) -> None:
+        """Say whether a step is being computed (`IN_STEP`) or the job waits at a boundary (`BETWEEN_STEPS`)."""
+        self._words[PHASE_WORD] = phase
+
+    def beat(self, now_s: float) -> None:
+        """Show that the process lives where no step says so."""
+        self._floats[HEARTBEAT_WORD] = now_s
 
     def step(self, now_s: float, duration_s: float, loss: float | None = None) -> None:
         """Publish one more step, which took `duration_s` and ended at unix time `now_s`."""
-        count = self.steps + 1
-        self._ring[(count - 1) % RING_SLOTS] = duration_s
-        flags = HAS_LOSS if loss is not None else 0
-        persistent, peak = self._memory or (0, 0)
-        if self._memory is not None:
-            flags |= HAS_MEMORY
-        RECORD.pack_into(self._map, RECORD_OFFSETS[count & 1], now_s, loss or 0.0, persistent, peak, flags)
+        count = self.steps
+        self._ring[count % RING_SLOTS] = duration_s
+        count += 1
+        persistent, peak, flags = self._memory
+        if loss is None:
+            loss = 0.0
+        else:
+            flags |= HAS_LOSS
+        RECORD.pack_into(self._map, RECORD_OFFSETS[count & 1], now_s, loss, persistent, peak, flags)
         if count == 1:
             self._floats[FIRST_WORD] = now_s
         self._words[COUNT_WORD] = self.steps = count
 
     def close(self) -> None:
         """Let go of the file. What was published stays readable."""
-        for view in (self._ring, self._words, self._floats):
+        for view in (self._ring, self.control, self._words, self._floats):
             view.release()
         self._map.close()
 
@@ -120,6 +173,9 @@ def _open(path: str) -> mmap.mmap:
         raise WireError(f"{path}: {error.strerror}") from error
     try:
         reason = problem(os.pread(fd, IDENTITY.size, 0), os.fstat(fd).st_size)
+        if reason and reason.startswith(OTHER_VERSION):
+            os.pwrite(fd, VERSION.to_bytes(8, sys.byteorder), REFUSED_WORD * 8)
+            raise VersionError(f"{path} {reason}")
         if reason:
             raise WireError(f"{path} {reason}")
         return mmap.mmap(fd, FILE_BYTES)

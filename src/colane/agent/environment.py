@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
+from colane.adaptor import bundle
 from colane.model.hardware import Gpu
 
 BASE_NAMES = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "TZ", "TMPDIR", "LD_LIBRARY_PATH")
@@ -19,6 +21,7 @@ def job_environment(
     cores: Sequence[int],
     colane: Mapping[str, str],
     mps: Mapping[str, str],
+    adaptor: Path | None = None,
 ) -> dict[str, str]:
     """Put a job's whole environment together.
 
@@ -29,6 +32,7 @@ def job_environment(
         cores: The job's cores.
         colane: `COLANE_*` variables.
         mps: Variables that lead to an MPS daemon; empty without one.
+        adaptor: Directory that goes first on Python's path; None leaves the path alone.
 
     Returns:
         The request's environment. Under it lie the agent's basic names and `OMP_NUM_THREADS`; over it what the
@@ -37,7 +41,14 @@ def job_environment(
     base = {name: own[name] for name in BASE_NAMES if name in own}
     threads = {"OMP_NUM_THREADS": str(len(cores))} if cores else {}
     kept = {name: value for name, value in requested.items() if not name.startswith("CUDA_MPS_")}
-    return {**base, **threads, **kept, **visible_devices(gpus), **colane, **mps}
+    whole = {**base, **threads, **kept, **visible_devices(gpus), **colane, **mps}
+    return whole if adaptor is None else {**whole, **adapted(whole, adaptor)}
+
+
+def adapted(env: Mapping[str, str], adaptor: Path) -> dict[str, str]:
+    """Put the adaptor's directory first on Python's path, and name it for environments that load it themselves."""
+    path = bundle.first_on_path(adaptor, env.get("PYTHONPATH", ""))
+    return {"PYTHONPATH": path, bundle.DIR_ENV: str(adaptor)}
 
 
 def visible_devices(gpus: Sequence[Gpu]) -> dict[str, str]:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from colane.adaptor import wire
+from colane.adaptor import bundle, wire
 from colane.agent import shim
 from colane.agent.command import Command
 from colane.agent.config import AgentConfig
@@ -58,7 +58,15 @@ def plan_launch(
         "COLANE_URL": config.scheduler_url,
         wire.STEPS_FILE_ENV: str(steps_path),
     }
-    env = job_environment(launch.get("env") or {}, os.environ, gpus=gpus, cores=cores, colane=colane, mps=mps)
+    env = job_environment(
+        launch.get("env") or {},
+        os.environ,
+        gpus=gpus,
+        cores=cores,
+        colane=colane,
+        mps=mps,
+        adaptor=bundle.place(config.state_dir),
+    )
     command = Command(
         tuple(launch["command"]),
         launch.get("workdir") or env.get("HOME", "/"),
@@ -79,6 +87,7 @@ class Launcher:
         # A copy of our own also stays what it is when the package is upgraded under a running agent.
         self._program = state_root / "shim.pyc"
         py_compile.compile(shim.__file__, str(self._program), doraise=True)
+        bundle.unpack(state_root)
         self._under_way: dict[Key, Callable[[], None]] = {}
 
     def is_under_way(self, key: Key) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,8 +17,11 @@ if TYPE_CHECKING:
     from colane.report.simulated_writer import Study
     from colane.simulate.paper_a import Claim, Evaluation, Experiment
 
-PAPERS = {"A": "Co-location of deep-learning jobs (Tabrizian, Toronto 2020)"}
-"""Papers that can be evaluated so far."""
+PAPERS = {
+    "A": "Co-location of deep-learning jobs (Tabrizian, Toronto 2020)",
+    "B": "Salus: fine-grained GPU sharing (Yu and Chowdhury, MLSys 2020)",
+}
+"""Papers that can be evaluated so far, each by the module `simulate.paper_` and its letter."""
 
 
 def register(app: typer.Typer) -> None:
@@ -26,7 +30,7 @@ def register(app: typer.Typer) -> None:
 
 
 def paper(
-    letter: Annotated[str, typer.Argument(metavar="A", help="Which paper.")],
+    letter: Annotated[str, typer.Argument(metavar="LETTER", help="Which paper: A or B.")],
     data: Annotated[
         Path | None,
         typer.Option("--data", metavar="DIR", envvar="COLANE_DATA", help="Directory of measured tables."),
@@ -41,10 +45,9 @@ def paper(
     if letter.upper() not in PAPERS:
         known = ", ".join(f"{key} ({title})" for key, title in PAPERS.items())
         raise MisuseError(f"paper: there is no evaluation of {letter!r}; known: {known}")
-    from colane.simulate.paper_a import evaluate  # noqa: PLC0415 - imported late
-
+    evaluate = import_module(f"colane.simulate.paper_{letter.lower()}").evaluate
     try:
-        found = evaluate(data)
+        found: Evaluation = evaluate(data)
     except ValueError as error:
         raise MisuseError(str(error)) from error
     if out is not None:

@@ -10,12 +10,15 @@ from typing import Any, NamedTuple
 import yaml
 
 from colane.model.hardware import DEFAULT_POOL, Gpu, Node
+from colane.model.topology import Topology
+from colane.traces import topologies
 from colane.traces.errors import TraceError, did_you_mean
 from colane.traces.sheet import read_text
+from colane.traces.topology_file import read_topology
 from colane.traces.units import parse_bytes, parse_bytes_per_s
 
 PRESETS_DIR = Path(__file__).parent / "presets"
-TOPOLOGIES = frozenset({"none", "pcie", "minsky", "dgx1", "dgx-a100"})
+TOPOLOGIES = frozenset({"none", *topologies.NAMES})
 """Names of topologies; any other value is a file, relative to the cluster file."""
 
 SOCKETS_DEFAULT = 1
@@ -122,6 +125,7 @@ class _Group:
     network: float | None
     topology: str
     pool: str
+    links: Topology | None = None
 
 
 def _text(value: object) -> str:
@@ -168,6 +172,7 @@ def _group(path: Path, number: int, raw: object) -> _Group:
                 path, f"is missing: nodes with GPUs need it, such as {_example(key)}", column=f"{where}.{key}"
             )
     values["topology"] = _topology(path, values["topology"], where)
+    values["links"] = _links(path, values, where)
     values["gpu_type"], values["gpu_memory"] = values["gpu_type"] or "", values["gpu_memory"] or 0
     return _Group(**values)
 
@@ -185,6 +190,23 @@ def _topology(path: Path, name: str, where: str) -> str:
     known = ", ".join(sorted(TOPOLOGIES))
     message = f"no topology or file {name!r}{did_you_mean(name, TOPOLOGIES)}; known: {known}"
     raise TraceError(path, message, column=f"{where}.topology")
+
+
+def _links(path: Path, values: Mapping[str, Any], where: str) -> Topology | None:
+    """The topology itself; it must have as many GPUs as the nodes."""
+    name, gpus = values["topology"], values["gpus"]
+    if name == "none" or not gpus:
+        return None
+    try:
+        if name in topologies.NAMES:
+            return topologies.make(name, gpus, values["sockets"])
+    except topologies.UnknownTopologyError as error:
+        raise TraceError(path, str(error), column=f"{where}.topology") from error
+    topology = read_topology(Path(name)).topology
+    if topology.gpus != gpus:
+        message = f"{name} has {topology.gpus} GPUs, the nodes have {gpus}"
+        raise TraceError(path, message, column=f"{where}.topology")
+    return topology
 
 
 def _mapping(path: Path, raw: object, where: str, known: Mapping[str, object] | set[str]) -> dict[str, Any]:
@@ -237,18 +259,24 @@ def _nodes(group: _Group) -> list[Node]:
     names = [f"{group.name}-{number:0{digits}}" for number in range(group.count)]
     return [
         Node(
-            name=name, gpus=_gpus(group, name, near), cores=cores, host_memory_bytes=group.host_memory, pool=group.pool
+            name=name,
+            gpus=_gpus(group, name, near),
+            cores=cores,
+            host_memory_bytes=group.host_memory,
+            pool=group.pool,
+            topology=group.links,
         )
         for name in names
     ]
 
 
 def _gpus(group: _Group, node: str, near: list[tuple[int, ...]]) -> tuple[Gpu, ...]:
-    sockets = [index * group.sockets // group.gpus for index in range(group.gpus)]
+    dealt = (index * group.sockets // group.gpus for index in range(group.gpus))
+    sockets = tuple(dealt) if group.links is None else group.links.sockets
     return tuple(
         Gpu(
             index=index, uuid=f"{node}-{index}", type=group.gpu_type, memory_bytes=group.gpu_memory,
-            socket=socket, cores=near[socket],
+            socket=socket, cores=near[socket] if socket < len(near) else (),
         )
         for index, socket in enumerate(sockets)
     )  # fmt: skip

@@ -71,6 +71,16 @@ def read_memory(path: Path) -> Mapping[str, Memory]:
     return {name: Memory(p, e) for name, p, e in zip(names, persistent, ephemeral, strict=True)}
 
 
+def read_mean_bytes(path: Path) -> Mapping[str, int]:
+    """Read `mem-baseline.csv`: mean use over a run by workload.
+
+    Raises:
+        TraceError: A missing column or a bad cell.
+    """
+    sheet = read_sheet(path, read_text(path))
+    return dict(zip(sheet.column("Network", cells.word), sheet.column("Average", _mebibytes), strict=True))
+
+
 def read_geometry(path: Path) -> SalusTable:
     """Read `workload_geometry.csv`.
 

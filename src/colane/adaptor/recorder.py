@@ -1,0 +1,224 @@
+"""What this process has to say of its steps, wherever they are found: one for each process.
+
+It registers (claims the steps file) at the first boundary or the first use of a GPU, never before: launchers and
+loader workers import frameworks too. Everything here steps aside on any doubt, and says so on stderr when
+COLANE_DEBUG is set.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+
+from . import memory
+from .writer import BETWEEN_STEPS, IN_STEP, STEPS_FILE_ENV, WireError, Writer, create
+
+MEMORY_FIRST_STEPS = 10
+"""Memory is read at each of the first steps, where it still grows ..."""
+MEMORY_EVERY_STEPS = 64
+"""... and then at every 64th: reading takes some 40 microseconds, less than one a step when spread out."""
+
+LOADER, REPLAY, FORWARD, OPTIMIZER, KERAS, EXPLICIT = range(1, 7)
+"""Kinds of steps, better ones last: from the first step of a kind on, lesser kinds are not counted."""
+
+RANK_NAMES = ("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID")
+"""Where launchers tell each process of a distributed job its number on this machine."""
+
+TYPE_CHECKING = False  # as `typing` has it, which costs milliseconds to import
+if TYPE_CHECKING:
+    from .turns import TurnTaker
+
+
+class Recorder:
+    """Publishes this process's steps and takes its turns.
+
+    Attributes:
+        rank: The best kind of steps that was seen so far.
+        is_registered: Whether this process has claimed the steps file.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.rank = 0
+        self.is_registered = False
+        self._path = path
+        self._writer: Writer | None = None
+        self._control: memoryview | list[int] = [0]
+        self._turns: TurnTaker | None = None
+        self._lock = threading.Lock()
+        self._is_armed = True
+        self._peak_bytes = 0
+        self._expected: int | None = None
+        self._last_s = time.perf_counter()
+
+    def register(self, total_steps: int | None = None) -> None:
+        """Claim the steps file, once.
+
+        Raises:
+            WireError: It cannot be used.
+            OSError: A rank's own file cannot be made.
+        """
+        if self.is_registered or not self._is_armed:
+            return
+        self._is_armed = False  # unless all goes well
+        self._writer = Writer(rank_path(self._path), total_steps)
+        self._control = self._writer.control
+        if total_steps is None and self._expected is not None:
+            self.expect(self._expected)
+        self.is_registered = self._is_armed = True
+
+    def wants(self, rank: int) -> bool:
+        """Whether steps of this kind are still to be counted."""
+        return rank >= self.rank
+
+    def step(self, rank: int, steps: int = 1) -> None:
+        """Publish `steps` more steps of a kind, unless a better kind has been seen."""
+        if rank >= self.rank:
+            self.rank = rank
+            self.boundary(steps)
+
+    def boundary(self, steps: int = 1, loss: float | None = None) -> None:
+        """Publish that `steps` more steps have ended, then wait if others have their turn."""
+        try:
+            with self._lock:
+                if self._writer is None:
+                    self.register()
+                self._publish(steps, loss)
+                if self._control[0]:
+                    self._take_turn()
+        except Exception as error:  # noqa: BLE001  # whatever goes wrong here is not the job's fault
+            self.disarm(f"no more steps are reported: {error!r}")
+
+    def beat(self) -> None:
+        """Show life where no step says so."""
+        if self._writer is not None:
+            self._writer.beat(time.time())
+
+    def set_phase(self, phase: int) -> None:
+        """Say whether a step is being computed."""
+        if self._writer is not None:
+            self._writer.set_phase(phase)
+
+    def set_total(self, total_steps: int | None) -> None:
+        """Say how many steps there will be."""
+        if self._writer is not None:
+            self._writer.set_total(total_steps)
+
+    def expect(self, more_steps: int) -> None:
+        """Say how many more steps a framework has announced, where the script has said nothing."""
+        self._expected = more_steps
+        if self._writer is not None and self.rank != EXPLICIT:
+            self._writer.set_total(self._writer.steps + more_steps)
+
+    def disarm(self, reason: str | None = None) -> None:
+        """Report nothing from now on."""
+        self._is_armed = False
+        self._writer, self._control = None, [0]
+        turns, self._turns = self._turns, None
+        if turns is not None:
+            turns.disarm()
+        if reason:
+            debug(reason)
+
+    def _publish(self, steps: int, loss: float | None) -> None:
+        writer = self._writer
+        if writer is None:
+            return
+        now_s = time.perf_counter()
+        count = writer.steps + steps
+        if count <= MEMORY_FIRST_STEPS or count % MEMORY_EVERY_STEPS < steps:
+            self._measure(writer)
+        if steps == 1:
+            writer.step(time.time(), now_s - self._last_s, loss)
+        else:
+            for _ in range(steps):
+                writer.step(time.time(), (now_s - self._last_s) / steps, loss)
+        self._last_s = now_s
+
+    def _measure(self, writer: Writer) -> None:
+        sampled = memory.sample()
+        if sampled:
+            # The script may reset the framework's peak: keep the highest.
+            self._peak_bytes = max(self._peak_bytes, sampled[1])
+            writer.set_memory(sampled[0], self._peak_bytes)
+
+    def _take_turn(self) -> None:
+        """Let others have their turn; no time that passes here belongs to a step."""
+        writer = self._writer
+        if writer is None:
+            return
+        writer.set_phase(BETWEEN_STEPS)
+        turns = self._turns or self._make_turns(writer)
+        if turns is not None:
+            turns.boundary(writer.steps)
+        writer.set_phase(IN_STEP)
+        self._last_s = time.perf_counter()
+
+    def _make_turns(self, writer: Writer) -> TurnTaker | None:
+        try:
+            from .turns import TurnTaker  # only jobs that share need it
+
+            self._turns = TurnTaker(writer.control)
+        except Exception as error:  # noqa: BLE001
+            self._control = [0]
+            debug(f"takes no turns: {error!r}")
+        return self._turns
+
+
+def rank_path(path: str) -> str:
+    """Return the steps file of this process: rank 0 has the job's, each other one beside it that it makes itself."""
+    rank = next((os.environ[name] for name in RANK_NAMES if name in os.environ), None) or _torch_rank()
+    if not rank.isdecimal() or int(rank) == 0:
+        return path
+    own = f"{path}.{int(rank)}"
+    if not os.path.exists(own):  # noqa: PTH110
+        create(own)
+    return own
+
+
+def _torch_rank() -> str:
+    """Ask PyTorch, for ranks that were started without a launcher (`torch.multiprocessing.spawn`)."""
+    distributed = getattr(sys.modules.get("torch"), "distributed", None)
+    if distributed is None or not distributed.is_available() or not distributed.is_initialized():
+        return "0"
+    return str(distributed.get_rank())
+
+
+_here: Recorder | None = None
+
+
+def current() -> Recorder | None:
+    """Return this process's recorder; None where Colane does not run it."""
+    global _here  # noqa: PLW0603  # one for each process
+    path = os.environ.get(STEPS_FILE_ENV)
+    if not path:
+        return None
+    if _here is None or _here._path != path:  # noqa: SLF001
+        _here = Recorder(path)
+    return _here
+
+
+def debug(message: str) -> None:
+    """Say on stderr why nothing is reported, to whoever wants to know."""
+    if os.environ.get("COLANE_DEBUG") and sys.stderr is not None:
+        print(f"colane: {message}", file=sys.stderr, flush=True)  # noqa: T201
+
+
+def _disarm_child() -> None:
+    """Leave the file to the parent; a child of one that has none (a launcher that forks) may still take it."""
+    global _here  # noqa: PLW0603
+    if _here is None:
+        return
+    parent, _here = _here, None
+    if parent.is_registered:
+        parent.disarm()
+        return
+    parent._lock = threading.Lock()  # noqa: SLF001  # the parent's may have been held
+    parent.rank = max(parent.rank, OPTIMIZER)  # loaders' workers run models too, but train none
+    _here = parent
+
+
+os.register_at_fork(after_in_child=_disarm_child)
+
+__all__ = ["Recorder", "WireError", "current", "debug", "rank_path"]

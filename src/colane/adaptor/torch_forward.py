@@ -1,0 +1,364 @@
+"""Steps of a PyTorch job without an optimizer that PyTorch knows: inference, and training by hand.
+
+In this order, the first that is seen counts:
+
+1. Calls of a root module (one that was moved, put into eval or train mode as a whole), by hooks on that one
+   instance. Never global module hooks: they cost hundreds of microseconds a step and stop compilation.
+   Without gradients a step ends with the call; with them, where the next call begins.
+2. Batches taken from a DataLoader; after a while only, since scripts also run through their data beforehand.
+3. Replays of a CUDA graph.
+
+All of it is gone as soon as the script makes an optimizer.
+"""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import threading
+import time
+import weakref
+
+from . import recorder
+from .cycle import Cycle
+from .writer import BETWEEN_STEPS, IN_STEP
+
+LOADER, REPLAY, FORWARD = recorder.LOADER, recorder.REPLAY, recorder.FORWARD
+
+FORWARDS_FIRST = 3
+"""Fewer calls may be a trial before training; they are counted when more follow, or at the end."""
+LOADER_FIRST_S = 30.0
+"""Running through the data beforehand (their mean, their tokens) takes less."""
+ROOTS_MAX = 64
+
+TYPE_CHECKING = False  # as `typing` has it, which costs milliseconds to import
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+
+class _Thread(threading.local):
+    """What is under way in this thread.
+
+    Attributes:
+        is_whole: Whether a module is being moved or put into a mode as a whole.
+        depth: Calls of root modules inside each other.
+    """
+
+    def __init__(self) -> None:
+        self.is_whole = False
+        self.depth = 0
+
+
+class Others:
+    """Finds steps other than an optimizer's in one process, until there is an optimizer."""
+
+    def __init__(self, torch: Any, to: recorder.Recorder) -> None:
+        self.thread = _Thread()
+        self._torch = torch
+        self._to = to
+        self._is_wanted = True
+        self._in_backward = False
+        self._roots: dict[int, weakref.ref[Any]] = {}
+        self._handles: dict[int, tuple[Any, Any]] = {}
+        self._pending: object = None
+        self._rank = 0
+        self._cycle = Cycle()
+        self._early = 0
+        self._first_s = 0.0
+        self._replayed: set[int] = set()
+        self._replays = 0
+
+    def root(self, module: Any) -> None:
+        """Take note of a module that was moved or put into a mode as a whole; hook it if that may be needed."""
+        if not (self._is_wanted or self._is_training_here()) or id(module) in self._handles:
+            return
+        self._roots[id(module)] = weakref.ref(module)
+        if len(self._roots) > ROOTS_MAX:
+            self._forget(next(iter(self._roots)))
+        if self._is_wanted:
+            self._hook(module)
+
+    def optimizer_made(self) -> None:
+        """Leave steps to the optimizers."""
+        if self._is_wanted and not self._in_backward:
+            self._is_wanted = False
+            self._early = 0
+            self._unhook_all()
+
+    def steps_in_backward(self) -> None:
+        """Take over: optimizers step for each parameter inside backward, which is no boundary."""
+        if self._in_backward:
+            return
+        self._in_backward = self._is_wanted = True
+        for root in list(self._roots.values()):
+            module = root()
+            if module is not None:
+                self._hook(module)
+        self._pending = next(iter(self._handles), None)  # the call before this backward
+
+    def stepped(self) -> None:
+        """Hear of an optimizer's step: what was replayed before belonged to it."""
+        if self._replayed:
+            self._replayed.clear()
+        if self._handles:
+            self._is_wanted = False
+            self._unhook_all()
+
+    def batch(self) -> None:
+        """Hear that a loader is asked for another batch after one that it gave."""
+        self._to.beat()
+        self._event(LOADER, 0)
+
+    def replayed(self, graph: int) -> None:
+        """Hear of a replay; a graph that comes again with no step in between is the step itself."""
+        if graph in self._replayed:
+            self._replayed = {graph}
+            self._event(REPLAY, 0, 1 if self._replays else 2)
+            self._replays += 1
+        else:
+            self._replayed.add(graph)
+
+    def unhook(self, module: Any) -> None:
+        """Take the hooks off one module."""
+        for handle in self._handles.pop(id(module), ()):
+            handle.remove()
+
+    def own_hooks(self) -> set[int]:
+        """Return the ids of our hooks, to leave them out of what is saved."""
+        return {handle.id for handles in self._handles.values() for handle in handles}
+
+    def flush(self) -> None:
+        """Count at the end of the process what was held back."""
+        if self._pending is not None and self._is_wanted:
+            self._finish_pending()
+        early, self._early = self._early, 0
+        if early and self._to.wants(self._rank):
+            self._to.boundary(early)
+
+    def _is_training_here(self) -> bool:
+        """Whether roots are worth noting all the same: optimizers may turn out to step in backward."""
+        return self._to.rank < recorder.OPTIMIZER
+
+    def _hook(self, module: Any) -> None:
+        if id(module) in self._handles:
+            return
+        save_whole(self._torch, self)
+        pre, post = self._hooks(id(module))
+        first = module.register_forward_pre_hook(pre)
+        self._handles[id(module)] = first, _register_post(module, post)
+
+    def _hooks(self, key: int) -> tuple[Callable[..., None], Callable[..., None]]:
+        """Make the hooks of one module; a copy of the module has them too, but another id."""
+        thread, is_compiling, grad = self.thread, _is_compiling(self._torch), self._torch.is_grad_enabled
+
+        def colane_forward_pre(module: object, _args: object) -> None:
+            if is_compiling() or id(module) != key:
+                return
+            thread.depth += 1
+            if thread.depth == 1:
+                self._begin()
+
+        def colane_forward_post(module: object, _args: object, _output: object) -> None:
+            if is_compiling() or id(module) != key:
+                return
+            thread.depth -= 1
+            if thread.depth == 0:
+                self._end(key, is_open=grad())
+
+        return colane_forward_pre, colane_forward_post
+
+    def _begin(self) -> None:
+        if self._pending is not None:
+            self._finish_pending()
+        if self._to.rank == FORWARD:
+            self._to.set_phase(IN_STEP)
+
+    def _end(self, key: int, *, is_open: bool) -> None:
+        if is_open:
+            self._pending = key
+            return
+        self._event(FORWARD, key)
+        if self._to.rank == FORWARD:
+            self._to.set_phase(BETWEEN_STEPS)
+
+    def _finish_pending(self) -> None:
+        key, self._pending = self._pending, None
+        self._event(FORWARD, key)
+
+    def _event(self, rank: int, key: object, count: int | None = None) -> None:
+        """Count a step of one kind, unless a better kind has been seen; hold back what may not have been steps."""
+        if rank < self._rank or not self._is_wanted or not self._to.wants(rank):
+            return
+        if self._torch.utils.data.get_worker_info() is not None:
+            return
+        if rank > self._rank:
+            self._rank, self._cycle, self._early, self._first_s = rank, Cycle(), 0, time.monotonic()
+        count = self._cycle.event(key) if count is None else count
+        if self._to.rank != rank:
+            self._early += count
+            if not self._is_sure():
+                return
+            count, self._early = self._early, 0
+        if count:
+            self._to.step(rank, count)
+
+    def _is_sure(self) -> bool:
+        if self._rank == LOADER:
+            return time.monotonic() - self._first_s >= LOADER_FIRST_S
+        return self._early >= FORWARDS_FIRST
+
+    def _forget(self, key: int) -> None:
+        module = self._roots.pop(key)()
+        if module is not None:
+            self.unhook(module)
+
+    def _unhook_all(self) -> None:
+        self._pending = None
+        for handles in self._handles.values():
+            for handle in handles:
+                handle.remove()
+        self._handles.clear()
+
+
+def _register_post(module: Any, post: Callable[..., None]) -> Any:
+    try:
+        return module.register_forward_hook(post, always_call=True)
+    except TypeError:  # PyTorch before 2.0
+        return module.register_forward_hook(post)
+
+
+def _is_compiling(torch: Any) -> Callable[[], bool]:
+    compiler = getattr(torch, "compiler", None)
+    found = getattr(compiler, "is_compiling", None) or getattr(torch._dynamo, "is_compiling", None)  # noqa: SLF001
+    return found or (lambda: False)
+
+
+def attach(torch: Any, others: Others) -> None:
+    """Watch for roots, loaders and graphs."""
+    module = torch.nn.Module
+    is_compiling = _is_compiling(torch)
+    for name in ("train", "_apply"):
+        setattr(module, name, _as_a_whole(getattr(module, name), others, is_compiling))
+    _watch_optimizers(torch, others)
+    _watch_loaders(torch, others)
+    _watch_replays(torch, others)
+    atexit.register(_safely, others.flush)
+
+
+def attach_compiler(dynamo: Any, others: Others) -> None:
+    """Hook a compiled module in the place of the one inside it: outside of what is traced."""
+    optimized = dynamo.eval_frame.OptimizedModule
+    own = optimized.__init__
+
+    @functools.wraps(own)
+    def init(self: Any, mod: Any, *args: object, **kwargs: object) -> None:
+        own(self, mod, *args, **kwargs)
+        _safely(_outside, others, mod, self)
+
+    optimized.__init__ = init
+
+
+def _outside(others: Others, inner: Any, outer: Any) -> None:
+    others.unhook(inner)
+    others.root(outer)
+
+
+def _as_a_whole(own: Callable[..., Any], others: Others, is_compiling: Callable[[], bool]) -> Callable[..., Any]:
+    """Wrap a method that modules call on their children in turn, to tell the outermost."""
+    thread = others.thread
+
+    @functools.wraps(own)
+    def whole(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if is_compiling() or thread.is_whole:
+            return own(self, *args, **kwargs)
+        thread.is_whole = True
+        try:
+            result = own(self, *args, **kwargs)
+        finally:
+            thread.is_whole = False
+        _safely(others.root, self)
+        return result
+
+    return whole
+
+
+def _watch_optimizers(torch: Any, others: Others) -> None:
+    own = torch.optim.Optimizer.__init__
+
+    @functools.wraps(own)
+    def init(self: Any, *args: Any, **kwargs: Any) -> None:
+        own(self, *args, **kwargs)
+        _safely(others.optimizer_made)
+
+    torch.optim.Optimizer.__init__ = init
+
+
+def _watch_loaders(torch: Any, others: Others) -> None:
+    iterator = torch.utils.data.dataloader._BaseDataLoaderIter  # noqa: SLF001
+    own = iterator.__next__
+
+    @functools.wraps(own)
+    def following(self: Any) -> Any:
+        if self.__dict__.get("_colane_gave"):
+            self._colane_gave = False
+            _safely(others.batch)
+        batch = own(self)
+        self._colane_gave = True
+        return batch
+
+    iterator.__next__ = following
+
+
+def _watch_replays(torch: Any, others: Others) -> None:
+    graph = getattr(torch.cuda, "CUDAGraph", None)
+    own = getattr(graph, "replay", None)
+    if graph is None or own is None:
+        return
+
+    @functools.wraps(own)
+    def replay(self: Any) -> Any:
+        result = own(self)
+        _safely(others.replayed, id(self))
+        return result
+
+    graph.replay = replay
+
+
+_saves_whole = False
+
+
+def save_whole(torch: Any, others: Others) -> None:
+    """Leave our hooks out of modules that are saved, copied or scripted: elsewhere they could not be loaded."""
+    global _saves_whole  # noqa: PLW0603
+    if _saves_whole:
+        return
+    _saves_whole = True
+    torch.nn.Module.__getstate__ = lambda self: _without_hooks(self.__dict__, others.own_hooks())
+    recursive = getattr(torch.jit, "_recursive", None)
+    own = getattr(recursive, "get_hook_stubs", None)
+    if recursive is None or own is None:
+        return
+
+    def get_hook_stubs(nn_module: Any) -> Any:
+        others.unhook(nn_module)
+        return own(nn_module)
+
+    recursive.get_hook_stubs = get_hook_stubs
+
+
+def _without_hooks(state: dict[str, Any], ours: set[int]) -> dict[str, Any]:
+    kept = dict(state)
+    for name in ("_forward_hooks", "_forward_pre_hooks", "_forward_hooks_always_called"):
+        hooks = kept.get(name)
+        if hooks and not ours.isdisjoint(hooks):
+            kept[name] = type(hooks)((key, hook) for key, hook in hooks.items() if key not in ours)
+    return kept
+
+
+def _safely(call: Callable[..., None], *args: Any) -> None:
+    """Call one of ours inside the script's own call, which must go on."""
+    try:
+        call(*args)
+    except Exception as error:  # noqa: BLE001
+        recorder.debug(f"a step may not be counted: {error!r}")
