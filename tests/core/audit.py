@@ -23,7 +23,8 @@ def _bookings(state: ClusterState) -> None:
     for job in state.jobs.values():
         assert (job.placement is None) == (job.state is JobState.QUEUED)
         for gpu in job.placement.gpus if job.placement else ():
-            expected[gpu].add(job.id)
+            if gpu.node not in job.ended_on:
+                expected[gpu].add(job.id)
     for gpu, load in state.gpus.items():
         assert set(load.jobs) == expected[gpu]
         members = [(b.lane, b.memory) for b in load.bookings if b.memory is not None]
@@ -51,12 +52,15 @@ def audit_decisions(state: ClusterState, outcome: Outcome) -> None:
 
 def _nodes(state: ClusterState) -> None:
     for name, node in state.nodes.items():
-        jobs = [job for job in state.jobs.values() if job.placement and job.placement.node == name]
+        placed = [job for job in state.jobs.values() if job.placement and name in job.placement.nodes]
+        jobs = [job for job in placed if name not in job.ended_on]
         assert set(node.jobs) == {job.id for job in jobs}
-        cores = [core for job in jobs if job.placement for core in job.placement.cores]
+        cores = [core for job in jobs if job.placement for core in job.placement.cores_on(name)]
         assert len(cores) == len(set(cores))
         assert node.cores_booked == set(cores)
-        assert node.host_memory_booked_bytes == sum(job.spec.host_memory_bytes for job in jobs)
+        ranks = [len(job.placement.slots_on(name)) for job in jobs if job.placement]
+        parts = [job.spec.part(job.spec.host_memory_bytes, here) for job, here in zip(jobs, ranks, strict=True)]
+        assert node.host_memory_booked_bytes == sum(parts)
         assert node.host_memory_booked_bytes <= node.node.host_memory_bytes
 
 

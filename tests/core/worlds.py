@@ -57,6 +57,11 @@ def make_profile(family: str, gpu_type: str, occupancy: float, memory_bytes: int
     )
 
 
+def living(job: Job) -> list[str]:
+    """Nodes on which a job has processes."""
+    return [node for node in job.placement.nodes if node not in job.ended_on] if job.placement else []
+
+
 @dataclass
 class World:
     """A core, a clock, and agents that do as they are told, at random speed."""
@@ -103,7 +108,8 @@ class World:
             family=pick.choice(FAMILIES),
             user=pick.choice(("ann", "bob")),
             pool=pick.choice(("default", "default", "default", "default", "other")),
-            gpus=pick.choice((1, 1, 1, 1, 1, 1, 2, 4)),
+            gpus=(gpus := pick.choice((1, 1, 1, 1, 1, 1, 2, 4))),
+            multi_node=gpus > 1 and pick.random() < 0.5,
             gpu_type=pick.choice((None, None, None, None, "V100", "A100")),
             gpu_memory_bytes=pick.choice((None, 2 * GIB, 9 * GIB)),
             cores=pick.choice((0, 0, 3)),
@@ -126,11 +132,12 @@ class World:
         if not running:
             return Tick()
         job = self.random.choice(running)
+        node = self.random.choice(living(job))
         if job.state is JobState.ASSIGNED:
-            return Launched(job.id, job.attempt, 100 + job.id, self.now_s)
+            return Launched(job.id, job.attempt, 100 + job.id, self.now_s, node)
         steps = self.steps.get(job.id, 0) + self.random.randrange(30)
         self.steps[job.id] = steps
-        return Progressed(job.id, job.attempt, self._sample(steps))
+        return Progressed(job.id, job.attempt, self._sample(steps), node)
 
     def _sample(self, steps: int) -> Progress:
         return Progress(
@@ -151,7 +158,8 @@ class World:
         job = self.random.choice(running)
         outcome, code = self.random.choice((("exited", 0), ("exited", 0), ("exited", 1), ("out-of-memory", 1)))
         attempt = job.attempt - self.random.choice((0, 0, 0, 0, 1))
-        return Ended(job.id, attempt, outcome, Exit(code, None), self.now_s - 1, self.now_s)
+        node = self.random.choice(living(job))
+        return Ended(job.id, attempt, outcome, Exit(code, None), self.now_s - 1, self.now_s, None, node)
 
     def other(self) -> Event:
         pick = self.random
@@ -186,6 +194,8 @@ class World:
             if not self.core.state.jobs:
                 return
             ends = [
-                Ended(job.id, job.attempt, "exited", Exit(0, None), self.now_s, self.now_s) for job in self.running()
+                Ended(job.id, job.attempt, "exited", Exit(0, None), self.now_s, self.now_s, None, node)
+                for job in self.running()
+                for node in living(job)
             ]
             self.step(*ends, Tick())

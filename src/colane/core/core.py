@@ -6,6 +6,7 @@ The server feeds it real events, the simulator virtual ones; neither has a sched
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from colane.core import reports
@@ -35,6 +36,7 @@ from colane.core.step import Step
 from colane.core.timers import TimerKind, Timers
 from colane.core.view import ClusterView
 from colane.model.job import Job, JobId, JobState
+from colane.model.placement import Placement
 from colane.model.plan import Blocked, Plan, Start
 from colane.model.reason import Reason
 from colane.perf.observe import Observer
@@ -167,10 +169,20 @@ class Core:
             step.decisions.append(Decision(step.now_s, self.policy.name, action))
 
     def _start(self, step: Step, job: Job, action: Start) -> None:
-        changes = {"placement": action.placement, "attempt": job.attempt + 1}
+        placement = self._with_port(action.placement)
+        changes = {"placement": placement, "attempt": job.attempt + 1}
         changes |= {"start_s": None, "first_step_s": None, "ending": None, "exit": None, "ended_on": ()}
         step.put(move(job, JobState.ASSIGNED, step.now_s, action.reason, **changes))
-        step.company_changed(action.placement.gpus)
+        step.company_changed(placement.gpus)
+
+    def _with_port(self, placement: Placement) -> Placement:
+        """Hand out the lowest port that no other job's first node uses."""
+        if len(placement.nodes) == 1:
+            return placement
+        others = (self.state.jobs[job].placement for job in self.state.nodes[placement.node].jobs)
+        taken = {other.port for other in others if other is not None and other.node == placement.node}
+        first, last = self.config.gang_ports
+        return replace(placement, port=next((port for port in range(first, last + 1) if port not in taken), first))
 
     def _resume(self) -> None:
         """After a restart, set the timers of running jobs anew and watch every GPU."""

@@ -20,7 +20,6 @@ from colane.model.placement import Placement, Slot
 from colane.model.plan import Action, Blocked, Plan, Start, Stop
 from colane.model.reason import Reason
 
-
 Cores = tuple[int, ...]
 
 
@@ -149,7 +148,7 @@ class Draft:
         self.again_s[pool] = min(at_s, self.again_s.get(pool, at_s))
 
     def block(self, job: Job) -> None:
-        """If the first in line, whom nobody may pass, lacks free GPUs: do not ask about its pool before that changes."""
+        """If the first in line, whom nobody may pass, lacks free GPUs: ask again only when that has changed."""
         spec = job.spec
         kinds = self.view.gpu_types(spec.pool, spec.gpu_type)
         if not spec.multi_node and all(self.free((spec.pool, kind)).most_free < spec.gpus for kind in kinds):
@@ -173,7 +172,7 @@ class Draft:
         return Plan(self.view.version, actions, self.waits, self.class_waits, self.rest, self.again_s, self.blocked)
 
     def _take(self, spec: JobSpec, loads: tuple[GpuLoad, ...]) -> tuple[Cores, tuple[tuple[str, Cores], ...]]:
-        """Take cores and host memory, on each node in proportion to its ranks; cores of the first node, then others'."""
+        """Take cores and host memory on each node by its ranks: cores of the first node, then of the others."""
         if not spec.cores and not spec.host_memory_bytes:
             return (), ()
         taken = []

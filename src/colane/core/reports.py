@@ -205,9 +205,9 @@ def _believed(step: Step, event: Event, job_id: JobId, attempt: int) -> Job | No
 
 
 def _learn_memory(step: Step, job: Job, progress: Progress) -> None:
-    if job.placement is None or progress.steps == 0:
+    if not job.gpus_held or progress.steps == 0:
         return
-    gpu_type = step.state.gpus[job.placement.gpus[0]].gpu.type
+    gpu_type = step.state.gpus[job.gpus_held[0]].gpu.type
     key = step.state.beliefs.terms(job.spec, gpu_type).key
     seen = memory_seen(key, progress, step.state.beliefs.profiles.get(key))
     if seen is not None:

@@ -137,7 +137,7 @@ class ClusterState:
         elif job.placement is not None:
             for name in job.placement.nodes:
                 node = self.nodes.get(name)
-                if node is not None and job.id not in node.jobs:
+                if node is not None and job.id not in node.jobs and name not in job.ended_on:
                     self._book(job, job.placement, node)
 
     def _book(self, job: Job, placement: Placement, node: NodeState) -> None:
@@ -152,16 +152,20 @@ class ClusterState:
 
     def release(self, job: Job) -> None:
         """Take a job off its GPUs and its nodes, those that are still there."""
-        placement = job.placement
-        for name in placement.nodes if placement is not None else ():
-            node = self.nodes.get(name)
-            if node is not None and job.id in node.jobs and placement is not None:
-                del node.jobs[job.id]
-                node.cores_booked.difference_update(placement.cores_on(name))
-                if job.spec.host_memory_bytes:
-                    node.host_memory_booked_bytes -= _host_memory_bytes(job, placement, name)
-                self.set_loads([self.gpus[slot.gpu].without(job.id) for slot in placement.slots_on(name)])
-                self.changed_pools.add(node.node.pool)
+        for name in job.placement.nodes if job.placement is not None else ():
+            self.release_from(job, name)
+
+    def release_from(self, job: Job, name: str) -> None:
+        """Take a job off one of its nodes and its GPUs there; nothing when it is not on it."""
+        node, placement = self.nodes.get(name), job.placement
+        if node is None or placement is None or job.id not in node.jobs:
+            return
+        del node.jobs[job.id]
+        node.cores_booked.difference_update(placement.cores_on(name))
+        if job.spec.host_memory_bytes:
+            node.host_memory_booked_bytes -= _host_memory_bytes(job, placement, name)
+        self.set_loads([self.gpus[slot.gpu].without(job.id) for slot in placement.slots_on(name)])
+        self.changed_pools.add(node.node.pool)
 
     def booking(self, job: Job, gpu_type: str, lane: int) -> Booking:
         """What a job holds of a GPU of that type, by present beliefs."""

@@ -81,9 +81,11 @@ class Step:
         self.heed(job.spec.pool)
 
     def gone_from(self, job: Job, node: str) -> Job:
-        """Note that a job that spans several nodes has no process on this one any more."""
+        """A job that spans several nodes has no process on this one any more: its GPUs there are free."""
         if job.placement is None or len(job.placement.nodes) == 1:
             return job
+        self.state.release_from(job, node)
+        self.touch(node)
         job = evolve(job, ended_on=(*job.ended_on, node))
         self.put(job)
         return job
@@ -133,7 +135,7 @@ class Step:
 
     def observe(self, job: Job, progress: Progress) -> None:
         """A sample of a job goes into the epochs of its GPUs."""
-        for gpu in job.placement.gpus if job.placement is not None else ():
+        for gpu in job.gpus_held:
             self.observer.sample(gpu, partial(self._members, gpu), job.id, progress)
 
     def _members(self, gpu: GpuId) -> list[Member]:

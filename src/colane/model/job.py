@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple, NewType
 
-from colane.model.hardware import DEFAULT_POOL
+from colane.model.hardware import DEFAULT_POOL, GpuId
 from colane.model.placement import Placement
 from colane.model.reason import Reason
 
@@ -243,6 +243,13 @@ class Job:
     def has_ended(self) -> bool:
         """Whether nothing more will happen to it."""
         return self.state in ENDED
+
+    @property
+    def gpus_held(self) -> tuple[GpuId, ...]:
+        """GPUs it holds, in rank order: not those of nodes it is gone from."""
+        if self.placement is None or not self.ended_on:
+            return () if self.placement is None else self.placement.gpus
+        return tuple([gpu for gpu in self.placement.gpus if gpu.node not in self.ended_on])
 
     @property
     def reason(self) -> Reason | None:

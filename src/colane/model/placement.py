@@ -23,6 +23,7 @@ class Placement:
         slots: One for each rank; ranks of one node follow one another.
         cores: Core ids booked for this job alone on the node of rank 0; empty shares the cores near its GPUs.
         cores_elsewhere: The same for the other nodes of a job that spans several, as (name, core ids).
+        port: Where rank 0 of a job that spans several nodes waits for the others; 0 for all other jobs.
         gpus: GPUs in rank order.
         node: Name of the node of rank 0.
         nodes: Names of all its nodes, in rank order.
@@ -31,6 +32,7 @@ class Placement:
     slots: tuple[Slot, ...]
     cores: tuple[int, ...] = ()
     cores_elsewhere: tuple[tuple[str, tuple[int, ...]], ...] = ()
+    port: int = 0
     gpus: tuple[GpuId, ...] = field(init=False, repr=False, compare=False)
     node: str = field(init=False, repr=False, compare=False)
     nodes: tuple[str, ...] = field(init=False, repr=False, compare=False)

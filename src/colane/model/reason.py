@@ -18,6 +18,8 @@ class Why(StrEnum):
     SUBMITTED = "submitted"
     NO_NODE = "no-node"
     NO_FREE_GPU = "no-free-gpu"
+    NO_FREE_GANG = "no-free-gang"
+    NO_ROOM_FOR_GANG = "no-room-for-gang"
     NO_MEMORY = "no-memory"
     NO_CORES = "no-cores"
     NO_HOST_MEMORY = "no-host-memory"
@@ -69,6 +71,11 @@ SENTENCES: Mapping[Why, str] = MappingProxyType(
         Why.SUBMITTED: "Priority: submitted, not yet considered",
         Why.NO_NODE: "Resources: no node of pool {pool} has registered",
         Why.NO_FREE_GPU: ("Resources: needs {asked} on one node, at most {have} free; GPUs are held by {jobs}"),
+        Why.NO_FREE_GANG: "Resources: needs {asked} over any nodes, {have} free; GPUs are held by {jobs}",
+        Why.NO_ROOM_FOR_GANG: (
+            "Resources: needs {asked} over any nodes, {have} free, but not all of those nodes have the cores and the "
+            "memory its ranks need; others are held by {jobs}"
+        ),
         Why.NO_MEMORY: (
             "Resources: needs {need_bytes} of GPU memory, at most {have_bytes} left on a GPU it may use; "
             "others are held by {jobs}"

@@ -76,15 +76,15 @@ class Board:
     def put_job(self, job: Job) -> None:
         """Take a job's new value; an ended one leaves."""
         old = self.jobs.get(job.id)
-        if old is not None and old.placement is not None:
-            self.on_node[old.placement.node].discard(job.id)
+        for node in _held_nodes(old):
+            self.on_node[node].discard(job.id)
         if job.has_ended:
             self.jobs.pop(job.id, None)
             self.model_names.pop(job.id, None)
             return
         self.jobs[job.id] = job
-        if job.placement is not None:
-            self.on_node.setdefault(job.placement.node, set()).add(job.id)
+        for node in _held_nodes(job):
+            self.on_node.setdefault(node, set()).add(job.id)
 
     def put_nodes(self, records: Iterable[NodeRecord], removed: Iterable[str] = ()) -> None:
         """Take new values of nodes and drop others."""
@@ -100,6 +100,13 @@ class Board:
     def assigned(self, node: str) -> list[Job]:
         """Live jobs that hold GPUs of a node, in order of id."""
         return [self.jobs[job] for job in sorted(self.on_node.get(node, ()))]
+
+
+def _held_nodes(job: Job | None) -> tuple[str, ...]:
+    """Nodes on which a job has processes, or shall have."""
+    if job is None or job.placement is None:
+        return ()
+    return tuple([node for node in job.placement.nodes if node not in job.ended_on])
 
 
 def encode_record(record: NodeRecord) -> Body:

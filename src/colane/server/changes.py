@@ -180,16 +180,16 @@ def _report_job(turn: Turn, name: str, body: JobReport) -> None:
         return
     if job.state is JobState.ASSIGNED:
         start_s = turn.now_s if body.start_s is None else body.start_s
-        turn.events.append(Launched(job.id, body.attempt, body.pid or 0, start_s))
+        turn.events.append(Launched(job.id, body.attempt, body.pid or 0, start_s, name))
     if body.progress is not None:
         progress = to_progress(body.progress)
         if turn.progress.get(job.id) != progress:
-            turn.events.append(Progressed(job.id, body.attempt, progress))
+            turn.events.append(Progressed(job.id, body.attempt, progress, name))
 
 
 def _believed(turn: Turn, node: str, job_id: int, attempt: int) -> Job | None:
     job = turn.board.jobs.get(JobId(job_id))
-    if job is None or job.attempt != attempt or job.placement is None or job.placement.node != node:
+    if job is None or job.attempt != attempt or job.placement is None or node not in job.placement.nodes:
         return None
     return job
 
@@ -198,12 +198,15 @@ def finish(turn: Turn, body: FinishedBody) -> bool:
     """Take in how an attempt ended; return whether it is believed (the present attempt, by its own agent)."""
     record = turn.board.nodes.get(body.node)
     job = _believed(turn, body.node, body.id, body.attempt)
-    if job is None or record is None or record.node.agent_id != body.agent_id or job.id in turn.finished:
+    if job is None or record is None or record.node.agent_id != body.agent_id:
+        return False
+    if (job.id, body.node) in turn.finished or body.node in job.ended_on:
         return False
     progress = None if body.progress is None else to_progress(body.progress)
-    turn.finished[job.id] = _finished_fields(body, progress or turn.progress.get(job.id))
+    turn.finished[job.id, body.node] = _finished_fields(body, progress or turn.progress.get(job.id))
     ending = Exit(body.exit_code, body.signal, body.detail)
-    turn.events.append(Ended(job.id, body.attempt, body.outcome, ending, body.start_s, body.end_s, progress))
+    times = (body.start_s, body.end_s)
+    turn.events.append(Ended(job.id, body.attempt, body.outcome, ending, *times, progress, body.node))
     turn.record("attempt-ended", job=job.id, attempt=body.attempt, node=body.node, outcome=body.outcome)
     return True
 

@@ -82,14 +82,14 @@ def encode_placement(placement: Placement) -> Body:
     """Return slots as `[node, number, lane]` in rank order, and the booked cores of each node."""
     slots = [[*slot.gpu, slot.lane] for slot in placement.slots]
     elsewhere = {node: list(cores) for node, cores in placement.cores_elsewhere}
-    return {"slots": slots, "cores": list(placement.cores), "cores_elsewhere": elsewhere}
+    return {"slots": slots, "cores": list(placement.cores), "cores_elsewhere": elsewhere, "port": placement.port}
 
 
 def decode_placement(body: Mapping[str, Any]) -> Placement:
     """Return the placement of `encode_placement`."""
     slots = tuple(Slot(GpuId(node, number), lane) for node, number, lane in body["slots"])
     elsewhere = tuple((node, tuple(cores)) for node, cores in body.get("cores_elsewhere", {}).items())
-    return Placement(slots, tuple(body["cores"]), elsewhere)
+    return Placement(slots, tuple(body["cores"]), elsewhere, body.get("port", 0))
 
 
 def encode_reason(reason: Reason) -> Body:

@@ -27,11 +27,12 @@ class Hardware:
     """The shapes of all registered nodes, by pool. Lost nodes count: they may come back."""
 
     def __init__(self, nodes: Iterable[Node] = ()) -> None:
-        shapes: dict[str, set[Shape]] = {}
+        shapes: dict[str, Counter[Shape]] = {}
         for node in nodes:
             gpus = tuple(sorted((gpu.type, gpu.memory_bytes) for gpu in node.gpus))
             shape = Shape(gpus, len(node.cores), node.host_memory_bytes)
-            shapes.setdefault(node.pool, set()).add(shape)
+            shapes.setdefault(node.pool, Counter())[shape] += 1
+        self._counts = shapes
         self._pools: Mapping[str, tuple[Shape, ...]] = {pool: tuple(sorted(of)) for pool, of in shapes.items()}
 
     def problem(self, spec: JobSpec) -> Problem | None:
@@ -39,6 +40,8 @@ class Hardware:
         shapes = self._pools.get(spec.pool, ())
         if not shapes or any(_fits(spec, shape) for shape in shapes):
             return None
+        if spec.multi_node:
+            return _type_problem(spec, shapes) or _spread_problem(spec, self._counts[spec.pool])
         return (
             _type_problem(spec, shapes)
             or _count_problem(spec, shapes)
@@ -77,6 +80,19 @@ def _count_problem(spec: JobSpec, shapes: tuple[Shape, ...]) -> Problem | None:
         return None
     what = f"{spec.gpu_type} GPUs" if spec.gpu_type else "GPUs of one type"
     return Problem("gpus", f"asks for {spec.gpus}, but no node of pool {spec.pool} has more than {most} {what}")
+
+
+def _spread_problem(spec: JobSpec, counts: Mapping[Shape, int]) -> Problem | None:
+    """A job over several nodes needs GPUs of one type in the whole pool, or as many nodes that have one."""
+    need = spec.gpu_memory_bytes or 0
+    ranks = 0
+    for kind in _types(spec, counts):
+        found = ((shape.matching(kind, need), count) for shape, count in counts.items())
+        ranks = max(ranks, sum(count * (min(gpus, 1) if spec.anti_collocation else gpus) for gpus, count in found))
+    if spec.gpus <= ranks:
+        return None
+    what = "nodes with a GPU" if spec.anti_collocation else "GPUs"
+    return Problem("gpus", f"asks for {spec.gpus} over several nodes, but pool {spec.pool} has {ranks} such {what}")
 
 
 def _memory_problem(spec: JobSpec, shapes: tuple[Shape, ...]) -> Problem | None:

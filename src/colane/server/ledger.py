@@ -151,13 +151,22 @@ def _collection(job: Job) -> str:
 
 
 def _finished(turn: Turn, job: Job, model_name: str | None, policy: str) -> Body:
-    reported = turn.finished.get(job.id, {})
+    reported = _reported(turn, job)
     return {
         "job": documents.encode_job(job),
         "model_name": model_name,
         "policy": policy,
         "finished": {name: reported[name] for name in FINISHED_FIELDS if name in reported},
     }
+
+
+def _reported(turn: Turn, job: Job) -> Body:
+    """What was reported of a job's end; of a gang, how the process ended that ended it."""
+    nodes = job.placement.nodes if job.placement is not None else ()
+    reports = [turn.finished[job.id, node] for node in nodes if (job.id, node) in turn.finished]
+    if not reports or len(nodes) == 1 or job.exit is None:
+        return reports[0] if reports else {}
+    return {**reports[0], "exit_code": job.exit.code, "signal": job.exit.signal, "detail": job.exit.detail}
 
 
 def _learnt(outcome: Outcome) -> list[Put]:

@@ -41,7 +41,7 @@ class Turn:
     progress: Mapping[JobId, Progress]
     events: list[Event] = field(default_factory=list)
     admitted: dict[JobId, Admitted] = field(default_factory=dict)
-    finished: dict[JobId, Body] = field(default_factory=dict)
+    finished: dict[tuple[JobId, str], Body] = field(default_factory=dict)
     agents: dict[str, str] = field(default_factory=dict)
     messages: dict[str, tuple[str, ...]] = field(default_factory=dict)
     removed_nodes: set[str] = field(default_factory=set)

@@ -81,17 +81,32 @@ def node_view(record: NodeRecord, last_seen_s: float | None, jobs: list[Job]) ->
         "lost": record.lost,
         "last_seen_s": last_seen_s,
         "messages": list(record.messages),
-        "jobs": [_desired(job) for job in jobs],
+        "jobs": [_desired(job, job.placement, record.node.name) for job in jobs if job.placement is not None],
     }
 
 
-def _desired(job: Job) -> Body:
-    placement = job.placement or Placement(())
+def _desired(job: Job, placement: Placement, node: str) -> Body:
+    """What an agent is told of a job: its part of it, and how its part finds the others."""
     return {
         "id": job.id,
         "attempt": job.attempt,
         "run": job.state is not JobState.STOPPING,
-        "slots": [{"gpu": gpu.number, "lane": lane} for gpu, lane in placement.slots],
-        "cores": list(placement.cores),
+        "slots": [{"gpu": gpu.number, "lane": lane} for gpu, lane in placement.slots_on(node)],
+        "cores": list(placement.cores_on(node)),
+        "gang": _gang(placement, node),
         "time_limit_s": job.spec.time_limit_s,
+    }
+
+
+def _gang(placement: Placement, node: str) -> Body | None:
+    """Where a node's ranks stand in a job that spans several; None for a job on one node."""
+    if len(placement.nodes) == 1:
+        return None
+    first = next(rank for rank, slot in enumerate(placement.slots) if slot.gpu.node == node)
+    return {
+        "nodes": list(placement.nodes),
+        "node_rank": placement.nodes.index(node),
+        "rank_first": first,
+        "world_size": len(placement.slots),
+        "port": placement.port,
     }

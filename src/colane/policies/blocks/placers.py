@@ -10,6 +10,7 @@ from colane.core.draft import Draft
 from colane.core.load import GpuLoad
 from colane.core.state import NodeState
 from colane.model.job import JobSpec
+from colane.policies.blocks.gangs import over_nodes
 
 
 def first_fit(draft: Draft, spec: JobSpec, types: Iterable[str] | None = None) -> tuple[GpuLoad, ...] | None:
@@ -20,30 +21,30 @@ def first_fit(draft: Draft, spec: JobSpec, types: Iterable[str] | None = None) -
     """
     for gpu_type in draft.view.gpu_types(spec.pool, spec.gpu_type) if types is None else types:
         nodes = draft.free((spec.pool, gpu_type)).nodes_with(spec.gpus)
-        gpus = _first(draft, spec, gpu_type, nodes)
+        gpus = None if spec.anti_collocation else _first(draft, spec, gpu_type, nodes)
         if gpus is not None:
             return gpus
-    return None
+    return over_nodes(draft, spec, types) if spec.multi_node else None
 
 
 def first_by_socket(draft: Draft, spec: JobSpec) -> tuple[GpuLoad, ...] | None:
     """Free GPUs of the first node that has room, those of its first sockets first; None when there is none."""
     for gpu_type in draft.view.gpu_types(spec.pool, spec.gpu_type):
         nodes = draft.free((spec.pool, gpu_type)).nodes_with(spec.gpus)
-        gpus = _first(draft, spec, gpu_type, nodes, by_socket)
+        gpus = None if spec.anti_collocation else _first(draft, spec, gpu_type, nodes, by_socket)
         if gpus is not None:
             return gpus
-    return None
+    return over_nodes(draft, spec) if spec.multi_node else None
 
 
 def best_fit(draft: Draft, spec: JobSpec) -> tuple[GpuLoad, ...] | None:
     """Free GPUs of the node with the fewest free that has room, there of the fullest sockets; None: there is none."""
     for gpu_type in draft.view.gpu_types(spec.pool, spec.gpu_type):
         nodes = draft.free((spec.pool, gpu_type)).nodes_fullest_first(spec.gpus)
-        gpus = _first(draft, spec, gpu_type, nodes, fullest_socket_first)
+        gpus = None if spec.anti_collocation else _first(draft, spec, gpu_type, nodes, fullest_socket_first)
         if gpus is not None:
             return gpus
-    return None
+    return over_nodes(draft, spec) if spec.multi_node else None
 
 
 Arrange = Callable[[list[GpuLoad]], list[GpuLoad]]

@@ -263,16 +263,19 @@ class Room:
 
     def _company(self, job: Job) -> AbstractSet[JobId]:
         """All jobs on the GPUs of a job; only jobs of one GPU have company."""
-        load = self._draft.view.gpu(job.placement.gpus[0]) if job.placement is not None else None
+        load = self._draft.view.gpu(job.gpus_held[0]) if job.gpus_held else None
         return frozenset(load.jobs) if load is not None else frozenset()
 
     def _add_coming(self, site: Site, job: Job, going: AbstractSet[JobId]) -> None:
         """What a job that is being stopped will leave; a GPU comes free if all its jobs are."""
-        kept_for = self._stopped_for(job)
+        if job.placement is None:
+            return
+        kept_for, name = self._stopped_for(job), site.node.node.name
+        here = job.placement.slots_on(name)
         self._draft.ask_again(self._pool, self._rules.until_s(job))
-        _add(site.cores, kept_for, len(job.placement.cores) if job.placement else 0)
-        _add(site.host_memory_bytes, kept_for, job.spec.host_memory_bytes)
-        for gpu in job.placement.gpus if job.placement else ():
+        _add(site.cores, kept_for, len(job.placement.cores_on(name)))
+        _add(site.host_memory_bytes, kept_for, job.spec.part(job.spec.host_memory_bytes, len(here)))
+        for gpu, _ in here:
             company = self._draft.view.gpu(gpu).jobs
             if company[0] == job.id and set(company) <= going:
                 insort(site.coming, _Coming(gpu, kept_for), key=lambda coming: coming.gpu)
@@ -288,8 +291,13 @@ class Room:
         )
 
     def _may_go(self, job: Job) -> bool:
-        """Whether it may be stopped now; if only later, the policy is asked again then."""
+        """Whether it may be stopped now; if only later, the policy is asked again then.
+
+        A job over several nodes is left alone: stopping it would empty more than the node that is needed.
+        """
         if not job.spec.preemptible or job.state not in MOVABLE:
+            return False
+        if job.placement is None or len(job.placement.nodes) > 1:
             return False
         ripe_s = self._rules.ripe_s(job)
         is_ripe = ripe_s <= self._draft.now_s

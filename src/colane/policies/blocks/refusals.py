@@ -33,12 +33,25 @@ def no_place(draft: Draft, spec: JobSpec) -> Reason:
     types = draft.view.gpu_types(spec.pool, spec.gpu_type)
     if not types:
         return Reason(Why.NO_NODE, {"pool": spec.pool})
-    have = max(draft.free((spec.pool, gpu_type)).most_free for gpu_type in types)
     holders = draft.view.holders(spec.pool)
+    if spec.multi_node:
+        return _no_gang(draft, spec, types, holders)
+    have = max(draft.free((spec.pool, gpu_type)).most_free for gpu_type in types)
     if have < spec.gpus:
         facts: dict[str, str | int | float] = {"need": spec.gpus, "gpu_type": spec.gpu_type or "any", "have": have}
         return Reason(Why.NO_FREE_GPU, facts, holders)
     return _lacking(draft, spec, types, holders)
+
+
+def _no_gang(draft: Draft, spec: JobSpec, types: Iterable[str], holders: tuple[JobId, ...]) -> Reason:
+    """A job over several nodes: how many GPUs of one type are free, or nodes that have one."""
+    have = 0
+    for gpu_type in types:
+        nodes = [draft.view.node_at(order) for order in draft.free((spec.pool, gpu_type)).nodes_with(1)]
+        free = [draft.free_count(node, gpu_type) for node in nodes]
+        have = max(have, len(free) if spec.anti_collocation else sum(free))
+    facts: dict[str, str | int | float] = {"need": spec.gpus, "gpu_type": spec.gpu_type or "any", "have": have}
+    return Reason(Why.NO_FREE_GANG if have < spec.gpus else Why.NO_ROOM_FOR_GANG, facts, holders)
 
 
 def _lacking(draft: Draft, spec: JobSpec, types: Iterable[str], holders: tuple[JobId, ...]) -> Reason:

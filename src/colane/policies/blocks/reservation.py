@@ -13,6 +13,7 @@ from colane.core.load import GpuLoad
 from colane.core.state import NodeState
 from colane.model.hardware import GpuId
 from colane.model.job import Job, JobSpec, JobState
+from colane.model.placement import Placement
 from colane.model.plan import Start
 from colane.policies.blocks.placers import on_node
 from colane.policies.blocks.times import RunTimes
@@ -54,7 +55,8 @@ class _Hold(NamedTuple):
 
     end_s: float
     gpus: tuple[GpuId, ...]
-    spec: JobSpec
+    cores: int
+    host_memory_bytes: int
 
 
 class Ends:
@@ -70,9 +72,10 @@ class Ends:
         self._started: dict[str, list[_Hold]] = {}
         for action in draft.actions:
             if isinstance(action, Start):
-                spec, gpus = draft.view.job(action.job).spec, action.placement.gpus
-                hold = _Hold(self._end_s(spec, draft.now_s, gpus), gpus, spec)
-                self._started.setdefault(action.placement.node, []).append(hold)
+                spec = draft.view.job(action.job).spec
+                for name in action.placement.nodes:
+                    hold = self._hold(spec, action.placement, name, draft.now_s)
+                    self._started.setdefault(name, []).append(hold)
 
     def on(self, node: NodeState) -> list[_Hold]:
         """What is held of a node, the first to end first."""
@@ -80,10 +83,14 @@ class Ends:
         for job_id in node.jobs:
             job = jobs[job_id]
             if job.placement is not None:
-                gpus = job.placement.gpus
-                holds.append(_Hold(self._end_s(job.spec, _assigned_s(job), gpus), gpus, job.spec))
+                holds.append(self._hold(job.spec, job.placement, node.node.name, _assigned_s(job)))
         holds.sort(key=_END)
         return holds
+
+    def _hold(self, spec: JobSpec, placement: Placement, name: str, since_s: float) -> _Hold:
+        gpus = tuple([slot.gpu for slot in placement.slots_on(name)])
+        parts = spec.part(spec.cores, len(gpus)), spec.part(spec.host_memory_bytes, len(gpus))
+        return _Hold(self._end_s(spec, since_s, gpus), gpus, *parts)
 
     def _end_s(self, spec: JobSpec, since_s: float, gpus: tuple[GpuId, ...]) -> float:
         bound_s = spec.time_limit_s
@@ -134,8 +141,8 @@ def _on_node(draft: Draft, spec: JobSpec, node: NodeState, kind: str, holds: lis
         if hold.end_s > at_s and cores >= spec.cores and host_bytes >= spec.host_memory_bytes:
             break
         at_s = max(at_s, hold.end_s)
-        cores += hold.spec.cores
-        host_bytes += hold.spec.host_memory_bytes
+        cores += hold.cores
+        host_bytes += hold.host_memory_bytes
     if cores < spec.cores or host_bytes < spec.host_memory_bytes:
         return None
     spare = bisect_right(free_at_s, at_s) - spec.gpus

@@ -33,7 +33,7 @@ def kept_s(job: Job, now_s: float) -> float:
 
 def gpu_type_of(view: ClusterView, job: Job) -> str | None:
     """Type of the GPUs a job holds."""
-    return None if job.placement is None else view.gpu(job.placement.gpus[0]).gpu.type
+    return view.gpu(job.gpus_held[0]).gpu.type if job.gpus_held else None
 
 
 class RunTimes:
