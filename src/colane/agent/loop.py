@@ -9,10 +9,13 @@ from collections.abc import Awaitable, Mapping, Sequence
 
 from colane.agent.config import AgentConfig
 from colane.agent.contact import Contact
+from colane.agent.gate import Follow, Place
+from colane.agent.gate_rules import Bounds, Wish
+from colane.agent.gate_thread import GateThread
 from colane.agent.jobdir import StateDir
 from colane.agent.jobs import Jobs, refusal
-from colane.agent.launcher import plan_launch, wants_mps
-from colane.agent.messages import Object, node_object, report_object, with_sharing
+from colane.agent.launcher import gate_path, plan_launch, wants_mps
+from colane.agent.messages import Object, node_object, report_object, with_sharing, with_turns
 from colane.agent.mps import MpsManager
 from colane.agent.reconcile import Act, Action, Desired, DesiredJob, Key, Phase, reconcile
 from colane.agent.scheduler import Scheduler
@@ -44,6 +47,7 @@ class Agent:
         self._devices = devices
         self._address = address
         self._mps = MpsManager(state.root / "mps")
+        self._gate = GateThread(gate_path(config.state_dir), Bounds(config.yield_bound_s, config.first_step_bound_s))
         self._contact = Contact(scheduler, config.name, self._describe)
         self._no_mps: dict[Key, str] = {}
         self._trimmed_s = float("-inf")
@@ -63,6 +67,7 @@ class Agent:
             if self._config.stop_jobs:
                 await self._end_jobs()
         finally:
+            self._gate.close()
             self.jobs.close()
 
     async def make_it_so(self) -> None:
@@ -71,6 +76,7 @@ class Agent:
         desired = await self._contact.report(self._report())
         if desired is not None:
             await self._act(reconcile(desired, self._observe(desired), self._contact.followed), desired)
+            self._gate.follow(self._places(desired))
             self._contact.followed = max(self._contact.followed, desired.generation)
         await self._mps.watch()
         self._trim()
@@ -171,12 +177,22 @@ class Agent:
         gpus = self._devices.observe(self._own())
         return node_object(self._config, self.state.agent_id, self._address, self._devices, gpus)
 
+    def _places(self, desired: Desired) -> Follow:
+        """Where the gate finds the jobs, and what it does with them."""
+        places = (
+            Place(wish_of(job), self.state.steps_path(job.key), self.state.job_dir(job.key).claimed_by)
+            for job in desired.jobs
+        )
+        return Follow(tuple(places), desired.turns)
+
     def _report(self) -> Object:
         now_s = time.time()
         used = self._devices.utilization()
-        jobs = [self.jobs.sample(key, now_s, used) for key in sorted(self.jobs.observe())]
+        seen = self._gate.seen()
+        samples = ((key.job, self.jobs.sample(key, now_s, used)) for key in sorted(self.jobs.observe()))
+        jobs = [with_turns(sample, seen.get(job)) for job, sample in samples]
         gpus = with_sharing(self._devices.observe(self._own()), self._mps.active, self.jobs.through_mps())
-        messages = [*self._mps.messages, *self._no_mps.values()]
+        messages = [*self._mps.messages, *self._no_mps.values(), *self._gate.messages()]
         return report_object(self.state.agent_id, now_s, gpus, messages, jobs)
 
     def _trim(self) -> None:
@@ -200,3 +216,17 @@ class Agent:
                 break  # told, as far as somebody listened; the rest is told by the next agent
             await self._rest(never, min(self._config.heartbeat_s, LAST_WORDS_S))
         await self._mps.stop()
+
+
+def wish_of(job: DesiredJob) -> Wish:
+    """What the gate must know of a job; one that shall end goes first, so that it can."""
+    return Wish(
+        job=job.key.job,
+        lanes=tuple(sorted(set(zip(job.gpus, job.lanes, strict=True)))),
+        weight=job.weight,
+        priority=job.priority,
+        serves=job.serves or not job.run,
+        steps_total=job.steps_total,
+        paused=job.paused and job.run,
+        flush=job.flush,
+    )

@@ -197,6 +197,10 @@ class ProgressBody(Shape):
     occupancy_ratio: Ratio | None = None
     bandwidth_ratio: Ratio | None = None
     occupancy_by: Text = ""
+    turn: Literal["", "running", "waiting", "paused", "ungated"] = ""
+    turn_service_s: Seconds | None = None
+    turn_wait_s: Seconds | None = None
+    turn_share_ratio: Ratio | None = None
 
 
 class JobReport(Shape):
