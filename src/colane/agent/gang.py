@@ -7,13 +7,17 @@ A job is one process, which may start others itself (`torchrun`, `mp.spawn`), or
 from __future__ import annotations
 
 import os
+import py_compile
 import random
 import socket
+import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
-from colane.agent import shim
+from colane.agent import ranks, shim
+from colane.agent.command import Command
 from colane.devices.types import HostFacts
 from colane.model.hardware import Gpu
 
@@ -56,19 +60,46 @@ class Meeting:
         return {**self.hints(here), "WORLD_SIZE": str(self.ranks), "GROUP_RANK": str(self.node)}
 
 
-def rank_command(
-    program: Path, interpreter: str, *, grace_s: float, first_rank: int, words: Sequence[str]
-) -> list[str]:
-    """Give the command that starts the ranks; a `--` and the job's own command go behind it.
+def place_program(state_root: Path) -> Path:
+    """Put a compiled copy of `ranks` beside the shim's, which it needs; see `Launcher`."""
+    program = state_root / "ranks.pyc"
+    py_compile.compile(ranks.__file__, str(program), doraise=True)
+    return program
+
+
+def needs_meeting(launch: Mapping[str, Any], gpus: Sequence[Gpu]) -> bool:
+    """Whether processes of this job will look for each other."""
+    return len(gpus) > 1 or launch.get("ranks") == PER_GPU
+
+
+def arrange(
+    command: Command,
+    launch: Mapping[str, Any],
+    *,
+    gpus: Sequence[Gpu],
+    host: HostFacts,
+    program: Path,
+    meeting: Meeting | None,
+) -> Command:
+    """Let a job's processes find each other, and take their memory near their GPUs.
 
     Args:
-        program: The compiled `ranks`, beside the compiled shim.
-        interpreter: What runs it.
-        grace_s: From SIGTERM to SIGKILL for ranks of which one has failed.
-        first_rank: Rank of the first process here.
-        words: A binding for each rank.
+        command: What is run, for one process.
+        launch: What the scheduler keeps for the job's launch; `ranks` says how many processes are started.
+        gpus: The job's devices on this node in rank order.
+        host: This machine.
+        program: The compiled `ranks`.
+        meeting: Where they meet; None for a job that is one process on one device.
     """
-    return [interpreter, "-I", "-S", str(program), str(grace_s), str(first_rank), *words, "--"]
+    command = replace(command, memory_nodes=memory_nodes(gpus, host))
+    if meeting is None:
+        return command
+    if launch.get("ranks") != PER_GPU:
+        return replace(command, env={**meeting.hints(len(gpus)), **command.env})
+    set_threads = THREADS not in (launch.get("env") or {})
+    words = bindings(gpus, command.cores, host, set_threads=set_threads)
+    starter = (sys.executable, "-I", "-S", str(program), str(command.grace_s), str(meeting.first_rank), *words, "--")
+    return replace(command, argv=(*starter, *command.argv), env={**command.env, **meeting.orders(len(gpus))})
 
 
 def bindings(gpus: Sequence[Gpu], cores: Sequence[int], host: HostFacts, *, set_threads: bool) -> list[str]:
@@ -141,8 +172,3 @@ def _is_free(port: int) -> bool:
 
 def _list(numbers: Sequence[int]) -> str:
     return ",".join(map(str, numbers))
-
-
-def threads_wanted(requested: Mapping[str, str]) -> bool:
-    """Whether the job leaves the number of its threads to us."""
-    return THREADS not in requested

@@ -49,6 +49,7 @@ class LaunchFacts:
         cores: Its cores.
         cpu_devices: Whether its devices are cpu devices.
         mps: Whether it goes through an MPS daemon.
+        port: TCP port handed out to it, 0 for none.
     """
 
     boot_id: str
@@ -57,6 +58,7 @@ class LaunchFacts:
     cores: tuple[int, ...] = ()
     cpu_devices: bool = False
     mps: bool = False
+    port: int = 0
 
 
 class JobDir:

@@ -6,13 +6,16 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Mapping, Sequence
+from dataclasses import replace
 
+from colane.agent import gang
+from colane.agent.command import Command
 from colane.agent.config import AgentConfig
 from colane.agent.contact import Contact
 from colane.agent.gate import Follow, Place
 from colane.agent.gate_rules import Bounds, Wish
 from colane.agent.gate_thread import GateThread
-from colane.agent.jobdir import StateDir
+from colane.agent.jobdir import LaunchFacts, StateDir
 from colane.agent.jobs import Jobs, refusal
 from colane.agent.launcher import gate_path, plan_launch, wants_mps
 from colane.agent.messages import Object, node_object, report_object, with_sharing, with_turns
@@ -46,6 +49,8 @@ class Agent:
         self._config = config
         self._devices = devices
         self._address = address
+        self._ranks = gang.place_program(state.root)
+        self._memory_problem = gang.memory_problem(devices.host)
         self._mps = MpsManager(state.root / "mps")
         self._gate = GateThread(gate_path(config.state_dir), Bounds(config.yield_bound_s, config.first_step_bound_s))
         self._contact = Contact(scheduler, config.name, self._describe)
@@ -140,6 +145,7 @@ class Agent:
             steps_path=self.state.steps_path(job.key),
             mps=await self._mps_for(job.key, launch, gpus),
         )
+        command, facts = self._arranged(command, facts, launch, gpus)
         try:
             self.jobs.prepare(job.key, command, facts)
         except OSError as error:
@@ -147,6 +153,18 @@ class Agent:
         except ValueError as error:
             return await self._refuse(job.key, f"no process can be given this: {error}")
         return True
+
+    def _arranged(
+        self, command: Command, facts: LaunchFacts, launch: Object, gpus: list[Gpu]
+    ) -> tuple[Command, LaunchFacts]:
+        """Let the job's processes find each other, on a port that no other job here has."""
+        port, meeting = 0, None
+        if gang.needs_meeting(launch, gpus):
+            port = gang.find_port(frozenset(job.facts().port for job in self.state.live()))
+            meeting = gang.Meeting("127.0.0.1", port, len(gpus))
+        host = self._devices.host
+        command = gang.arrange(command, launch, gpus=gpus, host=host, program=self._ranks, meeting=meeting)
+        return command, replace(facts, port=port)
 
     async def _refuse(self, key: Key, detail: str) -> bool:
         await self._contact.finished(self._named(refusal(key, detail)))
@@ -192,7 +210,12 @@ class Agent:
         samples = ((key.job, self.jobs.sample(key, now_s, used)) for key in sorted(self.jobs.observe()))
         jobs = [with_turns(sample, seen.get(job)) for job, sample in samples]
         gpus = with_sharing(self._devices.observe(self._own()), self._mps.active, self.jobs.through_mps())
-        messages = [*self._mps.messages, *self._no_mps.values(), *self._gate.messages()]
+        messages = [
+            *filter(None, [self._memory_problem]),
+            *self._mps.messages,
+            *self._no_mps.values(),
+            *self._gate.messages(),
+        ]
         return report_object(self.state.agent_id, now_s, gpus, messages, jobs)
 
     def _trim(self) -> None:
