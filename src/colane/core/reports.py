@@ -19,10 +19,12 @@ from colane.core.events import (
     Tick,
 )
 from colane.core.lifecycle import evolve, move
+from colane.core.overflow import relieve
 from colane.core.step import Step
 from colane.core.timers import Timer, TimerKind
 from colane.model.hardware import Gpu, GpuId, Node
 from colane.model.job import Job, JobId, JobState, Move
+from colane.model.profile import ProfileKey
 from colane.model.progress import Progress
 from colane.model.reason import Reason, Why
 from colane.perf.observe import memory_seen
@@ -126,12 +128,14 @@ def progressed(step: Step, event: Progressed) -> None:
         return
     step.state.progress[job.id] = event.progress
     step.observe(job, event.progress)
-    _learn_memory(step, job, event.progress)
+    grown = _learn_memory(step, job, event.progress)
     if job.state is JobState.LAUNCHING and event.progress.steps > 0:
         job = _first_step(step, job, event.progress)
     limit = job.spec.steps_limit
     if limit is not None and event.progress.steps >= limit and job.state is not JobState.ASSIGNED:
         step.stop(job, JobState.SUCCEEDED, Reason(Why.STEPS_REACHED, {"steps": limit}))
+    if grown is not None:
+        relieve(step, grown)
 
 
 def ended(step: Step, event: Ended) -> None:
@@ -139,8 +143,9 @@ def ended(step: Step, event: Ended) -> None:
     job = _believed(step, event, event.job, event.attempt)
     if job is None or job.placement is None:
         return
+    grown = None
     if event.progress is not None:
-        _learn_memory(step, job, event.progress)
+        grown = _learn_memory(step, job, event.progress)
         step.observe(job, event.progress)
     if job.start_s is None and event.start_s is not None:
         start_s = max(event.start_s, job.submit_s)
@@ -152,6 +157,8 @@ def ended(step: Step, event: Ended) -> None:
         step.leave(job, JobState.SUCCEEDED, Reason(Why.EXITED), end_s=end_s, exit=event.exit)
     else:
         _failed(step, evolve(job, exit=event.exit), event, end_s)
+    if grown is not None:
+        relieve(step, grown)
 
 
 def profile_declared(step: Step, event: ProfileDeclared) -> None:
@@ -201,14 +208,17 @@ def _believed(step: Step, event: Event, job_id: JobId, attempt: int) -> Job | No
     return job
 
 
-def _learn_memory(step: Step, job: Job, progress: Progress) -> None:
+def _learn_memory(step: Step, job: Job, progress: Progress) -> ProfileKey | None:
+    """Believe what a sample shows of memory; its kind, if that is more than was known."""
     if job.placement is None or progress.steps == 0:
-        return
+        return None
     gpu_type = step.state.gpus[job.placement.gpus[0]].gpu.type
     key = step.state.beliefs.terms(job.spec, gpu_type).key
     seen = memory_seen(key, progress, step.state.beliefs.profiles.get(key))
-    if seen is not None:
-        step.learn(seen)
+    if seen is None:
+        return None
+    step.learn(seen)
+    return key
 
 
 def _first_step(step: Step, job: Job, progress: Progress) -> Job:
@@ -233,7 +243,11 @@ def _failed(step: Step, job: Job, event: Ended, end_s: float) -> None:
     cause = _cause(event)
     failures = job.failures + 1
     left = job.spec.retries - failures
-    if event.outcome == "out-of-memory":
+    mates = _company(step, job)
+    if event.outcome == "out-of-memory" and mates and job.spec.share and job.spec.company is None:
+        alone = evolve(job, spec=replace(job.spec, share=False))
+        step.leave(alone, JobState.QUEUED, Reason(Why.RETRY_ALONE, {}, mates))
+    elif event.outcome == "out-of-memory":
         step.leave(job, JobState.OUT_OF_MEMORY, cause, end_s=end_s, failures=failures)
     elif event.outcome in FINAL or job.spec.retries == 0:
         step.leave(job, JobState.FAILED, cause, end_s=end_s, failures=failures)
@@ -243,6 +257,12 @@ def _failed(step: Step, job: Job, event: Ended, end_s: float) -> None:
     else:
         facts: dict[str, str | int | float] = {"attempt": job.attempt, "cause": cause.sentence(), "left": left}
         step.leave(job, JobState.QUEUED, Reason(Why.RETRY, facts), failures=failures)
+
+
+def _company(step: Step, job: Job) -> tuple[JobId, ...]:
+    """Who else is on its GPUs."""
+    gpus = job.placement.gpus if job.placement is not None else ()
+    return tuple(sorted({b.job for gpu in gpus for b in step.state.gpus[gpu].bookings} - {job.id}))
 
 
 def _cause(event: Ended) -> Reason:
