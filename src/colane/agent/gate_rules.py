@@ -199,6 +199,10 @@ class Floor:
         flags = {job: self._flag(party, now_s) for job, party in self._parties.items()}
         return Orders(go, flags, self._next_s(now_s))
 
+    def wants(self, job: int) -> bool:
+        """Whether it is parked and would go on."""
+        return job in self._parties and self._parties[job].wants
+
     def is_asked(self, job: int) -> bool:
         """Whether it is known and shares its lanes, or is paused."""
         party = self._parties.get(job)
@@ -366,11 +370,15 @@ class Floor:
 
     def _is_to_yield(self, party: _Party, now_s: float) -> bool:
         waiting = self._waiting_for(party)
-        if party.wish.paused or (waiting and self._is_probed(party)):
+        if party.wish.paused or (waiting and self._is_probed(party)) or self._is_beside_another(party):
             return True
         over = not party.granted or now_s >= party.since_s + self.turns.quantum_s
         mine = self._member(party, now_s)
         return any(yields_to(self.turns.rule, mine, self._member(other, now_s), quantum_over=over) for other in waiting)
+
+    def _is_beside_another(self, party: _Party) -> bool:
+        """Whether it was not let go, and another runs in its lane: as after an agent that is gone."""
+        return not party.granted and any(self._parties[mate].holds for mate in self._mates(party))
 
     def _waiting_for(self, party: _Party) -> list[_Party]:
         mates = (self._parties[mate] for mate in self._mates(party))
