@@ -29,6 +29,7 @@ class Job:
     folder: Path
     env: dict[str, str]
     errors: str = ""
+    out: str = ""
 
     @property
     def steps_path(self) -> Path:

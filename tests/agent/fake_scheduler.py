@@ -43,10 +43,11 @@ class FakeScheduler:
         self._jobs: dict[Key, Object] = {}
         self._launches: dict[int, Object] = {}
         self._generation = 0
+        self.turns: Object = {"rule": "fair", "quantum_s": 0.0}
 
     def want(self, job: int, *command: str, attempt: int = 1, gpus: tuple[int, ...] = (0,), **launch: Any) -> None:
-        """Place a job."""
-        cores = launch.pop("cores", [])
+        """Place a job; `turn` holds what the node object says of its turns."""
+        cores, turn = launch.pop("cores", []), launch.pop("turn", {})
         self._launches[job] = {
             "id": job, "attempt": attempt, "name": "test", "user": "me", "command": list(command),
             "workdir": "/", "env": {}, "gpus": len(gpus), "mps": False, "gpu_memory_bytes": None, "labels": {},
@@ -54,12 +55,17 @@ class FakeScheduler:
         }  # fmt: skip
         slots = [{"gpu": gpu, "lane": 0} for gpu in gpus]
         wish = {"id": job, "attempt": attempt, "run": True, "slots": slots, "cores": cores, "time_limit_s": None}
+        wish |= turn
         self._jobs = {key: wish for key, wish in self._jobs.items() if key[0] != job}
         self._change({(job, attempt): wish})
 
     def end(self, job: int, attempt: int = 1) -> None:
         """Ask for a job's end."""
         self._change({(job, attempt): {**self._jobs[job, attempt], "run": False}})
+
+    def pause(self, job: int, attempt: int = 1, *, paused: bool = True) -> None:
+        """Suspend a job in its lane, or let it go on."""
+        self._change({(job, attempt): {**self._jobs[job, attempt], "paused": paused}})
 
     def forget(self, job: int) -> None:
         """Drop a job from the node."""
@@ -131,7 +137,7 @@ class FakeScheduler:
 
     def _node(self, name: str) -> Object:
         node = {**self.nodes[name], "generation": self._generation, "lost": False, "last_seen_s": 1.0}
-        return as_json({**node, "jobs": list(self._jobs.values())})
+        return as_json({**node, "turns": self.turns, "jobs": list(self._jobs.values())})
 
 
 def as_json(value: Object, fields: set[str] | None = None, shape: type[BaseModel] | None = None) -> Object:

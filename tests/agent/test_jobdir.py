@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from colane.adaptor import wire
 from colane.agent import shim
 from colane.agent.command import Command
 from colane.agent.errors import AgentError
@@ -65,6 +66,7 @@ def test_an_unclaimed_attempt_is_closed(state: StateDir) -> None:
 def test_delivered_attempts_keep_their_log_and_lose_their_secrets(state: StateDir) -> None:
     job = state.prepare(Key(7, 1), COMMAND, FACTS)
     (job.path / "log.0").write_text("said")
+    wire.create(f"{job.steps_path}.1")
     state.deliver(job)
     assert state.live() == []
     assert state.is_delivered(Key(7, 1))

@@ -56,6 +56,19 @@ def test_signals(tmp_path: Path, marker: str, number: int) -> None:
     assert not record["stopped"], "nobody asked it to stop"
 
 
+@pytest.mark.parametrize("nodes", [(0,), (0, 1), (200,)])
+def test_memory_is_taken_from_its_nodes_first_where_that_is_permitted(
+    tmp_path: Path, marker: str, nodes: tuple[int, ...]
+) -> None:
+    asked = subprocess.run(
+        [sys.executable, "-c", f"from colane.agent import shim; print(shim.prefer_memory({nodes}))"],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    supervised = run(tmp_path, "head", "-n1", "/proc/self/numa_maps", marker=marker, memory_nodes=nodes)
+    assert supervised.end()["exit_code"] == 0, "refused or not, the job runs"
+    assert (b"prefer" in supervised.output()) == (asked.stdout.strip() == "True")
+
+
 def test_the_job_gets_default_signals_a_session_of_its_own_and_no_input(tmp_path: Path, marker: str) -> None:
     script = "grep -E '^Sig(Ign|Blk)' /proc/self/status; cat; ps -o sid= -p $$; echo $$"
     supervised = run(tmp_path, "sh", "-c", script, marker=marker)
@@ -284,8 +297,11 @@ texts = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]
     argv=st.lists(texts, min_size=1, max_size=4),
     env=st.dictionaries(texts.filter(lambda name: name and "=" not in name), texts, max_size=4),
     cores=st.lists(st.integers(0, 1000), max_size=4),
+    nodes=st.lists(st.integers(0, 300), max_size=3),
 )
-def test_a_command_is_read_back_as_it_was_written(argv: list[str], env: dict[str, str], cores: list[int]) -> None:
-    command = Command(tuple(argv), "/some/place", env, tuple(cores), 1234, 1.5)
+def test_a_command_is_read_back_as_it_was_written(
+    argv: list[str], env: dict[str, str], cores: list[int], nodes: list[int]
+) -> None:
+    command = Command(tuple(argv), "/some/place", env, tuple(cores), 1234, 1.5, tuple(nodes))
     read = shim.Command(command.encode())
     assert Command(**{**vars(read), "argv": tuple(read.argv)}) == command

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -66,6 +67,32 @@ def test_a_job_without_steps(steps_path: Path) -> None:
     progress = Meter(steps_path, CPU_JOB).last(20.0, 10.0, 5.0)
     assert (progress.steps, progress.step_mean_s, progress.loss) == (0, None, None)
     assert (progress.occupancy_ratio, progress.occupancy_by) == (0.25, "cpu-time"), "5 s of 10 s on 2 cores"
+
+
+def test_memory_is_that_of_the_busiest_rank_and_steps_are_those_of_the_first(steps_path: Path) -> None:
+    for rank, (count, persistent, peak) in enumerate([(5, 100, 300), (4, 200, 900), (6, 250, 800)]):
+        own = wire.rank_path(steps_path, rank)
+        if rank:
+            wire.create(own)
+        writer = wire.Writer(str(own))
+        writer.set_memory(persistent, peak)
+        for number in range(count):
+            writer.step(1000.0 + number, 1.0)
+        writer.close()
+    wire.create(wire.rank_path(steps_path, 3))
+    wire.rank_path(steps_path, 4).write_bytes(b"spoilt")
+    progress = Meter(steps_path, CPU_JOB).last(2000.0, 900.0, 10.0)
+    assert (progress.steps, progress.persistent_bytes, progress.peak_bytes, progress.note) == (5, 250, 900, "")
+
+
+def test_an_adaptor_of_another_version_is_said(steps_path: Path) -> None:
+    with steps_path.open("r+b") as file:
+        file.seek(8)
+        file.write((99).to_bytes(8, sys.byteorder))
+    progress = Meter(steps_path, CPU_JOB).last(20.0, 10.0, 5.0)
+    assert progress.steps == 0
+    assert progress.note.startswith("steps are not followed")
+    assert "has version 99" in progress.note
 
 
 def test_a_job_that_spoilt_its_steps_file(steps_path: Path) -> None:

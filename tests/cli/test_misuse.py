@@ -36,6 +36,8 @@ def lines(text: str) -> list[str]:
         (["submit", "--env", "X", "--", "true"], "--env: must be NAME=VALUE, got 'X'"),
         (["submit", "--gpus", "many", "--", "true"], "Invalid value for '--gpus'"),
         (["report", "--label", "run=a"], "did you mean --only run=a?"),
+        (["adaptor", "install", "--python", "/none/python"], "--python: there is no program /none/python"),
+        (["adaptor", "install", "--python", "/bin/true"], "/bin/true is no Python of version 3.8 or later"),
         (["up", "--mps", "maybe"], "--mps"),
         (["up", "--port", "70000"], "less than or equal to 65535"),
         (["demo", "--iters", "0"], "greater than or equal to 1"),

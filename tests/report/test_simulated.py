@@ -90,6 +90,7 @@ def test_objectives_are_missed_by_the_clock_by_slowness_and_by_failing() -> None
     asked = jobs({"slo": "9"}, {"minimal_utility": "0.5"}, {"slo": "1000"}, {})
     assert slo_violations(RUN.columns, asked) == {1: True, 2: False, 3: True}
     assert slo_violations(RUN.columns, jobs({}, {"minimal_utility": "0.51"})) == {2: True}
+    assert slo_violations(RUN.columns, jobs({"slo_ratio": "1"}, {"slo_ratio": "2.7"})) == {1: False, 2: True}
     assert measure_run(RUN, asked).slo_violations == 2
 
 

@@ -98,6 +98,17 @@ def test_the_same_inputs_give_the_same_bytes(sample: Path, tmp_path: Path) -> No
     assert without_timings(summary(sample)) == without_timings(summary(tmp_path))
 
 
+def test_hash_seeds_do_not_decide_where_gpu_types_differ(data: Path) -> None:
+    trace = str(data / "traces/gavel-1000s.trace.gz")
+    words = ["simulate", "-c", "gavel-36", "-t", trace, "-p", "max-min", "--oracle", "--tables", str(data), "--json"]
+    command, outputs = [sys.executable, "-m", "colane.cli", *words], []
+    for seed in ("3", "6"):
+        environment = {**os.environ, "PYTHONHASHSEED": seed}
+        done = subprocess.run(command, check=True, env=environment, capture_output=True)
+        outputs.append(without_timings(json.loads(done.stdout)))
+    assert outputs[0] == outputs[1]
+
+
 def test_seeds_run_in_processes_and_give_intervals(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["simulate", "-c", "minsky", "-t", "sweep:jobs=12,duration=50,spread=0.5", "-p", "fifo", "-p", "sjf"]
     words += ["--world", "neutral", "--oracle", "--seeds", "3", "--seed", "5", "--out", str(tmp_path), "--json"]

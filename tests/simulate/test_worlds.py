@@ -160,7 +160,11 @@ def test_a_job_without_length_or_measured_speed_is_refused(world: TableWorld) ->
     reason = world.refusal(unknown, ("v100",))
     assert reason is not None
     assert "something-new" in reason
-    assert world.refusal(on_v100("ResNet-18", 64).job, ("v100",)) is None
+    known = on_v100("ResNet-18", 64).job
+    assert world.refusal(known, ("v100",)) is None
+    reason = world.refusal(known, ("a100", "v100"))
+    assert reason is not None
+    assert reason.endswith("speed of ResNet-18 on a100")
     assert world.refusal(on_v100("ResNet-18", 64).job, ("a100",)) is not None
 
 

@@ -264,7 +264,7 @@ def test_every_format_is_guessed_as_itself(file: File) -> None:
 
 def test_gavel_weights_and_objectives_become_labels(file: File) -> None:
     job = read(file("A3C\tpython\trl\t--max-steps\t0\t25832\t1\t2\t1.5\t129\n")).jobs[0]
-    assert job.spec.labels == {"weight": "2.0", "slo": "1.5"}
+    assert job.spec.labels == {"weight": "2.0", "slo_ratio": "1.5"}
 
 
 @pytest.mark.parametrize(

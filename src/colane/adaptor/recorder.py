@@ -26,6 +26,8 @@ LOADER, REPLAY, FORWARD, OPTIMIZER, KERAS, EXPLICIT = range(1, 7)
 RANK_NAMES = ("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID")
 """Where launchers tell each process of a distributed job its number on this machine."""
 
+OWN_FAULTS = (AssertionError, AttributeError, ImportError, LookupError, NameError, TypeError)
+
 TYPE_CHECKING = False  # as `typing` has it, which costs milliseconds to import
 if TYPE_CHECKING:
     from .turns import TurnTaker
@@ -36,11 +38,13 @@ class Recorder:
 
     Attributes:
         rank: The best kind of steps that was seen so far.
+        has_left: Whether its turn was given up for as long as the job is idle.
         is_registered: Whether this process has claimed the steps file.
     """
 
     def __init__(self, path: str) -> None:
         self.rank = 0
+        self.has_left = False
         self.is_registered = False
         self._path = path
         self._writer: Writer | None = None
@@ -64,6 +68,7 @@ class Recorder:
         self._is_armed = False  # unless all goes well
         self._writer = Writer(rank_path(self._path), total_steps)
         self._control = self._writer.control
+        self._writer.set_phase(IN_STEP)
         if total_steps is None and self._expected is not None:
             self.expect(self._expected)
         self.is_registered = self._is_armed = True
@@ -72,23 +77,37 @@ class Recorder:
         """Whether steps of this kind are still to be counted."""
         return rank >= self.rank
 
-    def step(self, rank: int, steps: int = 1) -> None:
+    def step(self, rank: int, steps: int = 1, *, leaves: bool = False) -> None:
         """Publish `steps` more steps of a kind, unless a better kind has been seen."""
         if rank >= self.rank:
             self.rank = rank
-            self.boundary(steps)
+            self.boundary(steps, leaves=leaves)
 
-    def boundary(self, steps: int = 1, loss: float | None = None) -> None:
-        """Publish that `steps` more steps have ended, then wait if others have their turn."""
-        try:
-            with self._lock:
+    def boundary(self, steps: int = 1, loss: float | None = None, *, leaves: bool = False) -> None:
+        """Publish that `steps` more steps have ended, then wait if others have their turn.
+
+        Args:
+            steps: How many.
+            loss: The last one's loss.
+            leaves: Whether the job may be idle now: then its turn ends, and `enter` waits for the next one.
+        """
+        with self._lock:
+            try:
                 if self._writer is None:
                     self.register()
                 self._publish(steps, loss)
-                if self._control[0]:
-                    self._take_turn()
-        except Exception as error:  # noqa: BLE001  # whatever goes wrong here is not the job's fault
-            self.disarm(f"no more steps are reported: {error!r}")
+            except Exception as error:  # noqa: BLE001  # whatever goes wrong here is not the job's fault
+                self.disarm(f"no more steps are reported: {error!r}")
+            if self._control[0]:
+                self._take_turn(leaves=leaves)
+
+    def enter(self) -> None:
+        """Wait for a turn before a step, where the last one ended with leaving."""
+        if self.has_left:
+            with self._lock:
+                self.has_left = False
+                self._ask("enter", self._writer)
+        self.set_phase(IN_STEP)
 
     def beat(self) -> None:
         """Show life where no step says so."""
@@ -96,7 +115,7 @@ class Recorder:
             self._writer.beat(time.time())
 
     def set_phase(self, phase: int) -> None:
-        """Say whether a step is being computed."""
+        """Say whether a step is being computed (`IN_STEP`) or not (`BETWEEN_STEPS`)."""
         if self._writer is not None:
             self._writer.set_phase(phase)
 
@@ -143,16 +162,23 @@ class Recorder:
             self._peak_bytes = max(self._peak_bytes, sampled[1])
             writer.set_memory(sampled[0], self._peak_bytes)
 
-    def _take_turn(self) -> None:
-        """Let others have their turn; no time that passes here belongs to a step."""
-        writer = self._writer
+    def _take_turn(self, *, leaves: bool) -> None:
+        self.has_left = leaves
+        self._ask("leave" if leaves else "boundary", self._writer)
+
+    def _ask(self, what: str, writer: Writer | None) -> None:
+        """Ask the gate; no time that passes here belongs to a step."""
         if writer is None:
             return
-        writer.set_phase(BETWEEN_STEPS)
         turns = self._turns or self._make_turns(writer)
-        if turns is not None:
-            turns.boundary(writer.steps)
-        writer.set_phase(IN_STEP)
+        if turns is None:
+            return
+        writer.set_phase(BETWEEN_STEPS)
+        try:
+            getattr(turns, what)(writer.steps)
+        except OWN_FAULTS as error:  # anything else comes from a signal handler of the script
+            self.disarm(f"takes no more turns: {error!r}")
+        self.set_phase(BETWEEN_STEPS if self.has_left else IN_STEP)
         self._last_s = time.perf_counter()
 
     def _make_turns(self, writer: Writer) -> TurnTaker | None:

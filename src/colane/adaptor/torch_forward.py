@@ -21,7 +21,7 @@ import weakref
 
 from . import recorder
 from .cycle import Cycle
-from .writer import BETWEEN_STEPS, IN_STEP
+from .writer import BETWEEN_STEPS
 
 LOADER, REPLAY, FORWARD = recorder.LOADER, recorder.REPLAY, recorder.FORWARD
 
@@ -172,13 +172,13 @@ class Others:
         if self._pending is not None:
             self._finish_pending()
         if self._to.rank == FORWARD:
-            self._to.set_phase(IN_STEP)
+            self._to.enter()
 
     def _end(self, key: int, *, is_open: bool) -> None:
         if is_open:
             self._pending = key
             return
-        self._event(FORWARD, key)
+        self._event(FORWARD, key, leaves=True)
         if self._to.rank == FORWARD:
             self._to.set_phase(BETWEEN_STEPS)
 
@@ -186,7 +186,7 @@ class Others:
         key, self._pending = self._pending, None
         self._event(FORWARD, key)
 
-    def _event(self, rank: int, key: object, count: int | None = None) -> None:
+    def _event(self, rank: int, key: object, count: int | None = None, *, leaves: bool = False) -> None:
         """Count a step of one kind, unless a better kind has been seen; hold back what may not have been steps."""
         if rank < self._rank or not self._is_wanted or not self._to.wants(rank):
             return
@@ -201,7 +201,7 @@ class Others:
                 return
             count, self._early = self._early, 0
         if count:
-            self._to.step(rank, count)
+            self._to.step(rank, count, leaves=leaves)
 
     def _is_sure(self) -> bool:
         if self._rank == LOADER:

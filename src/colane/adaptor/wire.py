@@ -83,6 +83,11 @@ class Steps:
     heartbeat_s: float | None = None
 
 
+def rank_path(path: str | Path, rank: int) -> Path:
+    """Return where the rank of this number on a node reports; rank 0 has the job's own file."""
+    return Path(f"{os.fspath(path)}.{rank}" if rank else path)
+
+
 def read(path: str | Path, after_step: int = 0) -> Steps | None:
     """Read what the job has reported; None while no process has attached.
 

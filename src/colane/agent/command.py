@@ -18,6 +18,7 @@ class Command:
         cores: Ids of the cores to run on; empty leaves them as they are.
         log_cap_bytes: Bytes of output kept.
         grace_s: From SIGTERM to SIGKILL.
+        memory_nodes: NUMA nodes to take memory from first; empty leaves that to the kernel.
     """
 
     argv: tuple[str, ...]
@@ -26,6 +27,7 @@ class Command:
     cores: tuple[int, ...] = ()
     log_cap_bytes: int = 64 * 2**20
     grace_s: float = 10.0
+    memory_nodes: tuple[int, ...] = ()
 
     def encode(self) -> bytes:
         """Give it as fields with a NUL after each: the one byte that no argument or variable can hold.
@@ -35,7 +37,8 @@ class Command:
         """
         if not self.argv:
             raise ValueError("the command is empty")
-        numbers = (",".join(map(str, self.cores)), str(self.log_cap_bytes), str(self.grace_s))
+        places = (",".join(map(str, ids)) for ids in (self.cores, self.memory_nodes))
+        numbers = (*places, str(self.log_cap_bytes), str(self.grace_s))
         variables = (f"{key}={value}" for key, value in self.env.items())
         fields = (self.workdir, *numbers, str(len(self.argv)), *self.argv, *variables)
         encoded = [os.fsencode(field) for field in fields]

@@ -49,6 +49,7 @@ class LaunchFacts:
         cores: Its cores.
         cpu_devices: Whether its devices are cpu devices.
         mps: Whether it goes through an MPS daemon.
+        port: TCP port handed out to it, 0 for none.
     """
 
     boot_id: str
@@ -57,6 +58,7 @@ class LaunchFacts:
     cores: tuple[int, ...] = ()
     cpu_devices: bool = False
     mps: bool = False
+    port: int = 0
 
 
 class JobDir:
@@ -217,8 +219,8 @@ class StateDir:
 
     def deliver(self, job: JobDir) -> None:
         """Move an attempt whose end the scheduler knows out of the way; secrets do not stay."""
-        for name in (shim.COMMAND, STEPS):
-            (job.path / name).unlink(missing_ok=True)
+        for path in (job.path / shim.COMMAND, *job.path.glob(f"{STEPS}*")):
+            path.unlink(missing_ok=True)
         job.path.rename(self.ended / job.path.name)
 
     def trim(self, *, jobs_max: int, age_max_s: float, bytes_max: int) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from colane.adaptor import bundle, wire
+from colane.adaptor.turns import GATE_ENV
 from colane.agent import shim
 from colane.agent.command import Command
 from colane.agent.config import AgentConfig
@@ -21,6 +22,11 @@ from colane.agent.jobdir import SHIM_ERRORS, JobDir, LaunchFacts
 from colane.agent.processes import boot_id
 from colane.agent.reconcile import DesiredJob, Key
 from colane.model.hardware import Gpu
+
+
+def gate_path(state_dir: Path) -> Path:
+    """Where the jobs of an agent ask for their turns."""
+    return state_dir.absolute() / "gate"
 
 
 def wants_mps(config: AgentConfig, launch: Mapping[str, Any], gpus: Sequence[Gpu]) -> bool:
@@ -57,6 +63,7 @@ def plan_launch(
         "COLANE_NODE": config.name,
         "COLANE_URL": config.scheduler_url,
         wire.STEPS_FILE_ENV: str(steps_path),
+        GATE_ENV: str(gate_path(config.state_dir)),
     }
     env = job_environment(
         launch.get("env") or {},
@@ -72,8 +79,8 @@ def plan_launch(
         launch.get("workdir") or env.get("HOME", "/"),
         env,
         cores,
-        config.log_cap_bytes,
-        config.grace_s,
+        log_cap_bytes=config.log_cap_bytes,
+        grace_s=config.grace_s,
     )
     cpu_devices = any(gpu.is_cpu_device for gpu in gpus)
     return command, LaunchFacts(boot_id(), time.time(), job.gpus, cores, cpu_devices, bool(mps))

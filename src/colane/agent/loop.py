@@ -6,13 +6,19 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Mapping, Sequence
+from dataclasses import replace
 
+from colane.agent import gang
+from colane.agent.command import Command
 from colane.agent.config import AgentConfig
 from colane.agent.contact import Contact
-from colane.agent.jobdir import StateDir
+from colane.agent.gate import Follow, Place
+from colane.agent.gate_rules import Bounds, Wish
+from colane.agent.gate_thread import GateThread
+from colane.agent.jobdir import LaunchFacts, StateDir
 from colane.agent.jobs import Jobs, refusal
-from colane.agent.launcher import plan_launch, wants_mps
-from colane.agent.messages import Object, node_object, report_object, with_sharing
+from colane.agent.launcher import gate_path, plan_launch, wants_mps
+from colane.agent.messages import Object, node_object, report_object, with_sharing, with_turns
 from colane.agent.mps import MpsManager
 from colane.agent.reconcile import Act, Action, Desired, DesiredJob, Key, Phase, reconcile
 from colane.agent.scheduler import Scheduler
@@ -43,7 +49,10 @@ class Agent:
         self._config = config
         self._devices = devices
         self._address = address
+        self._ranks = gang.place_program(state.root)
+        self._memory_problem = gang.memory_problem(devices.host)
         self._mps = MpsManager(state.root / "mps")
+        self._gate = GateThread(gate_path(config.state_dir), Bounds(config.yield_bound_s, config.first_step_bound_s))
         self._contact = Contact(scheduler, config.name, self._describe)
         self._no_mps: dict[Key, str] = {}
         self._trimmed_s = float("-inf")
@@ -63,6 +72,7 @@ class Agent:
             if self._config.stop_jobs:
                 await self._end_jobs()
         finally:
+            self._gate.close()
             self.jobs.close()
 
     async def make_it_so(self) -> None:
@@ -71,6 +81,7 @@ class Agent:
         desired = await self._contact.report(self._report())
         if desired is not None:
             await self._act(reconcile(desired, self._observe(desired), self._contact.followed), desired)
+            self._gate.follow(self._places(desired))
             self._contact.followed = max(self._contact.followed, desired.generation)
         await self._mps.watch()
         self._trim()
@@ -134,6 +145,7 @@ class Agent:
             steps_path=self.state.steps_path(job.key),
             mps=await self._mps_for(job.key, launch, gpus),
         )
+        command, facts = self._arranged(command, facts, launch, gpus)
         try:
             self.jobs.prepare(job.key, command, facts)
         except OSError as error:
@@ -141,6 +153,18 @@ class Agent:
         except ValueError as error:
             return await self._refuse(job.key, f"no process can be given this: {error}")
         return True
+
+    def _arranged(
+        self, command: Command, facts: LaunchFacts, launch: Object, gpus: list[Gpu]
+    ) -> tuple[Command, LaunchFacts]:
+        """Let the job's processes find each other, on a port that no other job here has."""
+        port, meeting = 0, None
+        if gang.needs_meeting(launch, gpus):
+            port = gang.find_port(frozenset(job.facts().port for job in self.state.live()))
+            meeting = gang.Meeting("127.0.0.1", port, len(gpus))
+        host = self._devices.host
+        command = gang.arrange(command, launch, gpus=gpus, host=host, program=self._ranks, meeting=meeting)
+        return command, replace(facts, port=port)
 
     async def _refuse(self, key: Key, detail: str) -> bool:
         await self._contact.finished(self._named(refusal(key, detail)))
@@ -171,12 +195,27 @@ class Agent:
         gpus = self._devices.observe(self._own())
         return node_object(self._config, self.state.agent_id, self._address, self._devices, gpus)
 
+    def _places(self, desired: Desired) -> Follow:
+        """Where the gate finds the jobs, and what it does with them."""
+        places = (
+            Place(wish_of(job), self.state.steps_path(job.key), self.state.job_dir(job.key).claimed_by)
+            for job in desired.jobs
+        )
+        return Follow(tuple(places), desired.turns)
+
     def _report(self) -> Object:
         now_s = time.time()
         used = self._devices.utilization()
-        jobs = [self.jobs.sample(key, now_s, used) for key in sorted(self.jobs.observe())]
+        seen = self._gate.seen()
+        samples = ((key.job, self.jobs.sample(key, now_s, used)) for key in sorted(self.jobs.observe()))
+        jobs = [with_turns(sample, seen.get(job)) for job, sample in samples]
         gpus = with_sharing(self._devices.observe(self._own()), self._mps.active, self.jobs.through_mps())
-        messages = [*self._mps.messages, *self._no_mps.values()]
+        messages = [
+            *filter(None, [self._memory_problem]),
+            *self._mps.messages,
+            *self._no_mps.values(),
+            *self._gate.messages(),
+        ]
         return report_object(self.state.agent_id, now_s, gpus, messages, jobs)
 
     def _trim(self) -> None:
@@ -200,3 +239,17 @@ class Agent:
                 break  # told, as far as somebody listened; the rest is told by the next agent
             await self._rest(never, min(self._config.heartbeat_s, LAST_WORDS_S))
         await self._mps.stop()
+
+
+def wish_of(job: DesiredJob) -> Wish:
+    """What the gate must know of a job; one that shall end goes first, so that it can."""
+    return Wish(
+        job=job.key.job,
+        lanes=tuple(sorted(set(zip(job.gpus, job.lanes, strict=True)))),
+        weight=job.weight,
+        priority=job.priority,
+        serves=job.serves or not job.run,
+        steps_total=job.steps_total,
+        paused=job.paused and job.run,
+        flush=job.flush,
+    )

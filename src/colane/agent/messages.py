@@ -7,9 +7,12 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from colane.agent.config import AgentConfig
+from colane.agent.gate_rules import Seen
 from colane.agent.reconcile import Desired, DesiredJob, Key
 from colane.devices import Devices
 from colane.model.hardware import Gpu
+from colane.model.job import JobKind
+from colane.model.lane import TurnRule, Turns
 
 Object = dict[str, Any]
 
@@ -63,7 +66,8 @@ def with_sharing(gpus: Iterable[Gpu], mps_active: frozenset[int], through_mps: M
 
 def read_desired(node: Object) -> Desired:
     """Read what shall run from the node object."""
-    return Desired(node["generation"], tuple(_desired_job(job) for job in node["jobs"]))
+    jobs = tuple(_desired_job(job) for job in node["jobs"])
+    return Desired(node["generation"], jobs, _turns(node.get("turns") or {}))
 
 
 def _desired_job(job: Object) -> DesiredJob:
@@ -72,4 +76,31 @@ def _desired_job(job: Object) -> DesiredJob:
         run=job["run"],
         gpus=tuple(slot["gpu"] for slot in job["slots"]),
         cores=tuple(job.get("cores") or ()),
+        lanes=tuple(slot.get("lane", 0) for slot in job["slots"]),
+        weight=job.get("weight", 1.0),
+        priority=job.get("priority", 0),
+        serves=job.get("kind") == JobKind.INFERENCE,
+        steps_total=job.get("steps_total"),
+        paused=bool(job.get("paused")),
+        flush=bool(job.get("flush")),
     )
+
+
+def _turns(turns: Object) -> Turns:
+    """Read how turns are handed out; a rule that this agent does not know yet is the default one."""
+    known = {rule.value for rule in TurnRule}
+    rule = TurnRule(turns["rule"]) if turns.get("rule") in known else Turns().rule
+    return Turns(rule=rule, quantum_s=turns.get("quantum_s", 0.0))
+
+
+def with_turns(sample: Object, seen: Seen | None) -> Object:
+    """Add to what is said of a job how it fares in its turns, if it shares a lane."""
+    if seen is None or not sample.get("progress"):
+        return sample
+    turn = {
+        "turn": seen.state,
+        "turn_service_s": seen.service_s,
+        "turn_wait_s": seen.wait_s,
+        "turn_share_ratio": seen.share_ratio,
+    }
+    return {**sample, "progress": {**sample["progress"], **turn}}

@@ -15,7 +15,7 @@ from colane.agent.shim import children
 _CLOCK_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 # Fields of /proc/PID/stat behind the name, counted from the state (proc_pid_stat(5), field 3).
-_STATE, _TIMES, _START = 0, slice(11, 15), 19
+_STATE, _PARENT, _TIMES, _START = 0, 1, slice(11, 15), 19
 _DEAD_STATES = frozenset("ZXx")
 
 
@@ -29,6 +29,7 @@ class ProcessId(NamedTuple):
 
 class _Stat(NamedTuple):
     state: str
+    parent: int
     own_ticks: int
     child_ticks: int
     start_ticks: int
@@ -88,6 +89,14 @@ def read_tree(pid: int) -> Tree:
     return Tree(processes, ticks / _CLOCK_TICKS_PER_S)
 
 
+def is_below(pid: int, root: ProcessId) -> bool:
+    """Whether a process is `root` or was started below it."""
+    while pid > 1 and pid != root.pid:
+        stat = _read_stat(pid)
+        pid = 0 if stat is None else stat.parent
+    return pid == root.pid and identify(pid) == root
+
+
 def marked(marker: bytes) -> list[int]:
     """Find processes whose environment holds the marker (`NAME=value`), of any parent."""
     pids = (int(entry) for entry in os.listdir("/proc") if entry.isdigit())  # noqa: PTH208 - names are enough
@@ -121,7 +130,9 @@ def _read_stat(pid: int) -> _Stat | None:
     except OSError:
         return None
     user, system, child_user, child_system = map(int, fields[_TIMES])
-    return _Stat(fields[_STATE].decode(), user + system, child_user + child_system, int(fields[_START]))
+    return _Stat(
+        fields[_STATE].decode(), int(fields[_PARENT]), user + system, child_user + child_system, int(fields[_START])
+    )
 
 
 def read_state(pid: int) -> str:

@@ -11,11 +11,12 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import NamedTuple
 
 from colane.agent.processes import ProcessId
+from colane.model.lane import Turns
 
 
 class Key(NamedTuple):
@@ -38,20 +39,35 @@ class DesiredJob:
         run: Whether it shall run; False asks for its end.
         gpus: Indexes of its devices in rank order.
         cores: Cores booked for it alone; empty shares those near its devices.
+        lanes: Its lane on each of its devices.
+        weight: Its share of turns under `fair`.
+        priority: Higher goes first under `priority`.
+        serves: It answers requests.
+        steps_total: Steps until it is done, None when unknown.
+        paused: It is kept at its next step boundary.
+        flush: It gives cached GPU memory back when it yields.
     """
 
     key: Key
     run: bool
     gpus: tuple[int, ...] = ()
     cores: tuple[int, ...] = ()
+    lanes: tuple[int, ...] = ()
+    weight: float = 1.0
+    priority: int = 0
+    serves: bool = False
+    steps_total: int | None = None
+    paused: bool = False
+    flush: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Desired:
-    """All that shall run here, as of one generation of the node."""
+    """All that shall run here, as of one generation of the node, and how jobs of one lane take turns."""
 
     generation: int
     jobs: tuple[DesiredJob, ...]
+    turns: Turns = field(default_factory=Turns)
 
 
 class Phase(Enum):

@@ -27,11 +27,7 @@ import select
 import sys
 import time
 
-COMMAND = "command"
-CLAIM = "claim"
-STARTED = "started"
-EXIT = "exit"
-LOG_PREFIX = "log."
+COMMAND, CLAIM, STARTED, EXIT, LOG_PREFIX = "command", "claim", "started", "exit", "log."
 
 LOG_SEGMENTS = 8
 """A log over its cap keeps its first and its latest half; it is dropped in pieces of an eighth."""
@@ -52,19 +48,20 @@ RECORD_BYTES = 4096
 
 DETAIL_CHARS = 1000
 
-PR_SET_PDEATHSIG = 1
-PR_SET_CHILD_SUBREAPER = 36
+PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
+SET_MEMPOLICY = {"x86_64": 238, "aarch64": 237, "riscv64": 237, "ppc64le": 261}
 
 
 class Command:
     """What to run, read from what `colane.agent.command.Command` wrote: the same fields."""
 
     def __init__(self, data: bytes) -> None:
-        workdir, cores, cap, grace, count, *rest = (os.fsdecode(field) for field in data.split(b"\0")[:-1])
+        workdir, cores, nodes, cap, grace, count, *rest = (os.fsdecode(field) for field in data.split(b"\0")[:-1])
         self.argv = rest[: int(count)]
         self.workdir = workdir
         self.env = dict(variable.split("=", 1) for variable in rest[int(count) :])
         self.cores = tuple(int(core) for core in cores.split(",") if core)
+        self.memory_nodes = tuple(int(node) for node in nodes.split(",") if node)
         self.log_cap_bytes = int(cap)
         self.grace_s = float(grace)
 
@@ -202,8 +199,7 @@ class Supervisor:
         }
 
     def _publish_start(self) -> None:
-        ticks = read_start_ticks(self._pid)
-        text = f'{{"pid": {self._pid}, "start_ticks": {ticks}, "start_s": {self._start_s!r}}}'
+        text = f'{{"pid": {self._pid}, "start_ticks": {read_start_ticks(self._pid)}, "start_s": {self._start_s!r}}}'
         try:
             publish(STARTED, text, durable=False)
         except OSError:  # the disk is full: the job runs all the same, only its pid is not shown
@@ -269,6 +265,7 @@ def become(command: Command, output_fd: int, trouble_fd: int, supervisor_pid: in
         what = f"cores {','.join(map(str, command.cores))}"
         if command.cores:
             os.sched_setaffinity(0, command.cores)
+        prefer_memory(command.memory_nodes)
         what = f"working directory {command.workdir!r}"
         os.chdir(command.workdir)
         what = f"command {command.argv[0]!r}"
@@ -296,23 +293,33 @@ def restore_signals() -> None:
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
 
 
-def prctl(option: int, value: int) -> None:
-    """Set an attribute of this process in the kernel.
-
-    Raises:
-        OSError: The kernel refuses.
-    """
+def libc(name: str, *arguments: int | bytes) -> int:
+    """Call a function of the C library."""
     try:
         import _ctypes
 
-        call, address = _ctypes.call_function, _ctypes.dlsym(_ctypes.dlopen("", 0), "prctl")
-        result = call(address, (option, value, 0, 0, 0))
+        result = _ctypes.call_function(_ctypes.dlsym(_ctypes.dlopen("", 0), name), arguments)
     except (ImportError, AttributeError):  # another Python than the one this was tried with
         import ctypes
 
-        result = ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
-    if result != 0:
+        result = getattr(ctypes.CDLL(None), name)(*arguments)
+    return int(result)
+
+
+def prctl(option: int, value: int) -> None:
+    """Set an attribute of this process in the kernel; OSError when it refuses."""
+    if libc("prctl", option, value, 0, 0, 0) != 0:
         raise OSError(0, f"prctl({option}, {value}) was refused")
+
+
+def prefer_memory(nodes: tuple[int, ...]) -> bool:
+    """Take this process's memory from these NUMA nodes first (set_mempolicy(2)); False where that is not permitted."""
+    if not nodes or (number := SET_MEMPOLICY.get(os.uname().machine)) is None:
+        return not nodes
+    words = max(nodes) // 64 + 1
+    mask = sum(1 << node for node in set(nodes)).to_bytes(8 * words, sys.byteorder)
+    mode = 1 if len(nodes) == 1 else 5  # MPOL_PREFERRED, MPOL_PREFERRED_MANY
+    return libc("syscall", number, mode, mask, 64 * words + 1) == 0
 
 
 def descendants() -> list[int]:
@@ -384,10 +391,11 @@ def count_oom_kills() -> int:
     return sum(int(line.split()[1]) for line in lines if line.startswith(b"oom_kill "))
 
 
-def claim(text: str) -> bool:
+def claim() -> bool:
     """Make the current directory this process's own; False when somebody else has it."""
-    draft = f"{CLAIM}.{os.getpid()}"
-    publish(draft, text, durable=False)
+    draft, boot = f"{CLAIM}.{os.getpid()}", read_file("/proc/sys/kernel/random/boot_id").decode().strip()
+    # Pid, start time and boot of a process: together they never come again.
+    publish(draft, f"{os.getpid()} {read_start_ticks(os.getpid())} {boot}\n", durable=False)
     try:
         os.link(draft, CLAIM)
     except FileExistsError:
@@ -395,12 +403,6 @@ def claim(text: str) -> bool:
     finally:
         os.unlink(draft)
     return True
-
-
-def identity() -> str:
-    """Pid, start time and boot of this process: together they never come again."""
-    boot = read_file("/proc/sys/kernel/random/boot_id").decode().strip()
-    return f"{os.getpid()} {read_start_ticks(os.getpid())} {boot}\n"
 
 
 def reserve() -> None:
@@ -463,7 +465,7 @@ def supervise(ready_fd: int) -> None:
     """Run the job of the current directory; close `ready_fd` once it runs or cannot."""
     prctl(PR_SET_CHILD_SUBREAPER, 1)
     wake_fd = catch_signals()
-    if not claim(identity()):
+    if not claim():
         return
     reserve()
     supervisor = Supervisor(Command(read_file(COMMAND)), wake_fd)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import statistics
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -84,7 +86,7 @@ class Meter:
         return self._progress(end_s, max(cpu_s, self._cpu_s_max), is_last=True)
 
     def _progress(self, now_s: float, cpu_s: float, *, is_last: bool = False) -> Progress:
-        steps = read_steps(self._steps_path)
+        steps, note = read_noted(self._steps_path)
         self._rebase(steps, now_s, cpu_s)
         occupancy, bandwidth, source = self._ratios(now_s, cpu_s, is_last=is_last)
         return Progress(
@@ -102,6 +104,7 @@ class Meter:
             occupancy_ratio=occupancy,
             bandwidth_ratio=bandwidth,
             occupancy_by=source,
+            note=note,
         )
 
     def _rebase(self, steps: wire.Steps | None, now_s: float, cpu_s: float) -> None:
@@ -149,11 +152,46 @@ class Meter:
 
 def read_steps(path: Path) -> wire.Steps | None:
     """Read a steps file; None before the job has attached, and when it has spoilt its file."""
+    return read_noted(path)[0]
+
+
+def read_noted(path: Path) -> tuple[wire.Steps | None, str]:
+    """Read a job's steps, with the most memory that any of its ranks here takes, and why it may not be followed."""
     try:
-        steps = wire.read(path)
+        steps = _read_plausible(path)
+    except wire.VersionError as error:
+        return None, f"steps are not followed: {error}"
     except wire.WireError:
-        return None
+        return None, ""
+    return steps and _with_ranks(steps, path), ""
+
+
+def _read_plausible(path: Path) -> wire.Steps | None:
+    steps = wire.read(path)
     return steps if steps is not None and is_plausible(steps) else None
+
+
+def _with_ranks(steps: wire.Steps, path: Path) -> wire.Steps:
+    """Take P and P + E of the busiest rank: each has a GPU of its own."""
+    ranks = (steps, *_other_ranks(path))
+    return replace(
+        steps,
+        persistent_bytes=max(
+            (rank.persistent_bytes for rank in ranks if rank.persistent_bytes is not None), default=None
+        ),
+        peak_bytes=max((rank.peak_bytes for rank in ranks if rank.peak_bytes is not None), default=None),
+    )
+
+
+def _other_ranks(path: Path) -> Iterator[wire.Steps]:
+    for rank in itertools.count(1):
+        own = wire.rank_path(path, rank)
+        if not own.exists():
+            return
+        with suppress(wire.WireError):
+            seen = _read_plausible(own)
+            if seen is not None:
+                yield seen
 
 
 def is_plausible(steps: wire.Steps) -> bool:

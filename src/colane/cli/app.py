@@ -27,6 +27,7 @@ NOUNS: Final = (
     "cancel",
     "nodes",
     "profile",
+    "adaptor",
     "report",
     "export",
     "simulate",

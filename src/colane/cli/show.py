@@ -64,10 +64,12 @@ def _ending(job: dict[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _progress(job: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    done = jobs.progress_text(job)
+    done, sample = jobs.progress_text(job), job["progress"] or {}
+    if sample.get("note"):
+        yield "note", sample["note"]
     if not done:
         return
-    rate, eta_s, sample = jobs.steps_per_s(job), jobs.eta_s(job), job["progress"] or {}
+    rate, eta_s = jobs.steps_per_s(job), jobs.eta_s(job)
     yield "steps", done
     yield "steps/s", output.number(rate)
     if eta_s is not None:

@@ -19,10 +19,12 @@ from colane.core.events import (
     Tick,
 )
 from colane.core.lifecycle import evolve, move
+from colane.core.overflow import relieve
 from colane.core.step import Step
 from colane.core.timers import Timer, TimerKind
 from colane.model.hardware import Gpu, GpuId, Node
 from colane.model.job import Job, JobId, JobState, Move
+from colane.model.profile import ProfileKey
 from colane.model.progress import Progress
 from colane.model.reason import Reason, Why
 from colane.perf.observe import memory_seen
@@ -126,12 +128,14 @@ def progressed(step: Step, event: Progressed) -> None:
         return
     step.state.progress[job.id] = event.progress
     step.observe(job, event.progress)
-    _learn_memory(step, job, event.progress)
+    grown = _learn_memory(step, job, event.progress)
     if job.state is JobState.LAUNCHING and event.progress.steps > 0:
         job = _first_step(step, job, event.progress)
     limit = job.spec.steps_limit
     if limit is not None and event.progress.steps >= limit and job.state is not JobState.ASSIGNED:
         step.stop(job, JobState.SUCCEEDED, Reason(Why.STEPS_REACHED, {"steps": limit}))
+    if grown is not None:
+        relieve(step, grown)
 
 
 def ended(step: Step, event: Ended) -> None:
@@ -139,22 +143,26 @@ def ended(step: Step, event: Ended) -> None:
     job = _believed(step, event, event.job, event.attempt)
     if job is None or job.placement is None or event.node in job.ended_on:
         return
+    grown = None
     if event.progress is not None and event.node in ("", job.placement.node):
-        _learn_memory(step, job, event.progress)
+        grown = _learn_memory(step, job, event.progress)
         step.observe(job, event.progress)
     if job.start_s is None and event.start_s is not None:
         start_s = max(event.start_s, job.submit_s)
         job = evolve(job, start_s=start_s, first_start_s=job.first_start_s or start_s)
     job = evolve(job, exit=job.exit if job.ended_on and job.ending else event.exit)
+    mates = _company(step, job) if event.outcome == "out-of-memory" else ()
     job = step.gone_from(job, event.node)
     end_s = max(event.end_s, job.start_s or job.submit_s)
     if job.state is JobState.STOPPING and job.ending is not None:
         if step.is_gone(job):
             _leave_stopping(step, job, end_s)
     elif event.outcome != "exited" or event.exit.code != 0:
-        _failed(step, job, event, end_s)
+        _failed(step, job, event, end_s, mates)
     elif step.is_gone(job):
         step.leave(job, JobState.SUCCEEDED, Reason(Why.EXITED), end_s=end_s)
+    if grown is not None:
+        relieve(step, grown)
 
 
 def profile_declared(step: Step, event: ProfileDeclared) -> None:
@@ -204,14 +212,17 @@ def _believed(step: Step, event: Event, job_id: JobId, attempt: int) -> Job | No
     return job
 
 
-def _learn_memory(step: Step, job: Job, progress: Progress) -> None:
+def _learn_memory(step: Step, job: Job, progress: Progress) -> ProfileKey | None:
+    """Believe what a sample shows of memory; its kind, if that is more than was known."""
     if not job.gpus_held or progress.steps == 0:
-        return
+        return None
     gpu_type = step.state.gpus[job.gpus_held[0]].gpu.type
     key = step.state.beliefs.terms(job.spec, gpu_type).key
     seen = memory_seen(key, progress, step.state.beliefs.profiles.get(key))
-    if seen is not None:
-        step.learn(seen)
+    if seen is None:
+        return None
+    step.learn(seen)
+    return key
 
 
 def _first_step(step: Step, job: Job, progress: Progress) -> Job:
@@ -232,12 +243,16 @@ def _leave_stopping(step: Step, job: Job, end_s: float) -> None:
         step.leave(job, ending, reason, end_s=end_s)
 
 
-def _failed(step: Step, job: Job, event: Ended, end_s: float) -> None:
+def _failed(step: Step, job: Job, event: Ended, end_s: float, mates: tuple[JobId, ...]) -> None:
+    """An attempt failed beside these jobs: the job ends, or is queued again."""
     cause = _cause(event)
     failures = job.failures + 1
     job = evolve(job, failures=failures)
     left = job.spec.retries - failures
-    if event.outcome == "out-of-memory":
+    if event.outcome == "out-of-memory" and mates and job.spec.share and job.spec.company is None:
+        alone = evolve(job, failures=failures - 1, spec=replace(job.spec, share=False))
+        step.finish(alone, JobState.QUEUED, Reason(Why.RETRY_ALONE, {}, mates), end_s)
+    elif event.outcome == "out-of-memory":
         step.finish(job, JobState.OUT_OF_MEMORY, cause, end_s)
     elif event.outcome in FINAL or job.spec.retries == 0:
         step.finish(job, JobState.FAILED, cause, end_s)
@@ -247,6 +262,11 @@ def _failed(step: Step, job: Job, event: Ended, end_s: float) -> None:
     else:
         facts: dict[str, str | int | float] = {"attempt": job.attempt, "cause": cause.sentence(), "left": left}
         step.finish(job, JobState.QUEUED, Reason(Why.RETRY, facts), end_s)
+
+
+def _company(step: Step, job: Job) -> tuple[JobId, ...]:
+    """Who else is on its GPUs."""
+    return tuple(sorted({b.job for gpu in job.gpus_held for b in step.state.gpus[gpu].bookings} - {job.id}))
 
 
 def _cause(event: Ended) -> Reason:

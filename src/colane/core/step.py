@@ -139,7 +139,7 @@ class Step:
             self.observer.sample(gpu, partial(self._members, gpu), job.id, progress)
 
     def _members(self, gpu: GpuId) -> list[Member]:
-        return [Member(booking.job, booking.key, booking.user) for booking in self.state.gpus[gpu].bookings]
+        return [Member(b.job, b.key, b.user, b.lane) for b in self.state.gpus[gpu].bookings]
 
     def learn(self, profile: Profile) -> None:
         """Believe a profile and re-book whom it concerns; waiting jobs of any pool may be judged by it."""

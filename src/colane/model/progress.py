@@ -24,6 +24,11 @@ class Progress:
         occupancy_ratio: Occupancy of its GPU while it ran, 0..1.
         bandwidth_ratio: Memory-bandwidth use of its GPU while it ran, 0..1.
         occupancy_by: What measured the two ratios (`cpu-time`, `nvml-gpm`, ...).
+        note: Why it cannot be followed as usual; empty when it can.
+        turn: How it stands in its lane (`running`, `waiting`, `paused`, `ungated`); empty when it shares none.
+        turn_service_s: Time it has held its lanes while it shared them.
+        turn_wait_s: Time it has waited for them.
+        turn_share_ratio: Part it has held of the time since the company of its lanes last changed, 0..1.
     """
 
     at_s: float
@@ -40,3 +45,8 @@ class Progress:
     occupancy_ratio: float | None = None
     bandwidth_ratio: float | None = None
     occupancy_by: str = ""
+    note: str = ""
+    turn: str = ""
+    turn_service_s: float | None = None
+    turn_wait_s: float | None = None
+    turn_share_ratio: float | None = None

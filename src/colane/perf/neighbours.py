@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from enum import StrEnum
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -10,6 +11,15 @@ from colane.model.profile import ProfileKey
 
 WORST_MIN = 0.3
 """Counts as the worst interference while nothing worse is known: the paper's own of two tiny batches (section 3.2)."""
+
+
+class Measure(StrEnum):
+    """How a slowdown counts in the utility, 0 .. 1."""
+
+    EXCESS = "excess"
+    """Slowdown less 1, over the worst there is: nobody is held up for a neighbour that hardly disturbs."""
+    INVERSE = "inverse"
+    """1 / slowdown, as in the authors' code: every neighbour that disturbs at all counts as bad, a mild one most."""
 
 
 class Beside(NamedTuple):
@@ -46,6 +56,13 @@ class NeighbourBeliefs:
         """Of the first beside the second; 1 where it is not known."""
         known = self._means.get(Beside(key, other))
         return 1.0 if known is None else known.slowdown
+
+    def harm(self, key: ProfileKey, other: ProfileKey, measure: Measure = Measure.EXCESS) -> float:
+        """What a job suffers from a neighbour, 0 nothing .. 1 the worst; nothing where it is not known."""
+        known = self._means.get(Beside(key, other))
+        if known is None or known.slowdown <= 1.0:
+            return 0.0
+        return 1.0 / known.slowdown if measure is Measure.INVERSE else (known.slowdown - 1.0) / self.worst
 
     @property
     def worst(self) -> float:

@@ -19,11 +19,12 @@ from colane.perf.speedup import OCCUPANCY_UNITS_PER_S, delta, delta_general
 
 
 class Member(NamedTuple):
-    """A job in an epoch."""
+    """A job in an epoch, and the lane of the GPU it is in."""
 
     job: JobId
     key: ProfileKey
     user: str
+    lane: int
 
 
 class _Mark(NamedTuple):
@@ -127,6 +128,8 @@ def _lessons(epoch: _Epoch, sharing: str, beliefs: Beliefs, at_s: float) -> Less
     if len(epoch.members) == 1:
         member = epoch.members[0]
         return Lessons(profiles=(_profile(member, epoch.tracks[member.job], at_s),))
+    if len({member.lane for member in epoch.members}) < len(epoch.members):
+        return NOTHING  # some took turns: their step times say nothing of jobs that run at once
     measurement = _measure(epoch, sharing, beliefs.profiles, at_s)
     return NOTHING if measurement is None else Lessons(measurements=(measurement,))
 

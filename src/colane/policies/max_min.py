@@ -74,8 +74,9 @@ class MaxMinFairness:
         pairs = Pairs(draft, pool, self.speedup_min)
 
         def place(draft: Draft, job: Job) -> bool:
-            types = shares.preferred(job.spec, draft.view.gpu_types(pool, job.spec.gpu_type))
-            if not start_on_free(draft, job, types):
+            kinds = draft.view.gpu_types(pool, job.spec.gpu_type)
+            roomy = [kind for kind in kinds if draft.free((pool, kind)).most_free >= job.spec.gpus]
+            if not start_on_free(draft, job, shares.preferred(job.spec, roomy)):
                 return self.packed and pairs.start(job)
             action = draft.actions[-1]
             if self.packed and isinstance(action, Start):

@@ -15,6 +15,7 @@ from colane.core.draft import Draft, Walk
 from colane.core.view import ClusterView
 from colane.model.job import Job
 from colane.model.plan import Plan
+from colane.perf.neighbours import Measure
 from colane.perf.utility import NEUTRAL, Weights
 from colane.policies.blocks.keeping import keep_room
 from colane.policies.blocks.refusals import behind, refuse, refuse_class
@@ -31,6 +32,7 @@ class TopoAware:
         postpones: Whether utilities below a job's least make it wait.
         placer: How a job is mapped onto a node: every set of GPUs, or dual recursive bipartitioning.
         weights: Of communication, interference and fragmentation.
+        measure: How slowdowns by neighbours count.
         max_postpone_s: A job that has waited so long goes first and asks for no utility; None never.
         strict: Whether the first job that finds no place blocks those behind it.
         depth_max: Looking for jobs that may pass ends when so many were postponed.
@@ -40,6 +42,7 @@ class TopoAware:
     postpones: bool = False
     placer: Placer = Placer.EXACT
     weights: Weights = NEUTRAL
+    measure: Measure = Measure.EXCESS
     max_postpone_s: float | None = 3600.0
     strict: bool = False
     depth_max: int = 1000
@@ -53,7 +56,7 @@ class TopoAware:
         return draft.plan()
 
     def _plan_pool(self, draft: Draft, pool: str) -> None:
-        places = Places(draft, pool, self.placer, self.weights, spares_neighbours=self.postpones)
+        places = Places(draft, pool, self.placer, self.weights, spares_neighbours=self.postpones, measure=self.measure)
         self._serve_overdue(draft, pool, places)
         walk, left = Walk(draft, pool, {}), self.depth_max
         for job in walk:

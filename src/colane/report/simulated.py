@@ -229,21 +229,27 @@ def measure_run(run: SimulatedRun, jobs: Mapping[int, TraceJob]) -> SimulatedMet
     )
 
 
+OBJECTIVES = frozenset({"slo", "slo_ratio", "minimal_utility"})
+"""Labels that say what a job is promised."""
+
+
 def slo_violations(columns: JobColumns, jobs: Mapping[int, TraceJob]) -> dict[int, bool]:
     """Whether each job with an objective missed it, by id.
 
-    Label `slo`: seconds from submission to end. Label `minimal_utility` u (Amaral et al., SC 2017): the job may run
-    1 / u of its time alone. A job that did not succeed has missed it.
+    Label `slo`: seconds from submission to end. Label `slo_ratio` (Gavel's traces): the same in multiples of the job's
+    time alone where it ran. Label `minimal_utility` u (Amaral et al., SC 2017): the job may run 1 / u of that time. A
+    job that did not succeed has missed it.
     """
     found: dict[int, bool] = {}
     for place, id_ in enumerate(columns.id.tolist()):
         labels = jobs[id_].spec.labels
-        if "slo" not in labels and "minimal_utility" not in labels:
+        if not OBJECTIVES & labels.keys():
             continue
         jct_s = columns.end_s[place] - columns.submit_s[place]
         run_s = columns.end_s[place] - columns.first_start_s[place]
         missed = columns.state[place] is not JobState.SUCCEEDED
         missed |= "slo" in labels and jct_s > float(labels["slo"])
+        missed |= "slo_ratio" in labels and jct_s > float(labels["slo_ratio"]) * columns.alone_s[place]
         missed |= "minimal_utility" in labels and run_s * float(labels["minimal_utility"]) > columns.alone_s[place]
         found[id_] = bool(missed)
     return found

@@ -240,7 +240,8 @@ def _alone(study: Study, policy: str) -> str:
     runs = study.of(policy)
     run, found = runs[0]
     of = "" if len(runs) == 1 else f" (seed {run.seed} of {len(runs)})"
-    said = f"{spoken(policy)} finished {found.finished:,} of {found.jobs:,} jobs in {duration(found.makespan_s)}{of}"
+    said = f"{spoken(policy)} finished {found.finished:,} of {found.jobs:,} jobs"
+    said += of if found.makespan_s is None else f" in {duration(found.makespan_s)}{of}"
     if found.jct_s and found.queue_s:
         said += f"; mean JCT {duration(found.jct_s.mean)}, of which {duration(found.queue_s.mean)} queueing"
     return said + "."

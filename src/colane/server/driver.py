@@ -20,6 +20,7 @@ from colane.core.core import Core
 from colane.core.events import NodeLost, Outcome, Tick
 from colane.core.state import ClusterState
 from colane.model.job import JobId
+from colane.model.lane import Turns
 from colane.model.progress import Progress
 from colane.perf.beliefs import Beliefs
 from colane.policies import registry
@@ -133,6 +134,12 @@ class Driver:
     def progress(self) -> dict[JobId, Progress]:
         """Latest samples of running jobs."""
         return {} if self._core is None else self._core.state.progress
+
+    @property
+    def turns(self) -> Turns:
+        """How jobs of one lane take turns, as the policy says."""
+        policy = None if self._core is None else self._core.policy
+        return getattr(policy, "turns", Turns())
 
     def now(self) -> float:
         """Return unix time that never goes back."""

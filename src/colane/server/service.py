@@ -287,7 +287,7 @@ class Service:
         record = self.board.nodes.get(name)
         if record is None:
             raise RefusedError.because(404, f"there is no node {name!r}")
-        return node_view(record, self.liveness.last_seen_s(name), self.board.assigned(name))
+        return node_view(record, self.liveness.last_seen_s(name), self.board.assigned(name), self.driver.turns)
 
     def health(self) -> Body:
         """Return the service's state in numbers."""

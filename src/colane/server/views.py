@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from colane.model.job import Job, JobState
+from colane.model.lane import Turns
 from colane.model.placement import Placement
 from colane.model.progress import Progress
 from colane.server import documents
@@ -73,14 +74,15 @@ def finished_view(document: Mapping[str, Any]) -> Body:
     return body
 
 
-def node_view(record: NodeRecord, last_seen_s: float | None, jobs: list[Job]) -> Body:
-    """Return the node object: hardware, and the whole desired state of its jobs."""
+def node_view(record: NodeRecord, last_seen_s: float | None, jobs: list[Job], turns: Turns) -> Body:
+    """Return the node object: hardware, the whole desired state of its jobs, and how those of one lane take turns."""
     return {
         **documents.encode_node(record.node),
         "generation": record.generation,
         "lost": record.lost,
         "last_seen_s": last_seen_s,
         "messages": list(record.messages),
+        "turns": {"rule": turns.rule.value, "quantum_s": turns.quantum_s},
         "jobs": [_desired(job, job.placement, record.node.name) for job in jobs if job.placement is not None],
     }
 
@@ -95,6 +97,11 @@ def _desired(job: Job, placement: Placement, node: str) -> Body:
         "cores": list(placement.cores_on(node)),
         "gang": _gang(placement, node),
         "time_limit_s": job.spec.time_limit_s,
+        "weight": job.spec.weight,
+        "priority": job.spec.priority,
+        "kind": job.spec.kind.value,
+        "steps_total": job.spec.steps_total,
+        "paused": job.state is JobState.PAUSED,
     }
 
 

@@ -197,6 +197,11 @@ class ProgressBody(Shape):
     occupancy_ratio: Ratio | None = None
     bandwidth_ratio: Ratio | None = None
     occupancy_by: Text = ""
+    note: Text = ""
+    turn: Literal["", "running", "waiting", "paused", "ungated"] = ""
+    turn_service_s: Seconds | None = None
+    turn_wait_s: Seconds | None = None
+    turn_share_ratio: Ratio | None = None
 
 
 class JobReport(Shape):

@@ -81,15 +81,20 @@ def admit(workload: Workload, cluster: Cluster, world: World) -> tuple[tuple[Tra
     """Jobs that can run, and the others each with its reason."""
     held, rejected = split(workload, cluster)
     refused = [Refusal(job.id, job.spec.name, job.line, reason) for job, reason in rejected]
-    types = tuple(sorted({gpu.type for node in cluster.nodes for gpu in node.gpus}))
+    types = {pool: _gpu_types(cluster, pool) for pool in cluster.pools}
     kept = []
     for job in held:
-        reason = "asks for no GPU; such jobs are not scheduled yet" if job.is_cpu_only else world.refusal(job, types)
+        no_gpu = "asks for no GPU; such jobs are not scheduled yet"
+        reason = no_gpu if job.is_cpu_only else world.refusal(job, types[job.spec.pool])
         if reason is None:
             kept.append(job)
         else:
             refused.append(Refusal(job.id, job.spec.name, job.line, reason))
     return tuple(kept), tuple(sorted(refused))
+
+
+def _gpu_types(cluster: Cluster, pool: str) -> tuple[str, ...]:
+    return tuple(sorted({gpu.type for node in cluster.nodes if node.pool == pool for gpu in node.gpus}))
 
 
 def prepare(inputs: Inputs, jobs: Sequence[TraceJob], watchers: Iterable[Watcher] = ()) -> Driver:

@@ -130,13 +130,14 @@ class TableWorld:
         return bool(self._speeds or self._cores)
 
     def refusal(self, job: TraceJob, gpu_types: Sequence[str]) -> str | None:
-        """A job needs steps and a measured speed, or a duration."""
+        """A job needs a duration, or steps and a measured speed on every GPU type it may get."""
         if job.steps is None or job.duration_s is not None:
             return self._base.refusal(job, gpu_types)
-        places = (somewhere(job, kind) for kind in gpu_types if job.spec.gpu_type in (None, kind))
-        if any(self._table_alone(place) is not None for place in places):
+        places = {kind: somewhere(job, kind) for kind in gpu_types if job.spec.gpu_type in (None, kind)}
+        unknown = [kind for kind, place in places.items() if self._table_alone(place) is None]
+        if not unknown:
             return None
-        return f"has no duration, and no table has the speed of {job.model} on {', '.join(gpu_types)}"
+        return f"has no duration, and no table has the speed of {job.model} on {', '.join(unknown)}"
 
     def work_steps(self, job: TraceJob) -> float:
         """Its steps; recorded seconds where it has none."""

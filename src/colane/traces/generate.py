@@ -33,6 +33,7 @@ class JobModel:
         gpu_memory_bytes: Peak memory on each GPU.
         cores: Cores it books.
         labels: Given to each of its jobs.
+        utility_min: Least utility each of its jobs asks for.
     """
 
     family: str
@@ -43,6 +44,7 @@ class JobModel:
     gpu_memory_bytes: int | None = None
     cores: int = 0
     labels: Mapping[str, str] = field(default_factory=dict)
+    utility_min: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +144,7 @@ def topology(*, jobs: int, seed: int, mean_gap_s: float = 10.0) -> Workload:
             gpus=int(gpus[i]),
             cores=1,
             labels={"minimal_utility": str(float(utility[i])), "memory_class": memory_classes[batch_class[i]]},
+            utility_min=float(utility[i]),
         )
         for i in range(jobs)
     ]
@@ -269,6 +272,6 @@ def _job(number: int, submit_s: float, model: JobModel, duration_s: float | None
         steps = max(1, round(duration_s * model.steps_per_s))
     spec = JobSpec(
         name=f"job-{number}", family=model.family, batch_size=model.batch_size, gpus=model.gpus, steps_total=steps,
-        gpu_memory_bytes=model.gpu_memory_bytes, cores=model.cores, labels=model.labels,
+        gpu_memory_bytes=model.gpu_memory_bytes, cores=model.cores, labels=model.labels, utility_min=model.utility_min,
     )  # fmt: skip
     return TraceJob(id=JobId(number), submit_s=submit_s, spec=spec, duration_s=duration_s)

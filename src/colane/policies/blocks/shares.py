@@ -78,7 +78,8 @@ class FairShares:
         for line in view.queue(pool).classes.values():
             spec = view.jobs[next(iter(line))].spec
             self._specs[spec.need] = spec
-        self._speeds: dict[tuple[NeedClass, str], float] = {}
+        self._types = view.gpu_types(pool)
+        self._speeds: dict[NeedClass, dict[str, float]] = {}
         self._means: dict[str, float] = {}
         self.gpus = self._gpus.total()
         self.jobs = self._classes.total()
@@ -93,14 +94,18 @@ class FairShares:
 
     def speed(self, spec: JobSpec, gpu_type: str) -> float:
         """Throughput on a GPU type over throughput under equal time on all GPUs."""
-        asked = (spec.need, gpu_type)
-        if asked not in self._speeds:
-            step_s = {kind: self._times.step_s(spec, kind) for kind in {*self._gpus, gpu_type}}
-            known = {kind: 1 / step for kind, step in step_s.items() if step}
-            total = sum(self._gpus[kind] for kind in known)
-            equal = sum(rate * self._gpus[kind] for kind, rate in known.items()) / total if total else 0.0
-            self._speeds[asked] = known[gpu_type] / equal if equal and gpu_type in known else 1.0
-        return self._speeds[asked]
+        speeds = self._speeds.get(spec.need)
+        if speeds is None:
+            speeds = self._speeds[spec.need] = self._speeds_of(spec)
+        return speeds.get(gpu_type, 1.0)
+
+    def _speeds_of(self, spec: JobSpec) -> dict[str, float]:
+        """Speeds on all GPU types on which its step time is known."""
+        steps = {kind: self._times.step_s(spec, kind) for kind in self._types}
+        known = {kind: 1 / step_s for kind, step_s in steps.items() if step_s}
+        total = sum(self._gpus[kind] for kind in known)
+        equal = sum(rate * self._gpus[kind] for kind, rate in known.items()) / total if total else 0.0
+        return {kind: rate / equal for kind, rate in known.items()} if equal else {}
 
     def received_gpu_s(self, job: Job, now_s: float, gpu_type: str | None) -> float:
         """GPU-seconds a job has had by now, comparable over types; `gpu_type` is that of the GPUs it holds."""

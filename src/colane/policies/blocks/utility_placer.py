@@ -15,6 +15,7 @@ from colane.model.hardware import GpuId
 from colane.model.job import JobId, JobSpec
 from colane.model.profile import ProfileKey
 from colane.perf.beliefs import profile_key
+from colane.perf.neighbours import Measure
 from colane.perf.topology import Comm, Shape, comm_of, excess
 from colane.perf.utility import NEUTRAL, Weights, job_utility
 from colane.policies.blocks.drb import drb
@@ -111,6 +112,7 @@ class Places:
         placer: How a job is mapped onto a node.
         weights: Of the utility's terms.
         spares_neighbours: Whether nobody may be pushed below his own least utility.
+        measure: How slowdowns by neighbours count.
     """
 
     def __init__(
@@ -121,12 +123,14 @@ class Places:
         weights: Weights = NEUTRAL,
         *,
         spares_neighbours: bool = False,
+        measure: Measure = Measure.EXCESS,
     ) -> None:
         self._draft = draft
         self._pool = pool
         self._search = SEARCHES[placer]
         self._weights = weights
         self._spares = spares_neighbours
+        self._measure = measure
         self._neighbours = draft.beliefs.neighbours
         self._sites: dict[str, Sites] = {}
         self._rankings: dict[tuple[str, _Asked], _Ranking] = {}
@@ -192,8 +196,7 @@ class Places:
         return Neighbour(occupant.sockets, self._harm(key, occupant.key), self._harm(occupant.key, key))
 
     def _harm(self, key: ProfileKey, by: ProfileKey) -> float:
-        """Interference over the worst."""
-        return (self._neighbours.slowdown(key, by) - 1.0) / self._neighbours.worst
+        return self._neighbours.harm(key, by, self._measure)
 
     def _on(self, node: NodeState, spec: JobSpec, gpu_type: str, fit: Fit) -> Place | None:
         """The place on a node, if it has the cores and the memory; on other GPUs of it where some lack memory."""

@@ -40,7 +40,8 @@ def split_job_type(job_type: str) -> tuple[str, int | None]:
 def read(path: Path, text: str, options: Options) -> Workload:
     """Read a trace. Jobs are named by their place in the file, from 0 as Gavel numbers them.
 
-    A priority weight other than 1 becomes the label `weight`, a service-level objective the label `slo`.
+    A priority weight other than 1 becomes the label `weight`. A service-level objective becomes the label `slo_ratio`:
+    Gavel gives a job its time alone times this number (1.2, 2 or 10) from submission to end.
 
     Raises:
         TraceError: A bad row (unless rows may be skipped) or no jobs.
@@ -63,7 +64,9 @@ def read(path: Path, text: str, options: Options) -> Workload:
 
 def _labels(sheet: Sheet) -> list[dict[str, str]]:
     weights, slos = sheet.column("priority_weight", cells.number), sheet.column("slo", cells.number)
-    return [
-        ({} if weight == 1 else {"weight": str(weight)}) | ({"slo": str(slo)} if slo is not None and slo >= 0 else {})
-        for weight, slo in zip(weights, slos, strict=True)
-    ]
+    return [_label(weight, slo) for weight, slo in zip(weights, slos, strict=True)]
+
+
+def _label(weight: float, slo: float) -> dict[str, str]:
+    labels = {} if weight == 1 else {"weight": str(weight)}
+    return labels | ({"slo_ratio": str(slo)} if slo >= 0 else {})

@@ -26,8 +26,9 @@ def matches(path: Path, head: str) -> bool:
 def read(path: Path, text: str, options: Options) -> Workload:
     """Read a job list.
 
-    `type` is the model, `size` the batch per GPU, `tasks` the CPU cores; `minimal_utility` and `mem` (the generator's
-    classes 1, 2, 8, 12, whose unit is stated nowhere) become labels. `time` and `color` are results and drawing.
+    `type` is the model, `size` the batch per GPU, `tasks` the CPU cores; `minimal_utility` is the least utility asked
+    for and, with `mem` (the generator's classes 1, 2, 8, 12, whose unit is stated nowhere), a label. `time` and `color` are
+    results and drawing.
 
     Raises:
         TraceError: Not such an object, a bad or duplicate job (unless they may be skipped), no jobs.
@@ -38,11 +39,12 @@ def read(path: Path, text: str, options: Options) -> Workload:
     submit_s, gpus = sheet.column("arrival", cells.seconds), sheet.column("gpus", cells.count)
     models, batches = sheet.column("type", cells.word), sheet.column("size", cells.at_least_one)
     cores, labels = sheet.column("tasks", cells.count), _labels(sheet)
+    utilities = sheet.column("minimal_utility", cells.seconds)
 
     def make(id_: JobId, row: int, submit_s: float) -> TraceJob:
         spec = JobSpec(
             name=names[row], family=models[row], batch_size=batches[row], gpus=gpus[row], cores=cores[row],
-            steps_total=STEPS, labels=labels[row],
+            steps_total=STEPS, labels=labels[row], utility_min=min(1.0, utilities[row]),
         )  # fmt: skip
         return TraceJob(id=id_, submit_s=submit_s, spec=spec, line=sheet.lines[row])
 

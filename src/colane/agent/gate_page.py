@@ -1,0 +1,69 @@
+"""The agent's side of a steps file's control page: one for each process that reports steps.
+
+It is written with `pwrite`, never through a mapping: a job that truncates its file cannot kill the agent.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from contextlib import suppress
+from pathlib import Path
+
+from colane.adaptor import turns
+from colane.adaptor.writer import CONTROL_OFFSET, COUNT_WORD, PID_WORD
+
+_WORD = struct.Struct("=Q")
+_COUNTERS = struct.Struct(f"={COUNT_WORD - PID_WORD + 1}Q")
+
+
+class ControlPage:
+    """Control page and counters of one steps file."""
+
+    def __init__(self, path: Path) -> None:
+        """Open it.
+
+        Raises:
+            OSError: There is no such file, or it is a link.
+        """
+        self._fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+        self._written: dict[int, int] = {}
+
+    def counters(self) -> tuple[int, int]:
+        """Pid of the process that reports here, 0 before there is one, and its steps."""
+        try:
+            words = _COUNTERS.unpack(os.pread(self._fd, _COUNTERS.size, PID_WORD * 8))
+        except (OSError, struct.error):
+            return 0, 0
+        return words[0], words[-1]
+
+    def order(self, *, flag: bool, pause_at: int, flush: bool) -> None:
+        """Say what the job does at its boundaries; the flag rises last and falls first."""
+        if not flag:
+            self._write(turns.FLAG, 0)
+        self._write(turns.PAUSE_AT, pause_at)
+        self._write(turns.FLUSH, int(flush))
+        if flag:
+            self._write(turns.FLAG, 1)
+
+    def close(self) -> None:
+        """Let go of the file; what was written stays."""
+        os.close(self._fd)
+
+    def _write(self, word: int, value: int) -> None:
+        if self._written.get(word) == value:
+            return
+        with suppress(OSError):  # a full disk under a file with holes: the job goes on without turns
+            os.pwrite(self._fd, _WORD.pack(value), CONTROL_OFFSET + word * 8)
+            self._written[word] = value
+
+
+def pages_of(steps_path: Path) -> dict[int, Path]:
+    """Find the steps files of a job's ranks: the first has the job's own, each other one beside it."""
+    found = {0: steps_path}
+    with suppress(OSError):
+        for name in os.listdir(steps_path.parent):  # noqa: PTH208 - looked at often while jobs take turns
+            stem, _, rank = name.rpartition(".")
+            if stem == steps_path.name and rank.isdecimal() and len(rank) < 6:
+                found[int(rank)] = steps_path.parent / name
+    return found

@@ -1,0 +1,198 @@
+"""The processes of one job as the gate sees them: who runs, who waits at which step, and how a gang is parked.
+
+A gang (several ranks that talk to each other) must stop at one step, or the ranks that run would wait for ever for
+those that are parked. Each is told the same step number, two beyond the last that any has published. A rank publishes
+its step before it reads the page, so one that is seen below that number after it was written cannot miss it.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from colane.adaptor import turns
+from colane.agent.gate_page import ControlPage, pages_of
+
+log = logging.getLogger(__name__)
+
+MARGIN_STEPS = 2
+AIMS_MAX = 16
+"""How often a target is put further while ranks outrun it; then the next look goes on."""
+
+
+class Link:
+    """A job's connection."""
+
+    def __init__(self, connection: socket.socket, pid: int) -> None:
+        self.connection = connection
+        self.pid = pid
+        self.rank: Rank | None = None
+        self.serial = 0
+
+    def answer(self, kind: int) -> None:
+        """Send an answer; a job that is gone needs none, its end is seen otherwise."""
+        with suppress(OSError):
+            self.connection.send(turns.answer(kind, self.serial))
+
+
+@dataclass(eq=False, slots=True)
+class Rank:
+    """One process that reports steps.
+
+    Attributes:
+        gang: Its job.
+        page: Its control page.
+        pid: Its process, as this machine numbers it.
+        claimed: Its process, as it numbers itself.
+        unwatch: What ends the watch of its end.
+        link: Its connection once it has asked.
+        waiting: The step it waits at, None while it runs.
+    """
+
+    gang: Gang
+    page: ControlPage
+    pid: int
+    claimed: int
+    unwatch: Callable[[], None]
+    link: Link | None = None
+    waiting: int | None = None
+
+    @property
+    def steps(self) -> int:
+        """Steps it has published, or says it waits at."""
+        return self.page.counters()[1] if self.waiting is None else self.waiting
+
+    def release(self) -> None:
+        """Let it go."""
+        self.waiting = None
+        if self.link is not None:
+            self.link.answer(turns.GO)
+
+
+@dataclass(eq=False)
+class Gang:
+    """One job's processes; most jobs have one.
+
+    Attributes:
+        job: Its id.
+        steps_path: Its first rank's steps file.
+        ranks: Its processes, by number.
+        expected: How many there will be.
+        flag: Whether they ask at their boundaries.
+        flush: Whether they give cached memory back when they yield.
+        stalled_s: Since when some wait for others.
+    """
+
+    job: int
+    steps_path: Path
+    ranks: dict[int, Rank] = field(default_factory=dict)
+    expected: int = 1
+    flag: bool = False
+    flush: bool = False
+    stalled_s: float | None = None
+    _pages: dict[int, ControlPage] = field(default_factory=dict)
+    _target: int = 0
+
+    def open_pages(self) -> Sequence[tuple[int, ControlPage]]:
+        """Open the pages that are there by now."""
+        for index, path in pages_of(self.steps_path).items():
+            if index not in self._pages:
+                with suppress(OSError):
+                    self._pages[index] = page = ControlPage(path)
+                    page.order(flag=self.flag, pause_at=self._target, flush=self.flush)
+        return sorted(self._pages.items())
+
+    def is_gang(self) -> bool:
+        """Whether several processes must stop at one step."""
+        return self.expected > 1 or len(self.ranks) > 1
+
+    def raise_flag(self) -> None:
+        """Have all ranks ask, a gang's at one step."""
+        if not self.flag:
+            self.flag = True
+            self._aim(self._top() + MARGIN_STEPS if self.is_gang() else 0)
+
+    def lower_flag(self) -> None:
+        """Have them run freely; who is parked alone goes on."""
+        if self.flag:
+            self.flag, self._target = False, 0
+            self._order()
+            self.gather()
+
+    def go(self, *, flag: bool) -> None:
+        """Let all ranks go, which are parked at one step; with the flag up for one step more."""
+        self._target = self._top() + 1 if flag and self.is_gang() else 0
+        self.flag = flag
+        self._order()
+        for rank in self.ranks.values():
+            rank.release()
+
+    def gather(self) -> int | None:
+        """Say at which step all ranks are parked; None while they are not, and see to it that they will be."""
+        ranks = list(self.ranks.values())
+        waiting = [rank for rank in ranks if rank.waiting is not None]
+        if not waiting:
+            return None
+        if len(waiting) == len(ranks) >= self.expected and len({rank.waiting for rank in waiting}) == 1:
+            self.stalled_s = None
+            return waiting[0].waiting
+        self._correct(ranks)
+        return None
+
+    def retry(self) -> None:
+        """Put the step further: some rank has run past it, and waits for those that are parked."""
+        if self.flag and self.is_gang():
+            self._aim(self._top() + MARGIN_STEPS)
+            self._release_below()
+
+    def close(self) -> None:
+        """Let go of everything; the pages are left so that the job runs freely."""
+        for rank in list(self.ranks.values()):
+            rank.unwatch()
+        self.flag, self._target = False, 0
+        self._order()
+        for rank in self.ranks.values():
+            rank.release()
+        for page in self._pages.values():
+            page.close()
+
+    def _correct(self, ranks: Sequence[Rank]) -> None:
+        """Some wait and others do not, or elsewhere."""
+        if not self.flag or len(ranks) < self.expected:
+            for rank in ranks:
+                if rank.waiting is not None:
+                    rank.release()
+            return
+        if all(rank.waiting is not None for rank in ranks):
+            self._target = self._top()
+            self._order()
+        elif any(rank.steps > self._target for rank in ranks):
+            self._aim(self._top() + MARGIN_STEPS)
+        self._release_below()
+
+    def _release_below(self) -> None:
+        for rank in self.ranks.values():
+            if rank.waiting is not None and rank.waiting < self._target:
+                rank.release()
+
+    def _top(self) -> int:
+        return max((rank.steps for rank in self.ranks.values()), default=0)
+
+    def _aim(self, target: int) -> None:
+        """Write a target that no running rank has reached."""
+        for _ in range(AIMS_MAX):
+            self._target = target
+            self._order()
+            reached = [rank.steps for rank in self.ranks.values() if rank.waiting is None]
+            if not target or max(reached, default=0) < target:
+                return
+            target = max(reached) + MARGIN_STEPS
+        log.warning("the ranks of job %d outrun every step they could be parked at", self.job)
+
+    def _order(self) -> None:
+        for page in self._pages.values():
+            page.order(flag=self.flag, pause_at=self._target, flush=self.flush)

@@ -1,0 +1,421 @@
+"""Who holds which lane of this node: a pure state machine. `gate` tells it what happens and does what it says.
+
+Rules:
+    * A job holds its lanes from the moment it is let go, or is seen to run, until it waits at a boundary again.
+    * A job that shares no lane is never asked. One that starts, or waits for nothing, holds nobody up.
+    * Who is asked and does not come to a boundary within the bound is left out of the turns: it runs beside the lane,
+      it is said why, and it is taken in again at its next boundary. Nothing is killed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from typing import NamedTuple
+
+from colane.lanes.turns import SHARED, Claim, Member, TurnClock, grant, yields_to
+from colane.model.lane import TurnRule, Turns
+
+Lane = tuple[int, int]
+"""Device and lane number."""
+
+PROBE_STEPS = 3
+"""Under `srtf` a job whose steps are counted but not measured yet runs so many of them first."""
+
+STEP_AGE = 0.7
+"""Weight of what was known of a job's step time when the next turn is measured."""
+
+BOUND_STEPS = 5.0
+"""A job is given up on no sooner than after so many of its steps."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wish:
+    """A job of this node as far as turns go.
+
+    Attributes:
+        job: Its id.
+        lanes: Its lanes, in order.
+        weight: Its share under `fair`.
+        priority: Higher goes first under `priority`.
+        serves: It answers requests, or is about to end: it goes first.
+        steps_total: Steps until it is done, None when unknown.
+        paused: It stays parked until this is taken back.
+        flush: It gives cached GPU memory back when it yields.
+    """
+
+    job: int
+    lanes: tuple[Lane, ...]
+    weight: float = 1.0
+    priority: int = 0
+    serves: bool = False
+    steps_total: int | None = None
+    paused: bool = False
+    flush: bool = False
+
+
+class Bounds(NamedTuple):
+    """How long is waited for a job that was asked and does not come.
+
+    Attributes:
+        yield_s: For one that runs.
+        first_step_s: For one that has not done a step; only for saying so.
+    """
+
+    yield_s: float = 30.0
+    first_step_s: float = 600.0
+
+
+class Stand(Enum):
+    """What a job does."""
+
+    AWAY = auto()
+    """It starts, or is left out."""
+    RUNNING = auto()
+    READY = auto()
+    """It waits at a boundary for its turn."""
+    IDLE = auto()
+    """It waits for something else, and said so."""
+
+
+class Seen(NamedTuple):
+    """What is reported of a job's turns.
+
+    Attributes:
+        state: `running`, `waiting`, `paused` or `ungated`.
+        service_s: Time it has held its lanes.
+        wait_s: Time it has waited for them.
+        share_ratio: Part it has held of the time since the company of its lanes last changed.
+    """
+
+    state: str
+    service_s: float
+    wait_s: float
+    share_ratio: float
+
+
+class Orders(NamedTuple):
+    """What is to be done.
+
+    Attributes:
+        go: Jobs that are let go.
+        flags: Of every job, whether it asks at its boundaries.
+        next_s: When to look again; None when only events matter.
+    """
+
+    go: Sequence[int]
+    flags: Mapping[int, bool]
+    next_s: float | None
+
+
+@dataclass(slots=True)
+class _Party:
+    wish: Wish
+    arrived: int
+    since_s: float
+    stand: Stand = Stand.AWAY
+    ungated: str = ""
+    granted: bool = False
+    asked_s: float | None = None
+    steps: int = 0
+    measured: int = 0
+    step_s: float | None = None
+    service_s: float = 0.0
+    wait_s: float = 0.0
+    company: frozenset[int] = frozenset()
+    company_service_s: float = 0.0
+    company_wait_s: float = 0.0
+
+    @property
+    def holds(self) -> bool:
+        return self.stand is Stand.RUNNING
+
+    @property
+    def wants(self) -> bool:
+        return self.stand is Stand.READY and not self.wish.paused
+
+
+@dataclass
+class Floor:
+    """All jobs of a node and whose turn it is.
+
+    Attributes:
+        turns: Rule and quantum.
+        bounds: When a job is given up on.
+    """
+
+    turns: Turns = field(default_factory=Turns)
+    bounds: Bounds = field(default_factory=Bounds)
+    _parties: dict[int, _Party] = field(default_factory=dict)
+    _clock: TurnClock = field(default_factory=TurnClock)
+    _arrivals: int = 0
+
+    def follow(self, wishes: Iterable[Wish], turns: Turns, now_s: float) -> None:
+        """Take what the scheduler wants: newcomers, departures, changes."""
+        self.turns = turns
+        wanted = {wish.job: wish for wish in wishes}
+        for job in [job for job in self._parties if job not in wanted]:
+            self.drop(job)
+        for job, wish in sorted(wanted.items()):
+            if job in self._parties:
+                self._change(self._parties[job], wish)
+            else:
+                self._admit(wish, now_s)
+        for party in self._parties.values():
+            self._note_company(party, now_s)
+
+    def drop(self, job: int) -> None:
+        """Forget a job."""
+        if self._parties.pop(job, None) is not None:
+            self._clock.leave(job)
+
+    def stepping(self, job: int, steps: int, now_s: float) -> None:
+        """It is seen to run without having been let go: it came before there were others, or before this agent."""
+        party = self._parties.get(job)
+        if party is not None and not party.ungated and party.stand is not Stand.RUNNING:
+            party.steps = max(party.steps, steps)
+            self._move(party, Stand.RUNNING, now_s)
+
+    def parked(self, job: int, steps: int, now_s: float) -> None:
+        """It waits at a boundary, after `steps` steps, and wants to go on."""
+        self._stop(job, steps, Stand.READY, now_s)
+
+    def idle(self, job: int, steps: int, now_s: float) -> None:
+        """It has given up its turn and wants none until it asks."""
+        self._stop(job, steps, Stand.IDLE, now_s)
+
+    def away(self, job: int, now_s: float) -> None:
+        """Its process is gone."""
+        party = self._parties.get(job)
+        if party is not None:
+            party.ungated = ""
+            self._move(party, Stand.AWAY, now_s)
+
+    def settle(self, now_s: float) -> Orders:
+        """Say who is let go, who is asked for the lane, and when to look again."""
+        self._give_up(now_s)
+        go = self._grant(now_s)
+        flags = {job: self._flag(party, now_s) for job, party in self._parties.items()}
+        return Orders(go, flags, self._next_s(now_s))
+
+    def wants(self, job: int) -> bool:
+        """Whether it is parked and would go on."""
+        return job in self._parties and self._parties[job].wants
+
+    def is_asked(self, job: int) -> bool:
+        """Whether it is known and shares its lanes, or is paused."""
+        party = self._parties.get(job)
+        return party is not None and self._is_watched(party)
+
+    def is_busy(self) -> bool:
+        """Whether anybody shares a lane or is paused."""
+        return any(self._is_watched(party) for party in self._parties.values())
+
+    def seen(self, now_s: float) -> dict[int, Seen]:
+        """Say of every job that shares a lane or is paused how it fares."""
+        return {job: self._see(party, now_s) for job, party in self._parties.items() if self._is_watched(party)}
+
+    def messages(self) -> list[str]:
+        """Say who is left out of the turns, and why."""
+        return [f"job {job} {party.ungated}" for job, party in sorted(self._parties.items()) if party.ungated]
+
+    def holders(self) -> dict[int, tuple[Lane, ...]]:
+        """Jobs that hold their lanes now, and those lanes."""
+        return {job: party.wish.lanes for job, party in self._parties.items() if party.holds}
+
+    # -- what changes ------------------------------------------------------------------------------------------------
+
+    def _admit(self, wish: Wish, now_s: float) -> None:
+        self._arrivals += 1
+        self._parties[wish.job] = party = _Party(wish, self._arrivals, now_s)
+        self._clock.join(wish.job, wish.weight, self._mates(party))
+        self._clock.rest(wish.job)
+
+    def _change(self, party: _Party, wish: Wish) -> None:
+        party.wish = wish
+        self._sync(party)
+
+    def _stop(self, job: int, steps: int, stand: Stand, now_s: float) -> None:
+        party = self._parties.get(job)
+        if party is None:
+            return
+        party.ungated = ""
+        self._count(party, steps, now_s)
+        self._move(party, stand, now_s)
+
+    def _count(self, party: _Party, steps: int, now_s: float) -> None:
+        """Learn from the turn that ends how long its steps are."""
+        done = steps - party.steps
+        if party.holds and party.granted and done > 0:
+            step_s = (now_s - party.since_s) / done
+            known = party.step_s if party.measured else None
+            party.step_s = step_s if known is None else STEP_AGE * known + (1 - STEP_AGE) * step_s
+            party.measured += done
+            self._clock.ran(party.wish.job, 0.0, done)
+        party.steps = max(party.steps, steps)
+
+    def _move(self, party: _Party, stand: Stand, now_s: float) -> None:
+        """Book the time it stood as it did, and let it stand otherwise."""
+        self._book(party, now_s)
+        if stand is not party.stand:
+            party.asked_s = None
+            party.granted = False
+        party.stand = stand
+        self._sync(party)
+
+    def _book(self, party: _Party, now_s: float) -> None:
+        passed_s, party.since_s = now_s - party.since_s, now_s
+        if party.holds:
+            party.service_s += passed_s
+            self._clock.ran(party.wish.job, passed_s)
+        elif party.wants:
+            party.wait_s += passed_s
+
+    def _sync(self, party: _Party) -> None:
+        """Who neither runs nor wants to saves no claim up."""
+        if party.holds or party.wants:
+            self._clock.wake(party.wish.job, self._mates(party))
+        else:
+            self._clock.rest(party.wish.job)
+
+    def _note_company(self, party: _Party, now_s: float) -> None:
+        company = frozenset(self._mates(party))
+        if company != party.company:
+            party.company = company
+            party.company_service_s, party.company_wait_s = _times(party, now_s)
+
+    # -- what follows from it ----------------------------------------------------------------------------------------
+
+    def _mates(self, party: _Party) -> list[int]:
+        lanes = set(party.wish.lanes)
+        return [
+            job for job, other in self._parties.items() if other is not party and not lanes.isdisjoint(other.wish.lanes)
+        ]
+
+    def _is_watched(self, party: _Party) -> bool:
+        return party.wish.paused or bool(self._mates(party))
+
+    def _is_contended(self, party: _Party) -> bool:
+        """Whether it must take turns: with anybody who does, and, once left out, with everybody."""
+        return any(party.ungated or not self._parties[mate].ungated for mate in self._mates(party))
+
+    def _give_up(self, now_s: float) -> None:
+        for party in self._parties.values():
+            if party.holds and party.asked_s is not None and now_s >= party.asked_s + self._bound_s(party):
+                self._leave_out(party, "was asked for its turn and reaches no step boundary", now_s)
+            elif self._is_late(party) and now_s >= party.since_s + self.bounds.first_step_s:
+                self._leave_out(party, "shares a lane and has reached no step boundary", now_s)
+
+    def _is_late(self, party: _Party) -> bool:
+        return party.stand is Stand.AWAY and not party.ungated and self._is_contended(party)
+
+    def _leave_out(self, party: _Party, why: str, now_s: float) -> None:
+        waited_s = now_s - (party.asked_s if party.asked_s is not None else party.since_s)
+        self._move(party, Stand.AWAY, now_s)
+        party.ungated = f"{why} for {waited_s:.0f} s: it runs beside its lane, without turns"
+
+    def _bound_s(self, party: _Party) -> float:
+        return max(self.bounds.yield_s, BOUND_STEPS * (party.step_s or 0.0))
+
+    def _grant(self, now_s: float) -> list[int]:
+        holding = [self._claim(party, now_s) for party in self._parties.values() if party.holds]
+        ready = [self._claim(party, now_s) for party in self._parties.values() if party.wants]
+        go = grant(self.turns.rule, ready, holding) if ready else []
+        for job in go:
+            self._move(self._parties[job], Stand.RUNNING, now_s)
+            self._parties[job].granted = True
+        return go
+
+    def _claim(self, party: _Party, now_s: float) -> Claim:
+        return Claim(self._member(party, now_s), frozenset(party.wish.lanes))
+
+    def _member(self, party: _Party, now_s: float) -> Member:
+        wish, job = party.wish, party.wish.job
+        running_s = now_s - party.since_s if party.holds else 0.0
+        return Member(
+            id=job,
+            arrived=party.arrived,
+            weight=wish.weight,
+            priority=wish.priority,
+            service_s=party.service_s + running_s,
+            virtual_s=self._clock.virtual_s(job) + running_s / wish.weight,
+            steps=self._clock.steps(job),
+            remaining_s=self._remaining_s(party, running_s),
+            step_s=party.step_s,
+            serves=wish.serves,
+        )
+
+    def _remaining_s(self, party: _Party, running_s: float) -> float | None:
+        if party.wish.steps_total is None:
+            return None
+        if self._is_probed(party) or party.step_s is None:
+            return 0.0
+        return max(0.0, (party.wish.steps_total - party.steps) * party.step_s - running_s)
+
+    def _is_probed(self, party: _Party) -> bool:
+        """Whether its steps must be measured before its remaining time can be said."""
+        known = self.turns.rule is not TurnRule.SRTF or party.wish.steps_total is None
+        return not known and party.measured < PROBE_STEPS
+
+    def _flag(self, party: _Party, now_s: float) -> bool:
+        if not party.holds:
+            return self._is_contended(party) or party.wish.paused
+        asked = self._is_to_yield(party, now_s)
+        if not asked:
+            party.asked_s = None
+        elif party.asked_s is None:
+            party.asked_s = now_s
+        return asked or (party.wish.serves and self._is_contended(party))
+
+    def _is_to_yield(self, party: _Party, now_s: float) -> bool:
+        waiting = self._waiting_for(party)
+        if party.wish.paused or (waiting and self._is_probed(party)) or self._is_beside_another(party):
+            return True
+        over = not party.granted or now_s >= party.since_s + self.turns.quantum_s
+        mine = self._member(party, now_s)
+        return any(yields_to(self.turns.rule, mine, self._member(other, now_s), quantum_over=over) for other in waiting)
+
+    def _is_beside_another(self, party: _Party) -> bool:
+        """Whether it was not let go, and another runs in its lane: as after an agent that is gone."""
+        return not party.granted and any(self._parties[mate].holds for mate in self._mates(party))
+
+    def _waiting_for(self, party: _Party) -> list[_Party]:
+        mates = (self._parties[mate] for mate in self._mates(party))
+        return [mate for mate in mates if mate.wants]
+
+    def _next_s(self, now_s: float) -> float | None:
+        times = [
+            party.since_s + self.turns.quantum_s
+            for party in self._parties.values()
+            if party.holds and self.turns.rule in SHARED and self._waiting_for(party)
+        ]
+        times += [
+            party.asked_s + self._bound_s(party)
+            for party in self._parties.values()
+            if party.holds and party.asked_s is not None
+        ]
+        return min((time_s for time_s in times if time_s > now_s), default=None)
+
+    def _see(self, party: _Party, now_s: float) -> Seen:
+        service_s, wait_s = _times(party, now_s)
+        served_s, waited_s = service_s - party.company_service_s, wait_s - party.company_wait_s
+        whole_s = served_s + waited_s
+        return Seen(_state(party), service_s, wait_s, served_s / whole_s if whole_s > 0 else 0.0)
+
+
+def _times(party: _Party, now_s: float) -> tuple[float, float]:
+    """Service and wait with what is not booked yet."""
+    passed_s = now_s - party.since_s
+    return (
+        party.service_s + (passed_s if party.holds else 0.0),
+        party.wait_s + (passed_s if party.wants else 0.0),
+    )
+
+
+def _state(party: _Party) -> str:
+    if party.ungated:
+        return "ungated"
+    if party.wish.paused and not party.holds:
+        return "paused"
+    return "running" if party.holds or party.stand is Stand.AWAY else "waiting"

@@ -1,0 +1,277 @@
+"""Scripts with optimizers, none of which knows of Colane: the count must be exactly theirs."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from colane.adaptor import wire, writer
+from tests.adaptor.conftest import Trained
+from tests.adaptor.jobs import SMALL, Job
+
+SGD = "opt = torch.optim.SGD(model.parameters(), lr=0.1)\n"
+
+PLAIN = f"""{SMALL}{SGD}
+for i in range(20):
+    opt.zero_grad(); loss = loss_of(); loss.backward(); opt.step()
+print(loss.item())
+"""
+ACCUMULATION = f"""{SMALL}{SGD}
+for i in range(16):
+    (loss_of() / 4).backward()
+    if i % 4 == 3:
+        opt.step(); opt.zero_grad()
+"""
+SCHEDULER = f"""{SMALL}{SGD}
+schedule = torch.optim.lr_scheduler.StepLR(opt, 3)
+for i in range(7):
+    opt.zero_grad(); loss_of().backward(); opt.step(); schedule.step()
+"""
+GAN = f"""{SMALL}
+other = torch.nn.Linear(8, 1)
+first = torch.optim.Adam(model.parameters()); second = torch.optim.Adam(other.parameters())
+for i in range(9):
+    first.zero_grad(); loss_of().backward(); first.step()
+    second.zero_grad(); loss_of(other).backward(); second.step()
+"""
+CRITIC = f"""{SMALL}
+other = torch.nn.Linear(8, 1)
+critic = torch.optim.RMSprop(model.parameters()); generator = torch.optim.RMSprop(other.parameters())
+for i in range(20):
+    critic.zero_grad(); loss_of().backward(); critic.step()
+    if i % 5 == 4:
+        generator.zero_grad(); loss_of(other).backward(); generator.step()
+"""
+TWO_TRAININGS = f"""{SMALL}
+for fold in range(3):
+    model = torch.nn.Linear(8, 1)
+    opt = torch.optim.SGD(model.parameters(), lr=0.1)
+    for i in range(4):
+        opt.zero_grad(); loss_of(model).backward(); opt.step()
+"""
+LBFGS = f"""{SMALL}
+opt = torch.optim.LBFGS(model.parameters(), max_iter=4)
+def closure():
+    opt.zero_grad(); loss = loss_of(); loss.backward(); return loss
+for i in range(5):
+    opt.step(closure)
+"""
+CLOSURE_RAISES = f"""{SMALL}
+opt = torch.optim.LBFGS(model.parameters()); other = torch.optim.SGD(model.parameters(), lr=0.1)
+def closure():
+    raise ArithmeticError
+for i in range(3):
+    try:
+        opt.step(closure)
+    except ArithmeticError:
+        pass
+for i in range(6):
+    other.zero_grad(); loss_of().backward(); other.step()
+"""
+NESTED_RAISES = f"""{SMALL}
+class Outer(torch.optim.Optimizer):
+    def __init__(self, inner):
+        super().__init__(inner.param_groups, dict())
+        self.inner = inner
+    def step(self, closure=None):
+        try:
+            self.inner.step(fails)
+        except ArithmeticError:
+            self.inner.step()
+def fails():
+    raise ArithmeticError
+opt = Outer(torch.optim.SGD(model.parameters(), lr=0.1))
+for i in range(6):
+    opt.zero_grad(); loss_of().backward(); opt.step()
+"""
+SAM = f"""{SMALL}
+class SAM(torch.optim.Optimizer):
+    def __init__(self, params, base):
+        super().__init__(params, dict(rho=0.05))
+        self.base = base(self.param_groups, lr=0.1)
+    def step(self, closure):
+        closure = torch.enable_grad()(closure)
+        closure()
+        self.base.step()
+        closure()
+        self.base.step()
+opt = SAM(model.parameters(), torch.optim.SGD)
+def closure():
+    opt.zero_grad(); loss = loss_of(); loss.backward(); return loss
+for i in range(8):
+    opt.step(closure)
+"""
+SCALER = f"""{SMALL}{SGD}
+scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
+for i in range(10):
+    opt.zero_grad()
+    loss = loss_of() * (float("inf") if i in (2, 5) else 1.0)
+    scaler.scale(loss).backward(); scaler.step(opt); scaler.update()
+"""
+IN_BACKWARD = f"""{SMALL}
+opts = {{p: torch.optim.SGD([p], lr=0.1) for p in model.parameters()}}
+def hook(p):
+    opts[p].step(); opts[p].zero_grad()
+for p in model.parameters():
+    p.register_post_accumulate_grad_hook(hook)
+model.train()
+for i in range(6):
+    loss_of().backward()
+"""
+THREADS = f"""{SMALL}
+import threading
+def train():
+    opt = torch.optim.SGD(model.parameters(), lr=0.1)
+    for i in range(12):
+        opt.zero_grad(); loss_of().backward(); opt.step()
+thread = threading.Thread(target=train); thread.start(); thread.join()
+"""
+COMPILED_MODEL = f"""{SMALL}
+fast = torch.compile(model, backend="eager", fullgraph=True)
+opt = torch.optim.SGD(fast.parameters(), lr=0.1)
+for i in range(5):
+    opt.zero_grad(); loss_of(fast).backward(); opt.step()
+print(torch._dynamo.utils.counters["stats"]["unique_graphs"])
+"""
+COMPILED_STEP = f"""{SMALL}{SGD}
+@torch.compile(backend="eager")
+def train():
+    loss = loss_of(); loss.backward(); opt.step(); opt.zero_grad()
+torch._dynamo.config.error_on_recompile = True
+for i in range(6):
+    train()
+"""
+EVALUATES = f"""{SMALL}{SGD}
+model.eval()
+with torch.no_grad():
+    for i in range(5):
+        model(x)
+for epoch in range(2):
+    model.train()
+    for i in range(4):
+        opt.zero_grad(); loss_of().backward(); opt.step()
+    model.eval()
+    with torch.no_grad():
+        for i in range(5):
+            model(x)
+"""
+LOOKS_AT_DATA_FIRST = f"""{SMALL}
+data = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(x, y), batch_size=4)
+mean = sum(float(batch.mean()) for batch, _ in data)
+{SGD}
+for batch, target in data:
+    opt.zero_grad(); torch.nn.functional.mse_loss(model(batch), target).backward(); opt.step()
+"""
+
+EXACT = {
+    "plain": (PLAIN, 20),
+    "accumulation": (ACCUMULATION, 4),
+    "scheduler": (SCHEDULER, 7),
+    "gan": (GAN, 9),
+    "critic": (CRITIC, 20),
+    "two trainings": (TWO_TRAININGS, 12),
+    "lbfgs": (LBFGS, 5),
+    "closure raises": (CLOSURE_RAISES, 6),
+    "nested raises": (NESTED_RAISES, 6),
+    "sam": (SAM, 8),
+    "scaler skips": (SCALER, 10),
+    "in backward": (IN_BACKWARD, 6),
+    "threads": (THREADS, 12),
+    "compiled model": (COMPILED_MODEL, 5),
+    "compiled step": (COMPILED_STEP, 6),
+    "evaluates": (EVALUATES, 8),
+    "looks at data first": (LOOKS_AT_DATA_FIRST, 8),
+}
+
+
+@pytest.mark.parametrize("name", EXACT)
+def test_steps_are_counted_exactly(trained: Trained, name: str) -> None:
+    script, count = EXACT[name]
+    job = trained(script)
+    assert job.steps() == count
+    assert "colane" not in job.errors
+
+
+@pytest.mark.parametrize("name", ["plain", "gan", "lbfgs", "scaler skips", "compiled step"])
+def test_what_a_script_computes_is_bit_for_bit_the_same(trained: Trained, name: str) -> None:
+    told = (
+        "\nfor p in model.parameters():\n    print([value.hex() for value in p.detach().double().flatten().tolist()])"
+    )
+    with_adaptor = trained(EXACT[name][0] + told).out
+    assert with_adaptor.count("0x") == 161
+    assert trained(EXACT[name][0] + told, COLANE_ADAPTOR="off").out == with_adaptor
+
+
+def test_what_is_reported_of_a_step(trained: Trained) -> None:
+    seen = trained(PLAIN).seen()
+    assert seen is not None
+    assert seen.first_step_s is not None
+    assert seen.last_step_s is not None
+    assert seen.heartbeat_s == seen.last_step_s > seen.first_step_s
+    assert len(seen.durations_s) == 20
+    assert seen.persistent_bytes is not None
+    assert seen.peak_bytes is not None
+    assert 10_000_000 < seen.persistent_bytes <= seen.peak_bytes
+    assert (seen.phase, seen.loss, seen.steps_total) == (writer.IN_STEP, None, None)
+
+
+def test_the_switch_leaves_a_job_alone(trained: Trained) -> None:
+    assert trained(PLAIN, COLANE_ADAPTOR="off").seen() is None
+
+
+EXPLICIT = f"""{SMALL}{SGD}
+from _colane_adaptor.reporter import attach
+steps = attach(total_steps=5)
+for i in range(10):
+    opt.zero_grad(); loss = loss_of(); loss.backward(); opt.step()
+    if i % 2:
+        steps.step(loss=loss.item())
+"""
+
+
+def test_a_script_that_reports_its_steps_is_believed(trained: Trained) -> None:
+    seen = trained(EXPLICIT).seen()
+    assert seen is not None
+    assert (seen.steps, seen.steps_total) == (5, 5)
+    assert seen.loss is not None
+
+
+INSTALLED = EXPLICIT.replace("_colane_adaptor.reporter", "colane.adaptor")
+
+
+def test_an_installed_colane_speaks_through_the_copy_of_the_agent(trained: Trained) -> None:
+    """Two copies in one process would both claim the file, and hooks and script both count."""
+    job = trained(INSTALLED + "import sys\nprint('colane.adaptor' in sys.modules)")
+    assert (job.out, job.steps()) == ("True\n", 5)
+
+
+BROKEN = f"""{SMALL}{SGD}
+import os
+os.truncate(os.environ["COLANE_STEPS_FILE"], 100)
+for i in range(4):
+    opt.zero_grad(); loss_of().backward(); opt.step()
+print("trained")
+"""
+
+
+def test_a_broken_file_costs_the_report_not_the_job(trained: Trained) -> None:
+    job = trained(BROKEN)
+    assert job.out == "trained\n"
+    assert job.errors.count("colane: no more steps are reported") == 1
+
+
+def test_a_file_of_another_version_leaves_the_job_opaque_and_says_so(trained: Trained, job: Job) -> None:
+    with job.steps_path.open("r+b") as file:
+        file.seek(8)
+        file.write((99).to_bytes(8, sys.byteorder))
+    assert "has version 99" in trained(PLAIN).errors
+    with pytest.raises(wire.VersionError, match="version 99"):
+        job.seen()
+    with job.steps_path.open("r+b") as file:  # as an agent of that version would see it
+        file.seek(8)
+        file.write(writer.VERSION.to_bytes(8, sys.byteorder))
+        file.seek(writer.REFUSED_WORD * 8)
+        file.write((3).to_bytes(8, sys.byteorder))
+    with pytest.raises(wire.VersionError, match="adaptor speaks version 3"):
+        job.seen()

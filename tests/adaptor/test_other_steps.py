@@ -1,0 +1,164 @@
+"""Scripts without an optimizer that PyTorch knows: inference, training by hand, other frameworks."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.adaptor.conftest import Trained
+from tests.adaptor.jobs import SMALL
+
+INFERENCE = f"""{SMALL}
+model.eval()
+with torch.no_grad():
+    for i in range(10):
+        model(x)
+"""
+TWO_MODELS = f"""{SMALL}
+other = torch.nn.Linear(1, 1).eval(); model.eval()
+with torch.inference_mode():
+    for i in range(10):
+        other(model(x))
+"""
+PART_OF_A_ROOT = f"""{SMALL}
+model[0].eval(); model.to(torch.float32)
+with torch.no_grad():
+    for i in range(10):
+        model(x)
+"""
+RAISES = f"""{SMALL}
+model.eval()
+with torch.no_grad():
+    for i in range(10):
+        try:
+            model(x if i % 2 else x[:, :3])
+        except RuntimeError:
+            pass
+"""
+FORGOT_NO_GRAD = f"""{SMALL}
+model.eval()
+for i in range(10):
+    model(x)
+"""
+ONE_CALL = f"""{SMALL}
+with torch.no_grad():
+    model.eval()(x)
+"""
+COMPILED = f"""{SMALL}
+model.eval()
+fast = torch.compile(model, backend="eager", fullgraph=True)
+with torch.no_grad():
+    for i in range(10):
+        fast(x)
+print(torch._dynamo.utils.counters["stats"]["unique_graphs"])
+"""
+COMPILED_THEN_EVAL = f"""{SMALL}
+fast = torch.compile(model, backend="eager", fullgraph=True)
+fast.eval()
+with torch.no_grad():
+    for i in range(10):
+        fast(x)
+"""
+BY_HAND = f"""{SMALL}
+model.train()
+for i in range(10):
+    loss_of().backward()
+    with torch.no_grad():
+        for p in model.parameters():
+            p -= 0.1 * p.grad; p.grad = None
+"""
+OWN_OPTIMIZER = f"""{SMALL}
+class Own:
+    def __init__(self, params): self.params = list(params)
+    def step(self):
+        with torch.no_grad():
+            for p in self.params:
+                p -= 0.1 * p.grad; p.grad = None
+model.train(); opt = Own(model.parameters())
+for i in range(10):
+    loss_of().backward(); opt.step()
+"""
+FUNCTIONAL = f"""{SMALL}
+data = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(x, y), batch_size=4)
+weights = torch.zeros(8, 1, requires_grad=True)
+for epoch in range(2):
+    for batch, target in data:
+        (gradient,) = torch.autograd.grad(((batch @ weights - target) ** 2).mean(), weights)
+        weights = (weights - 0.1 * gradient).detach().requires_grad_()
+"""
+LOADER_AND_MODEL = f"""{SMALL}
+data = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(x, y), batch_size=4)
+model.eval()
+with torch.no_grad():
+    for batch, target in data:
+        model(batch)
+"""
+
+EXACT = {
+    "inference": (INFERENCE, 10),
+    "two models": (TWO_MODELS, 10),
+    "part of a root": (PART_OF_A_ROOT, 10),
+    "raises": (RAISES, 10),
+    "forgot no_grad": (FORGOT_NO_GRAD, 10),
+    "one call": (ONE_CALL, 1),
+    "compiled": (COMPILED, 10),
+    "compiled, then eval": (COMPILED_THEN_EVAL, 10),
+    "by hand": (BY_HAND, 10),
+    "own optimizer": (OWN_OPTIMIZER, 10),
+    "functional": (FUNCTIONAL, 16),
+    "loader and model": (LOADER_AND_MODEL, 8),
+}
+
+
+@pytest.mark.parametrize("name", EXACT)
+def test_steps_are_counted_exactly(trained: Trained, name: str) -> None:
+    script, count = EXACT[name]
+    job = trained(script)
+    assert job.steps() == count
+    assert "colane" not in job.errors
+
+
+def test_compilation_makes_one_graph_all_the_same(trained: Trained) -> None:
+    assert trained(COMPILED).out == "1\n"
+
+
+SAVED = f"""{SMALL}
+import copy, io, pickle
+model.eval()
+assert model._forward_hooks
+for other in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
+    assert not other._forward_hooks and not other._forward_pre_hooks and not other._forward_hooks_always_called
+theirs = model.register_forward_hook(print)
+assert list(copy.deepcopy(model)._forward_hooks.values()) == [print]
+theirs.remove()
+file = io.BytesIO()
+torch.save(model, file)
+assert b"colane" not in file.getvalue()
+torch.jit.script(model)(x)
+torch.jit.trace(model.eval(), x)(x)
+exported = torch.export.export(model, (x,)).module()
+assert torch.equal(exported(x), model(x))
+model.compile(backend="eager", fullgraph=True)
+model(x)
+print("done")
+"""
+
+
+def test_a_hooked_model_is_saved_copied_scripted_and_exported_as_ever(trained: Trained) -> None:
+    job = trained(SAVED)
+    assert job.out == "done\n"
+    assert "colane" not in job.errors
+
+
+NO_HOOKS_LEFT = f"""{SMALL}
+model.to(torch.float32)
+assert model._forward_hooks
+opt = torch.optim.SGD(model.parameters(), lr=0.1)
+assert not model._forward_hooks and not model._forward_pre_hooks
+model.eval()
+assert not model._forward_hooks
+print("done")
+"""
+
+
+def test_a_model_with_an_optimizer_carries_no_hooks(trained: Trained) -> None:
+    assert trained(NO_HOOKS_LEFT).out == "done\n"

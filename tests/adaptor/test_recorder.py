@@ -1,0 +1,210 @@
+from __future__ import annotations
+
+import socket
+import struct
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from colane.adaptor import recorder, torch_forward, turns, wire, writer
+from colane.adaptor.recorder import Recorder
+
+DEADLINE_S = 60.0
+
+
+@pytest.fixture
+def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    made = tmp_path / "steps"
+    wire.create(made)
+    monkeypatch.setenv(wire.STEPS_FILE_ENV, str(made))
+    return made
+
+
+@pytest.fixture
+def to(path: Path) -> Recorder:
+    return Recorder(str(path))
+
+
+def control(path: Path, word: int, value: int) -> None:
+    with path.open("r+b") as file:
+        file.seek(writer.CONTROL_OFFSET + 8 * word)
+        file.write(struct.pack("=Q", value))
+
+
+def seen(path: Path) -> wire.Steps:
+    steps = wire.read(path)
+    assert steps is not None
+    return steps
+
+
+class Gate:
+    """An agent's end of the gate that lets everybody go on, and writes down who asked and in what phase."""
+
+    def __init__(self, socket_path: Path, steps_path: Path) -> None:
+        self.asked: list[tuple[int, int, int]] = []
+        self._steps_path = steps_path
+        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._listener.bind(str(socket_path))
+        self._listener.listen()
+        self._listener.settimeout(DEADLINE_S)
+        self._thread = threading.Thread(target=self._serve, daemon=True)
+        self._thread.start()
+
+    def _serve(self) -> None:
+        link, _ = self._listener.accept()
+        with link:
+            while data := link.recv(1024):
+                kind, _, _, step, serial = turns.read_request(data)
+                self.asked.append((kind, step, seen(self._steps_path).phase))
+                if kind == turns.YIELD:
+                    link.send(turns.answer(turns.GO, serial))
+
+    def close(self) -> list[tuple[int, int, int]]:
+        self._thread.join(DEADLINE_S)
+        self._listener.close()
+        return self.asked
+
+
+@pytest.fixture
+def gate(tmp_path: Path, path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
+    made = Gate(tmp_path / "gate", path)
+    monkeypatch.setenv(turns.GATE_ENV, str(tmp_path / "gate"))
+    yield made
+    made.close()
+
+
+def test_a_boundary_asks_the_gate_only_while_the_flag_is_up(to: Recorder, path: Path, gate: Gate) -> None:
+    to.boundary()
+    control(path, turns.FLAG, 1)
+    to.boundary()
+    to.boundary()
+    control(path, turns.FLAG, 0)
+    to.boundary()
+    to.disarm()
+    between = writer.BETWEEN_STEPS
+    assert gate.close() == [(turns.YIELD, 2, between), (turns.YIELD, 3, between)], "after the step was published"
+    assert seen(path).steps == 4
+    assert seen(path).phase == writer.IN_STEP
+
+
+def test_an_idle_server_leaves_its_turn_and_enters_for_a_request(to: Recorder, path: Path, gate: Gate) -> None:
+    control(path, turns.FLAG, 1)
+    to.step(recorder.FORWARD, leaves=True)
+    to.enter()
+    assert seen(path).phase == writer.IN_STEP
+    to.enter()
+    to.disarm()
+    assert [(kind, step) for kind, step, _ in gate.close()] == [(turns.LEAVE, 1), (turns.YIELD, 1)]
+
+
+def test_waiting_belongs_to_no_step(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = iter(range(0, 1000, 10))
+    now = SimpleNamespace(time=lambda: 1000.0, perf_counter=lambda: float(next(clock)))
+    monkeypatch.setattr("colane.adaptor.recorder.time", now)
+    to = Recorder(str(path))
+    to.boundary()
+    control(path, turns.FLAG, 1)
+    to._turns = SimpleNamespace(boundary=lambda _: next(clock), disarm=lambda: None)  # type: ignore[assignment]
+    to.boundary()
+    control(path, turns.FLAG, 0)
+    to.boundary()
+    assert seen(path).durations_s[1:] == (10.0, 10.0)
+
+
+def test_a_fault_of_the_gate_costs_turns_not_the_job(
+    to: Recorder, path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLANE_DEBUG", "1")
+    to.boundary()
+    control(path, turns.FLAG, 1)
+    to._turns = SimpleNamespace(disarm=lambda: None)  # type: ignore[assignment]
+    to.boundary()
+    to.boundary()
+    assert capsys.readouterr().err.count("takes no more turns") == 1
+
+
+def test_what_a_signal_handler_of_the_script_raises_while_it_waits_is_the_scripts(to: Recorder, path: Path) -> None:
+    def interrupted(_: int) -> None:
+        raise TimeoutError("the script's own alarm")
+
+    to.boundary()
+    control(path, turns.FLAG, 1)
+    to._turns = SimpleNamespace(boundary=interrupted, disarm=lambda: None)  # type: ignore[assignment]
+    with pytest.raises(TimeoutError, match="own alarm"):
+        to.boundary()
+    control(path, turns.FLAG, 0)
+    to.boundary()
+    assert seen(path).steps == 3
+
+
+def test_several_steps_found_at_once_share_the_time(to: Recorder, path: Path) -> None:
+    to.boundary(3)
+    steps = seen(path)
+    assert (steps.steps, len(set(steps.durations_s))) == (3, 1)
+
+
+def test_the_peak_that_a_script_resets_is_kept(to: Recorder, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    samples = iter([(5, 90), (7, 30)])
+    monkeypatch.setattr("colane.adaptor.memory.sample", lambda: next(samples))
+    to.boundary()
+    to.boundary()
+    assert (seen(path).persistent_bytes, seen(path).peak_bytes) == (7, 90)
+
+
+@pytest.mark.parametrize("name", recorder.RANK_NAMES)
+def test_a_rank_has_a_file_of_its_own(path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    for rank, expected in (("0", path), ("2", wire.rank_path(path, 2)), ("none", path)):
+        monkeypatch.setenv(name, rank)
+        assert recorder.rank_path(str(path)) == str(expected)
+        assert expected.exists()
+
+
+def test_a_total_that_a_framework_announces_counts_from_here(to: Recorder, path: Path) -> None:
+    to.expect(6)
+    to.boundary()
+    assert seen(path).steps_total == 6
+    to.boundary(5)
+    to.expect(4)
+    assert seen(path).steps_total == 10
+
+
+def others(to: Recorder) -> torch_forward.Others:
+    torch: Any = SimpleNamespace(utils=SimpleNamespace(data=SimpleNamespace(get_worker_info=lambda: None)))
+    return torch_forward.Others(torch, to)
+
+
+def test_a_graph_replayed_again_and_again_is_a_step(to: Recorder, path: Path) -> None:
+    found = others(to)
+    for _ in range(5):
+        found.replayed(1)
+        found.replayed(2)
+    found.flush()
+    assert seen(path).steps == 5
+
+
+def test_graphs_between_an_optimizers_steps_are_parts_of_them(to: Recorder, path: Path) -> None:
+    found = others(to)
+    for _ in range(5):
+        found.replayed(1)
+        found.replayed(2)
+        found.stepped()
+    found.flush()
+    assert wire.read(path) is None
+
+
+def test_batches_alone_are_steps_once_they_go_on_for_long(
+    to: Recorder, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [0.0]
+    monkeypatch.setattr("colane.adaptor.torch_forward.time.monotonic", lambda: now[0])
+    found = others(to)
+    for _ in range(5):
+        found.batch()
+    assert wire.read(path) is None
+    now[0] = torch_forward.LOADER_FIRST_S
+    found.batch()
+    assert seen(path).steps == 6

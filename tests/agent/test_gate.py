@@ -1,0 +1,267 @@
+"""The gate with real processes: turns, hangs, deaths, gangs, strangers."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from colane.adaptor import turns
+from colane.agent.launcher import gate_path
+from tests.agent.agents import Running, running
+from tests.agent.fake_scheduler import FakeScheduler, Object
+
+pytestmark = [pytest.mark.live]
+
+JOB = str(Path(__file__).with_name("turn_job.py"))
+GANG = str(Path(__file__).with_name("gang_job.py"))
+STEP_S = 0.002
+
+
+@pytest.fixture
+def env(marker: str) -> dict[str, str]:
+    name, _, value = marker.partition("=")
+    return {"PATH": os.environ["PATH"], name: value}
+
+
+class Lane:
+    """Jobs of one lane, and what they noted."""
+
+    def __init__(self, fake: FakeScheduler, env: dict[str, str], folder: Path) -> None:
+        self.fake, self.env, self.folder = fake, env, folder
+
+    def want(self, job: int, *, step_s: float = STEP_S, total: int = 0, **turn: Any) -> None:
+        if total:
+            turn.setdefault("steps_total", total)
+        self.fake.want(job, sys.executable, JOB, str(self.notes(job)), str(step_s), str(total), env=self.env, turn=turn)
+
+    def notes(self, job: int) -> Path:
+        return self.folder / f"notes-{job}"
+
+    def steps(self, job: int) -> list[tuple[float, float]]:
+        """Begin and end of each step."""
+        if not self.notes(job).exists():
+            return []
+        lines = self.notes(job).read_bytes().split(b"\n")[:-1]
+        numbered = [line.split() for line in lines]
+        assert [int(number) for number, *_ in numbered] == list(range(1, len(lines) + 1)), "a step is done twice"
+        return [(float(began), float(ended)) for _, began, ended in numbered]
+
+    def progress(self, job: int) -> Object:
+        seen = self.fake.launched(job) or {}
+        return dict(seen.get("progress") or {})
+
+    def count(self, job: int) -> int:
+        return len(self.steps(job))
+
+    def pid(self, job: int) -> int:
+        seen = self.fake.launched(job)
+        assert seen is not None
+        return int(seen["pid"])
+
+    async def goes_on(self, agent: Running, jobs: Sequence[int], steps: int = 3) -> None:
+        """Wait until each of these has done some more steps."""
+        goal = {job: self.count(job) + steps for job in jobs}
+        await agent.until(lambda: all(self.count(job) >= goal[job] for job in jobs), f"jobs {jobs} go on")
+
+    async def is_in(self, agent: Running, jobs: Sequence[int], states: Sequence[str]) -> None:
+        await agent.until(lambda: all(self.progress(job).get("turn") in states for job in jobs), f"{jobs} are {states}")
+
+    async def end(self, agent: Running, jobs: Sequence[int]) -> None:
+        for job in jobs:
+            self.fake.end(job)
+        await agent.until(lambda: all((job, 1) in self.fake.ends for job in jobs), "the ends")
+
+
+@pytest.fixture
+def lane(tmp_path: Path, env: dict[str, str]) -> Lane:
+    return Lane(FakeScheduler(), env, tmp_path)
+
+
+def overlaps(lane: Lane, jobs: Sequence[int], from_s: float) -> list[tuple[tuple[float, float], tuple[float, float]]]:
+    spans = sorted(span for job in jobs for span in lane.steps(job) if span[0] >= from_s)
+    return [(one, other) for one, other in pairwise(spans) if other[0] < one[1]]
+
+
+GATED = ("running", "waiting")
+
+
+@pytest.mark.parametrize("quantum_s", [0.0, 0.02])
+async def test_three_equal_jobs_get_a_third_each_one_at_a_time(lane: Lane, tmp_path: Path, quantum_s: float) -> None:
+    lane.fake.turns = {"rule": "fair", "quantum_s": quantum_s}
+    for job in (1, 2, 3):
+        lane.want(job)
+    async with running(tmp_path / "state", lane.fake) as agent:
+        await lane.goes_on(agent, (1, 2, 3))
+        await lane.is_in(agent, (1, 2, 3), GATED)
+        began_s = max(lane.steps(job)[-1][1] for job in (1, 2, 3))
+
+        def is_fair() -> bool:
+            shares = [lane.progress(job) for job in (1, 2, 3)]
+            enough = all((share.get("turn_service_s") or 0) > 0.5 for share in shares)
+            return enough and all(abs(share["turn_share_ratio"] - 1 / 3) <= 0.05 for share in shares)
+
+        await agent.until(is_fair, "a third within 5 points")
+        await lane.end(agent, (1, 2, 3))
+    assert overlaps(lane, (1, 2, 3), began_s) == []
+
+
+async def test_a_newcomer_has_its_share_at_once(lane: Lane, tmp_path: Path) -> None:
+    lane.want(1)
+    lane.want(2)
+    async with running(tmp_path / "state", lane.fake) as agent:
+        await lane.goes_on(agent, (1, 2), 50)
+        lane.want(3)
+        await agent.until(lambda: lane.count(3) >= 40)
+        await lane.end(agent, (1, 2, 3))
+    turns_taken = sorted((began, job) for job in (1, 2, 3) for began, _ in lane.steps(job))
+    third = [number for number, (_, job) in enumerate(turns_taken) if job == 3]
+    window = [job for _, job in turns_taken[third[2] : third[32]]]
+    assert 60 <= len(window) <= 120, f"of three jobs, each third step is its own: {window}"
+
+
+async def test_the_shortest_preempts_within_a_step(lane: Lane, tmp_path: Path) -> None:
+    lane.fake.turns = {"rule": "srtf", "quantum_s": 0.0}
+    lane.want(1, total=100_000)
+    async with running(tmp_path / "state", lane.fake) as agent:
+        await lane.goes_on(agent, (1,), 20)
+        lane.want(2, total=60)
+        await agent.until(lambda: (2, 1) in lane.fake.ends, "the short job ends")
+        await lane.goes_on(agent, (1,))
+        await lane.end(agent, (1,))
+    short = lane.steps(2)
+    assert lane.fake.ends[2, 1]["progress"]["steps"] == 60 == len(short)
+    between = [began for began, _ in lane.steps(1) if short[1][0] < began < short[-1][0]]
+    assert len(between) <= 1, "the long job does at most the step it was in"
+
+
+async def test_a_suspended_job_stays_at_its_boundary(lane: Lane, tmp_path: Path) -> None:
+    lane.want(1)
+    async with running(tmp_path / "state", lane.fake) as agent:
+        await lane.goes_on(agent, (1,))
+        lane.fake.pause(1)
+        await lane.is_in(agent, (1,), ("paused",))
+        stood = lane.count(1)
+        lane.want(2)
+        await lane.goes_on(agent, (2,), 20)
+        assert lane.count(1) == stood
+        lane.fake.pause(1, paused=False)
+        await lane.goes_on(agent, (1, 2))
+        await lane.end(agent, (1, 2))
+
+
+async def test_a_killed_holder_leaves_the_lane_to_the_next(lane: Lane, tmp_path: Path) -> None:
+    lane.fake.turns = {"rule": "fifo", "quantum_s": 0.0}
+    lane.want(1)
+    lane.want(2)
+    async with running(tmp_path / "state", lane.fake) as agent:
+        await lane.goes_on(agent, (1,), 20)
+        await lane.is_in(agent, (2,), ("waiting",))
+        os.kill(lane.pid(1), signal.SIGKILL)
+        await lane.goes_on(agent, (2,))
+        await agent.until(lambda: (1, 1) in lane.fake.ends)
+        await lane.end(agent, (2,))
+    assert lane.fake.ends[1, 1]["signal"] == signal.SIGKILL
+
+
+async def test_a_stopped_holder_is_left_out_reported_and_taken_in_again(lane: Lane, tmp_path: Path) -> None:
+    lane.want(1)
+    lane.want(2)
+    async with running(tmp_path / "state", lane.fake, yield_bound_s=0.3) as agent:
+        await lane.goes_on(agent, (1, 2))
+        os.kill(lane.pid(1), signal.SIGSTOP)
+        await lane.goes_on(agent, (2,), 50)
+        await agent.until(lambda: lane.fake.reports[-1]["messages"], "a message")
+        assert lane.fake.reports[-1]["messages"][0].startswith("job 1 was asked for its turn and reaches no step")
+        assert lane.progress(1)["turn"] == "ungated"
+        os.kill(lane.pid(1), signal.SIGCONT)
+        await lane.goes_on(agent, (1, 2))
+        await lane.is_in(agent, (1, 2), GATED)
+        assert lane.fake.reports[-1]["messages"] == []
+        await lane.end(agent, (1, 2))
+
+
+async def test_one_that_never_steps_is_reported_and_not_killed(lane: Lane, tmp_path: Path) -> None:
+    lane.want(1)
+    lane.fake.want(2, "sleep", "1000", env=lane.env)
+    async with running(tmp_path / "state", lane.fake, first_step_bound_s=0.3) as agent:
+        await lane.goes_on(agent, (1,), 20)
+        await agent.until(lambda: lane.fake.reports[-1]["messages"], "a message")
+        assert lane.fake.reports[-1]["messages"][0].startswith("job 2 shares a lane and has reached no step boundary")
+        assert lane.progress(2)["turn"] == "ungated"
+        await lane.goes_on(agent, (1,))
+        await lane.end(agent, (1, 2))
+
+
+async def test_strangers_are_refused_and_harm_nobody(lane: Lane, tmp_path: Path) -> None:
+    lane.want(1)
+    lane.want(2)
+    async with running(tmp_path / "state", lane.fake) as agent:
+        await lane.goes_on(agent, (1, 2))
+        loop = asyncio.get_running_loop()
+        path = str(gate_path(tmp_path / "state"))
+        for packet in (request(lane.pid(1)), b"", b"x" * 1000, request(os.getpid())):
+            with turns.connect(path) as stranger:
+                await loop.sock_sendall(stranger, packet or b"\0")
+                assert await loop.sock_recv(stranger, 100) == b"", "hung up on"
+        silent = [turns.connect(path) for _ in range(20)]
+        await lane.goes_on(agent, (1, 2))
+        for stranger in silent:
+            stranger.close()
+        await lane.end(agent, (1, 2))
+
+
+def request(pid: int) -> bytes:
+    return turns.REQUEST.pack(b"CLNG", turns.PROTOCOL, turns.YIELD, pid, 1, 1, 1)
+
+
+async def test_jobs_outlive_the_agent_and_are_taken_in_again(lane: Lane, tmp_path: Path) -> None:
+    lane.want(1)
+    lane.want(2)
+    async with running(tmp_path / "state", lane.fake) as agent:
+        await lane.goes_on(agent, (1, 2))
+        await lane.is_in(agent, (1, 2), GATED)
+    without = {job: lane.count(job) for job in (1, 2)}
+    async with running(tmp_path / "state", lane.fake) as agent:
+        await agent.until(lambda: all(lane.count(job) > without[job] for job in (1, 2)))
+        await lane.is_in(agent, (1, 2), GATED)
+        await agent.until(lambda: all((lane.progress(job).get("turn_wait_s") or 0) > 0 for job in (1, 2)), "turns")
+        began_s = max(lane.steps(job)[-1][1] for job in (1, 2))
+        await lane.goes_on(agent, (1, 2), 20)
+        await lane.end(agent, (1, 2))
+    assert overlaps(lane, (1, 2), began_s) == []
+
+
+async def test_ranks_of_a_gang_park_at_one_step(lane: Lane, tmp_path: Path) -> None:
+    """The ranks meet at every step, as in a collective: parked at different steps they would wait for ever."""
+    lane.fake.want(1, sys.executable, GANG, str(lane.notes(1)), str(STEP_S), env=lane.env)
+    async with running(tmp_path / "state", lane.fake) as agent:
+        await lane.goes_on(agent, (1,), 10)
+        lane.want(2)
+        await lane.goes_on(agent, (1, 2), 30)
+        await lane.is_in(agent, (1, 2), GATED)
+        lane.fake.pause(1)
+        await lane.is_in(agent, (1,), ("paused",))
+        await lane.goes_on(agent, (2,))
+        parked = {
+            rank: steps_at(tmp_path / "state" / "jobs" / "1-1" / name) for rank, name in ((0, "steps"), (1, "steps.1"))
+        }
+        assert parked[0] == parked[1]
+        lane.fake.pause(1, paused=False)
+        await lane.goes_on(agent, (1, 2), 30)
+        await lane.end(agent, (1, 2))
+
+
+def steps_at(path: Path) -> int:
+    from colane.adaptor.wire import read  # noqa: PLC0415
+
+    steps = read(path)
+    assert steps is not None
+    return steps.steps

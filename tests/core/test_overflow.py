@@ -1,0 +1,141 @@
+"""Memory that outgrows the ledger, and jobs that run out of it: who is stopped, who is tried again, and why."""
+
+from __future__ import annotations
+
+from colane.core import ClusterState, Core
+from colane.core.events import Ended, Launched, NodeRegistered, Outcome, ProfileDeclared, Progressed, Submitted
+from colane.model.job import Exit, Job, JobId, JobSpec, JobState
+from colane.model.profile import Profile, ProfileKey, Source, Value
+from colane.model.progress import Progress
+from colane.model.reason import Why
+from colane.policies.fair import Fair
+from colane.policies.pack import Pack
+
+from .worlds import GIB, make_node
+
+MIB = 1 << 20
+
+
+def profile(family: str, persistent_bytes: int, ephemeral_bytes: int) -> Profile:
+    persistent, ephemeral = (Value(float(part), Source.MEASURED) for part in (persistent_bytes, ephemeral_bytes))
+    return Profile(key=ProfileKey(family, None, 1, "V100"), persistent_bytes=persistent, ephemeral_bytes=ephemeral)
+
+
+class Cluster:
+    """One GPU of 16 GiB, a core, and reports of jobs that run on it."""
+
+    def __init__(self, policy: Pack | Fair | None = None, **needs: tuple[int, int]) -> None:
+        self.core = Core(policy or Pack(), ClusterState())
+        self.now_s = 0.0
+        self.step(NodeRegistered(make_node("n0", 1)))
+        self.step(*(ProfileDeclared(profile(name, p * GIB, e * GIB)) for name, (p, e) in needs.items()))
+
+    def step(self, *events: object) -> Outcome:
+        self.now_s += 1.0
+        outcome = self.core.step(events, self.now_s)  # type: ignore[arg-type]
+        assert outcome.rejected is None
+        return outcome
+
+    def run(self, *families: str, **more: object) -> None:
+        """Submit one job after another and launch those that start."""
+        for family in families:
+            number = JobId(1 + max(self.core.state.jobs, default=0))
+            spec = JobSpec(name=family, family=family, **more)  # type: ignore[arg-type]
+            self.step(Submitted(number, spec))
+            if self.job(number).state is JobState.ASSIGNED:
+                self.step(Launched(number, 1, 100 + number, self.now_s))
+
+    def job(self, number: int) -> Job:
+        return self.core.state.jobs[JobId(number)]
+
+    def grows(self, number: int, persistent_bytes: int, peak_bytes: int) -> Outcome:
+        sample = Progress(
+            at_s=self.now_s, steps=3, first_step_s=self.now_s, last_step_s=self.now_s,
+            persistent_bytes=persistent_bytes, peak_bytes=peak_bytes,
+        )  # fmt: skip
+        return self.step(Progressed(JobId(number), self.job(number).attempt, sample))
+
+    def ends(self, number: int, outcome: str, code: int = 1) -> Outcome:
+        return self.step(
+            Ended(JobId(number), self.job(number).attempt, outcome, Exit(code, None, "CUDA"), 0.0, self.now_s)
+        )
+
+
+def test_the_youngest_is_stopped_when_what_was_seen_does_not_fit_any_more() -> None:
+    cluster = Cluster(a=(1, 4), b=(1, 3), c=(1, 2))
+    cluster.run("a", "b", "c")
+    assert [cluster.job(k).state for k in (1, 2, 3)] == [JobState.LAUNCHING] * 3
+    cluster.grows(1, 1 * GIB, 10 * GIB)
+    assert [cluster.job(k).state for k in (1, 2, 3)] == [
+        JobState.RUNNING_PROTECTED, JobState.LAUNCHING, JobState.STOPPING,
+    ]  # fmt: skip
+    reason = cluster.job(3).reason
+    assert reason is not None
+    assert reason.why is Why.OUTGROWN
+    assert reason.jobs == (1, 2)
+    assert reason.facts["need_bytes"] == (10 + 4 + 3) * GIB
+
+
+def test_growth_that_the_safety_factors_cover_moves_nobody() -> None:
+    cluster = Cluster(a=(1, 4), b=(1, 3), c=(1, 2))
+    cluster.run("a", "b", "c")
+    cluster.grows(1, 1 * GIB, 6 * GIB)
+    assert JobState.STOPPING not in {cluster.job(k).state for k in (1, 2, 3)}
+
+
+def test_whoever_was_stopped_starts_again_where_his_need_fits() -> None:
+    cluster = Cluster(a=(1, 4), b=(1, 3), c=(1, 2))
+    cluster.run("a", "b", "c")
+    cluster.grows(1, 1 * GIB, 14 * GIB)
+    assert [cluster.job(k).state for k in (2, 3)] == [JobState.STOPPING] * 2
+    cluster.ends(2, "signalled")
+    cluster.ends(3, "signalled")
+    load = next(iter(cluster.core.state.gpus.values()))
+    assert set(load.jobs) >= {1}
+    needed = load.needed_bytes
+    assert needed is not None
+    assert needed <= load.capacity_bytes, "what starts again is booked as it was seen"
+    cluster.ends(1, "exited", 0)
+    assert {job.state for job in cluster.core.state.jobs.values()} <= {JobState.ASSIGNED, JobState.LAUNCHING}
+
+
+def test_a_job_alone_may_try_whatever_it_needs() -> None:
+    cluster = Cluster(a=(1, 4))
+    cluster.run("a")
+    cluster.grows(1, 2 * GIB, 40 * GIB)
+    assert cluster.job(1).state is JobState.RUNNING_PROTECTED
+
+
+def test_members_of_one_lane_are_judged_by_the_largest_of_them() -> None:
+    cluster = Cluster(Fair(), a=(1, 10), b=(1, 10))
+    cluster.run("a", "b")
+    cluster.grows(1, 1 * GIB, 13 * GIB)
+    assert [cluster.job(k).state for k in (1, 2)] == [JobState.RUNNING_PROTECTED, JobState.LAUNCHING]
+    cluster.grows(2, 4 * GIB, 15 * GIB)
+    assert cluster.job(2).state is JobState.STOPPING
+
+
+def test_out_of_memory_in_company_is_tried_once_more_alone() -> None:
+    cluster = Cluster(a=(1, 4), b=(1, 3))
+    cluster.run("a", "b")
+    cluster.ends(2, "out-of-memory")
+    again = cluster.job(2)
+    assert again.state is JobState.QUEUED
+    assert [line.reason.why for line in again.story][-1] is Why.RETRY_ALONE
+    assert again.story[-1].reason.sentence() == (
+        "ran out of memory beside job 1; it is tried once more with a GPU to itself"
+    )
+    assert again.failures == 0
+    cluster.ends(1, "exited", 0)
+    assert cluster.job(2).state is JobState.ASSIGNED
+    cluster.run("a")
+    assert cluster.job(3).state is JobState.QUEUED, "nobody joins it"
+    outcome = cluster.ends(2, "out-of-memory")
+    assert [job.state for job in outcome.jobs if job.id == 2] == [JobState.OUT_OF_MEMORY]
+
+
+def test_out_of_memory_alone_is_an_end_of_its_own() -> None:
+    cluster = Cluster(a=(1, 4))
+    cluster.run("a", retries=3)
+    outcome = cluster.ends(1, "out-of-memory")
+    assert [job.state for job in outcome.jobs] == [JobState.OUT_OF_MEMORY]
