@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 import sys
+from asyncio.subprocess import PIPE
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -22,6 +23,7 @@ pytestmark = [pytest.mark.live]
 
 JOB = str(Path(__file__).with_name("turn_job.py"))
 GANG = str(Path(__file__).with_name("gang_job.py"))
+TORCH_JOB = str(Path(__file__).with_name("torch_job.py"))
 STEP_S = 0.002
 
 
@@ -265,3 +267,23 @@ def steps_at(path: Path) -> int:
     steps = read(path)
     assert steps is not None
     return steps.steps
+
+
+async def test_unmodified_training_in_turns_gives_the_same_bits(lane: Lane, tmp_path: Path) -> None:
+    pytest.importorskip("torch", reason="the script trains with PyTorch")
+    steps = 400
+    alone = await asyncio.create_subprocess_exec(sys.executable, TORCH_JOB, "1", str(steps), stdout=PIPE)
+    for job in (1, 2):
+        lane.fake.want(job, sys.executable, TORCH_JOB, "1", str(steps), env=lane.env, turn={"paused": True})
+    async with running(tmp_path / "state", lane.fake) as agent:
+        parked = {"turn": "paused", "steps": 1}
+        await agent.until(
+            lambda: all(parked.items() <= lane.progress(job).items() for job in (1, 2)), "both are parked", 60.0
+        )
+        for job in (1, 2):
+            lane.fake.pause(job, paused=False)
+        await agent.until(lambda: len(lane.fake.ends) == 2, "both end", 60.0)
+        logs = [(await agent.get(f"/log/{job}/1")).content for job in (1, 2)]
+    expected, _ = await alone.communicate()
+    assert logs == [expected, expected]
+    assert [lane.fake.ends[job, 1]["progress"]["steps"] for job in (1, 2)] == [steps, steps]

@@ -18,12 +18,12 @@ DEADLINE_S = 20.0
 LOOK_EVERY_S = 0.005
 
 
-def until(look: Callable[[], T | None], what: str = "") -> T:
+def until(look: Callable[[], T | None], what: str = "", deadline_s: float = DEADLINE_S) -> T:
     """Look until there is something to see."""
-    deadline_s = time.monotonic() + DEADLINE_S
+    until_s = time.monotonic() + deadline_s
     pause = threading.Event()
     while not (seen := look()):
-        assert time.monotonic() < deadline_s, f"waited in vain: {what or look}"
+        assert time.monotonic() < until_s, f"waited in vain: {what or look}"
         pause.wait(LOOK_EVERY_S)
     return seen
 

@@ -36,6 +36,10 @@ def profile(family: str) -> Profile:
     return Profile(key=ProfileKey(family, None, 1, "V100"), persistent_bytes=persistent, ephemeral_bytes=ephemeral)
 
 
+def stepping(family: str, step_s: float) -> Profile:
+    return Profile(key=ProfileKey(family, None, 1, "V100"), step_s=Value(step_s, Source.MEASURED))
+
+
 def make_core(policy: Policy, nodes: int = 1, memory_gib: int = 12) -> Core:
     exact = Beliefs(PerfConfig(persistent_factor=1.0, total_factor=1.0))
     core = Core(policy, ClusterState(exact))
@@ -177,6 +181,34 @@ def test_inference_goes_before_training_that_came_earlier() -> None:
     submit(core, job("b"), job("b", kind=JobKind.INFERENCE, latency_s=0.1))
     end(core, 1)
     assert lanes(core) == [{0: (3,)}]
+
+
+def test_nobody_takes_turns_with_a_server_that_could_not_answer_in_time() -> None:
+    step_s = {"a": 0.3, "b": 0.05, "d": 0.02}
+    for latency_s, expected in ((0.4, [{0: (1, 2)}]), (0.31, [{0: (1,)}])):
+        core = make_core(Fair(), memory_gib=16)
+        core.step([ProfileDeclared(stepping(family, value)) for family, value in step_s.items()], 0.0)
+        submit(core, job("a"))
+        submit(core, job("b", kind=JobKind.INFERENCE, latency_s=latency_s))
+        assert lanes(core) == expected
+    assert core.why(JobId(2), 2.0).sentence() == (
+        "Resources: taking turns with job 1 on n0/0, an answer could take 0.35 s, above the objective of 0.31 s"
+    )
+
+
+def test_a_servers_objective_keeps_long_steps_and_unknown_ones_out_of_its_lane() -> None:
+    core = make_core(Fair(), memory_gib=16)
+    core.step([ProfileDeclared(stepping("b", 0.05)), ProfileDeclared(stepping("d", 0.02))], 0.0)
+    submit(core, job("b", kind=JobKind.INFERENCE, latency_s=0.1), job("a"), job("d"), job("f"))
+    assert lanes(core) == [{0: (1, 3)}]
+    assert core.why(JobId(2), 2.0).why is core.why(JobId(4), 2.0).why is Why.TOO_SLOW_TO_ANSWER
+
+
+def test_a_lane_of_its_own_needs_no_objective() -> None:
+    core = make_core(Pack(), memory_gib=16)
+    submit(core, job("d"))
+    submit(core, job("d", kind=JobKind.INFERENCE, latency_s=0.001))
+    assert lanes(core) == [{0: (1,), 1: (2,)}]
 
 
 def test_the_released_codes_rule_keeps_a_reserve_and_p_inside_the_lane() -> None:

@@ -71,7 +71,10 @@ def test_philly_json(file: File) -> None:
         "u1",
         "Pass",
     )
-    assert notes(workload) == ["1 CPU-only jobs left out", "2 jobs without a finished attempt left out"]
+    assert notes(workload) == [
+        "1 CPU-only jobs left out: only jobs with GPUs are scheduled yet",
+        "2 jobs without a finished attempt left out",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -101,7 +104,7 @@ def test_helios(file: File) -> None:
     second = workload.jobs[1]
     assert (second.submit_s, second.duration_s, second.spec.gpus, second.spec.cores) == (26, 248, 16, 64)
     assert (second.spec.labels, second.spec.pool, second.outcome, second.line) == ({"nodes": "2"}, "vcB", "FAILED", 2)
-    assert notes(workload) == ["1 CPU-only jobs left out"]
+    assert notes(workload) == ["1 CPU-only jobs left out: only jobs with GPUs are scheduled yet"]
     assert len(read(file(HELIOS), keep_cpu_only=True).jobs) == 3
 
 
@@ -125,7 +128,10 @@ def test_alibaba_2020_joins_tasks_and_jobs(file: File) -> None:
     assert (one.spec.gpus, one.gpu_ratio, one.spec.cores) == (2, 0.5, 14)
     assert one.spec.host_memory_bytes == round((2 * 29.296875 + 1) * 2**30)
     assert (two.spec.gpus, two.gpu_ratio, two.spec.labels) == (2, 1.0, {"gpu_types": "V100"})
-    assert notes(workload) == ["1 CPU-only jobs left out", "1 jobs without a start or an end left out"]
+    assert notes(workload) == [
+        "1 CPU-only jobs left out: only jobs with GPUs are scheduled yet",
+        "1 jobs without a start or an end left out",
+    ]
     assert read(jobs).jobs == workload.jobs
 
 

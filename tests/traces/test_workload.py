@@ -40,5 +40,8 @@ def test_cutting_says_how_many_jobs_are_gone() -> None:
 def test_pools_can_be_chosen_or_merged() -> None:
     workload = heavy_load(jobs=5, gpus=8, seed=0)
     assert not only_pools(workload, {"other"}).jobs
-    assert str(only_pools(workload, {"other"}).notes[-1]) == "5 jobs of pool default left out"
+    assert (
+        str(only_pools(workload, {"other"}).notes[-1])
+        == "5 jobs of pool default left out: the cluster has no such pool"
+    )
     assert {job.spec.pool for job in merge_pools(workload, "p").jobs} == {"p"}

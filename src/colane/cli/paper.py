@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 PAPERS = {
     "A": "Co-location of deep-learning jobs (Tabrizian, Toronto 2020)",
     "B": "Salus: fine-grained GPU sharing (Yu and Chowdhury, MLSys 2020)",
+    "C": "Topology-aware GPU scheduling (Amaral et al., SC 2017)",
 }
 """Papers that can be evaluated so far, each by the module `simulate.paper_` and its letter."""
 
@@ -30,7 +31,7 @@ def register(app: typer.Typer) -> None:
 
 
 def paper(
-    letter: Annotated[str, typer.Argument(metavar="LETTER", help="Which paper: A or B.")],
+    letter: Annotated[str, typer.Argument(metavar="LETTER", help="Which paper: A, B or C.")],
     data: Annotated[
         Path | None,
         typer.Option("--data", metavar="DIR", envvar="COLANE_DATA", help="Directory of measured tables."),
@@ -74,8 +75,19 @@ def _write(found: Evaluation, out: Path) -> None:
         (out / "claims.json").write_text(text + "\n", encoding="utf-8")
         for experiment in found.experiments:
             writer.write(_study(experiment), out / experiment.name)
+        _draw(found, out)
     except OSError as error:
         raise FailureError(f"--out: {out} cannot be written: {error.strerror}") from error
+
+
+def _draw(found: Evaluation, out: Path) -> None:
+    """Figures of an evaluation that has its own."""
+    from colane.cli.paper_topology import draw  # noqa: PLC0415 - imported late
+    from colane.simulate.paper_c import TopologyEvaluation  # noqa: PLC0415
+
+    if isinstance(found, TopologyEvaluation):
+        for scenario in found.scenarios:
+            draw(scenario, out)
 
 
 def _study(experiment: Experiment) -> Study:

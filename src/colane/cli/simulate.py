@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from math import inf, isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
@@ -167,8 +168,9 @@ def make_request(  # noqa: PLR0913
     from colane.simulate.factors import PHILLY_DEMAND  # noqa: PLC0415
     from colane.simulate.request import Request, WorldKind  # noqa: PLC0415
 
-    if not time_scale > 0:
-        raise MisuseError(f"--time-scale: must be above 0, got {time_scale:g}")
+    if not 0 < time_scale < inf:
+        raise MisuseError(f"--time-scale: must be a number above 0, got {time_scale:g}")
+    _check_finite({"--noise": noise, **dict(zip(("--launch-s", "--restart-s", "--stop-s"), costs, strict=True))})
     if demand is not None and not 0 < demand <= 1:
         raise MisuseError(f"--demand: must be above 0 and at most 1, got {demand:g}")
     launch_s, restart_s, stop_s = costs
@@ -188,6 +190,12 @@ def make_request(  # noqa: PLR0913
         sharing=_one_of("--sharing", sharing, ["mps", "time-slice"]),
         driver=DriverConfig(launch_s=launch_s, restart_s=restart_s, stop_s=stop_s, checkpoints=checkpoints),
     )
+
+
+def _check_finite(options: dict[str, float]) -> None:
+    for option, value in options.items():
+        if not isfinite(value):
+            raise MisuseError(f"{option}: must be a finite number, got {value:g}")
 
 
 def _one_of(option: str, value: str, known: list[str]) -> str:
@@ -281,7 +289,7 @@ def make_study(request: Request, loads: dict[int, Loaded], runs: list[SeededRun]
         inputs=inputs_object(loaded, _details(request)),
         runs=tuple(simulated_run(one.run, one.seed, loads[one.seed]) for one in runs),
         jobs={seed: {job.id: job for job in load.workload.jobs} for seed, load in loads.items()},
-        notes=tuple(_notes(request, loaded)),
+        notes=(*_notes(request, loaded), *_seed_notes(request, len(loads))),
     )
 
 
@@ -312,7 +320,15 @@ def _notes(request: Request, loaded: Loaded) -> Iterator[str]:
         yield f"Workload: {left_out}."
     if request.time_scale != 1:
         yield f"Submission times are divided by {request.time_scale:g}."
-    yield f"Cluster: {loaded.cluster.name}, {len(loaded.cluster.nodes):,} nodes, {loaded.cluster.gpus:,} GPUs."
+    nodes = len(loaded.cluster.nodes)
+    yield f"Cluster: {loaded.cluster.name}, {nodes:,} node{'' if nodes == 1 else 's'}, {loaded.cluster.gpus:,} GPUs."
+
+
+def _seed_notes(request: Request, seeds: int) -> Iterator[str]:
+    from colane.simulate.generators import is_generator  # noqa: PLC0415 - imported late
+
+    if seeds > 1 and not is_generator(request.trace) and request.belief != "profiled":
+        yield "All seeds are alike: the trace is no generator's, and no noise is drawn."
 
 
 def _publish(study: Study, out: Path | None, *, as_json: bool) -> None:

@@ -78,6 +78,7 @@ class NeedClass(NamedTuple):
     multi_node: bool
     anti_collocation: bool
     kind: JobKind
+    latency_s: float | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,6 +174,7 @@ def need_class(spec: JobSpec) -> NeedClass:
         spec.multi_node,
         spec.anti_collocation,
         spec.kind,
+        spec.latency_s,
     )
 
 

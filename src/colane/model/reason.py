@@ -33,6 +33,7 @@ class Why(StrEnum):
     POSTPONED = "postponed"
     WOULD_HARM = "would-harm"
     NO_LANE = "no-lane"
+    TOO_SLOW_TO_ANSWER = "too-slow-to-answer"
     # starting
     FREE_GPU = "free-gpu"
     SHARES = "shares"
@@ -102,6 +103,10 @@ SENTENCES: Mapping[Why, str] = MappingProxyType(
         Why.POSTPONED: ("Resources: postponed: best utility {best:.2f} below {least:.2f}; {because}; waits for {jobs}"),
         Why.WOULD_HARM: (
             "Resources: postponed: beside it {jobs} would fall to utility {utility:.2f}, below its {least:.2f}"
+        ),
+        Why.TOO_SLOW_TO_ANSWER: (
+            "Resources: taking turns with {jobs} on {gpu}, an answer could take {bound_s:.3g} s, "
+            "above the objective of {latency_s:.3g} s"
         ),
         Why.FREE_GPU: "{gpu} is free",
         Why.SHARES: "shares {gpu} with {jobs}: predicted speed-up {speedup:.2f} ({source})",

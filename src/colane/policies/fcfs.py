@@ -35,6 +35,7 @@ def _plan_pool(draft: Draft, pool: str) -> None:
         gpus = first_by_socket(draft, job.spec)
         if gpus is None:
             refuse(draft, job)
+            draft.block(job)
             draft.wait_rest(pool, behind(job_id))
             return
         draft.start(job, gpus, Reason(Why.FREE_GPU, {"gpu": str(gpus[0].id)}))

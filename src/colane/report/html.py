@@ -29,10 +29,11 @@ figure.wide { grid-column: 1 / -1; }
 svg { height: auto; max-width: 100%; }
 figure.wide svg { width: 100%; }
 .scroll { overflow-x: auto; }
-table { border-collapse: collapse; font-size: .9rem; font-variant-numeric: tabular-nums; }
-th, td { border-bottom: 1px solid var(--grid); padding: .3rem .7rem; text-align: left; vertical-align: top; }
+table { border-collapse: collapse; font-size: .85rem; font-variant-numeric: tabular-nums; }
+th, td { border-bottom: 1px solid var(--grid); padding: .3rem .45rem; text-align: left; vertical-align: top; }
 th { background: var(--soft); }
-.number { text-align: right; white-space: nowrap; }
+.number { text-align: right; }
+td.number { white-space: nowrap; }
 td:last-child:not(.number) { min-width: 14rem; }
 nav a { color: inherit; margin-right: 1rem; }
 """

@@ -208,6 +208,8 @@ def notes(study: Study) -> tuple[str, ...]:
 def _run_notes(run: SimulatedRun, found: SimulatedMetrics) -> Iterator[str]:
     if found.refused:
         yield f"{found.refused:,} of {found.jobs:,} jobs were refused before the start, such as {run.refused[0]}."
+    if run.offered_load is not None:
+        yield f"offered load {run.offered_load:.3g}: GPU-seconds asked for per GPU-second there is while jobs arrive."
     if found.unfinished and not run.is_partial:
         yield f"{found.unfinished:,} jobs never ended: nothing was left to happen that could start them."
     failed = {state: n for state, n in found.states.items() if state in {"failed", "out-of-memory", "timed-out"}}
@@ -303,10 +305,14 @@ def _belief_object(error: BeliefError | None) -> dict[str, Any] | None:
 def _tables(study: Study) -> tuple[Table, ...]:
     rows = [(_run_name(study, run), run, found) for run, found in zip(study.runs, study.metrics, strict=True)]
     tables = [runs_table(rows)]
-    if len(study.policies) > 1 or len(study.seeds) > 1:
+    if _compares(study):
         tables.append(compared_table([(p, {n: _interval(study, p, n) for n in COMPARED}) for p in study.policies]))
     refused = study.runs[0].refused if study.runs else ()
     return (*tables, refused_table(refused))
+
+
+def _compares(study: Study) -> bool:
+    return len(study.policies) > 1 or len(study.seeds) > 1
 
 
 def _drawings(study: Study) -> Iterator[tuple[str, Figure, str, bool]]:
@@ -323,9 +329,10 @@ def _drawings(study: Study) -> Iterator[tuple[str, Figure, str, bool]]:
         figure = simulated_plots.gpus_over_time(curves, gpus)
         yield "gpus_over_time", figure, "GPUs with a job, and the use those jobs make of them.", False
         yield "queue_over_time", simulated_plots.queue_over_time(curves), "Jobs waiting.", False
-    intervals = {name: {p: _interval(study, p, name) for p in study.policies} for name in COMPARED}
-    figure = simulated_plots.comparison(intervals, len(study.seeds))
-    yield "comparison", figure, "Policies compared.", True
+    if _compares(study):
+        intervals = {name: {p: _interval(study, p, name) for p in study.policies} for name in COMPARED}
+        figure = simulated_plots.comparison(intervals, len(study.seeds))
+        yield "comparison", figure, "Policies compared.", True
     yield from _gantt(study)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -103,8 +104,11 @@ GENERATORS: Mapping[str, Generator] = {
 
 
 def is_generator(text: str) -> bool:
-    """Whether a text names a generator, rightly or with a slip in its parameters."""
-    return text.partition(":")[0] in GENERATORS
+    """Whether a text names a generator, rightly or with a slip in its name or parameters."""
+    name = text.partition(":")[0]
+    if name in GENERATORS:
+        return True
+    return bool(get_close_matches(name, GENERATORS, n=1, cutoff=0.8)) and not Path(text).exists()
 
 
 def make_workload(text: str, *, seed: int, gpus: int, tables: Path | None = None) -> Workload:
@@ -117,9 +121,12 @@ def make_workload(text: str, *, seed: int, gpus: int, tables: Path | None = None
         tables: Directory of measured tables, for the models to draw from.
 
     Raises:
-        ValueError: An unknown or bad parameter.
+        ValueError: An unknown generator, or an unknown or bad parameter.
     """
     name, _, rest = text.partition(":")
+    if name not in GENERATORS:
+        known = ", ".join(GENERATORS)
+        raise ValueError(f"{name}: is neither a file nor a generator{did_you_mean(name, GENERATORS)}; known: {known}")
     generator = GENERATORS[name]
     given = {key: default for key, (_, default) in generator.parameters.items()}
     for part in filter(None, rest.split(",")):

@@ -168,8 +168,9 @@ def _names(workload: Workload) -> list[Finding]:
 def _span(workload: Workload) -> Finding:
     span_s, jobs = workload.span_s, len(workload.jobs)
     if span_s == 0:
-        return Finding(Level.INFO, "span", f"{jobs} jobs, all submitted at once")
-    return Finding(Level.INFO, "span", f"{jobs} jobs submitted over {span_s:g} s, one every {span_s / jobs:.3g} s")
+        return Finding(Level.INFO, "span", f"{jobs:,} jobs, all submitted at once")
+    over = f"{span_s:,.0f} s ({span_s / 86_400:.1f} days)" if span_s >= 86_400 else f"{span_s:,.6g} s"
+    return Finding(Level.INFO, "span", f"{jobs:,} jobs submitted over {over}, one every {span_s / jobs:,.3g} s")
 
 
 def _fit(workload: Workload, cluster: Cluster) -> list[Finding]:
@@ -185,6 +186,8 @@ def _fit(workload: Workload, cluster: Cluster) -> list[Finding]:
 
 def _load(workload: Workload, cluster: Cluster) -> list[Finding]:
     held, _ = split(workload, cluster)
+    if all(job.duration_s is None for job in held):
+        return []
     load = offered_load(held, cluster.gpus, workload.span_s)
     if load is None:
         return []
@@ -208,8 +211,8 @@ def _load_finding(where: str, load: float) -> Finding:
 def _finding(level: Level, code: str, what: str, jobs: list[TraceJob]) -> Finding:
     named = ", ".join(_name(job) for job in jobs[:EXAMPLES_MAX])
     more = len(jobs) - EXAMPLES_MAX
-    tail = f" and {more} more" if more > 0 else ""
-    return Finding(level, code, f"{len(jobs)} jobs {what} ({named}{tail})", len(jobs))
+    tail = f" and {more:,} more" if more > 0 else ""
+    return Finding(level, code, f"{len(jobs):,} jobs {what} ({named}{tail})", len(jobs))
 
 
 def _name(job: TraceJob) -> str:

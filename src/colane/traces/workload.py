@@ -146,7 +146,9 @@ def only_pools(workload: Workload, pools: Collection[str]) -> Workload:
         if job.spec.pool not in pools:
             others[job.spec.pool] = others.get(job.spec.pool, 0) + 1
     kept = tuple(job for job in workload.jobs if job.spec.pool in pools)
-    notes = tuple(Note(others[pool], f"jobs of pool {pool} left out") for pool in sorted(others))
+    notes = tuple(
+        Note(others[pool], f"jobs of pool {pool} left out: the cluster has no such pool") for pool in sorted(others)
+    )
     return replace(workload, jobs=kept, notes=workload.notes + notes)
 
 

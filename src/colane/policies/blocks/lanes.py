@@ -17,10 +17,11 @@ from colane.core.load import GpuLoad
 from colane.core.policy import Policy
 from colane.lanes.assign import How, Layout, Member, Spot
 from colane.model.hardware import GpuId
-from colane.model.job import Job, JobKind, JobSpec, NeedClass
+from colane.model.job import Job, JobId, JobKind, JobSpec, NeedClass
 from colane.model.lane import TurnRule, Turns
 from colane.model.profile import Memory
 from colane.model.reason import Reason, Why
+from colane.policies.blocks.answers import miss_reason, missed
 from colane.policies.blocks.placers import first_fit
 from colane.policies.blocks.refusals import behind, no_place
 from colane.policies.blocks.sharing import has_room
@@ -150,9 +151,18 @@ class _Server:
             spot = self._rules.find(layout_of(load), memory)
             if spot is not None and spot.how is How.NEW:
                 return load, spot
-            if spot is not None and second is None:
+            if spot is not None and second is None and missed(self._draft, load, spot.lane, spec) is None:
                 second = load, spot
         return second
+
+    def _miss(self, spec: JobSpec) -> Reason | None:
+        """A lane with room where an answer would come too late."""
+        for load, memory in self._candidates(spec):
+            spot = self._rules.find(layout_of(load), memory)
+            miss = missed(self._draft, load, spot.lane, spec) if spot is not None else None
+            if spot is not None and miss is not None:
+                return miss_reason(load, _mates(load, spot.lane), miss)
+        return None
 
     def _candidates(self, spec: JobSpec) -> Iterator[tuple[GpuLoad, Memory]]:
         if not spec.share or spec.gpus > 1 or self._rules.share_when is ShareWhen.NEVER:
@@ -195,6 +205,9 @@ class _Server:
         sharing = spec.share and spec.gpus == 1 and self._rules.share_when is not ShareWhen.NEVER
         if lacking.why is not Why.NO_FREE_GPU or not sharing:
             return lacking
+        late = self._miss(spec)
+        if late is not None:
+            return late
         for kind in draft.view.gpu_types(self._pool, spec.gpu_type):
             memory, entries = draft.beliefs.terms(spec, kind).memory, self._joinable(kind)
             if memory is not None and entries:
@@ -208,8 +221,11 @@ def _reason(load: GpuLoad, spot: Spot) -> Reason:
     facts: dict[str, str | int | float] = {"gpu": str(load.id), "lane": spot.lane, "size_bytes": spot.size_bytes}
     if spot.how is How.NEW:
         return Reason(Why.NEW_LANE, facts, load.jobs)
-    mates = tuple(booking.job for booking in load.bookings if booking.lane == spot.lane)
-    return Reason(Why.JOINS_LANE if spot.how is How.JOIN else Why.GROWS_LANE, facts, mates)
+    return Reason(Why.JOINS_LANE if spot.how is How.JOIN else Why.GROWS_LANE, facts, _mates(load, spot.lane))
+
+
+def _mates(load: GpuLoad, lane: int) -> tuple[JobId, ...]:
+    return tuple(booking.job for booking in load.bookings if booking.lane == lane)
 
 
 def _no_lane(draft: Draft, memory: Memory, most: _Entry) -> Reason:

@@ -128,7 +128,10 @@ def cell(value: object) -> str:
 
 
 def _notes(cpu_only: int, bad: int) -> tuple[Note, ...]:
-    notes = (Note(cpu_only, "CPU-only jobs left out"), Note(bad, "bad rows skipped"))
+    notes = (
+        Note(cpu_only, "CPU-only jobs left out: only jobs with GPUs are scheduled yet"),
+        Note(bad, "bad rows skipped"),
+    )
     return tuple(note for note in notes if note.many)
 
 
