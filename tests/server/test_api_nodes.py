@@ -120,7 +120,8 @@ class TestReport:
             desired = (await w.good("GET", "/node/n1"))["jobs"]
             assert desired == [
                 {"id": 1, "attempt": 1, "run": True, "slots": [{"gpu": 0, "lane": 0}], "cores": [],
-                 "time_limit_s": None}
+                 "gang": None, "time_limit_s": None, "weight": 1.0, "priority": 0, "kind": "training",
+                 "steps_total": None, "paused": False}
             ]  # fmt: skip
             await w.good("POST", "/node/n1/report", report({"id": 1, "attempt": 1, "phase": "launching"}))
             assert await w.state(1) == "assigned"
