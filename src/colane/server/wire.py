@@ -134,7 +134,10 @@ GpuIndexText = Annotated[str, StringConstraints(pattern=r"^[0-9]{1,4}$")]
 """Paper A's form of a GPU: its index as text."""
 
 
-Link = tuple[Literal["X", "NV", "PIX", "PXB", "PHB", "NODE", "SYS"], Annotated[int, Field(ge=0, le=1_000)], Ratio]
+Link = Annotated[
+    tuple[Literal["X", "NV", "PIX", "PXB", "PHB", "NODE", "SYS"], Annotated[int, Field(ge=0, le=1_000)], Ratio],
+    Field(strict=False),  # JSON has lists for tuples; what is inside stays strict
+]
 """Kind, NVLinks bonded, bytes per second in one direction (0 unknown)."""
 
 

@@ -1,0 +1,218 @@
+"""fcfs, topo-aware and topo-aware-p on machines small enough to work out by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pytest
+
+from colane.core import ClusterState, Core
+from colane.core.config import CoreConfig
+from colane.core.events import Ended, Launched, NodeRegistered, Submitted, Tick
+from colane.core.policy import Policy
+from colane.model.hardware import Gpu, Node
+from colane.model.job import Exit, JobId, JobSpec
+from colane.model.profile import ProfileKey
+from colane.model.reason import Why
+from colane.perf.beliefs import Beliefs
+from colane.perf.neighbours import Beside, NeighbourBeliefs
+from colane.policies.blocks.utility_placer import Placer
+from colane.policies.registry import create
+from colane.policies.topo_aware import TopoAware
+from colane.traces.topologies import PRESETS
+
+GIB = 2**30
+
+
+def machine(name: str = "n0", sockets: tuple[int, ...] = (0, 0, 1, 1), *, linked: bool = True) -> Node:
+    """A Minsky, or a machine of these sockets."""
+    gpus = tuple(
+        Gpu(index=i, uuid=f"{name}-{i}", type="P100", memory_bytes=16 * GIB, socket=s) for i, s in enumerate(sockets)
+    )
+    topology = PRESETS["minsky"]() if linked and sockets == (0, 0, 1, 1) else None
+    return Node(name=name, gpus=gpus, cores=tuple(range(16)), host_memory_bytes=64 * GIB, topology=topology)
+
+
+def disturbing(*pairs: tuple[str, str, float]) -> NeighbourBeliefs:
+    """Jobs of one GPU: the first is slowed so much beside the second."""
+    key = {family: ProfileKey(family, 1, 1, "P100") for pair in pairs for family in pair[:2]}
+    return NeighbourBeliefs({Beside(key[a], key[b]): slowdown for a, b, slowdown in pairs})
+
+
+def start(policy: Policy, nodes: Iterable[Node], neighbours: NeighbourBeliefs | None = None) -> Core:
+    core = Core(policy, ClusterState(Beliefs(neighbours=neighbours)), CoreConfig(opaque_after_s=0.0))
+    core.step([NodeRegistered(node) for node in nodes], 0.0)
+    return core
+
+
+def submit(core: Core, number: int, at_s: float = 0.0, **needs: object) -> None:
+    spec = JobSpec(**{"name": "j", "family": "f", "batch_size": 1, **needs})  # type: ignore[arg-type]
+    assert core.step([Submitted(JobId(number), spec)], at_s).rejected is None
+
+
+def end(core: Core, number: int, at_s: float) -> None:
+    job = core.state.jobs[JobId(number)]
+    core.step([Launched(job.id, job.attempt, 1, at_s)], at_s)
+    outcome = core.step([Ended(job.id, job.attempt, "exited", Exit(0, None), at_s, at_s)], at_s)
+    assert outcome.rejected is None
+
+
+def places(core: Core) -> dict[int, str]:
+    return {j.id: " ".join(map(str, j.placement.gpus)) for j in core.state.jobs.values() if j.placement}
+
+
+def test_fcfs_takes_sockets_in_order_and_blocks() -> None:
+    core = start(create("fcfs"), [machine(sockets=(0, 1, 0, 1), linked=False)])
+    submit(core, 1, gpus=2)
+    submit(core, 2, gpus=3)
+    submit(core, 3)
+    assert places(core) == {1: "n0/0 n0/2"}
+    assert core.why(JobId(3), 0.0).jobs == (2,)
+
+
+def test_best_fit_takes_the_fullest_socket() -> None:
+    core = start(create("best-fit"), [machine()])
+    for number in (1, 2, 3):
+        submit(core, number)
+    end(core, 1, 1.0)
+    end(core, 2, 1.0)
+    submit(core, 4, 2.0)
+    assert places(core) == {3: "n0/2", 4: "n0/3"}
+
+
+@pytest.mark.parametrize("placer", Placer)
+def test_a_pair_lies_on_one_socket(placer: Placer) -> None:
+    core = start(TopoAware(placer=placer), [machine()])
+    submit(core, 1)
+    submit(core, 2, gpus=2)
+    assert places(core) == {1: "n0/0", 2: "n0/2 n0/3"}
+    reason = core.state.jobs[JobId(2)].story[-1].reason
+    assert reason.sentence() == "n0/2,3: utility 1.00, one socket, beside no other job"
+
+
+def test_of_two_nodes_the_one_that_needs_no_crossing_is_taken() -> None:
+    core = start(create("topo-aware"), [machine("n0"), machine("n1")])
+    for number, gpus in ((1, 1), (2, 2), (3, 1)):
+        submit(core, number, gpus=gpus)
+    assert places(core) == {1: "n0/0", 2: "n0/2 n0/3", 3: "n0/1"}
+    end(core, 1, 1.0)
+    submit(core, 4, 2.0, gpus=2)
+    assert places(core)[4] == "n1/0 n1/1"
+
+
+def test_a_node_whose_links_are_unknown_is_judged_by_its_sockets() -> None:
+    core = start(create("topo-aware"), [machine(sockets=(0, 1, 0, 1), linked=False)])
+    submit(core, 1, gpus=2)
+    assert places(core) == {1: "n0/0 n0/2"}
+
+
+def test_neighbours_that_disturb_are_kept_apart_others_share_a_socket() -> None:
+    core = start(create("topo-aware"), [machine()], disturbing(("a", "b", 1.3), ("b", "a", 1.2)))
+    submit(core, 1, family="a")
+    submit(core, 2, family="b")
+    submit(core, 3, family="c")
+    assert places(core) == {1: "n0/0", 2: "n0/2", 3: "n0/1"}
+
+
+def test_topo_aware_places_whatever_fits_and_passes_what_does_not() -> None:
+    core = start(create("topo-aware"), [machine()])
+    for number, gpus in ((1, 1), (2, 2), (3, 3), (4, 1)):
+        submit(core, number, gpus=gpus, utility_min=1.0)
+    assert places(core) == {1: "n0/0", 2: "n0/2 n0/3", 4: "n0/1"}
+    assert core.why(JobId(3), 0.0).why is Why.NO_FREE_GPU
+
+
+def test_strict_order_blocks_behind_a_job_that_does_not_fit() -> None:
+    core = start(TopoAware(strict=True), [machine()])
+    for number, gpus in ((1, 2), (2, 3), (3, 1)):
+        submit(core, number, gpus=gpus)
+    assert places(core) == {1: "n0/0 n0/1"}
+    assert core.why(JobId(3), 0.0).why is Why.BEHIND
+
+
+def crossing(policy: Policy, at_s: float = 0.0) -> Core:
+    """Jobs 1 and 3 hold GPUs 0 and 3; job 5 wants two GPUs that do not lie across sockets."""
+    core = start(policy, [machine()])
+    for number in (1, 2, 3, 4):
+        submit(core, number)
+    end(core, 2, at_s)
+    end(core, 3, at_s)
+    assert places(core) == {1: "n0/0", 4: "n0/3"}
+    submit(core, 5, at_s, gpus=2, utility_min=0.5)
+    return core
+
+
+def test_a_job_is_postponed_below_its_least_utility_and_told_why() -> None:
+    core = crossing(create("topo-aware-p"))
+    assert 5 not in places(core)
+    said = core.why(JobId(5), 0.0).sentence()
+    assert said == (
+        "Resources: postponed: best utility 0.25 below 0.50; GPUs 1,2 of n0 are on two sockets; waits for jobs 1, 4"
+    )
+    submit(core, 6, 1.0)
+    assert 6 in places(core), "others may pass"
+    end(core, 4, 2.0)
+    assert places(core)[5] == "n0/2 n0/3"
+
+
+def test_after_waiting_long_enough_it_starts_all_the_same() -> None:
+    core = crossing(TopoAware(postpones=True, max_postpone_s=60.0), at_s=10.0)
+    outcome = core.step([], 69.0)
+    assert 5 not in places(core)
+    assert outcome.wake_s == pytest.approx(70.0)
+    core.step([], 70.0)
+    assert places(core)[5] == "n0/1 n0/2"
+
+
+def test_without_ageing_it_waits_for_good() -> None:
+    core = crossing(TopoAware(postpones=True, max_postpone_s=None))
+    core.step([Tick()], 1e6)
+    assert 5 not in places(core)
+
+
+def test_a_job_that_harms_a_neighbour_below_its_least_is_postponed() -> None:
+    core = start(create("topo-aware-p"), [machine(sockets=(0, 0))], disturbing(("a", "b", 1.3)))
+    submit(core, 1, family="a", utility_min=0.4)
+    submit(core, 2, family="b")
+    assert places(core) == {1: "n0/0", 2: "n0/1"}, "who asks for no utility heeds nobody"
+    end(core, 2, 1.0)
+    submit(core, 3, 1.0, family="b", utility_min=0.1)
+    assert 3 not in places(core)
+    reason = core.why(JobId(3), 1.0)
+    assert (reason.why, reason.jobs) == (Why.WOULD_HARM, (1,))
+    assert "job 1 would fall to utility 0.18, below its 0.40" in reason.sentence()
+    end(core, 1, 2.0)
+    assert places(core) == {3: "n0/0"}
+
+
+def test_who_waits_longest_has_gpus_kept_so_that_small_jobs_cannot_pass_for_ever() -> None:
+    core = start(TopoAware(max_postpone_s=100.0), [machine()])
+    submit(core, 1)
+    submit(core, 2, 0.0, gpus=4)
+    submit(core, 3, 0.0)
+    assert places(core) == {1: "n0/0", 3: "n0/1"}
+    submit(core, 4, 200.0)
+    assert 4 not in places(core)
+    end(core, 1, 300.0)
+    assert set(places(core)) == {3}
+    end(core, 3, 301.0)
+    assert set(places(core)) == {2}
+
+
+def test_a_job_no_node_can_ever_hold_keeps_nothing_from_others() -> None:
+    core = start(TopoAware(max_postpone_s=100.0), [machine()])
+    submit(core, 1, gpus=8)
+    submit(core, 2, 200.0)
+    assert places(core) == {2: "n0/0"}
+
+
+def test_gpus_that_lack_memory_are_left_out() -> None:
+    node = machine()
+    small = tuple(
+        Gpu(index=g.index, uuid=g.uuid, type=g.type, memory_bytes=GIB, socket=g.socket) for g in node.gpus[:1]
+    )
+    core = start(create("topo-aware"), [Node(name="n0", gpus=small + node.gpus[1:], topology=node.topology)])
+    submit(core, 1, gpu_memory_bytes=8 * GIB)
+    assert places(core) == {1: "n0/1"}
+    submit(core, 2, gpus=3, gpu_memory_bytes=8 * GIB)
+    assert core.why(JobId(2), 0.0).why is Why.NO_MEMORY
