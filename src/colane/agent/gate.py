@@ -86,7 +86,7 @@ class Gate:
         self._places = {place.wish.job: place for place in follow.places}
         known = {place.wish.job: place.steps_path for place in follow.places}
         for job in [job for job, gang in self._gangs.items() if gang.steps_path != known.get(job)]:
-            self.floor.drop(job)
+            self.floor.drop(job, self._clock())
             self._drop_gang(job)
         for job, place in self._places.items():
             gang = self._gangs.setdefault(job, Gang(job, place.steps_path))

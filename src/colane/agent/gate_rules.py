@@ -123,7 +123,7 @@ class _Party:
     step_s: float | None = None
     service_s: float = 0.0
     wait_s: float = 0.0
-    company: frozenset[int] = frozenset()
+    mates: tuple[int, ...] = ()
     company_service_s: float = 0.0
     company_wait_s: float = 0.0
 
@@ -156,7 +156,7 @@ class Floor:
         self.turns = turns
         wanted = {wish.job: wish for wish in wishes}
         for job in [job for job in self._parties if job not in wanted]:
-            self.drop(job)
+            self.drop(job, now_s)
         for job, wish in sorted(wanted.items()):
             if job in self._parties:
                 self._change(self._parties[job], wish)
@@ -165,10 +165,12 @@ class Floor:
         for party in self._parties.values():
             self._note_company(party, now_s)
 
-    def drop(self, job: int) -> None:
+    def drop(self, job: int, now_s: float) -> None:
         """Forget a job."""
         if self._parties.pop(job, None) is not None:
             self._clock.leave(job)
+            for party in self._parties.values():
+                self._note_company(party, now_s)
 
     def stepping(self, job: int, steps: int, now_s: float) -> None:
         """It is seen to run without having been let go: it came before there were others, or before this agent."""
@@ -229,7 +231,7 @@ class Floor:
     def _admit(self, wish: Wish, now_s: float) -> None:
         self._arrivals += 1
         self._parties[wish.job] = party = _Party(wish, self._arrivals, now_s)
-        self._clock.join(wish.job, wish.weight, self._mates(party))
+        self._clock.join(wish.job, wish.weight, self._find_mates(party))
         self._clock.rest(wish.job)
 
     def _change(self, party: _Party, wish: Wish) -> None:
@@ -275,30 +277,30 @@ class Floor:
     def _sync(self, party: _Party) -> None:
         """Who neither runs nor wants to saves no claim up."""
         if party.holds or party.wants:
-            self._clock.wake(party.wish.job, self._mates(party))
+            self._clock.wake(party.wish.job, party.mates)
         else:
             self._clock.rest(party.wish.job)
 
     def _note_company(self, party: _Party, now_s: float) -> None:
-        company = frozenset(self._mates(party))
-        if company != party.company:
-            party.company = company
+        mates = self._find_mates(party)
+        if mates != party.mates:
+            party.mates = mates
             party.company_service_s, party.company_wait_s = _times(party, now_s)
 
     # -- what follows from it ----------------------------------------------------------------------------------------
 
-    def _mates(self, party: _Party) -> list[int]:
+    def _find_mates(self, party: _Party) -> tuple[int, ...]:
+        """The jobs it shares a lane with."""
         lanes = set(party.wish.lanes)
-        return [
-            job for job, other in self._parties.items() if other is not party and not lanes.isdisjoint(other.wish.lanes)
-        ]
+        others = ((job, other) for job, other in self._parties.items() if other is not party)
+        return tuple(job for job, other in others if not lanes.isdisjoint(other.wish.lanes))
 
     def _is_watched(self, party: _Party) -> bool:
-        return party.wish.paused or bool(self._mates(party))
+        return party.wish.paused or bool(party.mates)
 
     def _is_contended(self, party: _Party) -> bool:
         """Whether it must take turns: with anybody who does, and, once left out, with everybody."""
-        return any(party.ungated or not self._parties[mate].ungated for mate in self._mates(party))
+        return any(party.ungated or not self._parties[mate].ungated for mate in party.mates)
 
     def _give_up(self, now_s: float) -> None:
         for party in self._parties.values():
@@ -378,10 +380,10 @@ class Floor:
 
     def _is_beside_another(self, party: _Party) -> bool:
         """Whether it was not let go, and another runs in its lane: as after an agent that is gone."""
-        return not party.granted and any(self._parties[mate].holds for mate in self._mates(party))
+        return not party.granted and any(self._parties[mate].holds for mate in party.mates)
 
     def _waiting_for(self, party: _Party) -> list[_Party]:
-        mates = (self._parties[mate] for mate in self._mates(party))
+        mates = (self._parties[mate] for mate in party.mates)
         return [mate for mate in mates if mate.wants]
 
     def _next_s(self, now_s: float) -> float | None:
