@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 DEFAULT_POLICIES = ("fifo", "colocate")
 INTERRUPTED = 130
+COSTS = ("--launch-s", "--restart-s", "--stop-s", "--switch-s")
 
 
 def register(app: typer.Typer) -> None:
@@ -93,6 +94,9 @@ def simulate(  # noqa: PLR0913, PLR0917 - a command line option is a parameter
         float, typer.Option("--restart-s", min=0.0, help="Added to it when a job goes on from a checkpoint.")
     ] = 0.0,
     stop_s: Annotated[float, typer.Option("--stop-s", min=0.0, help="From the order to stop to free GPUs.")] = 0.0,
+    switch_s: Annotated[
+        float, typer.Option("--switch-s", min=0.0, help="What passing on the turn of a lane costs it.")
+    ] = 0.0,
     checkpoints: Annotated[
         bool,
         typer.Option(
@@ -128,7 +132,7 @@ def simulate(  # noqa: PLR0913, PLR0917 - a command line option is a parameter
     request = make_request(
         cluster=cluster, trace=trace, trace_format=trace_format, world=world, tables=tables, measured=measured,
         demand=demand, belief="oracle" if oracle else belief, noise=noise, time_scale=time_scale,
-        skip_bad_rows=skip_bad_rows, any_pool=any_pool, sharing=sharing, costs=(launch_s, restart_s, stop_s),
+        skip_bad_rows=skip_bad_rows, any_pool=any_pool, sharing=sharing, costs=(launch_s, restart_s, stop_s, switch_s),
         checkpoints=checkpoints,
     )  # fmt: skip
     wish = _Wish(chosen, tuple(range(seed, seed + seeds)), decisions, explain)
@@ -155,7 +159,7 @@ def make_request(  # noqa: PLR0913
     skip_bad_rows: bool = False,
     any_pool: bool = False,
     sharing: str = "mps",
-    costs: tuple[float, float, float] = (0.0, 0.0, 0.0),
+    costs: tuple[float, float, float, float] = (0.0, 0.0, 0.0, 0.0),
     checkpoints: bool = True,
 ) -> Request:
     """A request of command line values.
@@ -170,10 +174,13 @@ def make_request(  # noqa: PLR0913
 
     if not 0 < time_scale < inf:
         raise MisuseError(f"--time-scale: must be a number above 0, got {time_scale:g}")
-    _check_finite({"--noise": noise, **dict(zip(("--launch-s", "--restart-s", "--stop-s"), costs, strict=True))})
+    _check_finite({"--noise": noise, **dict(zip(COSTS, costs, strict=True))})
     if demand is not None and not 0 < demand <= 1:
         raise MisuseError(f"--demand: must be above 0 and at most 1, got {demand:g}")
-    launch_s, restart_s, stop_s = costs
+    launch_s, restart_s, stop_s, switch_s = costs
+    driver = DriverConfig(
+        launch_s=launch_s, restart_s=restart_s, stop_s=stop_s, switch_s=switch_s, checkpoints=checkpoints
+    )
     return Request(
         cluster=cluster,
         trace=trace,
@@ -188,7 +195,7 @@ def make_request(  # noqa: PLR0913
         skip_bad_rows=skip_bad_rows,
         any_pool=any_pool,
         sharing=_one_of("--sharing", sharing, ["mps", "time-slice"]),
-        driver=DriverConfig(launch_s=launch_s, restart_s=restart_s, stop_s=stop_s, checkpoints=checkpoints),
+        driver=driver,
     )
 
 
@@ -304,7 +311,7 @@ def _details(request: Request) -> dict[str, Any]:
         "restart_s": request.driver.restart_s,
         "stop_s": request.driver.stop_s,
         "checkpoints": request.driver.checkpoints,
-    }
+    } | ({"switch_s": request.driver.switch_s} if request.driver.switch_s else {})
 
 
 def _notes(request: Request, loaded: Loaded) -> Iterator[str]:

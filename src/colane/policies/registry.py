@@ -20,6 +20,7 @@ from colane.policies.fifo_skip import FifoSkip
 from colane.policies.finish_time_fair import FinishTimeFairness
 from colane.policies.las import LeastAttainedService
 from colane.policies.max_min import MaxMinFairness
+from colane.policies.options import PolicyOptionError, configured
 from colane.policies.pack import Pack
 from colane.policies.salus_code import SalusCode
 from colane.policies.sjf import ShortestJobFirst
@@ -52,18 +53,24 @@ POLICIES: Mapping[str, Callable[[], Policy]] = MappingProxyType(
 
 
 class UnknownPolicyError(ValueError):
-    """No policy of that name; the near matches are named."""
+    """No policy of that name, or none with such an option; what there is near it is named."""
 
 
 def create(name: str) -> Policy:
-    """A policy by its registered name.
+    """A policy by its registered name, with options where it has some: `pack:share_when=always`.
 
     Raises:
-        UnknownPolicyError: There is none.
+        UnknownPolicyError: There is none, or it has no such option or not with that value.
     """
-    make = POLICIES.get(name)
+    base, has_options, _ = name.partition(":")
+    make = POLICIES.get(base)
     if make is None:
-        near = get_close_matches(name, POLICIES, n=3, cutoff=0.4)
+        near = get_close_matches(base, POLICIES, n=3, cutoff=0.4)
         hint = f"did you mean {' or '.join(near)}? " if near else ""
         raise UnknownPolicyError(f"policy: unknown policy {name!r}; {hint}known: {', '.join(sorted(POLICIES))}")
-    return make()
+    if not has_options:
+        return make()
+    try:
+        return configured(make(), name)
+    except PolicyOptionError as error:
+        raise UnknownPolicyError(str(error)) from error

@@ -1,0 +1,114 @@
+"""Settings of a policy as text: `pack:share_when=always,max_wait_s=none`.
+
+Every field of a policy may be set so. Its name becomes the whole text, so that records and reports tell variants apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass, replace
+from difflib import get_close_matches
+from enum import StrEnum
+from math import isfinite
+from types import MappingProxyType, NoneType
+from typing import Any, get_args, get_type_hints
+
+from colane.core.policy import Policy
+from colane.model.lane import TurnRule, Turns
+
+WORDS: Mapping[str, bool] = MappingProxyType({"yes": True, "true": True, "no": False, "false": False})
+
+
+class PolicyOptionError(ValueError):
+    """A policy has no such option, or not with that value; the message names both."""
+
+
+def configured(policy: Policy, text: str) -> Policy:
+    """The policy with the options of `name:option=value,...`.
+
+    Raises:
+        PolicyOptionError: There is no such option, or its value is none it can have.
+    """
+    base, _, options = text.partition(":")
+    kinds = _kinds(policy)
+    values: dict[str, object] = {}
+    for option in filter(None, (part.strip() for part in options.split(","))):
+        name, _, value = option.partition("=")
+        if name not in kinds:
+            raise PolicyOptionError(_unknown(base, name, kinds))
+        values[name] = _read(base, name, value, kinds[name])
+    return replace(policy, name=text, **values)  # type: ignore[type-var]
+
+
+def _kinds(policy: Policy) -> dict[str, Any]:
+    """Options of a policy with their types."""
+    if not is_dataclass(policy):
+        return {}
+    hints = get_type_hints(type(policy))
+    return {field.name: hints[field.name] for field in fields(policy) if field.init and field.name != "name"}
+
+
+def _unknown(base: str, name: str, kinds: Mapping[str, Any]) -> str:
+    near = get_close_matches(name, kinds, n=1)
+    hint = f"did you mean {near[0]}? " if near else ""
+    known = f"it has {', '.join(sorted(kinds))}" if kinds else "it has none"
+    return f"policy: {base} has no option {name!r}; {hint}{known}"
+
+
+def _read(base: str, name: str, value: str, kind: object) -> object:
+    choices = get_args(kind) or (kind,)
+    if NoneType in choices and value == "none":
+        return None
+    for choice in choices:
+        found = _value(value, choice)
+        if found is not None:
+            return found
+    raise PolicyOptionError(f"policy: {base}: {name} must be {_wanted(choices)}, got {value!r}")
+
+
+def _value(value: str, kind: object) -> object | None:
+    """The value as one of its kinds, None where it is not of it."""
+    if kind is bool:
+        return WORDS.get(value.lower())
+    if kind is Turns:
+        return _turns(value)
+    if isinstance(kind, type) and issubclass(kind, StrEnum):
+        return next((member for member in kind if member.value == value), None)
+    return _number(value, kind)
+
+
+def _number(value: str, kind: object) -> float | int | None:
+    if kind not in (int, float):
+        return None
+    try:
+        number = float(value)
+    except ValueError:
+        return None
+    if not isfinite(number) or number < 0 or (kind is int and number != int(number)):
+        return None
+    return int(number) if kind is int else number
+
+
+def _turns(value: str) -> Turns | None:
+    """`fair`, or `fair@0.05` for turns of at least 0.05 s."""
+    rule, at, quantum = value.partition("@")
+    quantum_s = _number(quantum, float) if at else 0.0
+    if rule not in set(TurnRule) or quantum_s is None:
+        return None
+    return Turns(rule=TurnRule(rule), quantum_s=quantum_s)
+
+
+def _wanted(choices: tuple[object, ...]) -> str:
+    words: list[str] = []
+    for choice in choices:
+        if choice is NoneType:
+            words.append("none")
+        elif choice is bool:
+            words.append("yes or no")
+        elif choice is Turns:
+            words.append(f"one of {', '.join(TurnRule)}, with @SECONDS for longer turns")
+        elif isinstance(choice, type) and issubclass(choice, StrEnum):
+            words.append(f"one of {', '.join(choice)}")
+        else:
+            words.append("a number from 0 up")
+    return " or ".join(dict.fromkeys(words))
