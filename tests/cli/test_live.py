@@ -281,3 +281,35 @@ def test_health_is_what_ps_says(live: Colane, shared_up: Up) -> None:
     with Client(shared_up.url) as client:
         assert client.health()["policy"] == "colocate"
     assert live("ps").code == 0
+
+
+def test_what_policies_may_know_and_do_is_said_by_options(live: Colane, shared_up: Up) -> None:
+    sharing = ["--preemptible", "--kind", "inference", "--latency", "50ms", "--weight", "2", "--group", "vision"]
+    placing = ["--anti-collocation", "--utility-min", "0.5", "--comm-weight", "3", "--comm-pattern", "ring"]
+    job = submitted(live("submit", *sharing, *placing, "--", "true"))
+    needs = shared_up.wait_for(job, "succeeded")["needs"]
+    assert {name: needs[name] for name in ("preemptible", "kind", "latency_s", "weight", "group")} == {
+        "preemptible": True, "kind": "inference", "latency_s": 0.05, "weight": 2.0, "group": "vision",
+    }  # fmt: skip
+    assert {name: needs[name] for name in ("multi_node", "anti_collocation", "utility_min")} == {
+        "multi_node": True, "anti_collocation": True, "utility_min": 0.5,
+    }  # fmt: skip
+    assert (needs["comm_weight"], needs["comm_pattern"]) == (3, "ring")
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["--latency", "soon"], "--latency: must be a duration such as"),
+        (["--kind", "dance"], "'dance' is not one of 'training', 'inference'"),
+        (["--weight", "0"], "weight: must be more than 0.0, got 0.0"),
+        (["--utility-min", "2"], "utility_min: must be at most 1.0, got 2.0"),
+        (["--comm-weight", "9"], "comm_weight: must be at most 4, got 9"),
+        (["--comm-pattern", "star"], "'star' is not one of 'all', 'ring', 'pipeline'"),
+    ],
+)
+def test_what_policies_may_know_is_bounded(live: Colane, words: list[str], expected: str) -> None:
+    said = live("submit", *words, "--", "true")
+    assert said.code == 2, said
+    assert len(said.err.splitlines()) == 1
+    assert expected in said.err

@@ -36,6 +36,7 @@ OTHER_NAMES: Final = {
     "timeout": "time_limit",
     "model": "model_name",
     "label": "labels",
+    "latency": "latency_s",
 }
 """What people write for a field's name, and the name."""
 

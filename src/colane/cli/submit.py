@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -25,11 +26,37 @@ NOT_FOR_JOBS: Final = ("COLANE_TOKEN", "COLANE_STATE", "_", "OLDPWD", "SHLVL")
 MODEL_FIELDS: Final = {"model": "model_name", "dataset_path": "dataset_path"}
 """Options whose field has another name, or needs a path made absolute."""
 
+FLAGS: Final[Mapping[str, Mapping[str, bool]]] = {
+    "no_share": {"share": False},
+    "mps": {"mps": True},
+    "preemptible": {"preemptible": True},
+    "multi_node": {"multi_node": True},
+    "anti_collocation": {"anti_collocation": True, "multi_node": True},
+}
+"""What each flag says in a job request, where it is given."""
+
 EXAMPLES: Final = """Examples: [bold]colane submit --gpus 1 -- python train.py --lr 0.1[/bold] runs a command;
 [bold]colane submit job.yaml[/bold] takes a file;
 [bold]colane submit --model vgg19 --batch-size 64 --iters 100 --dataset digits[/bold] trains a built-in model."""
 
+
+class Kind(StrEnum):
+    """What a job does."""
+
+    TRAINING = "training"
+    INFERENCE = "inference"
+
+
+class Pattern(StrEnum):
+    """Which ranks of a job talk to each other."""
+
+    ALL = "all"
+    RING = "ring"
+    PIPELINE = "pipeline"
+
+
 NEEDS, MODEL = "What the job needs", "Built-in training job (paper A's job object)"
+SHARING, PLACING = "Sharing and stopping", "Several GPUs"
 
 
 def register(app: typer.Typer) -> None:
@@ -41,6 +68,14 @@ def register(app: typer.Typer) -> None:
 
 def _need(help_text: str, *names: str, metavar: str | None = None) -> Any:  # noqa: ANN401 - typer's own type
     return typer.Option(*names, help=help_text, metavar=metavar, show_default=False, rich_help_panel=NEEDS)
+
+
+def _sharing(help_text: str, *names: str, metavar: str | None = None) -> Any:  # noqa: ANN401 - as above
+    return typer.Option(*names, help=help_text, metavar=metavar, show_default=False, rich_help_panel=SHARING)
+
+
+def _placing(help_text: str, *names: str, metavar: str | None = None) -> Any:  # noqa: ANN401 - as above
+    return typer.Option(*names, help=help_text, metavar=metavar, show_default=False, rich_help_panel=PLACING)
 
 
 def _model(help_text: str, *names: str) -> Any:  # noqa: ANN401 - as above
@@ -72,8 +107,39 @@ def submit(
         _need("Set a variable; all of this shell's go along. May be repeated.", "--env", "-e", metavar="NAME=VALUE"),
     ] = None,
     workdir: Annotated[Path | None, _need("Working directory (this one).", "--workdir", "-C")] = None,
-    no_share: Annotated[bool, _need("Keep other jobs off its GPUs.", "--no-share")] = False,
-    mps: Annotated[bool, _need("Share through NVIDIA MPS where it can be started.", "--mps")] = False,
+    no_share: Annotated[bool, _sharing("Keep other jobs off its GPUs.", "--no-share")] = False,
+    mps: Annotated[bool, _sharing("Share through NVIDIA MPS where it can be started.", "--mps")] = False,
+    preemptible: Annotated[
+        bool,
+        _sharing(
+            "It saves its state when asked to stop and goes on from it, so a policy may stop it.", "--preemptible"
+        ),
+    ] = False,
+    kind: Annotated[
+        Kind | None, _sharing("training, or inference by a process that stays.", "--kind", metavar="KIND")
+    ] = None,
+    latency: Annotated[
+        str | None, _sharing("Longest a step of an inference job may take, as 50ms.", "--latency", metavar="TIME")
+    ] = None,
+    weight: Annotated[float | None, _sharing("Its share of the turns on a shared GPU (1).", "--weight")] = None,
+    group: Annotated[
+        str | None, _sharing("Whom it may share with, where policies share within groups only.", "--group")
+    ] = None,
+    multi_node: Annotated[bool, _placing("Its processes may lie on several machines.", "--multi-node")] = False,
+    anti_collocation: Annotated[
+        bool, _placing("Each of its processes on another machine; implies --multi-node.", "--anti-collocation")
+    ] = False,
+    utility_min: Annotated[
+        float | None,
+        _placing("Rather wait than take a worse place, where the policy postpones.", "--utility-min", metavar="0..1"),
+    ] = None,
+    comm_weight: Annotated[
+        int | None,
+        _placing("How much its GPUs talk: 4 much, 1 little, 0 not at all.", "--comm-weight", metavar="0..4"),
+    ] = None,
+    comm_pattern: Annotated[
+        Pattern | None, _placing("Who talks to whom: all, ring or pipeline.", "--comm-pattern", metavar="PATTERN")
+    ] = None,
     pool: Annotated[str | None, _need("Only machines of this pool.", "--pool", "-p")] = None,
     user: Annotated[str | None, _need("Owner (you).", "--user")] = None,
     family: Annotated[str | None, _need("Jobs of one family are taken to behave alike.", "--family")] = None,
@@ -120,16 +186,27 @@ def submit(
 
 def _options(params: Mapping[str, Any]) -> jobs.Object:
     """Return what the command line says as fields of a job request."""
-    ours = {"words", "wait", "as_json", "label", "env", "no_share", "mps"}
+    ours = {"words", "wait", "as_json", "label", "env", "latency", *FLAGS}
     given = {MODEL_FIELDS.get(name, name): value for name, value in params.items() if name not in ours}
     fields = {name: str(value) if isinstance(value, Path) else value for name, value in given.items()}
     fields |= {
         "labels": jobs.parse_labels(params["label"]) or None,
         "env": jobs.parse_labels(params["env"], "--env") or None,
-        "share": False if params["no_share"] else None,
-        "mps": True if params["mps"] else None,
+        "latency_s": _latency_s(params),
+        **{field: value for flag, told in FLAGS.items() if params[flag] for field, value in told.items()},
     }
     return {name: value for name, value in fields.items() if value is not None}
+
+
+def _latency_s(params: Mapping[str, Any]) -> float | None:
+    from colane.server.quantities import parse_duration  # noqa: PLC0415 - for this option only
+
+    if params["latency"] is None:
+        return None
+    try:
+        return parse_duration(params["latency"])
+    except ValueError as error:
+        raise MisuseError(f"--latency: {error}") from error
 
 
 def _jobs_asked_for(words: list[str], options: Mapping[str, Any]) -> JobFile:
