@@ -10,16 +10,19 @@ from colane.core import ClusterState, Core
 from colane.core.config import CoreConfig
 from colane.core.events import Ended, Launched, NodeRegistered, Submitted, Tick
 from colane.core.policy import Policy
+from colane.core.view import ClusterView
 from colane.model.hardware import Gpu, Node
 from colane.model.job import Exit, JobId, JobSpec
 from colane.model.profile import ProfileKey
 from colane.model.reason import Why
 from colane.perf.beliefs import Beliefs
 from colane.perf.neighbours import Beside, NeighbourBeliefs
+from colane.policies.blocks.sites import Site, SiteIndex, SiteTable
 from colane.policies.blocks.utility_placer import Placer
 from colane.policies.registry import create
 from colane.policies.topo_aware import TopoAware
 from colane.traces.topologies import PRESETS
+from tests.core.worlds import World
 
 GIB = 2**30
 
@@ -216,3 +219,36 @@ def test_gpus_that_lack_memory_are_left_out() -> None:
     assert places(core) == {1: "n0/1"}
     submit(core, 2, gpus=3, gpu_memory_bytes=8 * GIB)
     assert core.why(JobId(2), 0.0).why is Why.NO_MEMORY
+
+
+def living(index: SiteIndex, view: ClusterView) -> dict[object, dict[Site, int]]:
+    """Nodes by kind and site."""
+    pools = sorted({node.node.pool for node in view.nodes.values()})
+    kinds = [(pool, kind) for pool in pools for kind in view.gpu_types(pool)]
+    tables = {kind: index.table(view, kind) for kind in kinds}
+    return {kind: {s: n for s, n in zip(t.known, t.nodes, strict=True) if n} for kind, t in tables.items()}
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_the_index_of_nodes_stays_what_it_would_be_made_anew(seed: int) -> None:
+    world = World(create("topo-aware-p"), seed)
+    for _ in range(60):
+        world.step(*(world.random_event() for _ in range(2)))
+        state = world.core.state
+        view = ClusterView(state, world.now_s)
+        fresh = SiteIndex()
+        for order in state.by_order:
+            fresh.touched(order)
+        assert living(state.derived(SiteIndex), view) == living(fresh, view)
+
+
+def test_the_index_forgets_sites_of_the_past(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(SiteTable, "SITES_MIN", 8)
+    core = start(create("topo-aware"), [machine("n0"), machine("n1")])
+    for number in range(1, 60):
+        submit(core, number, float(number), family=f"f{number}")
+        end(core, number, number + 0.5)
+    view = ClusterView(core.state, 100.0)
+    table = core.state.derived(SiteIndex).table(view, ("default", "P100"))
+    assert len(table.known) < 30
+    assert sum(nodes.bit_count() for nodes in table.nodes) == 2

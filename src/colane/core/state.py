@@ -7,9 +7,11 @@ from nodes and jobs, so nothing is lost when the process dies; `restore` does ju
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
+from colane.core.derived import Derived
 from colane.core.free import FreeIndex
 from colane.core.load import Booking, GpuLoad, book
 from colane.core.queue import PoolQueue
@@ -25,6 +27,9 @@ Kind = tuple[str, str]
 """A pool and a GPU type: GPUs of one kind are interchangeable to a policy."""
 
 SortKey = tuple[float, float, int, GpuId]
+
+
+D = TypeVar("D", bound=Derived)
 
 
 @dataclass(slots=True)
@@ -79,6 +84,7 @@ class ClusterState:
         self.keys_in_use: dict[ProfileKey, set[GpuId]] = {}
         self.companies = 0
         self._open: dict[tuple[Kind, int], list[SortKey]] = {}
+        self._derived: dict[Callable[[], Any], Derived] = {}
         self._order_next = 0
 
     @classmethod
@@ -185,6 +191,7 @@ class ClusterState:
             self._forget_gpus(known)
             known.node = node
         self._enter_gpus(known)
+        self._touch(known)
         self.changed_pools.add(node.pool)
 
     def remove_node(self, name: str) -> None:
@@ -193,6 +200,8 @@ class ClusterState:
         self._forget_gpus(node)
         del self.nodes[name]
         del self.by_order[node.order]
+        for index in self._derived.values():
+            index.removed(node.order)
 
     def set_loads(self, loads: Iterable[GpuLoad]) -> None:
         """Take the new values of GPUs and keep every index true."""
@@ -202,6 +211,8 @@ class ClusterState:
             self._unindex(old)
             self.gpus[load.id] = load
             self._index(load)
+            if self._derived:
+                self._touch(self.nodes[load.id.node])
             if old.is_free != load.is_free:
                 site = (load.id.node, load.gpu.type)
                 turned[site] = turned.get(site, 0) | 1 << load.id.number
@@ -227,6 +238,19 @@ class ClusterState:
             loads = (load for load in self.gpus.values() if len(load.bookings) == jobs and load.is_open)
             self._open[asked] = sorted(load.sort_key for load in loads if self.kind_of(load) == kind)
         return self._open[asked]
+
+    def derived(self, make: Callable[[], D]) -> D:
+        """A policy's own index, made when first asked for and told of every node that changes from then on."""
+        index: D | None = self._derived.get(make)  # type: ignore[assignment]
+        if index is None:
+            index = self._derived[make] = make()
+            for order in self.by_order:
+                index.touched(order)
+        return index
+
+    def _touch(self, node: NodeState) -> None:
+        for index in self._derived.values():
+            index.touched(node.order)
 
     def is_blocked(self, pool: str, by: Blocked) -> bool:
         """Whether what blocks a pool still holds: the same job is first, and as few GPUs are free."""

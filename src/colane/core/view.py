@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from colane.core.free import FreeIndex
 from colane.core.load import GpuLoad
 from colane.core.queue import PoolQueue
-from colane.core.state import ClusterState, Kind, NodeState, SortKey
+from colane.core.state import ClusterState, D, Kind, NodeState, SortKey
 from colane.model.hardware import GpuId
 from colane.model.job import Job, JobId
 from colane.model.progress import Progress
@@ -95,6 +95,10 @@ class ClusterView:
     def open_gpus(self, kind: Kind, jobs: int) -> list[SortKey]:
         """GPUs of a kind with that many jobs that may be joined, lightest first."""
         return self._state.open_gpus(kind, jobs)
+
+    def derived(self, make: Callable[[], D]) -> D:
+        """The index of this policy's own, see `core.derived`."""
+        return self._state.derived(make)
 
     def node_at(self, order: int) -> NodeState:
         """The node with this order number."""

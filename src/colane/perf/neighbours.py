@@ -41,11 +41,15 @@ class NeighbourBeliefs:
 
     Args:
         measured: Slowdowns to start from.
+
+    Attributes:
+        version: Grows with everything learnt.
     """
 
     def __init__(self, measured: Mapping[Beside, float] = MappingProxyType({})) -> None:
         self._means: dict[Beside, _Mean] = {}
         self._worst: float | None = None
+        self.version = 0
         for pair, slowdown in measured.items():
             self.learn(pair, slowdown)
 
@@ -85,3 +89,4 @@ class NeighbourBeliefs:
         mean = old.slowdown + (max(1.0, slowdown) - old.slowdown) / samples
         self._means[pair] = _Mean(mean, samples)
         self._worst = None
+        self.version += 1

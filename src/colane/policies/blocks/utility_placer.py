@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from bisect import insort
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
 from colane.core.draft import Draft
+from colane.core.free import bits
 from colane.core.load import GpuLoad
 from colane.core.state import NodeState
 from colane.model.hardware import GpuId
@@ -21,7 +22,7 @@ from colane.perf.utility import NEUTRAL, Weights, job_utility
 from colane.policies.blocks.drb import drb
 from colane.policies.blocks.exact import exact
 from colane.policies.blocks.node_fit import Fit, Neighbour, Question
-from colane.policies.blocks.sites import SHAPES, Occupant, Resident, Site, Sites, residents
+from colane.policies.blocks.sites import SHAPES, Occupant, Ranking, Resident, Row, Site, Sites, SiteTable, residents
 
 
 class Placer(StrEnum):
@@ -81,21 +82,6 @@ class Refused:
             self.node, self.fit = node, fit
 
 
-class _Row(NamedTuple):
-    """A site's answer for a class of jobs, best first."""
-
-    system: float
-    job: float
-    site: int
-    fit: Fit
-
-
-@dataclass(slots=True)
-class _Ranking:
-    rows: list[_Row] = field(default_factory=list)
-    sites: int = 0
-
-
 class _Asked(NamedTuple):
     """All of a job that its utility depends on."""
 
@@ -133,7 +119,7 @@ class Places:
         self._measure = measure
         self._neighbours = draft.beliefs.neighbours
         self._sites: dict[str, Sites] = {}
-        self._rankings: dict[tuple[str, _Asked], _Ranking] = {}
+        self._settings = (placer, weights, measure, self._neighbours.version)
         self.refused = Refused()
 
     def best(self, spec: JobSpec, least: float) -> Place | None:
@@ -164,27 +150,23 @@ class Places:
                 return
             self.refused.note(node, place.fit)
 
-    def _candidates(self, spec: JobSpec, gpu_type: str) -> Iterator[tuple[_Row, NodeState]]:
-        sites = self._sites_of(gpu_type)
-        for row in self._ranking(spec, gpu_type).rows:
-            if not sites.is_empty(row.site):
-                for node in sites.nodes(row.site):
-                    yield row, node
-
-    def _sites_of(self, gpu_type: str) -> Sites:
+    def _candidates(self, spec: JobSpec, gpu_type: str) -> Iterator[tuple[Row, NodeState]]:
+        """Places, best first; of nodes that are alike the lowest order number first."""
         if gpu_type not in self._sites:
             self._sites[gpu_type] = Sites(self._draft, (self._pool, gpu_type))
-        return self._sites[gpu_type]
+        sites = self._sites[gpu_type]
+        for row in self._ranking(spec, gpu_type, sites.table).rows:
+            for order in bits(sites.nodes(row.site)):
+                yield row, self._draft.view.node_at(order)
 
-    def _ranking(self, spec: JobSpec, gpu_type: str) -> _Ranking:
+    def _ranking(self, spec: JobSpec, gpu_type: str, table: SiteTable) -> Ranking:
         """Answers of all sites known by now, best first."""
         asked = _Asked(profile_key(spec, gpu_type), comm_of(spec))
-        sites = self._sites_of(gpu_type)
-        ranking = self._rankings.setdefault((gpu_type, asked), _Ranking())
-        for number in range(ranking.sites, len(sites.known)):
-            for fit in self._search(self._question(sites.known[number], asked)):
-                insort(ranking.rows, _Row(-fit.system, -fit.job, number, fit))
-        ranking.sites = len(sites.known)
+        ranking = table.ranking((asked, self._settings))
+        for number in range(ranking.sites, len(table.known)):
+            for fit in self._search(self._question(table.known[number], asked)):
+                insort(ranking.rows, Row(-fit.system, -fit.job, number, fit))
+        ranking.sites = len(table.known)
         return ranking
 
     def _question(self, site: Site, asked: _Asked) -> Question:

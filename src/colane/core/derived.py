@@ -1,0 +1,18 @@
+"""Indexes that policies derive from the state: made when first asked for, and told what has changed from then on."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+
+class Derived(Protocol):
+    """An index over nodes. It is told order numbers and reads what it needs through the view it is asked with.
+
+    It holds nothing that could not be worked out anew, so a policy with it decides as one without memory would.
+    """
+
+    def touched(self, node: int) -> None:
+        """What a node is, or carries, has changed, or it is new."""
+
+    def removed(self, node: int) -> None:
+        """A node has gone."""
