@@ -47,12 +47,12 @@ class Running:
     address: str
     task: asyncio.Task[None]
 
-    async def until(self, look: Callable[[], T | None], what: str = "") -> T:
+    async def until(self, look: Callable[[], T | None], what: str = "", deadline_s: float = DEADLINE_S) -> T:
         """Look until there is something to see, while the agent goes on."""
-        deadline_s = time.monotonic() + DEADLINE_S
+        until_s = time.monotonic() + deadline_s
         while not (seen := look()):
             assert not self.task.done(), f"the agent is gone: {self.task.exception()!r}"
-            assert time.monotonic() < deadline_s, f"waited in vain: {what or look}"
+            assert time.monotonic() < until_s, f"waited in vain: {what or look}"
             await asyncio.wait({self.task}, timeout=0.005)
         return seen
 

@@ -163,6 +163,7 @@ class TestSecrets:
             launch = await w.good("GET", "/job/1/launch")
             assert (launch["command"], launch["env"]) == (secret["command"], secret["env"])
             assert (launch["attempt"], launch["workdir"]) == (1, "/srv")
+            assert (launch["ranks"], launch["mps"]) == ("one", False)
             await w.good("POST", "/finished_job", finished(1))
             shown = [
                 (await w.http.get(path)).text

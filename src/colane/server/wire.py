@@ -109,6 +109,7 @@ class JobRequest(Shape):
     comm_weight: Annotated[int, Field(ge=0, le=4)] | None = None
     comm_pattern: Literal["all", "ring", "pipeline"] = "all"
     mps: bool = False
+    ranks: Literal["one", "per-gpu"] = "one"
     company: Name | None = None
     company_size: Annotated[int, Field(ge=1, le=64)] = 1
     pool: Name = "default"
