@@ -1,0 +1,302 @@
+"""The job's side of turns goes on whatever the agent does, or does not."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import sys
+import threading
+import types
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from colane.adaptor import turns
+from colane.adaptor.turns import GO, PING, WAIT, YIELD, TurnTaker, answer, read_request
+
+DEADLINE_S = 30.0
+Serve = Callable[[socket.socket], None]
+
+
+Make = Callable[..., TurnTaker]
+
+
+@pytest.fixture
+def taker_of() -> Iterator[Make]:
+    """Makes takers with such words in their control page."""
+    made: list[TurnTaker] = []
+
+    def make(**values: int) -> TurnTaker:
+        words = memoryview(bytearray(4096)).cast("Q")
+        for name, value in values.items():
+            words[getattr(turns, name)] = value
+        made.append(TurnTaker(words))
+        return made[-1]
+
+    yield make
+    for taker in made:
+        taker.disarm()
+
+
+@contextmanager
+def agent(path: Path, serve: Serve) -> Iterator[None]:
+    """Listen at a path and serve one connection."""
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    turns.at_address(str(path), listener.bind)
+    listener.listen()
+    listener.settimeout(DEADLINE_S)
+
+    def run() -> None:
+        connection, _ = listener.accept()
+        connection.settimeout(DEADLINE_S)
+        with connection:
+            serve(connection)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        yield
+    finally:
+        thread.join(DEADLINE_S)
+        listener.close()
+        assert not thread.is_alive()
+
+
+@pytest.fixture
+def gate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    path = tmp_path / "gate"
+    monkeypatch.setenv(turns.GATE_ENV, str(path))
+    monkeypatch.setattr(turns, "RETRY_S", 0.0)
+    for name in turns.RANKS_NAMES:
+        monkeypatch.delenv(name, raising=False)
+    return path
+
+
+def test_a_turn_is_asked_for_and_waited_for(taker_of: Make, gate: Path) -> None:
+    asked = []
+
+    def serve(connection: socket.socket) -> None:
+        for _ in range(2):
+            asked.append(read_request(connection.recv(100)))
+            connection.send(answer(WAIT, asked[-1][-1]))
+            connection.send(answer(GO, asked[-1][-1]))
+
+    taker = taker_of()
+    with agent(gate, serve):
+        taker.boundary(7)
+        taker.boundary(8)
+    assert asked == [(YIELD, os.getpid(), 1, 7, 1), (YIELD, os.getpid(), 1, 8, 2)]
+    assert taker.waited_s > 0
+
+
+def test_a_rank_goes_on_until_the_step_agreed_on(taker_of: Make, gate: Path) -> None:
+    asked = []
+
+    def serve(connection: socket.socket) -> None:
+        asked.append(read_request(connection.recv(100)))
+        connection.send(answer(GO, asked[-1][-1]))
+
+    taker = taker_of(FLAG=1, PAUSE_AT=9)
+    with agent(gate, serve):
+        for step in (7, 8, 9):
+            taker.boundary(step)
+    assert [step for _, _, _, step, _ in asked] == [9]
+
+
+def hang_up(connection: socket.socket) -> None:
+    connection.recv(100)
+
+
+def speak_otherwise(connection: socket.socket) -> None:
+    *_, serial = read_request(connection.recv(100))
+    connection.send(turns.ANSWER.pack(b"CLNG", turns.PROTOCOL + 1, WAIT, serial))
+
+
+def speak_nonsense(connection: socket.socket) -> None:
+    connection.recv(100)
+    connection.send(b"\xff" * 3)
+
+
+def say_nothing(connection: socket.socket) -> None:
+    assert read_request(connection.recv(100))[0] == YIELD
+    assert read_request(connection.recv(100))[0] == PING
+    assert connection.recv(100) == b"", "it gives up"
+
+
+@pytest.mark.parametrize("serve", [hang_up, speak_otherwise, speak_nonsense, say_nothing])
+def test_whatever_the_agent_does_the_job_goes_on(
+    taker_of: Make, gate: Path, serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(turns, "SILENCE_MAX_S", 0.05)
+    with agent(gate, serve):
+        taker_of().boundary(1)
+
+
+def test_an_agent_that_lives_is_waited_for_beyond_its_silence(
+    taker_of: Make, gate: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(turns, "SILENCE_MAX_S", 0.05)
+    pings = []
+
+    def serve(connection: socket.socket) -> None:
+        *_, serial = read_request(connection.recv(100))
+        for _ in range(4):
+            pings.append(read_request(connection.recv(100))[0])
+            connection.send(answer(WAIT, serial))
+        connection.send(answer(GO, serial))
+
+    with agent(gate, serve):
+        taker_of().boundary(1)
+    assert pings == [PING] * 4
+
+
+@pytest.mark.parametrize("where", [None, "/nowhere/gate", "/dev/null", "/proc/self/mem", "x" * 4000, "/" + "y/" * 200])
+def test_no_agent_at_all(taker_of: Make, where: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    if where is None:
+        monkeypatch.delenv(turns.GATE_ENV, raising=False)
+    else:
+        monkeypatch.setenv(turns.GATE_ENV, where)
+    taker = taker_of()
+    taker.boundary(1)
+    taker.boundary(2)
+    taker.leave(2)
+    assert taker.waited_s == 0.0
+
+
+def test_a_path_longer_than_an_address(taker_of: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    deep = tmp_path / ("d" * 120) / "gate"
+    deep.parent.mkdir()
+    monkeypatch.setenv(turns.GATE_ENV, str(deep))
+    heard = []
+
+    def serve(connection: socket.socket) -> None:
+        heard.append(read_request(connection.recv(100)))
+        connection.send(answer(GO, heard[-1][-1]))
+
+    with agent(deep, serve):
+        taker_of().boundary(3)
+    assert len(heard) == 1
+
+
+class Deadline(Exception):  # noqa: N818 - what a script would call it
+    """Raised by a signal handler of the job."""
+
+
+@pytest.mark.parametrize("error", [Deadline, TimeoutError, KeyboardInterrupt])
+def test_an_error_that_the_jobs_signal_handler_raises_is_the_jobs(
+    taker_of: Make, gate: Path, error: type[BaseException]
+) -> None:
+    def raise_it(*_: Any) -> None:
+        raise error
+
+    asked = []
+
+    def serve(connection: socket.socket) -> None:
+        asked.append(read_request(connection.recv(100)))
+        os.kill(os.getpid(), signal.SIGUSR1)
+        asked.append(read_request(connection.recv(100)))
+        connection.send(answer(GO, asked[0][-1]))
+        connection.send(answer(GO, asked[1][-1]))
+
+    before = signal.signal(signal.SIGUSR1, raise_it)
+    try:
+        taker = taker_of()
+        with agent(gate, serve):
+            with pytest.raises(error):
+                taker.boundary(1)
+            taker.boundary(2)
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert [step for _, _, _, step, _ in asked] == [1, 2]
+
+
+def test_a_forked_child_leaves_the_connection_to_its_parent(taker_of: Make, gate: Path) -> None:
+    heard = []
+
+    def serve(connection: socket.socket) -> None:
+        for _ in range(2):
+            heard.append(read_request(connection.recv(100))[3])
+            connection.send(answer(GO, len(heard)))
+
+    taker = taker_of()
+    with agent(gate, serve):
+        taker.boundary(1)
+        child = os.fork()
+        if child == 0:
+            taker.disarm()
+            taker.boundary(99)
+            os._exit(0)
+        assert os.waitpid(child, 0)[1] == 0
+        taker.boundary(2)
+    assert heard == [1, 2]
+
+
+class Cuda:
+    """Notes what is asked of it."""
+
+    def __init__(self, *, capturing: bool = False, broken: bool = False) -> None:
+        self.done: list[str] = []
+        self.capturing, self.broken = capturing, broken
+
+    def is_initialized(self) -> bool:
+        return True
+
+    def is_current_stream_capturing(self) -> bool:
+        return self.capturing
+
+    def synchronize(self) -> None:
+        if self.broken:
+            raise RuntimeError("CUDA error: an illegal memory access was encountered")
+        self.done.append("synchronize")
+
+    def empty_cache(self) -> None:
+        self.done.append("empty_cache")
+
+
+@pytest.mark.parametrize(("flush", "done"), [(0, ["synchronize"]), (1, ["synchronize", "empty_cache"])])
+def test_the_gpu_is_idle_before_the_turn_is_given_up(
+    taker_of: Make, gate: Path, monkeypatch: pytest.MonkeyPatch, flush: int, done: list[str]
+) -> None:
+    cuda = Cuda()
+    monkeypatch.setitem(sys.modules, "torch", types.SimpleNamespace(cuda=cuda))
+    seen = []
+
+    def serve(connection: socket.socket) -> None:
+        *_, serial = read_request(connection.recv(100))
+        seen.append(list(cuda.done))
+        connection.send(answer(GO, serial))
+
+    with agent(gate, serve):
+        taker_of(FLUSH=flush).boundary(1)
+    assert seen == [done]
+
+
+@pytest.mark.parametrize("cuda", [Cuda(capturing=True), Cuda(broken=True)])
+def test_a_graph_under_capture_and_an_error_of_cuda_are_left_alone(
+    taker_of: Make, gate: Path, monkeypatch: pytest.MonkeyPatch, cuda: Cuda
+) -> None:
+    monkeypatch.setitem(sys.modules, "torch", types.SimpleNamespace(cuda=cuda))
+    with agent(gate, lambda _connection: None):
+        taker_of().boundary(1)
+    assert cuda.done == []
+
+
+@pytest.mark.parametrize("data", [b"", b"x", b"\0" * turns.REQUEST.size, b"CLNG" + b"\xff" * (turns.REQUEST.size - 4)])
+def test_what_is_no_request_is_refused(data: bytes) -> None:
+    with pytest.raises(ValueError, match=r"bytes|protocol"):
+        read_request(data)
+
+
+def test_the_number_of_ranks_is_what_the_launcher_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in turns.RANKS_NAMES:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setitem(sys.modules, "torch", types.SimpleNamespace())
+    assert turns.ranks_here() == 1
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")
+    assert turns.ranks_here() == 4
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "many")
+    assert turns.ranks_here() == 1
