@@ -313,3 +313,11 @@ def test_what_policies_may_know_is_bounded(live: Colane, words: list[str], expec
     assert said.code == 2, said
     assert len(said.err.splitlines()) == 1
     assert expected in said.err
+
+
+def test_a_process_for_each_gpu(live: Colane) -> None:
+    """Both ranks see each other's world; the job's log is theirs together."""
+    said = live("submit", "--gpus", "2", "--ranks", "per-gpu", "--wait", "--", "sh", "-c", "echo $RANK of $WORLD_SIZE")
+    assert said.code == 0, said.err
+    assert sorted(said.out.split("\n")[:2]) == ["0 of 2", "1 of 2"]
+    assert live("submit", "--gpus", "2", "--ranks", "two", "--", "true").code == 2

@@ -40,6 +40,13 @@ EXAMPLES: Final = """Examples: [bold]colane submit --gpus 1 -- python train.py -
 [bold]colane submit --model vgg19 --batch-size 64 --iters 100 --dataset digits[/bold] trains a built-in model."""
 
 
+class Ranks(StrEnum):
+    """How many processes of a job are started."""
+
+    ONE = "one"
+    PER_GPU = "per-gpu"
+
+
 class Kind(StrEnum):
     """What a job does."""
 
@@ -124,6 +131,10 @@ def submit(
     weight: Annotated[float | None, _sharing("Its share of the turns on a shared GPU (1).", "--weight")] = None,
     group: Annotated[
         str | None, _sharing("Whom it may share with, where policies share within groups only.", "--group")
+    ] = None,
+    ranks: Annotated[
+        Ranks | None,
+        _need("per-gpu starts a process for each GPU, with RANK and WORLD_SIZE set; else one (torchrun).", "--ranks"),
     ] = None,
     multi_node: Annotated[bool, _placing("Its processes may lie on several machines.", "--multi-node")] = False,
     anti_collocation: Annotated[
