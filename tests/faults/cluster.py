@@ -27,7 +27,7 @@ import sys
 from pathlib import Path
 from colane.agent.config import AgentConfig
 from colane.agent.main import run_agent
-run_agent(AgentConfig(name="node-1", scheduler_url=sys.argv[2], state_dir=Path(sys.argv[1]), devices=sys.argv[3],
+run_agent(AgentConfig(name=sys.argv[4], scheduler_url=sys.argv[2], state_dir=Path(sys.argv[1]), devices=sys.argv[3],
                       heartbeat_s=0.5, grace_s=1.0))
 """
 WAIT_MAX_S = 60.0
@@ -60,7 +60,8 @@ class Cluster:
     def start(self, name: str) -> None:
         args = {
             "server": [SERVER, str(self.folder / "server"), str(self.port), self.policy],
-            "agent": [AGENT, str(self.folder / "agent"), self.url, self.devices],
+            "agent": [AGENT, str(self.folder / "agent"), self.url, self.devices, "node-1"],
+            "agent-2": [AGENT, str(self.folder / "agent-2"), self.url, self.devices, "node-2"],
         }[name]
         with (self.folder / f"{name}.log").open("ab") as log:
             self.processes[name] = subprocess.Popen(
@@ -97,8 +98,8 @@ class Cluster:
                 return self._client
 
     def logs(self) -> str:
-        """What scheduler and agent said."""
-        return "\n".join((self.folder / f"{name}.log").read_text() for name in ("server", "agent"))
+        """What scheduler and agents said."""
+        return "\n".join(log.read_text() for log in sorted(self.folder.glob("*.log")))
 
     def close(self) -> None:
         for name in list(self.processes):

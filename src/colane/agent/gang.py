@@ -24,6 +24,7 @@ from colane.model.hardware import Gpu
 PER_GPU = "per-gpu"
 """Value of a job's `ranks` that asks for a process for each GPU; `one` is the other."""
 
+LOOPBACK = "127.0.0.1"
 THREADS = "OMP_NUM_THREADS"
 PORT_MIN = 20_000
 _PORT_RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")

@@ -145,7 +145,7 @@ class Agent:
             steps_path=self.state.steps_path(job.key),
             mps=await self._mps_for(job.key, launch, gpus),
         )
-        command, facts = self._arranged(command, facts, launch, gpus)
+        command, facts = self._arranged(command, facts, launch, gpus, job.meeting)
         try:
             self.jobs.prepare(job.key, command, facts)
         except OSError as error:
@@ -155,16 +155,15 @@ class Agent:
         return True
 
     def _arranged(
-        self, command: Command, facts: LaunchFacts, launch: Object, gpus: list[Gpu]
+        self, command: Command, facts: LaunchFacts, launch: Object, gpus: list[Gpu], meeting: gang.Meeting | None
     ) -> tuple[Command, LaunchFacts]:
         """Let the job's processes find each other, on a port that no other job here has."""
-        port, meeting = 0, None
-        if gang.needs_meeting(launch, gpus):
+        if meeting is None and gang.needs_meeting(launch, gpus):
             port = gang.find_port(frozenset(job.facts().port for job in self.state.live()))
-            meeting = gang.Meeting("127.0.0.1", port, len(gpus))
+            meeting = gang.Meeting(gang.LOOPBACK, port, len(gpus))
         host = self._devices.host
         command = gang.arrange(command, launch, gpus=gpus, host=host, program=self._ranks, meeting=meeting)
-        return command, replace(facts, port=port)
+        return command, replace(facts, port=meeting.port if meeting is not None else 0)
 
     async def _refuse(self, key: Key, detail: str) -> bool:
         await self._contact.finished(self._named(refusal(key, detail)))

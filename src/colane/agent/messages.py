@@ -7,6 +7,7 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from colane.agent.config import AgentConfig
+from colane.agent.gang import LOOPBACK, Meeting
 from colane.agent.gate_rules import Seen
 from colane.agent.reconcile import Desired, DesiredJob, Key
 from colane.devices import Devices
@@ -83,6 +84,21 @@ def _desired_job(job: Object) -> DesiredJob:
         steps_total=job.get("steps_total"),
         paused=bool(job.get("paused")),
         flush=bool(job.get("flush")),
+        meeting=_meeting(job.get("gang")),
+    )
+
+
+def _meeting(part: Object | None) -> Meeting | None:
+    """Where the ranks of a job over several nodes meet."""
+    if part is None:
+        return None
+    return Meeting(
+        address=part["address"] or LOOPBACK,
+        port=part["port"],
+        ranks=part["world_size"],
+        first_rank=part["rank_first"],
+        nodes=len(part["nodes"]),
+        node=part["node_rank"],
     )
 
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import NamedTuple
 
+from colane.agent.gang import Meeting
 from colane.agent.processes import ProcessId
 from colane.model.lane import Turns
 
@@ -46,6 +47,7 @@ class DesiredJob:
         steps_total: Steps until it is done, None when unknown.
         paused: It is kept at its next step boundary.
         flush: It gives cached GPU memory back when it yields.
+        meeting: Where its ranks here meet those on other nodes; None for a job on this node alone.
     """
 
     key: Key
@@ -59,6 +61,7 @@ class DesiredJob:
     steps_total: int | None = None
     paused: bool = False
     flush: bool = False
+    meeting: Meeting | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -116,6 +116,10 @@ def _conflicts(request: JobRequest, given: set[str]) -> list[Problem]:
     ]
     if request.workdir is not None and not request.workdir.startswith("/"):
         problems.append(Problem("workdir", f"must be an absolute path, got {request.workdir[:60]!r}"))
+    if request.anti_collocation and not request.multi_node:
+        problems.append(Problem("anti_collocation", "needs multi_node: no two ranks may lie on one node"))
+    if request.latency_s is not None and request.kind != "inference":
+        problems.append(Problem("latency_s", "is an objective of inference jobs: give kind inference, or leave it out"))
     return problems + _kind_conflicts(request, given)
 
 

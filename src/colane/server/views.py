@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
+from urllib.parse import urlsplit
 
 from colane.model.job import Job, JobState
 from colane.model.lane import Turns
@@ -74,7 +75,9 @@ def finished_view(document: Mapping[str, Any]) -> Body:
     return body
 
 
-def node_view(record: NodeRecord, last_seen_s: float | None, jobs: list[Job], turns: Turns) -> Body:
+def node_view(
+    record: NodeRecord, last_seen_s: float | None, jobs: list[Job], turns: Turns, nodes: Mapping[str, NodeRecord]
+) -> Body:
     """Return the node object: hardware, the whole desired state of its jobs, and how those of one lane take turns."""
     return {
         **documents.encode_node(record.node),
@@ -83,11 +86,11 @@ def node_view(record: NodeRecord, last_seen_s: float | None, jobs: list[Job], tu
         "last_seen_s": last_seen_s,
         "messages": list(record.messages),
         "turns": {"rule": turns.rule.value, "quantum_s": turns.quantum_s},
-        "jobs": [_desired(job, job.placement, record.node.name) for job in jobs if job.placement is not None],
+        "jobs": [_desired(job, job.placement, record.node.name, nodes) for job in jobs if job.placement is not None],
     }
 
 
-def _desired(job: Job, placement: Placement, node: str) -> Body:
+def _desired(job: Job, placement: Placement, node: str, nodes: Mapping[str, NodeRecord]) -> Body:
     """What an agent is told of a job: its part of it, and how its part finds the others."""
     return {
         "id": job.id,
@@ -95,7 +98,7 @@ def _desired(job: Job, placement: Placement, node: str) -> Body:
         "run": job.state is not JobState.STOPPING,
         "slots": [{"gpu": gpu.number, "lane": lane} for gpu, lane in placement.slots_on(node)],
         "cores": list(placement.cores_on(node)),
-        "gang": _gang(placement, node),
+        "gang": _gang(placement, node, nodes),
         "time_limit_s": job.spec.time_limit_s,
         "weight": job.spec.weight,
         "priority": job.spec.priority,
@@ -105,15 +108,17 @@ def _desired(job: Job, placement: Placement, node: str) -> Body:
     }
 
 
-def _gang(placement: Placement, node: str) -> Body | None:
+def _gang(placement: Placement, node: str, nodes: Mapping[str, NodeRecord]) -> Body | None:
     """Where a node's ranks stand in a job that spans several; None for a job on one node."""
     if len(placement.nodes) == 1:
         return None
+    known = nodes.get(placement.node)
     first = next(rank for rank, slot in enumerate(placement.slots) if slot.gpu.node == node)
     return {
         "nodes": list(placement.nodes),
         "node_rank": placement.nodes.index(node),
         "rank_first": first,
         "world_size": len(placement.slots),
+        "address": urlsplit(known.node.address).hostname if known is not None else None,
         "port": placement.port,
     }

@@ -165,7 +165,7 @@ class TopologyBody(Shape):
 
 
 class NodeBody(Shape):
-    """A node as its agent registers it. The last five fields are the scheduler's own: taken and ignored."""
+    """A node as its agent registers it. The last six fields are the scheduler's own: taken and ignored."""
 
     name: NodeName
     gpus: Annotated[list[GpuBody | GpuIndexText], Field(max_length=GPUS_MAX)]
@@ -180,6 +180,7 @@ class NodeBody(Shape):
     generation: Any = None
     lost: Any = None
     last_seen_s: Any = None
+    turns: Any = None
     jobs: Any = None
     messages: Any = None
 
