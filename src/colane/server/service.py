@@ -287,7 +287,8 @@ class Service:
         record = self.board.nodes.get(name)
         if record is None:
             raise RefusedError.because(404, f"there is no node {name!r}")
-        return node_view(record, self.liveness.last_seen_s(name), self.board.assigned(name), self.driver.turns)
+        jobs, seen_s = self.board.assigned(name), self.liveness.last_seen_s(name)
+        return node_view(record, seen_s, jobs, self.driver.turns, self.board.nodes)
 
     def health(self) -> Body:
         """Return the service's state in numbers."""
