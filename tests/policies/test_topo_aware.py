@@ -252,3 +252,16 @@ def test_the_index_forgets_sites_of_the_past(monkeypatch: pytest.MonkeyPatch) ->
     table = core.state.derived(SiteIndex).table(view, ("default", "P100"))
     assert len(table.known) < 30
     assert sum(nodes.bit_count() for nodes in table.nodes) == 2
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_scheduler_that_remembers_decides_as_one_that_was_just_started(seed: int) -> None:
+    runs = []
+    for forgets in (False, True):
+        world = World(create("topo-aware-p"), seed)
+        for _ in range(60):
+            if forgets:
+                world.core.state.__dict__["_derived"].clear()
+            world.step(world.random_event(), world.random_event())
+        runs.append([decision for outcome in world.outcomes for decision in outcome.decisions])
+    assert runs[0] == runs[1]

@@ -6,6 +6,9 @@ from bisect import insort
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import reduce
+from itertools import groupby
+from operator import itemgetter, or_
 from typing import NamedTuple
 
 from colane.core.draft import Draft
@@ -31,6 +34,9 @@ class Placer(StrEnum):
     EXACT = "exact"
     DRB = "drb"
 
+
+DIGITS = 12
+"""Utilities that agree to so many digits are equal, so that rounding decides nothing."""
 
 SEARCHES: dict[Placer, Callable[[Question], tuple[Fit, ...]]] = {Placer.EXACT: exact, Placer.DRB: drb}
 
@@ -151,12 +157,15 @@ class Places:
             self.refused.note(node, place.fit)
 
     def _candidates(self, spec: JobSpec, gpu_type: str) -> Iterator[tuple[Row, NodeState]]:
-        """Places, best first; of nodes that are alike the lowest order number first."""
+        """Places, best first; of equally good nodes the lowest order number first."""
         if gpu_type not in self._sites:
             self._sites[gpu_type] = Sites(self._draft, (self._pool, gpu_type))
         sites = self._sites[gpu_type]
-        for row in self._ranking(spec, gpu_type, sites.table).rows:
-            for order in bits(sites.nodes(row.site)):
+        rows = self._ranking(spec, gpu_type, sites.table).rows
+        for _, equal in groupby(rows, key=itemgetter(0, 1)):
+            living = [(row, nodes) for row in equal if (nodes := sites.nodes(row.site))]
+            for order in bits(reduce(or_, [nodes for _, nodes in living], 0)):
+                row = next(row for row, nodes in living if nodes >> order & 1)
                 yield row, self._draft.view.node_at(order)
 
     def _ranking(self, spec: JobSpec, gpu_type: str, table: SiteTable) -> Ranking:
@@ -165,7 +174,7 @@ class Places:
         ranking = table.ranking((asked, self._settings))
         for number in range(ranking.sites, len(table.known)):
             for fit in self._search(self._question(table.known[number], asked)):
-                insort(ranking.rows, Row(-fit.system, -fit.job, number, fit))
+                insort(ranking.rows, Row(-round(fit.system, DIGITS), -round(fit.job, DIGITS), number, fit))
         ranking.sites = len(table.known)
         return ranking
 
