@@ -35,6 +35,8 @@ def lines(text: str) -> list[str]:
         (["submit", "--model", "vgg19", "--", "python", "x.py"], "--model or a command, not both"),
         (["submit", "--env", "X", "--", "true"], "--env: must be NAME=VALUE, got 'X'"),
         (["submit", "--gpus", "many", "--", "true"], "Invalid value for '--gpus'"),
+        (["server", "--keep-finished", "forever"], "--keep-finished: must be all, a duration such as 30d, or a number"),
+        (["up", "--keep-finished", "-1"], "--keep-finished: must be all, a duration such as 30d, or a number"),
         (["report", "--label", "run=a"], "did you mean --only run=a?"),
         (["adaptor", "install", "--python", "/none/python"], "--python: there is no program /none/python"),
         (["adaptor", "install", "--python", "/bin/true"], "/bin/true is no Python of version 3.8 or later"),

@@ -19,6 +19,7 @@ def server(
     port: options.Port = options.DEFAULT_PORT,
     state: options.State = None,
     token: options.Token = None,
+    keep_finished: options.KeepFinished = options.KEEP_FINISHED,
     with_parent: options.WithParent = False,
 ) -> None:
     """Run the scheduler alone; agents on this or other machines join it.
@@ -28,12 +29,16 @@ def server(
     """
     from colane.policies.registry import UnknownPolicyError  # noqa: PLC0415 - the scheduler's imports take long
     from colane.server.main import ServerConfig, ServerError, run_server  # noqa: PLC0415
+    from colane.server.retention import parse_retention  # noqa: PLC0415
     from colane.server.store import StoreError  # noqa: PLC0415
 
     options.log_to_stderr("server")
     if with_parent:
         options.stop_with_parent()
-    config = ServerConfig(state_dir=options.state_dir(state), host=host, port=port, policy=policy, token=token)
+    kept = parse_retention(options.retention(keep_finished))
+    config = ServerConfig(
+        state_dir=options.state_dir(state), host=host, port=port, policy=policy, token=token, keep_finished=kept
+    )
     try:
         run_server(config)
     except UnknownPolicyError as error:

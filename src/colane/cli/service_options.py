@@ -14,6 +14,7 @@ from typing import Annotated, Final
 
 import typer
 
+from colane.cli.errors import MisuseError
 from colane.client.locate import TOKEN_VARIABLE
 
 DEFAULT_PORT: Final = 8642
@@ -52,9 +53,33 @@ Devices = Annotated[
         help="Devices that jobs run on: cpu:2:4GB is two devices of half the cores and 4 GB each.",
     ),
 ]
+KeepFinished = Annotated[
+    str,
+    typer.Option(
+        "--keep-finished",
+        metavar="TIME|COUNT|all",
+        help="Records of finished jobs to keep: as long as 30d, the last 10000, or all.",
+    ),
+]
+KEEP_FINISHED: Final = "90d"
 WithParent = Annotated[
     bool, typer.Option("--with-parent", hidden=True, help="Stop when standard input ends: its other side has died.")
 ]
+
+
+def retention(text: str) -> str:
+    """Return the text when it says what to keep of finished jobs.
+
+    Raises:
+        MisuseError: It does not.
+    """
+    from colane.server.retention import parse_retention  # noqa: PLC0415 - imported late
+
+    try:
+        parse_retention(text)
+    except ValueError as error:
+        raise MisuseError(f"--keep-finished: {error}") from error
+    return text
 
 
 def state_dir(given: Path | None) -> Path:

@@ -19,7 +19,7 @@ from typing import Any, Final, Self, TypeVar
 
 from colane.cli.errors import FailureError
 from colane.cli.output import note
-from colane.cli.service_options import AGENT_DIR
+from colane.cli.service_options import AGENT_DIR, KEEP_FINISHED
 from colane.client.client import Client
 from colane.client.errors import SchedulerError
 from colane.client.locate import SERVER_FILE, TOKEN_VARIABLE, URL_VARIABLE
@@ -55,6 +55,7 @@ class StackConfig:
         token: Demanded by both.
         mps: As `AgentConfig.mps`.
         keep_jobs: Leave jobs running at the end.
+        keep_finished: What the scheduler keeps of finished jobs, as on its command line.
         heartbeat_s: Seconds between the agent's reports.
         env: Further variables of the agent.
     """
@@ -68,6 +69,7 @@ class StackConfig:
     token: str | None = field(default=None, repr=False)
     mps: str = "auto"
     keep_jobs: bool = False
+    keep_finished: str = KEEP_FINISHED
     heartbeat_s: float = 2.0
     env: Mapping[str, str] = field(default_factory=dict)
 
@@ -191,7 +193,8 @@ class Stack:
         config = self.config
         words = ["server", "--state", str(config.state_dir), "--host", config.host, "--port", str(self._port)]
         env = {TOKEN_VARIABLE: config.token} if config.token else {}
-        child = self._server = _Child("scheduler", [*words, "--policy", config.policy], env)
+        words += ["--policy", config.policy, "--keep-finished", config.keep_finished]
+        child = self._server = _Child("scheduler", words, env)
         self.url = _wait_for(child, lambda: _published(config.state_dir, child.process.pid))
         # A scheduler that is started again must be where its agent and its users know it.
         self._port = int(self.url.rpartition(":")[2])

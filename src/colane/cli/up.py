@@ -32,6 +32,7 @@ def up(  # noqa: PLR0913, PLR0917 - a command line option is a parameter
     token: options.Token = None,
     mps: MpsOption = Mps.AUTO,
     name: NameOption = None,
+    keep_finished: options.KeepFinished = options.KEEP_FINISHED,
     keep_jobs: Annotated[
         bool, typer.Option("--keep-jobs", help="Let running jobs go on at the end; the next 'up' takes them over.")
     ] = False,
@@ -52,6 +53,7 @@ def up(  # noqa: PLR0913, PLR0917 - a command line option is a parameter
         token=token,
         mps=mps.value,
         keep_jobs=keep_jobs,
+        keep_finished=options.retention(keep_finished),
     )
     with suppress(KeyboardInterrupt), interruptible(), Stack(config) as stack:
         for line in _greeting(stack):

@@ -25,7 +25,8 @@ from colane.server.admission import Admitted
 from colane.server.board import NodeRecord
 from colane.server.documents import decode_topology
 from colane.server.problems import RefusedError
-from colane.server.store import FINISHED_JOBS
+from colane.server.retention import Retention
+from colane.server.store import FINISHED_JOBS, Delete
 from colane.server.turn import Turn
 from colane.server.wire import (
     FinishedBody,
@@ -68,6 +69,12 @@ def cancel_queued(turn: Turn, by: str) -> list[JobId]:
     ids = [job.id for job in turn.board.jobs.values() if job.state is JobState.QUEUED]
     turn.events.extend(CancelRequested(job_id, by) for job_id in ids)
     return ids
+
+
+def forget(turn: Turn, records: list[Delete], keep: Retention) -> None:
+    """Remove records of jobs that ended long ago."""
+    turn.deletes += records
+    turn.record("old-jobs-removed", jobs=len(records), keep=str(keep))
 
 
 def register(turn: Turn, body: NodeBody) -> None:

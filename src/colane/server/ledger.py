@@ -94,7 +94,7 @@ def compose(turn: Turn, outcome: Outcome, hardware: Mapping[str, Node], policy: 
     puts += _learnt(outcome)
     puts += [Put(IDEMPOTENCY, key, answer) for key, answer in turn.answers.items()]
     removed = turn.removed_nodes - set(outcome.nodes)
-    deletes += [Delete(NODES, name) for name in sorted(removed)]
+    deletes += [*(Delete(NODES, name) for name in sorted(removed)), *turn.deletes]
     audit = [*turn.audit, *_audit(turn, outcome, policy)]
     if puts or deletes or audit or turn.clears:
         puts.append(Put(META, COUNTERS_KEY, encode_counters(counters)))

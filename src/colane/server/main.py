@@ -22,6 +22,7 @@ import uvicorn
 
 from colane.server.app import create_app
 from colane.server.gate import LOOPBACK_NAMES, GateRules, is_loopback
+from colane.server.retention import Retention
 from colane.server.service import Service, ServiceConfig, make_service
 from colane.server.sqlite_store import SqliteStore
 
@@ -60,6 +61,7 @@ class ServerConfig:
         batch_jobs_max: Jobs in one request.
         node_timeout_s: A node silent for longer is lost.
         tick_s: The core is asked at least this often.
+        keep_finished: What is kept of finished jobs.
     """
 
     state_dir: Path
@@ -72,6 +74,7 @@ class ServerConfig:
     batch_jobs_max: int = 10_000
     node_timeout_s: float = 30.0
     tick_s: float = 1.0
+    keep_finished: Retention = field(default_factory=Retention)
 
 
 def run_server(config: ServerConfig, on_listening: Callable[[str], None] | None = None) -> None:
@@ -129,6 +132,7 @@ def _service_config(config: ServerConfig) -> ServiceConfig:
         tick_s=config.tick_s,
         node_timeout_s=config.node_timeout_s,
         batch_jobs_max=config.batch_jobs_max,
+        keep_finished=config.keep_finished,
     )
 
 

@@ -9,6 +9,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import islice
 from typing import Any, Final, TypeVar
 
@@ -27,13 +28,14 @@ from colane.server.liveness import Liveness
 from colane.server.logs import LogPlace
 from colane.server.notifier import Notifier
 from colane.server.problems import Problem, RefusedError
+from colane.server.retention import Retention, outdated
 from colane.server.store import FINISHED_JOBS, LAUNCH_SPECS, Document, Store, StoreError, job_key
 from colane.server.turn import Turn
 from colane.server.views import finished_view, job_view, node_view
 from colane.server.wire import JobRequest, NodeBody, ReportBody
 
 CLEANING_PERIOD_S: Final = 3600.0
-"""How often answers to idempotency keys that nobody will use again are removed."""
+"""How often answers to idempotency keys that nobody will use again, and records of old jobs, are removed."""
 
 PAGE_ROWS: Final = 500
 """Records read from the store, or rendered, at once."""
@@ -53,6 +55,7 @@ class ServiceConfig:
         tick_s: The core is asked at least this often.
         node_timeout_s: A node silent for longer is lost.
         batch_jobs_max: Jobs in one request.
+        keep_finished: What is kept of finished jobs.
     """
 
     policy: str
@@ -61,6 +64,7 @@ class ServiceConfig:
     tick_s: float = 1.0
     node_timeout_s: float = 30.0
     batch_jobs_max: int = 10_000
+    keep_finished: Retention = field(default_factory=Retention)
 
 
 @dataclass(slots=True)
@@ -119,9 +123,22 @@ class Service:
             try:
                 for transaction in await asyncio.to_thread(expired, self.store, self.driver.now()):
                     await asyncio.to_thread(self.store.commit, transaction)
-            except StoreError as error:
-                log.warning("old idempotency keys were not removed: %s", error)
+                await self.forget_old_jobs()
+            except (StoreError, RefusedError) as error:
+                log.warning("old idempotency keys and finished jobs were not all removed: %s", error)
             await asyncio.sleep(CLEANING_PERIOD_S)
+
+    async def forget_old_jobs(self) -> None:
+        """Remove records of finished jobs that need not be kept, in turns of the driver.
+
+        Raises:
+            StoreError: The store cannot be read.
+            RefusedError: 503, it cannot be written.
+        """
+        keep = self.config.keep_finished
+        batches = outdated(self.store, keep, self.driver.now())
+        while records := await asyncio.to_thread(next, batches, None):
+            await self.driver.change(partial(changes.forget, records=records, keep=keep))
 
     # -- jobs
 

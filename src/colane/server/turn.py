@@ -12,7 +12,7 @@ from colane.model.progress import Progress
 from colane.server.admission import Admitted
 from colane.server.board import Board
 from colane.server.documents import Body
-from colane.server.store import AuditEntry
+from colane.server.store import AuditEntry, Delete
 
 
 @dataclass(slots=True)
@@ -31,6 +31,7 @@ class Turn:
         messages: New messages of nodes.
         removed_nodes: Nodes to forget.
         clears: Collections to empty.
+        deletes: Single documents to remove beside those that the outcome gives.
         answers: First answers by idempotency key.
         audit: Lines beside those that the outcome gives.
     """
@@ -46,6 +47,7 @@ class Turn:
     messages: dict[str, tuple[str, ...]] = field(default_factory=dict)
     removed_nodes: set[str] = field(default_factory=set)
     clears: list[str] = field(default_factory=list)
+    deletes: list[Delete] = field(default_factory=list)
     answers: dict[str, Body] = field(default_factory=dict)
     audit: list[AuditEntry] = field(default_factory=list)
 
