@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from itertools import pairwise, permutations
 from typing import NamedTuple
 
@@ -67,7 +67,7 @@ class Bounds(NamedTuple):
     worst: float
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Shape:
     """GPUs of one machine as placement sees them; made by `shape_of` and `flat`, one object for each kind of machine.
 
@@ -86,12 +86,12 @@ class Shape:
         """How many there are."""
         return len(self.sockets)
 
-    @property
+    @cached_property
     def distance_max(self) -> float:
         """Longest of all shortest paths."""
         return max((d for row in self.distances for d in row), default=0.0)
 
-    @property
+    @cached_property
     def socket_sizes(self) -> tuple[int, ...]:
         """GPUs on each socket."""
         return tuple(self.sockets.count(socket) for socket in range(max(self.sockets, default=-1) + 1))
@@ -245,10 +245,14 @@ def bounds(shape: Shape, count: int, pattern: CommPattern = CommPattern.ALL) -> 
     return Bounds(min(costs, default=0.0), max([count * shape.distance_max, *costs]))
 
 
+@lru_cache(maxsize=1 << 17)
 def excess(shape: Shape, gpus: tuple[int, ...], comm: Comm) -> float:
-    """Communication cost beyond the best this machine could give, over its worst, by the job's weight: 0 .. 1."""
+    """Communication cost beyond the best this machine could give, over its worst, by the job's weight: 0 .. 1.
+
+    GPUs are given in ascending order.
+    """
     if len(gpus) < 2 or not comm.weight:
         return 0.0
     best, worst = bounds(shape, len(gpus), comm.pattern)
-    beyond = (cost(shape, tuple(sorted(gpus)), comm.pattern) - best) / worst if worst else 0.0
+    beyond = (cost(shape, gpus, comm.pattern) - best) / worst if worst else 0.0
     return beyond * comm.weight / WEIGHT_MAX

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+from operator import itemgetter
 from typing import NamedTuple
 
 from colane.perf.topology import Comm, Shape, best_order, excess
@@ -94,26 +96,45 @@ def sockets_broken(question: Question, gpus: Sequence[int]) -> int:
     return broken
 
 
+class _Judge:
+    """Judges sets of GPUs for one question; what many sets have in common is worked out once."""
+
+    def __init__(self, question: Question) -> None:
+        self._question = question
+        self._shape = question.shape
+        self._by_sockets: dict[int, tuple[float, float]] = {}
+        sizes = question.shape.socket_sizes
+        alike = len(set(sizes)) == 1
+        self._left = (question.free.bit_count() - question.ranks) / question.shape.gpus if alike else None
+
+    def __call__(self, gpus: tuple[int, ...]) -> Fit:
+        """Utilities of one set, ascending; the GPUs are not yet in rank order."""
+        question = self._question
+        comm = excess(self._shape, gpus, question.comm)
+        sockets = self._shape.sockets_of(gpus)
+        found = self._by_sockets.get(sockets)
+        if found is None:
+            found = self._by_sockets[sockets] = interference(question, sockets)
+        left = left_free(question, gpus) if self._left is None else self._left
+        system = system_utility(comm, (found[0] + found[1]) / 2, left, question.weights)
+        return Fit(system, job_utility(comm, found[0], question.weights), gpus)
+
+
 def judge(question: Question, gpus: tuple[int, ...]) -> Fit:
-    """Utilities of one set of GPUs, ascending."""
-    comm = excess(question.shape, gpus, question.comm)
-    suffered, caused = interference(question, question.shape.sockets_of(gpus))
-    system = system_utility(comm, (suffered + caused) / 2, left_free(question, gpus), question.weights)
-    job = job_utility(comm, suffered, question.weights)
-    return Fit(system, job, best_order(question.shape, gpus, question.comm.pattern))
+    """Utilities of one set of GPUs, ascending; the answer has them in rank order."""
+    fit = _Judge(question)(gpus)
+    return fit._replace(gpus=best_order(question.shape, gpus, question.comm.pattern))
 
 
-def front(question: Question, sets: Iterator[tuple[int, ...]]) -> tuple[Fit, ...]:
+def front(question: Question, sets: Iterable[tuple[int, ...]]) -> tuple[Fit, ...]:
     """Answers worth having, best for the cluster first: each later one is better for the job.
 
     Of equally good sets the one that leaves more sockets whole comes first, then that of the lowest numbers.
     """
-    fits = sorted(
-        (judge(question, gpus) for gpus in sets),
-        key=lambda fit: (-fit.system, -fit.job, sockets_broken(question, fit.gpus), sorted(fit.gpus)),
-    )
+    fits = sorted(map(_Judge(question), sets), key=lambda fit: (-fit.system, -fit.job))
     kept: list[Fit] = []
-    for fit in fits:
-        if not kept or fit.job > kept[-1].job:
-            kept.append(fit)
+    for (_, job), equal in groupby(fits, key=itemgetter(0, 1)):
+        if not kept or job > kept[-1].job:
+            best = min(equal, key=lambda fit: (sockets_broken(question, fit.gpus), fit.gpus))
+            kept.append(best._replace(gpus=best_order(question.shape, best.gpus, question.comm.pattern)))
     return tuple(kept)

@@ -114,12 +114,19 @@ class Ranking:
     """Answers of all sites there are for a class of jobs.
 
     Attributes:
-        rows: Best first.
-        sites: How many sites have answered.
+        rows: Best first; those of sites that no node is like any more are dropped from time to time.
+        answered: Sites in it.
+        seen: How far the table's log was followed.
     """
 
     rows: list[Row] = field(default_factory=list)
-    sites: int = 0
+    answered: set[int] = field(default_factory=set)
+    seen: int = 0
+
+    def drop(self, is_living: Callable[[int], object]) -> None:
+        """Drop the rows of dead sites."""
+        self.rows = [row for row in self.rows if is_living(row.site)]
+        self.answered = {row.site for row in self.rows}
 
 
 class SiteTable:
@@ -128,19 +135,23 @@ class SiteTable:
     Attributes:
         known: Every site there was lately, in order of appearance.
         nodes: Of each, one bit for each node.
+        living: Sites that have any.
+        log: Sites in the order in which a first node came to be like them, again and again.
         rankings: Answers, by whatever they depend on besides the site.
     """
 
-    SITES_PER_NODE_MAX = 4
+    SITES_PER_NODE_MAX = 16
     SITES_MIN = 1 << 12
     RANKINGS_MAX = 1 << 10
 
     def __init__(self) -> None:
         self.known: list[Site] = []
         self.nodes: list[int] = []
+        self.log: list[int] = []
         self.rankings: dict[Hashable, Ranking] = {}
         self._numbers: dict[Site, int] = {}
         self._of_node: dict[int, int] = {}
+        self.living = 0
 
     def number(self, site: Site) -> int:
         """Number of a site, a new one for one not seen before."""
@@ -155,6 +166,9 @@ class SiteTable:
         """A node looks like this now."""
         self.leave(node)
         number = self._of_node[node] = self.number(site)
+        if not self.nodes[number]:
+            self.living += 1
+            self.log.append(number)
         self.nodes[number] |= 1 << node
 
     def leave(self, node: int) -> None:
@@ -162,6 +176,7 @@ class SiteTable:
         number = self._of_node.pop(node, None)
         if number is not None:
             self.nodes[number] &= ~(1 << node)
+            self.living -= not self.nodes[number]
 
     def ranking(self, asked: Hashable) -> Ranking:
         """Answers given so far."""
@@ -174,7 +189,7 @@ class SiteTable:
 
     def renewed(self) -> SiteTable:
         """This one, or a new one of the living sites alone when most are of the past."""
-        if len(self.known) <= max(self.SITES_MIN, self.SITES_PER_NODE_MAX * len(self._of_node)):
+        if len(self.log) <= max(self.SITES_MIN, self.SITES_PER_NODE_MAX * len(self._of_node)):
             return self
         table = SiteTable()
         for node, number in sorted(self._of_node.items()):
@@ -235,9 +250,18 @@ class Sites:
         self._of_node: dict[int, int] = {}
         self._nodes: dict[int, int] = {}
 
+    @property
+    def living(self) -> int:
+        """How many sites have nodes in the state."""
+        return self.table.living
+
     def nodes(self, number: int) -> int:
         """Nodes of a site, one bit for each."""
         return self.table.nodes[number] & ~self._changed | self._nodes.get(number, 0)
+
+    def is_living(self, number: int) -> bool:
+        """Whether nodes are like this, as the state has them or as this draft will leave them."""
+        return bool(self.table.nodes[number] or self._nodes.get(number))
 
     def changed(self, node: NodeState) -> None:
         """Something was decided about a node."""
@@ -249,4 +273,5 @@ class Sites:
         free = sum(1 << load.id.number for load in self._draft.free_gpus(node, self._kind[1]))
         if free and node.node.pool == self._kind[0]:
             number = self._of_node[node.order] = self.table.number(_site(node, free, self._draft.load))
+            self.table.log.append(number)
             self._nodes[number] = self._nodes.get(number, 0) | bit

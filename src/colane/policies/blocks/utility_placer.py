@@ -25,7 +25,7 @@ from colane.perf.utility import NEUTRAL, Weights, job_utility
 from colane.policies.blocks.drb import drb
 from colane.policies.blocks.exact import exact
 from colane.policies.blocks.node_fit import Fit, Neighbour, Question
-from colane.policies.blocks.sites import SHAPES, Occupant, Ranking, Resident, Row, Site, Sites, SiteTable, residents
+from colane.policies.blocks.sites import SHAPES, Occupant, Ranking, Resident, Row, Site, Sites, residents
 
 
 class Placer(StrEnum):
@@ -37,6 +37,9 @@ class Placer(StrEnum):
 
 DIGITS = 12
 """Utilities that agree to so many digits are equal, so that rounding decides nothing."""
+
+ROWS_DEAD_MAX = 64
+"""A ranking may have so many rows beyond twice the living sites before those of dead sites are dropped."""
 
 SEARCHES: dict[Placer, Callable[[Question], tuple[Fit, ...]]] = {Placer.EXACT: exact, Placer.DRB: drb}
 
@@ -147,7 +150,7 @@ class Places:
 
     def _first(self, spec: JobSpec, gpu_type: str, least: float) -> Iterator[Place]:
         """The best place on GPUs of one type, if any."""
-        for row, node in self._candidates(spec, gpu_type):
+        for row, node in self._candidates(spec, gpu_type, least):
             place = self._on(node, spec, gpu_type, row.fit)
             if place is None:
                 continue
@@ -156,26 +159,37 @@ class Places:
                 return
             self.refused.note(node, place.fit)
 
-    def _candidates(self, spec: JobSpec, gpu_type: str) -> Iterator[tuple[Row, NodeState]]:
-        """Places, best first; of equally good nodes the lowest order number first."""
+    def _candidates(self, spec: JobSpec, gpu_type: str, least: float) -> Iterator[tuple[Row, NodeState]]:
+        """Places, best first; of equally good nodes the lowest order number first.
+
+        Places below the least utility are named only until one with room is found: they are not taken anyway.
+        """
         if gpu_type not in self._sites:
             self._sites[gpu_type] = Sites(self._draft, (self._pool, gpu_type))
         sites = self._sites[gpu_type]
-        rows = self._ranking(spec, gpu_type, sites.table).rows
-        for _, equal in groupby(rows, key=itemgetter(0, 1)):
+        rows = self._ranking(spec, gpu_type, sites).rows
+        for (_, minus_job), equal in groupby(rows, key=itemgetter(0, 1)):
+            if -minus_job < least and self.refused.fit is not None and self.refused.fit.job >= -minus_job:
+                continue
             living = [(row, nodes) for row in equal if (nodes := sites.nodes(row.site))]
             for order in bits(reduce(or_, [nodes for _, nodes in living], 0)):
+                if -minus_job < least and self.refused.fit is not None and self.refused.fit.job >= -minus_job:
+                    break
                 row = next(row for row, nodes in living if nodes >> order & 1)
                 yield row, self._draft.view.node_at(order)
 
-    def _ranking(self, spec: JobSpec, gpu_type: str, table: SiteTable) -> Ranking:
-        """Answers of all sites known by now, best first."""
-        asked = _Asked(profile_key(spec, gpu_type), comm_of(spec))
+    def _ranking(self, spec: JobSpec, gpu_type: str, sites: Sites) -> Ranking:
+        """Answers of all living sites, best first."""
+        asked, table = _Asked(profile_key(spec, gpu_type), comm_of(spec)), sites.table
         ranking = table.ranking((asked, self._settings))
-        for number in range(ranking.sites, len(table.known)):
-            for fit in self._search(self._question(table.known[number], asked)):
-                insort(ranking.rows, Row(-round(fit.system, DIGITS), -round(fit.job, DIGITS), number, fit))
-        ranking.sites = len(table.known)
+        for number in table.log[ranking.seen :]:
+            if number not in ranking.answered and sites.is_living(number):
+                ranking.answered.add(number)
+                for fit in self._search(self._question(table.known[number], asked)):
+                    insort(ranking.rows, Row(-round(fit.system, DIGITS), -round(fit.job, DIGITS), number, fit))
+        ranking.seen = len(table.log)
+        if len(ranking.rows) > 2 * sites.living + ROWS_DEAD_MAX:
+            ranking.drop(sites.is_living)
         return ranking
 
     def _question(self, site: Site, asked: _Asked) -> Question:
