@@ -37,13 +37,14 @@ QUANTUM_S = 0.05
 HANDOFF_P50_MAX_S, HANDOFF_P99_MAX_S = 150e-6, 1e-3
 LOST_RATIO_MAX = 0.01
 KILL_MAX_S = 5e-3
+START_MAX_S = 120.0
 
 AGENT = """
 import sys
 from pathlib import Path
 from colane.agent.config import AgentConfig
 from colane.agent.main import run_agent
-run_agent(AgentConfig(name="node-1", scheduler_url=sys.argv[1], state_dir=Path(sys.argv[2]), devices="cpu:1:1GB",
+run_agent(AgentConfig(name="node-1", scheduler_url=sys.argv[1], state_dir=Path(sys.argv[2]), devices=sys.argv[3],
                       stop_jobs=True))
 """
 
@@ -56,22 +57,33 @@ class Step(NamedTuple):
     job: int
 
 
+Command = Callable[[Path], Sequence[str]]
+"""What to run, given the file for its notes."""
+
+
+def spinning(notes: Path) -> Sequence[str]:
+    """A job that keeps a core busy."""
+    return sys.executable, JOB, str(notes), str(STEP_S), "0", "spin"
+
+
 class Lane:
     """Jobs that share a lane under a real agent."""
 
-    def __init__(self, fake: FakeScheduler, folder: Path) -> None:
-        self.fake, self.folder = fake, folder
+    def __init__(self, fake: FakeScheduler, folder: Path, command: Command) -> None:
+        self.fake, self.folder, self.command = fake, folder, command
         self.jobs: list[int] = []
         self._last = 0
 
-    def start(self, count: int) -> None:
-        """Start jobs and wait until all take their turns."""
+    def start(self, count: int, *, lanes: int = 1) -> None:
+        """Start jobs in so many lanes and wait until all have stepped."""
         for _ in range(count):
             self._last += 1
             self.jobs.append(self._last)
-            command = (sys.executable, JOB, str(self.folder / str(self._last)), str(STEP_S), "0", "spin")
-            self.fake.want(self._last, *command, env={"PATH": os.environ["PATH"], "OMP_NUM_THREADS": "1"})
-        until(lambda: all(self.steps(job) for job in self.jobs), deadline_s=60.0)
+            command = self.command(self.folder / str(self._last))
+            env = {**os.environ, "OMP_NUM_THREADS": "1"}
+            turn = {"slots": [{"gpu": 0, "lane": self._last % lanes}]}
+            self.fake.want(self._last, *command, env=env, turn=turn)
+        until(lambda: all(self.steps(job) for job in self.jobs), deadline_s=START_MAX_S)
 
     def steps(self, job: int) -> list[Step]:
         """All steps of a job so far."""
@@ -99,20 +111,20 @@ class Lane:
         """End all jobs."""
         for job in self.jobs:
             self.fake.end(job)
-        until(lambda: all((job, 1) in self.fake.ends for job in self.jobs), deadline_s=60.0)
+        until(lambda: all((job, 1) in self.fake.ends for job in self.jobs), deadline_s=START_MAX_S)
         self.jobs.clear()
 
 
 @contextmanager
-def lane_of(rule: str, quantum_s: float) -> Iterator[Lane]:
-    """Have an agent with one lane."""
+def lane_of(rule: str, quantum_s: float, command: Command = spinning, devices: str = "cpu:1:1GB") -> Iterator[Lane]:
+    """Have an agent with one device."""
     fake = FakeScheduler()
     fake.turns = {"rule": rule, "quantum_s": quantum_s}
     with tempfile.TemporaryDirectory() as folder, served(fake) as url:
-        agent = subprocess.Popen([sys.executable, "-c", AGENT, url, f"{folder}/state"])
+        agent = subprocess.Popen([sys.executable, "-c", AGENT, url, f"{folder}/state", devices])
         try:
-            until(lambda: fake.reports, deadline_s=60.0)
-            yield Lane(fake, Path(folder))
+            until(lambda: fake.reports, deadline_s=START_MAX_S)
+            yield Lane(fake, Path(folder), command)
         finally:
             agent.terminate()
             agent.wait()
@@ -137,7 +149,7 @@ def overlaps(steps: Sequence[Step]) -> int:
 def after_kill_s(lane: Lane) -> float:
     """Kill the holder; time from its end, as the kernel tells it, to the next job's step."""
     job = lane.holder()
-    seen = until(lambda: lane.fake.launched(job), deadline_s=60.0)
+    seen = until(lambda: lane.fake.launched(job), deadline_s=START_MAX_S)
     pidfd = os.pidfd_open(seen["pid"])
     waiter = select.poll()
     waiter.register(pidfd, select.POLLIN)
@@ -146,7 +158,7 @@ def after_kill_s(lane: Lane) -> float:
     reaped_s = time.monotonic()
     os.close(pidfd)
     lane.jobs.remove(job)
-    later = until(lambda: lane.between(reaped_s - STEP_S / 2, time.monotonic()), deadline_s=60.0)
+    later = until(lambda: lane.between(reaped_s - STEP_S / 2, time.monotonic()), deadline_s=START_MAX_S)
     return later[0].began_s - reaped_s
 
 
@@ -207,9 +219,7 @@ def main() -> int:
         report("handoff at every step of 2 ms, p99", at(steps_s, 0.99), HANDOFF_P99_MAX_S, microseconds),
         report("handoff at a quantum of 50 ms, p50", at(turns_s, 0.5), HANDOFF_P50_MAX_S, microseconds),
         report("lost at a quantum of 50 ms, beyond a job alone", lost, LOST_RATIO_MAX, "{:.2%}".format),
-        report(
-            f"next step after a killed holder, p50 of {len(kills_s)}", at(kills_s, 0.5), KILL_MAX_S, microseconds
-        ),
+        report(f"next step after a killed holder, p50 of {len(kills_s)}", at(kills_s, 0.5), KILL_MAX_S, microseconds),
     ]
     return int(not all(good) or overlaps(by_step + by_quantum) > 0)
 

@@ -71,6 +71,17 @@ def test_a_check_of_the_agent_in_small(tmp_path: Path) -> None:
 
 @pytest.mark.live
 @pytest.mark.timeout(600)
+def test_turns_in_small(tmp_path: Path) -> None:
+    where = ("--tiny", "--out", tmp_path / "out", "--state", tmp_path / "state")
+    code, lines = run("turns.py", "--part", "by-step", *where)
+    assert code == 0, lines
+    found = read(tmp_path / "out" / "turns" / "by-step.json")
+    assert found["status"] == "complete"
+    assert found["handoffs"] > 0 == found["overlaps"]
+
+
+@pytest.mark.live
+@pytest.mark.timeout(600)
 def test_a_part_without_time_says_so_and_stops_what_it_started(tmp_path: Path) -> None:
     where = ("--tiny", "--out", tmp_path / "out", "--state", tmp_path / "state")
     run("paper_a.py", "--part", "pairs-64", "--minutes", "0.01", *where)
@@ -79,7 +90,7 @@ def test_a_part_without_time_says_so_and_stops_what_it_started(tmp_path: Path) -
     assert "time is used up" in found["failures"][0]
 
 
-@pytest.mark.parametrize("script", ["paper_a.py", "nvml_checks.py"])
+@pytest.mark.parametrize("script", ["paper_a.py", "nvml_checks.py", "turns.py"])
 def test_without_a_gpu_there_is_one_line(script: str, tmp_path: Path) -> None:
     code, lines = run(script, "--out", tmp_path, CUDA_VISIBLE_DEVICES="")
     assert code == 0
