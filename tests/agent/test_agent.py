@@ -361,6 +361,7 @@ async def test_one_agent_for_each_name(fake: FakeScheduler, tmp_path: Path) -> N
     ("changes", "says"),
     [
         ({"devices": "cpu:9999"}, "--devices cpu:9999"),
+        ({"topology": Topology((), ())}, "--topology: connects 0 GPUs, but this agent has 1 device"),
         ({"host": "192.0.2.1", "token": "t"}, "cannot listen on 192.0.2.1:0"),
         ({"host": "192.0.2.1"}, "--host 192.0.2.1: an agent that others can reach needs a token"),
     ],

@@ -59,6 +59,7 @@ async def serve(
     """
     _judge(config)
     devices = _discover(config)
+    _judge_topology(config, devices)
     state = StateDir(config.state_dir)
     try:
         with _listen(config) as listener:
@@ -99,6 +100,12 @@ def _judge(config: AgentConfig) -> None:
         raise AgentError(
             f"--host {config.host}: an agent that others can reach needs a token; give --token or set COLANE_TOKEN"
         )
+
+
+def _judge_topology(config: AgentConfig, devices: Devices) -> None:
+    count = devices.topology.gpus
+    if config.topology is not None and config.topology.gpus != count:
+        raise AgentError(f"--topology: connects {config.topology.gpus} GPUs, but this agent has {count} device(s)")
 
 
 def _is_loopback(host: str) -> bool:

@@ -42,6 +42,15 @@ def agent(  # noqa: PLR0913, PLR0917 - a command line option is a parameter
     devices: options.Devices = None,
     mps: MpsOption = Mps.AUTO,
     pool: PoolOption = "default",
+    topology: Annotated[
+        str | None,
+        typer.Option(
+            "--topology",
+            metavar="FILE|PRESET",
+            show_default="what is found",
+            help="How the devices are connected, as colane topo --import takes it.",
+        ),
+    ] = None,
     host: options.Host = "127.0.0.1",
     port: options.Port = 0,
     state: Annotated[
@@ -62,6 +71,7 @@ def agent(  # noqa: PLR0913, PLR0917 - a command line option is a parameter
     from colane.agent.config import AgentConfig  # noqa: PLC0415 - the agent's imports take long
     from colane.agent.errors import AgentError  # noqa: PLC0415
     from colane.agent.main import run_agent  # noqa: PLC0415
+    from colane.cli.topo import imported  # noqa: PLC0415
     from colane.client.locate import find_url  # noqa: PLC0415
 
     options.log_to_stderr("agent")
@@ -78,10 +88,13 @@ def agent(  # noqa: PLR0913, PLR0917 - a command line option is a parameter
         pool=pool,
         heartbeat_s=heartbeat,
         mps=mps.value,
+        topology=None if topology is None else imported(topology, "--topology").topology,
         stop_jobs=stop_jobs,
     )
     os.chdir("/")  # it may run for months: it must not keep a directory from being removed
     try:
         run_agent(config)
     except AgentError as error:
-        raise (MisuseError if str(error).startswith("--devices") else FailureError)(str(error)) from error
+        raise (MisuseError if str(error).startswith(("--devices", "--topology")) else FailureError)(
+            str(error)
+        ) from error

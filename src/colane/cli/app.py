@@ -26,6 +26,7 @@ NOUNS: Final = (
     "logs",
     "cancel",
     "nodes",
+    "topo",
     "profile",
     "adaptor",
     "report",

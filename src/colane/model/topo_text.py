@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from typing import NamedTuple
 
 from colane.model.topology import Link, LinkKind, Topology
@@ -223,6 +224,17 @@ def _judge_symmetry(rows: Mapping[str, _Row]) -> None:
 def word(link: Link) -> str:
     """Return a link as `nvidia-smi` writes it: `NV2`, `PIX`."""
     return f"{link.kind.value}{link.lanes}" if link.kind is LinkKind.NVLINK else link.kind.value
+
+
+def distinct_links(topology: Topology) -> list[Link]:
+    """Give the different links of a machine, best first; of those with one word the slowest."""
+    slowest: dict[str, Link] = {}
+    for a, b in combinations(range(topology.gpus), 2):
+        link = topology.links[a][b]
+        known = slowest.setdefault(word(link), link)
+        slowest[word(link)] = min(known, link, key=lambda one: one.bandwidth_bytes_per_s)
+    order = list(LinkKind)
+    return sorted(slowest.values(), key=lambda link: (order.index(link.kind), -link.lanes))
 
 
 def _sockets(rows: Sequence[_Row]) -> tuple[tuple[int, ...], tuple[str, ...]]:
