@@ -8,7 +8,6 @@ from colane.core import ClusterState, Core
 from colane.core.events import NodeRegistered, Submitted
 from colane.model.job import JobId, JobSpec
 from colane.model.reason import Why
-from colane.policies.fifo import Fifo
 from colane.policies.registry import UnknownPolicyError, create
 from tests.core.worlds import GIB, make_node
 
@@ -39,7 +38,7 @@ def test_fifo_heeds_priority() -> None:
 
 
 def test_fifo_tries_gpu_types_in_the_order_given() -> None:
-    core = Core(Fifo(gpu_types=("V100", "P100")), ClusterState())
+    core = Core(create("fifo:gpu_types=V100/P100"), ClusterState())
     nodes = [make_node(name, 1, gpu_type=kind) for name, kind in (("k", "K80"), ("p", "P100"), ("v", "V100"))]
     core.step([NodeRegistered(node) for node in nodes], 0.0)
     core.step([Submitted(JobId(k), JobSpec(name="j", family="f")) for k in (1, 2, 3)], 1.0)

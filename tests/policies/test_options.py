@@ -53,6 +53,7 @@ def test_no_options_is_the_policy_itself() -> None:
         ("pack:max_wait_s=inf", "got 'inf'"),
         ("pack:turns=best", "turns must be one of fifo, srtf, fair, rr, priority, with @SECONDS"),
         ("pack:turns=fair@x", "got 'fair@x'"),
+        ("fifo:gpu_types=", "gpu_types must be words with / between them, got ''"),
         ("pack:name=x", "has no option 'name'"),
         ("salus-code:reserve_bytes=1.5", "got '1.5'"),
         ("pakc:share_when=always", "unknown policy 'pakc:share_when=always'; did you mean pack"),

@@ -23,7 +23,7 @@ from colane.report.simulated import (
     slo_violations,
 )
 from colane.report.simulated_plots import CURVE_POINTS_MAX, gantt_is_readable, thinned
-from colane.report.simulated_writer import Study, sentences, summary_object, write
+from colane.report.simulated_writer import Study, notes, sentences, summary_object, write
 from colane.traces.workload import TraceJob
 
 NAN = float("nan")
@@ -158,6 +158,12 @@ def test_files_are_complete_and_unknown_times_are_empty(tmp_path: Path) -> None:
     assert names >= {"jct_cdf", "gantt", "gpus_over_time"}
     assert "comparison" not in names, "there is one policy and one seed"
     assert "too large" in (tmp_path / "refused.csv").read_text()
+
+
+def test_the_offered_load_is_said_once_for_each_seed() -> None:
+    runs = [replace(RUN, policy=p, seed=s, offered_load=load) for p in "ab" for s, load in enumerate((0.5, 1.25))]
+    said = [note for note in notes(study(*runs)) if note.startswith("Offered load")]
+    assert said == ["Offered load: 0.5, 1.25 GPU-seconds asked for per GPU-second there is, while jobs arrive."]
 
 
 def test_only_small_runs_have_a_gantt_chart() -> None:

@@ -18,6 +18,9 @@ from colane.model.lane import TurnRule, Turns
 
 WORDS: Mapping[str, bool] = MappingProxyType({"yes": True, "true": True, "no": False, "false": False})
 
+TEXTS = tuple[str, ...]
+"""Written with `/` between them: `fifo:gpu_types=v100/p100`."""
+
 
 class PolicyOptionError(ValueError):
     """A policy has no such option, or not with that value; the message names both."""
@@ -56,7 +59,7 @@ def _unknown(base: str, name: str, kinds: Mapping[str, Any]) -> str:
 
 
 def _read(base: str, name: str, value: str, kind: object) -> object:
-    choices = get_args(kind) or (kind,)
+    choices = (kind,) if kind == TEXTS else get_args(kind) or (kind,)
     if NoneType in choices and value == "none":
         return None
     for choice in choices:
@@ -72,6 +75,8 @@ def _value(value: str, kind: object) -> object | None:
         return WORDS.get(value.lower())
     if kind is Turns:
         return _turns(value)
+    if kind == TEXTS:
+        return tuple(filter(None, value.split("/"))) or None
     if isinstance(kind, type) and issubclass(kind, StrEnum):
         return next((member for member in kind if member.value == value), None)
     return _number(value, kind)
@@ -105,6 +110,8 @@ def _wanted(choices: tuple[object, ...]) -> str:
             words.append("none")
         elif choice is bool:
             words.append("yes or no")
+        elif choice == TEXTS:
+            words.append("words with / between them")
         elif choice is Turns:
             words.append(f"one of {', '.join(TurnRule)}, with @SECONDS for longer turns")
         elif isinstance(choice, type) and issubclass(choice, StrEnum):

@@ -200,16 +200,24 @@ def notes(study: Study) -> tuple[str, ...]:
         said.insert(
             0, "Partial: the simulation was stopped before its end; all numbers are of what had happened so far."
         )
+    said += _load_note(study)
     for run, found in zip(study.runs, study.metrics, strict=True):
         said += [f"{_run_name(study, run)}: {note}" for note in _run_notes(run, found)]
     return tuple(dict.fromkeys(said))
 
 
+def _load_note(study: Study) -> list[str]:
+    """Of each seed's jobs; all policies have the same."""
+    loads = {run.seed: run.offered_load for run in study.runs if run.offered_load is not None}
+    if not loads:
+        return []
+    values = dict.fromkeys(f"{load:.3g}" for _, load in sorted(loads.items()))
+    return [f"Offered load: {', '.join(values)} GPU-seconds asked for per GPU-second there is, while jobs arrive."]
+
+
 def _run_notes(run: SimulatedRun, found: SimulatedMetrics) -> Iterator[str]:
     if found.refused:
         yield f"{found.refused:,} of {found.jobs:,} jobs were refused before the start, such as {run.refused[0]}."
-    if run.offered_load is not None:
-        yield f"offered load {run.offered_load:.3g}: GPU-seconds asked for per GPU-second there is while jobs arrive."
     if found.unfinished and not run.is_partial:
         yield f"{found.unfinished:,} jobs never ended: nothing was left to happen that could start them."
     failed = {state: n for state, n in found.states.items() if state in {"failed", "out-of-memory", "timed-out"}}
