@@ -35,7 +35,7 @@ class Fair:
     def plan(self, view: ClusterView) -> Plan:
         """Start every job that has a place."""
         draft = Draft(view)
-        rules = LaneRules(find=find_single, share_when=self.share_when, max_wait_s=self.max_wait_s)
+        rules = LaneRules(find=find_single, share_when=self.share_when, max_wait_s=self.max_wait_s, opens=False)
         for pool in view.pools:
             serve(draft, pool, rules)
         return draft.plan()

@@ -11,10 +11,9 @@ from dataclasses import dataclass
 
 from colane.core.draft import Draft
 from colane.core.view import ClusterView
-from colane.lanes.assign import How, Layout, Spot, find
+from colane.lanes.assign import find
 from colane.model.lane import Turns
 from colane.model.plan import Plan
-from colane.model.profile import Memory
 from colane.policies.blocks.lanes import EQUAL_SHARES, LaneRules, ShareWhen, serve
 
 
@@ -38,12 +37,7 @@ class Pack:
     def plan(self, view: ClusterView) -> Plan:
         """Start every job that has a place."""
         draft = Draft(view)
-        finder = find if self.take_turns else _find_new
+        rules = LaneRules(find=find, share_when=self.share_when, max_wait_s=self.max_wait_s, joins=self.take_turns)
         for pool in view.pools:
-            serve(draft, pool, LaneRules(find=finder, share_when=self.share_when, max_wait_s=self.max_wait_s))
+            serve(draft, pool, rules)
         return draft.plan()
-
-
-def _find_new(layout: Layout, memory: Memory) -> Spot | None:
-    spot = find(layout, memory)
-    return spot if spot is not None and spot.how is How.NEW else None

@@ -6,11 +6,10 @@ is which lane the newcomer gets.
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import NamedTuple
+from functools import partial
 
 from colane.core.draft import Draft, Walk
 from colane.core.load import GpuLoad
@@ -22,6 +21,7 @@ from colane.model.lane import TurnRule, Turns
 from colane.model.profile import Memory
 from colane.model.reason import Reason, Why
 from colane.policies.blocks.answers import miss_reason, missed
+from colane.policies.blocks.lane_index import Candidates, Entry, FullestFirst, LaneIndex, entry_of, is_joinable
 from colane.policies.blocks.placers import first_fit
 from colane.policies.blocks.refusals import behind, no_place
 from colane.policies.blocks.sharing import has_room
@@ -48,11 +48,15 @@ class LaneRules:
         find: The lane a job gets on a GPU, None when none has room.
         share_when: When jobs share.
         max_wait_s: A job that has waited longer goes first and holds up the rest of its pool; None never.
+        opens: Whether a GPU may have several lanes.
+        joins: Whether a lane may have several jobs.
     """
 
     find: Callable[[Layout, Memory], Spot | None]
     share_when: ShareWhen
     max_wait_s: float | None
+    opens: bool = True
+    joins: bool = True
 
 
 def turns_of(policy: Policy) -> Turns:
@@ -65,12 +69,6 @@ def layout_of(load: GpuLoad) -> Layout:
     """The lanes of a GPU whose jobs' memory is known."""
     members = (Member(b.job, b.lane, b.memory) for b in load.bookings if b.memory is not None)
     return Layout(load.capacity_bytes, tuple(members))
-
-
-def is_joinable(load: GpuLoad) -> bool:
-    """Whether a GPU carries jobs that may have company: one-GPU jobs of known memory that allow it."""
-    alone = all(booking.key.gpus == 1 for booking in load.bookings)
-    return bool(load.bookings) and alone and load.gpu.healthy and load.is_shareable
 
 
 def serve(draft: Draft, pool: str, rules: LaneRules) -> None:
@@ -91,21 +89,18 @@ def _kinds(draft: Draft, pool: str) -> dict[NeedClass, tuple[float, ...]]:
     return {need: (0.0 if need.kind is JobKind.INFERENCE else 1.0,) for _, need in classes}
 
 
-class _Entry(NamedTuple):
-    """A GPU that may be joined, by the order in which it is tried."""
-
-    rank: int
-    gpu: GpuId
-    left_bytes: int
-
-
 class _Server:
     def __init__(self, draft: Draft, pool: str, rules: LaneRules) -> None:
         self._draft = draft
         self._pool = pool
         self._rules = rules
-        self._sign = -1 if rules.share_when is ShareWhen.ALWAYS else 1
-        self._entries: dict[str, list[_Entry]] = {}
+        self._index = draft.view.derived(
+            FullestFirst if rules.share_when is ShareWhen.ALWAYS else LaneIndex  # told apart by what is made
+        )
+        self._own_lane: dict[tuple[NeedClass, str], Candidates] = {}
+        self._in_lane: dict[tuple[NeedClass, str], Candidates] = {}
+        self._now: dict[GpuId, Entry] = {}
+        self._fresh: list[Entry] = []
 
     def serve_overdue(self) -> bool:
         """Serve jobs past their waiting time in order; False when one of them finds no place."""
@@ -139,82 +134,93 @@ class _Server:
         if found is None:
             return False
         load, spot = found
-        self._forget(load)
         self._draft.start(job, [load], _reason(load, spot), lanes=[spot.lane])
         self._note(load.id)
         return True
 
+    def _note(self, gpu: GpuId) -> None:
+        """Something has started on a GPU."""
+        load = self._draft.load(gpu)
+        if is_joinable(load):
+            entry = entry_of(load, self._index.sign)
+            self._now[gpu] = entry
+            self._fresh.append(entry)
+
     def _find(self, spec: JobSpec) -> tuple[GpuLoad, Spot] | None:
         """A new lane where there is room for one, else the first lane it may join."""
-        second: tuple[GpuLoad, Spot] | None = None
-        for load, memory in self._candidates(spec):
-            spot = self._rules.find(layout_of(load), memory)
-            if spot is not None and spot.how is How.NEW:
-                return load, spot
-            if spot is not None and second is None and missed(self._draft, load, spot.lane, spec) is None:
-                second = load, spot
-        return second
+        return self._first(spec, self._own_lane, new=True) or self._first(spec, self._in_lane, new=False)
 
-    def _miss(self, spec: JobSpec) -> Reason | None:
-        """A lane with room where an answer would come too late."""
-        for load, memory in self._candidates(spec):
-            spot = self._rules.find(layout_of(load), memory)
-            miss = missed(self._draft, load, spot.lane, spec) if spot is not None else None
-            if spot is not None and miss is not None:
-                return miss_reason(load, _mates(load, spot.lane), miss)
+    def _first(
+        self, spec: JobSpec, known: dict[tuple[NeedClass, str], Candidates], *, new: bool
+    ) -> tuple[GpuLoad, Spot] | None:
+        if not self._may_share(spec) or not (self._rules.opens if new else self._rules.joins):
+            return None
+        for kind, memory in self._memory(spec):
+            asked = (spec.need, kind)
+            if asked not in known:
+                suits = partial(Entry.has_room_for_lane if new else Entry.has_room_in_lane, memory=memory)
+                least_bytes = sum(memory) if new else memory.persistent_bytes
+                known[asked] = Candidates(self._entries(kind, least_bytes), suits)
+            for entry in known[asked].walk(self._now, self._fresh_of(kind)):
+                load = self._draft.load(entry.gpu)
+                spot = self._spot(load, spec, memory)
+                if spot is not None and (not new or spot.how is How.NEW):
+                    return load, spot
         return None
 
-    def _candidates(self, spec: JobSpec) -> Iterator[tuple[GpuLoad, Memory]]:
-        if not spec.share or spec.gpus > 1 or self._rules.share_when is ShareWhen.NEVER:
-            return
-        draft = self._draft
-        for kind in draft.view.gpu_types(self._pool, spec.gpu_type):
-            memory = draft.beliefs.terms(spec, kind).memory
-            if memory is None:
-                continue
-            for entry in self._joinable(kind):
-                if memory.persistent_bytes <= entry.left_bytes:
-                    load = draft.load(entry.gpu)
-                    if has_room(draft, load, spec):
-                        yield load, memory
+    def _spot(self, load: GpuLoad, spec: JobSpec, memory: Memory) -> Spot | None:
+        """The lane a job gets on a GPU, if its node has room and every answer comes in time."""
+        spot = self._rules.find(layout_of(load), memory) if has_room(self._draft, load, spec) else None
+        late = spot is not None and missed(self._draft, load, spot.lane, spec) is not None
+        return None if late else spot
 
-    def _joinable(self, kind: str) -> list[_Entry]:
-        """GPUs of a type that may be joined; made when first asked for and kept true from then on."""
-        if kind not in self._entries:
-            nodes = (node.node for node in self._draft.view.nodes.values() if node.node.pool == self._pool)
-            gpus = (GpuId(node.name, gpu.index) for node in nodes for gpu in node.gpus if gpu.type == kind)
-            loads = map(self._draft.load, gpus)
-            self._entries[kind] = sorted(self._entry(load) for load in loads if is_joinable(load))
-        return self._entries[kind]
+    def _may_share(self, spec: JobSpec) -> bool:
+        return spec.share and spec.gpus == 1 and self._rules.share_when is not ShareWhen.NEVER
 
-    def _entry(self, load: GpuLoad) -> _Entry:
-        return _Entry(self._sign * len(load.bookings), load.id, load.left_bytes)
+    def _memory(self, spec: JobSpec) -> Iterator[tuple[str, Memory]]:
+        """GPU types on which a job's need is known."""
+        for kind in self._draft.view.gpu_types(self._pool, spec.gpu_type):
+            memory = self._draft.beliefs.terms(spec, kind).memory
+            if memory is not None:
+                yield kind, memory
 
-    def _forget(self, load: GpuLoad) -> None:
-        entries = self._entries[load.gpu.type]
-        del entries[bisect_left(entries, self._entry(load))]
+    def _entries(self, kind: str, left_bytes: int = 0) -> list[Entry]:
+        """GPUs that could be joined when the plan began and had so much left."""
+        return self._index.entries(self._draft.view, (self._pool, kind), left_bytes)
 
-    def _note(self, gpu: GpuId) -> None:
-        load = self._draft.load(gpu)
-        if load.gpu.type in self._entries and is_joinable(load):
-            insort(self._entries[load.gpu.type], self._entry(load))
+    def _fresh_of(self, kind: str) -> list[Entry]:
+        """GPUs of a type on which something has started since, in order; one list serves a pool of one type."""
+        if len(self._draft.view.gpu_types(self._pool)) == 1:
+            return self._fresh
+        return [entry for entry in self._fresh if self._draft.load(entry.gpu).gpu.type == kind]
 
     def refusal(self, spec: JobSpec) -> Reason:
         """Why nothing was found: no lane with room, a first run alone, or a need that cannot be met."""
         lacking, draft = no_place(self._draft, spec), self._draft
-        sharing = spec.share and spec.gpus == 1 and self._rules.share_when is not ShareWhen.NEVER
-        if lacking.why is not Why.NO_FREE_GPU or not sharing:
+        if lacking.why is not Why.NO_FREE_GPU or not self._may_share(spec):
             return lacking
-        late = self._miss(spec)
-        if late is not None:
-            return late
-        for kind in draft.view.gpu_types(self._pool, spec.gpu_type):
-            memory, entries = draft.beliefs.terms(spec, kind).memory, self._joinable(kind)
-            if memory is not None and entries:
-                return _no_lane(draft, memory, max(entries, key=lambda entry: (entry.left_bytes, entry.gpu)))
-        types = draft.view.gpu_types(self._pool, spec.gpu_type)
-        known = any(draft.beliefs.terms(spec, kind).memory is not None for kind in types)
-        return lacking if known else replace(lacking, why=Why.UNKNOWN_ALONE_FIRST)
+        known = list(self._memory(spec))
+        if not known:
+            return replace(lacking, why=Why.UNKNOWN_ALONE_FIRST)
+        for kind, memory in known:
+            loads = [draft.load(gpu) for gpu in self._joinable(kind)]
+            late = next(filter(None, (self._late(load, spec, memory) for load in loads)), None)
+            if late is not None:
+                return late
+            if loads:
+                return _no_lane(memory, max(loads, key=lambda load: (load.left_bytes, load.id)))
+        return lacking
+
+    def _joinable(self, kind: str) -> list[GpuId]:
+        """GPUs of a type that may be joined now, in the order they are tried."""
+        gpus = {entry.gpu: entry for entry in (*self._entries(kind), *self._fresh_of(kind))}
+        return [entry.gpu for entry in sorted(gpus.values())]
+
+    def _late(self, load: GpuLoad, spec: JobSpec, memory: Memory) -> Reason | None:
+        """A lane with room where an answer would come too late."""
+        spot = self._rules.find(layout_of(load), memory)
+        miss = missed(self._draft, load, spot.lane, spec) if spot is not None else None
+        return None if spot is None or miss is None else miss_reason(load, _mates(load, spot.lane), miss)
 
 
 def _reason(load: GpuLoad, spot: Spot) -> Reason:
@@ -228,11 +234,11 @@ def _mates(load: GpuLoad, lane: int) -> tuple[JobId, ...]:
     return tuple(booking.job for booking in load.bookings if booking.lane == lane)
 
 
-def _no_lane(draft: Draft, memory: Memory, most: _Entry) -> Reason:
+def _no_lane(memory: Memory, most: GpuLoad) -> Reason:
     facts: dict[str, str | int | float] = {
         "persistent_bytes": memory.persistent_bytes,
         "ephemeral_bytes": memory.ephemeral_bytes,
-        "gpu": str(most.gpu),
+        "gpu": str(most.id),
         "have_bytes": max(0, most.left_bytes),
     }
-    return Reason(Why.NO_LANE, facts, draft.load(most.gpu).jobs)
+    return Reason(Why.NO_LANE, facts, most.jobs)
