@@ -224,9 +224,16 @@ class ClusterState:
         """Re-book the jobs of a family whose profile changed, by the new beliefs."""
         for gpu in sorted(self.keys_in_use.get(key, ())):
             load = self.gpus[gpu]
+            if all(self._is_fresh(booking, load.gpu.type) for booking in load.bookings):
+                continue
             fresh = (self.booking(self.jobs[b.job], load.gpu.type, b.lane) for b in load.bookings)
             self.set_loads([GpuLoad(load.id, load.gpu, tuple(fresh))])
             self.changed_pools.add(self.nodes[gpu.node].node.pool)
+
+    def _is_fresh(self, booking: Booking, gpu_type: str) -> bool:
+        """Whether a booking is what present beliefs say."""
+        terms = self.beliefs.terms(self.jobs[booking.job].spec, gpu_type)
+        return booking.memory == terms.memory and booking.load == terms.load
 
     def open_gpus(self, kind: Kind, jobs: int) -> list[SortKey]:
         """Sort keys of the GPUs of a kind with that many jobs that may be joined, lightest first.
