@@ -16,7 +16,7 @@ from colane.model.profile import Profile, ProfileKey, Source, Value
 from colane.model.reason import Reason, Why
 from colane.perf.beliefs import Beliefs
 from colane.perf.config import PerfConfig
-from colane.policies.blocks.lanes import ShareWhen, turns_of
+from colane.policies.blocks.lanes import ShareBetween, ShareWhen, turns_of
 from colane.policies.fair import Fair
 from colane.policies.pack import Pack
 from colane.policies.registry import create
@@ -153,6 +153,19 @@ def test_the_emptiest_gpu_is_joined_and_always_means_the_fullest() -> None:
     core = make_core(Fair(share_when=ShareWhen.ALWAYS), nodes=2)
     submit(core, job("a"), job("big"), job("huge", gpu_memory_bytes=None), job("f"))
     assert lanes(core)[0][0][:2] == (1, 2)
+
+
+def test_whose_jobs_may_share_is_a_setting() -> None:
+    owners = [("ann", "x"), ("bob", "x"), ("bob", ""), ("cid", ""), ("dan", "y")]
+    for between, expected in (
+        (ShareBetween.ALL, (1, 2, 3, 4, 5)), (ShareBetween.GROUP, (1, 2)), (ShareBetween.USER, (1,)),
+    ):  # fmt: skip
+        core = make_core(Fair(share_between=between), memory_gib=16)
+        submit(core, *(job("f", user=user, group=group) for user, group in owners))
+        assert lanes(core) == [{0: expected}]
+    assert core.why(JobId(2), 2.0).why is Why.NO_FREE_GPU
+    submit(core, job("f", user="ann"))
+    assert lanes(core) == [{0: (1, 6)}], "one of its own may join, past jobs of the same needs that may not"
 
 
 def test_an_unknown_job_has_a_whole_gpu_until_it_is_measured() -> None:

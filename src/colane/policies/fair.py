@@ -14,7 +14,7 @@ from colane.core.view import ClusterView
 from colane.lanes.assign import find_single
 from colane.model.lane import Turns
 from colane.model.plan import Plan
-from colane.policies.blocks.lanes import EQUAL_SHARES, LaneRules, ShareWhen, serve
+from colane.policies.blocks.lanes import EQUAL_SHARES, LaneRules, ShareBetween, ShareWhen, serve
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,18 +24,26 @@ class Fair:
     Attributes:
         turns: How the jobs of a GPU take turns.
         share_when: When jobs share a GPU.
+        share_between: Whose jobs share.
         max_wait_s: A job that has waited longer goes first and holds up the rest of its pool; None never.
     """
 
     name: str = "fair"
     turns: Turns = EQUAL_SHARES
     share_when: ShareWhen = ShareWhen.QUEUE
+    share_between: ShareBetween = ShareBetween.ALL
     max_wait_s: float | None = 3600.0
 
     def plan(self, view: ClusterView) -> Plan:
         """Start every job that has a place."""
         draft = Draft(view)
-        rules = LaneRules(find=find_single, share_when=self.share_when, max_wait_s=self.max_wait_s, opens=False)
+        rules = LaneRules(
+            find=find_single,
+            share_when=self.share_when,
+            share_between=self.share_between,
+            max_wait_s=self.max_wait_s,
+            opens=False,
+        )
         for pool in view.pools:
             serve(draft, pool, rules)
         return draft.plan()

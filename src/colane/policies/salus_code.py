@@ -15,7 +15,7 @@ from colane.core.view import ClusterView
 from colane.lanes.assign import RESERVE_BYTES, SalusRule, salus_find
 from colane.model.lane import Turns
 from colane.model.plan import Plan
-from colane.policies.blocks.lanes import EQUAL_SHARES, LaneRules, ShareWhen, serve
+from colane.policies.blocks.lanes import EQUAL_SHARES, LaneRules, ShareBetween, ShareWhen, serve
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +25,7 @@ class SalusCode:
     Attributes:
         turns: How the jobs of one lane take turns; `pack` in the code is order of arrival among those ready.
         share_when: When jobs share a GPU.
+        share_between: Whose jobs share.
         reserve_bytes: Left free on every GPU.
         max_wait_s: A job that has waited longer goes first and holds up the rest of its pool; None never.
     """
@@ -32,6 +33,7 @@ class SalusCode:
     name: str = "salus-code"
     turns: Turns = EQUAL_SHARES
     share_when: ShareWhen = ShareWhen.QUEUE
+    share_between: ShareBetween = ShareBetween.ALL
     reserve_bytes: int = RESERVE_BYTES
     max_wait_s: float | None = 3600.0
 
@@ -39,7 +41,9 @@ class SalusCode:
         """Start every job that has a place."""
         draft = Draft(view)
         finder = partial(salus_find, rule=SalusRule(1.0, 1.0, self.reserve_bytes))
-        rules = LaneRules(find=finder, share_when=self.share_when, max_wait_s=self.max_wait_s)
+        rules = LaneRules(
+            find=finder, share_when=self.share_when, share_between=self.share_between, max_wait_s=self.max_wait_s
+        )
         for pool in view.pools:
             serve(draft, pool, rules)
         return draft.plan()

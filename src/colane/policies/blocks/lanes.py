@@ -40,6 +40,15 @@ class ShareWhen(StrEnum):
     NEVER = "never"
 
 
+class ShareBetween(StrEnum):
+    """Whose jobs may share a GPU."""
+
+    ALL = "all"
+    GROUP = "group"
+    """Those of one user, or of users who named the same group."""
+    USER = "user"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaneRules:
     """How jobs get lanes.
@@ -48,6 +57,7 @@ class LaneRules:
         find: The lane a job gets on a GPU, None when none has room.
         share_when: When jobs share.
         max_wait_s: A job that has waited longer goes first and holds up the rest of its pool; None never.
+        share_between: Whose jobs share.
         opens: Whether a GPU may have several lanes.
         joins: Whether a lane may have several jobs.
     """
@@ -55,6 +65,7 @@ class LaneRules:
     find: Callable[[Layout, Memory], Spot | None]
     share_when: ShareWhen
     max_wait_s: float | None
+    share_between: ShareBetween = ShareBetween.ALL
     opens: bool = True
     joins: bool = True
 
@@ -78,15 +89,23 @@ def serve(draft: Draft, pool: str, rules: LaneRules) -> None:
         return
     walk = Walk(draft, pool, _kinds(draft, pool))
     for job in walk:
-        if draft.is_waiting(job.id) and not server.start(job):
-            if draft.view.explain is not None:
-                draft.wait_class(job.spec, server.refusal(job.spec))
-            walk.leave_class()
+        if not draft.is_waiting(job.id) or server.start(job):
+            continue
+        if rules.share_between is not ShareBetween.ALL:
+            server.refuse(job)
+            continue
+        if draft.view.explain is not None:
+            draft.wait_class(job.spec, server.refusal(job.spec))
+        walk.leave_class()
 
 
 def _kinds(draft: Draft, pool: str) -> dict[NeedClass, tuple[float, ...]]:
     classes = draft.view.queue(pool).classes
     return {need: (0.0 if need.kind is JobKind.INFERENCE else 1.0,) for _, need in classes}
+
+
+_Asked = tuple[NeedClass, str, str, str]
+"""A class, a GPU type, and of whose jobs where that matters."""
 
 
 class _Server:
@@ -97,8 +116,8 @@ class _Server:
         self._index = draft.view.derived(
             FullestFirst if rules.share_when is ShareWhen.ALWAYS else LaneIndex  # told apart by what is made
         )
-        self._own_lane: dict[tuple[NeedClass, str], Candidates] = {}
-        self._in_lane: dict[tuple[NeedClass, str], Candidates] = {}
+        self._own_lane: dict[_Asked, Candidates] = {}
+        self._in_lane: dict[_Asked, Candidates] = {}
         self._now: dict[GpuId, Entry] = {}
         self._fresh: list[Entry] = []
 
@@ -109,8 +128,7 @@ class _Server:
             if limit_s is None or draft.now_s - job.submit_s <= limit_s:
                 return True
             if not self.start(job):
-                if draft.view.explain is not None:
-                    draft.wait(job.id, self.refusal(job.spec))
+                self.refuse(job)
                 draft.wait_rest(self._pool, behind(job.id))
                 return False
         return True
@@ -120,6 +138,11 @@ class _Server:
         if self._rules.share_when is ShareWhen.ALWAYS:
             return self._share(job) or self._start_alone(job)
         return self._start_alone(job) or self._share(job)
+
+    def refuse(self, job: Job) -> None:
+        """The job finds no place; why is worked out only when somebody asks."""
+        if self._draft.view.explain is not None:
+            self._draft.wait(job.id, self.refusal(job.spec))
 
     def _start_alone(self, job: Job) -> bool:
         gpus = first_fit(self._draft, job.spec)
@@ -150,13 +173,11 @@ class _Server:
         """A new lane where there is room for one, else the first lane it may join."""
         return self._first(spec, self._own_lane, new=True) or self._first(spec, self._in_lane, new=False)
 
-    def _first(
-        self, spec: JobSpec, known: dict[tuple[NeedClass, str], Candidates], *, new: bool
-    ) -> tuple[GpuLoad, Spot] | None:
+    def _first(self, spec: JobSpec, known: dict[_Asked, Candidates], *, new: bool) -> tuple[GpuLoad, Spot] | None:
         if not self._may_share(spec) or not (self._rules.opens if new else self._rules.joins):
             return None
         for kind, memory in self._memory(spec):
-            asked = (spec.need, kind)
+            asked = (spec.need, kind, *self._owner(spec))
             if asked not in known:
                 suits = partial(Entry.has_room_for_lane if new else Entry.has_room_in_lane, memory=memory)
                 least_bytes = sum(memory) if new else memory.persistent_bytes
@@ -169,10 +190,23 @@ class _Server:
         return None
 
     def _spot(self, load: GpuLoad, spec: JobSpec, memory: Memory) -> Spot | None:
-        """The lane a job gets on a GPU, if its node has room and every answer comes in time."""
-        spot = self._rules.find(layout_of(load), memory) if has_room(self._draft, load, spec) else None
+        """The lane a job gets on a GPU, if its node has room, all may meet and every answer comes in time."""
+        welcome = has_room(self._draft, load, spec) and self._may_meet(load, spec)
+        spot = self._rules.find(layout_of(load), memory) if welcome else None
         late = spot is not None and missed(self._draft, load, spot.lane, spec) is not None
         return None if late else spot
+
+    def _owner(self, spec: JobSpec) -> tuple[str, str]:
+        """What of a job decides whom it may meet."""
+        between = self._rules.share_between
+        return "" if between is ShareBetween.ALL else spec.user, spec.group if between is ShareBetween.GROUP else ""
+
+    def _may_meet(self, load: GpuLoad, spec: JobSpec) -> bool:
+        if self._rules.share_between is ShareBetween.ALL:
+            return True
+        user, group = self._owner(spec)
+        others = map(self._owner, (self._draft.view.job(booking.job).spec for booking in load.bookings))
+        return all(user == other or (group and group == theirs) for other, theirs in others)
 
     def _may_share(self, spec: JobSpec) -> bool:
         return spec.share and spec.gpus == 1 and self._rules.share_when is not ShareWhen.NEVER
@@ -203,7 +237,7 @@ class _Server:
         if not known:
             return replace(lacking, why=Why.UNKNOWN_ALONE_FIRST)
         for kind, memory in known:
-            loads = [draft.load(gpu) for gpu in self._joinable(kind)]
+            loads = [load for load in map(draft.load, self._joinable(kind)) if self._may_meet(load, spec)]
             late = next(filter(None, (self._late(load, spec, memory) for load in loads)), None)
             if late is not None:
                 return late
