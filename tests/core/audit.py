@@ -22,6 +22,7 @@ def _bookings(state: ClusterState) -> None:
     expected: dict[GpuId, set[int]] = {gpu: set() for gpu in state.gpus}
     for job in state.jobs.values():
         assert (job.placement is None) == (job.state is JobState.QUEUED)
+        assert job.suspended or job.state is not JobState.PAUSED
         for gpu in job.placement.gpus if job.placement else ():
             if gpu.node not in job.ended_on:
                 expected[gpu].add(job.id)
@@ -66,7 +67,7 @@ def _nodes(state: ClusterState) -> None:
 
 def _queues(state: ClusterState) -> None:
     for pool, queue in state.queues.items():
-        waiting = {j.id for j in state.jobs.values() if j.state is JobState.QUEUED and j.spec.pool == pool}
+        waiting = {j.id for j in state.jobs.values() if j.is_waiting and j.spec.pool == pool}
         assert {*queue, *queue.companies} == waiting
         assert queue.count == len(waiting)
         plain = {job for line in queue.classes.values() for job in line}

@@ -16,7 +16,9 @@ from colane.core.events import (
     Outcome,
     ProfileDeclared,
     Progressed,
+    ResumeRequested,
     Submitted,
+    SuspendRequested,
     Tick,
 )
 from colane.core.policy import Policy
@@ -165,7 +167,7 @@ class World:
         pick = self.random
         jobs = sorted(self.core.state.jobs)
         nodes = sorted(self.core.state.nodes)
-        choice = pick.randrange(5)
+        choice = pick.randrange(7)
         if choice == 0 and jobs:
             return CancelRequested(pick.choice(jobs), "ann")
         if choice == 1 and len(nodes) > 1:
@@ -176,6 +178,9 @@ class World:
         if choice == 3:
             profile = make_profile(pick.choice(FAMILIES[:4]), pick.choice(TYPES), pick.uniform(1e6, 3e7), 3 * GIB)
             return ProfileDeclared(profile)
+        if choice >= 4 and jobs:
+            wish = SuspendRequested if choice > 4 else ResumeRequested
+            return wish(pick.choice(jobs), "ann")
         return Tick()
 
     @staticmethod
@@ -189,6 +194,7 @@ class World:
             NodeRegistered(make_node("z1", 4, "A100")),
             NodeRegistered(make_node("z2", 4, "V100", "other")),
             NodeRegistered(make_node("z3", 4, "A100", "other")),
+            *(ResumeRequested(job, "ann") for job in self.core.state.jobs),
         )
         for _ in range(20 * len(self.submitted) + 20):
             if not self.core.state.jobs:

@@ -25,6 +25,8 @@ NOUNS: Final = (
     "why",
     "logs",
     "cancel",
+    "suspend",
+    "resume",
     "nodes",
     "topo",
     "profile",

@@ -22,6 +22,7 @@ STATE_STYLES: Final = {
     "launching": "cyan",
     "running-protected": "green",
     "running": "green",
+    "paused": "yellow",
     "stopping": "magenta",
     "succeeded": "bold green",
     "failed": "bold red",

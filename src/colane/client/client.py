@@ -103,6 +103,14 @@ class Client:
         """Cancel a job."""
         self._change("DELETE", f"/job/{job_id}", None, _without_none(by=by))
 
+    def suspend(self, job_id: int, by: str | None = None) -> None:
+        """Keep a job from going on."""
+        self._change("POST", f"/job/{job_id}/suspend", {}, _without_none(by=by))
+
+    def resume(self, job_id: int, by: str | None = None) -> None:
+        """Let a suspended job go on."""
+        self._change("POST", f"/job/{job_id}/resume", {}, _without_none(by=by))
+
     def cancel_queued(self, by: str | None = None) -> list[int]:
         """Cancel all queued jobs and return their ids."""
         return list(self._change("DELETE", "/jobs", None, _without_none(by=by))["ids"])

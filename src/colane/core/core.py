@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from colane.core import reports
+from colane.core import reports, suspension
 from colane.core.check import check
 from colane.core.companies import plan_companies
 from colane.core.config import CoreConfig
@@ -26,7 +26,9 @@ from colane.core.events import (
     ProfileDeclared,
     Progressed,
     RejectedPlan,
+    ResumeRequested,
     Submitted,
+    SuspendRequested,
     Tick,
 )
 from colane.core.lifecycle import move
@@ -46,6 +48,8 @@ Handler = Callable[[Step, Any], None]
 HANDLERS: dict[type, Handler] = {
     Submitted: reports.submitted,
     CancelRequested: reports.cancel_requested,
+    SuspendRequested: suspension.suspend_requested,
+    ResumeRequested: suspension.resume_requested,
     NodeRegistered: reports.node_registered,
     NodeLost: reports.node_lost,
     GpusObserved: reports.gpus_observed,
@@ -103,6 +107,8 @@ class Core:
         asked = self.state.jobs[job]
         if asked.state is not JobState.QUEUED:
             return asked.story[-1].reason
+        if asked.suspended:
+            return suspension.held_reason(asked)
         view = ClusterView(self.state, now_s, pools=[asked.spec.pool], explain=job)
         plan = plan_companies(view) if asked.spec.company else self.policy.plan(view)
         return plan.reason_for(asked)

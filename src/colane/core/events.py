@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from colane.model.hardware import Gpu, Node
-from colane.model.job import Exit, Job, JobId, JobSpec
+from colane.model.job import Exit, Job, JobId, JobSpec, SuspendVia
 from colane.model.plan import Action, Plan
 from colane.model.profile import Profile, SetMeasurement
 from colane.model.progress import Progress
@@ -22,6 +22,21 @@ class Submitted(NamedTuple):
 
 class CancelRequested(NamedTuple):
     """Its owner (or `by`) wants the job gone."""
+
+    job: JobId
+    by: str
+
+
+class SuspendRequested(NamedTuple):
+    """Its owner (or `by`) wants the job not to go on for a while."""
+
+    job: JobId
+    by: str
+    via: SuspendVia = SuspendVia.LANE
+
+
+class ResumeRequested(NamedTuple):
+    """Its owner (or `by`) wants a suspended job to go on."""
 
     job: JobId
     by: str
@@ -95,6 +110,8 @@ class Tick:
 Event = (
     Submitted
     | CancelRequested
+    | SuspendRequested
+    | ResumeRequested
     | NodeRegistered
     | NodeLost
     | GpusObserved

@@ -18,6 +18,7 @@ MOVES: Mapping[tuple[JobState, JobState], str] = MappingProxyType(
     {
         (S.QUEUED, S.ASSIGNED): "a plan gave it GPUs",
         (S.QUEUED, S.CANCELLED): "cancelled while it waited",
+        (S.QUEUED, S.QUEUED): "suspended or resumed while it waited",
         (S.ASSIGNED, S.LAUNCHING): "its process started",
         (S.ASSIGNED, S.STOPPING): "cancelled before its process started, or one of its nodes failed",
         (S.ASSIGNED, S.QUEUED): "its node was lost, or the start failed and may be tried again",
@@ -33,13 +34,14 @@ MOVES: Mapping[tuple[JobState, JobState], str] = MappingProxyType(
         (S.LAUNCHING, S.FAILED): "its process failed",
         (S.LAUNCHING, S.OUT_OF_MEMORY): "it ran out of memory",
         (S.RUNNING_PROTECTED, S.RUNNING): "protection is over",
+        (S.RUNNING_PROTECTED, S.PAUSED): "suspended; it waits at a step boundary and keeps its GPU memory",
         (S.RUNNING_PROTECTED, S.STOPPING): "cancelled, over time, or done with the steps asked for",
         (S.RUNNING_PROTECTED, S.QUEUED): "its node was lost, or it failed and may be tried again",
         (S.RUNNING_PROTECTED, S.SUCCEEDED): "its process exited with 0",
         (S.RUNNING_PROTECTED, S.FAILED): "its process failed",
         (S.RUNNING_PROTECTED, S.OUT_OF_MEMORY): "it ran out of memory",
-        (S.RUNNING, S.PAUSED): "it waits for its turn and keeps its GPU memory",
-        (S.PAUSED, S.RUNNING): "its turn came",
+        (S.RUNNING, S.PAUSED): "suspended; it waits at a step boundary and keeps its GPU memory",
+        (S.PAUSED, S.RUNNING): "resumed",
         (S.PAUSED, S.STOPPING): "cancelled, over time or preempted while paused",
         (S.PAUSED, S.QUEUED): "its node was lost while it was paused",
         (S.PAUSED, S.FAILED): "its process failed while paused",
@@ -94,6 +96,18 @@ def evolve(job: Job, **changes: Any) -> Job:  # noqa: ANN401
     values.update(job.__dict__)
     values.update(changes)
     return fresh
+
+
+def paused_s(job: Job, now_s: float) -> float:
+    """How long its present attempt has been paused until now; its last, when it holds no GPUs any more."""
+    total_s, since_s = 0.0, None
+    for at_s, state, _ in job.story:
+        if since_s is not None:
+            total_s += at_s - since_s
+        since_s = at_s if state is S.PAUSED else None
+        if state is S.ASSIGNED:
+            total_s = 0.0
+    return total_s if since_s is None else total_s + max(0.0, now_s - since_s)
 
 
 def can_move(job: Job, to: JobState) -> bool:

@@ -16,7 +16,7 @@ from colane.core.free import FreeIndex
 from colane.core.load import Booking, GpuLoad, book
 from colane.core.queue import PoolQueue
 from colane.model.hardware import GpuId, Node
-from colane.model.job import Job, JobId, JobState
+from colane.model.job import Job, JobId
 from colane.model.placement import Placement
 from colane.model.plan import Blocked
 from colane.model.profile import ProfileKey
@@ -127,13 +127,13 @@ class ClusterState:
     def _leave(self, old: Job | None) -> None:
         if old is None:
             return
-        if old.state is JobState.QUEUED:
+        if old.is_waiting:
             self.companies -= old.spec.company is not None
             self.queues[old.spec.pool].remove(old.id, old.spec)
             self.changed_pools.add(old.spec.pool)
 
     def _enter(self, job: Job) -> None:
-        if job.state is JobState.QUEUED:
+        if job.is_waiting:
             queue = self.queues.get(job.spec.pool)
             if queue is None:
                 queue = self.queues[job.spec.pool] = PoolQueue()

@@ -7,7 +7,7 @@ from functools import partial
 
 from colane.core.config import CoreConfig
 from colane.core.events import Decision, Event, Outcome, RejectedPlan
-from colane.core.lifecycle import evolve, move
+from colane.core.lifecycle import evolve, move, paused_s
 from colane.core.state import ClusterState
 from colane.core.timers import Timers
 from colane.model.hardware import GpuId
@@ -115,7 +115,9 @@ class Step:
         served = dict(job.served)
         load = self.state.gpus.get(job.placement.gpus[0]) if job.placement is not None else None
         if load is not None:
-            served[load.gpu.type] = served.get(load.gpu.type, 0.0) + max(0.0, self.now_s - start_s)
+            served[load.gpu.type] = served.get(load.gpu.type, 0.0) + max(
+                0.0, self.now_s - start_s - paused_s(job, self.now_s)
+            )
         return tuple(Served(kind, served[kind]) for kind in sorted(served))
 
     def company_changed(self, gpus: Iterable[GpuId]) -> None:

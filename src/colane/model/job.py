@@ -54,6 +54,13 @@ class JobKind(StrEnum):
     """Requests, answered by a resident process."""
 
 
+class SuspendVia(StrEnum):
+    """How a running job is kept from going on."""
+
+    LANE = "lane"
+    """It waits at a step boundary; its memory stays where it is, and its GPUs stay booked."""
+
+
 class CommPattern(StrEnum):
     """Which ranks of a job talk to each other."""
 
@@ -221,6 +228,7 @@ class Job:
         exit: How its last process ended.
         ended_on: Nodes from which its processes of this attempt are gone, while others of its nodes still have some.
         served: What its earlier attempts have had, by GPU type in order of name; the present one is not in it.
+        suspended: Somebody wants it not to go on: it is PAUSED while it holds GPUs, and does not start while QUEUED.
         story: Every move so far, oldest first.
     """
 
@@ -239,12 +247,18 @@ class Job:
     exit: Exit | None = None
     ended_on: tuple[str, ...] = ()
     served: tuple[Served, ...] = ()
+    suspended: bool = False
     story: tuple[Move, ...] = ()
 
     @property
     def has_ended(self) -> bool:
         """Whether nothing more will happen to it."""
         return self.state in ENDED
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether it is in the queue, and may start."""
+        return self.state is JobState.QUEUED and not self.suspended
 
     @property
     def gpus_held(self) -> tuple[GpuId, ...]:

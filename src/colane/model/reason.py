@@ -34,6 +34,7 @@ class Why(StrEnum):
     WOULD_HARM = "would-harm"
     NO_LANE = "no-lane"
     TOO_SLOW_TO_ANSWER = "too-slow-to-answer"
+    HELD = "held"
     # starting
     FREE_GPU = "free-gpu"
     SHARES = "shares"
@@ -111,6 +112,7 @@ SENTENCES: Mapping[Why, str] = MappingProxyType(
         Why.FREE_GPU: "{gpu} is free",
         Why.SHARES: "shares {gpu} with {jobs}: predicted speed-up {speedup:.2f} ({source})",
         Why.BEST_FIT: "{gpu} leaves the fewest GPUs free on its node ({left})",
+        Why.HELD: "JobHeldUser: suspended by {by}; colane resume lets it start",
         Why.MEASURED_TOGETHER: "a set of {need} jobs is measured together on {gpu}",
         Why.BACKFILL: "{gpu} is free, and it does not delay {jobs}",
         Why.LEAST_SHARE: "{gpu} is free, and {user} has the smallest dominant share ({share:.3f} of {resource})",

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from colane.core import suspension
 from colane.core.events import (
     CancelRequested,
     Ended,
@@ -15,7 +16,9 @@ from colane.core.events import (
     NodeRegistered,
     ProfileDeclared,
     Progressed,
+    ResumeRequested,
     Submitted,
+    SuspendRequested,
 )
 from colane.model.hardware import Gpu, Node
 from colane.model.job import Exit, Job, JobId, JobState
@@ -62,6 +65,32 @@ def cancel(turn: Turn, job_id: JobId, by: str) -> None:
     if job_id not in turn.board.jobs:
         raise RefusedError.because(404, f"there is no live job {job_id}")
     turn.events.append(CancelRequested(job_id, by))
+
+
+def suspend(turn: Turn, job_id: JobId, by: str) -> None:
+    """Ask that a live job does not go on for a while; the caller has made sure that it is not an ended one.
+
+    Raises:
+        RefusedError: 404, there is no such live job; 409, it cannot be suspended as it stands.
+    """
+    job = turn.board.jobs.get(job_id)
+    if job is None:
+        raise RefusedError.because(404, f"there is no live job {job_id}")
+    problem = suspension.refusal(job, turn.progress.get(job_id))
+    if problem is not None:
+        raise RefusedError.because(409, problem)
+    turn.events.append(SuspendRequested(job_id, by))
+
+
+def resume(turn: Turn, job_id: JobId, by: str) -> None:
+    """Ask that a live job goes on; the caller has made sure that it is not an ended one.
+
+    Raises:
+        RefusedError: 404, there is no such live job.
+    """
+    if job_id not in turn.board.jobs:
+        raise RefusedError.because(404, f"there is no live job {job_id}")
+    turn.events.append(ResumeRequested(job_id, by))
 
 
 def cancel_queued(turn: Turn, by: str) -> list[JobId]:

@@ -25,7 +25,7 @@ PROGRESS_FIELDS: Final = tuple(field.name for field in fields(Progress))
 _GPU_FIELDS: Final = tuple(field.name for field in fields(Gpu))
 _NODE_SCALARS: Final = ("name", "host_memory_bytes", "pool", "address", "agent_id")
 _JOB_SCALARS: Final = (
-    "id", "submit_s", "attempt", "failures", "first_start_s", "start_s", "first_step_s", "end_s",
+    "id", "submit_s", "attempt", "failures", "first_start_s", "start_s", "first_step_s", "end_s", "suspended",
 )  # fmt: skip
 _PROFILE_VALUES: Final = (
     "step_s", "step_median_s", "persistent_bytes", "ephemeral_bytes", "occupancy", "bandwidth",

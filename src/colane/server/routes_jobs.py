@@ -22,7 +22,7 @@ LOG_BYTES_MAX: Final = 8 * 2**20
 """Bytes of a log in one answer; the header names the offset to go on from."""
 
 router = APIRouter()
-By = Annotated[str, Query(max_length=200, pattern=r"^[^\x00-\x1f\x7f]+$", description="Who cancels, for the story")]
+By = Annotated[str, Query(max_length=200, pattern=r"^[^\x00-\x1f\x7f]+$", description="Who asks for it, for the story")]
 JSON: Final = "application/json"
 
 
@@ -126,6 +126,32 @@ async def cancel(
 ) -> JSONResponse:
     """Cancel a job: a queued one ends now, a running one when its process is gone."""
     prepare = service.cancel(JobId(number), by)
+    return JSONResponse(await change_once(request, service, idempotency_key, prepare))
+
+
+@router.post("/job/{number}/suspend")
+async def suspend(
+    request: Request,
+    service: TheService,
+    number: JobIdPath,
+    idempotency_key: IdempotencyKey = None,
+    by: By = "its owner",
+) -> JSONResponse:
+    """Suspend a job: a queued one does not start, a running one waits at a step boundary and keeps its memory."""
+    prepare = service.suspend(JobId(number), by)
+    return JSONResponse(await change_once(request, service, idempotency_key, prepare))
+
+
+@router.post("/job/{number}/resume")
+async def resume(
+    request: Request,
+    service: TheService,
+    number: JobIdPath,
+    idempotency_key: IdempotencyKey = None,
+    by: By = "its owner",
+) -> JSONResponse:
+    """Let a suspended job go on; any other stays as it is."""
+    prepare = service.resume(JobId(number), by)
     return JSONResponse(await change_once(request, service, idempotency_key, prepare))
 
 

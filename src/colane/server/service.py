@@ -179,6 +179,32 @@ class Service:
 
         return prepare
 
+    def suspend(self, job_id: JobId, by: str) -> Callable[[Turn], Body]:
+        """Return the change that suspends a live job."""
+
+        def prepare(turn: Turn) -> Body:
+            self._demand_live(turn, job_id)
+            changes.suspend(turn, job_id, by)
+            return {"id": job_id}
+
+        return prepare
+
+    def resume(self, job_id: JobId, by: str) -> Callable[[Turn], Body]:
+        """Return the change that lets a live job go on."""
+
+        def prepare(turn: Turn) -> Body:
+            self._demand_live(turn, job_id)
+            changes.resume(turn, job_id, by)
+            return {"id": job_id}
+
+        return prepare
+
+    def _demand_live(self, turn: Turn, job_id: JobId) -> None:
+        """Refuse a job that has ended, by its end; one nobody knows is for the caller to refuse."""
+        ended = self.store.get(FINISHED_JOBS, job_key(job_id)) if job_id not in turn.board.jobs else None
+        if ended is not None:
+            raise RefusedError.because(409, f"job {job_id} has already ended: {ended['job']['state']}")
+
     async def job(self, job_id: JobId) -> Body:
         """Return a job, live or ended.
 

@@ -36,6 +36,7 @@ def job_view(job: Job, model_name: str | None, policy: str, progress: Progress |
         "state": job.state.value,
         "model_name": model_name,
         "labels": dict(spec.labels),
+        "suspended": job.suspended,
         "policy": policy,
         "needs": {name: getattr(spec, name) for name in _NEEDS},
         "why": reason.why.value if reason else None,

@@ -310,7 +310,7 @@ class Room:
         if reason.why is not Why.PREEMPTED:
             return None
         taker = self._draft.view.jobs.get(JobId(reason.jobs[0]))
-        return taker.id if taker is not None and taker.state is JobState.QUEUED else None
+        return taker.id if taker is not None and taker.is_waiting else None
 
 
 def _least_first(unit: Unit) -> Rank:
