@@ -159,6 +159,7 @@ async def test_the_environment_is_exactly_as_promised(
         "COLANE_URL": "http://fake",
         "COLANE_STEPS_FILE": str(state / "jobs" / "7-1" / "steps"),
         "COLANE_ADAPTOR_DIR": str(bundle.place(state)),
+        "COLANE_GATE": str(state / "gate"),
         "PYTHONPATH": str(bundle.place(state)),
     }
 
