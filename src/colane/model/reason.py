@@ -52,6 +52,8 @@ class Why(StrEnum):
     PROTECTION_OVER = "protection-over"
     TAKEN_TO_RUN = "taken-to-run"
     NODE_LOST = "node-lost"
+    SUSPENDED = "suspended"
+    RESUMED = "resumed"
     PREEMPTED = "preempted"
     OUTGROWN = "outgrown"
     RETRY_ALONE = "retry-alone"
@@ -109,10 +111,10 @@ SENTENCES: Mapping[Why, str] = MappingProxyType(
             "Resources: taking turns with {jobs} on {gpu}, an answer could take {bound_s:.3g} s, "
             "above the objective of {latency_s:.3g} s"
         ),
+        Why.HELD: "JobHeldUser: suspended by {by}; colane resume lets it start",
         Why.FREE_GPU: "{gpu} is free",
         Why.SHARES: "shares {gpu} with {jobs}: predicted speed-up {speedup:.2f} ({source})",
         Why.BEST_FIT: "{gpu} leaves the fewest GPUs free on its node ({left})",
-        Why.HELD: "JobHeldUser: suspended by {by}; colane resume lets it start",
         Why.MEASURED_TOGETHER: "a set of {need} jobs is measured together on {gpu}",
         Why.BACKFILL: "{gpu} is free, and it does not delay {jobs}",
         Why.LEAST_SHARE: "{gpu} is free, and {user} has the smallest dominant share ({share:.3f} of {resource})",
@@ -125,6 +127,8 @@ SENTENCES: Mapping[Why, str] = MappingProxyType(
         Why.PROTECTION_OVER: "protection after launch is over",
         Why.TAKEN_TO_RUN: "it reports no steps, so it is taken to run",
         Why.NODE_LOST: "node {node} was lost",
+        Why.SUSPENDED: "suspended by {by}; it waits at a step boundary and keeps its GPU memory",
+        Why.RESUMED: "resumed by {by}",
         Why.PREEMPTED: "stopped for {jobs}: {because}",
         Why.OUTGROWN: (
             "stopped because the jobs on {gpu} were seen to need {need_bytes} of its {have_bytes}: {jobs} with it"
