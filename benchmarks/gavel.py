@@ -27,9 +27,11 @@ from pathlib import Path
 from typing import Any
 
 from colane.core.policy import Policy
+from colane.model.job import JobState
 from colane.policies.fifo import Fifo
 from colane.policies.max_min import MaxMinFairness
 from colane.simulate.beliefs import Belief, make_beliefs
+from colane.simulate.ledger import STATES
 from colane.simulate.request import Request, load
 from colane.simulate.run import Inputs, simulate
 
@@ -83,7 +85,8 @@ def run_ours(data: Path, trace: str, policy: str) -> dict[str, Any]:
     start_s = time.process_time()
     rows = simulate(given).ledger.rows
     spent_s = time.process_time() - start_s
-    jct_s = [end - submit for submit, end in zip(rows.submit_s, rows.end_s, strict=True)]
+    ended = zip(rows.state, rows.submit_s, rows.end_s, strict=True)
+    jct_s = [end - submit for state, submit, end in ended if STATES[state] is JobState.SUCCEEDED]
     return {"simulate_cpu_s": spent_s, "process_cpu_s": time.process_time(), "jct_s": jct_s}
 
 

@@ -12,6 +12,7 @@ import pytest
 from colane.model.hardware import GpuId
 from colane.model.profile import Memory
 from colane.simulate.accuracy import true_delta
+from colane.simulate.beliefs import Belief, make_beliefs
 from colane.simulate.factors import (
     FactorsWorld,
     demand_of_copies,
@@ -21,6 +22,7 @@ from colane.simulate.factors import (
 from colane.simulate.table_world import GAVEL_PAIRS, TableWorld, gavel_models, read_sources
 from colane.simulate.tables import V100_BYTES, canonical, fitting_memory
 from colane.simulate.world import NeutralWorld, Running, Scope
+from colane.traces import clusters
 from colane.traces.errors import TraceError
 from colane.traces.tables import gavel
 from colane.traces.workload import TraceJob
@@ -153,6 +155,20 @@ def test_speeds_by_number_of_gpus_are_those_of_the_calibrated_table(world: Table
     titans = [on_v100("InceptionV3", None, gpus=n)._replace(gpu_type="TITAN-Xp") for n in (1, 6)]
     speeds = [world.steps_per_s(one, ()) for one in titans]
     assert speeds == [pytest.approx(1.62, abs=0.01), pytest.approx(3.45, abs=0.01)]
+
+
+def test_a_job_measured_on_other_gpu_types_only_does_not_fit(world: TableWorld) -> None:
+    big = on_v100("ResNet-50", 128, gpus=4)
+    assert world.steps_per_s(big, ()) > 0
+    assert world.steps_per_s(big._replace(gpu_type="k80"), ()) == 0
+    assert world.refusal(big.job, ("k80", "v100")) is None
+    assert world.refusal(big.job, ("k80",)) is not None
+    cluster = clusters.load("gavel-36")
+    beliefs = make_beliefs(Belief.PROFILED, world, [big.job], cluster, noise=0.0, seed=0)
+    known = {kind: beliefs.memory(big.job.spec, kind) for kind in ("k80", "v100")}
+    assert known["k80"] is not None
+    assert sum(known["k80"]) > 1 << 45
+    assert known["v100"] is None or sum(known["v100"]) <= V100_BYTES
 
 
 def test_a_job_without_length_or_measured_speed_is_refused(world: TableWorld) -> None:

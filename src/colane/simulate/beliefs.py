@@ -67,8 +67,7 @@ def make_beliefs(
     if belief is Belief.ORACLE:
         return OracleBeliefs(world, kinds)
     profiles = (_profile(world, key, running) for key, running in kinds.items())
-    known = (profile for profile in profiles if profile is not None)
-    return Beliefs(profiles=[_noisy(profile, noise, seed) for profile in known])
+    return Beliefs(profiles=[_noisy(profile, noise, seed) for profile in profiles])
 
 
 def declare_lengths(jobs: Iterable[TraceJob], belief: Belief, *, noise: float, seed: int) -> tuple[TraceJob, ...]:
@@ -96,11 +95,15 @@ def examples(jobs: Iterable[TraceJob], cluster: Cluster) -> dict[ProfileKey, Run
     return found
 
 
-def _profile(world: World, key: ProfileKey, running: Running) -> Profile | None:
-    """The truth about a kind of job alone, None where it cannot run."""
+MORE_THAN_ANY_BYTES = 1 << 50
+"""Memory of a job that the world's table says does not fit a GPU type: how much it lacks was not measured."""
+
+
+def _profile(world: World, key: ProfileKey, running: Running) -> Profile:
+    """The truth about a kind of job alone."""
     speed = world.steps_per_s(running, ())
     if speed <= 0:
-        return None
+        return Profile(key=key, persistent_bytes=_declared(MORE_THAN_ANY_BYTES), ephemeral_bytes=_declared(0))
     memory = world.memory(running.job, key.gpu_type)
     ratio = world.occupancy_ratio(running.job, key.gpu_type)
     occupancy = None if ratio is None else ratio / speed * OCCUPANCY_UNITS_PER_S
@@ -143,8 +146,7 @@ class OracleBeliefs(Beliefs):
     """
 
     def __init__(self, world: World, kinds: Mapping[ProfileKey, Running]) -> None:
-        profiles = (_profile(world, key, running) for key, running in kinds.items())
-        super().__init__(profiles=[profile for profile in profiles if profile is not None])
+        super().__init__(profiles=[_profile(world, key, running) for key, running in kinds.items()])
         self._world = world
         self._kinds = kinds
         self._predictions: dict[tuple[ProfileKey, ...], Prediction | None] = {}

@@ -134,10 +134,11 @@ class TableWorld:
         if job.steps is None or job.duration_s is not None:
             return self._base.refusal(job, gpu_types)
         places = {kind: somewhere(job, kind) for kind in gpu_types if job.spec.gpu_type in (None, kind)}
-        unknown = [kind for kind, place in places.items() if self._table_alone(place) is None]
-        if not unknown:
+        speeds = {kind: self._table_alone(place) for kind, place in places.items()}
+        if None not in speeds.values() and any(speeds.values()):
             return None
-        return f"has no duration, and no table has the speed of {job.model} on {', '.join(unknown)}"
+        unknown = ", ".join(kind for kind, speed in speeds.items() if not speed)
+        return f"has no duration, and no table has the speed of {job.model} on {unknown}"
 
     def work_steps(self, job: TraceJob) -> float:
         """Its steps; recorded seconds where it has none."""

@@ -75,9 +75,15 @@ class GavelSpeeds:
         return any(self._alone(self._key(job), kind) for kind in self._types)
 
     def alone(self, running: Running) -> float | None:
-        """Measured speed with all GPUs on one server."""
+        """Measured speed with all GPUs on one server.
+
+        Gavel measured every job on every type: 0, it does not fit, where only others have a speed.
+        """
         kind = self._type(running.gpu_type)
-        return None if kind is None else self._alone(self._key(running.job), kind)
+        if kind is None:
+            return None
+        speed = self._alone(self._key(running.job), kind)
+        return 0.0 if speed is None and self.knows(running.job) else speed
 
     def slowdown(self, me: Running, other: Running) -> float | None:
         """Measured for this pair; jobs with unequal GPUs as their one-GPU forms."""
