@@ -190,11 +190,6 @@ def timer_due(step: Step, timer: Timer) -> None:
         _run(step, job, Why.TAKEN_TO_RUN)
 
 
-def _run(step: Step, job: Job, why: Why) -> Job:
-    """From now on a plan may take the job off its GPUs; a policy that waits for that is asked."""
-    running = move(job, JobState.RUNNING, step.now_s, Reason(why))
-    step.put(running)
-    if job.spec.preemptible:
 def _time_limit(step: Step, job: Job) -> None:
     """Stop a job whose time is up; time in which it was suspended does not count, as with Slurm."""
     limit_s, start_s = job.spec.time_limit_s, job.start_s
@@ -207,6 +202,11 @@ def _time_limit(step: Step, job: Job) -> None:
         step.stop(job, JobState.TIMED_OUT, Reason(Why.TIME_LIMIT, {"limit_s": limit_s}))
 
 
+def _run(step: Step, job: Job, why: Why) -> Job:
+    """From now on a plan may take the job off its GPUs; a policy that waits for that is asked."""
+    running = move(job, JobState.RUNNING, step.now_s, Reason(why))
+    step.put(running)
+    if job.spec.preemptible:
         step.heed(job.spec.pool)
     return running
 
