@@ -265,3 +265,47 @@ def test_a_scheduler_that_remembers_decides_as_one_that_was_just_started(seed: i
             world.step(world.random_event(), world.random_event())
         runs.append([decision for outcome in world.outcomes for decision in outcome.decisions])
     assert runs[0] == runs[1]
+
+
+@pytest.mark.parametrize("policy", ["topo-aware", "topo-aware-p"])
+def test_a_job_that_may_span_nodes_takes_as_few_as_it_can(policy: str) -> None:
+    core = start(create(policy), [machine(f"n{k}") for k in range(3)])
+    submit(core, 1, gpus=3)
+    submit(core, 2, gpus=4, multi_node=True)
+    submit(core, 3, gpus=5, multi_node=True, cores=5, host_memory_bytes=5 * GIB)
+    assert places(core) == {
+        1: "n0/0 n0/1 n0/2", 2: "n1/0 n1/1 n1/2 n1/3", 3: "n2/0 n2/1 n2/2 n2/3 n0/3",
+    }  # fmt: skip
+    assert core.state.jobs[JobId(3)].story[-1].reason.facts["where"] == "2 nodes"
+    submit(core, 4, gpus=6, multi_node=True)
+    reason = core.why(JobId(4), 0.0)
+    assert (reason.why, reason.jobs) == (Why.NO_FREE_GANG, (1, 2, 3))
+
+
+def test_ranks_that_must_lie_apart_get_a_node_each() -> None:
+    core = start(create("topo-aware"), [machine("n0"), machine("n1")])
+    submit(core, 1, gpus=2, multi_node=True, anti_collocation=True)
+    submit(core, 2, gpus=3, multi_node=True, anti_collocation=True)
+    assert places(core) == {1: "n0/0 n1/0"}
+    assert core.state.jobs[JobId(1)].story[-1].reason.facts["utility"] == pytest.approx(1.0)
+
+
+def test_crossing_machines_is_postponed_below_the_least_utility() -> None:
+    core = start(create("topo-aware-p"), [machine("n0"), machine("n1")])
+    for number in (1, 2):
+        submit(core, number, gpus=3)
+    submit(core, 3, gpus=2, multi_node=True, utility_min=0.3)
+    assert 3 not in places(core)
+    assert core.why(JobId(3), 0.0).why is Why.POSTPONED
+    end(core, 1, 1.0)
+    assert places(core)[3] == "n0/0 n0/1"
+
+
+def test_nodes_are_kept_for_a_job_over_several_that_has_waited_long() -> None:
+    core = start(TopoAware(max_postpone_s=100.0), [machine("n0"), machine("n1")])
+    submit(core, 1)
+    submit(core, 2, gpus=8, multi_node=True)
+    submit(core, 3, 200.0)
+    assert places(core) == {1: "n0/0"}
+    end(core, 1, 300.0)
+    assert set(places(core)) == {2}

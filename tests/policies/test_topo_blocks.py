@@ -15,6 +15,7 @@ from colane.policies.blocks.bipartition import bipartition, cut
 from colane.policies.blocks.drb import drb, edges
 from colane.policies.blocks.exact import exact
 from colane.policies.blocks.node_fit import Neighbour, Question, judge, left_free
+from colane.policies.blocks.spread import spread_excess
 from colane.traces.topologies import PRESETS
 
 MINSKY = flat((0, 0, 1, 1))
@@ -111,3 +112,19 @@ def test_job_graphs() -> None:
     assert edges(Comm(CommPattern.RING, 2), 4) == {(0, 1): 2, (1, 2): 2, (2, 3): 2, (0, 3): 2}
     assert edges(Comm(CommPattern.RING, 1), 2) == {(0, 1): 1}
     assert edges(Comm(CommPattern.PIPELINE, 1), 3) == {(0, 1): 1, (1, 2): 1}
+
+
+def test_the_cost_of_several_machines_is_the_distance_between_them() -> None:
+    one, split = [(MINSKY, (0, 1))], [(MINSKY, (0,)), (MINSKY, (0,))]
+    assert spread_excess(one, Comm(), apart=False) == 0.0
+    assert spread_excess(split, Comm(), apart=False) == pytest.approx((100 - 1) / 200)
+    assert spread_excess(split, Comm(weight=0), apart=False) == 0.0
+    assert spread_excess(split, Comm(), apart=True) == 0.0
+
+
+@pytest.mark.parametrize("pattern", CommPattern)
+def test_a_third_machine_costs_more_than_two(pattern: CommPattern) -> None:
+    whole = [(MINSKY, (0, 1, 2, 3)), (MINSKY, (0, 1, 2, 3))]
+    broken = [(MINSKY, (0, 1, 2, 3)), (MINSKY, (0, 1, 2)), (MINSKY, (3,))]
+    assert spread_excess(whole, Comm(pattern), apart=False) == 0.0
+    assert 0.0 < spread_excess(broken, Comm(pattern), apart=False) <= 1.0

@@ -107,4 +107,4 @@ class ClusterView:
     def holders(self, pool: str) -> tuple[JobId, ...]:
         """Jobs that hold GPUs of a pool, oldest first."""
         nodes = (node for node in self._state.nodes.values() if node.node.pool == pool)
-        return tuple(sorted(job for node in nodes for job in node.jobs))
+        return tuple(sorted({job for node in nodes for job in node.jobs}))

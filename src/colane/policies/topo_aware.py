@@ -81,9 +81,10 @@ class TopoAware:
                 return
             if not self._start(draft, places, job):
                 self._refuse(draft, places, job)
-                node = keep_room(draft, job)
-                if node is not None:
+                kept = keep_room(draft, job)
+                for node in kept:
                     places.changed(node)
+                if kept:
                     return
 
     def _is_overdue(self, job: Job, now_s: float) -> bool:
@@ -98,7 +99,8 @@ class TopoAware:
         if place is None:
             return False
         draft.start(job, place.loads, best_utility(draft, place))
-        places.changed(place.node)
+        for part in place.everywhere:
+            places.changed(part.node)
         return True
 
     def _pass(self, draft: Draft, places: Places, walk: Walk, job: Job) -> bool:

@@ -21,11 +21,12 @@ from colane.model.profile import ProfileKey
 from colane.perf.beliefs import profile_key
 from colane.perf.neighbours import Measure
 from colane.perf.topology import Comm, Shape, comm_of, excess
-from colane.perf.utility import NEUTRAL, Weights, job_utility
+from colane.perf.utility import NEUTRAL, Weights, job_utility, system_utility
 from colane.policies.blocks.drb import drb
 from colane.policies.blocks.exact import exact
-from colane.policies.blocks.node_fit import Fit, Neighbour, Question
+from colane.policies.blocks.node_fit import Fit, Neighbour, Question, interference, left_free
 from colane.policies.blocks.sites import SHAPES, Occupant, Ranking, Resident, Row, Site, Sites, residents
+from colane.policies.blocks.spread import Part, parts_of, spread_excess
 
 
 class Placer(StrEnum):
@@ -56,14 +57,21 @@ class Place(NamedTuple):
     """Where a job lies best.
 
     Attributes:
-        node: The node.
-        fit: GPUs and utilities.
-        loads: The same GPUs in rank order.
+        node: The node, the first of several.
+        fit: Utilities, and the GPUs on that node.
+        loads: All its GPUs in rank order.
+        parts: On each of its nodes; empty where it is one.
     """
 
     node: NodeState
     fit: Fit
     loads: tuple[GpuLoad, ...]
+    parts: tuple[Part, ...] = ()
+
+    @property
+    def everywhere(self) -> tuple[Part, ...]:
+        """Its GPUs node by node."""
+        return self.parts or (Part(self.node, self.fit.gpus),)
 
 
 @dataclass(slots=True)
@@ -149,15 +157,50 @@ class Places:
         return self._draft.view.gpu_types(spec.pool, spec.gpu_type)
 
     def _first(self, spec: JobSpec, gpu_type: str, least: float) -> Iterator[Place]:
-        """The best place on GPUs of one type, if any."""
-        for row, node in self._candidates(spec, gpu_type, least):
-            place = self._on(node, spec, gpu_type, row.fit)
-            if place is None:
-                continue
+        """The best place on GPUs of one type, if any: on one node, else on several where the job may span them."""
+        for place in self._places(spec, gpu_type, least):
             if place.fit.job >= least and not self._harms(place, spec, least):
                 yield place
                 return
-            self.refused.note(node, place.fit)
+            self.refused.note(place.node, place.fit)
+
+    def _places(self, spec: JobSpec, gpu_type: str, least: float) -> Iterator[Place]:
+        if spec.gpus == 1 or not spec.anti_collocation:
+            for row, node in self._candidates(spec, gpu_type, least):
+                place = self._on(node, spec, gpu_type, row.fit)
+                if place is not None:
+                    yield place
+        if spec.multi_node and spec.gpus > 1:
+            spread = self._spread(spec, gpu_type)
+            if spread is not None:
+                yield spread
+
+    def _spread(self, spec: JobSpec, gpu_type: str) -> Place | None:
+        """On several nodes."""
+        asked = _Asked(profile_key(spec, gpu_type), comm_of(spec))
+
+        def ask(node: NodeState, free: int, ranks: int) -> tuple[Question, tuple[Fit, ...]]:
+            question = self._question(self._site(node, free), asked)._replace(ranks=ranks)
+            return question, self._search(question)
+
+        found = parts_of(self._draft, spec, gpu_type, ask)
+        if found is None:
+            return None
+        suffered, caused = 0.0, 0.0
+        for part, question in found:
+            harm = interference(question, question.shape.sockets_of(part.gpus))
+            suffered, caused = max(suffered, harm[0]), max(caused, harm[1])
+        shaped = [(question.shape, part.gpus) for part, question in found]
+        comm = spread_excess(shaped, asked.comm, apart=spec.anti_collocation)
+        left = sum(left_free(question, part.gpus) for part, question in found) / len(found)
+        parts = tuple(part for part, _ in found)
+        fit = Fit(
+            system_utility(comm, (suffered + caused) / 2, left, self._weights),
+            job_utility(comm, suffered, self._weights),
+            parts[0].gpus,
+        )
+        loads = [self._draft.load(GpuId(part.node.node.name, gpu)) for part in parts for gpu in part.gpus]
+        return Place(parts[0].node, fit, tuple(loads), parts)
 
     def _candidates(self, spec: JobSpec, gpu_type: str, least: float) -> Iterator[tuple[Row, NodeState]]:
         """Places, best first; of equally good nodes the lowest order number first.
@@ -215,12 +258,16 @@ class Places:
 
     def _among_fitting(self, node: NodeState, spec: JobSpec, gpu_type: str) -> Place | None:
         fitting = [load for load in self._draft.free_gpus(node, gpu_type) if self._draft.fits_alone(load, spec)]
-        shape, free = SHAPES.of(node.node), sum(1 << load.id.number for load in fitting)
-        site = Site(shape, free, tuple(_occupant(shape, one) for one in residents(self._draft, node)))
+        site = self._site(node, sum(1 << load.id.number for load in fitting))
         question = self._question(site, _Asked(profile_key(spec, gpu_type), comm_of(spec)))
         by_number = {load.id.number: load for load in fitting}
         fits = self._search(question)
         return Place(node, fits[0], tuple(by_number[gpu] for gpu in fits[0].gpus)) if fits else None
+
+    def _site(self, node: NodeState, free: int) -> Site:
+        """A node of which only these GPUs may be used."""
+        shape = SHAPES.of(node.node)
+        return Site(shape, free, tuple(_occupant(shape, one) for one in residents(self._draft, node)))
 
     # -- neighbours
 
@@ -228,15 +275,16 @@ class Places:
         """Whether a neighbour would fall below its own least utility; noted if so."""
         if not self._spares or not least or not len(self._neighbours):
             return False
-        harmed = next(self._harmed(place, profile_key(spec, place.loads[0].gpu.type)), None)
+        key = profile_key(spec, place.loads[0].gpu.type)
+        harmed = next((one for part in place.everywhere for one in self._harmed(part, key)), None)
         if harmed is not None and self.refused.harmed is None:
             self.refused.harmed = harmed
         return harmed is not None
 
-    def _harmed(self, place: Place, key: ProfileKey) -> Iterator[Harmed]:
-        shape = SHAPES.of(place.node.node)
-        sockets = shape.sockets_of(place.fit.gpus)
-        everybody = residents(self._draft, place.node)
+    def _harmed(self, part: Part, key: ProfileKey) -> Iterator[Harmed]:
+        shape = SHAPES.of(part.node.node)
+        sockets = shape.sockets_of(part.gpus)
+        everybody = residents(self._draft, part.node)
         for one in everybody:
             spec = self._draft.view.job(one.job).spec
             if spec.utility_min and shape.sockets_of(one.gpus) & sockets and self._harm(one.key, key):
@@ -251,7 +299,7 @@ class Places:
         mine = shape.sockets_of(one.gpus)
         near = [other for other in everybody if other.job != one.job and shape.sockets_of(other.gpus) & mine]
         suffered = max((self._harm(one.key, other.key) for other in near), default=0.0)
-        comm = excess(shape, one.gpus, comm_of(spec))
+        comm = excess(shape, one.gpus, comm_of(spec)) if len(one.gpus) == spec.gpus else 0.0
         worse = max(suffered, self._harm(one.key, key))
         return job_utility(comm, suffered, self._weights), job_utility(comm, worse, self._weights)
 

@@ -12,13 +12,14 @@ from colane.policies.blocks.utility_placer import Place, Refused
 
 def best_utility(draft: Draft, place: Place) -> Reason:
     """Why it starts there."""
-    gpus, node = place.fit.gpus, place.node
+    parts = place.everywhere
     facts: dict[str, str | int | float] = {
-        "gpus": f"{node.node.name}/{_numbers(gpus)}",
+        "gpus": " ".join(f"{part.node.node.name}/{_numbers(part.gpus)}" for part in parts),
         "utility": place.fit.job,
-        "where": _sockets(node, gpus),
+        "where": _sockets(*parts[0]) if len(parts) == 1 else f"{len(parts)} nodes",
     }
-    return Reason(Why.BEST_UTILITY, facts, _beside(draft, node, gpus))
+    beside = {job for part in parts for job in _beside(draft, *part)}
+    return Reason(Why.BEST_UTILITY, facts, tuple(sorted(beside)))
 
 
 def postponed(draft: Draft, refused: Refused, spec: JobSpec) -> Reason:
