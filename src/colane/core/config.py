@@ -13,7 +13,7 @@ class CoreConfig:
         protection_factor: A job is left alone for this many launch times after its first step (paper E, 4.2).
         opaque_after_s: A process that reports no step for this long is taken to run.
         gang_ports: First and last port on which ranks of jobs over several nodes meet, each job on its own.
-        node_losses_max: A job whose node is lost is queued again this often; the loss is not its fault.
+        node_losses_max: A job whose node or GPU is lost is queued again this often; the loss is not its fault.
     """
 
     protection_factor: float = 3.0

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from colane.core import losses
 from colane.core.events import (
     CancelRequested,
     Ended,
@@ -18,7 +19,7 @@ from colane.core.events import (
     Submitted,
     Tick,
 )
-from colane.core.lifecycle import evolve, move, paused_s
+from colane.core.lifecycle import evolve, move
 from colane.core.overflow import relieve
 from colane.core.step import Step
 from colane.core.timers import Timer, TimerKind
@@ -67,10 +68,12 @@ def node_registered(step: Step, event: NodeRegistered) -> None:
     """A node joins or comes back; jobs on GPUs it no longer has are treated as lost."""
     node = event.node
     known = step.state.nodes.get(node.name)
+    before = known.node if known is not None else node
     if known is not None:
         _lose_jobs(step, node.name, keep=_same_gpus(known.node, node))
     step.state.put_node(node)
     step.touch(node.name)
+    losses.lose_gpus(step, before, node)
     step.company_changed(GpuId(node.name, gpu.index) for gpu in node.gpus)
 
 
@@ -90,11 +93,13 @@ def gpus_observed(step: Step, event: GpusObserved) -> None:
     if known is None:
         step.stale.append((event, "no such node"))
         return
-    seen = {gpu.index: gpu for gpu in event.gpus}
+    before, seen = known.node, {gpu.index: gpu for gpu in event.gpus}
     gpus = tuple(_observed(gpu, seen.get(gpu.index)) for gpu in known.node.gpus)
     if gpus != known.node.gpus:
-        step.state.put_node(replace(known.node, gpus=gpus))
+        now = replace(known.node, gpus=gpus)
+        step.state.put_node(now)
         step.touch(event.node)
+        losses.lose_gpus(step, before, now)
 
 
 def launched(step: Step, event: Launched) -> None:
@@ -183,23 +188,12 @@ def timer_due(step: Step, timer: Timer) -> None:
     if job is None or job.attempt != timer.attempt or job.placement is None:
         return
     if timer.kind is TimerKind.TIME_LIMIT:
-        _time_limit(step, job)
+        reason = Reason(Why.TIME_LIMIT, {"limit_s": job.spec.time_limit_s or 0.0})
+        step.stop(job, JobState.TIMED_OUT, reason)
     elif timer.kind is TimerKind.PROTECTION_OVER and job.state is JobState.RUNNING_PROTECTED:
         _run(step, job, Why.PROTECTION_OVER)
     elif timer.kind is TimerKind.TAKEN_TO_RUN and job.state is JobState.LAUNCHING:
         _run(step, job, Why.TAKEN_TO_RUN)
-
-
-def _time_limit(step: Step, job: Job) -> None:
-    """Stop a job whose time is up; time in which it was suspended does not count, as with Slurm."""
-    limit_s, start_s = job.spec.time_limit_s, job.start_s
-    if job.state is JobState.PAUSED or limit_s is None or start_s is None:
-        return  # it is timed anew when it is resumed
-    due_s = start_s + limit_s + paused_s(job, step.now_s)
-    if due_s > step.now_s:
-        step.timers.set(due_s, TimerKind.TIME_LIMIT, job.id, job.attempt)
-    else:
-        step.stop(job, JobState.TIMED_OUT, Reason(Why.TIME_LIMIT, {"limit_s": limit_s}))
 
 
 def _run(step: Step, job: Job, why: Why) -> Job:
@@ -256,6 +250,10 @@ def _leave_stopping(step: Step, job: Job, end_s: float) -> None:
 
 def _failed(step: Step, job: Job, event: Ended, end_s: float, mates: tuple[JobId, ...]) -> None:
     """An attempt failed beside these jobs: the job ends, or is queued again."""
+    verdict = losses.judge(step, job)
+    if verdict is not None:
+        step.finish(job, *verdict, end_s)
+        return
     cause = _cause(event)
     failures = job.failures + 1
     job = evolve(job, failures=failures)
@@ -309,10 +307,9 @@ def _lose_jobs(step: Step, node: str, keep: set[int]) -> None:
 
 def _lose(step: Step, job: Job, reason: Reason) -> None:
     """A node of the job is lost; what it still has on others is stopped first."""
-    losses = sum(line.reason.why is Why.NODE_LOST for line in job.story)
     if job.state is JobState.STOPPING and job.ending not in (None, JobState.QUEUED):
         step.finish(job, job.ending or JobState.CANCELLED, reason, step.now_s)
-    elif losses >= step.config.node_losses_max:
+    elif losses.count(job) >= step.config.node_losses_max:
         step.finish(job, JobState.FAILED, reason, step.now_s)
     else:
         step.finish(job, JobState.QUEUED, reason, step.now_s)

@@ -34,7 +34,6 @@ class Why(StrEnum):
     WOULD_HARM = "would-harm"
     NO_LANE = "no-lane"
     TOO_SLOW_TO_ANSWER = "too-slow-to-answer"
-    HELD = "held"
     # starting
     FREE_GPU = "free-gpu"
     SHARES = "shares"
@@ -52,8 +51,7 @@ class Why(StrEnum):
     PROTECTION_OVER = "protection-over"
     TAKEN_TO_RUN = "taken-to-run"
     NODE_LOST = "node-lost"
-    SUSPENDED = "suspended"
-    RESUMED = "resumed"
+    GPU_LOST = "gpu-lost"
     PREEMPTED = "preempted"
     OUTGROWN = "outgrown"
     RETRY_ALONE = "retry-alone"
@@ -111,7 +109,6 @@ SENTENCES: Mapping[Why, str] = MappingProxyType(
             "Resources: taking turns with {jobs} on {gpu}, an answer could take {bound_s:.3g} s, "
             "above the objective of {latency_s:.3g} s"
         ),
-        Why.HELD: "JobHeldUser: suspended by {by}; colane resume lets it start",
         Why.FREE_GPU: "{gpu} is free",
         Why.SHARES: "shares {gpu} with {jobs}: predicted speed-up {speedup:.2f} ({source})",
         Why.BEST_FIT: "{gpu} leaves the fewest GPUs free on its node ({left})",
@@ -127,8 +124,7 @@ SENTENCES: Mapping[Why, str] = MappingProxyType(
         Why.PROTECTION_OVER: "protection after launch is over",
         Why.TAKEN_TO_RUN: "it reports no steps, so it is taken to run",
         Why.NODE_LOST: "node {node} was lost",
-        Why.SUSPENDED: "suspended by {by}; it waits at a step boundary and keeps its GPU memory",
-        Why.RESUMED: "resumed by {by}",
+        Why.GPU_LOST: "GPU {gpu} does not work any more",
         Why.PREEMPTED: "stopped for {jobs}: {because}",
         Why.OUTGROWN: (
             "stopped because the jobs on {gpu} were seen to need {need_bytes} of its {have_bytes}: {jobs} with it"
