@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 from colane.adaptor import turns
 from colane.agent import processes
-from colane.agent.gate_page import ControlPage
+from colane.agent.gate_page import RANKS_MAX, ControlPage
 from colane.agent.gate_ranks import Gang, Link, Rank
 from colane.agent.gate_rules import Bounds, Floor, Seen, Wish
 from colane.agent.launcher import watch_exit
@@ -35,7 +35,6 @@ LOOK_EVERY_S = 0.1
 STALLED_S = 0.5
 """After so long with some ranks parked and others not, they are let go to a later step."""
 LINKS_MAX = 1024
-RANKS_MAX = 4096
 BACKLOG = 128
 
 

@@ -6,12 +6,16 @@ It is written with `pwrite`, never through a mapping: a job that truncates its f
 from __future__ import annotations
 
 import os
+import stat
 import struct
 from contextlib import suppress
 from pathlib import Path
 
 from colane.adaptor import turns
 from colane.adaptor.writer import CONTROL_OFFSET, COUNT_WORD, PID_WORD
+
+RANKS_MAX = 256
+"""Processes of one job on one node."""
 
 _WORD = struct.Struct("=Q")
 _COUNTERS = struct.Struct(f"={COUNT_WORD - PID_WORD + 1}Q")
@@ -24,9 +28,13 @@ class ControlPage:
         """Open it.
 
         Raises:
-            OSError: There is no such file, or it is a link.
+            OSError: There is no such file, or it is a link or no file at all: the job could make us write elsewhere.
         """
         self._fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+        found = os.fstat(self._fd)
+        if not stat.S_ISREG(found.st_mode) or found.st_nlink != 1:
+            os.close(self._fd)
+            raise OSError(f"{path} is no steps file")
         self._written: dict[int, int] = {}
 
     def counters(self) -> tuple[int, int]:
@@ -64,6 +72,6 @@ def pages_of(steps_path: Path) -> dict[int, Path]:
     with suppress(OSError):
         for name in os.listdir(steps_path.parent):  # noqa: PTH208 - looked at often while jobs take turns
             stem, _, rank = name.rpartition(".")
-            if stem == steps_path.name and rank.isdecimal() and len(rank) < 6:
+            if stem == steps_path.name and rank.isdecimal() and int(rank) < RANKS_MAX:
                 found[int(rank)] = steps_path.parent / name
     return found

@@ -66,7 +66,8 @@ class GateThread:
 
     def _run(self) -> None:
         with suppress(OSError):
-            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICE)
+            thread = threading.get_native_id()
+            os.setpriority(os.PRIO_PROCESS, thread, min(NICE, os.getpriority(os.PRIO_PROCESS, thread)))
         asyncio.set_event_loop(self._loop)
         self._loop.call_soon(self._open)
         self._loop.run_forever()
