@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from colane.core import losses
+from colane.core import guard, losses
 from colane.core.events import (
     CancelRequested,
     Ended,
@@ -19,7 +19,7 @@ from colane.core.events import (
     Submitted,
     Tick,
 )
-from colane.core.lifecycle import evolve, move
+from colane.core.lifecycle import evolve, move, paused_s
 from colane.core.overflow import relieve
 from colane.core.step import Step
 from colane.core.timers import Timer, TimerKind
@@ -188,12 +188,23 @@ def timer_due(step: Step, timer: Timer) -> None:
     if job is None or job.attempt != timer.attempt or job.placement is None:
         return
     if timer.kind is TimerKind.TIME_LIMIT:
-        reason = Reason(Why.TIME_LIMIT, {"limit_s": job.spec.time_limit_s or 0.0})
-        step.stop(job, JobState.TIMED_OUT, reason)
+        _time_limit(step, job)
     elif timer.kind is TimerKind.PROTECTION_OVER and job.state is JobState.RUNNING_PROTECTED:
         _run(step, job, Why.PROTECTION_OVER)
     elif timer.kind is TimerKind.TAKEN_TO_RUN and job.state is JobState.LAUNCHING:
         _run(step, job, Why.TAKEN_TO_RUN)
+
+
+def _time_limit(step: Step, job: Job) -> None:
+    """Stop a job whose time is up; time in which it was suspended does not count, as with Slurm."""
+    limit_s, start_s = job.spec.time_limit_s, job.start_s
+    if job.state is JobState.PAUSED or limit_s is None or start_s is None:
+        return  # it is timed anew when it is resumed
+    due_s = start_s + limit_s + paused_s(job, step.now_s)
+    if due_s > step.now_s:
+        step.timers.set(due_s, TimerKind.TIME_LIMIT, job.id, job.attempt)
+    else:
+        step.stop(job, JobState.TIMED_OUT, Reason(Why.TIME_LIMIT, {"limit_s": limit_s}))
 
 
 def _run(step: Step, job: Job, why: Why) -> Job:
@@ -243,7 +254,7 @@ def _first_step(step: Step, job: Job, progress: Progress) -> Job:
 def _leave_stopping(step: Step, job: Job, end_s: float) -> None:
     ending, reason = job.ending, job.story[-1].reason
     if ending is JobState.QUEUED:
-        step.leave(job, JobState.QUEUED, reason)
+        step.leave(guard.apart(job), JobState.QUEUED, reason)
     elif ending is not None:
         step.leave(job, ending, reason, end_s=end_s)
 

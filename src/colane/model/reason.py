@@ -34,6 +34,7 @@ class Why(StrEnum):
     WOULD_HARM = "would-harm"
     NO_LANE = "no-lane"
     TOO_SLOW_TO_ANSWER = "too-slow-to-answer"
+    HELD = "held"
     # starting
     FREE_GPU = "free-gpu"
     SHARES = "shares"
@@ -52,8 +53,12 @@ class Why(StrEnum):
     TAKEN_TO_RUN = "taken-to-run"
     NODE_LOST = "node-lost"
     GPU_LOST = "gpu-lost"
+    SUSPENDED = "suspended"
+    RESUMED = "resumed"
     PREEMPTED = "preempted"
     OUTGROWN = "outgrown"
+    TOO_SLOW_TOGETHER = "too-slow-together"
+    SLOW_TOGETHER = "slow-together"
     RETRY_ALONE = "retry-alone"
     RETRY = "retry"
     EXITED = "exited"
@@ -109,6 +114,7 @@ SENTENCES: Mapping[Why, str] = MappingProxyType(
             "Resources: taking turns with {jobs} on {gpu}, an answer could take {bound_s:.3g} s, "
             "above the objective of {latency_s:.3g} s"
         ),
+        Why.HELD: "JobHeldUser: suspended by {by}; colane resume lets it start",
         Why.FREE_GPU: "{gpu} is free",
         Why.SHARES: "shares {gpu} with {jobs}: predicted speed-up {speedup:.2f} ({source})",
         Why.BEST_FIT: "{gpu} leaves the fewest GPUs free on its node ({left})",
@@ -125,9 +131,19 @@ SENTENCES: Mapping[Why, str] = MappingProxyType(
         Why.TAKEN_TO_RUN: "it reports no steps, so it is taken to run",
         Why.NODE_LOST: "node {node} was lost",
         Why.GPU_LOST: "GPU {gpu} does not work any more",
+        Why.SUSPENDED: "suspended by {by}; it waits at a step boundary and keeps its GPU memory",
+        Why.RESUMED: "resumed by {by}",
         Why.PREEMPTED: "stopped for {jobs}: {because}",
         Why.OUTGROWN: (
             "stopped because the jobs on {gpu} were seen to need {need_bytes} of its {have_bytes}: {jobs} with it"
+        ),
+        Why.TOO_SLOW_TOGETHER: (
+            "stopped because job {job} went {measured:.2f} times slower on {gpu} than alone, predicted {predicted:.2f}, "
+            "beside {jobs}; it is run again with a GPU to itself"
+        ),
+        Why.SLOW_TOGETHER: (
+            "goes {measured:.2f} times slower on {gpu} than alone, predicted {predicted:.2f}, beside {jobs}; "
+            "none of them may be stopped"
         ),
         Why.RETRY_ALONE: "ran out of memory beside {jobs}; it is tried once more with a GPU to itself",
         Why.RETRY: "attempt {attempt} ended ({cause}); {left} retries left",
