@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import select
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -74,6 +75,13 @@ def live(cluster: Cluster) -> dict[int, dict[str, Any]]:
     return {job["id"]: job for job in cluster.client().live_jobs()}
 
 
+def show(cluster: Cluster, job: int) -> str:
+    """What `colane show` prints."""
+    words = [sys.executable, "-m", "colane.cli", "show", str(job)]
+    env = {**os.environ, "COLANE_URL": cluster.url, "COLUMNS": "200"}
+    return subprocess.run(words, env=env, capture_output=True, text=True, check=True).stdout
+
+
 @pytest.mark.live
 @pytest.mark.faults
 @pytest.mark.timeout(300)
@@ -85,6 +93,7 @@ def test_a_shared_lane_survives_every_kill(cluster: Cluster) -> None:
     until(lambda: all((job["progress"] or {}).get("turn") for job in live(cluster).values()), cluster, "turns")
     seen = live(cluster)
     assert {(tuple(job["gpus"]), tuple(job["lanes"])) for job in seen.values()} == {(("node-1/0",), (0,))}
+    assert "of the lane's time since its company changed" in show(cluster, jobs[0])
     killed = 0
     for victim in random.sample(["job"] * (FAULTS - 4) + ["server", "agent"] * 2, FAULTS):
         if victim == "job":

@@ -81,6 +81,15 @@ def _progress(job: dict[str, Any]) -> Iterator[tuple[str, str]]:
         yield "memory", f"{memory}, {output.size(sample['persistent_bytes'])} between steps"
     if sample.get("occupancy_ratio") is not None:
         yield "occupancy", f"{sample['occupancy_ratio']:.0%} of its device (by {sample['occupancy_by']})"
+    if sample.get("turn"):
+        yield "turn", _turn(sample)
+
+
+def _turn(sample: dict[str, Any]) -> str:
+    """How it stands in its lane: now, and what it has had."""
+    had = f"{sample['turn_share_ratio']:.0%} of the lane's time since its company changed"
+    waited = f"waited {output.duration(sample['turn_wait_s'])} for {output.duration(sample['turn_service_s'])}"
+    return f"{sample['turn']}; {had}; {waited}"
 
 
 def _needs(needs: dict[str, Any]) -> str:
