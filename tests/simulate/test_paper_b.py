@@ -12,7 +12,7 @@ from colane.cli import app
 from colane.model.profile import Memory
 from colane.simulate.ledger import STATES
 from colane.simulate.paper_a import Claim, Evaluation, Verdict, queue_s
-from colane.simulate.paper_b import TABLE_2, ends_s, evaluate, most_at_once, row_of
+from colane.simulate.paper_b import TABLE_2, SharingEvaluation, ends_s, evaluate, most_at_once, row_of
 from colane.simulate.paper_b_memory import MIB, SERVED, first_fit_bins, read_tables, serving_bytes
 from colane.simulate.paper_b_world import Gain
 from colane.simulate.run import Run
@@ -107,6 +107,16 @@ def test_three_jobs_that_come_one_after_another_share_halves_and_thirds(found: E
     assert [ends[3], ends[2], ends[1]] == pytest.approx([68.0, 81.9, 92.2], abs=0.1)
 
 
+def test_the_figure_of_fair_sharing_shows_halves_and_thirds_of_a_constant_total(found: Evaluation) -> None:
+    assert isinstance(found, SharingEvaluation)
+    rates = list(found.images_per_s.values())
+    whole = 50 / 0.36181
+    assert [rate for _, rate in rates[0]] == pytest.approx([whole, whole / 2, whole / 3, whole / 2, whole, 0])
+    assert [at_s for at_s, _ in rates[0]] == pytest.approx([0, 15, 30, 68.0, 81.9, 92.3], abs=0.1)
+    assert [rate for _, rate in rates[2]] == pytest.approx([whole / 3, 0])
+    assert next(iter(found.needs_bytes)) == "resnet152_75"
+
+
 def test_the_shortest_goes_first(claims: dict[str, Claim], found: Evaluation) -> None:
     assert claims["B-m"].ours == "1, 3, 2, 5, 4, 0"
     ends = ends_s(runs_of(found, "snapshot")["srtf"])
@@ -141,6 +151,8 @@ def test_the_command_prints_the_claims_and_draws_them(
     printed = json.loads(capsys.readouterr().out)
     assert printed["paper"] == "B"
     assert json.loads((tmp_path / "claims.json").read_text())["claims"] == printed["claims"]
+    assert (tmp_path / "fair-sharing" / "throughput.png").exists()
+    assert (tmp_path / "memory.png").exists()
     for name in ("table-2", "fair-sharing", "snapshot", "sweep-superres_128"):
         assert (tmp_path / name / "report.html").exists()
 

@@ -82,9 +82,13 @@ def _write(found: Evaluation, out: Path) -> None:
 
 def _draw(found: Evaluation, out: Path) -> None:
     """Figures of an evaluation that has its own."""
-    from colane.cli.paper_topology import draw  # noqa: PLC0415 - imported late
+    from colane.cli import paper_sharing  # noqa: PLC0415 - imported late
+    from colane.cli.paper_topology import draw  # noqa: PLC0415
+    from colane.simulate.paper_b import SharingEvaluation  # noqa: PLC0415
     from colane.simulate.paper_c import TopologyEvaluation  # noqa: PLC0415
 
+    if isinstance(found, SharingEvaluation):
+        paper_sharing.draw(found, out)
     if isinstance(found, TopologyEvaluation):
         for scenario in found.scenarios:
             draw(scenario, out)

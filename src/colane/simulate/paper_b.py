@@ -8,13 +8,14 @@ confirmation of the paper. Memory and step times are the authors' own measuremen
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
+from colane.core.events import Outcome
 from colane.core.policy import Policy
 from colane.model.job import JobId, JobSpec
 from colane.perf.beliefs import Beliefs
@@ -23,12 +24,15 @@ from colane.policies.fair import Fair
 from colane.policies.fifo import Fifo
 from colane.policies.pack import Pack
 from colane.simulate.beliefs import Belief, make_beliefs
+from colane.simulate.driver import Watcher
 from colane.simulate.paper_a import Claim, Evaluation, Experiment, Verdict, queue_s
 from colane.simulate.paper_b_memory import Tables, memory_claims, read_tables, serving_claims, transfer_claim
 from colane.simulate.paper_b_world import Gain, GainWorld
+from colane.simulate.process import Process
 from colane.simulate.request import Loaded
 from colane.simulate.run import Inputs, Run, simulate
 from colane.simulate.table_world import DATA_VARIABLE
+from colane.simulate.world import Running
 from colane.traces import clusters, read
 from colane.traces.errors import TraceError
 from colane.traces.workload import TraceJob, Workload
@@ -87,6 +91,45 @@ NEED_GPU = {
 
 
 @dataclass(frozen=True, slots=True)
+class SharingEvaluation(Evaluation):
+    """Claims and runs, with what the figures need besides.
+
+    Attributes:
+        images_per_s: Of three jobs that share fairly: (seconds, images per second from then on) by job.
+        needs_bytes: (P, E) of each training workload with its largest batch, most P + E first.
+    """
+
+    images_per_s: Mapping[str, Sequence[tuple[float, float]]] = field(default_factory=dict)
+    needs_bytes: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+
+
+class Speeds:
+    """Looks on and notes every change of a job's speed."""
+
+    def __init__(self) -> None:
+        self.steps_per_s: dict[str, list[tuple[float, float]]] = {}
+        self._processes: dict[JobId, Process] = {}
+
+    def started(self, process: Process, company: Sequence[Running]) -> None:
+        """Follow a process from its start."""
+        del company
+        self._processes[process.id] = process
+
+    def outcome(self, outcome: Outcome, now_s: float) -> None:
+        """Note the speeds that hold from now on."""
+        ended = {job.id for job in outcome.jobs if job.has_ended}
+        for id_, process in self._processes.items():
+            self._note(process, now_s, 0.0 if id_ in ended else process.steps_per_s)
+        for id_ in ended:
+            self._processes.pop(id_, None)
+
+    def _note(self, process: Process, now_s: float, steps_per_s: float) -> None:
+        points = self.steps_per_s.setdefault(process.running.job.spec.name, [])
+        if not points or points[-1][1] != steps_per_s:
+            points.append((now_s, steps_per_s))
+
+
+@dataclass(frozen=True, slots=True)
 class Scene:
     """Jobs, policies and what lanes gain."""
 
@@ -98,7 +141,7 @@ class Scene:
     note: str
 
 
-def evaluate(tables: Path | None) -> Evaluation:
+def evaluate(tables: Path | None) -> SharingEvaluation:
     """Run everything.
 
     Args:
@@ -111,7 +154,9 @@ def evaluate(tables: Path | None) -> Evaluation:
     found = read_tables(directory)
     batch = _experiment(_batch(directory), found)
     sweeps = [_experiment(_sweep(*kind), found) for kind in SWEEPS]
-    sharing, snapshot, slices = (_experiment(make(found), found) for make in (_sharing, _snapshot, _slices))
+    speeds = Speeds()
+    sharing = _experiment(_sharing(found), found, speeds)
+    snapshot, slices = (_experiment(make(found), found) for make in (_snapshot, _slices))
     claims = (
         *_table_claims(batch),
         _speedup_claim(batch),
@@ -125,7 +170,25 @@ def evaluate(tables: Path | None) -> Evaluation:
         _slices_claim(slices),
         *_needs_gpu(),
     )
-    return Evaluation(tuple(sorted(claims, key=lambda claim: claim.id)), (batch, *sweeps, sharing, snapshot, slices))
+    in_order = tuple(sorted(claims, key=lambda claim: claim.id))
+    return SharingEvaluation(
+        in_order, (batch, *sweeps, sharing, snapshot, slices), _images_per_s(speeds), _needs_bytes(found)
+    )
+
+
+def _images_per_s(speeds: Speeds) -> dict[str, list[tuple[float, float]]]:
+    return {
+        name: [(at_s, steps_per_s * SHARING_BATCH) for at_s, steps_per_s in points]
+        for name, points in speeds.steps_per_s.items()
+    }
+
+
+def _needs_bytes(tables: Tables) -> dict[str, tuple[float, float]]:
+    largest: dict[str, str] = {}
+    for name in sorted(tables.geometry.geometry, key=lambda name: sum(tables.memory[name])):
+        largest[name.rpartition("_")[0]] = name
+    names = sorted(largest.values(), key=lambda name: -sum(tables.memory[name]))
+    return {name: tables.memory[name] for name in names}
 
 
 def _directory(tables: Path | None) -> Path:
@@ -140,20 +203,21 @@ def _needs_gpu() -> Iterator[Claim]:
         yield Claim(f"B-{letter}", claim, published, "not simulated", Verdict.NEEDS_GPU)
 
 
-def _experiment(scene: Scene, tables: Tables) -> Experiment:
+def _experiment(scene: Scene, tables: Tables, *watchers: Watcher) -> Experiment:
     cluster = clusters.load("paper-b")
     world = GainWorld(tables.memory, scene.gain)
     loaded = Loaded(cluster, Workload(name=scene.name, jobs=scene.jobs, source=scene.title), world)
-    runs = tuple((0, _run(loaded, policy)) for policy in scene.policies)
+    runs = tuple((0, _run(loaded, policy, watchers)) for policy in scene.policies)
     return Experiment(scene.name, scene.title, {0: loaded}, runs, scene.note)
 
 
-def _run(loaded: Loaded, policy: Policy) -> Run:
+def _run(loaded: Loaded, policy: Policy, watchers: Sequence[Watcher]) -> Run:
     """Durations and memory are known, as the paper assumes; safety factors are those the product always uses."""
     jobs, cluster, world = loaded.workload.jobs, loaded.cluster, loaded.world
     known = make_beliefs(Belief.PROFILED, world, jobs, cluster, noise=0.0, seed=0)
     beliefs = Beliefs(profiles=known.profiles.values())
-    return simulate(Inputs(cluster=cluster, workload=loaded.workload, world=world, policy=policy, beliefs=beliefs))
+    given = Inputs(cluster=cluster, workload=loaded.workload, world=world, policy=policy, beliefs=beliefs)
+    return simulate(given, watchers=lambda _: watchers)
 
 
 def row_of(run: Run) -> Row:
