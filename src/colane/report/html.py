@@ -33,7 +33,7 @@ table { border-collapse: collapse; font-size: .85rem; font-variant-numeric: tabu
 th, td { border-bottom: 1px solid var(--grid); padding: .3rem .45rem; text-align: left; vertical-align: top; }
 th { background: var(--soft); }
 .number { text-align: right; }
-td.number { white-space: nowrap; }
+td.number, td:first-child { white-space: nowrap; }
 td:last-child:not(.number) { min-width: 14rem; }
 nav a { color: inherit; margin-right: 1rem; }
 """
