@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from colane.model.lane import Turns
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CoreConfig:
@@ -14,9 +16,17 @@ class CoreConfig:
         opaque_after_s: A process that reports no step for this long is taken to run.
         gang_ports: First and last port on which ranks of jobs over several nodes meet, each job on its own.
         node_losses_max: A job whose node or GPU is lost is queued again this often; the loss is not its fault.
+        guard: Jobs slower in company than predicted are separated.
+        guard_margin_ratio: By how much their slowdown may exceed the predicted one.
+        guard_after_s: For how long, at least.
+        turns: How jobs of one lane take turns; None leaves it to the policy.
     """
 
     protection_factor: float = 3.0
     opaque_after_s: float = 10.0
     gang_ports: tuple[int, int] = (29500, 29999)
     node_losses_max: int = 3
+    guard: bool = True
+    guard_margin_ratio: float = 0.3
+    guard_after_s: float = 60.0
+    turns: Turns | None = None

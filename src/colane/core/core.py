@@ -9,9 +9,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from colane.core import reports, suspension
+from colane.core import guard, reports, suspension
 from colane.core.check import check
 from colane.core.companies import plan_companies
+from colane.core.company import Company
 from colane.core.config import CoreConfig
 from colane.core.events import (
     CancelRequested,
@@ -34,14 +35,16 @@ from colane.core.events import (
 from colane.core.lifecycle import move
 from colane.core.policy import Policy
 from colane.core.state import ClusterState
-from colane.core.step import Step
+from colane.core.step import Step, Watchers
 from colane.core.timers import TimerKind, Timers
 from colane.core.view import ClusterView
 from colane.model.job import Job, JobId, JobState
+from colane.model.lane import Turns
 from colane.model.placement import Placement
 from colane.model.plan import Blocked, Plan, Start
 from colane.model.reason import Reason
 from colane.perf.observe import Observer
+from colane.perf.pace import Paces
 
 Handler = Callable[[Step, Any], None]
 
@@ -74,7 +77,7 @@ class Core:
         self.policy = policy
         self.state = state
         self.config = config or CoreConfig()
-        self._observer = Observer()
+        self._watchers = Watchers(Observer(), Paces())
         self._timers = Timers()
         self._blocked: dict[str, Blocked] = {}
         self._resume()
@@ -89,9 +92,11 @@ class Core:
         Returns:
             What changed and what the driver must do.
         """
-        step = Step(self.state, self._observer, self._timers, self.config, now_s)
+        step = Step(self.state, self._watchers, self._timers, self.config, now_s)
         for event in events:
             HANDLERS[type(event)](step, event)
+        if self.config.guard:
+            guard.keep(step, events, self.turns)
         for timer in self._timers.due(now_s):
             reports.timer_due(step, timer)
         self.state.changed_pools.update(self._timers.pools_due(now_s))
@@ -112,6 +117,16 @@ class Core:
         view = ClusterView(self.state, now_s, pools=[asked.spec.pool], explain=job)
         plan = plan_companies(view) if asked.spec.company else self.policy.plan(view)
         return plan.reason_for(asked)
+
+    @property
+    def turns(self) -> Turns:
+        """How jobs of one lane take turns: as set, else as the policy says."""
+        turns: Turns = getattr(self.policy, "turns", Turns())
+        return self.config.turns or turns
+
+    def company(self, job: JobId) -> Company | None:
+        """How a running job shares its GPUs, as seen and as predicted; None when it shares none."""
+        return guard.company_of(self.state, self._watchers.guard, self.state.jobs[job], self.turns)
 
     def _decide(self, step: Step) -> None:
         """Ask until carrying out the plan taught nothing (who joins a job ends its time alone, and that teaches).
@@ -192,7 +207,7 @@ class Core:
 
     def _resume(self) -> None:
         """After a restart, set the timers of running jobs anew and watch every GPU."""
-        step = Step(self.state, self._observer, self._timers, self.config, 0.0)
+        step = Step(self.state, self._watchers, self._timers, self.config, 0.0)
         for job in self.state.jobs.values():
             if job.placement is None:
                 continue

@@ -40,6 +40,7 @@ MOVES: Mapping[tuple[JobState, JobState], str] = MappingProxyType(
         (S.RUNNING_PROTECTED, S.SUCCEEDED): "its process exited with 0",
         (S.RUNNING_PROTECTED, S.FAILED): "its process failed",
         (S.RUNNING_PROTECTED, S.OUT_OF_MEMORY): "it ran out of memory",
+        (S.RUNNING, S.RUNNING): "it is slower in company than predicted, and nobody may be stopped for that",
         (S.RUNNING, S.PAUSED): "suspended; it waits at a step boundary and keeps its GPU memory",
         (S.PAUSED, S.RUNNING): "resumed",
         (S.PAUSED, S.STOPPING): "cancelled, over time or preempted while paused",

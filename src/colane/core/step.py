@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import partial
+from typing import NamedTuple
 
 from colane.core.config import CoreConfig
 from colane.core.events import Decision, Event, Outcome, RejectedPlan
@@ -16,21 +17,29 @@ from colane.model.profile import Profile, ProfileKey, SetMeasurement
 from colane.model.progress import Progress
 from colane.model.reason import Reason
 from colane.perf.observe import Member, Observer
+from colane.perf.pace import Paces
+
+
+class Watchers(NamedTuple):
+    """Who remembers what was seen of running jobs, from step to step."""
+
+    observer: Observer
+    guard: Paces
 
 
 class Step:
     """Collects changes while events are applied."""
 
     __slots__ = (
-        "_jobs", "_nodes", "_profiles", "config", "decisions", "lessons", "lost_nodes", "measurements", "now_s",
-        "observer", "rejected", "stale", "state", "timers",
+        "_jobs", "_nodes", "_profiles", "config", "decisions", "guard", "lessons", "lost_nodes", "measurements",
+        "now_s", "observer", "rejected", "stale", "state", "timers",
     )  # fmt: skip
 
     def __init__(
-        self, state: ClusterState, observer: Observer, timers: Timers, config: CoreConfig, now_s: float
+        self, state: ClusterState, watchers: Watchers, timers: Timers, config: CoreConfig, now_s: float
     ) -> None:
         self.state = state
-        self.observer = observer
+        self.observer, self.guard = watchers
         self.timers = timers
         self.config = config
         self.now_s = now_s
@@ -72,6 +81,7 @@ class Step:
         if placement is not None:
             self.company_changed(placement.gpus)
         self.state.progress.pop(job.id, None)
+        self.guard.forget(job.id)
 
     def stop(self, job: Job, ending: JobState, reason: Reason) -> None:
         """Ask for the end of a job's process; it keeps its GPUs until the process is gone."""

@@ -138,8 +138,8 @@ SENTENCES: Mapping[Why, str] = MappingProxyType(
             "stopped because the jobs on {gpu} were seen to need {need_bytes} of its {have_bytes}: {jobs} with it"
         ),
         Why.TOO_SLOW_TOGETHER: (
-            "stopped because job {job} went {measured:.2f} times slower on {gpu} than alone, predicted {predicted:.2f}, "
-            "beside {jobs}; it is run again with a GPU to itself"
+            "stopped because job {job} went {measured:.2f} times slower on {gpu} than alone, predicted {predicted:.2f} "
+            "while {jobs} shared it; it is run again with a GPU to itself"
         ),
         Why.SLOW_TOGETHER: (
             "goes {measured:.2f} times slower on {gpu} than alone, predicted {predicted:.2f}, beside {jobs}; "

@@ -120,7 +120,7 @@ class TickedRun:
     def __post_init__(self) -> None:
         """Register the nodes."""
         beliefs = self.beliefs or Beliefs(neighbours=neighbour_beliefs(self.table, self.nodes[0].gpus[0].type))
-        self.core = Core(self.policy, ClusterState(beliefs), CoreConfig(opaque_after_s=0.0))
+        self.core = Core(self.policy, ClusterState(beliefs), CoreConfig(opaque_after_s=0.0, guard=False))
         self._step([NodeRegistered(node) for node in self.nodes])
 
     def run(self) -> list[Served]:

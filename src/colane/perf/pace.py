@@ -1,0 +1,63 @@
+"""How fast jobs go in their present company, over windows of time."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+
+from colane.model.job import JobId
+from colane.model.progress import Progress
+
+
+@dataclass(slots=True)
+class Pace:
+    """One job in one company.
+
+    Attributes:
+        company: Who was with it; a change of it begins anew.
+        steps: Steps at the window's begin.
+        at_s: When the last of them ended.
+        step_s: Mean time of a step, waiting included, of this window, or of the one before while this is short.
+    """
+
+    company: Hashable
+    steps: int
+    at_s: float
+    step_s: float | None = None
+
+
+class Paces:
+    """The paces of jobs that share GPUs."""
+
+    def __init__(self) -> None:
+        self._paces: dict[JobId, Pace] = {}
+
+    def forget(self, job: JobId) -> None:
+        """It is not in company any more, or not stepping."""
+        self._paces.pop(job, None)
+
+    def step_s(self, job: JobId) -> float | None:
+        """Mean time of a step in its present company; None while too few were seen."""
+        pace = self._paces.get(job)
+        return None if pace is None else pace.step_s
+
+    def add(self, job: JobId, company: Hashable, progress: Progress, *, steps_min: int, window_s: float) -> bool:
+        """Take a sample; whether it ends a window, after which the pace of the job is to be judged.
+
+        A window takes so many steps and so long at least.
+        """
+        if progress.steps == 0 or progress.last_step_s is None:
+            self.forget(job)
+            return False
+        pace = self._paces.get(job)
+        if pace is None or pace.company != company or progress.steps < pace.steps:
+            self._paces[job] = Pace(company, progress.steps, progress.last_step_s)
+            return False
+        steps, span_s = progress.steps - pace.steps, progress.last_step_s - pace.at_s
+        if steps < steps_min or span_s <= 0:
+            return False
+        pace.step_s = span_s / steps
+        if span_s < window_s:
+            return False
+        self._paces[job] = Pace(company, progress.steps, progress.last_step_s, pace.step_s)
+        return True

@@ -1,0 +1,187 @@
+"""The guard: who is slower in company than predicted is separated, or it is said."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from colane.core import ClusterState, Core
+from colane.core.company import Company
+from colane.core.config import CoreConfig
+from colane.core.events import (
+    Ended,
+    Launched,
+    NodeRegistered,
+    Outcome,
+    ProfileDeclared,
+    Progressed,
+    Submitted,
+    SuspendRequested,
+)
+from colane.model.job import Exit, Job, JobId, JobSpec, JobState
+from colane.model.lane import TurnRule, Turns
+from colane.model.profile import ProfileKey
+from colane.model.progress import Progress
+from colane.model.reason import Why
+from colane.policies.colocate import Colocate
+from colane.policies.fair import Fair
+
+from .audit import audit
+from .worlds import GIB, make_node, make_profile
+
+ONE, TWO = JobId(1), JobId(2)
+LANES = CoreConfig(protection_factor=0.0, guard_after_s=30.0)
+
+
+def spec(family: str, *, preemptible: bool = False) -> JobSpec:
+    return JobSpec(name=family, family=family, batch_size=64, preemptible=preemptible)
+
+
+class Shared:
+    """Jobs 1 and 2, whose steps take 0.1 s alone, beside each other on one GPU; their samples come every 5 s."""
+
+    def __init__(self, first: JobSpec, second: JobSpec, config: CoreConfig = LANES) -> None:
+        self.core = Core(Colocate(), ClusterState(), config)
+        self.at(0.0, NodeRegistered(make_node("n0", 1)))
+        for family in ("a", "b"):
+            self.at(0.0, ProfileDeclared(make_profile(family, "V100", 1e6, 2 * GIB)))
+        self.at(1.0, Submitted(ONE, first), Submitted(TWO, second))
+        self.at(2.0, Launched(ONE, 1, 7, 2.0), Launched(TWO, 1, 8, 2.0))
+        self.done: dict[JobId, float] = {ONE: 0.0, TWO: 0.0}
+        self.now_s = 2.0
+
+    def at(self, now_s: float, *events: object) -> Outcome:
+        outcome = self.core.step(events, now_s)  # type: ignore[arg-type]
+        audit(self.core.state)
+        return outcome
+
+    def go(self, seconds: float, slowdown: float) -> None:
+        """Both step, so many times slower than alone."""
+        for _ in range(int(seconds / 5)):
+            self.now_s += 5.0
+            for job in (ONE, TWO):
+                if self.job(job).state in (JobState.LAUNCHING, JobState.RUNNING_PROTECTED, JobState.RUNNING):
+                    self.done[job] += 50 / slowdown
+                    steps = int(self.done[job])
+                    sample = Progress(at_s=self.now_s, steps=steps, first_step_s=3.0, last_step_s=self.now_s)
+                    self.at(self.now_s, Progressed(job, 1, sample))
+
+    def job(self, number: JobId) -> Job:
+        return self.core.state.jobs[number]
+
+    def company(self, number: JobId = ONE) -> Company:
+        found = self.core.company(number)
+        assert found is not None
+        return found
+
+
+def test_jobs_as_fast_as_predicted_are_left_alone() -> None:
+    world = Shared(spec("a", preemptible=True), spec("b", preemptible=True))
+    world.go(300, 1.1)
+    assert (world.job(ONE).state, world.job(TWO).state) == (JobState.RUNNING, JobState.RUNNING)
+    company = world.company()
+    assert company.others == (TWO,)
+    assert company.mates == ()
+    assert company.predicted == pytest.approx(1.0, abs=0.1)
+    assert company.measured == pytest.approx(1.1, rel=0.05)
+
+
+def test_the_newest_preemptible_job_is_separated_with_the_reason_and_gets_a_gpu_to_itself() -> None:
+    world = Shared(spec("a", preemptible=True), spec("b", preemptible=True))
+    world.go(70, 1.9)
+    newest = world.job(TWO)
+    assert (newest.state, newest.ending) == (JobState.STOPPING, JobState.QUEUED)
+    reason = newest.story[-1].reason
+    assert reason.why is Why.TOO_SLOW_TOGETHER
+    assert reason.jobs == (ONE,)
+    assert reason.facts["measured"] == pytest.approx(1.9, rel=0.05)
+    assert reason.facts["predicted"] == pytest.approx(1.0, abs=0.1)
+    assert "1.90 times slower" in reason.sentence()
+    world.at(200.0, Ended(TWO, 1, "signalled", Exit(None, 15), 2.0, 200.0))
+    assert world.job(TWO).state is JobState.QUEUED
+    assert world.job(TWO).spec.share is False
+    assert world.job(ONE).state is JobState.RUNNING
+    world.at(300.0, Ended(ONE, 1, "exited", Exit(0, None), 2.0, 300.0))
+    assert world.job(TWO).state is JobState.ASSIGNED
+
+
+def test_what_the_company_achieved_is_learnt_before_it_is_separated() -> None:
+    world = Shared(spec("a"), spec("b", preemptible=True))
+    world.go(70, 2.5)
+    assert world.job(TWO).state is JobState.STOPPING
+    beliefs = world.core.state.beliefs
+    keys = [ProfileKey(family, 64, 1, "V100") for family in ("a", "b")]
+    prediction = beliefs.predict(keys, "mps")
+    assert prediction is not None
+    assert prediction.source.startswith("measured")
+    assert prediction.speedup == pytest.approx(0.8, rel=0.05)
+
+
+def test_an_older_job_goes_if_the_newest_may_not_be_stopped() -> None:
+    world = Shared(spec("a", preemptible=True), spec("b"))
+    world.go(70, 1.9)
+    assert (world.job(ONE).state, world.job(TWO).state) == (JobState.STOPPING, JobState.RUNNING)
+
+
+def test_where_nobody_may_be_stopped_it_is_said_once_and_nobody_is() -> None:
+    world = Shared(spec("a"), spec("b"))
+    world.go(300, 1.9)
+    for number in (ONE, TWO):
+        job = world.job(number)
+        assert job.state is JobState.RUNNING
+        said = [line.reason.why for line in job.story].count(Why.SLOW_TOGETHER)
+        assert said == 1
+    assert "none of them may be stopped" in world.core.why(ONE, 400.0).sentence()
+
+
+def test_it_takes_some_time_and_can_be_switched_off() -> None:
+    world = Shared(spec("a", preemptible=True), spec("b", preemptible=True))
+    world.go(30, 1.9)
+    assert world.job(TWO).state is JobState.RUNNING
+    world = Shared(
+        spec("a", preemptible=True), spec("b", preemptible=True), CoreConfig(guard=False, protection_factor=0.0)
+    )
+    world.go(300, 1.9)
+    assert world.job(TWO).state is JobState.RUNNING
+
+
+def test_a_company_with_a_suspended_job_is_measured_as_the_others_alone() -> None:
+    world = Shared(spec("a", preemptible=True), spec("b", preemptible=True))
+    world.go(20, 1.9)
+    world.at(23.0, SuspendRequested(TWO, "ann"))
+    world.go(100, 1.05)
+    assert world.job(ONE).state is JobState.RUNNING
+    assert world.company(ONE).measured == pytest.approx(1.05, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("turns", "share", "predicted"),
+    [
+        (Turns(rule=TurnRule.FAIR), 0.75, 1 / 0.75),
+        (Turns(rule=TurnRule.RR), 0.5, 2.0),
+        (Turns(rule=TurnRule.FIFO), None, None),
+        (Turns(rule=TurnRule.SRTF), None, None),
+    ],
+)
+def test_jobs_that_take_turns_are_predicted_by_their_shares(
+    turns: Turns, share: float | None, predicted: float | None
+) -> None:
+    """Two jobs of 4 GiB each between steps and 4 more within one: 16 GiB hold both in one lane only."""
+    core = Core(Fair(), ClusterState(), replace(LANES, turns=turns))
+    core.step([NodeRegistered(make_node("n0", 1))], 0.0)
+    for family in ("a", "b"):
+        core.step([ProfileDeclared(make_profile(family, "V100", 1e6, 8 * GIB))], 0.0)
+    heavy = replace(spec("a"), weight=3.0)
+    core.step([Submitted(ONE, heavy), Submitted(TWO, spec("b"))], 1.0)
+    company = core.company(ONE)
+    assert company is not None
+    assert company.mates == (TWO,)
+    assert company.share_ratio == share
+    assert company.predicted == pytest.approx(predicted) if predicted else company.predicted is None
+
+
+def test_a_job_alone_is_in_no_company() -> None:
+    core = Core(Colocate(), ClusterState())
+    core.step([NodeRegistered(make_node("n0", 1)), Submitted(ONE, spec("a"))], 0.0)
+    assert core.company(ONE) is None
