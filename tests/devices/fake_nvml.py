@@ -37,6 +37,7 @@ class FakeGpu:
     nvlinks: list[NvLink] = field(default_factory=list)
     nvlink_version: int = 3
     nvlink_mb_per_s: int | None = None
+    xids: list[int] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -178,6 +179,20 @@ class FakeNvml:
         if not self._alive(gpu).rates:
             _not_supported()
         return SimpleNamespace(gpu=80, memory=30)
+
+    def nvmlEventSetCreate(self) -> list[FakeGpu]:
+        return []
+
+    def nvmlDeviceRegisterEvents(self, gpu: FakeGpu, kinds: int, events: list[FakeGpu]) -> None:
+        assert kinds == pynvml.nvmlEventTypeXidCriticalError
+        events.append(self._alive(gpu))
+
+    def nvmlEventSetWait_v2(self, events: list[FakeGpu], wait_ms: int) -> SimpleNamespace:
+        assert wait_ms == 0, "an agent does not stand still"
+        xids = next((gpu.xids for gpu in events if gpu.xids), None)
+        if xids is None:
+            raise pynvml.NVMLError(pynvml.NVML_ERROR_TIMEOUT)
+        return SimpleNamespace(eventData=xids.pop(0))
 
     def nvmlGpmQueryDeviceSupport(self, gpu: FakeGpu) -> SimpleNamespace:
         return SimpleNamespace(isSupportedDevice=int(self._alive(gpu).gpm))

@@ -79,6 +79,15 @@ def test_memory_errors_make_a_gpu_unhealthy(field: int) -> None:
     assert not devices.observe()[0].healthy
 
 
+def test_a_fatal_xid_makes_a_gpu_unhealthy_for_good_and_a_programs_own_does_not() -> None:
+    fake, devices = devices_of(FakeGpu("GPU-a"), FakeGpu("GPU-b"))
+    fake.gpus[0].xids += [13, 31, 43]
+    assert all(seen.healthy for seen in devices.observe())
+    fake.gpus[0].xids += [45, 79]
+    assert [seen.healthy for seen in devices.observe()] == [False, True]
+    assert [seen.healthy for seen in devices.observe()] == [False, True], "until somebody resets it"
+
+
 def test_several_fields_are_read_in_one_call() -> None:
     fake, devices = devices_of(FakeGpu("GPU-a"))
     fake.calls.clear()

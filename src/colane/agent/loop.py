@@ -56,6 +56,7 @@ class Agent:
         self._contact = Contact(scheduler, config.name, self._describe)
         self._no_mps: dict[Key, str] = {}
         self._trimmed_s = float("-inf")
+        self._ill: frozenset[int] = frozenset()
 
     async def run(self, stop: asyncio.Event) -> None:
         """Go on until `stop` is set; then leave the jobs to the next agent, or end them where so configured.
@@ -77,6 +78,7 @@ class Agent:
 
     async def make_it_so(self) -> None:
         """One round: tell of ends, report, and do what the scheduler wants."""
+        await self._tell_of_ill_devices()
         await self._act(reconcile(None, self.jobs.observe()))
         desired = await self._contact.report(self._report())
         if desired is not None:
@@ -85,6 +87,12 @@ class Agent:
             self._contact.followed = max(self._contact.followed, desired.generation)
         await self._mps.watch()
         self._trim()
+
+    async def _tell_of_ill_devices(self) -> None:
+        """Before the ends of jobs: one that died of its GPU did not fail, and its scheduler must know by then."""
+        ill = frozenset(gpu.index for gpu in self._devices.observe(self._own()) if not gpu.healthy)
+        if ill != self._ill and await self._contact.report(self._report()) is not None:
+            self._ill = ill
 
     async def _rest(self, stop: asyncio.Event, seconds: float) -> None:
         """Wait for a nudge, the end, or the next heartbeat."""

@@ -15,6 +15,7 @@ from colane.devices.nvml import GpuLostError, Handle, Nvml
 from colane.devices.rates import RatesMeter
 from colane.devices.topology import read_socket, read_topology
 from colane.devices.types import NOTHING_OWN, HostFacts, OwnProcesses, Utilization
+from colane.devices.xid import XidWatch
 from colane.model.hardware import Gpu
 
 NVML_CORES_PER_WORD = 64
@@ -53,6 +54,7 @@ class NvmlDevices:
         found = [device for handle in nvml.handles() for device in _devices_of(nvml, handle, host)]
         self._devices = _number(_visible(found, visible))
         self._meters = {d.facts.index: _meter(nvml, d.handle) for d in self._devices if d.handle is d.parent}
+        self._xids = {device.facts.index: XidWatch(nvml, device.parent) for device in self._devices}
         self._foreign_bytes: dict[int, int] = {}
         sockets = [device.facts.socket for device in self._devices]
         self.topology = read_topology(nvml, [device.parent for device in self._devices], sockets)
@@ -84,7 +86,8 @@ class NvmlDevices:
         return replace(device.facts, healthy=healthy, foreign_bytes=self._foreign_bytes.get(index, 0))
 
     def _is_healthy(self, device: _Device) -> bool:
-        return not any(self._nvml.fields(device.parent, _HEALTH_FIELDS).values())
+        errors = self._nvml.fields(device.parent, _HEALTH_FIELDS)
+        return self._xids[device.facts.index].fatal() is None and not any(errors.values())
 
     def _read_foreign_bytes(self, device: _Device, own: OwnProcesses) -> int:
         """Memory of others: their processes' own, or what ours leave unexplained where NVML hides theirs."""

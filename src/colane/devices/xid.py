@@ -1,0 +1,52 @@
+"""Errors that the driver reports of a GPU by number (Xid), as NVML events.
+
+Most are a program's own fault (13, 31, 43, 45, ...) and leave the GPU well. The others take it out of scheduling until
+it has been reset and the agent started anew. Reference: NVIDIA, Xid Errors: those whose action is a reset or a restart.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pynvml
+
+from colane.devices.nvml import GpuLostError, Handle, Nvml
+
+FATAL: Final = frozenset({48, 62, 64, 74, 79, 95, 119, 120, 136, 140, 143})
+"""Uncorrectable memory error, halted or failed microcontroller, failed row remapping, NVLink error, fallen off the bus,
+uncontained memory error, GSP that does not answer, failed link training, unrecovered memory error, failed start."""
+
+EVENTS_MAX: Final = 100
+"""Events read at one look; more come at the next."""
+
+
+class XidWatch:
+    """What the driver has said of one GPU since we look."""
+
+    def __init__(self, nvml: Nvml, handle: Handle) -> None:
+        self._nvml = nvml
+        self._events = self._subscribe(handle)
+        self._fatal: int | None = None
+
+    def fatal(self) -> int | None:
+        """Give the Xid that made the GPU unfit; None as long as there was none, or where NVML does not tell.
+
+        Raises:
+            GpuLostError: The GPU does not answer any more.
+        """
+        for _ in range(EVENTS_MAX if self._events is not None else 0):
+            event = self._nvml.call("nvmlEventSetWait_v2", self._events, 0)
+            if event is None:
+                break
+            if int(event.eventData) in FATAL:
+                self._fatal = self._fatal or int(event.eventData)
+        return self._fatal
+
+    def _subscribe(self, handle: Handle) -> Handle:
+        try:
+            events = self._nvml.call("nvmlEventSetCreate")
+            if events is not None:
+                self._nvml.call("nvmlDeviceRegisterEvents", handle, pynvml.nvmlEventTypeXidCriticalError, events)
+        except GpuLostError:
+            return None
+        return events
