@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import csv
+import json
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from colane.cli import app
 from colane.core.draft import Draft
 from colane.core.policy import Policy
 from colane.core.view import ClusterView
@@ -215,3 +219,18 @@ def test_runs_without_shared_lanes_have_no_pauses() -> None:
     jobs = random_jobs(7, with_steps=True)
     done = run(jobs, random_cluster(7), Pack(take_turns=False), FactorsWorld())
     assert done.ledger.paused_s == {}
+
+
+def test_pauses_are_reported_where_there_are_some(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    trace, out = tmp_path / "jobs.csv", tmp_path / "out"
+    head = "id,submit_s,duration_s,steps,gpus,gpu_memory_bytes,model\n"
+    trace.write_text(f"{head}a,0,30,30,1,1000000000,m\nb,0,30,30,1,1000000000,m\n")
+    command = ["simulate", "-c", "paper-b", "-t", str(trace), "--world", "factors", "-p", "fair", "-p", "fifo"]
+    assert app.run([*command, "--json", "--out", str(out)]) == 0
+    fair, fifo = json.loads(capsys.readouterr().out)["runs"]
+    assert fair["pause_s"]["mean"] == 30
+    assert "pause_s" not in fifo
+    lines = {name: (out / f"jobs-{name}.csv").read_text().splitlines() for name in ("fair", "fifo")}
+    tables = {name: list(csv.DictReader(found)) for name, found in lines.items()}
+    assert [row["pause_s"] for row in tables["fair"]] == ["30.0", "30.0"]
+    assert all("pause_s" not in row for row in tables["fifo"])

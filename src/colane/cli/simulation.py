@@ -47,6 +47,7 @@ def simulated_run(run: Run, seed: int, loaded: Loaded) -> SimulatedRun:
         plan_s=np.asarray(ledger.plan_s),
         wall_s=run.wall_s,
         is_partial=ledger.interrupted,
+        pause_s=ledger.paused_s,
     )
 
 

@@ -129,6 +129,7 @@ class SimulatedRun:
         plan_s: Wall time of each call of the policy.
         wall_s: Wall time of the run.
         is_partial: Whether somebody stopped it.
+        pause_s: Time each job waited for its turn in a lane; only jobs that did.
     """
 
     policy: str
@@ -147,6 +148,7 @@ class SimulatedRun:
     plan_s: Floats = field(default_factory=lambda: np.empty(0))
     wall_s: float = 0.0
     is_partial: bool = False
+    pause_s: Mapping[int, float] = field(default_factory=dict)
 
     @property
     def window_s(self) -> tuple[float, float] | None:

@@ -14,7 +14,7 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from colane.report import html, plots, simulated_plots, style, timeline
-from colane.report.metrics import Summary, percent_change
+from colane.report.metrics import Summary, percent_change, summarise
 from colane.report.prose import duration, percent, spoken
 from colane.report.simulated import (
     BeliefError,
@@ -180,7 +180,14 @@ def run_object(run: SimulatedRun, found: SimulatedMetrics) -> dict[str, Any]:
         "belief_error": _belief_object(run.belief_error),
         "partial": run.is_partial,
         "refused_plans": len(run.flaws),
-    }
+    } | _pauses_object(run)
+
+
+def _pauses_object(run: SimulatedRun) -> dict[str, Any]:
+    """Time waited for turns, over all jobs; only of runs in which somebody did."""
+    if not run.pause_s:
+        return {}
+    return {"pause_s": _distribution(summarise([run.pause_s.get(job, 0.0) for job in run.columns.id.tolist()]))}
 
 
 def sentences(study: Study) -> tuple[str, ...]:
@@ -378,8 +385,12 @@ def _write_jobs(study: Study, run: SimulatedRun, path: Path) -> Path:
     jobs = study.jobs[run.seed]
     with path.open("w", encoding="utf-8", newline="") as file:
         rows = csv.writer(file, lineterminator="\n")
-        rows.writerow(CSV_COLUMNS)
-        rows.writerows(_job_rows(run, jobs))
+        if run.pause_s:
+            rows.writerow((*CSV_COLUMNS, "pause_s"))
+            rows.writerows((*row, run.pause_s.get(row[0], 0.0)) for row in _job_rows(run, jobs))
+        else:
+            rows.writerow(CSV_COLUMNS)
+            rows.writerows(_job_rows(run, jobs))
     return path
 
 
