@@ -16,6 +16,7 @@ from colane.simulate.paper_c import (
     GOLDEN,
     POLICIES,
     TOPO_AWARE_P,
+    LeastUtilities,
     TopologyEvaluation,
     arrivals,
     difference,
@@ -102,7 +103,10 @@ def test_a_shorter_tick_loses_less_time(data: Path, table: TopologyTable) -> Non
 
 
 def test_many_machines_finish_everything_and_no_plan_is_refused(table: TopologyTable) -> None:
-    run = large(table, TOPO_AWARE_P, arrivals(400, 4.0), 20)
+    least = LeastUtilities()
+    run = large(table, TOPO_AWARE_P, arrivals(400, 4.0), 20, least)
+    assert least.violations() == 0
+    assert len(least.by_job) == 400
     assert run.ledger.flaws == []
     assert len(run.ledger.rows) == 400
     assert waits_s(run).min() >= 0
