@@ -47,6 +47,11 @@ async def test_paper_a_form_of_a_node_is_completed() -> None:
         ({"gpus": [gpu(0), gpu(0)]}, "gpus"),
         ({"gpus": [gpu(-1)]}, "gpus[0].GpuBody.index"),
         ({"surprise": 1}, "surprise"),
+        ({"topology": {"links": [], "sockets": []}}, "topology"),
+        ({"topology": {"links": [[["NV", 1, 0]]], "sockets": [0]}}, "topology"),
+        ({"topology": {"links": [[["FOO", 1, 0]]], "sockets": [0]}}, "topology.links[0][0][0]"),
+        ({"topology": {"links": [[["X", 0, 0]]], "sockets": [0], "switches": [0, 0]}}, "topology"),
+        ({"topology": {"links": [[["X", 0, 0]]], "sockets": [-1]}}, "topology.sockets[0]"),
     ],
 )
 async def test_bad_nodes_are_refused(change: dict[str, Any], field: str) -> None:

@@ -110,7 +110,7 @@ def register(turn: Turn, body: NodeBody) -> None:
     """Take a node in, or its new description.
 
     Raises:
-        RefusedError: 409, another live agent has the name; 422, two GPUs have one index.
+        RefusedError: 409, another live agent has the name; 422, two GPUs have one index, or the topology others.
     """
     known = turn.board.nodes.get(body.name)
     holder = turn.agents.get(body.name, known.node.agent_id if known and not known.lost else body.agent_id)
@@ -124,6 +124,9 @@ def register(turn: Turn, body: NodeBody) -> None:
     node = _node(body)
     if len({gpu.index for gpu in node.gpus}) != len(node.gpus):
         raise RefusedError.because(422, "each GPU needs an index of its own", "gpus")
+    if node.topology is not None and node.topology.gpus != len(node.gpus):
+        text = f"connects {node.topology.gpus} GPUs, but the node has {len(node.gpus)}"
+        raise RefusedError.because(422, text, "topology")
     turn.agents[body.name] = body.agent_id
     turn.events.append(NodeRegistered(node))
     turn.record("node-registered", node=node.name, pool=node.pool, gpus=[gpu.type for gpu in node.gpus])

@@ -157,7 +157,11 @@ class TopologyBody(Shape):
         size = len(self.sockets)
         if len(self.links) != size or any(len(row) != size for row in self.links):
             raise ValueError(f"links must be a square of {size} x {size}, one row for each of the sockets")
+        if len(self.switches) not in {0, size}:
+            raise ValueError(f"switches has {len(self.switches)} entries for {size} sockets")
         for a, row in enumerate(self.links):
+            if [b for b, link in enumerate(row) if link[0] == "X"] != [a]:
+                raise ValueError(f"links[{a}] must be X at [{a}], a GPU and itself, and nowhere else")
             for b in range(a):
                 if row[b][:2] != self.links[b][a][:2]:
                     raise ValueError(f"links[{a}][{b}] is {row[b][0]}, links[{b}][{a}] is {self.links[b][a][0]}")
