@@ -20,7 +20,7 @@ from colane.core.events import (
     SuspendRequested,
 )
 from colane.model.job import Exit, Job, JobId, JobSpec, JobState
-from colane.model.lane import TurnRule, Turns
+from colane.model.lane import TurnRule
 from colane.model.profile import ProfileKey
 from colane.model.progress import Progress
 from colane.model.reason import Why
@@ -156,19 +156,19 @@ def test_a_company_with_a_suspended_job_is_measured_as_the_others_alone() -> Non
 
 
 @pytest.mark.parametrize(
-    ("turns", "share", "predicted"),
+    ("rule", "share", "predicted"),
     [
-        (Turns(rule=TurnRule.FAIR), 0.75, 1 / 0.75),
-        (Turns(rule=TurnRule.RR), 0.5, 2.0),
-        (Turns(rule=TurnRule.FIFO), None, None),
-        (Turns(rule=TurnRule.SRTF), None, None),
+        (TurnRule.FAIR, 0.75, 1 / 0.75),
+        (TurnRule.RR, 0.5, 2.0),
+        (TurnRule.FIFO, None, None),
+        (TurnRule.SRTF, None, None),
     ],
 )
 def test_jobs_that_take_turns_are_predicted_by_their_shares(
-    turns: Turns, share: float | None, predicted: float | None
+    rule: TurnRule, share: float | None, predicted: float | None
 ) -> None:
     """Two jobs of 4 GiB each between steps and 4 more within one: 16 GiB hold both in one lane only."""
-    core = Core(Fair(), ClusterState(), replace(LANES, turns=turns))
+    core = Core(Fair(), ClusterState(), replace(LANES, turn_rule=rule))
     core.step([NodeRegistered(make_node("n0", 1))], 0.0)
     for family in ("a", "b"):
         core.step([ProfileDeclared(make_profile(family, "V100", 1e6, 8 * GIB))], 0.0)

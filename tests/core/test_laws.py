@@ -10,10 +10,12 @@ from hypothesis import strategies as st
 
 from colane.core import ClusterState
 from colane.core.check import check
+from colane.core.config import CoreConfig
 from colane.core.lifecycle import MOVES
 from colane.core.policy import Policy
 from colane.core.view import ClusterView
 from colane.model.job import JobState
+from colane.model.lane import ShareBetween
 from colane.model.plan import Stop
 from colane.model.reason import Why
 from colane.policies.finish_time_fair import FinishTimeFairness
@@ -172,3 +174,32 @@ def test_a_plan_based_on_an_old_version_is_refused() -> None:
     plan = world.policy.plan(view)
     world.step(world.submit())
     assert [flaw.code for flaw in check(world.core.state, plan)] == ["stale-plan"]
+
+
+SHARING = ("colocate", "fair", "max-min-packed", "pack", "salus-code", "salus-srtf")
+
+
+@pytest.mark.parametrize("between", [ShareBetween.USER, ShareBetween.GROUP])
+@pytest.mark.parametrize("name", SHARING)
+@settings(max_examples=15, deadline=None)
+@given(seed=SEEDS)
+def test_only_jobs_of_one_circle_share_a_gpu(name: str, between: ShareBetween, seed: int) -> None:
+    world = World(create(name), seed, CoreConfig(share_between=between))
+    for _ in range(60):
+        assert world.step(world.random_event()).rejected is None
+        audit(world.core.state)
+        for load in world.core.state.gpus.values():
+            specs = [world.submitted[job] for job in load.jobs]
+            owners = {f"u {s.user}" if between is ShareBetween.USER or not s.group else f"g {s.group}" for s in specs}
+            assert len(owners) <= 1
+
+
+@pytest.mark.parametrize("between", list(ShareBetween))
+def test_random_worlds_reach_sharing_in_every_circle(between: ShareBetween) -> None:
+    shared = 0
+    for seed in range(8):
+        world = World(create("pack"), seed, CoreConfig(share_between=between))
+        for _ in range(60):
+            world.step(world.random_event())
+            shared += any(len(load.bookings) > 1 for load in world.core.state.gpus.values())
+    assert shared > 0

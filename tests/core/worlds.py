@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from random import Random
 
 from colane.core import ClusterState, Core
+from colane.core.config import CoreConfig
 from colane.core.events import (
     CancelRequested,
     Ended,
@@ -70,6 +71,7 @@ class World:
 
     policy: Policy
     seed: int
+    config: CoreConfig = field(default_factory=CoreConfig)
     core: Core = field(init=False)
     now_s: float = 0.0
     ended: dict[JobId, Job] = field(default_factory=dict)
@@ -79,7 +81,7 @@ class World:
 
     def __post_init__(self) -> None:
         self.random = Random(self.seed)
-        self.core = Core(self.policy, ClusterState())
+        self.core = Core(self.policy, ClusterState(), self.config)
         self.steps: dict[JobId, int] = {}
         self.step(*(NodeRegistered(make_node(f"n{i}", 2, TYPES[i == 1])) for i in range(2)))
         load = self.random.uniform
@@ -124,6 +126,7 @@ class World:
             steps_limit=pick.choice((None, None, None, 40)),
             steps_total=pick.choice((None, 50, 400, 3000)),
             preemptible=pick.random() < 0.5,
+            group=pick.choice(("", "", "g", "h")),
         )
 
     def running(self) -> list[Job]:

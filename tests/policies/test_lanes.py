@@ -10,13 +10,13 @@ from colane.core import ClusterState, Core
 from colane.core.events import Ended, NodeRegistered, Outcome, ProfileDeclared, Submitted
 from colane.core.policy import Policy
 from colane.model.job import Exit, JobId, JobKind, JobSpec
-from colane.model.lane import TurnRule
+from colane.model.lane import ShareBetween, TurnRule
 from colane.model.plan import Start
 from colane.model.profile import Profile, ProfileKey, Source, Value
 from colane.model.reason import Reason, Why
 from colane.perf.beliefs import Beliefs
 from colane.perf.config import PerfConfig
-from colane.policies.blocks.lanes import ShareBetween, ShareWhen, turns_of
+from colane.policies.blocks.lanes import ShareWhen, turns_of
 from colane.policies.fair import Fair
 from colane.policies.pack import Pack
 from colane.policies.registry import create

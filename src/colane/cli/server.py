@@ -13,13 +13,16 @@ def register(app: typer.Typer) -> None:
     app.command("server", epilog="Example: [bold]colane server --policy fifo --state /var/lib/colane[/bold]")(server)
 
 
-def server(
+def server(  # noqa: PLR0913, PLR0917 - a command line option is a parameter
     policy: options.Policy = "colocate",
     host: options.Host = "127.0.0.1",
     port: options.Port = options.DEFAULT_PORT,
     state: options.State = None,
     token: options.Token = None,
     keep_finished: options.KeepFinished = options.KEEP_FINISHED,
+    share_between: options.ShareOption = options.ShareBetween.ALL,
+    turns: options.TurnsOption = None,
+    quantum: options.QuantumOption = None,
     with_parent: options.WithParent = False,
 ) -> None:
     """Run the scheduler alone; agents on this or other machines join it.
@@ -27,6 +30,8 @@ def server(
     It listens on this machine only, unless --host and a token say otherwise. Ctrl-C stops it; jobs that run go on,
     and nothing is forgotten.
     """
+    from colane.core.config import CoreConfig  # noqa: PLC0415 - imported late
+    from colane.model.lane import ShareBetween, TurnRule  # noqa: PLC0415
     from colane.policies.registry import UnknownPolicyError  # noqa: PLC0415 - the scheduler's imports take long
     from colane.server.main import ServerConfig, ServerError, run_server  # noqa: PLC0415
     from colane.server.retention import parse_retention  # noqa: PLC0415
@@ -36,8 +41,19 @@ def server(
     if with_parent:
         options.stop_with_parent()
     kept = parse_retention(options.retention(keep_finished))
+    core = CoreConfig(
+        share_between=ShareBetween(share_between.value),
+        turn_rule=None if turns is None else TurnRule(turns.value),
+        quantum_s=options.quantum_s(quantum),
+    )
     config = ServerConfig(
-        state_dir=options.state_dir(state), host=host, port=port, policy=policy, token=token, keep_finished=kept
+        state_dir=options.state_dir(state),
+        host=host,
+        port=port,
+        policy=policy,
+        token=token,
+        keep_finished=kept,
+        core=core,
     )
     try:
         run_server(config)

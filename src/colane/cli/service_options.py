@@ -9,6 +9,7 @@ import signal
 import socket
 import sys
 import threading
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -62,6 +63,43 @@ KeepFinished = Annotated[
     ),
 ]
 KEEP_FINISHED: Final = "90d"
+class ShareBetween(StrEnum):
+    """Whose jobs may share a GPU, as on the command line."""
+
+    ALL = "all"
+    GROUP = "group"
+    USER = "user"
+
+
+class TurnRule(StrEnum):
+    """Turn rules, as on the command line."""
+
+    FIFO = "fifo"
+    SRTF = "srtf"
+    FAIR = "fair"
+    RR = "rr"
+    PRIORITY = "priority"
+
+
+ShareOption = Annotated[
+    ShareBetween,
+    typer.Option(
+        "--share-between", help="Whose jobs may share a GPU: all, those of one --group (else one user), or one user's."
+    ),
+]
+TurnsOption = Annotated[
+    TurnRule | None,
+    typer.Option("--turns", show_default="the policy's", help="Which job of a lane makes the next step."),
+]
+QuantumOption = Annotated[
+    str | None,
+    typer.Option(
+        "--quantum",
+        metavar="TIME",
+        show_default="the policy's, one step as a rule",
+        help="How long a turn lasts, as 50ms or 2s, rounded up to whole steps; 0 is one step.",
+    ),
+]
 WithParent = Annotated[
     bool, typer.Option("--with-parent", hidden=True, help="Stop when standard input ends: its other side has died.")
 ]
@@ -80,6 +118,34 @@ def retention(text: str) -> str:
     except ValueError as error:
         raise MisuseError(f"--keep-finished: {error}") from error
     return text
+
+
+def quantum_s(text: str | None) -> float | None:
+    """Return how long a turn lasts; None leaves it to the policy.
+
+    Raises:
+        MisuseError: It is not a time.
+    """
+    from colane.server.quantities import parse_duration  # noqa: PLC0415 - imported late
+
+    if text is None:
+        return None
+    try:
+        return parse_duration(text)
+    except ValueError as error:
+        raise MisuseError(f"--quantum: {error}") from error
+
+
+def sharing_words(share_between: ShareBetween, turns: TurnRule | None, quantum: str | None) -> tuple[str, ...]:
+    """Return the options of sharing as words of a command line.
+
+    Raises:
+        MisuseError: The quantum is not a time.
+    """
+    words = ["--share-between", share_between.value]
+    words += [] if turns is None else ["--turns", turns.value]
+    words += [] if quantum_s(quantum) is None else ["--quantum", str(quantum)]
+    return tuple(words)
 
 
 def state_dir(given: Path | None) -> Path:

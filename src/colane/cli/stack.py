@@ -56,6 +56,7 @@ class StackConfig:
         mps: As `AgentConfig.mps`.
         keep_jobs: Leave jobs running at the end.
         keep_finished: What the scheduler keeps of finished jobs, as on its command line.
+        sharing: Further words of its command line.
         heartbeat_s: Seconds between the agent's reports.
         env: Further variables of the agent.
     """
@@ -70,6 +71,7 @@ class StackConfig:
     mps: str = "auto"
     keep_jobs: bool = False
     keep_finished: str = KEEP_FINISHED
+    sharing: tuple[str, ...] = ()
     heartbeat_s: float = 2.0
     env: Mapping[str, str] = field(default_factory=dict)
 
@@ -193,7 +195,7 @@ class Stack:
         config = self.config
         words = ["server", "--state", str(config.state_dir), "--host", config.host, "--port", str(self._port)]
         env = {TOKEN_VARIABLE: config.token} if config.token else {}
-        words += ["--policy", config.policy, "--keep-finished", config.keep_finished]
+        words += ["--policy", config.policy, "--keep-finished", config.keep_finished, *config.sharing]
         child = self._server = _Child("scheduler", words, env)
         self.url = _wait_for(child, lambda: _published(config.state_dir, child.process.pid))
         # A scheduler that is started again must be where its agent and its users know it.

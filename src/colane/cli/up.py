@@ -33,6 +33,9 @@ def up(  # noqa: PLR0913, PLR0917 - a command line option is a parameter
     mps: MpsOption = Mps.AUTO,
     name: NameOption = None,
     keep_finished: options.KeepFinished = options.KEEP_FINISHED,
+    share_between: options.ShareOption = options.ShareBetween.ALL,
+    turns: options.TurnsOption = None,
+    quantum: options.QuantumOption = None,
     keep_jobs: Annotated[
         bool, typer.Option("--keep-jobs", help="Let running jobs go on at the end; the next 'up' takes them over.")
     ] = False,
@@ -54,6 +57,7 @@ def up(  # noqa: PLR0913, PLR0917 - a command line option is a parameter
         mps=mps.value,
         keep_jobs=keep_jobs,
         keep_finished=options.retention(keep_finished),
+        sharing=options.sharing_words(share_between, turns, quantum),
     )
     with suppress(KeyboardInterrupt), interruptible(), Stack(config) as stack:
         for line in _greeting(stack):

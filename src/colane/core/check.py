@@ -121,6 +121,8 @@ class _Judge:
 
     @staticmethod
     def _share(job: Job, load: GpuLoad, booked: GpuLoad) -> Flaws:
+        if not load.admits(job.spec.circle):
+            return (Flaw("may-not-share", f"the jobs on {load.id} are of others than job {job.id}", booked.jobs),)
         together = {b.company for b in booked.bookings}
         if together == {job.spec.company} and job.spec.company is not None:
             return ()

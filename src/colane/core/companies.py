@@ -19,9 +19,9 @@ def plan_companies(view: ClusterView) -> Plan:
     """Start every complete set for which a GPU is free; the members of others wait with their reason."""
     draft = Draft(view)
     for pool in view.pools:
-        sets: dict[str, list[Job]] = {}
+        sets: dict[tuple[str | None, str], list[Job]] = {}
         for job in map(view.job, view.queue(pool).companies):
-            sets.setdefault(job.spec.company or "", []).append(job)
+            sets.setdefault((job.spec.company, job.spec.circle), []).append(job)
         for jobs in sets.values():
             _place(draft, jobs)
     return draft.plan()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from colane.model.lane import Turns
+from colane.model.lane import ShareBetween, TurnRule
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,7 +19,9 @@ class CoreConfig:
         guard: Jobs slower in company than predicted are separated.
         guard_margin_ratio: By how much their slowdown may exceed the predicted one.
         guard_after_s: For how long, at least.
-        turns: How jobs of one lane take turns; None leaves it to the policy.
+        turn_rule: Which job of a lane goes next; None leaves it to the policy.
+        quantum_s: How long a turn lasts; None leaves it to the policy.
+        share_between: Whose jobs may share a GPU.
     """
 
     protection_factor: float = 3.0
@@ -29,4 +31,6 @@ class CoreConfig:
     guard: bool = True
     guard_margin_ratio: float = 0.3
     guard_after_s: float = 60.0
-    turns: Turns | None = None
+    turn_rule: TurnRule | None = None
+    quantum_s: float | None = None
+    share_between: ShareBetween = ShareBetween.ALL

@@ -122,7 +122,11 @@ class Core:
     def turns(self) -> Turns:
         """How jobs of one lane take turns: as set, else as the policy says."""
         turns: Turns = getattr(self.policy, "turns", Turns())
-        return self.config.turns or turns
+        rule, quantum_s = self.config.turn_rule, self.config.quantum_s
+        return Turns(
+            rule=turns.rule if rule is None else rule,
+            quantum_s=turns.quantum_s if quantum_s is None else quantum_s,
+        )
 
     def company(self, job: JobId) -> Company | None:
         """How a running job shares its GPUs, as seen and as predicted; None when it shares none."""

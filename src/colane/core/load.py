@@ -22,12 +22,13 @@ class Booking(NamedTuple):
     company: str | None
     memory: Memory | None
     load: Load | None
+    circle: str = ""
 
 
 def book(job: Job, lane: int, terms: Terms) -> Booking:
     """What a job holds of a GPU in that lane, by present beliefs."""
     spec = job.spec
-    return Booking(job.id, lane, terms.key, spec.user, spec.share, spec.company, terms.memory, terms.load)
+    return Booking(job.id, lane, terms.key, spec.user, spec.share, spec.company, *terms[1:], spec.circle)
 
 
 class GpuLoad(NamedTuple):
@@ -74,6 +75,10 @@ class GpuLoad(NamedTuple):
         """Whether a policy may let a job join by prediction: it carries shareable one-GPU jobs of known C."""
         known = all(b.load is not None and b.key.gpus == 1 for b in self.bookings)
         return bool(self.bookings) and known and self.gpu.healthy and self.is_shareable
+
+    def admits(self, circle: str) -> bool:
+        """Whether all its jobs are of one circle with a newcomer."""
+        return all(booking.circle == circle for booking in self.bookings)
 
     @property
     def sort_key(self) -> tuple[float, float, int, GpuId]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from colane.core import guard, losses
+from colane.core.circles import within
 from colane.core.events import (
     CancelRequested,
     Ended,
@@ -47,7 +48,8 @@ def submitted(step: Step, event: Submitted) -> None:
     """A job enters the queue."""
     reason = Reason(Why.SUBMITTED)
     story = (Move(step.now_s, JobState.QUEUED, reason),)
-    step.put(Job(id=event.job, spec=event.spec, submit_s=step.now_s, story=story))
+    spec = within(event.spec, step.config.share_between)
+    step.put(Job(id=event.job, spec=spec, submit_s=step.now_s, story=story))
 
 
 def cancel_requested(step: Step, event: CancelRequested) -> None:

@@ -86,6 +86,7 @@ class NeedClass(NamedTuple):
     anti_collocation: bool
     kind: JobKind
     latency_s: float | None
+    circle: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,6 +123,7 @@ class JobSpec:
             (paper C, section 4.3).
         comm_weight: How much its ranks talk: 4 much .. 1 little, 0 not at all; None judges by its batch size (paper C).
         comm_pattern: Which ranks talk to each other.
+        circle: Whose jobs may share a GPU with it; set by the scheduler, empty where all may (see `core.circles`).
         labels: For people and reports.
         need: Its class of need, worked out from the fields above.
     """
@@ -154,6 +156,7 @@ class JobSpec:
     utility_min: float = 0.0
     comm_weight: int | None = None
     comm_pattern: CommPattern = CommPattern.ALL
+    circle: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)
     need: NeedClass = field(init=False, repr=False, compare=False)
 
@@ -182,6 +185,7 @@ def need_class(spec: JobSpec) -> NeedClass:
         spec.anti_collocation,
         spec.kind,
         spec.latency_s,
+        spec.circle,
     )
 
 

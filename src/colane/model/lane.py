@@ -16,6 +16,15 @@ class TurnRule(StrEnum):
     PRIORITY = "priority"
 
 
+class ShareBetween(StrEnum):
+    """Whose jobs may share a GPU."""
+
+    ALL = "all"
+    GROUP = "group"
+    """Those of users who named the same group; jobs without a group share with those of the same user."""
+    USER = "user"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Turns:
     """How a lane's turns are handed out.

@@ -113,6 +113,6 @@ class Colocate:
             return None
         need_bytes = sum(terms.memory)
         for load in draft.open_gpus((spec.pool, gpu_type), self.company_max - 1):
-            if need_bytes <= load.left_bytes and has_room(draft, load, spec):
+            if need_bytes <= load.left_bytes and load.admits(spec.circle) and has_room(draft, load, spec):
                 return load
         return None

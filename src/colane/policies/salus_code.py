@@ -13,9 +13,9 @@ from functools import partial
 from colane.core.draft import Draft
 from colane.core.view import ClusterView
 from colane.lanes.assign import RESERVE_BYTES, SalusRule, salus_find
-from colane.model.lane import Turns
+from colane.model.lane import ShareBetween, Turns
 from colane.model.plan import Plan
-from colane.policies.blocks.lanes import EQUAL_SHARES, LaneRules, ShareBetween, ShareWhen, serve
+from colane.policies.blocks.lanes import EQUAL_SHARES, LaneRules, ShareWhen, serve
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
+from colane.core.circles import in_circle
 from colane.core.config import CoreConfig
 from colane.core.core import Core
 from colane.core.events import NodeLost, Outcome, Tick
@@ -109,7 +110,8 @@ class Driver:
             measurements=[documents.decode_measurement(body) for _, body in self.store.read_all(MEASUREMENTS)],
         )
         nodes = [(record.node, record.generation) for record in board.nodes.values() if not record.lost]
-        state = ClusterState.restore(nodes, board.jobs.values(), beliefs, board.counters.version)
+        jobs = [in_circle(job, self.config.share_between) for job in board.jobs.values()]
+        state = ClusterState.restore(nodes, jobs, beliefs, board.counters.version)
         self.board = board
         self._core = Core(registry.create(self.policy), state, self.config)
         self._timer_s = None
@@ -137,9 +139,8 @@ class Driver:
 
     @property
     def turns(self) -> Turns:
-        """How jobs of one lane take turns, as the policy says."""
-        policy = None if self._core is None else self._core.policy
-        return getattr(policy, "turns", Turns())
+        """How jobs of one lane take turns, as set, else as the policy says."""
+        return Turns() if self._core is None else self._core.turns
 
     def now(self) -> float:
         """Return unix time that never goes back."""

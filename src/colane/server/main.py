@@ -20,6 +20,7 @@ from typing import Any, Final
 
 import uvicorn
 
+from colane.core.config import CoreConfig
 from colane.server.app import create_app
 from colane.server.gate import LOOPBACK_NAMES, GateRules, is_loopback
 from colane.server.retention import Retention
@@ -62,6 +63,7 @@ class ServerConfig:
         node_timeout_s: A node silent for longer is lost.
         tick_s: The core is asked at least this often.
         keep_finished: What is kept of finished jobs.
+        core: How jobs are treated, whatever the policy.
     """
 
     state_dir: Path
@@ -75,6 +77,7 @@ class ServerConfig:
     node_timeout_s: float = 30.0
     tick_s: float = 1.0
     keep_finished: Retention = field(default_factory=Retention)
+    core: CoreConfig = field(default_factory=CoreConfig)
 
 
 def run_server(config: ServerConfig, on_listening: Callable[[str], None] | None = None) -> None:
@@ -133,6 +136,7 @@ def _service_config(config: ServerConfig) -> ServiceConfig:
         node_timeout_s=config.node_timeout_s,
         batch_jobs_max=config.batch_jobs_max,
         keep_finished=config.keep_finished,
+        core=config.core,
     )
 
 

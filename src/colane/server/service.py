@@ -15,6 +15,7 @@ from typing import Any, Final, TypeVar
 
 import httpx
 
+from colane.core.config import CoreConfig
 from colane.model.job import JobId, JobState
 from colane.server import changes, documents
 from colane.server.admission import admit_all
@@ -56,6 +57,7 @@ class ServiceConfig:
         node_timeout_s: A node silent for longer is lost.
         batch_jobs_max: Jobs in one request.
         keep_finished: What is kept of finished jobs.
+        core: How jobs are treated, whatever the policy.
     """
 
     policy: str
@@ -65,6 +67,7 @@ class ServiceConfig:
     node_timeout_s: float = 30.0
     batch_jobs_max: int = 10_000
     keep_finished: Retention = field(default_factory=Retention)
+    core: CoreConfig = field(default_factory=CoreConfig)
 
 
 @dataclass(slots=True)
@@ -376,7 +379,8 @@ def make_service(
     client = httpx.AsyncClient(headers=headers, trust_env=False, transport=agents)
     feed = Feed(store)
     liveness = Liveness(config.node_timeout_s, steady)
-    driver = Driver(store, config.policy, Timing(tick_s=config.tick_s, now=now), liveness, feed, Notifier(client))
+    timing = Timing(tick_s=config.tick_s, now=now)
+    driver = Driver(store, config.policy, timing, liveness, feed, Notifier(client), config=config.core)
     driver.load()
     return Service(store, config, client, driver, feed, liveness, now())
 

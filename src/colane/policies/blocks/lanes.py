@@ -11,13 +11,14 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import partial
 
+from colane.core.circles import circle
 from colane.core.draft import Draft, Walk
 from colane.core.load import GpuLoad
 from colane.core.policy import Policy
 from colane.lanes.assign import How, Layout, Member, Spot
 from colane.model.hardware import GpuId
 from colane.model.job import Job, JobId, JobKind, JobSpec, NeedClass
-from colane.model.lane import TurnRule, Turns
+from colane.model.lane import ShareBetween, TurnRule, Turns
 from colane.model.profile import Memory
 from colane.model.reason import Reason, Why
 from colane.policies.blocks.answers import miss_reason, missed
@@ -38,15 +39,6 @@ class ShareWhen(StrEnum):
     ALWAYS = "always"
     """Shared GPUs first, the fullest before others, so that the fewest GPUs are used."""
     NEVER = "never"
-
-
-class ShareBetween(StrEnum):
-    """Whose jobs may share a GPU."""
-
-    ALL = "all"
-    GROUP = "group"
-    """Those of one user, or of users who named the same group."""
-    USER = "user"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -202,11 +194,13 @@ class _Server:
         return "" if between is ShareBetween.ALL else spec.user, spec.group if between is ShareBetween.GROUP else ""
 
     def _may_meet(self, load: GpuLoad, spec: JobSpec) -> bool:
+        if not load.admits(spec.circle):
+            return False
         if self._rules.share_between is ShareBetween.ALL:
             return True
-        user, group = self._owner(spec)
-        others = map(self._owner, (self._draft.view.job(booking.job).spec for booking in load.bookings))
-        return all(user == other or (group and group == theirs) for other, theirs in others)
+        between = self._rules.share_between
+        others = (self._draft.view.job(booking.job).spec for booking in load.bookings)
+        return all(circle(other, between) == circle(spec, between) for other in others)
 
     def _may_share(self, spec: JobSpec) -> bool:
         return spec.share and spec.gpus == 1 and self._rules.share_when is not ShareWhen.NEVER

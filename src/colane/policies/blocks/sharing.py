@@ -102,7 +102,9 @@ class Pairs:
         draft = self._draft
         memory = draft.beliefs.terms(spec, load.gpu.type).memory
         unchanged = draft.load(load.id) is load and load.id not in draft.held
-        return unchanged and memory is not None and sum(memory) <= load.left_bytes and has_room(draft, load, spec)
+        if not unchanged or not load.admits(spec.circle):
+            return False
+        return memory is not None and sum(memory) <= load.left_bytes and has_room(draft, load, spec)
 
 
 def _partner(load: GpuLoad) -> Partner:
