@@ -142,6 +142,14 @@ def test_the_story_of_a_job_is_told_with_reasons(capsys: pytest.CaptureFixture[s
     assert "exited with code 0" in story[-1]
 
 
+def test_the_story_is_told_to_programs_too(capsys: pytest.CaptureFixture[str]) -> None:
+    assert app.run([*SAMPLE, "-p", "fifo", "--explain", "job-14", "--json"]) == 0
+    story = json.loads(capsys.readouterr().out)["stories"]["fifo"]
+    assert [chapter["state"] for chapter in story][0 :: len(story) - 1] == ["queued", "succeeded"]
+    launched = next(chapter for chapter in story if chapter["state"] == "launching")
+    assert launched["sentence"].startswith("started on dgx1-0")
+
+
 def test_refused_jobs_are_counted_named_and_kept_in_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     trace = tmp_path / "jobs.csv"
     trace.write_text("id,submit_s,duration_s,gpus\nbig,0,10,16\nsmall,0,10,1\n")

@@ -137,9 +137,7 @@ def simulate(  # noqa: PLR0913, PLR0917 - a command line option is a parameter
     )  # fmt: skip
     wish = _Wish(chosen, tuple(range(seed, seed + seeds)), decisions, explain)
     study, stories = _study(request, wish)
-    _publish(study, out, as_json=as_json)
-    if not as_json:
-        _tell(stories)
+    _publish(study, out, stories, as_json=as_json)
     if study.is_partial:
         raise typer.Exit(INTERRUPTED)
 
@@ -338,7 +336,7 @@ def _seed_notes(request: Request, seeds: int) -> Iterator[str]:
         yield "All seeds are alike: the trace is no generator's, and no noise is drawn."
 
 
-def _publish(study: Study, out: Path | None, *, as_json: bool) -> None:
+def _publish(study: Study, out: Path | None, stories: dict[str, Story], *, as_json: bool) -> None:
     from colane.report import simulated_writer as writer  # noqa: PLC0415 - matplotlib comes with it
 
     written = None
@@ -348,7 +346,8 @@ def _publish(study: Study, out: Path | None, *, as_json: bool) -> None:
         except OSError as error:
             raise FailureError(f"--out: {out} cannot be written: {error.strerror}") from error
     if as_json:
-        output.print_json(writer.summary_object(study))
+        told = {policy: [chapter._asdict() for chapter in story.chapters] for policy, story in stories.items()}
+        output.print_json(writer.summary_object(study) | ({"stories": told} if told else {}))
         return
     for table in writer.terminal_tables(study):
         output.print_table([Column(c.heading, c.is_number) for c in table.columns], table.texts(), table.title)
@@ -359,6 +358,7 @@ def _publish(study: Study, out: Path | None, *, as_json: bool) -> None:
         output.note(f"{run.policy}: {run.events:,} events in {run.wall_s:.2f} s")
     if written is not None:
         output.say(f"report: {written.html}")
+    _tell(stories)
 
 
 def _tell(stories: dict[str, Story]) -> None:

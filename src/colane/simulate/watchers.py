@@ -11,7 +11,7 @@ from colane.core import Core
 from colane.core.events import Decision, Outcome
 from colane.model.job import Job, JobId, JobState
 from colane.model.plan import Start
-from colane.model.reason import Reason
+from colane.model.reason import Reason, Why
 from colane.simulate.process import Process
 from colane.simulate.world import Running
 from colane.traces.workload import TraceJob, Workload
@@ -109,7 +109,7 @@ class Story:
 
     def _take_moves(self, job: Job) -> None:
         for line in job.story[self._moves :]:
-            self.chapters.append(Chapter(line.at_s, str(line.state), line.reason.sentence()))
+            self.chapters.append(Chapter(line.at_s, str(line.state), _sentence(line.reason)))
             self._last = None
         self._moves = len(job.story)
 
@@ -119,6 +119,11 @@ class Story:
         if told != self._last:
             self._last = told
             self.chapters.append(Chapter(now_s, "waits", reason.sentence()))
+
+
+def _sentence(reason: Reason) -> str:
+    """Here no process has a number."""
+    return f"started on {reason.facts['node']}" if reason.why is Why.LAUNCHED else reason.sentence()
 
 
 def lines(chapters: Sequence[Chapter]) -> Iterator[str]:
