@@ -68,6 +68,26 @@ def test_weights_and_quanta() -> None:
     assert floor.seen(80.0)[1].share_ratio == pytest.approx(0.75, abs=0.03)
 
 
+def test_a_newcomer_shares_at_once_with_one_that_ran_alone_for_long() -> None:
+    first, second = (Wish(job=job, lanes=(LEFT,)) for job in (1, 2))
+    floor = floor_of(first)
+    floor.parked(1, 1, 0.0)
+    floor.settle(0.0)
+    floor.follow([first, second], Turns(), 0.0)
+    floor.settle(0.0)
+    floor.parked(2, 1, 1000.0)
+    assert floor.settle(1000.0).flags[1]
+    floor.parked(1, 9000, 1000.1)
+    order: list[int] = []
+    steps, now_s = {1: 9000, 2: 1}, 1000.1
+    for _ in range(20):
+        order += floor.settle(now_s).go
+        now_s += 0.1
+        steps[order[-1]] += 1
+        floor.parked(order[-1], steps[order[-1]], now_s)
+    assert order.count(1) == order.count(2) == 10
+
+
 def test_srtf_measures_a_newcomer_and_gives_it_the_lane() -> None:
     long, short = (Wish(job=job, lanes=(LEFT,), steps_total=total) for job, total in ((1, 1000), (2, 10)))
     floor = floor_of(long, turns=Turns(rule=TurnRule.SRTF))

@@ -74,6 +74,7 @@ class Gate:
         self._gangs: dict[int, Gang] = {}
         self._places: dict[int, Place] = {}
         self._links: set[Link] = set()
+        self._refused: set[int] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._looking: asyncio.TimerHandle | None = None
         self._loop = asyncio.get_running_loop()
@@ -141,7 +142,9 @@ class Gate:
         try:
             self._on_request(link, *turns.read_request(data))
         except ValueError as error:
-            log.warning("process %d is refused at the gate: %s", link.pid, error)
+            if link.pid not in self._refused and len(self._refused) < LINKS_MAX:
+                self._refused.add(link.pid)
+                log.warning("process %d is refused at the gate: %s", link.pid, error)
             self._drop_link(link)
 
     def _on_request(self, link: Link, kind: int, claimed: int, ranks: int, step: int, serial: int) -> None:

@@ -114,6 +114,7 @@ class _Party:
     wish: Wish
     arrived: int
     since_s: float
+    booked_s: float
     stand: Stand = Stand.AWAY
     ungated: str = ""
     granted: bool = False
@@ -159,7 +160,7 @@ class Floor:
             self.drop(job, now_s)
         for job, wish in sorted(wanted.items()):
             if job in self._parties:
-                self._change(self._parties[job], wish)
+                self._change(self._parties[job], wish, now_s)
             else:
                 self._admit(wish, now_s)
         for party in self._parties.values():
@@ -230,13 +231,15 @@ class Floor:
 
     def _admit(self, wish: Wish, now_s: float) -> None:
         self._arrivals += 1
-        self._parties[wish.job] = party = _Party(wish, self._arrivals, now_s)
+        self._parties[wish.job] = party = _Party(wish, self._arrivals, now_s, now_s)
+        self._book_holders(now_s)
         self._clock.join(wish.job, wish.weight, self._find_mates(party))
         self._clock.rest(wish.job)
 
-    def _change(self, party: _Party, wish: Wish) -> None:
+    def _change(self, party: _Party, wish: Wish, now_s: float) -> None:
+        self._book(party, now_s)
         party.wish = wish
-        self._sync(party)
+        self._sync(party, now_s)
 
     def _stop(self, job: int, steps: int, stand: Stand, now_s: float) -> None:
         party = self._parties.get(job)
@@ -263,23 +266,31 @@ class Floor:
         if stand is not party.stand:
             party.asked_s = None
             party.granted = False
-        party.stand = stand
-        self._sync(party)
+        party.stand, party.since_s = stand, now_s
+        self._sync(party, now_s)
 
     def _book(self, party: _Party, now_s: float) -> None:
-        passed_s, party.since_s = now_s - party.since_s, now_s
+        passed_s, party.booked_s = now_s - party.booked_s, now_s
         if party.holds:
             party.service_s += passed_s
             self._clock.ran(party.wish.job, passed_s)
         elif party.wants:
             party.wait_s += passed_s
 
-    def _sync(self, party: _Party) -> None:
+    def _book_holders(self, now_s: float) -> None:
+        """Bring virtual time up to now: where a lane stands is asked, and somebody may be in a long turn."""
+        for party in self._parties.values():
+            if party.holds:
+                self._book(party, now_s)
+
+    def _sync(self, party: _Party, now_s: float) -> None:
         """Who neither runs nor wants to saves no claim up."""
-        if party.holds or party.wants:
-            self._clock.wake(party.wish.job, party.mates)
-        else:
-            self._clock.rest(party.wish.job)
+        job = party.wish.job
+        if not (party.holds or party.wants):
+            self._clock.rest(job)
+        elif not self._clock.is_active(job):
+            self._book_holders(now_s)
+            self._clock.wake(job, party.mates)
 
     def _note_company(self, party: _Party, now_s: float) -> None:
         mates = self._find_mates(party)
@@ -334,14 +345,15 @@ class Floor:
 
     def _member(self, party: _Party, now_s: float) -> Member:
         wish, job = party.wish, party.wish.job
+        open_s = now_s - party.booked_s if party.holds else 0.0
         running_s = now_s - party.since_s if party.holds else 0.0
         return Member(
             id=job,
             arrived=party.arrived,
             weight=wish.weight,
             priority=wish.priority,
-            service_s=party.service_s + running_s,
-            virtual_s=self._clock.virtual_s(job) + running_s / wish.weight,
+            service_s=party.service_s + open_s,
+            virtual_s=self._clock.virtual_s(job) + open_s / wish.weight,
             steps=self._clock.steps(job),
             remaining_s=self._remaining_s(party, running_s),
             step_s=party.step_s,
@@ -408,7 +420,7 @@ class Floor:
 
 def _times(party: _Party, now_s: float) -> tuple[float, float]:
     """Service and wait with what is not booked yet."""
-    passed_s = now_s - party.since_s
+    passed_s = now_s - party.booked_s
     return (
         party.service_s + (passed_s if party.holds else 0.0),
         party.wait_s + (passed_s if party.wants else 0.0),

@@ -193,6 +193,10 @@ class TurnClock:
         self._accounts.pop(job, None)
         self._raise_floor()
 
+    def is_active(self, job: int) -> bool:
+        """Whether it wants to run."""
+        return self._accounts[job].active
+
     def rest(self, job: int) -> None:
         """It does not want to run: it is paused, or away from its boundaries."""
         self._accounts[job].active = False
