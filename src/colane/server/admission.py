@@ -99,7 +99,7 @@ def admit(request: JobRequest, hardware: Hardware, workdir: str) -> Admitted:
     misfit = hardware.problem(spec)
     if misfit is not None:
         raise RefusedError(422, [misfit])
-    launch = {"command": program.command, "workdir": directory, "env": dict(request.env)}
+    launch: Body = {"command": program.command, "workdir": directory, "env": dict(request.env)}
     launch |= {"mps": request.mps, "ranks": request.ranks}
     return Admitted(spec, launch, program.model_name)
 
