@@ -155,7 +155,7 @@ _TESTS = (
         lambda job: job.duration_s is None and job.steps is not None,
     ),
     _Test(Level.WARNING, "no-time", "run for 0 s", lambda job: job.duration_s == 0),
-    _Test(Level.INFO, "cpu-only", "ask for no GPU", lambda job: job.is_cpu_only),
+    _Test(Level.INFO, "cpu-only", "ask for no GPU and are not simulated yet", lambda job: job.is_cpu_only),
 )
 
 
