@@ -29,7 +29,7 @@ CROSSES: Final = {
     LinkKind.PIX: "one PCIe bridge",
     LinkKind.PXB: "several PCIe bridges",
     LinkKind.PHB: "the host's PCIe bridge",
-    LinkKind.NODE: "several PCIe bridges of one socket's host",
+    LinkKind.NODE: "the host, within one NUMA node",
     LinkKind.SYS: "the link between sockets",
 }
 PIPE_COLUMNS: Final = 240
