@@ -8,21 +8,26 @@ import pytest
 
 from colane.core import ClusterState, Core
 from colane.core.config import CoreConfig
-from colane.core.events import Ended, Launched, NodeRegistered, Submitted, Tick
+from colane.core.events import Ended, Launched, NodeRegistered, ProfileDeclared, Submitted, Tick
 from colane.core.policy import Policy
 from colane.core.view import ClusterView
 from colane.model.hardware import Gpu, Node
 from colane.model.job import Exit, JobId, JobSpec
 from colane.model.profile import ProfileKey
 from colane.model.reason import Why
-from colane.perf.beliefs import Beliefs
-from colane.perf.neighbours import Beside, NeighbourBeliefs
+from colane.perf.beliefs import Beliefs, Prediction
+from colane.perf.neighbours import WORST_MIN, Beside, NeighbourBeliefs
+from colane.perf.topology import flat
+from colane.perf.utility import job_utility
+from colane.policies.blocks.joining import gpu_harm
+from colane.policies.blocks.node_fit import Neighbour, Question, judge
 from colane.policies.blocks.sites import Site, SiteIndex, SiteTable
 from colane.policies.blocks.utility_placer import Placer
 from colane.policies.registry import create
 from colane.policies.topo_aware import TopoAware
 from colane.traces.topologies import PRESETS
-from tests.core.worlds import World
+from tests.core.audit import audit
+from tests.core.worlds import World, make_profile
 
 GIB = 2**30
 
@@ -309,3 +314,60 @@ def test_nodes_are_kept_for_a_job_over_several_that_has_waited_long() -> None:
     assert places(core) == {1: "n0/0"}
     end(core, 1, 300.0)
     assert set(places(core)) == {2}
+
+
+def sharing(policy: Policy, occupancy: float) -> Core:
+    """One GPU under MPS, and a family that keeps so much of it busy."""
+    gpu = Gpu(index=0, uuid="g", type="V100", memory_bytes=16 * GIB, sharing="mps")
+    core = start(policy, [Node(name="n0", gpus=(gpu,))])
+    core.step([ProfileDeclared(make_profile("f", "V100", occupancy, 2 * GIB))], 0.0)
+    for number in (1, 2, 3):
+        submit(core, number, batch_size=64, utility_min=0.15 if number == 2 else 0.0)
+    return core
+
+
+def test_a_job_that_would_wait_joins_another_where_both_gain() -> None:
+    core = sharing(create("topo-aware-share"), 1e6)
+    assert places(core) == {1: "n0/0", 2: "n0/0"}
+    assert core.state.jobs[JobId(2)].story[-1].reason.why is Why.SHARES
+    assert core.why(JobId(3), 0.0).why is Why.NO_FREE_GPU
+
+
+def test_without_a_gain_nobody_shares() -> None:
+    core = sharing(create("topo-aware-share"), 2.4e7)
+    assert places(core) == {1: "n0/0"}
+    assert places(sharing(create("topo-aware"), 1e6)) == {1: "n0/0"}
+
+
+def test_sharing_a_gpu_counts_as_interference() -> None:
+    """Two jobs with a speed-up of 1.6 take 1.25 times as long each: 0.25 of the worst, 0.3."""
+    shared = gpu_harm(2, Prediction(1.6, ""), WORST_MIN)
+    assert shared == pytest.approx(0.25 / 0.3)
+    free, beside = Question(flat((0,)), 1, (), 1), Question(flat((0,)), 1, (), 1, shared=shared)
+    assert judge(free, (0,)).job == pytest.approx(1.0)
+    assert judge(beside, (0,)).job == pytest.approx(job_utility(0.0, shared))
+    near = (Neighbour(1, 0.95, 0.0),)
+    assert judge(beside._replace(neighbours=near), (0,)).job == pytest.approx(job_utility(0.0, 0.95))
+
+
+def test_who_asks_for_a_least_utility_does_not_share_below_it() -> None:
+    policy = TopoAware(name="both", postpones=True, company_max=2)
+    gpu = Gpu(index=0, uuid="g", type="V100", memory_bytes=16 * GIB, sharing="mps")
+    core = start(policy, [Node(name="n0", gpus=(gpu,))])
+    core.step([ProfileDeclared(make_profile("f", "V100", 1.4e7, 2 * GIB))], 0.0)
+    submit(core, 1, batch_size=64, utility_min=0.9)
+    submit(core, 2, batch_size=64, utility_min=0.9)
+    assert places(core) == {1: "n0/0"}
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_hasty_ageing_keeps_every_plan_legal(seed: int) -> None:
+    world = World(TopoAware(name="hasty", postpones=True, company_max=3, max_postpone_s=5.0), seed)
+    for _ in range(80):
+        outcome = world.step(world.random_event(), world.random_event())
+        assert outcome.rejected is None
+        audit(world.core.state)
+        again = world.policy.plan(ClusterView(world.core.state, world.now_s))
+        assert again.actions == ()
+    world.settle()
+    assert all(load.is_free for load in world.core.state.gpus.values())

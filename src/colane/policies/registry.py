@@ -44,6 +44,7 @@ POLICIES: Mapping[str, Callable[[], Policy]] = MappingProxyType(
         "fcfs": FirstComeFirstServed,
         "topo-aware": TopoAware,
         "topo-aware-p": partial(TopoAware, name="topo-aware-p", postpones=True),
+        "topo-aware-share": partial(TopoAware, name="topo-aware-share", company_max=2),
         "pack": Pack,
         "fair": Fair,
         "salus-srtf": partial(Fair, name="salus-srtf", turns=SHORTEST_FIRST),

@@ -15,11 +15,14 @@ from colane.core.draft import Draft, Walk
 from colane.core.view import ClusterView
 from colane.model.job import Job
 from colane.model.plan import Plan
+from colane.model.reason import Why
 from colane.perf.neighbours import Measure
 from colane.perf.utility import NEUTRAL, Weights
+from colane.policies.blocks.joining import SPEEDUP_MIN, best_company
 from colane.policies.blocks.keeping import keep_room
 from colane.policies.blocks.refusals import behind, refuse, refuse_class
 from colane.policies.blocks.serving import may_start
+from colane.policies.blocks.sharing import share_reason
 from colane.policies.blocks.utility_placer import Placer, Places
 from colane.policies.blocks.utility_reasons import best_utility, postponed
 
@@ -36,6 +39,7 @@ class TopoAware:
         max_postpone_s: A job that has waited so long goes first and asks for no utility; None never.
         strict: Whether the first job that finds no place blocks those behind it.
         depth_max: Looking for jobs that may pass ends when so many were postponed.
+        company_max: Jobs on one GPU at most; above 1 a job that would wait joins others where that pays.
     """
 
     name: str = "topo-aware"
@@ -46,24 +50,38 @@ class TopoAware:
     max_postpone_s: float | None = 3600.0
     strict: bool = False
     depth_max: int = 1000
+    company_max: int = 1
 
     def plan(self, view: ClusterView) -> Plan:
         """Start jobs in order where they lie best."""
         draft = Draft(view)
         for pool in view.pools:
-            if may_start(draft, pool):
+            if self._shares or may_start(draft, pool):
                 self._plan_pool(draft, pool)
         return draft.plan()
 
+    @property
+    def _shares(self) -> bool:
+        """Whether it puts several jobs on a GPU: who has just started may be joined, so the queue is walked again."""
+        return self.company_max > 1
+
     def _plan_pool(self, draft: Draft, pool: str) -> None:
         places = Places(draft, pool, self.placer, self.weights, spares_neighbours=self.postpones, measure=self.measure)
-        self._serve_overdue(draft, pool, places)
+        started = True
+        while started:
+            decided = len(draft.actions)
+            self._serve_overdue(draft, pool, places)
+            self._serve(draft, pool, places)
+            started = self._shares and len(draft.actions) > decided
+
+    def _serve(self, draft: Draft, pool: str, places: Places) -> None:
+        """Walk the queue once."""
         walk, left = Walk(draft, pool, {}), self.depth_max
         for job in walk:
             if not draft.is_waiting(job.id) or job.id in draft.waits:
                 continue
             if self._start(draft, places, job):
-                if not may_start(draft, pool):
+                if not self._shares and not may_start(draft, pool):
                     return
                 continue
             if self.strict:
@@ -79,8 +97,10 @@ class TopoAware:
         for job in map(draft.view.job, draft.view.queue(pool)):
             if not self._is_overdue(job, draft.now_s):
                 return
-            if not self._start(draft, places, job):
+            if draft.is_waiting(job.id) and not self._start(draft, places, job):
                 self._refuse(draft, places, job)
+                if job.id in draft.held.values():
+                    return
                 kept = keep_room(draft, job)
                 for node in kept:
                     places.changed(node)
@@ -97,10 +117,21 @@ class TopoAware:
     def _start(self, draft: Draft, places: Places, job: Job) -> bool:
         place = places.best(job.spec, self._least(job, draft.now_s))
         if place is None:
-            return False
+            return self._join(draft, places, job)
         draft.start(job, place.loads, best_utility(draft, place))
         for part in place.everywhere:
             places.changed(part.node)
+        return True
+
+    def _join(self, draft: Draft, places: Places, job: Job) -> bool:
+        """Start a job beside others, where that pays and nobody falls too low."""
+        least = self._least(job, draft.now_s)
+        company = best_company(draft, job.spec, least, self.company_max, self.weights) if self._shares else None
+        if company is None:
+            return False
+        load, prediction = company.load, company.prediction
+        draft.start(job, [load], share_reason(Why.SHARES, load, prediction, SPEEDUP_MIN))
+        places.changed(draft.view.nodes[load.id.node])
         return True
 
     def _pass(self, draft: Draft, places: Places, walk: Walk, job: Job) -> bool:
