@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import subprocess
 import sys
 import threading
 import types
@@ -16,7 +17,7 @@ from typing import Any
 import pytest
 
 from colane.adaptor import turns
-from colane.adaptor.turns import GO, PING, WAIT, YIELD, TurnTaker, answer, read_request
+from colane.adaptor.turns import GO, LEAVE, PING, WAIT, YIELD, TurnTaker, answer, read_request
 
 DEADLINE_S = 30.0
 Serve = Callable[[socket.socket], None]
@@ -180,6 +181,20 @@ def test_a_path_longer_than_an_address(taker_of: Make, tmp_path: Path, monkeypat
     with agent(deep, serve):
         taker_of().boundary(3)
     assert len(heard) == 1
+
+
+def test_the_turn_is_given_up_when_the_process_ends(gate: Path) -> None:
+    heard = []
+
+    def serve(connection: socket.socket) -> None:
+        heard.append(read_request(connection.recv(100))[0])
+        connection.send(answer(GO, 1))
+        heard.append(read_request(connection.recv(100))[0])
+
+    script = "from colane.adaptor.turns import TurnTaker; TurnTaker(memoryview(bytes(24)).cast('Q')).boundary(1)"
+    with agent(gate, serve):
+        subprocess.run([sys.executable, "-c", script], check=True, timeout=DEADLINE_S)
+    assert heard == [YIELD, LEAVE]
 
 
 class Deadline(Exception):  # noqa: N818 - what a script would call it

@@ -13,6 +13,7 @@ standard library alone, and no other module of Colane: it is copied into process
 
 from __future__ import annotations
 
+import atexit
 import os
 import select
 import socket
@@ -20,6 +21,7 @@ import struct
 import sys
 import threading
 import time
+from contextlib import suppress
 
 TYPE_CHECKING = False  # as `typing` has it, which costs milliseconds to import
 if TYPE_CHECKING:
@@ -95,6 +97,7 @@ class TurnTaker:
         """Never ask again, in a forked child; the parent's connection stays as it is."""
         self._dead = True
         self._drop()
+        atexit.unregister(self._say_goodbye)
 
     def _ask(self, kind: int, step: int) -> None:
         """One question; only one thread of a process asks at a time, the others go on."""
@@ -126,7 +129,15 @@ class TurnTaker:
             return False
         self._retry_s = now_s + RETRY_S
         self._socket = connect(path)
+        atexit.register(self._say_goodbye)
         return True
+
+    def _say_goodbye(self) -> None:
+        """Give the turn up at the end of the process: to take a framework down lasts seconds."""
+        atexit.unregister(self._say_goodbye)
+        if self._socket is not None:
+            with suppress(OSError):
+                self._send(LEAVE, 0)
 
     def _send(self, kind: int, step: int) -> None:
         assert self._socket is not None  # noqa: S101 - for the type checker
