@@ -84,6 +84,26 @@ def eta_s(job: Mapping[str, Any]) -> float | None:
     return max(int(total) - int(job.get("steps") or 0), 0) / rate
 
 
+def share_text(job: Mapping[str, Any]) -> str:
+    """Return the part of its lane's time a job has had, of what it may ask for: `48 of 50 %`; empty without turns."""
+    sharing, sample = job.get("sharing") or {}, job.get("progress") or {}
+    if not sharing.get("mates") or not sample.get("turn"):
+        return ""
+    got, asked = sample.get("turn_share_ratio"), sharing.get("share_asked_ratio")
+    if got is None:
+        return ""
+    return f"{100 * got:.0f} %" if asked is None else f"{100 * got:.0f} of {100 * asked:.0f} %"
+
+
+def slowdown_text(job: Mapping[str, Any]) -> str:
+    """Return how much slower a job goes than alone, and in brackets than predicted: `2.1 (2.0)`; empty if unknown."""
+    sharing = job.get("sharing") or {}
+    measured, predicted = sharing.get("slowdown_measured"), sharing.get("slowdown_predicted")
+    if measured is None:
+        return "" if predicted is None else f"- ({predicted:.2f})"
+    return f"{measured:.2f}" if predicted is None else f"{measured:.2f} ({predicted:.2f})"
+
+
 def spent_s(job: Mapping[str, Any]) -> float | None:
     """Return how long it has run since its first start, or waited since its submission."""
     since = job.get("first_start_s") or job["submit_s"]

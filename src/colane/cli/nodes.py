@@ -28,7 +28,10 @@ def register(app: typer.Typer) -> None:
 
 
 def list_nodes(as_json: output.Json = False) -> None:
-    """List the machines, their devices and the jobs on them."""
+    """List the machines, their devices and the jobs on them.
+
+    Jobs in one lane of a device take turns, those in different lanes run at once.
+    """
     with jobs.client() as scheduler:
         nodes = scheduler.nodes()
     if as_json:
@@ -52,7 +55,7 @@ def _rows(node: dict[str, Any]) -> Iterator[list[str]]:
             ranges(gpu["cores"]),
             gpu["sharing"],
             _state(node, gpu),
-            " ".join(str(job["id"]) for job in node["jobs"] if _is_on(job, gpu["index"])),
+            members(node, gpu["index"]),
         ]
 
 
@@ -67,6 +70,19 @@ def _state(node: dict[str, Any], gpu: dict[str, Any]) -> str:
     if not gpu["healthy"]:
         return "unhealthy"
     return "busy" if any(_is_on(job, gpu["index"]) for job in node["jobs"]) else "free"
+
+
+def members(node: dict[str, Any], gpu: int) -> str:
+    """Return the jobs on a GPU; of several, lane by lane: `lane 0: 3 5, lane 1: 4`."""
+    lanes: dict[int, list[str]] = {}
+    for job in node["jobs"]:
+        for slot in job["slots"]:
+            if slot["gpu"] == gpu:
+                lanes.setdefault(slot["lane"], []).append(str(job["id"]) + "(paused)" * bool(job.get("paused")))
+    ordered = sorted(lanes.items())
+    if sum(len(names) for _, names in ordered) <= 1:
+        return "".join(name for _, names in ordered for name in names)
+    return ", ".join(f"lane {lane}: {' '.join(names)}" for lane, names in ordered)
 
 
 def _is_on(job: dict[str, Any], gpu: int) -> bool:

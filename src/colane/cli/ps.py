@@ -31,6 +31,17 @@ COLUMNS = (
     Column("REASON", may_fold=True),
 )
 
+SHARING = (
+    Column("LANE"),
+    Column("TURN"),
+    Column("SHARE", is_number=True),
+    Column("SLOWDOWN", is_number=True),
+)
+"""Columns of jobs that share GPUs; those with nothing to show are left out."""
+
+SHARING_PLACE: Final = 5
+"""Before STEPS."""
+
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
@@ -46,6 +57,9 @@ def list_jobs(
     """List jobs that wait or run: how far they are, how fast, and why they wait.
 
     TIME is how long a job has run, or waited so far. ETA is how long it will still run at its present speed.
+
+    Of jobs that share GPUs: LANE, and how it stands in it (TURN). SHARE is the part of the lane's time it has had, of
+    that it may ask for. SLOWDOWN is its step time over that alone, as seen, and as predicted in brackets.
     """
     labels = jobs.parse_labels(label)
     with jobs.client() as scheduler:
@@ -58,9 +72,29 @@ def list_jobs(
     if as_json:
         output.print_json([_object(job) for job in found])
         return
-    output.print_table(COLUMNS, [_row(job) for job in found])
+    _print(found)
     if not found:
         output.note("no job waits or runs" if not everything else "no jobs")
+
+
+def _print(found: list[jobs.Object]) -> None:
+    extra = [_sharing(job) for job in found]
+    kept = [place for place in range(len(SHARING)) if any(cells[place] for cells in extra)]
+    rows = [_row(job) for job in found]
+    for row, cells in zip(rows, extra, strict=True):
+        row[SHARING_PLACE:SHARING_PLACE] = [cells[place] for place in kept]
+    columns = [*COLUMNS[:SHARING_PLACE], *(SHARING[place] for place in kept), *COLUMNS[SHARING_PLACE:]]
+    output.print_table(columns, rows)
+
+
+def _sharing(job: dict[str, Any]) -> list[str]:
+    """Return lane, turn, share got of asked, slowdown seen of predicted; all empty of a job that shares nothing."""
+    sharing, sample = job.get("sharing"), job.get("progress") or {}
+    if sharing is None:
+        return [""] * len(SHARING)
+    lanes = ",".join(str(lane) for lane in sorted(set(job["lanes"])))
+    turn = sample.get("turn") or ""
+    return [lanes, turn, jobs.share_text(job), jobs.slowdown_text(job)]
 
 
 def _all(scheduler: Client, labels: dict[str, str], *, everything: bool) -> Iterator[jobs.Object]:
@@ -102,7 +136,7 @@ def _row(job: dict[str, Any]) -> list[str]:
 
 
 def _short_reason(job: dict[str, Any]) -> str:
-    """Return the code of a waiting or ended job's reason; one that runs needs none."""
-    if job["state"] == "queued" or jobs.has_ended(job):
+    """Return the code of a waiting or ended job's reason; one that runs well needs none."""
+    if job["state"] in {"queued", "paused"} or job["why"] == "slow-together" or jobs.has_ended(job):
         return job["why"] or ""
     return ""

@@ -40,6 +40,7 @@ def _fields(job: dict[str, Any], reason: str) -> Iterator[tuple[str, str]]:
     yield "user", output.text(job["user"])
     yield "needs", _needs(job["needs"])
     yield "runs on", _place(job)
+    yield from _sharing(job)
     yield "family", job["family"] + (f", batch size {job['batch_size']}" if job["batch_size"] else "")
     yield from _labels(job)
     yield "submitted", _when(job["submit_s"])
@@ -47,6 +48,27 @@ def _fields(job: dict[str, Any], reason: str) -> Iterator[tuple[str, str]]:
     yield "ended", _when(job["end_s"])
     yield from _ending(job)
     yield from _progress(job)
+
+
+def _sharing(job: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield with whom it shares its GPUs, and what that costs it."""
+    sharing = job.get("sharing")
+    if sharing is None:
+        return
+    lanes = ", ".join(str(lane) for lane in sorted(set(job["lanes"])))
+    if sharing["mates"]:
+        asked = sharing["share_asked_ratio"]
+        share = "" if asked is None else f", {asked:.0%} of its time asked"
+        yield "takes turns", f"with {_names(sharing['mates'])} in lane {lanes}{share}"
+    if sharing["others"]:
+        yield "runs beside", f"{_names(sharing['others'])}, in lane {lanes}"
+    measured, predicted = sharing["slowdown_measured"], sharing["slowdown_predicted"]
+    seen = "not known yet" if measured is None else f"{measured:.2f} times its step time alone"
+    yield "slowdown", seen + ("" if predicted is None else f", predicted {predicted:.2f}")
+
+
+def _names(ids: list[int]) -> str:
+    return f"job{'s' * (len(ids) > 1)} {', '.join(map(str, ids))}"
 
 
 def _labels(job: dict[str, Any]) -> Iterator[tuple[str, str]]:

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
 from colane.core.circles import in_circle
+from colane.core.company import Company
 from colane.core.config import CoreConfig
 from colane.core.core import Core
 from colane.core.events import NodeLost, Outcome, Tick
@@ -141,6 +142,10 @@ class Driver:
     def turns(self) -> Turns:
         """How jobs of one lane take turns, as set, else as the policy says."""
         return Turns() if self._core is None else self._core.turns
+
+    def company(self, job: JobId) -> Company | None:
+        """How a running job shares its GPUs; None when it shares none, or is not live."""
+        return None if self._core is None or job not in self._core.state.jobs else self._core.company(job)
 
     def now(self) -> float:
         """Return unix time that never goes back."""

@@ -218,15 +218,17 @@ class Service:
         if live is None:
             return finished_view(await self._ended(job_id))
         names, progress = self.board.model_names, self.driver.progress
-        return job_view(live, names.get(job_id), self.config.policy, progress.get(job_id))
+        return job_view(live, names.get(job_id), self.config.policy, progress.get(job_id), self.driver.company(job_id))
 
     def live_jobs(self, state: JobState | None = None) -> Iterator[Body]:
         """Return live jobs in order of id, of one state or all; rendered as they are asked for."""
         board, progress = self.board, dict(self.driver.progress)
         jobs = [job for job in board.jobs.values() if state in (None, job.state)]
         jobs.sort(key=lambda job: job.id)
-        names = board.model_names
-        return (job_view(job, names.get(job.id), self.config.policy, progress.get(job.id)) for job in jobs)
+        names, policy = board.model_names, self.config.policy
+        # Rendering goes on while the core changes, so what is asked of the core is asked now.
+        companies = {job.id: found for job in jobs if job.placement and (found := self.driver.company(job.id))}
+        return (job_view(job, names.get(job.id), policy, progress.get(job.id), companies.get(job.id)) for job in jobs)
 
     async def why(self, job_id: JobId) -> Body:
         """Return why a job is where it is.

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
+from colane.core.company import Company
 from colane.model.job import Job, JobState
 from colane.model.lane import Turns
 from colane.model.placement import Placement
@@ -26,7 +27,9 @@ _NEEDS = (
 )  # fmt: skip
 
 
-def job_view(job: Job, model_name: str | None, policy: str, progress: Progress | None = None) -> Body:
+def job_view(
+    job: Job, model_name: str | None, policy: str, progress: Progress | None = None, company: Company | None = None
+) -> Body:
     """Return a job as the API shows it, live or ended."""
     spec, reason = job.spec, job.reason
     body: Body = {name: getattr(job, name) for name in _SCALARS}
@@ -37,6 +40,7 @@ def job_view(job: Job, model_name: str | None, policy: str, progress: Progress |
         "model_name": model_name,
         "labels": dict(spec.labels),
         "suspended": job.suspended,
+        "sharing": sharing_view(company),
         "policy": policy,
         "needs": {name: getattr(spec, name) for name in _NEEDS},
         "why": reason.why.value if reason else None,
@@ -48,6 +52,15 @@ def job_view(job: Job, model_name: str | None, policy: str, progress: Progress |
     if progress and progress.steps_total is not None:
         body["steps_total"] = progress.steps_total
     return body
+
+
+def sharing_view(company: Company | None) -> Body | None:
+    """Return how a running job shares its GPUs; None when it shares none."""
+    if company is None:
+        return None
+    body: Body = {**company._asdict(), "mates": list(company.mates), "others": list(company.others)}
+    names = {"share_ratio": "share_asked_ratio", "predicted": "slowdown_predicted", "measured": "slowdown_measured"}
+    return {names.get(name, name): value for name, value in body.items()}
 
 
 def _placement(placement: Placement | None) -> Body:
