@@ -137,7 +137,7 @@ def test_fifo_never_starts_a_job_before_one_that_stands_before_it(seed: int) -> 
         for decision in outcome.decisions:
             started = world.submitted[decision.action.job]
             for job in world.core.state.jobs.values():
-                if job.state is JobState.QUEUED and job.spec.pool == started.pool:
+                if job.is_waiting and job.spec.pool == started.pool:
                     assert (-job.spec.priority, job.id) > (-started.priority, decision.action.job)
 
 
