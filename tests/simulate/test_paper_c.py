@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 
 from colane.cli import app
+from colane.perf.beliefs import profile_key
 from colane.perf.neighbours import Measure
 from colane.simulate import paper_c
+from colane.simulate.beliefs import Belief, make_beliefs
 from colane.simulate.paper_a import Claim, Verdict
 from colane.simulate.paper_c import (
     GOLDEN,
@@ -30,7 +32,9 @@ from colane.simulate.paper_c import (
     violations,
     waits_s,
 )
-from colane.simulate.paper_c_world import TICK_S, TickedRun
+from colane.simulate.paper_c_world import TICK_S, TickedRun, neighbour_beliefs
+from colane.simulate.table_world import TableWorld
+from colane.simulate.tables import Sources, TopologySpeeds
 from colane.traces import read
 from colane.traces.tables import topology
 from colane.traces.tables.topology import TopologyTable
@@ -127,3 +131,17 @@ def test_the_command_prints_claims_and_draws(data: Path, tmp_path: Path, monkeyp
 def test_without_data_the_user_is_told_what_to_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert app.run(["paper", "C", "--data", str(tmp_path)]) == 2
     assert "prof_from_experiments.json" in capsys.readouterr().err
+
+
+def test_an_oracle_knows_how_neighbours_disturb_each_other(data: Path, table: TopologyTable) -> None:
+    jobs = read.read(str(data / "C" / "workloads-5.json")).jobs
+    world, cluster = TableWorld(Sources((TopologySpeeds(table),)), jobs), minskys(1)
+    told = make_beliefs(Belief.ORACLE, world, jobs, cluster, noise=0.0, seed=0).neighbours
+    measured = neighbour_beliefs(table, "P100")
+    keys = {profile_key(job.spec, "P100") for job in jobs}
+    assert len(told) == len(keys) ** 2
+    for key in keys:
+        for other in keys:
+            assert told.slowdown(key, other) == pytest.approx(measured.slowdown(key, other))
+    assert told.slowdown(*2 * [profile_key(jobs[4].spec, "P100")]) == pytest.approx(167.87 / 127.415, rel=1e-3)
+    assert len(make_beliefs(Belief.NONE, world, jobs, cluster, noise=0.0, seed=0).neighbours) == 0

@@ -8,16 +8,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from enum import StrEnum
+from itertools import product
 
 import numpy as np
 
 from colane.model.job import JobSpec
 from colane.model.profile import Memory, Profile, ProfileKey, SetMeasurement, Source, Value
 from colane.perf.beliefs import Beliefs, Prediction, profile_key
+from colane.perf.neighbours import Beside, NeighbourBeliefs
 from colane.perf.speedup import OCCUPANCY_UNITS_PER_S
 from colane.simulate.accuracy import true_delta
 from colane.simulate.tables import somewhere
-from colane.simulate.world import Running, World
+from colane.simulate.world import Running, Scope, World
 from colane.traces.clusters import Cluster
 from colane.traces.workload import TraceJob
 
@@ -137,6 +139,26 @@ def _with_length(job: TraceJob, factor: float) -> TraceJob:
     return replace(job, spec=replace(job.spec, steps_total=max(1, round(job.duration_s * factor))))
 
 
+def _true_neighbours(world: World, kinds: Mapping[ProfileKey, Running]) -> NeighbourBeliefs:
+    """How much kinds of jobs slow each other on other GPUs of one socket, where the world knows of such neighbours."""
+    if world.scope is not Scope.NODE:
+        return NeighbourBeliefs()
+    alone = {key: world.steps_per_s(running, ()) for key, running in kinds.items()}
+    slowdowns: dict[Beside, float] = {}
+    for (key, me), (other, beside) in product(kinds.items(), repeat=2):
+        together = world.steps_per_s(me, [_next_to(me, beside)]) if key.gpu_type == other.gpu_type else 0.0
+        if together > 0 and alone[key] > 0:
+            slowdowns[Beside(key, other)] = alone[key] / together
+    return NeighbourBeliefs(slowdowns)
+
+
+def _next_to(me: Running, other: Running) -> Running:
+    """The other on the next GPUs of the same socket."""
+    last = me.gpus[-1]
+    gpus = tuple(last._replace(number=last.number + 1 + place) for place in range(len(other.gpus)))
+    return other._replace(gpus=gpus)
+
+
 class OracleBeliefs(Beliefs):
     """The truth in the place of belief; nothing can be learnt.
 
@@ -146,7 +168,8 @@ class OracleBeliefs(Beliefs):
     """
 
     def __init__(self, world: World, kinds: Mapping[ProfileKey, Running]) -> None:
-        super().__init__(profiles=[_profile(world, key, running) for key, running in kinds.items()])
+        profiles = [_profile(world, key, running) for key, running in kinds.items()]
+        super().__init__(profiles=profiles, neighbours=_true_neighbours(world, kinds))
         self._world = world
         self._kinds = kinds
         self._predictions: dict[tuple[ProfileKey, ...], Prediction | None] = {}
