@@ -104,6 +104,13 @@ def slowdown_text(job: Mapping[str, Any]) -> str:
     return f"{measured:.2f}" if predicted is None else f"{measured:.2f} ({predicted:.2f})"
 
 
+def is_slow(job: Mapping[str, Any]) -> bool:
+    """Whether the guard has said that a job is slower in company than predicted, and it still is."""
+    sharing = job.get("sharing") or {}
+    measured, predicted = sharing.get("slowdown_measured"), sharing.get("slowdown_predicted")
+    return job["why"] == "slow-together" and measured is not None and predicted is not None and measured > predicted
+
+
 def spent_s(job: Mapping[str, Any]) -> float | None:
     """Return how long it has run since its first start, or waited since its submission."""
     since = job.get("first_start_s") or job["submit_s"]

@@ -72,12 +72,13 @@ def list_jobs(
     if as_json:
         output.print_json([_object(job) for job in found])
         return
-    _print(found)
+    table(found)
     if not found:
         output.note("no job waits or runs" if not everything else "no jobs")
 
 
-def _print(found: list[jobs.Object]) -> None:
+def table(found: list[jobs.Object]) -> None:
+    """Print jobs; of the columns of sharing only those with something to show."""
     extra = [_sharing(job) for job in found]
     kept = [place for place in range(len(SHARING)) if any(cells[place] for cells in extra)]
     rows = [_row(job) for job in found]
@@ -94,6 +95,8 @@ def _sharing(job: dict[str, Any]) -> list[str]:
         return [""] * len(SHARING)
     lanes = ",".join(str(lane) for lane in sorted(set(job["lanes"])))
     turn = sample.get("turn") or ""
+    if job["state"] == "paused":
+        return [lanes, turn, "", ""]
     return [lanes, turn, jobs.share_text(job), jobs.slowdown_text(job)]
 
 
@@ -137,6 +140,6 @@ def _row(job: dict[str, Any]) -> list[str]:
 
 def _short_reason(job: dict[str, Any]) -> str:
     """Return the code of a waiting or ended job's reason; one that runs well needs none."""
-    if job["state"] in {"queued", "paused"} or job["why"] == "slow-together" or jobs.has_ended(job):
+    if job["state"] in {"queued", "paused"} or jobs.is_slow(job) or jobs.has_ended(job):
         return job["why"] or ""
     return ""

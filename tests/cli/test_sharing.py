@@ -1,0 +1,107 @@
+"""What people see of jobs that share devices, and suspending and resuming real processes."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from colane.cli import jobs
+from colane.cli.nodes import members
+from colane.cli.ps import table
+from tests.cli.conftest import Colane, Up, until
+
+LOOP = """
+import os, sys, time
+import colane.adaptor as colane
+steps = colane.attach()
+while not os.path.exists(sys.argv[1]):
+    time.sleep(0.005)
+    steps.step()
+"""
+
+
+def sharing(**fields: Any) -> dict[str, Any]:
+    known = {"mates": [2], "others": [], "share_asked_ratio": 0.5, "slowdown_predicted": 2.0, "slowdown_measured": 2.14}
+    sample = {"turn": "waiting", "turn_share_ratio": 0.481}
+    return {"sharing": {**known, **fields}, "progress": sample, "why": "stepping", "state": "running", "lanes": [0]}
+
+
+def test_share_and_slowdown_say_what_was_had_and_what_was_promised() -> None:
+    assert jobs.share_text(sharing()) == "48 of 50 %"
+    assert jobs.share_text(sharing(share_asked_ratio=None)) == "48 %"
+    assert jobs.share_text(sharing(mates=[])) == ""
+    assert jobs.slowdown_text(sharing()) == "2.14 (2.00)"
+    assert jobs.slowdown_text(sharing(slowdown_measured=None)) == "- (2.00)"
+    assert jobs.slowdown_text(sharing(slowdown_predicted=None)) == "2.14"
+    assert jobs.slowdown_text({"sharing": None, "progress": None}) == ""
+
+
+def test_the_guards_word_is_shown_as_long_as_it_is_true() -> None:
+    assert jobs.is_slow({**sharing(), "why": "slow-together"})
+    assert not jobs.is_slow({**sharing(slowdown_measured=1.9), "why": "slow-together"})
+    assert not jobs.is_slow(sharing())
+
+
+def test_a_device_names_its_lanes_where_jobs_share_it() -> None:
+    def job(number: int, lane: int, *, paused: bool = False) -> dict[str, Any]:
+        return {"id": number, "slots": [{"gpu": 0, "lane": lane}], "paused": paused}
+
+    assert members({"jobs": []}, 0) == ""
+    assert members({"jobs": [job(7, 0)]}, 0) == "7"
+    assert members({"jobs": [job(7, 0)]}, 1) == ""
+    several = {"jobs": [job(7, 1), job(3, 0, paused=True), job(5, 1)]}
+    assert members(several, 0) == "lane 0: 3(paused), lane 1: 7 5"
+
+
+def test_columns_of_sharing_are_left_out_where_there_is_nothing_to_show(capsys: pytest.CaptureFixture[str]) -> None:
+    plain = {"id": 1, "name": "a", "user": "me", "gpus": ["n/0"], "submit_s": 0.0, "end_s": None, "sharing": None}
+    table([{**sharing(), **plain}])
+    assert "LANE" not in capsys.readouterr().out
+    table([{**sharing(share_asked_ratio=None), **plain, "sharing": sharing()["sharing"]}, {**sharing(), **plain}])
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].split()[4:9] == ["GPUS", "LANE", "TURN", "SHARE", "SLOWDOWN"]
+    assert "waiting  48 of 50 %  2.14 (2.00)" in lines[1]
+
+
+@pytest.mark.live
+def test_a_job_is_suspended_at_a_step_and_goes_on_where_it_was(live: Colane, shared_up: Up, tmp_path: Path) -> None:
+    done = tmp_path / "done"
+    said = live("submit", "--", sys.executable, "-c", LOOP, str(done))
+    number = int(said.out.split()[-1])
+
+    def steps() -> int:
+        with shared_up.client as client:
+            return int(client.job(number)["steps"])
+
+    def turn() -> str:
+        with shared_up.client as client:
+            return str((client.job(number)["progress"] or {}).get("turn"))
+
+    until(lambda: steps() > 10, "the first steps")
+    assert live("suspend", str(number)).out == f"job {number}: paused\n"
+    until(lambda: turn() == "paused", "the boundary")
+    parked = steps()
+    assert "paused" in live("ps").out
+    assert live("suspend", str(number)).out == f"job {number}: paused\n"
+    again = live("suspend", "999999")
+    assert (again.code, again.err) == (2, "colane: there is no job 999999\n")
+    assert live("resume", str(number), "--json").json == [{"id": number, "state": "running", "suspended": False}]
+    until(lambda: steps() > parked + 10, "further steps")
+    done.touch()
+    assert shared_up.wait_for(number, "succeeded", "failed")["state"] == "succeeded"
+    ended = live("suspend", str(number))
+    assert (ended.code, ended.err) == (1, f"colane: job {number} has already ended: succeeded\n")
+
+
+@pytest.mark.live
+def test_a_job_without_steps_cannot_be_suspended_and_is_told_why(live: Colane, shared_up: Up) -> None:
+    number = int(live("submit", "--", "sleep", "600").out.split()[-1])
+    shared_up.wait_for(number, "launching")
+    said = live("suspend", str(number))
+    assert said.code == 1
+    assert "only a job that waits or steps can be suspended" in said.err or "reports no steps" in said.err
+    live("cancel", str(number))
+    shared_up.wait_for(number, "cancelled")

@@ -1,0 +1,50 @@
+"""What the API says of jobs that share a device, and who may share with whom."""
+
+from __future__ import annotations
+
+from colane.core.config import CoreConfig
+from colane.model.lane import ShareBetween, TurnRule
+from tests.server.harness import node, world
+
+SMALL = {"gpu_memory": "300MB"}
+
+
+async def test_jobs_on_one_device_say_how_they_share_it() -> None:
+    async with world(policy="fair") as w:
+        await w.good("POST", "/node", node())
+        first, second = await w.submit(**SMALL, weight=3), await w.submit(**SMALL)
+        shown = await w.good("GET", f"/job/{first}")
+        assert shown["sharing"] == {
+            "mates": [second],
+            "others": [],
+            "share_asked_ratio": 0.75,
+            "slowdown_predicted": 1 / 0.75,
+            "slowdown_measured": None,
+        }
+        assert [job["sharing"]["mates"] for job in await w.good("GET", "/live_jobs")] == [[second], [first]]
+        alone = await w.submit(share=False)
+        assert (await w.good("GET", f"/job/{alone}"))["sharing"] is None
+
+
+async def test_jobs_of_another_user_wait_where_users_do_not_share() -> None:
+    core = CoreConfig(share_between=ShareBetween.USER)
+    async with world(policy="fair", core=core) as w:
+        await w.good("POST", "/node", node())
+        mine, theirs, also_mine = [await w.submit(**SMALL, user=user) for user in ("ann", "bob", "ann")]
+        assert [await w.state(job) for job in (mine, theirs, also_mine)] == ["assigned", "queued", "assigned"]
+        store = w.service.store
+    async with world(store, policy="fair", core=core) as w:
+        assert await w.state(theirs) == "queued"
+        store = w.service.store
+    async with world(store, policy="fair") as w:
+        await w.good("POST", "/node", node())
+        assert await w.state(theirs) == "assigned"
+
+
+async def test_the_schedulers_turn_rule_goes_before_the_policys() -> None:
+    async with world(policy="fair", core=CoreConfig(turn_rule=TurnRule.PRIORITY, quantum_s=0.5)) as w:
+        await w.good("POST", "/node", node())
+        assert (await w.good("GET", "/node/n1"))["turns"] == {"rule": "priority", "quantum_s": 0.5}
+    async with world(policy="fair", core=CoreConfig(quantum_s=0.5)) as w:
+        await w.good("POST", "/node", node())
+        assert (await w.good("GET", "/node/n1"))["turns"] == {"rule": "fair", "quantum_s": 0.5}
