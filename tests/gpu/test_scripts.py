@@ -101,3 +101,12 @@ def test_without_a_gpu_there_is_one_line(script: str, tmp_path: Path) -> None:
 def test_a_wrong_part_is_refused() -> None:
     assert run("paper_a.py", "--part", "nonsense") == (2, [])
     assert run("paper_a.py", "--minutes", "0") == (2, [])
+
+
+def test_suspending_in_small(tmp_path: Path) -> None:
+    code, lines = run("suspend.py", "--tiny", "--out", tmp_path / "out", "--state", tmp_path / "state")
+    assert code == 0, lines
+    whole = read(tmp_path / "out" / "suspend.json")
+    assert whole["failed_checks"] == []
+    features = read(tmp_path / "out" / "suspend" / "features.json")
+    assert features["can"] or features["because"]

@@ -1,0 +1,136 @@
+"""What only a real GPU can prove of suspending to the host: contents intact, memory given back, how fast.
+
+    python gpu/suspend.py [--part PART] [--minutes 8] [--out DIR] [--tiny]
+
+A process fills GPU memory with a known pattern; the driver moves it to the host and back, several times. `--tiny`
+checks that a machine that cannot do it says so. Without a GPU it says so and ends with 0.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+ROOT = Path(__file__).resolve().parents[1]
+if str(ROOT) not in sys.path:  # so that the script can be run by its path as well
+    sys.path.insert(0, str(ROOT))
+
+from gpu.harness import Object, Run, Script, job_env, main  # noqa: E402
+
+from colane.devices.suspend import CannotSuspendError, ProcessState, Suspender  # noqa: E402
+
+GIB: Final = 2**30
+SIZES_GIB: Final = (8, 40, 100)
+CYCLES: Final = 3
+BYTES_PER_S_MIN: Final = 10e9
+BASELINE_SLACK_BYTES: Final = 256 * 2**20
+PART_OF_FREE: Final = 0.8
+LEFT_MIN_S: Final = 60.0
+"""One size takes less than this."""
+
+HOLDS: Final = """
+import sys, torch
+words = int(sys.argv[1]) // 8
+held = torch.arange(words, dtype=torch.int64, device="cuda")
+total = int(held.sum())
+torch.cuda.synchronize()
+print("ready", flush=True)
+for _ in sys.stdin:
+    print("intact" if int(held.sum()) == total and int(held[-1]) == words - 1 else "spoilt", flush=True)
+"""
+
+
+def features(run: Run) -> Object:
+    """Whether this machine can, and that it says why where it cannot."""
+    try:
+        Suspender()
+    except CannotSuspendError as error:
+        run.check("a machine that cannot says so in one line", "\n" not in str(error), error)
+        return {"can": False, "because": str(error)}
+    return {"can": True}
+
+
+def cycle(run: Run) -> Object:
+    """Move processes of several sizes off the GPU and back."""
+    try:
+        driver = Suspender()
+    except CannotSuspendError as error:
+        run.notes.append(str(error))
+        return {"status": "incomplete", "because": str(error)}
+    sizes = [size * GIB for size in SIZES_GIB if size * GIB <= _free_bytes(run) * PART_OF_FREE]
+    try:
+        return {"sizes": [_cycles(run, driver, size) for size in sizes if run.left_s > LEFT_MIN_S]}
+    except CannotSuspendError as error:
+        run.check("the driver does as it is asked", passed=False, detail=error)
+        return {"because": str(error)}
+
+
+def _cycles(run: Run, driver: Suspender, size_bytes: int) -> Object:
+    baseline_bytes = _free_bytes(run)
+    saves_s, restores_s = [], []
+    with _holder(run, size_bytes) as process:
+        held_bytes = baseline_bytes - _free_bytes(run)
+        for _ in range(CYCLES):
+            start_s = time.perf_counter()
+            saved = driver.suspend(process.pid, held_bytes)
+            saves_s.append(time.perf_counter() - start_s)
+            left_bytes = baseline_bytes - _free_bytes(run)
+            run.check(f"{size_bytes} bytes: memory is given back", left_bytes < BASELINE_SLACK_BYTES, left_bytes)
+            start_s = time.perf_counter()
+            driver.resume(saved, partial(_free_bytes, run))
+            restores_s.append(time.perf_counter() - start_s)
+            run.check(f"{size_bytes} bytes: it runs again", driver.state(process.pid) is ProcessState.RUNNING)
+            run.check(f"{size_bytes} bytes: contents are intact", _ask(process) == "intact")
+    save, restore = size_bytes / min(saves_s), size_bytes / min(restores_s)
+    run.check(f"{size_bytes} bytes: saved at 10 GB/s", save >= BYTES_PER_S_MIN, save)
+    run.check(f"{size_bytes} bytes: restored at 10 GB/s", restore >= BYTES_PER_S_MIN, restore)
+    return {"bytes": size_bytes, "held_bytes": held_bytes, "save_s": saves_s, "restore_s": restores_s}
+
+
+@contextmanager
+def _holder(run: Run, size_bytes: int) -> Iterator[subprocess.Popen[str]]:
+    """A process that holds so much GPU memory and says when asked whether it is intact."""
+    words = [sys.executable, "-c", HOLDS, str(size_bytes)]
+    env = {**job_env(), "CUDA_VISIBLE_DEVICES": run.gpus[0].uuid}
+    process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env)
+    try:
+        assert process.stdout is not None
+        if process.stdout.readline().strip() != "ready":
+            raise OSError("the process that holds memory did not start; is torch with CUDA installed?")
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+def _ask(process: subprocess.Popen[str]) -> str:
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write("\n")
+    process.stdin.flush()
+    return process.stdout.readline().strip()
+
+
+def _free_bytes(run: Run) -> int:
+    import pynvml  # noqa: PLC0415 - where there is a GPU
+
+    pynvml.nvmlInit()
+    handle = pynvml.nvmlDeviceGetHandleByUUID(run.gpus[0].uuid)
+    return int(pynvml.nvmlDeviceGetMemoryInfo(handle).free)
+
+
+SCRIPT: Final = Script(
+    name="suspend",
+    about="Suspend processes to the host and check what comes back.",
+    parts={"features": features, "cycle": cycle},
+    tiny_parts=("features",),
+)
+
+if __name__ == "__main__":
+    sys.exit(main(SCRIPT))
