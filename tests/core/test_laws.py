@@ -176,7 +176,7 @@ def test_a_plan_based_on_an_old_version_is_refused() -> None:
     assert [flaw.code for flaw in check(world.core.state, plan)] == ["stale-plan"]
 
 
-SHARING = ("colocate", "fair", "max-min-packed", "pack", "salus-code", "salus-srtf")
+SHARING = ("colocate", "fair", "max-min-packed", "pack", "salus-code", "salus-srtf", "topo-aware-share")
 
 
 @pytest.mark.parametrize("between", [ShareBetween.USER, ShareBetween.GROUP])

@@ -62,7 +62,9 @@ def _companies(draft: Draft, spec: JobSpec, company_max: int, weights: Weights) 
             continue
         memory = draft.beliefs.terms(spec, kind).memory
         for load in islice(draft.open_gpus((spec.pool, kind), company_max - 1), LOOKED_AT_MAX):
-            if memory is None or sum(memory) > load.left_bytes or not has_room(draft, load, spec):
+            if memory is None or sum(memory) > load.left_bytes or not load.admits(spec.circle):
+                continue
+            if not has_room(draft, load, spec):
                 continue
             prediction = predict(draft, spec, load)
             if prediction is not None and prediction.speedup >= SPEEDUP_MIN:
