@@ -126,6 +126,9 @@ class _RecordFields(BaseModel):
     priority: int | None = None
     needs: dict[str, object] | None = None
     why: str | None = None
+    suspended: bool | None = None
+    sharing: object = None
+    nodes: list[str] | None = None
     lanes: list[int] | None = None
     booked_cores: list[int] | None = None
     node: str | None = None
