@@ -72,6 +72,7 @@ def test_memory_is_unknown_where_the_kernel_does_not_say(tmp_path: Path, text: s
 def test_memory_is_read_at_the_first_steps_and_then_now_and_then(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[int] = []
     monkeypatch.setattr(memory, "sample", lambda: calls.append(1))
+    monkeypatch.setattr(recorder, "MEMORY_GAP_S", 0.0)
     steps = colane.attach()
     for _ in range(2 * recorder.MEMORY_EVERY_STEPS):
         steps.step()

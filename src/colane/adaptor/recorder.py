@@ -18,7 +18,9 @@ from .writer import BETWEEN_STEPS, IN_STEP, STEPS_FILE_ENV, WireError, Writer, c
 MEMORY_FIRST_STEPS = 10
 """Memory is read at each of the first steps, where it still grows ..."""
 MEMORY_EVERY_STEPS = 64
-"""... and then at every 64th: reading takes some 40 microseconds, less than one a step when spread out."""
+"""... and then at every 64th: reading takes some 40 microseconds ..."""
+MEMORY_GAP_S = 0.1
+"""... but not sooner than this, however fast the steps are."""
 
 LOADER, REPLAY, FORWARD, OPTIMIZER, KERAS, EXPLICIT = range(1, 7)
 """Kinds of steps, better ones last: from the first step of a kind on, lesser kinds are not counted."""
@@ -53,6 +55,7 @@ class Recorder:
         self._lock = threading.Lock()
         self._is_armed = True
         self._peak_bytes = 0
+        self._measure_s = 0.0
         self._expected: int | None = None
         self._last_s = time.perf_counter()
 
@@ -95,7 +98,8 @@ class Recorder:
             try:
                 if self._writer is None:
                     self.register()
-                self._publish(steps, loss)
+                if self._writer is not None:
+                    self._publish(self._writer, steps, loss)
             except Exception as error:  # noqa: BLE001  # whatever goes wrong here is not the job's fault
                 self.disarm(f"no more steps are reported: {error!r}")
             if self._control[0]:
@@ -140,19 +144,18 @@ class Recorder:
         if reason:
             debug(reason)
 
-    def _publish(self, steps: int, loss: float | None) -> None:
-        writer = self._writer
-        if writer is None:
-            return
+    def _publish(self, writer: Writer, steps: int, loss: float | None) -> None:
         now_s = time.perf_counter()
         count = writer.steps + steps
-        if count <= MEMORY_FIRST_STEPS or count % MEMORY_EVERY_STEPS < steps:
+        if count <= MEMORY_FIRST_STEPS or (count % MEMORY_EVERY_STEPS < steps and now_s >= self._measure_s):
             self._measure(writer)
+            self._measure_s = now_s + MEMORY_GAP_S
+        duration_s = now_s - self._last_s
         if steps == 1:
-            writer.step(time.time(), now_s - self._last_s, loss)
+            writer.step(time.time(), duration_s, loss)
         else:
             for _ in range(steps):
-                writer.step(time.time(), (now_s - self._last_s) / steps, loss)
+                writer.step(time.time(), duration_s / steps, loss)
         self._last_s = now_s
 
     def _measure(self, writer: Writer) -> None:

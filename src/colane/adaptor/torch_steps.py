@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import sys
-import threading
 
 from . import recorder, torch_forward
 from .cycle import Cycle
@@ -22,21 +21,19 @@ if TYPE_CHECKING:
     Hook = Callable[..., None]
 
 
-class _Thread(threading.local):
-    """Ids of the optimizers whose step is under way in this thread, outermost first."""
-
-    def __init__(self) -> None:
-        self.stack: list[int] = []
+NESTED = "_colane_is_nested"
+"""Kept on each optimizer: whether its steps are parts of another's (ZeRO's inner one, SAM's base)."""
+LOOK_AGAIN = 61
+"""Every so many steps that is found out anew; it takes a look at all frames."""
 
 
 class Steps:
     """Finds the ends of iterations in one process.
 
     Attributes:
-        pre: Hook before an optimizer's step.
-        post: Hook after it.
+        post: Hook after an optimizer's step.
         others: Finds steps where there is no optimizer.
-        events: Steps of optimizers so far that were no part of another's step.
+        events: Steps of optimizers so far.
     """
 
     def __init__(self, torch: Any, to: recorder.Recorder) -> None:
@@ -48,56 +45,62 @@ class Steps:
         self._cuda = torch.cuda
         self._is_capturing = getattr(torch._C, "_cuda_isCurrentStreamCapturing", _never)  # noqa: SLF001
         self._wrapper = _wrapper_code(torch)
-        self.pre, self.post = self._hooks()
+        self.post = self._hook()
 
-    def _hooks(self) -> tuple[Hook, Hook]:
-        """Make the two hooks: functions, because they run at every step of every job."""
-        thread, active = _Thread(), self._active
-        stepped = self.stepped
+    def _hook(self) -> Hook:
+        """Make the hook: a function, because it runs at every step of every job."""
+        is_nested, ended, boundary = self._is_nested, self.ended, self._to.boundary
 
-        def pre(optimizer: object, _args: object, _kwargs: object) -> None:
-            stack = thread.stack
-            if stack:  # inside another's step, or one that raised has left its id behind
-                stack[:] = active(stack, id(optimizer))
-            stack.append(id(optimizer))
+        def post(optimizer: Any, _args: object, _kwargs: object) -> None:
+            try:
+                self.events += 1
+                nested = getattr(optimizer, NESTED, None)
+                if nested is None or not self.events % LOOK_AGAIN:
+                    nested = is_nested()
+                    setattr(optimizer, NESTED, nested)
+                count = 0 if nested else ended(id(optimizer))
+            except Exception as error:  # noqa: BLE001  # the job's step is done and must stay so
+                recorder.debug(f"a step is not counted: {error!r}")
+                return
+            if count:
+                boundary(count)
 
-        def post(optimizer: object, _args: object, _kwargs: object) -> None:
-            stack, key = thread.stack, id(optimizer)
-            while stack and stack.pop() != key:
-                pass
-            if not stack:
-                stepped(key)
+        return post
 
-        return pre, post
+    def skipped(self, optimizer: object) -> None:
+        """Count an iteration in which the optimizer was not called."""
+        try:
+            count = self.ended(id(optimizer))
+        except Exception as error:  # noqa: BLE001
+            recorder.debug(f"a skipped step is not counted: {error!r}")
+            return
+        if count:
+            self._to.boundary(count)
 
-    def stepped(self, key: int) -> None:
-        """Take note of a step that was no part of another's."""
-        self.events += 1
+    def ended(self, key: int) -> int:
+        """Return how many iterations have ended with a step that was no part of another's."""
         to = self._to
         if to.rank > recorder.OPTIMIZER:
-            return
+            return 0
         if self._in_backward() != -1:
             self.others.steps_in_backward()
-            return
+            return 0
         if self._cuda._initialized and self._is_capturing():  # noqa: SLF001
-            return
+            return 0
         self.others.stepped()
         count = self._cycle.event(key)
         if count:
             to.rank = recorder.OPTIMIZER
-            to.boundary(count)
+        return count
 
-    def _active(self, stack: list[int], key: int) -> list[int]:
-        """Return whose steps are really under way, from the frames of the calls."""
-        if self._wrapper is None:
-            return stack[: stack.index(key)] if key in stack else stack
-        frames = []
+    def _is_nested(self) -> bool:
+        """Whether the step that ends now is part of another optimizer's, from the frames of the calls."""
+        wrapper, found = self._wrapper, 0
         frame = sys._getframe(1)  # noqa: SLF001
         while frame is not None:
-            if frame.f_code is self._wrapper:
-                frames.append(id(frame.f_locals.get("self")))
+            found += frame.f_code is wrapper
             frame = frame.f_back  # type: ignore[assignment]
-        return frames[:0:-1]  # outermost first, without the one that is just beginning
+        return found > 1
 
 
 def _outside_backward() -> int:
@@ -115,36 +118,34 @@ def _wrapper_code(torch: Any) -> object:
 
 
 _steps: Steps | None = None
-_handles: list[Any] = []
+_handle: Any = None
 
 
 def attach(torch: Any) -> None:
     """Hook into PyTorch, freshly imported."""
-    global _steps  # noqa: PLW0603
+    global _steps, _handle  # noqa: PLW0603
     to = recorder.current()
     if to is None or _steps is not None:
         return
     _steps = Steps(torch, to)
     from torch.optim import optimizer
 
-    _handles.append(optimizer.register_optimizer_step_pre_hook(_steps.pre))
-    _handles.append(optimizer.register_optimizer_step_post_hook(_steps.post))
+    _handle = optimizer.register_optimizer_step_post_hook(_steps.post)
     _watch_scaler(torch, _steps)
     _register_with_cuda(torch, to)
     torch_forward.attach(torch, _steps.others)
 
 
 def attach_compiler(dynamo: Any) -> None:
-    """Keep the hooks out of what is compiled: traced, they would break graphs and be compiled anew without end.
+    """Keep the hook out of what is compiled: traced, it would break graphs and be compiled anew without end.
 
     PyTorch imports its compiler with the first optimizer, so this comes before any step.
     """
     if _steps is None:
         return
-    for handle, hook in zip(_handles, (_steps.pre, _steps.post)):  # noqa: B905  # Python 3.8
-        hooks = handle.hooks_dict_ref()
-        if handle.id in hooks:
-            hooks[handle.id] = dynamo.disable(hook)
+    hooks = _handle.hooks_dict_ref()
+    if _handle.id in hooks:
+        hooks[_handle.id] = dynamo.disable(_steps.post)
     torch_forward.attach_compiler(dynamo, _steps.others)
 
 
@@ -158,17 +159,10 @@ def _watch_scaler(torch: Any, steps: Steps) -> None:
         before = steps.events
         result = own(self, optimizer, *args, **kwargs)
         if steps.events == before:
-            _skipped(steps, optimizer)
+            steps.skipped(optimizer)
         return result
 
     scaler.step = step
-
-
-def _skipped(steps: Steps, optimizer: object) -> None:
-    try:
-        steps.stepped(id(optimizer))
-    except Exception as error:  # noqa: BLE001  # the job's step is done and must stay so
-        recorder.debug(f"a skipped step is not counted: {error!r}")
 
 
 def _register_with_cuda(torch: Any, to: recorder.Recorder) -> None:
@@ -181,6 +175,6 @@ def _register_with_cuda(torch: Any, to: recorder.Recorder) -> None:
         except Exception as error:  # noqa: BLE001  # PyTorch would fail to initialise
             recorder.debug(f"steps are not reported: {error!r}")
 
-    lazily = getattr(torch.cuda, "_lazy_call", None)
-    if lazily is not None:
-        lazily(register)
+    queued = getattr(torch.cuda, "_queued_calls", None)
+    if queued is not None:
+        queued.append((register, []))  # as `_lazy_call` does, without formatting the stack for milliseconds
