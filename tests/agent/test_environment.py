@@ -11,9 +11,8 @@ OWN = {"PATH": "/agent/bin", "HOME": "/agent", "RAY_ADDRESS": "x", "OMP_NUM_THRE
 COLANE = {"COLANE_JOB_ID": "7"}
 
 
-def environment(requested: dict[str, str], gpus: list[Gpu], **changes: dict[str, str]) -> dict[str, str]:
-    arguments = {"colane": COLANE, "mps": {}} | changes
-    return job_environment(requested, OWN, gpus=gpus, cores=(2, 3), **arguments)
+def environment(requested: dict[str, str], gpus: list[Gpu], mps: dict[str, str] | None = None) -> dict[str, str]:
+    return job_environment(requested, OWN, gpus=gpus, cores=(2, 3), colane=COLANE, mps=mps or {})
 
 
 def test_a_request_without_environment_gets_a_basic_one() -> None:

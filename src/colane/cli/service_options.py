@@ -63,6 +63,8 @@ KeepFinished = Annotated[
     ),
 ]
 KEEP_FINISHED: Final = "90d"
+
+
 class ShareBetween(StrEnum):
     """Whose jobs may share a GPU, as on the command line."""
 
