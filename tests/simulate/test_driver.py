@@ -19,8 +19,10 @@ from colane.simulate.driver import Driver, DriverConfig
 from colane.simulate.factors import FactorsWorld
 from colane.simulate.ledger import STATES
 from colane.simulate.process import Process
-from colane.simulate.run import Inputs, Run, prepare, simulate
+from colane.simulate.run import Inputs, Run, admit, prepare, simulate
 from colane.simulate.world import NeutralWorld, Running
+from colane.traces import clusters
+from colane.traces.generate import heavy_load
 
 from .scenes import GIB, Crowded, Restless, cluster, job, run, workload
 
@@ -227,3 +229,24 @@ def test_a_driver_is_ready_before_it_runs() -> None:
     given = Inputs(cluster=cluster(1), workload=workload(job(1, 5, 1)), world=NeutralWorld(), policy=create("fifo"))
     driver = prepare(given, given.workload.jobs)
     assert (driver.now_s, driver.jobs, driver.submitted) == (5, 1, 0)
+
+
+@pytest.mark.parametrize("policy", ["fifo", "easy-backfill", "srtf", "las", "colocate"])
+@pytest.mark.parametrize("launch_s", [0.0, 7.0])
+def test_jobs_that_run_at_once_run_as_those_whose_start_is_reported(policy: str, launch_s: float) -> None:
+    """One step of the core fewer for every start changes nothing of what happens when, or of what is told."""
+    machines = clusters.load("paper-a")
+    load = heavy_load(jobs=120, gpus=machines.gpus, seed=3, load=1.1)
+    config = DriverConfig(launch_s=launch_s)
+
+    def told(*, at_once: bool) -> tuple[list[tuple[Any, ...]], dict[int, list[tuple[float, JobState]]]]:
+        given = Inputs(cluster=machines, workload=load, world=NeutralWorld(), policy=create(policy), driver=config)
+        recorder = Recorder()
+        jobs, _ = admit(load, machines, given.world)
+        driver = prepare(given, jobs, (recorder,))
+        driver.core.config = replace(driver.core.config, runs_at_once=at_once, opaque_after_s=0.0)
+        rows = driver.run().rows
+        columns = (rows.id, rows.state, rows.first_start_s, rows.start_s, rows.end_s, rows.attempts, rows.gpu_s)
+        return list(zip(*columns, rows.gpus, strict=True)), recorder.moves
+
+    assert told(at_once=True) == told(at_once=False)

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -83,10 +83,21 @@ def move(job: Job, to: JobState, at_s: float, reason: Reason, **changes: Any) ->
     Raises:
         InvalidMoveError: The table has no such move.
     """
-    if (job.state, to) not in MOVES:
-        raise InvalidMoveError(job, to)
-    changes["state"] = to
-    changes["story"] = (*job.story, Move(at_s, to, reason))
+    return moves(job, at_s, ((to, reason),), **changes)
+
+
+def moves(job: Job, at_s: float, steps: Sequence[tuple[JobState, Reason]], **changes: Any) -> Job:  # noqa: ANN401
+    """The job after several moves at one time, each allowed by the table after the one before it.
+
+    Raises:
+        InvalidMoveError: The table lacks one of them.
+    """
+    state, story = job.state, job.story
+    for to, reason in steps:
+        if (state, to) not in MOVES:
+            raise InvalidMoveError(evolve(job, state=state, story=story), to)
+        state, story = to, (*story, Move(at_s, to, reason))
+    changes["state"], changes["story"] = state, story
     return evolve(job, **changes)
 
 

@@ -223,10 +223,12 @@ class Driver:
             process = None
         if job.has_ended:
             self._record(job, last)
-        elif job.state is JobState.ASSIGNED and process is None:
-            started.append(self._start(job))
-            touched.update(dict.fromkeys(started[-1].running.gpus))
-        elif job.state is JobState.STOPPING and process is not None and not process.is_stopping:
+            return
+        if process is None and job.placement is not None:
+            process = self._start(job)
+            started.append(process)
+            touched.update(dict.fromkeys(process.running.gpus))
+        if job.state is JobState.STOPPING and process is not None and not process.is_stopping:
             self._stop(process)
             touched.update(dict.fromkeys(process.running.gpus))
 
@@ -244,7 +246,8 @@ class Driver:
         if self.world.scope is Scope.NODE:
             self._on_node.setdefault(process.running.gpus[0].node, {})[job.id] = process
         self._meter.queue(job.spec.pool, -1)
-        self._events.append(Launched(job.id, job.attempt, 0, self.now_s))
+        if job.state is JobState.ASSIGNED:
+            self._events.append(Launched(job.id, job.attempt, 0, self.now_s))
         launch_s = (
             self.world.startup_s(traced) + self.config.launch_s + (self.config.restart_s if job.attempt > 1 else 0.0)
         )

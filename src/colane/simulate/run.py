@@ -99,10 +99,9 @@ def _gpu_types(cluster: Cluster, pool: str) -> tuple[str, ...]:
 
 def prepare(inputs: Inputs, jobs: Sequence[TraceJob], watchers: Iterable[Watcher] = ()) -> Driver:
     """A driver that is ready to run these jobs."""
-    # A process of which no steps are seen is taken to run at once: recorded durations have no launch in them.
     # Policies are compared as they were published, which is without the guard.
-    opaque_after_s = CoreConfig().opaque_after_s if inputs.world.counts_steps else 0.0
-    core = Core(inputs.policy, ClusterState(inputs.beliefs), CoreConfig(opaque_after_s=opaque_after_s, guard=False))
+    config = CoreConfig(runs_at_once=not inputs.world.counts_steps, guard=False)
+    core = Core(inputs.policy, ClusterState(inputs.beliefs), config)
     start_s = min(jobs[0].submit_s, 0.0) if jobs else 0.0
     core.step([NodeRegistered(node) for node in inputs.cluster.nodes], start_s)
     return Driver(core, jobs, inputs.world, inputs.driver, watchers)
