@@ -15,7 +15,7 @@ from colane.core.policy import Policy
 from colane.model.profile import Profile, SetMeasurement
 from colane.perf.beliefs import Beliefs
 from colane.simulate.accuracy import Accuracy, BeliefErrors
-from colane.simulate.driver import Driver, DriverConfig, Watcher
+from colane.simulate.driver import Driver, DriverConfig, Watcher, is_preemptive
 from colane.simulate.ledger import Ledger, Refusal
 from colane.simulate.world import World
 from colane.traces.check import offered_load, split
@@ -99,9 +99,11 @@ def _gpu_types(cluster: Cluster, pool: str) -> tuple[str, ...]:
 
 def prepare(inputs: Inputs, jobs: Sequence[TraceJob], watchers: Iterable[Watcher] = ()) -> Driver:
     """A driver that is ready to run these jobs."""
-    # A process of which no steps are seen is taken to run at once: recorded durations have no launch in them.
+    # A process of which no steps are seen is taken to run at once: recorded durations have no launch in them. So is one
+    # under a policy that stops nobody: protection after launch is from being stopped.
     # Policies are compared as they were published, which is without the guard.
-    opaque_after_s = CoreConfig().opaque_after_s if inputs.world.counts_steps else 0.0
+    heeds_steps = inputs.world.counts_steps and is_preemptive(inputs.policy)
+    opaque_after_s = CoreConfig().opaque_after_s if heeds_steps else 0.0
     core = Core(inputs.policy, ClusterState(inputs.beliefs), CoreConfig(opaque_after_s=opaque_after_s, guard=False))
     start_s = min(jobs[0].submit_s, 0.0) if jobs else 0.0
     core.step([NodeRegistered(node) for node in inputs.cluster.nodes], start_s)
