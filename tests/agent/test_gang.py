@@ -107,3 +107,9 @@ def test_a_port_is_free_and_nobody_elses(monkeypatch: pytest.MonkeyPatch) -> Non
     taken = frozenset(range(gang.PORT_MIN, gang.PORT_MIN + 3))
     monkeypatch.setattr(gang, "_outgoing_from", lambda: gang.PORT_MIN + 3)
     assert gang.find_port(taken) not in taken
+
+
+def test_memory_of_a_cpu_device_is_near_its_cores_whatever_socket_is_declared() -> None:
+    device = Gpu(index=0, uuid="cpu-0", type="cpu", memory_bytes=1, socket=0, cores=(4, 5))
+    assert gang.memory_nodes([device], HOST) == (1,)
+    assert gang.memory_nodes([replace(device, cores=(3, 4))], HOST) == ()

@@ -11,6 +11,8 @@ from colane.devices import CpuDevices, DeviceSpecError, discover
 from colane.devices.cpu import CpuSpec, parse_cpu_spec
 from colane.devices.host import parse_cpu_list, read_sockets
 from colane.devices.types import HostFacts
+from colane.model.topology import Link, LinkKind, Topology
+from colane.traces import topologies
 
 HOST = HostFacts(cores=(0, 1, 2, 3, 8, 9), memory_bytes=6_000_000_000, sockets={0: 1, 1: 0, 2: 1, 3: 0, 8: 0, 9: 1})
 
@@ -99,3 +101,21 @@ def test_sockets_are_read_from_the_kernel(tmp_path: Path) -> None:
         (tmp_path / f"node{node}").mkdir()
         (tmp_path / f"node{node}" / "cpulist").write_text(cpus)
     assert read_sockets(tmp_path) == {0: 0, 1: 0, 2: 8, 3: 8}
+
+
+def test_devices_of_a_declared_topology_have_cores_of_their_sockets() -> None:
+    links = ((Link(LinkKind.SELF), Link(LinkKind.SYS)), (Link(LinkKind.SYS), Link(LinkKind.SELF)))
+    gpus = CpuDevices(CpuSpec(2), HOST, Topology(links, (5, 2))).observe()
+    assert [(gpu.socket, gpu.cores) for gpu in gpus] == [(5, (0, 2, 9)), (2, (1, 3, 8))]
+
+
+def test_devices_of_a_declared_topology_may_share_cores() -> None:
+    host = HostFacts(cores=(4, 7), memory_bytes=4_000)
+    devices = CpuDevices(CpuSpec(4), host, topologies.minsky())
+    assert [(gpu.socket, gpu.cores) for gpu in devices.observe()] == [(0, (4,)), (0, (4,)), (1, (7,)), (1, (7,))]
+    assert devices.topology is topologies.minsky()
+
+
+def test_a_topology_of_another_number_of_devices_is_refused() -> None:
+    with pytest.raises(DeviceSpecError, match=r"^--topology: connects 4 GPUs, but this agent has 2 device\(s\)$"):
+        discover("cpu:2", topologies.minsky())

@@ -10,11 +10,13 @@ import pynvml
 import pytest
 
 from colane.devices import NvmlDevices, discover
+from colane.devices.declared import DeclaredDevices
 from colane.devices.nvml import Nvml
 from colane.devices.topology import flat_topology, read_socket
 from colane.devices.types import HostFacts
 from colane.model.topo_text import parse_matrix, word
 from colane.model.topology import Link, LinkKind, Topology
+from colane.traces import topologies
 from tests.devices.fake_nvml import GB, FakeGpu, FakeNvml, NvLink
 
 GPU, SWITCH, UNKNOWN = (
@@ -238,6 +240,20 @@ def test_a_numa_node_beyond_one_word() -> None:
     host = HostFacts(cores=(0,), memory_bytes=GB, sockets={0: 0, 1: 70})
     gpu = FakeGpu("GPU-a", numa=70)
     assert read_socket(Nvml(FakeNvml([gpu])), gpu, host, ()) == 70
+
+
+def test_gpus_lie_on_the_sockets_that_are_declared() -> None:
+    """As on a virtual machine that shows all GPUs on one socket."""
+    found = NvmlDevices(Nvml(bench(4).fake), TWO_SOCKETS)
+    one, two = (0, 1, 2, 3), (4, 5, 6, 7)
+    assert [(gpu.socket, gpu.cores) for gpu in found.observe()] == [(0, one), (0, one), (1, two), (1, two)]
+    links = topologies.minsky().links
+    declared = DeclaredDevices(found, Topology(links, (0, 1, 1, 7)))
+    moved = declared.observe()
+    assert [(gpu.socket, gpu.cores) for gpu in moved] == [(0, one), (1, two), (1, two), (7, two)]
+    assert [gpu.uuid for gpu in moved] == [gpu.uuid for gpu in found.observe()]
+    assert (declared.host, declared.utilization_by) == (found.host, found.utilization_by)
+    assert declared.utilization() == found.utilization()
 
 
 def test_cpu_devices_are_flat() -> None:

@@ -123,8 +123,13 @@ def bindings(gpus: Sequence[Gpu], cores: Sequence[int], host: HostFacts, *, set_
 def memory_nodes(gpus: Sequence[Gpu], host: HostFacts) -> tuple[int, ...]:
     """Give the NUMA nodes near these GPUs; empty where that is no choice."""
     known = set(host.sockets.values())
-    near = {gpu.socket for gpu in gpus} & known
+    near = {node for gpu in gpus for node in _nodes_of(gpu, host)} & known
     return tuple(sorted(near)) if near != known else ()
+
+
+def _nodes_of(gpu: Gpu, host: HostFacts) -> set[int]:
+    """Give the NUMA nodes of one device: of a cpu device, those its cores are really on."""
+    return {host.sockets[core] for core in gpu.cores if core in host.sockets} if gpu.is_cpu_device else {gpu.socket}
 
 
 def memory_problem(host: HostFacts) -> str:

@@ -64,7 +64,6 @@ async def serve(
     """
     _judge(config)
     devices = _discover(config)
-    _judge_topology(config, devices)
     state = StateDir(config.state_dir)
     try:
         with _listen(config) as listener:
@@ -107,12 +106,6 @@ def _judge(config: AgentConfig) -> None:
         )
 
 
-def _judge_topology(config: AgentConfig, devices: Devices) -> None:
-    count = devices.topology.gpus
-    if config.topology is not None and config.topology.gpus != count:
-        raise AgentError(f"--topology: connects {config.topology.gpus} GPUs, but this agent has {count} device(s)")
-
-
 def _is_loopback(host: str) -> bool:
     try:
         return ipaddress.ip_address(host).is_loopback
@@ -122,7 +115,7 @@ def _is_loopback(host: str) -> bool:
 
 def _discover(config: AgentConfig) -> Devices:
     try:
-        return discover(config.devices)
+        return discover(config.devices, config.topology)
     except DeviceSpecError as error:
         raise AgentError(str(error)) from error
 

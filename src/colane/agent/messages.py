@@ -29,7 +29,7 @@ def node_object(config: AgentConfig, agent_id: str, address: str, devices: Devic
         "address": address,
         "pool": config.pool,
         "gpus": gpu_objects(gpus),
-        "topology": asdict(config.topology or devices.topology),
+        "topology": asdict(devices.topology),
         "cores": list(devices.host.cores),
         "host_memory_bytes": devices.host.memory_bytes,
     }

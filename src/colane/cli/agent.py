@@ -27,6 +27,15 @@ MpsOption = Annotated[
 NameOption = Annotated[
     str | None, typer.Option("--name", show_default="the machine's name", help="Name of the node, unique.")
 ]
+TopologyOption = Annotated[
+    str | None,
+    typer.Option(
+        "--topology",
+        metavar="FILE|PRESET",
+        show_default="what is found",
+        help="How the devices are connected, as colane topo --import takes it; cpu devices may then share cores.",
+    ),
+]
 PoolOption = Annotated[str, typer.Option("--pool", help="Only jobs of this pool run here.")]
 Heartbeat = Annotated[float, typer.Option("--heartbeat", min=0.05, help="Seconds between two reports of progress.")]
 
@@ -42,15 +51,7 @@ def agent(  # noqa: PLR0913, PLR0917 - a command line option is a parameter
     devices: options.Devices = None,
     mps: MpsOption = Mps.AUTO,
     pool: PoolOption = "default",
-    topology: Annotated[
-        str | None,
-        typer.Option(
-            "--topology",
-            metavar="FILE|PRESET",
-            show_default="what is found",
-            help="How the devices are connected, as colane topo --import takes it.",
-        ),
-    ] = None,
+    topology: TopologyOption = None,
     host: options.Host = "127.0.0.1",
     port: options.Port = 0,
     state: Annotated[

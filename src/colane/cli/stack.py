@@ -52,6 +52,7 @@ class StackConfig:
         policy: Registered name.
         node: Name of the node.
         devices: As `AgentConfig.devices`.
+        topology: File or preset that says how the devices are connected; None takes what is found.
         token: Demanded by both.
         mps: As `AgentConfig.mps`.
         keep_jobs: Leave jobs running at the end.
@@ -67,6 +68,7 @@ class StackConfig:
     port: int = 0
     policy: str = "colocate"
     devices: str | None = None
+    topology: str | None = None
     token: str | None = field(default=None, repr=False)
     mps: str = "auto"
     keep_jobs: bool = False
@@ -206,6 +208,7 @@ class Stack:
         words = ["agent", "--name", config.node, "--state", str(config.state_dir / AGENT_DIR), "--mps", config.mps]
         words += ["--heartbeat", str(config.heartbeat_s), "--host", config.host]
         words += ["--devices", config.devices] if config.devices else []
+        words += ["--topology", config.topology] if config.topology else []
         words += [] if config.keep_jobs else ["--stop-jobs"]
         env = {**config.env, URL_VARIABLE: self.url} | ({TOKEN_VARIABLE: config.token} if config.token else {})
         started_s = time.time()

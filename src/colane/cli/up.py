@@ -10,7 +10,7 @@ import typer
 
 from colane.cli import output
 from colane.cli import service_options as options
-from colane.cli.agent import Mps, MpsOption, NameOption
+from colane.cli.agent import Mps, MpsOption, NameOption, TopologyOption
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -26,6 +26,7 @@ def register(app: typer.Typer) -> None:
 def up(  # noqa: PLR0913, PLR0917 - a command line option is a parameter
     policy: options.Policy = "colocate",
     devices: options.Devices = None,
+    topology: TopologyOption = None,
     host: options.Host = "127.0.0.1",
     port: options.Port = options.DEFAULT_PORT,
     state: options.State = None,
@@ -46,6 +47,8 @@ def up(  # noqa: PLR0913, PLR0917 - a command line option is a parameter
     """
     from colane.cli.stack import Stack, StackConfig, interruptible  # noqa: PLC0415 - imported late
 
+    if topology is not None:
+        _judge(topology)
     config = StackConfig(
         state_dir=options.state_dir(state),
         node=name or options.node_name(),
@@ -53,6 +56,7 @@ def up(  # noqa: PLR0913, PLR0917 - a command line option is a parameter
         port=port,
         policy=policy,
         devices=devices,
+        topology=topology,
         token=token,
         mps=mps.value,
         keep_jobs=keep_jobs,
@@ -64,6 +68,16 @@ def up(  # noqa: PLR0913, PLR0917 - a command line option is a parameter
             output.note(line)
         stack.watch()
     output.note("stopped")
+
+
+def _judge(topology: str) -> None:
+    """Refuse a topology that the agent could not read, before anything is started."""
+    from colane.cli.errors import MisuseError  # noqa: PLC0415 - imported late
+    from colane.cli.topo import imported  # noqa: PLC0415
+
+    if topology == "-":
+        raise MisuseError("--topology -: name a file, which an agent that is started again can read again")
+    imported(topology, "--topology")
 
 
 def _greeting(stack: Stack) -> Iterator[str]:

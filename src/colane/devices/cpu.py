@@ -9,6 +9,7 @@ from itertools import pairwise
 from colane.devices.topology import flat_topology
 from colane.devices.types import NOTHING_OWN, HostFacts, OwnProcesses, Utilization
 from colane.model.hardware import CPU_DEVICE_TYPE, Gpu
+from colane.model.topology import Topology
 
 SPEC_HELP = "use cpu:N or cpu:N:MEMORY, for example cpu:2 or cpu:2:4GB"
 _SIZE = re.compile(r"(?P<number>\d+(?:\.\d+)?)\s*(?P<unit>[a-z]*)", re.IGNORECASE)
@@ -62,14 +63,20 @@ def _parse_size_bytes(spec: str, text: str) -> int:
 class CpuDevices:
     """The allowed cores in equal parts, neighbours together.
 
+    Args:
+        spec: How many.
+        host: The machine.
+        topology: The machine they stand for; then each socket has cores of its own as far as there are enough, and
+            devices may outnumber the cores and share them. None connects them through the host.
+
     Raises:
         DeviceSpecError: More devices than cores are asked for.
     """
 
     utilization_by = ""
 
-    def __init__(self, spec: CpuSpec, host: HostFacts) -> None:
-        if spec.count > len(host.cores):
+    def __init__(self, spec: CpuSpec, host: HostFacts, topology: Topology | None = None) -> None:
+        if topology is None and spec.count > len(host.cores):
             raise DeviceSpecError(
                 f"--devices cpu:{spec.count}: this machine lets us use {len(host.cores)} core(s), "
                 f"so at most cpu:{len(host.cores)} is possible"
@@ -77,8 +84,10 @@ class CpuDevices:
         self.host = host
         memory_bytes = spec.memory_bytes or host.memory_bytes // spec.count
         parts = _partition(host, spec.count)
-        self._gpus = tuple(_cpu_device(i, part, memory_bytes, host) for i, part in enumerate(parts))
-        self.topology = flat_topology([gpu.socket for gpu in self._gpus])
+        sockets = tuple(host.sockets.get(part[0], 0) for part in parts) if topology is None else topology.sockets
+        by_device = dict(zip(sorted(range(spec.count), key=sockets.__getitem__), parts, strict=True))
+        self._gpus = tuple(_cpu_device(i, by_device[i], memory_bytes, sockets[i]) for i in range(spec.count))
+        self.topology = topology or flat_topology(sockets)
 
     def observe(self, own: OwnProcesses = NOTHING_OWN) -> tuple[Gpu, ...]:  # noqa: ARG002 - the Protocol's
         """Give the devices; cores do not fall ill, and their memory is a declaration."""
@@ -90,19 +99,19 @@ class CpuDevices:
 
 
 def _partition(host: HostFacts, count: int) -> list[tuple[int, ...]]:
-    """Cut the cores, ordered by NUMA node, into parts whose sizes differ by at most one."""
+    """Cut the cores, ordered by NUMA node, into parts whose sizes differ by at most one and are at least one."""
     cores = sorted(host.cores, key=lambda core: (host.sockets.get(core, 0), core))
     cuts = [len(cores) * i // count for i in range(count + 1)]
-    return [tuple(sorted(cores[a:b])) for a, b in pairwise(cuts)]
+    return [tuple(sorted(cores[a : max(a + 1, b)])) for a, b in pairwise(cuts)]
 
 
-def _cpu_device(index: int, cores: tuple[int, ...], memory_bytes: int, host: HostFacts) -> Gpu:
+def _cpu_device(index: int, cores: tuple[int, ...], memory_bytes: int, socket: int) -> Gpu:
     return Gpu(
         index=index,
         uuid=f"cpu-{index}",
         type=CPU_DEVICE_TYPE,
         sharing="cpu",
         memory_bytes=memory_bytes,
-        socket=host.sockets.get(cores[0], 0),
+        socket=socket,
         cores=cores,
     )

@@ -6,20 +6,25 @@ import os
 from collections.abc import Callable
 
 from colane.devices.cpu import CpuDevices, CpuSpec, DeviceSpecError, parse_cpu_spec
+from colane.devices.declared import DeclaredDevices
 from colane.devices.gpu import NvmlDevices
 from colane.devices.host import read_host
 from colane.devices.nvml import Nvml, load_nvml
 from colane.devices.types import Devices
+from colane.model.topology import Topology
 
 GPU_SPEC = "gpu"
 
 
-def discover(spec: str | None = None, *, load: Callable[[], Nvml | None] = load_nvml) -> Devices:
+def discover(
+    spec: str | None = None, topology: Topology | None = None, *, load: Callable[[], Nvml | None] = load_nvml
+) -> Devices:
     """Find the devices of this machine.
 
     Args:
         spec: `gpu` for what NVML shows, `cpu:N[:MEMORY]` for N cpu devices. None is the GPUs where there are
             any, else all allowed cores as one cpu device.
+        topology: How they are connected; None takes what is found.
         load: Opens NVML; None means there is no driver.
 
     Returns:
@@ -27,14 +32,25 @@ def discover(spec: str | None = None, *, load: Callable[[], Nvml | None] = load_
         are left out.
 
     Raises:
-        DeviceSpecError: Such devices cannot be had here; says what can.
+        DeviceSpecError: Such devices cannot be had here, or the topology connects another number; says what can.
     """
     if spec is not None and spec != GPU_SPEC:
-        return CpuDevices(parse_cpu_spec(spec), read_host())
+        return _cpu_devices(parse_cpu_spec(spec), topology)
     nvml = load()
     devices = None if nvml is None else NvmlDevices(nvml, read_host(), os.environ.get("CUDA_VISIBLE_DEVICES"))
     if devices is not None and devices.observe():
-        return devices
+        _judge(topology, len(devices.observe()))
+        return devices if topology is None else DeclaredDevices(devices, topology)
     if spec == GPU_SPEC:
         raise DeviceSpecError("--devices gpu: NVML shows no usable GPU on this machine; use cpu:N instead")
-    return CpuDevices(CpuSpec(1), read_host())
+    return _cpu_devices(CpuSpec(1), topology)
+
+
+def _cpu_devices(spec: CpuSpec, topology: Topology | None) -> CpuDevices:
+    _judge(topology, spec.count)
+    return CpuDevices(spec, read_host(), topology)
+
+
+def _judge(topology: Topology | None, count: int) -> None:
+    if topology is not None and topology.gpus != count:
+        raise DeviceSpecError(f"--topology: connects {topology.gpus} GPUs, but this agent has {count} device(s)")

@@ -1,0 +1,86 @@
+"""A topology that is given: placement, postponing and binding by it, with real processes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from colane.client.client import Client
+from tests.cli.conftest import Colane, Up
+
+pytestmark = [
+    pytest.mark.live,
+    pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="two sockets need two cores"),
+]
+
+MakeUp = Callable[..., Up]
+
+WAITS = ["sh", "-c", 'exec cat "$FIFO"']
+SAYS = ["sh", "-c", "echo $RANK $(sed -n 's/Cpus_allowed_list:[[:space:]]*//p' /proc/self/status)"]
+
+
+def submit(client: Client, command: list[str], **more: Any) -> int:
+    return client.submit({"command": command, "env": {"PATH": os.environ["PATH"]}, **more})
+
+
+def fill(up: Up, client: Client, fifo: str) -> dict[str, int]:
+    """A job that waits for ever on each of the four devices."""
+    env = {"PATH": os.environ["PATH"], "FIFO": fifo}
+    jobs = [client.submit({"command": WAITS, "env": env, "share": False}) for _ in range(4)]
+    return {up.wait_for(job, "launching")["gpus"][0]: job for job in jobs}
+
+
+def leave(up: Up, client: Client, *jobs: int) -> None:
+    for job in jobs:
+        client.cancel(job)
+    for job in jobs:
+        up.wait_for(job, "cancelled")
+
+
+def cores_of_ranks(client: Client, job: int) -> list[str]:
+    """What each rank said it may run on, by rank."""
+    return [line.split()[1] for line in sorted(client.log(job).data.decode().splitlines())]
+
+
+def test_a_job_waits_for_gpus_of_one_socket(
+    make_up: MakeUp, colane: Colane, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    up = make_up("--devices", "cpu:4:1GB", "--topology", "minsky", "--policy", "topo-aware-p", "--name", "power8")
+    monkeypatch.setenv("COLANE_URL", up.url)
+    with up.client as client:
+        cores = [",".join(map(str, gpu["cores"])) for gpu in client.node("power8")["gpus"]]
+        assert [gpu["socket"] for gpu in client.node("power8")["gpus"]] == [0, 0, 1, 1]
+        assert cores[0] != cores[2]
+        on = fill(up, client, str(tmp_path / "fifo"))
+        assert sorted(on) == [f"power8/{gpu}" for gpu in range(4)]
+        leave(up, client, on["power8/0"], on["power8/2"])
+        job = submit(client, SAYS, gpus=2, utility_min=0.5, ranks="per-gpu")
+        others = f"jobs {min(on['power8/1'], on['power8/3'])}, {max(on['power8/1'], on['power8/3'])}"
+        postponed = "postponed: best utility 0.25 below 0.50; GPUs 0,2 of power8 are on two sockets"
+        assert f"{postponed}; waits for {others}" in colane("why", str(job)).out
+        shown = colane("topo", "power8", "--json").json
+        assert [gpu["state"] for gpu in shown["gpus"]] == ["free", "used", "free", "used"]
+        assert f"GPU 1  cpu  used by {on['power8/1']}" in colane("topo").out
+        leave(up, client, on["power8/1"])
+        ended = up.wait_for(job, "succeeded")
+        assert ended["gpus"] == ["power8/0", "power8/1"]
+        assert cores_of_ranks(client, job) == cores[:2]
+        leave(up, client, on["power8/3"])
+        wide = submit(client, SAYS, gpus=4, utility_min=0.5, ranks="per-gpu")
+        assert up.wait_for(wide, "succeeded")["gpus"] == [f"power8/{gpu}" for gpu in range(4)]
+        assert cores_of_ranks(client, wide) == cores
+
+
+def test_a_bad_topology_is_refused_before_anything_starts(colane: Colane, tmp_path: Path) -> None:
+    bad = tmp_path / "bad.yaml"
+    bad.write_text("sockets: [0, 0]\nlinks:\n  - [X, NV2]\n  - [NV1, X]\n")
+    said = colane("up", "--devices", "cpu:2", "--topology", str(bad))
+    assert (said.code, len(said.err.splitlines())) == (2, 1)
+    assert f"--topology: {bad}:4: column 6: links[1][0] is NV1, but links[0][1] is NV2" in said.err
+    assert "did you mean minsky?" in colane("up", "--topology", "minski").err
+    assert "--topology -: name a file" in colane("up", "--topology", "-").err
