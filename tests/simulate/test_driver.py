@@ -23,6 +23,7 @@ from colane.simulate.run import Inputs, Run, admit, prepare, simulate
 from colane.simulate.world import NeutralWorld, Running
 from colane.traces import clusters
 from colane.traces.generate import heavy_load
+from colane.traces.workload import TraceJob
 
 from .scenes import GIB, Crowded, Restless, cluster, job, run, workload
 
@@ -76,7 +77,7 @@ def test_a_gang_steps_is_protected_and_is_learnt_from() -> None:
     config = DriverConfig(launch_s=5)
     given = Inputs(
         cluster=cluster(4), workload=workload(job(1, 0, 100, gpus=4, steps=200)), world=FactorsWorld(),
-        policy=create("fifo"), driver=config,
+        policy=create("las"), driver=config,
     )  # fmt: skip
     done, seen = recorded(given)
     moves = {state: at_s for at_s, state in seen.moves[1]}
@@ -86,6 +87,32 @@ def test_a_gang_steps_is_protected_and_is_learnt_from() -> None:
     profile = next(p for p in done.profiles if p.key.gpus == 4)
     assert profile.step_s is not None
     assert profile.step_s.value == pytest.approx(0.5)
+
+
+def test_a_kind_that_was_measured_is_not_sampled_again() -> None:
+    first, alike, faster = job(1, 0, 100, steps=200), job(2, 100, 50, steps=100), job(3, 150, 50, steps=200)
+    told = events_told(first), events_told(first, alike), events_told(first, alike, faster)
+    assert told == (5, 5 + 3, 5 + 3 + 5), "two samples of the first and of the faster one, none of the one alike"
+    done = run([first, alike], cluster(1), create("fifo"), FactorsWorld())
+    assert list(done.errors.alone) == pytest.approx([0.0]), "of the second start it was known how fast it would be"
+
+
+def events_told(*jobs: TraceJob) -> int:
+    return run(jobs, cluster(1), create("fifo"), FactorsWorld()).ledger.events
+
+
+def test_under_a_policy_that_stops_nobody_a_job_runs_from_its_start() -> None:
+    moves = {}
+    for policy in ("fifo", "las"):
+        given = Inputs(
+            cluster=cluster(1), workload=workload(job(1, 0, 100, steps=200)), world=FactorsWorld(),
+            policy=create(policy),
+        )  # fmt: skip
+        _, seen = recorded(given)
+        moves[policy] = [state for _, state in seen.moves[1]]
+    ends_with = [JobState.RUNNING, JobState.SUCCEEDED]
+    assert moves["fifo"] == [JobState.QUEUED, JobState.ASSIGNED, JobState.LAUNCHING, *ends_with]
+    assert moves["las"] == [*moves["fifo"][:3], JobState.RUNNING_PROTECTED, *ends_with]
 
 
 def test_a_preempted_job_pays_for_stopping_and_restarting_and_keeps_whole_steps() -> None:

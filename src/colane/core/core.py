@@ -101,6 +101,7 @@ class Core:
             reports.timer_due(step, timer)
         self.state.changed_pools.update(self._timers.pools_due(now_s))
         self._decide(step)
+        suspension.bring_back(step)
         return step.outcome()
 
     def why(self, job: JobId, now_s: float) -> Reason:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from colane.core import guard, losses
+from colane.core import guard, losses, suspension
 from colane.core.circles import within
 from colane.core.events import (
     CancelRequested,
@@ -150,6 +150,7 @@ def progressed(step: Step, event: Progressed) -> None:
         return
     step.state.progress[job.id] = event.progress
     step.observe(job, event.progress)
+    job = suspension.memory_moved(step, job, event.progress)
     grown = _learn_memory(step, job, event.progress)
     if job.state is JobState.LAUNCHING and event.progress.steps > 0:
         job = _first_step(step, job, event.progress)

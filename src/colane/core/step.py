@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import partial
+from types import MappingProxyType
 from typing import NamedTuple
 
 from colane.core.config import CoreConfig
@@ -12,7 +13,7 @@ from colane.core.lifecycle import evolve, move, paused_s
 from colane.core.state import ClusterState
 from colane.core.timers import Timers
 from colane.model.hardware import GpuId
-from colane.model.job import Job, JobId, JobState, Served
+from colane.model.job import Job, JobId, JobState, Served, SuspendVia
 from colane.model.profile import Profile, ProfileKey, SetMeasurement
 from colane.model.progress import Progress
 from colane.model.reason import Reason
@@ -21,6 +22,11 @@ from colane.perf.pace import Paces
 
 
 class Watchers(NamedTuple):
+OFF_HOST: Mapping[str, object] = MappingProxyType(
+    {"suspended_via": SuspendVia.LANE, "on_host_bytes": None, "left_beside": ()}
+)
+"""Fields of a job none of whose memory lies on the host."""
+
     """Who remembers what was seen of running jobs, from step to step."""
 
     observer: Observer
@@ -68,7 +74,7 @@ class Step:
     def leave(self, job: Job, to: JobState, reason: Reason, **changes: object) -> None:
         """Move a job off its GPUs, back to the queue or to an end."""
         placement = job.placement
-        fields = {"placement": None if to is JobState.QUEUED else placement, **changes}
+        fields = {"placement": None if to is JobState.QUEUED else placement, **OFF_HOST, **changes}
         if to is not JobState.QUEUED:
             fields.setdefault("end_s", self.now_s)
         elif job.start_s is not None:

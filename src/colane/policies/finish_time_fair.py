@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import inf
+from typing import ClassVar
 
 from colane.core.draft import Draft
 from colane.core.view import ClusterView
@@ -31,6 +32,7 @@ class FinishTimeFairness:
         rho_gain_min: A waiting job's rho must be more than this many times a running one's to take its place.
     """
 
+    is_preemptive: ClassVar[bool] = True
     name: str = "finish-time-fair"
     lease_s: float = 1200.0
     rho_gain_min: float = 1.1

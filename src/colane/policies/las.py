@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import inf
+from typing import ClassVar
 
 from colane.core.draft import Draft
 from colane.core.view import ClusterView
@@ -27,6 +28,7 @@ class LeastAttainedService:
         threshold_gpu_s: Attained service from which on a job is in the second queue.
     """
 
+    is_preemptive: ClassVar[bool] = True
     name: str = "las"
     threshold_gpu_s: float = 18_000.0
 

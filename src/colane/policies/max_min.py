@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import inf
+from typing import ClassVar
 
 from colane.core.draft import Draft
 from colane.core.view import ClusterView
@@ -37,6 +38,7 @@ class MaxMinFairness:
         speedup_min: Two jobs share a GPU when their predicted speed-up is at least this.
     """
 
+    is_preemptive: ClassVar[bool] = True
     name: str = "max-min"
     packed: bool = False
     quantum_s: float = 360.0

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import inf
+from typing import ClassVar
 
 from colane.core.draft import Draft
 from colane.core.view import ClusterView
@@ -28,6 +29,7 @@ class ShortestRemainingTimeFirst:
         quantum_s: A job is not stopped before it has run this long, so that starting it was worth it.
     """
 
+    is_preemptive: ClassVar[bool] = True
     name: str = "srtf"
     gain_min: float = 1.25
     quantum_s: float = 60.0

@@ -16,7 +16,7 @@ from typing import Any, Final, TypeVar
 import httpx
 
 from colane.core.config import CoreConfig
-from colane.model.job import JobId, JobState
+from colane.model.job import JobId, JobState, SuspendVia
 from colane.server import changes, documents
 from colane.server.admission import admit_all
 from colane.server.board import Board
@@ -182,12 +182,12 @@ class Service:
 
         return prepare
 
-    def suspend(self, job_id: JobId, by: str) -> Callable[[Turn], Body]:
+    def suspend(self, job_id: JobId, by: str, via: SuspendVia) -> Callable[[Turn], Body]:
         """Return the change that suspends a live job."""
 
         def prepare(turn: Turn) -> Body:
             self._demand_live(turn, job_id)
-            changes.suspend(turn, job_id, by)
+            changes.suspend(turn, job_id, by, via, self.driver.core.state.nodes)
             return {"id": job_id}
 
         return prepare
@@ -336,7 +336,8 @@ class Service:
         if record is None:
             raise RefusedError.because(404, f"there is no node {name!r}")
         jobs, seen_s = self.board.assigned(name), self.liveness.last_seen_s(name)
-        return node_view(record, seen_s, jobs, self.driver.turns, self.board.nodes)
+        tight = self.driver.tight_gpus(name)
+        return node_view(record, seen_s, jobs, self.driver.turns, self.board.nodes, tight)
 
     def health(self) -> Body:
         """Return the service's state in numbers."""

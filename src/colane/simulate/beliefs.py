@@ -167,6 +167,8 @@ class OracleBeliefs(Beliefs):
         kinds: One running job of each kind that may be asked about.
     """
 
+    learns = False
+
     def __init__(self, world: World, kinds: Mapping[ProfileKey, Running]) -> None:
         profiles = [_profile(world, key, running) for key, running in kinds.items()]
         super().__init__(profiles=profiles, neighbours=_true_neighbours(world, kinds))

@@ -6,7 +6,7 @@ and ends as agents would, and recomputes speeds only where company changed; comp
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from math import inf
 from time import perf_counter
@@ -25,7 +25,7 @@ from colane.simulate.lanes import LaneTurns, are_mates
 from colane.simulate.ledger import Ledger, Stay
 from colane.simulate.meter import Meter
 from colane.simulate.process import Process
-from colane.simulate.sampling import Sampler
+from colane.simulate.sampling import SAMPLE_AFTER_STEPS, Sampler
 from colane.simulate.world import Running, Scope, World
 from colane.traces.workload import TraceJob
 
@@ -65,6 +65,11 @@ class Watcher(Protocol):
 
     def started(self, process: Process, company: Sequence[Running]) -> None:
         """A process starts beside these others."""
+
+
+def is_preemptive(policy: Policy) -> bool:
+    """Whether a policy says that it stops jobs; then it heeds from when on each may be moved."""
+    return getattr(policy, "is_preemptive", False)
 
 
 class TimedPolicy:
@@ -112,12 +117,13 @@ class Driver:
         self.on_progress: Callable[[Driver], None] | None = None
         self.is_stopped = False
         self._lanes = LaneTurns(turns_of(core.policy), self.config.switch_s, world)
+        self._is_preemptive = is_preemptive(core.policy)
         core.policy = TimedPolicy(core.policy, self.ledger)
         self._jobs = jobs
         self._by_id = {job.id: job for job in jobs}
         self._agenda = Agenda()
-        self._meter = Meter((node.node for node in core.state.nodes.values()), world)
-        self._sampler = Sampler(world)
+        self._meter = Meter(node.node for node in core.state.nodes.values())
+        self._sampler = Sampler(world, core.state.beliefs)
         self._events: list[Event] = []
         self._processes: dict[JobId, Process] = {}
         self._on_node: dict[str, dict[JobId, Process]] = {}
@@ -235,8 +241,11 @@ class Driver:
     def _start(self, job: Job) -> Process:
         traced = self._by_id[job.id]
         work, saved = self.world.work_steps(traced), self._saved_steps.get(job.id, 0.0)
+        running = self._where(job, traced)
         process = Process(
-            running=self._where(job, traced), attempt=job.attempt, work_steps=work, left_steps=work - saved,
+            id=job.id, running=running, attempt=job.attempt, alone_steps_per_s=self.world.steps_per_s(running, ()),
+            occupancy_ratio=self.world.occupancy_ratio(traced, running.gpu_type),
+            work_steps=work, left_steps=work - saved,
             start_s=self.now_s, since_s=self.now_s, saved_steps=saved, lane=_first_lane(job),
         )  # fmt: skip
         self._processes[job.id] = process
@@ -291,8 +300,10 @@ class Driver:
         process.settle(self.now_s)
         progress = None
         if self.world.counts_steps:
-            progress = self._sampler.sample(process, self.now_s)
-            self._report(self._others(process, stepping=True))
+            others = self._others(process, stepping=True)
+            if others or process.is_sampled:
+                progress = self._sampler.sample(process, self.now_s)
+            self._report(others)
         start_s, now_s = process.start_s, self.now_s
         self._events.append(Ended(process.id, process.attempt, outcome, how, start_s, now_s, progress))
 
@@ -322,7 +333,7 @@ class Driver:
         self._saved_steps.pop(job.id, None)
         if job.placement is None:
             self._meter.queue(job.spec.pool, -1)
-        alone_s = self._alone_s(job) if last is None else self._alone_where_s(last.running)
+        alone_s = self._alone_s(job) if last is None else _alone_s(last.work_steps, last.alone_steps_per_s)
         self.ledger.rows.add(job, self._gpu_s.pop(job.id, 0.0), alone_s)
 
     def _record_living(self) -> None:
@@ -339,11 +350,7 @@ class Driver:
         traced = self._by_id[job.id]
         if job.placement is None:
             return traced.duration_s if traced.duration_s is not None else float("nan")
-        return self._alone_where_s(self._where(job, traced))
-
-    def _alone_where_s(self, running: Running) -> float:
-        speed = self.world.steps_per_s(running, ())
-        return self.world.work_steps(running.job) / speed if speed > 0 else inf
+        return _alone_s(self.world.work_steps(traced), self.world.steps_per_s(self._where(job, traced), ()))
 
     # -- speed
 
@@ -396,7 +403,9 @@ class Driver:
         others = self._others(process, stepping=True)
         if self._lanes.is_used:
             return self._lanes.speed(process, others)
-        return self.world.steps_per_s(process.running, [other.running for other in others] if others else ())
+        if not others:
+            return process.alone_steps_per_s
+        return self.world.steps_per_s(process.running, [other.running for other in others])
 
     def _others(self, process: Process, *, stepping: bool) -> list[Process]:
         """Who is in this world's scope with it, in order of start."""
@@ -432,8 +441,20 @@ class Driver:
         """Sample every new company when each of its jobs has made a step, and when enough to learn from."""
         for gpu in dict.fromkeys(process.running.gpus[0] for process in concerned):
             use = self._meter.gpus[gpu]
-            for after_s in self._sampler.waits_s(use.processes.values()):
+            company = use.processes.values()
+            for after_s in self._sampler.waits_s(company, self._after_steps(company)):
                 self._agenda.at(self.now_s + after_s, self._sample_company, gpu, use.epoch)
+
+    def _after_steps(self, company: Collection[Process]) -> tuple[int, ...]:
+        """After which steps to sample a company: where nothing can be learnt, its first if anybody waits for it."""
+        is_sampled = len(company) > 1 or any(map(self._sampler.teaches, company))
+        for process in company:
+            process.is_sampled = is_sampled
+        if is_sampled:
+            return SAMPLE_AFTER_STEPS
+        jobs = self.core.state.jobs
+        is_awaited = self._is_preemptive and any(jobs[process.id].first_step_s is None for process in company)
+        return SAMPLE_AFTER_STEPS[:1] if is_awaited else ()
 
     def _sample_company(self, gpu: GpuId, epoch: int) -> None:
         use = self._meter.gpus[gpu]
@@ -446,6 +467,10 @@ class Driver:
                 process.settle(self.now_s)
                 progress = self._sampler.sample(process, self.now_s)
                 self._events.append(Progressed(process.id, process.attempt, progress))
+
+
+def _alone_s(work_steps: float, steps_per_s: float) -> float:
+    return work_steps / steps_per_s if steps_per_s > 0 else inf
 
 
 def _first_lane(job: Job) -> int:

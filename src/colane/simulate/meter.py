@@ -9,7 +9,6 @@ from colane.model.hardware import GpuId, Node
 from colane.model.job import JobId
 from colane.simulate.ledger import Curve
 from colane.simulate.process import Process
-from colane.simulate.world import World
 
 
 @dataclass(slots=True)
@@ -48,9 +47,8 @@ class Meter:
     full use.
     """
 
-    def __init__(self, nodes: Iterable[Node], world: World) -> None:
+    def __init__(self, nodes: Iterable[Node]) -> None:
         self.gpus: dict[GpuId, GpuUse] = {}
-        self._world = world
         self._pools: dict[str, _Pool] = {}
         self._pool_of: dict[str, _Pool] = {}
         self._active = 0
@@ -100,15 +98,14 @@ class Meter:
         self._active += change
         self._stranded += pool.stranded - before
 
-    def _use_of(self, use: GpuUse) -> float:
+    @staticmethod
+    def _use_of(use: GpuUse) -> float:
         total = 0.0
         for process in use.processes.values():
             if not process.is_stepping:
                 continue
-            running = process.running
-            ratio = self._world.occupancy_ratio(running.job, running.gpu_type)
+            ratio, alone = process.occupancy_ratio, process.alone_steps_per_s
             if ratio is None:
                 return 1.0
-            alone = self._world.steps_per_s(running, ())
             total += ratio * process.steps_per_s / alone if alone > 0 else 0.0
         return min(1.0, total)

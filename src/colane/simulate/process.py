@@ -13,8 +13,11 @@ class Process:
     """One attempt of one job.
 
     Attributes:
+        id: Its job.
         running: The job and where it runs.
         attempt: Number of the attempt.
+        alone_steps_per_s: Its speed with its GPUs to itself.
+        occupancy_ratio: Part of a GPU it keeps busy alone; None where the world does not know.
         work_steps: Steps of the whole job.
         left_steps: Steps left at `since_s`.
         start_s: When the process started.
@@ -33,10 +36,14 @@ class Process:
         lane_part: Part of its GPU that this is.
         turn_efficiency: Part of its turns that is not lost to passing them on.
         paused_s: Time it waited for its turn, up to `since_s`.
+        is_sampled: Whether what its samples say in its present company is not known already.
     """
 
+    id: JobId
     running: Running
     attempt: int
+    alone_steps_per_s: float
+    occupancy_ratio: float | None
     work_steps: float
     left_steps: float
     start_s: float
@@ -55,11 +62,7 @@ class Process:
     lane_part: float = 1.0
     turn_efficiency: float = 1.0
     paused_s: float = 0.0
-
-    @property
-    def id(self) -> JobId:
-        """Its job."""
-        return self.running.job.id
+    is_sampled: bool = False
 
     @property
     def done_steps(self) -> float:

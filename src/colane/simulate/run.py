@@ -15,7 +15,7 @@ from colane.core.policy import Policy
 from colane.model.profile import Profile, SetMeasurement
 from colane.perf.beliefs import Beliefs
 from colane.simulate.accuracy import Accuracy, BeliefErrors
-from colane.simulate.driver import Driver, DriverConfig, Watcher
+from colane.simulate.driver import Driver, DriverConfig, Watcher, is_preemptive
 from colane.simulate.ledger import Ledger, Refusal
 from colane.simulate.world import World
 from colane.traces.check import offered_load, split
@@ -99,9 +99,10 @@ def _gpu_types(cluster: Cluster, pool: str) -> tuple[str, ...]:
 
 def prepare(inputs: Inputs, jobs: Sequence[TraceJob], watchers: Iterable[Watcher] = ()) -> Driver:
     """A driver that is ready to run these jobs."""
+    # Protection after launch is from being stopped: under a policy that stops nobody, a job runs at once.
     # Policies are compared as they were published, which is without the guard.
-    config = CoreConfig(runs_at_once=not inputs.world.counts_steps, guard=False)
-    core = Core(inputs.policy, ClusterState(inputs.beliefs), config)
+    heeds_steps = inputs.world.counts_steps and is_preemptive(inputs.policy)
+    core = Core(inputs.policy, ClusterState(inputs.beliefs), CoreConfig(runs_at_once=not heeds_steps, guard=False))
     start_s = min(jobs[0].submit_s, 0.0) if jobs else 0.0
     core.step([NodeRegistered(node) for node in inputs.cluster.nodes], start_s)
     return Driver(core, jobs, inputs.world, inputs.driver, watchers)

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from colane.model.profile import Profile, Source, Value
 from colane.model.progress import Progress
+from colane.perf.beliefs import Beliefs, profile_key
+from colane.perf.speedup import OCCUPANCY_UNITS_PER_S
 from colane.simulate.process import Process
 from colane.simulate.world import World
 
@@ -16,22 +19,53 @@ ROUNDING_STEPS = 1e-6
 """Less work than this is rounding, not work."""
 
 
+KNOWN_WITHIN_RATIO = 1e-6
+"""A belief that is as near to the truth as this has nothing to learn: what differs is rounding."""
+
+
 class Sampler:
     """Takes samples of processes.
 
     Args:
         world: Says what a probe on the GPU would see.
+        beliefs: What samples teach.
     """
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, beliefs: Beliefs) -> None:
         self._world = world
+        self._beliefs = beliefs
+        self._learns = getattr(beliefs, "learns", True)
 
-    def waits_s(self, company: Iterable[Process]) -> Iterator[float]:
-        """When to sample a company, in seconds from now."""
+    def waits_s(self, company: Iterable[Process], after_steps: Iterable[int]) -> Iterator[float]:
+        """When to sample a company, in seconds from now: when its slowest job has made so many steps."""
         speeds = [process.steps_per_s for process in company if process.is_stepping and process.lane_share > 0]
         if speeds and min(speeds) > 0:
             slowest_s = 1 / min(speeds)
-            yield from (steps * slowest_s for steps in SAMPLE_AFTER_STEPS)
+            yield from (steps * slowest_s for steps in after_steps)
+
+    def teaches(self, process: Process) -> bool:
+        """Whether samples of a job alone on its GPUs would say anything that is not known already.
+
+        Speeds do not change, so a kind of job that was measured once is measured for good: of 300 alike one is sampled.
+        """
+        if not self._learns:
+            return False
+        running = process.running
+        known = self._beliefs.profiles.get(profile_key(running.job.spec, running.gpu_type))
+        return known is None or not self._is_true(known, process)
+
+    def _is_true(self, known: Profile, process: Process) -> bool:
+        """Whether a measured profile is what a measurement of this job would give."""
+        running, speed = process.running, process.alone_steps_per_s
+        if speed <= 0 or not _is(known.step_s, 1 / speed) or running.job.spec.steps_limit is not None:
+            return False
+        ratio = process.occupancy_ratio
+        if ratio is not None and not _is(known.occupancy, ratio / speed * OCCUPANCY_UNITS_PER_S):
+            return False
+        memory = self._world.memory(running.job, running.gpu_type)
+        return memory is None or (
+            _is(known.persistent_bytes, memory.persistent_bytes) and _is(known.ephemeral_bytes, memory.ephemeral_bytes)
+        )
 
     def whole_steps(self, process: Process) -> int:
         """Steps of the job made so far, those of earlier attempts that were kept included."""
@@ -43,7 +77,7 @@ class Sampler:
         running = process.running
         beyond = max(0.0, process.done_steps - whole)
         last_s = now_s - beyond / process.steps_per_s if process.steps_per_s > 0 else now_s
-        memory = self._world.memory(running.job, running.gpu_type)
+        memory = self._world.memory(running.job, running.gpu_type) if self._learns else None
         return Progress(
             at_s=now_s,
             steps=whole,
@@ -52,6 +86,15 @@ class Sampler:
             last_step_s=last_s if whole else None,
             persistent_bytes=memory.persistent_bytes if memory else None,
             peak_bytes=sum(memory) if memory else None,
-            occupancy_ratio=self._world.occupancy_ratio(running.job, running.gpu_type),
+            occupancy_ratio=process.occupancy_ratio,
             occupancy_by="world",
         )
+
+
+def _is(known: Value | None, truth: float) -> bool:
+    """Whether a value was measured, and is the truth."""
+    return (
+        known is not None
+        and known.source is Source.MEASURED
+        and abs(known.value - truth) <= KNOWN_WITHIN_RATIO * abs(truth)
+    )

@@ -121,6 +121,7 @@ class TableWorld:
         names = [table.name for table in self._speeds] + ([self._cores.name] if self._cores else [])
         self.name = f"table: {', '.join(names) or 'no table knows a job'}; elsewhere {self._base.name}"
         self._known: dict[Any, float] = {}
+        self._speeds_somewhere: dict[Any, float | None] = {}
         self._memory: dict[Any, Memory | None] = {}
         self._demands: dict[Any, float] = {}
 
@@ -133,8 +134,9 @@ class TableWorld:
         """A job needs a duration, or steps and a measured speed on every GPU type it may get."""
         if job.steps is None or job.duration_s is not None:
             return self._base.refusal(job, gpu_types)
-        places = {kind: somewhere(job, kind) for kind in gpu_types if job.spec.gpu_type in (None, kind)}
-        speeds = {kind: self._table_alone(place) for kind, place in places.items()}
+        speeds = {
+            kind: self._somewhere_steps_per_s(job, kind) for kind in gpu_types if job.spec.gpu_type in (None, kind)
+        }
         if None not in speeds.values() and any(speeds.values()):
             return None
         unknown = ", ".join(kind for kind, speed in speeds.items() if not speed)
@@ -181,6 +183,13 @@ class TableWorld:
         beside = [other for other in others if not set(other.gpus) & set(me.gpus)]
         slowdown = self._shared_slowdown(me, sharing) * self._neighbour_slowdown(me, beside)
         return 0.0 if slowdown == float("inf") else alone / slowdown
+
+    def _somewhere_steps_per_s(self, job: TraceJob, gpu_type: str) -> float | None:
+        """Speed alone of a job without a duration, by its kind."""
+        key = (job.model, job.batch_size, job.spec.gpus, job.spec.cores, gpu_type)
+        if key not in self._speeds_somewhere:
+            self._speeds_somewhere[key] = self._table_alone(somewhere(job, gpu_type))
+        return self._speeds_somewhere[key]
 
     def _table_alone(self, me: Running) -> float | None:
         speed = next((s for table in self._speeds if (s := table.alone(me)) is not None), None)

@@ -122,7 +122,9 @@ class Story:
 
 
 def _sentence(reason: Reason) -> str:
-    """Here no process has a number."""
+    """Here no process has a number, and what runs from its start need not report steps for it."""
+    if reason.why is Why.TAKEN_TO_RUN:
+        return "it runs"
     return f"started on {reason.facts['node']}" if reason.why is Why.LAUNCHED else reason.sentence()
 
 

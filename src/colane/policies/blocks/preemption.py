@@ -212,7 +212,8 @@ class Room:
         for gpu in (*sorted(made), *free, *others):
             load = draft.load(gpu)
             untouched = load is draft.view.gpu(gpu)
-            if untouched and load.gpu.type == kind and load.gpu.healthy and gpu not in draft.held:
+            kept = load.returning or gpu in draft.held
+            if untouched and load.gpu.type == kind and load.gpu.healthy and not kept:
                 yield load
 
     # -- deciding
@@ -275,7 +276,7 @@ class Room:
         self._draft.ask_again(self._pool, self._rules.until_s(job))
         _add(site.cores, kept_for, len(job.placement.cores_on(name)))
         _add(site.host_memory_bytes, kept_for, job.spec.part(job.spec.host_memory_bytes, len(here)))
-        for gpu, _ in here:
+        for gpu, _ in () if job.is_on_host else here:
             company = self._draft.view.gpu(gpu).jobs
             if company[0] == job.id and set(company) <= going:
                 insort(site.coming, _Coming(gpu, kept_for), key=lambda coming: coming.gpu)
@@ -297,7 +298,7 @@ class Room:
         """
         if not job.spec.preemptible or job.state not in MOVABLE:
             return False
-        if job.placement is None or len(job.placement.nodes) > 1:
+        if job.placement is None or len(job.placement.nodes) > 1 or job.is_on_host:
             return False
         ripe_s = self._rules.ripe_s(job)
         is_ripe = ripe_s <= self._draft.now_s
