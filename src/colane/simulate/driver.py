@@ -260,10 +260,12 @@ class Driver:
         launch_s = (
             self.world.startup_s(traced) + self.config.launch_s + (self.config.restart_s if job.attempt > 1 else 0.0)
         )
-        if launch_s > 0:
-            self._agenda.at(self.now_s + launch_s, self._begin, process)
-        else:
+        if launch_s <= 0:
             process.is_stepping = True
+        elif running.loads_on_device:
+            process.loading_left_s = launch_s
+        else:
+            self._agenda.at(self.now_s + launch_s, self._begin, process)
         return process
 
     def _where(self, job: Job, traced: TraceJob) -> Running:
@@ -284,10 +286,16 @@ class Driver:
             process.is_stepping = True
             self._change_company(dict.fromkeys(process.running.gpus))
 
+    def _loaded(self, process: Process, serial: int) -> None:
+        if process.serial == serial and process.loading_left_s > 0:
+            process.settle(self.now_s)
+            process.loading_left_s, process.serial = 0.0, 0
+            self._begin(process, serial)
+
     def _stop(self, process: Process) -> None:
         """It was asked to stop: it steps no more and saves its state."""
         process.settle(self.now_s)
-        process.is_stopping, process.is_stepping = True, False
+        process.is_stopping, process.is_stepping, process.loading_left_s = True, False, 0.0
         self._agenda.at(self.now_s + self.config.stop_s, self._stopped, process)
 
     def _stopped(self, process: Process, _serial: int) -> None:
@@ -368,7 +376,10 @@ class Driver:
         for process in concerned.values():
             process.settle(self.now_s)
             process.gpu_share = self._share(process)
-            self._set_speed(process)
+            if process.loading_left_s > 0:
+                self._set_loading(process)
+            else:
+                self._set_speed(process)
             touched.update(dict.fromkeys(process.running.gpus))
         for gpu in touched:
             self._meter.refresh(gpu)
@@ -384,6 +395,14 @@ class Driver:
             return 1.0 / len(uses[gpus[0]].processes)
         return sum(1.0 / len(uses[gpu].processes) for gpu in gpus)
 
+    def _set_loading(self, process: Process) -> None:
+        """Loading is slowed by company as steps are; what does not fit is found out at the first step."""
+        before, beside = process.loading_ratio, self._speed_beside(process)
+        process.loading_ratio = beside / process.alone_steps_per_s if beside > 0 else 1.0
+        if not process.serial or process.loading_ratio != before:
+            due_s = self.now_s + process.loading_left_s / process.loading_ratio
+            process.serial = self._agenda.at(due_s, self._loaded, process)
+
     def _set_speed(self, process: Process) -> None:
         before = process.steps_per_s
         process.steps_per_s = self._speed(process)
@@ -398,8 +417,9 @@ class Driver:
             process.serial = 0
 
     def _speed(self, process: Process) -> float:
-        if not process.is_stepping:
-            return 0.0
+        return self._speed_beside(process) if process.is_stepping else 0.0
+
+    def _speed_beside(self, process: Process) -> float:
         others = self._others(process, stepping=True)
         if self._lanes.is_used:
             return self._lanes.speed(process, others)
@@ -419,7 +439,7 @@ class Driver:
             found.update(self._on_node.get(process.running.gpus[0].node, {}))
         if not found:
             return []
-        return [other for other in found.values() if other is not process and (other.is_stepping or not stepping)]
+        return [other for other in found.values() if other is not process and (other.is_busy or not stepping)]
 
     def _complete(self, process: Process, serial: int) -> None:
         if process.serial == serial and not process.is_stopping:
