@@ -21,12 +21,13 @@ from colane.perf.observe import Member, Observer
 from colane.perf.pace import Paces
 
 
-class Watchers(NamedTuple):
 OFF_HOST: Mapping[str, object] = MappingProxyType(
     {"suspended_via": SuspendVia.LANE, "on_host_bytes": None, "left_beside": ()}
 )
 """Fields of a job none of whose memory lies on the host."""
 
+
+class Watchers(NamedTuple):
     """Who remembers what was seen of running jobs, from step to step."""
 
     observer: Observer

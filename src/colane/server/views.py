@@ -28,9 +28,14 @@ _NEEDS = (
 
 
 def job_view(
-    job: Job, model_name: str | None, policy: str, progress: Progress | None = None, company: Company | None = None
+    job: Job,
+    model_name: str | None,
+    policy: str,
+    progress: Progress | None = None,
+    company: Company | None = None,
+    length: int | None = None,
 ) -> Body:
-    """Return a job as the API shows it, live or ended."""
+    """Return a job as the API shows it, live or ended; `length` is the number of steps that its kind is known for."""
     spec, reason = job.spec, job.reason
     body: Body = {name: getattr(job, name) for name in _SCALARS}
     body |= {name: getattr(spec, name) for name in _SPEC_SCALARS}
@@ -53,6 +58,7 @@ def job_view(
     }
     if progress and progress.steps_total is not None:
         body["steps_total"] = progress.steps_total
+    body["steps_total_learned"] = length if body["steps_total"] is None else None
     return body
 
 
