@@ -20,7 +20,6 @@ from colane.model.reason import Reason
 from colane.perf.observe import Member, Observer
 from colane.perf.pace import Paces
 
-
 OFF_HOST: Mapping[str, object] = MappingProxyType(
     {"suspended_via": SuspendVia.LANE, "on_host_bytes": None, "left_beside": ()}
 )

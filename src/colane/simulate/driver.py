@@ -263,7 +263,7 @@ class Driver:
         if launch_s <= 0:
             process.is_stepping = True
         elif running.loads_on_device:
-            process.loading_left_s = launch_s
+            process.is_loading, process.loading_left_s = True, launch_s
         else:
             self._agenda.at(self.now_s + launch_s, self._begin, process)
         return process
@@ -287,15 +287,15 @@ class Driver:
             self._change_company(dict.fromkeys(process.running.gpus))
 
     def _loaded(self, process: Process, serial: int) -> None:
-        if process.serial == serial and process.loading_left_s > 0:
+        if process.serial == serial and process.is_loading:
             process.settle(self.now_s)
-            process.loading_left_s, process.serial = 0.0, 0
+            process.is_loading, process.serial = False, 0
             self._begin(process, serial)
 
     def _stop(self, process: Process) -> None:
         """It was asked to stop: it steps no more and saves its state."""
         process.settle(self.now_s)
-        process.is_stopping, process.is_stepping, process.loading_left_s = True, False, 0.0
+        process.is_stopping, process.is_stepping, process.is_loading = True, False, False
         self._agenda.at(self.now_s + self.config.stop_s, self._stopped, process)
 
     def _stopped(self, process: Process, _serial: int) -> None:
@@ -376,7 +376,7 @@ class Driver:
         for process in concerned.values():
             process.settle(self.now_s)
             process.gpu_share = self._share(process)
-            if process.loading_left_s > 0:
+            if process.is_loading:
                 self._set_loading(process)
             else:
                 self._set_speed(process)

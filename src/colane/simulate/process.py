@@ -36,7 +36,8 @@ class Process:
         lane_part: Part of its GPU that this is.
         turn_efficiency: Part of its turns that is not lost to passing them on.
         paused_s: Time it waited for its turn, up to `since_s`.
-        loading_left_s: What is left of a launch that keeps the device busy, seconds alone; 0 where it does not.
+        is_loading: Whether it launches and that is work of its device.
+        loading_left_s: How much of that is left, in seconds alone.
         loading_ratio: Its speed over that alone.
         is_sampled: Whether what its samples say in its present company is not known already.
     """
@@ -64,6 +65,7 @@ class Process:
     lane_part: float = 1.0
     turn_efficiency: float = 1.0
     paused_s: float = 0.0
+    is_loading: bool = False
     loading_left_s: float = 0.0
     loading_ratio: float = 0.0
     is_sampled: bool = False
@@ -76,7 +78,7 @@ class Process:
     @property
     def is_busy(self) -> bool:
         """Whether it works on its device, so that others there feel it."""
-        return self.is_stepping or self.loading_left_s > 0
+        return self.is_stepping or self.is_loading
 
     def settle(self, now_s: float) -> None:
         """Count steps and GPU time since the last change."""
