@@ -67,7 +67,11 @@ class FakeScheduler:
 
     def pause(self, job: int, attempt: int = 1, *, paused: bool = True, to_host: bool = False) -> None:
         """Suspend a job in its lane, or let it go on."""
-        self._change({(job, attempt): {**self._jobs[job, attempt], "paused": paused, "to_host": to_host}})
+        self.change(job, attempt, paused=paused, to_host=to_host)
+
+    def change(self, job: int, attempt: int = 1, **turn: Any) -> None:
+        """Say something else of a job's turns."""
+        self._change({(job, attempt): {**self._jobs[job, attempt], **turn}})
 
     def forget(self, job: int) -> None:
         """Drop a job from the node."""
