@@ -43,6 +43,16 @@ def test_share_and_slowdown_say_what_was_had_and_what_was_promised() -> None:
     assert jobs.slowdown_text({"sharing": None, "progress": None}) == ""
 
 
+def test_the_time_left_counts_the_waiting_for_turns() -> None:
+    steps = {"steps": 100, "steps_total": 300, "steps_total_learned": None}
+    alone = {"state": "running", "progress": {"step_mean_s": 0.1}, "sharing": None, **steps}
+    assert jobs.eta_s(alone) == pytest.approx(20.0)
+    sample = {"step_mean_s": 0.1, "turn": "waiting", "turn_share_ratio": 0.25}
+    assert jobs.eta_s({**sharing(), "progress": sample, **steps}) == pytest.approx(80.0)
+    assert jobs.eta_s({**sharing(mates=[]), "progress": sample, **steps}) == pytest.approx(20.0)
+    assert jobs.eta_s({**sharing(), "progress": {**sample, "turn_share_ratio": 0.0}, **steps}) == pytest.approx(20.0)
+
+
 def test_the_guards_word_is_shown_as_long_as_it_is_true() -> None:
     assert jobs.is_slow({**sharing(), "why": "slow-together"})
     assert not jobs.is_slow({**sharing(slowdown_measured=1.9), "why": "slow-together"})
