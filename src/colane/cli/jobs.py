@@ -85,7 +85,14 @@ def eta_s(job: Mapping[str, Any]) -> float | None:
     total = job["steps_total_learned"] if is_guessed(job) else job.get("steps_total")
     if job["state"] not in {"running", "running-protected"} or rate is None or not total:
         return None
-    return max(int(total) - int(job.get("steps") or 0), 0) / rate
+    return max(int(total) - int(job.get("steps") or 0), 0) / (rate * _turned(job))
+
+
+def _turned(job: Mapping[str, Any]) -> float:
+    """Part of the time in which it has its turn: step times are measured without the waiting. 1 without turns."""
+    sample = job.get("progress") or {}
+    shares = bool((job.get("sharing") or {}).get("mates")) and sample.get("turn") in {"running", "waiting"}
+    return float(sample.get("turn_share_ratio") or 1.0) if shares else 1.0
 
 
 def eta_text(job: Mapping[str, Any]) -> str:

@@ -40,7 +40,7 @@ MOVES: Mapping[tuple[JobState, JobState], str] = MappingProxyType(
         (S.RUNNING_PROTECTED, S.SUCCEEDED): "its process exited with 0",
         (S.RUNNING_PROTECTED, S.FAILED): "its process failed",
         (S.RUNNING_PROTECTED, S.OUT_OF_MEMORY): "it ran out of memory",
-        (S.RUNNING, S.RUNNING): "it is slower in company than predicted, and nobody may be stopped for that",
+        (S.RUNNING, S.RUNNING): "its first step came late; slower in company than predicted, and nobody may be stopped",
         (S.RUNNING, S.PAUSED): "suspended; it waits at a step boundary",
         (S.PAUSED, S.RUNNING): "resumed",
         (S.PAUSED, S.PAUSED): "its GPU memory is moved to the host, could not be, or waits for its GPU to come back",

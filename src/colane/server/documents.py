@@ -12,7 +12,7 @@ from typing import Any, Final
 from colane.model.hardware import Gpu, GpuId, Node
 from colane.model.job import CommPattern, Exit, Job, JobId, JobKind, JobSpec, JobState, Move, Served, SuspendVia
 from colane.model.placement import Placement, Slot
-from colane.model.profile import Profile, ProfileKey, SetMeasurement, Source, Value
+from colane.model.profile import PlacePace, Profile, ProfileKey, SetMeasurement, Slowdown, Source, Value
 from colane.model.progress import Progress
 from colane.model.reason import Reason, Why
 from colane.model.topology import Link, LinkKind, Topology
@@ -180,6 +180,11 @@ def encode_profile(profile: Profile) -> Body:
         **values,
         "updated_s": profile.updated_s,
         "users": list(profile.users),
+        "places": [{"distance": pace.distance, "step_s": _encode_value(pace.step_s)} for pace in profile.places],
+        "slowdowns": [
+            {"beside": encode_key(one.beside), "distance": one.distance, "ratio": _encode_value(one.ratio)}
+            for one in profile.slowdowns
+        ],
     }
 
 
@@ -190,6 +195,11 @@ def decode_profile(body: Mapping[str, Any]) -> Profile:
         key=decode_key(body["key"]),
         updated_s=body.get("updated_s", 0.0),
         users=tuple(body.get("users", ())),
+        places=tuple(PlacePace(one["distance"], _decode_number(one["step_s"])) for one in body.get("places", ())),
+        slowdowns=tuple(
+            Slowdown(decode_key(one["beside"]), one["distance"], _decode_number(one["ratio"]))
+            for one in body.get("slowdowns", ())
+        ),
         **values,
     )
 
@@ -199,7 +209,11 @@ def _encode_value(value: Value | None) -> Body | None:
 
 
 def _decode_value(body: Mapping[str, Any] | None) -> Value | None:
-    return None if body is None else Value(**{**body, "source": Source(body["source"])})
+    return None if body is None else _decode_number(body)
+
+
+def _decode_number(body: Mapping[str, Any]) -> Value:
+    return Value(**{**body, "source": Source(body["source"])})
 
 
 def encode_measurement(measurement: SetMeasurement) -> Body:
