@@ -260,7 +260,8 @@ def _learn_memory(step: Step, job: Job, progress: Progress) -> ProfileKey | None
 def _first_step(step: Step, job: Job, progress: Progress) -> Job:
     """Protect a job that has begun to step; one that was taken to run for its silence is only known better now."""
     first_s = progress.first_step_s if progress.first_step_s is not None else step.now_s
-    if job.state is JobState.RUNNING and job.story[-1].reason.why is Why.TAKEN_TO_RUN and step.config.opaque_after_s:
+    was_silent = step.config.opaque_after_s > 0 and not step.config.runs_at_once
+    if was_silent and job.state is JobState.RUNNING and job.story[-1].reason.why is Why.TAKEN_TO_RUN:
         late = move(job, JobState.RUNNING, step.now_s, Reason(Why.STEPPING), first_step_s=first_s)
         step.put(late)
         return late
