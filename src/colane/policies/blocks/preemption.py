@@ -7,7 +7,7 @@ cluster stops nobody else.
 
 from __future__ import annotations
 
-from bisect import insort
+from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
@@ -124,7 +124,7 @@ class _Coming(NamedTuple):
     kept_for: JobId | None
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Site:
     """A node: what comes free on it, and who could be stopped, least valuable first, once that is asked.
 
@@ -156,9 +156,10 @@ class Room:
         self._pool = pool
         self._rules = rules
         self._standing = draft.view.derived(Standing).pool(pool)
-        self._sites: list[Site] | None = None
+        self._has_looked = False
+        self._open: list[Site] = []
+        self._by_worst: list[tuple[Rank, int, Site]] = []
         self._ranks: dict[JobId, Rank] = {}
-        self._worst: Rank | None = None
 
     @property
     def is_empty(self) -> bool:
@@ -167,8 +168,11 @@ class Room:
 
     def has_any_for(self, rank: Rank) -> bool:
         """Whether anything comes free, or anybody might be stopped for a job of this rank or one after it."""
-        coming = any(site.cores for site in self._survey())
-        return coming or (self._worst is not None and self._rules.displaces(rank, self._worst))
+        self._survey()
+        return bool(self._open) or self._may_displace(rank)
+
+    def _may_displace(self, rank: Rank) -> bool:
+        return bool(self._by_worst) and self._rules.displaces(rank, self._by_worst[-1][0])
 
     def watch(self) -> None:
         """Somebody finds no place: ask again when somebody else may be stopped, or the order changes."""
@@ -195,7 +199,8 @@ class Room:
 
         Jobs before it have had their turn and hold theirs.
         """
-        sites = [site for site in self._survey() if site.cores]
+        self._survey()
+        sites = self._open
         mine = [site for site in sites if job.id in site.cores]
         for candidates, takers in ((mine, EVERYBODY), (sites, {None, job.id}), (sites, EVERYBODY)):
             for site in candidates:
@@ -206,22 +211,19 @@ class Room:
 
     def _by_stopping(self, job: Job, rank: Rank) -> _Choice | None:
         """The node on which the most valuable job to be stopped is least valuable, then the fewest GPUs are emptied."""
-        if self._worst is None or not self._rules.displaces(rank, self._worst):
-            return None
-        best: tuple[Rank, int, _Choice] | None = None
-        for site in self._survey():
-            if site.worst is None or not self._rules.displaces(rank, site.worst):
-                continue
-            units = [unit for unit in self._units(site) if self._rules.displaces(rank, unit.rank)]
-            if not units or (best is not None and units[0].rank < best[0]):
-                continue
-            choice = self._least(site, job, units)
+        best: tuple[Rank, int, int, _Choice] | None = None
+        for worst, order, site in reversed(self._by_worst):
+            if not self._rules.displaces(rank, worst) or (best is not None and worst < best[0]):
+                break
+            if best is not None and worst == best[0] and best[1] == -1:
+                break
+            choice = self._least(site, job, [u for u in self._units(site) if self._rules.displaces(rank, u.rank)])
             if choice is None:
                 continue
-            cost = min(unit.rank for unit in choice.units), -sum(len(unit.gpus) for unit in choice.units)
-            if best is None or cost > best[:2]:
+            cost = min(unit.rank for unit in choice.units), -sum(len(unit.gpus) for unit in choice.units), order
+            if best is None or cost > best[:3]:
                 best = (*cost, choice)
-        return None if best is None else best[2]
+        return None if best is None else best[3]
 
     def _least(self, site: Site, job: Job, units: list[Unit]) -> _Choice | None:
         """Stop the least valuable until there is room, then spare whoever need not go."""
@@ -289,21 +291,52 @@ class Room:
         self._draft.hold(job, choice.gpus)
         _take(site.cores, job.id, job.spec.cores - free_cores)
         _take(site.host_memory_bytes, job.id, job.spec.host_memory_bytes - free_bytes)
+        if choice.units:
+            self._move(site)
+        self._keep_open(site)
+
+    def _move(self, site: Site) -> None:
+        """Somebody is stopped on a node: find its place among those on which others may be."""
+        entry = self._entry(site)
+        if entry is not None:
+            del self._by_worst[bisect_left(self._by_worst, entry[:2], key=_place)]
+        units = self._units(site)
+        site.worst = units[0].rank if units else None
+        entry = self._entry(site)
+        if entry is not None:
+            insort(self._by_worst, entry, key=_place)
+
+    @staticmethod
+    def _entry(site: Site) -> tuple[Rank, int, Site] | None:
+        """Nodes in order of registration where ranks are equal, seen from the end."""
+        return None if site.worst is None else (site.worst, -site.node.order, site)
+
+    def _keep_open(self, site: Site) -> None:
+        """Look at a node again only while something comes free, or is, that is not kept for anybody."""
+        held = self._draft.held
+        comes = any(coming.gpu not in held for coming in site.coming)
+        is_open = comes or any(self._draft.free_count(site.node, kind) for kind in site.node.free)
+        if site in self._open and not is_open:
+            self._open.remove(site)
+        elif is_open and site.cores and site not in self._open:
+            self._open.append(site)
+            self._open.sort(key=_order)
 
     def _holders(self, choice: _Choice) -> tuple[JobId, ...]:
         return tuple(sorted({job for load in choice.gpus for job in load.jobs}))
 
     # -- looking around
 
-    def _survey(self) -> list[Site]:
-        """Nodes on which something comes free or somebody may be stopped, in order of registration."""
-        if self._sites is None:
+    def _survey(self) -> None:
+        """Find the nodes on which something comes free or somebody may be stopped."""
+        if not self._has_looked:
+            self._has_looked = True
             self.watch()
             sites: dict[str, Site] = {}
             self._note_ripe(sites)
             self._note_going(sites)
-            self._sites = sorted(sites.values(), key=lambda site: site.node.order)
-        return self._sites
+            self._open = sorted([site for site in sites.values() if site.cores], key=_order)
+            self._by_worst = sorted(filter(None, map(self._entry, sites.values())), key=_place)
 
     def _ripe(self) -> Iterator[Job]:
         """Jobs that may be stopped now."""
@@ -315,7 +348,6 @@ class Room:
             rank = self._ranks[job.id] = self._rules.rank(job)
             site = self._at(sites, job.placement.node if job.placement else "")
             site.worst = rank if site.worst is None else max(site.worst, rank)
-        self._worst = max(self._ranks.values(), default=None)
 
     def _note_going(self, sites: dict[str, Site]) -> None:
         jobs, nodes = self._draft.view.jobs, self._draft.view.nodes
@@ -381,6 +413,14 @@ class Room:
             return None
         taker = self._draft.view.jobs.get(JobId(reason.jobs[0]))
         return taker.id if taker is not None and taker.is_waiting else None
+
+
+def _order(site: Site) -> int:
+    return site.node.order
+
+
+def _place(entry: tuple[Rank, int, Site]) -> tuple[Rank, int]:
+    return entry[:2]
 
 
 def _least_first(unit: Unit) -> Rank:
