@@ -22,7 +22,10 @@ class CallbackList:
     params = {"epochs": 2, "steps": 4}
     def on_train_begin(self, logs=None): pass
     def on_train_batch_end(self, batch, logs=None): pass
+    def on_predict_begin(self, logs=None): pass
     def on_predict_batch_end(self, batch, logs=None): pass
+    def on_test_begin(self, logs=None): pass
+    def on_test_batch_end(self, batch, logs=None): pass
 """
 TRAIN = """
 import keras
@@ -66,6 +69,31 @@ def test_a_script(job: Job, options: tuple[str, ...]) -> None:
     seen = job.seen()
     assert seen is not None
     assert (seen.steps, seen.steps_total) == (8, 8)
+    assert job.errors == ""
+
+
+EVALUATES = """
+import keras
+fit, evaluate, predict = (keras.callbacks.CallbackList() for _ in range(3))
+evaluate.params = predict.params = {"epochs": 1, "steps": 3}
+fit.on_train_begin()
+for epoch in range(2):
+    for batch in range(4):
+        fit.on_train_batch_end(batch)
+    fit.on_test_begin()
+    fit.on_test_batch_end(0)
+for name, callbacks in (("test", evaluate), ("predict", predict)):
+    getattr(callbacks, f"on_{name}_begin")()
+    for batch in range(3):
+        getattr(callbacks, f"on_{name}_batch_end")(batch)
+"""
+
+
+def test_batches_of_evaluate_and_predict_are_steps_and_those_of_validation_are_not(job: Job) -> None:
+    job.train(EVALUATES)
+    seen = job.seen()
+    assert seen is not None
+    assert (seen.steps, seen.steps_total) == (14, 14)
     assert job.errors == ""
 
 

@@ -85,6 +85,15 @@ for epoch in range(2):
         (gradient,) = torch.autograd.grad(((batch @ weights - target) ** 2).mean(), weights)
         weights = (weights - 0.1 * gradient).detach().requires_grad_()
 """
+LENGTH_KNOWN = f"""{SMALL}
+data = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(x, y), batch_size=4)
+for epoch in range(2):
+    batches = iter(data)
+    for i in range(len(data)):
+        batch, target = next(batches)
+        del batch
+    del batches
+"""
 LOADER_AND_MODEL = f"""{SMALL}
 data = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(x, y), batch_size=4)
 model.eval()
@@ -105,6 +114,7 @@ EXACT = {
     "by hand": (BY_HAND, 10),
     "own optimizer": (OWN_OPTIMIZER, 10),
     "functional": (FUNCTIONAL, 16),
+    "length known": (LENGTH_KNOWN, 16),
     "loader and model": (LOADER_AND_MODEL, 8),
 }
 

@@ -18,7 +18,9 @@ from colane.server.wire import FinishedBody, NodeBody, ReportBody
 Object = dict[str, Any]
 Key = tuple[int, int]
 
-NODE_FIELDS = {"name", "agent_id", "address", "pool", "gpus", "cores", "host_memory_bytes", "topology"}
+NODE_FIELDS = {
+    "name", "agent_id", "address", "pool", "gpus", "cores", "host_memory_bytes", "host_refusal", "topology",
+}  # fmt: skip
 REPORT_FIELDS = {"agent_id", "at_s", "gpus", "messages", "jobs"}
 FINISHED_FIELDS = {
     "id", "attempt", "node", "agent_id", "start_s", "end_s", "exit_code", "signal", "outcome", "detail",
@@ -63,9 +65,13 @@ class FakeScheduler:
         """Ask for a job's end."""
         self._change({(job, attempt): {**self._jobs[job, attempt], "run": False}})
 
-    def pause(self, job: int, attempt: int = 1, *, paused: bool = True) -> None:
+    def pause(self, job: int, attempt: int = 1, *, paused: bool = True, to_host: bool = False) -> None:
         """Suspend a job in its lane, or let it go on."""
-        self._change({(job, attempt): {**self._jobs[job, attempt], "paused": paused}})
+        self.change(job, attempt, paused=paused, to_host=to_host)
+
+    def change(self, job: int, attempt: int = 1, **turn: Any) -> None:
+        """Say something else of a job's turns."""
+        self._change({(job, attempt): {**self._jobs[job, attempt], **turn}})
 
     def forget(self, job: int) -> None:
         """Drop a job from the node."""

@@ -16,6 +16,7 @@ from colane.agent.command import Command
 from colane.agent.config import AgentConfig
 from colane.agent.errors import AgentError
 from colane.agent.jobdir import JobDir, LaunchFacts, StateDir
+from colane.agent.launcher import Launcher
 from colane.agent.logs import read_log
 from colane.agent.processes import ProcessId, boot_id
 from colane.agent.reconcile import Key
@@ -290,6 +291,17 @@ def prepare(state: Path, mark: dict[str, str], *argv: str, boot: str | None = No
     job = directory.prepare(Key(7, 1), command, LaunchFacts(boot or boot_id(), 1.0, (0,), (0,), cpu_devices=True))
     directory.close()
     return job
+
+
+async def test_an_agent_that_ends_right_after_a_launch_leaves_no_child(state: Path, mark: dict[str, str]) -> None:
+    job = prepare(state, mark, "true")
+    launcher, before = Launcher(state), set(shim.children(os.getpid()))
+    launcher.spawn(job, lambda _: None)
+    launcher.close()
+    assert set(shim.children(os.getpid())) <= before
+    claimed_by = job.claimed_by()
+    assert claimed_by is not None
+    until_gone(claimed_by)
 
 
 async def test_a_launch_that_a_crash_broke_off_is_taken_up_once(

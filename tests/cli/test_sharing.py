@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pytest
 
 from colane.cli import jobs
+from colane.cli import service_options as options
+from colane.cli.errors import FailureError, MisuseError
 from colane.cli.nodes import members
 from colane.cli.ps import table
+from colane.cli.suspend import state_text, suspend
+from colane.core.config import CoreConfig
 from tests.cli.conftest import Colane, Up, until
 
 LOOP = """
@@ -39,6 +43,16 @@ def test_share_and_slowdown_say_what_was_had_and_what_was_promised() -> None:
     assert jobs.slowdown_text({"sharing": None, "progress": None}) == ""
 
 
+def test_the_time_left_counts_the_waiting_for_turns() -> None:
+    steps = {"steps": 100, "steps_total": 300, "steps_total_learned": None}
+    alone = {"state": "running", "progress": {"step_mean_s": 0.1}, "sharing": None, **steps}
+    assert jobs.eta_s(alone) == pytest.approx(20.0)
+    sample = {"step_mean_s": 0.1, "turn": "waiting", "turn_share_ratio": 0.25}
+    assert jobs.eta_s({**sharing(), "progress": sample, **steps}) == pytest.approx(80.0)
+    assert jobs.eta_s({**sharing(mates=[]), "progress": sample, **steps}) == pytest.approx(20.0)
+    assert jobs.eta_s({**sharing(), "progress": {**sample, "turn_share_ratio": 0.0}, **steps}) == pytest.approx(20.0)
+
+
 def test_the_guards_word_is_shown_as_long_as_it_is_true() -> None:
     assert jobs.is_slow({**sharing(), "why": "slow-together"})
     assert not jobs.is_slow({**sharing(slowdown_measured=1.9), "why": "slow-together"})
@@ -54,6 +68,9 @@ def test_a_device_names_its_lanes_where_jobs_share_it() -> None:
     assert members({"jobs": [job(7, 0)]}, 1) == ""
     several = {"jobs": [job(7, 1), job(3, 0, paused=True), job(5, 1)]}
     assert members(several, 0) == "lane 0: 3(paused), lane 1: 7 5"
+    on_host = {**job(4, 0, paused=True), "on_host": True}
+    assert members({"jobs": [on_host]}, 0) == "on the host: 4"
+    assert members({"jobs": [job(7, 0), on_host]}, 0) == "7, on the host: 4"
 
 
 def test_columns_of_sharing_are_left_out_where_there_is_nothing_to_show(capsys: pytest.CaptureFixture[str]) -> None:
@@ -64,6 +81,65 @@ def test_columns_of_sharing_are_left_out_where_there_is_nothing_to_show(capsys: 
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].split()[4:9] == ["GPUS", "LANE", "TURN", "SHARE", "SLOWDOWN"]
     assert "waiting  48 of 50 %  2.14 (2.00)" in lines[1]
+
+
+def test_the_guard_is_on_unless_it_is_switched_off() -> None:
+    def config(guard: str = options.GUARD, after: str = options.GUARD_AFTER) -> CoreConfig:
+        return options.Sharing(options.ShareBetween.ALL, None, None, guard, after).core_config()
+
+    assert config() == CoreConfig()
+    assert not config("off").guard
+    assert (config("50%", "5m").guard_margin_ratio, config("50%", "5m").guard_after_s) == (0.5, 300.0)
+    assert config("12.5").guard_margin_ratio == 0.125
+    with pytest.raises(MisuseError, match="--guard: must be a percentage"):
+        config("nan")
+
+
+def test_what_became_of_memory_that_was_to_be_moved_is_said() -> None:
+    paused = {"state": "paused", "suspended": True, "suspended_via": "host", "on_host_bytes": None, "gpus": ["n/0"]}
+    assert state_text(paused) == "paused, its GPU memory is being moved to the host"
+    assert state_text({**paused, "on_host_bytes": 30 * 10**9}) == "paused, 30 GB of GPU memory on the host"
+    back = {**paused, "on_host_bytes": 30 * 10**9, "suspended": False}
+    assert state_text(back) == "paused, 30 GB of GPU memory on the host; waits for n/0"
+    assert state_text({**paused, "suspended_via": "lane"}) == "paused"
+
+
+class Told:
+    """A scheduler whose job 7 is first being moved, then as a test says."""
+
+    def __init__(self, **then: Any) -> None:
+        moving = {"id": 7, "state": "paused", "suspended": True, "suspended_via": "host", "on_host_bytes": None}
+        self.views = [{**moving, "gpus": ["n/0"], "why": "suspended-to-host", "reason": "..."}]
+        self.views.append({**self.views[0], **then})
+        self.asked: list[tuple[int, bool]] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def suspend(self, job: int, *, by: str, to_host: bool) -> None:
+        assert by
+        self.asked.append((job, to_host))
+
+    def job(self, _job: int) -> dict[str, Any]:
+        return self.views.pop(0) if len(self.views) > 1 else self.views[0]
+
+
+def test_suspending_to_the_host_waits_for_the_outcome(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    told = Told(on_host_bytes=30 * 10**9, why="moved-to-host")
+    monkeypatch.setattr(jobs, "client", lambda: told)
+    suspend([7], to_host=True)
+    assert told.asked == [(7, True)]
+    assert capsys.readouterr().out == "job 7: paused, 30 GB of GPU memory on the host\n"
+    text = "its GPU memory stays on the GPU: 2 processes of it use the GPU; suspended by ann"
+    monkeypatch.setattr(jobs, "client", lambda: Told(suspended_via="lane", why="not-moved", reason=text))
+    with pytest.raises(FailureError, match=f"^job 7 is suspended, but {text}$"):
+        suspend([7], to_host=True)
+    assert capsys.readouterr().out == "job 7: paused\n"
 
 
 @pytest.mark.live
@@ -81,6 +157,11 @@ def test_a_job_is_suspended_at_a_step_and_goes_on_where_it_was(live: Colane, sha
             return str((client.job(number)["progress"] or {}).get("turn"))
 
     until(lambda: steps() > 10, "the first steps")
+    host = live("suspend", "--to-host", str(number))
+    assert host.code == 1
+    assert host.err == (
+        f"colane: job {number} runs on a cpu device, whose memory is the host's: suspend it without --to-host\n"
+    )
     assert live("suspend", str(number)).out == f"job {number}: paused\n"
     until(lambda: turn() == "paused", "the boundary")
     parked = steps()
@@ -88,7 +169,9 @@ def test_a_job_is_suspended_at_a_step_and_goes_on_where_it_was(live: Colane, sha
     assert live("suspend", str(number)).out == f"job {number}: paused\n"
     again = live("suspend", "999999")
     assert (again.code, again.err) == (2, "colane: there is no job 999999\n")
-    assert live("resume", str(number), "--json").json == [{"id": number, "state": "running", "suspended": False}]
+    assert live("resume", str(number), "--json").json == [
+        {"id": number, "state": "running", "suspended": False, "suspended_via": "lane", "on_host_bytes": None}
+    ]
     until(lambda: steps() > parked + 10, "further steps")
     done.touch()
     assert shared_up.wait_for(number, "succeeded", "failed")["state"] == "succeeded"

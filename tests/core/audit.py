@@ -6,7 +6,7 @@ from colane.core.events import Outcome
 from colane.core.state import ClusterState
 from colane.lanes.safety import is_safe
 from colane.model.hardware import GpuId
-from colane.model.job import JobState
+from colane.model.job import JobId, JobState
 from colane.model.plan import Start
 
 
@@ -22,17 +22,25 @@ def _bookings(state: ClusterState) -> None:
     expected: dict[GpuId, set[int]] = {gpu: set() for gpu in state.gpus}
     for job in state.jobs.values():
         assert (job.placement is None) == (job.state is JobState.QUEUED)
-        assert job.suspended or job.state is not JobState.PAUSED
+        assert job.suspended or job.state is not JobState.PAUSED or job.is_on_host
+        assert not job.is_on_host or (job.spec.gpus == 1 and job.state in {JobState.PAUSED, JobState.STOPPING})
         for gpu in job.placement.gpus if job.placement else ():
-            if gpu.node not in job.ended_on:
+            if gpu.node not in job.ended_on and not job.is_on_host:
                 expected[gpu].add(job.id)
+    assert set(state.returning) == {job.id for job in state.jobs.values() if job.is_returning}
     for gpu, load in state.gpus.items():
         assert set(load.jobs) == expected[gpu]
+        assert load.returning == tuple(sorted(j for j in state.returning if gpu in _placed(state, j)))
         members = [(b.lane, b.memory) for b in load.bookings if b.memory is not None]
         if len(load.bookings) > 1:
             assert len(members) == len(load.bookings)
             assert all(booking.share for booking in load.bookings)
             assert all(b.memory == state.beliefs.memory(state.jobs[b.job].spec, load.gpu.type) for b in load.bookings)
+
+
+def _placed(state: ClusterState, job: JobId) -> tuple[GpuId, ...]:
+    placement = state.jobs[job].placement
+    return placement.gpus if placement is not None else ()
 
 
 def audit_decisions(state: ClusterState, outcome: Outcome) -> None:
@@ -45,6 +53,7 @@ def audit_decisions(state: ClusterState, outcome: Outcome) -> None:
             continue
         for gpu in decision.action.placement.gpus:
             load = state.gpus[gpu]
+            assert not load.returning
             beliefs = ((b, state.beliefs.memory(state.jobs[b.job].spec, load.gpu.type)) for b in load.bookings)
             members = [(b.lane, memory) for b, memory in beliefs if memory is not None]
             assert is_safe(members, load.capacity_bytes)
@@ -61,8 +70,9 @@ def _nodes(state: ClusterState) -> None:
         assert node.cores_booked == set(cores)
         ranks = [len(job.placement.slots_on(name)) for job in jobs if job.placement]
         parts = [job.spec.part(job.spec.host_memory_bytes, here) for job, here in zip(jobs, ranks, strict=True)]
-        assert node.host_memory_booked_bytes == sum(parts)
-        assert node.host_memory_booked_bytes <= node.node.host_memory_bytes
+        moved = sum(job.on_host_bytes or 0 for job in jobs)
+        assert node.host_memory_booked_bytes == sum(parts) + moved
+        assert sum(parts) <= node.node.host_memory_bytes
 
 
 def _queues(state: ClusterState) -> None:

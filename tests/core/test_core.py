@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from colane.core import ClusterState, Core
+from colane.core.config import CoreConfig
 from colane.core.events import (
     CancelRequested,
     Ended,
@@ -256,3 +257,17 @@ def test_sizes_are_told_as_people_read_them() -> None:
     )
     asked = Reason(Why.NO_FREE_GPU, {"need": 2, "gpu_type": "V100", "have": 1}, (3, 4))
     assert asked.sentence() == ("Resources: needs 2 V100 GPUs on one node, at most 1 free; GPUs are held by jobs 3, 4")
+
+
+def test_a_job_whose_first_step_comes_late_is_not_said_to_report_none() -> None:
+    core = Core(create("fifo"), ClusterState(), CoreConfig(opaque_after_s=10.0))
+    core.step([NodeRegistered(make_node("n0", 1)), Submitted(ONE, SPEC)], 1.0)
+    core.step([Launched(ONE, 1, 7, 1.0)], 1.0)
+    silent = only(core.step([], 11.0))
+    assert (silent.state, silent.first_step_s) == (JobState.RUNNING, None)
+    sample = Progress(at_s=30.0, steps=3, first_step_s=28.0)
+    late = only(core.step([Progressed(ONE, 1, sample)], 30.0))
+    assert (late.state, late.first_step_s) == (JobState.RUNNING, 28.0)
+    assert late.reason is not None
+    assert late.reason.why is Why.STEPPING
+    assert core.step([Progressed(ONE, 1, replace(sample, steps=9))], 31.0).jobs == ()

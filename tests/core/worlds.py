@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 
 from colane.core import ClusterState, Core
@@ -23,14 +23,16 @@ from colane.core.events import (
     Tick,
 )
 from colane.core.policy import Policy
+from colane.core.suspension import STEPPING
 from colane.model.hardware import Gpu, Node
-from colane.model.job import Exit, Job, JobId, JobSpec, JobState
+from colane.model.job import Exit, Job, JobId, JobSpec, JobState, SuspendVia
 from colane.model.profile import Profile, ProfileKey, Source, Value
 from colane.model.progress import Progress
 
 GIB = 2**30
 FAMILIES = ("vgg11", "vgg19", "resnet18", "resnet50", "unknown")
 TYPES = ("A100", "V100")
+VIAS = tuple(SuspendVia)
 
 
 def make_node(name: str, gpus: int, gpu_type: str = "V100", pool: str = "default", cores: int = 16) -> Node:
@@ -136,13 +138,19 @@ class World:
         running = self.running()
         if not running:
             return Tick()
-        job = self.random.choice(running)
+        leaving = [job for job in running if job.suspended_via is SuspendVia.HOST]
+        job = self.random.choice(leaving if leaving and self.random.random() < 0.5 else running)
         node = self.random.choice(living(job))
         if job.state is JobState.ASSIGNED:
             return Launched(job.id, job.attempt, 100 + job.id, self.now_s, node)
         steps = self.steps.get(job.id, 0) + self.random.randrange(30)
         self.steps[job.id] = steps
-        return Progressed(job.id, job.attempt, self._sample(steps), node)
+        sample = self._sample(steps)
+        if job.suspended_via is SuspendVia.HOST and job.state is JobState.PAUSED:
+            moved = job.is_on_host or self.random.random() < 0.7
+            refused = "" if moved else "it has two processes"
+            sample = replace(sample, on_host_bytes=2 * GIB if moved else None, host_refusal=refused)
+        return Progressed(job.id, job.attempt, sample, node)
 
     def _sample(self, steps: int) -> Progress:
         return Progress(
@@ -182,9 +190,20 @@ class World:
             profile = make_profile(pick.choice(FAMILIES[:4]), pick.choice(TYPES), pick.uniform(1e6, 3e7), 3 * GIB)
             return ProfileDeclared(profile)
         if choice >= 4 and jobs:
-            wish = SuspendRequested if choice > 4 else ResumeRequested
-            return wish(pick.choice(jobs), "ann")
+            return self.suspend(jobs) if choice > 4 else self.resume(jobs)
         return Tick()
+
+    def suspend(self, jobs: list[JobId]) -> Event:
+        """Of any job, mostly of one that can be."""
+        pick = self.random
+        able = [job.id for job in self.running() if job.state in {*STEPPING, JobState.PAUSED}]
+        return SuspendRequested(pick.choice(able if able and pick.random() < 0.8 else jobs), "ann", pick.choice(VIAS))
+
+    def resume(self, jobs: list[JobId]) -> Event:
+        """Of any job, mostly of one that is suspended."""
+        pick = self.random
+        able = [job for job in jobs if self.core.state.jobs[job].suspended]
+        return ResumeRequested(pick.choice(able if able and pick.random() < 0.8 else jobs), "ann")
 
     @staticmethod
     def pool(name: str) -> str:

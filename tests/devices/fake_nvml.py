@@ -141,10 +141,11 @@ class FakeNvml:
         self._alive(gpu)
         users = gpu.processes | gpu.mps_clients
         used = sum(size or 3 * GB for size in users.values())
+        free = gpu.total_bytes - gpu.reserved_bytes - used
         if version is None:
-            return SimpleNamespace(total=gpu.total_bytes, used=used + gpu.reserved_bytes)
+            return SimpleNamespace(total=gpu.total_bytes, used=used + gpu.reserved_bytes, free=free)
         assert version == pynvml.nvmlMemory_v2
-        return SimpleNamespace(total=gpu.total_bytes, used=used, reserved=gpu.reserved_bytes)
+        return SimpleNamespace(total=gpu.total_bytes, used=used, free=free, reserved=gpu.reserved_bytes)
 
     def nvmlDeviceGetComputeRunningProcesses_v3(self, gpu: FakeGpu) -> list[SimpleNamespace]:
         return _processes(self._alive(gpu).processes)

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pynvml
 import pytest
 
-from colane.devices import DeviceSpecError, NvmlDevices, OwnProcesses, discover, gpm, gpu, rates
+from colane.devices import DeviceSpecError, MemoryUse, NvmlDevices, OwnProcesses, discover, gpm, gpu, rates
 from colane.devices.nvml import Nvml
 from colane.devices.types import HostFacts
 from tests.devices.fake_nvml import GB, FakeGpu, FakeNvml
@@ -55,6 +55,15 @@ def test_in_a_container_our_own_jobs_are_no_strangers(monkeypatch: pytest.Monkey
     assert [seen.foreign_bytes for seen in (before, during, after)] == [2 * GB, 2 * GB, 9 * GB]
 
 
+def test_who_holds_memory_and_how_much_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    _, devices = devices_of(FakeGpu("GPU-a", processes={100: 2 * GB, 7: None}), lost := FakeGpu("GPU-b"))
+    assert devices.memory(0) == MemoryUse(134 * GB, {100: 2 * GB, 7: None})
+    lost.lost = True
+    assert (devices.memory(1), devices.memory(9)) == (None, None)
+    monkeypatch.setattr(gpu, "_pids_comparable", lambda: False)
+    assert devices.memory(0) == MemoryUse(134 * GB, None)
+
+
 def test_a_lost_gpu_leaves_scheduling_and_keeps_its_name() -> None:
     fake, devices = devices_of(FakeGpu("GPU-a"), FakeGpu("GPU-b"))
     fake.gpus[1].lost = True
@@ -102,6 +111,7 @@ def test_mig_instances_are_the_devices() -> None:
     assert [(one.index, one.uuid) for one in seen] == [(0, "MIG-a"), (1, "MIG-b"), (2, "GPU-b")]
     assert seen[0].memory_bytes == 17 * GB
     assert seen[0].socket == 1, "the socket of the GPU it is a part of"
+    assert devices.memory(0) is None, "the driver cannot move processes off a part of a GPU"
 
 
 def names_of_nvml(keep: Callable[[str], bool]) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from colane.lanes.safety import is_safe, needed_bytes
+from colane.lanes.safety import has_room_for_caches, is_safe, needed_bytes
 from colane.model.profile import Memory
 
 A, B, D, F = Memory(1, 7), Memory(1, 7), Memory(1, 2), Memory(1, 1)
@@ -29,3 +29,10 @@ def test_one_job_of_every_lane_can_always_proceed(members: list[tuple[int, Memor
     assert held + sum(largest.values()) == needed
     assert is_safe(members, needed)
     assert not is_safe(members, needed - 1)
+
+
+def test_caches_of_a_lane_fit_only_where_all_of_them_do() -> None:
+    members = [(0, Memory(2, 5)), (0, Memory(2, 5)), (1, Memory(1, 1))]
+    assert is_safe(members, 11)
+    assert not has_room_for_caches(members, 15)
+    assert has_room_for_caches(members, 16)

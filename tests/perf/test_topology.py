@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import combinations, permutations
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 from hypothesis import given
@@ -29,9 +30,12 @@ from colane.perf.topology import (
     shape_of_node,
 )
 from colane.perf.utility import EPSILON, NEUTRAL, WEIGHT_SETS, job_utility, system_utility
+from colane.policies.blocks.exact import exact
+from colane.policies.blocks.node_fit import Question
 from colane.traces.topologies import PRESETS
 from colane.traces.topology_file import read_topology
 
+T = TypeVar("T")
 MINSKY = flat((0, 0, 1, 1))
 presets = pytest.mark.parametrize("name", PRESETS)
 
@@ -88,21 +92,42 @@ def test_best_and_worst_pairs_are_those_the_links_say(name: str, data: Path) -> 
     assert {costs[pair] for pair in worst} == {max(costs.values())}
 
 
-def test_on_every_sample_a_better_direct_link_is_never_farther(data: Path) -> None:
-    order = list(LinkKind)
-    files = sorted((data / "topologies").glob("*.txt"))
-    assert len(files) >= 10
-    for file in files:
-        topology = read_topology(file).topology
-        shape = shape_of(topology)
-        pairs = list(combinations(range(shape.gpus), 2))
-        direct = {pair: topology.links[pair[0]][pair[1]] for pair in pairs}
-        best = min(pairs, key=lambda pair: (order.index(direct[pair].kind), -direct[pair].lanes))
-        assert cost(shape, best) == min(cost(shape, pair) for pair in pairs)
-        worst_kind = max((direct[pair].kind for pair in pairs), key=order.index)
-        worst = [cost(shape, pair) for pair in pairs if direct[pair].kind is worst_kind]
-        others = [cost(shape, pair) for pair in pairs if direct[pair].kind is not worst_kind]
-        assert max(others, default=0.0) < min(worst), file.name
+RECORDED = (
+    "a100-8-4nic-pxb", "a100-8-aws-p4d", "a100-8-nv8-vm-8nic", "container-two-gpu-phb", "dgx1-p100-old-soc",
+    "dgx1-v100", "dgx2-16xV100-nvswitch-partial", "h200-8-della-blank-affinity-gpurows", "h200-8-gpurows",
+    "pcie-8gpu-4090-two-socket-sys", "pcie-8gpu-p40-one-socket-old", "pcie-k80-4-one-socket-spaces", "power9-ac922",
+    "v100-sxm2-8-new-format",
+)  # fmt: skip
+
+
+def test_every_recorded_machine_is_named_here(data: Path) -> None:
+    assert tuple(sorted(path.stem for path in (data / "topologies").glob("*.txt"))) == RECORDED
+
+
+def recorded(name: str, data: Path) -> Topology:
+    return read_topology(data / "topologies" / f"{name}.txt").topology
+
+
+@pytest.mark.parametrize("name", [*RECORDED, *PRESETS])
+def test_on_every_machine_the_best_pairs_have_the_best_links_and_the_worst_the_worst(
+    name: str, request: pytest.FixtureRequest
+) -> None:
+    """Also with only some pairs free: a job of two GPUs is given one of the best of them."""
+    topology = PRESETS[name]() if name in PRESETS else recorded(name, request.getfixturevalue("data"))
+    shape, order = shape_of(topology), list(LinkKind)
+    pairs = list(combinations(range(shape.gpus), 2))
+    links = {(a, b): (order.index(topology.links[a][b].kind), -topology.links[a][b].lanes) for a, b in pairs}
+    costs = {pair: cost(shape, pair) for pair in pairs}
+    assert _with(costs, min(costs.values())) == _with(links, min(links.values()))
+    assert _with(costs, max(costs.values())) <= _with(links, max(links.values()))
+    for one, other in combinations(pairs, 2):
+        if not {*one} & {*other}:
+            a, b = exact(Question(shape, sum(1 << gpu for gpu in (*one, *other)), (), 2))[0].gpus
+            assert links[a, b] == min(links[pair] for pair in combinations(sorted((*one, *other)), 2))
+
+
+def _with(found: dict[tuple[int, int], T], value: T) -> set[tuple[int, int]]:
+    return {pair for pair, each in found.items() if each == value}
 
 
 def test_wide_nvlinks_are_nearer_than_narrow_ones_and_those_than_two_in_a_row() -> None:

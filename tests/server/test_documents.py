@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from colane.model.hardware import Gpu, GpuId, Node
 from colane.model.job import Exit, Job, JobId, JobSpec, JobState, Move, Served
 from colane.model.placement import Placement, Slot
-from colane.model.profile import Profile, ProfileKey, SetMeasurement, Source, Value
+from colane.model.profile import PlacePace, Profile, ProfileKey, SetMeasurement, Slowdown, Source, Value
 from colane.model.reason import Reason, Why
 from colane.server import documents
 
@@ -61,9 +61,17 @@ JOBS = st.builds(
 GPUS = st.builds(Gpu, index=COUNTS, uuid=TEXT, type=TEXT, memory_bytes=COUNTS, cores=CORES, healthy=st.booleans())
 NODES = st.builds(Node, name=TEXT, gpus=st.lists(GPUS, max_size=3).map(tuple), cores=CORES, pool=TEXT, agent_id=TEXT)
 KEYS = st.builds(ProfileKey, TEXT, st.none() | COUNTS, COUNTS, TEXT)
-VALUES = st.none() | st.builds(Value, NUMBERS, st.sampled_from(Source), COUNTS, TEXT)
+KNOWN = st.builds(Value, NUMBERS, st.sampled_from(Source), COUNTS, TEXT)
+VALUES = st.none() | KNOWN
 PROFILES = st.builds(
-    Profile, key=KEYS, step_s=VALUES, occupancy=VALUES, updated_s=NUMBERS, users=st.lists(TEXT).map(tuple)
+    Profile,
+    key=KEYS,
+    step_s=VALUES,
+    occupancy=VALUES,
+    updated_s=NUMBERS,
+    users=st.lists(TEXT).map(tuple),
+    places=st.lists(st.builds(PlacePace, NUMBERS, KNOWN), max_size=2).map(tuple),
+    slowdowns=st.lists(st.builds(Slowdown, KEYS, NUMBERS, KNOWN), max_size=2).map(tuple),
 )
 SERIES = st.lists(NUMBERS, max_size=3).map(tuple)
 MEASUREMENTS = st.builds(

@@ -15,6 +15,7 @@ from colane.core.policy import Policy
 from colane.model.hardware import GpuId
 from colane.model.placement import Placement, Slot
 from colane.model.plan import Plan, Start
+from colane.model.profile import ProfileKey
 from colane.model.reason import Reason, Why
 from colane.policies import registry
 from colane.server import service as service_module
@@ -35,6 +36,11 @@ from tests.server.harness import (
     report,
     world,
 )
+
+
+def stepped(job: int, steps: int, last_s: float) -> dict[str, Any]:
+    progress = {"at_s": last_s, "steps": steps, "first_step_s": 1.0, "last_step_s": last_s}
+    return launched(job, start_s=0.0, progress=progress)
 
 
 class UnreadableStore(MemoryStore):
@@ -127,6 +133,34 @@ class TestFailure:
 
 
 class TestRestart:
+    @pytest.mark.parametrize("kind", ["memory", "sqlite"])
+    async def test_what_was_learnt_of_neighbours_is_known_after_it(self, kind: str, tmp_path: Path) -> None:
+        def opened() -> Store:
+            return kept if kind == "memory" else SqliteStore(tmp_path / "colane.db")
+
+        kept = MemoryStore()
+        store = opened()
+        a, b = (ProfileKey(family, None, 1, "cpu") for family in "ab")
+        async with world(store) as w:
+            await w.good("POST", "/node", node(gpus=2))
+            await w.submit(family="a")
+            for steps in (1, 2, 22):
+                await w.good("POST", "/node/n1/report", report(stepped(1, steps, float(steps))))
+            await w.submit(family="b")
+            for steps in (1, 2, 32):
+                both = stepped(1, 22 + steps, 22.0 + 2 * steps), stepped(2, steps, 22.0 + steps)
+                await w.good("POST", "/node/n1/report", report(*both))
+            await w.good("POST", "/finished_job", finished(2))
+            await w.good("POST", "/node/n1/report", report(stepped(1, 55, 87.0)))
+            learnt = await w.good("GET", "/profiles")
+            assert w.service.driver.core.state.beliefs.neighbours.slowdown(a, b) == 2.0
+        if kind == "sqlite":
+            store.close()
+        async with world(opened()) as w:
+            neighbours = w.service.driver.core.state.beliefs.neighbours
+            assert (neighbours.slowdown(a, b), neighbours.knows(b, a)) == (2.0, False)
+            assert await w.good("GET", "/profiles") == learnt
+
     async def test_everything_is_as_it_was(self, tmp_path: Path) -> None:
         shown = ("/live_jobs", "/jobs", "/node/n1", "/nodes", "/finished_jobs", "/profiles", "/measurements")
         store: Store = SqliteStore(tmp_path / "colane.db")

@@ -48,3 +48,19 @@ async def test_the_schedulers_turn_rule_goes_before_the_policys() -> None:
     async with world(policy="fair", core=CoreConfig(quantum_s=0.5)) as w:
         await w.good("POST", "/node", node())
         assert (await w.good("GET", "/node/n1"))["turns"] == {"rule": "fair", "quantum_s": 0.5}
+
+
+async def test_jobs_are_told_to_give_cached_memory_back_only_where_not_all_of_it_fits() -> None:
+    """P 200 MB and E 500 MB each: on 2 GB two may keep their caches, three in one lane may not."""
+    async with world(policy="fair") as w:
+        await w.good("POST", "/node", node())
+        key = {"family": "net", "gpu_type": "cpu"}
+        known = {"key": key, "persistent_bytes": 200_000_000, "ephemeral_bytes": 500_000_000}
+        await w.good("PUT", "/profiles", known)
+        jobs = [await w.submit(family="net") for _ in range(2)]
+        assert [await w.state(job) for job in jobs] == ["assigned", "assigned"]
+        assert [job["flush"] for job in (await w.good("GET", "/node/n1"))["jobs"]] == [False, False]
+        assert await w.state(await w.submit(family="net")) == "assigned"
+        told = (await w.good("GET", "/node/n1"))["jobs"]
+        assert [job["flush"] for job in told] == [True, True, True]
+        assert len({job["slots"][0]["lane"] for job in told}) < len(told)

@@ -10,6 +10,9 @@ TYPE_CHECKING = False  # as `typing` has it, which costs milliseconds to import
 if TYPE_CHECKING:
     from typing import Any
 
+TRAINS = "_colane_trains"
+"""Kept on a list of callbacks that was told of the begin of training: what it hears of tests is validation."""
+
 
 def attach(keras: Any) -> None:
     """Follow Keras's callbacks with a boundary; steps that PyTorch's hooks would see are then Keras's."""
@@ -17,35 +20,45 @@ def attach(keras: Any) -> None:
     if to is None:
         return
     callbacks = keras.callbacks.CallbackList
-    _follow(callbacks, "on_train_batch_end", to)
-    _follow(callbacks, "on_predict_batch_end", to)
-    _follow_begin(callbacks, to)
+    for kind in ("train", "predict", "test"):
+        _follow_begin(callbacks, f"on_{kind}_begin", to)
+        _follow(callbacks, f"on_{kind}_batch_end", to)
 
 
 def _follow(callbacks: Any, name: str, to: recorder.Recorder) -> None:
-    own = getattr(callbacks, name)
+    own, is_test = getattr(callbacks, name), "test" in name
 
     @functools.wraps(own)
     def end(self: object, *args: object, **kwargs: object) -> object:
         result = own(self, *args, **kwargs)
-        to.step(recorder.KERAS)
+        if not (is_test and getattr(self, TRAINS, False)):  # validation is no progress of the training
+            to.step(recorder.KERAS)
         return result
 
     setattr(callbacks, name, end)
 
 
-def _follow_begin(callbacks: Any, to: recorder.Recorder) -> None:
-    """Read the number of steps where training begins: the list knows it."""
-    own = callbacks.on_train_begin
+def _follow_begin(callbacks: Any, name: str, to: recorder.Recorder) -> None:
+    """Read the number of steps where they begin: the list knows it."""
+    own = getattr(callbacks, name)
+    is_train, is_test = "train" in name, "test" in name
 
     @functools.wraps(own)
     def begin(self: Any, *args: object, **kwargs: object) -> object:
         result = own(self, *args, **kwargs)
         try:
-            params = self.params or {}
-            to.expect(int(params["epochs"]) * int(params["steps"]))
+            if is_train:
+                setattr(self, TRAINS, True)
+            if not (is_test and getattr(self, TRAINS, False)):
+                to.expect(_count(self))
         except (AttributeError, KeyError, TypeError, ValueError):
             pass  # it does not know either
         return result
 
-    callbacks.on_train_begin = begin
+    setattr(callbacks, name, begin)
+
+
+def _count(callbacks: Any) -> int:
+    """Return how many steps a list of callbacks has ahead."""
+    params = callbacks.params or {}
+    return int(params["epochs"]) * int(params["steps"])

@@ -68,6 +68,7 @@ class Others:
         self._first_s = 0.0
         self._replayed: set[int] = set()
         self._replays = 0
+        self._giver: weakref.ref[Any] | None = None
 
     def root(self, module: Any) -> None:
         """Take note of a module that was moved or put into a mode as a whole; hook it if that may be needed."""
@@ -107,8 +108,15 @@ class Others:
 
     def batch(self) -> None:
         """Hear that a loader is asked for another batch after one that it gave."""
+        self._giver = None
         self._to.beat()
         self._event(LOADER, 0)
+
+    def gave(self, loader: Any) -> None:
+        """Hear that a loader gave a batch; who knows their number (Lightning) never asks for one after the last."""
+        if self._giver is not None and self._giver() is None:
+            self._event(LOADER, 0)
+        self._giver = weakref.ref(loader)
 
     def replayed(self, graph: int) -> None:
         """Hear of a replay; a graph that comes again with no step in between is the step itself."""
@@ -132,6 +140,8 @@ class Others:
         """Count at the end of the process what was held back."""
         if self._pending is not None and self._is_wanted:
             self._finish_pending()
+        if self._giver is not None:
+            self._event(LOADER, 0)
         early, self._early = self._early, 0
         if early and self._to.wants(self._rank):
             self._to.boundary(early)
@@ -305,6 +315,7 @@ def _watch_loaders(torch: Any, others: Others) -> None:
             _safely(others.batch)
         batch = own(self)
         self._colane_gave = True
+        _safely(others.gave, self)
         return batch
 
     iterator.__next__ = following

@@ -87,12 +87,14 @@ class Seen(NamedTuple):
         service_s: Time it has held its lanes.
         wait_s: Time it has waited for them.
         share_ratio: Part it has held of the time since the company of its lanes last changed.
+        is_parked: It is suspended, and waits at a boundary.
     """
 
     state: str
     service_s: float
     wait_s: float
     share_ratio: float
+    is_parked: bool = False
 
 
 class Orders(NamedTuple):
@@ -415,7 +417,9 @@ class Floor:
         service_s, wait_s = _times(party, now_s)
         served_s, waited_s = service_s - party.company_service_s, wait_s - party.company_wait_s
         whole_s = served_s + waited_s
-        return Seen(_state(party), service_s, wait_s, served_s / whole_s if whole_s > 0 else 0.0)
+        share_ratio = served_s / whole_s if whole_s > 0 else 0.0
+        is_parked = party.wish.paused and party.stand in {Stand.READY, Stand.IDLE}
+        return Seen(_state(party), service_s, wait_s, share_ratio, is_parked)
 
 
 def _times(party: _Party, now_s: float) -> tuple[float, float]:

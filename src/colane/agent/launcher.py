@@ -9,8 +9,9 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from colane.adaptor import bundle, wire
 from colane.adaptor.turns import GATE_ENV
@@ -86,6 +87,17 @@ def plan_launch(
     return command, LaunchFacts(boot_id(), time.time(), job.gpus, cores, cpu_devices, bool(mps))
 
 
+class _Launch(NamedTuple):
+    """A process that starts a supervisor and ends, and what ends the watch of it."""
+
+    process: subprocess.Popen[bytes]
+    cancel: Callable[[], None]
+
+
+LAUNCH_MAX_S = 10.0
+"""An agent that ends waits no longer than this for a supervisor that it has just started."""
+
+
 class Launcher:
     """Starts supervisors, each in a process that is not our child when it runs."""
 
@@ -95,7 +107,7 @@ class Launcher:
         self._program = state_root / "shim.pyc"
         py_compile.compile(shim.__file__, str(self._program), doraise=True)
         bundle.unpack(state_root)
-        self._under_way: dict[Key, Callable[[], None]] = {}
+        self._under_way: dict[Key, _Launch] = {}
 
     def is_under_way(self, key: Key) -> bool:
         """Whether a supervisor was started that does not run its job yet."""
@@ -126,12 +138,14 @@ class Launcher:
             del self._under_way[job.key]
             on_ready(job)
 
-        self._under_way[job.key] = watch_exit(os.pidfd_open(process.pid), finish)
+        self._under_way[job.key] = _Launch(process, watch_exit(os.pidfd_open(process.pid), finish))
 
     def close(self) -> None:
-        """Watch no more."""
-        for cancel in self._under_way.values():
-            cancel()
+        """Watch no more; who is about to let a supervisor go is waited for, for it is our child until then."""
+        for launch in self._under_way.values():
+            launch.cancel()
+            with suppress(subprocess.TimeoutExpired):
+                launch.process.wait(LAUNCH_MAX_S)
         self._under_way.clear()
 
 

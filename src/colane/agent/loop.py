@@ -15,6 +15,7 @@ from colane.agent.contact import Contact
 from colane.agent.gate import Follow, Place
 from colane.agent.gate_rules import Bounds, Wish
 from colane.agent.gate_thread import GateThread
+from colane.agent.host_memory import HostMemory, Mover, with_host
 from colane.agent.jobdir import LaunchFacts, StateDir
 from colane.agent.jobs import Jobs, refusal
 from colane.agent.launcher import gate_path, plan_launch, wants_mps
@@ -22,7 +23,7 @@ from colane.agent.messages import Object, node_object, report_object, with_shari
 from colane.agent.mps import MpsManager
 from colane.agent.reconcile import Act, Action, Desired, DesiredJob, Key, Phase, reconcile
 from colane.agent.scheduler import Scheduler
-from colane.devices import Devices, OwnProcesses
+from colane.devices import Devices, OwnProcesses, suspend
 from colane.model.hardware import Gpu
 
 log = logging.getLogger(__name__)
@@ -53,6 +54,9 @@ class Agent:
         self._memory_problem = gang.memory_problem(devices.host)
         self._mps = MpsManager(state.root / "mps")
         self._gate = GateThread(gate_path(config.state_dir), Bounds(config.yield_bound_s, config.first_step_bound_s))
+        self._host = HostMemory(state.job_dir, Mover(devices), self.woken.set)
+        self._host_refusal = suspend.problem()
+        self._parked: frozenset[int] = frozenset()
         self._contact = Contact(scheduler, config.name, self._describe)
         self._no_mps: dict[Key, str] = {}
         self._trimmed_s = float("-inf")
@@ -83,6 +87,7 @@ class Agent:
         desired = await self._contact.report(self._report())
         if desired is not None:
             await self._act(reconcile(desired, self._observe(desired), self._contact.followed), desired)
+            self._host.follow((job for job in desired.jobs if self.jobs.is_prepared(job.key)), self._parked)
             self._gate.follow(self._places(desired))
             self._contact.followed = max(self._contact.followed, desired.generation)
         await self._mps.watch()
@@ -200,12 +205,16 @@ class Agent:
 
     def _describe(self) -> Object:
         gpus = self._devices.observe(self._own())
-        return node_object(self._config, self.state.agent_id, self._address, self._devices, gpus)
+        return node_object(self._config, self.state.agent_id, self._address, self._devices, gpus, self._host_refusal)
 
     def _places(self, desired: Desired) -> Follow:
         """Where the gate finds the jobs, and what it does with them."""
         places = (
-            Place(wish_of(job), self.state.steps_path(job.key), self.state.job_dir(job.key).claimed_by)
+            Place(
+                wish_of(job, kept=self._host.keeps(job.key)),
+                self.state.steps_path(job.key),
+                self.state.job_dir(job.key).claimed_by,
+            )
             for job in desired.jobs
         )
         return Follow(tuple(places), desired.turns)
@@ -214,14 +223,16 @@ class Agent:
         now_s = time.time()
         used = self._devices.utilization()
         seen = self._gate.seen()
-        samples = ((key.job, self.jobs.sample(key, now_s, used)) for key in sorted(self.jobs.observe()))
-        jobs = [with_turns(sample, seen.get(job)) for job, sample in samples]
+        self._parked = frozenset(job for job, one in seen.items() if one.is_parked)
+        samples = ((key, self.jobs.sample(key, now_s, used)) for key in sorted(self.jobs.observe()))
+        jobs = [with_host(with_turns(sample, seen.get(key.job)), self._host.said(key)) for key, sample in samples]
         gpus = with_sharing(self._devices.observe(self._own()), self._mps.active, self.jobs.through_mps())
         messages = [
             *filter(None, [self._memory_problem]),
             *self._mps.messages,
             *self._no_mps.values(),
             *self._gate.messages(),
+            *self._host.messages(),
         ]
         return report_object(self.state.agent_id, now_s, gpus, messages, jobs)
 
@@ -248,8 +259,12 @@ class Agent:
         await self._mps.stop()
 
 
-def wish_of(job: DesiredJob) -> Wish:
-    """What the gate must know of a job; one that shall end goes first, so that it can."""
+def wish_of(job: DesiredJob, *, kept: bool = False) -> Wish:
+    """What the gate must know of a job; one that shall end goes first, so that it can.
+
+    `kept` is one whose GPU memory is on the host: it stays parked until it is back. What is moved there is moved
+    without its caches.
+    """
     return Wish(
         job=job.key.job,
         lanes=tuple(sorted(set(zip(job.gpus, job.lanes, strict=True)))),
@@ -257,6 +272,6 @@ def wish_of(job: DesiredJob) -> Wish:
         priority=job.priority,
         serves=job.serves or not job.run,
         steps_total=job.steps_total,
-        paused=job.paused and job.run,
-        flush=job.flush,
+        paused=(job.paused or kept) and job.run,
+        flush=job.flush or job.to_host,
     )

@@ -21,7 +21,9 @@ MESSAGES_MAX = 100
 """Messages of one report: people read the first few, the scheduler takes no more."""
 
 
-def node_object(config: AgentConfig, agent_id: str, address: str, devices: Devices, gpus: Sequence[Gpu]) -> Object:
+def node_object(
+    config: AgentConfig, agent_id: str, address: str, devices: Devices, gpus: Sequence[Gpu], host_refusal: str = ""
+) -> Object:
     """Describe this node for its registration."""
     return {
         "name": config.name,
@@ -32,6 +34,7 @@ def node_object(config: AgentConfig, agent_id: str, address: str, devices: Devic
         "topology": asdict(devices.topology),
         "cores": list(devices.host.cores),
         "host_memory_bytes": devices.host.memory_bytes,
+        "host_refusal": host_refusal,
     }
 
 
@@ -84,6 +87,7 @@ def _desired_job(job: Object) -> DesiredJob:
         steps_total=job.get("steps_total"),
         paused=bool(job.get("paused")),
         flush=bool(job.get("flush")),
+        to_host=bool(job.get("to_host")),
         meeting=_meeting(job.get("gang")),
     )
 

@@ -47,6 +47,7 @@ class DesiredJob:
         steps_total: Steps until it is done, None when unknown.
         paused: It is kept at its next step boundary.
         flush: It gives cached GPU memory back when it yields.
+        to_host: Its GPU memory is moved to the host while it is paused.
         meeting: Where its ranks here meet those on other nodes; None for a job on this node alone.
     """
 
@@ -61,6 +62,7 @@ class DesiredJob:
     steps_total: int | None = None
     paused: bool = False
     flush: bool = False
+    to_host: bool = False
     meeting: Meeting | None = None
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from colane.cli import output
 from colane.cli.errors import FailureError, MisuseError
 
 if TYPE_CHECKING:
@@ -67,6 +68,8 @@ def progress_text(job: Mapping[str, Any]) -> str:
     steps, total = job.get("steps") or 0, job.get("steps_total")
     if total:
         return f"{steps}/{total}"
+    if is_guessed(job) and steps:
+        return f"{steps}/~{job['steps_total_learned']}"
     return str(steps) if steps else ""
 
 
@@ -78,10 +81,32 @@ def steps_per_s(job: Mapping[str, Any]) -> float | None:
 
 def eta_s(job: Mapping[str, Any]) -> float | None:
     """Return how long it will still run at its present speed; None of a job that does not step."""
-    rate, total = steps_per_s(job), job.get("steps_total")
+    rate = steps_per_s(job)
+    total = job["steps_total_learned"] if is_guessed(job) else job.get("steps_total")
     if job["state"] not in {"running", "running-protected"} or rate is None or not total:
         return None
-    return max(int(total) - int(job.get("steps") or 0), 0) / rate
+    return max(int(total) - int(job.get("steps") or 0), 0) / (rate * _turned(job))
+
+
+def _turned(job: Mapping[str, Any]) -> float:
+    """Part of the time in which it has its turn: step times are measured without the waiting. 1 without turns."""
+    sample = job.get("progress") or {}
+    shares = bool((job.get("sharing") or {}).get("mates")) and sample.get("turn") in {"running", "waiting"}
+    return float(sample.get("turn_share_ratio") or 1.0) if shares else 1.0
+
+
+def eta_text(job: Mapping[str, Any]) -> str:
+    """Return how long it will still run; with `~` where its number of steps is a guess, empty if unknown."""
+    left_s = eta_s(job)
+    if left_s is None:
+        return ""
+    return f"~{output.duration(left_s)}" if is_guessed(job) else output.duration(left_s)
+
+
+def is_guessed(job: Mapping[str, Any]) -> bool:
+    """Whether its number of steps is what the last of its kind took; one that goes beyond that has proved it wrong."""
+    learned = job.get("steps_total_learned")
+    return not job.get("steps_total") and learned is not None and int(job.get("steps") or 0) < learned
 
 
 def share_text(job: Mapping[str, Any]) -> str:

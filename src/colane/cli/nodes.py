@@ -73,11 +73,21 @@ def _state(node: dict[str, Any], gpu: dict[str, Any]) -> str:
 
 
 def members(node: dict[str, Any], gpu: int) -> str:
-    """Return the jobs on a GPU; of several, lane by lane: `lane 0: 3 5, lane 1: 4`."""
+    """Return the jobs on a GPU; of several, lane by lane: `lane 0: 3 5, lane 1: 4`. Who is on the host stands last."""
+    return ", ".join(filter(None, [_on_gpu(node, gpu), _on_host(node, gpu)]))
+
+
+def _on_host(node: dict[str, Any], gpu: int) -> str:
+    """Jobs whose memory is on the host and comes back to this GPU."""
+    names = [str(job["id"]) for job in node["jobs"] if job.get("on_host") and job["slots"][0]["gpu"] == gpu]
+    return f"on the host: {' '.join(names)}" if names else ""
+
+
+def _on_gpu(node: dict[str, Any], gpu: int) -> str:
     lanes: dict[int, list[str]] = {}
     for job in node["jobs"]:
         for slot in job["slots"]:
-            if slot["gpu"] == gpu:
+            if slot["gpu"] == gpu and not job.get("on_host"):
                 lanes.setdefault(slot["lane"], []).append(str(job["id"]) + "(paused)" * bool(job.get("paused")))
     ordered = sorted(lanes.items())
     if sum(len(names) for _, names in ordered) <= 1:
@@ -86,7 +96,7 @@ def members(node: dict[str, Any], gpu: int) -> str:
 
 
 def _is_on(job: dict[str, Any], gpu: int) -> bool:
-    return any(slot["gpu"] == gpu for slot in job["slots"])
+    return not job.get("on_host") and any(slot["gpu"] == gpu for slot in job["slots"])
 
 
 def ranges(cores: list[int]) -> str:

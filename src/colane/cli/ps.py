@@ -123,7 +123,7 @@ def _object(job: jobs.Object) -> jobs.Object:
 
 
 def _row(job: dict[str, Any]) -> list[str]:
-    rate, eta_s = jobs.steps_per_s(job), jobs.eta_s(job)
+    rate = jobs.steps_per_s(job)
     return [
         str(job["id"]),
         job["name"],
@@ -133,7 +133,7 @@ def _row(job: dict[str, Any]) -> list[str]:
         jobs.progress_text(job),
         output.number(rate) if rate else "",
         output.duration(jobs.spent_s(job)),
-        output.duration(eta_s) if eta_s is not None else "",
+        jobs.eta_text(job),
         _short_reason(job),
     ]
 

@@ -23,6 +23,8 @@ def server(  # noqa: PLR0913, PLR0917 - a command line option is a parameter
     share_between: options.ShareOption = options.ShareBetween.ALL,
     turns: options.TurnsOption = None,
     quantum: options.QuantumOption = None,
+    guard: options.GuardOption = options.GUARD,
+    guard_after: options.GuardAfterOption = options.GUARD_AFTER,
     with_parent: options.WithParent = False,
 ) -> None:
     """Run the scheduler alone; agents on this or other machines join it.
@@ -30,8 +32,6 @@ def server(  # noqa: PLR0913, PLR0917 - a command line option is a parameter
     It listens on this machine only, unless --host and a token say otherwise. Ctrl-C stops it; jobs that run go on,
     and nothing is forgotten.
     """
-    from colane.core.config import CoreConfig  # noqa: PLC0415 - imported late
-    from colane.model.lane import ShareBetween, TurnRule  # noqa: PLC0415
     from colane.policies.registry import UnknownPolicyError  # noqa: PLC0415 - the scheduler's imports take long
     from colane.server.main import ServerConfig, ServerError, run_server  # noqa: PLC0415
     from colane.server.retention import parse_retention  # noqa: PLC0415
@@ -41,11 +41,7 @@ def server(  # noqa: PLR0913, PLR0917 - a command line option is a parameter
     if with_parent:
         options.stop_with_parent()
     kept = parse_retention(options.retention(keep_finished))
-    core = CoreConfig(
-        share_between=ShareBetween(share_between.value),
-        turn_rule=None if turns is None else TurnRule(turns.value),
-        quantum_s=options.quantum_s(quantum),
-    )
+    core = options.Sharing(share_between, turns, quantum, guard, guard_after).core_config()
     config = ServerConfig(
         state_dir=options.state_dir(state),
         host=host,

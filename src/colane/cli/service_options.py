@@ -11,12 +11,15 @@ import sys
 import threading
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final, NamedTuple
 
 import typer
 
 from colane.cli.errors import MisuseError
 from colane.client.locate import TOKEN_VARIABLE
+
+if TYPE_CHECKING:
+    from colane.core.config import CoreConfig
 
 DEFAULT_PORT: Final = 8642
 AGENT_DIR: Final = "agent"
@@ -36,7 +39,9 @@ State = Annotated[
 Policy = Annotated[
     str,
     typer.Option(
-        "--policy", help="colocate (share where it pays), fifo (one job a GPU), best-fit, ...; a wrong name lists all."
+        "--policy",
+        help="colocate (share where it pays), fifo (one job a GPU), best-fit, ...; a wrong name lists all. Options "
+        "follow the name, as pack:share_when=always.",
     ),
 ]
 Token = Annotated[
@@ -102,6 +107,20 @@ QuantumOption = Annotated[
         help="How long a turn lasts, as 50ms or 2s, rounded up to whole steps; 0 is one step.",
     ),
 ]
+GuardOption = Annotated[
+    str,
+    typer.Option(
+        "--guard",
+        metavar="PERCENT|off",
+        help="Separate jobs that are slower in company than predicted by more than this; off leaves them.",
+    ),
+]
+GUARD: Final = "30%"
+GUARD_PERCENT_MAX: Final = 1_000_000.0
+GuardAfterOption = Annotated[
+    str, typer.Option("--guard-after", metavar="TIME", help="For how long they must be, as 60s or 5m.")
+]
+GUARD_AFTER: Final = "60s"
 WithParent = Annotated[
     bool, typer.Option("--with-parent", hidden=True, help="Stop when standard input ends: its other side has died.")
 ]
@@ -138,16 +157,77 @@ def quantum_s(text: str | None) -> float | None:
         raise MisuseError(f"--quantum: {error}") from error
 
 
-def sharing_words(share_between: ShareBetween, turns: TurnRule | None, quantum: str | None) -> tuple[str, ...]:
-    """Return the options of sharing as words of a command line.
+class Sharing(NamedTuple):
+    """The options of sharing, as they are given."""
+
+    share_between: ShareBetween
+    turns: TurnRule | None
+    quantum: str | None
+    guard: str
+    guard_after: str
+
+    def words(self) -> tuple[str, ...]:
+        """Return them as words of a command line.
+
+        Raises:
+            MisuseError: One of them is wrong.
+        """
+        guard_ratio(self.guard)
+        guard_after_s(self.guard_after)
+        words = ["--share-between", self.share_between.value]
+        words += [] if self.turns is None else ["--turns", self.turns.value]
+        words += [] if quantum_s(self.quantum) is None else ["--quantum", str(self.quantum)]
+        return (*words, "--guard", self.guard, "--guard-after", self.guard_after)
+
+    def core_config(self) -> CoreConfig:
+        """Return them as settings of the core.
+
+        Raises:
+            MisuseError: One of them is wrong.
+        """
+        from colane.core.config import CoreConfig  # noqa: PLC0415 - imported late
+        from colane.model.lane import ShareBetween, TurnRule  # noqa: PLC0415
+
+        margin_ratio = guard_ratio(self.guard)
+        return CoreConfig(
+            share_between=ShareBetween(self.share_between.value),
+            turn_rule=None if self.turns is None else TurnRule(self.turns.value),
+            quantum_s=quantum_s(self.quantum),
+            guard=margin_ratio is not None,
+            guard_margin_ratio=CoreConfig().guard_margin_ratio if margin_ratio is None else margin_ratio,
+            guard_after_s=guard_after_s(self.guard_after),
+        )
+
+
+def guard_ratio(text: str) -> float | None:
+    """Return how much slower than predicted is too slow: 0.3 of `30%` or `30`; None of `off`.
 
     Raises:
-        MisuseError: The quantum is not a time.
+        MisuseError: It is neither.
     """
-    words = ["--share-between", share_between.value]
-    words += [] if turns is None else ["--turns", turns.value]
-    words += [] if quantum_s(quantum) is None else ["--quantum", str(quantum)]
-    return tuple(words)
+    if text.strip().lower() == "off":
+        return None
+    try:
+        percent = float(text.strip().removesuffix("%"))
+    except ValueError:
+        percent = -1.0
+    if not 0 <= percent <= GUARD_PERCENT_MAX:
+        raise MisuseError(f"--guard: must be a percentage such as 30%, or off, got {text!r}")
+    return percent / 100
+
+
+def guard_after_s(text: str) -> float:
+    """Return for how long jobs must be too slow.
+
+    Raises:
+        MisuseError: It is not a time.
+    """
+    from colane.server.quantities import parse_duration  # noqa: PLC0415 - imported late
+
+    try:
+        return parse_duration(text)
+    except ValueError as error:
+        raise MisuseError(f"--guard-after: {error}") from error
 
 
 def state_dir(given: Path | None) -> Path:

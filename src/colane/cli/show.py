@@ -91,11 +91,12 @@ def _progress(job: dict[str, Any]) -> Iterator[tuple[str, str]]:
         yield "note", sample["note"]
     if not done:
         return
-    rate, eta_s = jobs.steps_per_s(job), jobs.eta_s(job)
+    rate, left = jobs.steps_per_s(job), jobs.eta_text(job)
     yield "steps", done
     yield "steps/s", output.number(rate)
-    if eta_s is not None:
-        yield "time left", output.duration(eta_s)
+    if left:
+        guess = f" (as many steps as the last {job['family']} took)" if jobs.is_guessed(job) else ""
+        yield "time left", left + guess
     if sample.get("loss") is not None:
         yield "loss", output.number(sample["loss"], 4)
     if sample.get("peak_bytes") is not None:

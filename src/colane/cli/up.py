@@ -37,6 +37,8 @@ def up(  # noqa: PLR0913, PLR0917 - a command line option is a parameter
     share_between: options.ShareOption = options.ShareBetween.ALL,
     turns: options.TurnsOption = None,
     quantum: options.QuantumOption = None,
+    guard: options.GuardOption = options.GUARD,
+    guard_after: options.GuardAfterOption = options.GUARD_AFTER,
     keep_jobs: Annotated[
         bool, typer.Option("--keep-jobs", help="Let running jobs go on at the end; the next 'up' takes them over.")
     ] = False,
@@ -61,7 +63,7 @@ def up(  # noqa: PLR0913, PLR0917 - a command line option is a parameter
         mps=mps.value,
         keep_jobs=keep_jobs,
         keep_finished=options.retention(keep_finished),
-        sharing=options.sharing_words(share_between, turns, quantum),
+        sharing=options.Sharing(share_between, turns, quantum, guard, guard_after).words(),
     )
     with suppress(KeyboardInterrupt), interruptible(), Stack(config) as stack:
         for line in _greeting(stack):

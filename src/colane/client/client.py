@@ -103,9 +103,9 @@ class Client:
         """Cancel a job."""
         self._change("DELETE", f"/job/{job_id}", None, _without_none(by=by))
 
-    def suspend(self, job_id: int, by: str | None = None) -> None:
-        """Keep a job from going on."""
-        self._change("POST", f"/job/{job_id}/suspend", {}, _without_none(by=by))
+    def suspend(self, job_id: int, by: str | None = None, *, to_host: bool = False) -> None:
+        """Keep a job from going on; `to_host` moves its GPU memory to the host besides."""
+        self._change("POST", f"/job/{job_id}/suspend", {"to_host": True} if to_host else {}, _without_none(by=by))
 
     def resume(self, job_id: int, by: str | None = None) -> None:
         """Let a suspended job go on."""

@@ -113,6 +113,8 @@ class _Judge:
         booked = load.with_booking(self._state.booking(job, load.gpu.type, lane))
         self._loads[gpu] = booked
         flaws = self._share(job, load, booked) if load.bookings else ()
+        if load.returning:
+            flaws += (Flaw("kept-for-return", f"{gpu} is kept for jobs whose memory is to come back", load.returning),)
         needed = booked.needed_bytes
         if needed is not None and needed > booked.capacity_bytes:
             detail = f"{gpu} has {booked.capacity_bytes} bytes, its jobs need {needed}"

@@ -43,6 +43,7 @@ from colane.model.lane import Turns
 from colane.model.placement import Placement
 from colane.model.plan import Blocked, Plan, Start
 from colane.model.reason import Reason
+from colane.perf.nearby import Surroundings
 from colane.perf.observe import Observer
 from colane.perf.pace import Paces
 
@@ -77,7 +78,7 @@ class Core:
         self.policy = policy
         self.state = state
         self.config = config or CoreConfig()
-        self._watchers = Watchers(Observer(), Paces())
+        self._watchers = Watchers(Observer(), Paces(), Surroundings())
         self._timers = Timers()
         self._blocked: dict[str, Blocked] = {}
         self._resume()
@@ -100,6 +101,7 @@ class Core:
         for timer in self._timers.due(now_s):
             reports.timer_due(step, timer)
         self.state.changed_pools.update(self._timers.pools_due(now_s))
+        suspension.bring_back(step)
         self._decide(step)
         return step.outcome()
 

@@ -36,7 +36,7 @@ class SuspendRequested(NamedTuple):
 
 
 class ResumeRequested(NamedTuple):
-    """Its owner (or `by`) wants a suspended job to go on."""
+    """Its owner (or `by`) wants a suspended job to go on; one whose memory is on the host waits for its GPUs."""
 
     job: JobId
     by: str

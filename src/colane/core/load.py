@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from colane.lanes.safety import needed_bytes
+from colane.lanes.safety import has_room_for_caches, needed_bytes
 from colane.model.hardware import Gpu, GpuId
 from colane.model.job import Job, JobId
 from colane.model.profile import Memory, ProfileKey
@@ -32,11 +32,16 @@ def book(job: Job, lane: int, terms: Terms) -> Booking:
 
 
 class GpuLoad(NamedTuple):
-    """A GPU and the jobs booked on it."""
+    """A GPU and the jobs booked on it.
+
+    `returning` are jobs whose memory lies on the host and that wait to come back: nobody else may start here until
+    they have.
+    """
 
     id: GpuId
     gpu: Gpu
     bookings: tuple[Booking, ...] = ()
+    returning: tuple[JobId, ...] = ()
 
     @property
     def capacity_bytes(self) -> int:
@@ -51,7 +56,7 @@ class GpuLoad(NamedTuple):
     @property
     def is_free(self) -> bool:
         """Whether a job may have it alone."""
-        return not self.bookings and self.gpu.healthy
+        return not self.bookings and not self.returning and self.gpu.healthy
 
     @property
     def needed_bytes(self) -> int | None:
@@ -66,9 +71,15 @@ class GpuLoad(NamedTuple):
         return 0 if needed is None else self.capacity_bytes - needed
 
     @property
+    def is_tight(self) -> bool:
+        """Whether its jobs must give cached memory back when they yield their turns, for the others' steps."""
+        members = [(b.lane, b.memory) for b in self.bookings if b.memory is not None]
+        return len(self.bookings) > 1 and not has_room_for_caches(members, self.capacity_bytes)
+
+    @property
     def is_shareable(self) -> bool:
-        """Whether all its jobs may have company: sharing allowed, memory known, no measurement under way."""
-        return all(b.share and b.memory is not None and b.company is None for b in self.bookings)
+        """Whether all its jobs may have company: sharing allowed, memory known, no measurement or return under way."""
+        return not self.returning and all(b.share and b.memory is not None and b.company is None for b in self.bookings)
 
     @property
     def is_open(self) -> bool:
@@ -97,8 +108,14 @@ class GpuLoad(NamedTuple):
 
     def with_booking(self, booking: Booking) -> GpuLoad:
         """The same GPU with one job more."""
-        return GpuLoad(self.id, self.gpu, (*self.bookings, booking))
+        return GpuLoad(self.id, self.gpu, (*self.bookings, booking), self.returning)
 
     def without(self, job: JobId) -> GpuLoad:
         """The same GPU with that job gone."""
-        return GpuLoad(self.id, self.gpu, tuple([b for b in self.bookings if b.job != job]))
+        return GpuLoad(self.id, self.gpu, tuple([b for b in self.bookings if b.job != job]), self.returning)
+
+    def awaited_by(self, job: JobId, *, returning: bool) -> GpuLoad:
+        """The same GPU with that job waiting to come back, or not any more."""
+        if returning == (job in self.returning):
+            return self
+        return self._replace(returning=tuple(sorted({*self.returning} ^ {job})))

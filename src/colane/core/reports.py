@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from colane.core import guard, losses
+from colane.core import guard, losses, suspension
 from colane.core.circles import within
 from colane.core.events import (
     CancelRequested,
@@ -135,8 +135,9 @@ def progressed(step: Step, event: Progressed) -> None:
         return
     step.state.progress[job.id] = event.progress
     step.observe(job, event.progress)
+    job = suspension.memory_moved(step, job, event.progress)
     grown = _learn_memory(step, job, event.progress)
-    if job.state is JobState.LAUNCHING and event.progress.steps > 0:
+    if event.progress.steps > 0:
         job = _first_step(step, job, event.progress)
     limit = job.spec.steps_limit
     if limit is not None and event.progress.steps >= limit and job.state is not JobState.ASSIGNED:
@@ -244,7 +245,14 @@ def _learn_memory(step: Step, job: Job, progress: Progress) -> ProfileKey | None
 
 
 def _first_step(step: Step, job: Job, progress: Progress) -> Job:
+    """Protect a job that has begun to step; one that was taken to run for its silence is only known better now."""
     first_s = progress.first_step_s if progress.first_step_s is not None else step.now_s
+    if job.state is JobState.RUNNING and job.story[-1].reason.why is Why.TAKEN_TO_RUN and step.config.opaque_after_s:
+        late = move(job, JobState.RUNNING, step.now_s, Reason(Why.STEPPING), first_step_s=first_s)
+        step.put(late)
+        return late
+    if job.state is not JobState.LAUNCHING:
+        return job
     launch_s = max(0.0, first_s - (job.start_s if job.start_s is not None else first_s))
     stepping = move(job, JobState.RUNNING_PROTECTED, step.now_s, Reason(Why.STEPPING), first_step_s=first_s)
     step.put(stepping)

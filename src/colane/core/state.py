@@ -62,8 +62,8 @@ class NodeState:
 
 
 def _host_memory_bytes(job: Job, placement: Placement, node: str) -> int:
-    """What a job books of one of its nodes."""
-    return job.spec.part(job.spec.host_memory_bytes, len(placement.slots_on(node)))
+    """What a job books of one of its nodes, its GPU memory that lies there included."""
+    return job.spec.part(job.spec.host_memory_bytes, len(placement.slots_on(node))) + (job.on_host_bytes or 0)
 
 
 class ClusterState:
@@ -83,6 +83,7 @@ class ClusterState:
         self.changed_pools: set[str] = set()
         self.keys_in_use: dict[ProfileKey, set[GpuId]] = {}
         self.companies = 0
+        self.returning: dict[JobId, None] = {}
         self._open: dict[tuple[Kind, int], list[SortKey]] = {}
         self._derived: dict[Callable[[], Any], Derived] = {}
         self._told_of_jobs: list[Callable[[Job | None, Job | None], None]] = []
@@ -117,6 +118,8 @@ class ClusterState:
     def put_job(self, job: Job) -> None:
         """Take the new value of a job; queue and bookings follow its state."""
         old = self.jobs.get(job.id)
+        if old is not None and old.is_returning and not job.is_returning:
+            self._await_return(old, returning=False)
         self._leave(old)
         if job.has_ended:
             self.jobs.pop(job.id, None)
@@ -148,16 +151,46 @@ class ClusterState:
                 node = self.nodes.get(name)
                 if node is not None and job.id not in node.jobs and name not in job.ended_on:
                     self._book(job, job.placement, node)
+            if job.is_returning:
+                self._await_return(job, returning=True)
+
+    def _await_return(self, job: Job, *, returning: bool) -> None:
+        """Keep others off the GPUs that a job's memory left, or let them on again."""
+        gpus = job.placement.gpus if job.placement is not None else ()
+        if returning:
+            self.returning[job.id] = None
+        else:
+            self.returning.pop(job.id, None)
+        self.set_loads([self.gpus[gpu].awaited_by(job.id, returning=returning) for gpu in gpus if gpu in self.gpus])
+        self.changed_pools.add(job.spec.pool)
 
     def _book(self, job: Job, placement: Placement, node: NodeState) -> None:
         """Enter a placed job on one of its nodes and its GPUs there."""
         name = node.node.name
         node.jobs[job.id] = None
         node.cores_booked.update(placement.cores_on(name))
-        if job.spec.host_memory_bytes:
+        if job.spec.host_memory_bytes or job.on_host_bytes:
             node.host_memory_booked_bytes += _host_memory_bytes(job, placement, name)
+        if job.on_host_bytes is None:
+            self._book_gpus(job, placement, name)
+
+    def _book_gpus(self, job: Job, placement: Placement, name: str) -> None:
         loads = [(self.gpus[slot.gpu], slot.lane) for slot in placement.slots_on(name)]
         self.set_loads([load.with_booking(self.booking(job, load.gpu.type, lane)) for load, lane in loads])
+
+    def move_to_host(self, job: Job, memory_bytes: int) -> None:
+        """Take a job of one node, not on the host so far, off its GPUs; so much of its memory lies on the host now."""
+        if job.placement is not None:
+            self.nodes[job.placement.node].host_memory_booked_bytes += memory_bytes
+            self.set_loads([self.gpus[gpu].without(job.id) for gpu in job.placement.gpus])
+            self.changed_pools.add(job.spec.pool)
+
+    def move_to_gpus(self, job: Job, memory_bytes: int) -> None:
+        """Book a job on its GPUs again that is not on the host any more, where so much of its memory has lain."""
+        if job.placement is not None:
+            self.nodes[job.placement.node].host_memory_booked_bytes -= memory_bytes
+            self._book_gpus(job, job.placement, job.placement.node)
+            self.changed_pools.add(job.spec.pool)
 
     def release(self, job: Job) -> None:
         """Take a job off its GPUs and its nodes, those that are still there."""
@@ -171,7 +204,7 @@ class ClusterState:
             return
         del node.jobs[job.id]
         node.cores_booked.difference_update(placement.cores_on(name))
-        if job.spec.host_memory_bytes:
+        if job.spec.host_memory_bytes or job.on_host_bytes:
             node.host_memory_booked_bytes -= _host_memory_bytes(job, placement, name)
         self.set_loads([self.gpus[slot.gpu].without(job.id) for slot in placement.slots_on(name)])
         self.changed_pools.add(node.node.pool)
@@ -230,7 +263,7 @@ class ClusterState:
             if all(self._is_fresh(booking, load.gpu.type) for booking in load.bookings):
                 continue
             fresh = (self.booking(self.jobs[b.job], load.gpu.type, b.lane) for b in load.bookings)
-            self.set_loads([GpuLoad(load.id, load.gpu, tuple(fresh))])
+            self.set_loads([load._replace(bookings=tuple(fresh))])
             self.changed_pools.add(self.nodes[gpu.node].node.pool)
 
     def _is_fresh(self, booking: Booking, gpu_type: str) -> bool:
@@ -291,7 +324,10 @@ class ClusterState:
             job = self.jobs[job_id]
             for slot in job.placement.slots_on(node.node.name) if job.placement else ():
                 load = self.gpus[slot.gpu]
-                self.gpus[slot.gpu] = load.with_booking(self.booking(job, load.gpu.type, slot.lane))
+                if job.is_returning:
+                    self.gpus[slot.gpu] = load.awaited_by(job_id, returning=True)
+                elif not job.is_on_host:
+                    self.gpus[slot.gpu] = load.with_booking(self.booking(job, load.gpu.type, slot.lane))
         masks = {gpu.type: 0 for gpu in node.node.gpus}
         for gpu in node.node.gpus:
             load = self.gpus[GpuId(node.node.name, gpu.index)]

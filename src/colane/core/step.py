@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import partial
+from types import MappingProxyType
 from typing import NamedTuple
 
 from colane.core.config import CoreConfig
 from colane.core.events import Decision, Event, Outcome, RejectedPlan
 from colane.core.lifecycle import evolve, move, paused_s
 from colane.core.state import ClusterState
+from colane.core.surroundings import hood_of
 from colane.core.timers import Timers
 from colane.model.hardware import GpuId
-from colane.model.job import Job, JobId, JobState, Served
+from colane.model.job import Job, JobId, JobState, Served, SuspendVia
 from colane.model.profile import Profile, ProfileKey, SetMeasurement
 from colane.model.progress import Progress
 from colane.model.reason import Reason
+from colane.perf.nearby import Stay, Surroundings, lesson
 from colane.perf.observe import Member, Observer
 from colane.perf.pace import Paces
+
+OFF_HOST: Mapping[str, object] = MappingProxyType(
+    {"suspended_via": SuspendVia.LANE, "on_host_bytes": None, "left_beside": ()}
+)
+"""Fields of a job none of whose memory lies on the host."""
 
 
 class Watchers(NamedTuple):
@@ -25,6 +33,7 @@ class Watchers(NamedTuple):
 
     observer: Observer
     guard: Paces
+    surroundings: Surroundings
 
 
 class Step:
@@ -32,14 +41,14 @@ class Step:
 
     __slots__ = (
         "_jobs", "_nodes", "_profiles", "config", "decisions", "guard", "lessons", "lost_nodes", "measurements",
-        "now_s", "observer", "rejected", "stale", "state", "timers",
+        "now_s", "observer", "rejected", "stale", "state", "surroundings", "timers",
     )  # fmt: skip
 
     def __init__(
         self, state: ClusterState, watchers: Watchers, timers: Timers, config: CoreConfig, now_s: float
     ) -> None:
         self.state = state
-        self.observer, self.guard = watchers
+        self.observer, self.guard, self.surroundings = watchers
         self.timers = timers
         self.config = config
         self.now_s = now_s
@@ -68,7 +77,7 @@ class Step:
     def leave(self, job: Job, to: JobState, reason: Reason, **changes: object) -> None:
         """Move a job off its GPUs, back to the queue or to an end."""
         placement = job.placement
-        fields = {"placement": None if to is JobState.QUEUED else placement, **changes}
+        fields = {"placement": None if to is JobState.QUEUED else placement, **OFF_HOST, **changes}
         if to is not JobState.QUEUED:
             fields.setdefault("end_s", self.now_s)
         elif job.start_s is not None:
@@ -82,6 +91,7 @@ class Step:
             self.company_changed(placement.gpus)
         self.state.progress.pop(job.id, None)
         self.guard.forget(job.id)
+        self._learn_stay(self.surroundings.end(job.id))
 
     def stop(self, job: Job, ending: JobState, reason: Reason) -> None:
         """Ask for the end of a job's process; it keeps its GPUs until the process is gone."""
@@ -149,6 +159,19 @@ class Step:
         """A sample of a job goes into the epochs of its GPUs."""
         for gpu in job.gpus_held:
             self.observer.sample(gpu, partial(self._members, gpu), job.id, progress)
+        node = None if job.placement is None else self.state.nodes.get(job.placement.node)
+        if node is not None and len(node.node.gpus) > 1:
+            look = partial(hood_of, self.state, job.id)
+            self._learn_stay(self.surroundings.sample(job.id, node.generation, look, progress))
+
+    def _learn_stay(self, stay: Stay | None) -> None:
+        """Learn from a time in which nobody came near a job or went."""
+        if stay is None:
+            return
+        beliefs = self.state.beliefs
+        learnt = lesson(stay, beliefs.profiles, beliefs.neighbours, beliefs.config.steps_min, self.now_s)
+        if learnt is not None:
+            self.learn(learnt)
 
     def _members(self, gpu: GpuId) -> list[Member]:
         return [Member(b.job, b.key, b.user, b.lane) for b in self.state.gpus[gpu].bookings]

@@ -105,6 +105,7 @@ class ClusterView:
         return self._state.by_order[order]
 
     def holders(self, pool: str) -> tuple[JobId, ...]:
-        """Jobs that hold GPUs of a pool, oldest first."""
+        """Jobs that hold GPUs of a pool, or wait to come back to them, oldest first."""
         nodes = (node for node in self._state.nodes.values() if node.node.pool == pool)
-        return tuple(sorted({job for node in nodes for job in node.jobs}))
+        jobs = (self._state.jobs[job] for job in {job for node in nodes for job in node.jobs})
+        return tuple(sorted(job.id for job in jobs if job.is_returning or not job.is_on_host))

@@ -3,12 +3,13 @@
 from colane.devices.cpu import CpuDevices, DeviceSpecError
 from colane.devices.discover import discover
 from colane.devices.gpu import NvmlDevices
-from colane.devices.types import Devices, OwnProcesses, Utilization
+from colane.devices.types import Devices, MemoryUse, OwnProcesses, Utilization
 
 __all__ = [
     "CpuDevices",
     "DeviceSpecError",
     "Devices",
+    "MemoryUse",
     "NvmlDevices",
     "OwnProcesses",
     "Utilization",

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from colane.devices.topology import flat_topology
-from colane.devices.types import NOTHING_OWN, HostFacts, OwnProcesses, Utilization
+from colane.devices.types import NOTHING_OWN, HostFacts, MemoryUse, OwnProcesses, Utilization
 from colane.model.hardware import CPU_DEVICE_TYPE, Gpu
 from colane.model.topology import Topology
 
@@ -96,6 +96,10 @@ class CpuDevices:
     def utilization(self) -> dict[int, Utilization]:
         """Nothing: the agent measures the CPU time of each job itself."""
         return {}
+
+    def memory(self, index: int) -> MemoryUse | None:  # noqa: ARG002 - the Protocol's
+        """Nothing: their memory is a declaration."""
+        return None
 
 
 def _partition(host: HostFacts, count: int) -> list[tuple[int, ...]]:

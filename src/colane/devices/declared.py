@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from colane.devices.host import cores_of_socket
-from colane.devices.types import NOTHING_OWN, Devices, HostFacts, OwnProcesses, Utilization
+from colane.devices.types import NOTHING_OWN, Devices, HostFacts, MemoryUse, OwnProcesses, Utilization
 from colane.model.hardware import Gpu
 from colane.model.topology import Topology
 
@@ -40,6 +40,10 @@ class DeclaredDevices:
     def utilization(self) -> dict[int, Utilization]:
         """As found."""
         return self._found.utilization()
+
+    def memory(self, index: int) -> MemoryUse | None:
+        """As found."""
+        return self._found.memory(index)
 
     def _moved(self, gpu: Gpu, socket: int) -> Gpu:
         return replace(gpu, socket=socket, cores=cores_of_socket(self.host, socket) or gpu.cores)

@@ -14,7 +14,7 @@ from colane.devices.host import allowed, cores_of_socket
 from colane.devices.nvml import GpuLostError, Handle, Nvml
 from colane.devices.rates import RatesMeter
 from colane.devices.topology import read_socket, read_topology
-from colane.devices.types import NOTHING_OWN, HostFacts, OwnProcesses, Utilization
+from colane.devices.types import NOTHING_OWN, HostFacts, MemoryUse, OwnProcesses, Utilization
 from colane.devices.xid import XidWatch
 from colane.model.hardware import Gpu
 
@@ -75,6 +75,17 @@ class NvmlDevices:
         """Use of each GPU since the last call, where NVML tells."""
         sampled = ((index, meter.sample()) for index, meter in self._meters.items())
         return {index: utilization for index, utilization in sampled if utilization is not None}
+
+    def memory(self, index: int) -> MemoryUse | None:
+        """Free memory of a GPU and what each process holds of it; None of a MIG instance and of a lost GPU."""
+        device = next((device for device in self._devices if device.facts.index == index), None)
+        if device is None or device.handle is not device.parent:
+            return None
+        try:
+            info, held = _memory_info(self._nvml, device.handle), _process_memory(self._nvml, device.handle)
+        except GpuLostError:
+            return None
+        return None if info is None else MemoryUse(int(info.free), held if _pids_comparable() else None)
 
     def _observe_one(self, device: _Device, own: OwnProcesses) -> Gpu:
         index = device.facts.index

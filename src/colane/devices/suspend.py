@@ -68,6 +68,32 @@ class Saved:
     memory_bytes: int
 
 
+def problem(load: Callable[[str], Any] = ctypes.CDLL, machine: str = "") -> str:
+    """Say why memory of processes cannot be moved off the GPUs of this machine; empty when it may be possible.
+
+    It does not initialise the driver, which takes seconds.
+    """
+    try:
+        _open(load, machine)
+    except CannotSuspendError as error:
+        return str(error)
+    return ""
+
+
+def _open(load: Callable[[str], Any], machine: str) -> Any:  # noqa: ANN401 - a library
+    machine = machine or platform.machine()
+    if machine != "x86_64":
+        raise CannotSuspendError(f"processes can be moved off a GPU on x86_64 only, this is {machine}")
+    try:
+        library = load(LIBRARY)
+    except OSError as error:
+        raise CannotSuspendError(f"there is no NVIDIA driver here ({LIBRARY})") from error
+    missing = [name for name in SYMBOLS if not hasattr(library, name)]
+    if missing:
+        raise CannotSuspendError(f"the driver is too old: it lacks {missing[0]} (it came with driver 570)")
+    return library
+
+
 class Suspender:
     """The driver's process checkpoints. Keep one: initialising the driver takes seconds.
 
@@ -80,16 +106,7 @@ class Suspender:
     """
 
     def __init__(self, load: Callable[[str], Any] = ctypes.CDLL, machine: str = "") -> None:
-        machine = machine or platform.machine()
-        if machine != "x86_64":
-            raise CannotSuspendError(f"processes can be moved off a GPU on x86_64 only, this is {machine}")
-        try:
-            self._cuda = load(LIBRARY)
-        except OSError as error:
-            raise CannotSuspendError(f"there is no NVIDIA driver here ({LIBRARY})") from error
-        missing = [name for name in SYMBOLS if not hasattr(self._cuda, name)]
-        if missing:
-            raise CannotSuspendError(f"the driver is too old: it lacks {missing[0]} (it came with driver 570)")
+        self._cuda = _open(load, machine)
         self._call("cuInit", 0)
 
     def state(self, pid: int) -> ProcessState:
@@ -113,10 +130,11 @@ class Suspender:
             CannotSuspendError: It does not run on the GPU, or the driver refuses; it runs on as before.
         """
         state = self.state(pid)
-        if state is not ProcessState.RUNNING:
+        if state is ProcessState.RUNNING:
+            lock = _LockArgs(timeoutMs=LOCK_TIMEOUT_MS)
+            self._call("cuCheckpointProcessLock", pid, ctypes.byref(lock))
+        elif state is not ProcessState.LOCKED:  # locked it was by somebody who died before he could go on
             raise CannotSuspendError(f"process {pid} is {state.name.lower()}, not running")
-        lock = _LockArgs(timeoutMs=LOCK_TIMEOUT_MS)
-        self._call("cuCheckpointProcessLock", pid, ctypes.byref(lock))
         try:
             self._call("cuCheckpointProcessCheckpoint", pid, None)
         except CannotSuspendError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -35,6 +36,20 @@ class Utilization:
     window_s: float
     occupancy_ratio: float | None
     bandwidth_ratio: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryUse:
+    """Memory of one device, now.
+
+    Attributes:
+        free_bytes: Held by nobody.
+        by_pid: What each process holds; None for a process of which the driver does not tell. None altogether where
+            processes are counted in another pid namespace than ours.
+    """
+
+    free_bytes: int
+    by_pid: Mapping[int, int | None] | None
 
 
 NOTHING_OWN = OwnProcesses()
@@ -79,4 +94,8 @@ class Devices(Protocol):
 
     def utilization(self) -> dict[int, Utilization]:
         """Use of each device since the last call, by index; devices that cannot tell are left out."""
+        ...
+
+    def memory(self, index: int) -> MemoryUse | None:
+        """Who holds memory of a device; None of one that cannot tell."""
         ...

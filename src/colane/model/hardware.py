@@ -82,6 +82,7 @@ class Node:
         address: Base URL of its agent; empty in simulation.
         agent_id: Identity of the agent's state directory; a second agent of the same name is refused by it.
         topology: How its GPUs are connected, by position in `gpus`; None when unknown: then sockets alone tell.
+        host_refusal: Why GPU memory of jobs cannot be moved to its host; empty when it can, as far as is known.
     """
 
     name: str
@@ -92,3 +93,4 @@ class Node:
     address: str = ""
     agent_id: str = ""
     topology: Topology | None = None
+    host_refusal: str = ""

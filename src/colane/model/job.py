@@ -59,6 +59,8 @@ class SuspendVia(StrEnum):
 
     LANE = "lane"
     """It waits at a step boundary; its memory stays where it is, and its GPUs stay booked."""
+    HOST = "host"
+    """Its GPU memory is moved to the host besides, and its GPUs are free for others until it comes back."""
 
 
 class CommPattern(StrEnum):
@@ -233,6 +235,9 @@ class Job:
         ended_on: Nodes from which its processes of this attempt are gone, while others of its nodes still have some.
         served: What its earlier attempts have had, by GPU type in order of name; the present one is not in it.
         suspended: Somebody wants it not to go on: it is PAUSED while it holds GPUs, and does not start while QUEUED.
+        suspended_via: How a running one is kept from going on.
+        on_host_bytes: GPU memory of it that lies on the host; its GPUs are not booked then. None while it is on them.
+        left_beside: Jobs that were on its GPUs when its memory left them: beside these it may come back.
         story: Every move so far, oldest first.
     """
 
@@ -252,6 +257,9 @@ class Job:
     ended_on: tuple[str, ...] = ()
     served: tuple[Served, ...] = ()
     suspended: bool = False
+    suspended_via: SuspendVia = SuspendVia.LANE
+    on_host_bytes: int | None = None
+    left_beside: tuple[JobId, ...] = ()
     story: tuple[Move, ...] = ()
 
     @property
@@ -265,10 +273,22 @@ class Job:
         return self.state is JobState.QUEUED and not self.suspended
 
     @property
+    def is_on_host(self) -> bool:
+        """Whether its GPU memory lies on the host, so that it holds no GPU."""
+        return self.on_host_bytes is not None
+
+    @property
+    def is_returning(self) -> bool:
+        """Whether it waits for the GPUs its memory left, to go on there."""
+        return self.on_host_bytes is not None and self.state is JobState.PAUSED and not self.suspended
+
+    @property
     def gpus_held(self) -> tuple[GpuId, ...]:
         """GPUs it holds, in rank order: not those of nodes it is gone from."""
-        if self.placement is None or not self.ended_on:
-            return () if self.placement is None else self.placement.gpus
+        if self.placement is None or self.on_host_bytes is not None:
+            return ()
+        if not self.ended_on:
+            return self.placement.gpus
         return tuple([gpu for gpu in self.placement.gpus if gpu.node not in self.ended_on])
 
     @property

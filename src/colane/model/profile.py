@@ -47,6 +47,32 @@ class ProfileKey(NamedTuple):
         return f"{self.family}{batch}{count} on {self.gpu_type}"
 
 
+class PlacePace(NamedTuple):
+    """Step time in one kind of place, with nobody on other GPUs of the same sockets.
+
+    Attributes:
+        distance: Sum of the shortest paths between the job's GPUs (paper C, eq. 3).
+        step_s: Mean step time there.
+    """
+
+    distance: float
+    step_s: Value
+
+
+class Slowdown(NamedTuple):
+    """How much slower jobs go beside a neighbour on their sockets.
+
+    Attributes:
+        beside: Kind of the neighbour.
+        distance: Of the place, as in `PlacePace`.
+        ratio: Step time beside it / step time in the same place with nobody near.
+    """
+
+    beside: ProfileKey
+    distance: float
+    ratio: Value
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
     """Behaviour of one key, alone on its GPUs. None is unknown.
@@ -61,6 +87,8 @@ class Profile:
         bandwidth: M = sum of memory-bandwidth use (percent) x kernel time (us) over two steps (eq. 4.2).
         updated_s: When it last changed.
         users: Owners whose jobs it was learnt from.
+        places: Step times by how far its GPUs lie from each other, by distance.
+        slowdowns: By neighbours on other GPUs of the same sockets, the nearest place of each first.
     """
 
     key: ProfileKey
@@ -72,6 +100,8 @@ class Profile:
     bandwidth: Value | None = None
     updated_s: float = 0.0
     users: tuple[str, ...] = ()
+    places: tuple[PlacePace, ...] = ()
+    slowdowns: tuple[Slowdown, ...] = ()
 
     @property
     def memory_bytes(self) -> int | None:

@@ -54,6 +54,11 @@ class Why(StrEnum):
     NODE_LOST = "node-lost"
     GPU_LOST = "gpu-lost"
     SUSPENDED = "suspended"
+    SUSPENDED_TO_HOST = "suspended-to-host"
+    MOVED_TO_HOST = "moved-to-host"
+    NOT_MOVED = "not-moved"
+    RETURNING = "returning"
+    RETURNED = "returned"
     RESUMED = "resumed"
     PREEMPTED = "preempted"
     OUTGROWN = "outgrown"
@@ -132,6 +137,14 @@ SENTENCES: Mapping[Why, str] = MappingProxyType(
         Why.NODE_LOST: "node {node} was lost",
         Why.GPU_LOST: "GPU {gpu} does not work any more",
         Why.SUSPENDED: "suspended by {by}; it waits at a step boundary and keeps its GPU memory",
+        Why.SUSPENDED_TO_HOST: "suspended by {by}; it waits at a step boundary, its GPU memory is moved to the host",
+        Why.MOVED_TO_HOST: "its GPU memory, {size_bytes}, is on the host, and {gpu} is free for others; {was}",
+        Why.NOT_MOVED: "its GPU memory stays on the GPU: {problem}; {was}",
+        Why.RETURNING: (
+            "Resources: resumed by {by}; its GPU memory, {size_bytes}, comes back from the host when {gpu}, "
+            "held by {jobs}, has room"
+        ),
+        Why.RETURNED: "resumed by {by}; its GPU memory, {size_bytes}, comes back from the host to {gpu}",
         Why.RESUMED: "resumed by {by}",
         Why.PREEMPTED: "stopped for {jobs}: {because}",
         Why.OUTGROWN: (

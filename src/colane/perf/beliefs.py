@@ -69,6 +69,8 @@ class Beliefs:
         self._sets: dict[tuple[str, tuple[ProfileKey, ...]], SetBelief] = {}
         self._lines: dict[tuple[str, str], Line | None] = {}
         self._terms: dict[tuple[str, int | None, int, int | None, str], Terms] = {}
+        for profile in self._profiles.values():
+            self.neighbours.believe(profile)
         for measurement in measurements:
             self.learn_set(measurement)
 
@@ -157,6 +159,7 @@ class Beliefs:
         merged = profile if old is None else merge_profiles(old, profile, self.config.samples_max)
         self._profiles[profile.key] = merged
         self.version += 1
+        self.neighbours.believe(merged)
         self._lines.clear()
         self._terms.clear()
         return merged

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from colane.model.profile import Profile, Source, Value
+from colane.model.profile import PlacePace, Profile, Slowdown, Source, Value
 
 RANK = {Source.MEASURED: 0, Source.DECLARED: 1, Source.PREDICTED: 2, Source.DEFAULT: 3}
 
@@ -27,7 +27,29 @@ def merge_profiles(old: Profile, new: Profile, samples_max: int) -> Profile:
         bandwidth=_mean(old.bandwidth, new.bandwidth, samples_max),
         updated_s=new.updated_s,
         users=tuple(sorted({*old.users, *new.users})),
+        places=_places(old.places, new.places, samples_max),
+        slowdowns=_slowdowns(old.slowdowns, new.slowdowns, samples_max),
     )
+
+
+def _places(old: tuple[PlacePace, ...], new: tuple[PlacePace, ...], samples_max: int) -> tuple[PlacePace, ...]:
+    if not new:
+        return old
+    merged = {pace.distance: pace.step_s for pace in old}
+    for pace in new:
+        merged[pace.distance] = _mean(merged.get(pace.distance), pace.step_s, samples_max) or pace.step_s
+    return tuple(PlacePace(distance, merged[distance]) for distance in sorted(merged))
+
+
+def _slowdowns(old: tuple[Slowdown, ...], new: tuple[Slowdown, ...], samples_max: int) -> tuple[Slowdown, ...]:
+    if not new:
+        return old
+    merged = {(str(one.beside), one.distance): one for one in old}
+    for one in new:
+        known = merged.get((str(one.beside), one.distance), one)
+        ratio = one.ratio if known is one else _mean(known.ratio, one.ratio, samples_max) or one.ratio
+        merged[str(one.beside), one.distance] = one._replace(ratio=ratio)
+    return tuple(merged[asked] for asked in sorted(merged))
 
 
 def _mean(old: Value | None, new: Value | None, samples_max: int) -> Value | None:

@@ -7,10 +7,14 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import NamedTuple
 
-from colane.model.profile import ProfileKey
+from colane.model.profile import Profile, ProfileKey
 
 WORST_MIN = 0.3
 """Counts as the worst interference while nothing worse is known: the paper's own of two tiny batches (section 3.2)."""
+
+
+MOVED_MIN = 0.01
+"""A belief follows what is measured in moves of so much, so that not every stay has all places judged anew."""
 
 
 class Measure(StrEnum):
@@ -56,6 +60,14 @@ class NeighbourBeliefs:
     def __len__(self) -> int:
         return len(self._means)
 
+    def knows(self, key: ProfileKey, other: ProfileKey) -> bool:
+        """Whether the first was measured beside the second."""
+        return Beside(key, other) in self._means
+
+    def pairs(self) -> tuple[Beside, ...]:
+        """All that were measured."""
+        return tuple(self._means)
+
     def slowdown(self, key: ProfileKey, other: ProfileKey) -> float:
         """Of the first beside the second; 1 where it is not known."""
         known = self._means.get(Beside(key, other))
@@ -86,7 +98,21 @@ class NeighbourBeliefs:
             raise ValueError(f"slowdown of {pair.key} beside {pair.other}: must be above 0, got {slowdown}")
         old = self._means.get(pair, _Mean(0.0, 0))
         samples = old.samples + 1
-        mean = old.slowdown + (max(1.0, slowdown) - old.slowdown) / samples
-        self._means[pair] = _Mean(mean, samples)
+        self._put(pair, _Mean(old.slowdown + (max(1.0, slowdown) - old.slowdown) / samples, samples))
+
+    def believe(self, profile: Profile) -> None:
+        """Take over the slowdowns of a profile; of several places the one where its GPUs are nearest to each other.
+
+        Farther apart a job waits for its own communication, and a neighbour adds less to that.
+        """
+        nearest = {one.beside: one.ratio for one in reversed(profile.slowdowns)}
+        for beside, ratio in nearest.items():
+            pair, mean = Beside(profile.key, beside), max(1.0, ratio.value)
+            known = self._means.get(pair)
+            if known is None or abs(known.slowdown - mean) >= MOVED_MIN:
+                self._put(pair, _Mean(mean, ratio.samples))
+
+    def _put(self, pair: Beside, mean: _Mean) -> None:
+        self._means[pair] = mean
         self._worst = None
         self.version += 1

@@ -15,6 +15,12 @@ from colane.report import style
 
 Floats = NDArray[np.float64]
 
+AT_BEST = 1.005
+"""A job that is no slower than this is at its best."""
+
+CUT_BELOW = 0.6
+"""Where fewer of the jobs than this part are slower than at their best, the flat rest of the lines is cut off."""
+
 LOG_FROM = 20.0
 """Slowdowns are drawn on a logarithmic axis from so large a one on."""
 
@@ -59,7 +65,8 @@ def _line(axes: Axes, values: Floats, place: int, groups: int) -> Line2D:
 
 def _axes(axes: Axes, title: str, values: list[Floats]) -> None:
     axes.set_title(title)
-    axes.set_xlabel("jobs, worst first")
+    axes.set_xlabel(_cut(axes, values))
+    axes.xaxis.set_major_formatter("{x:,.0f}")
     axes.set_ylabel("time / time at its best")
     largest = max((float(one.max()) for one in values if one.size), default=1.0)
     if largest >= LOG_FROM:
@@ -68,3 +75,14 @@ def _axes(axes: Axes, title: str, values: list[Floats]) -> None:
     else:
         axes.set_ylim(min(0.95, *(float(one.min()) for one in values if one.size)), style.axis_end(largest, 1.06))
     axes.axhline(1.0, color=style.GRID, linewidth=1.2, zorder=1)
+
+
+def _cut(axes: Axes, values: list[Floats]) -> str:
+    """End the axis where every line has come down to the best; its label, which says what was left out."""
+    jobs = max((one.size for one in values), default=0)
+    slower = max((int(np.count_nonzero(one > AT_BEST)) for one in values), default=0)
+    if not 0 < slower < CUT_BELOW * jobs:
+        return "jobs, worst first"
+    end = min(jobs, round(1.1 * slower) + 1)
+    axes.set_xlim(1 - 0.05 * end, end)
+    return f"worst {end:,} of {jobs:,} jobs; the rest is at its best"

@@ -14,7 +14,7 @@ from colane.model.job import Job, JobId
 from colane.server import documents
 from colane.server.documents import Body
 from colane.server.hardware import Hardware
-from colane.server.store import ASSIGNED_JOBS, META, NODES, SUBMITTED_JOBS, Store
+from colane.server.store import ASSIGNED_JOBS, LENGTHS, META, NODES, SUBMITTED_JOBS, Store
 
 COUNTERS_KEY: Final = "counters"
 
@@ -64,6 +64,7 @@ class Board:
         on_node: Live jobs that hold GPUs of a node, in order of id.
         counters: See `Counters`.
         hardware: What all nodes have, for judging requests.
+        lengths: Steps that jobs took when one of their kind last ran to success, by `lengths.kind_of`.
     """
 
     jobs: dict[JobId, Job] = field(default_factory=dict)
@@ -72,6 +73,7 @@ class Board:
     on_node: dict[str, set[JobId]] = field(default_factory=dict)
     counters: Counters = field(default_factory=Counters)
     hardware: Hardware = field(default_factory=Hardware)
+    lengths: dict[str, int] = field(default_factory=dict)
 
     def put_job(self, job: Job) -> None:
         """Take a job's new value; an ended one leaves."""
@@ -146,6 +148,7 @@ def read_board(store: Store) -> Board:
     board.counters = replace(board.counters, **(store.get(META, COUNTERS_KEY) or {}))
     records = [decode_record(body) for _, body in store.read_all(NODES)]
     board.put_nodes(sorted(records, key=lambda record: record.order))
+    board.lengths.update((kind, int(body["steps"])) for kind, body in store.read_all(LENGTHS))
     bodies = [body for name in (SUBMITTED_JOBS, ASSIGNED_JOBS) for _, body in store.read_all(name)]
     for body in sorted(bodies, key=lambda body: int(body["id"])):
         job = documents.decode_job(body)

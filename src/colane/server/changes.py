@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 from colane.core import suspension
@@ -20,8 +21,9 @@ from colane.core.events import (
     Submitted,
     SuspendRequested,
 )
+from colane.core.state import NodeState
 from colane.model.hardware import Gpu, Node
-from colane.model.job import Exit, Job, JobId, JobState
+from colane.model.job import Exit, Job, JobId, JobState, SuspendVia
 from colane.model.profile import Profile, ProfileKey, Source, Value
 from colane.model.progress import Progress
 from colane.server.admission import Admitted
@@ -41,6 +43,8 @@ from colane.server.wire import (
     ReportBody,
     ValueBody,
 )
+
+EMPTY: Mapping[str, NodeState] = MappingProxyType({})
 
 UNKNOWN_TYPE = "unknown"
 """GPU type of a node registered in paper A's form, which says no more than the indexes."""
@@ -67,8 +71,17 @@ def cancel(turn: Turn, job_id: JobId, by: str) -> None:
     turn.events.append(CancelRequested(job_id, by))
 
 
-def suspend(turn: Turn, job_id: JobId, by: str) -> None:
+def suspend(
+    turn: Turn, job_id: JobId, by: str, via: SuspendVia = SuspendVia.LANE, nodes: Mapping[str, NodeState] = EMPTY
+) -> None:
     """Ask that a live job does not go on for a while; the caller has made sure that it is not an ended one.
+
+    Args:
+        turn: What is asked for together with it.
+        job_id: The job.
+        by: Who asks.
+        via: Whether its GPU memory shall be moved to the host.
+        nodes: The core's nodes, which know whether that is possible.
 
     Raises:
         RefusedError: 404, there is no such live job; 409, it cannot be suspended as it stands.
@@ -76,10 +89,11 @@ def suspend(turn: Turn, job_id: JobId, by: str) -> None:
     job = turn.board.jobs.get(job_id)
     if job is None:
         raise RefusedError.because(404, f"there is no live job {job_id}")
-    problem = suspension.refusal(job, turn.progress.get(job_id))
+    node = nodes.get(job.placement.node) if job.placement is not None else None
+    problem = suspension.refusal(job, turn.progress.get(job_id), via, node)
     if problem is not None:
         raise RefusedError.because(409, problem)
-    turn.events.append(SuspendRequested(job_id, by))
+    turn.events.append(SuspendRequested(job_id, by, via))
 
 
 def resume(turn: Turn, job_id: JobId, by: str) -> None:
@@ -143,6 +157,7 @@ def _node(body: NodeBody) -> Node:
         address=body.address.rstrip("/"),
         agent_id=body.agent_id,
         topology=None if body.topology is None else decode_topology(body.topology.model_dump()),
+        host_refusal=body.host_refusal,
     )
 
 

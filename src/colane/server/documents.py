@@ -10,9 +10,9 @@ from dataclasses import fields
 from typing import Any, Final
 
 from colane.model.hardware import Gpu, GpuId, Node
-from colane.model.job import CommPattern, Exit, Job, JobId, JobKind, JobSpec, JobState, Move, Served
+from colane.model.job import CommPattern, Exit, Job, JobId, JobKind, JobSpec, JobState, Move, Served, SuspendVia
 from colane.model.placement import Placement, Slot
-from colane.model.profile import Profile, ProfileKey, SetMeasurement, Source, Value
+from colane.model.profile import PlacePace, Profile, ProfileKey, SetMeasurement, Slowdown, Source, Value
 from colane.model.progress import Progress
 from colane.model.reason import Reason, Why
 from colane.model.topology import Link, LinkKind, Topology
@@ -23,9 +23,10 @@ SPEC_FIELDS: Final = tuple(field.name for field in fields(JobSpec) if field.init
 _SPEC_ENUMS: Final = (("kind", JobKind), ("comm_pattern", CommPattern))
 PROGRESS_FIELDS: Final = tuple(field.name for field in fields(Progress))
 _GPU_FIELDS: Final = tuple(field.name for field in fields(Gpu))
-_NODE_SCALARS: Final = ("name", "host_memory_bytes", "pool", "address", "agent_id")
+_NODE_SCALARS: Final = ("name", "host_memory_bytes", "pool", "address", "agent_id", "host_refusal")
 _JOB_SCALARS: Final = (
     "id", "submit_s", "attempt", "failures", "first_start_s", "start_s", "first_step_s", "end_s", "suspended",
+    "on_host_bytes",
 )  # fmt: skip
 _PROFILE_VALUES: Final = (
     "step_s", "step_median_s", "persistent_bytes", "ephemeral_bytes", "occupancy", "bandwidth",
@@ -39,6 +40,8 @@ def encode_job(job: Job) -> Body:
     body: Body = {name: getattr(job, name) for name in _JOB_SCALARS}
     body["state"] = job.state.value
     body["ending"] = None if job.ending is None else job.ending.value
+    body["suspended_via"] = job.suspended_via.value
+    body["left_beside"] = list(job.left_beside)
     body["exit"] = None if job.exit is None else list(job.exit)
     body["spec"] = encode_spec(job.spec)
     body["placement"] = None if job.placement is None else encode_placement(job.placement)
@@ -53,6 +56,8 @@ def decode_job(body: Mapping[str, Any]) -> Job:
     values["id"] = JobId(body["id"])
     values["state"] = JobState(body["state"])
     values["ending"] = None if body.get("ending") is None else JobState(body["ending"])
+    values["suspended_via"] = SuspendVia(body.get("suspended_via", SuspendVia.LANE))
+    values["left_beside"] = tuple(JobId(other) for other in body.get("left_beside", ()))
     values["exit"] = None if body.get("exit") is None else Exit(*body["exit"])
     values["spec"] = decode_spec(body["spec"])
     values["placement"] = None if body.get("placement") is None else decode_placement(body["placement"])
@@ -175,6 +180,11 @@ def encode_profile(profile: Profile) -> Body:
         **values,
         "updated_s": profile.updated_s,
         "users": list(profile.users),
+        "places": [{"distance": pace.distance, "step_s": _encode_value(pace.step_s)} for pace in profile.places],
+        "slowdowns": [
+            {"beside": encode_key(one.beside), "distance": one.distance, "ratio": _encode_value(one.ratio)}
+            for one in profile.slowdowns
+        ],
     }
 
 
@@ -185,6 +195,11 @@ def decode_profile(body: Mapping[str, Any]) -> Profile:
         key=decode_key(body["key"]),
         updated_s=body.get("updated_s", 0.0),
         users=tuple(body.get("users", ())),
+        places=tuple(PlacePace(one["distance"], _decode_number(one["step_s"])) for one in body.get("places", ())),
+        slowdowns=tuple(
+            Slowdown(decode_key(one["beside"]), one["distance"], _decode_number(one["ratio"]))
+            for one in body.get("slowdowns", ())
+        ),
         **values,
     )
 
@@ -194,7 +209,11 @@ def _encode_value(value: Value | None) -> Body | None:
 
 
 def _decode_value(body: Mapping[str, Any] | None) -> Value | None:
-    return None if body is None else Value(**{**body, "source": Source(body["source"])})
+    return None if body is None else _decode_number(body)
+
+
+def _decode_number(body: Mapping[str, Any]) -> Value:
+    return Value(**{**body, "source": Source(body["source"])})
 
 
 def encode_measurement(measurement: SetMeasurement) -> Body:

@@ -21,6 +21,7 @@ from colane.core.config import CoreConfig
 from colane.core.core import Core
 from colane.core.events import NodeLost, Outcome, Tick
 from colane.core.state import ClusterState
+from colane.model.hardware import GpuId
 from colane.model.job import JobId
 from colane.model.lane import Turns
 from colane.model.progress import Progress
@@ -142,6 +143,14 @@ class Driver:
     def turns(self) -> Turns:
         """How jobs of one lane take turns, as set, else as the policy says."""
         return Turns() if self._core is None else self._core.turns
+
+    def tight_gpus(self, node: str) -> frozenset[int]:
+        """Indexes of a node's GPUs whose jobs must give cached memory back when they yield."""
+        known = None if self._core is None else self._core.state.nodes.get(node)
+        if self._core is None or known is None:
+            return frozenset()
+        loads = (self._core.state.gpus[GpuId(node, gpu.index)] for gpu in known.node.gpus)
+        return frozenset(load.gpu.index for load in loads if load.is_tight)
 
     def company(self, job: JobId) -> Company | None:
         """How a running job shares its GPUs; None when it shares none, or is not live."""

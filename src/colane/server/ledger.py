@@ -23,11 +23,13 @@ from colane.server.board import (
     encode_record,
 )
 from colane.server.documents import Body
+from colane.server.lengths import kind_of, learnt
 from colane.server.store import (
     ASSIGNED_JOBS,
     FINISHED_JOBS,
     IDEMPOTENCY,
     LAUNCH_SPECS,
+    LENGTHS,
     MEASUREMENTS,
     META,
     NODES,
@@ -59,6 +61,7 @@ class Entry:
         nodes: New values of nodes.
         removed_nodes: Nodes that are forgotten.
         counters: New values of the counters.
+        lengths: What ended jobs tell of the lengths of their kinds.
     """
 
     transaction: Transaction
@@ -67,6 +70,7 @@ class Entry:
     nodes: tuple[NodeRecord, ...]
     removed_nodes: frozenset[str]
     counters: Counters
+    lengths: Mapping[str, int]
 
     def apply(self, board: Board) -> None:
         """Show what is durable now."""
@@ -75,6 +79,7 @@ class Entry:
             board.put_job(job)
         board.put_nodes(self.nodes, self.removed_nodes)
         board.counters = self.counters
+        board.lengths.update(self.lengths)
 
 
 def compose(turn: Turn, outcome: Outcome, hardware: Mapping[str, Node], policy: str) -> Entry:
@@ -92,6 +97,8 @@ def compose(turn: Turn, outcome: Outcome, hardware: Mapping[str, Node], policy: 
     puts, deletes = _job_changes(turn, outcome, policy)
     puts += [Put(NODES, record.node.name, encode_record(record)) for record in records]
     puts += _learnt(outcome)
+    lengths = _lengths(turn, outcome)
+    puts += [Put(LENGTHS, kind, {"steps": steps}) for kind, steps in lengths.items()]
     puts += [Put(IDEMPOTENCY, key, answer) for key, answer in turn.answers.items()]
     removed = turn.removed_nodes - set(outcome.nodes)
     deletes += [*(Delete(NODES, name) for name in sorted(removed)), *turn.deletes]
@@ -106,6 +113,7 @@ def compose(turn: Turn, outcome: Outcome, hardware: Mapping[str, Node], policy: 
         records,
         frozenset(removed),
         counters,
+        lengths,
     )
 
 
@@ -167,6 +175,12 @@ def _reported(turn: Turn, job: Job) -> Body:
     if not reports or len(nodes) == 1 or job.exit is None:
         return reports[0] if reports else {}
     return {**reports[0], "exit_code": job.exit.code, "signal": job.exit.signal, "detail": job.exit.detail}
+
+
+def _lengths(turn: Turn, outcome: Outcome) -> dict[str, int]:
+    """What the jobs that end in this turn tell of the lengths of their kinds, where it is news."""
+    told = {kind_of(job.spec): learnt(job, _reported(turn, job)) for job in outcome.jobs if job.has_ended}
+    return {kind: steps for kind, steps in told.items() if steps not in (None, turn.board.lengths.get(kind))}
 
 
 def _learnt(outcome: Outcome) -> list[Put]:

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Query, Request
 from fastapi.responses import JSONResponse, Response, StreamingResponse
 from pydantic import Field, TypeAdapter, ValidationError
 
-from colane.model.job import JobId, JobState
+from colane.model.job import JobId, JobState, SuspendVia
 from colane.server import changes
 from colane.server.logs import NEXT_OFFSET_HEADER, follow_log, read_range
 from colane.server.problems import RefusedError, from_pydantic
@@ -129,6 +129,12 @@ async def cancel(
     return JSONResponse(await change_once(request, service, idempotency_key, prepare))
 
 
+class SuspendBody(Shape):
+    """How a job is suspended."""
+
+    to_host: bool = False
+
+
 @router.post("/job/{number}/suspend")
 async def suspend(
     request: Request,
@@ -136,9 +142,14 @@ async def suspend(
     number: JobIdPath,
     idempotency_key: IdempotencyKey = None,
     by: By = "its owner",
+    body: SuspendBody | None = None,
 ) -> JSONResponse:
-    """Suspend a job: a queued one does not start, a running one waits at a step boundary and keeps its memory."""
-    prepare = service.suspend(JobId(number), by)
+    """Suspend a job: a queued one does not start, a running one waits at a step boundary and keeps its memory.
+
+    With `to_host` its GPU memory is moved to the host besides; its GPU is free for others until it is resumed.
+    """
+    via = SuspendVia.HOST if body is not None and body.to_host else SuspendVia.LANE
+    prepare = service.suspend(JobId(number), by, via)
     return JSONResponse(await change_once(request, service, idempotency_key, prepare))
 
 

@@ -16,7 +16,7 @@ from typing import Any, Final, TypeVar
 import httpx
 
 from colane.core.config import CoreConfig
-from colane.model.job import JobId, JobState
+from colane.model.job import JobId, JobState, SuspendVia
 from colane.server import changes, documents
 from colane.server.admission import admit_all
 from colane.server.board import Board
@@ -25,6 +25,7 @@ from colane.server.driver import Driver, Timing
 from colane.server.feed import Feed
 from colane.server.idempotency import expired
 from colane.server.ledger import explain
+from colane.server.lengths import kind_of
 from colane.server.liveness import Liveness
 from colane.server.logs import LogPlace
 from colane.server.notifier import Notifier
@@ -182,12 +183,12 @@ class Service:
 
         return prepare
 
-    def suspend(self, job_id: JobId, by: str) -> Callable[[Turn], Body]:
+    def suspend(self, job_id: JobId, by: str, via: SuspendVia) -> Callable[[Turn], Body]:
         """Return the change that suspends a live job."""
 
         def prepare(turn: Turn) -> Body:
             self._demand_live(turn, job_id)
-            changes.suspend(turn, job_id, by)
+            changes.suspend(turn, job_id, by, via, self.driver.core.state.nodes)
             return {"id": job_id}
 
         return prepare
@@ -217,8 +218,9 @@ class Service:
         live = self.board.jobs.get(job_id)
         if live is None:
             return finished_view(await self._ended(job_id))
-        names, progress = self.board.model_names, self.driver.progress
-        return job_view(live, names.get(job_id), self.config.policy, progress.get(job_id), self.driver.company(job_id))
+        names, progress, company = self.board.model_names, self.driver.progress, self.driver.company(job_id)
+        length = self.board.lengths.get(kind_of(live.spec))
+        return job_view(live, names.get(job_id), self.config.policy, progress.get(job_id), company, length)
 
     def live_jobs(self, state: JobState | None = None) -> Iterator[Body]:
         """Return live jobs in order of id, of one state or all; rendered as they are asked for."""
@@ -228,7 +230,11 @@ class Service:
         names, policy = board.model_names, self.config.policy
         # Rendering goes on while the core changes, so what is asked of the core is asked now.
         companies = {job.id: found for job in jobs if job.placement and (found := self.driver.company(job.id))}
-        return (job_view(job, names.get(job.id), policy, progress.get(job.id), companies.get(job.id)) for job in jobs)
+        lengths = [board.lengths.get(kind_of(job.spec)) for job in jobs]
+        return (
+            job_view(job, names.get(job.id), policy, progress.get(job.id), companies.get(job.id), length)
+            for job, length in zip(jobs, lengths, strict=True)
+        )
 
     async def why(self, job_id: JobId) -> Body:
         """Return why a job is where it is.
@@ -336,7 +342,8 @@ class Service:
         if record is None:
             raise RefusedError.because(404, f"there is no node {name!r}")
         jobs, seen_s = self.board.assigned(name), self.liveness.last_seen_s(name)
-        return node_view(record, seen_s, jobs, self.driver.turns, self.board.nodes)
+        tight = self.driver.tight_gpus(name)
+        return node_view(record, seen_s, jobs, self.driver.turns, self.board.nodes, tight)
 
     def health(self) -> Body:
         """Return the service's state in numbers."""

@@ -32,6 +32,8 @@ PROFILES: Final = "profiles"
 """Profiles by the JSON text of their key."""
 MEASUREMENTS: Final = "measurements"
 """Sets of jobs that ran together, by state version and position."""
+LENGTHS: Final = "lengths"
+"""Steps that jobs of a kind took when one last ran to success, by `lengths.kind_of`."""
 IDEMPOTENCY: Final = "idempotency"
 """First answers by idempotency key."""
 META: Final = "meta"
@@ -45,6 +47,7 @@ COLLECTIONS: Final = (
     LAUNCH_SPECS,
     PROFILES,
     MEASUREMENTS,
+    LENGTHS,
     IDEMPOTENCY,
     META,
 )

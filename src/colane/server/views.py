@@ -7,7 +7,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from colane.core.company import Company
-from colane.model.job import Job, JobState
+from colane.model.job import Job, JobState, SuspendVia
 from colane.model.lane import Turns
 from colane.model.placement import Placement
 from colane.model.progress import Progress
@@ -28,9 +28,14 @@ _NEEDS = (
 
 
 def job_view(
-    job: Job, model_name: str | None, policy: str, progress: Progress | None = None, company: Company | None = None
+    job: Job,
+    model_name: str | None,
+    policy: str,
+    progress: Progress | None = None,
+    company: Company | None = None,
+    length: int | None = None,
 ) -> Body:
-    """Return a job as the API shows it, live or ended."""
+    """Return a job as the API shows it, live or ended; `length` is the number of steps that its kind is known for."""
     spec, reason = job.spec, job.reason
     body: Body = {name: getattr(job, name) for name in _SCALARS}
     body |= {name: getattr(spec, name) for name in _SPEC_SCALARS}
@@ -40,6 +45,8 @@ def job_view(
         "model_name": model_name,
         "labels": dict(spec.labels),
         "suspended": job.suspended,
+        "suspended_via": job.suspended_via.value,
+        "on_host_bytes": job.on_host_bytes,
         "sharing": sharing_view(company),
         "policy": policy,
         "needs": {name: getattr(spec, name) for name in _NEEDS},
@@ -51,6 +58,7 @@ def job_view(
     }
     if progress and progress.steps_total is not None:
         body["steps_total"] = progress.steps_total
+    body["steps_total_learned"] = length if body["steps_total"] is None else None
     return body
 
 
@@ -90,9 +98,18 @@ def finished_view(document: Mapping[str, Any]) -> Body:
 
 
 def node_view(
-    record: NodeRecord, last_seen_s: float | None, jobs: list[Job], turns: Turns, nodes: Mapping[str, NodeRecord]
+    record: NodeRecord,
+    last_seen_s: float | None,
+    jobs: list[Job],
+    turns: Turns,
+    nodes: Mapping[str, NodeRecord],
+    tight: frozenset[int] = frozenset(),
 ) -> Body:
-    """Return the node object: hardware, the whole desired state of its jobs, and how those of one lane take turns."""
+    """Return the node object: hardware, the whole desired state of its jobs, and how those of one lane take turns.
+
+    On `tight` GPUs jobs give cached memory back when they yield.
+    """
+    name, placed = record.node.name, [(job, job.placement) for job in jobs if job.placement is not None]
     return {
         **documents.encode_node(record.node),
         "generation": record.generation,
@@ -100,7 +117,7 @@ def node_view(
         "last_seen_s": last_seen_s,
         "messages": list(record.messages),
         "turns": {"rule": turns.rule.value, "quantum_s": turns.quantum_s},
-        "jobs": [_desired(job, job.placement, record.node.name, nodes) for job in jobs if job.placement is not None],
+        "jobs": [{**_desired(job, place, name, nodes), "flush": _flushes(place, name, tight)} for job, place in placed],
     }
 
 
@@ -119,7 +136,13 @@ def _desired(job: Job, placement: Placement, node: str, nodes: Mapping[str, Node
         "kind": job.spec.kind.value,
         "steps_total": job.spec.steps_total,
         "paused": job.state is JobState.PAUSED,
+        "to_host": job.state is JobState.PAUSED and job.suspended_via is SuspendVia.HOST,
+        "on_host": job.is_on_host,
     }
+
+
+def _flushes(placement: Placement, node: str, tight: frozenset[int]) -> bool:
+    return any(slot.gpu.number in tight for slot in placement.slots_on(node))
 
 
 def _gang(placement: Placement, node: str, nodes: Mapping[str, NodeRecord]) -> Body | None:

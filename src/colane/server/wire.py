@@ -181,6 +181,7 @@ class NodeBody(Shape):
     )
     host_memory_bytes: Size = 0
     topology: TopologyBody | None = None
+    host_refusal: Text = ""
     generation: Any = None
     lost: Any = None
     last_seen_s: Any = None
@@ -211,6 +212,8 @@ class ProgressBody(Shape):
     turn_service_s: Seconds | None = None
     turn_wait_s: Seconds | None = None
     turn_share_ratio: Ratio | None = None
+    on_host_bytes: Size | None = None
+    host_refusal: Text = ""
 
 
 class JobReport(Shape):

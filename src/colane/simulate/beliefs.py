@@ -139,7 +139,7 @@ def _with_length(job: TraceJob, factor: float) -> TraceJob:
     return replace(job, spec=replace(job.spec, steps_total=max(1, round(job.duration_s * factor))))
 
 
-def _true_neighbours(world: World, kinds: Mapping[ProfileKey, Running]) -> NeighbourBeliefs:
+def true_neighbours(world: World, kinds: Mapping[ProfileKey, Running]) -> NeighbourBeliefs:
     """How much kinds of jobs slow each other on other GPUs of one socket, where the world knows of such neighbours."""
     if world.scope is not Scope.NODE:
         return NeighbourBeliefs()
@@ -171,7 +171,7 @@ class OracleBeliefs(Beliefs):
 
     def __init__(self, world: World, kinds: Mapping[ProfileKey, Running]) -> None:
         profiles = [_profile(world, key, running) for key, running in kinds.items()]
-        super().__init__(profiles=profiles, neighbours=_true_neighbours(world, kinds))
+        super().__init__(profiles=profiles, neighbours=true_neighbours(world, kinds))
         self._world = world
         self._kinds = kinds
         self._predictions: dict[tuple[ProfileKey, ...], Prediction | None] = {}

@@ -9,7 +9,7 @@ from colane.model.progress import Progress
 from colane.perf.beliefs import Beliefs, profile_key
 from colane.perf.speedup import OCCUPANCY_UNITS_PER_S
 from colane.simulate.process import Process
-from colane.simulate.world import World
+from colane.simulate.world import Scope, World
 
 SAMPLE_AFTER_STEPS = (1, 12)
 """A company is sampled when its slowest job has made so many steps: the first lets it count as running, the second is
@@ -47,9 +47,10 @@ class Sampler:
         """Whether samples of a job alone on its GPUs would say anything that is not known already.
 
         Speeds do not change, so a kind of job that was measured once is measured for good: of 300 alike one is sampled.
+        Where neighbours on other GPUs disturb, it goes at another speed beside each.
         """
-        if not self._learns:
-            return False
+        if not self._learns or self._world.scope is Scope.NODE:
+            return self._learns
         running = process.running
         known = self._beliefs.profiles.get(profile_key(running.job.spec, running.gpu_type))
         return known is None or not self._is_true(known, process)

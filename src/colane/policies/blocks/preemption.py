@@ -272,7 +272,8 @@ class Room:
         for gpu in (*sorted(made), *free, *others):
             load = draft.load(gpu)
             untouched = load is draft.view.gpu(gpu)
-            if untouched and load.gpu.type == kind and load.gpu.healthy and gpu not in draft.held:
+            kept = load.returning or gpu in draft.held
+            if untouched and load.gpu.type == kind and load.gpu.healthy and not kept:
                 yield load
 
     # -- deciding
@@ -391,7 +392,7 @@ class Room:
         here = job.placement.slots_on(name)
         _add(site.cores, kept_for, len(job.placement.cores_on(name)))
         _add(site.host_memory_bytes, kept_for, job.spec.part(job.spec.host_memory_bytes, len(here)))
-        for gpu, _ in here:
+        for gpu, _ in () if job.is_on_host else here:
             company = self._draft.view.gpu(gpu).jobs
             if company[0] == job.id and set(company) <= going:
                 insort(site.coming, _Coming(gpu, kept_for), key=lambda coming: coming.gpu)

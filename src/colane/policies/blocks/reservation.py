@@ -83,7 +83,8 @@ class Ends:
         for job_id in node.jobs:
             job = jobs[job_id]
             if job.placement is not None:
-                holds.append(self._hold(job.spec, job.placement, node.node.name, _assigned_s(job)))
+                hold = self._hold(job.spec, job.placement, node.node.name, _assigned_s(job))
+                holds.append(hold if job.is_returning or not job.is_on_host else hold._replace(gpus=()))
         holds.sort(key=_END)
         return holds
 

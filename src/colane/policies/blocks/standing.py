@@ -26,7 +26,7 @@ def is_movable(job: Job) -> bool:
     """
     if not job.spec.preemptible or job.state not in MOVABLE:
         return False
-    return job.placement is not None and len(job.placement.nodes) == 1
+    return job.placement is not None and len(job.placement.nodes) == 1 and not job.is_on_host
 
 
 @dataclass(slots=True)

@@ -1,0 +1,158 @@
+"""Learning from neighbours: who ran on other GPUs of a job's sockets, and how fast it went (paper C, section 4.2).
+
+A *stay* is a time in which a job has its GPUs for itself and nobody comes to its sockets or leaves them. With nobody
+near it teaches the step time in that place; beside others, how much slower the job went than alone in the same place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from colane.model.job import JobId
+from colane.model.profile import PlacePace, Profile, ProfileKey, Slowdown, Source, Value
+from colane.model.progress import Progress
+from colane.perf.neighbours import NeighbourBeliefs
+
+
+class Near(NamedTuple):
+    """A neighbour."""
+
+    job: JobId
+    attempt: int
+    key: ProfileKey
+
+
+class Hood(NamedTuple):
+    """Where a job runs, and who is near it.
+
+    Attributes:
+        key: Its profile.
+        distance: Sum of the shortest paths between its GPUs.
+        others: Jobs on other GPUs of its sockets, by id; all of them step.
+    """
+
+    key: ProfileKey
+    distance: float
+    others: tuple[Near, ...]
+
+
+class Stay(NamedTuple):
+    """What was seen of a job in one hood."""
+
+    hood: Hood
+    steps: int
+    step_s: float
+
+
+class _Mark(NamedTuple):
+    steps: int
+    at_s: float
+
+
+@dataclass(slots=True)
+class _Track:
+    """A stay that goes on.
+
+    Attributes:
+        version: Of the node when the hood was looked at.
+        hood: None while nothing can be learnt there.
+    """
+
+    version: int
+    hood: Hood | None
+    first: _Mark | None = None
+    last: _Mark | None = None
+
+    def add(self, progress: Progress) -> None:
+        if self.hood is not None and progress.steps > 0 and progress.last_step_s is not None:
+            self.last = _Mark(progress.steps, progress.last_step_s)
+            self.first = self.first or self.last
+
+    def stay(self) -> Stay | None:
+        if self.hood is None or self.first is None or self.last is None:
+            return None
+        steps, span_s = self.last.steps - self.first.steps, self.last.at_s - self.first.at_s
+        return Stay(self.hood, steps, span_s / steps) if steps > 0 and span_s > 0 else None
+
+
+class Surroundings:
+    """Keeps the running stay of every job."""
+
+    def __init__(self) -> None:
+        self._tracks: dict[JobId, _Track] = {}
+
+    def sample(self, job: JobId, version: int, look: Callable[[], Hood | None], progress: Progress) -> Stay | None:
+        """A job was seen at this point; the stay that has ended before, if its hood is another now.
+
+        Args:
+            job: Who.
+            version: Of its node: while it is the same, nothing there has changed.
+            look: Asks for the hood, None where nothing can be learnt.
+            progress: The sample.
+        """
+        track, ended = self._tracks.get(job), None
+        if track is None or track.version != version:
+            hood = look()
+            if track is None or track.hood != hood:
+                ended = None if track is None else track.stay()
+                track = self._tracks[job] = _Track(version, hood)
+            track.version = version
+        track.add(progress)
+        return ended
+
+    def end(self, job: JobId) -> Stay | None:
+        """A job leaves its GPUs: its last stay."""
+        track = self._tracks.pop(job, None)
+        return None if track is None else track.stay()
+
+
+def lesson(
+    stay: Stay, profiles: Mapping[ProfileKey, Profile], neighbours: NeighbourBeliefs, steps_min: int, at_s: float
+) -> Profile | None:
+    """What a stay teaches of a job's kind; None where that is nothing.
+
+    Args:
+        stay: What was seen.
+        profiles: What is known of step times.
+        neighbours: What is known of slowdowns.
+        steps_min: Steps it takes.
+        at_s: Now.
+    """
+    if stay.steps < steps_min:
+        return None
+    key, distance, others = stay.hood
+    if not others:
+        pace = PlacePace(distance, Value(stay.step_s, Source.MEASURED, stay.steps, "steps"))
+        return Profile(key=key, places=(pace,), updated_s=at_s)
+    profile = profiles.get(key)
+    alone_s = (
+        next((pace.step_s.value for pace in profile.places if pace.distance == distance), None) if profile else None
+    )
+    if alone_s is None:
+        return None
+    slowdown = stay.step_s / alone_s
+    by = _slowed_by(key, {near.key for near in others}, neighbours, slowdown)
+    if by is None:
+        return None
+    value = Value(slowdown, Source.MEASURED, stay.steps, "steps")
+    return Profile(key=key, slowdowns=(Slowdown(by, distance, value),), updated_s=at_s)
+
+
+def _slowed_by(
+    key: ProfileKey, kinds: set[ProfileKey], neighbours: NeighbourBeliefs, slowdown: float
+) -> ProfileKey | None:
+    """Who sets the pace: the worst neighbour (the execution model of the authors' code).
+
+    Of one kind that is not known yet it is learnt, unless one that is known explains it all; of several it cannot be.
+    """
+    unknown = [kind for kind in kinds if not neighbours.knows(key, kind)]
+    known = kinds.difference(unknown)
+    worst = max(sorted(known, key=str), key=lambda kind: neighbours.slowdown(key, kind), default=None)
+    if len(unknown) > 1:
+        return None
+    if not unknown:
+        return worst
+    explained = worst is not None and slowdown <= neighbours.slowdown(key, worst)
+    return None if explained else unknown[0]
