@@ -144,6 +144,13 @@ class TestHardware:
         assert [problem.field for problem in problems] == [field]
         assert message in problems[0].message
 
+    def test_ranks_that_must_lie_apart_need_as_many_nodes(self) -> None:
+        apart = {"multi_node": True, "anti_collocation": True, "gpu_type": "V100"}
+        (problem,) = refusal(run(gpus=2, **apart))
+        assert problem.message == "asks for 2 over several nodes, but pool default has 1 such nodes with a GPU"
+        assert take(run(gpus=2, **{**apart, "gpu_type": None}), Hardware([node("a", 1), node("b", 1)])).spec.gpus == 2
+        assert take(run(gpus=1, **apart)).spec.anti_collocation
+
     def test_needs_no_single_node_has_together(self) -> None:
         mixed = Hardware([node("a", 4), Node(name="b", gpus=(), cores=tuple(range(64)))])
         assert refusal(run(cores=32), mixed)[0].message.startswith("no single node of pool default")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from colane.model.job import Job
+
 
 class Derived(Protocol):
     """An index over nodes. It is told order numbers and reads what it needs through the view it is asked with.
@@ -16,3 +18,10 @@ class Derived(Protocol):
 
     def removed(self, node: int) -> None:
         """A node has gone."""
+
+
+class DerivedOfJobs(Derived, Protocol):
+    """An index over live jobs too: it is told of each new value of one, also of those there are when it is made."""
+
+    def moved(self, old: Job | None, new: Job | None) -> None:
+        """A job has changed from one value to the other; None before it came, and once it has ended."""

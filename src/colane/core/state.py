@@ -86,6 +86,7 @@ class ClusterState:
         self.returning: dict[JobId, None] = {}
         self._open: dict[tuple[Kind, int], list[SortKey]] = {}
         self._derived: dict[Callable[[], Any], Derived] = {}
+        self._told_of_jobs: list[Callable[[Job | None, Job | None], None]] = []
         self._order_next = 0
 
     @classmethod
@@ -126,6 +127,8 @@ class ClusterState:
         else:
             self.jobs[job.id] = job
             self._enter(job)
+        for moved in self._told_of_jobs:
+            moved(old, None if job.has_ended else job)
 
     def _leave(self, old: Job | None) -> None:
         if old is None:
@@ -280,12 +283,17 @@ class ClusterState:
         return self._open[asked]
 
     def derived(self, make: Callable[[], D]) -> D:
-        """A policy's own index, made when first asked for and told of every node that changes from then on."""
+        """A policy's own index, made when first asked for and told of every change of nodes (and jobs) from then on."""
         index: D | None = self._derived.get(make)  # type: ignore[assignment]
         if index is None:
             index = self._derived[make] = make()
             for order in self.by_order:
                 index.touched(order)
+            moved = getattr(index, "moved", None)
+            if moved is not None:
+                self._told_of_jobs.append(moved)
+                for job in self.jobs.values():
+                    moved(None, job)
         return index
 
     def _touch(self, node: NodeState) -> None:

@@ -50,7 +50,10 @@ def profile_key(spec: JobSpec, gpu_type: str) -> ProfileKey:
 
 
 class Beliefs:
-    """Profiles, measured sets and the predictor fitted to them; `neighbours` for jobs on other GPUs of a socket."""
+    """Profiles, measured sets and the predictor fitted to them; `neighbours` for jobs on other GPUs of a socket.
+
+    `version` grows with every profile that is learnt, so what was worked out from profiles may be kept while it stays.
+    """
 
     def __init__(
         self,
@@ -59,6 +62,7 @@ class Beliefs:
         measurements: Iterable[SetMeasurement] = (),
         neighbours: NeighbourBeliefs | None = None,
     ) -> None:
+        self.version = 0
         self.config = config or PerfConfig()
         self.neighbours = neighbours or NeighbourBeliefs()
         self._profiles: dict[ProfileKey, Profile] = {profile.key: profile for profile in profiles}
@@ -154,6 +158,7 @@ class Beliefs:
         old = self._profiles.get(profile.key)
         merged = profile if old is None else merge_profiles(old, profile, self.config.samples_max)
         self._profiles[profile.key] = merged
+        self.version += 1
         self.neighbours.believe(merged)
         self._lines.clear()
         self._terms.clear()

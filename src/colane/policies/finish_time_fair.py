@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import inf
-from typing import ClassVar
 
 from colane.core.draft import Draft
 from colane.core.view import ClusterView
@@ -18,9 +17,9 @@ from colane.model.job import Job
 from colane.model.plan import Plan
 from colane.policies.blocks.preemption import Rules, serve
 from colane.policies.blocks.rounds import round_end_s, round_start_s
-from colane.policies.blocks.serving import Rank, priority_of
-from colane.policies.blocks.shares import FairShares
-from colane.policies.blocks.times import RunTimes, gpu_type_of, kept_s
+from colane.policies.blocks.serving import Rank, each_ranked, priority_of
+from colane.policies.blocks.shares import FairShares, kept_times
+from colane.policies.blocks.times import gpu_type_of, kept_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,10 +31,14 @@ class FinishTimeFairness:
         rho_gain_min: A waiting job's rho must be more than this many times a running one's to take its place.
     """
 
-    is_preemptive: ClassVar[bool] = True
     name: str = "finish-time-fair"
     lease_s: float = 1200.0
     rho_gain_min: float = 1.1
+
+    @property
+    def spares_s(self) -> float:
+        """A job is not stopped before it has run this long."""
+        return self.lease_s
 
     def plan(self, view: ClusterView) -> Plan:
         """Start every job that finds a place, the worst off first, stopping those better off after their lease."""
@@ -45,17 +48,22 @@ class FinishTimeFairness:
         return draft.plan()
 
     def _rules(self, draft: Draft, pool: str) -> Rules:
-        times = RunTimes(draft)
+        times = kept_times(draft, pool)
         shares = FairShares(draft.view, pool, times)
         part = shares.gpus / shares.jobs if shares.jobs else inf
-        round_s, next_s = round_start_s(draft.now_s, self.lease_s), round_end_s(draft.now_s, self.lease_s)
+        round_s = round_start_s(draft.now_s, self.lease_s)
 
         def rank(job: Job) -> Rank:
             total_s = times.run_s(job.spec, gpu_type_of(draft.view, job))
             return priority_of(job.spec), -self._rho(job, total_s, part, round_s)
 
         return Rules(
-            rank, self._displaces, self._ripe_s, "it would finish later than its fair share allows", lambda _: next_s
+            rank=rank,
+            lines=each_ranked(draft, rank),
+            displaces=self._displaces,
+            quantum_s=self.lease_s,
+            because="it would finish later than its fair share allows",
+            until_s=round_end_s(draft.now_s, self.lease_s),
         )
 
     def _rho(self, job: Job, total_s: float | None, part: float, now_s: float) -> float:
@@ -70,6 +78,3 @@ class FinishTimeFairness:
         if waiting[0] != running[0]:
             return waiting[0] < running[0]
         return waiting[1] < running[1] * self.rho_gain_min
-
-    def _ripe_s(self, job: Job) -> float:
-        return inf if job.start_s is None else job.start_s + self.lease_s

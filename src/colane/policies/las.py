@@ -10,14 +10,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import inf
-from typing import ClassVar
 
 from colane.core.draft import Draft
 from colane.core.view import ClusterView
 from colane.model.job import Job
 from colane.model.plan import Plan
 from colane.policies.blocks.preemption import Rules, serve
-from colane.policies.blocks.serving import Rank, priority_of
+from colane.policies.blocks.serving import Rank, newcomers_by_arrival, priority_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,18 +27,22 @@ class LeastAttainedService:
         threshold_gpu_s: Attained service from which on a job is in the second queue.
     """
 
-    is_preemptive: ClassVar[bool] = True
     name: str = "las"
     threshold_gpu_s: float = 18_000.0
+
+    @property
+    def spares_s(self) -> float:
+        """A job is not stopped before it has run this long."""
+        return 0.0
 
     def plan(self, view: ClusterView) -> Plan:
         """Start every job that finds a place, young ones first, stopping old ones for them."""
         draft = Draft(view)
         for pool in view.pools:
-            serve(draft, pool, self._rules(draft))
+            serve(draft, pool, self._rules(draft, pool))
         return draft.plan()
 
-    def _rules(self, draft: Draft) -> Rules:
+    def _rules(self, draft: Draft, pool: str) -> Rules:
         def rank(job: Job) -> Rank:
             return priority_of(job.spec), float(self._demotion_s(job) <= draft.now_s), float(job.id)
 
@@ -47,7 +50,14 @@ class LeastAttainedService:
             demotion_s = self._demotion_s(job)
             return demotion_s if demotion_s > draft.now_s else inf
 
-        return Rules(rank, _displaces, lambda _: -inf, "it has had less service", until_s)
+        return Rules(
+            rank=rank,
+            lines=newcomers_by_arrival(draft, pool, rank),
+            displaces=_displaces,
+            quantum_s=0.0,
+            because="it has had less service",
+            turns_s=until_s,
+        )
 
     def _demotion_s(self, job: Job) -> float:
         """When a job enters the second queue if it runs on; minus infinity if it is there, infinity if it waits."""

@@ -12,8 +12,6 @@ predicted to gain (Gavel, section 3.1); time on a shared GPU counts in full.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import inf
-from typing import ClassVar
 
 from colane.core.draft import Draft
 from colane.core.view import ClusterView
@@ -21,10 +19,9 @@ from colane.model.job import Job
 from colane.model.plan import Plan, Start
 from colane.policies.blocks.preemption import Place, Rules, serve
 from colane.policies.blocks.rounds import round_end_s, round_start_s
-from colane.policies.blocks.serving import Rank, priority_of, start_on_free
-from colane.policies.blocks.shares import FairShares
+from colane.policies.blocks.serving import Rank, newcomers_by_arrival, priority_of, start_on_free
+from colane.policies.blocks.shares import FairShares, kept_times
 from colane.policies.blocks.sharing import Pairs
-from colane.policies.blocks.times import RunTimes, gpu_type_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,12 +35,16 @@ class MaxMinFairness:
         speedup_min: Two jobs share a GPU when their predicted speed-up is at least this.
     """
 
-    is_preemptive: ClassVar[bool] = True
     name: str = "max-min"
     packed: bool = False
     quantum_s: float = 360.0
     surplus_min: float = 1.1
     speedup_min: float = 1.0
+
+    @property
+    def spares_s(self) -> float:
+        """A job is not stopped before it has run this long."""
+        return self.quantum_s
 
     def plan(self, view: ClusterView) -> Plan:
         """Start every job that finds a place, the one with the smallest part first, stopping those with more."""
@@ -53,23 +54,26 @@ class MaxMinFairness:
         return draft.plan()
 
     def _rules(self, draft: Draft, pool: str) -> Rules:
-        shares = FairShares(draft.view, pool, RunTimes(draft))
+        shares = FairShares(draft.view, pool, kept_times(draft, pool))
         level, round_s = shares.level, round_start_s(draft.now_s, self.quantum_s)
-        next_s = round_end_s(draft.now_s, self.quantum_s)
 
         def rank(job: Job) -> Rank:
+            if job.placement is None and not job.served:
+                return priority_of(job.spec), 0.0
             age_s = max(self.quantum_s, round_s - job.submit_s)
             entitled_gpu_s = min(level, job.spec.gpus) * age_s
-            received_gpu_s = shares.received_gpu_s(job, round_s, gpu_type_of(draft.view, job))
+            received_gpu_s = shares.received_gpu_s(job, round_s)
             return priority_of(job.spec), received_gpu_s / entitled_gpu_s if entitled_gpu_s else 0.0
 
         return Rules(
-            rank,
-            self._displaces,
-            self._ripe_s,
-            "it has had less of its fair share",
-            lambda _: next_s,
-            self._placer(draft, pool, shares),
+            rank=rank,
+            lines=newcomers_by_arrival(draft, pool, rank),
+            displaces=self._displaces,
+            quantum_s=self.quantum_s,
+            because="it has had less of its fair share",
+            until_s=round_end_s(draft.now_s, self.quantum_s),
+            place=self._placer(draft, pool, shares),
+            needs_free=not self.packed,
         )
 
     def _placer(self, draft: Draft, pool: str, shares: FairShares) -> Place:
@@ -78,7 +82,8 @@ class MaxMinFairness:
         def place(draft: Draft, job: Job) -> bool:
             kinds = draft.view.gpu_types(pool, job.spec.gpu_type)
             roomy = [kind for kind in kinds if draft.free((pool, kind)).most_free >= job.spec.gpus]
-            if not start_on_free(draft, job, shares.preferred(job.spec, roomy)):
+            types = kinds if job.spec.multi_node else roomy
+            if not types or not start_on_free(draft, job, shares.preferred(job.spec, types)):
                 return self.packed and pairs.start(job)
             action = draft.actions[-1]
             if self.packed and isinstance(action, Start):
@@ -91,6 +96,3 @@ class MaxMinFairness:
         if waiting[0] != running[0]:
             return waiting[0] < running[0]
         return waiting[1] * self.surplus_min < running[1]
-
-    def _ripe_s(self, job: Job) -> float:
-        return inf if job.start_s is None else job.start_s + self.quantum_s

@@ -13,8 +13,9 @@ from colane.core.draft import Draft
 from colane.core.view import ClusterView
 from colane.model.job import Job
 from colane.model.plan import Plan
+from colane.policies.blocks.lengths import by_length
 from colane.policies.blocks.refusals import refuse_class
-from colane.policies.blocks.serving import Rank, Ranked, may_start, priority_of, start_on_free
+from colane.policies.blocks.serving import Rank, Ranked, may_start, priority_of, start_on_free, with_enough_free
 from colane.policies.blocks.times import RunTimes
 
 
@@ -40,7 +41,10 @@ def _plan_pool(draft: Draft, pool: str) -> None:
         run_s = times.run_s(job.spec)
         return priority_of(job.spec), inf if run_s is None else run_s
 
-    jobs = Ranked(draft, pool, rank)
+    explains = draft.view.explain is not None
+    classes = draft.view.queue(pool).classes if explains else with_enough_free(draft, pool)
+    order = by_length(draft, rank)
+    jobs = Ranked(draft.view.jobs, [order(key, line) for key, line in classes.items()])
     for job in jobs:
         if start_on_free(draft, job):
             if not may_start(draft, pool):

@@ -9,15 +9,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import inf
-from typing import ClassVar
 
 from colane.core.draft import Draft
 from colane.core.view import ClusterView
 from colane.model.job import Job
 from colane.model.plan import Plan
+from colane.policies.blocks.lengths import by_remaining
 from colane.policies.blocks.preemption import Rules, serve
 from colane.policies.blocks.serving import Rank, priority_of
-from colane.policies.blocks.times import RunTimes
+from colane.policies.blocks.shares import kept_times
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,31 +29,38 @@ class ShortestRemainingTimeFirst:
         quantum_s: A job is not stopped before it has run this long, so that starting it was worth it.
     """
 
-    is_preemptive: ClassVar[bool] = True
     name: str = "srtf"
     gain_min: float = 1.25
     quantum_s: float = 60.0
+
+    @property
+    def spares_s(self) -> float:
+        """A job is not stopped before it has run this long."""
+        return self.quantum_s
 
     def plan(self, view: ClusterView) -> Plan:
         """Start every job that finds a place, the one with least to do first, stopping longer ones for it."""
         draft = Draft(view)
         for pool in view.pools:
-            serve(draft, pool, self._rules(draft))
+            serve(draft, pool, self._rules(draft, pool))
         return draft.plan()
 
-    def _rules(self, draft: Draft) -> Rules:
-        times = RunTimes(draft)
+    def _rules(self, draft: Draft, pool: str) -> Rules:
+        times = kept_times(draft, pool)
 
         def rank(job: Job) -> Rank:
             remaining_s = times.remaining_s(job, draft.now_s)
             return priority_of(job.spec), inf if remaining_s is None else remaining_s
 
-        return Rules(rank, self._displaces, self._ripe_s, "it has less left to do")
+        return Rules(
+            rank=rank,
+            lines=by_remaining(draft, rank),
+            displaces=self._displaces,
+            quantum_s=self.quantum_s,
+            because="it has less left to do",
+        )
 
     def _displaces(self, waiting: Rank, running: Rank) -> bool:
         if waiting[0] != running[0]:
             return waiting[0] < running[0]
         return waiting[1] * self.gain_min < running[1]
-
-    def _ripe_s(self, job: Job) -> float:
-        return inf if job.start_s is None else job.start_s + self.quantum_s

@@ -30,7 +30,7 @@ LABELLED_LINKS_MAX = 28
 GPU_RADIUS, SPACING, SOCKET_GAP = 0.4, 1.25, 0.9
 GPU_Y, SWITCH_Y, CPU_Y, BOX_TOP = 1.9, 3.05, 3.75, 4.15
 """Heights in the upper row; the lower one is its mirror image."""
-BOX_FOOT = 1.3
+BOX_FOOT = 0.5
 ABOVE = 5
 
 

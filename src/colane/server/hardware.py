@@ -38,7 +38,8 @@ class Hardware:
     def problem(self, spec: JobSpec) -> Problem | None:
         """Return why no node of the job's pool could ever run it; None when one could or none is known."""
         shapes = self._pools.get(spec.pool, ())
-        if not shapes or any(_fits(spec, shape) for shape in shapes):
+        apart = spec.anti_collocation and spec.gpus > 1
+        if not shapes or (not apart and any(_fits(spec, shape) for shape in shapes)):
             return None
         if spec.multi_node:
             return _type_problem(spec, shapes) or _spread_problem(spec, self._counts[spec.pool])

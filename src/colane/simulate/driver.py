@@ -67,11 +67,6 @@ class Watcher(Protocol):
         """A process starts beside these others."""
 
 
-def is_preemptive(policy: Policy) -> bool:
-    """Whether a policy says that it stops jobs; then it heeds from when on each may be moved."""
-    return getattr(policy, "is_preemptive", False)
-
-
 class TimedPolicy:
     """A policy whose calls are timed."""
 
@@ -117,7 +112,7 @@ class Driver:
         self.on_progress: Callable[[Driver], None] | None = None
         self.is_stopped = False
         self._lanes = LaneTurns(turns_of(core.policy), self.config.switch_s, world)
-        self._is_preemptive = is_preemptive(core.policy)
+        self._awaits_steps = core.config.opaque_after_s > 0
         core.policy = TimedPolicy(core.policy, self.ledger)
         self._jobs = jobs
         self._by_id = {job.id: job for job in jobs}
@@ -211,7 +206,11 @@ class Driver:
         touched: dict[GpuId, None] = {}
         started: list[Process] = []
         for job in outcome.jobs:
-            self._follow(job, touched, started)
+            self._follow(job, touched)
+        for job in outcome.jobs:
+            if job.placement is not None and job.id not in self._processes and not job.has_ended:
+                started.append(self._start(job))
+                touched.update(dict.fromkeys(started[-1].running.gpus))
         if touched:
             self._change_company(touched)
         for watcher in self._watchers:
@@ -220,8 +219,8 @@ class Driver:
                 watcher.started(process, [other.running for other in company])
             watcher.outcome(outcome, self.now_s)
 
-    def _follow(self, job: Job, touched: dict[GpuId, None], started: list[Process]) -> None:
-        """Make the driver's processes what a job's new value says."""
+    def _follow(self, job: Job, touched: dict[GpuId, None]) -> None:
+        """Take a job off its GPUs, or begin to, where its new value says so."""
         process = last = self._processes.get(job.id)
         if process is not None and (job.placement is None or job.attempt != process.attempt or job.has_ended):
             touched.update(dict.fromkeys(process.running.gpus))
@@ -229,12 +228,7 @@ class Driver:
             process = None
         if job.has_ended:
             self._record(job, last)
-            return
-        if process is None and job.placement is not None:
-            process = self._start(job)
-            started.append(process)
-            touched.update(dict.fromkeys(process.running.gpus))
-        if job.state is JobState.STOPPING and process is not None and not process.is_stopping:
+        elif job.state is JobState.STOPPING and process is not None and not process.is_stopping:
             self._stop(process)
             touched.update(dict.fromkeys(process.running.gpus))
 
@@ -266,6 +260,8 @@ class Driver:
             process.is_loading, process.loading_left_s = True, launch_s
         else:
             self._agenda.at(self.now_s + launch_s, self._begin, process)
+        if job.state is JobState.STOPPING:
+            self._stop(process)
         return process
 
     def _where(self, job: Job, traced: TraceJob) -> Running:
@@ -473,7 +469,7 @@ class Driver:
         if is_sampled:
             return SAMPLE_AFTER_STEPS
         jobs = self.core.state.jobs
-        is_awaited = self._is_preemptive and any(jobs[process.id].first_step_s is None for process in company)
+        is_awaited = self._awaits_steps and any(jobs[process.id].first_step_s is None for process in company)
         return SAMPLE_AFTER_STEPS[:1] if is_awaited else ()
 
     def _sample_company(self, gpu: GpuId, epoch: int) -> None:

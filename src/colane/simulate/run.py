@@ -6,6 +6,7 @@ import gc
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from math import inf
 from time import perf_counter
 
 from colane.core import ClusterState, Core
@@ -15,8 +16,9 @@ from colane.core.policy import Policy
 from colane.model.profile import Profile, SetMeasurement
 from colane.perf.beliefs import Beliefs
 from colane.simulate.accuracy import Accuracy, BeliefErrors
-from colane.simulate.driver import Driver, DriverConfig, Watcher, is_preemptive
+from colane.simulate.driver import Driver, DriverConfig, Watcher
 from colane.simulate.ledger import Ledger, Refusal
+from colane.simulate.tables import somewhere
 from colane.simulate.world import World
 from colane.traces.check import offered_load, split
 from colane.traces.clusters import Cluster
@@ -99,13 +101,39 @@ def _gpu_types(cluster: Cluster, pool: str) -> tuple[str, ...]:
 
 def prepare(inputs: Inputs, jobs: Sequence[TraceJob], watchers: Iterable[Watcher] = ()) -> Driver:
     """A driver that is ready to run these jobs."""
-    # Protection after launch is from being stopped: under a policy that stops nobody, a job runs at once.
+    # Protection after launch is from being stopped: under a policy that spares jobs for longer, a job runs at once.
     # Policies are compared as they were published, which is without the guard.
-    heeds_steps = inputs.world.counts_steps and is_preemptive(inputs.policy)
-    core = Core(inputs.policy, ClusterState(inputs.beliefs), CoreConfig(runs_at_once=not heeds_steps, guard=False))
+    at_once = not (inputs.world.counts_steps and _is_heeded(inputs, jobs))
+    core = Core(inputs.policy, ClusterState(inputs.beliefs), CoreConfig(runs_at_once=at_once, guard=False))
     start_s = min(jobs[0].submit_s, 0.0) if jobs else 0.0
     core.step([NodeRegistered(node) for node in inputs.cluster.nodes], start_s)
     return Driver(core, jobs, inputs.world, inputs.driver, watchers)
+
+
+COMPANY_SLOWDOWN_MAX = 10.0
+"""No first step takes longer than this many times its time alone, whatever company it is in."""
+
+
+def _spares_s(policy: Policy) -> float:
+    """A job is not stopped before it has run this long; a policy that says nothing of it stops nobody."""
+    return getattr(policy, "spares_s", inf)
+
+
+def _is_heeded(inputs: Inputs, jobs: Sequence[TraceJob]) -> bool:
+    """Whether it matters to the policy until when jobs are protected."""
+    spares_s = _spares_s(inputs.policy)
+    return spares_s < inf and spares_s < _protected_s(inputs, jobs)
+
+
+def _protected_s(inputs: Inputs, jobs: Sequence[TraceJob]) -> float:
+    """No job is protected for longer after its start."""
+    world, costs = inputs.world, inputs.driver
+    types = {pool: _gpu_types(inputs.cluster, pool) for pool in inputs.cluster.pools}
+    places = (somewhere(job, kind) for job in jobs for kind in types.get(job.spec.pool, ()))
+    slowest = min((speed for place in places if (speed := world.steps_per_s(place, ())) > 0), default=inf)
+    startup_s = max(map(world.startup_s, jobs), default=0.0)
+    launch_s = startup_s + costs.launch_s + costs.restart_s + COMPANY_SLOWDOWN_MAX / slowest
+    return (1 + CoreConfig().protection_factor) * launch_s
 
 
 def simulate(

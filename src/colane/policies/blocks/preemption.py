@@ -7,64 +7,94 @@ cluster stops nobody else.
 
 from __future__ import annotations
 
-from bisect import insort
-from collections.abc import Callable, Iterable, Iterator
+from bisect import bisect_left, insort
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
+from functools import partial
 from math import inf
 from typing import NamedTuple
 
-from colane.core.check import MOVABLE
 from colane.core.draft import Draft
 from colane.core.load import GpuLoad
+from colane.core.queue import Line
 from colane.core.state import NodeState
 from colane.model.hardware import GpuId
 from colane.model.job import Job, JobId, JobSpec, JobState
 from colane.model.reason import Reason, Why
 from colane.policies.blocks.refusals import behind, no_place
-from colane.policies.blocks.serving import Rank, Ranked, start_on_free
+from colane.policies.blocks.serving import (
+    ClassKey,
+    Lines,
+    Rank,
+    Ranked,
+    has_free,
+    start_on_free,
+    with_enough_free,
+)
+from colane.policies.blocks.standing import Standing
 
 Place = Callable[[Draft, Job], bool]
 """Starts a job without stopping others, if there is a place for it."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
     """What a preemptive policy decides; the rest is the same for all.
 
     Attributes:
         rank: Order of jobs, running and waiting ones alike.
+        lines: Waiting jobs of a class in this order.
         displaces: Whether a waiting job of the first rank may take the place of a running one of the second. It must
             be false for equal ranks, and hold for every rank before the first if it holds for the first.
-        ripe_s: From when on a running job may be stopped.
-        until_s: Until when the order holds if nothing happens, as far as a running job's GPUs depend on it.
+        quantum_s: A job may be stopped when it has run this long.
         because: Ends the sentence "stopped for job N: ...".
+        until_s: Until when the order holds if nothing happens.
+        turns_s: The same as far as one running job is concerned.
         place: How a job starts without stopping others.
+        needs_free: Whether it only ever starts on free GPUs.
     """
 
     rank: Callable[[Job], Rank]
+    lines: Lines
     displaces: Callable[[Rank, Rank], bool]
-    ripe_s: Callable[[Job], float]
+    quantum_s: float
     because: str
-    until_s: Callable[[Job], float] = lambda _: inf
+    until_s: float = inf
+    turns_s: Callable[[Job], float] | None = None
     place: Place = start_on_free
+    needs_free: bool = True
 
 
 def serve(draft: Draft, pool: str, rules: Rules) -> None:
     """Serve a pool by rank: on free GPUs, else on GPUs that come free, else by stopping jobs of lower value."""
     draft.ask_again(pool, inf)
     room = Room(draft, pool, rules)
-    jobs = Ranked(draft, pool, rules.rank)
+    classes = _hopeful(draft, pool, rules, room)
+    jobs = Ranked(draft.view.jobs, [rules.lines(key, line) for key, line in classes.items()])
     for job in jobs:
         if rules.place(draft, job):
             continue
-        stopping = room.make(job)
+        stopping = room.make(job, jobs.rank)
         if stopping is not None:
             draft.wait(job.id, Reason(Why.MAKING_ROOM, {}, stopping))
             continue
         if draft.view.explain is not None:
             draft.wait_class(job.spec, refusal(draft, job.spec))
+        elif rules.needs_free and not has_free(draft, pool) and not room.has_any_for(jobs.rank):
+            return
         jobs.leave_class()
+
+
+def _hopeful(draft: Draft, pool: str, rules: Rules, room: Room) -> Mapping[ClassKey, Line]:
+    """Classes worth looking at: while nothing comes free and nobody may be stopped, those that fit what is free."""
+    classes = draft.view.queue(pool).classes
+    if draft.view.explain is not None or not rules.needs_free or not room.is_empty:
+        return classes
+    hopeful = with_enough_free(draft, pool)
+    if len(hopeful) < len(classes):
+        room.watch()
+    return hopeful
 
 
 def refusal(draft: Draft, spec: JobSpec) -> Reason:
@@ -94,15 +124,17 @@ class _Coming(NamedTuple):
     kept_for: JobId | None
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Site:
-    """A node: what comes free on it, and who could be stopped, least valuable first.
+    """A node: what comes free on it, and who could be stopped, least valuable first, once that is asked.
 
     `cores` and `host_memory_bytes` come with stopping jobs, by the job they are kept for; every such job has a key.
+    `worst` is the last rank of those that may be stopped there.
     """
 
     node: NodeState
-    units: list[Unit] = field(default_factory=list)
+    worst: Rank | None = None
+    units: list[Unit] | None = None
     coming: list[_Coming] = field(default_factory=list)
     cores: dict[JobId | None, int] = field(default_factory=dict)
     host_memory_bytes: dict[JobId | None, int] = field(default_factory=dict)
@@ -123,11 +155,38 @@ class Room:
         self._draft = draft
         self._pool = pool
         self._rules = rules
-        self._sites: list[Site] | None = None
+        self._standing = draft.view.derived(Standing).pool(pool)
+        self._has_looked = False
+        self._open: list[Site] = []
+        self._by_worst: list[tuple[Rank, int, Site]] = []
+        self._ranks: dict[JobId, Rank] = {}
 
-    def make(self, job: Job) -> tuple[JobId, ...] | None:
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing comes free and nobody may be stopped."""
+        return not self._standing.going and not self._standing.has_ripe(self._draft.now_s, self._rules.quantum_s)
+
+    def has_any_for(self, rank: Rank) -> bool:
+        """Whether anything comes free, or anybody might be stopped for a job of this rank or one after it."""
+        self._survey()
+        return bool(self._open) or self._may_displace(rank)
+
+    def _may_displace(self, rank: Rank) -> bool:
+        return bool(self._by_worst) and self._rules.displaces(rank, self._by_worst[-1][0])
+
+    def watch(self) -> None:
+        """Somebody finds no place: ask again when somebody else may be stopped, or the order changes."""
+        ask, rules, standing = partial(self._draft.ask_again, self._pool), self._rules, self._standing
+        ask(standing.ripens_s(self._draft.now_s, rules.quantum_s))
+        if not self.is_empty:
+            ask(rules.until_s)
+        if rules.turns_s is not None:
+            for job in (*standing.going.values(), *self._ripe()):
+                ask(rules.turns_s(job))
+
+    def make(self, job: Job, rank: Rank) -> tuple[JobId, ...] | None:
         """Keep GPUs for a job that come free or are made to; the jobs it waits for, None when there is no way."""
-        choice = self._on_coming(job) or self._by_stopping(job)
+        choice = self._on_coming(job) or self._by_stopping(job, rank)
         if choice is None:
             return None
         self._carry_out(job, choice)
@@ -140,7 +199,8 @@ class Room:
 
         Jobs before it have had their turn and hold theirs.
         """
-        sites = [site for site in self._survey() if site.cores]
+        self._survey()
+        sites = self._open
         mine = [site for site in sites if job.id in site.cores]
         for candidates, takers in ((mine, EVERYBODY), (sites, {None, job.id}), (sites, EVERYBODY)):
             for site in candidates:
@@ -149,21 +209,21 @@ class Room:
                     return _Choice(site, gpus, ())
         return None
 
-    def _by_stopping(self, job: Job) -> _Choice | None:
+    def _by_stopping(self, job: Job, rank: Rank) -> _Choice | None:
         """The node on which the most valuable job to be stopped is least valuable, then the fewest GPUs are emptied."""
-        rank = self._rules.rank(job)
-        best: tuple[Rank, int, _Choice] | None = None
-        for site in self._survey():
-            units = [unit for unit in site.units if self._rules.displaces(rank, unit.rank)]
-            if not units or (best is not None and units[0].rank < best[0]):
-                continue
-            choice = self._least(site, job, units)
+        best: tuple[Rank, int, int, _Choice] | None = None
+        for worst, order, site in reversed(self._by_worst):
+            if not self._rules.displaces(rank, worst) or (best is not None and worst < best[0]):
+                break
+            if best is not None and worst == best[0] and best[1] == -1:
+                break
+            choice = self._least(site, job, [u for u in self._units(site) if self._rules.displaces(rank, u.rank)])
             if choice is None:
                 continue
-            cost = min(unit.rank for unit in choice.units), -sum(len(unit.gpus) for unit in choice.units)
-            if best is None or cost > best[:2]:
+            cost = min(unit.rank for unit in choice.units), -sum(len(unit.gpus) for unit in choice.units), order
+            if best is None or cost > best[:3]:
                 best = (*cost, choice)
-        return None if best is None else best[2]
+        return None if best is None else best[3]
 
     def _least(self, site: Site, job: Job, units: list[Unit]) -> _Choice | None:
         """Stop the least valuable until there is room, then spare whoever need not go."""
@@ -221,7 +281,7 @@ class Room:
     def _carry_out(self, job: Job, choice: _Choice) -> None:
         site = choice.site
         for unit in choice.units:
-            site.units.remove(unit)
+            self._units(site).remove(unit)
             for victim in map(self._draft.view.job, unit.jobs):
                 self._draft.stop(victim, Reason(Why.PREEMPTED, {"because": self._rules.because}, (job.id,)))
             site.coming += [_Coming(gpu, job.id) for gpu in unit.gpus]
@@ -232,35 +292,92 @@ class Room:
         self._draft.hold(job, choice.gpus)
         _take(site.cores, job.id, job.spec.cores - free_cores)
         _take(site.host_memory_bytes, job.id, job.spec.host_memory_bytes - free_bytes)
+        if choice.units:
+            self._move(site)
+        self._keep_open(site)
+
+    def _move(self, site: Site) -> None:
+        """Somebody is stopped on a node: find its place among those on which others may be."""
+        entry = self._entry(site)
+        if entry is not None:
+            del self._by_worst[bisect_left(self._by_worst, entry[:2], key=_place)]
+        units = self._units(site)
+        site.worst = units[0].rank if units else None
+        entry = self._entry(site)
+        if entry is not None:
+            insort(self._by_worst, entry, key=_place)
+
+    @staticmethod
+    def _entry(site: Site) -> tuple[Rank, int, Site] | None:
+        """Nodes in order of registration where ranks are equal, seen from the end."""
+        return None if site.worst is None else (site.worst, -site.node.order, site)
+
+    def _keep_open(self, site: Site) -> None:
+        """Look at a node again only while something comes free, or is, that is not kept for anybody."""
+        held = self._draft.held
+        comes = any(coming.gpu not in held for coming in site.coming)
+        is_open = comes or any(self._draft.free_count(site.node, kind) for kind in site.node.free)
+        if site in self._open and not is_open:
+            self._open.remove(site)
+        elif is_open and site.cores and site not in self._open:
+            self._open.append(site)
+            self._open.sort(key=_order)
 
     def _holders(self, choice: _Choice) -> tuple[JobId, ...]:
         return tuple(sorted({job for load in choice.gpus for job in load.jobs}))
 
     # -- looking around
 
-    def _survey(self) -> list[Site]:
-        if self._sites is None:
-            nodes = sorted(self._draft.view.nodes.values(), key=lambda node: node.order)
-            found = (self._site(node) for node in nodes if node.node.pool == self._pool)
-            self._sites = [site for site in found if site is not None]
-        return self._sites
+    def _survey(self) -> None:
+        """Find the nodes on which something comes free or somebody may be stopped."""
+        if not self._has_looked:
+            self._has_looked = True
+            self.watch()
+            sites: dict[str, Site] = {}
+            self._note_ripe(sites)
+            self._note_going(sites)
+            self._open = sorted([site for site in sites.values() if site.cores], key=_order)
+            self._by_worst = sorted(filter(None, map(self._entry, sites.values())), key=_place)
 
-    def _site(self, node: NodeState) -> Site | None:
-        """A node, if anything comes free there or somebody could be stopped."""
-        all_jobs = self._draft.view.jobs
-        jobs = [all_jobs[job] for job in node.jobs]
-        going = {job.id for job in jobs if job.state is JobState.STOPPING}
-        movable = {job.id for job in jobs if self._may_go(job)}
-        if not going and not movable:
-            return None
-        site = Site(node)
-        for job in jobs:
-            if job.id in going:
-                self._add_coming(site, job, going)
-        companies = {self._company(job) - going for job in jobs if job.id in movable}
-        units = [self._unit([all_jobs[job] for job in sorted(them)]) for them in companies if them <= movable]
-        site.units = sorted(units, key=_least_first)
+    def _ripe(self) -> Iterator[Job]:
+        """Jobs that may be stopped now."""
+        jobs = self._draft.view.jobs
+        return (jobs[job] for job in self._standing.ripe(self._draft.now_s, self._rules.quantum_s))
+
+    def _note_ripe(self, sites: dict[str, Site]) -> None:
+        for job in self._ripe():
+            rank = self._ranks[job.id] = self._rules.rank(job)
+            site = self._at(sites, job.placement.node if job.placement else "")
+            site.worst = rank if site.worst is None else max(site.worst, rank)
+
+    def _note_going(self, sites: dict[str, Site]) -> None:
+        jobs, nodes = self._draft.view.jobs, self._draft.view.nodes
+        placements = [job.placement for job in self._standing.going.values() if job.placement]
+        for name in dict.fromkeys(name for placement in placements for name in placement.nodes if name in nodes):
+            here = [jobs[job] for job in nodes[name].jobs]
+            going = {job.id for job in here if job.state is JobState.STOPPING}
+            for job in here:
+                if job.id in going:
+                    self._add_coming(self._at(sites, name), job, going)
+
+    def _at(self, sites: dict[str, Site], node: str) -> Site:
+        site = sites.get(node)
+        if site is None:
+            site = sites[node] = Site(self._draft.view.nodes[node])
         return site
+
+    def _units(self, site: Site) -> list[Unit]:
+        """Who could be stopped on a node."""
+        if site.units is None:
+            jobs = self._draft.view.jobs
+            here = [jobs[job] for job in site.node.jobs]
+            going = {job.id for job in here if job.state is JobState.STOPPING}
+            companies = {self._company(job) - going for job in here if job.id in self._ranks}
+            units = [
+                self._unit([jobs[job] for job in sorted(them)]) for them in companies if them <= self._ranks.keys()
+            ]
+            site.units = sorted(units, key=_least_first)
+        return site.units
 
     def _company(self, job: Job) -> AbstractSet[JobId]:
         """All jobs on the GPUs of a job; only jobs of one GPU have company."""
@@ -273,7 +390,6 @@ class Room:
             return
         kept_for, name = self._stopped_for(job), site.node.node.name
         here = job.placement.slots_on(name)
-        self._draft.ask_again(self._pool, self._rules.until_s(job))
         _add(site.cores, kept_for, len(job.placement.cores_on(name)))
         _add(site.host_memory_bytes, kept_for, job.spec.part(job.spec.host_memory_bytes, len(here)))
         for gpu, _ in () if job.is_on_host else here:
@@ -284,26 +400,12 @@ class Room:
     def _unit(self, jobs: list[Job]) -> Unit:
         gpus = {gpu for job in jobs if job.placement for gpu in job.placement.gpus}
         return Unit(
-            min(self._rules.rank(job) for job in jobs),
+            min(self._ranks[job.id] for job in jobs),
             tuple(job.id for job in jobs),
             tuple(sorted(gpus)),
             sum(len(job.placement.cores) for job in jobs if job.placement),
             sum(job.spec.host_memory_bytes for job in jobs),
         )
-
-    def _may_go(self, job: Job) -> bool:
-        """Whether it may be stopped now; if only later, the policy is asked again then.
-
-        A job over several nodes is left alone: stopping it would empty more than the node that is needed.
-        """
-        if not job.spec.preemptible or job.state not in MOVABLE:
-            return False
-        if job.placement is None or len(job.placement.nodes) > 1 or job.is_on_host:
-            return False
-        ripe_s = self._rules.ripe_s(job)
-        is_ripe = ripe_s <= self._draft.now_s
-        self._draft.ask_again(self._pool, self._rules.until_s(job) if is_ripe else ripe_s)
-        return is_ripe
 
     def _stopped_for(self, job: Job) -> JobId | None:
         """The waiting job it was stopped for."""
@@ -312,6 +414,14 @@ class Room:
             return None
         taker = self._draft.view.jobs.get(JobId(reason.jobs[0]))
         return taker.id if taker is not None and taker.is_waiting else None
+
+
+def _order(site: Site) -> int:
+    return site.node.order
+
+
+def _place(entry: tuple[Rank, int, Site]) -> tuple[Rank, int]:
+    return entry[:2]
 
 
 def _least_first(unit: Unit) -> Rank:

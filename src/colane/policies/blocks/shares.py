@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
+from typing import NamedTuple
 
+from colane.core.draft import Draft
 from colane.core.view import ClusterView
-from colane.model.job import Job, JobSpec, NeedClass
-from colane.policies.blocks.times import RunTimes, present_s
+from colane.model.job import Job, JobSpec
+from colane.policies.blocks.standing import Need, Standing
+from colane.policies.blocks.times import RunTimes, gpu_type_of, present_s
 
 RESOURCES = ("GPUs", "cores", "host memory")
 
@@ -60,6 +64,19 @@ def fair_level(demands: Counter[int], capacity: float) -> float:
     return float(max(demands, default=0))
 
 
+def kept_times(draft: Draft, pool: str) -> RunTimes:
+    """Run times that are remembered while beliefs and nodes stay as they are."""
+    return RunTimes(draft, draft.view.derived(Standing).kept(draft.view, pool).steps)
+
+
+class Service(NamedTuple):
+    """What a job, as it stands, has had before its present attempt, and how fast it is at what it has now."""
+
+    job: Job
+    before_s: float
+    speed: float
+
+
 class FairShares:
     """What each job of a pool may have and has had, with GPU types made comparable (Gavel, section 4.1).
 
@@ -68,36 +85,34 @@ class FairShares:
     """
 
     def __init__(self, view: ClusterView, pool: str, times: RunTimes) -> None:
-        nodes = [node for node in view.nodes.values() if node.node.pool == pool]
+        standing = view.derived(Standing)
+        kept = standing.kept(view, pool)
+        self._view = view
         self._times = times
-        self._gpus = Counter(gpu.type for node in nodes for gpu in node.node.gpus if gpu.healthy)
-        self._classes = Counter({need: len(line) for (_, need), line in view.queue(pool).classes.items()})
-        running = [view.jobs[job].spec for job in {job for node in nodes for job in node.jobs}]
-        self._classes.update(spec.need for spec in running)
-        self._specs = {spec.need: spec for spec in running}
-        for line in view.queue(pool).classes.values():
-            spec = view.jobs[next(iter(line))].spec
-            self._specs[spec.need] = spec
+        self._gpus = standing.gpus(view, pool)
+        self._needs = standing.pool(pool).needs
+        self._demands = standing.pool(pool).demands
         self._types = view.gpu_types(pool)
-        self._speeds: dict[NeedClass, dict[str, float]] = {}
+        self._kept = kept
+        self._services = kept.services
         self._means: dict[str, float] = {}
         self.gpus = self._gpus.total()
-        self.jobs = self._classes.total()
+        self.jobs = self._demands.total()
 
     @property
     def level(self) -> float:
         """GPUs that each job may have when all share them equally and nobody gets more than he asks for."""
-        demands: Counter[int] = Counter()
-        for need, jobs in self._classes.items():
-            demands[need.gpus] += jobs
-        return fair_level(demands, self.gpus)
+        return fair_level(self._demands, self.gpus)
 
     def speed(self, spec: JobSpec, gpu_type: str) -> float:
         """Throughput on a GPU type over throughput under equal time on all GPUs."""
-        speeds = self._speeds.get(spec.need)
+        return self._speeds(spec).get(gpu_type, 1.0)
+
+    def _speeds(self, spec: JobSpec) -> Mapping[str, float]:
+        speeds = self._kept.speeds.get(spec.need)
         if speeds is None:
-            speeds = self._speeds[spec.need] = self._speeds_of(spec)
-        return speeds.get(gpu_type, 1.0)
+            speeds = self._kept.speeds[spec.need] = self._speeds_of(spec)
+        return speeds
 
     def _speeds_of(self, spec: JobSpec) -> dict[str, float]:
         """Speeds on all GPU types on which its step time is known."""
@@ -107,12 +122,17 @@ class FairShares:
         equal = sum(rate * self._gpus[kind] for kind, rate in known.items()) / total if total else 0.0
         return {kind: rate / equal for kind, rate in known.items()} if equal else {}
 
-    def received_gpu_s(self, job: Job, now_s: float, gpu_type: str | None) -> float:
-        """GPU-seconds a job has had by now, comparable over types; `gpu_type` is that of the GPUs it holds."""
-        seconds = sum(self.speed(job.spec, served.gpu_type) * served.run_s for served in job.served)
-        if gpu_type is not None:
-            seconds += self.speed(job.spec, gpu_type) * present_s(job, now_s)
-        return job.spec.gpus * seconds
+    def received_gpu_s(self, job: Job, now_s: float) -> float:
+        """GPU-seconds a job has had by now, comparable over types."""
+        had = self._services.get(job.id)
+        if had is None or had.job is not job:
+            had = self._services[job.id] = self._service(job)
+        return job.spec.gpus * (had.before_s + had.speed * present_s(job, now_s))
+
+    def _service(self, job: Job) -> Service:
+        gpu_type = gpu_type_of(self._view, job)
+        before_s = sum(self.speed(job.spec, served.gpu_type) * served.run_s for served in job.served)
+        return Service(job, before_s, 0.0 if gpu_type is None else self.speed(job.spec, gpu_type))
 
     def preferred(self, spec: JobSpec, types: list[str]) -> list[str]:
         """GPU types for a job: first where it is fastest against what others are there, among equals the fastest."""
@@ -123,7 +143,14 @@ class FairShares:
 
     def _mean_speed(self, gpu_type: str) -> float:
         if gpu_type not in self._means:
-            users = [(n, self._specs[need]) for need, n in self._classes.items() if need.gpu_type in (None, gpu_type)]
-            total = sum(n for n, _ in users)
-            self._means[gpu_type] = sum(n * self.speed(spec, gpu_type) for n, spec in users) / total if total else 1.0
+            users = [self._known(need) for kind, need in self._needs.items() if kind.gpu_type in (None, gpu_type)]
+            total = sum([need.jobs for need in users])
+            speeds = sum([need.jobs * need.speeds.get(gpu_type, 1.0) for need in users])
+            self._means[gpu_type] = speeds / total if total else 1.0
         return self._means[gpu_type]
+
+    def _known(self, need: Need) -> Need:
+        """A class with its speeds."""
+        if need.of is not self._kept:
+            need.of, need.speeds = self._kept, self._speeds(need.spec)
+        return need

@@ -36,12 +36,16 @@ def gpu_type_of(view: ClusterView, job: Job) -> str | None:
     return view.gpu(job.gpus_held[0]).gpu.type if job.gpus_held else None
 
 
-class RunTimes:
-    """Believed run times, remembered by class of need for one pass."""
+StepTimes = dict[tuple[NeedClass, str | None], float | None]
+"""By class of need and GPU type; None stands for any type, and for an unknown step time."""
 
-    def __init__(self, draft: Draft) -> None:
+
+class RunTimes:
+    """Believed run times, remembered by class of need: for one pass, or in `known` while beliefs and nodes stay."""
+
+    def __init__(self, draft: Draft, known: StepTimes | None = None) -> None:
         self._draft = draft
-        self._step_s: dict[tuple[NeedClass, str | None], float | None] = {}
+        self._step_s: StepTimes = {} if known is None else known
 
     def step_s(self, spec: JobSpec, gpu_type: str | None = None) -> float | None:
         """Step time on a GPU type; where none is given, on the fastest the job may use."""
