@@ -112,7 +112,7 @@ class Driver:
         self.on_progress: Callable[[Driver], None] | None = None
         self.is_stopped = False
         self._lanes = LaneTurns(turns_of(core.policy), self.config.switch_s, world)
-        self._awaits_steps = core.config.opaque_after_s > 0
+        self._awaits_steps = not core.config.runs_at_once
         core.policy = TimedPolicy(core.policy, self.ledger)
         self._jobs = jobs
         self._by_id = {job.id: job for job in jobs}
