@@ -56,6 +56,7 @@ def test_a_launcher_that_forks_lets_its_child_report(trained: Trained) -> None:
 
 
 RANKS = f"""{SMALL}
+import os, sys
 import torch.distributed as dist
 from torch.distributed.optim import ZeroRedundancyOptimizer
 dist.init_process_group("gloo", WHERE)
@@ -63,7 +64,10 @@ model = torch.nn.parallel.DistributedDataParallel(model)
 opt = ZeroRedundancyOptimizer(model.parameters(), torch.optim.SGD, lr=0.1)
 for i in range(6):
     opt.zero_grad(); loss_of(model).backward(); opt.step()
+dist.barrier()
 dist.destroy_process_group()
+sys.stdout.flush()
+os._exit(0)  # gloo's threads may abort a process that Python takes down
 """
 
 

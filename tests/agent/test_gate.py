@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import subprocess
 import sys
-from asyncio.subprocess import PIPE
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -22,8 +22,8 @@ from tests.agent.fake_scheduler import FakeScheduler, Object
 pytestmark = [pytest.mark.live]
 
 JOB = str(Path(__file__).with_name("turn_job.py"))
+ALONE = str(Path(__file__).with_name("alone.py"))
 GANG = str(Path(__file__).with_name("gang_job.py"))
-TORCH_JOB = str(Path(__file__).with_name("torch_job.py"))
 STEP_S = 0.002
 
 
@@ -269,21 +269,65 @@ def steps_at(path: Path) -> int:
     return steps.steps
 
 
-async def test_unmodified_training_in_turns_gives_the_same_bits(lane: Lane, tmp_path: Path) -> None:
-    pytest.importorskip("torch", reason="the script trains with PyTorch")
-    steps = 400
-    alone = await asyncio.create_subprocess_exec(sys.executable, TORCH_JOB, "1", str(steps), stdout=PIPE)
-    for job in (1, 2):
-        lane.fake.want(job, sys.executable, TORCH_JOB, "1", str(steps), env=lane.env, turn={"paused": True})
+SHAPES = ("plain", "accumulation", "gan", "ddp", "lightning", "inference")
+"""Scripts in `shapes`, as people write them; each takes the number of its steps."""
+STEPS = 120
+ENV = {"GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
+TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--local-addr=127.0.0.1", "--nproc-per-node=2")
+START_S = 180.0
+"""Nine processes that import PyTorch and more, on two cores that others use too."""
+
+
+def script(shape: str) -> str:
+    return str(Path(__file__).parent / "shapes" / f"{shape}.py")
+
+
+def weights(output: bytes) -> list[bytes]:
+    """What a script printed of its weights at the end, among what its framework says."""
+    return [line for line in output.splitlines() if line.startswith(b"weights ")]
+
+
+@pytest.fixture
+def alone(tmp_path: Path, env: dict[str, str]) -> Iterator[Callable[[], bytes]]:
+    """Run all scripts alone meanwhile; what they print."""
+    pytest.importorskip("pytorch_lightning", reason="one of the scripts trains with it")
+    scripts = [f"{script(shape)}:2" if shape == "ddp" else script(shape) for shape in SHAPES]
+    with (tmp_path / "alone").open("wb") as out:
+        process = subprocess.Popen([sys.executable, ALONE, str(STEPS), *scripts], env=ENV | env, stdout=out)
+
+    def printed() -> bytes:
+        assert process.wait(START_S) == 0
+        return (tmp_path / "alone").read_bytes()
+
+    yield printed
+    process.kill()
+    process.wait()
+
+
+@pytest.mark.timeout(400)
+async def test_unmodified_scripts_in_turns_count_their_steps_and_give_the_same_bits(
+    lane: Lane, tmp_path: Path, alone: Callable[[], bytes]
+) -> None:
+    jobs = dict(enumerate(SHAPES, start=1))
+    for job, shape in jobs.items():
+        command = (*(TORCHRUN if shape == "ddp" else ()), script(shape), str(STEPS))
+        lane.fake.want(job, sys.executable, *command, env=ENV | lane.env, turn={"paused": True})
+
+    def is_parked(job: int) -> bool:
+        seen = lane.progress(job)
+        return seen.get("turn") == "paused" and 0 < seen["steps"] < STEPS
+
     async with running(tmp_path / "state", lane.fake) as agent:
-        parked = {"turn": "paused", "steps": 1}
-        await agent.until(
-            lambda: all(parked.items() <= lane.progress(job).items() for job in (1, 2)), "both are parked", 60.0
-        )
-        for job in (1, 2):
+        await agent.until(lambda: all(map(is_parked, jobs)), "all are parked", START_S)
+        for job in jobs:
             lane.fake.pause(job, paused=False)
-        await agent.until(lambda: len(lane.fake.ends) == 2, "both end", 60.0)
-        logs = [(await agent.get(f"/log/{job}/1")).content for job in (1, 2)]
-    expected, _ = await alone.communicate()
-    assert logs == [expected, expected]
-    assert [lane.fake.ends[job, 1]["progress"]["steps"] for job in (1, 2)] == [steps, steps]
+        await agent.until(lambda: len(lane.fake.ends) == len(jobs), "all end", START_S)
+        logs = {job: (await agent.get(f"/log/{job}/1")).content for job in jobs}
+    seen = [job for report in lane.fake.reports for job in report["jobs"]]
+    assert {job["id"] for job in seen if (job.get("progress") or {}).get("turn") == "waiting"} == set(jobs)
+    expected = weights(alone())
+    assert len(set(expected)) == len(SHAPES)
+    ends = {job: lane.fake.ends[job, 1] for job in jobs}
+    assert {job: end["exit_code"] for job, end in ends.items()} == dict.fromkeys(jobs, 0), logs
+    assert {job: end["progress"]["steps"] for job, end in ends.items()} == dict.fromkeys(jobs, STEPS)
+    assert [weights(logs[job]) for job in jobs] == [[line] for line in expected]
