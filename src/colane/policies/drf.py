@@ -7,11 +7,11 @@ Within a user, higher priorities go first, then the first to come. Nobody is sto
 
 from __future__ import annotations
 
-from collections import deque
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 
 from colane.core.draft import Draft
+from colane.core.load import GpuLoad
 from colane.core.view import ClusterView
 from colane.model.job import Job, NeedClass
 from colane.model.plan import Plan
@@ -20,6 +20,7 @@ from colane.policies.blocks.placers import first_fit
 from colane.policies.blocks.refusals import refuse_class
 from colane.policies.blocks.serving import may_start
 from colane.policies.blocks.shares import UserShares
+from colane.policies.blocks.users import Turns, Users
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +40,7 @@ class DominantResourceFairness:
 
 def _plan_pool(draft: Draft, pool: str) -> None:
     shares = UserShares(draft.view, pool)
-    lines = _by_user(draft, pool)
+    lines = {user: Turns(lines) for user, lines in draft.view.derived(Users).lines(pool).items()}
     refused: set[NeedClass] = set()
     turns = [(shares.dominant(user)[0], user) for user in lines]
     heapify(turns)
@@ -50,34 +51,32 @@ def _plan_pool(draft: Draft, pool: str) -> None:
             heappush(turns, (shares.dominant(user)[0], user))
 
 
-def _by_user(draft: Draft, pool: str) -> dict[str, deque[Job]]:
-    lines: dict[str, deque[Job]] = {}
-    jobs = draft.view.jobs
-    for job_id in draft.view.queue(pool):
-        job = jobs[job_id]
-        lines.setdefault(job.spec.user, deque()).append(job)
-    return lines
-
-
-def _serve(draft: Draft, shares: UserShares, line: deque[Job], refused: set[NeedClass]) -> Job | None:
+def _serve(draft: Draft, shares: UserShares, line: Turns, refused: set[NeedClass]) -> Job | None:
     """Start the first of a user's jobs that finds a place."""
     while line:
-        job = line.popleft()
+        job = draft.view.job(line.first)
         if job.spec.need in refused:
+            line.leave_class()
             continue
         gpus = first_fit(draft, job.spec)
         if gpus is None:
             refuse_class(draft, job)
             refused.add(job.spec.need)
+            line.leave_class()
             continue
-        share, resource = shares.dominant(job.spec.user)
-        facts: dict[str, str | int | float] = {
-            "gpu": str(gpus[0].id),
-            "user": job.spec.user or "its owner",
-            "share": share,
-            "resource": resource,
-        }
-        draft.start(job, gpus, Reason(Why.LEAST_SHARE, facts))
+        line.step()
+        draft.start(job, gpus, _reason(shares, job, gpus[0]))
         shares.add(job.spec)
         return job
     return None
+
+
+def _reason(shares: UserShares, job: Job, gpu: GpuLoad) -> Reason:
+    share, resource = shares.dominant(job.spec.user)
+    facts: dict[str, str | int | float] = {
+        "gpu": str(gpu.id),
+        "user": job.spec.user or "its owner",
+        "share": share,
+        "resource": resource,
+    }
+    return Reason(Why.LEAST_SHARE, facts)

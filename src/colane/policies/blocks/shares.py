@@ -11,41 +11,31 @@ from colane.core.view import ClusterView
 from colane.model.job import Job, JobSpec
 from colane.policies.blocks.standing import Need, Standing
 from colane.policies.blocks.times import RunTimes, gpu_type_of, present_s
-
-RESOURCES = ("GPUs", "cores", "host memory")
-
-
-def needs(spec: JobSpec) -> tuple[int, int, int]:
-    """What a job takes of each of the resources."""
-    return spec.gpus, spec.cores, spec.host_memory_bytes
+from colane.policies.blocks.users import RESOURCES, Amounts, Users, needs, plus
 
 
 class UserShares:
-    """Dominant shares of users (Ghodsi et al. 2011, section 4)."""
+    """Dominant shares of users (Ghodsi et al. 2011, section 4), with what is decided while a plan is made."""
 
     def __init__(self, view: ClusterView, pool: str) -> None:
-        nodes = [node for node in view.nodes.values() if node.node.pool == pool]
-        self._capacities = (
-            sum(len(node.node.gpus) for node in nodes),
-            sum(len(node.node.cores) for node in nodes),
-            sum(node.node.host_memory_bytes for node in nodes),
-        )
-        self._taken: dict[str, list[int]] = {}
-        for node in nodes:
-            for job in node.jobs:
-                self.add(view.jobs[job].spec)
+        self._users = view.derived(Users)
+        self._pool = pool
+        self._capacities = self._users.capacities(view, pool)
+        self._taken: dict[str, Amounts] = {}
 
     def add(self, spec: JobSpec) -> None:
-        """Count a job that runs."""
-        taken = self._taken.setdefault(spec.user, [0, 0, 0])
-        for index, amount in enumerate(needs(spec)):
-            taken[index] += amount
+        """Count a job that will run."""
+        self._taken[spec.user] = plus(self._of(spec.user), needs(spec))
 
     def dominant(self, user: str) -> tuple[float, str]:
         """Largest share a user has of a resource, and which it is."""
-        taken = self._taken.get(user, (0, 0, 0))
-        parts = [amount / all_ if all_ else 0.0 for amount, all_ in zip(taken, self._capacities, strict=True)]
+        amounts = zip(self._of(user), self._capacities, strict=True)
+        parts = [amount / all_ if all_ else 0.0 for amount, all_ in amounts]
         return max(zip(parts, RESOURCES, strict=True), key=lambda share: share[0])
+
+    def _of(self, user: str) -> Amounts:
+        taken = self._taken.get(user)
+        return self._users.taken(self._pool, user) if taken is None else taken
 
 
 def fair_level(demands: Counter[int], capacity: float) -> float:
