@@ -34,6 +34,7 @@ def node_object(
         "topology": asdict(devices.topology),
         "cores": list(devices.host.cores),
         "host_memory_bytes": devices.host.memory_bytes,
+        "host_bandwidth_bytes_per_s": config.host_bandwidth_bytes_per_s,
         "host_refusal": host_refusal,
     }
 

@@ -129,6 +129,8 @@ def _needs(needs: dict[str, Any]) -> str:
         parts.append(f"{needs['cores']} cores")
     if needs["host_memory_bytes"]:
         parts.append(f"{output.size(needs['host_memory_bytes'])} of host memory")
+    if needs.get("host_bandwidth_bytes_per_s"):
+        parts.append(f"{output.size(needs['host_bandwidth_bytes_per_s'])}/s to host memory")
     if needs["time_limit_s"] is not None:
         parts.append(f"at most {output.duration(needs['time_limit_s'])}")
     if needs["retries"]:

@@ -231,6 +231,14 @@ class Driver:
         elif job.state is JobState.STOPPING and process is not None and not process.is_stopping:
             self._stop(process)
             touched.update(dict.fromkeys(process.running.gpus))
+        elif process is not None and process.lane != _first_lane(job):
+            self._change_lane(process, _first_lane(job))
+            touched.update(dict.fromkeys(process.running.gpus))
+
+    def _change_lane(self, process: Process, lane: int) -> None:
+        process.settle(self.now_s)
+        process.lane = lane
+        self._lanes.moved(process, self._meter.gpus[process.running.gpus[0]].processes.values())
 
     def _start(self, job: Job) -> Process:
         traced = self._by_id[job.id]

@@ -47,6 +47,10 @@ class LaneTurns:
         """A process comes to its GPU; `company` is who is there."""
         self._arrived += 1
         process.arrived = self._arrived
+        self.moved(process, company)
+
+    def moved(self, process: Process, company: Iterable[Process]) -> None:
+        """A process is in another lane of its GPU."""
         self.is_used = self.is_used or any(are_mates(process, other) for other in company if other is not process)
 
     def divide(self, concerned: Iterable[Process]) -> None:
