@@ -71,7 +71,8 @@ class Colocate:
             if self.max_wait_s is None or draft.now_s - job.submit_s <= self.max_wait_s:
                 return True
             if draft.is_waiting(job.id) and not self._place(draft, job):
-                draft.wait(job.id, self._refusal(draft, job.spec))
+                if draft.view.explain is not None:
+                    draft.wait(job.id, self._refusal(draft, job.spec))
                 draft.wait_rest(pool, behind(job.id))
                 return False
         return True
