@@ -62,7 +62,6 @@ def kept_times(draft: Draft, pool: str) -> RunTimes:
 class Service(NamedTuple):
     """What a job, as it stands, has had before its present attempt, and how fast it is at what it has now."""
 
-    job: Job
     before_s: float
     speed: float
 
@@ -84,7 +83,6 @@ class FairShares:
         self._demands = standing.pool(pool).demands
         self._types = view.gpu_types(pool)
         self._kept = kept
-        self._services = kept.services
         self._means: dict[str, float] = {}
         self.gpus = self._gpus.total()
         self.jobs = self._demands.total()
@@ -114,15 +112,13 @@ class FairShares:
 
     def received_gpu_s(self, job: Job, now_s: float) -> float:
         """GPU-seconds a job has had by now, comparable over types."""
-        had = self._services.get(job.id)
-        if had is None or had.job is not job:
-            had = self._services[job.id] = self._service(job)
+        had = self._kept.of(job, self._service)
         return job.spec.gpus * (had.before_s + had.speed * present_s(job, now_s))
 
     def _service(self, job: Job) -> Service:
         gpu_type = gpu_type_of(self._view, job)
         before_s = sum(self.speed(job.spec, served.gpu_type) * served.run_s for served in job.served)
-        return Service(job, before_s, 0.0 if gpu_type is None else self.speed(job.spec, gpu_type))
+        return Service(before_s, 0.0 if gpu_type is None else self.speed(job.spec, gpu_type))
 
     def preferred(self, spec: JobSpec, types: list[str]) -> list[str]:
         """GPU types for a job: first where it is fastest against what others are there, among equals the fastest."""
