@@ -79,18 +79,16 @@ class FairShares:
         self._view = view
         self._times = times
         self._gpus = standing.gpus(view, pool)
-        self._needs = standing.pool(pool).needs
-        self._demands = standing.pool(pool).demands
+        self._standing = standing.pool(pool)
         self._types = view.gpu_types(pool)
         self._kept = kept
-        self._means: dict[str, float] = {}
         self.gpus = self._gpus.total()
-        self.jobs = self._demands.total()
+        self.jobs = self._standing.demands.total()
 
     @property
     def level(self) -> float:
         """GPUs that each job may have when all share them equally and nobody gets more than he asks for."""
-        return fair_level(self._demands, self.gpus)
+        return fair_level(self._standing.demands, self.gpus)
 
     def speed(self, spec: JobSpec, gpu_type: str) -> float:
         """Throughput on a GPU type over throughput under equal time on all GPUs."""
@@ -128,12 +126,17 @@ class FairShares:
         return sorted(types, key=lambda kind: (-gain[kind], -self.speed(spec, kind), kind))
 
     def _mean_speed(self, gpu_type: str) -> float:
-        if gpu_type not in self._means:
-            users = [self._known(need) for kind, need in self._needs.items() if kind.gpu_type in (None, gpu_type)]
-            total = sum([need.jobs for need in users])
-            speeds = sum([need.jobs * need.speeds.get(gpu_type, 1.0) for need in users])
-            self._means[gpu_type] = speeds / total if total else 1.0
-        return self._means[gpu_type]
+        version, mean = self._kept.means.get(gpu_type, (-1, 1.0))
+        if version != self._standing.version:
+            mean = self._mean(gpu_type)
+            self._kept.means[gpu_type] = self._standing.version, mean
+        return mean
+
+    def _mean(self, gpu_type: str) -> float:
+        users = [self._known(need) for kind, need in self._standing.needs.items() if kind.gpu_type in (None, gpu_type)]
+        total = sum([need.jobs for need in users])
+        speeds = sum([need.jobs * need.speeds.get(gpu_type, 1.0) for need in users])
+        return speeds / total if total else 1.0
 
     def _known(self, need: Need) -> Need:
         """A class with its speeds."""

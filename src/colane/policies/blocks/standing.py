@@ -53,8 +53,10 @@ class PoolStanding:
         demands: How many of them want how many GPUs.
         returned: Those that wait and have run before.
         going: Those that are being stopped.
+        version: Grows with every change of `needs`.
     """
 
+    version: int = 0
     needs: dict[NeedClass, Need] = field(default_factory=dict)
     demands: Counter[int] = field(default_factory=Counter)
     returned: dict[JobId, Job] = field(default_factory=dict)
@@ -110,6 +112,7 @@ class PoolStanding:
             del self._movable[bisect_left(self._movable, _start(job))]
 
     def _count(self, spec: JobSpec, change: int) -> None:
+        self.version += 1
         need = self.needs.get(spec.need)
         if need is None:
             need = self.needs[spec.need] = Need(0, spec)
@@ -138,12 +141,14 @@ class Kept:
         steps: Step times, see `RunTimes`.
         speeds: Speeds by GPU type, see `FairShares`.
         jobs: What a policy has worked out of each job, with the value of the job it holds for.
+        means: Mean speeds by GPU type, with the version of the pool they hold for, see `FairShares`.
     """
 
     beliefs: int
     steps: dict[tuple[NeedClass, str | None], float | None] = field(default_factory=dict)
     speeds: dict[NeedClass, dict[str, float]] = field(default_factory=dict)
     jobs: dict[JobId, tuple[Job, Any]] = field(default_factory=dict)
+    means: dict[str, tuple[int, float]] = field(default_factory=dict)
 
     def of(self, job: Job, work_out: Callable[[Job], T]) -> T:
         """What is worked out of a job, once for each of its values; always the same for one policy."""
