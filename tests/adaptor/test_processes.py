@@ -92,6 +92,16 @@ if __name__ == "__main__":
 """
 
 
-def test_ranks_without_a_launcher_are_told_apart_too(trained: Trained) -> None:
-    job = trained(SPAWNED.replace("SCRIPT", repr(RANKS)))
+SHARDED = RANKS.replace(
+    "model = torch.nn.parallel.DistributedDataParallel(model)",
+    "from torch.distributed.fsdp import fully_shard\n"
+    "mesh = torch.distributed.device_mesh.init_device_mesh('cpu', (2,))\n"
+    "for part in (model[0], model[2], model): fully_shard(part, mesh=mesh)",
+).replace("ZeroRedundancyOptimizer(model.parameters(), torch.optim.SGD,", "torch.optim.AdamW(model.parameters(),")
+
+
+@pytest.mark.parametrize("script", [RANKS, SHARDED], ids=["DDP and ZeRO", "FSDP2"])
+def test_ranks_without_a_launcher_are_told_apart_too(trained: Trained, script: str) -> None:
+    job = trained(SPAWNED.replace("SCRIPT", repr(script)))
     assert [job.steps(rank) for rank in (0, 1)] == [6, 6]
+    assert "colane" not in job.errors

@@ -19,7 +19,8 @@ Object = dict[str, Any]
 Key = tuple[int, int]
 
 NODE_FIELDS = {
-    "name", "agent_id", "address", "pool", "gpus", "cores", "host_memory_bytes", "host_refusal", "topology",
+    "name", "agent_id", "address", "pool", "gpus", "cores", "host_memory_bytes", "host_bandwidth_bytes_per_s",
+    "host_refusal", "topology",
 }  # fmt: skip
 REPORT_FIELDS = {"agent_id", "at_s", "gpus", "messages", "jobs"}
 FINISHED_FIELDS = {

@@ -39,7 +39,7 @@ def lines(text: str) -> list[str]:
         (["up", "--keep-finished", "-1"], "--keep-finished: must be all, a duration such as 30d, or a number"),
         (["up", "--quantum", "soon"], "--quantum: must be a duration such as 90"),
         (["server", "--quantum", "1x"], "--quantum: must be a duration such as 90"),
-        (["up", "--turns", "best"], "--turns"),
+        (["up", "--turns", "best"], "Invalid value for '--turns': 'best' is not one of"),
         (["up", "--share-between", "friends"], "--share-between"),
         (["up", "--guard", "much"], "--guard: must be a percentage such as 30%, or off, got 'much'"),
         (["server", "--guard", "-5%"], "--guard: must be a percentage such as 30%, or off, got '-5%'"),

@@ -8,7 +8,7 @@ from typing import Any, Self
 
 import pytest
 
-from colane.cli import jobs
+from colane.cli import jobs, show
 from colane.cli import service_options as options
 from colane.cli.errors import FailureError, MisuseError
 from colane.cli.nodes import members
@@ -81,6 +81,14 @@ def test_columns_of_sharing_are_left_out_where_there_is_nothing_to_show(capsys: 
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].split()[4:9] == ["GPUS", "LANE", "TURN", "SHARE", "SLOWDOWN"]
     assert "waiting  48 of 50 %  2.14 (2.00)" in lines[1]
+
+
+def test_a_job_that_never_reaches_a_boundary_is_told_of_all_the_same() -> None:
+    note = "shares a lane and has reached no step boundary for 600 s: it runs beside its lane, without turns"
+    sample = {"turn": "ungated", "turn_share_ratio": 0.0, "turn_wait_s": 0.0, "turn_service_s": 0.0, "note": note}
+    fields = dict(show._progress({**sharing(), "progress": sample, "steps": 0}))
+    assert fields["note"] == note
+    assert fields["turn"].startswith("ungated; 0% of the lane's time")
 
 
 def test_the_guard_is_on_unless_it_is_switched_off() -> None:

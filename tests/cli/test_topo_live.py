@@ -50,8 +50,11 @@ def test_a_job_waits_for_gpus_of_one_socket(
     make_up: MakeUp, colane: Colane, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     os.mkfifo(tmp_path / "fifo")
-    up = make_up("--devices", "cpu:4:1GB", "--topology", "minsky", "--policy", "topo-aware-p", "--name", "power8")
+    machine = ["--devices", "cpu:4:1GB", "--topology", "minsky", "--host-bandwidth", "100GB/s", "--name", "power8"]
+    up = make_up(*machine, "--policy", "topo-aware-p")
     monkeypatch.setenv("COLANE_URL", up.url)
+    too_much = colane("submit", "--host-bandwidth", "101GB/s", "--", "true")
+    assert (too_much.code, "has more than 100000000000" in too_much.err) == (2, True)
     with up.client as client:
         cores = [",".join(map(str, gpu["cores"])) for gpu in client.node("power8")["gpus"]]
         assert [gpu["socket"] for gpu in client.node("power8")["gpus"]] == [0, 0, 1, 1]

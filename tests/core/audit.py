@@ -73,6 +73,9 @@ def _nodes(state: ClusterState) -> None:
         moved = sum(job.on_host_bytes or 0 for job in jobs)
         assert node.host_memory_booked_bytes == sum(parts) + moved
         assert sum(parts) <= node.node.host_memory_bytes
+        rates = [job.spec.part(job.spec.host_bandwidth_bytes_per_s, n) for job, n in zip(jobs, ranks, strict=True)]
+        assert node.host_bandwidth_booked == sum(rates)
+        assert sum(rates) <= node.node.host_bandwidth_bytes_per_s or not node.node.host_bandwidth_bytes_per_s
 
 
 def _queues(state: ClusterState) -> None:

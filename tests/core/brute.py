@@ -16,6 +16,8 @@ def any_free_place(state: ClusterState, spec: JobSpec) -> bool:
             continue
         if node.cores_free < spec.cores or node.host_memory_free_bytes < spec.host_memory_bytes:
             continue
+        if node.host_bandwidth_free < spec.host_bandwidth_bytes_per_s:
+            continue
         loads = [state.gpus[GpuId(node.node.name, gpu.index)] for gpu in node.node.gpus]
         for chosen in combinations(loads, spec.gpus):
             types = {load.gpu.type for load in chosen}

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from colane.core import ClusterState, Core
 from colane.core.events import Ended, Launched, NodeRegistered, Outcome, ProfileDeclared, Progressed, Submitted
-from colane.model.job import Exit, Job, JobId, JobSpec, JobState
+from colane.model.job import Exit, Job, JobId, JobKind, JobSpec, JobState
 from colane.model.profile import Profile, ProfileKey, Source, Value
 from colane.model.progress import Progress
 from colane.model.reason import Why
 from colane.policies.fair import Fair
 from colane.policies.pack import Pack
 
+from .audit import audit
 from .worlds import GIB, make_node
 
 MIB = 1 << 20
@@ -139,3 +140,35 @@ def test_out_of_memory_alone_is_an_end_of_its_own() -> None:
     cluster.run("a", retries=3)
     outcome = cluster.ends(1, "out-of-memory")
     assert [job.state for job in outcome.jobs] == [JobState.OUT_OF_MEMORY]
+
+
+def test_who_can_take_turns_is_not_stopped() -> None:
+    """Side by side 10 + 7 + 2 GiB do not fit 16; two in one lane need the larger E of them only."""
+    cluster = Cluster(a=(1, 4), b=(1, 3))
+    cluster.run("a", "b")
+    cluster.grows(2, 1 * GIB, 4 * GIB)
+    outcome = cluster.grows(1, 1 * GIB, 14 * GIB)
+    (load,) = cluster.core.state.gpus.values()
+    assert [(booking.job, booking.lane) for booking in load.bookings] == [(1, 0), (2, 0)]
+    assert [cluster.job(k).state for k in (1, 2)] == [JobState.RUNNING_PROTECTED] * 2
+    placement = cluster.job(2).placement
+    assert placement is not None
+    assert [slot.lane for slot in placement.slots] == [0]
+    assert "n0" in outcome.nodes
+    assert cluster.job(2).story[-1].reason.sentence() == (
+        "takes turns with job 1 in lane 0 of n0/0 from now on: "
+        "side by side the jobs there were seen to need 19.3 GB of its 17.2 GB"
+    )
+    audit(cluster.core.state)
+    nodes = [(node.node, node.generation) for node in cluster.core.state.nodes.values()]
+    again = ClusterState.restore(nodes, cluster.core.state.jobs.values(), cluster.core.state.beliefs)
+    assert set(next(iter(again.gpus.values())).bookings) == set(load.bookings)
+
+
+def test_who_answers_requests_is_no_company_for_that() -> None:
+    cluster = Cluster(a=(1, 4), b=(1, 3))
+    cluster.run("a")
+    cluster.run("b", kind=JobKind.INFERENCE)
+    cluster.grows(2, 1 * GIB, 4 * GIB)
+    cluster.grows(1, 1 * GIB, 14 * GIB)
+    assert cluster.job(2).state is JobState.STOPPING

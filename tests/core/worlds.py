@@ -85,7 +85,8 @@ class World:
         self.random = Random(self.seed)
         self.core = Core(self.policy, ClusterState(), self.config)
         self.steps: dict[JobId, int] = {}
-        self.step(*(NodeRegistered(make_node(f"n{i}", 2, TYPES[i == 1])) for i in range(2)))
+        one, two = (make_node(f"n{i}", 2, TYPES[i == 1]) for i in range(2))
+        self.step(NodeRegistered(replace(one, host_bandwidth_bytes_per_s=50 * GIB)), NodeRegistered(two))
         load = self.random.uniform
         profiles = (make_profile(f, kind, load(1e6, 2e7), 3 * GIB) for f in FAMILIES[:3] for kind in TYPES)
         self.step(*(ProfileDeclared(profile) for profile in profiles))
@@ -129,6 +130,7 @@ class World:
             steps_total=pick.choice((None, 50, 400, 3000)),
             preemptible=pick.random() < 0.5,
             group=pick.choice(("", "", "g", "h")),
+            host_bandwidth_bytes_per_s=pick.choice((0, 0, 30 * GIB)),
         )
 
     def running(self) -> list[Job]:

@@ -82,6 +82,22 @@ def test_turns_in_small(tmp_path: Path) -> None:
 
 @pytest.mark.live
 @pytest.mark.timeout(600)
+def test_lanes_in_small(tmp_path: Path) -> None:
+    where = ("--tiny", "--out", tmp_path / "out", "--state", tmp_path / "state")
+    code, lines = run("lanes.py", "--part", "overhead", *where)
+    assert code == 0, lines
+    assert all(check["passed"] for check in read(tmp_path / "out" / "lanes" / "overhead.json")["checks"])
+    code, lines = run("lanes.py", "--part", "pairs-64", *where)
+    assert code == 0, lines
+    found = read(tmp_path / "out" / "lanes" / "pairs-64.json")
+    assert (found["status"], list(found["sets"])) == ("complete", ["resnet18+vgg11"])
+    for way in found["sets"]["resnet18+vgg11"].values():
+        assert len(way["slowdowns"]) == 2
+        assert way["delta"] > 0
+
+
+@pytest.mark.live
+@pytest.mark.timeout(600)
 def test_a_part_without_time_says_so_and_stops_what_it_started(tmp_path: Path) -> None:
     where = ("--tiny", "--out", tmp_path / "out", "--state", tmp_path / "state")
     run("paper_a.py", "--part", "pairs-64", "--minutes", "0.01", *where)
@@ -90,7 +106,7 @@ def test_a_part_without_time_says_so_and_stops_what_it_started(tmp_path: Path) -
     assert "time is used up" in found["failures"][0]
 
 
-@pytest.mark.parametrize("script", ["paper_a.py", "nvml_checks.py", "turns.py"])
+@pytest.mark.parametrize("script", ["paper_a.py", "nvml_checks.py", "turns.py", "lanes.py", "suspend.py"])
 def test_without_a_gpu_there_is_one_line(script: str, tmp_path: Path) -> None:
     code, lines = run(script, "--out", tmp_path, CUDA_VISIBLE_DEVICES="")
     assert code == 0

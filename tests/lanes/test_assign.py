@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from random import Random
 
 import pytest
@@ -12,8 +13,10 @@ from colane.lanes.assign import (
     MIB,
     How,
     Layout,
+    Member,
     SalusRule,
     Spot,
+    Squeeze,
     admit,
     can_ever_run,
     find,
@@ -23,6 +26,7 @@ from colane.lanes.assign import (
     remove,
     resize,
     salus_find,
+    squeeze,
 )
 from colane.model.profile import Memory
 
@@ -225,3 +229,26 @@ def test_the_released_codes_lanes_are_safe(seed: int) -> None:
 def test_an_empty_gpu_refuses_only_what_does_not_fit(capacity: int) -> None:
     assert find(Layout(capacity), Memory(3, 3)) is None
     assert find(Layout(capacity), Memory(0, capacity)) == Spot(How.NEW, 0, capacity)
+
+
+def test_a_job_that_does_not_fit_beside_the_others_takes_turns_if_it_may() -> None:
+    layout = Layout(12, (Member(1, 0, Memory(1, 5)), Member(2, 1, Memory(1, 5)), Member(3, 2, Memory(1, 4))))
+    assert squeeze(layout, lambda *_: False) == Squeeze((), (3,))
+    tight = layout._replace(capacity_bytes=11)
+    asked: list[tuple[int, Sequence[int]]] = []
+
+    def may_meet(job: int, members: Sequence[int]) -> bool:
+        asked.append((job, members))
+        return True
+
+    assert squeeze(tight, may_meet) == Squeeze(((2, 0), (3, 0)), ())
+    assert asked == [(2, [1]), (3, [1, 2])]
+
+
+@given(members=st.lists(st.tuples(st.integers(0, 3), st.integers(0, 6), st.integers(0, 9)), max_size=6))
+def test_what_is_squeezed_is_safe(members: list[tuple[int, int, int]]) -> None:
+    layout = Layout(14, tuple(Member(k, lane, Memory(p, e)) for k, (lane, p, e) in enumerate(members)))
+    moves, gone = squeeze(layout, lambda *_: True)
+    lanes = dict(moves)
+    kept = [one._replace(lane=lanes.get(one.job, one.lane)) for one in layout.members if one.job not in gone]
+    assert Layout(14, tuple(kept)).left_bytes >= 0 or len(kept) == 1

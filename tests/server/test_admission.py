@@ -24,7 +24,8 @@ def node(name: str, gpus: int, gpu_type: str = "V100", memory: int = 16 * GB, **
     return Node(name=name, gpus=devices, cores=tuple(range(8)), host_memory_bytes=64 * GB, **fields)
 
 
-CLUSTER = Hardware([node("a", 4), node("b", 2, "H200", 140 * GB), node("c", 8, pool="other")])
+SLOW = node("d", 1, pool="slow", host_bandwidth_bytes_per_s=2 * GB)
+CLUSTER = Hardware([node("a", 4), node("b", 2, "H200", 140 * GB), node("c", 8, pool="other"), SLOW])
 PAPER_A = {
     "model_name": "vgg11", "batch_size": 128, "lr": 0.01, "dataset": "synthetic", "optim": "sgd",
     "iters": 100, "dataset_path": "./data", "workers": 2, "weight_decay": 1e-4, "momentum": 0.1, "num_class": 10,
@@ -137,6 +138,7 @@ class TestHardware:
             ({"gpu_memory": "20GB", "gpus": 3}, "gpu_memory_bytes", "no node with 3 such GPUs"),
             ({"cores": 9}, "cores", "asks for 9, but no node of pool default has more than 8"),
             ({"host_memory": "65GB"}, "host_memory_bytes", "has more than 64000000000"),
+            ({"host_bandwidth": "3GB/s", "pool": "slow"}, "host_bandwidth_bytes_per_s", "has more than 2000000000"),
         ],
     )
     def test_what_can_never_fit_is_refused(self, need: dict[str, Any], field: str, message: str) -> None:

@@ -19,11 +19,14 @@ from colane.simulate.driver import Driver, DriverConfig
 from colane.simulate.factors import FactorsWorld
 from colane.simulate.ledger import STATES
 from colane.simulate.process import Process
-from colane.simulate.run import Inputs, Run, prepare, simulate
+from colane.simulate.run import Inputs, Run, admit, prepare, simulate
 from colane.simulate.world import NeutralWorld, Running
+from colane.traces import clusters
+from colane.traces.clusters import Cluster
+from colane.traces.generate import heavy_load
 from colane.traces.workload import TraceJob
 
-from .scenes import GIB, Crowded, Restless, cluster, job, run, workload
+from .scenes import GIB, Crowded, Restless, cluster, job, node, run, workload
 
 PAIR: Any = {"family": "a", "gpu_memory_bytes": GIB}
 
@@ -71,6 +74,26 @@ def test_two_jobs_that_need_more_than_a_gpu_slow_each_other_by_its_work() -> Non
     assert math.isclose(ends(learnt)[2], 30 + 30 * 1.8 + 20)
 
 
+class Loading(FactorsWorld):
+    """Job 2 takes 10 s to load."""
+
+    def startup_s(self, job: TraceJob) -> float:
+        return 10.0 if job.id == 2 else 0.0
+
+
+def test_launching_is_work_where_the_device_is_made_of_cores() -> None:
+    def told(gpu_type: str) -> dict[int, float]:
+        together: Any = {**PAIR, "company": "both", "company_size": 2}
+        jobs = [job(1, 0, 20, steps=20, **together), job(2, 0, 30, steps=30, **together)]
+        machines = Cluster("test", (node("n0", 1, gpu_type=gpu_type),))
+        return ends(run(jobs, machines, create("fifo"), Loading(0.9)))
+
+    # On cores the one that loads slows the other and is slowed: at 18 s it has loaded, and the other made 10 steps.
+    assert told("cpu") == pytest.approx({1: 36, 2: 36 + 20})
+    # A GPU is not used by loading: the other makes 10 steps in 10 s.
+    assert told("v100") == pytest.approx({1: 28, 2: 28 + 20})
+
+
 def test_a_gang_steps_is_protected_and_is_learnt_from() -> None:
     config = DriverConfig(launch_s=5)
     given = Inputs(
@@ -90,7 +113,7 @@ def test_a_gang_steps_is_protected_and_is_learnt_from() -> None:
 def test_a_kind_that_was_measured_is_not_sampled_again() -> None:
     first, alike, faster = job(1, 0, 100, steps=200), job(2, 100, 50, steps=100), job(3, 150, 50, steps=200)
     told = events_told(first), events_told(first, alike), events_told(first, alike, faster)
-    assert told == (5, 5 + 3, 5 + 3 + 5), "two samples of the first and of the faster one, none of the one alike"
+    assert told == (4, 4 + 2, 4 + 2 + 4), "two samples of the first and of the faster one, none of the one alike"
     done = run([first, alike], cluster(1), create("fifo"), FactorsWorld())
     assert list(done.errors.alone) == pytest.approx([0.0]), "of the second start it was known how fast it would be"
 
@@ -254,3 +277,24 @@ def test_a_driver_is_ready_before_it_runs() -> None:
     given = Inputs(cluster=cluster(1), workload=workload(job(1, 5, 1)), world=NeutralWorld(), policy=create("fifo"))
     driver = prepare(given, given.workload.jobs)
     assert (driver.now_s, driver.jobs, driver.submitted) == (5, 1, 0)
+
+
+@pytest.mark.parametrize("policy", ["fifo", "easy-backfill", "srtf", "las", "colocate"])
+@pytest.mark.parametrize("launch_s", [0.0, 7.0])
+def test_jobs_that_run_at_once_run_as_those_whose_start_is_reported(policy: str, launch_s: float) -> None:
+    """One step of the core fewer for every start changes nothing of what happens when, or of what is told."""
+    machines = clusters.load("paper-a")
+    load = heavy_load(jobs=120, gpus=machines.gpus, seed=3, load=1.1)
+    config = DriverConfig(launch_s=launch_s)
+
+    def told(*, at_once: bool) -> tuple[list[tuple[Any, ...]], dict[int, list[tuple[float, JobState]]]]:
+        given = Inputs(cluster=machines, workload=load, world=NeutralWorld(), policy=create(policy), driver=config)
+        recorder = Recorder()
+        jobs, _ = admit(load, machines, given.world)
+        driver = prepare(given, jobs, (recorder,))
+        driver.core.config = replace(driver.core.config, runs_at_once=at_once, opaque_after_s=0.0)
+        rows = driver.run().rows
+        columns = (rows.id, rows.state, rows.first_start_s, rows.start_s, rows.end_s, rows.attempts, rows.gpu_s)
+        return list(zip(*columns, rows.gpus, strict=True)), recorder.moves
+
+    assert told(at_once=True) == told(at_once=False)

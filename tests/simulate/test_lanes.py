@@ -234,3 +234,20 @@ def test_pauses_are_reported_where_there_are_some(tmp_path: Path, capsys: pytest
     tables = {name: list(csv.DictReader(found)) for name, found in lines.items()}
     assert [row["pause_s"] for row in tables["fair"]] == ["30.0", "30.0"]
     assert all("pause_s" not in row for row in tables["fifo"])
+
+
+class Large(Halving):
+    """Jobs turn out to need 1 GiB between steps and 9 more within one."""
+
+    def memory(self, job: TraceJob, gpu_type: str) -> Memory | None:  # noqa: ARG002
+        return Memory(1 << 30, 9 << 30)
+
+
+def test_jobs_that_do_not_fit_side_by_side_take_turns_once_that_is_seen() -> None:
+    """Job 2 comes at 5 s into a lane of its own; at its first sample it is moved, and nobody disturbs the other."""
+    world = Large()
+    done = run([laned(1, 0, 100, 0), laned(2, 5, 100, 1, family="g")], cluster(1), Laned(), world)
+    assert done.ledger.flaws == []
+    assert world.companies == {0, 1}
+    assert set(done.ledger.paused_s) == {1, 2}
+    assert max(ends(done).values()) == pytest.approx(200, abs=2)

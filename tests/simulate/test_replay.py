@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from colane.cli import app
-from colane.cli.export import Exported, export_jobs, mean_overhead_s, overhead_s
+from colane.cli.export import COMPANY, Exported, export_jobs, mean_overhead_s, overhead_s
 from colane.client.knowledge import encode_measurement, encode_profile
 from colane.model.profile import Memory, Profile, ProfileKey, SetMeasurement, Source, Value
 from colane.simulate.request import Request, WorldKind, inputs, load
@@ -42,7 +42,10 @@ class FakeScheduler:
 
     def finished_jobs(self, labels: object = None) -> list[dict[str, Any]]:
         del labels
-        return [_record(1, "a", 100.0, 12.0, 20), _record(2, "b", 101.0, 8.0, 20), _record(3, "b", 102.0, None, 0)]
+        return [
+            _record(1, "a", 100.0, 12.0, 20), _record(2, "b", 101.0, 8.0, 20, waited_s=12.0),
+            _record(3, "b", 102.0, None, 0),
+        ]  # fmt: skip
 
     def nodes(self) -> list[dict[str, Any]]:
         gpu = {"index": 0, "type": "cpu", "memory_bytes": 8_000_000_000}
@@ -55,8 +58,10 @@ class FakeScheduler:
         return [encode_measurement(PAIR)]
 
 
-def _record(id_: int, family: str, submit_s: float, span_s: float | None, steps: int) -> dict[str, Any]:
-    start_s = None if span_s is None else submit_s + 1
+def _record(
+    id_: int, family: str, submit_s: float, span_s: float | None, steps: int, waited_s: float = 1.0
+) -> dict[str, Any]:
+    start_s = None if span_s is None else submit_s + waited_s
     step_s = {"a": 0.5, "b": 0.25}[family]
     progress = None if start_s is None else {
         "first_step_s": start_s + 1.5 + step_s, "last_step_s": start_s + 1.5 + steps * step_s, "steps": steps,
@@ -68,7 +73,7 @@ def _record(id_: int, family: str, submit_s: float, span_s: float | None, steps:
     return {
         "id": id_, "name": family, "family": family, "user": "u", "pool": "default", "batch_size": 8, "priority": 0,
         "steps": steps, "labels": {}, "needs": needs, "state": "succeeded", "gpus": ["n/0"], "submit_s": submit_s,
-        "start_s": start_s, "end_s": submit_s + 1 + (span_s or 0.0), "progress": progress,
+        "start_s": start_s, "end_s": submit_s + waited_s + (span_s or 0.0), "progress": progress,
     }  # fmt: skip
 
 
@@ -100,8 +105,18 @@ def test_another_file_is_refused(text: str, tmp_path: Path) -> None:
 def test_overhead_is_what_a_run_takes_besides_its_steps() -> None:
     ran = FakeScheduler().finished_jobs()[:2]
     assert [overhead_s(item) for item in ran] == [pytest.approx(12 - 10), pytest.approx(8 - 5)]
-    assert mean_overhead_s(ran) == pytest.approx(2.5)
+    alone, shared = ({**item, COMPANY: ratio} for item, ratio in zip(ran, (0.0, 0.5), strict=True))
+    assert mean_overhead_s([alone, shared]) == pytest.approx(2), "company slows launching, too"
+    assert mean_overhead_s([shared]) == pytest.approx(3), "better than nothing"
     assert mean_overhead_s([]) == 0
+
+
+def test_a_company_that_was_not_measured_is_estimated_from_those_of_its_size() -> None:
+    table = measured.from_profiles(PROFILES, [PAIR], 1.5)
+    # Both keep 0.6 of the device busy: work alone would slow two by 1.2. Measured were 1.6 and 1.2 beside each other.
+    assert table.estimate(A, [A]) == pytest.approx(1.2 * (1.6 / 1.2 + 1.2 / 1.2) / 2)
+    assert table.estimate(A, [A, B]) is None, "no three were measured together"
+    assert table.estimate(A, [ProfileKey("c", 8, 1, "cpu")]) is None, "nobody knows c"
 
 
 def test_jobs_that_never_started_are_left_out_and_counted(made: Exported) -> None:

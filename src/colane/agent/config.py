@@ -26,6 +26,7 @@ class AgentConfig:
         devices: `gpu`, `cpu:N[:MEMORY]`, or None for what there is.
         pool: Jobs of this pool run here.
         topology: How the devices are connected, in their order; None takes what discovery finds.
+        host_bandwidth_bytes_per_s: Bandwidth to host memory that jobs may book; 0 does not bound them.
         heartbeat_s: Seconds between two reports when nothing happens.
         grace_s: Seconds from SIGTERM to SIGKILL for a job that is stopped.
         mps: `auto` uses MPS for jobs that ask for it, `on` for every job on one GPU, `off` for none.
@@ -47,6 +48,7 @@ class AgentConfig:
     devices: str | None = None
     pool: str = DEFAULT_POOL
     topology: Topology | None = None
+    host_bandwidth_bytes_per_s: int = 0
     heartbeat_s: float = 2.0
     grace_s: float = 10.0
     mps: MpsMode = "auto"

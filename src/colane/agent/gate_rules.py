@@ -88,6 +88,7 @@ class Seen(NamedTuple):
         wait_s: Time it has waited for them.
         share_ratio: Part it has held of the time since the company of its lanes last changed.
         is_parked: It is suspended, and waits at a boundary.
+        note: Why it has no turns; empty while it has.
     """
 
     state: str
@@ -95,6 +96,7 @@ class Seen(NamedTuple):
     wait_s: float
     share_ratio: float
     is_parked: bool = False
+    note: str = ""
 
 
 class Orders(NamedTuple):
@@ -419,7 +421,7 @@ class Floor:
         whole_s = served_s + waited_s
         share_ratio = served_s / whole_s if whole_s > 0 else 0.0
         is_parked = party.wish.paused and party.stand in {Stand.READY, Stand.IDLE}
-        return Seen(_state(party), service_s, wait_s, share_ratio, is_parked)
+        return Seen(_state(party), service_s, wait_s, share_ratio, is_parked, party.ungated)
 
 
 def _times(party: _Party, now_s: float) -> tuple[float, float]:

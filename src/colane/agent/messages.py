@@ -34,6 +34,7 @@ def node_object(
         "topology": asdict(devices.topology),
         "cores": list(devices.host.cores),
         "host_memory_bytes": devices.host.memory_bytes,
+        "host_bandwidth_bytes_per_s": config.host_bandwidth_bytes_per_s,
         "host_refusal": host_refusal,
     }
 
@@ -117,10 +118,12 @@ def with_turns(sample: Object, seen: Seen | None) -> Object:
     """Add to what is said of a job how it fares in its turns, if it shares a lane."""
     if seen is None or not sample.get("progress"):
         return sample
-    turn = {
+    turn: Object = {
         "turn": seen.state,
         "turn_service_s": seen.service_s,
         "turn_wait_s": seen.wait_s,
         "turn_share_ratio": seen.share_ratio,
     }
+    if seen.note:
+        turn["note"] = "; ".join(filter(None, (sample["progress"]["note"], seen.note)))
     return {**sample, "progress": {**sample["progress"], **turn}}

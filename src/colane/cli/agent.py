@@ -36,6 +36,15 @@ TopologyOption = Annotated[
         help="How the devices are connected, as colane topo --import takes it; cpu devices may then share cores.",
     ),
 ]
+BandwidthOption = Annotated[
+    str | None,
+    typer.Option(
+        "--host-bandwidth",
+        metavar="RATE",
+        show_default="not bounded",
+        help="Bandwidth to host memory that jobs may book here, as 150GB/s.",
+    ),
+]
 PoolOption = Annotated[str, typer.Option("--pool", help="Only jobs of this pool run here.")]
 Heartbeat = Annotated[float, typer.Option("--heartbeat", min=0.05, help="Seconds between two reports of progress.")]
 
@@ -52,6 +61,7 @@ def agent(  # noqa: PLR0913, PLR0917 - a command line option is a parameter
     mps: MpsOption = Mps.AUTO,
     pool: PoolOption = "default",
     topology: TopologyOption = None,
+    host_bandwidth: BandwidthOption = None,
     host: options.Host = "127.0.0.1",
     port: options.Port = 0,
     state: Annotated[
@@ -90,6 +100,7 @@ def agent(  # noqa: PLR0913, PLR0917 - a command line option is a parameter
         heartbeat_s=heartbeat,
         mps=mps.value,
         topology=None if topology is None else imported(topology, "--topology").topology,
+        host_bandwidth_bytes_per_s=options.rate("--host-bandwidth", host_bandwidth) or 0,
         stop_jobs=stop_jobs,
     )
     os.chdir("/")  # it may run for months: it must not keep a directory from being removed

@@ -98,6 +98,10 @@ def _version(*, on: bool) -> None:
         raise typer.Exit
 
 
+PYDANTIC_NOISE = "Value error, "
+"""How values that are checked by functions of ours begin to be complained of."""
+
+
 def run(args: Sequence[str] | None = None) -> int:
     """Run one command line; return its exit code."""
     words = sys.argv[1:] if args is None else list(args)
@@ -122,7 +126,7 @@ def _message(error: typer.TyperException) -> str:
     """Return the message, and for a wrong command line where to read on."""
     context = getattr(error, "ctx", None)
     hint = f" (see {context.command_path} --help)" if context is not None else ""
-    return f"{error.format_message()}{hint}"
+    return f"{error.format_message().replace(PYDANTIC_NOISE, '')}{hint}"
 
 
 def _complain(message: str, code: int) -> int:

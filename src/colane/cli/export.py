@@ -70,8 +70,8 @@ def export_jobs(scheduler: Client, wanted: Mapping[str, str], out: Path) -> Expo
     if not ran:
         raise FailureError("export: no job has run and ended yet" + (" with these labels" if wanted else ""))
     profiles, nodes = read_profiles(scheduler), scheduler.nodes()
-    table = measured.from_profiles(profiles.values(), read_measurements(scheduler), mean_overhead_s(ran))
     ran = _with_company(ran)
+    table = measured.from_profiles(profiles.values(), read_measurements(scheduler), mean_overhead_s(ran))
     made = Exported(out / "trace.csv", out / "measured.json", out / "cluster.yaml", len(ran), len(items) - len(ran))
     try:
         out.mkdir(parents=True, exist_ok=True)
@@ -96,8 +96,9 @@ def overhead_s(item: Mapping[str, Any]) -> float | None:
 
 
 def mean_overhead_s(items: Sequence[Mapping[str, Any]]) -> float:
-    """Of the runs that say it; 0 when none does."""
-    known = [found for item in items if (found := overhead_s(item)) is not None]
+    """Of the runs alone that say it, else of all that do; 0 when none does."""
+    said = [(item, found) for item in items if (found := overhead_s(item)) is not None]
+    known = [found for item, found in said if _is_alone(item)] or [found for _, found in said]
     return sum(known) / len(known) if known else 0.0
 
 
@@ -123,6 +124,10 @@ def _shared_ratio(item: Mapping[str, Any], stays: Mapping[str, list[tuple[float,
     return overlap_s / (end_s - start_s) if end_s > start_s else 0.0
 
 
+def _is_alone(item: Mapping[str, Any]) -> bool:
+    return bool(item[COMPANY] <= ALONE_RATIO_MAX)
+
+
 def _gpu_types(nodes: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     return {f"{node['name']}/{gpu['index']}": gpu["type"] for node in nodes for gpu in node["gpus"]}
 
@@ -144,10 +149,9 @@ def _job(
     from colane.traces.workload import TraceJob  # noqa: PLC0415
 
     gpu_type = types.get(item["gpus"][0], "") if item["gpus"] else ""
-    alone = item["state"] == "succeeded" and item[COMPANY] <= ALONE_RATIO_MAX
+    alone = item["state"] == "succeeded" and _is_alone(item)
     steps = item["steps"] or None
-    found_s = overhead_s(item)
-    own_s = table.overhead_s if found_s is None else found_s
+    own_s = _own_overhead_s(item, gpu_type, table)
     spec = JobSpec(
         name=f"job-{item['id']}",
         family=item["family"],
@@ -167,6 +171,15 @@ def _job(
         duration_s=run_s if alone else _kind_s(item, steps, gpu_type, table) or run_s,
         outcome=item["state"],
     )
+
+
+def _own_overhead_s(item: Mapping[str, Any], gpu_type: str, table: MeasuredTable) -> float:
+    """As the run itself shows it; on cpu devices company slows launching too, so there that of runs alone."""
+    from colane.model.hardware import CPU_DEVICE_TYPE  # noqa: PLC0415 - imported late
+
+    found_s = overhead_s(item)
+    is_slowed = gpu_type == CPU_DEVICE_TYPE and not _is_alone(item)
+    return table.overhead_s if found_s is None or is_slowed else found_s
 
 
 NEEDS = ("gpus", "gpu_type", "gpu_memory_bytes", "cores", "host_memory_bytes", "time_limit_s", "retries", "share")

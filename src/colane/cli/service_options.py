@@ -230,6 +230,22 @@ def guard_after_s(text: str) -> float:
         raise MisuseError(f"--guard-after: {error}") from error
 
 
+def rate(option: str, text: str | None) -> int | None:
+    """Return bytes per second.
+
+    Raises:
+        MisuseError: It is not a rate.
+    """
+    from colane.server.quantities import parse_rate  # noqa: PLC0415 - imported late
+
+    if text is None:
+        return None
+    try:
+        return parse_rate(text)
+    except ValueError as error:
+        raise MisuseError(f"{option}: {error}") from error
+
+
 def state_dir(given: Path | None) -> Path:
     """Return the state directory, absolute."""
     from colane.client.locate import default_state_dir  # noqa: PLC0415 - imported late

@@ -90,6 +90,7 @@ def _progress(job: dict[str, Any]) -> Iterator[tuple[str, str]]:
     if sample.get("note"):
         yield "note", sample["note"]
     if not done:
+        yield from _turns(sample)
         return
     rate, left = jobs.steps_per_s(job), jobs.eta_text(job)
     yield "steps", done
@@ -104,6 +105,10 @@ def _progress(job: dict[str, Any]) -> Iterator[tuple[str, str]]:
         yield "memory", f"{memory}, {output.size(sample['persistent_bytes'])} between steps"
     if sample.get("occupancy_ratio") is not None:
         yield "occupancy", f"{sample['occupancy_ratio']:.0%} of its device (by {sample['occupancy_by']})"
+    yield from _turns(sample)
+
+
+def _turns(sample: dict[str, Any]) -> Iterator[tuple[str, str]]:
     if sample.get("turn"):
         yield "turn", _turn(sample)
 
@@ -124,6 +129,8 @@ def _needs(needs: dict[str, Any]) -> str:
         parts.append(f"{needs['cores']} cores")
     if needs["host_memory_bytes"]:
         parts.append(f"{output.size(needs['host_memory_bytes'])} of host memory")
+    if needs.get("host_bandwidth_bytes_per_s"):
+        parts.append(f"{output.size(needs['host_bandwidth_bytes_per_s'])}/s to host memory")
     if needs["time_limit_s"] is not None:
         parts.append(f"at most {output.duration(needs['time_limit_s'])}")
     if needs["retries"]:

@@ -354,8 +354,10 @@ def _publish(study: Study, out: Path | None, stories: dict[str, Story], *, as_js
         output.say()
     for sentence in writer.said(study):
         output.say(sentence)
-    for run in study.runs:
-        output.note(f"{run.policy}: {run.events:,} events in {run.wall_s:.2f} s")
+    for policy in study.policies:
+        runs = [run for run, _ in study.of(policy)]
+        seeds = "" if len(runs) == 1 else f", {len(runs)} seeds"
+        output.note(f"{policy}{seeds}: {sum(r.events for r in runs):,} events in {sum(r.wall_s for r in runs):.2f} s")
     if written is not None:
         output.say(f"report: {written.html}")
     _tell(stories)

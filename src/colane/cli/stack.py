@@ -53,6 +53,7 @@ class StackConfig:
         node: Name of the node.
         devices: As `AgentConfig.devices`.
         topology: File or preset that says how the devices are connected; None takes what is found.
+        host_bandwidth: As `AgentConfig.host_bandwidth_bytes_per_s`.
         token: Demanded by both.
         mps: As `AgentConfig.mps`.
         keep_jobs: Leave jobs running at the end.
@@ -69,6 +70,7 @@ class StackConfig:
     policy: str = "colocate"
     devices: str | None = None
     topology: str | None = None
+    host_bandwidth: int | None = None
     token: str | None = field(default=None, repr=False)
     mps: str = "auto"
     keep_jobs: bool = False
@@ -209,6 +211,7 @@ class Stack:
         words += ["--heartbeat", str(config.heartbeat_s), "--host", config.host]
         words += ["--devices", config.devices] if config.devices else []
         words += ["--topology", config.topology] if config.topology else []
+        words += ["--host-bandwidth", str(config.host_bandwidth)] if config.host_bandwidth else []
         words += [] if config.keep_jobs else ["--stop-jobs"]
         env = {**config.env, URL_VARIABLE: self.url} | ({TOKEN_VARIABLE: config.token} if config.token else {})
         started_s = time.time()

@@ -103,6 +103,10 @@ def submit(
     ] = None,
     cores: Annotated[int | None, _need("CPU cores for it alone.", "--cores", "-c")] = None,
     host_memory: Annotated[str | None, _need("Host memory.", "--host-memory", "--mem", metavar="SIZE")] = None,
+    host_bandwidth: Annotated[
+        str | None,
+        _need("Bandwidth to host memory, as 20GB/s, where machines say theirs.", "--host-bandwidth", metavar="RATE"),
+    ] = None,
     priority: Annotated[int | None, _need("Higher goes first where the policy heeds it.", "--priority")] = None,
     time_limit: Annotated[
         str | None, _need("Stopped after this time, as 90s or 1h30m.", "--time-limit", "-t", metavar="TIME")

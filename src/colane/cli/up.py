@@ -10,7 +10,7 @@ import typer
 
 from colane.cli import output
 from colane.cli import service_options as options
-from colane.cli.agent import Mps, MpsOption, NameOption, TopologyOption
+from colane.cli.agent import BandwidthOption, Mps, MpsOption, NameOption, TopologyOption
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -27,6 +27,7 @@ def up(  # noqa: PLR0913, PLR0917 - a command line option is a parameter
     policy: options.Policy = "colocate",
     devices: options.Devices = None,
     topology: TopologyOption = None,
+    host_bandwidth: BandwidthOption = None,
     host: options.Host = "127.0.0.1",
     port: options.Port = options.DEFAULT_PORT,
     state: options.State = None,
@@ -59,6 +60,7 @@ def up(  # noqa: PLR0913, PLR0917 - a command line option is a parameter
         policy=policy,
         devices=devices,
         topology=topology,
+        host_bandwidth=options.rate("--host-bandwidth", host_bandwidth),
         token=token,
         mps=mps.value,
         keep_jobs=keep_jobs,

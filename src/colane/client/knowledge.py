@@ -30,7 +30,7 @@ def read_measurements(client: Client) -> list[SetMeasurement]:
 
 def decode_profile(body: Mapping[str, Any]) -> Profile:
     """Return a profile of `GET /profiles`."""
-    values = {name: _value(body.get(name)) for name in VALUES}
+    values: dict[str, Any] = {name: _value(body.get(name)) for name in VALUES}
     users = tuple(body.get("users", ()))
     return Profile(key=_key(body["key"]), updated_s=body.get("updated_s", 0.0), users=users, **values)
 

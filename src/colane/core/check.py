@@ -38,6 +38,7 @@ class _Judge:
         self._loads: dict[GpuId, GpuLoad] = {}
         self._cores: dict[str, set[int]] = {}
         self._host_memory_bytes: dict[str, int] = {}
+        self._host_bandwidth: dict[str, float] = {}
         self._decided: set[JobId] = set()
 
     def act(self, action: Start | Stop) -> Flaws:
@@ -60,6 +61,9 @@ class _Judge:
         if job.spec.cores or job.spec.host_memory_bytes or placement.cores or placement.cores_elsewhere:
             for name in placement.nodes:
                 flaws += self._cores_and_memory(job, placement, name)
+        if job.spec.host_bandwidth_bytes_per_s:
+            for name in placement.nodes:
+                flaws += self._bandwidth(job, placement, name)
         for slot in placement.slots:
             flaws += self._book(job, slot.gpu, slot.lane)
         return flaws
@@ -107,6 +111,14 @@ class _Judge:
         if need_bytes and left < 0:
             flaws += (Flaw("host-memory-overbooked", f"{name} lacks {-left} bytes for job {job.id}", (job.id,)),)
         return flaws
+
+    def _bandwidth(self, job: Job, placement: Placement, name: str) -> Flaws:
+        need = job.spec.part(job.spec.host_bandwidth_bytes_per_s, len(placement.slots_on(name)))
+        left = self._host_bandwidth.get(name, self._state.nodes[name].host_bandwidth_free) - need
+        self._host_bandwidth[name] = left
+        if left >= 0:
+            return ()
+        return (Flaw("host-bandwidth-overbooked", f"{name} lacks {-left:.0f} bytes/s for job {job.id}", (job.id,)),)
 
     def _book(self, job: Job, gpu: GpuId, lane: int) -> Flaws:
         load = self._loads.get(gpu) or self._state.gpus[gpu]

@@ -47,12 +47,14 @@ def _free(draft: Draft, pool: str, gpu_type: str) -> Iterator[GpuLoad]:
 
 
 def _fits(draft: Draft, jobs: list[Job], load: GpuLoad) -> bool:
-    """Whether the whole set has room: known GPU memory, cores and host memory."""
+    """Whether the whole set has room: known GPU memory, cores, host memory and its bandwidth."""
     node = draft.view.nodes[load.id.node]
     cores, host_bytes = sum(j.spec.cores for j in jobs), sum(j.spec.host_memory_bytes for j in jobs)
     has_cores = not cores or cores <= len(draft.cores_free(node))
     has_host_memory = not host_bytes or host_bytes <= draft.host_memory_free_bytes(node)
-    return has_cores and has_host_memory and _need_bytes(draft, jobs, load.gpu.type) <= load.capacity_bytes
+    has_bandwidth = sum(j.spec.host_bandwidth_bytes_per_s for j in jobs) <= draft.host_bandwidth_free(node)
+    has_memory = _need_bytes(draft, jobs, load.gpu.type) <= load.capacity_bytes
+    return has_cores and has_host_memory and has_bandwidth and has_memory
 
 
 def _need_bytes(draft: Draft, jobs: list[Job], gpu_type: str) -> int:
@@ -75,6 +77,10 @@ def _lacking(draft: Draft, jobs: list[Job], free: list[GpuLoad]) -> Reason:
         return Reason(Why.NO_CORES, {"need": cores, "have": have}, holders)
     host_bytes = sum(job.spec.host_memory_bytes for job in jobs)
     have_bytes = max(draft.host_memory_free_bytes(draft.view.nodes[load.id.node]) for load in free)
+    bandwidth = sum(job.spec.host_bandwidth_bytes_per_s for job in jobs)
+    have_bandwidth = max(draft.host_bandwidth_free(draft.view.nodes[load.id.node]) for load in free)
+    if host_bytes <= have_bytes and bandwidth > have_bandwidth:
+        return Reason(Why.NO_HOST_BANDWIDTH, {"need_bytes": bandwidth, "have_bytes": int(have_bandwidth)}, holders)
     return Reason(Why.NO_HOST_MEMORY, {"need_bytes": host_bytes, "have_bytes": have_bytes}, holders)
 
 

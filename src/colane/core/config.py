@@ -14,6 +14,8 @@ class CoreConfig:
     Attributes:
         protection_factor: A job is left alone for this many launch times after its first step (paper E, 4.2).
         opaque_after_s: A process that reports no step for this long is taken to run.
+        runs_at_once: A job that is given GPUs runs from that moment, and no `Launched` comes: for recorded durations,
+            which have no launching in them.
         gang_ports: First and last port on which ranks of jobs over several nodes meet, each job on its own.
         node_losses_max: A job whose node or GPU is lost is queued again this often; the loss is not its fault.
         guard: Jobs slower in company than predicted are separated.
@@ -26,6 +28,7 @@ class CoreConfig:
 
     protection_factor: float = 3.0
     opaque_after_s: float = 10.0
+    runs_at_once: bool = False
     gang_ports: tuple[int, int] = (29500, 29999)
     node_losses_max: int = 3
     guard: bool = True

@@ -197,9 +197,12 @@ class Core:
 
     def _start(self, step: Step, job: Job, action: Start) -> None:
         placement = self._with_port(action.placement)
-        changes = {"placement": placement, "attempt": job.attempt + 1}
-        changes |= {"start_s": None, "first_step_s": None, "ending": None, "exit": None, "ended_on": ()}
-        step.put(move(job, JobState.ASSIGNED, step.now_s, action.reason, **changes))
+        changes: dict[str, object] = {"attempt": job.attempt + 1, "start_s": None, "first_step_s": None}
+        changes |= {"ending": None, "exit": None, "ended_on": ()}
+        if self.config.runs_at_once:
+            reports.run_at_once(step, job, placement, action.reason, changes)
+        else:
+            step.put(move(job, JobState.ASSIGNED, step.now_s, action.reason, placement=placement, **changes))
         step.company_changed(placement.gpus)
 
     def _with_port(self, placement: Placement) -> Placement:

@@ -29,6 +29,12 @@ class _NodeLeft:
 
     cores_taken: set[int]
     host_memory_taken_bytes: int = 0
+    host_bandwidth_taken: float = 0.0
+
+
+def _books_host(spec: JobSpec) -> bool:
+    """Whether a job books anything of its nodes besides GPUs."""
+    return bool(spec.cores or spec.host_memory_bytes or spec.host_bandwidth_bytes_per_s)
 
 
 class Draft:
@@ -73,11 +79,21 @@ class Draft:
         left = self._nodes.get(node.node.name)
         return node.host_memory_free_bytes - (left.host_memory_taken_bytes if left else 0)
 
+    def host_bandwidth_free(self, node: NodeState) -> float:
+        """Bytes per second to host memory of a node nobody will have booked; infinite where that is not known."""
+        left = self._nodes.get(node.node.name)
+        return node.host_bandwidth_free - (left.host_bandwidth_taken if left else 0)
+
     def has_room(self, node: NodeState, spec: JobSpec, ranks: int | None = None) -> bool:
-        """Whether a node has the cores and the host memory a job books there: for so many of its ranks, or for all."""
-        if not spec.cores and not spec.host_memory_bytes:
+        """Whether a node has the cores, the host memory and its bandwidth that a job books there.
+
+        For so many of its ranks, or for all.
+        """
+        if not _books_host(spec):
             return True
         ranks = spec.gpus if ranks is None else ranks
+        if self.host_bandwidth_free(node) < spec.part(spec.host_bandwidth_bytes_per_s, ranks):
+            return False
         if self.host_memory_free_bytes(node) < spec.part(spec.host_memory_bytes, ranks):
             return False
         return len(self.cores_free(node)) >= spec.part(spec.cores, ranks)
@@ -127,7 +143,7 @@ class Draft:
     def hold(self, job: Job, gpus: Iterable[GpuLoad]) -> None:
         """Keep these GPUs of one node, free ones and others, for a waiting job: nobody else starts on them.
 
-        Of the cores and the host memory it books, what is free on the node is kept as well.
+        Of the cores, the host memory and its bandwidth that it books, what is free on the node is kept as well.
         """
         loads = tuple(gpus)
         node = self.view.nodes[loads[0].id.node]
@@ -139,6 +155,7 @@ class Draft:
         left = self._nodes.setdefault(node.node.name, _NodeLeft(set()))
         left.cores_taken.update(self.cores_free(node)[: job.spec.cores])
         left.host_memory_taken_bytes += min(job.spec.host_memory_bytes, self.host_memory_free_bytes(node))
+        left.host_bandwidth_taken += min(job.spec.host_bandwidth_bytes_per_s, self.host_bandwidth_free(node))
 
     def ask_again(self, pool: str, at_s: float) -> None:
         """Ask the policy about a pool again then, or when one of its jobs is stopped or may be (see `Plan.again_s`).
@@ -172,8 +189,8 @@ class Draft:
         return Plan(self.view.version, actions, self.waits, self.class_waits, self.rest, self.again_s, self.blocked)
 
     def _take(self, spec: JobSpec, loads: tuple[GpuLoad, ...]) -> tuple[Cores, tuple[tuple[str, Cores], ...]]:
-        """Take cores and host memory on each node by its ranks: cores of the first node, then of the others."""
-        if not spec.cores and not spec.host_memory_bytes:
+        """Take what it books of each node by its ranks: cores of the first node, then of the others."""
+        if not _books_host(spec):
             return (), ()
         taken = []
         for name in dict.fromkeys([load.id.node for load in loads]):
@@ -182,6 +199,7 @@ class Draft:
             left = self._nodes.setdefault(name, _NodeLeft(set()))
             left.cores_taken.update(cores)
             left.host_memory_taken_bytes += spec.part(spec.host_memory_bytes, len(here))
+            left.host_bandwidth_taken += spec.part(spec.host_bandwidth_bytes_per_s, len(here))
             taken.append((name, cores))
         return taken[0][1], tuple([(name, cores) for name, cores in taken[1:] if cores])
 

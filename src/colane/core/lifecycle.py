@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -34,13 +34,14 @@ MOVES: Mapping[tuple[JobState, JobState], str] = MappingProxyType(
         (S.LAUNCHING, S.FAILED): "its process failed",
         (S.LAUNCHING, S.OUT_OF_MEMORY): "it ran out of memory",
         (S.RUNNING_PROTECTED, S.RUNNING): "protection is over",
+        (S.RUNNING_PROTECTED, S.RUNNING_PROTECTED): "moved to another lane of its GPU",
         (S.RUNNING_PROTECTED, S.PAUSED): "suspended; it waits at a step boundary",
         (S.RUNNING_PROTECTED, S.STOPPING): "cancelled, over time, or done with the steps asked for",
         (S.RUNNING_PROTECTED, S.QUEUED): "its node was lost, or it failed and may be tried again",
         (S.RUNNING_PROTECTED, S.SUCCEEDED): "its process exited with 0",
         (S.RUNNING_PROTECTED, S.FAILED): "its process failed",
         (S.RUNNING_PROTECTED, S.OUT_OF_MEMORY): "it ran out of memory",
-        (S.RUNNING, S.RUNNING): "its first step came late; slower in company than predicted, and nobody may be stopped",
+        (S.RUNNING, S.RUNNING): "late first step; moved to another lane; too slow in company, nobody may be stopped",
         (S.RUNNING, S.PAUSED): "suspended; it waits at a step boundary",
         (S.PAUSED, S.RUNNING): "resumed",
         (S.PAUSED, S.PAUSED): "its GPU memory is moved to the host, could not be, or waits for its GPU to come back",
@@ -84,10 +85,21 @@ def move(job: Job, to: JobState, at_s: float, reason: Reason, **changes: Any) ->
     Raises:
         InvalidMoveError: The table has no such move.
     """
-    if (job.state, to) not in MOVES:
-        raise InvalidMoveError(job, to)
-    changes["state"] = to
-    changes["story"] = (*job.story, Move(at_s, to, reason))
+    return moves(job, at_s, ((to, reason),), **changes)
+
+
+def moves(job: Job, at_s: float, steps: Sequence[tuple[JobState, Reason]], **changes: Any) -> Job:  # noqa: ANN401
+    """The job after several moves at one time, each allowed by the table after the one before it.
+
+    Raises:
+        InvalidMoveError: The table lacks one of them.
+    """
+    state, story = job.state, job.story
+    for to, reason in steps:
+        if (state, to) not in MOVES:
+            raise InvalidMoveError(evolve(job, state=state, story=story), to)
+        state, story = to, (*story, Move(at_s, to, reason))
+    changes["state"], changes["story"] = state, story
     return evolve(job, **changes)
 
 

@@ -20,12 +20,13 @@ from colane.core.events import (
     Submitted,
     Tick,
 )
-from colane.core.lifecycle import evolve, move, paused_s
+from colane.core.lifecycle import evolve, move, moves, paused_s
 from colane.core.overflow import relieve
 from colane.core.step import Step
 from colane.core.timers import Timer, TimerKind
 from colane.model.hardware import Gpu, GpuId, Node
 from colane.model.job import Job, JobId, JobState, Move
+from colane.model.placement import Placement
 from colane.model.profile import ProfileKey
 from colane.model.progress import Progress
 from colane.model.reason import Reason, Why
@@ -39,6 +40,8 @@ CAUSES: Mapping[str, Why] = {
     "supervisor-died": Why.SUPERVISOR_DIED,
 }
 """Outcomes an agent reports and their reasons."""
+
+TAKEN_TO_RUN = (JobState.RUNNING, Reason(Why.TAKEN_TO_RUN))
 
 FINAL = frozenset({"not-started", "out-of-memory"})
 """Failures that would come again in the same way, so they are not retried."""
@@ -113,11 +116,23 @@ def launched(step: Step, event: Launched) -> None:
     reason = Reason(Why.LAUNCHED, {"pid": event.pid, "node": job.placement.node if job.placement else ""})
     first = job.first_start_s if job.first_start_s is not None else start_s
     job = move(job, JobState.LAUNCHING, step.now_s, reason, start_s=start_s, first_start_s=first)
-    if step.config.opaque_after_s > 0:
-        step.put(job)
-    else:
-        job = _run(step, job, Why.TAKEN_TO_RUN)
+    step.put(job)
     set_start_timers(step, job, start_s)
+
+
+def run_at_once(step: Step, job: Job, placement: Placement, reason: Reason, changes: dict[str, object]) -> None:
+    """A job is given GPUs, and its process runs from this moment."""
+    now_s = step.now_s
+    changes["start_s"] = now_s
+    if job.first_start_s is None:
+        changes["first_start_s"] = now_s
+    launched = Reason(Why.LAUNCHED, {"pid": 0, "node": placement.node})
+    path = ((JobState.ASSIGNED, reason), (JobState.LAUNCHING, launched), TAKEN_TO_RUN)
+    running = moves(job, now_s, path, placement=placement, **changes)
+    step.put(running)
+    set_start_timers(step, running, now_s)
+    if job.spec.preemptible:
+        step.heed(job.spec.pool)
 
 
 def set_start_timers(step: Step, job: Job, start_s: float) -> None:
@@ -210,13 +225,11 @@ def _time_limit(step: Step, job: Job) -> None:
         step.stop(job, JobState.TIMED_OUT, Reason(Why.TIME_LIMIT, {"limit_s": limit_s}))
 
 
-def _run(step: Step, job: Job, why: Why) -> Job:
+def _run(step: Step, job: Job, why: Why) -> None:
     """From now on a plan may take the job off its GPUs; a policy that waits for that is asked."""
-    running = move(job, JobState.RUNNING, step.now_s, Reason(why))
-    step.put(running)
+    step.put(move(job, JobState.RUNNING, step.now_s, Reason(why)))
     if job.spec.preemptible:
         step.heed(job.spec.pool)
-    return running
 
 
 def _believed(step: Step, event: Event, job_id: JobId, attempt: int) -> Job | None:
@@ -247,7 +260,8 @@ def _learn_memory(step: Step, job: Job, progress: Progress) -> ProfileKey | None
 def _first_step(step: Step, job: Job, progress: Progress) -> Job:
     """Protect a job that has begun to step; one that was taken to run for its silence is only known better now."""
     first_s = progress.first_step_s if progress.first_step_s is not None else step.now_s
-    if job.state is JobState.RUNNING and job.story[-1].reason.why is Why.TAKEN_TO_RUN and step.config.opaque_after_s:
+    was_silent = step.config.opaque_after_s > 0 and not step.config.runs_at_once
+    if was_silent and job.state is JobState.RUNNING and job.story[-1].reason.why is Why.TAKEN_TO_RUN:
         late = move(job, JobState.RUNNING, step.now_s, Reason(Why.STEPPING), first_step_s=first_s)
         step.put(late)
         return late

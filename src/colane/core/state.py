@@ -9,6 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from math import inf
 from typing import Any, TypeVar
 
 from colane.core.derived import Derived
@@ -48,6 +49,7 @@ class NodeState:
     jobs: dict[JobId, None] = field(default_factory=dict)
     cores_booked: set[int] = field(default_factory=set)
     host_memory_booked_bytes: int = 0
+    host_bandwidth_booked: int = 0
     free: dict[str, int] = field(default_factory=dict)
 
     @property
@@ -60,10 +62,20 @@ class NodeState:
         """Host memory nobody has booked."""
         return self.node.host_memory_bytes - self.host_memory_booked_bytes
 
+    @property
+    def host_bandwidth_free(self) -> float:
+        """Bytes per second to host memory nobody has booked; infinite where the node does not say what it has."""
+        has = self.node.host_bandwidth_bytes_per_s
+        return has - self.host_bandwidth_booked if has else inf
+
 
 def _host_memory_bytes(job: Job, placement: Placement, node: str) -> int:
     """What a job books of one of its nodes, its GPU memory that lies there included."""
     return job.spec.part(job.spec.host_memory_bytes, len(placement.slots_on(node))) + (job.on_host_bytes or 0)
+
+
+def _host_bandwidth(job: Job, placement: Placement, node: str) -> int:
+    return job.spec.part(job.spec.host_bandwidth_bytes_per_s, len(placement.slots_on(node)))
 
 
 class ClusterState:
@@ -171,12 +183,21 @@ class ClusterState:
         node.cores_booked.update(placement.cores_on(name))
         if job.spec.host_memory_bytes or job.on_host_bytes:
             node.host_memory_booked_bytes += _host_memory_bytes(job, placement, name)
+        if job.spec.host_bandwidth_bytes_per_s:
+            node.host_bandwidth_booked += _host_bandwidth(job, placement, name)
         if job.on_host_bytes is None:
             self._book_gpus(job, placement, name)
 
     def _book_gpus(self, job: Job, placement: Placement, name: str) -> None:
         loads = [(self.gpus[slot.gpu], slot.lane) for slot in placement.slots_on(name)]
         self.set_loads([load.with_booking(self.booking(job, load.gpu.type, lane)) for load, lane in loads])
+
+    def change_lane(self, gpu: GpuId, job: JobId, lane: int) -> None:
+        """Book a job of one GPU in another lane of it."""
+        load = self.gpus[gpu]
+        bookings = tuple([b._replace(lane=lane) if b.job == job else b for b in load.bookings])
+        self.set_loads([load._replace(bookings=bookings)])
+        self.changed_pools.add(self.nodes[gpu.node].node.pool)
 
     def move_to_host(self, job: Job, memory_bytes: int) -> None:
         """Take a job of one node, not on the host so far, off its GPUs; so much of its memory lies on the host now."""
@@ -206,6 +227,8 @@ class ClusterState:
         node.cores_booked.difference_update(placement.cores_on(name))
         if job.spec.host_memory_bytes or job.on_host_bytes:
             node.host_memory_booked_bytes -= _host_memory_bytes(job, placement, name)
+        if job.spec.host_bandwidth_bytes_per_s:
+            node.host_bandwidth_booked -= _host_bandwidth(job, placement, name)
         self.set_loads([self.gpus[slot.gpu].without(job.id) for slot in placement.slots_on(name)])
         self.changed_pools.add(node.node.pool)
 

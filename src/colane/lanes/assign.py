@@ -9,7 +9,7 @@ of one lane take turns. The corrections to the printed algorithm are in `docs/pa
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -132,16 +132,44 @@ def admit(layout: Layout, queue: Iterable[tuple[int, Memory]]) -> tuple[Layout, 
     return layout, tuple(placed)
 
 
-def outgrown(layout: Layout) -> tuple[int, ...]:
-    """Jobs to take off a GPU so that the rest is safe again: of those that do not fit, the youngest."""
-    kept, gone = Layout(layout.capacity_bytes), []
+class Squeeze(NamedTuple):
+    """How a GPU is made safe again.
+
+    Attributes:
+        moves: Jobs that go to another lane, and which.
+        gone: Jobs that leave the GPU.
+    """
+
+    moves: tuple[tuple[int, int], ...]
+    gone: tuple[int, ...]
+
+
+def squeeze(layout: Layout, may_meet: Callable[[int, Sequence[int]], bool]) -> Squeeze:
+    """Whom to move to another lane of a GPU, or off it, so that the rest is safe again: the youngest that do not fit.
+
+    Who takes turns with others needs only what its E is more than theirs, so that is tried before anybody has to go.
+
+    Args:
+        layout: The GPU; oldest members first.
+        may_meet: Whether a job may come to a lane with these members.
+    """
+    kept, moves, gone = Layout(layout.capacity_bytes), [], []
     for job, lane, memory in layout.members:
         tried = place(kept, job, memory, lane)
+        spot = None if tried.left_bytes >= 0 or not kept.members else find(kept, memory)
         if tried.left_bytes >= 0 or not kept.members:
             kept = tried
+        elif spot is not None and may_meet(job, [one.job for one in kept.members if one.lane == spot.lane]):
+            kept = place(kept, job, memory, spot.lane)
+            moves.append((job, spot.lane))
         else:
             gone.append(job)
-    return tuple(gone)
+    return Squeeze(tuple(moves), tuple(gone))
+
+
+def outgrown(layout: Layout) -> tuple[int, ...]:
+    """Jobs to take off a GPU so that the rest is safe again, where nobody may change his lane."""
+    return squeeze(layout, lambda _job, _members: False).gone
 
 
 def _join(layout: Layout, sizes: dict[int, int], memory: Memory) -> Spot | None:

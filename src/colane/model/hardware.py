@@ -78,6 +78,7 @@ class Node:
         gpus: Its devices, by index.
         cores: Ids of the cores jobs may book.
         host_memory_bytes: Host memory jobs may book.
+        host_bandwidth_bytes_per_s: Bandwidth to host memory jobs may book; 0 where unknown: then it bounds nobody.
         pool: Only jobs of the same pool run here (a partition, a virtual cluster).
         address: Base URL of its agent; empty in simulation.
         agent_id: Identity of the agent's state directory; a second agent of the same name is refused by it.
@@ -89,6 +90,7 @@ class Node:
     gpus: tuple[Gpu, ...]
     cores: tuple[int, ...] = ()
     host_memory_bytes: int = 0
+    host_bandwidth_bytes_per_s: int = 0
     pool: str = DEFAULT_POOL
     address: str = ""
     agent_id: str = ""

@@ -81,6 +81,7 @@ class NeedClass(NamedTuple):
     gpu_memory_bytes: int | None
     cores: int
     host_memory_bytes: int
+    host_bandwidth_bytes_per_s: int
     share: bool
     family: str
     batch_size: int | None
@@ -105,6 +106,7 @@ class JobSpec:
         gpu_memory_bytes: Peak memory on each GPU.
         cores: Cores booked for it alone; 0 shares the cores near its GPUs.
         host_memory_bytes: Host memory booked.
+        host_bandwidth_bytes_per_s: Bandwidth to host memory booked (paper C, section 4.2), where nodes say theirs.
         priority: Higher goes first where a policy heeds it.
         time_limit_s: Stopped when an attempt has run this long.
         retries: How often a failed attempt is tried again.
@@ -139,6 +141,7 @@ class JobSpec:
     gpu_memory_bytes: int | None = None
     cores: int = 0
     host_memory_bytes: int = 0
+    host_bandwidth_bytes_per_s: int = 0
     priority: int = 0
     time_limit_s: float | None = None
     retries: int = 0
@@ -180,6 +183,7 @@ def need_class(spec: JobSpec) -> NeedClass:
         spec.gpu_memory_bytes,
         spec.cores,
         spec.host_memory_bytes,
+        spec.host_bandwidth_bytes_per_s,
         spec.share,
         spec.family,
         spec.batch_size,

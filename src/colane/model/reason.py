@@ -23,6 +23,7 @@ class Why(StrEnum):
     NO_MEMORY = "no-memory"
     NO_CORES = "no-cores"
     NO_HOST_MEMORY = "no-host-memory"
+    NO_HOST_BANDWIDTH = "no-host-bandwidth"
     BEHIND = "behind"
     NOT_WORTH_SHARING = "not-worth-sharing"
     UNKNOWN_ALONE_FIRST = "unknown-alone-first"
@@ -62,6 +63,7 @@ class Why(StrEnum):
     RESUMED = "resumed"
     PREEMPTED = "preempted"
     OUTGROWN = "outgrown"
+    CHANGED_LANE = "changed-lane"
     TOO_SLOW_TOGETHER = "too-slow-together"
     SLOW_TOGETHER = "slow-together"
     RETRY_ALONE = "retry-alone"
@@ -94,6 +96,7 @@ SENTENCES: Mapping[Why, str] = MappingProxyType(
         ),
         Why.NO_CORES: "Resources: needs {need} cores, at most {have} free where the GPUs are",
         Why.NO_HOST_MEMORY: "Resources: needs {need_bytes} of host memory, at most {have_bytes} free",
+        Why.NO_HOST_BANDWIDTH: "Resources: needs {need_bytes}/s of host memory bandwidth, at most {have_bytes}/s free",
         Why.BEHIND: "Priority: waits in order behind {jobs}",
         Why.NOT_WORTH_SHARING: (
             "Resources: sharing {gpu} with {jobs} is predicted to give a speed-up of {speedup:.2f}, "
@@ -149,6 +152,10 @@ SENTENCES: Mapping[Why, str] = MappingProxyType(
         Why.PREEMPTED: "stopped for {jobs}: {because}",
         Why.OUTGROWN: (
             "stopped because the jobs on {gpu} were seen to need {need_bytes} of its {have_bytes}: {jobs} with it"
+        ),
+        Why.CHANGED_LANE: (
+            "takes turns with {jobs} in lane {lane} of {gpu} from now on: side by side the jobs there were seen to need "
+            "{need_bytes} of its {have_bytes}"
         ),
         Why.TOO_SLOW_TOGETHER: (
             "stopped because job {job} went {measured:.2f} times slower on {gpu} than alone, predicted {predicted:.2f} "

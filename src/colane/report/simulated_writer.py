@@ -208,9 +208,18 @@ def notes(study: Study) -> tuple[str, ...]:
             0, "Partial: the simulation was stopped before its end; all numbers are of what had happened so far."
         )
     said += _load_note(study)
-    for run, found in zip(study.runs, study.metrics, strict=True):
-        said += [f"{_run_name(study, run)}: {note}" for note in _run_notes(run, found)]
+    for policy in study.policies:
+        said += _policy_notes(study, policy)
     return tuple(dict.fromkeys(said))
+
+
+def _policy_notes(study: Study, policy: str) -> Iterator[str]:
+    """What is to be said of each run of a policy; what holds for all seeds only once."""
+    noted = [(run, list(_run_notes(run, found))) for run, found in study.of(policy)]
+    common = [note for note in noted[0][1] if all(note in notes for _, notes in noted)]
+    yield from (f"{policy}: {note}" for note in common)
+    for run, notes in noted:
+        yield from (f"{_run_name(study, run)}: {note}" for note in notes if note not in common)
 
 
 def _load_note(study: Study) -> list[str]:

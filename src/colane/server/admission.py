@@ -110,6 +110,7 @@ def _conflicts(request: JobRequest, given: set[str]) -> list[Problem]:
         for text, exact in (
             ("gpu_memory", "gpu_memory_bytes"),
             ("host_memory", "host_memory_bytes"),
+            ("host_bandwidth", "host_bandwidth_bytes_per_s"),
             ("time_limit", "time_limit_s"),
         )
         if {text, exact} <= given
@@ -160,6 +161,7 @@ def _trainer_program(request: JobRequest, directory: str) -> _Program:
 
 def _spec(request: JobRequest, program: _Program) -> JobSpec:
     host_memory = request.host_memory_bytes if request.host_memory is None else request.host_memory
+    bandwidth = request.host_bandwidth_bytes_per_s if request.host_bandwidth is None else request.host_bandwidth
     values = {name: getattr(request, name) for name in _SPEC_FIELDS}
     return JobSpec(
         name=program.name,
@@ -168,6 +170,7 @@ def _spec(request: JobRequest, program: _Program) -> JobSpec:
         steps_total=program.steps_total,
         gpu_memory_bytes=request.gpu_memory or request.gpu_memory_bytes,
         host_memory_bytes=host_memory,
+        host_bandwidth_bytes_per_s=bandwidth,
         time_limit_s=request.time_limit or request.time_limit_s,
         kind=JobKind(request.kind),
         comm_pattern=CommPattern(request.comm_pattern),

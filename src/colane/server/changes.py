@@ -153,6 +153,7 @@ def _node(body: NodeBody) -> Node:
         gpus=gpus,
         cores=tuple(body.cores),
         host_memory_bytes=body.host_memory_bytes,
+        host_bandwidth_bytes_per_s=body.host_bandwidth_bytes_per_s,
         pool=body.pool,
         address=body.address.rstrip("/"),
         agent_id=body.agent_id,
@@ -281,7 +282,7 @@ def to_progress(body: ProgressBody) -> Progress:
 def declare(turn: Turn, body: ProfileBody) -> None:
     """Take in a declared profile."""
     key = ProfileKey(**body.key.model_dump())
-    values = {
+    values: dict[str, Any] = {
         name: _value(getattr(body, name))
         for name in ("step_s", "step_median_s", "persistent_bytes", "ephemeral_bytes", "occupancy", "bandwidth")
     }

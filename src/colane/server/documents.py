@@ -23,7 +23,15 @@ SPEC_FIELDS: Final = tuple(field.name for field in fields(JobSpec) if field.init
 _SPEC_ENUMS: Final = (("kind", JobKind), ("comm_pattern", CommPattern))
 PROGRESS_FIELDS: Final = tuple(field.name for field in fields(Progress))
 _GPU_FIELDS: Final = tuple(field.name for field in fields(Gpu))
-_NODE_SCALARS: Final = ("name", "host_memory_bytes", "pool", "address", "agent_id", "host_refusal")
+_NODE_SCALARS: Final = (
+    "name",
+    "host_memory_bytes",
+    "host_bandwidth_bytes_per_s",
+    "pool",
+    "address",
+    "agent_id",
+    "host_refusal",
+)
 _JOB_SCALARS: Final = (
     "id", "submit_s", "attempt", "failures", "first_start_s", "start_s", "first_step_s", "end_s", "suspended",
     "on_host_bytes",

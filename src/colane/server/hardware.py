@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from math import inf
 from typing import NamedTuple
 
 from colane.model.hardware import Node
@@ -17,6 +18,8 @@ class Shape(NamedTuple):
     gpus: tuple[tuple[str, int], ...]
     cores: int
     host_memory_bytes: int
+    host_bandwidth: float
+    """Infinite where it is not known."""
 
     def matching(self, gpu_type: str, memory_bytes: int) -> int:
         """GPUs of a type with at least that memory."""
@@ -30,7 +33,8 @@ class Hardware:
         shapes: dict[str, Counter[Shape]] = {}
         for node in nodes:
             gpus = tuple(sorted((gpu.type, gpu.memory_bytes) for gpu in node.gpus))
-            shape = Shape(gpus, len(node.cores), node.host_memory_bytes)
+            bandwidth = node.host_bandwidth_bytes_per_s or inf
+            shape = Shape(gpus, len(node.cores), node.host_memory_bytes, bandwidth)
             shapes.setdefault(node.pool, Counter())[shape] += 1
         self._counts = shapes
         self._pools: Mapping[str, tuple[Shape, ...]] = {pool: tuple(sorted(of)) for pool, of in shapes.items()}
@@ -63,6 +67,7 @@ def _fits(spec: JobSpec, shape: Shape) -> bool:
         any(shape.matching(kind, need) >= spec.gpus for kind in _types(spec, [shape]))
         and shape.cores >= spec.cores
         and shape.host_memory_bytes >= spec.host_memory_bytes
+        and shape.host_bandwidth >= spec.host_bandwidth_bytes_per_s
     )
 
 
@@ -114,4 +119,8 @@ def _host_problem(spec: JobSpec, shapes: tuple[Shape, ...]) -> Problem | None:
     if spec.host_memory_bytes > memory:
         text = f"asks for {spec.host_memory_bytes}, but no node of pool {spec.pool} has more than {memory}"
         return Problem("host_memory_bytes", text)
+    rate = max(shape.host_bandwidth for shape in shapes)
+    if spec.host_bandwidth_bytes_per_s > rate:
+        text = f"asks for {spec.host_bandwidth_bytes_per_s}, but no node of pool {spec.pool} has more than {rate:.0f}"
+        return Problem("host_bandwidth_bytes_per_s", text)
     return None

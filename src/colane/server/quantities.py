@@ -36,6 +36,18 @@ def _whole(digits: str, unit: str) -> int:
     return int(digits) * SIZE_UNITS[unit]
 
 
+def parse_rate(text: str) -> int:
+    """Return bytes per second, of a size with or without `/s`.
+
+    Raises:
+        ValueError: Not a rate; the message names the units.
+    """
+    try:
+        return parse_size(re.sub(r"\s*/\s*s(ec)?$", "", text.strip().lower()))
+    except ValueError as error:
+        raise ValueError(f"must be bytes per second such as 20GB/s, got {text[:40]!r}") from error
+
+
 def parse_duration(text: str) -> float:
     """Return a duration in seconds; parts add up ("1h30m").
 

@@ -21,7 +21,8 @@ _SCALARS = (
 )  # fmt: skip
 _SPEC_SCALARS = ("name", "user", "family", "batch_size", "pool", "priority", "steps_total")
 _NEEDS = (
-    "gpus", "gpu_type", "gpu_memory_bytes", "cores", "host_memory_bytes", "time_limit_s", "retries", "share",
+    "gpus", "gpu_type", "gpu_memory_bytes", "cores", "host_memory_bytes",
+    "host_bandwidth_bytes_per_s", "time_limit_s", "retries", "share",
     "steps_limit", "company", "company_size", "preemptible", "kind", "latency_s", "weight", "group", "multi_node",
     "anti_collocation", "utility_min", "comm_weight", "comm_pattern",
 )  # fmt: skip

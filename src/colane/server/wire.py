@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, model_validator
 
-from colane.server.quantities import parse_duration, parse_size
+from colane.server.quantities import parse_duration, parse_rate, parse_size
 
 EXACT_MAX: Final = 2**53
 """Largest integer that every JSON reader keeps exactly."""
@@ -43,11 +43,16 @@ def _size(value: object) -> object:
     return parse_size(value) if isinstance(value, str) else value
 
 
+def _rate(value: object) -> object:
+    return parse_rate(value) if isinstance(value, str) else value
+
+
 def _duration(value: object) -> object:
     return parse_duration(value) if isinstance(value, str) else value
 
 
 SizeText = Annotated[Size, BeforeValidator(_size)]
+RateText = Annotated[Size, BeforeValidator(_rate)]
 DurationText = Annotated[Seconds, BeforeValidator(_duration)]
 
 
@@ -87,6 +92,8 @@ class JobRequest(Shape):
     cores: Annotated[int, Field(ge=0, le=CORES_MAX)] = 0
     host_memory_bytes: Size = 0
     host_memory: SizeText | None = None
+    host_bandwidth_bytes_per_s: Size = 0
+    host_bandwidth: RateText | None = None
     priority: Annotated[int, Field(ge=-PRIORITY_MAX, le=PRIORITY_MAX)] = 0
     time_limit_s: Annotated[float, Field(gt=0, le=1e12)] | None = None
     time_limit: Annotated[float, Field(gt=0, le=1e12), BeforeValidator(_duration)] | None = None
@@ -180,6 +187,7 @@ class NodeBody(Shape):
         default_factory=list
     )
     host_memory_bytes: Size = 0
+    host_bandwidth_bytes_per_s: Size = 0
     topology: TopologyBody | None = None
     host_refusal: Text = ""
     generation: Any = None

@@ -112,7 +112,7 @@ class Driver:
         self.on_progress: Callable[[Driver], None] | None = None
         self.is_stopped = False
         self._lanes = LaneTurns(turns_of(core.policy), self.config.switch_s, world)
-        self._awaits_steps = core.config.opaque_after_s > 0
+        self._awaits_steps = not core.config.runs_at_once
         core.policy = TimedPolicy(core.policy, self.ledger)
         self._jobs = jobs
         self._by_id = {job.id: job for job in jobs}
@@ -208,7 +208,7 @@ class Driver:
         for job in outcome.jobs:
             self._follow(job, touched)
         for job in outcome.jobs:
-            if job.state is JobState.ASSIGNED and job.id not in self._processes:
+            if job.placement is not None and job.id not in self._processes and not job.has_ended:
                 started.append(self._start(job))
                 touched.update(dict.fromkeys(started[-1].running.gpus))
         if touched:
@@ -231,6 +231,14 @@ class Driver:
         elif job.state is JobState.STOPPING and process is not None and not process.is_stopping:
             self._stop(process)
             touched.update(dict.fromkeys(process.running.gpus))
+        elif process is not None and process.lane != _first_lane(job):
+            self._change_lane(process, _first_lane(job))
+            touched.update(dict.fromkeys(process.running.gpus))
+
+    def _change_lane(self, process: Process, lane: int) -> None:
+        process.settle(self.now_s)
+        process.lane = lane
+        self._lanes.moved(process, self._meter.gpus[process.running.gpus[0]].processes.values())
 
     def _start(self, job: Job) -> Process:
         traced = self._by_id[job.id]
@@ -249,14 +257,19 @@ class Driver:
         if self.world.scope is Scope.NODE:
             self._on_node.setdefault(process.running.gpus[0].node, {})[job.id] = process
         self._meter.queue(job.spec.pool, -1)
-        self._events.append(Launched(job.id, job.attempt, 0, self.now_s))
+        if job.state is JobState.ASSIGNED:
+            self._events.append(Launched(job.id, job.attempt, 0, self.now_s))
         launch_s = (
             self.world.startup_s(traced) + self.config.launch_s + (self.config.restart_s if job.attempt > 1 else 0.0)
         )
-        if launch_s > 0:
-            self._agenda.at(self.now_s + launch_s, self._begin, process)
-        else:
+        if launch_s <= 0:
             process.is_stepping = True
+        elif running.loads_on_device:
+            process.is_loading, process.loading_left_s = True, launch_s
+        else:
+            self._agenda.at(self.now_s + launch_s, self._begin, process)
+        if job.state is JobState.STOPPING:
+            self._stop(process)
         return process
 
     def _where(self, job: Job, traced: TraceJob) -> Running:
@@ -277,10 +290,16 @@ class Driver:
             process.is_stepping = True
             self._change_company(dict.fromkeys(process.running.gpus))
 
+    def _loaded(self, process: Process, serial: int) -> None:
+        if process.serial == serial and process.is_loading:
+            process.settle(self.now_s)
+            process.is_loading, process.serial = False, 0
+            self._begin(process, serial)
+
     def _stop(self, process: Process) -> None:
         """It was asked to stop: it steps no more and saves its state."""
         process.settle(self.now_s)
-        process.is_stopping, process.is_stepping = True, False
+        process.is_stopping, process.is_stepping, process.is_loading = True, False, False
         self._agenda.at(self.now_s + self.config.stop_s, self._stopped, process)
 
     def _stopped(self, process: Process, _serial: int) -> None:
@@ -361,7 +380,10 @@ class Driver:
         for process in concerned.values():
             process.settle(self.now_s)
             process.gpu_share = self._share(process)
-            self._set_speed(process)
+            if process.is_loading:
+                self._set_loading(process)
+            else:
+                self._set_speed(process)
             touched.update(dict.fromkeys(process.running.gpus))
         for gpu in touched:
             self._meter.refresh(gpu)
@@ -377,6 +399,14 @@ class Driver:
             return 1.0 / len(uses[gpus[0]].processes)
         return sum(1.0 / len(uses[gpu].processes) for gpu in gpus)
 
+    def _set_loading(self, process: Process) -> None:
+        """Loading is slowed by company as steps are; what does not fit is found out at the first step."""
+        before, beside = process.loading_ratio, self._speed_beside(process)
+        process.loading_ratio = beside / process.alone_steps_per_s if beside > 0 else 1.0
+        if not process.serial or process.loading_ratio != before:
+            due_s = self.now_s + process.loading_left_s / process.loading_ratio
+            process.serial = self._agenda.at(due_s, self._loaded, process)
+
     def _set_speed(self, process: Process) -> None:
         before = process.steps_per_s
         process.steps_per_s = self._speed(process)
@@ -391,8 +421,9 @@ class Driver:
             process.serial = 0
 
     def _speed(self, process: Process) -> float:
-        if not process.is_stepping:
-            return 0.0
+        return self._speed_beside(process) if process.is_stepping else 0.0
+
+    def _speed_beside(self, process: Process) -> float:
         others = self._others(process, stepping=True)
         if self._lanes.is_used:
             return self._lanes.speed(process, others)
@@ -412,7 +443,7 @@ class Driver:
             found.update(self._on_node.get(process.running.gpus[0].node, {}))
         if not found:
             return []
-        return [other for other in found.values() if other is not process and (other.is_stepping or not stepping)]
+        return [other for other in found.values() if other is not process and (other.is_busy or not stepping)]
 
     def _complete(self, process: Process, serial: int) -> None:
         if process.serial == serial and not process.is_stopping:

@@ -47,6 +47,10 @@ class LaneTurns:
         """A process comes to its GPU; `company` is who is there."""
         self._arrived += 1
         process.arrived = self._arrived
+        self.moved(process, company)
+
+    def moved(self, process: Process, company: Collection[Process]) -> None:
+        """A process is in another lane of its GPU."""
         if not self.is_used and len(company) > 1:
             self.is_used = any(are_mates(process, other) for other in company)
 

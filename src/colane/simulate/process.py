@@ -36,6 +36,9 @@ class Process:
         lane_part: Part of its GPU that this is.
         turn_efficiency: Part of its turns that is not lost to passing them on.
         paused_s: Time it waited for its turn, up to `since_s`.
+        is_loading: Whether it launches and that is work of its device.
+        loading_left_s: How much of that is left, in seconds alone.
+        loading_ratio: Its speed over that alone.
         is_sampled: Whether what its samples say in its present company is not known already.
     """
 
@@ -62,12 +65,20 @@ class Process:
     lane_part: float = 1.0
     turn_efficiency: float = 1.0
     paused_s: float = 0.0
+    is_loading: bool = False
+    loading_left_s: float = 0.0
+    loading_ratio: float = 0.0
     is_sampled: bool = False
 
     @property
     def done_steps(self) -> float:
         """Steps of the job made up to `since_s`, by earlier attempts too."""
         return self.work_steps - self.left_steps
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether it works on its device, so that others there feel it."""
+        return self.is_stepping or self.is_loading
 
     def settle(self, now_s: float) -> None:
         """Count steps and GPU time since the last change."""
@@ -77,6 +88,7 @@ class Process:
         self.gpu_s += self.gpu_share * span_s
         if self.lane_share < 1 and self.is_stepping:
             self.paused_s += (1 - self.lane_share) * span_s
+        self.loading_left_s = max(0.0, self.loading_left_s - self.loading_ratio * span_s)
         made = self.steps_per_s * span_s
         if self.first_step_s is None and made > 0:
             self._note_first_step(made)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
 
+from colane.model.hardware import CPU_DEVICE_TYPE, Gpu
 from colane.policies import registry
 from colane.simulate.beliefs import Belief, declare_lengths, make_beliefs
 from colane.simulate.driver import DriverConfig
@@ -98,9 +99,13 @@ def load(request: Request, seed: int) -> Loaded:
 
 
 def shared_by(cluster: Cluster, sharing: str) -> Cluster:
-    """The cluster with every GPU shared in this way."""
-    nodes = (replace(node, gpus=tuple(replace(gpu, sharing=sharing) for gpu in node.gpus)) for node in cluster.nodes)
-    return replace(cluster, nodes=tuple(nodes))
+    """The cluster with every GPU shared in this way; cpu devices have a way of their own."""
+
+    def shared(gpu: Gpu) -> Gpu:
+        return replace(gpu, sharing=CPU_DEVICE_TYPE if gpu.type == CPU_DEVICE_TYPE else sharing)
+
+    nodes = tuple(replace(node, gpus=tuple(map(shared, node.gpus))) for node in cluster.nodes)
+    return replace(cluster, nodes=nodes)
 
 
 def _preemptible(job: TraceJob) -> TraceJob:

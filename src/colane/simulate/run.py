@@ -101,12 +101,10 @@ def _gpu_types(cluster: Cluster, pool: str) -> tuple[str, ...]:
 
 def prepare(inputs: Inputs, jobs: Sequence[TraceJob], watchers: Iterable[Watcher] = ()) -> Driver:
     """A driver that is ready to run these jobs."""
-    # A process of which no steps are seen is taken to run at once: recorded durations have no launch in them. So is one
-    # under a policy that spares jobs for longer than they are protected after launch: protection is from being stopped.
+    # Protection after launch is from being stopped: under a policy that spares jobs for longer, a job runs at once.
     # Policies are compared as they were published, which is without the guard.
-    heeds_steps = inputs.world.counts_steps and _is_heeded(inputs, jobs)
-    opaque_after_s = CoreConfig().opaque_after_s if heeds_steps else 0.0
-    core = Core(inputs.policy, ClusterState(inputs.beliefs), CoreConfig(opaque_after_s=opaque_after_s, guard=False))
+    at_once = not (inputs.world.counts_steps and _is_heeded(inputs, jobs))
+    core = Core(inputs.policy, ClusterState(inputs.beliefs), CoreConfig(runs_at_once=at_once, guard=False))
     start_s = min(jobs[0].submit_s, 0.0) if jobs else 0.0
     core.step([NodeRegistered(node) for node in inputs.cluster.nodes], start_s)
     return Driver(core, jobs, inputs.world, inputs.driver, watchers)

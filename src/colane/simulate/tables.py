@@ -311,7 +311,7 @@ class MeasuredSpeeds:
         return None if found is None else 1 / found.step_s
 
     def slowdown(self, me: Running, other: Running) -> float | None:
-        """Measured for this pair."""
+        """Measured for this pair, else estimated from other pairs."""
         return self.slowdown_among(me, [other])
 
     def startup_s(self, job: TraceJob) -> float:
@@ -320,9 +320,10 @@ class MeasuredSpeeds:
         return self._table.overhead_s if own is None else float(own)
 
     def slowdown_among(self, me: Running, others: Sequence[Running]) -> float | None:
-        """Measured for this very company."""
-        keys = [_profile_key(other.job, other.gpu_type) for other in others]
-        return self._table.slowdown(_profile_key(me.job, me.gpu_type), keys)
+        """Measured for this very company, else estimated from those of its size."""
+        key, keys = _profile_key(me.job, me.gpu_type), [_profile_key(other.job, other.gpu_type) for other in others]
+        found = self._table.slowdown(key, keys)
+        return self._table.estimate(key, keys) if found is None else found
 
     def demand(self, job: TraceJob, gpu_type: str) -> float | None:
         """Part of the GPU it was seen to keep busy."""

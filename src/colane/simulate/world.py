@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from enum import Enum, auto
 from typing import NamedTuple, Protocol
 
-from colane.model.hardware import GpuId
+from colane.model.hardware import CPU_DEVICE_TYPE, GpuId
 from colane.model.profile import Memory
 from colane.traces.workload import TraceJob
 
@@ -37,6 +37,11 @@ class Running(NamedTuple):
     gpus: tuple[GpuId, ...]
     sockets: tuple[int, ...] = (0,)
     sharing: str = "time-slice"
+
+    @property
+    def loads_on_device(self) -> bool:
+        """Whether a process that launches is at work on its device already: on cpu devices it is."""
+        return self.gpu_type == CPU_DEVICE_TYPE
 
 
 class World(Protocol):

@@ -221,7 +221,9 @@ def _name(job: TraceJob) -> str:
 
 def _holds(node: Node, spec: JobSpec) -> bool:
     fitting = sum(_suits(spec, gpu.type, gpu.memory_bytes) for gpu in node.gpus)
-    return fitting >= spec.gpus and len(node.cores) >= spec.cores and (node.host_memory_bytes >= spec.host_memory_bytes)
+    has_bandwidth = spec.host_bandwidth_bytes_per_s <= (node.host_bandwidth_bytes_per_s or math.inf)
+    has_host = len(node.cores) >= spec.cores and node.host_memory_bytes >= spec.host_memory_bytes
+    return fitting >= spec.gpus and has_host and has_bandwidth
 
 
 def _suits(spec: JobSpec, gpu_type: str, memory_bytes: int) -> bool:
@@ -238,10 +240,17 @@ def _shortage(spec: JobSpec, nodes: list[Node]) -> str:
     memory = max((gpu.memory_bytes for node in nodes for gpu in node.gpus), default=0)
     if (spec.gpu_memory_bytes or 0) > memory:
         return f"needs {spec.gpu_memory_bytes} bytes of GPU memory, the largest GPU has {memory}"
+    return _host_shortage(spec, nodes) or "no single node has all of the GPUs, cores and memory it needs"
+
+
+def _host_shortage(spec: JobSpec, nodes: list[Node]) -> str:
     cores = max(len(node.cores) for node in nodes)
     if spec.cores > cores:
         return f"needs {spec.cores} cores on one node, the largest has {cores}"
     host = max(node.host_memory_bytes for node in nodes)
     if spec.host_memory_bytes > host:
         return f"needs {spec.host_memory_bytes} bytes of host memory, the largest node has {host}"
-    return "no single node has all of the GPUs, cores and memory it needs"
+    rate = max(node.host_bandwidth_bytes_per_s or math.inf for node in nodes)
+    if spec.host_bandwidth_bytes_per_s > rate:
+        return f"needs {spec.host_bandwidth_bytes_per_s} bytes/s to host memory, the fastest node has {rate:.0f}"
+    return ""

@@ -263,6 +263,7 @@ def _nodes(group: _Group) -> list[Node]:
             gpus=_gpus(group, name, near),
             cores=cores,
             host_memory_bytes=group.host_memory,
+            host_bandwidth_bytes_per_s=round(group.memory_bandwidth or 0.0),
             pool=group.pool,
             topology=group.links,
         )

@@ -20,10 +20,10 @@ def _arm():  # type: ignore[no-untyped-def]
 
 
 def _hidden():  # type: ignore[no-untyped-def]
-    """Find the sitecustomize that would have run without us."""
-    from importlib.machinery import PathFinder
-
-    return PathFinder.find_spec("sitecustomize", [path for path in sys.path if os.path.abspath(path) != _HERE])
+    """Find the sitecustomize that would have run without us; to import importlib would cost more than all the rest."""
+    finders = [finder for finder in sys.meta_path if getattr(finder, "__name__", "") == "PathFinder"]
+    paths = [path for path in sys.path if os.path.abspath(path) != _HERE]
+    return finders[0].find_spec("sitecustomize", paths) if finders else None
 
 
 def _chain():  # type: ignore[no-untyped-def]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import inf
 
 from colane.core.draft import Draft
 from colane.core.state import NodeState
@@ -49,4 +50,5 @@ def _healthy(node: NodeState, gpu_type: str) -> int:
 def _is_able(node: NodeState, spec: JobSpec, gpu_type: str) -> bool:
     """Whether a node could hold a job if nobody else ran there."""
     has_rest = len(node.node.cores) >= spec.cores and node.node.host_memory_bytes >= spec.host_memory_bytes
+    has_rest = has_rest and spec.host_bandwidth_bytes_per_s <= (node.node.host_bandwidth_bytes_per_s or inf)
     return has_rest and _healthy(node, gpu_type) >= spec.gpus

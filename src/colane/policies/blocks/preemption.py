@@ -115,6 +115,7 @@ class Unit(NamedTuple):
     gpus: tuple[GpuId, ...]
     cores: int
     host_memory_bytes: int
+    host_bandwidth: int
 
 
 class _Coming(NamedTuple):
@@ -128,7 +129,8 @@ class _Coming(NamedTuple):
 class Site:
     """A node: what comes free on it, and who could be stopped, least valuable first, once that is asked.
 
-    `cores` and `host_memory_bytes` come with stopping jobs, by the job they are kept for; every such job has a key.
+    `cores`, `host_memory_bytes` and `host_bandwidth` come with stopping jobs, by the job they are kept for; every such
+    job has a key.
     `worst` is the last rank of those that may be stopped there.
     """
 
@@ -138,6 +140,7 @@ class Site:
     coming: list[_Coming] = field(default_factory=list)
     cores: dict[JobId | None, int] = field(default_factory=dict)
     host_memory_bytes: dict[JobId | None, int] = field(default_factory=dict)
+    host_bandwidth: dict[JobId | None, int] = field(default_factory=dict)
 
 
 class _Choice(NamedTuple):
@@ -254,6 +257,9 @@ class Room:
             return None
         if host_bytes + sum(u.host_memory_bytes for u in units) < spec.host_memory_bytes:
             return None
+        bandwidth = draft.host_bandwidth_free(node) + _amount(site.host_bandwidth, takers)
+        if bandwidth + sum(u.host_bandwidth for u in units) < spec.host_bandwidth_bytes_per_s:
+            return None
         for kind in draft.view.gpu_types(self._pool, spec.gpu_type):
             loads = [load for load in self._loads(site, job, kind, takers, units) if draft.fits_alone(load, spec)]
             if len(loads) >= spec.gpus:
@@ -289,11 +295,14 @@ class Room:
             site.coming += [_Coming(gpu, job.id) for gpu in unit.gpus]
             _add(site.cores, job.id, unit.cores)
             _add(site.host_memory_bytes, job.id, unit.host_memory_bytes)
+            _add(site.host_bandwidth, job.id, unit.host_bandwidth)
         free_cores = len(self._draft.cores_free(site.node))
         free_bytes = self._draft.host_memory_free_bytes(site.node)
+        free_bandwidth = self._draft.host_bandwidth_free(site.node)
         self._draft.hold(job, choice.gpus)
         _take(site.cores, job.id, job.spec.cores - free_cores)
         _take(site.host_memory_bytes, job.id, job.spec.host_memory_bytes - free_bytes)
+        _take(site.host_bandwidth, job.id, int(max(0.0, job.spec.host_bandwidth_bytes_per_s - free_bandwidth)))
         if choice.units:
             self._move(site)
         self._keep_open(site)
@@ -399,6 +408,7 @@ class Room:
         here = job.placement.slots_on(name)
         _add(site.cores, kept_for, len(job.placement.cores_on(name)))
         _add(site.host_memory_bytes, kept_for, job.spec.part(job.spec.host_memory_bytes, len(here)))
+        _add(site.host_bandwidth, kept_for, job.spec.part(job.spec.host_bandwidth_bytes_per_s, len(here)))
         for gpu, _ in () if job.is_on_host else here:
             company = self._draft.view.gpu(gpu).jobs
             if company[0] == job.id and set(company) <= going:
@@ -412,6 +422,7 @@ class Room:
             tuple(sorted(gpus)),
             sum(len(job.placement.cores) for job in jobs if job.placement),
             sum(job.spec.host_memory_bytes for job in jobs),
+            sum(job.spec.host_bandwidth_bytes_per_s for job in jobs),
         )
 
     def _stopped_for(self, job: Job) -> JobId | None:

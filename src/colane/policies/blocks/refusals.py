@@ -63,6 +63,10 @@ def _lacking(draft: Draft, spec: JobSpec, types: Iterable[str], holders: tuple[J
     if spec.host_memory_bytes > host_bytes:
         facts = {"need_bytes": spec.host_memory_bytes, "have_bytes": host_bytes}
         return Reason(Why.NO_HOST_MEMORY, facts, holders)
+    bandwidth = max(draft.host_bandwidth_free(node) for node, _ in nodes)
+    if spec.host_bandwidth_bytes_per_s > bandwidth:
+        facts = {"need_bytes": spec.host_bandwidth_bytes_per_s, "have_bytes": int(bandwidth)}
+        return Reason(Why.NO_HOST_BANDWIDTH, facts, holders)
     return _memory(draft, spec, nodes, holders)
 
 

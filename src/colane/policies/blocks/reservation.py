@@ -33,6 +33,7 @@ class Reservation:
     spare_gpus: int
     spare_cores: float
     spare_host_memory_bytes: float
+    spare_host_bandwidth: float = inf
 
     def allows(self, spec: JobSpec, gpu_type: str, end_s: float | None) -> bool:
         """Whether a job may start on the node: it ends before, or is small enough to stay."""
@@ -40,7 +41,8 @@ class Reservation:
             return True
         gpus = spec.gpus if gpu_type == self.gpu_type else 0
         fits = gpus <= self.spare_gpus and spec.cores <= self.spare_cores
-        return fits and spec.host_memory_bytes <= self.spare_host_memory_bytes
+        fits = fits and spec.host_memory_bytes <= self.spare_host_memory_bytes
+        return fits and spec.host_bandwidth_bytes_per_s <= self.spare_host_bandwidth
 
     def use(self, spec: JobSpec, gpu_type: str, end_s: float | None) -> None:
         """A job starts on the node."""
@@ -48,6 +50,7 @@ class Reservation:
             self.spare_gpus -= spec.gpus if gpu_type == self.gpu_type else 0
             self.spare_cores -= spec.cores
             self.spare_host_memory_bytes -= spec.host_memory_bytes
+            self.spare_host_bandwidth -= spec.host_bandwidth_bytes_per_s
 
 
 class _Hold(NamedTuple):
@@ -57,6 +60,7 @@ class _Hold(NamedTuple):
     gpus: tuple[GpuId, ...]
     cores: int
     host_memory_bytes: int
+    host_bandwidth: int
 
 
 class Ends:
@@ -90,7 +94,8 @@ class Ends:
 
     def _hold(self, spec: JobSpec, placement: Placement, name: str, since_s: float) -> _Hold:
         gpus = tuple([slot.gpu for slot in placement.slots_on(name)])
-        parts = spec.part(spec.cores, len(gpus)), spec.part(spec.host_memory_bytes, len(gpus))
+        books = spec.cores, spec.host_memory_bytes, spec.host_bandwidth_bytes_per_s
+        parts = [spec.part(total, len(gpus)) for total in books]
         return _Hold(self._end_s(spec, since_s, gpus), gpus, *parts)
 
     def _end_s(self, spec: JobSpec, since_s: float, gpus: tuple[GpuId, ...]) -> float:
@@ -128,7 +133,8 @@ def reserve(draft: Draft, spec: JobSpec, times: RunTimes) -> Reservation | None:
 
 def _is_large_enough(node: NodeState, spec: JobSpec) -> bool:
     enough = len(node.node.gpus) >= spec.gpus and len(node.node.cores) >= spec.cores
-    return enough and node.node.host_memory_bytes >= spec.host_memory_bytes
+    has_bandwidth = spec.host_bandwidth_bytes_per_s <= (node.node.host_bandwidth_bytes_per_s or inf)
+    return enough and has_bandwidth and node.node.host_memory_bytes >= spec.host_memory_bytes
 
 
 def _on_node(draft: Draft, spec: JobSpec, node: NodeState, kind: str, holds: list[_Hold]) -> Reservation | None:
@@ -138,18 +144,23 @@ def _on_node(draft: Draft, spec: JobSpec, node: NodeState, kind: str, holds: lis
     at_s = free_at_s[spec.gpus - 1]
     cores = len(draft.cores_free(node)) if spec.cores else 0
     host_bytes = draft.host_memory_free_bytes(node) if spec.host_memory_bytes else 0
+    need_bandwidth = spec.host_bandwidth_bytes_per_s
+    bandwidth = draft.host_bandwidth_free(node) if need_bandwidth else 0.0
     for hold in holds:
-        if hold.end_s > at_s and cores >= spec.cores and host_bytes >= spec.host_memory_bytes:
+        has_host = cores >= spec.cores and host_bytes >= spec.host_memory_bytes and bandwidth >= need_bandwidth
+        if hold.end_s > at_s and has_host:
             break
         at_s = max(at_s, hold.end_s)
         cores += hold.cores
         host_bytes += hold.host_memory_bytes
-    if cores < spec.cores or host_bytes < spec.host_memory_bytes:
+        bandwidth += hold.host_bandwidth
+    if cores < spec.cores or host_bytes < spec.host_memory_bytes or bandwidth < need_bandwidth:
         return None
     spare = bisect_right(free_at_s, at_s) - spec.gpus
     spare_cores = cores - spec.cores if spec.cores else inf
     spare_host_bytes = host_bytes - spec.host_memory_bytes if spec.host_memory_bytes else inf
-    return Reservation(node, kind, at_s, spare, spare_cores, spare_host_bytes)
+    spare_bandwidth = bandwidth - need_bandwidth if need_bandwidth else inf
+    return Reservation(node, kind, at_s, spare, spare_cores, spare_host_bytes, spare_bandwidth)
 
 
 def _free_at_s(draft: Draft, spec: JobSpec, node: NodeState, kind: str, holds: list[_Hold]) -> list[float]:

@@ -46,6 +46,8 @@ COLUMNS = (
            lambda job: job.spec.gpu_memory_bytes),
     Column("cores", "cores", "CPU cores booked for it alone", 0, cells.count, lambda job: job.spec.cores),
     Column("host_memory_bytes", "bytes", "host memory booked", 0, cells.count, lambda job: job.spec.host_memory_bytes),
+    Column("host_bandwidth_bytes_per_s", "bytes/s", "bandwidth to host memory booked", 0, cells.count,
+           lambda job: job.spec.host_bandwidth_bytes_per_s),
     Column("model", "text", "what it trains: jobs of one model behave alike", DEFAULT_MODEL, cells.word,
            lambda job: job.spec.family),
     Column("batch_size", "samples", "per GPU and step; empty is unknown", None, cells.at_least_one,

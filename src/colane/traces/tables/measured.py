@@ -7,8 +7,9 @@ its steps. It is what `colane simulate --measured` moves jobs by.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +43,7 @@ class MeasuredJob:
     occupancy_ratio: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class MeasuredTable:
     """Everything that was measured.
 
@@ -59,6 +60,34 @@ class MeasuredTable:
     def slowdown(self, key: ProfileKey, others: Iterable[ProfileKey]) -> float | None:
         """Of a kind beside others on one GPU; None where this company was not measured."""
         return self.slowdowns.get((key, tuple(sorted(others, key=str))))
+
+    def estimate(self, key: ProfileKey, others: Sequence[ProfileKey]) -> float | None:
+        """Slowdown in a company that was not measured; None where no company of its size was, or a demand is unknown.
+
+        What the work of all allows, times how much slower than that measured companies of this size were in the mean.
+        """
+        bound, excess = self._bound(key, others), self._excess.get(len(others))
+        return None if bound is None or excess is None else bound * excess
+
+    @cached_property
+    def _excess(self) -> dict[int, float]:
+        """Slowdown over its bound by work, mean of the measured companies, by the number of others."""
+        found: dict[int, list[float]] = {}
+        for (key, others), slowdown in self.slowdowns.items():
+            bound = self._bound(key, others)
+            if bound is not None:
+                found.setdefault(len(others), []).append(slowdown / bound)
+        return {size: sum(ratios) / len(ratios) for size, ratios in found.items()}
+
+    def _bound(self, key: ProfileKey, others: Iterable[ProfileKey]) -> float | None:
+        """A GPU cannot give more than one second of work in a second."""
+        total = 0.0
+        for kind in (key, *others):
+            job = self.jobs.get(kind)
+            if job is None or job.occupancy_ratio is None:
+                return None
+            total += job.occupancy_ratio
+        return max(1.0, total)
 
 
 def from_profiles(
