@@ -23,10 +23,16 @@ def job(tmp_path: Path) -> Job:
 
 
 @pytest.fixture(scope="module")
-def forks() -> Iterator[subprocess.Popen[str]]:
+def imports() -> tuple[str, ...]:
+    """What the Python that forks imports beside PyTorch."""
+    return ()
+
+
+@pytest.fixture(scope="module")
+def forks(imports: tuple[str, ...]) -> Iterator[subprocess.Popen[str]]:
     """A Python that has imported PyTorch, and forks for each script."""
     with subprocess.Popen(
-        [sys.executable, warm_program.__file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        [sys.executable, warm_program.__file__, *imports], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:
         yield process
         assert process.stdin is not None

@@ -58,7 +58,8 @@ def test_memory_of_a_cuda_job_is_what_torch_counts(monkeypatch: pytest.MonkeyPat
 
 def test_torch_without_cuda_in_use_counts_the_resident_set(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=SimpleNamespace(is_initialized=lambda: False)))
-    assert memory.sample() == memory.resident()
+    monkeypatch.setattr(memory, "resident", lambda: (3, 4))
+    assert memory.sample() == (3, 4)
 
 
 @pytest.mark.parametrize("text", ["", "VmRSS:\n", "VmRSS: x kB\nVmHWM: 3 kB\n"])

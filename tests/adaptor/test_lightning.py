@@ -8,6 +8,12 @@ from tests.adaptor.conftest import Trained
 
 pytest.importorskip("pytorch_lightning")
 
+
+@pytest.fixture(scope="module")
+def imports() -> tuple[str, ...]:
+    return ("pytorch_lightning",)
+
+
 MODULE = """
 import hashlib, warnings
 import torch

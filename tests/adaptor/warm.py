@@ -1,4 +1,4 @@
-"""A Python that has imported PyTorch already, and forks for each script: run as a program.
+"""A Python that has imported PyTorch already, and what it is told to, and forks for each script: run as a program.
 
 Reads one JSON object a line (script, environment, directory, where output goes); answers each with an exit status.
 The fork arms the adaptor as the start of Python would; that PyTorch is there already it must bear anyway.
@@ -7,6 +7,7 @@ The fork arms the adaptor as the start of Python would; that PyTorch is there al
 from __future__ import annotations
 
 import atexit
+import importlib
 import json
 import os
 import runpy
@@ -44,6 +45,8 @@ def run(order: dict[str, object]) -> None:
 def main() -> None:
     """Fork for each line."""
     torch.set_num_threads(1)
+    for name in sys.argv[1:]:
+        importlib.import_module(name)
     for line in sys.stdin:
         pid = os.fork()
         if pid == 0:

@@ -13,6 +13,7 @@ from colane.cli import service_options as options
 from colane.cli.errors import FailureError, MisuseError
 from colane.cli.nodes import members
 from colane.cli.ps import table
+from colane.cli.show import place
 from colane.cli.suspend import state_text, suspend
 from colane.core.config import CoreConfig
 from tests.cli.conftest import Colane, Up, until
@@ -101,6 +102,13 @@ def test_the_guard_is_on_unless_it_is_switched_off() -> None:
     assert config("12.5").guard_margin_ratio == 0.125
     with pytest.raises(MisuseError, match="--guard: must be a percentage"):
         config("nan")
+
+
+def test_memory_on_the_host_is_shown() -> None:
+    assert place({"gpus": ["n/0"], "booked_cores": [], "on_host_bytes": None}) == "n/0"
+    assert place({"gpus": ["n/0"], "booked_cores": [1], "on_host_bytes": 3 * 10**10}) == (
+        "n/0, cores 1, 30 GB of its GPU memory on the host"
+    )
 
 
 def test_what_became_of_memory_that_was_to_be_moved_is_said() -> None:

@@ -39,7 +39,7 @@ def _fields(job: dict[str, Any], reason: str) -> Iterator[tuple[str, str]]:
     yield "reason", reason
     yield "user", output.text(job["user"])
     yield "needs", _needs(job["needs"])
-    yield "runs on", _place(job)
+    yield "runs on", place(job)
     yield from _sharing(job)
     yield "family", job["family"] + (f", batch size {job['batch_size']}" if job["batch_size"] else "")
     yield from _labels(job)
@@ -140,11 +140,14 @@ def _needs(needs: dict[str, Any]) -> str:
     return ", ".join(parts)
 
 
-def _place(job: dict[str, Any]) -> str:
+def place(job: dict[str, Any]) -> str:
+    """Return where a job runs, or its memory lies."""
     if not job["gpus"]:
         return output.UNKNOWN
     cores = f", cores {','.join(map(str, job['booked_cores']))}" if job["booked_cores"] else ""
-    return ", ".join(job["gpus"]) + cores
+    size_bytes = job.get("on_host_bytes")
+    away = "" if size_bytes is None else f", {output.size(size_bytes)} of its GPU memory on the host"
+    return ", ".join(job["gpus"]) + cores + away
 
 
 def _when(at_s: float | None) -> str:

@@ -127,6 +127,9 @@ class _RecordFields(BaseModel):
     needs: dict[str, object] | None = None
     why: str | None = None
     suspended: bool | None = None
+    suspended_via: str | None = None
+    on_host_bytes: int | None = None
+    steps_total_learned: object = None
     sharing: object = None
     nodes: list[str] | None = None
     lanes: list[int] | None = None
