@@ -97,6 +97,26 @@ def test_batches_of_evaluate_and_predict_are_steps_and_those_of_validation_are_n
     assert job.errors == ""
 
 
+AT_ONCE = """
+import keras, types
+callbacks = keras.callbacks.CallbackList()
+callbacks.model = types.SimpleNamespace(steps_per_execution=3)
+callbacks.on_train_begin()
+for epoch in range(2):
+    for last in (2, 5):
+        callbacks.on_train_batch_end(last)
+"""
+
+
+def test_batches_that_are_executed_at_once_are_all_counted(job: Job) -> None:
+    """Epochs of four batches: three, then one that is left."""
+    job.train(AT_ONCE)
+    seen = job.seen()
+    assert seen is not None
+    assert (seen.steps, seen.steps_total) == (8, 8)
+    assert job.errors == ""
+
+
 @pytest.mark.parametrize("way", ["-m", "-c", "-", "console script", "shell", "env", "exec"])
 def test_other_ways_to_start_python(job: Job, site: Path, way: str) -> None:
     (site / "package").mkdir()

@@ -91,9 +91,8 @@ class Bench:
     async def goes_on(self, agent: Running) -> None:
         goal = self.steps() + 5
         await agent.until(lambda: self.steps() >= goal, "it goes on")
+        await agent.until(lambda: self.state() is ProcessState.RUNNING and not self.record.exists(), "it is on its GPU")
         await agent.until(lambda: self.progress().get("on_host_bytes") is None, "its memory is not on the host")
-        assert self.state() is ProcessState.RUNNING
-        assert not self.record.exists()
 
     async def end(self, agent: Running) -> None:
         self.fake.end(7)
@@ -124,7 +123,11 @@ async def test_memory_goes_to_the_host_and_comes_back_when_there_is_room(bench: 
         await agent.until(lambda: any("needs" in message for message in bench.fake.reports[-1]["messages"]))
         assert "the GPU memory of job 7 stays on the host" in bench.fake.reports[-1]["messages"][0]
         assert len(bench.fake.reports) > reports
-        assert (bench.steps(), bench.progress()["on_host_bytes"]) == (done, SIZE_BYTES)
+        assert (bench.steps(), bench.state(), bench.progress()["on_host_bytes"]) == (
+            done,
+            ProcessState.CHECKPOINTED,
+            None,
+        )
         assert "restore" not in bench.machine.cuda.calls
         bench.machine.strangers_bytes = 0
         await bench.goes_on(agent)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from colane.cli.stack import Stack, StackConfig
 from colane.client.client import Client
-from tests.cli.conftest import Colane, Up
+from tests.cli.conftest import Colane, Up, until
 
 pytestmark = [
     pytest.mark.live,
@@ -87,3 +89,44 @@ def test_a_bad_topology_is_refused_before_anything_starts(colane: Colane, tmp_pa
     assert f"--topology: {bad}:4: column 6: links[1][0] is NV1, but links[0][1] is NV2" in said.err
     assert "did you mean minsky?" in colane("up", "--topology", "minski").err
     assert "--topology -: name a file" in colane("up", "--topology", "-").err
+
+
+STEPS = """
+import colane.adaptor as colane
+import time
+steps = colane.attach()
+while True:
+    time.sleep(0.01)  # a step
+    steps.step()
+"""
+
+
+def test_what_neighbours_do_to_each_other_is_learnt_from_what_runs(tmp_path: Path) -> None:
+    """How much is another matter: here it is whatever this machine makes of it."""
+    config = StackConfig(
+        state_dir=tmp_path / "state", node="power8", policy="topo-aware", devices="cpu:4:1GB", topology="minsky",
+        heartbeat_s=0.1,
+    )  # fmt: skip
+    with Stack(config) as stack, stack.client() as client:
+
+        def step(job: int) -> None:
+            """Wait until it has made more steps than it takes to learn, and a sample more was taken."""
+            least = (client.job(job)["steps"] or 0) + 15
+            until(lambda: (client.job(job)["steps"] or 0) >= least, "steps")
+
+        def learnt(what: str) -> list[Any]:
+            return [one for profile in client.profiles() for one in profile[what] if profile["key"]["family"] == "a"]
+
+        one = submit(client, [sys.executable, "-c", STEPS], family="a")
+        for _ in range(3):  # the first sample finds it launching, the second begins what the third ends
+            step(one)
+        two = submit(client, [sys.executable, "-c", STEPS], family="b")
+        until(lambda: learnt("places"), "the pace alone")
+        assert client.job(two)["gpus"] == ["power8/1"]
+        for _ in range(3):
+            step(two)
+            step(one)
+        client.cancel(two)
+        (slowdown,) = until(lambda: learnt("slowdowns"), "the slowdown")
+        assert (slowdown["beside"]["family"], slowdown["ratio"]["source"]) == ("b", "measured")
+        assert slowdown["ratio"]["value"] > 0

@@ -32,7 +32,7 @@ def _follow(callbacks: Any, name: str, to: recorder.Recorder) -> None:
     def end(self: object, *args: object, **kwargs: object) -> object:
         result = own(self, *args, **kwargs)
         if not (is_test and getattr(self, TRAINS, False)):  # validation is no progress of the training
-            to.step(recorder.KERAS)
+            to.step(recorder.KERAS, _batches(self, *args[:1]))
         return result
 
     setattr(callbacks, name, end)
@@ -56,6 +56,18 @@ def _follow_begin(callbacks: Any, name: str, to: recorder.Recorder) -> None:
         return result
 
     setattr(callbacks, name, begin)
+
+
+def _batches(callbacks: Any, last: Any = None) -> int:
+    """Return how many batches have ended with the one of this number: several may be executed at once."""
+    try:
+        whole = int(getattr(callbacks.model, "steps_per_execution", 1))
+        if whole <= 1:
+            return 1
+        steps = (callbacks.params or {}).get("steps")
+        return whole if steps is None else max(1, min(whole, int(steps) - (int(last) - whole + 1)))
+    except (AttributeError, TypeError, ValueError):
+        return 1
 
 
 def _count(callbacks: Any) -> int:

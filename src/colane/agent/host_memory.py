@@ -57,6 +57,7 @@ class Stay:
     Attributes:
         job: Its directory.
         place: Where it is.
+        is_wanted: Whether it shall be on the host, as far as is known.
         saved: What was moved, while it is on the host.
         refusal: Why it could not be moved there.
         trouble: Why it cannot come back.
@@ -64,6 +65,7 @@ class Stay:
 
     job: JobDir
     place: _Place = _Place.ON_GPU
+    is_wanted: bool = False
     saved: Saved | None = None
     refusal: str = ""
     trouble: str = ""
@@ -98,11 +100,14 @@ class HostMemory:
         return stay is not None and stay.place is not _Place.ON_GPU
 
     def said(self, key: Key) -> dict[str, Any]:
-        """Give what a job's sample says of its memory: fields of `Progress`."""
+        """Give what a job's sample says of its memory: fields of `Progress`.
+
+        Memory that is to come back is not said to be on the host: whoever believed that would give its GPU away.
+        """
         stay = self._stays.get(key)
         if stay is None:
             return {}
-        on_host = stay.saved if stay.place in {_Place.ON_HOST, _Place.COMING} else None
+        on_host = stay.saved if stay.place is _Place.ON_HOST and stay.is_wanted else None
         return {"on_host_bytes": None if on_host is None else on_host.memory_bytes, "host_refusal": stay.refusal}
 
     def messages(self) -> list[str]:
@@ -121,6 +126,7 @@ class HostMemory:
         return self._stays[key]
 
     def _see_to(self, stay: Stay, job: DesiredJob, *, is_parked: bool) -> None:
+        stay.is_wanted = job.to_host
         if not job.to_host:
             stay.refusal = ""
             if stay.place is _Place.ON_HOST:

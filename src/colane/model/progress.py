@@ -29,7 +29,7 @@ class Progress:
         turn_service_s: Time it has held its lanes while it shared them.
         turn_wait_s: Time it has waited for them.
         turn_share_ratio: Part it has held of the time since the company of its lanes last changed, 0..1.
-        on_host_bytes: GPU memory of it that lies on the host; None while it is on its GPU.
+        on_host_bytes: GPU memory of it that lies on the host; None while it is on its GPU, or to come back.
         host_refusal: Why its memory cannot be moved to the host, as was asked; empty when it can.
     """
 

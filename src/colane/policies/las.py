@@ -17,6 +17,7 @@ from colane.model.job import Job
 from colane.model.plan import Plan
 from colane.policies.blocks.preemption import Rules, serve
 from colane.policies.blocks.serving import Rank, newcomers_by_arrival, priority_of
+from colane.policies.blocks.standing import Standing
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +44,14 @@ class LeastAttainedService:
         return draft.plan()
 
     def _rules(self, draft: Draft, pool: str) -> Rules:
+        kept, now_s = draft.view.derived(Standing).kept(draft.view, pool), draft.now_s
+
         def rank(job: Job) -> Rank:
-            return priority_of(job.spec), float(self._demotion_s(job) <= draft.now_s), float(job.id)
+            return priority_of(job.spec), float(kept.of(job, self._demotion_s) <= now_s), float(job.id)
 
         def until_s(job: Job) -> float:
-            demotion_s = self._demotion_s(job)
-            return demotion_s if demotion_s > draft.now_s else inf
+            demotion_s = kept.of(job, self._demotion_s)
+            return demotion_s if demotion_s > now_s else inf
 
         return Rules(
             rank=rank,

@@ -18,6 +18,8 @@ from colane.policies.blocks.lengths import by_remaining
 from colane.policies.blocks.preemption import Rules, serve
 from colane.policies.blocks.serving import Rank, priority_of
 from colane.policies.blocks.shares import kept_times
+from colane.policies.blocks.standing import Standing
+from colane.policies.blocks.times import gpu_type_of, kept_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,11 +48,14 @@ class ShortestRemainingTimeFirst:
         return draft.plan()
 
     def _rules(self, draft: Draft, pool: str) -> Rules:
-        times = kept_times(draft, pool)
+        times, kept = kept_times(draft, pool), draft.view.derived(Standing).kept(draft.view, pool)
+
+        def run_s(job: Job) -> float | None:
+            return times.run_s(job.spec, gpu_type_of(draft.view, job))
 
         def rank(job: Job) -> Rank:
-            remaining_s = times.remaining_s(job, draft.now_s)
-            return priority_of(job.spec), inf if remaining_s is None else remaining_s
+            total_s = kept.of(job, run_s)
+            return priority_of(job.spec), inf if total_s is None else max(0.0, total_s - kept_s(job, draft.now_s))
 
         return Rules(
             rank=rank,

@@ -50,20 +50,20 @@ class Accuracy:
 
     def started(self, process: Process, company: Sequence[Running]) -> None:
         """Judge what was predicted for this start."""
-        gpus = set(process.running.gpus)
-        sharing = [other for other in company if gpus.intersection(other.gpus)]
+        gpus = process.running.gpus
+        sharing = [other for other in company if not set(gpus).isdisjoint(other.gpus)]
         if sharing:
             self._judge_set([process.running, *sharing])
         else:
-            self._judge_alone(process.running)
+            self._judge_alone(process)
 
     def errors(self) -> BeliefErrors:
         """What was found."""
         return BeliefErrors(self._alone, self._shared, self._alone_unknown, self._shared_unknown)
 
-    def _judge_alone(self, running: Running) -> None:
+    def _judge_alone(self, process: Process) -> None:
+        running, true = process.running, process.alone_steps_per_s
         profile = self.beliefs.profile(running.job.spec, running.gpu_type)
-        true = self.world.steps_per_s(running, ())
         if profile is None or profile.step_s is None or profile.step_s.value <= 0:
             self._alone_unknown += 1
         elif true > 0:

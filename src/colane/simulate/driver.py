@@ -215,8 +215,8 @@ class Driver:
             self._change_company(touched)
         for watcher in self._watchers:
             for process in started:
-                company = [p for p in self._others(process, stepping=False) if not are_mates(process, p)]
-                watcher.started(process, [other.running for other in company])
+                others = self._others(process, stepping=False)
+                watcher.started(process, [other.running for other in others if not are_mates(process, other)])
             watcher.outcome(outcome, self.now_s)
 
     def _follow(self, job: Job, touched: dict[GpuId, None]) -> None:

@@ -7,7 +7,7 @@ shorter in between. Beside a lane, a job meets each of its members for that memb
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import product
 from math import ceil, inf, prod
 
@@ -43,15 +43,16 @@ class LaneTurns:
         self._arrived = 0
         self.is_used = False
 
-    def enter(self, process: Process, company: Iterable[Process]) -> None:
+    def enter(self, process: Process, company: Collection[Process]) -> None:
         """A process comes to its GPU; `company` is who is there."""
         self._arrived += 1
         process.arrived = self._arrived
         self.moved(process, company)
 
-    def moved(self, process: Process, company: Iterable[Process]) -> None:
+    def moved(self, process: Process, company: Collection[Process]) -> None:
         """A process is in another lane of its GPU."""
-        self.is_used = self.is_used or any(are_mates(process, other) for other in company if other is not process)
+        if not self.is_used and len(company) > 1:
+            self.is_used = any(are_mates(process, other) for other in company)
 
     def divide(self, concerned: Iterable[Process]) -> None:
         """Set the share of its lane that each of these settled processes has; lanes come whole."""

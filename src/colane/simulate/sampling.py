@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from colane.model.profile import Profile, Source, Value
+from colane.model.profile import Profile, ProfileKey, Source, Value
 from colane.model.progress import Progress
 from colane.perf.beliefs import Beliefs, profile_key
 from colane.perf.speedup import OCCUPANCY_UNITS_PER_S
@@ -35,6 +35,7 @@ class Sampler:
         self._world = world
         self._beliefs = beliefs
         self._learns = getattr(beliefs, "learns", True)
+        self._true: dict[ProfileKey, tuple[Profile, float, float | None, int | None]] = {}
 
     def waits_s(self, company: Iterable[Process], after_steps: Iterable[int]) -> Iterator[float]:
         """When to sample a company, in seconds from now: when its slowest job has made so many steps."""
@@ -52,8 +53,17 @@ class Sampler:
         if not self._learns or self._world.scope is Scope.NODE:
             return self._learns
         running = process.running
-        known = self._beliefs.profiles.get(profile_key(running.job.spec, running.gpu_type))
-        return known is None or not self._is_true(known, process)
+        key = profile_key(running.job.spec, running.gpu_type)
+        known = self._beliefs.profiles.get(key)
+        if known is None:
+            return True
+        seen = known, process.alone_steps_per_s, process.occupancy_ratio, running.job.spec.gpu_memory_bytes
+        if self._true.get(key) == seen:
+            return False
+        if not self._is_true(known, process):
+            return True
+        self._true[key] = seen
+        return False
 
     def _is_true(self, known: Profile, process: Process) -> bool:
         """Whether a measured profile is what a measurement of this job would give."""

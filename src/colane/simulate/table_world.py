@@ -116,6 +116,7 @@ class TableWorld:
     ) -> None:
         used = sources.of_use(jobs, gpu_types) if jobs else sources
         self._speeds, self._cores = used
+        self._measured = [table for table in self._speeds if isinstance(table, MeasuredSpeeds)]
         self._base = base or FactorsWorld()
         self.scope = Scope.NODE if any(table.scope is Scope.NODE for table in self._speeds) else Scope.GPU
         names = [table.name for table in self._speeds] + ([self._cores.name] if self._cores else [])
@@ -148,8 +149,7 @@ class TableWorld:
 
     def startup_s(self, job: TraceJob) -> float:
         """As a live cluster measured it; elsewhere durations have it in them."""
-        tables = (table for table in self._speeds if isinstance(table, MeasuredSpeeds))
-        return next((table.startup_s(job) for table in tables), 0.0)
+        return self._measured[0].startup_s(job) if self._measured else 0.0
 
     def steps_per_s(self, me: Running, others: Sequence[Running]) -> float:
         """See the class."""
@@ -212,7 +212,7 @@ class TableWorld:
 
     def _company_slowdown(self, me: Running, sharing: Sequence[Running]) -> float | None:
         """Measured for this very company of three or more."""
-        tables = [table for table in self._speeds if isinstance(table, MeasuredSpeeds)] if len(sharing) > 1 else []
+        tables = self._measured if len(sharing) > 1 else []
         return next((s for table in tables if (s := table.slowdown_among(me, sharing)) is not None), None)
 
     def _pair_slowdown(self, me: Running, other: Running) -> float:

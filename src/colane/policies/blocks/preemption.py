@@ -160,9 +160,11 @@ class Room:
         self._rules = rules
         self._standing = draft.view.derived(Standing).pool(pool)
         self._has_looked = False
+        self._sites: dict[str, Site] = {}
         self._open: list[Site] = []
-        self._by_worst: list[tuple[Rank, int, Site]] = []
         self._ranks: dict[JobId, Rank] = {}
+        self._worst: Rank | None = None
+        self._by_worst: list[tuple[Rank, int, Site]] | None = None
 
     @property
     def is_empty(self) -> bool:
@@ -175,7 +177,7 @@ class Room:
         return bool(self._open) or self._may_displace(rank)
 
     def _may_displace(self, rank: Rank) -> bool:
-        return bool(self._by_worst) and self._rules.displaces(rank, self._by_worst[-1][0])
+        return self._worst is not None and self._rules.displaces(rank, self._worst)
 
     def watch(self) -> None:
         """Somebody finds no place: ask again when somebody else may be stopped, or the order changes."""
@@ -215,7 +217,7 @@ class Room:
     def _by_stopping(self, job: Job, rank: Rank) -> _Choice | None:
         """The node on which the most valuable job to be stopped is least valuable, then the fewest GPUs are emptied."""
         best: tuple[Rank, int, int, _Choice] | None = None
-        for worst, order, site in reversed(self._by_worst):
+        for worst, order, site in reversed(self._stoppable() if self._may_displace(rank) else ()):
             if not self._rules.displaces(rank, worst) or (best is not None and worst < best[0]):
                 break
             if best is not None and worst == best[0] and best[1] == -1:
@@ -307,14 +309,15 @@ class Room:
 
     def _move(self, site: Site) -> None:
         """Somebody is stopped on a node: find its place among those on which others may be."""
-        entry = self._entry(site)
+        entries, entry = self._stoppable(), self._entry(site)
         if entry is not None:
-            del self._by_worst[bisect_left(self._by_worst, entry[:2], key=_place)]
+            del entries[bisect_left(entries, entry[:2], key=_place)]
         units = self._units(site)
         site.worst = units[0].rank if units else None
         entry = self._entry(site)
         if entry is not None:
-            insort(self._by_worst, entry, key=_place)
+            insort(entries, entry, key=_place)
+        self._worst = entries[-1][0] if entries else None
 
     @staticmethod
     def _entry(site: Site) -> tuple[Rank, int, Site] | None:
@@ -338,28 +341,32 @@ class Room:
     # -- looking around
 
     def _survey(self) -> None:
-        """Find the nodes on which something comes free or somebody may be stopped."""
+        """Find where something comes free, and the last in rank of those who may be stopped."""
         if not self._has_looked:
             self._has_looked = True
             self.watch()
-            sites: dict[str, Site] = {}
-            self._note_ripe(sites)
-            self._note_going(sites)
-            self._open = sorted([site for site in sites.values() if site.cores], key=_order)
-            self._by_worst = sorted(filter(None, map(self._entry, sites.values())), key=_place)
+            self._note_going()
+            self._open = sorted([site for site in self._sites.values() if site.cores], key=_order)
+            self._ranks = {job.id: self._rules.rank(job) for job in self._ripe()}
+            self._worst = max(self._ranks.values(), default=None)
 
     def _ripe(self) -> Iterator[Job]:
         """Jobs that may be stopped now."""
         jobs = self._draft.view.jobs
         return (jobs[job] for job in self._standing.ripe(self._draft.now_s, self._rules.quantum_s))
 
-    def _note_ripe(self, sites: dict[str, Site]) -> None:
-        for job in self._ripe():
-            rank = self._ranks[job.id] = self._rules.rank(job)
-            site = self._at(sites, job.placement.node if job.placement else "")
-            site.worst = rank if site.worst is None else max(site.worst, rank)
+    def _stoppable(self) -> list[tuple[Rank, int, Site]]:
+        """Nodes on which somebody may be stopped, by the last rank there."""
+        if self._by_worst is None:
+            jobs = self._draft.view.jobs
+            for job, rank in self._ranks.items():
+                placement = jobs[job].placement
+                site = self._at(placement.node if placement else "")
+                site.worst = rank if site.worst is None else max(site.worst, rank)
+            self._by_worst = sorted(filter(None, map(self._entry, self._sites.values())), key=_place)
+        return self._by_worst
 
-    def _note_going(self, sites: dict[str, Site]) -> None:
+    def _note_going(self) -> None:
         jobs, nodes = self._draft.view.jobs, self._draft.view.nodes
         placements = [job.placement for job in self._standing.going.values() if job.placement]
         for name in dict.fromkeys(name for placement in placements for name in placement.nodes if name in nodes):
@@ -367,12 +374,12 @@ class Room:
             going = {job.id for job in here if job.state is JobState.STOPPING}
             for job in here:
                 if job.id in going:
-                    self._add_coming(self._at(sites, name), job, going)
+                    self._add_coming(self._at(name), job, going)
 
-    def _at(self, sites: dict[str, Site], node: str) -> Site:
-        site = sites.get(node)
+    def _at(self, node: str) -> Site:
+        site = self._sites.get(node)
         if site is None:
-            site = sites[node] = Site(self._draft.view.nodes[node])
+            site = self._sites[node] = Site(self._draft.view.nodes[node])
         return site
 
     def _units(self, site: Site) -> list[Unit]:

@@ -62,7 +62,6 @@ def kept_times(draft: Draft, pool: str) -> RunTimes:
 class Service(NamedTuple):
     """What a job, as it stands, has had before its present attempt, and how fast it is at what it has now."""
 
-    job: Job
     before_s: float
     speed: float
 
@@ -80,19 +79,16 @@ class FairShares:
         self._view = view
         self._times = times
         self._gpus = standing.gpus(view, pool)
-        self._needs = standing.pool(pool).needs
-        self._demands = standing.pool(pool).demands
+        self._standing = standing.pool(pool)
         self._types = view.gpu_types(pool)
         self._kept = kept
-        self._services = kept.services
-        self._means: dict[str, float] = {}
         self.gpus = self._gpus.total()
-        self.jobs = self._demands.total()
+        self.jobs = self._standing.demands.total()
 
     @property
     def level(self) -> float:
         """GPUs that each job may have when all share them equally and nobody gets more than he asks for."""
-        return fair_level(self._demands, self.gpus)
+        return fair_level(self._standing.demands, self.gpus)
 
     def speed(self, spec: JobSpec, gpu_type: str) -> float:
         """Throughput on a GPU type over throughput under equal time on all GPUs."""
@@ -114,15 +110,13 @@ class FairShares:
 
     def received_gpu_s(self, job: Job, now_s: float) -> float:
         """GPU-seconds a job has had by now, comparable over types."""
-        had = self._services.get(job.id)
-        if had is None or had.job is not job:
-            had = self._services[job.id] = self._service(job)
+        had = self._kept.of(job, self._service)
         return job.spec.gpus * (had.before_s + had.speed * present_s(job, now_s))
 
     def _service(self, job: Job) -> Service:
         gpu_type = gpu_type_of(self._view, job)
         before_s = sum(self.speed(job.spec, served.gpu_type) * served.run_s for served in job.served)
-        return Service(job, before_s, 0.0 if gpu_type is None else self.speed(job.spec, gpu_type))
+        return Service(before_s, 0.0 if gpu_type is None else self.speed(job.spec, gpu_type))
 
     def preferred(self, spec: JobSpec, types: list[str]) -> list[str]:
         """GPU types for a job: first where it is fastest against what others are there, among equals the fastest."""
@@ -132,12 +126,17 @@ class FairShares:
         return sorted(types, key=lambda kind: (-gain[kind], -self.speed(spec, kind), kind))
 
     def _mean_speed(self, gpu_type: str) -> float:
-        if gpu_type not in self._means:
-            users = [self._known(need) for kind, need in self._needs.items() if kind.gpu_type in (None, gpu_type)]
-            total = sum([need.jobs for need in users])
-            speeds = sum([need.jobs * need.speeds.get(gpu_type, 1.0) for need in users])
-            self._means[gpu_type] = speeds / total if total else 1.0
-        return self._means[gpu_type]
+        version, mean = self._kept.means.get(gpu_type, (-1, 1.0))
+        if version != self._standing.version:
+            mean = self._mean(gpu_type)
+            self._kept.means[gpu_type] = self._standing.version, mean
+        return mean
+
+    def _mean(self, gpu_type: str) -> float:
+        users = [self._known(need) for kind, need in self._standing.needs.items() if kind.gpu_type in (None, gpu_type)]
+        total = sum([need.jobs for need in users])
+        speeds = sum([need.jobs * need.speeds.get(gpu_type, 1.0) for need in users])
+        return speeds / total if total else 1.0
 
     def _known(self, need: Need) -> Need:
         """A class with its speeds."""

@@ -7,16 +7,18 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 from math import inf
-from typing import Any
+from typing import Any, TypeVar
 
 from colane.core.check import MOVABLE
 from colane.core.view import ClusterView
 from colane.model.hardware import Node
 from colane.model.job import Job, JobId, JobSpec, JobState, NeedClass
+
+T = TypeVar("T")
 
 
 def is_movable(job: Job) -> bool:
@@ -51,8 +53,10 @@ class PoolStanding:
         demands: How many of them want how many GPUs.
         returned: Those that wait and have run before.
         going: Those that are being stopped.
+        version: Grows with every change of `needs`.
     """
 
+    version: int = 0
     needs: dict[NeedClass, Need] = field(default_factory=dict)
     demands: Counter[int] = field(default_factory=Counter)
     returned: dict[JobId, Job] = field(default_factory=dict)
@@ -108,6 +112,7 @@ class PoolStanding:
             del self._movable[bisect_left(self._movable, _start(job))]
 
     def _count(self, spec: JobSpec, change: int) -> None:
+        self.version += 1
         need = self.needs.get(spec.need)
         if need is None:
             need = self.needs[spec.need] = Need(0, spec)
@@ -135,13 +140,23 @@ class Kept:
     Attributes:
         steps: Step times, see `RunTimes`.
         speeds: Speeds by GPU type, see `FairShares`.
-        services: What jobs have had, see `FairShares`.
+        jobs: What a policy has worked out of each job, with the value of the job it holds for.
+        means: Mean speeds by GPU type, with the version of the pool they hold for, see `FairShares`.
     """
 
     beliefs: int
     steps: dict[tuple[NeedClass, str | None], float | None] = field(default_factory=dict)
     speeds: dict[NeedClass, dict[str, float]] = field(default_factory=dict)
-    services: dict[JobId, Any] = field(default_factory=dict)
+    jobs: dict[JobId, tuple[Job, Any]] = field(default_factory=dict)
+    means: dict[str, tuple[int, float]] = field(default_factory=dict)
+
+    def of(self, job: Job, work_out: Callable[[Job], T]) -> T:
+        """What is worked out of a job, once for each of its values; always the same for one policy."""
+        known = self.jobs.get(job.id)
+        if known is None or known[0] is not job:
+            known = self.jobs[job.id] = (job, work_out(job))
+        value: T = known[1]
+        return value
 
 
 class Standing:
@@ -171,7 +186,7 @@ class Standing:
         if old is not None:
             self.pool(old.spec.pool).change(old, None)
             for kept in self._kept.values():
-                kept.services.pop(old.id, None)
+                kept.jobs.pop(old.id, None)
         if new is not None:
             self.pool(new.spec.pool).change(None, new)
 

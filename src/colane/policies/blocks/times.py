@@ -73,8 +73,3 @@ class RunTimes:
     def bound_s(self, spec: JobSpec, gpu_type: str | None = None) -> float | None:
         """What others can plan with: the time limit, which holds for sure; else predicted."""
         return spec.time_limit_s if spec.time_limit_s is not None else self.predicted_s(spec, gpu_type)
-
-    def remaining_s(self, job: Job, now_s: float) -> float | None:
-        """Best guess less what is done."""
-        run_s = self.run_s(job.spec, gpu_type_of(self._draft.view, job))
-        return None if run_s is None else max(0.0, run_s - kept_s(job, now_s))
