@@ -9,16 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from math import inf
-from time import perf_counter
 from typing import Protocol
 
 from colane.core import Core
 from colane.core.events import Ended, Event, Launched, Outcome, Progressed, Submitted, Tick
-from colane.core.policy import Policy
-from colane.core.view import ClusterView
 from colane.model.hardware import GpuId
 from colane.model.job import Exit, Job, JobId, JobState
-from colane.model.plan import Plan
 from colane.policies.blocks.lanes import turns_of
 from colane.simulate.agenda import Agenda
 from colane.simulate.lanes import LaneTurns, are_mates
@@ -26,6 +22,7 @@ from colane.simulate.ledger import Ledger, Stay
 from colane.simulate.meter import Meter
 from colane.simulate.process import Process
 from colane.simulate.sampling import SAMPLE_AFTER_STEPS, Sampler
+from colane.simulate.timing import TimedPolicy
 from colane.simulate.world import Running, Scope, World
 from colane.traces.workload import TraceJob
 
@@ -65,22 +62,6 @@ class Watcher(Protocol):
 
     def started(self, process: Process, company: Sequence[Running]) -> None:
         """A process starts beside these others."""
-
-
-class TimedPolicy:
-    """A policy whose calls are timed."""
-
-    def __init__(self, policy: Policy, ledger: Ledger) -> None:
-        self.name = policy.name
-        self._plan = policy.plan
-        self._plan_s = ledger.plan_s
-
-    def plan(self, view: ClusterView) -> Plan:
-        """What the policy says."""
-        start_s = perf_counter()
-        plan = self._plan(view)
-        self._plan_s.append(perf_counter() - start_s)
-        return plan
 
 
 class Driver:
