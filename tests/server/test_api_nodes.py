@@ -84,8 +84,10 @@ class TestTwoAgents:
             assert len((await w.good("POST", "/node", node(gpus=3)))["gpus"]) == 3
 
     async def test_a_lost_node_may_be_taken_over(self) -> None:
-        async with silent_world() as w:
+        clock = SteadyClock()
+        async with silent_world(clock) as w:
             await w.good("POST", "/node", node())
+            clock.now_s += NODE_TIMEOUT_S + 1
             await w.line(lambda line: line.kind == "node-lost")
             assert (await w.good("POST", "/node", node(agent_id="a2")))["lost"] is False
             assert (await w.refused("POST", "/node/n1/report", report()))[0] == 409
@@ -284,38 +286,47 @@ def ids(records: list[dict[str, Any]]) -> list[int]:
     return [record["id"] for record in records]
 
 
+NODE_TIMEOUT_S = 5.0
+
+
 class SteadyClock:
-    """Runs a hundred times as fast from the start on: a second of silence takes ten milliseconds."""
+    """Goes on only when it is told to."""
 
     def __init__(self) -> None:
-        self._loop = asyncio.get_running_loop()
+        self.now_s = 0.0
 
     def __call__(self) -> float:
-        return self._loop.time() * 100
+        return self.now_s
 
 
-def silent_world() -> Any:
-    return world(steady=SteadyClock(), node_timeout_s=5.0, tick_s=0.01)
+def silent_world(clock: SteadyClock) -> Any:
+    return world(steady=clock, node_timeout_s=NODE_TIMEOUT_S, tick_s=0.01)
 
 
 class TestLost:
     async def test_jobs_of_a_silent_node_are_queued_again(self) -> None:
-        async with silent_world() as w:
-            await w.good("POST", "/node", node())
-            await w.submit()
-            await w.line(lambda line: line.kind == "node-lost")
+        clock = SteadyClock()
+        async with silent_world(clock) as w:
+            await self.lose(w, clock)
             lost = await w.good("GET", "/node/n1")
             assert (lost["lost"], lost["jobs"]) == (True, [])
             job = await w.good("GET", "/job/1")
             assert (job["state"], job["why"]) == ("queued", "node-lost")
 
     async def test_a_report_brings_it_back(self) -> None:
-        async with silent_world() as w:
-            await w.good("POST", "/node", node())
-            await w.submit()
-            await w.line(lambda line: line.kind == "node-lost")
+        clock = SteadyClock()
+        async with silent_world(clock) as w:
+            await self.lose(w, clock)
             back = await w.good("POST", "/node/n1/report", report(gpus=[gpu(0)]))
             assert (back["lost"], back["jobs"][0]["attempt"]) == (False, 2)
+
+    @staticmethod
+    async def lose(w: Any, clock: SteadyClock) -> None:
+        """A node with a job is not heard of for longer than it may be silent."""
+        await w.good("POST", "/node", node())
+        await w.submit()
+        clock.now_s += NODE_TIMEOUT_S + 1
+        await w.line(lambda line: line.kind == "node-lost")
 
 
 class TestNudge:
