@@ -65,6 +65,11 @@ class Job:
         seen = self.seen(rank)
         return 0 if seen is None else seen.steps
 
+    def total(self) -> int | None:
+        """Return how many steps there will be as far as was reported."""
+        seen = self.seen()
+        return None if seen is None else seen.steps_total
+
 
 def make_job(folder: Path, *, pythonpath: str = "") -> Job:
     """Prepare an attempt; its Python finds neither Colane nor whatever this one's path says."""

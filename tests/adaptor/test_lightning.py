@@ -59,18 +59,21 @@ trainer().predict(Module(), loader)
 
 
 @pytest.mark.parametrize(
-    ("script", "count"), [(OPTIMIZES_ITSELF, 20), (PREDICTS, 10)], ids=["two optimizers", "predicts"]
+    ("script", "count", "total"),
+    [(OPTIMIZES_ITSELF, 20, 20), (PREDICTS, 10, None)],
+    ids=["two optimizers", "predicts"],
 )
-def test_steps_are_counted_exactly(trained: Trained, script: str, count: int) -> None:
+def test_steps_are_counted_exactly(trained: Trained, script: str, count: int, total: int | None) -> None:
     job = trained(script)
     assert job.steps() == count
+    assert job.total() == total
     assert "colane" not in job.errors
 
 
 def test_accumulation_counts_steps_and_the_weights_are_the_same_bits(trained: Trained) -> None:
     """Two epochs of ten batches, four of them to a step; the rest of an epoch makes a step as well."""
     job = trained(FITS)
-    assert job.steps() == 6
+    assert job.steps() == job.total() == 6, "the Trainer says how many there will be"
     assert "colane" not in job.errors
     with_adaptor = job.out.splitlines()[-1]
     assert len(with_adaptor) == 64

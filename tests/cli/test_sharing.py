@@ -93,13 +93,16 @@ def test_a_job_that_never_reaches_a_boundary_is_told_of_all_the_same() -> None:
 
 
 def test_the_guard_is_on_unless_it_is_switched_off() -> None:
-    def config(guard: str = options.GUARD, after: str = options.GUARD_AFTER) -> CoreConfig:
-        return options.Sharing(options.ShareBetween.ALL, None, None, guard, after).core_config()
+    def config(
+        guard: str = options.GUARD, after: str = options.GUARD_AFTER, factors: str = options.FACTORS
+    ) -> CoreConfig:
+        return options.Sharing(options.ShareBetween.ALL, None, None, guard, after, factors).core_config()
 
     assert config() == CoreConfig()
     assert not config("off").guard
     assert (config("50%", "5m").guard_margin_ratio, config("50%", "5m").guard_after_s) == (0.5, 300.0)
     assert config("12.5").guard_margin_ratio == 0.125
+    assert config(factors="1, 1.2").memory_factors == (1.0, 1.2)
     with pytest.raises(MisuseError, match="--guard: must be a percentage"):
         config("nan")
 

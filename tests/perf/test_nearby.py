@@ -8,8 +8,9 @@ from colane.model.job import JobId
 from colane.model.profile import Profile, ProfileKey
 from colane.model.progress import Progress
 from colane.perf.beliefs import Beliefs
+from colane.perf.learn import SLOWDOWNS_MAX
 from colane.perf.nearby import Hood, Near, Stay, Surroundings, lesson
-from colane.perf.neighbours import MOVED_MIN
+from colane.perf.neighbours import MOVED_MIN, Beside
 
 A, B, C, D = (ProfileKey(family, 1, 1, "P100") for family in "abcd")
 ALONE = Hood(A, 0.0, ())
@@ -116,6 +117,25 @@ def test_a_neighbour_that_does_not_disturb_is_known_as_such() -> None:
     assert beliefs.neighbours.knows(A, B)
     assert beliefs.neighbours.slowdown(A, B) == 1.0
     assert beliefs.neighbours.harm(A, B) == 0.0
+
+
+def test_the_worst_is_the_worst_there_is_now() -> None:
+    beliefs = known(b=1.8, c=1.5).neighbours
+    assert beliefs.worst == pytest.approx(0.8)
+    beliefs.learn(Beside(A, D), 1.9)
+    assert beliefs.worst == pytest.approx(0.9)
+    beliefs.learn(Beside(A, D), 1.1)
+    assert beliefs.worst == pytest.approx(0.8), "the mean of the two is 1.5"
+
+
+def test_a_profile_keeps_the_slowdowns_it_knows_best() -> None:
+    beliefs = known(b=1.5)
+    teach(beliefs, beside(B), 3.0, steps=50)
+    for number in range(SLOWDOWNS_MAX + 5):
+        teach(beliefs, beside(ProfileKey(f"z{number}", 1, 1, "P100")), 2.4)
+    slowdowns = beliefs.profiles[A].slowdowns
+    assert len(slowdowns) == SLOWDOWNS_MAX
+    assert any(one.beside == B for one in slowdowns)
 
 
 def test_beliefs_move_only_when_it_matters() -> None:

@@ -64,3 +64,13 @@ async def test_jobs_are_told_to_give_cached_memory_back_only_where_not_all_of_it
         told = (await w.good("GET", "/node/n1"))["jobs"]
         assert [job["flush"] for job in told] == [True, True, True]
         assert len({job["slots"][0]["lane"] for job in told}) < len(told)
+
+
+async def test_safety_factors_on_measured_memory_are_a_setting() -> None:
+    known = {"key": {"family": "net", "gpu_type": "cpu"}, "persistent_bytes": 900_000_000, "ephemeral_bytes": 0}
+    for factors, together in (((1.0, 1.0), ["assigned", "assigned"]), ((1.2, 1.0), ["assigned", "queued"])):
+        async with world(policy="fair", core=CoreConfig(memory_factors=factors)) as w:
+            await w.good("POST", "/node", node())
+            await w.good("PUT", "/profiles", known)
+            jobs = [await w.submit(family="net") for _ in range(2)]
+            assert [await w.state(job) for job in jobs] == together

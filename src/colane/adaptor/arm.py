@@ -39,7 +39,26 @@ def _keras(module: ModuleType) -> None:
     keras_steps.attach(module)
 
 
-FRAMEWORKS: dict[str, Callable[[ModuleType], None]] = {"torch": _torch, "torch._dynamo": _dynamo, "keras": _keras}
+def _lightning(module: ModuleType) -> None:
+    from . import totals
+
+    totals.attach_lightning(module)
+
+
+def _transformers(module: ModuleType) -> None:
+    from . import totals
+
+    totals.attach_transformers(module)
+
+
+FRAMEWORKS: dict[str, Callable[[ModuleType], None]] = {
+    "torch": _torch,
+    "torch._dynamo": _dynamo,
+    "keras": _keras,
+    "lightning.pytorch.loops.fit_loop": _lightning,
+    "pytorch_lightning.loops.fit_loop": _lightning,
+    "transformers.trainer_callback": _transformers,
+}
 
 
 class Finder:

@@ -73,6 +73,7 @@ def agent(  # noqa: PLR0913, PLR0917 - a command line option is a parameter
         bool, typer.Option("--stop-jobs", help="Stop the jobs with the agent; else they run on for the next one.")
     ] = False,
     heartbeat: Heartbeat = 2.0,
+    yield_bound: options.YieldBound = options.YIELD_BOUND,
     with_parent: options.WithParent = False,
 ) -> None:
     """Offer this machine's devices to a scheduler, and run the jobs it places here.
@@ -98,6 +99,7 @@ def agent(  # noqa: PLR0913, PLR0917 - a command line option is a parameter
         devices=devices,
         pool=pool,
         heartbeat_s=heartbeat,
+        yield_bound_s=options.yield_bound_s(yield_bound),
         mps=mps.value,
         topology=None if topology is None else imported(topology, "--topology").topology,
         host_bandwidth_bytes_per_s=options.rate("--host-bandwidth", host_bandwidth) or 0,

@@ -25,6 +25,7 @@ def server(  # noqa: PLR0913, PLR0917 - a command line option is a parameter
     quantum: options.QuantumOption = None,
     guard: options.GuardOption = options.GUARD,
     guard_after: options.GuardAfterOption = options.GUARD_AFTER,
+    memory_factors: options.FactorsOption = options.FACTORS,
     with_parent: options.WithParent = False,
 ) -> None:
     """Run the scheduler alone; agents on this or other machines join it.
@@ -41,7 +42,7 @@ def server(  # noqa: PLR0913, PLR0917 - a command line option is a parameter
     if with_parent:
         options.stop_with_parent()
     kept = parse_retention(options.retention(keep_finished))
-    core = options.Sharing(share_between, turns, quantum, guard, guard_after).core_config()
+    core = options.Sharing(share_between, turns, quantum, guard, guard_after, memory_factors).core_config()
     config = ServerConfig(
         state_dir=options.state_dir(state),
         host=host,

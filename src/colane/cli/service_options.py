@@ -121,6 +121,26 @@ GuardAfterOption = Annotated[
     str, typer.Option("--guard-after", metavar="TIME", help="For how long they must be, as 60s or 5m.")
 ]
 GUARD_AFTER: Final = "60s"
+FactorsOption = Annotated[
+    str,
+    typer.Option(
+        "--memory-factors",
+        metavar="P,TOTAL",
+        help="Safety factors on measured GPU memory when a GPU is shared: on what a job holds between its steps, and "
+        "on that so raised and what it needs within one.",
+    ),
+]
+FACTORS: Final = "1.1,1.05"
+FACTOR_MAX: Final = 10.0
+YIELD_BOUND: Final = "30s"
+YieldBound = Annotated[
+    str,
+    typer.Option(
+        "--yield-bound",
+        metavar="TIME",
+        help="A job that is asked for its turn and reaches no step boundary for so long is left out of the turns.",
+    ),
+]
 WithParent = Annotated[
     bool, typer.Option("--with-parent", hidden=True, help="Stop when standard input ends: its other side has died.")
 ]
@@ -165,6 +185,7 @@ class Sharing(NamedTuple):
     quantum: str | None
     guard: str
     guard_after: str
+    memory_factors: str
 
     def words(self) -> tuple[str, ...]:
         """Return them as words of a command line.
@@ -174,10 +195,12 @@ class Sharing(NamedTuple):
         """
         guard_ratio(self.guard)
         guard_after_s(self.guard_after)
+        factors(self.memory_factors)
         words = ["--share-between", self.share_between.value]
         words += [] if self.turns is None else ["--turns", self.turns.value]
         words += [] if quantum_s(self.quantum) is None else ["--quantum", str(self.quantum)]
-        return (*words, "--guard", self.guard, "--guard-after", self.guard_after)
+        words += ["--guard", self.guard, "--guard-after", self.guard_after]
+        return (*words, "--memory-factors", self.memory_factors)
 
     def core_config(self) -> CoreConfig:
         """Return them as settings of the core.
@@ -196,6 +219,7 @@ class Sharing(NamedTuple):
             guard=margin_ratio is not None,
             guard_margin_ratio=CoreConfig().guard_margin_ratio if margin_ratio is None else margin_ratio,
             guard_after_s=guard_after_s(self.guard_after),
+            memory_factors=factors(self.memory_factors),
         )
 
 
@@ -222,12 +246,43 @@ def guard_after_s(text: str) -> float:
     Raises:
         MisuseError: It is not a time.
     """
+    return _time_s("--guard-after", text)
+
+
+def yield_bound_s(text: str) -> float:
+    """Return how long is waited for a job that was asked for its turn.
+
+    Raises:
+        MisuseError: It is not a time, or none.
+    """
+    found_s = _time_s("--yield-bound", text)
+    if found_s == 0:
+        raise MisuseError("--yield-bound: must be more than 0")
+    return found_s
+
+
+def _time_s(option: str, text: str) -> float:
     from colane.server.quantities import parse_duration  # noqa: PLC0415 - imported late
 
     try:
         return parse_duration(text)
     except ValueError as error:
-        raise MisuseError(f"--guard-after: {error}") from error
+        raise MisuseError(f"{option}: {error}") from error
+
+
+def factors(text: str) -> tuple[float, float]:
+    """Return the safety factors on P, and on P + E.
+
+    Raises:
+        MisuseError: They are not two numbers from 1 up.
+    """
+    try:
+        persistent, total = (float(part) for part in text.split(","))
+    except ValueError:
+        persistent = total = 0.0
+    if not (1 <= persistent <= FACTOR_MAX and 1 <= total <= FACTOR_MAX):
+        raise MisuseError(f"--memory-factors: must be two numbers from 1 to {FACTOR_MAX:g}, as 1.1,1.05, got {text!r}")
+    return persistent, total
 
 
 def rate(option: str, text: str | None) -> int | None:

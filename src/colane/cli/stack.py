@@ -60,6 +60,7 @@ class StackConfig:
         keep_finished: What the scheduler keeps of finished jobs, as on its command line.
         sharing: Further words of its command line.
         heartbeat_s: Seconds between the agent's reports.
+        yield_bound_s: As `AgentConfig.yield_bound_s`.
         env: Further variables of the agent.
     """
 
@@ -77,6 +78,7 @@ class StackConfig:
     keep_finished: str = KEEP_FINISHED
     sharing: tuple[str, ...] = ()
     heartbeat_s: float = 2.0
+    yield_bound_s: float = 30.0
     env: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -209,6 +211,7 @@ class Stack:
         config = self.config
         words = ["agent", "--name", config.node, "--state", str(config.state_dir / AGENT_DIR), "--mps", config.mps]
         words += ["--heartbeat", str(config.heartbeat_s), "--host", config.host]
+        words += ["--yield-bound", str(config.yield_bound_s)]
         words += ["--devices", config.devices] if config.devices else []
         words += ["--topology", config.topology] if config.topology else []
         words += ["--host-bandwidth", str(config.host_bandwidth)] if config.host_bandwidth else []

@@ -40,6 +40,8 @@ def up(  # noqa: PLR0913, PLR0917 - a command line option is a parameter
     quantum: options.QuantumOption = None,
     guard: options.GuardOption = options.GUARD,
     guard_after: options.GuardAfterOption = options.GUARD_AFTER,
+    memory_factors: options.FactorsOption = options.FACTORS,
+    yield_bound: options.YieldBound = options.YIELD_BOUND,
     keep_jobs: Annotated[
         bool, typer.Option("--keep-jobs", help="Let running jobs go on at the end; the next 'up' takes them over.")
     ] = False,
@@ -64,8 +66,9 @@ def up(  # noqa: PLR0913, PLR0917 - a command line option is a parameter
         token=token,
         mps=mps.value,
         keep_jobs=keep_jobs,
+        yield_bound_s=options.yield_bound_s(yield_bound),
         keep_finished=options.retention(keep_finished),
-        sharing=options.Sharing(share_between, turns, quantum, guard, guard_after).words(),
+        sharing=options.Sharing(share_between, turns, quantum, guard, guard_after, memory_factors).words(),
     )
     with suppress(KeyboardInterrupt), interruptible(), Stack(config) as stack:
         for line in _greeting(stack):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from colane.model.lane import ShareBetween, TurnRule
+from colane.perf.config import PerfConfig
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,6 +25,7 @@ class CoreConfig:
         turn_rule: Which job of a lane goes next; None leaves it to the policy.
         quantum_s: How long a turn lasts; None leaves it to the policy.
         share_between: Whose jobs may share a GPU.
+        memory_factors: Safety factors on measured P, and on P so raised + E, when it is booked.
     """
 
     protection_factor: float = 3.0
@@ -37,3 +39,4 @@ class CoreConfig:
     turn_rule: TurnRule | None = None
     quantum_s: float | None = None
     share_between: ShareBetween = ShareBetween.ALL
+    memory_factors: tuple[float, float] = (PerfConfig().persistent_factor, PerfConfig().total_factor)

@@ -6,6 +6,9 @@ from dataclasses import replace
 
 from colane.model.profile import PlacePace, Profile, Slowdown, Source, Value
 
+SLOWDOWNS_MAX = 256
+"""Slowdowns kept with one profile; of more, those with the fewest samples go."""
+
 RANK = {Source.MEASURED: 0, Source.DECLARED: 1, Source.PREDICTED: 2, Source.DEFAULT: 3}
 
 
@@ -49,7 +52,8 @@ def _slowdowns(old: tuple[Slowdown, ...], new: tuple[Slowdown, ...], samples_max
         known = merged.get((str(one.beside), one.distance), one)
         ratio = one.ratio if known is one else _mean(known.ratio, one.ratio, samples_max) or one.ratio
         merged[str(one.beside), one.distance] = one._replace(ratio=ratio)
-    return tuple(merged[asked] for asked in sorted(merged))
+    kept = sorted(merged, key=lambda asked: (-merged[asked].ratio.samples, asked))[:SLOWDOWNS_MAX]
+    return tuple(merged[asked] for asked in sorted(kept))
 
 
 def _mean(old: Value | None, new: Value | None, samples_max: int) -> Value | None:

@@ -113,6 +113,10 @@ class NeighbourBeliefs:
                 self._put(pair, _Mean(mean, ratio.samples))
 
     def _put(self, pair: Beside, mean: _Mean) -> None:
+        old = self._means.get(pair)
         self._means[pair] = mean
-        self._worst = None
+        if self._worst is not None and mean.slowdown - 1.0 >= self._worst:
+            self._worst = mean.slowdown - 1.0
+        elif self._worst is not None and old is not None and old.slowdown - 1.0 >= self._worst:
+            self._worst = None  # the worst has become better: asked for when it is needed
         self.version += 1

@@ -26,6 +26,7 @@ from colane.model.job import JobId
 from colane.model.lane import Turns
 from colane.model.progress import Progress
 from colane.perf.beliefs import Beliefs
+from colane.perf.config import PerfConfig
 from colane.policies import registry
 from colane.server import documents
 from colane.server.board import Board, read_board
@@ -107,7 +108,9 @@ class Driver:
         """
         self._core = None
         board = read_board(self.store)
+        persistent_factor, total_factor = self.config.memory_factors
         beliefs = Beliefs(
+            PerfConfig(persistent_factor=persistent_factor, total_factor=total_factor),
             profiles=[documents.decode_profile(body) for _, body in self.store.read_all(PROFILES)],
             measurements=[documents.decode_measurement(body) for _, body in self.store.read_all(MEASUREMENTS)],
         )
