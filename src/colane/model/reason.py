@@ -154,8 +154,8 @@ SENTENCES: Mapping[Why, str] = MappingProxyType(
             "stopped because the jobs on {gpu} were seen to need {need_bytes} of its {have_bytes}: {jobs} with it"
         ),
         Why.CHANGED_LANE: (
-            "takes turns with {jobs} in lane {lane} of {gpu} from now on: side by side the jobs there were seen to need "
-            "{need_bytes} of its {have_bytes}"
+            "takes turns with {jobs} in lane {lane} of {gpu} from now on: side by side the jobs there were seen to "
+            "need {need_bytes} of its {have_bytes}"
         ),
         Why.TOO_SLOW_TOGETHER: (
             "stopped because job {job} went {measured:.2f} times slower on {gpu} than alone, predicted {predicted:.2f} "
