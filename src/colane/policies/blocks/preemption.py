@@ -131,11 +131,12 @@ class Site:
 
     `cores`, `host_memory_bytes` and `host_bandwidth` come with stopping jobs, by the job they are kept for; every such
     job has a key.
-    `worst` is the last rank of those that may be stopped there.
+    `worst` is the last rank of those that may be stopped there, `gpus` are as many as they hold.
     """
 
     node: NodeState
     worst: Rank | None = None
+    gpus: int = 0
     units: list[Unit] | None = None
     coming: list[_Coming] = field(default_factory=list)
     cores: dict[JobId | None, int] = field(default_factory=dict)
@@ -222,6 +223,8 @@ class Room:
                 break
             if best is not None and worst == best[0] and best[1] == -1:
                 break
+            if site.gpus + self._without_stopping(site) < job.spec.gpus:
+                continue
             choice = self._least(site, job, [u for u in self._units(site) if self._rules.displaces(rank, u.rank)])
             if choice is None:
                 continue
@@ -233,9 +236,11 @@ class Room:
     def _least(self, site: Site, job: Job, units: list[Unit]) -> _Choice | None:
         """Stop the least valuable until there is room, then spare whoever need not go."""
         chosen: list[Unit] = []
+        gpus_max = self._without_stopping(site)
         for unit in units:
             chosen.append(unit)
-            if self._gpus(site, job, EVERYBODY, chosen) is not None:
+            gpus_max += len(unit.gpus)
+            if gpus_max >= job.spec.gpus and self._gpus(site, job, EVERYBODY, chosen) is not None:
                 break
         else:
             return None
@@ -245,6 +250,10 @@ class Room:
                 chosen = rest
         gpus = self._gpus(site, job, EVERYBODY, chosen)
         return None if gpus is None else _Choice(site, gpus, tuple(chosen))
+
+    def _without_stopping(self, site: Site) -> int:
+        """No more GPUs of a node than this are free or come free."""
+        return len(site.coming) + sum(self._draft.free_count(site.node, kind) for kind in site.node.free)
 
     def _gpus(
         self, site: Site, job: Job, takers: AbstractSet[JobId | None] | None, units: Iterable[Unit]
@@ -363,6 +372,7 @@ class Room:
                 placement = jobs[job].placement
                 site = self._at(placement.node if placement else "")
                 site.worst = rank if site.worst is None else max(site.worst, rank)
+                site.gpus += len(placement.gpus) if placement else 0
             self._by_worst = sorted(filter(None, map(self._entry, self._sites.values())), key=_place)
         return self._by_worst
 
