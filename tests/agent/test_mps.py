@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
 import subprocess
 from collections.abc import AsyncIterator
@@ -13,7 +14,7 @@ from colane.agent.launcher import wants_mps
 from colane.agent.mps import MpsManager
 from colane.model.hardware import Gpu
 from tests.agent.agents import config_of
-from tests.agent.waiting import until_gone
+from tests.agent.waiting import DEADLINE_S, until_gone
 
 pytestmark = pytest.mark.live
 
@@ -37,7 +38,11 @@ class Fake:
         return log.read_text().splitlines() if log.exists() else []
 
     def kill_daemon(self) -> None:
-        os.kill(int(self.control.read_text()), signal.SIGKILL)
+        pid = int(self.control.read_text())
+        ended = os.pidfd_open(pid)
+        os.kill(pid, signal.SIGKILL)
+        assert select.select([ended], [], [], DEADLINE_S)[0], f"process {pid} did not end"
+        os.close(ended)
 
 
 @pytest.fixture

@@ -133,6 +133,13 @@ def test_the_released_code_lets_a_job_into_a_lane_it_fits_and_never_grows_one() 
     assert salus_find(small, Memory(0, 11), PLAIN) is None
 
 
+def test_a_lane_of_the_released_code_holds_what_came_to_it_from_another_lane() -> None:
+    """Three jobs of P 3 and E 1 whom `squeeze` put together need 10 of 12, though the first alone needs 4."""
+    crowded = Layout(12, (Member(1, 0, Memory(3, 1)), Member(2, 0, Memory(3, 1)), Member(3, 0, Memory(3, 1))))
+    assert salus_find(crowded, Memory(1, 1), PLAIN) == Spot(How.NEW, 1, 2)
+    assert salus_find(crowded, Memory(2, 1), PLAIN) is None
+
+
 class Gpu:
     """Random arrivals, ends, kills and growth on one GPU, as the algorithm is to be used."""
 

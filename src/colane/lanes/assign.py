@@ -237,8 +237,14 @@ def salus_find(layout: Layout, memory: Memory, rule: SalusRule) -> Spot | None:
 
 
 def _salus_lanes(layout: Layout) -> dict[int, int]:
-    """Size of each lane: P + E of the job that opened it, which no later one exceeds."""
-    sizes: dict[int, int] = {}
+    """Size of each lane: P + E of the job that opened it, which no later one exceeds.
+
+    A job that outgrew its GPU may have come from another lane (`squeeze`): then it is what all there need.
+    """
+    inside: dict[int, list[Memory]] = {}
     for _, lane, memory in layout.members:
-        sizes[lane] = max(sizes.get(lane, 0), sum(memory))
-    return sizes
+        inside.setdefault(lane, []).append(memory)
+    return {
+        lane: max(*map(sum, memories), needed_bytes((lane, each) for each in memories))
+        for lane, memories in inside.items()
+    }
