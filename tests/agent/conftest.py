@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +12,7 @@ if ROOT not in sys.path:  # so that helpers can be imported as `tests.agent.shim
     sys.path.insert(0, ROOT)
 
 from colane.agent import processes  # noqa: E402
+from tests.agent.fake_scheduler import FakeScheduler  # noqa: E402
 
 
 @pytest.fixture
@@ -21,3 +23,20 @@ def marker(tmp_path: Path) -> Iterator[str]:
     left = processes.marked(mark.encode())
     processes.kill(one for pid in left if (one := processes.identify(pid)) is not None)
     assert not left, "processes outlived their test"
+
+
+@pytest.fixture
+def fake() -> FakeScheduler:
+    return FakeScheduler()
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> Path:
+    return tmp_path / "state"
+
+
+@pytest.fixture
+def mark(marker: str) -> dict[str, str]:
+    """The environment of a job of this test."""
+    name, _, value = marker.partition("=")
+    return {"PATH": os.environ["PATH"], name: value}

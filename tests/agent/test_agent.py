@@ -2,9 +2,7 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,23 +26,6 @@ from tests.agent.waiting import until_gone
 pytestmark = pytest.mark.live
 
 SRC = str(Path(__file__).parents[2] / "src")
-
-
-@pytest.fixture
-def fake() -> FakeScheduler:
-    return FakeScheduler()
-
-
-@pytest.fixture
-def state(tmp_path: Path) -> Path:
-    return tmp_path / "state"
-
-
-@pytest.fixture
-def mark(marker: str) -> dict[str, str]:
-    """The environment of a job of this test."""
-    name, _, value = marker.partition("=")
-    return {"PATH": os.environ["PATH"], name: value}
 
 
 def supervisor_of(state: Path, job: int, attempt: int = 1) -> ProcessId:
@@ -454,51 +435,6 @@ async def test_logs_over_the_api(fake: FakeScheduler, state: Path, mark: dict[st
         assert (missing.status_code, "job 7, attempt 2" in missing.json()["detail"]) == (404, True)
         wrong = await agent.get("/log/7/1?offset=two", **key)
         assert (wrong.status_code, wrong.json()["detail"]) == (422, "offset must be a whole number, got 'two'")
-
-
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    place = tmp_path / "disk"
-    place.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(place)]
-    if subprocess.run(mount, check=False, capture_output=True).returncode != 0:
-        pytest.skip("mounting a small disk needs root")
-    yield place
-    subprocess.run(["umount", "--lazy", str(place)], check=True)
-
-
-async def test_a_full_disk_refuses_jobs_and_not_the_service(
-    fake: FakeScheduler, small_disk: Path, mark: dict[str, str]
-) -> None:
-    async with running(small_disk / "state", fake) as agent:
-        await agent.until(lambda: fake.reports)
-        filler = small_disk / "filler"
-        fill(filler)
-        fake.want(7, "true", env=mark)
-        await agent.until(lambda: fake.ends)
-        assert "cannot be written: No space left on device" in fake.ends[7, 1]["detail"]
-        filler.unlink()
-        fake.want(8, "true", env=mark)
-        await agent.until(lambda: (8, 1) in fake.ends)
-    assert fake.ends[8, 1]["exit_code"] == 0
-
-
-async def test_a_disk_that_fills_up_while_a_job_runs(
-    fake: FakeScheduler, small_disk: Path, mark: dict[str, str]
-) -> None:
-    fake.want(7, "sh", "-c", f"cat /dev/zero >{small_disk}/filler; exit 5", env=mark)
-    async with running(small_disk / "state", fake) as agent:
-        await agent.until(lambda: fake.ends)
-    assert (fake.ends[7, 1]["outcome"], fake.ends[7, 1]["exit_code"]) == ("exited", 5)
-
-
-def fill(path: Path) -> None:
-    try:
-        with path.open("wb", buffering=0) as file:
-            while file.write(b"x" * 4096):
-                pass
-    except OSError:
-        return
 
 
 @pytest.mark.parametrize("name", ["launch.json", "claim", "finished.json"])

@@ -167,14 +167,7 @@ def quantum_s(text: str | None) -> float | None:
     Raises:
         MisuseError: It is not a time.
     """
-    from colane.server.quantities import parse_duration  # noqa: PLC0415 - imported late
-
-    if text is None:
-        return None
-    try:
-        return parse_duration(text)
-    except ValueError as error:
-        raise MisuseError(f"--quantum: {error}") from error
+    return None if text is None else _time_s("--quantum", text)
 
 
 class Sharing(NamedTuple):
