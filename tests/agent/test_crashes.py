@@ -20,12 +20,6 @@ from tests.agent.waiting import DEADLINE_S, until
 pytestmark = [pytest.mark.live, pytest.mark.faults]
 
 
-@pytest.fixture
-def mark(marker: str) -> dict[str, str]:
-    name, _, value = marker.partition("=")
-    return {"PATH": os.environ["PATH"], name: value}
-
-
 def kill(agent: subprocess.Popen[bytes]) -> None:
     agent.send_signal(signal.SIGKILL)
     agent.wait(DEADLINE_S)
