@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import combinations_with_replacement
 from pathlib import Path
 
@@ -67,14 +68,14 @@ def test_every_measured_speed_alone_is_the_worlds(world: TableWorld, data: Path)
             for one in table.jobs(gpus):
                 speed = table.alone(kind, one)
                 if speed:
-                    running = on_v100(one.model, one.batch_size, gpus=gpus)._replace(gpu_type=kind)
+                    running = replace(on_v100(one.model, one.batch_size, gpus=gpus), gpu_type=kind)
                     assert math.isclose(world.steps_per_s(running, ()), speed, rel_tol=0.01)
                     checked += 1
     assert checked > 150
 
 
 def test_names_of_models_and_gpus_need_not_be_spelt_alike(world: TableWorld) -> None:
-    spelt = on_v100("resnet18", 64)._replace(gpu_type="Tesla V100-SXM2-16GB")
+    spelt = replace(on_v100("resnet18", 64), gpu_type="Tesla V100-SXM2-16GB")
     assert world.steps_per_s(spelt, ()) == world.steps_per_s(on_v100("ResNet-18", 64), ())
     assert canonical("ResNet-18") == canonical("resnet_18") == "resnet18"
 
@@ -105,7 +106,7 @@ def test_three_jobs_are_slowed_by_the_sum_of_their_pairs_or_by_the_work_of_all(w
 
 def test_a_pair_no_table_has_is_bound_by_its_work(world: TableWorld) -> None:
     known, unknown = on_v100("ResNet-18", 256), on_v100("something-new", 8)
-    unknown = unknown._replace(job=job(2, 0, 50, steps=100, family="something-new"))
+    unknown = replace(unknown, job=job(2, 0, 50, steps=100, family="something-new"))
     demands = [world.occupancy_ratio(known.job, "v100") or 0.0, FactorsWorld().demand(unknown.job)]
     alone = world.steps_per_s(known, [])
     assert alone / world.steps_per_s(known, [unknown]) == pytest.approx(slowdown_by_work(demands))
@@ -120,13 +121,13 @@ def test_jobs_that_share_run_no_faster_than_alone_and_the_gpu_does_no_more_than_
 
 
 def test_times_of_paper_c_follow_the_sockets(world: TableWorld) -> None:
-    alexnet = on_v100("bvlc_alexnet", 1, gpus=2)._replace(gpu_type="P100")
-    alone = {name: 4000 / world.steps_per_s(alexnet._replace(sockets=s), ()) for name, s in SOCKETS.items()}
+    alexnet = replace(on_v100("bvlc_alexnet", 1, gpus=2), gpu_type="P100")
+    alone = {name: 4000 / world.steps_per_s(replace(alexnet, sockets=s), ()) for name, s in SOCKETS.items()}
     assert alone == {"one": pytest.approx(127.4, abs=0.05), "both": pytest.approx(159.1, abs=0.05)}
-    other = alexnet._replace(gpus=(GpuId("n", 2), GpuId("n", 3)))
+    other = replace(alexnet, gpus=(GpuId("n", 2), GpuId("n", 3)))
     beside_s = 4000 / world.steps_per_s(alexnet, [other])
     assert beside_s == pytest.approx(167.9, abs=0.05)
-    elsewhere = other._replace(sockets=(1,))
+    elsewhere = replace(other, sockets=(1,))
     assert 4000 / world.steps_per_s(alexnet, [elsewhere]) == pytest.approx(127.4, abs=0.05)
 
 
@@ -134,7 +135,7 @@ SOCKETS: dict[str, tuple[int, ...]] = {"one": (0,), "both": (0, 1)}
 
 
 def test_geometry_of_salus_gives_memory_and_speed_on_a_p100(world: TableWorld) -> None:
-    vgg = on_v100("vgg11", 25)._replace(gpu_type="P100")
+    vgg = replace(on_v100("vgg11", 25), gpu_type="P100")
     memory = world.memory(vgg.job, "P100")
     assert memory is not None
     assert memory.persistent_bytes > 0
@@ -152,7 +153,7 @@ def test_cores_change_the_speed_by_synergys_curve(world: TableWorld) -> None:
 
 
 def test_speeds_by_number_of_gpus_are_those_of_the_calibrated_table(world: TableWorld) -> None:
-    titans = [on_v100("InceptionV3", None, gpus=n)._replace(gpu_type="TITAN-Xp") for n in (1, 6)]
+    titans = [replace(on_v100("InceptionV3", None, gpus=n), gpu_type="TITAN-Xp") for n in (1, 6)]
     speeds = [world.steps_per_s(one, ()) for one in titans]
     assert speeds == [pytest.approx(1.62, abs=0.01), pytest.approx(3.45, abs=0.01)]
 
@@ -160,7 +161,7 @@ def test_speeds_by_number_of_gpus_are_those_of_the_calibrated_table(world: Table
 def test_a_job_measured_on_other_gpu_types_only_does_not_fit(world: TableWorld) -> None:
     big = on_v100("ResNet-50", 128, gpus=4)
     assert world.steps_per_s(big, ()) > 0
-    assert world.steps_per_s(big._replace(gpu_type="k80"), ()) == 0
+    assert world.steps_per_s(replace(big, gpu_type="k80"), ()) == 0
     assert world.refusal(big.job, ("k80", "v100")) is None
     assert world.refusal(big.job, ("k80",)) is not None
     cluster = clusters.load("gavel-36")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple, final
 
 from colane.model.hardware import Gpu, Node
 from colane.model.job import Exit, Job, JobId, JobSpec, SuspendVia
@@ -13,11 +13,17 @@ from colane.model.progress import Progress
 from colane.model.reason import Reason
 
 
-class Submitted(NamedTuple):
+@final
+@dataclass(init=False, unsafe_hash=True, slots=True)
+class Submitted:
     """A job entered the queue. Ids ascend with submission."""
 
-    job: JobId
-    spec: JobSpec
+    job: Final[JobId]
+    spec: Final[JobSpec]
+
+    def __init__(self, job: JobId, spec: JobSpec) -> None:
+        self.job = job
+        self.spec = spec
 
 
 class CancelRequested(NamedTuple):
@@ -61,39 +67,78 @@ class GpusObserved(NamedTuple):
     gpus: tuple[Gpu, ...]
 
 
-class Launched(NamedTuple):
+@final
+@dataclass(init=False, unsafe_hash=True, slots=True)
+class Launched:
     """The process of this attempt runs since `start_s`; `node` says where, for a job that spans several."""
 
-    job: JobId
-    attempt: int
-    pid: int
-    start_s: float
-    node: str = ""
+    job: Final[JobId]
+    attempt: Final[int]
+    pid: Final[int]
+    start_s: Final[float]
+    node: Final[str]
+
+    def __init__(self, job: JobId, attempt: int, pid: int, start_s: float, node: str = "") -> None:
+        self.job = job
+        self.attempt = attempt
+        self.pid = pid
+        self.start_s = start_s
+        self.node = node
 
 
-class Progressed(NamedTuple):
+@final
+@dataclass(init=False, unsafe_hash=True, slots=True)
+class Progressed:
     """A sample of a running attempt; `node` says whence, for a job that spans several."""
 
-    job: JobId
-    attempt: int
-    progress: Progress
-    node: str = ""
+    job: Final[JobId]
+    attempt: Final[int]
+    progress: Final[Progress]
+    node: Final[str]
+
+    def __init__(self, job: JobId, attempt: int, progress: Progress, node: str = "") -> None:
+        self.job = job
+        self.attempt = attempt
+        self.progress = progress
+        self.node = node
 
 
-class Ended(NamedTuple):
+@final
+@dataclass(init=False, unsafe_hash=True, slots=True)
+class Ended:
     """The process of this attempt is gone from `node`, with all its children.
 
     `outcome` is one of `exited`, `signalled`, `out-of-memory`, `not-started`, `supervisor-died`.
     """
 
-    job: JobId
-    attempt: int
-    outcome: str
-    exit: Exit
-    start_s: float | None
-    end_s: float
-    progress: Progress | None = None
-    node: str = ""
+    job: Final[JobId]
+    attempt: Final[int]
+    outcome: Final[str]
+    exit: Final[Exit]
+    start_s: Final[float | None]
+    end_s: Final[float]
+    progress: Final[Progress | None]
+    node: Final[str]
+
+    def __init__(
+        self,
+        job: JobId,
+        attempt: int,
+        outcome: str,
+        exit: Exit,
+        start_s: float | None,
+        end_s: float,
+        progress: Progress | None = None,
+        node: str = "",
+    ) -> None:
+        self.job = job
+        self.attempt = attempt
+        self.outcome = outcome
+        self.exit = exit
+        self.start_s = start_s
+        self.end_s = end_s
+        self.progress = progress
+        self.node = node
 
 
 class ProfileDeclared(NamedTuple):
@@ -140,12 +185,19 @@ class RejectedPlan:
     flaws: tuple[Flaw, ...]
 
 
-class Decision(NamedTuple):
+@final
+@dataclass(init=False, unsafe_hash=True, slots=True)
+class Decision:
     """One action that was carried out, with its reason, for audit and explanation."""
 
-    at_s: float
-    policy: str
-    action: Action
+    at_s: Final[float]
+    policy: Final[str]
+    action: Final[Action]
+
+    def __init__(self, at_s: float, policy: str, action: Action) -> None:
+        self.at_s = at_s
+        self.policy = policy
+        self.action = action
 
     @property
     def reason(self) -> Reason:
@@ -153,7 +205,9 @@ class Decision(NamedTuple):
         return self.action.reason
 
 
-class Outcome(NamedTuple):
+@final
+@dataclass(init=False, unsafe_hash=True, slots=True)
+class Outcome:
     """What one `Core.step` changed and what the driver must do.
 
     The driver first makes `jobs`, `nodes`, `profiles` and `measurements` durable in one transaction, then nudges.
@@ -171,13 +225,37 @@ class Outcome(NamedTuple):
         wake_s: When the next timer is due; None when there is none.
     """
 
-    version: int
-    jobs: tuple[Job, ...] = ()
-    nodes: tuple[str, ...] = ()
-    lost_nodes: tuple[str, ...] = ()
-    profiles: tuple[Profile, ...] = ()
-    measurements: tuple[SetMeasurement, ...] = ()
-    decisions: tuple[Decision, ...] = ()
-    rejected: RejectedPlan | None = None
-    stale: tuple[tuple[Event, str], ...] = ()
-    wake_s: float | None = None
+    version: Final[int]
+    jobs: Final[tuple[Job, ...]]
+    nodes: Final[tuple[str, ...]]
+    lost_nodes: Final[tuple[str, ...]]
+    profiles: Final[tuple[Profile, ...]]
+    measurements: Final[tuple[SetMeasurement, ...]]
+    decisions: Final[tuple[Decision, ...]]
+    rejected: Final[RejectedPlan | None]
+    stale: Final[tuple[tuple[Event, str], ...]]
+    wake_s: Final[float | None]
+
+    def __init__(  # noqa: PLR0913, PLR0917 - a record
+        self,
+        version: int,
+        jobs: tuple[Job, ...] = (),
+        nodes: tuple[str, ...] = (),
+        lost_nodes: tuple[str, ...] = (),
+        profiles: tuple[Profile, ...] = (),
+        measurements: tuple[SetMeasurement, ...] = (),
+        decisions: tuple[Decision, ...] = (),
+        rejected: RejectedPlan | None = None,
+        stale: tuple[tuple[Event, str], ...] = (),
+        wake_s: float | None = None,
+    ) -> None:
+        self.version = version
+        self.jobs = jobs
+        self.nodes = nodes
+        self.lost_nodes = lost_nodes
+        self.profiles = profiles
+        self.measurements = measurements
+        self.decisions = decisions
+        self.rejected = rejected
+        self.stale = stale
+        self.wake_s = wake_s

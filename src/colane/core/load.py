@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from dataclasses import dataclass, replace
+from typing import Final, final
 
 from colane.lanes.safety import has_room_for_caches, needed_bytes
 from colane.model.hardware import Gpu, GpuId
@@ -11,37 +12,71 @@ from colane.model.profile import Memory, ProfileKey
 from colane.perf.beliefs import Load, Terms
 
 
-class Booking(NamedTuple):
+@final
+@dataclass(init=False, unsafe_hash=True, slots=True)
+class Booking:
     """One job's hold on one GPU. `memory` and `load` are None while unknown."""
 
-    job: JobId
-    lane: int
-    key: ProfileKey
-    user: str
-    share: bool
-    company: str | None
-    memory: Memory | None
-    load: Load | None
-    circle: str = ""
+    job: Final[JobId]
+    lane: Final[int]
+    key: Final[ProfileKey]
+    user: Final[str]
+    share: Final[bool]
+    company: Final[str | None]
+    memory: Final[Memory | None]
+    load: Final[Load | None]
+    circle: Final[str]
+
+    def __init__(  # noqa: PLR0913, PLR0917 - a record
+        self,
+        job: JobId,
+        lane: int,
+        key: ProfileKey,
+        user: str,
+        share: bool,
+        company: str | None,
+        memory: Memory | None,
+        load: Load | None,
+        circle: str = "",
+    ) -> None:
+        self.job = job
+        self.lane = lane
+        self.key = key
+        self.user = user
+        self.share = share
+        self.company = company
+        self.memory = memory
+        self.load = load
+        self.circle = circle
 
 
 def book(job: Job, lane: int, terms: Terms) -> Booking:
     """What a job holds of a GPU in that lane, by present beliefs."""
     spec = job.spec
-    return Booking(job.id, lane, terms.key, spec.user, spec.share, spec.company, *terms[1:], spec.circle)
+    return Booking(job.id, lane, terms.key, spec.user, spec.share, spec.company, terms.memory, terms.load, spec.circle)
 
 
-class GpuLoad(NamedTuple):
+@final
+@dataclass(init=False, unsafe_hash=True, slots=True)
+class GpuLoad:
     """A GPU and the jobs booked on it.
 
     `returning` are jobs whose memory lies on the host and that wait to come back: nobody else may start here until
     they have.
     """
 
-    id: GpuId
-    gpu: Gpu
-    bookings: tuple[Booking, ...] = ()
-    returning: tuple[JobId, ...] = ()
+    id: Final[GpuId]
+    gpu: Final[Gpu]
+    bookings: Final[tuple[Booking, ...]]
+    returning: Final[tuple[JobId, ...]]
+
+    def __init__(
+        self, id: GpuId, gpu: Gpu, bookings: tuple[Booking, ...] = (), returning: tuple[JobId, ...] = ()
+    ) -> None:
+        self.id = id
+        self.gpu = gpu
+        self.bookings = bookings
+        self.returning = returning
 
     @property
     def capacity_bytes(self) -> int:
@@ -118,4 +153,4 @@ class GpuLoad(NamedTuple):
         """The same GPU with that job waiting to come back, or not any more."""
         if returning == (job in self.returning):
             return self
-        return self._replace(returning=tuple(sorted({*self.returning} ^ {job})))
+        return replace(self, returning=tuple(sorted({*self.returning} ^ {job})))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Any, TypeVar
 
@@ -195,8 +195,8 @@ class ClusterState:
     def change_lane(self, gpu: GpuId, job: JobId, lane: int) -> None:
         """Book a job of one GPU in another lane of it."""
         load = self.gpus[gpu]
-        bookings = tuple([b._replace(lane=lane) if b.job == job else b for b in load.bookings])
-        self.set_loads([load._replace(bookings=bookings)])
+        bookings = tuple([replace(b, lane=lane) if b.job == job else b for b in load.bookings])
+        self.set_loads([replace(load, bookings=bookings)])
         self.changed_pools.add(self.nodes[gpu.node].node.pool)
 
     def move_to_host(self, job: Job, memory_bytes: int) -> None:
@@ -286,7 +286,7 @@ class ClusterState:
             if all(self._is_fresh(booking, load.gpu.type) for booking in load.bookings):
                 continue
             fresh = (self.booking(self.jobs[b.job], load.gpu.type, b.lane) for b in load.bookings)
-            self.set_loads([load._replace(bookings=tuple(fresh))])
+            self.set_loads([replace(load, bookings=tuple(fresh))])
             self.changed_pools.add(self.nodes[gpu.node].node.pool)
 
     def _is_fresh(self, booking: Booking, gpu_type: str) -> bool:

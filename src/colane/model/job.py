@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import NamedTuple, NewType
+from typing import Final, NamedTuple, NewType, final
 
 from colane.model.hardware import DEFAULT_POOL, GpuId
 from colane.model.placement import Placement
@@ -195,12 +195,19 @@ def need_class(spec: JobSpec) -> NeedClass:
     )
 
 
-class Move(NamedTuple):
+@final
+@dataclass(init=False, unsafe_hash=True, slots=True)
+class Move:
     """One line of a job's story."""
 
-    at_s: float
-    state: JobState
-    reason: Reason
+    at_s: Final[float]
+    state: Final[JobState]
+    reason: Final[Reason]
+
+    def __init__(self, at_s: float, state: JobState, reason: Reason) -> None:
+        self.at_s = at_s
+        self.state = state
+        self.reason = reason
 
 
 class Served(NamedTuple):
@@ -218,9 +225,10 @@ class Exit(NamedTuple):
     detail: str = ""
 
 
-@dataclass(frozen=True, kw_only=True)
+@final
+@dataclass(init=False, unsafe_hash=True, slots=True)
 class Job:
-    """A job and where it stands.
+    """A job and where it stands; a value: `core.lifecycle` makes the next one, nobody changes it.
 
     Attributes:
         id: Unique, ascending with submission.
@@ -248,23 +256,92 @@ class Job:
     id: JobId
     spec: JobSpec
     submit_s: float
-    state: JobState = JobState.QUEUED
-    attempt: int = 0
-    failures: int = 0
-    placement: Placement | None = None
-    first_start_s: float | None = None
-    start_s: float | None = None
-    first_step_s: float | None = None
-    end_s: float | None = None
-    ending: JobState | None = None
-    exit: Exit | None = None
-    ended_on: tuple[str, ...] = ()
-    served: tuple[Served, ...] = ()
-    suspended: bool = False
-    suspended_via: SuspendVia = SuspendVia.LANE
-    on_host_bytes: int | None = None
-    left_beside: tuple[JobId, ...] = ()
-    story: tuple[Move, ...] = ()
+    state: JobState
+    attempt: int
+    failures: int
+    placement: Placement | None
+    first_start_s: float | None
+    start_s: float | None
+    first_step_s: float | None
+    end_s: float | None
+    ending: JobState | None
+    exit: Exit | None
+    ended_on: tuple[str, ...]
+    served: tuple[Served, ...]
+    suspended: bool
+    suspended_via: SuspendVia
+    on_host_bytes: int | None
+    left_beside: tuple[JobId, ...]
+    story: tuple[Move, ...]
+
+    def __init__(  # noqa: PLR0913, PLR0917 - a record
+        self,
+        id: JobId,
+        spec: JobSpec,
+        submit_s: float,
+        state: JobState = JobState.QUEUED,
+        attempt: int = 0,
+        failures: int = 0,
+        placement: Placement | None = None,
+        first_start_s: float | None = None,
+        start_s: float | None = None,
+        first_step_s: float | None = None,
+        end_s: float | None = None,
+        ending: JobState | None = None,
+        exit: Exit | None = None,
+        ended_on: tuple[str, ...] = (),
+        served: tuple[Served, ...] = (),
+        suspended: bool = False,
+        suspended_via: SuspendVia = SuspendVia.LANE,
+        on_host_bytes: int | None = None,
+        left_beside: tuple[JobId, ...] = (),
+        story: tuple[Move, ...] = (),
+    ) -> None:
+        self.id = id
+        self.spec = spec
+        self.submit_s = submit_s
+        self.state = state
+        self.attempt = attempt
+        self.failures = failures
+        self.placement = placement
+        self.first_start_s = first_start_s
+        self.start_s = start_s
+        self.first_step_s = first_step_s
+        self.end_s = end_s
+        self.ending = ending
+        self.exit = exit
+        self.ended_on = ended_on
+        self.served = served
+        self.suspended = suspended
+        self.suspended_via = suspended_via
+        self.on_host_bytes = on_host_bytes
+        self.left_beside = left_beside
+        self.story = story
+
+    def copied(self) -> Job:
+        """An equal one of its own."""
+        return Job(
+            self.id,
+            self.spec,
+            self.submit_s,
+            self.state,
+            self.attempt,
+            self.failures,
+            self.placement,
+            self.first_start_s,
+            self.start_s,
+            self.first_step_s,
+            self.end_s,
+            self.ending,
+            self.exit,
+            self.ended_on,
+            self.served,
+            self.suspended,
+            self.suspended_via,
+            self.on_host_bytes,
+            self.left_beside,
+            self.story,
+        )
 
     @property
     def has_ended(self) -> bool:

@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Final, final
 
 from colane.model.hardware import GpuId
 
 
-class Slot(NamedTuple):
+@final
+@dataclass(init=False, unsafe_hash=True, slots=True)
+class Slot:
     """One rank's share of one GPU: jobs in different lanes run at once, jobs in one lane take turns."""
 
-    gpu: GpuId
-    lane: int
+    gpu: Final[GpuId]
+    lane: Final[int]
+
+    def __init__(self, gpu: GpuId, lane: int) -> None:
+        self.gpu = gpu
+        self.lane = lane
 
 
-@dataclass(frozen=True, slots=True)
+@final
+@dataclass(init=False, unsafe_hash=True, slots=True)
 class Placement:
     """Slots in rank order and the cores booked with them.
 
@@ -29,23 +36,31 @@ class Placement:
         nodes: Names of all its nodes, in rank order.
     """
 
-    slots: tuple[Slot, ...]
-    cores: tuple[int, ...] = ()
-    cores_elsewhere: tuple[tuple[str, tuple[int, ...]], ...] = ()
-    port: int = 0
+    slots: Final[tuple[Slot, ...]]
+    cores: Final[tuple[int, ...]]
+    cores_elsewhere: Final[tuple[tuple[str, tuple[int, ...]], ...]]
+    port: Final[int]
     gpus: tuple[GpuId, ...] = field(init=False, repr=False, compare=False)
     node: str = field(init=False, repr=False, compare=False)
     nodes: tuple[str, ...] = field(init=False, repr=False, compare=False)
 
-    def __post_init__(self) -> None:
-        """Work out once what every event asks for."""
-        slots = self.slots
-        object.__setattr__(self, "gpus", tuple([slot.gpu for slot in slots]))
+    def __init__(
+        self,
+        slots: tuple[Slot, ...],
+        cores: tuple[int, ...] = (),
+        cores_elsewhere: tuple[tuple[str, tuple[int, ...]], ...] = (),
+        port: int = 0,
+    ) -> None:
+        self.slots = slots
+        self.cores = cores
+        self.cores_elsewhere = cores_elsewhere
+        self.port = port
+        # Worked out once, as every event asks for them.
         first = slots[0].gpu.node
-        object.__setattr__(self, "node", first)
         spans = len(slots) > 1 and slots[-1].gpu.node != first
-        nodes = tuple(dict.fromkeys([slot.gpu.node for slot in slots])) if spans else (first,)
-        object.__setattr__(self, "nodes", nodes)
+        self.gpus = tuple([slot.gpu for slot in slots])
+        self.node = first
+        self.nodes = tuple(dict.fromkeys([slot.gpu.node for slot in slots])) if spans else (first,)
 
     def cores_on(self, node: str) -> tuple[int, ...]:
         """Core ids booked on one of its nodes."""

@@ -3,27 +3,41 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import NamedTuple
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple, final
 
 from colane.model.job import Job, JobId, NeedClass
 from colane.model.placement import Placement
 from colane.model.reason import Reason, Why
 
 
-class Start(NamedTuple):
+@final
+@dataclass(init=False, unsafe_hash=True, slots=True)
+class Start:
     """Run a queued job there."""
 
-    job: JobId
-    placement: Placement
-    reason: Reason
+    job: Final[JobId]
+    placement: Final[Placement]
+    reason: Final[Reason]
+
+    def __init__(self, job: JobId, placement: Placement, reason: Reason) -> None:
+        self.job = job
+        self.placement = placement
+        self.reason = reason
 
 
-class Stop(NamedTuple):
+@final
+@dataclass(init=False, unsafe_hash=True, slots=True)
+class Stop:
     """Take a running job off its GPUs and queue it again."""
 
-    job: JobId
-    reason: Reason
+    job: Final[JobId]
+    reason: Final[Reason]
+
+    def __init__(self, job: JobId, reason: Reason) -> None:
+        self.job = job
+        self.reason = reason
 
 
 Action = Start | Stop
@@ -43,7 +57,11 @@ class Blocked(NamedTuple):
     gpu_type: str | None
 
 
-@dataclass(frozen=True, slots=True)
+NOTHING: Final[Mapping[Any, Any]] = MappingProxyType({})
+
+
+@final
+@dataclass(init=False, unsafe_hash=True, slots=True)
 class Plan:
     """Changes, and for every job still waiting a reason.
 
@@ -59,13 +77,31 @@ class Plan:
         blocked: Pools the policy need not be asked about before what blocks them has changed.
     """
 
-    based_on: int
-    actions: tuple[Action, ...] = ()
-    waits: Mapping[JobId, Reason] = field(default_factory=dict)
-    class_waits: Mapping[NeedClass, Reason] = field(default_factory=dict)
-    rest: Mapping[str, Reason] = field(default_factory=dict)
-    again_s: Mapping[str, float] = field(default_factory=dict)
-    blocked: Mapping[str, Blocked] = field(default_factory=dict)
+    based_on: Final[int]
+    actions: Final[tuple[Action, ...]]
+    waits: Final[Mapping[JobId, Reason]]
+    class_waits: Final[Mapping[NeedClass, Reason]]
+    rest: Final[Mapping[str, Reason]]
+    again_s: Final[Mapping[str, float]]
+    blocked: Final[Mapping[str, Blocked]]
+
+    def __init__(
+        self,
+        based_on: int,
+        actions: tuple[Action, ...] = (),
+        waits: Mapping[JobId, Reason] = NOTHING,
+        class_waits: Mapping[NeedClass, Reason] = NOTHING,
+        rest: Mapping[str, Reason] = NOTHING,
+        again_s: Mapping[str, float] = NOTHING,
+        blocked: Mapping[str, Blocked] = NOTHING,
+    ) -> None:
+        self.based_on = based_on
+        self.actions = actions
+        self.waits = waits
+        self.class_waits = class_waits
+        self.rest = rest
+        self.again_s = again_s
+        self.blocked = blocked
 
     def reason_for(self, job: Job) -> Reason:
         """Why a job starts or waits under this plan."""

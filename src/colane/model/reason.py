@@ -6,9 +6,10 @@ Every decision and every wait carries a `Reason`. `docs/reasons.md` has a headin
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
+from typing import Final, final
 
 
 class Why(StrEnum):
@@ -181,7 +182,11 @@ SENTENCES: Mapping[Why, str] = MappingProxyType(
 )
 
 
-@dataclass(frozen=True, slots=True)
+NO_FACTS: Final[Mapping[str, str | int | float]] = MappingProxyType({})
+
+
+@final
+@dataclass(init=False, unsafe_hash=True, slots=True)
 class Reason:
     """A code with its numbers and the jobs in the way.
 
@@ -191,9 +196,14 @@ class Reason:
         jobs: Ids of the jobs in the way or in company.
     """
 
-    why: Why
-    facts: Mapping[str, str | int | float] = field(default_factory=dict)
-    jobs: tuple[int, ...] = ()
+    why: Final[Why]
+    facts: Final[Mapping[str, str | int | float]]
+    jobs: Final[tuple[int, ...]]
+
+    def __init__(self, why: Why, facts: Mapping[str, str | int | float] = NO_FACTS, jobs: tuple[int, ...] = ()) -> None:
+        self.why = why
+        self.facts = facts
+        self.jobs = jobs
 
     def sentence(self) -> str:
         """One sentence with numbers, as `colane why` prints it."""

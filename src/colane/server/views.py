@@ -55,7 +55,7 @@ def job_view(
         "reason": explain(reason)["sentence"] if reason else None,
         "steps": progress.steps if progress else 0,
         "progress": documents.encode_progress(progress) if progress else None,
-        "story": [{"at_s": at_s, "state": state.value, **explain(why)} for at_s, state, why in job.story],
+        "story": [{"at_s": told.at_s, "state": told.state.value, **explain(told.reason)} for told in job.story],
     }
     if progress and progress.steps_total is not None:
         body["steps_total"] = progress.steps_total
@@ -128,7 +128,7 @@ def _desired(job: Job, placement: Placement, node: str, nodes: Mapping[str, Node
         "id": job.id,
         "attempt": job.attempt,
         "run": job.state is not JobState.STOPPING,
-        "slots": [{"gpu": gpu.number, "lane": lane} for gpu, lane in placement.slots_on(node)],
+        "slots": [{"gpu": slot.gpu.number, "lane": slot.lane} for slot in placement.slots_on(node)],
         "cores": list(placement.cores_on(node)),
         "gang": _gang(placement, node, nodes),
         "time_limit_s": job.spec.time_limit_s,

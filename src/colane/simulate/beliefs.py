@@ -156,7 +156,7 @@ def _next_to(me: Running, other: Running) -> Running:
     """The other on the next GPUs of the same socket."""
     last = me.gpus[-1]
     gpus = tuple(last._replace(number=last.number + 1 + place) for place in range(len(other.gpus)))
-    return other._replace(gpus=gpus)
+    return replace(other, gpus=gpus)
 
 
 class OracleBeliefs(Beliefs):

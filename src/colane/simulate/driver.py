@@ -20,7 +20,7 @@ from colane.simulate.agenda import Agenda
 from colane.simulate.lanes import LaneTurns, are_mates
 from colane.simulate.ledger import Ledger, Stay
 from colane.simulate.meter import Meter
-from colane.simulate.process import Process
+from colane.simulate.process import Process, Work, first_lane
 from colane.simulate.sampling import SAMPLE_AFTER_STEPS, Sampler
 from colane.simulate.timing import TimedPolicy
 from colane.simulate.world import Running, Scope, World
@@ -212,8 +212,8 @@ class Driver:
         elif job.state is JobState.STOPPING and process is not None and not process.is_stopping:
             self._stop(process)
             touched.update(dict.fromkeys(process.running.gpus))
-        elif process is not None and process.lane != _first_lane(job):
-            self._change_lane(process, _first_lane(job))
+        elif process is not None and process.lane != first_lane(job):
+            self._change_lane(process, first_lane(job))
             touched.update(dict.fromkeys(process.running.gpus))
 
     def _change_lane(self, process: Process, lane: int) -> None:
@@ -223,14 +223,10 @@ class Driver:
 
     def _start(self, job: Job) -> Process:
         traced = self._by_id[job.id]
-        work, saved = self.world.work_steps(traced), self._saved_steps.get(job.id, 0.0)
+        work = Work(self.world.work_steps(traced), self._saved_steps.get(job.id, 0.0))
         running = self._where(job, traced)
-        process = Process(
-            id=job.id, running=running, attempt=job.attempt, alone_steps_per_s=self.world.steps_per_s(running, ()),
-            occupancy_ratio=self.world.occupancy_ratio(traced, running.gpu_type),
-            work_steps=work, left_steps=work - saved,
-            start_s=self.now_s, since_s=self.now_s, saved_steps=saved, lane=_first_lane(job),
-        )  # fmt: skip
+        occupancy_ratio = self.world.occupancy_ratio(traced, running.gpu_type)
+        process = Process(job, running, self.world.steps_per_s(running, ()), occupancy_ratio, work, self.now_s)
         self._processes[job.id] = process
         for gpu in process.running.gpus:
             self._meter.use(gpu).processes[job.id] = process
@@ -476,7 +472,3 @@ class Driver:
 
 def _alone_s(work_steps: float, steps_per_s: float) -> float:
     return work_steps / steps_per_s if steps_per_s > 0 else inf
-
-
-def _first_lane(job: Job) -> int:
-    return job.placement.slots[0].lane if job.placement is not None else 0

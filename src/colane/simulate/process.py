@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
-from colane.model.job import JobId
+from colane.model.job import Job
 from colane.simulate.world import Running
 
 
-@dataclass(slots=True, eq=False)
+class Work(NamedTuple):
+    """How much there is to do.
+
+    Attributes:
+        steps: Of the whole job.
+        saved_steps: Made by earlier attempts and kept.
+    """
+
+    steps: float
+    saved_steps: float = 0.0
+
+
 class Process:
     """One attempt of one job.
 
@@ -42,33 +53,49 @@ class Process:
         is_sampled: Whether what its samples say in its present company is not known already.
     """
 
-    id: JobId
-    running: Running
-    attempt: int
-    alone_steps_per_s: float
-    occupancy_ratio: float | None
-    work_steps: float
-    left_steps: float
-    start_s: float
-    since_s: float
-    saved_steps: float = 0.0
-    steps_per_s: float = 0.0
-    gpu_share: float = 0.0
-    gpu_s: float = 0.0
-    is_stepping: bool = False
-    is_stopping: bool = False
-    serial: int = 0
-    first_step_s: float | None = None
-    lane: int = 0
-    arrived: int = 0
-    lane_share: float = 1.0
-    lane_part: float = 1.0
-    turn_efficiency: float = 1.0
-    paused_s: float = 0.0
-    is_loading: bool = False
-    loading_left_s: float = 0.0
-    loading_ratio: float = 0.0
-    is_sampled: bool = False
+    __slots__ = (
+        "alone_steps_per_s", "arrived", "attempt", "first_step_s", "gpu_s", "gpu_share", "id", "is_loading",
+        "is_sampled", "is_stepping", "is_stopping", "lane", "lane_part", "lane_share", "left_steps",
+        "loading_left_s", "loading_ratio", "occupancy_ratio", "paused_s", "running", "saved_steps", "serial",
+        "since_s", "start_s", "steps_per_s", "turn_efficiency", "work_steps",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        job: Job,
+        running: Running,
+        alone_steps_per_s: float,
+        occupancy_ratio: float | None,
+        work: Work,
+        now_s: float,
+    ) -> None:
+        self.id = job.id
+        self.running = running
+        self.attempt = job.attempt
+        self.alone_steps_per_s = alone_steps_per_s
+        self.occupancy_ratio = occupancy_ratio
+        self.work_steps = work.steps
+        self.left_steps = work.steps - work.saved_steps
+        self.saved_steps = work.saved_steps
+        self.start_s = now_s
+        self.since_s = now_s
+        self.lane = first_lane(job)
+        self.steps_per_s = 0.0
+        self.gpu_share = 0.0
+        self.gpu_s = 0.0
+        self.is_stepping = False
+        self.is_stopping = False
+        self.serial = 0
+        self.first_step_s: float | None = None
+        self.arrived = 0
+        self.lane_share = 1.0
+        self.lane_part = 1.0
+        self.turn_efficiency = 1.0
+        self.paused_s = 0.0
+        self.is_loading = False
+        self.loading_left_s = 0.0
+        self.loading_ratio = 0.0
+        self.is_sampled = False
 
     @property
     def done_steps(self) -> float:
@@ -100,3 +127,8 @@ class Process:
         to_go = self.saved_steps + 1 - self.done_steps
         if made >= min(to_go, self.left_steps):
             self.first_step_s = self.since_s + min(to_go, self.left_steps) / self.steps_per_s
+
+
+def first_lane(job: Job) -> int:
+    """Lane a job is in, on its first GPU."""
+    return job.placement.slots[0].lane if job.placement is not None else 0

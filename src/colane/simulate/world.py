@@ -6,8 +6,9 @@ Work is counted in steps. Where a workload records only durations, a step is one
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from enum import Enum, auto
-from typing import NamedTuple, Protocol
+from typing import Final, Protocol, final
 
 from colane.model.hardware import CPU_DEVICE_TYPE, GpuId
 from colane.model.profile import Memory
@@ -21,7 +22,9 @@ class Scope(Enum):
     NODE = auto()
 
 
-class Running(NamedTuple):
+@final
+@dataclass(init=False, unsafe_hash=True, slots=True)
+class Running:
     """A job where it runs; what a world may look at.
 
     Attributes:
@@ -32,11 +35,25 @@ class Running(NamedTuple):
         sharing: How jobs share its GPUs: `mps`, `time-slice` or `cpu`.
     """
 
-    job: TraceJob
-    gpu_type: str
-    gpus: tuple[GpuId, ...]
-    sockets: tuple[int, ...] = (0,)
-    sharing: str = "time-slice"
+    job: Final[TraceJob]
+    gpu_type: Final[str]
+    gpus: Final[tuple[GpuId, ...]]
+    sockets: Final[tuple[int, ...]]
+    sharing: Final[str]
+
+    def __init__(
+        self,
+        job: TraceJob,
+        gpu_type: str,
+        gpus: tuple[GpuId, ...],
+        sockets: tuple[int, ...] = (0,),
+        sharing: str = "time-slice",
+    ) -> None:
+        self.job = job
+        self.gpu_type = gpu_type
+        self.gpus = gpus
+        self.sockets = sockets
+        self.sharing = sharing
 
     @property
     def loads_on_device(self) -> bool:

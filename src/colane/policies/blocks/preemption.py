@@ -419,7 +419,7 @@ class Room:
         _add(site.cores, kept_for, len(job.placement.cores_on(name)))
         _add(site.host_memory_bytes, kept_for, job.spec.part(job.spec.host_memory_bytes, len(here)))
         _add(site.host_bandwidth, kept_for, job.spec.part(job.spec.host_bandwidth_bytes_per_s, len(here)))
-        for gpu, _ in () if job.is_on_host else here:
+        for gpu in () if job.is_on_host else [slot.gpu for slot in here]:
             company = self._draft.view.gpu(gpu).jobs
             if company[0] == job.id and set(company) <= going:
                 insort(site.coming, _Coming(gpu, kept_for), key=lambda coming: coming.gpu)
