@@ -32,6 +32,15 @@ find_python() {
     "$PYTHON" -c 'import venv' 2>/dev/null || need_packages python3-venv
 }
 
+has_headers() { [ -e "$("$PYTHON" -c 'import sysconfig; print(sysconfig.get_path("include"))')/Python.h" ]; }
+has_compiler() { command -v "${CC:-cc}" >/dev/null && has_headers; }
+
+# What compiling C for this Python takes.
+find_compiler() {
+    command -v "${CC:-cc}" >/dev/null || need_packages gcc libc6-dev
+    has_headers || need_packages python3-dev
+}
+
 # Requirements of a dependency group, read here because the pip of Debian 12 does not know groups yet.
 group() {
     "$PYTHON" - "$ROOT/pyproject.toml" "$1" <<'PYTHON'

@@ -21,7 +21,7 @@ from colane.perf.topology import flat
 from colane.perf.utility import job_utility
 from colane.policies.blocks.joining import gpu_harm
 from colane.policies.blocks.node_fit import Neighbour, Question, judge
-from colane.policies.blocks.sites import Site, SiteIndex, SiteTable
+from colane.policies.blocks.sites import SITES_MIN, Site, SiteIndex
 from colane.policies.blocks.utility_placer import Placer
 from colane.policies.registry import create
 from colane.policies.topo_aware import TopoAware
@@ -247,15 +247,15 @@ def test_the_index_of_nodes_stays_what_it_would_be_made_anew(seed: int) -> None:
         assert living(state.derived(SiteIndex), view) == living(fresh, view)
 
 
-def test_the_index_forgets_sites_of_the_past(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(SiteTable, "SITES_MIN", 8)
+def test_the_index_forgets_sites_of_the_past() -> None:
     core = start(create("topo-aware"), [machine("n0"), machine("n1")])
-    for number in range(1, 60):
+    jobs = SITES_MIN + 500
+    for number in range(1, jobs):
         submit(core, number, float(number), family=f"f{number}")
         end(core, number, number + 0.5)
-    view = ClusterView(core.state, 100.0)
+    view = ClusterView(core.state, float(jobs))
     table = core.state.derived(SiteIndex).table(view, ("default", "P100"))
-    assert len(table.known) < 30
+    assert len(table.known) < 1000
     assert sum(nodes.bit_count() for nodes in table.nodes) == 2
 
 
@@ -266,7 +266,7 @@ def test_a_scheduler_that_remembers_decides_as_one_that_was_just_started(seed: i
         world = World(create("topo-aware-p"), seed)
         for _ in range(60):
             if forgets:
-                world.core.state.__dict__["_derived"].clear()
+                world.core.state._derived.clear()
             world.step(world.random_event(), world.random_event())
         runs.append([decision for outcome in world.outcomes for decision in outcome.decisions])
     assert runs[0] == runs[1]

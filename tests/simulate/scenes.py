@@ -15,7 +15,7 @@ from colane.model.plan import Plan, Stop
 from colane.model.profile import Memory
 from colane.model.reason import Reason, Why
 from colane.policies.blocks.placers import first_fit
-from colane.simulate.driver import DriverConfig
+from colane.simulate.config import DriverConfig
 from colane.simulate.run import Inputs, Run, simulate
 from colane.simulate.world import Running, Scope, World
 from colane.traces.clusters import Cluster

@@ -15,7 +15,8 @@ from colane.core.view import ClusterView
 from colane.model.job import JobState
 from colane.model.plan import Plan
 from colane.policies.registry import create
-from colane.simulate.driver import Driver, DriverConfig
+from colane.simulate.config import DriverConfig
+from colane.simulate.driver import Driver
 from colane.simulate.factors import FactorsWorld
 from colane.simulate.ledger import STATES
 from colane.simulate.process import Process

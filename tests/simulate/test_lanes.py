@@ -27,7 +27,7 @@ from colane.model.reason import Reason, Why
 from colane.policies.fair import Fair
 from colane.policies.pack import Pack
 from colane.policies.registry import create
-from colane.simulate.driver import DriverConfig
+from colane.simulate.config import DriverConfig
 from colane.simulate.factors import FactorsWorld
 from colane.simulate.run import Run
 from colane.simulate.world import NeutralWorld, Running, Scope

@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from pathlib import Path
 from typing import Annotated, Final
 
 import typer
@@ -94,7 +95,8 @@ def _version(*, on: bool) -> None:
     if on:
         from importlib.metadata import version  # noqa: PLC0415 - 20 ms
 
-        sys.stdout.write(f"colane {version('colane')}\n")
+        is_compiled = any((Path(__file__).parents[1] / "core").glob("core.*.so"))
+        sys.stdout.write(f"colane {version('colane')}{' (compiled)' if is_compiled else ''}\n")
         raise typer.Exit
 
 

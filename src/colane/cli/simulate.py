@@ -166,7 +166,7 @@ def make_request(  # noqa: PLR0913
         MisuseError: One of them is not possible; the near ones are named.
     """
     from colane.simulate.beliefs import Belief  # noqa: PLC0415 - imported late
-    from colane.simulate.driver import DriverConfig  # noqa: PLC0415
+    from colane.simulate.config import DriverConfig  # noqa: PLC0415
     from colane.simulate.factors import PHILLY_DEMAND  # noqa: PLC0415
     from colane.simulate.request import Request, WorldKind  # noqa: PLC0415
 

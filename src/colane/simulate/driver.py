@@ -7,7 +7,6 @@ and ends as agents would, and recomputes speeds only where company changed; comp
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass
 from math import inf
 from typing import Protocol
 
@@ -17,6 +16,7 @@ from colane.model.hardware import GpuId
 from colane.model.job import Exit, Job, JobId, JobState
 from colane.policies.blocks.lanes import turns_of
 from colane.simulate.agenda import Agenda
+from colane.simulate.config import DriverConfig
 from colane.simulate.lanes import LaneTurns, are_mates
 from colane.simulate.ledger import Ledger, Stay
 from colane.simulate.meter import Meter
@@ -31,27 +31,6 @@ STOPPED = Exit(None, 15)
 OUT_OF_MEMORY = Exit(1, None, "the world's table says these jobs do not fit together")
 STOP_CHECKED_EVERY = 256
 """Somebody's wish to stop, and the progress shown, are looked at every so many moments."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DriverConfig:
-    """What living takes besides steps.
-
-    Attributes:
-        launch_s: From start of a process to its stepping.
-        restart_s: Added to it for every attempt but the first: loading the saved state.
-        stop_s: From the wish to stop a process, which halts its steps, to its end: saving the state.
-        checkpoints: Whether a job that is stopped and queued again keeps the whole steps it made.
-        switch_s: Passing on the turn of a lane, which nobody uses meanwhile.
-        tick_s: The policy is asked at least this often while jobs live; None asks it only when something happened.
-    """
-
-    launch_s: float = 0.0
-    restart_s: float = 0.0
-    stop_s: float = 0.0
-    checkpoints: bool = True
-    switch_s: float = 0.0
-    tick_s: float | None = None
 
 
 class Watcher(Protocol):

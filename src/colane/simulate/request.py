@@ -9,7 +9,7 @@ from pathlib import Path
 from colane.model.hardware import CPU_DEVICE_TYPE, Gpu
 from colane.policies import registry
 from colane.simulate.beliefs import Belief, declare_lengths, make_beliefs
-from colane.simulate.driver import DriverConfig
+from colane.simulate.config import DriverConfig
 from colane.simulate.factors import PHILLY_DEMAND, FactorsWorld
 from colane.simulate.generators import is_generator, make_workload
 from colane.simulate.run import Inputs

@@ -16,7 +16,8 @@ from colane.core.policy import Policy
 from colane.model.profile import Profile, SetMeasurement
 from colane.perf.beliefs import Beliefs
 from colane.simulate.accuracy import Accuracy, BeliefErrors
-from colane.simulate.driver import Driver, DriverConfig, Watcher
+from colane.simulate.config import DriverConfig
+from colane.simulate.driver import Driver, Watcher
 from colane.simulate.ledger import Ledger, Refusal
 from colane.simulate.tables import somewhere
 from colane.simulate.world import World

@@ -129,6 +129,11 @@ class Ranking:
         self.answered = {row.site for row in self.rows}
 
 
+SITES_PER_NODE_MAX = 16
+SITES_MIN = 1 << 12
+RANKINGS_MAX = 1 << 10
+
+
 class SiteTable:
     """Nodes of one kind that have free GPUs, by site.
 
@@ -139,10 +144,6 @@ class SiteTable:
         log: Sites in the order in which a first node came to be like them, again and again.
         rankings: Answers, by whatever they depend on besides the site.
     """
-
-    SITES_PER_NODE_MAX = 16
-    SITES_MIN = 1 << 12
-    RANKINGS_MAX = 1 << 10
 
     def __init__(self) -> None:
         self.known: list[Site] = []
@@ -182,14 +183,14 @@ class SiteTable:
         """Answers given so far."""
         found = self.rankings.get(asked)
         if found is None:
-            if len(self.rankings) >= self.RANKINGS_MAX:
+            if len(self.rankings) >= RANKINGS_MAX:
                 self.rankings.clear()
             found = self.rankings[asked] = Ranking()
         return found
 
     def renewed(self) -> SiteTable:
         """This one, or a new one of the living sites alone when most are of the past."""
-        if len(self.log) <= max(self.SITES_MIN, self.SITES_PER_NODE_MAX * len(self._of_node)):
+        if len(self.log) <= max(SITES_MIN, SITES_PER_NODE_MAX * len(self._of_node)):
             return self
         table = SiteTable()
         for node, number in sorted(self._of_node.items()):

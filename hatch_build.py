@@ -1,0 +1,65 @@
+"""Build hook: with COLANE_COMPILE=1 a wheel carries the decision code compiled by mypyc, beside its source.
+
+What is gained, and what it asks of the code: docs/decisions/0005-compiled-decision-code.md.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+
+FLAGS = ("--explicit-package-bases", "--namespace-packages", "--ignore-missing-imports")
+
+SETUP = """
+import json, sys
+from mypyc.build import mypycify
+from setuptools import setup
+
+arguments = json.loads(sys.argv.pop(1))
+setup(name="colane", packages=[], ext_modules=mypycify(arguments, opt_level="3", debug_level="0", multi_file=True))
+"""
+
+
+def is_wanted() -> bool:
+    """Whether whoever builds the wheel asks for it."""
+    return os.environ.get("COLANE_COMPILE", "0") not in {"", "0"}
+
+
+class CompileHook(BuildHookInterface[Any]):
+    """Compiles the modules that `pyproject.toml` names."""
+
+    PLUGIN_NAME = "custom"
+
+    def dependencies(self) -> list[str]:
+        """What a build needs besides the hook itself."""
+        return list(self.config["requires"]) if is_wanted() else []
+
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        """Compile in a copy, so that nothing compiled ever lies beside the source and outlives a change of it."""
+        if version == "editable" or not is_wanted():
+            return
+        work = Path(self.root, "build", "compile")
+        shutil.rmtree(work, ignore_errors=True)
+        source, library = work / "src", work / "lib"
+        shutil.copytree(Path(self.root, "src"), source, ignore=shutil.ignore_patterns("__pycache__"))
+        self._compile(source, library)
+        build_data["pure_python"], build_data["infer_tag"] = False, True
+        built = (path for path in library.rglob("*.so"))
+        build_data["force_include"].update({str(path): str(path.relative_to(library)) for path in built})
+
+    def _compile(self, source: Path, library: Path) -> None:
+        names = sorted(path for pattern in self.config["modules"] for path in source.glob(pattern))
+        modules = [str(path.relative_to(source)) for path in names if path.name != "__init__.py"]
+        arguments = json.dumps([*FLAGS, *modules])
+        places = ["--build-lib", str(library), "--build-temp", str(source.parent / "temp")]
+        command = [sys.executable, "-c", SETUP, arguments, "build_ext", *places]
+        done = subprocess.run(command, cwd=source, env={**os.environ, "MYPYPATH": str(source)}, check=False)
+        if done.returncode:
+            sys.exit("could not compile (a C compiler and Python's headers are needed); see above")
