@@ -105,9 +105,8 @@ class Draft:
 
     def free_gpus(self, node: NodeState, gpu_type: str) -> Iterator[GpuLoad]:
         """Free GPUs of a type on a node, by index."""
-        name = node.node.name
         for number in bits(self._free_mask(node, gpu_type)):
-            yield self.load(GpuId(name, number))
+            yield self.load(node.ids[number])
 
     def free_count(self, node: NodeState, gpu_type: str) -> int:
         """How many GPUs of a type a node will have free."""

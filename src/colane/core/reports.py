@@ -166,26 +166,35 @@ def ended(step: Step, event: Ended) -> None:
     job = _believed(step, event, event.job, event.attempt)
     if job is None or job.placement is None or event.node in job.ended_on:
         return
-    grown = None
+    grown, is_on_one_node = None, len(job.placement.nodes) == 1
     if event.progress is not None and event.node in ("", job.placement.node):
         grown = _learn_memory(step, job, event.progress)
         step.observe(job, event.progress)
     if job.start_s is None and event.start_s is not None:
         start_s = max(event.start_s, job.submit_s)
         job = evolve(job, start_s=start_s, first_start_s=job.first_start_s or start_s)
+    end_s = max(event.end_s, job.start_s or job.submit_s)
+    has_succeeded = event.outcome == "exited" and event.exit.code == 0
+    if has_succeeded and job.state is not JobState.STOPPING and is_on_one_node:
+        step.leave(job, JobState.SUCCEEDED, Reason(Why.EXITED), exit=event.exit, end_s=end_s)
+    else:
+        _ended_otherwise(step, job, event, end_s, has_succeeded=has_succeeded)
+    if grown is not None:
+        relieve(step, grown)
+
+
+def _ended_otherwise(step: Step, job: Job, event: Ended, end_s: float, *, has_succeeded: bool) -> None:
+    """It was asked to stop, has failed, or runs on several nodes."""
     job = evolve(job, exit=job.exit if job.ended_on and job.ending else event.exit)
     mates = _company(step, job) if event.outcome == "out-of-memory" else ()
     job = step.gone_from(job, event.node)
-    end_s = max(event.end_s, job.start_s or job.submit_s)
     if job.state is JobState.STOPPING and job.ending is not None:
         if step.is_gone(job):
             _leave_stopping(step, job, end_s)
-    elif event.outcome != "exited" or event.exit.code != 0:
+    elif not has_succeeded:
         _failed(step, job, event, end_s, mates)
     elif step.is_gone(job):
         step.leave(job, JobState.SUCCEEDED, Reason(Why.EXITED), end_s=end_s)
-    if grown is not None:
-        relieve(step, grown)
 
 
 def profile_declared(step: Step, event: ProfileDeclared) -> None:

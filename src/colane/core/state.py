@@ -41,6 +41,7 @@ class NodeState:
         order: Its number in the indexes, in order of registration.
         generation: Version of the state in which its desired jobs last changed.
         free: Free GPUs by type, one bit for each index.
+        ids: Its GPUs by index.
     """
 
     node: Node
@@ -51,6 +52,7 @@ class NodeState:
     host_memory_booked_bytes: int = 0
     host_bandwidth_booked: int = 0
     free: dict[str, int] = field(default_factory=dict)
+    ids: dict[int, GpuId] = field(default_factory=dict)
 
     @property
     def cores_free(self) -> int:
@@ -341,7 +343,7 @@ class ClusterState:
 
     def _enter_gpus(self, node: NodeState) -> None:
         for gpu in node.node.gpus:
-            gpu_id = GpuId(node.node.name, gpu.index)
+            gpu_id = node.ids[gpu.index] = GpuId(node.node.name, gpu.index)
             self.gpus[gpu_id] = GpuLoad(gpu_id, gpu)
         for job_id in node.jobs:
             job = self.jobs[job_id]
@@ -353,7 +355,7 @@ class ClusterState:
                     self.gpus[slot.gpu] = load.with_booking(self.booking(job, load.gpu.type, slot.lane))
         masks = {gpu.type: 0 for gpu in node.node.gpus}
         for gpu in node.node.gpus:
-            load = self.gpus[GpuId(node.node.name, gpu.index)]
+            load = self.gpus[node.ids[gpu.index]]
             self._index(load)
             masks[gpu.type] |= load.is_free << gpu.index
         for kind, mask in sorted(masks.items()):
@@ -361,7 +363,7 @@ class ClusterState:
 
     def _forget_gpus(self, node: NodeState) -> None:
         for gpu in node.node.gpus:
-            self._unindex(self.gpus.pop(GpuId(node.node.name, gpu.index)))
+            self._unindex(self.gpus.pop(node.ids.pop(gpu.index)))
         for kind in node.free:
             self.free[node.node.pool, kind].set(node.order, 0)
         node.free.clear()

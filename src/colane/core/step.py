@@ -77,16 +77,19 @@ class Step:
     def leave(self, job: Job, to: JobState, reason: Reason, **changes: object) -> None:
         """Move a job off its GPUs, back to the queue or to an end."""
         placement = job.placement
-        fields = {"placement": None if to is JobState.QUEUED else placement, **OFF_HOST, **changes}
+        if job.suspended_via is not SuspendVia.LANE or job.is_on_host or job.left_beside:
+            changes.update(OFF_HOST)
         if to is not JobState.QUEUED:
-            fields.setdefault("end_s", self.now_s)
-        elif job.start_s is not None:
-            fields["served"] = self._served(job, job.start_s)
+            changes.setdefault("end_s", self.now_s)
+        else:
+            changes["placement"] = None
+            if job.start_s is not None:
+                changes["served"] = self._served(job, job.start_s)
         if placement is not None:
             self.state.release(job)
             for node in placement.nodes:
                 self.touch(node)
-        self.put(move(job, to, self.now_s, reason, **fields))
+        self.put(move(job, to, self.now_s, reason, **changes))
         if placement is not None:
             self.company_changed(placement.gpus)
         self.state.progress.pop(job.id, None)

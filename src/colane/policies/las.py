@@ -18,6 +18,7 @@ from colane.model.plan import Plan
 from colane.policies.blocks.preemption import Rules, serve
 from colane.policies.blocks.serving import Rank, newcomers_by_arrival, priority_of
 from colane.policies.blocks.standing import Standing
+from colane.policies.blocks.times import earlier_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +65,7 @@ class LeastAttainedService:
 
     def _demotion_s(self, job: Job) -> float:
         """When a job enters the second queue if it runs on; minus infinity if it is there, infinity if it waits."""
-        left_gpu_s = self.threshold_gpu_s - job.spec.gpus * sum(served.run_s for served in job.served)
+        left_gpu_s = self.threshold_gpu_s - job.spec.gpus * earlier_s(job)
         if left_gpu_s <= 0:
             return -inf
         running = job.placement is not None and job.start_s is not None

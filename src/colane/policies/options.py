@@ -48,7 +48,15 @@ def _kinds(policy: Policy) -> dict[str, Any]:
     if not is_dataclass(policy):
         return {}
     hints = get_type_hints(type(policy))
-    return {field.name: hints[field.name] for field in fields(policy) if field.init and field.name != "name"}
+    options = [field for field in fields(policy) if field.init and field.name != "name"]
+    return {option.name: _kind(hints[option.name], option.default) for option in options}
+
+
+def _kind(hint: Any, default: object) -> Any:  # noqa: ANN401 - what hints are
+    """What a field holds. Compiled classes keep less of it: of a tuple not of what, of `X | None` only `object`."""
+    if hint is tuple:
+        return TEXTS
+    return type(default) | None if hint is object else hint
 
 
 def _unknown(base: str, name: str, kinds: Mapping[str, Any]) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from itertools import islice
 
 from colane.core.draft import Draft
 from colane.core.load import GpuLoad
@@ -78,6 +77,12 @@ def on_node(
     """Free GPUs of a node for a job, lowest index first or as arranged; None when it lacks GPUs, memory, cores."""
     if not draft.has_room(node, spec):
         return None
-    fitting = (load for load in draft.free_gpus(node, gpu_type) if draft.fits_alone(load, spec))
-    gpus = tuple(islice(fitting if arrange is None else arrange(list(fitting)), spec.gpus))
-    return gpus if len(gpus) == spec.gpus else None
+    gpus = []
+    for load in draft.free_gpus(node, gpu_type):
+        if draft.fits_alone(load, spec):
+            gpus.append(load)
+            if arrange is None and len(gpus) == spec.gpus:
+                break
+    if len(gpus) < spec.gpus:
+        return None
+    return tuple(gpus if arrange is None else arrange(gpus)[: spec.gpus])

@@ -16,9 +16,14 @@ def present_s(job: Job, now_s: float) -> float:
     return max(0.0, now_s - job.start_s)
 
 
+def earlier_s(job: Job) -> float:
+    """How long the attempts before the present one have run."""
+    return sum(served.run_s for served in job.served)
+
+
 def attained_s(job: Job, now_s: float) -> float:
     """How long a job has run over all its attempts."""
-    return sum(served.run_s for served in job.served) + present_s(job, now_s)
+    return earlier_s(job) + present_s(job, now_s)
 
 
 def attained_gpu_s(job: Job, now_s: float) -> float:
