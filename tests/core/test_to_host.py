@@ -183,6 +183,22 @@ def test_those_it_left_there_may_have_grown_too_large_for_it() -> None:
     assert node.job().state is JobState.RUNNING
 
 
+def test_one_of_those_it_left_there_may_have_been_given_its_gpu_alone_since() -> None:
+    node = Node("pack")
+    node.run(ONE)
+    node.run(TWO)
+    node.move()
+    node.run(THREE)
+    node.do(Ended(TWO, 1, "out-of-memory", Exit(1, None), node.now_s, node.now_s))
+    node.end(THREE)
+    assert node.core.state.gpus[GPU].jobs == (TWO,)
+    assert not node.job(TWO).spec.share
+    node.do(resume())
+    assert node.job().state is JobState.PAUSED
+    node.do(Ended(TWO, 2, "exited", Exit(0, None), node.now_s, node.now_s))
+    assert node.job().state is JobState.RUNNING
+
+
 def test_memory_that_others_took_meanwhile_is_waited_for() -> None:
     node = Node()
     node.run(ONE)

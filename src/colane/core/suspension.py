@@ -177,7 +177,7 @@ def bring_back(step: Step) -> None:
 
 
 def _may_return(state: ClusterState, job: Job) -> bool:
-    """Whether its GPU is free for it: nobody is there but whom it left, and all of them fit."""
+    """Whether its GPU is free for it: nobody is there but whom it left, all may still share, and all of them fit."""
     load = state.gpus.get(_gpu_of(job))
     if load is None or job.placement is None or not load.gpu.healthy or not set(load.jobs) <= set(job.left_beside):
         return False
@@ -186,8 +186,10 @@ def _may_return(state: ClusterState, job: Job) -> bool:
     if not load.bookings:
         return (job.on_host_bytes or 0) <= load.capacity_bytes
     lane = job.placement.slots[0].lane
-    needed = load.with_booking(state.booking(job, load.gpu.type, lane)).needed_bytes
-    return needed is not None and needed <= load.capacity_bytes
+    booked = load.with_booking(state.booking(job, load.gpu.type, lane))
+    if not all(booking.share or booking.company is not None for booking in booked.bookings):
+        return False  # one was given its GPU alone since
+    return booked.needed_bytes is not None and booked.needed_bytes <= load.capacity_bytes
 
 
 def _return(step: Step, job: Job, by: str) -> None:
