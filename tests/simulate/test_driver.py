@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -21,7 +21,7 @@ from colane.simulate.factors import FactorsWorld
 from colane.simulate.ledger import STATES
 from colane.simulate.process import Process
 from colane.simulate.run import Inputs, Run, admit, prepare, simulate
-from colane.simulate.world import NeutralWorld, Running
+from colane.simulate.world import NeutralWorld, Running, World
 from colane.traces import clusters
 from colane.traces.clusters import Cluster
 from colane.traces.generate import heavy_load
@@ -75,8 +75,14 @@ def test_two_jobs_that_need_more_than_a_gpu_slow_each_other_by_its_work() -> Non
     assert math.isclose(ends(learnt)[2], 30 + 30 * 1.8 + 20)
 
 
-class Loading(FactorsWorld):
-    """Job 2 takes 10 s to load."""
+class Loading:
+    """A world in which job 2 takes 10 s to load."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._world, name)
 
     def startup_s(self, job: TraceJob) -> float:
         return 10.0 if job.id == 2 else 0.0
@@ -87,7 +93,7 @@ def test_launching_is_work_where_the_device_is_made_of_cores() -> None:
         together: Any = {**PAIR, "company": "both", "company_size": 2}
         jobs = [job(1, 0, 20, steps=20, **together), job(2, 0, 30, steps=30, **together)]
         machines = Cluster("test", (node("n0", 1, gpu_type=gpu_type),))
-        return ends(run(jobs, machines, create("fifo"), Loading(0.9)))
+        return ends(run(jobs, machines, create("fifo"), cast("World", Loading(FactorsWorld(0.9)))))
 
     # On cores the one that loads slows the other and is slowed: at 18 s it has loaded, and the other made 10 steps.
     assert told("cpu") == pytest.approx({1: 36, 2: 36 + 20})

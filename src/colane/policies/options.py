@@ -53,10 +53,10 @@ def _kinds(policy: Policy) -> dict[str, Any]:
 
 
 def _kind(hint: Any, default: object) -> Any:  # noqa: ANN401 - what hints are
-    """What a field holds. Compiled classes keep less of it: of a tuple not of what, of `X | None` only `object`."""
+    """What a field holds. Compiled classes keep less of it: of a tuple not of what, of `X | None` only `type`."""
     if hint is tuple:
         return TEXTS
-    return type(default) | None if hint is object else hint
+    return type(default) | None if hint is type else hint
 
 
 def _unknown(base: str, name: str, kinds: Mapping[str, Any]) -> str:

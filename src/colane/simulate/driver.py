@@ -18,9 +18,9 @@ from colane.policies.blocks.lanes import turns_of
 from colane.simulate.agenda import Agenda
 from colane.simulate.config import DriverConfig
 from colane.simulate.lanes import LaneTurns, are_mates
-from colane.simulate.ledger import Ledger, Stay
+from colane.simulate.ledger import Ledger
 from colane.simulate.meter import Meter
-from colane.simulate.process import Process, Work, first_lane
+from colane.simulate.process import Process, first_lane
 from colane.simulate.sampling import SAMPLE_AFTER_STEPS, Sampler
 from colane.simulate.timing import TimedPolicy
 from colane.simulate.world import Running, Scope, World
@@ -202,10 +202,10 @@ class Driver:
 
     def _start(self, job: Job) -> Process:
         traced = self._by_id[job.id]
-        work = Work(self.world.work_steps(traced), self._saved_steps.get(job.id, 0.0))
-        running = self._where(job, traced)
-        occupancy_ratio = self.world.occupancy_ratio(traced, running.gpu_type)
-        process = Process(job, running, self.world.steps_per_s(running, ()), occupancy_ratio, work, self.now_s)
+        running, saved_steps = self._where(job, traced), self._saved_steps.get(job.id, 0.0)
+        process = Process(job, running, self.world.work_steps(traced), saved_steps, self.now_s)
+        process.alone_steps_per_s = self.world.steps_per_s(running, ())
+        process.occupancy_ratio = self.world.occupancy_ratio(traced, running.gpu_type)
         self._processes[job.id] = process
         for gpu in process.running.gpus:
             self._meter.use(gpu).processes[job.id] = process
@@ -284,7 +284,7 @@ class Driver:
             del self._meter.gpus[gpu].processes[process.id]
         if self._on_node:
             del self._on_node[gpus[0].node][process.id]
-        self.ledger.stay(Stay(process.id, gpus, process.start_s, self.now_s))
+        self.ledger.stay(process.id, gpus, process.start_s, self.now_s)
         self._gpu_s[process.id] = self._gpu_s.get(process.id, 0.0) + process.gpu_s
         self.ledger.pause(process.id, process.paused_s)
         if not job.has_ended:
@@ -308,7 +308,7 @@ class Driver:
         """Jobs that have not ended when the run stops, as they stand."""
         for process in self._processes.values():
             process.settle(self.now_s)
-            self.ledger.stay(Stay(process.id, process.running.gpus, process.start_s, self.now_s))
+            self.ledger.stay(process.id, process.running.gpus, process.start_s, self.now_s)
             self._gpu_s[process.id] = self._gpu_s.get(process.id, 0.0) + process.gpu_s
             self.ledger.pause(process.id, process.paused_s)
         for job in sorted(self.core.state.jobs.values(), key=lambda job: job.id):

@@ -37,7 +37,7 @@ def slowdown_of_several(pairs: Sequence[float], demands: Sequence[float]) -> flo
         pairs: Slowdown of the job beside each of the others alone.
         demands: Of all jobs on the GPU, its own too.
     """
-    return max(1 + sum(slowdown - 1 for slowdown in pairs), slowdown_by_work(demands))
+    return max(1.0 + sum(slowdown - 1.0 for slowdown in pairs), slowdown_by_work(demands))
 
 
 class FactorsWorld:

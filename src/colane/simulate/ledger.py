@@ -175,10 +175,10 @@ class Ledger:
     interrupted: bool = False
     paused_s: dict[int, float] = field(default_factory=dict)
 
-    def stay(self, stay: Stay) -> None:
+    def stay(self, job: int, gpus: tuple[GpuId, ...], start_s: float, end_s: float) -> None:
         """Remember an attempt, if there is room."""
         if len(self.stays) < INTERVALS_MAX:
-            self.stays.append(stay)
+            self.stays.append(Stay(job, gpus, start_s, end_s))
         else:
             self.stays_dropped += 1
 

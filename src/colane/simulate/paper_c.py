@@ -321,12 +321,6 @@ def _code_claim(folder: Path, table: TopologyTable) -> Claim:
 # -- many machines
 
 
-class ProfiledWorld(TableWorld):
-    """The measured times; nothing is learnt from what runs, as the paper's schedulers know their profile alone."""
-
-    counts_steps = False
-
-
 class LeastUtilities:
     """Looks on at a run and keeps the least utility of every job: it falls only when a neighbour starts.
 
@@ -375,7 +369,8 @@ def large(
     table: TopologyTable, policy: Policy, workload: Workload, machines: int, least: LeastUtilities | None = None
 ) -> Run:
     """Jobs on many machines; in the world of the same times in which a job recovers when its neighbour has left."""
-    world = ProfiledWorld(Sources((TopologySpeeds(table),)), workload.jobs)
+    # Nothing is learnt from what runs, as the paper's schedulers know their profile alone.
+    world = TableWorld(Sources((TopologySpeeds(table),)), workload.jobs, counts_steps=False)
     cluster = minskys(machines)
     beliefs = Beliefs(neighbours=neighbour_beliefs(table, cluster.nodes[0].gpus[0].type))
     inputs = Inputs(cluster=cluster, workload=workload, world=world, policy=policy, beliefs=beliefs)

@@ -2,22 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from colane.model.job import Job
 from colane.simulate.world import Running
-
-
-class Work(NamedTuple):
-    """How much there is to do.
-
-    Attributes:
-        steps: Of the whole job.
-        saved_steps: Made by earlier attempts and kept.
-    """
-
-    steps: float
-    saved_steps: float = 0.0
 
 
 class Process:
@@ -60,23 +46,15 @@ class Process:
         "since_s", "start_s", "steps_per_s", "turn_efficiency", "work_steps",
     )  # fmt: skip
 
-    def __init__(
-        self,
-        job: Job,
-        running: Running,
-        alone_steps_per_s: float,
-        occupancy_ratio: float | None,
-        work: Work,
-        now_s: float,
-    ) -> None:
+    def __init__(self, job: Job, running: Running, work_steps: float, saved_steps: float, now_s: float) -> None:
         self.id = job.id
         self.running = running
         self.attempt = job.attempt
-        self.alone_steps_per_s = alone_steps_per_s
-        self.occupancy_ratio = occupancy_ratio
-        self.work_steps = work.steps
-        self.left_steps = work.steps - work.saved_steps
-        self.saved_steps = work.saved_steps
+        self.alone_steps_per_s = 0.0
+        self.occupancy_ratio: float | None = None
+        self.work_steps = work_steps
+        self.left_steps = work_steps - saved_steps
+        self.saved_steps = saved_steps
         self.start_s = now_s
         self.since_s = now_s
         self.lane = first_lane(job)

@@ -103,9 +103,8 @@ class TableWorld:
         jobs: Of the workload: tables that know none of them are left out.
         base: For what no table knows.
         gpu_types: Of the cluster: tables of other types are left out too.
+        counts_steps: Whether what runs may be learnt from.
     """
-
-    counts_steps = True
 
     def __init__(
         self,
@@ -113,7 +112,10 @@ class TableWorld:
         jobs: Sequence[TraceJob] = (),
         base: FactorsWorld | None = None,
         gpu_types: Sequence[str] = (),
+        *,
+        counts_steps: bool = True,
     ) -> None:
+        self.counts_steps = counts_steps
         used = sources.of_use(jobs, gpu_types) if jobs else sources
         self._speeds, self._cores = used
         self._measured = [table for table in self._speeds if isinstance(table, MeasuredSpeeds)]

@@ -13,7 +13,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from functools import partial
 from math import inf
-from typing import NamedTuple
+from typing import Final, NamedTuple, final
 
 from colane.core.draft import Draft
 from colane.core.load import GpuLoad
@@ -38,7 +38,8 @@ Place = Callable[[Draft, Job], bool]
 """Starts a job without stopping others, if there is a place for it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@final
+@dataclass(init=False, slots=True)
 class Rules:
     """What a preemptive policy decides; the rest is the same for all.
 
@@ -55,15 +56,38 @@ class Rules:
         needs_free: Whether it only ever starts on free GPUs.
     """
 
-    rank: Callable[[Job], Rank]
-    lines: Lines
-    displaces: Callable[[Rank, Rank], bool]
-    quantum_s: float
-    because: str
-    until_s: float = inf
-    turns_s: Callable[[Job], float] | None = None
-    place: Place = start_on_free
-    needs_free: bool = True
+    rank: Final[Callable[[Job], Rank]]
+    lines: Final[Lines]
+    displaces: Final[Callable[[Rank, Rank], bool]]
+    quantum_s: Final[float]
+    because: Final[str]
+    until_s: Final[float]
+    turns_s: Final[Callable[[Job], float] | None]
+    place: Final[Place]
+    needs_free: Final[bool]
+
+    def __init__(  # noqa: PLR0913 - a record
+        self,
+        *,
+        rank: Callable[[Job], Rank],
+        lines: Lines,
+        displaces: Callable[[Rank, Rank], bool],
+        quantum_s: float,
+        because: str,
+        until_s: float = inf,
+        turns_s: Callable[[Job], float] | None = None,
+        place: Place = start_on_free,
+        needs_free: bool = True,
+    ) -> None:
+        self.rank = rank
+        self.lines = lines
+        self.displaces = displaces
+        self.quantum_s = quantum_s
+        self.because = because
+        self.until_s = until_s
+        self.turns_s = turns_s
+        self.place = place
+        self.needs_free = needs_free
 
 
 def serve(draft: Draft, pool: str, rules: Rules) -> None:

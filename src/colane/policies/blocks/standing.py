@@ -159,6 +159,9 @@ class Kept:
         return value
 
 
+NO_GPUS: Counter[str] = Counter()
+
+
 class Standing:
     """See the module."""
 
@@ -200,7 +203,7 @@ class Standing:
     def gpus(self, view: ClusterView, pool: str) -> Counter[str]:
         """Healthy GPUs of a pool by type."""
         self._look(view)
-        return self._gpus.get(pool, Counter())
+        return self._gpus.get(pool, NO_GPUS)
 
     def kept(self, view: ClusterView, pool: str) -> Kept:
         """What was worked out for a pool before and holds still."""
