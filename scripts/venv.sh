@@ -26,6 +26,7 @@ need_packages() {
 find_python() {
     PYTHON="${PYTHON:-python3}"
     command -v "$PYTHON" >/dev/null || need_packages python3
+    PYTHON="$(command -v "$PYTHON")"  # for good: the environment's own, which comes first in PATH later, has no pip
     "$PYTHON" -c 'import sys; sys.exit(sys.version_info < (3, 11))' ||
         fail "$PYTHON is $("$PYTHON" --version), and 3.11 or newer is needed; name another: PYTHON=python3.12 $0"
     "$PYTHON" -m pip --version >/dev/null 2>&1 || need_packages python3-pip

@@ -104,7 +104,7 @@ def moves(job: Job, at_s: float, steps: Sequence[tuple[JobState, Reason]], **cha
 
 
 def evolve(job: Job, **changes: Any) -> Job:  # noqa: ANN401
-    """`dataclasses.replace` for jobs at a tenth of its cost; every move of every job passes here."""
+    """`dataclasses.replace` for jobs at a fraction of its cost; every move of every job passes here."""
     fresh = job.copied()
     for name, value in changes.items():
         setattr(fresh, name, value)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from math import inf
 from time import perf_counter
@@ -23,7 +21,7 @@ from colane.simulate.tables import somewhere
 from colane.simulate.world import World
 from colane.traces.check import offered_load, split
 from colane.traces.clusters import Cluster
-from colane.traces.workload import TraceJob, Workload
+from colane.traces.workload import TraceJob, Workload, collector_held
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,13 +149,13 @@ def simulate(
         on_ready: Handed the driver before it runs, to show progress or stop it.
     """
     start_s = perf_counter()
-    jobs, refused = admit(inputs.workload, inputs.cluster, inputs.world)
-    driver = prepare(inputs, jobs)
-    accuracy = Accuracy(driver.core.state.beliefs, inputs.world)
-    driver.watch(*((accuracy,) if inputs.world.counts_steps else ()), *watchers(driver.core))
-    if on_ready is not None:
-        on_ready(driver)
-    with _no_garbage_collection():
+    with collector_held():  # millions of objects and hardly a cycle: it would walk them all again and again
+        jobs, refused = admit(inputs.workload, inputs.cluster, inputs.world)
+        driver = prepare(inputs, jobs)
+        accuracy = Accuracy(driver.core.state.beliefs, inputs.world)
+        driver.watch(*((accuracy,) if inputs.world.counts_steps else ()), *watchers(driver.core))
+        if on_ready is not None:
+            on_ready(driver)
         ledger = driver.run()
     return Run(
         policy=inputs.policy.name,
@@ -177,15 +175,3 @@ def simulate(
 
 def _load(jobs: Sequence[TraceJob], cluster: Cluster, span_s: float) -> float | None:
     return offered_load(jobs, cluster.gpus, span_s) if any(job.duration_s is not None for job in jobs) else None
-
-
-@contextmanager
-def _no_garbage_collection() -> Iterator[None]:
-    """A run makes millions of objects and hardly a cycle; the collector would walk them all again and again."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
