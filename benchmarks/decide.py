@@ -1,6 +1,9 @@
 """How long deciding takes: 10,000 queued jobs on 1,000 nodes x 8 GPUs, for every policy.
 
-    python benchmarks/decide.py
+    python benchmarks/decide.py [--policy NAME ...]
+
+Policies with lanes look at every waiting job, so they take minutes (`salus-code` most); they are measured only where
+they are named.
 
 Prints, for each policy: the pass that fills the empty cluster, a pass over a full queue, one arrival, one end of a job
 (with its replacement), each as the median of repeated runs, and the ratio to sorting the same queue once, which
@@ -133,20 +136,24 @@ def measure(policy: str, nodes: int, gpus: int, queued: int, repeat: int) -> dic
 def main() -> None:
     """Print a table, or JSON."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--policy", action="append", choices=sorted(POLICIES), help="may be repeated")
     parser.add_argument("--nodes", type=int, default=1000)
     parser.add_argument("--gpus", type=int, default=8)
     parser.add_argument("--queued", type=int, default=10_000)
     parser.add_argument("--repeat", type=int, default=50)
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
-    rows = {name: measure(name, args.nodes, args.gpus, args.queued, args.repeat) for name in sorted(POLICIES)}
+    quick = [name for name in POLICIES if not hasattr(create(name), "share_when")]
+    rows: dict[str, dict[str, float]] = {}
+    for name in args.policy or quick:
+        row = rows[name] = measure(name, args.nodes, args.gpus, args.queued, args.repeat)
+        if args.json:
+            continue
+        if len(rows) == 1:
+            print(f"{'policy':16}" + "".join(f"{column:>20}" for column in row))
+        print(f"{name:16}" + "".join(f"{value:20.3f}" for value in row.values()), flush=True)
     if args.json:
         print(json.dumps(rows, indent=2))
-        return
-    columns = list(next(iter(rows.values())))
-    print(f"{'policy':12}" + "".join(f"{column:>20}" for column in columns))
-    for name, row in rows.items():
-        print(f"{name:12}" + "".join(f"{row[column]:20.3f}" for column in columns))
 
 
 if __name__ == "__main__":

@@ -115,7 +115,8 @@ class Draft:
     def open_gpus(self, kind: Kind, jobs_max: int) -> Iterator[GpuLoad]:
         """GPUs of a kind with at most that many jobs that may be joined, as they will be, lightest first."""
         lists = [self._open_keys(kind, jobs) for jobs in range(1, jobs_max + 1)]
-        return (self.load(key[3]) for key in merge(*lists))
+        for key in merge(*lists):
+            yield self.load(key[3])
 
     def is_waiting(self, job: JobId) -> bool:
         """Whether nothing has been decided for it yet."""

@@ -24,8 +24,12 @@ class Line:
         return len(self._ids) - len(self._gone)
 
     def __iter__(self) -> Iterator[JobId]:
-        gone = self._gone
-        return (job for job in self._ids if job not in gone) if gone else iter(self._ids)
+        return self._left() if self._gone else iter(self._ids)
+
+    def _left(self) -> Iterator[JobId]:
+        for job in self._ids:
+            if job not in self._gone:
+                yield job
 
     @property
     def is_empty(self) -> bool:

@@ -39,8 +39,9 @@ def _hold(draft: Draft, job: Job, nodes: list[NodeState], gpu_type: str) -> list
 
 def _nodes(draft: Draft, spec: JobSpec, gpu_type: str) -> Iterator[NodeState]:
     """Nodes of its pool with GPUs of the type."""
-    every = draft.view.nodes.values()
-    return (node for node in every if node.node.pool == spec.pool and _healthy(node, gpu_type))
+    for node in draft.view.nodes.values():
+        if node.node.pool == spec.pool and _healthy(node, gpu_type):
+            yield node
 
 
 def _healthy(node: NodeState, gpu_type: str) -> int:

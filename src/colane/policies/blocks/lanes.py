@@ -232,7 +232,7 @@ class _Server:
             return replace(lacking, why=Why.UNKNOWN_ALONE_FIRST)
         for kind, memory in known:
             loads = [load for load in map(draft.load, self._joinable(kind)) if self._may_meet(load, spec)]
-            late = next(filter(None, (self._late(load, spec, memory) for load in loads)), None)
+            late = next((found for load in loads if (found := self._late(load, spec, memory)) is not None), None)
             if late is not None:
                 return late
             if loads:

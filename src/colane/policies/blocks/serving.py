@@ -77,9 +77,13 @@ def newcomers_by_arrival(draft: Draft, pool: str, rank: Callable[[Job], Rank]) -
     for job in returned.values():
         by_class.setdefault((job.spec.priority, job.spec.need), []).append(job)
 
+    def newcomers(line: Line) -> Iterator[Entry]:
+        for job in line:
+            if job not in returned:
+                yield rank(jobs[job]), job
+
     def by_rank(key: ClassKey, line: Line) -> Iterator[Entry]:
-        old = by_class.get(key)
-        new = ((rank(jobs[job]), job) for job in line if job not in returned)
+        old, new = by_class.get(key), newcomers(line)
         return merge(new, sorted([(rank(job), job.id) for job in old])) if old else new
 
     return by_rank
