@@ -10,6 +10,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,7 @@ class CompileHook(BuildHookInterface[Any]):
     """Compiles the modules that `pyproject.toml` names."""
 
     PLUGIN_NAME = "custom"
+    _work = ""
 
     def dependencies(self) -> list[str]:
         """What a build needs besides the hook itself."""
@@ -45,14 +47,19 @@ class CompileHook(BuildHookInterface[Any]):
         """Compile in a copy, so that nothing compiled ever lies beside the source and outlives a change of it."""
         if version == "editable" or not is_wanted():
             return
-        work = Path(self.root, "build", "compile")
-        shutil.rmtree(work, ignore_errors=True)
-        source, library = work / "src", work / "lib"
+        self._work = tempfile.mkdtemp(prefix="colane-compile-")
+        source, library = Path(self._work, "src"), Path(self._work, "lib")
         shutil.copytree(Path(self.root, "src"), source, ignore=shutil.ignore_patterns("__pycache__"))
         self._compile(source, library)
         build_data["pure_python"], build_data["infer_tag"] = False, True
         built = (path for path in library.rglob("*.so"))
         build_data["force_include"].update({str(path): str(path.relative_to(library)) for path in built})
+
+    def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
+        """The wheel is written: the copy has served."""
+        del version, build_data, artifact_path
+        if self._work:
+            shutil.rmtree(self._work)
 
     def _compile(self, source: Path, library: Path) -> None:
         names = sorted(path for pattern in self.config["modules"] for path in source.glob(pattern))

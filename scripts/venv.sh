@@ -26,7 +26,9 @@ need_packages() {
 find_python() {
     PYTHON="${PYTHON:-python3}"
     command -v "$PYTHON" >/dev/null || need_packages python3
-    PYTHON="$(command -v "$PYTHON")"  # for good: the environment's own, which comes first in PATH later, has no pip
+    PYTHON="$(command -v "$PYTHON")"
+    # The environment that is made here has no pip: where it comes first in PATH, the Python it was made from is meant.
+    case "$PYTHON" in "$VENV"/*) PYTHON="$("$PYTHON" -c 'import sys; print(sys._base_executable)')" ;; esac
     "$PYTHON" -c 'import sys; sys.exit(sys.version_info < (3, 11))' ||
         fail "$PYTHON is $("$PYTHON" --version), and 3.11 or newer is needed; name another: PYTHON=python3.12 $0"
     "$PYTHON" -m pip --version >/dev/null 2>&1 || need_packages python3-pip
@@ -34,11 +36,12 @@ find_python() {
 }
 
 has_headers() { [ -e "$("$PYTHON" -c 'import sysconfig; print(sysconfig.get_path("include"))')/Python.h" ]; }
-has_compiler() { command -v "${CC:-cc}" >/dev/null && has_headers; }
+has_cc() { local cc="${CC:-cc}"; command -v "${cc%% *}" >/dev/null; }
+has_compiler() { has_cc && has_headers; }
 
 # What compiling C for this Python takes.
 find_compiler() {
-    command -v "${CC:-cc}" >/dev/null || need_packages gcc libc6-dev
+    has_cc || need_packages gcc libc6-dev
     has_headers || need_packages python3-dev
 }
 

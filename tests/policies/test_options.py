@@ -22,6 +22,14 @@ def test_options_are_read_by_the_kind_of_their_field() -> None:
     assert policy.name == "pack:share_when=always,take_turns=no,max_wait_s=none,turns=srtf"
 
 
+@pytest.mark.parametrize("name", ["topo-aware", "topo-aware-p", "topo-aware-share"])
+def test_what_no_text_can_say_is_refused(name: str) -> None:
+    for value in ("none", "3"):
+        with pytest.raises(UnknownPolicyError, match=f"weights must be .*, got '{value}'") as refused:
+            create(f"{name}:weights={value}")
+        assert " or none" not in str(refused.value)
+
+
 def test_turns_may_be_longer_than_a_step() -> None:
     policy = create("fair:turns=fair@0.05")
     assert isinstance(policy, Fair)

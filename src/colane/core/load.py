@@ -1,4 +1,4 @@
-"""What one GPU carries: frozen values, shared by the state and by drafts."""
+"""What one GPU carries: values nobody changes, shared by the state and by drafts."""
 
 from __future__ import annotations
 

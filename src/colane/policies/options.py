@@ -53,10 +53,12 @@ def _kinds(policy: Policy) -> dict[str, Any]:
 
 
 def _kind(hint: Any, default: object) -> Any:  # noqa: ANN401 - what hints are
-    """What a field holds. Compiled classes keep less of it: of a tuple not of what, of `X | None` only `type`."""
+    """What a field holds. Compiled classes keep less: of a tuple not of what, of `X | None` and some classes `type`."""
     if hint is tuple:
         return TEXTS
-    return type(default) | None if hint is type else hint
+    if hint is not type:
+        return hint
+    return type(default) | None if isinstance(default, (int, float)) else type(default)
 
 
 def _unknown(base: str, name: str, kinds: Mapping[str, Any]) -> str:

@@ -98,7 +98,7 @@ class Workload:
 
 @contextmanager
 def collector_held() -> Iterator[None]:
-    """Hold the cyclic collector while jobs are made: they stay, and going through them took a third of the time."""
+    """Hold the cyclic collector while jobs are made or simulated: they stay, and it would walk them again and again."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
