@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import csv
+import gzip
 import json
 import os
 import signal
 import subprocess
 import sys
+from array import array
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from colane.cli import app
+from colane.simulate.accuracy import BeliefErrors
+from colane.simulate.ledger import Ledger
+from colane.simulate.run import Run
+from colane.simulate.study import SeededRun, comparable
 
 CONTRACT = (
     "policy", "jobs", "finished", "makespan_s", "jct_s", "queue_s", "run_span_s", "gpu_active_ratio",
@@ -205,7 +211,12 @@ def test_bad_rows_can_be_skipped_and_are_counted(tmp_path: Path, capsys: pytest.
         (["--time-scale", "inf"], "--time-scale: must be a number above 0"),
         (["--stop-s", "inf"], "--stop-s: must be a finite number"),
         (["--seeds", "2", "--explain", "1"], "leave --seeds away"),
-        (["--world", "table", "--tables", "/nowhere"], "holds no measured table"),
+        (["--world", "table", "--tables", "/nowhere"], "/nowhere: there is no such directory of measured tables"),
+        (["--tables", "/"], "holds no measured table"),
+        (["-t", "poisson:gap=nan"], "poisson: gap: expected a number from 0 up, got 'nan'"),
+        (["-t", "sweep:duration=inf"], "sweep: duration: expected a number above 0, got 'inf'"),
+        (["-t", "heavy-tailed:mean=0"], "heavy-tailed: mean: expected a number above 0, got '0'"),
+        (["-t", "heavy-tailed:span=-5"], "heavy-tailed: span: expected a number above 0, got '-5'"),
     ],
 )
 def test_misuse_is_one_line_that_names_the_fix(
@@ -215,6 +226,66 @@ def test_misuse_is_one_line_that_names_the_fix(
     said = capsys.readouterr().err
     assert len(said.splitlines()) == 1
     assert expected in said
+
+
+def test_any_pool_lets_every_job_run_on_any_node(tmp_path: Path) -> None:
+    words = ["-c", "philly", "-t", "sweep:jobs=5,duration=60", "-p", "fifo", "--any-pool", "--out", str(tmp_path)]
+    assert app.run(["simulate", *words]) == 0
+    assert summary(tmp_path)["runs"][0]["finished"] == 5
+
+
+def test_decisions_go_to_a_directory_that_is_made(tmp_path: Path) -> None:
+    file = tmp_path / "new" / "decisions.jsonl"
+    assert app.run([*SAMPLE, "-p", "fifo", "--decisions", str(file)]) == 0
+    assert file.read_text().count("\n") == 60
+
+
+def seeded(seed: int, policy: str, *, interrupted: bool = False) -> SeededRun:
+    ledger = Ledger(interrupted=interrupted)
+    errors = BeliefErrors(array("d"), array("d"), 0, 0)
+    return SeededRun(
+        seed,
+        Run(
+            policy=policy, ledger=ledger, refused=(), jobs=1, submitted=1, gpus=1, span_s=1.0, offered_load=None,
+            errors=errors, profiles=(), measurements=(), wall_s=1.0,
+        ),
+    )  # fmt: skip
+
+
+def test_after_ctrl_c_only_seeds_are_compared_that_every_policy_finished() -> None:
+    both = [seeded(0, "fifo"), seeded(0, "colocate")]
+    begun = [seeded(1, "fifo"), seeded(1, "colocate", interrupted=True), seeded(2, "fifo")]
+    assert comparable([*both, *begun], ["fifo", "colocate"]) == both
+    assert comparable(begun, ["fifo", "colocate"]) == begun
+
+
+def test_ctrl_c_between_runs_is_partial_too(tmp_path: Path) -> None:
+    # The signal reaches the parent alone: the runs that have begun end, the others are never begun.
+    words = ["simulate", "-t", "heavy-load:jobs=3000", "-c", "paper-d", "-p", "fifo", "--seeds", "12"]
+    command = [sys.executable, "-c", INTERRUPTED_SEEDS, *words, "--out", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+    assert done.returncode == 130, done.stderr
+    found = summary(tmp_path)
+    assert found["partial"] is True
+    assert 0 < len(found["runs"]) < 12
+    assert "of 12 runs" in found["notes"][0]
+
+
+INTERRUPTED_SEEDS = """
+import os, signal, sys
+from colane.cli import app, simulate
+
+sent = []
+
+def count(done, total):
+    if done and not sent:
+        sent.append(done)
+        os.kill(os.getpid(), signal.SIGINT)
+
+if __name__ == "__main__":
+    simulate._count = count
+    sys.exit(app.run(sys.argv[1:]))
+"""
 
 
 def test_ctrl_c_writes_what_there_is_and_marks_it_partial(tmp_path: Path) -> None:
@@ -243,6 +314,12 @@ def test_a_trace_is_judged_and_converted(tmp_path: Path, capsys: pytest.CaptureF
     out = tmp_path / "converted.csv"
     assert app.run(["trace", "convert", "sweep:jobs=4,duration=9", str(out)]) == 0
     assert app.run(["trace", "check", str(out)]) == 0
+    packed = tmp_path / "converted.csv.gz"
+    assert app.run(["trace", "convert", str(out), str(packed)]) == 0
+    assert gzip.decompress(packed.read_bytes()) == out.read_bytes()
+    assert app.run(["trace", "check", str(packed)]) == 0
+    assert app.run(["trace", "convert", str(out), str(out)]) == 2
+    assert "is the trace itself" in capsys.readouterr().err
     broken = tmp_path / "broken.csv"
     broken.write_text("submit_s,duration_s\n0,5\n1,soon\n")
     assert app.run(["trace", "check", str(broken)]) == 1

@@ -223,17 +223,17 @@ class _Wish:
 
 def _study(request: Request, wish: _Wish) -> tuple[Study, dict[str, Story]]:
     from colane.simulate.request import load  # noqa: PLC0415 - imported late
-    from colane.simulate.study import run_seeds  # noqa: PLC0415
+    from colane.simulate.study import comparable, run_seeds  # noqa: PLC0415
 
     if len(wish.seeds) > 1 and (wish.decisions or wish.explain):
         raise MisuseError("--decisions and --explain tell of one run: leave --seeds away, or choose with --seed")
     try:
         if len(wish.seeds) == 1:
             loaded, runs, stories = _one_seed(request, wish)
-            return make_study(request, {wish.seeds[0]: loaded}, runs), stories
-        runs = run_seeds(request, wish.policies, wish.seeds, on_done=_count)
+            return make_study(request, wish, {wish.seeds[0]: loaded}, runs), stories
+        runs = comparable(run_seeds(request, wish.policies, wish.seeds, on_done=_count), wish.policies)
         loads = {run.seed: load(request, run.seed) for run in runs}
-        return make_study(request, loads, runs), {}
+        return make_study(request, wish, loads, runs), {}
     except ValueError as error:
         raise MisuseError(str(error)) from error
 
@@ -274,6 +274,7 @@ def _opened(path: Path | None) -> Iterator[TextIO | None]:
         yield None
         return
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         file = path.open("w", encoding="utf-8")
     except OSError as error:
         raise FailureError(f"--decisions: {path} cannot be written: {error.strerror}") from error
@@ -281,7 +282,7 @@ def _opened(path: Path | None) -> Iterator[TextIO | None]:
         yield file
 
 
-def make_study(request: Request, loads: dict[int, Loaded], runs: list[SeededRun]) -> Study:
+def make_study(request: Request, wish: _Wish, loads: dict[int, Loaded], runs: list[SeededRun]) -> Study:
     """What is reported of runs."""
     from colane.cli.simulation import inputs_object, simulated_run  # noqa: PLC0415 - imported late
     from colane.report.simulated_writer import Study  # noqa: PLC0415
@@ -295,6 +296,7 @@ def make_study(request: Request, loads: dict[int, Loaded], runs: list[SeededRun]
         runs=tuple(simulated_run(one.run, one.seed, loads[one.seed]) for one in runs),
         jobs={seed: {job.id: job for job in load.workload.jobs} for seed, load in loads.items()},
         notes=(*_notes(request, loaded), *_seed_notes(request, len(loads))),
+        runs_asked=len(wish.policies) * len(wish.seeds),
     )
 
 

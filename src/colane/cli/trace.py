@@ -66,6 +66,8 @@ def convert(
     from colane.traces.readers import colane_csv  # noqa: PLC0415 - imported late
 
     workload = _workload(trace, trace_format, seed, None, skip_bad_rows=skip_bad_rows)
+    if out.exists() and Path(trace).exists() and out.samefile(trace):
+        raise MisuseError(f"{out}: is the trace itself; name another file to write")
     try:
         colane_csv.write(workload, out)
     except OSError as error:

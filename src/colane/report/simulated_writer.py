@@ -59,6 +59,7 @@ class Study:
     runs: tuple[SimulatedRun, ...]
     jobs: Mapping[int, Mapping[int, TraceJob]]
     notes: tuple[str, ...] = ()
+    runs_asked: int = 0
     metrics: tuple[SimulatedMetrics, ...] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -78,8 +79,8 @@ class Study:
 
     @property
     def is_partial(self) -> bool:
-        """Whether somebody stopped a run."""
-        return any(run.is_partial for run in self.runs)
+        """Whether somebody stopped it before all runs had ended."""
+        return len(self.runs) < self.runs_asked or any(run.is_partial for run in self.runs)
 
     def of(self, policy: str) -> list[tuple[SimulatedRun, SimulatedMetrics]]:
         """Runs of a policy with their metrics, by seed."""
@@ -204,13 +205,20 @@ def notes(study: Study) -> tuple[str, ...]:
     """What a reader must know."""
     said = list(study.notes)
     if study.is_partial:
-        said.insert(
-            0, "Partial: the simulation was stopped before its end; all numbers are of what had happened so far."
-        )
+        said.insert(0, _partial_note(study))
     said += _load_note(study)
     for policy in study.policies:
         said += _policy_notes(study, policy)
     return tuple(dict.fromkeys(said))
+
+
+def _partial_note(study: Study) -> str:
+    if any(run.is_partial for run in study.runs):
+        return "Partial: the simulation was stopped before its end; all numbers are of what had happened so far."
+    return (
+        f"Partial: the simulation was stopped; of {study.runs_asked:,} runs these {len(study.runs):,} are of the seeds "
+        "that every policy had finished."
+    )
 
 
 def _policy_notes(study: Study, policy: str) -> Iterator[str]:

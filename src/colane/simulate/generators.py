@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
+from math import inf
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,6 +16,22 @@ from colane.traces.generate import JobModel
 from colane.traces.workload import Workload
 
 Parse = Callable[[str], Any]
+
+
+def _above_0(text: str) -> float:
+    return _from_0(text) or _refuse(text)
+
+
+def _from_0(text: str) -> float:
+    number = float(text)
+    return number if 0 <= number < inf else _refuse(text)
+
+
+def _refuse(text: str) -> float:
+    raise ValueError(text)
+
+
+KINDS: Mapping[Parse, str] = {int: "a whole number", _above_0: "a number above 0", _from_0: "a number from 0 up"}
 
 
 class _Context(NamedTuple):
@@ -79,25 +96,25 @@ def _coda(given: Mapping[str, Any], context: _Context) -> Workload:
 GENERATORS: Mapping[str, Generator] = {
     "poisson": Generator(
         "Poisson arrivals of Gavel's 26 one-GPU models with Gavel's run times",
-        {"jobs": (int, 200), "gap": (float, 400.0)}, _poisson,
+        {"jobs": (int, 200), "gap": (_from_0, 400.0)}, _poisson,
     ),
     "heavy-tailed": Generator(
         "log-normal run times, like the 100 jobs of Salus",
-        {"jobs": (int, 100), "mean": (float, 180.0), "span": (float, 2220.0)}, _heavy_tailed,
+        {"jobs": (int, 100), "mean": (_above_0, 180.0), "span": (_above_0, 2220.0)}, _heavy_tailed,
     ),
     "topology": Generator(
-        "the generator of the SC 2017 topology-aware scheduler", {"jobs": (int, 100), "gap": (float, 10.0)}, _topology
+        "the generator of the SC 2017 topology-aware scheduler", {"jobs": (int, 100), "gap": (_from_0, 10.0)}, _topology
     ),
     "sweep": Generator(
         "a hyper-parameter search: alike jobs at once",
-        {"jobs": (int, 300), "duration": (float, 600.0), "spread": (float, 0.0)}, _sweep,
+        {"jobs": (int, 300), "duration": (_above_0, 600.0), "spread": (_from_0, 0.0)}, _sweep,
     ),
     "heavy-load": Generator(
         "any load on the cluster, for benchmarks",
-        {"jobs": (int, 10_000), "load": (float, 1.2), "mean": (float, 3600.0)}, _heavy_load,
+        {"jobs": (int, 10_000), "load": (_above_0, 1.2), "mean": (_above_0, 3600.0)}, _heavy_load,
     ),
     "coda": Generator(
-        "a month of CPU and GPU jobs like CODA's", {"jobs": (int, 100_000), "days": (float, 30.0)}, _coda
+        "a month of CPU and GPU jobs like CODA's", {"jobs": (int, 100_000), "days": (_above_0, 30.0)}, _coda
     ),
 }  # fmt: skip
 """Generators by name; gaps, means, spans and durations are seconds."""
@@ -143,5 +160,4 @@ def _value(name: str, generator: Generator, key: str, value: str) -> Any:  # noq
     try:
         return parse(value)
     except ValueError:
-        kind = "a whole number" if parse is int else "a number"
-        raise ValueError(f"{name}: {key}: expected {kind}, got {value!r}") from None
+        raise ValueError(f"{name}: {key}: expected {KINDS[parse]}, got {value!r}") from None

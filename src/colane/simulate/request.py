@@ -6,14 +6,14 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
 
-from colane.model.hardware import CPU_DEVICE_TYPE, Gpu
+from colane.model.hardware import CPU_DEVICE_TYPE, DEFAULT_POOL, Gpu
 from colane.policies import registry
 from colane.simulate.beliefs import Belief, declare_lengths, make_beliefs
 from colane.simulate.config import DriverConfig
 from colane.simulate.factors import PHILLY_DEMAND, FactorsWorld
 from colane.simulate.generators import is_generator, make_workload
 from colane.simulate.run import Inputs
-from colane.simulate.table_world import TableWorld, has_sources, read_sources
+from colane.simulate.table_world import TableWorld, has_sources, need_tables, read_sources
 from colane.simulate.tables import MeasuredSpeeds, Sources
 from colane.simulate.world import NeutralWorld, World
 from colane.traces import clusters, read
@@ -87,7 +87,11 @@ def load(request: Request, seed: int) -> Loaded:
     Raises:
         ValueError: Something is not there or not right: `TraceError` for files, or a generator's parameter.
     """
+    if request.tables is not None:
+        need_tables(request.tables)
     cluster = clusters.load(request.cluster)
+    if request.any_pool:
+        cluster = replace(cluster, nodes=tuple(replace(node, pool=DEFAULT_POOL) for node in cluster.nodes))
     workload = _workload(request, cluster, seed)
     world = make_world(request, workload, cluster)
     jobs = declare_lengths(workload.jobs, request.belief, noise=request.noise, seed=seed)
@@ -159,7 +163,7 @@ def _workload(request: Request, cluster: Cluster, seed: int) -> Workload:
     else:
         workload = read.read(request.trace, request.trace_format, skip_bad_rows=request.skip_bad_rows)
     if request.any_pool:
-        workload = merge_pools(workload)
+        workload = merge_pools(workload)  # as those of the cluster are
     elif any(job.spec.pool in cluster.pools for job in workload.jobs):
         workload = only_pools(workload, cluster.pools)
     return workload if request.time_scale == 1 else compress(workload, request.time_scale)

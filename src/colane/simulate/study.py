@@ -126,6 +126,13 @@ def run_seeds(
     return [SeededRun(seed, done[policy, seed]) for policy, seed in order if (policy, seed) in done]
 
 
+def comparable(runs: Sequence[SeededRun], policies: Sequence[str]) -> list[SeededRun]:
+    """Runs of the seeds that every policy finished, where there is one such seed; else all that there are."""
+    finished = [one for one in runs if not one.run.ledger.interrupted]
+    whole = [seed for seed in {one.seed for one in runs} if sum(one.seed == seed for one in finished) == len(policies)]
+    return [one for one in finished if one.seed in whole] if whole else list(runs)
+
+
 def run_one(request: Request, policy: str, seed: int) -> Run:
     """One run in a process of its own."""
     interrupts = Interrupts()

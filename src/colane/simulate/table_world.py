@@ -37,6 +37,18 @@ SALUS_GEOMETRY = Path("B/workload_geometry.csv")
 TOPOLOGY_TIMES = Path("C/prof_from_experiments.json")
 SCALING = Path("E/calibrated_f.json")
 SYNERGY = Path("traces/synergy-cpu/tput_matrix.csv")
+TABLES = (GAVEL_PAIRS, GAVEL_ALONE, SALUS_GEOMETRY, TOPOLOGY_TIMES, SCALING, SYNERGY)
+
+
+def need_tables(folder: Path) -> None:
+    """Refuse a directory that has been named and holds no table.
+
+    Raises:
+        TraceError: So it is.
+    """
+    if not any((folder / table).exists() for table in TABLES):
+        problem = f"holds no measured table; expected files such as {GAVEL_ALONE}"
+        raise TraceError(folder, problem if folder.is_dir() else "there is no such directory of measured tables")
 
 
 def folder_of(folder: Path | None) -> Path | None:
@@ -76,6 +88,7 @@ def read_sources(folder: Path | None = None) -> Sources:
         TraceError: There is no table, or one is not right.
     """
     named = _required(folder)
+    need_tables(named)
     pairs = [gavel.read_json(named / GAVEL_PAIRS)] if (named / GAVEL_PAIRS).exists() else []
     alone = [gavel.read_isolated(named / GAVEL_ALONE)] if (named / GAVEL_ALONE).exists() else []
     speeds: list[SpeedTable] = [GavelSpeeds(*pairs, *alone)] if pairs or alone else []
@@ -86,8 +99,6 @@ def read_sources(folder: Path | None = None) -> Sources:
     if (named / SCALING).exists():
         speeds.append(ScalingSpeeds(scaling.read(named / SCALING)))
     cores = SynergyCores(synergy.read_matrix(named / SYNERGY)) if (named / SYNERGY).exists() else None
-    if not speeds and cores is None:
-        raise TraceError(named, "holds no measured table; expected files such as " + str(GAVEL_ALONE))
     return Sources(tuple(speeds), cores)
 
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable, Iterable
+import gzip
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, nullcontext
+from io import TextIOWrapper
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple, TextIO, cast
 
 from colane.model.hardware import DEFAULT_POOL
 from colane.model.job import JobId, JobSpec
@@ -98,16 +101,25 @@ def read(path: Path, text: str, options: Options) -> Workload:
 
 
 def write(workload: Workload, path: Path) -> None:
-    """Write a workload as Colane's CSV; reading it again gives the same jobs. `.gz` is not packed.
+    """Write a workload as Colane's CSV, packed where the name ends in `.gz`; reading it again gives the same jobs.
 
     Raises:
         OSError: The file cannot be written.
     """
     labels = sorted({name for job in workload.jobs for name in job.spec.labels})
-    with path.open("w", newline="", encoding="utf-8") as file:
+    with _opened(path) as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow((*COLUMN_NAMES, *(LABEL_PREFIX + name for name in labels)))
         writer.writerows(_row(job, labels) for job in workload.jobs)
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[TextIO]:
+    with path.open("wb") as raw:
+        # Without name and time in it, equal jobs make equal files.
+        packed = gzip.GzipFile("", "wb", fileobj=raw, mtime=0) if path.suffix == ".gz" else nullcontext(raw)
+        with packed as file, TextIOWrapper(cast("BinaryIO", file), encoding="utf-8", newline="") as text:
+            yield text
 
 
 def _row(job: TraceJob, labels: Iterable[str]) -> list[str]:
