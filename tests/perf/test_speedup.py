@@ -109,6 +109,17 @@ def test_the_chain_of_predictions() -> None:
     assert (measured.speedup, measured.source) == (1.2, "measured 1 time(s)")
 
 
+def test_far_beyond_its_sets_the_line_predicts_standstill_and_nothing_below() -> None:
+    profiles = [make_profile(f"f{k}", V100, 1e6 * (k + 1), GIB) for k in range(5)]
+    heavy = make_profile("heavy", V100, 1e9, GIB)
+    beliefs = Beliefs(PerfConfig(sets_min=4), [*profiles, heavy])
+    for k in range(4):
+        beliefs.learn_set(measurement(f"f{k}", f"f{k + 1}", delta_value=2 - 0.1 * k))
+    prediction = beliefs.predict([heavy.key, profiles[0].key], "mps")
+    assert prediction is not None
+    assert (prediction.speedup, prediction.source) == (0.0, "regression over 4 sets")
+
+
 def test_ways_of_sharing_are_not_mixed_and_load_does_not_predict_time_slicing() -> None:
     profiles = [make_profile(name, V100, 3e7, GIB) for name in ("f0", "f1")]
     beliefs = Beliefs(profiles=profiles)

@@ -228,6 +228,15 @@ def test_misuse_is_one_line_that_names_the_fix(
     assert expected in said
 
 
+def test_who_waits_for_ever_is_named_with_the_reason(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    trace = ["-t", str(data / "B" / "calibrated_trace_100.csv"), "-c", "v100-36", "--tables", str(data)]
+    assert app.run(["simulate", *trace, "-p", "fifo", "-p", "colocate"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "67 jobs never ended: nothing was left to happen that could start them. The first is 33: Resources:" in said
+    assert "needs 16.6 GB of GPU memory, at most 16 GB left" in said
+    assert "Policies finished different numbers of jobs" in said
+
+
 def test_any_pool_lets_every_job_run_on_any_node(tmp_path: Path) -> None:
     words = ["-c", "philly", "-t", "sweep:jobs=5,duration=60", "-p", "fifo", "--any-pool", "--out", str(tmp_path)]
     assert app.run(["simulate", *words]) == 0

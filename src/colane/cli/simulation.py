@@ -48,6 +48,7 @@ def simulated_run(run: Run, seed: int, loaded: Loaded) -> SimulatedRun:
         wall_s=run.wall_s,
         is_partial=ledger.interrupted,
         pause_s=ledger.paused_s,
+        stuck=run.stuck,
     )
 
 

@@ -177,7 +177,8 @@ class Beliefs:
         occupancy, bandwidth = _sums(profiles)
         line = None if sharing == TIME_SLICE else self.line(gpu_type, sharing)
         if line is not None:
-            return Prediction(line.speedup(occupancy, bandwidth), f"regression over {line.sets} sets")
+            speedup = max(0.0, line.speedup(occupancy, bandwidth))  # far beyond its sets the line falls below 0
+            return Prediction(speedup, f"regression over {line.sets} sets")
         limit = None if sharing == TIME_SLICE else self.config.occupancy_max.get(gpu_type)
         if limit is not None:
             return Prediction(threshold_speedup(len(profiles), occupancy, limit), "occupancy threshold")

@@ -130,6 +130,7 @@ class SimulatedRun:
         wall_s: Wall time of the run.
         is_partial: Whether somebody stopped it.
         pause_s: Time each job waited for its turn in a lane; only jobs that did.
+        stuck: The first of the jobs that never ended, and why.
     """
 
     policy: str
@@ -149,6 +150,7 @@ class SimulatedRun:
     wall_s: float = 0.0
     is_partial: bool = False
     pause_s: Mapping[int, float] = field(default_factory=dict)
+    stuck: str = ""
 
     @property
     def window_s(self) -> tuple[float, float] | None:

@@ -209,6 +209,8 @@ def notes(study: Study) -> tuple[str, ...]:
     said += _load_note(study)
     for policy in study.policies:
         said += _policy_notes(study, policy)
+    if len({tuple(found.finished for _, found in study.of(policy)) for policy in study.policies}) > 1:
+        said.append("Policies finished different numbers of jobs, so their means are not of the same jobs.")
     return tuple(dict.fromkeys(said))
 
 
@@ -243,7 +245,8 @@ def _run_notes(run: SimulatedRun, found: SimulatedMetrics) -> Iterator[str]:
     if found.refused:
         yield f"{found.refused:,} of {found.jobs:,} jobs were refused before the start, such as {run.refused[0]}."
     if found.unfinished and not run.is_partial:
-        yield f"{found.unfinished:,} jobs never ended: nothing was left to happen that could start them."
+        first = f" The first is {run.stuck}" if run.stuck else ""
+        yield f"{found.unfinished:,} jobs never ended: nothing was left to happen that could start them.{first}"
     failed = {state: n for state, n in found.states.items() if state in {"failed", "out-of-memory", "timed-out"}}
     if failed:
         yield "jobs that did not succeed: " + ", ".join(f"{n} {state}" for state, n in failed.items()) + "."

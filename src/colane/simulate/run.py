@@ -62,6 +62,7 @@ class Run:
         profiles: What was believed in the end.
         measurements: Sets that ran together and were learnt from.
         wall_s: Wall time of the run.
+        stuck: Of the jobs that still waited when nothing was left to happen, the first and why; empty where none did.
     """
 
     policy: str
@@ -76,6 +77,7 @@ class Run:
     profiles: tuple[Profile, ...]
     measurements: tuple[SetMeasurement, ...]
     wall_s: float
+    stuck: str = ""
 
 
 def admit(workload: Workload, cluster: Cluster, world: World) -> tuple[tuple[TraceJob, ...], tuple[Refusal, ...]]:
@@ -170,7 +172,14 @@ def simulate(
         profiles=tuple(driver.core.state.beliefs.profiles.values()),
         measurements=tuple(accuracy.measurements),
         wall_s=perf_counter() - start_s,
+        stuck="" if ledger.interrupted else _stuck(driver),
     )
+
+
+def _stuck(driver: Driver) -> str:
+    """The first job that waits for ever, and why."""
+    job = min(driver.core.state.jobs.values(), key=lambda job: (-job.spec.priority, job.id), default=None)
+    return "" if job is None else f"{job.spec.name}: {driver.core.why(job.id, driver.now_s).sentence()}"
 
 
 def _load(jobs: Sequence[TraceJob], cluster: Cluster, span_s: float) -> float | None:
