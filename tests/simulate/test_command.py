@@ -200,6 +200,7 @@ def test_bad_rows_can_be_skipped_and_are_counted(tmp_path: Path, capsys: pytest.
     ("words", "expected"),
     [
         (["-p", "colocat"], "did you mean colocate"),
+        (["-p", "FIFO"], "did you mean fifo"),
         (["-c", "dgx"], "did you mean dgx2 or dgx1"),
         (["--world", "tabel"], "did you mean table?"),
         (["--belief", "profile"], "did you mean profiled?"),

@@ -66,7 +66,7 @@ def create(name: str) -> Policy:
     base, has_options, _ = name.partition(":")
     make = POLICIES.get(base)
     if make is None:
-        near = get_close_matches(base, POLICIES, n=3, cutoff=0.4)
+        near = get_close_matches(base.lower(), POLICIES, n=3, cutoff=0.4)
         hint = f"did you mean {' or '.join(near)}? " if near else ""
         raise UnknownPolicyError(f"policy: unknown policy {name!r}; {hint}known: {', '.join(sorted(POLICIES))}")
     if not has_options:

@@ -71,7 +71,7 @@ def read(
 
 def sample() -> Workload:
     """Return the made-up trace that ships with Colane."""
-    return replace(read(SAMPLE, colane_csv.NAME), name="small")
+    return replace(read(SAMPLE, colane_csv.NAME), name="small", source="the sample that comes with Colane")
 
 
 def _named(path: Path, name: str) -> Format:

@@ -71,7 +71,7 @@ def assemble(
     kept = good if options.keep_cpu_only else [row for row in good if columns.gpus[row] > 0]
     ordered = order(columns.submit_s, columns.names, kept)
     if not ordered:
-        raise TraceError(sheet.path, _why_empty(len(sheet), len(sheet.bad), len(good)))
+        raise TraceError(sheet.path, _why_empty(sheet, len(good)))
     origin_s = columns.submit_s[ordered[0]] if dated else 0.0
     jobs = tuple(make(JobId(id_), row, columns.submit_s[row] - origin_s) for id_, row in enumerate(ordered, 1))
     return Workload(
@@ -135,9 +135,9 @@ def _notes(cpu_only: int, bad: int) -> tuple[Note, ...]:
     return tuple(note for note in notes if note.many)
 
 
-def _why_empty(rows: int, bad: int, good: int) -> str:
-    if not rows:
+def _why_empty(sheet: Sheet, good: int) -> str:
+    if not len(sheet):
         return "holds no jobs"
     if not good:
-        return f"holds no jobs: all {bad} rows are bad"
+        return f"holds no jobs: all {len(sheet.bad)} rows are bad, first {sheet.bad[min(sheet.bad)]}"
     return f"holds no GPU jobs: all {good} jobs are CPU-only (keep_cpu_only keeps them)"
