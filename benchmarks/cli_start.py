@@ -33,11 +33,11 @@ def once(words: Sequence[str], env: dict[str, str]) -> tuple[float, float]:
     return wall_s * 1000, cpu_s * 1000
 
 
-def measure(url: str, runs: int) -> dict[str, tuple[float, float]]:
+def measure(url: str, token: str, runs: int) -> dict[str, tuple[float, float]]:
     """Return the median wall and CPU milliseconds of each command, the first run of each left out."""
     # As installed: a checkout under PYTHONDONTWRITEBYTECODE would compile our modules at every start.
     env = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-    env["COLANE_URL"] = url
+    env |= {"COLANE_URL": url, "COLANE_TOKEN": token}
     medians = {}
     for words in COMMANDS:
         once(words, env)
@@ -55,7 +55,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         config = StackConfig(state_dir=Path(folder), node="bench", devices="cpu:1")
         with Stack(config) as stack:
-            medians = measure(stack.url, given.runs)
+            medians = measure(stack.url, stack.token or "", given.runs)
     print("| command | wall, median (ms) | CPU, median (ms) |\n|---|---|---|")
     for name, (wall_ms, cpu_ms) in medians.items():
         print(f"| `{name}` | {wall_ms:.0f} | {cpu_ms:.0f} |")

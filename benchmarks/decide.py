@@ -28,8 +28,9 @@ from colane.core.events import Ended, Launched, NodeRegistered, ProfileDeclared,
 from colane.core.view import ClusterView
 from colane.model.hardware import Gpu, Node
 from colane.model.job import Exit, JobId, JobSpec
-from colane.model.profile import Profile, ProfileKey, Source, Value
+from colane.model.profile import Profile, ProfileKey, Value, ValueSource
 from colane.policies.registry import POLICIES, create
+from colane.policies.sources.in_lane import InLane
 
 GIB = 2**30
 GPU_TYPE = "Tesla V100-SXM2-16GB"
@@ -45,7 +46,7 @@ def node(number: int, gpus: int) -> Node:
 
 def profile(family: int) -> Profile:
     """Families of rising load; the heaviest do not pair."""
-    measured = Source.MEASURED
+    measured = ValueSource.MEASURED
     return Profile(
         key=ProfileKey(f"f{family}", 64, 1, GPU_TYPE),
         step_s=Value(0.1, measured, 10),
@@ -143,7 +144,7 @@ def main() -> None:
     parser.add_argument("--repeat", type=int, default=50)
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
-    quick = [name for name in POLICIES if not hasattr(create(name), "share_when")]
+    quick = [name for name in POLICIES if not any(isinstance(source, InLane) for source in create(name).sources)]
     rows: dict[str, dict[str, float]] = {}
     for name in args.policy or quick:
         row = rows[name] = measure(name, args.nodes, args.gpus, args.queued, args.repeat)

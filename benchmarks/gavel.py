@@ -28,8 +28,7 @@ from typing import Any
 
 from colane.core.policy import Policy
 from colane.model.job import JobState
-from colane.policies.fifo import Fifo
-from colane.policies.max_min import MaxMinFairness
+from colane.policies.registry import preset
 from colane.simulate.beliefs import Belief, make_beliefs
 from colane.simulate.ledger import STATES
 from colane.simulate.request import Request, load
@@ -60,8 +59,8 @@ class Pair:
 
 
 PAIRS = {
-    "fifo": Pair(Fifo(gpu_types=("v100", "p100", "k80")), "fifo", Belief.NONE, is_same=True),
-    "max-min": Pair(MaxMinFairness(), "max_min_fairness_perf", Belief.ORACLE, is_same=False),
+    "fifo": Pair(preset("fifo", gpu_types=("v100", "p100", "k80")), "fifo", Belief.NONE, is_same=True),
+    "max-min": Pair(preset("max-min"), "max_min_fairness_perf", Belief.ORACLE, is_same=False),
 }
 
 

@@ -25,12 +25,14 @@ from pathlib import Path
 
 import psutil
 
+TOKEN = "benchmark"  # noqa: S105 - of a scheduler that lives for the measurement
+
 PROGRAM = """
 import sys
 from pathlib import Path
 from colane.server.main import ServerConfig, run_server
 
-run_server(ServerConfig(state_dir=Path(sys.argv[1]), port=0, policy="fifo"))
+run_server(ServerConfig(state_dir=Path(sys.argv[1]), port=0, policy="fifo", token="benchmark"))
 """
 
 JOB = {
@@ -103,6 +105,7 @@ class Connection:
         self._server = server
         head = (
             f"POST {path} HTTP/1.1\r\nHost: {server.host}:{server.port}\r\n"
+            f"Authorization: Bearer {TOKEN}\r\n"
             f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
         )
         self._request = head.encode() + body

@@ -40,7 +40,7 @@ def main() -> int:
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         config = StackConfig(state_dir=Path(folder), node="here", policy="fifo", devices="cpu:1:1GB")
-        with Stack(config) as stack, Client(stack.url) as client:
+        with Stack(config) as stack, stack.client() as client:
             one(client)
             waits_s = [one(client) for _ in range(args.jobs)]
     print(

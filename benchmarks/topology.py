@@ -27,11 +27,11 @@ from colane.core.policy import Policy
 from colane.core.view import ClusterView
 from colane.model.job import Exit, JobId, JobSpec, JobState
 from colane.model.plan import Plan
+from colane.papers.topology_large import LeastUtilities, arrivals, large
+from colane.papers.topology_world import POLICIES, TOPO_AWARE, TOPO_AWARE_P, kind_of, neighbour_beliefs
 from colane.perf.beliefs import Beliefs
 from colane.report import style
 from colane.report.topology_plots import Slowdowns, slowdowns
-from colane.simulate.paper_c import POLICIES, TOPO_AWARE, TOPO_AWARE_P, LeastUtilities, arrivals, large
-from colane.simulate.paper_c_world import kind_of, neighbour_beliefs
 from colane.simulate.run import Run
 from colane.traces import clusters
 from colane.traces.tables import topology
@@ -84,6 +84,8 @@ class Timed:
 
     def __init__(self, policy: Policy) -> None:
         self.name = policy.name
+        self.turns = policy.turns
+        self.spares_s = policy.spares_s
         self.seconds: list[float] = []
         self._plan = policy.plan
 

@@ -10,12 +10,17 @@ import pytest
 from colane.cli.reference import reference
 from colane.core.lifecycle import diagram
 from colane.model.job import JobState
+from colane.model.plan import ACTION_NAMES
 from colane.model.reason import SENTENCES, Why
+from colane.perf.config import SPREADS
+from colane.perf.rate import Factors, RateSource
+from colane.policies.parts import Admission, Choice, Desk, Offer, Order, Sizer, Source
 from colane.policies.registry import POLICIES
 from colane.server.app import create_app
+from colane.server.assembly import make_service
+from colane.server.config import ServiceConfig
 from colane.server.gate import GateRules
 from colane.server.memory_store import MemoryStore
-from colane.server.service import ServiceConfig, make_service
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -36,6 +41,15 @@ def test_the_documented_sentences_are_the_ones_printed() -> None:
     for why, sentence in SENTENCES.items():
         assert f"### {why.value}\n" in text
         assert f"> {sentence}\n" in text
+
+
+def test_every_factor_and_source_of_a_rate_is_explained() -> None:
+    text = (DOCS / "speed.md").read_text()
+    rows = "\n".join(line for line in text.splitlines() if line.startswith("| `"))
+    assert all(f"`{name}`" in rows for name in (*Factors._fields, *RateSource))
+    for source, spread in SPREADS.items():
+        row = next(line for line in rows.splitlines() if f"`{source}`" in line.split("|")[1])
+        assert row.split("|")[3].strip().startswith(f"{100 * spread:.0f} %" if spread else "0")
 
 
 def test_every_flaw_has_a_heading() -> None:
@@ -71,6 +85,13 @@ def test_every_room_is_on_the_plan_and_no_other() -> None:
     rooms = {path.name for path in (ROOT / "src/colane").iterdir() if (path / "__init__.py").is_file()}
     rows = set(re.findall(r"^\| `(\w+)` \|", (DOCS / "architecture.md").read_text(), re.MULTILINE))
     assert rows == rooms
+
+
+def test_the_glossary_explains_each_word_once() -> None:
+    words = re.findall(r"\*\*([^*]+)\*\*", (DOCS / "glossary.md").read_text())
+    assert sorted(words) == sorted(set(words))
+    parts = {Admission, Choice, Desk, Offer, Order, Sizer, Source}
+    assert {*ACTION_NAMES.values(), *(part.__name__.lower() for part in parts)} <= set(words)
 
 
 @pytest.mark.parametrize("page", sorted(ROOT.glob("*.md")) + sorted(DOCS.rglob("*.md")), ids=lambda p: p.name)

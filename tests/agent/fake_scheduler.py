@@ -12,22 +12,23 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from colane.client.errors import Problem, Refused, SchedulerUnreachable
+from colane.client.errors import Refused, SchedulerUnreachable
+from colane.model.problem import Problem
 from colane.server.wire import FinishedBody, NodeBody, ReportBody
 
 Object = dict[str, Any]
 Key = tuple[int, int]
 
 NODE_FIELDS = {
-    "name", "agent_id", "address", "pool", "gpus", "cores", "host_memory_bytes", "host_bandwidth_bytes_per_s",
+    "leased", "name", "agent_id", "address", "pool", "gpus", "cores", "host_memory_bytes", "host_bandwidth_bytes_per_s",
     "host_refusal", "topology",
 }  # fmt: skip
-REPORT_FIELDS = {"agent_id", "at_s", "gpus", "messages", "jobs"}
+REPORT_FIELDS = {"leased", "agent_id", "cluster_id", "at_s", "gpus", "messages", "jobs"}
 FINISHED_FIELDS = {
-    "id", "attempt", "node", "agent_id", "start_s", "end_s", "exit_code", "signal", "outcome", "detail",
+    "id", "attempt", "node", "agent_id", "cluster_id", "start_s", "end_s", "exit_code", "signal", "outcome", "detail",
     "step_durations_s", "progress", "log_bytes", "log_truncated",
 }  # fmt: skip
-OUTCOMES = {"exited", "signalled", "out-of-memory", "not-started", "supervisor-died"}
+OUTCOMES = {"exited", "signalled", "out-of-memory", "not-started", "supervisor-died", "lease-run-out", "node-fault"}
 
 
 class FakeScheduler:
@@ -46,6 +47,8 @@ class FakeScheduler:
         self._jobs: dict[Key, Object] = {}
         self._launches: dict[int, Object] = {}
         self._generation = 0
+        self.cluster_id = ""
+        self.lease_s: float | None = None
         self.turns: Object = {"rule": "fair", "quantum_s": 0.0}
 
     def want(self, job: int, *command: str, attempt: int = 1, gpus: tuple[int, ...] = (0,), **launch: Any) -> None:
@@ -143,7 +146,14 @@ class FakeScheduler:
         self._generation += 1
 
     def _node(self, name: str) -> Object:
-        node = {**self.nodes[name], "generation": self._generation, "lost": False, "last_seen_s": 1.0}
+        node = {
+            **self.nodes[name],
+            "cluster_id": self.cluster_id,
+            "lease_s": self.lease_s,
+            "generation": self._generation,
+            "lost": False,
+            "last_seen_s": 1.0,
+        }
         return as_json({**node, "turns": self.turns, "jobs": list(self._jobs.values())})
 
 

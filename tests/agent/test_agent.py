@@ -12,6 +12,7 @@ from colane.adaptor import bundle
 from colane.agent import processes, shim
 from colane.agent.command import Command
 from colane.agent.config import AgentConfig
+from colane.agent.environment import THREAD_POOLS
 from colane.agent.errors import AgentError
 from colane.agent.jobdir import JobDir, LaunchFacts, StateDir
 from colane.agent.launcher import Launcher
@@ -134,7 +135,7 @@ async def test_the_environment_is_exactly_as_promised(
         **mark,
         "CUDA_VISIBLE_DEVICES": "",
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
-        "OMP_NUM_THREADS": "1",
+        **dict.fromkeys(THREAD_POOLS, "1"),
         "COLANE_JOB_ID": "7",
         "COLANE_ATTEMPT": "1",
         "COLANE_NODE": "node-1",

@@ -2,27 +2,17 @@
 
 from __future__ import annotations
 
-import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.agent.agents import running
 from tests.agent.fake_scheduler import FakeScheduler
+from tests.disks import fill, small_disk
+
+__all__ = ["small_disk"]
 
 pytestmark = pytest.mark.live
-
-
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    place = tmp_path / "disk"
-    place.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(place)]
-    if subprocess.run(mount, check=False, capture_output=True).returncode != 0:
-        pytest.skip("mounting a small disk needs root")
-    yield place
-    subprocess.run(["umount", "--lazy", str(place)], check=True)
 
 
 async def test_a_full_disk_refuses_jobs_and_not_the_service(
@@ -35,7 +25,15 @@ async def test_a_full_disk_refuses_jobs_and_not_the_service(
         fake.want(7, "true", env=mark)
         await agent.until(lambda: fake.ends)
         assert "cannot be written: No space left on device" in fake.ends[7, 1]["detail"]
+        assert fake.ends[7, 1]["outcome"] == "node-fault"
+        await agent.until(lambda: "takes no jobs" in str(fake.reports[-1]["messages"]))
+        assert [gpu["healthy"] for gpu in fake.reports[-1]["gpus"]] == [False]
+        fake.want(9, "true", env=mark)
+        await agent.until(lambda: (9, 1) in fake.ends)  # it waited for the end of the fault in vain
+        assert fake.ends[9, 1]["outcome"] == "node-fault"
         filler.unlink()
+        await agent.until(lambda: fake.reports[-1]["gpus"][0]["healthy"])
+        assert fake.reports[-1]["messages"] == []
         fake.want(8, "true", env=mark)
         await agent.until(lambda: (8, 1) in fake.ends)
     assert fake.ends[8, 1]["exit_code"] == 0
@@ -48,12 +46,3 @@ async def test_a_disk_that_fills_up_while_a_job_runs(
     async with running(small_disk / "state", fake) as agent:
         await agent.until(lambda: fake.ends)
     assert (fake.ends[7, 1]["outcome"], fake.ends[7, 1]["exit_code"]) == ("exited", 5)
-
-
-def fill(path: Path) -> None:
-    try:
-        with path.open("wb", buffering=0) as file:
-            while file.write(b"x" * 4096):
-                pass
-    except OSError:
-        return

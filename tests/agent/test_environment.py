@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from colane.agent.environment import job_cores, job_environment
+from colane.agent.environment import THREAD_POOLS, job_cores, job_environment, open_pools
 from colane.model.hardware import Gpu
 
 CPU = Gpu(index=0, uuid="cpu-0", type="cpu", memory_bytes=1, cores=(2, 3))
@@ -19,7 +19,7 @@ def test_a_request_without_environment_gets_a_basic_one() -> None:
     assert environment({}, [CPU]) == {
         "PATH": "/agent/bin",
         "HOME": "/agent",
-        "OMP_NUM_THREADS": "2",
+        **dict.fromkeys(THREAD_POOLS, "2"),
         "CUDA_VISIBLE_DEVICES": "",
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
         "COLANE_JOB_ID": "7",
@@ -29,6 +29,17 @@ def test_a_request_without_environment_gets_a_basic_one() -> None:
 def test_the_submitting_shell_lies_over_the_basics() -> None:
     seen = environment({"PATH": "/venv/bin:/bin", "OMP_NUM_THREADS": "8", "MINE": "1"}, [CPU])
     assert (seen["PATH"], seen["OMP_NUM_THREADS"], seen["MINE"]) == ("/venv/bin:/bin", "8", "1")
+
+
+def test_thread_pools_have_a_thread_for_each_core_unless_the_request_says_otherwise() -> None:
+    assert {environment({}, [CPU])[name] for name in THREAD_POOLS} == {"2"}
+    assert {name: environment({"MKL_NUM_THREADS": "7"}, [CPU])[name] for name in THREAD_POOLS} == {
+        **dict.fromkeys(THREAD_POOLS, "2"),
+        "MKL_NUM_THREADS": "7",
+    }
+    spoken_for_all = environment({"OMP_NUM_THREADS": "3"}, [CPU])
+    assert [name for name in THREAD_POOLS if name in spoken_for_all] == ["OMP_NUM_THREADS"]
+    assert open_pools({"OMP_NUM_THREADS": "3"}) == ()
 
 
 def test_what_the_placement_decides_lies_over_the_submitting_shell() -> None:

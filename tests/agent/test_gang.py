@@ -8,6 +8,7 @@ import pytest
 
 from colane.agent import gang, shim
 from colane.agent.command import Command
+from colane.agent.environment import THREAD_POOLS, open_pools
 from colane.devices.types import HostFacts
 from colane.model.hardware import Gpu
 
@@ -48,7 +49,8 @@ def test_ranks_are_told_where_to_meet() -> None:
     assert gang.needs_meeting({"ranks": gang.PER_GPU}, GPUS[:1])
     command = arranged({"ranks": gang.PER_GPU}, GPUS[1:3])
     assert command.argv[1:] == (
-        "-I", "-S", str(PROGRAM), "10.0", "0", "0,1,2,3:0:4", "4,5,6,7:1:4", "--", "python", "train.py",
+        "-I", "-S", str(PROGRAM), "10.0", "0", ",".join(THREAD_POOLS), "0,1,2,3:0:4", "4,5,6,7:1:4",
+        "--", "python", "train.py",
     )  # fmt: skip
     assert (command.env["MASTER_ADDR"], command.env["MASTER_PORT"], command.env["WORLD_SIZE"]) == (
         "127.0.0.1", "23456", "2",
@@ -75,9 +77,20 @@ def test_a_node_of_several() -> None:
     ],
 )
 def test_bindings(gpus: list[Gpu], cores: tuple[int, ...], expected: list[str]) -> None:
-    assert gang.bindings(gpus, tuple(cores), HOST, set_threads=True) == expected
-    unset = [word.rpartition(":")[0] + ":" for word in expected]
-    assert gang.bindings(gpus, tuple(cores), HOST, set_threads=False) == unset
+    assert gang.bindings(gpus, tuple(cores), HOST) == expected
+
+
+@pytest.mark.parametrize(
+    ("env", "pools"),
+    [
+        ({}, THREAD_POOLS),
+        ({"MKL_NUM_THREADS": "1"}, tuple(name for name in THREAD_POOLS if name != "MKL_NUM_THREADS")),
+        ({"OMP_NUM_THREADS": "1"}, ()),
+    ],
+)
+def test_ranks_size_the_thread_pools_that_the_request_leaves_open(env: dict[str, str], pools: tuple[str, ...]) -> None:
+    assert open_pools(env) == pools
+    assert arranged({"ranks": gang.PER_GPU, "env": env}, GPUS[:2]).argv[6] == ",".join(pools)
 
 
 def test_memory_near_the_gpus() -> None:

@@ -9,14 +9,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from colane.agent.gate_rules import Bounds, Floor, Lane, Orders, Wish
+from colane.agent.gate_rules import Floor
+from colane.agent.gate_values import GateTimeouts, Lane, Orders, Wish
 from colane.model.lane import TurnRule, Turns
 
 LEFT, RIGHT = (0, 0), (1, 0)
 
 
-def floor_of(*wishes: Wish, turns: Turns | None = None, bounds: Bounds | None = None) -> Floor:
-    floor = Floor(bounds=bounds or Bounds())
+def floor_of(*wishes: Wish, turns: Turns | None = None, bounds: GateTimeouts | None = None) -> Floor:
+    floor = Floor(bounds=bounds or GateTimeouts())
     floor.follow(wishes, turns or Turns(), 0.0)
     return floor
 
@@ -118,7 +119,7 @@ def test_unknown_totals_go_last_under_srtf() -> None:
 
 
 def test_whoever_hangs_is_left_out_and_comes_back() -> None:
-    floor = floor_of(*(Wish(job=job, lanes=(LEFT,)) for job in (1, 2)), bounds=Bounds(yield_s=2.0))
+    floor = floor_of(*(Wish(job=job, lanes=(LEFT,)) for job in (1, 2)), bounds=GateTimeouts(yield_s=2.0))
     park_all(floor, range(1, 3))
     assert floor.settle(0.0).go == [1]
     orders = floor.settle(1.0)
@@ -134,7 +135,7 @@ def test_whoever_hangs_is_left_out_and_comes_back() -> None:
 
 
 def test_one_that_never_steps_is_reported_and_holds_nobody_up() -> None:
-    floor = floor_of(*(Wish(job=job, lanes=(LEFT,)) for job in (1, 2)), bounds=Bounds(first_step_s=60.0))
+    floor = floor_of(*(Wish(job=job, lanes=(LEFT,)) for job in (1, 2)), bounds=GateTimeouts(first_step_s=60.0))
     floor.parked(1, 1, 0.0)
     assert floor.settle(0.0) == Orders([1], {1: False, 2: True}, None)
     assert floor.messages() == []
@@ -211,7 +212,7 @@ class FloorMachine(RuleBasedStateMachine):
     @initialize(turn_rule=st.sampled_from(TurnRule), quantum_s=st.sampled_from([0.0, 1.0]))
     def begin(self, turn_rule: TurnRule, quantum_s: float) -> None:
         self.turns = Turns(rule=turn_rule, quantum_s=quantum_s)
-        self.floor = Floor(bounds=Bounds(yield_s=5.0, first_step_s=20.0))
+        self.floor = Floor(bounds=GateTimeouts(yield_s=5.0, first_step_s=20.0))
         self.wishes: dict[int, Wish] = {}
         self.steps: dict[int, int] = {}
         self.now_s = 0.0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +12,9 @@ import pytest
 
 from colane.agent import host_memory, main
 from colane.agent.jobdir import JobDir, read_json
-from colane.devices import CpuDevices, MemoryUse, discover
+from colane.devices import CpuDevices, MemoryUse, OwnProcesses, discover
 from colane.devices.suspend import ProcessState
+from colane.model.hardware import Gpu
 from tests.agent.agents import Running, running
 from tests.agent.fake_scheduler import FakeScheduler, Object
 from tests.devices.fake_cuda import FakeCuda
@@ -37,6 +38,10 @@ class Machine:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.devices, name)
+
+    def observe(self, own: OwnProcesses | None = None) -> tuple[Gpu, ...]:  # noqa: ARG002 - the Protocol's
+        facts = {"type": "H200", "uuid": "GPU-0", "sharing": "time-slice", "memory_bytes": 140 * GB}
+        return tuple(replace(gpu, **facts) for gpu in self.devices.observe())  # type: ignore[arg-type]
 
     def memory(self, _index: int) -> MemoryUse:
         """Running processes hold memory; those on the host do not."""

@@ -27,7 +27,7 @@ def test_an_attempt_is_read_back(state: StateDir) -> None:
     state.prepare(Key(7, 2), COMMAND, FACTS)
     (job,) = state.live()
     assert (job.key, job.facts()) == (Key(7, 2), FACTS)
-    assert shim.Command((job.path / shim.COMMAND).read_bytes()).env == COMMAND.env
+    assert shim.ShimCommand((job.path / shim.COMMAND).read_bytes()).env == COMMAND.env
     assert job.claimed_by() is None
     assert not job.has_ended()
     assert state.find(Key(7, 2)) == job.path

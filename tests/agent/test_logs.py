@@ -8,6 +8,8 @@ from hypothesis import strategies as st
 
 from colane.agent import shim
 from colane.agent.logs import read_log, read_tail, segments
+from tests.agent.agents import running
+from tests.agent.fake_scheduler import FakeScheduler
 
 
 def write(place: Path, parts: dict[int, bytes]) -> Path:
@@ -64,7 +66,7 @@ def test_first_and_latest_output_is_kept_within_the_cap(
     place = tmp_path_factory.mktemp("log")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(place)
-        log = shim.Log(cap)
+        log = shim.CappedLog(cap)
         for chunk in chunks:
             log.write(chunk)
         log.close()
@@ -78,3 +80,10 @@ def test_first_and_latest_output_is_kept_within_the_cap(
     assert read_log(place, 0, min(half, len(whole))).data == whole[:half]
     tail = half - cap // shim.LOG_SEGMENTS
     assert tail == 0 or read_log(place, -tail, tail).data == whole[-tail:]
+
+
+@pytest.mark.live
+@pytest.mark.parametrize("path", ["/log/1/" + "9" * 5000, "/log/-1/1", "/log/a/b", "/log/٣/1"])
+async def test_a_path_that_names_no_attempt(fake: FakeScheduler, tmp_path: Path, path: str) -> None:
+    async with running(tmp_path, fake) as agent:
+        assert (await agent.get(path)).status_code == 404

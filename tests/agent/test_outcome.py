@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from colane.agent.outcome import Outcome, classify
+from colane.agent.outcome import ExitOutcome, classify
 
 TRACEBACK = "Traceback (most recent call last):\n  File 'x.py', line 1\n"
 CUDA = f"{TRACEBACK}torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB\n"
@@ -30,7 +30,7 @@ def record(**changes: Any) -> dict[str, Any]:
     ],
 )
 def test_out_of_memory_is_read_from_the_end_of_the_log(last: str) -> None:
-    assert classify(record(exit_code=1), f"{TRACEBACK}{last}\n") == Outcome("out-of-memory", last)
+    assert classify(record(exit_code=1), f"{TRACEBACK}{last}\n") == ExitOutcome("out-of-memory", last)
 
 
 def test_an_abort_after_bad_alloc() -> None:
@@ -61,4 +61,4 @@ def test_what_is_and_what_is_not(fields: dict[str, Any], tail: str, name: str) -
 
 def test_the_detail_of_a_start_that_failed_is_kept() -> None:
     failed = record(outcome="not-started", detail="command 'x': No such file or directory")
-    assert classify(failed, CUDA) == Outcome("not-started", "command 'x': No such file or directory")
+    assert classify(failed, CUDA) == ExitOutcome("not-started", "command 'x': No such file or directory")

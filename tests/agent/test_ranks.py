@@ -21,15 +21,19 @@ STUBBORN = 'trap "" TERM; while :; do sleep 1000; done'
 
 
 def start(root: Path, bindings: list[str], *command: str, marker: str, first_rank: int = 0) -> Supervised:
-    words = [sys.executable, "-I", "-S", ranks.__file__, GRACE_S, str(first_rank), *bindings, "--", *command]
+    numbers = (GRACE_S, str(first_rank), "OMP_NUM_THREADS,MKL_NUM_THREADS")
+    words = [sys.executable, "-I", "-S", ranks.__file__, *numbers, *bindings, "--", *command]
     return run(root, *words, marker=marker)
 
 
 def test_each_rank_knows_itself(tmp_path: Path, marker: str) -> None:
-    say = 'echo "$RANK $LOCAL_RANK $LOCAL_WORLD_SIZE $OMP_NUM_THREADS" > rank-$LOCAL_RANK'
+    say = 'echo "$RANK $LOCAL_RANK $LOCAL_WORLD_SIZE $OMP_NUM_THREADS $MKL_NUM_THREADS" > rank-$LOCAL_RANK'
     record = start(tmp_path, ["::3", "::"], "sh", "-c", say, marker=marker, first_rank=4).end()
     assert record["exit_code"] == 0
-    assert [(tmp_path / f"rank-{n}").read_text().split() for n in range(2)] == [["4", "0", "2", "3"], ["5", "1", "2"]]
+    assert [(tmp_path / f"rank-{n}").read_text().split() for n in range(2)] == [
+        ["4", "0", "2", "3", "3"],
+        ["5", "1", "2"],
+    ]
 
 
 def test_ranks_run_on_their_cores(tmp_path: Path, marker: str) -> None:

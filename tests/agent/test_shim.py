@@ -303,5 +303,5 @@ def test_a_command_is_read_back_as_it_was_written(
     argv: list[str], env: dict[str, str], cores: list[int], nodes: list[int]
 ) -> None:
     command = Command(tuple(argv), "/some/place", env, tuple(cores), 1234, 1.5, tuple(nodes))
-    read = shim.Command(command.encode())
+    read = shim.ShimCommand(command.encode())
     assert Command(**{**vars(read), "argv": tuple(read.argv)}) == command

@@ -10,7 +10,7 @@ import pytest
 from colane.adaptor import wire
 from colane.agent.jobdir import LaunchFacts
 from colane.agent.processes import ProcessId, Tree
-from colane.agent.telemetry import Meter, is_plausible, later_steps, median_s, sampled_mean_s
+from colane.agent.telemetry import AttemptMeter, is_plausible, later_steps, median_s, sampled_mean_s
 from colane.devices import Utilization
 
 GPU_JOB = LaunchFacts("boot", 0.0, (0, 1), (0, 1))
@@ -58,13 +58,13 @@ def test_the_first_step_does_not_count(steps_path: Path) -> None:
     steps = wire.read(steps_path)
     assert steps is not None
     assert later_steps(steps) == (1.0, 3.0)
-    progress = Meter(steps_path, CPU_JOB).last(2000.0, 900.0, 10.0)
+    progress = AttemptMeter(steps_path, CPU_JOB).last(2000.0, 900.0, 10.0)
     assert (progress.steps, progress.steps_total, progress.step_mean_s, progress.loss) == (3, 100, 2.0, 0.5)
     assert (progress.first_step_s, progress.last_step_s) == (1001.0, 1003.0)
 
 
 def test_a_job_without_steps(steps_path: Path) -> None:
-    progress = Meter(steps_path, CPU_JOB).last(20.0, 10.0, 5.0)
+    progress = AttemptMeter(steps_path, CPU_JOB).last(20.0, 10.0, 5.0)
     assert (progress.steps, progress.step_mean_s, progress.loss) == (0, None, None)
     assert (progress.occupancy_ratio, progress.occupancy_by) == (0.25, "cpu-time"), "5 s of 10 s on 2 cores"
 
@@ -81,7 +81,7 @@ def test_memory_is_that_of_the_busiest_rank_and_steps_are_those_of_the_first(ste
         writer.close()
     wire.create(wire.rank_path(steps_path, 3))
     wire.rank_path(steps_path, 4).write_bytes(b"spoilt")
-    progress = Meter(steps_path, CPU_JOB).last(2000.0, 900.0, 10.0)
+    progress = AttemptMeter(steps_path, CPU_JOB).last(2000.0, 900.0, 10.0)
     assert (progress.steps, progress.persistent_bytes, progress.peak_bytes, progress.note) == (5, 250, 900, "")
 
 
@@ -89,7 +89,7 @@ def test_an_adaptor_of_another_version_is_said(steps_path: Path) -> None:
     with steps_path.open("r+b") as file:
         file.seek(8)
         file.write((99).to_bytes(8, sys.byteorder))
-    progress = Meter(steps_path, CPU_JOB).last(20.0, 10.0, 5.0)
+    progress = AttemptMeter(steps_path, CPU_JOB).last(20.0, 10.0, 5.0)
     assert progress.steps == 0
     assert progress.note.startswith("steps are not followed")
     assert "has version 99" in progress.note
@@ -97,7 +97,7 @@ def test_an_adaptor_of_another_version_is_said(steps_path: Path) -> None:
 
 def test_a_job_that_spoilt_its_steps_file(steps_path: Path) -> None:
     steps_path.write_bytes(b"\0" * 100)
-    assert Meter(steps_path, CPU_JOB).last(20.0, 10.0, 5.0).steps == 0
+    assert AttemptMeter(steps_path, CPU_JOB).last(20.0, 10.0, 5.0).steps == 0
 
 
 @pytest.mark.parametrize(
@@ -112,16 +112,16 @@ def test_what_no_job_can_have_done_is_not_passed_on(
     assert steps is not None
     assert is_plausible(steps)
     monkeypatch.setattr(wire, "read", lambda _: replace(steps, **changes))
-    assert Meter(steps_path, CPU_JOB).last(20.0, 10.0, 5.0).steps == 0
+    assert AttemptMeter(steps_path, CPU_JOB).last(20.0, 10.0, 5.0).steps == 0
 
 
 def test_a_loss_that_is_no_number_is_not_passed_on(steps_path: Path) -> None:
     step(steps_path, 1.0, loss=float("nan"))
-    assert Meter(steps_path, CPU_JOB).last(20.0, 10.0, 5.0).loss is None
+    assert AttemptMeter(steps_path, CPU_JOB).last(20.0, 10.0, 5.0).loss is None
 
 
 def test_cpu_time_before_the_first_step_does_not_count_as_occupancy(steps_path: Path) -> None:
-    meter = Meter(steps_path, CPU_JOB)
+    meter = AttemptMeter(steps_path, CPU_JOB)
     assert meter.sample(100.0, NOBODY, {}).occupancy_ratio is None
     step(steps_path, 1.0)
     assert meter.sample(110.0, NOBODY, {}).occupancy_ratio is None, "from here on it counts"
@@ -129,7 +129,7 @@ def test_cpu_time_before_the_first_step_does_not_count_as_occupancy(steps_path: 
 
 
 def test_cpu_time_never_runs_backwards(steps_path: Path) -> None:
-    meter = Meter(steps_path, CPU_JOB)
+    meter = AttemptMeter(steps_path, CPU_JOB)
     assert meter.last(20.0, 10.0, 5.0).cpu_s == 5.0
     meter.sample(21.0, 1, {})
     first = meter.sample(22.0, 1, {}).cpu_s
@@ -139,7 +139,7 @@ def test_cpu_time_never_runs_backwards(steps_path: Path) -> None:
 
 
 def test_gpu_use_is_the_mean_over_its_gpus_in_each_window(steps_path: Path) -> None:
-    meter = Meter(steps_path, GPU_JOB, gpu_source="nvml-gpm")
+    meter = AttemptMeter(steps_path, GPU_JOB, gpu_source="nvml-gpm")
     assert meter.sample(100.0, NOBODY, {}).occupancy_by == ""
     meter.sample(102.0, NOBODY, {0: Utilization(2.0, 0.2, 0.1), 1: Utilization(2.0, 0.4, 0.3)})
     step(steps_path, 1.0)
@@ -157,7 +157,7 @@ def test_occupancy_in_company_is_not_carried_over_to_time_alone(
 ) -> None:
     cpu_s = iter((0.0, 1.0, 9.0))
     monkeypatch.setattr("colane.agent.telemetry.read_tree", lambda pid: Tree((ProcessId(pid, 1, "boot"),), next(cpu_s)))
-    meter = Meter(steps_path, CPU_JOB)
+    meter = AttemptMeter(steps_path, CPU_JOB)
     step(steps_path, 1.0)
     meter.sample(100.0, NOBODY, {})
     assert meter.sample(110.0, NOBODY, {}).occupancy_ratio == pytest.approx(0.05), "1 s of 10 s on 2 cores"
@@ -165,13 +165,13 @@ def test_occupancy_in_company_is_not_carried_over_to_time_alone(
 
 
 def test_a_gpu_that_tells_only_one_ratio_is_left_out(steps_path: Path) -> None:
-    meter = Meter(steps_path, GPU_JOB, gpu_source="nvml-gpm")
+    meter = AttemptMeter(steps_path, GPU_JOB, gpu_source="nvml-gpm")
     meter.sample(100.0, NOBODY, {})
     assert meter.sample(101.0, NOBODY, {0: Utilization(1.0, 0.6, None)}).occupancy_ratio is None
 
 
 def test_a_run_too_short_for_a_window_is_told_by_what_there_is(steps_path: Path) -> None:
     step(steps_path, 0.01)
-    meter = Meter(steps_path, CPU_JOB)
+    meter = AttemptMeter(steps_path, CPU_JOB)
     assert meter.sample(100.0, NOBODY, {}).occupancy_ratio is None
     assert meter.last(100.1, 90.0, 0.1).occupancy_ratio == pytest.approx(0.5), "0.1 s of 0.1 s on 2 cores"

@@ -16,6 +16,7 @@ import pytest
 from colane.agent import processes
 from colane.cli.app import run
 from colane.client.client import Client
+from colane.client.locate import TOKEN_FILE, read_token
 
 START_MAX_S = 60.0
 COLANE = [sys.executable, "-m", "colane.cli"]
@@ -52,8 +53,14 @@ class Up:
     url: str
 
     @property
+    def env(self) -> dict[str, str]:
+        """Variables by which clients reach it."""
+        token = read_token(self.state / TOKEN_FILE) or ""
+        return {"COLANE_URL": self.url, "COLANE_TOKEN": token}
+
+    @property
     def client(self) -> Client:
-        return Client(self.url)
+        return Client(self.url, self.env["COLANE_TOKEN"])
 
     def wait_for(self, job_id: int, *states: str) -> dict[str, Any]:
         """Wait for the event of a job's state."""
@@ -162,7 +169,8 @@ def colane(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, t
 @pytest.fixture
 def live(shared_up: Up, colane: Colane, monkeypatch: pytest.MonkeyPatch) -> Colane:
     """Runs a command line against the shared scheduler."""
-    monkeypatch.setenv("COLANE_URL", shared_up.url)
+    for name, value in shared_up.env.items():
+        monkeypatch.setenv(name, value)
     return colane
 
 

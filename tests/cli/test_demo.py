@@ -96,7 +96,7 @@ def gpu(index: int, *, healthy: bool = True) -> Gpu:
     return Gpu(index=index, uuid=f"GPU-{index}", type="NVIDIA H200", memory_bytes=10**11, healthy=healthy)
 
 
-def plan_on(monkeypatch: pytest.MonkeyPatch, gpus: list[Gpu], *, mps: bool) -> demo_plan.Plan:
+def plan_on(monkeypatch: pytest.MonkeyPatch, gpus: list[Gpu], *, mps: bool) -> demo_plan.DemoPlan:
     monkeypatch.setattr(demo_plan, "discover", lambda _: FakeDevices(*gpus))
     monkeypatch.setattr("shutil.which", lambda _: "/usr/bin/it" if mps else None)
     return demo_plan.make_plan(None, Path("/nowhere"), None)

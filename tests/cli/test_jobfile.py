@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +61,7 @@ def test_values_of_env_and_labels_are_texts_as_written(tmp_path: Path) -> None:
         ("", "holds no job"),
         ("command: a\n---\n\tb", "is not valid YAML"),
         ("!!python/object/apply:os.system [ls]\n", "must be fields and values"),
-        ("command: !!python/object/apply:os.system [ls]\n", ":1: is not valid YAML"),
+        ("command: !!python/object/apply:os.system [ls]\n", ":1: is of a type that a job cannot have: python"),
     ],
 )
 def test_bad_yaml_names_line_and_field(tmp_path: Path, text: str, expected: str) -> None:
@@ -153,3 +154,36 @@ def test_splitting_a_command(text: str, words: list[str] | None) -> None:
             split_command(text)
     else:
         assert split_command(text) == words
+
+
+BOMB = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
+    f"{this}: &{this} [{', '.join([f'*{before}'] * 9)}]\n" for before, this in pairwise("abcdefghij")
+)
+"""A billion laughs: half a kilobyte that stands for 9^10 values."""
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (BOMB, "holds too much, or itself"),
+        ("command: &a [*a]\n", ":1: holds too much, or itself"),
+        ("command: a\nlabels: &a {b: *a}\n", "holds too much, or itself"),
+        ("command: a\nname: !!binary aGk=\n", ":2: is of a type that a job cannot have: binary"),
+        ("command: a\ngpus: !!set {a}\n", ":2: is of a type that a job cannot have: set"),
+        ("command: a\ngpus: .nan\n", ":2: .nan is not a number"),
+        ("command: a\nname: \x00\n", "is not valid YAML"),
+        ('command: "a\\0b"\n', ":1: a text holds a NUL character"),
+        ("[" * 5000, "is nested too deeply"),
+    ],
+    ids=range(9),
+)
+def test_what_is_no_job_in_any_json(tmp_path: Path, text: str, expected: str) -> None:
+    with pytest.raises(MisuseError) as refused:
+        read(tmp_path, text)
+    assert expected in str(refused.value)
+
+
+def test_a_date_is_the_text_it_is_written_as_and_aliases_are_what_they_stand_for(tmp_path: Path) -> None:
+    file = read(tmp_path, "- command: a\n  name: 2020-01-01\n  labels: &l {b: c}\n- command: d\n  labels: *l\n")
+    assert file.jobs[0]["name"] == "2020-01-01"
+    assert file.jobs[1]["labels"] == {"b": "c"}

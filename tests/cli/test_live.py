@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from colane.client.client import Client
 from tests.cli.conftest import COLANE, Colane, Gate, Up, environment, marked, run_colane
 
 pytestmark = pytest.mark.live
@@ -31,7 +30,6 @@ def test_a_command_runs_here_with_this_shells_environment(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLANE_TEST_OF_SHELL", "from the shell")
-    monkeypatch.setenv("COLANE_TOKEN", "secret")
     (tmp_path / "venv" / "bin").mkdir(parents=True)
     (tmp_path / "venv" / "bin" / "python").symlink_to(sys.executable)
     monkeypatch.setenv("PATH", f"{tmp_path / 'venv' / 'bin'}:{os.environ['PATH']}")
@@ -69,13 +67,45 @@ def test_a_yaml_file(live: Colane, shared_up: Up, tmp_path: Path) -> None:
     assert live("logs", str(job)).out == f"1.10 {tmp_path}\n"
 
 
+def test_a_job_without_gpus_runs_beside_training(live: Colane, shared_up: Up, tmp_path: Path) -> None:
+    """Every device is busy, still it runs at once; it sees no GPU, and stands in every list."""
+    devices = sum(len(node["gpus"]) for node in live("nodes", "--json").json)
+    gates = [Gate(tmp_path / f"gate-{number}") for number in range(devices + 1)]
+    training = [submitted(live("submit", "--no-share", "--", *gate.job)) for gate in gates[1:]]
+    for job in training:
+        shared_up.wait_for(job, "launching", "running", "running-protected")
+    code = "import os; print(repr(os.environ['CUDA_VISIBLE_DEVICES']), len(os.sched_getaffinity(0)))"
+    job = submitted(live("submit", "--gpus", "0", "--", sys.executable, "-c", code))
+    ended = shared_up.wait_for(job, "succeeded", "failed")
+    assert (ended["state"], ended["gpus"], ended["needs"]["gpus"]) == ("succeeded", [], 0)
+    assert ended["node"] is not None
+    assert live("logs", str(job)).out == f"'' {len(os.sched_getaffinity(0))}\n"
+    waiting = submitted(live("submit", "--gpus", "0", "--", *gates[0].job))
+    shared_up.wait_for(waiting, "launching", "running", "running-protected")
+    assert ended["node"] in live("ps").out
+    assert "no GPU" in live("nodes").out
+    assert "no GPU" in live("show", str(waiting)).out
+    for gate in gates:
+        gate.open()
+    for one in (*training, waiting):
+        shared_up.wait_for(one, "succeeded")
+
+
+def test_sizes_are_shown(live: Colane, shared_up: Up) -> None:
+    job = submitted(live("submit", "--gpus", "1..3", "--", "true"))
+    ended = shared_up.wait_for(job, "succeeded")
+    assert ended["needs"]["sizes"] == [1, 2, 3]
+    assert len(ended["gpus"]) == ended["needs"]["gpus"]
+    assert "1..3 GPUs" in live("show", str(job)).out
+
+
 def test_a_batch_is_taken_whole_or_not_at_all(live: Colane, tmp_path: Path) -> None:
     file = tmp_path / "jobs.yaml"
-    file.write_text("- {command: 'true'}\n- command: 'true'\n  gpus: 0\n- {command: 'true', prio: 1}\n")
+    file.write_text("- {command: 'true'}\n- command: 'true'\n  gpus: none\n- {command: 'true', prio: 1}\n")
     before = live("ps", "--all", "--json").json
     said = live("submit", str(file))
     assert said.code == 2
-    assert f"{file}:3: gpus: must be at least 1, got 0" in said.err
+    assert f"{file}:3: gpus: must be a number of GPUs from 0 to 4096" in said.err
     assert f"{file}:4: prio: is not a known field; did you mean priority?" in said.err
     assert len(said.err.splitlines()) == 1
     assert [job["id"] for job in live("ps", "--all", "--json").json] == [job["id"] for job in before]
@@ -249,7 +279,7 @@ def test_on_a_terminal_tables_fit_its_width(shared_up: Up) -> None:
     pid = os.posix_spawn(
         words[0],
         words,
-        environment(COLANE_URL=shared_up.url, COLUMNS="70", TERM="xterm-256color"),
+        environment(**shared_up.env, COLUMNS="70", TERM="xterm-256color"),
         file_actions=[(os.POSIX_SPAWN_DUP2, writer, 1), (os.POSIX_SPAWN_DUP2, writer, 2)],
     )
     os.close(writer)
@@ -267,7 +297,7 @@ def test_on_a_terminal_tables_fit_its_width(shared_up: Up) -> None:
 
 
 def test_the_entry_point_works_as_a_process(shared_up: Up) -> None:
-    said = run_colane(["ps", "--json"], COLANE_URL=shared_up.url)
+    said = run_colane(["ps", "--json"], **shared_up.env)
     assert said.code == 0
     assert isinstance(json.loads(said.out), list)
 
@@ -278,7 +308,7 @@ def test_a_scheduler_is_found_by_its_state_directory(shared_up: Up) -> None:
 
 
 def test_health_is_what_ps_says(live: Colane, shared_up: Up) -> None:
-    with Client(shared_up.url) as client:
+    with shared_up.client as client:
         assert client.health()["policy"] == "colocate"
     assert live("ps").code == 0
 

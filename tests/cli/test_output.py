@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import io
+import json
 
 import pytest
 from rich.console import Console
@@ -8,7 +9,7 @@ from rich.console import Console
 from colane.cli import jobs, output
 from colane.cli.demo_screen import LiveScreen
 from colane.cli.nodes import ranges
-from colane.cli.output import Column
+from colane.cli.output import ScreenColumn
 
 
 @pytest.mark.parametrize(
@@ -39,7 +40,7 @@ def test_sizes(size: float | None, text: str) -> None:
 
 def test_plain_tables_are_aligned_and_whole(capsys: pytest.CaptureFixture[str]) -> None:
     long = "x" * 300
-    output.print_table((Column("ID", is_number=True), Column("NAME")), [["1", "a"], ["12", long]])
+    output.print_table((ScreenColumn("ID", is_number=True), ScreenColumn("NAME")), [["1", "a"], ["12", long]])
     assert capsys.readouterr().out.splitlines() == ["ID  NAME", " 1  a", f"12  {long}"]
 
 
@@ -90,3 +91,21 @@ def test_the_live_screen_draws_bars() -> None:
     drawn = file.getvalue()
     for expected in ("vgg19-1", "running", "here/0", "30/60", "2.250", "queued", "0 of 2 done"):
         assert expected in drawn
+
+
+@pytest.mark.parametrize("evil", ["\x1b[2J", "\x9b2J", "\u202egnp.exe", "\x07", "\u2066x", "\r"])
+def test_nothing_of_what_others_say_reaches_the_terminal(evil: str, capsys: pytest.CaptureFixture[str]) -> None:
+    output.print_table((output.ScreenColumn("NAME"),), [[f"a{evil}"]], title=evil)
+    output.say(f"node: {evil}")
+    output.note(evil)
+    output.print_fields([("label", f"x\n{evil}")])
+    output.print_json({"name": f"{evil} ä"})
+    said = capsys.readouterr()
+    whole = said.out + said.err
+    assert all(one.isprintable() or one == "\n" for one in whole), whole
+    assert "ä" in whole
+    assert f'"name": "{json.dumps(evil)[1:-1]} ä"' in whole
+
+
+def test_what_can_be_printed_stays_as_it_is() -> None:
+    assert output.clean("größe 大きい 1 µs") == "größe 大きい 1 µs"

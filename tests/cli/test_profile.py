@@ -46,6 +46,7 @@ def colane(stack: Stack, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
     quick = partial(Rules, reports_s=0.3, look_every_s=0.05)
     monkeypatch.setattr("colane.client.profiling.Rules", quick)
     monkeypatch.setenv("COLANE_URL", stack.url)
+    monkeypatch.setenv("COLANE_TOKEN", stack.token or "")
     monkeypatch.setenv("COLUMNS", "200")
 
     def command(*words: object) -> tuple[int, str, str]:

@@ -16,6 +16,7 @@ from colane.cli.ps import table
 from colane.cli.show import place
 from colane.cli.suspend import state_text, suspend
 from colane.core.config import CoreConfig
+from colane.model.lane import ShareBetween
 from tests.cli.conftest import Colane, Up, until
 
 LOOP = """
@@ -96,7 +97,7 @@ def test_the_guard_is_on_unless_it_is_switched_off() -> None:
     def config(
         guard: str = options.GUARD, after: str = options.GUARD_AFTER, factors: str = options.FACTORS
     ) -> CoreConfig:
-        return options.Sharing(options.ShareBetween.ALL, None, None, guard, after, factors).core_config()
+        return options.Sharing(ShareBetween.ALL, None, None, guard, after, factors).core_config()
 
     assert config() == CoreConfig()
     assert not config("off").guard
@@ -108,8 +109,8 @@ def test_the_guard_is_on_unless_it_is_switched_off() -> None:
 
 
 def test_memory_on_the_host_is_shown() -> None:
-    assert place({"gpus": ["n/0"], "booked_cores": [], "on_host_bytes": None}) == "n/0"
-    assert place({"gpus": ["n/0"], "booked_cores": [1], "on_host_bytes": 3 * 10**10}) == (
+    assert place({"node": "n", "gpus": ["n/0"], "booked_cores": [], "on_host_bytes": None}) == "n/0"
+    assert place({"node": "n", "gpus": ["n/0"], "booked_cores": [1], "on_host_bytes": 3 * 10**10}) == (
         "n/0, cores 1, 30 GB of its GPU memory on the host"
     )
 

@@ -54,7 +54,8 @@ def test_a_job_waits_for_gpus_of_one_socket(
     os.mkfifo(tmp_path / "fifo")
     machine = ["--devices", "cpu:4:1GB", "--topology", "minsky", "--host-bandwidth", "100GB/s", "--name", "power8"]
     up = make_up(*machine, "--policy", "topo-aware-p")
-    monkeypatch.setenv("COLANE_URL", up.url)
+    for name, value in up.env.items():
+        monkeypatch.setenv(name, value)
     too_much = colane("submit", "--host-bandwidth", "101GB/s", "--", "true")
     assert (too_much.code, "has more than 100000000000" in too_much.err) == (2, True)
     with up.client as client:

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from colane.client.client import Client
 from colane.client.errors import SchedulerError
 from tests.cli.conftest import Gate, Up, run_colane, until
 
@@ -28,7 +27,7 @@ def test_it_says_where_and_what(make_up: MakeUp) -> None:
     up = make_up("--devices", "cpu:1:2GB", "--policy", "fifo", "--name", "me")
     assert f"colane scheduler at {up.url}, policy fifo, state in {up.state}" in up.greeting
     assert "device me/0: cpu, 2 GB, cores 0" in up.greeting
-    assert f"export COLANE_URL={up.url}" in up.greeting
+    assert f"export COLANE_STATE={up.state}" in up.greeting
     assert up.end(signal.SIGTERM) == (0, "stopping\nstopped\n")
     assert not up.processes()
     assert not (up.state / "server.json").exists()
@@ -96,7 +95,7 @@ def _answer(up: Up) -> dict[str, Any]:
 
     def ask() -> dict[str, Any] | None:
         try:
-            with Client(up.url) as client:
+            with up.client as client:
                 return client.job(1)
         except SchedulerError:
             return None
@@ -123,7 +122,7 @@ def test_a_port_in_use(make_up: MakeUp, tmp_path: Path) -> None:
 
 
 def test_a_token_is_demanded(make_up: MakeUp) -> None:
-    up = make_up("--devices", "cpu:1", "--token", "secret")
+    up = make_up("--devices", "cpu:1", COLANE_TOKEN="secret")
     without = run_colane(["ps"], COLANE_URL=up.url)
     assert without.code == 2
     assert "COLANE_TOKEN" in without.err
@@ -135,9 +134,7 @@ def test_a_token_is_demanded(make_up: MakeUp) -> None:
 def test_server_and_agent_apart(make_up: MakeUp, tmp_path: Path) -> None:
     """An agent of its own joins; one of the same name is refused."""
     up = make_up("--devices", "cpu:1", "--name", "twin")
-    said = run_colane(
-        ["agent", "--name", "twin", "--devices", "cpu:1", "--state", str(tmp_path / "agent")], COLANE_URL=up.url
-    )
+    said = run_colane(["agent", "--name", "twin", "--devices", "cpu:1", "--state", str(tmp_path / "agent")], **up.env)
     assert said.code == 1
     assert len(said.err.splitlines()) == 1
     assert "twin" in said.err

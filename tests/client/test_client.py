@@ -14,8 +14,9 @@ import pytest
 
 from colane.client.agent_link import AgentLink
 from colane.client.client import Client, read_events
-from colane.client.errors import Problem, Refused, SchedulerError, SchedulerUnreachable
+from colane.client.errors import Refused, SchedulerError, SchedulerUnreachable
 from colane.client.locate import DEFAULT_URL, default_state_dir, find_token, find_url
+from colane.model.problem import Problem
 from tests.server.harness import SLEEP, finished, launched, node, report
 from tests.server.processes import Scheduler, scheduler
 
@@ -58,10 +59,15 @@ class TestClient:
 
     def test_refusals_name_fields(self, client: Client) -> None:
         with pytest.raises(Refused) as refused:
-            client.submit({**SLEEP, "gpus": 0})
+            client.submit({**SLEEP, "gpus": -1})
         assert refused.value.status == 422
-        assert refused.value.problems == (Problem("gpus", "must be at least 1, got 0"),)
-        assert str(refused.value) == "gpus: must be at least 1, got 0"
+        assert refused.value.problems == (
+            Problem("gpus", "must be a number of GPUs from 0 to 4096, a range as 1..4, or sizes as 1,2,4, got -1"),
+        )
+        assert (
+            str(refused.value)
+            == "gpus: must be a number of GPUs from 0 to 4096, a range as 1..4, or sizes as 1,2,4, got -1"
+        )
         with pytest.raises(Refused, match="there is no job 999999"):
             client.job(999_999)
         with pytest.raises(Refused, match="there is no job 999999"):
@@ -137,7 +143,7 @@ class TestUnreachable:
 
     @pytest.mark.live
     def test_streams_end_when_the_scheduler_stops(self, tmp_path: Path) -> None:
-        with scheduler(tmp_path) as started, Client(started.url) as client:
+        with scheduler(tmp_path) as started, Client(started.url, started.token) as client:
             client.submit(SLEEP)
             events = client.events(after=0)
             assert next(events).number == 1
@@ -199,8 +205,18 @@ class TestLocate:
     def test_state_and_token(self) -> None:
         assert default_state_dir({"COLANE_STATE": "/x"}) == Path("/x")
         assert default_state_dir({}).name == "colane"
-        assert find_token({"COLANE_TOKEN": "t"}) == "t"
-        assert find_token({"COLANE_TOKEN": ""}) is None
+        assert find_token("http://there:1", {"COLANE_TOKEN": "t"}) == "t"
+        assert find_token("http://there:1", {"COLANE_TOKEN": "", "COLANE_STATE": "/nowhere"}) is None
+
+    def test_the_token_of_a_state_directory_goes_to_its_scheduler_alone(self, tmp_path: Path) -> None:
+        (tmp_path / "server.json").write_text('{"url": "http://there:1"}')
+        (tmp_path / "token").write_text("mine\n")
+        environment = {"COLANE_STATE": str(tmp_path)}
+        assert find_token("http://there:1/", environment) == "mine"
+        assert find_token("http://elsewhere:1", environment) is None
+        (tmp_path / "other").write_text("given")
+        environment["COLANE_TOKEN_FILE"] = str(tmp_path / "other")
+        assert find_token("http://elsewhere:1", environment) == "given"
 
 
 def test_events_are_read_from_lines() -> None:

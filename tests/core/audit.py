@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from colane.core.events import Outcome
+from colane.core.load import Booking
+from colane.core.situations import rates_of
 from colane.core.state import ClusterState
 from colane.lanes.safety import is_safe
 from colane.model.hardware import GpuId
-from colane.model.job import JobId, JobState
-from colane.model.plan import Start
+from colane.model.job import Job, JobId, JobState
+from colane.model.plan import Move, Park, Resize, SetCores, Start, Stop
+from colane.model.profile import Memory
 
 
 def audit(state: ClusterState) -> None:
@@ -16,16 +19,30 @@ def audit(state: ClusterState) -> None:
     _nodes(state)
     _queues(state)
     _indexes(state)
+    _rates(state)
+
+
+def _rates(state: ClusterState) -> None:
+    """Every placed job goes at some speed, and none at its own size faster than alone."""
+    for job in state.jobs.values():
+        for rate in rates_of(state, job):
+            assert 0 < rate.ratio <= 1 or job.gpu_count != job.spec.gpus
+            assert rate.step_s is None or rate.step_s > 0
+            assert rate.spread_ratio >= 0
 
 
 def _bookings(state: ClusterState) -> None:
     expected: dict[GpuId, set[int]] = {gpu: set() for gpu in state.gpus}
     for job in state.jobs.values():
         assert (job.placement is None) == (job.state is JobState.QUEUED)
-        assert job.suspended or job.state is not JobState.PAUSED or job.is_on_host
+        assert job.suspended or job.state is not JobState.PAUSED or job.is_on_host or job.parked
+        assert not job.parked or job.state in {JobState.PAUSED, JobState.STOPPING}
+        assert bool(job.home) == (job.parked and job.is_on_host)
+        assert job.home in {"", *_homes(job)}
+        assert job.resizes_to is None or job.state is JobState.STOPPING
         assert not job.is_on_host or (job.spec.gpus == 1 and job.state in {JobState.PAUSED, JobState.STOPPING})
-        for gpu in job.placement.gpus if job.placement else ():
-            if gpu.node not in job.ended_on and not job.is_on_host:
+        for gpu in _held(job) if not job.is_on_host else ():
+            if gpu in expected:
                 expected[gpu].add(job.id)
     assert set(state.returning) == {job.id for job in state.jobs.values() if job.is_returning}
     for gpu, load in state.gpus.items():
@@ -35,7 +52,25 @@ def _bookings(state: ClusterState) -> None:
         if len(load.bookings) > 1:
             assert len(members) == len(load.bookings)
             assert all(booking.share for booking in load.bookings)
-            assert all(b.memory == state.beliefs.memory(state.jobs[b.job].spec, load.gpu.type) for b in load.bookings)
+            assert all(b.memory == _memory(state, b, load.gpu.type) for b in load.bookings)
+
+
+def _memory(state: ClusterState, booking: Booking, gpu_type: str) -> Memory | None:
+    """What is believed now of a job with so many GPUs as it has."""
+    return state.beliefs.memory(state.jobs[booking.job].spec, gpu_type, booking.key.gpus)
+
+
+def _homes(job: Job) -> set[str]:
+    return {str(gpu) for gpu in job.placement.gpus} | set(job.placement.nodes) if job.placement else set()
+
+
+def _held(job: Job) -> set[GpuId]:
+    """GPUs it has, and those it is to have."""
+    gpus = set(job.resizes_to.gpus) if job.resizes_to else set()
+    for gpu in job.placement.gpus if job.placement else ():
+        if job.resizes_to or gpu.node not in job.ended_on:
+            gpus.add(gpu)
+    return gpus
 
 
 def _placed(state: ClusterState, job: JobId) -> tuple[GpuId, ...]:
@@ -44,38 +79,70 @@ def _placed(state: ClusterState, job: JobId) -> tuple[GpuId, ...]:
 
 
 def audit_decisions(state: ClusterState, outcome: Outcome) -> None:
-    """A GPU just decided on is safe by what is believed now; beliefs may outgrow only older decisions."""
-    for decision in outcome.decisions:
-        if not isinstance(decision.action, Start):
-            stopped = state.jobs[decision.action.job]
-            assert stopped.spec.preemptible
-            assert stopped.state is JobState.STOPPING
-            continue
-        for gpu in decision.action.placement.gpus:
-            load = state.gpus[gpu]
-            assert not load.returning
-            beliefs = ((b, state.beliefs.memory(state.jobs[b.job].spec, load.gpu.type)) for b in load.bookings)
-            members = [(b.lane, memory) for b, memory in beliefs if memory is not None]
-            assert is_safe(members, load.capacity_bytes)
-            assert load.gpu.healthy
+    """A GPU just decided on is safe by what is believed now; beliefs may outgrow only older decisions.
+
+    Relief is of GPUs that are not safe, and may stop anybody. Of several decisions on a job, the last one holds.
+    """
+    for decision in {decision.action.job: decision for decision in outcome.decisions}.values():
+        action, job, is_relief = decision.action, state.jobs[decision.action.job], decision.policy == "relief"
+        if isinstance(action, Stop | Resize):
+            assert job.spec.preemptible or is_relief
+            assert job.state is JobState.STOPPING
+        elif isinstance(action, Park):
+            assert job.parked
+            assert job.is_leaving_gpus
+        elif isinstance(action, SetCores):
+            assert job.placement is not None
+            assert (job.placement.cores, job.placement.cores_elsewhere) == (action.cores, action.cores_elsewhere)
+        elif isinstance(action, Start | Move) and not is_relief:
+            assert job.state not in {JobState.QUEUED, JobState.PAUSED}
+            _safe(state, action.placement.gpus)
+
+
+def _safe(state: ClusterState, gpus: tuple[GpuId, ...]) -> None:
+    for gpu in gpus:
+        load = state.gpus[gpu]
+        assert not load.returning
+        beliefs = ((b, _memory(state, b, load.gpu.type)) for b in load.bookings)
+        members = [(b.lane, memory) for b, memory in beliefs if memory is not None]
+        assert is_safe(members, load.capacity_bytes)
+        assert load.gpu.healthy
 
 
 def _nodes(state: ClusterState) -> None:
     for name, node in state.nodes.items():
-        placed = [job for job in state.jobs.values() if job.placement and name in job.placement.nodes]
-        jobs = [job for job in placed if name not in job.ended_on]
+        jobs = [job for job in state.jobs.values() if _is_on(job, name)]
         assert set(node.jobs) == {job.id for job in jobs}
-        cores = [core for job in jobs if job.placement for core in job.placement.cores_on(name)]
+        going = [job for job in jobs if not (job.parked and job.is_on_host)]
+        cores = [core for job in going for core in _cores(job, name)]
         assert len(cores) == len(set(cores))
         assert node.cores_booked == set(cores)
-        ranks = [len(job.placement.slots_on(name)) for job in jobs if job.placement]
-        parts = [job.spec.part(job.spec.host_memory_bytes, here) for job, here in zip(jobs, ranks, strict=True)]
+        parts = [max(_parts(job, name, job.spec.host_memory_bytes)) for job in jobs]
         moved = sum(job.on_host_bytes or 0 for job in jobs)
         assert node.host_memory_booked_bytes == sum(parts) + moved
         assert sum(parts) <= node.node.host_memory_bytes
-        rates = [job.spec.part(job.spec.host_bandwidth_bytes_per_s, n) for job, n in zip(jobs, ranks, strict=True)]
+        rates = [max(_parts(job, name, job.spec.host_bandwidth_bytes_per_s)) for job in going]
         assert node.host_bandwidth_booked == sum(rates)
         assert sum(rates) <= node.node.host_bandwidth_bytes_per_s or not node.node.host_bandwidth_bytes_per_s
+
+
+def _is_on(job: Job, name: str) -> bool:
+    """Whether a job books anything of a node."""
+    if job.placement is None:
+        return False
+    if job.resizes_to is not None:
+        return name in {*job.placement.nodes, *job.resizes_to.nodes}
+    return name in job.placement.nodes and name not in job.ended_on
+
+
+def _cores(job: Job, name: str) -> set[int]:
+    places = (job.placement, job.resizes_to)
+    return {core for place in places if place is not None for core in place.cores_on(name)}
+
+
+def _parts(job: Job, name: str, total: int) -> list[int]:
+    places = (job.placement, job.resizes_to)
+    return [job.spec.part(total, len(place.slots_on(name))) for place in places if place is not None]
 
 
 def _queues(state: ClusterState) -> None:

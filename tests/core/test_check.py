@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
@@ -10,9 +11,9 @@ from colane.core import ClusterState, Core
 from colane.core.check import check
 from colane.core.events import Launched, NodeRegistered, ProfileDeclared, Submitted
 from colane.model.hardware import GpuId
-from colane.model.job import JobId, JobSpec
+from colane.model.job import JobId, JobSpec, JobState
 from colane.model.placement import Placement, Slot
-from colane.model.plan import Plan, Start, Stop
+from colane.model.plan import NOTHING, Action, Move, Park, Plan, Remark, Resize, SetCores, Start, Stop
 from colane.model.reason import Reason, Why
 from colane.policies.registry import create
 
@@ -44,8 +45,8 @@ def start(job: int, *gpus: tuple[str, int], lane: int = 0, cores: tuple[int, ...
     return Start(JobId(job), Placement(tuple(Slot(GpuId(*gpu), lane) for gpu in gpus), cores), REASON)
 
 
-def flaws(state: ClusterState, *actions: Start | Stop) -> list[str]:
-    return [flaw.code for flaw in check(state, Plan(state.version, actions))]
+def flaws(state: ClusterState, *actions: Action, holds: Mapping[JobId, tuple[GpuId, ...]] = NOTHING) -> list[str]:
+    return [flaw.code for flaw in check(state, Plan(state.version, actions, holds=holds))]
 
 
 def respec(state: ClusterState, job: int, **changes: object) -> None:
@@ -133,3 +134,133 @@ def test_stopping_a_job_that_cannot_save_its_state(state: ClusterState) -> None:
 def test_a_stopped_job_holds_its_gpus_until_its_process_is_gone(state: ClusterState) -> None:
     respec(state, 3, share=False)
     assert flaws(state, Stop(JobId(1), REASON), start(3, ("n0", 0), lane=1)) == ["may-not-share"]
+
+
+# -- holds
+
+
+def test_what_is_held_for_one_is_not_given_to_another(state: ClusterState) -> None:
+    held = {JobId(3): (GpuId("n0", 2), GpuId("n0", 3))}
+    assert flaws(state, start(3, ("n0", 2)), holds=held) == []
+    assert flaws(state, start(4, ("n0", 2)), holds=held) == ["held-for-another"]
+
+
+def test_holds_for_nobody_of_nothing_and_twice(state: ClusterState) -> None:
+    assert flaws(state, holds={JobId(1): (GpuId("n0", 2),), JobId(99): ()}) == ["holds-for-nobody", "holds-for-nobody"]
+    assert flaws(state, holds={JobId(3): (GpuId("n0", 9),)}) == ["no-such-gpu"]
+    assert flaws(state, holds={JobId(3): (GpuId("n0", 2),), JobId(4): (GpuId("n0", 2),)}) == ["held-twice"]
+
+
+# -- parking and moving
+
+
+def change(cluster: ClusterState, job: int, **changes: object) -> None:
+    """Give a placed job other fields, with all it books."""
+    old = cluster.jobs[JobId(job)]
+    cluster.release(old)
+    cluster.put_job(replace(old, **changes))  # type: ignore[arg-type]
+
+
+def move(job: int, number: int, lane: int = 0, cores: tuple[int, ...] = ()) -> Move:
+    return Move(JobId(job), Placement((Slot(GpuId("n0", number), lane),), cores), REASON)
+
+
+def test_who_may_be_parked(state: ClusterState) -> None:
+    assert flaws(state, Park(JobId(1), REASON)) == ["cannot-park"]  # it was never seen to step
+    change(state, 1, first_step_s=3.0)
+    assert flaws(state, Park(JobId(1), REASON)) == []
+    assert flaws(state, Park(JobId(2), REASON)) == ["cannot-park"]  # protected
+    assert flaws(state, Park(JobId(3), REASON)) == ["cannot-park"]  # waits
+    change(state, 1, host_refusal="it has two processes")
+    assert flaws(state, Park(JobId(1), REASON)) == ["cannot-park"]
+
+
+def test_host_memory_for_all_that_are_parked_by_one_plan(state: ClusterState) -> None:
+    change(state, 1, first_step_s=3.0)
+    respec(state, 3, host_memory_bytes=62 * GIB)
+    assert flaws(state, start(3, ("n0", 2)), Park(JobId(1), REASON)) == ["host-memory-overbooked"]
+
+
+def parked(state: ClusterState, home: str) -> None:
+    change(state, 1, state=JobState.PAUSED, parked=True, on_host_bytes=GIB, home=home)
+
+
+def test_a_parked_job_goes_on_at_home_alone(state: ClusterState) -> None:
+    parked(state, "n0/0")
+    assert flaws(state, move(1, 0)) == []
+    assert flaws(state, move(1, 2)) == ["not-at-home"]
+    assert flaws(state, Move(JobId(1), Placement((Slot(GpuId("n1", 0), 0),)), REASON)) == ["not-at-home"]
+    assert flaws(state, start(1, ("n0", 0))) == ["not-waiting"]
+    assert flaws(state, start(3, ("n0", 0)), move(1, 0, lane=1)) == []
+    parked(state, "n0")
+    assert flaws(state, move(1, 2)) == []
+    assert flaws(state, move(1, 1, lane=1)) == ["may-not-share"]
+
+
+def test_a_parked_job_that_is_suspended_stays(state: ClusterState) -> None:
+    parked(state, "n0/0")
+    change(state, 1, suspended=True)
+    assert flaws(state, move(1, 0)) == ["not-movable"]
+
+
+def test_a_job_comes_back_with_the_cores_it_asks_for(state: ClusterState) -> None:
+    parked(state, "n0/0")
+    respec(state, 1, cores=2)
+    assert flaws(state, move(1, 0)) == ["wrong-cores"]
+    assert flaws(state, move(1, 0, cores=(4, 5))) == []
+    respec(state, 3, cores=1)
+    assert flaws(state, start(3, ("n0", 2), cores=(5,)), move(1, 0, cores=(4, 5))) == ["core-booked-twice"]
+
+
+def test_a_lane_is_changed_on_the_same_gpu_among_jobs_that_step(state: ClusterState) -> None:
+    change(state, 1, first_step_s=3.0)
+    assert flaws(state, move(1, 0, lane=1)) == []
+    assert flaws(state, move(1, 0)) == ["not-movable"]
+    assert flaws(state, move(1, 2)) == ["not-movable"]
+    assert flaws(state, start(3, ("n0", 0), lane=1), move(1, 0, lane=1)) == ["no-turns"]
+
+
+# -- size and cores
+
+
+def resize(job: int, *gpus: int, lane: int = 0) -> Resize:
+    return Resize(JobId(job), Placement(tuple(Slot(GpuId("n0", gpu), lane) for gpu in gpus)), REASON)
+
+
+def test_a_job_is_resized_to_another_place_that_is_free(state: ClusterState) -> None:
+    assert flaws(state, resize(1, 2)) == []
+    assert flaws(state, resize(1, 0)) == ["not-resizable"]
+    assert flaws(state, resize(1, 0, lane=1)) == ["not-resizable"]
+    assert flaws(state, resize(1, 2, 3)) == ["gang-not-whole"]
+    assert flaws(state, resize(1, 1, lane=1)) == ["may-not-share"]
+    assert flaws(state, resize(2, 2)) == ["protected", "not-resizable"]
+    respec(state, 1, preemptible=False)
+    assert flaws(state, resize(1, 2)) == ["not-preemptible"]
+
+
+def cores(job: int, *numbers: int, elsewhere: tuple[tuple[str, tuple[int, ...]], ...] = ()) -> SetCores:
+    return SetCores(JobId(job), numbers, elsewhere, REASON)
+
+
+def test_cores_change_within_the_node_and_none_twice(state: ClusterState) -> None:
+    assert flaws(state, cores(1, 0, 1)) == []
+    assert flaws(state, cores(1, 0, 0)) == ["core-booked-twice"]
+    assert flaws(state, cores(1, 99)) == ["wrong-cores"]
+    assert flaws(state, cores(1, 0, elsewhere=(("n1", (1,)),))) == ["wrong-cores"]
+    assert flaws(state, cores(2, 0)) == ["protected"]
+    respec(state, 3, cores=1)
+    assert flaws(state, cores(1, 5), start(3, ("n0", 2), cores=(5,))) == ["core-booked-twice"]
+
+
+def test_cores_given_up_may_be_taken_by_another_in_the_same_plan(state: ClusterState) -> None:
+    old = state.jobs[JobId(1)].placement
+    assert old is not None
+    change(state, 1, placement=replace(old, cores=(5, 6)))
+    respec(state, 3, cores=1)
+    assert flaws(state, start(3, ("n0", 2), cores=(5,))) == ["core-booked-twice"]
+    assert flaws(state, cores(1, 6), start(3, ("n0", 2), cores=(5,))) == []
+
+
+def test_nothing_is_remarked_of_a_job_that_waits(state: ClusterState) -> None:
+    assert flaws(state, Remark(JobId(1), REASON)) == []
+    assert flaws(state, Remark(JobId(3), REASON)) == ["not-running"]

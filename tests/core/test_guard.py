@@ -24,8 +24,7 @@ from colane.model.lane import TurnRule
 from colane.model.profile import ProfileKey
 from colane.model.progress import Progress
 from colane.model.reason import Why
-from colane.policies.colocate import Colocate
-from colane.policies.fair import Fair
+from colane.policies.registry import preset
 
 from .audit import audit
 from .worlds import GIB, make_node, make_profile
@@ -42,7 +41,7 @@ class Shared:
     """Jobs 1 and 2, whose steps take 0.1 s alone, beside each other on one GPU; their samples come every 5 s."""
 
     def __init__(self, first: JobSpec, second: JobSpec, config: CoreConfig = LANES) -> None:
-        self.core = Core(Colocate(), ClusterState(), config)
+        self.core = Core(preset("colocate"), ClusterState(), config)
         self.at(0.0, NodeRegistered(make_node("n0", 1)))
         for family in ("a", "b"):
             self.at(0.0, ProfileDeclared(make_profile(family, "V100", 1e6, 2 * GIB)))
@@ -168,7 +167,7 @@ def test_jobs_that_take_turns_are_predicted_by_their_shares(
     rule: TurnRule, share: float | None, predicted: float | None
 ) -> None:
     """Two jobs of 4 GiB each between steps and 4 more within one: 16 GiB hold both in one lane only."""
-    core = Core(Fair(), ClusterState(), replace(LANES, turn_rule=rule))
+    core = Core(preset("fair"), ClusterState(), replace(LANES, turn_rule=rule))
     core.step([NodeRegistered(make_node("n0", 1))], 0.0)
     for family in ("a", "b"):
         core.step([ProfileDeclared(make_profile(family, "V100", 1e6, 8 * GIB))], 0.0)
@@ -182,6 +181,6 @@ def test_jobs_that_take_turns_are_predicted_by_their_shares(
 
 
 def test_a_job_alone_is_in_no_company() -> None:
-    core = Core(Colocate(), ClusterState())
+    core = Core(preset("colocate"), ClusterState())
     core.step([NodeRegistered(make_node("n0", 1)), Submitted(ONE, spec("a"))], 0.0)
     assert core.company(ONE) is None

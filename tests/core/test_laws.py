@@ -18,11 +18,7 @@ from colane.model.job import JobState
 from colane.model.lane import ShareBetween
 from colane.model.plan import Stop
 from colane.model.reason import Why
-from colane.policies.finish_time_fair import FinishTimeFairness
-from colane.policies.las import LeastAttainedService
-from colane.policies.max_min import MaxMinFairness
-from colane.policies.registry import POLICIES, create
-from colane.policies.srtf import ShortestRemainingTimeFirst
+from colane.policies.registry import POLICIES, create, preset
 
 from .audit import audit, audit_decisions
 from .brute import any_free_place
@@ -30,11 +26,11 @@ from .worlds import World
 
 SEEDS = st.integers(min_value=0, max_value=2**32 - 1)
 HASTY: Mapping[str, Callable[[], Policy]] = {
-    "srtf, hasty": lambda: ShortestRemainingTimeFirst(quantum_s=2.0),
-    "las, hasty": lambda: LeastAttainedService(threshold_gpu_s=5.0),
-    "max-min, hasty": lambda: MaxMinFairness(quantum_s=4.0),
-    "max-min-packed, hasty": lambda: MaxMinFairness(packed=True, quantum_s=3.7),
-    "finish-time-fair, hasty": lambda: FinishTimeFairness(lease_s=5.0),
+    "srtf, hasty": lambda: preset("srtf", quantum_s=2.0),
+    "las, hasty": lambda: preset("las", threshold_gpu_s=5.0),
+    "max-min, hasty": lambda: preset("max-min", quantum_s=4.0),
+    "max-min-packed, hasty": lambda: preset("max-min", packed=True, quantum_s=3.7),
+    "finish-time-fair, hasty": lambda: preset("finish-time-fair", lease_s=5.0),
 }
 """Preemptive policies with times as short as those of the random worlds, so that they do stop jobs there."""
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from math import inf
 
 from colane.core import ClusterState, Core
 from colane.core.events import Launched, NodeRegistered, ProfileDeclared, Progressed, Submitted
 from colane.core.view import ClusterView
 from colane.model.job import JobId, JobSpec
+from colane.model.lane import Turns
 from colane.model.plan import Plan
-from colane.model.profile import Profile, ProfileKey, Source
+from colane.model.profile import Profile, ProfileKey, ValueSource
 from colane.model.progress import Progress
-from colane.policies.colocate import Colocate
+from colane.policies.registry import preset
 
 from .worlds import GIB, make_node, make_profile
 
@@ -23,13 +25,15 @@ class Watched:
     """Colocate, noting what it believed of the light family's step time each time it was asked."""
 
     name: str = "watched"
+    turns: Turns = field(default_factory=Turns)
+    spares_s: float = inf
     believed_s: list[float] = field(default_factory=list)
 
     def plan(self, view: ClusterView) -> Plan:
         """See the class."""
         profile = view.beliefs.profiles[KEY]
         self.believed_s.append(profile.step_s.value if profile.step_s else 0.0)
-        return Colocate().plan(view)
+        return preset("colocate").plan(view)
 
 
 def run_alone_then_join(steps: int) -> tuple[list[float], Profile]:
@@ -52,7 +56,7 @@ def run_alone_then_join(steps: int) -> tuple[list[float], Profile]:
 def test_who_joins_ends_a_time_alone_and_the_policy_is_asked_again_with_what_it_taught() -> None:
     asked, profile = run_alone_then_join(40)
     assert profile.step_s is not None
-    assert profile.step_s.source is Source.MEASURED
+    assert profile.step_s.source is ValueSource.MEASURED
     assert len(asked) == 2
     assert asked[0] == 0.1
     assert asked[1] == profile.step_s.value > 0.1

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from colane.core import ClusterState, Core
 from colane.core.events import Ended, Launched, NodeRegistered, Outcome, ProfileDeclared, Progressed, Submitted
+from colane.core.policy import Policy
 from colane.model.job import Exit, Job, JobId, JobKind, JobSpec, JobState
-from colane.model.profile import Profile, ProfileKey, Source, Value
+from colane.model.profile import Profile, ProfileKey, Value, ValueSource
 from colane.model.progress import Progress
 from colane.model.reason import Why
-from colane.policies.fair import Fair
-from colane.policies.pack import Pack
+from colane.policies.registry import preset
 
 from .audit import audit
 from .worlds import GIB, make_node
@@ -18,15 +18,15 @@ MIB = 1 << 20
 
 
 def profile(family: str, persistent_bytes: int, ephemeral_bytes: int) -> Profile:
-    persistent, ephemeral = (Value(float(part), Source.MEASURED) for part in (persistent_bytes, ephemeral_bytes))
+    persistent, ephemeral = (Value(float(part), ValueSource.MEASURED) for part in (persistent_bytes, ephemeral_bytes))
     return Profile(key=ProfileKey(family, None, 1, "V100"), persistent_bytes=persistent, ephemeral_bytes=ephemeral)
 
 
 class Cluster:
     """One GPU of 16 GiB, a core, and reports of jobs that run on it."""
 
-    def __init__(self, policy: Pack | Fair | None = None, **needs: tuple[int, int]) -> None:
-        self.core = Core(policy or Pack(), ClusterState())
+    def __init__(self, policy: Policy | None = None, **needs: tuple[int, int]) -> None:
+        self.core = Core(policy or preset("pack"), ClusterState())
         self.now_s = 0.0
         self.step(NodeRegistered(make_node("n0", 1)))
         self.step(*(ProfileDeclared(profile(name, p * GIB, e * GIB)) for name, (p, e) in needs.items()))
@@ -108,7 +108,7 @@ def test_a_job_alone_may_try_whatever_it_needs() -> None:
 
 
 def test_members_of_one_lane_are_judged_by_the_largest_of_them() -> None:
-    cluster = Cluster(Fair(), a=(1, 10), b=(1, 10))
+    cluster = Cluster(preset("fair"), a=(1, 10), b=(1, 10))
     cluster.run("a", "b")
     cluster.grows(1, 1 * GIB, 13 * GIB)
     assert [cluster.job(k).state for k in (1, 2)] == [JobState.RUNNING_PROTECTED, JobState.LAUNCHING]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import inf
 
 import pytest
@@ -13,10 +13,11 @@ from colane.core.draft import Draft
 from colane.core.events import CancelRequested, Ended, Launched, NodeRegistered, Progressed, Submitted
 from colane.core.view import ClusterView
 from colane.model.job import Exit, Job, JobId, JobSpec, JobState, Served
+from colane.model.lane import Turns
 from colane.model.plan import Plan
 from colane.model.progress import Progress
 from colane.model.reason import Reason, Why
-from colane.policies.blocks.placers import first_fit
+from colane.policies.placing.nodes import first_fit
 
 from .worlds import GIB, make_node
 
@@ -31,6 +32,8 @@ class Impatient:
 
     again_s: float
     name: str = "impatient"
+    turns: Turns = field(default_factory=Turns)
+    spares_s: float = inf
 
     def __post_init__(self) -> None:
         self.asked_s: list[float] = []

@@ -35,3 +35,6 @@ def test_the_free_index_finds_what_a_scan_finds(changes: list[tuple[int, int]], 
     assert list(index.nodes_with(need)) == fitting
     assert list(index.nodes_fullest_first(need)) == sorted(fitting, key=lambda node: (model[node], node))
     assert index.most_free == max(model.values(), default=0)
+    among = {node for node in range(21) if node % need}
+    emptiest = sorted(among, key=lambda node: (-model.get(node, 0), node))
+    assert list(index.nodes_emptiest_first(sum(1 << node for node in among))) == emptiest

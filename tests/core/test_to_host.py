@@ -318,7 +318,7 @@ def test_what_is_known_to_be_impossible_is_refused_at_once() -> None:
 
     assert refusal(node.job(), progress, SuspendVia.HOST, place) is None
     assert "runs on 2 GPUs; the driver moves only a single process" in says(
-        replace(node.job(), spec=replace(SPEC, gpus=2))
+        replace(node.job(), placement=Placement((Slot(GPU, 0), Slot(GpuId("n0", 1), 0))))
     )
     place.node = replace(place.node, host_memory_bytes=GIB)
     assert "needs 2.15 GB of host memory for what it has on its GPU, 1.07 GB are free on n0" in says()

@@ -23,11 +23,11 @@ from colane.core.events import (
     Tick,
 )
 from colane.core.policy import Policy
-from colane.core.suspension import STEPPING
 from colane.model.hardware import Gpu, Node
 from colane.model.job import Exit, Job, JobId, JobSpec, JobState, SuspendVia
-from colane.model.profile import Profile, ProfileKey, Source, Value
+from colane.model.profile import Profile, ProfileKey, Value, ValueSource
 from colane.model.progress import Progress
+from colane.model.story import STEPPING
 
 GIB = 2**30
 FAMILIES = ("vgg11", "vgg19", "resnet18", "resnet50", "unknown")
@@ -51,7 +51,7 @@ def make_node(name: str, gpus: int, gpu_type: str = "V100", pool: str = "default
 
 
 def make_profile(family: str, gpu_type: str, occupancy: float, memory_bytes: int, step_s: float = 0.1) -> Profile:
-    measured = Source.MEASURED
+    measured = ValueSource.MEASURED
     return Profile(
         key=ProfileKey(family, 64, 1, gpu_type),
         step_s=Value(step_s, measured, 10),
@@ -140,7 +140,7 @@ class World:
         running = self.running()
         if not running:
             return Tick()
-        leaving = [job for job in running if job.suspended_via is SuspendVia.HOST]
+        leaving = [job for job in running if job.is_leaving_gpus or job.is_on_host]
         job = self.random.choice(leaving if leaving and self.random.random() < 0.5 else running)
         node = self.random.choice(living(job))
         if job.state is JobState.ASSIGNED:
@@ -148,7 +148,7 @@ class World:
         steps = self.steps.get(job.id, 0) + self.random.randrange(30)
         self.steps[job.id] = steps
         sample = self._sample(steps)
-        if job.suspended_via is SuspendVia.HOST and job.state is JobState.PAUSED:
+        if job.is_leaving_gpus or (job.is_on_host and job.state is JobState.PAUSED):
             moved = job.is_on_host or self.random.random() < 0.7
             refused = "" if moved else "it has two processes"
             sample = replace(sample, on_host_bytes=2 * GIB if moved else None, host_refusal=refused)

@@ -15,12 +15,16 @@ from pathlib import Path
 
 from colane.client.client import Client
 from colane.client.errors import SchedulerUnreachable
+from colane.core.config import CoreConfig
 
 SERVER = """
 import sys
 from pathlib import Path
+from colane.core.config import CoreConfig
 from colane.server.main import ServerConfig, run_server
-run_server(ServerConfig(state_dir=Path(sys.argv[1]), port=int(sys.argv[2]), policy=sys.argv[3]))
+run_server(ServerConfig(state_dir=Path(sys.argv[1]), port=int(sys.argv[2]), policy=sys.argv[3],
+                        node_timeout_s=float(sys.argv[4]), token="faults",
+                        core=CoreConfig(protection_factor=float(sys.argv[5]))))
 """
 AGENT = """
 import sys
@@ -28,8 +32,9 @@ from pathlib import Path
 from colane.agent.config import AgentConfig
 from colane.agent.main import run_agent
 run_agent(AgentConfig(name=sys.argv[4], scheduler_url=sys.argv[2], state_dir=Path(sys.argv[1]), devices=sys.argv[3],
-                      heartbeat_s=0.5, grace_s=1.0))
+                      heartbeat_s=0.5, grace_s=1.0, token="faults"))
 """
+TOKEN = "faults"
 WAIT_MAX_S = 60.0
 """A machine with two busy cores starts a scheduler in a few seconds; a hang is told from that by this."""
 
@@ -43,23 +48,31 @@ def free_port() -> int:
 class Cluster:
     """One scheduler, one agent, and a pipe on which jobs report."""
 
-    def __init__(self, folder: Path, policy: str, devices: str) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        policy: str,
+        devices: str,
+        node_timeout_s: float = 30.0,
+        protection_factor: float = CoreConfig().protection_factor,
+    ) -> None:
         self.folder = folder
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.policy = policy
         self.devices = devices
+        self.settings = [str(node_timeout_s), str(protection_factor)]
         self.pipe = folder / "told"
         os.mkfifo(self.pipe)
         self._told = os.open(self.pipe, os.O_RDWR | os.O_NONBLOCK)
         self._lines: deque[str] = deque()
         self._rest = b""
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
-        self._client = Client(self.url, timeout_s=10.0)
+        self._client = Client(self.url, TOKEN, timeout_s=10.0)
 
     def start(self, name: str) -> None:
         args = {
-            "server": [SERVER, str(self.folder / "server"), str(self.port), self.policy],
+            "server": [SERVER, str(self.folder / "server"), str(self.port), self.policy, *self.settings],
             "agent": [AGENT, str(self.folder / "agent"), self.url, self.devices, "node-1"],
             "agent-2": [AGENT, str(self.folder / "agent-2"), self.url, self.devices, "node-2"],
         }[name]
@@ -73,6 +86,10 @@ class Cluster:
         process = self.processes.pop(name)
         process.send_signal(signal.SIGKILL)
         process.wait()
+
+    def signal(self, name: str, number: signal.Signals) -> None:
+        """Send a signal, such as the one that freezes a process."""
+        self.processes[name].send_signal(number)
 
     def told(self, deadline_s: float = WAIT_MAX_S) -> Iterator[str]:
         """Lines that jobs write, as they come; ends when none has come for `deadline_s`."""

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from .cluster import WAIT_MAX_S, Cluster
+from .cluster import TOKEN, WAIT_MAX_S, Cluster
 
 JOB = str(Path(__file__).parents[1] / "agent" / "turn_job.py")
 FAMILY, STEP_S = "turns", 0.004
@@ -78,7 +78,7 @@ def live(cluster: Cluster) -> dict[int, dict[str, Any]]:
 def show(cluster: Cluster, job: int) -> str:
     """What `colane show` prints."""
     words = [sys.executable, "-m", "colane.cli", "show", str(job)]
-    env = {**os.environ, "COLANE_URL": cluster.url, "COLUMNS": "200"}
+    env = {**os.environ, "COLANE_URL": cluster.url, "COLANE_TOKEN": TOKEN, "COLUMNS": "200"}
     return subprocess.run(words, env=env, capture_output=True, text=True, check=True).stdout
 
 

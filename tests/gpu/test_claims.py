@@ -9,7 +9,7 @@ import pytest
 from gpu.claims import COLOCATION, FIFO, WITH_MPS, all_measurements, all_profiles, claims
 
 from colane.client.knowledge import encode_measurement, encode_profile
-from colane.model.profile import Profile, ProfileKey, SetMeasurement, Source, Value
+from colane.model.profile import Profile, ProfileKey, SetMeasurement, Value, ValueSource
 
 MODELS = ("resnet18", "resnet50", "se_resnet18", "vgg11", "vgg19")
 WEIGHTS = {"vgg11": 1, "resnet18": 2, "vgg19": 3, "se_resnet18": 4, "resnet50": 8}
@@ -36,7 +36,7 @@ def measured(families: tuple[str, ...], batch: int, delta: float, sharing: str =
 
 
 def profile(family: str, batch: int, load: float, at_s: float = 1.0) -> dict[str, Any]:
-    value = Value(load, Source.MEASURED, 3, "nvml-gpm")
+    value = Value(load, ValueSource.MEASURED, 3, "nvml-gpm")
     return encode_profile(Profile(key=key(family, batch), occupancy=value, bandwidth=value, updated_s=at_s))
 
 

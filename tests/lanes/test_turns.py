@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from colane.lanes.turns import Claim, Member, TurnClock, grant, next_holder, shares, yields_to
+from colane.lanes.turns import Contender, LaneRequest, TurnClock, grant, next_holder, shares, yields_to
 from colane.model.lane import TurnRule
 
 RULES = st.sampled_from(TurnRule)
@@ -17,10 +17,10 @@ LENGTHS = st.floats(1e-3, 1e3)
 
 
 @st.composite
-def members(draw: st.DrawFn, least: int = 0, most: int = 6) -> list[Member]:
+def members(draw: st.DrawFn, least: int = 0, most: int = 6) -> list[Contender]:
     ids = draw(st.lists(st.integers(1, 99), unique=True, min_size=least, max_size=most))
     return [
-        Member(
+        Contender(
             id=one,
             arrived=draw(st.integers(0, 4)),
             weight=draw(st.floats(0.1, 10)),
@@ -36,18 +36,18 @@ def members(draw: st.DrawFn, least: int = 0, most: int = 6) -> list[Member]:
 
 
 @given(RULES, members())
-def test_somebody_ready_always_runs(rule: TurnRule, ready: list[Member]) -> None:
+def test_somebody_ready_always_runs(rule: TurnRule, ready: list[Contender]) -> None:
     assert (next_holder(rule, ready) is None) == (not ready)
     assert not ready or next_holder(rule, ready) in {member.id for member in ready}
 
 
 @given(RULES, members(least=1), st.data())
-def test_order_of_asking_does_not_matter(rule: TurnRule, ready: list[Member], data: st.DataObject) -> None:
+def test_order_of_asking_does_not_matter(rule: TurnRule, ready: list[Contender], data: st.DataObject) -> None:
     assert next_holder(rule, data.draw(st.permutations(ready))) == next_holder(rule, ready)
 
 
 @given(RULES, members(least=1))
-def test_shares_are_whole(rule: TurnRule, lane: list[Member]) -> None:
+def test_shares_are_whole(rule: TurnRule, lane: list[Contender]) -> None:
     given_shares = shares(rule, lane)
     assert set(given_shares) == {member.id for member in lane}
     assert math.isclose(math.fsum(given_shares.values()), 1.0)
@@ -66,17 +66,17 @@ def test_shares_are_whole(rule: TurnRule, lane: list[Member]) -> None:
 )
 def test_each_rule_has_its_first(rule: TurnRule, first: int) -> None:
     lane = [
-        Member(1, arrived=0, virtual_s=9, steps=9, remaining_s=None),
-        Member(2, arrived=1, virtual_s=8, steps=8, remaining_s=3.0),
-        Member(3, arrived=2, virtual_s=1, steps=7, remaining_s=5.0),
-        Member(4, arrived=3, virtual_s=7, steps=1, remaining_s=6.0),
-        Member(5, arrived=4, virtual_s=6, steps=6, remaining_s=7.0, priority=1),
+        Contender(1, arrived=0, virtual_s=9, steps=9, remaining_s=None),
+        Contender(2, arrived=1, virtual_s=8, steps=8, remaining_s=3.0),
+        Contender(3, arrived=2, virtual_s=1, steps=7, remaining_s=5.0),
+        Contender(4, arrived=3, virtual_s=7, steps=1, remaining_s=6.0),
+        Contender(5, arrived=4, virtual_s=6, steps=6, remaining_s=7.0, priority=1),
     ]
     assert next_holder(rule, lane) == first
 
 
 def test_unknown_remaining_time_goes_last_and_ties_by_arrival_then_id() -> None:
-    lane = [Member(7, 2), Member(4, 1), Member(3, 1), Member(9, 5, remaining_s=1e9)]
+    lane = [Contender(7, 2), Contender(4, 1), Contender(3, 1), Contender(9, 5, remaining_s=1e9)]
     order = []
     while lane:
         order.append(next_holder(TurnRule.SRTF, lane))
@@ -85,7 +85,7 @@ def test_unknown_remaining_time_goes_last_and_ties_by_arrival_then_id() -> None:
 
 
 def test_requests_go_before_training() -> None:
-    lane = [Member(1, 0, virtual_s=0.0), Member(2, 1, virtual_s=5.0, serves=True)]
+    lane = [Contender(1, 0, virtual_s=0.0), Contender(2, 1, virtual_s=5.0, serves=True)]
     for rule in TurnRule:
         assert next_holder(rule, lane) == 2
         assert yields_to(rule, lane[0], lane[1], quantum_over=False)
@@ -93,14 +93,14 @@ def test_requests_go_before_training() -> None:
 
 
 def test_fair_shares_follow_weights_and_rr_shares_step_times() -> None:
-    lane = [Member(1, 0, weight=1.0, step_s=0.1), Member(2, 1, weight=3.0, step_s=0.3)]
+    lane = [Contender(1, 0, weight=1.0, step_s=0.1), Contender(2, 1, weight=3.0, step_s=0.3)]
     assert shares(TurnRule.FAIR, lane) == {1: 0.25, 2: 0.75}
     assert shares(TurnRule.RR, lane) == pytest.approx({1: 0.25, 2: 0.75})
     assert shares(TurnRule.FIFO, lane) == {1: 1.0, 2: 0.0}
-    assert shares(TurnRule.RR, [Member(1, 0, step_s=0.1), Member(2, 1)]) == {1: 0.5, 2: 0.5}
+    assert shares(TurnRule.RR, [Contender(1, 0, step_s=0.1), Contender(2, 1)]) == {1: 0.5, 2: 0.5}
 
 
-def play(rule: TurnRule, lane: list[Member], seconds: float) -> dict[int, float]:
+def play(rule: TurnRule, lane: list[Contender], seconds: float) -> dict[int, float]:
     """Run a lane of always-ready jobs step by step; gives their shares."""
     clock, remaining = TurnClock(), {member.id: member.remaining_s for member in lane}
     for member in lane:
@@ -120,7 +120,7 @@ def play(rule: TurnRule, lane: list[Member], seconds: float) -> dict[int, float]
 @given(RULES, st.lists(st.tuples(st.floats(0.5, 4), st.floats(0.5, 2)), min_size=1, max_size=4))
 def test_shares_are_the_limit_of_turns(rule: TurnRule, jobs: list[tuple[float, float]]) -> None:
     lane = [
-        Member(one, one, weight=weight, step_s=step_s, remaining_s=1.0 + one)
+        Contender(one, one, weight=weight, step_s=step_s, remaining_s=1.0 + one)
         for one, (weight, step_s) in enumerate(jobs)
     ]
     assert play(rule, lane, 2000.0) == pytest.approx(shares(rule, lane), abs=0.02)
@@ -136,7 +136,7 @@ def test_a_newcomer_gets_its_share_at_once() -> None:
     assert (clock.virtual_s(3), clock.steps(1)) == (100.0, 0)
     turns = []
     for _ in range(30):
-        ready = [Member(job, job, virtual_s=clock.virtual_s(job)) for job in (1, 2, 3)]
+        ready = [Contender(job, job, virtual_s=clock.virtual_s(job)) for job in (1, 2, 3)]
         holder = next_holder(TurnRule.FAIR, ready)
         assert holder is not None
         clock.ran(holder, 1.0, 1)
@@ -180,7 +180,7 @@ def test_paper_b_g_three_equal_jobs_end_when_published() -> None:
                 clock.join(job)
                 left[job] = steps
                 del waiting[job]
-        holder = next_holder(TurnRule.FAIR, [Member(job, job, virtual_s=clock.virtual_s(job)) for job in left])
+        holder = next_holder(TurnRule.FAIR, [Contender(job, job, virtual_s=clock.virtual_s(job)) for job in left])
         assert holder is not None, "the lane is never idle in this figure"
         clock.ran(holder, step_s, 1)
         now_s += step_s
@@ -194,7 +194,7 @@ def test_paper_b_g_three_equal_jobs_end_when_published() -> None:
 
 @given(RULES, members(), members(), st.data())
 def test_no_lane_is_given_twice(
-    rule: TurnRule, ready: list[Member], holding: list[Member], data: st.DataObject
+    rule: TurnRule, ready: list[Contender], holding: list[Contender], data: st.DataObject
 ) -> None:
     lanes = st.frozensets(st.integers(0, 3), min_size=1, max_size=3)
     free = set(range(4))
@@ -202,8 +202,8 @@ def test_no_lane_is_given_twice(
     for member in holding:
         wanted = data.draw(lanes) & free
         free -= wanted
-        held.append(Claim(member._replace(id=member.id + 100), frozenset(wanted)))
-    claims = {member.id: Claim(member, data.draw(lanes)) for member in ready}
+        held.append(LaneRequest(member._replace(id=member.id + 100), frozenset(wanted)))
+    claims = {member.id: LaneRequest(member, data.draw(lanes)) for member in ready}
     granted = grant(rule, claims.values(), held)
     taken = [lane for claim in held for lane in claim.lanes]
     taken += [lane for one in granted for lane in claims[one].lanes]
@@ -213,8 +213,8 @@ def test_no_lane_is_given_twice(
 
 
 def test_a_gang_is_not_starved_by_single_jobs() -> None:
-    gang = Claim(Member(1, 0, virtual_s=1.0), frozenset("ab"))
-    left, right = (Claim(Member(n, n, virtual_s=2.0), frozenset(lane)) for n, lane in ((2, "a"), (3, "b")))
+    gang = LaneRequest(Contender(1, 0, virtual_s=1.0), frozenset("ab"))
+    left, right = (LaneRequest(Contender(n, n, virtual_s=2.0), frozenset(lane)) for n, lane in ((2, "a"), (3, "b")))
     assert grant(TurnRule.FAIR, [gang, left], [right]) == [], "lane a is kept for the gang"
     assert grant(TurnRule.FAIR, [gang, left, right], []) == [1]
     ahead = right._replace(member=right.member._replace(virtual_s=0.0))

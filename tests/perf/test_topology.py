@@ -16,8 +16,8 @@ from colane.model.profile import ProfileKey
 from colane.model.topology import Link, LinkKind, Topology
 from colane.perf.neighbours import WORST_MIN, Beside, Measure, NeighbourBeliefs
 from colane.perf.topology import (
-    Bounds,
     Comm,
+    CostRange,
     Shape,
     best_order,
     bounds,
@@ -30,8 +30,8 @@ from colane.perf.topology import (
     shape_of_node,
 )
 from colane.perf.utility import EPSILON, NEUTRAL, WEIGHT_SETS, job_utility, system_utility
-from colane.policies.blocks.exact import exact
-from colane.policies.blocks.node_fit import Question
+from colane.policies.placing.exact import exact
+from colane.policies.placing.node_fit import Question
 from colane.traces.topologies import PRESETS
 from colane.traces.topology_file import read_topology
 
@@ -43,8 +43,8 @@ presets = pytest.mark.parametrize("name", PRESETS)
 def test_a_machine_of_two_sockets_has_the_authors_distances_and_bounds() -> None:
     assert MINSKY.distances == ((0, 1, 20, 20), (1, 0, 20, 20), (20, 20, 0, 1), (20, 20, 1, 0))
     assert shape_of(PRESETS["minsky"]()).distances == MINSKY.distances
-    assert bounds(MINSKY, 2) == Bounds(1, 40)
-    assert bounds(MINSKY, 3) == Bounds(41, 60)
+    assert bounds(MINSKY, 2) == CostRange(1, 40)
+    assert bounds(MINSKY, 3) == CostRange(41, 60)
 
 
 def test_utilities_are_those_of_the_authors_code() -> None:

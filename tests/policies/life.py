@@ -16,7 +16,7 @@ from colane.core.events import Ended, Event, Launched, NodeRegistered, Outcome, 
 from colane.core.policy import Policy
 from colane.model.hardware import Node
 from colane.model.job import Exit, Job, JobId, JobSpec, JobState
-from colane.model.profile import Profile, ProfileKey, Source, Value
+from colane.model.profile import Profile, ProfileKey, Value, ValueSource
 
 
 @dataclass
@@ -40,7 +40,7 @@ def known(at_s: float, run_s: float, **needs: object) -> Coming:
 
 def step_time(step_s: float, gpu_type: str = "V100", family: str = "f", gpus: int = 1) -> Profile:
     """A profile that says how long a step takes, and nothing else."""
-    return Profile(key=ProfileKey(family, None, gpus, gpu_type), step_s=Value(step_s, Source.DECLARED))
+    return Profile(key=ProfileKey(family, None, gpus, gpu_type), step_s=Value(step_s, ValueSource.DECLARED))
 
 
 @dataclass

@@ -8,10 +8,11 @@ import pytest
 
 from colane.core import ClusterState, Core
 from colane.core.events import Ended, NodeRegistered, Outcome, ProfileDeclared, Submitted
+from colane.core.policy import Policy
 from colane.model.job import Exit, JobId, JobSpec
 from colane.model.profile import ProfileKey, SetMeasurement
 from colane.model.reason import Why
-from colane.policies.colocate import Colocate
+from colane.policies.registry import preset
 from tests.core.worlds import GIB, make_node, make_profile
 
 V100 = "Tesla V100-SXM2-16GB"
@@ -21,8 +22,8 @@ def job(family: str, **more: object) -> JobSpec:
     return JobSpec(name=family, family=family, batch_size=64, **more)  # type: ignore[arg-type]
 
 
-def make_core(gpus: int = 1, policy: Colocate | None = None, **occupancies: float) -> Core:
-    core = Core(policy or Colocate(), ClusterState())
+def make_core(gpus: int = 1, policy: Policy | None = None, **occupancies: float) -> Core:
+    core = Core(policy or preset("colocate"), ClusterState())
     node = make_node("n0", gpus, V100)
     core.step([NodeRegistered(node)], 0.0)
     profiles = (make_profile(name, V100, occupancy, 2 * GIB) for name, occupancy in occupancies.items())
@@ -117,7 +118,7 @@ def test_a_measured_set_overrules_the_threshold() -> None:
 
 
 def test_a_job_that_waited_too_long_goes_first_and_holds_up_the_rest() -> None:
-    core = make_core(policy=Colocate(max_wait_s=100.0), light=1e6, heavy=9e7)
+    core = make_core(policy=preset("colocate", max_wait_s=100.0), light=1e6, heavy=9e7)
     submit(core, job("light"), job("heavy"))
     core.step([Submitted(JobId(3), job("light"))], 200.0)
     assert companies(core) == [(1,)]

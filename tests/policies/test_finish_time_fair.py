@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from colane.policies.finish_time_fair import FinishTimeFairness
+from colane.policies.registry import preset
 from tests.core.worlds import make_node
 
 from .life import Life, job, known, step_time
 
-SHORT_LEASE = FinishTimeFairness(lease_s=10.0)
+SHORT_LEASE = preset("finish-time-fair", lease_s=10.0)
 ONE = [make_node("n0", 1)]
 STEP = [step_time(1.0), step_time(1.0, gpus=2)]
 
@@ -48,10 +48,9 @@ def test_alike_jobs_end_about_equally_fairly() -> None:
 
 
 def test_the_worst_rho_is_lower_than_in_order_of_arrival() -> None:
-    from colane.policies.fifo_skip import FifoSkip  # noqa: PLC0415
 
     jobs = [known(0, 500), *[known(10, 40) for _ in range(4)]]
-    fair, fifo = (Life(policy, ONE, list(jobs), STEP).run() for policy in (SHORT_LEASE, FifoSkip()))
+    fair, fifo = (Life(policy, ONE, list(jobs), STEP).run() for policy in (SHORT_LEASE, preset("fifo-skip")))
     worst = [max(rho(life, number, 5) for number in life.spans) for life in (fair, fifo)]
     assert worst[0] < 0.7 * worst[1]
 

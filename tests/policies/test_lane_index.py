@@ -9,9 +9,9 @@ from colane.core.view import ClusterView
 from colane.lanes.assign import How, find
 from colane.model.hardware import GpuId
 from colane.model.profile import Memory
-from colane.policies.blocks.lane_index import Candidates, Entry, FullestFirst, LaneIndex, entry_of, is_joinable
-from colane.policies.blocks.lanes import layout_of
-from colane.policies.pack import Pack
+from colane.policies.indexes.lanes import Candidates, FullestFirst, JoinableGpu, LaneIndex, entry_of, is_joinable
+from colane.policies.registry import preset
+from colane.policies.sources.in_lane import layout_of
 from tests.core.worlds import GIB, World
 
 SEEDS = st.integers(min_value=0, max_value=2**32 - 1)
@@ -20,7 +20,7 @@ SEEDS = st.integers(min_value=0, max_value=2**32 - 1)
 @settings(max_examples=25, deadline=None)
 @given(seed=SEEDS, index=st.sampled_from([LaneIndex, FullestFirst]))
 def test_it_is_true_after_every_event(seed: int, index: type[LaneIndex]) -> None:
-    world = World(Pack(), seed)
+    world = World(preset("pack"), seed)
     state = world.core.state
     for _ in range(40):
         world.step(world.random_event())
@@ -35,7 +35,7 @@ def test_it_is_true_after_every_event(seed: int, index: type[LaneIndex]) -> None
 @settings(max_examples=25, deadline=None)
 @given(seed=SEEDS, persistent=st.integers(0, 8), ephemeral=st.integers(0, 8))
 def test_two_numbers_of_a_gpu_tell_whether_it_has_room(seed: int, persistent: int, ephemeral: int) -> None:
-    world = World(Pack(), seed)
+    world = World(preset("pack"), seed)
     memory = Memory(persistent * GIB, ephemeral * GIB)
     for _ in range(30):
         world.step(world.random_event())
@@ -46,7 +46,7 @@ def test_two_numbers_of_a_gpu_tell_whether_it_has_room(seed: int, persistent: in
 
 
 def test_candidates_are_looked_at_once_and_again_when_something_started_there() -> None:
-    first, second = (Entry(1, GpuId("n0", number), 5, 0) for number in range(2))
+    first, second = (JoinableGpu(1, GpuId("n0", number), 5, 0) for number in range(2))
     candidates = Candidates([second, first], lambda entry: entry.left_bytes >= 3)
     changed = first._replace(rank=2, left_bytes=4)
     assert next(candidates.walk({}, [])) == first

@@ -12,15 +12,12 @@ from colane.core.policy import Policy
 from colane.model.job import Exit, JobId, JobKind, JobSpec
 from colane.model.lane import ShareBetween, TurnRule
 from colane.model.plan import Start
-from colane.model.profile import Profile, ProfileKey, Source, Value
+from colane.model.profile import Profile, ProfileKey, Value, ValueSource
 from colane.model.reason import Reason, Why
 from colane.perf.beliefs import Beliefs
 from colane.perf.config import PerfConfig
-from colane.policies.blocks.lanes import ShareWhen, turns_of
-from colane.policies.fair import Fair
-from colane.policies.pack import Pack
-from colane.policies.registry import create
-from colane.policies.salus_code import SalusCode
+from colane.policies.registry import create, preset
+from colane.policies.sources.in_lane import ShareWhen
 from tests.core.worlds import GIB, make_node
 
 NEEDS = {"a": (1, 7), "b": (1, 7), "d": (1, 2), "f": (1, 1), "big": (1, 9), "huge": (2, 13), "thin": (0, 1)}
@@ -32,12 +29,12 @@ def job(family: str, **more: object) -> JobSpec:
 
 
 def profile(family: str) -> Profile:
-    persistent, ephemeral = (Value(float(part * GIB), Source.MEASURED) for part in NEEDS[family])
+    persistent, ephemeral = (Value(float(part * GIB), ValueSource.MEASURED) for part in NEEDS[family])
     return Profile(key=ProfileKey(family, None, 1, "V100"), persistent_bytes=persistent, ephemeral_bytes=ephemeral)
 
 
 def stepping(family: str, step_s: float) -> Profile:
-    return Profile(key=ProfileKey(family, None, 1, "V100"), step_s=Value(step_s, Source.MEASURED))
+    return Profile(key=ProfileKey(family, None, 1, "V100"), step_s=Value(step_s, ValueSource.MEASURED))
 
 
 def make_core(policy: Policy, nodes: int = 1, memory_gib: int = 12) -> Core:
@@ -76,7 +73,7 @@ def reasons(outcome: Outcome) -> list[Reason]:
 
 def test_the_worked_example_of_paper_b() -> None:
     """A(1,7), B(1,7), D(1,2), F(1,1) on 12: a lane, a turn in it, a second lane, and a wait."""
-    core = make_core(Pack())
+    core = make_core(preset("pack"))
     outcome = submit(core, job("a"), job("b"), job("d"), job("f"))
     assert lanes(core) == [{0: (1, 2), 1: (3,)}]
     assert [reason.why for reason in reasons(outcome)] == [Why.FREE_GPU, Why.JOINS_LANE, Why.NEW_LANE]
@@ -89,28 +86,28 @@ def test_the_worked_example_of_paper_b() -> None:
 
 
 def test_an_end_lets_in_whoever_fits_though_the_lane_stays() -> None:
-    core = make_core(Pack())
+    core = make_core(preset("pack"))
     submit(core, job("a"), job("b"), job("d"), job("f"))
     end(core, 1)
     assert lanes(core) == [{0: (2,), 1: (3, 4)}]
 
 
 def test_a_lane_grows_for_a_newcomer_if_there_is_room() -> None:
-    core = make_core(Pack())
+    core = make_core(preset("pack"))
     outcome = submit(core, job("a"), job("big"))
     assert lanes(core) == [{0: (1, 2)}]
     assert [reason.why for reason in reasons(outcome)] == [Why.FREE_GPU, Why.GROWS_LANE]
 
 
 def test_without_turns_every_job_has_a_lane_of_its_own_or_waits() -> None:
-    core = make_core(Pack(take_turns=False))
+    core = make_core(preset("pack", take_turns=False))
     submit(core, job("a"), job("b"), job("d"), job("f"))
     assert lanes(core) == [{0: (1,), 1: (3,)}]
     assert core.why(JobId(2), 2.0).why is Why.NO_LANE
 
 
 def test_later_jobs_pass_one_that_does_not_fit_until_it_has_waited_too_long() -> None:
-    core = make_core(Pack(max_wait_s=100.0), memory_gib=15)
+    core = make_core(preset("pack", max_wait_s=100.0), memory_gib=15)
     submit(core, job("a"), job("huge"), job("d"))
     assert lanes(core) == [{0: (1,), 1: (3,)}]
     submit(core, job("thin"), at_s=200.0)
@@ -126,11 +123,11 @@ def test_fair_and_srtf_have_one_lane_for_each_gpu() -> None:
         core = make_core(create(name), memory_gib=16)
         submit(core, *map(job, ("a", "b", "d", "f")))
         assert lanes(core) == [{0: (1, 2, 3, 4)}]
-        assert turns_of(create(name)).rule is rule
+        assert create(name).turns.rule is rule
 
 
 def test_a_policy_that_says_nothing_of_turns_shares_equally() -> None:
-    assert turns_of(create("fifo")).rule is TurnRule.FAIR
+    assert create("fifo").turns.rule is TurnRule.FAIR
 
 
 def test_a_free_gpu_goes_first_unless_sharing_is_wanted_always_or_never() -> None:
@@ -139,7 +136,7 @@ def test_a_free_gpu_goes_first_unless_sharing_is_wanted_always_or_never() -> Non
         (ShareWhen.ALWAYS, [{0: (1, 2, 3)}, {}]),
         (ShareWhen.NEVER, [{0: (1,)}, {0: (2,)}]),
     ):
-        core = make_core(Fair(share_when=share_when), nodes=2)
+        core = make_core(preset("fair", share_when=share_when), nodes=2)
         outcome = submit(core, job("d"), job("d"), job("d"))
         assert lanes(core) == expected
         assert outcome.rejected is None
@@ -147,10 +144,10 @@ def test_a_free_gpu_goes_first_unless_sharing_is_wanted_always_or_never() -> Non
 
 
 def test_the_emptiest_gpu_is_joined_and_always_means_the_fullest() -> None:
-    core = make_core(Fair(), nodes=2)
+    core = make_core(preset("fair"), nodes=2)
     submit(core, job("f"), job("f"), job("f"), job("f"))
     assert [sorted(sum(one.values(), ())) for one in lanes(core)] == [[1, 3], [2, 4]]
-    core = make_core(Fair(share_when=ShareWhen.ALWAYS), nodes=2)
+    core = make_core(preset("fair", share_when=ShareWhen.ALWAYS), nodes=2)
     submit(core, job("a"), job("big"), job("huge", gpu_memory_bytes=None), job("f"))
     assert lanes(core)[0][0][:2] == (1, 2)
 
@@ -160,7 +157,7 @@ def test_whose_jobs_may_share_is_a_setting() -> None:
     for between, expected in (
         (ShareBetween.ALL, (1, 2, 3, 4, 5)), (ShareBetween.GROUP, (1, 2)), (ShareBetween.USER, (1,)),
     ):  # fmt: skip
-        core = make_core(Fair(share_between=between), memory_gib=16)
+        core = make_core(preset("fair", share_between=between), memory_gib=16)
         submit(core, *(job("f", user=user, group=group) for user, group in owners))
         assert lanes(core) == [{0: expected}]
     assert core.why(JobId(2), 2.0).why is Why.NO_FREE_GPU
@@ -169,7 +166,7 @@ def test_whose_jobs_may_share_is_a_setting() -> None:
 
 
 def test_an_unknown_job_has_a_whole_gpu_until_it_is_measured() -> None:
-    core = make_core(Pack(), nodes=1)
+    core = make_core(preset("pack"), nodes=1)
     submit(core, job("mystery"), job("d"), job("mystery"))
     assert lanes(core) == [{0: (1,)}]
     assert core.why(JobId(2), 2.0).why is Why.NO_FREE_GPU
@@ -178,7 +175,7 @@ def test_an_unknown_job_has_a_whole_gpu_until_it_is_measured() -> None:
 
 @pytest.mark.parametrize("alone", [{"share": False}, {"gpus": 2}])
 def test_who_will_not_share_and_gangs_are_neither_joined_nor_join(alone: dict[str, object]) -> None:
-    core = make_core(Pack())
+    core = make_core(preset("pack"))
     submit(core, job("d"), job("d", **alone))
     assert lanes(core) == [{0: (1,)}]
     assert core.why(JobId(2), 2.0).why is Why.NO_FREE_GPU
@@ -189,7 +186,7 @@ def test_who_will_not_share_and_gangs_are_neither_joined_nor_join(alone: dict[st
 
 
 def test_inference_goes_before_training_that_came_earlier() -> None:
-    core = make_core(Pack(take_turns=False))
+    core = make_core(preset("pack", take_turns=False))
     submit(core, job("a"))
     submit(core, job("b"), job("b", kind=JobKind.INFERENCE, latency_s=0.1))
     end(core, 1)
@@ -199,7 +196,7 @@ def test_inference_goes_before_training_that_came_earlier() -> None:
 def test_nobody_takes_turns_with_a_server_that_could_not_answer_in_time() -> None:
     step_s = {"a": 0.3, "b": 0.05, "d": 0.02}
     for latency_s, expected in ((0.4, [{0: (1, 2)}]), (0.31, [{0: (1,)}])):
-        core = make_core(Fair(), memory_gib=16)
+        core = make_core(preset("fair"), memory_gib=16)
         core.step([ProfileDeclared(stepping(family, value)) for family, value in step_s.items()], 0.0)
         submit(core, job("a"))
         submit(core, job("b", kind=JobKind.INFERENCE, latency_s=latency_s))
@@ -210,7 +207,7 @@ def test_nobody_takes_turns_with_a_server_that_could_not_answer_in_time() -> Non
 
 
 def test_a_servers_objective_keeps_long_steps_and_unknown_ones_out_of_its_lane() -> None:
-    core = make_core(Fair(), memory_gib=16)
+    core = make_core(preset("fair"), memory_gib=16)
     core.step([ProfileDeclared(stepping("b", 0.05)), ProfileDeclared(stepping("d", 0.02))], 0.0)
     submit(core, job("b", kind=JobKind.INFERENCE, latency_s=0.1), job("a"), job("d"), job("f"))
     assert lanes(core) == [{0: (1, 3)}]
@@ -218,14 +215,14 @@ def test_a_servers_objective_keeps_long_steps_and_unknown_ones_out_of_its_lane()
 
 
 def test_a_lane_of_its_own_needs_no_objective() -> None:
-    core = make_core(Pack(), memory_gib=16)
+    core = make_core(preset("pack"), memory_gib=16)
     submit(core, job("d"))
     submit(core, job("d", kind=JobKind.INFERENCE, latency_s=0.001))
     assert lanes(core) == [{0: (1,), 1: (2,)}]
 
 
 def test_the_released_codes_rule_keeps_a_reserve_and_p_inside_the_lane() -> None:
-    core = make_core(SalusCode(reserve_bytes=1 * GIB))
+    core = make_core(preset("salus-code", reserve_bytes=1 * GIB))
     submit(core, job("a"), job("b"), job("d"), job("f"))
     assert lanes(core) == [{0: (1,), 1: (3,)}]
     end(core, 1)

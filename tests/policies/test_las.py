@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from colane.policies.las import LeastAttainedService
+from colane.policies.registry import preset
 from tests.core.worlds import make_node
 
 from .life import Life, job
 
 ONE = [make_node("n0", 1)]
-SHORT = LeastAttainedService(threshold_gpu_s=10.0)
+SHORT = preset("las", threshold_gpu_s=10.0)
 
 
 def test_a_job_is_stopped_for_a_young_one_once_it_has_had_its_service() -> None:

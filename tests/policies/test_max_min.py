@@ -12,14 +12,14 @@ from colane.core.events import NodeRegistered, ProfileDeclared, Submitted
 from colane.core.view import ClusterView
 from colane.model.job import JobId, JobSpec
 from colane.model.reason import Why
-from colane.policies.blocks.shares import FairShares, fair_level
-from colane.policies.blocks.times import RunTimes
-from colane.policies.max_min import MaxMinFairness
+from colane.policies.registry import preset
+from colane.policies.shares import FairShares, fair_level
+from colane.policies.times import RunTimes
 from tests.core.worlds import GIB, make_node, make_profile
 
 from .life import Coming, Life, job, step_time
 
-FAST = MaxMinFairness(quantum_s=10.0)
+FAST = preset("max-min", quantum_s=10.0)
 
 
 def had(life: Life, number: int, until_s: float) -> float:
@@ -116,7 +116,7 @@ def test_time_on_a_slow_gpu_counts_for_less_so_the_other_is_stopped() -> None:
 
 
 def packed(*families: str, packed: bool = True) -> Core:
-    core = Core(MaxMinFairness(packed=packed), ClusterState())
+    core = Core(preset("max-min", packed=packed), ClusterState())
     core.step([NodeRegistered(make_node("n0", 1))], 0.0)
     light = {"light": 2e6, "heavy": 1.9e7}
     core.step([ProfileDeclared(make_profile(f, "V100", load, 2 * GIB)) for f, load in light.items()], 0.0)
@@ -137,7 +137,7 @@ def test_without_packing_nobody_shares() -> None:
 
 
 def test_the_best_partner_is_taken() -> None:
-    core = Core(MaxMinFairness(packed=True), ClusterState())
+    core = Core(preset("max-min", packed=True), ClusterState())
     core.step([NodeRegistered(make_node("n0", 2))], 0.0)
     core.step([ProfileDeclared(make_profile("light", "V100", 2e6, 2 * GIB, step_s=0.1))], 0.0)
     core.step([ProfileDeclared(make_profile("heavy", "V100", 4e7, 2 * GIB, step_s=0.2))], 0.0)

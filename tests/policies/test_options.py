@@ -5,19 +5,20 @@ from __future__ import annotations
 import pytest
 
 from colane.model.lane import TurnRule, Turns
-from colane.policies.blocks.lanes import ShareWhen
-from colane.policies.fair import Fair
-from colane.policies.max_min import MaxMinFairness
-from colane.policies.pack import Pack
-from colane.policies.registry import POLICIES, UnknownPolicyError, create
+from colane.policies.admissions.ageing import Ageing
+from colane.policies.registry import POLICIES, UnknownPolicyError, create, preset
+from colane.policies.sources.beside_utility import BesideByUtility
+from colane.policies.sources.connected import Connected
+from colane.policies.sources.in_lane import InLane, ShareWhen
 
 
 def test_options_are_read_by_the_kind_of_their_field() -> None:
     policy = create("pack:share_when=always,take_turns=no,max_wait_s=none,turns=srtf")
-    assert isinstance(policy, Pack)
-    assert policy.share_when is ShareWhen.ALWAYS
-    assert not policy.take_turns
-    assert policy.max_wait_s is None
+    lane = next(source for source in policy.sources if isinstance(source, InLane))
+    ageing = next(rule for rule in policy.admits if isinstance(rule, Ageing))
+    assert lane.share_when is ShareWhen.ALWAYS
+    assert not lane.take_turns
+    assert ageing.max_wait_s is None
     assert policy.turns == Turns(rule=TurnRule.SRTF)
     assert policy.name == "pack:share_when=always,take_turns=no,max_wait_s=none,turns=srtf"
 
@@ -32,29 +33,39 @@ def test_what_no_text_can_say_is_refused(name: str) -> None:
 
 def test_turns_may_be_longer_than_a_step() -> None:
     policy = create("fair:turns=fair@0.05")
-    assert isinstance(policy, Fair)
     assert policy.turns == Turns(rule=TurnRule.FAIR, quantum_s=0.05)
 
 
 def test_presets_keep_what_is_not_said() -> None:
     policy = create("salus-srtf:max_wait_s=60")
-    assert isinstance(policy, Fair)
-    assert (policy.turns.rule, policy.max_wait_s) == (TurnRule.SRTF, 60.0)
+    assert policy == preset("salus-srtf", name="salus-srtf:max_wait_s=60", max_wait_s=60.0)
+    assert policy.turns.rule is TurnRule.SRTF
     packed = create("max-min-packed:quantum_s=30")
-    assert isinstance(packed, MaxMinFairness)
-    assert packed.packed
+    assert packed == preset("max-min-packed", name="max-min-packed:quantum_s=30", quantum_s=30.0, packed=True)
+
+
+def test_an_option_reaches_every_part_that_has_it() -> None:
+    both = preset("topo-aware", postpones=True)
+    assert {part.postpones for part in both.sources if isinstance(part, (Connected, BesideByUtility))} == {True}
 
 
 def test_no_options_is_the_policy_itself() -> None:
-    assert create("pack:") == Pack(name="pack:")
+    assert create("pack:") == preset("pack", name="pack:")
     assert {create(name).name for name in POLICIES} == set(POLICIES)
 
 
 @pytest.mark.parametrize(
     ("text", "line"),
     [
-        ("pack:share=always", "policy: pack has no option 'share'; did you mean share_when\\? it has max_wait_s, "),
-        ("fifo-skip:max=1", "policy: fifo-skip has no option 'max'; it has none"),
+        (
+            "pack:share=always",
+            "policy: pack has no option 'share'; did you mean share_when\\? it has gpu_types, lanes, ",
+        ),
+        (
+            "fifo-skip:max=1",
+            "policy: fifo-skip has no option 'max'; .*it has gpu_types, makes_room, ",
+        ),
+        ("pack:take_turns=no,take_turns=yes", "pack: take_turns is said twice"),
         ("pack:share_when=often", "pack: share_when must be one of queue, always, never, got 'often'"),
         ("pack:take_turns=maybe", "pack: take_turns must be yes or no, got 'maybe'"),
         ("pack:max_wait_s=-1", "pack: max_wait_s must be a number from 0 up or none, got '-1'"),

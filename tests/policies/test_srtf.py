@@ -5,12 +5,12 @@ from __future__ import annotations
 from colane.core import Core
 from colane.model.job import JobId, JobState
 from colane.model.reason import Why
-from colane.policies.srtf import ShortestRemainingTimeFirst
+from colane.policies.registry import preset
 from tests.core.worlds import make_node
 
 from .life import Life, known, step_time
 
-EAGER = ShortestRemainingTimeFirst(quantum_s=0.0)
+EAGER = preset("srtf", quantum_s=0.0)
 ONE = [make_node("n0", 1)]
 STEP = [step_time(1.0), step_time(1.0, gpus=2)]
 
@@ -23,7 +23,7 @@ def test_a_shorter_job_takes_the_place_of_a_longer_one_which_goes_on_later() -> 
 def test_the_textbook_schedule() -> None:
     """Silberschatz, Operating System Concepts, 5.3.2: bursts 8, 4, 9, 5 at 0, 1, 2, 3."""
     bursts = [known(at, run) for at, run in enumerate((8, 4, 9, 5))]
-    life = Life(ShortestRemainingTimeFirst(quantum_s=0.0, gain_min=1.0), ONE, bursts, STEP).run()
+    life = Life(preset("srtf", quantum_s=0.0, gain_min=1.0), ONE, bursts, STEP).run()
     assert life.spans == {1: [(0, 1), (10, 17)], 2: [(1, 5)], 3: [(17, 26)], 4: [(5, 10)]}
 
 
@@ -33,7 +33,7 @@ def test_a_small_gain_is_not_worth_a_stop() -> None:
 
 
 def test_a_job_is_left_alone_for_its_quantum_and_the_policy_wakes_when_it_is_over() -> None:
-    life = Life(ShortestRemainingTimeFirst(quantum_s=60.0), ONE, [known(0, 500), known(20, 10)], STEP).run()
+    life = Life(preset("srtf", quantum_s=60.0), ONE, [known(0, 500), known(20, 10)], STEP).run()
     assert life.spans == {1: [(0, 60), (70, 510)], 2: [(60, 70)]}
 
 

@@ -10,7 +10,7 @@ from colane.core.state import ClusterState
 from colane.core.view import ClusterView
 from colane.model.hardware import Node
 from colane.model.job import JobId, NeedClass
-from colane.policies.blocks.standing import PoolStanding, Standing
+from colane.policies.indexes.live import LiveJobs, PoolJobs
 from colane.policies.registry import create
 from tests.core.worlds import World
 
@@ -19,9 +19,9 @@ KEEPING = [*EAGER, "max-min-packed:quantum_s=1", "finish-time-fair:lease_s=1", "
 SEEDS = st.integers(min_value=0, max_value=2**32 - 1)
 
 
-def anew(state: ClusterState) -> Standing:
+def anew(state: ClusterState) -> LiveJobs:
     """The index as made now."""
-    fresh = Standing()
+    fresh = LiveJobs()
     for order in state.by_order:
         fresh.touched(order)
     for job in state.jobs.values():
@@ -36,7 +36,7 @@ def test_who_runs_and_waits_is_known_after_every_event(seed: int, policy: str) -
     state = world.core.state
     for _ in range(50):
         world.step(world.random_event())
-        view, known, fresh = ClusterView(state, world.now_s), state.derived(Standing), anew(state)
+        view, known, fresh = ClusterView(state, world.now_s), state.derived(LiveJobs), anew(state)
         for pool in state.gpu_types:
             healthy = [gpu for node in _nodes(view, pool) for gpu in node.gpus if gpu.healthy]
             assert known.gpus(view, pool).total() == fresh.gpus(view, pool).total() == len(healthy)
@@ -49,7 +49,7 @@ def test_who_runs_and_waits_is_known_after_every_event(seed: int, policy: str) -
             assert mine.ripens_s(world.now_s, 5.0) == other.ripens_s(world.now_s, 5.0)
 
 
-def _counts(standing: PoolStanding) -> dict[NeedClass, int]:
+def _counts(standing: PoolJobs) -> dict[NeedClass, int]:
     return {need: alike.jobs for need, alike in standing.needs.items()}
 
 

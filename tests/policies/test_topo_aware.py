@@ -19,12 +19,11 @@ from colane.perf.beliefs import Beliefs, Prediction
 from colane.perf.neighbours import WORST_MIN, Beside, NeighbourBeliefs
 from colane.perf.topology import flat
 from colane.perf.utility import job_utility
-from colane.policies.blocks.joining import gpu_harm
-from colane.policies.blocks.node_fit import Neighbour, Question, judge
-from colane.policies.blocks.sites import SITES_MIN, Site, SiteIndex
-from colane.policies.blocks.utility_placer import Placer
-from colane.policies.registry import create
-from colane.policies.topo_aware import TopoAware
+from colane.policies.indexes.sites import SITES_MIN, Site, SiteIndex
+from colane.policies.placing.node_fit import Neighbour, Question, judge
+from colane.policies.registry import create, preset
+from colane.policies.sources.beside_utility import gpu_harm
+from colane.policies.sources.utility_placer import PlacementSearch
 from colane.traces.topologies import PRESETS
 from tests.core.audit import audit
 from tests.core.worlds import World, make_profile
@@ -88,9 +87,9 @@ def test_best_fit_takes_the_fullest_socket() -> None:
     assert places(core) == {3: "n0/2", 4: "n0/3"}
 
 
-@pytest.mark.parametrize("placer", Placer)
-def test_a_pair_lies_on_one_socket(placer: Placer) -> None:
-    core = start(TopoAware(placer=placer), [machine()])
+@pytest.mark.parametrize("placer", PlacementSearch)
+def test_a_pair_lies_on_one_socket(placer: PlacementSearch) -> None:
+    core = start(preset("topo-aware", placer=placer), [machine()])
     submit(core, 1)
     submit(core, 2, gpus=2)
     assert places(core) == {1: "n0/0", 2: "n0/2 n0/3"}
@@ -131,7 +130,7 @@ def test_topo_aware_places_whatever_fits_and_passes_what_does_not() -> None:
 
 
 def test_strict_order_blocks_behind_a_job_that_does_not_fit() -> None:
-    core = start(TopoAware(strict=True), [machine()])
+    core = start(preset("topo-aware", strict=True), [machine()])
     for number, gpus in ((1, 2), (2, 3), (3, 1)):
         submit(core, number, gpus=gpus)
     assert places(core) == {1: "n0/0 n0/1"}
@@ -164,7 +163,7 @@ def test_a_job_is_postponed_below_its_least_utility_and_told_why() -> None:
 
 
 def test_after_waiting_long_enough_it_starts_all_the_same() -> None:
-    core = crossing(TopoAware(postpones=True, max_postpone_s=60.0), at_s=10.0)
+    core = crossing(preset("topo-aware", postpones=True, max_wait_s=60.0), at_s=10.0)
     outcome = core.step([], 69.0)
     assert 5 not in places(core)
     assert outcome.wake_s == pytest.approx(70.0)
@@ -173,7 +172,7 @@ def test_after_waiting_long_enough_it_starts_all_the_same() -> None:
 
 
 def test_without_ageing_it_waits_for_good() -> None:
-    core = crossing(TopoAware(postpones=True, max_postpone_s=None))
+    core = crossing(preset("topo-aware", postpones=True, max_wait_s=None))
     core.step([Tick()], 1e6)
     assert 5 not in places(core)
 
@@ -194,7 +193,7 @@ def test_a_job_that_harms_a_neighbour_below_its_least_is_postponed() -> None:
 
 
 def test_who_waits_longest_has_gpus_kept_so_that_small_jobs_cannot_pass_for_ever() -> None:
-    core = start(TopoAware(max_postpone_s=100.0), [machine()])
+    core = start(preset("topo-aware", max_wait_s=100.0), [machine()])
     submit(core, 1)
     submit(core, 2, 0.0, gpus=4)
     submit(core, 3, 0.0)
@@ -208,9 +207,20 @@ def test_who_waits_longest_has_gpus_kept_so_that_small_jobs_cannot_pass_for_ever
 
 
 def test_a_job_no_node_can_ever_hold_keeps_nothing_from_others() -> None:
-    core = start(TopoAware(max_postpone_s=100.0), [machine()])
+    core = start(preset("topo-aware", max_wait_s=100.0), [machine()])
     submit(core, 1, gpus=8)
     submit(core, 2, 200.0)
+    assert places(core) == {2: "n0/0"}
+
+
+def test_where_nobody_may_pass_those_overdue_pass_a_job_no_node_can_hold() -> None:
+    core = start(preset("fcfs", max_wait_s=100.0), [machine()])
+    submit(core, 1, gpus=8)
+    submit(core, 2, 10.0)
+    assert core.step([Tick()], 99.0).wake_s == pytest.approx(100.0)
+    assert core.step([], 100.0).wake_s == pytest.approx(110.0)
+    assert places(core) == {}
+    core.step([], 110.0)
     assert places(core) == {2: "n0/0"}
 
 
@@ -307,7 +317,7 @@ def test_crossing_machines_is_postponed_below_the_least_utility() -> None:
 
 
 def test_nodes_are_kept_for_a_job_over_several_that_has_waited_long() -> None:
-    core = start(TopoAware(max_postpone_s=100.0), [machine("n0"), machine("n1")])
+    core = start(preset("topo-aware", max_wait_s=100.0), [machine("n0"), machine("n1")])
     submit(core, 1)
     submit(core, 2, gpus=8, multi_node=True)
     submit(core, 3, 200.0)
@@ -351,7 +361,7 @@ def test_sharing_a_gpu_counts_as_interference() -> None:
 
 
 def test_who_asks_for_a_least_utility_does_not_share_below_it() -> None:
-    policy = TopoAware(name="both", postpones=True, company_max=2)
+    policy = preset("topo-aware", name="both", postpones=True, company_max=2)
     gpu = Gpu(index=0, uuid="g", type="V100", memory_bytes=16 * GIB, sharing="mps")
     core = start(policy, [Node(name="n0", gpus=(gpu,))])
     core.step([ProfileDeclared(make_profile("f", "V100", 1.4e7, 2 * GIB))], 0.0)
@@ -362,7 +372,7 @@ def test_who_asks_for_a_least_utility_does_not_share_below_it() -> None:
 
 @pytest.mark.parametrize("seed", range(10))
 def test_hasty_ageing_keeps_every_plan_legal(seed: int) -> None:
-    world = World(TopoAware(name="hasty", postpones=True, company_max=3, max_postpone_s=5.0), seed)
+    world = World(preset("topo-aware", name="hasty", postpones=True, company_max=3, max_wait_s=5.0), seed)
     for _ in range(80):
         outcome = world.step(world.random_event(), world.random_event())
         assert outcome.rejected is None

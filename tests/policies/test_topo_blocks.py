@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from colane.model.job import CommPattern
 from colane.perf.topology import Comm, Shape, flat, shape_of
-from colane.policies.blocks.bipartition import bipartition, cut
-from colane.policies.blocks.drb import drb, edges
-from colane.policies.blocks.exact import exact
-from colane.policies.blocks.node_fit import Neighbour, Question, judge, left_free
-from colane.policies.blocks.spread import spread_excess
+from colane.policies.placing.bipartition import bipartition, cut
+from colane.policies.placing.drb import drb, edges
+from colane.policies.placing.exact import exact
+from colane.policies.placing.node_fit import Neighbour, Question, judge, left_free
+from colane.policies.placing.spread import spread_excess
 from colane.traces.topologies import PRESETS
 
 MINSKY = flat((0, 0, 1, 1))

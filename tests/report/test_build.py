@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from colane.model.job import JobState
-from colane.model.profile import Profile, Source, Value
+from colane.model.profile import Profile, Value, ValueSource
 from colane.report import build
 from colane.report.html import JOB_ROWS_MAX
 from colane.report.profile_plots import Boundary
@@ -147,7 +147,7 @@ def test_names_are_escaped_everywhere(tmp_path: Path) -> None:
     job = record(1, 0, 1, 2, name=evil, family=evil, user=evil, state=JobState.FAILED, reason=evil)
     groups = [RunGroup(evil, (job, record(2, 0, 1, 2, name=evil, family=evil))), colocate()]
     taken = [measurement(1.3, evil, evil, sharing="../" + evil)]
-    profiles = [Profile(key=key(evil), occupancy=Value(3.0, Source.MEASURED))]
+    profiles = [Profile(key=key(evil), occupancy=Value(3.0, ValueSource.MEASURED))]
     report = build(groups, taken, tmp_path / "out", title=evil, profiles=profiles)
     page = read(report.html)
     assert "script" not in page.tags
@@ -159,9 +159,9 @@ def test_profiles_add_their_figures(tmp_path: Path) -> None:
     profiles = [
         Profile(
             key=key(family, batch),
-            step_s=Value(batch / 1000, Source.MEASURED),
-            occupancy=Value(1e6 * batch, Source.MEASURED),
-            bandwidth=Value(5e5 * batch, Source.MEASURED),
+            step_s=Value(batch / 1000, ValueSource.MEASURED),
+            occupancy=Value(1e6 * batch, ValueSource.MEASURED),
+            bandwidth=Value(5e5 * batch, ValueSource.MEASURED),
         )
         for family in "ab"
         for batch in (64, 128)

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from colane.model.profile import Profile, ProfileKey, Source, Value
+from colane.model.profile import Profile, ProfileKey, Value, ValueSource
 from colane.report.measured import mps_gains, set_points, summarise_sets, throughput_by_batch, verdict
 
 from .batches import key, measurement
@@ -54,7 +54,7 @@ def test_mps_gain_needs_both_ways() -> None:
 
 def profile(of: ProfileKey, occupancy: float | None, bandwidth: float | None, step_s: float = 0.5) -> Profile:
     def value(number: float | None) -> Value | None:
-        return None if number is None else Value(number, Source.MEASURED)
+        return None if number is None else Value(number, ValueSource.MEASURED)
 
     return Profile(key=of, step_s=value(step_s), occupancy=value(occupancy), bandwidth=value(bandwidth))
 

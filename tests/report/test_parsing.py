@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from colane.model.hardware import Gpu, GpuId, Node
-from colane.model.job import Job, JobId, JobSpec, JobState, Move
+from colane.model.job import Job, JobId, JobSpec, JobState, StateChange
 from colane.model.placement import Placement, Slot
 from colane.model.reason import Reason, Why
 from colane.report.parsing import RecordError, devices_of_nodes, parse_measurements, parse_records
@@ -29,7 +29,7 @@ def job() -> Job:
         first_start_s=101.0,
         start_s=105.0,
         end_s=111.0,
-        story=(Move(111.0, JobState.SUCCEEDED, Reason(Why.EXITED)),),
+        story=(StateChange(111.0, JobState.SUCCEEDED, Reason(Why.EXITED)),),
     )
 
 

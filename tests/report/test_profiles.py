@@ -3,7 +3,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from colane.model.profile import Profile, ProfileKey, SetMeasurement, Source, Value
+from colane.model.profile import Profile, ProfileKey, SetMeasurement, Value, ValueSource
 from colane.report.measured import summarise_sets
 from colane.report.profile_plots import Boundary
 from colane.report.profiles import Findings, drawings, profiles_table, speedups_by_batch, summary_object, write
@@ -16,12 +16,12 @@ def key(family: str, batch: int | None = 64) -> ProfileKey:
 def profile(family: str, batch: int | None = 64, *, bandwidth: bool = True) -> Profile:
     return Profile(
         key=key(family, batch),
-        step_s=Value(0.1, Source.MEASURED, 30, "steps"),
-        step_median_s=Value(0.09, Source.MEASURED, 30, "steps"),
-        persistent_bytes=Value(2e9, Source.MEASURED),
-        ephemeral_bytes=Value(5e8, Source.MEASURED),
-        occupancy=Value(1.5e7, Source.MEASURED, 4, "nvml-gpm"),
-        bandwidth=Value(2e6, Source.DECLARED, 1, "ncu") if bandwidth else None,
+        step_s=Value(0.1, ValueSource.MEASURED, 30, "steps"),
+        step_median_s=Value(0.09, ValueSource.MEASURED, 30, "steps"),
+        persistent_bytes=Value(2e9, ValueSource.MEASURED),
+        ephemeral_bytes=Value(5e8, ValueSource.MEASURED),
+        occupancy=Value(1.5e7, ValueSource.MEASURED, 4, "nvml-gpm"),
+        bandwidth=Value(2e6, ValueSource.DECLARED, 1, "ncu") if bandwidth else None,
     )
 
 

@@ -14,16 +14,17 @@ import pytest
 
 from colane.model.job import JobId, JobSpec, JobState
 from colane.report.simulated import (
-    Curves,
+    ClusterCurves,
     JobColumns,
+    ReportedSpan,
     SimulatedRun,
-    Stay,
     confidence,
     measure_run,
     slo_violations,
 )
 from colane.report.simulated_plots import CURVE_POINTS_MAX, gantt_is_readable, thinned
-from colane.report.simulated_writer import Study, notes, sentences, summary_object, write
+from colane.report.simulated_study import Study
+from colane.report.simulated_writer import notes, sentences, summary_object, write
 from colane.traces.workload import TraceJob
 
 NAN = float("nan")
@@ -40,9 +41,9 @@ def columns(rows: Sequence[tuple[JobState, float, float, float, int, float]]) ->
     )  # fmt: skip
 
 
-def curves(at_s: Sequence[float], active: Sequence[float]) -> Curves:
+def curves(at_s: Sequence[float], active: Sequence[float]) -> ClusterCurves:
     values = np.array(active, float)
-    return Curves(
+    return ClusterCurves(
         at_s=np.array(at_s, float), active_gpus=values, utilized_gpus=values / 2, stranded_gpus=2 - values,
         waiting=values, running=values,
     )  # fmt: skip
@@ -53,7 +54,7 @@ ROWS = [(OK, 0.0, 0.0, 10.0, 1, 10.0), (OK, 2.0, 10.0, 30.0, 2, 10.0), (JobState
 RUN = SimulatedRun(
     policy="fifo", seed=0, jobs=4, refused=("job x: too large",), columns=columns(ROWS),
     curves=curves([0, 10, 30, 40], [1, 2, 1, 0]), gpus=["n/0", "n/1"], decisions=3, events=9,
-    stays=(Stay(1, ("n/0",), 0, 10), Stay(2, ("n/0",), 10, 30), Stay(3, ("n/0",), 30, 40)),
+    stays=(ReportedSpan(1, ("n/0",), 0, 10), ReportedSpan(2, ("n/0",), 10, 30), ReportedSpan(3, ("n/0",), 30, 40)),
     plan_s=np.array([0.1, 0.3]), wall_s=1.0,
 )  # fmt: skip
 

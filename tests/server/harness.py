@@ -13,9 +13,11 @@ import httpx
 from fastapi import FastAPI
 
 from colane.server.app import create_app
+from colane.server.assembly import make_service
+from colane.server.config import ServiceConfig
 from colane.server.gate import GateRules
 from colane.server.memory_store import MemoryStore
-from colane.server.service import Service, ServiceConfig, make_service
+from colane.server.service import Service
 from colane.server.store import AuditLine, Store, Transaction
 
 DEADLINE_S = 20.0
@@ -66,6 +68,27 @@ class CountingStore(MemoryStore):
         return super().commit(transaction)
 
 
+class SteadyClock:
+    """Goes on only when it is told to, a little each time it is read, so that whoever looks at it misses nothing."""
+
+    def __init__(self, step_s: float = 0.05) -> None:
+        self.now_s = self.until_s = 0.0
+        self.step_s = step_s
+
+    def __call__(self) -> float:
+        self.now_s = min(self.now_s + self.step_s, self.until_s)
+        return self.now_s
+
+    def go_on(self, seconds: float) -> None:
+        """Let so much time pass."""
+        self.until_s += seconds
+
+    def skip(self, seconds: float) -> None:
+        """Let so much time pass at once, as for a process that was paused."""
+        self.until_s += seconds
+        self.now_s = self.until_s
+
+
 @dataclass
 class World:
     """A running service and a client of it."""
@@ -111,11 +134,10 @@ class World:
 async def world(
     store: Store | None = None, *, rules: GateRules | None = None, agents: Agents | None = None, **settings: Any
 ) -> AsyncIterator[World]:
-    steady = settings.pop("steady", None)
-    clocks = {"steady": steady} if steady else {}
+    clocks = settings.pop("clocks", None)
     reached = agents or Agents()
     config = ServiceConfig(**{"policy": "fifo", "workdir": "/srv", **settings})
-    service = make_service(store or MemoryStore(), config, agents=reached, **clocks)
+    service = make_service(store or MemoryStore(), config, agents=reached, clocks=clocks)
     app = create_app(service, rules or GateRules())
     driving = asyncio.create_task(service.run())
     transport = httpx.ASGITransport(app)

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
+import httpx
+
 DEADLINE_S = 60.0
 
 PROGRAM = """
@@ -32,6 +34,12 @@ class Scheduler:
     url: str
     line: str
     error_file: IO[str]
+    http: httpx.Client
+
+    @property
+    def token(self) -> str:
+        """What it demands of its clients."""
+        return self.http.headers["Authorization"].removeprefix("Bearer ")
 
     def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
         """Send a signal and return the exit code."""
@@ -61,7 +69,9 @@ def scheduler(state: Path, **settings: Any) -> Iterator[Scheduler]:
                 errors.seek(0)
                 raise AssertionError(f"the scheduler did not start: {errors.read()}")
             url = line.split(" on ", 1)[1].split(" ", 1)[0]
-            yield Scheduler(process, state, url, line, errors)
+            token = wanted.get("token") or (state / "token").read_text().strip()
+            with httpx.Client(base_url=url, headers={"Authorization": f"Bearer {token}"}, timeout=DEADLINE_S) as http:
+                yield Scheduler(process, state, url, line, errors, http)
         finally:
             process.kill()
             process.wait(DEADLINE_S)

@@ -10,10 +10,10 @@ import pytest
 from pydantic import ValidationError
 
 from colane.model.hardware import Gpu, Node
+from colane.model.problem import Problem
 from colane.server.admission import Admitted, admit, admit_all
 from colane.server.hardware import Hardware
-from colane.server.problems import Problem, RefusedError, from_pydantic
-from colane.server.quantities import parse_duration, parse_size
+from colane.server.problems import RefusedError, from_pydantic
 from colane.server.wire import JobRequest
 
 GB = 10**9
@@ -109,7 +109,21 @@ class TestCommand:
             ({"command": ["a\0b"]}, "command[0]", "must"),
             (run(batch=1), "batch", "is not a known field; did you mean batch_size?"),
             (run(lr=0.1), "lr", "belongs to built-in jobs"),
-            (run(gpus=0), "gpus", "must be at least 1, got 0"),
+            (
+                run(gpus=-1),
+                "gpus",
+                "must be a number of GPUs from 0 to 4096, a range as 1..4, or sizes as 1,2,4, got -1",
+            ),
+            (run(gpus="many"), "gpus", "sizes as 1,2,4, got 'many'"),
+            (run(gpus="4..1"), "gpus", "the smallest number of GPUs comes first: 1..4, got '4..1'"),
+            (run(gpus="0..2"), "gpus", "0 is no size among others"),
+            (run(gpus=[1, "2"]), "gpus", "must be a number of GPUs, text as 1..4 or 1,2,4, or a list of numbers"),
+            (run(gpus=True), "gpus", "must be a number of GPUs"),
+            (run(gpus=[]), "gpus", "must be a number of GPUs"),
+            (run(gpus="1..99999999"), "gpus", "must be a number of GPUs"),
+            (run(gpus=0, gpu_type="V100"), "gpu_type", "needs a GPU: leave it out, or ask for gpus"),
+            (run(gpus=0, gpu_memory="1GB"), "gpu_memory", "needs a GPU"),
+            (run(gpus=0, ranks="per-gpu"), "ranks", "needs a GPU"),
             (run(gpu_memory="2 potatoes"), "gpu_memory", "must be a size such as 2GB"),
             (run(time_limit="soon"), "time_limit", "must be a duration such as"),
             (run(gpu_memory="2GB", gpu_memory_bytes=5), "gpu_memory", "not both"),
@@ -153,6 +167,32 @@ class TestHardware:
         assert take(run(gpus=2, **{**apart, "gpu_type": None}), Hardware([node("a", 1), node("b", 1)])).spec.gpus == 2
         assert take(run(gpus=1, **apart)).spec.anti_collocation
 
+    @pytest.mark.parametrize(
+        ("gpus", "best", "sizes"),
+        [
+            (0, 0, ()), (3, 3, ()), ("3", 3, ()), ("1..4", 4, (1, 2, 3, 4)), ("1,2,4", 4, (1, 2, 4)),
+            ("2..9", 4, tuple(range(2, 10))), ([4, 1, 1], 4, (1, 4)), ("2..2", 2, ()),
+        ],
+    )  # fmt: skip
+    def test_sizes_are_a_number_a_range_or_a_set(self, gpus: object, best: int, sizes: tuple[int, ...]) -> None:
+        spec = take(run(gpus=gpus)).spec
+        assert (spec.gpus, spec.sizes) == (best, sizes)
+        assert (spec.gpus_min, spec.gpus_max) == ((sizes[0], sizes[-1]) if sizes else (best, best))
+
+    def test_sizes_no_node_has_are_refused_by_the_smallest(self) -> None:
+        (problem,) = refusal(run(gpus="5..8"))
+        assert problem == Problem("gpus", "asks for 5, but no node of pool default has more than 4 GPUs of one type")
+        assert take(run(gpus="5..8"), Hardware()).spec.gpus == 8
+
+    def test_cores_of_cpu_devices_are_not_for_jobs_without_gpus(self) -> None:
+        device = Gpu(index=0, uuid="cpu-0", type="cpu", memory_bytes=GB, cores=(0, 1, 2))
+        machine = Hardware([Node(name="a", gpus=(device,), cores=(0, 1, 2, 3), host_memory_bytes=GB)])
+        assert take(run(gpus=0, cores=1), machine).spec.cores == 1
+        (problem,) = refusal(run(gpus=0, cores=2), machine)
+        assert problem.field == "cores"
+        assert "no node of pool default has more than 1 outside its cpu devices" in problem.message
+        assert take(run(gpus=1, cores=2), machine).spec.cores == 2
+
     def test_needs_no_single_node_has_together(self) -> None:
         mixed = Hardware([node("a", 4), Node(name="b", gpus=(), cores=tuple(range(64)))])
         assert refusal(run(cores=32), mixed)[0].message.startswith("no single node of pool default")
@@ -176,27 +216,6 @@ class TestBatch:
     def test_all_are_admitted_in_order(self) -> None:
         requests = [JobRequest.model_validate(run(name=f"n{i}")) for i in range(3)]
         assert [job.spec.name for job in admit_all(requests, CLUSTER, "/srv")] == ["n0", "n1", "n2"]
-
-
-@pytest.mark.parametrize(
-    ("text", "size"),
-    [("0", 0), ("5", 5), ("2GB", 2 * GB), ("1.5 kB", 1500), ("512mib", 2**29), ("1TiB", 2**40)],
-)
-def test_sizes(text: str, size: int) -> None:
-    assert parse_size(text) == size
-
-
-@pytest.mark.parametrize(("text", "duration"), [("90", 90), ("1h30m", 5400), ("250ms", 0.25), ("2 d", 172800)])
-def test_durations(text: str, duration: float) -> None:
-    assert parse_duration(text) == duration
-
-
-@pytest.mark.parametrize("text", ["", "-1", "GB", "1PB", "1e3", "2GB!", "nan"])
-def test_what_is_no_quantity_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="must be a size"):
-        parse_size(text)
-    with pytest.raises(ValueError, match="must be a duration"):
-        parse_duration(text)
 
 
 def test_default_workdir_is_used_only_when_none_is_given(tmp_path: Path) -> None:

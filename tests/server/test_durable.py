@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import json
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -13,23 +13,30 @@ import pytest
 
 from colane.core.policy import Policy
 from colane.model.hardware import GpuId
+from colane.model.lane import Turns
 from colane.model.placement import Placement, Slot
 from colane.model.plan import Plan, Start
 from colane.model.profile import ProfileKey
 from colane.model.reason import Reason, Why
 from colane.policies import registry
-from colane.server import service as service_module
 from colane.server.app import create_app
+from colane.server.assembly import make_service
+from colane.server.board import CLUSTER_KEY
+from colane.server.clock import Clocks
+from colane.server.config import ServiceConfig
 from colane.server.feed import RECENT_LINES_MAX, Feed
 from colane.server.gate import GateRules
 from colane.server.idempotency import KEPT_S, expired
 from colane.server.memory_store import MemoryStore
 from colane.server.sqlite_store import SqliteStore
-from colane.server.store import IDEMPOTENCY, SUBMITTED_JOBS, AuditEntry, Put, Store, StoreError, Transaction
+from colane.server.store import IDEMPOTENCY, META, SUBMITTED_JOBS, AuditEntry, Put, Store, StoreError, Transaction
+from colane.server.streams import json_list
 from tests.server.harness import (
     DEADLINE_S,
     SLEEP,
     CountingStore,
+    SteadyClock,
+    World,
     finished,
     launched,
     node,
@@ -99,7 +106,8 @@ class TestFailure:
             store.failure, store.unreadable = "gone", True
             assert (await w.refused("POST", "/job", SLEEP))[0] == 503
             assert (await w.refused("POST", "/job", SLEEP))[0] == 503
-            assert (await w.good("GET", "/health"))["status"] == "store-unavailable"
+            health = await w.http.get("/health")
+            assert (health.status_code, health.json()["status"]) == (503, "store-unavailable")
             assert (await w.refused("GET", "/job/1/why"))[0] == 503
             assert await w.state(1) == "queued"
             store.failure, store.unreadable = None, False
@@ -112,6 +120,7 @@ class TestFailure:
         class SlowStore(MemoryStore):
             def __init__(self) -> None:
                 super().__init__()
+                super().commit(Transaction([Put(META, CLUSTER_KEY, {"id": "c"})]))
                 self.entered, self.go = asyncio.Event(), asyncio.Event()
 
             def commit(self, transaction: Transaction) -> int:
@@ -141,17 +150,24 @@ class TestRestart:
         kept = MemoryStore()
         store = opened()
         a, b = (ProfileKey(family, None, 1, "cpu") for family in "ab")
-        async with world(store) as w:
+        clock = SteadyClock()
+
+        async def say(w: World, at_s: float, *jobs: dict[str, Any]) -> None:
+            clock.skip(at_s - clock.now_s)
+            await w.good("POST", "/node/n1/report", report(*jobs, at_s=at_s))
+
+        async with world(store, clocks=Clocks(wall=lambda: clock.now_s, steady=clock)) as w:
             await w.good("POST", "/node", node(gpus=2))
             await w.submit(family="a")
             for steps in (1, 2, 22):
-                await w.good("POST", "/node/n1/report", report(stepped(1, steps, float(steps))))
+                await say(w, float(steps), stepped(1, steps, float(steps)))
             await w.submit(family="b")
             for steps in (1, 2, 32):
-                both = stepped(1, 22 + steps, 22.0 + 2 * steps), stepped(2, steps, 22.0 + steps)
-                await w.good("POST", "/node/n1/report", report(*both))
+                await say(
+                    w, 22.0 + 2 * steps, stepped(1, 22 + steps, 22.0 + 2 * steps), stepped(2, steps, 22.0 + steps)
+                )
             await w.good("POST", "/finished_job", finished(2))
-            await w.good("POST", "/node/n1/report", report(stepped(1, 55, 87.0)))
+            await say(w, 87.0, stepped(1, 55, 87.0))
             learnt = await w.good("GET", "/profiles")
             assert w.service.driver.core.state.beliefs.neighbours.slowdown(a, b) == 2.0
         if kind == "sqlite":
@@ -200,9 +216,10 @@ class TestRestart:
 
     async def test_a_lost_node_stays_lost(self) -> None:
         store = MemoryStore()
-        ticking = itertools.count(step=100.0)
-        async with world(store, steady=lambda: next(ticking), tick_s=0.01) as w:
+        clock = SteadyClock(step_s=1.0)
+        async with world(store, clocks=Clocks(steady=clock), tick_s=0.01) as w:
             await w.good("POST", "/node", node())
+            clock.go_on(w.service.config.node_timeout_s + 1)
             await w.line(lambda line: line.kind == "node-lost")
         async with world(store) as w:
             assert (await w.good("GET", "/node/n1"))["lost"] is True
@@ -270,6 +287,8 @@ class TestRejectedPlan:
     async def test_evidence_is_kept_and_nothing_changes(self, monkeypatch: pytest.MonkeyPatch) -> None:
         class Greedy:
             name = "greedy"
+            turns = Turns()
+            spares_s = inf
 
             def plan(self, view: Any) -> Plan:
                 there = Placement((Slot(GpuId("n1", 7), 0),))
@@ -289,12 +308,14 @@ class TestRejectedPlan:
 async def test_a_driver_that_fails_answers_503_and_ends_the_service(monkeypatch: pytest.MonkeyPatch) -> None:
     class Broken:
         name = "broken"
+        turns = Turns()
+        spares_s = inf
 
         def plan(self, _view: Any) -> Any:
             raise RuntimeError("a bug")
 
     monkeypatch.setattr(registry, "create", lambda _: Broken())
-    service = service_module.make_service(MemoryStore(), service_module.ServiceConfig(policy="x", workdir="/"))
+    service = make_service(MemoryStore(), ServiceConfig(policy="x", workdir="/"))
     driving = asyncio.create_task(service.run())
     transport = httpx.ASGITransport(create_app(service, GateRules()))
     async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as http:
@@ -319,4 +340,4 @@ async def test_old_idempotency_keys_are_removed() -> None:
 @pytest.mark.parametrize("count", [0, 1, 499, 500, 501, 1_000])
 def test_a_list_in_pieces_is_one_json_list(count: int) -> None:
     items = [{"n": number} for number in range(count)]
-    assert json.loads(b"".join(service_module.json_list(items))) == items
+    assert json.loads(b"".join(json_list(items))) == items

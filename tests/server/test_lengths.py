@@ -102,3 +102,11 @@ def test_a_guess_is_marked_and_given_up_when_it_is_proved_wrong() -> None:
     known = shown(80, steps_total=100, steps_total_learned=None)
     assert (jobs.progress_text(known), jobs.eta_text(known)) == ("80/100", "10 s")
     assert jobs.eta_text(shown(80)) == ""
+
+
+def test_before_its_first_sample_the_time_left_is_by_the_speed_it_is_believed_to_have() -> None:
+    unseen = shown(0, steps_total=100) | {"progress": None}
+    assert jobs.eta_text(unseen) == ""
+    assert jobs.eta_text(unseen | {"rate": {"steps_per_s": None}}) == ""
+    assert jobs.eta_text(unseen | {"rate": {"steps_per_s": 4.0}}) == "~25 s"
+    assert jobs.eta_text(shown(0, steps_total=100, rate={"steps_per_s": 4.0})) == "50 s", "what was seen goes first"

@@ -6,6 +6,7 @@ import asyncio
 import json
 import signal
 import socket
+import stat
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -34,15 +35,15 @@ def test_clients_find_it_by_a_file_and_it_tidies_up(tmp_path: Path) -> None:
         published = json.loads((state / "server.json").read_text())
         assert published == {"url": started.url, "pid": started.process.pid}
         assert started.line == f"colane scheduler listens on {started.url} (policy fifo, state {state})\n"
-        assert httpx.get(f"{started.url}/health").json()["status"] == "ok"
+        assert started.http.get("/health").json()["status"] == "ok"
         assert started.stop(signal.SIGTERM) == 0
     assert not (state / "server.json").exists()
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_stops_it_though_somebody_listens_to_events(running: Scheduler, number: signal.Signals) -> None:
-    with httpx.stream("GET", f"{running.url}/events?after=0", timeout=DEADLINE_S) as events:
-        httpx.post(f"{running.url}/job", json=SLEEP).raise_for_status()
+    with running.http.stream("GET", "/events?after=0", timeout=DEADLINE_S) as events:
+        running.http.post("/job", json=SLEEP).raise_for_status()
         lines = events.iter_lines()
         assert next(lines) == "id: 1"
         assert running.stop(number) == 0
@@ -54,7 +55,7 @@ def test_a_second_one_on_the_same_state_is_refused(running: Scheduler) -> None:
     expected = rf"another scheduler \(pid {running.process.pid}\) uses .*; stop it, or choose another --state"
     with pytest.raises(ServerError, match=expected):
         asyncio.run(serve(ServerConfig(state_dir=running.state, port=0)))
-    assert httpx.get(f"{running.url}/health").status_code == 200
+    assert running.http.get("/health").status_code == 200
 
 
 def test_a_port_in_use_is_named(tmp_path: Path) -> None:
@@ -72,13 +73,13 @@ def test_a_state_that_cannot_be_used_is_named(tmp_path: Path) -> None:
 
 def test_after_a_kill_it_starts_on_what_was_left(tmp_path: Path) -> None:
     with scheduler(tmp_path) as first:
-        httpx.post(f"{first.url}/jobs", json=[SLEEP, SLEEP]).raise_for_status()
+        first.http.post("/jobs", json=[SLEEP, SLEEP]).raise_for_status()
         first.process.send_signal(signal.SIGKILL)
         first.process.wait(DEADLINE_S)
     assert (tmp_path / "server.json").exists()
     with scheduler(tmp_path) as second:
-        assert [job["id"] for job in httpx.get(f"{second.url}/jobs").json()] == [1, 2]
-        assert httpx.post(f"{second.url}/job", json=SLEEP).json() == {"id": 3}
+        assert [job["id"] for job in second.http.get("/jobs").json()] == [1, 2]
+        assert second.http.post("/job", json=SLEEP).json() == {"id": 3}
 
 
 @pytest.mark.faults
@@ -87,8 +88,8 @@ def test_everything_acknowledged_is_there_after_a_kill_under_submission(tmp_path
     acknowledged: list[int] = []
     enough = threading.Event()
 
-    def submit(url: str) -> None:
-        with httpx.Client(base_url=url) as client:
+    def submit(running: Scheduler) -> None:
+        with httpx.Client(base_url=running.url, headers=running.http.headers) as client:
             try:
                 while True:
                     body = client.post("/jobs", json=[SLEEP, SLEEP]).raise_for_status().json()
@@ -99,8 +100,8 @@ def test_everything_acknowledged_is_there_after_a_kill_under_submission(tmp_path
                 return
 
     with scheduler(tmp_path) as started:
-        httpx.post(f"{started.url}/node", json=node(gpus=3)).raise_for_status()
-        workers = [threading.Thread(target=submit, args=(started.url,)) for _ in range(8)]
+        started.http.post("/node", json=node(gpus=3)).raise_for_status()
+        workers = [threading.Thread(target=submit, args=(started,)) for _ in range(8)]
         for worker in workers:
             worker.start()
         assert enough.wait(DEADLINE_S)
@@ -118,4 +119,16 @@ def test_everything_acknowledged_is_there_after_a_kill_under_submission(tmp_path
     assert queued | assigned == set(range(1, len(queued | assigned) + 1))
     store.close()
     with scheduler(tmp_path) as again:
-        assert len(httpx.get(f"{again.url}/live_jobs").json()) == len(queued | assigned)
+        assert len(again.http.get("/live_jobs").json()) == len(queued | assigned)
+
+
+def test_a_token_is_made_for_the_owner_and_demanded_of_everybody(tmp_path: Path) -> None:
+    with scheduler(tmp_path) as first:
+        assert stat.S_IMODE((tmp_path / "token").stat().st_mode) == 0o600
+        for path in ("/jobs", "/nodes", "/job/1/launch", "/events"):
+            assert httpx.get(f"{first.url}{path}").status_code == 401
+        assert httpx.post(f"{first.url}/job", json=SLEEP).status_code == 401
+        assert first.http.post("/job", json=SLEEP).json() == {"id": 1}
+        token = first.token
+    with scheduler(tmp_path) as second:
+        assert second.token == token

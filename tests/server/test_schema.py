@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-import httpx
 import pytest
 import schemathesis
 from hypothesis import HealthCheck, given, settings
@@ -13,9 +12,10 @@ from schemathesis import GenerationMode
 from schemathesis.checks import positive_data_acceptance
 
 from colane.server.app import create_app
+from colane.server.assembly import make_service
+from colane.server.config import ServiceConfig
 from colane.server.gate import GateRules
 from colane.server.memory_store import MemoryStore
-from colane.server.service import ServiceConfig, make_service
 from tests.server.harness import SLEEP, node
 from tests.server.processes import Scheduler, scheduler
 
@@ -40,15 +40,15 @@ OPERATIONS = operations()
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scheduler]:
     with scheduler(tmp_path_factory.mktemp("state")) as started:
-        httpx.post(f"{started.url}/node", json=node()).raise_for_status()
-        httpx.post(f"{started.url}/jobs", json=[SLEEP] * 3).raise_for_status()
+        started.http.post("/node", json=node()).raise_for_status()
+        started.http.post("/jobs", json=[SLEEP] * 3).raise_for_status()
         yield started
-        assert httpx.get(f"{started.url}/health").json()["status"] == "ok"
+        assert started.http.get("/health").json()["status"] == "ok"
         assert started.errors() == ""
 
 
 def test_the_schema_has_all_operations() -> None:
-    assert len(OPERATIONS) == 24
+    assert len(OPERATIONS) == 25
 
 
 def negatable(label: str) -> bool:
@@ -70,6 +70,8 @@ def test_every_answer_is_foreseen(running: Scheduler, label: str, mode: Generati
         suppress_health_check=list(HealthCheck),
     )
     def judge(case: Any) -> None:
-        case.call_and_validate(base_url=running.url, excluded_checks=BEYOND_THE_SCHEMA)
+        case.call_and_validate(
+            base_url=running.url, headers=dict(running.http.headers), excluded_checks=BEYOND_THE_SCHEMA
+        )
 
     judge()

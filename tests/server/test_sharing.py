@@ -22,8 +22,32 @@ async def test_jobs_on_one_device_say_how_they_share_it() -> None:
             "slowdown_measured": None,
         }
         assert [job["sharing"]["mates"] for job in await w.good("GET", "/live_jobs")] == [[second], [first]]
+        assert shown["rate"]["ratio"] == 0.75
+        assert shown["rate"]["source"] == "given"
+        assert shown["rate"]["factors"]["turns"] == {"slowdown": 1 / 0.75, "source": "given", "samples": 0}
+        assert shown["rate"]["steps_per_s"] is None, "nobody knows its step time"
         alone = await w.submit(share=False)
         assert (await w.good("GET", f"/job/{alone}"))["sharing"] is None
+
+
+async def test_a_job_says_how_fast_it_is_believed_to_go() -> None:
+    async with world(policy="fifo") as w:
+        await w.good("POST", "/node", node())
+        key = {"family": "net", "gpu_type": "cpu"}
+        await w.good("PUT", "/profiles", {"key": key, "step_s": 0.5})
+        gpus = len((await w.good("GET", "/node/n1"))["gpus"])
+        placed, *_, waiting = [await w.submit(family="net") for _ in range(gpus + 1)]
+        assert await w.state(waiting) == "queued"
+        for number in (placed, waiting):
+            shown = (await w.good("GET", f"/job/{number}"))["rate"]
+            assert (shown["steps_per_s"], shown["ratio"], shown["sentence"]) == (
+                2.0,
+                1.0,
+                "follows from the situation itself",
+            )
+        listed = {job["id"]: job["rate"] for job in await w.good("GET", "/live_jobs")}
+        assert listed[waiting] is None
+        assert listed[placed] is not None
 
 
 async def test_jobs_of_another_user_wait_where_users_do_not_share() -> None:

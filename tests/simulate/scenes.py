@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from math import inf
 from random import Random
 
 from colane.core.draft import Draft
@@ -11,10 +12,11 @@ from colane.core.policy import Policy
 from colane.core.view import ClusterView
 from colane.model.hardware import Gpu, Node
 from colane.model.job import JobId, JobSpec, JobState
+from colane.model.lane import Turns
 from colane.model.plan import Plan, Stop
 from colane.model.profile import Memory
 from colane.model.reason import Reason, Why
-from colane.policies.blocks.placers import first_fit
+from colane.policies.placing.nodes import first_fit
 from colane.simulate.config import DriverConfig
 from colane.simulate.run import Inputs, Run, simulate
 from colane.simulate.world import Running, Scope, World
@@ -84,6 +86,8 @@ class Restless:
     """Starts who fits; whenever somebody finds no place, stops one running job, another one each time."""
 
     name: str = "restless"
+    turns: Turns = field(default_factory=Turns)
+    spares_s: float = inf
     most_attempts: int = 4
 
     def plan(self, view: ClusterView) -> Plan:

@@ -205,7 +205,7 @@ def test_bad_rows_can_be_skipped_and_are_counted(tmp_path: Path, capsys: pytest.
         (["--world", "tabel"], "did you mean table?"),
         (["--belief", "profile"], "did you mean profiled?"),
         (["-t", "sweep:jos=3"], "did you mean jobs?"),
-        (["-t", "sweep:jobs=few"], "expected a whole number, got 'few'"),
+        (["-t", "sweep:jobs=few"], "must be a whole number from 0 up, got 'few'"),
         (["--time-scale", "0"], "--time-scale: must be a number above 0"),
         (["--explain", "nobody"], "there is no job 'nobody'"),
         (["--trace", "poison:jobs=3"], "neither a file nor a generator (did you mean poisson?)"),
@@ -214,10 +214,10 @@ def test_bad_rows_can_be_skipped_and_are_counted(tmp_path: Path, capsys: pytest.
         (["--seeds", "2", "--explain", "1"], "leave --seeds away"),
         (["--world", "table", "--tables", "/nowhere"], "/nowhere: there is no such directory of measured tables"),
         (["--tables", "/"], "holds no measured table"),
-        (["-t", "poisson:gap=nan"], "poisson: gap: expected a number from 0 up, got 'nan'"),
-        (["-t", "sweep:duration=inf"], "sweep: duration: expected a number above 0, got 'inf'"),
-        (["-t", "heavy-tailed:mean=0"], "heavy-tailed: mean: expected a number above 0, got '0'"),
-        (["-t", "heavy-tailed:span=-5"], "heavy-tailed: span: expected a number above 0, got '-5'"),
+        (["-t", "poisson:gap=nan"], "poisson: gap: must be a duration such as 90"),
+        (["-t", "sweep:duration=inf"], "sweep: duration: must be a duration such as 90"),
+        (["-t", "heavy-tailed:mean=0"], "heavy-tailed: mean: must be more than 0, got '0'"),
+        (["-t", "heavy-tailed:span=-5"], "heavy-tailed: span: must be a duration such as 90"),
     ],
 )
 def test_misuse_is_one_line_that_names_the_fix(

@@ -6,6 +6,7 @@ import csv
 import json
 from collections.abc import Sequence
 from dataclasses import replace
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +25,7 @@ from colane.model.lane import TurnRule, Turns
 from colane.model.plan import Plan
 from colane.model.profile import Memory
 from colane.model.reason import Reason, Why
-from colane.policies.fair import Fair
-from colane.policies.pack import Pack
-from colane.policies.registry import create
+from colane.policies.registry import create, preset
 from colane.simulate.config import DriverConfig
 from colane.simulate.factors import FactorsWorld
 from colane.simulate.run import Run
@@ -73,6 +72,7 @@ class Laned:
     """Puts every job on the one GPU, into the lane its label says."""
 
     name = "laned"
+    spares_s = inf
 
     def __init__(self, rule: TurnRule = TurnRule.FAIR, quantum_s: float = 0.0) -> None:
         self.turns = Turns(rule=rule, quantum_s=quantum_s)
@@ -209,7 +209,11 @@ def test_every_second_of_every_job_is_queueing_pausing_launching_or_running(
 def test_one_lane_for_each_gpu_delivers_the_work_of_its_jobs_and_no_more(seed: int) -> None:
     """Taking turns neither makes nor loses work: without costs the lane's time adds up to its jobs' times alone."""
     jobs = [replace(one, spec=replace(one.spec, gpus=1)) for one in random_jobs(seed)]
-    for policy in (Fair(), Fair(name="srtf", turns=Turns(rule=TurnRule.SRTF)), Fair(turns=Turns(rule=TurnRule.RR))):
+    for policy in (
+        preset("fair"),
+        preset("fair", name="srtf", turns=Turns(rule=TurnRule.SRTF)),
+        preset("fair", turns=Turns(rule=TurnRule.RR)),
+    ):
         done = run(jobs, random_cluster(seed), policy, NeutralWorld())
         had_s = dict(zip(done.ledger.rows.id, done.ledger.rows.gpu_s, strict=True))
         assert had_s == pytest.approx({one.id: one.duration_s for one in jobs}, abs=1e-6)
@@ -217,7 +221,7 @@ def test_one_lane_for_each_gpu_delivers_the_work_of_its_jobs_and_no_more(seed: i
 
 def test_runs_without_shared_lanes_have_no_pauses() -> None:
     jobs = random_jobs(7, with_steps=True)
-    done = run(jobs, random_cluster(7), Pack(take_turns=False), FactorsWorld())
+    done = run(jobs, random_cluster(7), preset("pack", take_turns=False), FactorsWorld())
     assert done.ledger.paused_s == {}
 
 

@@ -16,7 +16,7 @@ from colane.model.job import JobState
 from colane.policies.registry import POLICIES, create
 from colane.simulate.config import DriverConfig
 from colane.simulate.factors import FactorsWorld
-from colane.simulate.ledger import STATES, Stay
+from colane.simulate.ledger import STATES, AttemptSpan
 from colane.simulate.run import Run
 from colane.simulate.world import NeutralWorld, World
 
@@ -88,7 +88,7 @@ def test_fifo_never_reorders_and_never_shares(seed: int, costs: DriverConfig) ->
         assert first.end_s <= second.start_s
 
 
-def _meetings(stays: list[Stay]) -> list[tuple[Stay, Stay]]:
+def _meetings(stays: list[AttemptSpan]) -> list[tuple[AttemptSpan, AttemptSpan]]:
     ordered = sorted(stays, key=lambda stay: (stay.start_s, stay.end_s))
     return [(a, b) for i, a in enumerate(ordered) for b in ordered[i + 1 :] if set(a.gpus) & set(b.gpus)]
 

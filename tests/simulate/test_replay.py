@@ -11,7 +11,7 @@ import pytest
 from colane.cli import app
 from colane.cli.export import COMPANY, Exported, export_jobs, mean_overhead_s, overhead_s
 from colane.client.knowledge import encode_measurement, encode_profile
-from colane.model.profile import Memory, Profile, ProfileKey, SetMeasurement, Source, Value
+from colane.model.profile import Memory, Profile, ProfileKey, SetMeasurement, Value, ValueSource
 from colane.simulate.request import Request, WorldKind, inputs, load
 from colane.simulate.run import simulate
 from colane.traces.errors import TraceError
@@ -21,7 +21,7 @@ A, B = (ProfileKey(family, 8, 1, "cpu") for family in ("a", "b"))
 
 
 def value(number: float) -> Value:
-    return Value(number, Source.MEASURED, 10, "test")
+    return Value(number, ValueSource.MEASURED, 10, "test")
 
 
 PROFILES = [

@@ -20,8 +20,9 @@ from colane.simulate.factors import (
     slowdown_by_work,
     slowdown_of_several,
 )
+from colane.simulate.fitting import V100_BYTES, fitting_memory
 from colane.simulate.table_world import GAVEL_PAIRS, TableWorld, gavel_models, read_sources
-from colane.simulate.tables import V100_BYTES, canonical, fitting_memory
+from colane.simulate.tables import canonical
 from colane.simulate.world import NeutralWorld, Running, Scope
 from colane.traces import clusters
 from colane.traces.errors import TraceError

@@ -23,6 +23,7 @@ HELIOS = """job_id,user,vc,gpu_num,cpu_num,node_num,state,submit_time,start_time
 11,ub,vcA,1,4,1,COMPLETED,2020-06-09 18:41:01,2020-06-09 18:41:01,2020-06-09 18:42:01,60,0
 13,uc,vcA,0,4,1,COMPLETED,2020-06-09 18:41:30,2020-06-09 18:41:30,2020-06-09 18:42:30,60,0
 """
+HELIOS_CPU = "".join(line for line in HELIOS.splitlines(keepends=True) if line.startswith(("job_id", "13,")))
 
 
 OPENB = """name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,qos,pod_phase,creation_time,deletion_time,scheduled_time
@@ -72,7 +73,7 @@ def test_philly_json(file: File) -> None:
         "Pass",
     )
     assert notes(workload) == [
-        "1 CPU-only jobs left out: only jobs with GPUs are scheduled yet",
+        "1 CPU-only jobs left out (--cpu-jobs keeps them)",
         "2 jobs without a finished attempt left out",
     ]
 
@@ -104,7 +105,7 @@ def test_helios(file: File) -> None:
     second = workload.jobs[1]
     assert (second.submit_s, second.duration_s, second.spec.gpus, second.spec.cores) == (26, 248, 16, 64)
     assert (second.spec.labels, second.spec.pool, second.outcome, second.line) == ({"nodes": "2"}, "vcB", "FAILED", 2)
-    assert notes(workload) == ["1 CPU-only jobs left out: only jobs with GPUs are scheduled yet"]
+    assert notes(workload) == ["1 CPU-only jobs left out (--cpu-jobs keeps them)"]
     assert len(read(file(HELIOS), keep_cpu_only=True).jobs) == 3
 
 
@@ -129,7 +130,7 @@ def test_alibaba_2020_joins_tasks_and_jobs(file: File) -> None:
     assert one.spec.host_memory_bytes == round((2 * 29.296875 + 1) * 2**30)
     assert (two.spec.gpus, two.gpu_ratio, two.spec.labels) == (2, 1.0, {"gpu_types": "V100"})
     assert notes(workload) == [
-        "1 CPU-only jobs left out: only jobs with GPUs are scheduled yet",
+        "1 CPU-only jobs left out (--cpu-jobs keeps them)",
         "1 jobs without a start or an end left out",
     ]
     assert read(jobs).jobs == workload.jobs
@@ -163,7 +164,7 @@ c,2.5,1e3,1.0,,,vgg,,,yes,
 
 
 def test_own_format(file: File) -> None:
-    workload = read(file(OWN), keep_cpu_only=True)
+    workload = read(file(OWN))
     assert workload.format == "colane"
     assert [(job.id, job.spec.name, job.line) for job in workload.jobs] == [(1, "c", 4), (2, "b", 2), (3, "a", 3)]
     c, b, a = workload.jobs
@@ -184,10 +185,10 @@ def test_numeric_ids_break_ties_as_numbers(file: File) -> None:
 
 
 def test_own_format_survives_a_round_trip(tmp_path: Path, file: File) -> None:
-    for workload in (sample(), read(file(OWN), keep_cpu_only=True)):
+    for workload in (sample(), read(file(OWN))):
         path = tmp_path / "again.csv"
         colane_csv.write(workload, path)
-        again = read(path, keep_cpu_only=True)
+        again = read(path)
         assert [replace(job, line=0) for job in again.jobs] == [replace(job, line=0) for job in workload.jobs]
 
 
@@ -224,7 +225,7 @@ def test_a_bad_row_is_named_or_skipped_and_counted(file: File, row: str, column:
     [
         ("", "is empty"),
         ("submit_s\n", "holds no jobs"),
-        ("submit_s,gpus\n1,0\n", "holds no GPU jobs: all 1 jobs are CPU-only"),
+        (HELIOS_CPU, "holds no GPU jobs: all 1 jobs are CPU-only"),
         ("submit_s,gpu\n1,1\n", r"unknown column 'gpu' \(did you mean gpus\?\)"),
         ("submit_s,zebra\n1,1\n", r"unknown column 'zebra' \(labels are columns named label:NAME\)"),
         ("submit_s,gpus,gpus\n1,1,1\n", "has column 'gpus' twice"),
@@ -299,7 +300,7 @@ def test_each_reader_names_what_is_wrong(file: File, name: str, text: str, messa
 def test_gzip_is_unpacked_and_a_torn_one_refused(tmp_path: Path) -> None:
     path = tmp_path / "t.csv.gz"
     path.write_bytes(gzip.compress(OWN.encode()))
-    assert len(read(path).jobs) == 2
+    assert len(read(path).jobs) == 3
     path.write_bytes(path.read_bytes()[:-20])
     with pytest.raises(TraceError, match="is not a whole gzip file"):
         read(path)

@@ -80,7 +80,7 @@ def test_topology_lists(data: Path) -> None:
 def test_alibaba_pods(data: Path) -> None:
     workload = read(data / "traces" / "openb_pod_list_default.csv.gz")
     assert [str(note) for note in workload.notes] == [
-        "1052 CPU-only jobs left out: only jobs with GPUs are scheduled yet",
+        "1052 CPU-only jobs left out (--cpu-jobs keeps them)",
         "897 pods that were never scheduled left out",
         "2573 pods ask for a part of a GPU (gpu_ratio)",
     ]

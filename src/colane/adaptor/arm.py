@@ -61,7 +61,7 @@ FRAMEWORKS: dict[str, Callable[[ModuleType], None]] = {
 }
 
 
-class Finder:
+class ImportFinder:
     """Finds the frameworks by asking all finders behind it."""
 
     def find_spec(
@@ -116,9 +116,9 @@ def arm() -> None:
     """Wait for a framework in this process, if it belongs to a job; once, whoever calls."""
     if not os.environ.get(STEPS_FILE_ENV) or os.environ.get(SWITCH_ENV) == "off":
         return
-    if any(isinstance(finder, Finder) for finder in sys.meta_path):
+    if any(isinstance(finder, ImportFinder) for finder in sys.meta_path):
         return
-    sys.meta_path.insert(0, Finder())
+    sys.meta_path.insert(0, ImportFinder())
     for name, how in FRAMEWORKS.items():
         if name in sys.modules:
             attach(how, sys.modules[name])

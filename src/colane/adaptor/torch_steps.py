@@ -27,7 +27,7 @@ LOOK_AGAIN = 61
 """Every so many steps that is found out anew; it takes a look at all frames."""
 
 
-class Steps:
+class StepFinder:
     """Finds the ends of iterations in one process.
 
     Attributes:
@@ -117,7 +117,7 @@ def _wrapper_code(torch: Any) -> object:
     return wrap(_outside_backward).__code__ if wrap is not None else None
 
 
-_steps: Steps | None = None
+_steps: StepFinder | None = None
 _handle: Any = None
 
 
@@ -127,7 +127,7 @@ def attach(torch: Any) -> None:
     to = recorder.current()
     if to is None or _steps is not None:
         return
-    _steps = Steps(torch, to)
+    _steps = StepFinder(torch, to)
     from torch.optim import optimizer
 
     _handle = optimizer.register_optimizer_step_post_hook(_steps.post)
@@ -149,7 +149,7 @@ def attach_compiler(dynamo: Any) -> None:
     torch_forward.attach_compiler(dynamo, _steps.others)
 
 
-def _watch_scaler(torch: Any, steps: Steps) -> None:
+def _watch_scaler(torch: Any, steps: StepFinder) -> None:
     """Count the iterations that mixed precision skips: there the optimizer is not called, yet one has ended."""
     scaler = getattr(getattr(torch, "amp", None), "GradScaler", None) or torch.cuda.amp.GradScaler
     own = scaler.step

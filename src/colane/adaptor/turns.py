@@ -6,7 +6,8 @@ that an agent which sets `PAUSE_AT` above every published step knows that no ran
 
 The slow path finishes what runs on the GPU, tells the agent over a SEQPACKET socket, and waits for its word. It fails
 open: without an agent, with a broken or foreign socket, or with an agent that says nothing, the job goes on. Needs the
-standard library alone, and no other module of Colane: it is copied into processes that have none.
+standard library alone, and no other module of Colane: it is copied into processes that have none. A job that is held
+(`HOLD`) does not fail open: it waits without an agent too.
 """
 
 # ruff: noqa: PTH120, PTH119 - pathlib is an import the job did not ask for
@@ -37,6 +38,8 @@ PAUSE_AT = 1
 """Ranks of a gang go on without asking until this step, so that all park at the same one; 0 for none."""
 FLUSH = 2
 """1: give cached GPU memory back before yielding, because the lane needs it."""
+HOLD = 3
+"""1: who waits goes on by the agent's word alone, for its device may be another job's: it waits for the next agent."""
 
 PROTOCOL = 1
 _MAGIC = b"CLNG"
@@ -104,22 +107,35 @@ class TurnTaker:
         if self._dead or not self._asking.acquire(False):
             return
         try:
-            if (self._socket is not None or self._connect()) and self._settle():
+            while not self._is_answered(kind, step) and kind == YIELD and self._words[HOLD]:
+                time.sleep(RETRY_S)
+                self.waited_s += RETRY_S
+        finally:
+            self._asking.release()
+
+    def _is_answered(self, kind: int, step: int) -> bool:
+        """Ask once; False when there is no agent to answer."""
+        try:
+            if self._socket is None and not self._connect():
+                return False
+            if self._settle():
                 self._exchange(kind, step)
         except TimeoutError:
             raise  # the connection has none: a signal handler of the job raised it
         except (OSError, ValueError, struct.error):
             self._drop()
-        finally:
-            self._asking.release()
+            return False
+        return True
 
     def _exchange(self, kind: int, step: int) -> None:
         self._serial += 1
         self._send(kind, step)
         if kind == YIELD:
             began_s = time.perf_counter()
-            self._await_go(step)
-            self.waited_s += time.perf_counter() - began_s
+            try:
+                self._await_go(step)
+            finally:
+                self.waited_s += time.perf_counter() - began_s
 
     def _connect(self) -> bool:
         """Reach the agent, or note when to try again."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import secrets
 from collections.abc import Callable, Mapping
 
@@ -19,6 +20,7 @@ from colane.agent.reconcile import Key
 
 NEXT_OFFSET = "X-Colane-Next-Offset"
 OPEN_PATH = "/health"
+_ID = re.compile(r"[0-9]{1,16}", re.ASCII)
 
 
 class TokenGate:
@@ -58,12 +60,15 @@ def make_app(state: StateDir, wake: Callable[[], None], *, name: str, token: str
         return JSONResponse({"status": "ok", "node": name, "jobs": len(state.live())})
 
     async def log(request: Request) -> Response:
-        key = Key(request.path_params["job"], request.path_params["attempt"])
+        numbers = [request.path_params[name] for name in ("job", "attempt")]
+        if not all(_ID.fullmatch(number) for number in numbers):
+            return _error(404, "there is no such log: ids have at most 16 digits")
+        key = Key(*map(int, numbers))
         return await run_in_threadpool(_answer_log, state, key, request.query_params)
 
     routes = [
         Route("/run", run, methods=["GET", "POST"]),
-        Route("/log/{job:int}/{attempt:int}", log),
+        Route("/log/{job}/{attempt}", log),
         Route(OPEN_PATH, health),
     ]
     return Starlette(routes=routes, middleware=[Middleware(TokenGate, token=token)])

@@ -5,7 +5,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
+from colane.agent.cluster import Membership
 from colane.agent.errors import AgentError
+from colane.agent.jobdir import StateDir
+from colane.agent.lease import since_boot_s
 from colane.agent.messages import Object, read_desired
 from colane.agent.reconcile import Desired, Key
 from colane.agent.scheduler import Scheduler
@@ -17,20 +20,23 @@ NOT_FOUND, CONFLICT = 404, 409
 
 
 class Contact:
-    """One node's word with the scheduler. Silence is normal: jobs go on, and everything is said again later."""
+    """One node's word with the scheduler. Jobs go on without it for their lease, and all is said again later."""
 
-    def __init__(self, scheduler: Scheduler, name: str, describe: Callable[[], Object]) -> None:
+    def __init__(self, scheduler: Scheduler, name: str, describe: Callable[[], Object], state: StateDir) -> None:
         """Begin unregistered.
 
         Args:
             scheduler: Whom to talk with.
             name: The node's name.
             describe: Gives the node object to register with.
+            state: The jobs here, and their lease.
         """
         self.followed = -1
         self._scheduler = scheduler
         self._name = name
         self._describe = describe
+        self._membership = Membership(state)
+        self._lease = state.lease
         self._registered = False
         self._reachable = True
 
@@ -42,6 +48,7 @@ class Contact:
         """
         try:
             await self._register()
+            sent_s = since_boot_s()
             node = await self._scheduler.report(self._name, report)
         except SchedulerUnreachable as error:
             self._note_silence(error)
@@ -52,7 +59,8 @@ class Contact:
         if not self._reachable:
             log.warning("the scheduler answers again")
         self._reachable = True
-        return read_desired(node)
+        self._renew(sent_s, node.get("lease_s"))
+        return self._membership.follow(node.get("cluster_id") or "", read_desired(node))
 
     async def finished(self, finished: Object) -> bool:
         """Tell that an attempt has ended; whether the scheduler knows now.
@@ -96,6 +104,12 @@ class Contact:
             raise
         # A scheduler that has only now come to know us counts generations from its own beginning.
         self._registered, self.followed = True, -1
+
+    def _renew(self, sent_s: float, lease_s: float | None) -> None:
+        try:
+            self._lease.renew(sent_s, lease_s)
+        except OSError as error:
+            log.warning("the jobs' lease could not be renewed: %s", error)
 
     def _note_silence(self, error: SchedulerUnreachable) -> None:
         if self._reachable:

@@ -12,6 +12,15 @@ BASE_NAMES = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "TZ"
 """What a job gets from the agent's own environment where its request does not say. Nothing else passes: engines
 put settings of their own there (Ray, Slurm) that are not meant for jobs."""
 
+THREAD_POOLS = (
+    "OMP_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "BLIS_NUM_THREADS",
+    "NUMEXPR_NUM_THREADS",
+)
+"""Variables that say how many threads a library starts. All the others fall back on the first."""
+
 
 def job_environment(
     requested: Mapping[str, str],
@@ -35,14 +44,23 @@ def job_environment(
         adaptor: Directory that goes first on Python's path; None leaves the path alone.
 
     Returns:
-        The request's environment. Under it lie the agent's basic names and `OMP_NUM_THREADS`; over it what the
-        placement decides and the job must not: devices, `COLANE_*`, MPS.
+        The request's environment. Under it lie the agent's basic names and the sizes of thread pools; over it what
+        the placement decides and the job must not: devices, `COLANE_*`, MPS.
     """
     base = {name: own[name] for name in BASE_NAMES if name in own}
-    threads = {"OMP_NUM_THREADS": str(len(cores))} if cores else {}
+    threads = dict.fromkeys(open_pools(requested), str(len(cores))) if cores else {}
     kept = {name: value for name, value in requested.items() if not name.startswith("CUDA_MPS_")}
     whole = {**base, **threads, **kept, **visible_devices(gpus), **colane, **mps}
     return whole if adaptor is None else {**whole, **adapted(whole, adaptor)}
+
+
+def open_pools(requested: Mapping[str, str]) -> tuple[str, ...]:
+    """Give the variables of thread pools that are ours to set: none that the request names.
+
+    A job with a thread for each core of the machine on a few of its cores is slow, and slows the others there. A
+    request that names the first variable has spoken for all, which follow it.
+    """
+    return () if THREAD_POOLS[0] in requested else tuple(name for name in THREAD_POOLS if name not in requested)
 
 
 def adapted(env: Mapping[str, str], adaptor: Path) -> dict[str, str]:

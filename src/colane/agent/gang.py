@@ -18,6 +18,7 @@ from typing import Any
 
 from colane.agent import ranks, shim
 from colane.agent.command import Command
+from colane.agent.environment import open_pools
 from colane.devices.types import HostFacts
 from colane.model.hardware import Gpu
 
@@ -25,7 +26,6 @@ PER_GPU = "per-gpu"
 """Value of a job's `ranks` that asks for a process for each GPU; `one` is the other."""
 
 LOOPBACK = "127.0.0.1"
-THREADS = "OMP_NUM_THREADS"
 PORT_MIN = 20_000
 _PORT_RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 _TRIES = 1_000
@@ -97,25 +97,32 @@ def arrange(
         return command
     if launch.get("ranks") != PER_GPU:
         return replace(command, env={**meeting.hints(len(gpus)), **command.env})
-    set_threads = THREADS not in (launch.get("env") or {})
-    words = bindings(gpus, command.cores, host, set_threads=set_threads)
-    starter = (sys.executable, "-I", "-S", str(program), str(command.grace_s), str(meeting.first_rank), *words, "--")
+    pools = ",".join(open_pools(launch.get("env") or {}))
+    words = (str(command.grace_s), str(meeting.first_rank), pools, *bindings(gpus, command.cores, host))
+    starter = (sys.executable, "-I", "-S", str(program), *words, "--")
     return replace(command, argv=(*starter, *command.argv), env={**command.env, **meeting.orders(len(gpus))})
 
 
-def bindings(gpus: Sequence[Gpu], cores: Sequence[int], host: HostFacts, *, set_threads: bool) -> list[str]:
+def cores_of_ranks(gpus: Sequence[Gpu], cores: Sequence[int]) -> tuple[tuple[int, ...], ...]:
+    """Give each rank those of its job's cores that are near its GPU, all of them where none is."""
+    return tuple(tuple(core for core in cores if core in set(gpu.cores)) or tuple(cores) for gpu in gpus)
+
+
+def bindings(gpus: Sequence[Gpu], cores: Sequence[int], host: HostFacts) -> list[str]:
     """Bind each rank to those of the job's cores that are near its GPU, and to the memory of that socket.
 
     Args:
         gpus: The job's devices here in rank order.
         cores: The job's cores here.
         host: The machine.
-        set_threads: Share the near cores' number out as OMP_NUM_THREADS among the ranks that have them.
+
+    Returns:
+        Words for `ranks`; the number of near cores is shared out as threads among the ranks that have them.
     """
-    near = [tuple(core for core in cores if core in set(gpu.cores)) or tuple(cores) for gpu in gpus]
+    near = cores_of_ranks(gpus, cores)
     words = []
     for gpu, own in zip(gpus, near, strict=True):
-        threads = str(max(len(own) // near.count(own), 1)) if set_threads and own else ""
+        threads = str(max(len(own) // near.count(own), 1)) if own else ""
         words.append(":".join((_list(own), _list(memory_nodes([gpu], host)), threads)))
     return words
 

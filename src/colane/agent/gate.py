@@ -16,14 +16,16 @@ import struct
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
 from colane.adaptor import turns
 from colane.agent import processes
 from colane.agent.gate_page import RANKS_MAX, ControlPage
-from colane.agent.gate_ranks import Gang, Link, Rank
-from colane.agent.gate_rules import Bounds, Floor, Seen, Wish
+from colane.agent.gate_ranks import Gang, Rank, RankConnection
+from colane.agent.gate_rules import Floor
+from colane.agent.gate_values import GateTimeouts, Seen, Wish
 from colane.agent.launcher import watch_exit
 from colane.agent.processes import ProcessId
 from colane.model.lane import Turns
@@ -45,11 +47,13 @@ class Place(NamedTuple):
         wish: What is wanted of it.
         steps_path: Its steps file.
         supervisor: Gives the process above all of its processes, once it has started.
+        run: Whether it shall run; one that shall end while it is held ends where it waits.
     """
 
     wish: Wish
     steps_path: Path
     supervisor: Callable[[], ProcessId | None]
+    run: bool = True
 
 
 class Follow(NamedTuple):
@@ -59,21 +63,28 @@ class Follow(NamedTuple):
     turns: Turns
 
 
-class Gate:
+class LaneGate:
     """Runs in one event loop; not thread-safe (`gate_thread` puts it into a thread of its own)."""
 
-    def __init__(self, path: Path, bounds: Bounds | None = None, clock: Callable[[], float] = time.monotonic) -> None:
-        """Begin to listen at `path`.
+    def __init__(
+        self,
+        path: Path,
+        bounds: GateTimeouts | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        nudge: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Begin to listen at `path`; `nudge` is called when a job is held.
 
         Raises:
             OSError: No socket can be made there.
         """
         self.path = path
-        self.floor = Floor(bounds=bounds or Bounds())
+        self.floor = Floor(bounds=bounds or GateTimeouts())
         self._clock = clock
+        self._nudge = nudge
         self._gangs: dict[int, Gang] = {}
         self._places: dict[int, Place] = {}
-        self._links: set[Link] = set()
+        self._links: set[RankConnection] = set()
         self._refused: set[int] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._looking: asyncio.TimerHandle | None = None
@@ -92,12 +103,12 @@ class Gate:
             gang = self._gangs.setdefault(job, Gang(job, place.steps_path))
             gang.flush = place.wish.flush
             gang.open_pages()
-        self.floor.follow([place.wish for place in follow.places], follow.turns, self._clock())
+        self.floor.follow([self._wish(place) for place in follow.places], follow.turns, self._clock())
         self._look()
 
     def seen(self) -> dict[int, Seen]:
-        """Say how the jobs fare that share lanes."""
-        return self.floor.seen(self._clock())
+        """Say how the jobs fare that share lanes; one that shall be held is parked only when it is."""
+        return {job: self._see(job, seen) for job, seen in self.floor.seen(self._clock()).items()}
 
     def messages(self) -> list[str]:
         """Say who is left out of the turns."""
@@ -116,6 +127,24 @@ class Gate:
             self._drop_link(link)
         self.path.unlink(missing_ok=True)
 
+    def _wish(self, place: Place) -> Wish:
+        """One that shall end while it is held does not go on for that: its devices may be another job's."""
+        ends_held = not place.run and self._gangs[place.wish.job].held
+        return replace(place.wish, paused=True, hold=True) if ends_held else place.wish
+
+    def _see(self, job: int, seen: Seen) -> Seen:
+        must_be_held = self._places[job].wish.hold if job in self._places else False
+        return seen._replace(is_parked=seen.is_parked and (self._gangs[job].held or not must_be_held))
+
+    def _hold_parked(self) -> None:
+        for job, place in self._places.items():
+            gang = self._gangs[job]
+            if place.wish.hold and not gang.held and self.floor.is_parked(job):
+                gang.hold()
+                self._nudge()
+            elif gang.held and place.run and not place.wish.hold and self.floor.is_parked(job):
+                gang.unhold()
+
     # -- jobs that ask -----------------------------------------------------------------------------------------------
 
     def _on_connection(self) -> None:
@@ -125,11 +154,11 @@ class Gate:
                 connection.close()
                 return
             connection.setblocking(False)
-            link = Link(connection, _peer_pid(connection))
+            link = RankConnection(connection, _peer_pid(connection))
             self._links.add(link)
             self._loop.add_reader(connection, self._on_packet, link)
 
-    def _on_packet(self, link: Link) -> None:
+    def _on_packet(self, link: RankConnection) -> None:
         try:
             data = link.connection.recv(turns.REQUEST.size + 1)
         except BlockingIOError:
@@ -147,7 +176,7 @@ class Gate:
                 log.warning("process %d is refused at the gate: %s", link.pid, error)
             self._drop_link(link)
 
-    def _on_request(self, link: Link, kind: int, claimed: int, ranks: int, step: int, serial: int) -> None:
+    def _on_request(self, link: RankConnection, kind: int, claimed: int, ranks: int, step: int, serial: int) -> None:
         link.serial = serial
         if kind == turns.PING:
             link.answer(turns.WAIT)
@@ -174,7 +203,7 @@ class Gate:
         elif gang.stalled_s is None:
             gang.stalled_s = self._clock()
 
-    def _on_hangup(self, link: Link) -> None:
+    def _on_hangup(self, link: RankConnection) -> None:
         """A job that closes while it waits goes on without us, unless it is dead; that its pidfd tells."""
         rank = link.rank
         self._drop_link(link)
@@ -183,7 +212,7 @@ class Gate:
             if processes.identify(rank.pid) is not None:
                 self.floor.stepping(rank.gang.job, rank.steps, self._clock())
 
-    def _admit(self, link: Link, claimed: int) -> Rank:
+    def _admit(self, link: RankConnection, claimed: int) -> Rank:
         """Find whose process asks.
 
         Raises:
@@ -197,7 +226,7 @@ class Gate:
                 raise ValueError(f"it belongs to job {gang.job} and does not report its steps")
         raise ValueError("it belongs to no job that runs here")
 
-    def _seat(self, link: Link, gang: Gang, index: int, page: ControlPage) -> Rank:
+    def _seat(self, link: RankConnection, gang: Gang, index: int, page: ControlPage) -> Rank:
         rank = gang.ranks.get(index)
         if rank is None or rank.pid != link.pid:
             rank = self._enlist(gang, index, page, link.pid)
@@ -212,7 +241,7 @@ class Gate:
         supervisor = self._places[job].supervisor()
         return supervisor is not None and processes.is_below(pid, supervisor)
 
-    def _drop_link(self, link: Link) -> None:
+    def _drop_link(self, link: RankConnection) -> None:
         if link in self._links:
             self._links.remove(link)
             self._loop.remove_reader(link.connection)
@@ -283,7 +312,9 @@ class Gate:
             rank = gang.ranks.get(index)
             if claimed and (rank is None or rank.claimed != claimed):
                 rank = self._enlist(gang, index, page, claimed)
-            if rank is not None and steps and rank.link is None:
+            if rank is not None and gang.held:
+                self.floor.parked(gang.job, steps, self._clock())
+            elif rank is not None and steps and rank.link is None:
                 self.floor.stepping(gang.job, steps, self._clock())
         now_s = self._clock()
         if gang.stalled_s is not None and now_s - gang.stalled_s > STALLED_S:
@@ -299,6 +330,7 @@ class Gate:
             gang = self._gangs[job]
             if flag != gang.flag:
                 (gang.raise_flag if flag else gang.lower_flag)()
+        self._hold_parked()
         self._wake_at(orders.next_s)
 
     def _wake_at(self, time_s: float | None) -> None:

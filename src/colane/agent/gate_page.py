@@ -45,8 +45,15 @@ class ControlPage:
             return 0, 0
         return words[0], words[-1]
 
-    def order(self, *, flag: bool, pause_at: int, flush: bool) -> None:
+    def is_held(self) -> bool:
+        """Whether who waits here goes on by our word alone, as an earlier agent may have said."""
+        with suppress(OSError, struct.error):
+            return bool(_WORD.unpack(os.pread(self._fd, _WORD.size, CONTROL_OFFSET + turns.HOLD * 8))[0])
+        return False
+
+    def order(self, *, flag: bool, pause_at: int, flush: bool, hold: bool = False) -> None:
         """Say what the job does at its boundaries; the flag rises last and falls first."""
+        self._write(turns.HOLD, int(hold))
         if not flag:
             self._write(turns.FLAG, 0)
         self._write(turns.PAUSE_AT, pause_at)

@@ -24,7 +24,7 @@ AIMS_MAX = 16
 """How often a target is put further while ranks outrun it; then the next look goes on."""
 
 
-class Link:
+class RankConnection:
     """A job's connection."""
 
     def __init__(self, connection: socket.socket, pid: int) -> None:
@@ -58,7 +58,7 @@ class Rank:
     pid: int
     claimed: int
     unwatch: Callable[[], None]
-    link: Link | None = None
+    link: RankConnection | None = None
     waiting: int | None = None
 
     @property
@@ -84,6 +84,7 @@ class Gang:
         expected: How many there will be.
         flag: Whether they ask at their boundaries.
         flush: Whether they give cached memory back when they yield.
+        held: Whether all of them wait, and go on by our word alone: their devices may be another job's.
         stalled_s: Since when some wait for others.
     """
 
@@ -93,18 +94,35 @@ class Gang:
     expected: int = 1
     flag: bool = False
     flush: bool = False
+    held: bool = False
     stalled_s: float | None = None
     _pages: dict[int, ControlPage] = field(default_factory=dict)
     _target: int = 0
 
     def open_pages(self) -> Sequence[tuple[int, ControlPage]]:
-        """Open the pages that are there by now."""
+        """Open the pages that are there by now; a gang that an earlier agent has held whole is held still."""
+        is_first, fresh = not self._pages, []
         for index, path in pages_of(self.steps_path).items():
             if index not in self._pages:
                 with suppress(OSError):
                     self._pages[index] = page = ControlPage(path)
-                    page.order(flag=self.flag, pause_at=self._target, flush=self.flush)
+                    fresh.append(page)
+        if is_first and fresh:
+            self.held = all(page.is_held() for page in fresh)
+        for page in fresh:
+            self._order_page(page)
         return sorted(self._pages.items())
+
+    def hold(self) -> None:
+        """All wait: keep them there, also without us."""
+        self.held = True
+        self._order()
+        self.held = all(page.is_held() for page in self._pages.values())  # a full disk may refuse a page
+
+    def unhold(self) -> None:
+        """They wait on, but would go on without us."""
+        self.held = False
+        self._order()
 
     def is_gang(self) -> bool:
         """Whether several processes must stop at one step."""
@@ -114,7 +132,7 @@ class Gang:
         """Have all ranks ask, a gang's at one step."""
         if not self.flag:
             self.flag = True
-            self._aim(self._top() + MARGIN_STEPS if self.is_gang() else 0)
+            self._aim(self._top() + MARGIN_STEPS if self.is_gang() and not self.held else 0)
 
     def lower_flag(self) -> None:
         """Have them run freely; who is parked alone goes on."""
@@ -126,7 +144,7 @@ class Gang:
     def go(self, *, flag: bool) -> None:
         """Let all ranks go, which are parked at one step; with the flag up for one step more."""
         self._target = self._top() + 1 if flag and self.is_gang() else 0
-        self.flag = flag
+        self.flag, self.held = flag, False
         self._order()
         for rank in self.ranks.values():
             rank.release()
@@ -140,23 +158,25 @@ class Gang:
         if len(waiting) == len(ranks) >= self.expected and len({rank.waiting for rank in waiting}) == 1:
             self.stalled_s = None
             return waiting[0].waiting
-        self._correct(ranks)
+        if not self.held:
+            self._correct(ranks)
         return None
 
     def retry(self) -> None:
         """Put the step further: some rank has run past it, and waits for those that are parked."""
-        if self.flag and self.is_gang():
+        if self.flag and self.is_gang() and not self.held:
             self._aim(self._top() + MARGIN_STEPS)
             self._release_below()
 
     def close(self) -> None:
-        """Let go of everything; the pages are left so that the job runs freely."""
+        """Let go of everything; the pages are left so that the job runs freely, unless it is held."""
         for rank in list(self.ranks.values()):
             rank.unwatch()
-        self.flag, self._target = False, 0
-        self._order()
-        for rank in self.ranks.values():
-            rank.release()
+        if not self.held:
+            self.flag, self._target = False, 0
+            self._order()
+            for rank in self.ranks.values():
+                rank.release()
         for page in self._pages.values():
             page.close()
 
@@ -195,4 +215,7 @@ class Gang:
 
     def _order(self) -> None:
         for page in self._pages.values():
-            page.order(flag=self.flag, pause_at=self._target, flush=self.flush)
+            self._order_page(page)
+
+    def _order_page(self, page: ControlPage) -> None:
+        page.order(flag=self.flag or self.held, pause_at=self._target, flush=self.flush, hold=self.held)

@@ -9,16 +9,12 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from enum import Enum, auto
-from typing import NamedTuple
 
-from colane.lanes.turns import SHARED, Claim, Member, TurnClock, grant, yields_to
+from colane.agent.gate_values import GateTimeouts, Lane, Orders, Seen, Stand, Wish
+from colane.lanes.turns import SHARED, Contender, LaneRequest, TurnClock, grant, yields_to
 from colane.model.lane import TurnRule, Turns
-
-Lane = tuple[int, int]
-"""Device and lane number."""
 
 PROBE_STEPS = 3
 """Under `srtf` a job whose steps are counted but not measured yet runs so many of them first."""
@@ -28,89 +24,6 @@ STEP_AGE = 0.7
 
 BOUND_STEPS = 5.0
 """A job is given up on no sooner than after so many of its steps."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wish:
-    """A job of this node as far as turns go.
-
-    Attributes:
-        job: Its id.
-        lanes: Its lanes, in order.
-        weight: Its share under `fair`.
-        priority: Higher goes first under `priority`.
-        serves: It answers requests, or is about to end: it goes first.
-        steps_total: Steps until it is done, None when unknown.
-        paused: It stays parked until this is taken back.
-        flush: It gives cached GPU memory back when it yields.
-    """
-
-    job: int
-    lanes: tuple[Lane, ...]
-    weight: float = 1.0
-    priority: int = 0
-    serves: bool = False
-    steps_total: int | None = None
-    paused: bool = False
-    flush: bool = False
-
-
-class Bounds(NamedTuple):
-    """How long is waited for a job that was asked and does not come.
-
-    Attributes:
-        yield_s: For one that runs.
-        first_step_s: For one that has not done a step; only for saying so.
-    """
-
-    yield_s: float = 30.0
-    first_step_s: float = 600.0
-
-
-class Stand(Enum):
-    """What a job does."""
-
-    AWAY = auto()
-    """It starts, or is left out."""
-    RUNNING = auto()
-    READY = auto()
-    """It waits at a boundary for its turn."""
-    IDLE = auto()
-    """It waits for something else, and said so."""
-
-
-class Seen(NamedTuple):
-    """What is reported of a job's turns.
-
-    Attributes:
-        state: `running`, `waiting`, `paused` or `ungated`.
-        service_s: Time it has held its lanes.
-        wait_s: Time it has waited for them.
-        share_ratio: Part it has held of the time since the company of its lanes last changed.
-        is_parked: It is suspended, and waits at a boundary.
-        note: Why it has no turns; empty while it has.
-    """
-
-    state: str
-    service_s: float
-    wait_s: float
-    share_ratio: float
-    is_parked: bool = False
-    note: str = ""
-
-
-class Orders(NamedTuple):
-    """What is to be done.
-
-    Attributes:
-        go: Jobs that are let go.
-        flags: Of every job, whether it asks at its boundaries.
-        next_s: When to look again; None when only events matter.
-    """
-
-    go: Sequence[int]
-    flags: Mapping[int, bool]
-    next_s: float | None
 
 
 @dataclass(slots=True)
@@ -140,6 +53,15 @@ class _Party:
     def wants(self) -> bool:
         return self.stand is Stand.READY and not self.wish.paused
 
+    @property
+    def is_parked(self) -> bool:
+        return self.wish.paused and self.stand in {Stand.READY, Stand.IDLE}
+
+    @property
+    def is_off(self) -> bool:
+        """Whether it has given its lanes up."""
+        return self.wish.hold and self.is_parked
+
 
 @dataclass
 class Floor:
@@ -151,7 +73,7 @@ class Floor:
     """
 
     turns: Turns = field(default_factory=Turns)
-    bounds: Bounds = field(default_factory=Bounds)
+    bounds: GateTimeouts = field(default_factory=GateTimeouts)
     _parties: dict[int, _Party] = field(default_factory=dict)
     _clock: TurnClock = field(default_factory=TurnClock)
     _arrivals: int = 0
@@ -215,6 +137,10 @@ class Floor:
         party = self._parties.get(job)
         return party is not None and self._is_watched(party)
 
+    def is_parked(self, job: int) -> bool:
+        """Whether it is suspended, and waits at a boundary."""
+        return job in self._parties and self._parties[job].is_parked
+
     def is_busy(self) -> bool:
         """Whether anybody shares a lane or is paused."""
         return any(self._is_watched(party) for party in self._parties.values())
@@ -272,6 +198,9 @@ class Floor:
             party.granted = False
         party.stand, party.since_s = stand, now_s
         self._sync(party, now_s)
+        if party.wish.hold:
+            for other in self._parties.values():
+                self._note_company(other, now_s)
 
     def _book(self, party: _Party, now_s: float) -> None:
         passed_s, party.booked_s = now_s - party.booked_s, now_s
@@ -306,8 +235,8 @@ class Floor:
 
     def _find_mates(self, party: _Party) -> tuple[int, ...]:
         """The jobs it shares a lane with."""
-        lanes = set(party.wish.lanes)
-        others = ((job, other) for job, other in self._parties.items() if other is not party)
+        lanes = set() if party.is_off else set(party.wish.lanes)
+        others = ((job, other) for job, other in self._parties.items() if other is not party and not other.is_off)
         return tuple(job for job, other in others if not lanes.isdisjoint(other.wish.lanes))
 
     def _is_watched(self, party: _Party) -> bool:
@@ -344,14 +273,14 @@ class Floor:
             self._parties[job].granted = True
         return go
 
-    def _claim(self, party: _Party, now_s: float) -> Claim:
-        return Claim(self._member(party, now_s), frozenset(party.wish.lanes))
+    def _claim(self, party: _Party, now_s: float) -> LaneRequest:
+        return LaneRequest(self._member(party, now_s), frozenset(party.wish.lanes))
 
-    def _member(self, party: _Party, now_s: float) -> Member:
+    def _member(self, party: _Party, now_s: float) -> Contender:
         wish, job = party.wish, party.wish.job
         open_s = now_s - party.booked_s if party.holds else 0.0
         running_s = now_s - party.since_s if party.holds else 0.0
-        return Member(
+        return Contender(
             id=job,
             arrived=party.arrived,
             weight=wish.weight,
@@ -420,8 +349,7 @@ class Floor:
         served_s, waited_s = service_s - party.company_service_s, wait_s - party.company_wait_s
         whole_s = served_s + waited_s
         share_ratio = served_s / whole_s if whole_s > 0 else 0.0
-        is_parked = party.wish.paused and party.stand in {Stand.READY, Stand.IDLE}
-        return Seen(_state(party), service_s, wait_s, share_ratio, is_parked, party.ungated)
+        return Seen(_state(party), service_s, wait_s, share_ratio, party.is_parked, party.ungated)
 
 
 def _times(party: _Party, now_s: float) -> tuple[float, float]:

@@ -14,8 +14,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
-from colane.agent.gate import Follow, Gate
-from colane.agent.gate_rules import Bounds, Seen
+from colane.agent.gate import Follow, LaneGate
+from colane.agent.gate_values import GateTimeouts, Seen
 
 log = logging.getLogger(__name__)
 
@@ -30,11 +30,17 @@ ANSWER_MAX_S = 2.0
 class GateThread:
     """A gate that can be used from another thread."""
 
-    def __init__(self, path: Path, bounds: Bounds | None = None) -> None:
-        """Begin to listen at `path`; where that is impossible jobs run without turns, and it is said so."""
+    def __init__(
+        self, path: Path, bounds: GateTimeouts | None = None, nudge: Callable[[], None] = lambda: None
+    ) -> None:
+        """Begin to listen at `path`; where that is impossible jobs run without turns, and it is said so.
+
+        `nudge` is called in the gate's thread when a job is held.
+        """
         self._path = path
+        self._nudge = nudge
         self._bounds = bounds
-        self._gate: Gate | None = None
+        self._gate: LaneGate | None = None
         self._trouble = ""
         self._loop = asyncio.new_event_loop()
         self._ready = threading.Event()
@@ -75,13 +81,13 @@ class GateThread:
 
     def _open(self) -> None:
         try:
-            self._gate = Gate(self._path, self._bounds)
+            self._gate = LaneGate(self._path, self._bounds, nudge=self._nudge)
         except OSError as error:
             self._trouble = f"jobs in one lane run without turns: {self._path} cannot be used: {error.strerror}"
             log.warning("%s", self._trouble)
         self._ready.set()
 
-    def _ask(self, question: Callable[[Gate], T], otherwise: T) -> T:
+    def _ask(self, question: Callable[[LaneGate], T], otherwise: T) -> T:
         gate = self._gate
         if gate is None:
             return otherwise

@@ -39,7 +39,7 @@ def free_host_bytes() -> int:
     return int(psutil.virtual_memory().available)
 
 
-class _Place(Enum):
+class _MemoryPlace(Enum):
     """Where a job's GPU memory is."""
 
     ON_GPU = auto()
@@ -51,7 +51,7 @@ class _Place(Enum):
 
 
 @dataclass(slots=True)
-class Stay:
+class JobMemory:
     """A job's GPU memory.
 
     Attributes:
@@ -61,14 +61,16 @@ class Stay:
         saved: What was moved, while it is on the host.
         refusal: Why it could not be moved there.
         trouble: Why it cannot come back.
+        on_cpu: Whether its devices are cpu devices.
     """
 
     job: JobDir
-    place: _Place = _Place.ON_GPU
+    place: _MemoryPlace = _MemoryPlace.ON_GPU
     is_wanted: bool = False
     saved: Saved | None = None
     refusal: str = ""
     trouble: str = ""
+    on_cpu: bool = False
 
 
 class HostMemory:
@@ -84,20 +86,25 @@ class HostMemory:
         self._find = find
         self._mover = mover
         self._nudge = nudge
-        self._stays: dict[Key, Stay] = {}
+        self._stays: dict[Key, JobMemory] = {}
+        self._parked: Container[int] = ()
 
-    def follow(self, jobs: Iterable[DesiredJob], parked: Container[int]) -> None:
-        """Begin what is wanted of jobs that run here; `parked` are those that wait suspended at their boundaries."""
+    def see(self, parked: Container[int]) -> None:
+        """Note which jobs wait suspended at their boundaries now."""
+        self._parked = parked
+
+    def follow(self, jobs: Iterable[DesiredJob]) -> None:
+        """Begin what is wanted of jobs that run here."""
         wanted = {job.key: job for job in jobs if job.run}
         for key in self._stays.keys() - wanted.keys():
             del self._stays[key]
         for key, job in wanted.items():
-            self._see_to(self._stay(key), job, is_parked=key.job in parked)
+            self._see_to(self._stay(key), job, is_parked=key.job in self._parked)
 
     def keeps(self, key: Key) -> bool:
         """Whether a job cannot go on yet: its memory is on the host, or on its way."""
         stay = self._stays.get(key)
-        return stay is not None and stay.place is not _Place.ON_GPU
+        return stay is not None and stay.place is not _MemoryPlace.ON_GPU
 
     def said(self, key: Key) -> dict[str, Any]:
         """Give what a job's sample says of its memory: fields of `Progress`.
@@ -107,7 +114,9 @@ class HostMemory:
         stay = self._stays.get(key)
         if stay is None:
             return {}
-        on_host = stay.saved if stay.place is _Place.ON_HOST and stay.is_wanted else None
+        if stay.on_cpu:
+            return {"on_host_bytes": 0} if stay.is_wanted and key.job in self._parked else {}
+        on_host = stay.saved if stay.place is _MemoryPlace.ON_HOST and stay.is_wanted else None
         return {"on_host_bytes": None if on_host is None else on_host.memory_bytes, "host_refusal": stay.refusal}
 
     def messages(self) -> list[str]:
@@ -115,26 +124,28 @@ class HostMemory:
         troubled = sorted((key, stay.trouble) for key, stay in self._stays.items() if stay.trouble)
         return [f"the GPU memory of job {key.job} stays on the host: {trouble}" for key, trouble in troubled]
 
-    def _stay(self, key: Key) -> Stay:
+    def _stay(self, key: Key) -> JobMemory:
         if key not in self._stays:
             job = self._find(key)
-            stay = self._stays[key] = Stay(job)
+            stay = self._stays[key] = JobMemory(job, on_cpu=job.facts().cpu_devices)
             record = read_json(job.path / RECORD)
             if record is not None:
                 stay.saved = Saved(record["pid"], record["memory_bytes"])
-                self._begin(stay, _Place.UNKNOWN, self._mover.look)
+                self._begin(stay, _MemoryPlace.UNKNOWN, self._mover.look)
         return self._stays[key]
 
-    def _see_to(self, stay: Stay, job: DesiredJob, *, is_parked: bool) -> None:
+    def _see_to(self, stay: JobMemory, job: DesiredJob, *, is_parked: bool) -> None:
         stay.is_wanted = job.to_host
+        if stay.on_cpu:
+            return  # its memory is the host's already: waiting frees its devices
         if not job.to_host:
             stay.refusal = ""
-            if stay.place is _Place.ON_HOST:
-                self._begin(stay, _Place.COMING, self._mover.bring_back)
-        elif stay.place is _Place.ON_GPU and is_parked and not stay.refusal:
-            self._begin(stay, _Place.LEAVING, self._mover.take_away)
+            if stay.place is _MemoryPlace.ON_HOST:
+                self._begin(stay, _MemoryPlace.COMING, self._mover.bring_back)
+        elif stay.place is _MemoryPlace.ON_GPU and is_parked and not stay.refusal:
+            self._begin(stay, _MemoryPlace.LEAVING, self._mover.take_away)
 
-    def _begin(self, stay: Stay, place: _Place, work: Callable[[Stay], _Place]) -> None:
+    def _begin(self, stay: JobMemory, place: _MemoryPlace, work: Callable[[JobMemory], _MemoryPlace]) -> None:
         """Do something that takes long; it ends with a nudge. An agent that ends does not wait for it."""
         stay.place = place
         loop = asyncio.get_running_loop()
@@ -146,7 +157,7 @@ class HostMemory:
 
         threading.Thread(target=run, name="host-memory", daemon=True).start()
 
-    def _arrived(self, stay: Stay, place: _Place) -> None:
+    def _arrived(self, stay: JobMemory, place: _MemoryPlace) -> None:
         stay.place = place
         self._nudge()
 
@@ -172,7 +183,7 @@ class Mover:
         self._opened: Suspender | None = None
         self._busy = threading.Lock()
 
-    def take_away(self, stay: Stay) -> _Place:
+    def take_away(self, stay: JobMemory) -> _MemoryPlace:
         """Move a job's memory to the host, or note why that cannot be."""
         record = stay.job.path / RECORD
         with self._busy:
@@ -185,10 +196,10 @@ class Mover:
                 stay.refusal = str(error)
                 log.warning("the GPU memory of job %s stays on its GPU: %s", stay.job.key, error)
                 record.unlink(missing_ok=True)
-                return _Place.ON_GPU
-        return _Place.ON_HOST
+                return _MemoryPlace.ON_GPU
+        return _MemoryPlace.ON_HOST
 
-    def bring_back(self, stay: Stay) -> _Place:
+    def bring_back(self, stay: JobMemory) -> _MemoryPlace:
         """Move a job's memory to its GPU again; where there is no room it is tried again in the next round."""
         (gpu,) = stay.job.facts().gpus
         with self._busy:
@@ -198,18 +209,18 @@ class Mover:
                 if str(error) != stay.trouble:
                     log.warning("the GPU memory of job %s stays on the host: %s", stay.job.key, error)
                 stay.trouble = str(error)
-                return _Place.ON_HOST
+                return _MemoryPlace.ON_HOST
         return _settle_on_gpu(stay)
 
-    def look(self, stay: Stay) -> _Place:
+    def look(self, stay: JobMemory) -> _MemoryPlace:
         """Ask the driver what an earlier agent has left."""
         with self._busy:
             try:
                 state = self._driver().state(_saved(stay).pid)
             except CannotSuspendError as error:
                 stay.trouble = str(error)
-                return _Place.ON_HOST
-        return _settle_on_gpu(stay) if state is ProcessState.RUNNING else _Place.ON_HOST
+                return _MemoryPlace.ON_HOST
+        return _settle_on_gpu(stay) if state is ProcessState.RUNNING else _MemoryPlace.ON_HOST
 
     def _driver(self) -> Suspender:
         if self._opened is None:
@@ -256,15 +267,15 @@ def _check_room(need_bytes: int, have_bytes: int) -> None:
         raise CannotSuspendError(f"it needs {need} of host memory and {kept} are kept free, {have} are free")
 
 
-def _saved(stay: Stay) -> Saved:
+def _saved(stay: JobMemory) -> Saved:
     assert stay.saved is not None  # noqa: S101 - for the type checker
     return stay.saved
 
 
-def _settle_on_gpu(stay: Stay) -> _Place:
+def _settle_on_gpu(stay: JobMemory) -> _MemoryPlace:
     (stay.job.path / RECORD).unlink(missing_ok=True)
     stay.saved, stay.trouble = None, ""
-    return _Place.ON_GPU
+    return _MemoryPlace.ON_GPU
 
 
 def with_host(sample: dict[str, Any], said: dict[str, Any]) -> dict[str, Any]:

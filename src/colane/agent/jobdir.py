@@ -28,6 +28,7 @@ from colane.adaptor import wire
 from colane.agent import shim
 from colane.agent.command import Command
 from colane.agent.errors import AgentError
+from colane.agent.lease import Lease
 from colane.agent.logs import segments
 from colane.agent.processes import ProcessId, boot_id
 from colane.agent.reconcile import Key
@@ -40,7 +41,7 @@ _PRIVATE = 0o700
 
 @dataclass(frozen=True, slots=True)
 class LaunchFacts:
-    """How an attempt was placed.
+    """How an attempt is placed.
 
     Attributes:
         boot_id: Boot of the machine in which it was prepared.
@@ -50,6 +51,7 @@ class LaunchFacts:
         cpu_devices: Whether its devices are cpu devices.
         mps: Whether it goes through an MPS daemon.
         port: TCP port handed out to it, 0 for none.
+        rank_cores: Cores of each rank here that is a process of ours; empty where the job starts its own.
     """
 
     boot_id: str
@@ -59,6 +61,7 @@ class LaunchFacts:
     cpu_devices: bool = False
     mps: bool = False
     port: int = 0
+    rank_cores: tuple[tuple[int, ...], ...] = ()
 
 
 class JobDir:
@@ -75,9 +78,15 @@ class JobDir:
         return self.path / STEPS
 
     def facts(self) -> LaunchFacts:
-        """How it was placed; where a power cut has taken that, of no boot that is known."""
+        """How it is placed; where a power cut has taken that, of no boot that is known."""
         fields = read_json(self.path / LAUNCH) or asdict(LaunchFacts("", time.time()))
-        return LaunchFacts(**{**fields, "gpus": tuple(fields["gpus"]), "cores": tuple(fields["cores"])})
+        by_rank = tuple(tuple(cores) for cores in fields.get("rank_cores", ()))
+        lists = {"gpus": tuple(fields["gpus"]), "cores": tuple(fields["cores"]), "rank_cores": by_rank}
+        return LaunchFacts(**{**fields, **lists})
+
+    def place(self, facts: LaunchFacts) -> None:
+        """Write down that it is placed otherwise now."""
+        write_json(self.path / LAUNCH, asdict(facts))
 
     def claimed_by(self) -> ProcessId | None:
         """Who claimed it.
@@ -153,11 +162,22 @@ class JobDir:
         return True
 
 
+CLUSTER = "cluster"
+"""The file that says of which cluster the attempts are."""
+
+
+GRACE_S = 10.0
+
+
 class StateDir:
     """All attempts on disk, and the right to touch them."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, grace_s: float = GRACE_S) -> None:
         """Take the directory.
+
+        Args:
+            root: The directory; made when it is not there.
+            grace_s: From SIGTERM to SIGKILL for jobs whose lease runs out.
 
         Raises:
             AgentError: Another agent has it, or it cannot be written.
@@ -169,12 +189,15 @@ class StateDir:
                 path.mkdir(mode=_PRIVATE, parents=True, exist_ok=True)
             self._lock = self._take_lock()
             self.agent_id = self._read_agent_id()
+            self.lease = Lease(self.root, grace_s)
+            self.cluster_id = (read_text(self.root / CLUSTER) or "").strip()
         except OSError as error:
             raise AgentError(f"the state directory {root} cannot be used: {error.strerror}") from error
         self._drop_drafts()
 
     def close(self) -> None:
         """Leave it to another agent."""
+        self.lease.close()
         os.close(self._lock)
 
     def live(self) -> list[JobDir]:
@@ -222,6 +245,16 @@ class StateDir:
         for path in (job.path / shim.COMMAND, *job.path.glob(f"{STEPS}*")):
             path.unlink(missing_ok=True)
         job.path.rename(self.ended / job.path.name)
+
+    def join(self, cluster_id: str) -> None:
+        """From now on attempts are of this cluster; ended ones of another are put aside, in the place of older such."""
+        if self.cluster_id:
+            former = self.root / "former"
+            shutil.rmtree(former, ignore_errors=True)
+            self.ended.rename(former)
+            self.ended.mkdir(mode=_PRIVATE)
+        write_secret(self.root / CLUSTER, cluster_id.encode())
+        self.cluster_id = cluster_id
 
     def trim(self, *, jobs_max: int, age_max_s: float, bytes_max: int) -> None:
         """Drop the oldest ended attempts until what is left is within the bounds."""

@@ -11,7 +11,7 @@ import logging
 import os
 import signal
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -23,8 +23,8 @@ from colane.agent.launcher import Launcher, watch_exit
 from colane.agent.logs import read_tail
 from colane.agent.outcome import TAIL_BYTES, classify, printable
 from colane.agent.processes import ProcessId
-from colane.agent.reconcile import Evidence, Key, Phase, phase_of
-from colane.agent.telemetry import Meter, progress_json, read_steps
+from colane.agent.reconcile import AttemptPhase, Evidence, Key, phase_of
+from colane.agent.telemetry import AttemptMeter, progress_json, read_steps
 from colane.devices import OwnProcesses, Utilization
 from colane.model.progress import Progress
 
@@ -39,22 +39,26 @@ while a process hangs in the kernel; after five seconds of that the job's end is
 class Jobs:
     """All attempts of this node whose end the scheduler has not heard."""
 
-    def __init__(self, state: StateDir, nudge: Callable[[], None], gpu_source: str = "") -> None:
+    def __init__(
+        self, state: StateDir, nudge: Callable[[], None], gpu_source: str, on_fault: Callable[[str], None]
+    ) -> None:
         """Take over what is on disk.
 
         Args:
             state: The agent's directory.
             nudge: Called when a job has started or ended.
             gpu_source: What measures the use of GPUs here.
+            on_fault: Called with what kept this node from starting a job.
         """
+        self._on_fault = on_fault
         self._state = state
         self._nudge = nudge
         self._gpu_source = gpu_source
         self._launcher = Launcher(state.root)
         self._watched: dict[Key, Callable[[], None]] = {}
-        self._meters: dict[Key, Meter] = {}
+        self._meters: dict[Key, AttemptMeter] = {}
 
-    def observe(self) -> dict[Key, Phase]:
+    def observe(self) -> dict[Key, AttemptPhase]:
         """Look at every attempt anew, and watch those that run."""
         return {job.key: self._look(job) for job in self._state.live()}
 
@@ -78,7 +82,7 @@ class Jobs:
         try:
             self._launcher.spawn(job, self._on_ready)
         except OSError as error:
-            job.close("not-started", f"no supervisor could be started: {error.strerror}")
+            self._close_for_fault(job, f"no supervisor could be started: {error.strerror}")
 
     def stop(self, key: Key) -> None:
         """Ask an attempt to end; one that nobody has claimed ends at once, one about to start later."""
@@ -139,6 +143,15 @@ class Jobs:
         running = [self._state.job_dir(key).facts() for key in self._watched]
         return OwnProcesses(pids, frozenset(gpu for facts in running for gpu in facts.gpus))
 
+    def below(self, key: Key) -> Sequence[ProcessId]:
+        """Give a job's processes without its supervisor, as of its last sample."""
+        meter = self._meters.get(key)
+        return () if meter is None else meter.processes[1:]
+
+    def place(self, key: Key, facts: LaunchFacts) -> None:
+        """It runs elsewhere on this node from now on."""
+        self._meter(self._state.job_dir(key)).place(facts)
+
     def through_mps(self) -> dict[int, bool]:
         """Give, of each device that carries jobs, whether all of them were started through an MPS daemon."""
         through: dict[int, bool] = {}
@@ -153,12 +166,12 @@ class Jobs:
             cancel()
         self._watched.clear()
 
-    def _look(self, job: JobDir) -> Phase:
+    def _look(self, job: JobDir) -> AttemptPhase:
         claimed_by = job.claimed_by()
         alive = None if claimed_by is None else processes.identify(claimed_by.pid)
         # The record is looked for last: a supervisor that ends meanwhile has written it by then.
         phase = phase_of(Evidence(claimed_by, alive, job.has_ended(), self._launcher.is_under_way(job.key)))
-        if phase is Phase.RUNNING and claimed_by is not None:
+        if phase is AttemptPhase.RUNNING and claimed_by is not None:
             self._watch(job.key, claimed_by)
         return phase
 
@@ -176,14 +189,19 @@ class Jobs:
         del self._watched[key]
         self._nudge()
 
+    def _close_for_fault(self, job: JobDir, problem: str) -> None:
+        """It was not started, and would be as little in any other job's place."""
+        self._on_fault(problem)
+        job.close("node-fault", problem)
+
     def _on_ready(self, job: JobDir) -> None:
         if job.claimed_by() is None:
-            job.close("not-started", f"its supervisor could not be started: {job.shim_errors()}")
+            self._close_for_fault(job, f"its supervisor could not be started: {job.shim_errors()}")
         self._nudge()
 
-    def _meter(self, job: JobDir) -> Meter:
+    def _meter(self, job: JobDir) -> AttemptMeter:
         if job.key not in self._meters:
-            self._meters[job.key] = Meter(job.steps_path, job.facts(), gpu_source=self._gpu_source)
+            self._meters[job.key] = AttemptMeter(job.steps_path, job.facts(), gpu_source=self._gpu_source)
         return self._meters[job.key]
 
     def _leftovers(self, job: JobDir) -> set[ProcessId]:
@@ -206,7 +224,7 @@ class Jobs:
             "id": job.key.job,
             "attempt": job.key.attempt,
             **{name: record[name] for name in _PASSED_ON},
-            "start_s": None if outcome.name == "not-started" else record["start_s"],
+            "start_s": None if outcome.name in {"not-started", "node-fault"} else record["start_s"],
             "outcome": outcome.name,
             "detail": printable(outcome.detail),
             "step_durations_s": list(steps.durations_s) if steps else [],
@@ -217,7 +235,7 @@ class Jobs:
 _PASSED_ON = ("end_s", "exit_code", "signal", "log_bytes", "log_truncated")
 
 
-def refusal(key: Key, detail: str) -> dict[str, Any]:
+def refusal(key: Key, detail: str, outcome: str = "not-started") -> dict[str, Any]:
     """Give what the scheduler is told of an attempt that left nothing on this machine."""
     now_s = time.time()
     return {
@@ -229,7 +247,7 @@ def refusal(key: Key, detail: str) -> dict[str, Any]:
         "signal": None,
         "log_bytes": 0,
         "log_truncated": False,
-        "outcome": "not-started",
+        "outcome": outcome,
         "detail": detail,
         "step_durations_s": [],
         "progress": progress_json(Progress(at_s=now_s)),

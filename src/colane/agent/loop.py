@@ -5,23 +5,26 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 from colane.agent import gang
 from colane.agent.command import Command
 from colane.agent.config import AgentConfig
 from colane.agent.contact import Contact
+from colane.agent.faults import NodeFault
 from colane.agent.gate import Follow, Place
-from colane.agent.gate_rules import Bounds, Wish
 from colane.agent.gate_thread import GateThread
+from colane.agent.gate_values import GateTimeouts, Wish
 from colane.agent.host_memory import HostMemory, Mover, with_host
 from colane.agent.jobdir import LaunchFacts, StateDir
 from colane.agent.jobs import Jobs, refusal
 from colane.agent.launcher import gate_path, plan_launch, wants_mps
 from colane.agent.messages import Object, node_object, report_object, with_sharing, with_turns
 from colane.agent.mps import MpsManager
-from colane.agent.reconcile import Act, Action, Desired, DesiredJob, Key, Phase, reconcile
+from colane.agent.placing import CorePlacer
+from colane.agent.reconcile import Act, Action, AttemptPhase, Desired, DesiredJob, Key, reconcile
 from colane.agent.scheduler import Scheduler
 from colane.devices import Devices, OwnProcesses, suspend
 from colane.model.hardware import Gpu
@@ -34,6 +37,7 @@ TRIM_EVERY_S = 60.0
 LAST_WORDS_S = 5.0
 """When the jobs end with the agent, it waits their grace time and this long for them and for the scheduler."""
 
+NODE_FAULT = "node-fault"
 NOT_HERE = "it was stopped before it was started on this node"
 NO_SHARING = "MPS is used only by jobs on one GPU; job {key} on {count} GPUs runs without"
 
@@ -46,18 +50,20 @@ class Agent:
     ) -> None:
         self.woken = asyncio.Event()
         self.state = state
-        self.jobs = Jobs(state, self.woken.set, devices.utilization_by)
+        self._fault = NodeFault(state.jobs)
+        self.jobs = Jobs(state, self.woken.set, devices.utilization_by, self._fault.note)
         self._config = config
         self._devices = devices
         self._address = address
         self._ranks = gang.place_program(state.root)
         self._memory_problem = gang.memory_problem(devices.host)
         self._mps = MpsManager(state.root / "mps")
-        self._gate = GateThread(gate_path(config.state_dir), Bounds(config.yield_bound_s, config.first_step_bound_s))
+        bounds = GateTimeouts(config.yield_bound_s, config.first_step_bound_s)
+        self._gate = GateThread(gate_path(config.state_dir), bounds, self._nudger(asyncio.get_running_loop()))
         self._host = HostMemory(state.job_dir, Mover(devices), self.woken.set)
+        self._placer = CorePlacer(state.job_dir, devices, self.jobs.place)
         self._host_refusal = suspend.problem()
-        self._parked: frozenset[int] = frozenset()
-        self._contact = Contact(scheduler, config.name, self._describe)
+        self._contact = Contact(scheduler, config.name, self._describe, state)
         self._no_mps: dict[Key, str] = {}
         self._trimmed_s = float("-inf")
         self._ill: frozenset[int] = frozenset()
@@ -83,15 +89,27 @@ class Agent:
     async def make_it_so(self) -> None:
         """One round: tell of ends, report, and do what the scheduler wants."""
         await self._tell_of_ill_devices()
+        self._fault.look()
         await self._act(reconcile(None, self.jobs.observe()))
         desired = await self._contact.report(self._report())
         if desired is not None:
+            self._placer.follow(desired.jobs)
             await self._act(reconcile(desired, self._observe(desired), self._contact.followed), desired)
-            self._host.follow((job for job in desired.jobs if self.jobs.is_prepared(job.key)), self._parked)
+            self._host.follow(job for job in desired.jobs if self.jobs.is_prepared(job.key))
             self._gate.follow(self._places(desired))
             self._contact.followed = max(self._contact.followed, desired.generation)
+        self._placer.keep(self.jobs.below)
         await self._mps.watch()
         self._trim()
+
+    def _nudger(self, loop: asyncio.AbstractEventLoop) -> Callable[[], None]:
+        """Give what wakes the agent from another thread."""
+
+        def nudge() -> None:
+            with suppress(RuntimeError):  # the agent has ended meanwhile
+                loop.call_soon_threadsafe(self.woken.set)
+
+        return nudge
 
     async def _tell_of_ill_devices(self) -> None:
         """Before the ends of jobs: one that died of its GPU did not fail, and its scheduler must know by then."""
@@ -106,9 +124,9 @@ class Agent:
         for wait in pending:
             wait.cancel()
 
-    def _observe(self, desired: Desired) -> dict[Key, Phase]:
+    def _observe(self, desired: Desired) -> dict[Key, AttemptPhase]:
         told = (job.key for job in desired.jobs if self.state.is_delivered(job.key))
-        return dict.fromkeys(told, Phase.DELIVERED) | self.jobs.observe()
+        return dict.fromkeys(told, AttemptPhase.DELIVERED) | self.jobs.observe()
 
     async def _act(self, actions: Sequence[Action], desired: Desired | None = None) -> None:
         wanted = {job.key: job for job in desired.jobs} if desired else {}
@@ -136,6 +154,10 @@ class Agent:
             await self._tell(key)
 
     async def _start(self, job: DesiredJob) -> None:
+        if self._fault.problem:
+            if self._fault.is_confirmed:
+                await self._refuse(job.key, self._fault.problem, NODE_FAULT)
+            return
         if not self.jobs.is_prepared(job.key):
             launch = await self._contact.launch_info(job.key)
             if launch is None or not await self._prepare(job, launch):
@@ -162,7 +184,8 @@ class Agent:
         try:
             self.jobs.prepare(job.key, command, facts)
         except OSError as error:
-            return await self._refuse(job.key, f"{self.state.jobs} cannot be written: {error.strerror}")
+            self._fault.note(f"{self.state.jobs} cannot be written: {error.strerror}")
+            return await self._refuse(job.key, self._fault.problem, NODE_FAULT)
         except ValueError as error:
             return await self._refuse(job.key, f"no process can be given this: {error}")
         return True
@@ -176,10 +199,11 @@ class Agent:
             meeting = gang.Meeting(gang.LOOPBACK, port, len(gpus))
         host = self._devices.host
         command = gang.arrange(command, launch, gpus=gpus, host=host, program=self._ranks, meeting=meeting)
-        return command, replace(facts, port=meeting.port if meeting is not None else 0)
+        by_rank = gang.cores_of_ranks(gpus, command.cores) if launch.get("ranks") == gang.PER_GPU else ()
+        return command, replace(facts, port=meeting.port if meeting is not None else 0, rank_cores=by_rank)
 
-    async def _refuse(self, key: Key, detail: str) -> bool:
-        await self._contact.finished(self._named(refusal(key, detail)))
+    async def _refuse(self, key: Key, detail: str, outcome: str = "not-started") -> bool:
+        await self._contact.finished(self._named(refusal(key, detail, outcome)))
         return False
 
     async def _mps_for(self, key: Key, launch: Object, gpus: list[Gpu]) -> Mapping[str, str]:
@@ -197,23 +221,26 @@ class Agent:
             self._no_mps.pop(key, None)
 
     def _named(self, finished: Object) -> Object:
-        return {**finished, "agent_id": self.state.agent_id}
+        return {**finished, "agent_id": self.state.agent_id, "cluster_id": self.state.cluster_id or None}
 
     def _own(self) -> OwnProcesses:
         own = self.jobs.own()
         return OwnProcesses(own.pids | self._mps.server_pids, own.busy)
 
     def _describe(self) -> Object:
-        gpus = self._devices.observe(self._own())
-        return node_object(self._config, self.state.agent_id, self._address, self._devices, gpus, self._host_refusal)
+        gpus = self._fault.closed(self._devices.observe(self._own()), self._own().busy)
+        config, state = self._config, self.state
+        node = node_object(config, state.agent_id, self._address, self._devices, gpus, self._host_refusal)
+        return {**node, "leased": self._is_leased()}
 
     def _places(self, desired: Desired) -> Follow:
         """Where the gate finds the jobs, and what it does with them."""
         places = (
             Place(
-                wish_of(job, kept=self._host.keeps(job.key)),
+                wish_of(job, kept=self._host.keeps(job.key) or self._placer.lags(job.key)),
                 self.state.steps_path(job.key),
                 self.state.job_dir(job.key).claimed_by,
+                job.run,
             )
             for job in desired.jobs
         )
@@ -223,18 +250,26 @@ class Agent:
         now_s = time.time()
         used = self._devices.utilization()
         seen = self._gate.seen()
-        self._parked = frozenset(job for job, one in seen.items() if one.is_parked)
+        self._host.see(frozenset(job for job, one in seen.items() if one.is_parked))
         samples = ((key, self.jobs.sample(key, now_s, used)) for key in sorted(self.jobs.observe()))
         jobs = [with_host(with_turns(sample, seen.get(key.job)), self._host.said(key)) for key, sample in samples]
         gpus = with_sharing(self._devices.observe(self._own()), self._mps.active, self.jobs.through_mps())
+        gpus = self._fault.closed(gpus, self._own().busy)
         messages = [
+            *self._fault.messages(),
             *filter(None, [self._memory_problem]),
             *self._mps.messages,
             *self._no_mps.values(),
             *self._gate.messages(),
             *self._host.messages(),
+            *self._placer.messages(),
         ]
-        return report_object(self.state.agent_id, now_s, gpus, messages, jobs)
+        report = report_object(self.state.agent_id, now_s, gpus, messages, jobs)
+        return {**report, "cluster_id": self.state.cluster_id or None, "leased": self._is_leased()}
+
+    def _is_leased(self) -> bool:
+        """Whether nothing runs here that would go on without word from the scheduler."""
+        return self.state.lease.is_bound or not self.state.live()
 
     def _trim(self) -> None:
         if time.monotonic() - self._trimmed_s < TRIM_EVERY_S:
@@ -253,7 +288,7 @@ class Agent:
         while (observed := self.jobs.observe()) and time.monotonic() < deadline_s:
             self.woken.clear()
             await self._act(reconcile(nothing, observed, self._contact.followed))
-            if all(phase is Phase.ENDED for phase in observed.values()):
+            if all(phase is AttemptPhase.ENDED for phase in observed.values()):
                 break  # told, as far as somebody listened; the rest is told by the next agent
             await self._rest(never, min(self._config.heartbeat_s, LAST_WORDS_S))
         await self._mps.stop()
@@ -262,8 +297,8 @@ class Agent:
 def wish_of(job: DesiredJob, *, kept: bool = False) -> Wish:
     """What the gate must know of a job; one that shall end goes first, so that it can.
 
-    `kept` is one whose GPU memory is on the host: it stays parked until it is back. What is moved there is moved
-    without its caches.
+    `kept` is one whose GPU memory is on the host, or that is not on its devices yet: it stays parked until it is. What
+    is moved to the host is moved without its caches.
     """
     return Wish(
         job=job.key.job,
@@ -274,4 +309,5 @@ def wish_of(job: DesiredJob, *, kept: bool = False) -> Wish:
         steps_total=job.steps_total,
         paused=(job.paused or kept) and job.run,
         flush=job.flush or job.to_host,
+        hold=(job.to_host or kept) and job.run,
     )

@@ -64,7 +64,7 @@ async def serve(
     """
     _judge(config)
     devices = _discover(config)
-    state = StateDir(config.state_dir)
+    state = StateDir(config.state_dir, config.grace_s)
     try:
         with _listen(config) as listener:
             address = _address(config, listener)
@@ -144,7 +144,7 @@ def _own_address(scheduler_url: str) -> str:
         return str(probe.getsockname()[0])
 
 
-class _Server(uvicorn.Server):
+class _AgentServer(uvicorn.Server):
     """Leaves signals to the agent."""
 
     @contextmanager
@@ -160,7 +160,7 @@ async def _api(agent: Agent, config: AgentConfig, listener: socket.socket) -> As
     settings = uvicorn.Config(
         app, log_config=None, access_log=False, lifespan="off", ws="none", timeout_graceful_shutdown=ANSWERS_MAX_S
     )
-    server = _Server(settings)
+    server = _AgentServer(settings)
     serving = asyncio.create_task(server.serve(sockets=[listener]))
     try:
         yield

@@ -8,7 +8,7 @@ from typing import Any
 
 from colane.agent.config import AgentConfig
 from colane.agent.gang import LOOPBACK, Meeting
-from colane.agent.gate_rules import Seen
+from colane.agent.gate_values import Seen
 from colane.agent.reconcile import Desired, DesiredJob, Key
 from colane.devices import Devices
 from colane.model.hardware import Gpu

@@ -21,14 +21,14 @@ _WORKER_KILLED = re.compile(r"killed by signal: Killed|died with <Signals\.SIGKI
 _ABORTS = frozenset({signal.SIGABRT, signal.SIGSEGV})
 
 
-class Outcome(NamedTuple):
+class ExitOutcome(NamedTuple):
     """An outcome's name, and for people what lies behind it."""
 
     name: str
     detail: str = ""
 
 
-def classify(record: Mapping[str, Any], tail: str) -> Outcome:
+def classify(record: Mapping[str, Any], tail: str) -> ExitOutcome:
     """Judge an exit record with the end of the log.
 
     Args:
@@ -40,9 +40,9 @@ def classify(record: Mapping[str, Any], tail: str) -> Outcome:
         memory, whatever it printed on its way out.
     """
     if record["outcome"] == "not-started" or record["stopped"] or record["exit_code"] == 0:
-        return Outcome(record["outcome"], record["detail"])
+        return ExitOutcome(record["outcome"], record["detail"])
     evidence = _memory_evidence(record, tail)
-    return Outcome("out-of-memory", evidence) if evidence else Outcome(record["outcome"], record["detail"])
+    return ExitOutcome("out-of-memory", evidence) if evidence else ExitOutcome(record["outcome"], record["detail"])
 
 
 def printable(text: str) -> str:

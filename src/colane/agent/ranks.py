@@ -1,10 +1,10 @@
 """Starts one process for each GPU of a job on this machine: all of them or none; when one fails, all end.
 
-    python -I -S ranks.py GRACE_S FIRST_RANK BINDING... -- COMMAND...
+    python -I -S ranks.py GRACE_S FIRST_RANK POOLS BINDING... -- COMMAND...
 
 One BINDING for each rank, `CORES:NODES:THREADS`: core numbers, NUMA nodes to take memory from first, and the value of
-OMP_NUM_THREADS; each may be empty. WORLD_SIZE and where the ranks meet (MASTER_ADDR, MASTER_PORT) are in the
-environment already; RANK, LOCAL_RANK and LOCAL_WORLD_SIZE are added here.
+each variable in POOLS (as OMP_NUM_THREADS); each may be empty. WORLD_SIZE and where the ranks meet (MASTER_ADDR,
+MASTER_PORT) are in the environment already; RANK, LOCAL_RANK and LOCAL_WORLD_SIZE are added here.
 
 It runs under the shim, as a copy beside the shim's, and needs the standard library alone. It ends as the first rank to
 fail ended: with its exit code, or by its signal. Being stopped is the shim's matter, which signals the whole tree.
@@ -41,12 +41,15 @@ class Binding:
         self.nodes = tuple(int(node) for node in nodes.split(",") if node)
 
 
-class Gang:
+class LocalRanks:
     """The ranks of a job on this machine."""
 
-    def __init__(self, grace_s: float, first_rank: int, bindings: list[Binding], argv: list[str]) -> None:
+    def __init__(
+        self, grace_s: float, first_rank: int, pools: list[str], bindings: list[Binding], argv: list[str]
+    ) -> None:
         self._grace_s = grace_s
         self._first_rank = first_rank
+        self._pools = pools
         self._bindings = bindings
         self._argv = argv
         self._ranks: dict[int, int] = {}
@@ -114,7 +117,7 @@ class Gang:
             os._exit(NOT_STARTED)
 
     def _environment(self, local: int, binding: Binding) -> dict[str, str]:
-        threads = {"OMP_NUM_THREADS": binding.threads} if binding.threads else {}
+        threads = dict.fromkeys(self._pools, binding.threads) if binding.threads else {}
         ranks = {"RANK": self._first_rank + local, "LOCAL_RANK": local, "LOCAL_WORLD_SIZE": len(self._bindings)}
         return {**os.environ, **threads, **{name: str(value) for name, value in ranks.items()}}
 
@@ -168,8 +171,9 @@ def end_as(status: int) -> None:
 def main(words: list[str]) -> None:
     """Run the command line."""
     split = words.index("--")
-    grace_s, first_rank, *bindings = words[:split]
-    gang = Gang(float(grace_s), int(first_rank), [Binding(word) for word in bindings], words[split + 1 :])
+    grace_s, first_rank, pools, *bindings = words[:split]
+    names = [name for name in pools.split(",") if name]
+    gang = LocalRanks(float(grace_s), int(first_rank), names, [Binding(word) for word in bindings], words[split + 1 :])
     problem = gang.start()
     if problem:
         say(f"no rank was started: {problem}")

@@ -75,7 +75,7 @@ class Desired:
     turns: Turns = field(default_factory=Turns)
 
 
-class Phase(Enum):
+class AttemptPhase(Enum):
     """How far an attempt has come on this machine."""
 
     PREPARED = auto()
@@ -127,16 +127,16 @@ class Action(NamedTuple):
     key: Key
 
 
-def phase_of(evidence: Evidence) -> Phase:
+def phase_of(evidence: Evidence) -> AttemptPhase:
     """Judge how far an attempt is; a pid that lives on as somebody else counts as gone."""
     if evidence.has_ended:
-        return Phase.ENDED
+        return AttemptPhase.ENDED
     if evidence.claimed_by is not None:
-        return Phase.RUNNING if evidence.alive == evidence.claimed_by else Phase.LOST
-    return Phase.STARTING if evidence.spawned else Phase.PREPARED
+        return AttemptPhase.RUNNING if evidence.alive == evidence.claimed_by else AttemptPhase.LOST
+    return AttemptPhase.STARTING if evidence.spawned else AttemptPhase.PREPARED
 
 
-def reconcile(desired: Desired | None, observed: Mapping[Key, Phase], followed: int = -1) -> list[Action]:
+def reconcile(desired: Desired | None, observed: Mapping[Key, AttemptPhase], followed: int = -1) -> list[Action]:
     """Say what to do.
 
     Args:
@@ -153,23 +153,23 @@ def reconcile(desired: Desired | None, observed: Mapping[Key, Phase], followed: 
     return actions + _stops(desired, observed) + _starts(desired, observed)
 
 
-_ENDINGS = {Phase.LOST: Act.BURY, Phase.ENDED: Act.REPORT}
-_STOPPABLE = frozenset({Phase.PREPARED, Phase.STARTING, Phase.RUNNING})
-_IN_THE_WAY = frozenset({Phase.STARTING, Phase.RUNNING, Phase.LOST})
+_ENDINGS = {AttemptPhase.LOST: Act.BURY, AttemptPhase.ENDED: Act.REPORT}
+_STOPPABLE = frozenset({AttemptPhase.PREPARED, AttemptPhase.STARTING, AttemptPhase.RUNNING})
+_IN_THE_WAY = frozenset({AttemptPhase.STARTING, AttemptPhase.RUNNING, AttemptPhase.LOST})
 
 
-def _stops(desired: Desired, observed: Mapping[Key, Phase]) -> list[Action]:
+def _stops(desired: Desired, observed: Mapping[Key, AttemptPhase]) -> list[Action]:
     wanted = {job.key for job in desired.jobs if job.run}
     unwanted = sorted(key for key, phase in observed.items() if phase in _STOPPABLE and key not in wanted)
     unknown = sorted(job.key for job in desired.jobs if not job.run and job.key not in observed)
     return [Action(Act.STOP, key) for key in unwanted] + [Action(Act.DENY, key) for key in unknown]
 
 
-def _starts(desired: Desired, observed: Mapping[Key, Phase]) -> list[Action]:
+def _starts(desired: Desired, observed: Mapping[Key, AttemptPhase]) -> list[Action]:
     wanted = sorted(job.key for job in desired.jobs if job.run)
-    fresh = (key for key in wanted if observed.get(key, Phase.PREPARED) is Phase.PREPARED)
+    fresh = (key for key in wanted if observed.get(key, AttemptPhase.PREPARED) is AttemptPhase.PREPARED)
     return [Action(Act.START, key) for key in fresh if not _others_alive(key, observed.items())]
 
 
-def _others_alive(key: Key, observed: Iterable[tuple[Key, Phase]]) -> bool:
+def _others_alive(key: Key, observed: Iterable[tuple[Key, AttemptPhase]]) -> bool:
     return any(o.job == key.job and o != key and phase in _IN_THE_WAY for o, phase in observed)

@@ -11,6 +11,7 @@ One process for each attempt of a job, from its start to its end. Its rules:
 * It is the subreaper (prctl(2)) of everything the job starts: daemons come back to it, so no child left means
   that nothing of the job is left. The job's first process dies with it (PR_SET_PDEATHSIG).
 * SIGTERM asks it to stop the job: SIGTERM to the whole tree, SIGKILL after the grace time.
+* It stops the job, too, when the agent's lease has run out: another attempt may be started elsewhere then.
 * It writes `exit` only when the whole tree is gone, so its sight means that the devices are free.
 
 Files: reads `command`; writes `claim`, `started`, `log.OFFSET` (segments of the output, named by where in the
@@ -28,6 +29,10 @@ import sys
 import time
 
 COMMAND, CLAIM, STARTED, EXIT, LOG_PREFIX = "command", "claim", "started", "exit", "log."
+LEASE = "lease"
+"""In the agent's directory, two above a job's: when its jobs must stop and be gone, unless it is renewed before."""
+LEASE_PATH = f"../../{LEASE}"
+NO_WORD = "the scheduler was not heard of for too long"
 
 LOG_SEGMENTS = 8
 """A log over its cap keeps its first and its latest half; it is dropped in pieces of an eighth."""
@@ -42,6 +47,13 @@ KILL_ROUND_MS = 20
 LOG_RETRY_S = 1.0
 """After a failed write (disk full) output is thrown away this long, so that the job never waits for a disk."""
 
+ENDLESS_S = float("inf")
+LEASE_LOOK_MS = 1000
+"""An endless lease is looked at this often: it may be bounded any time."""
+
+LEASE_READS = 3
+"""Readings before one that is being written is given up."""
+
 READ_BYTES = 1 << 18
 RECORD_BYTES = 4096
 """Reserved for the exit record before the job starts, so that a job that fills the disk still ends on record."""
@@ -52,8 +64,8 @@ PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 SET_MEMPOLICY = {"x86_64": 238, "aarch64": 237, "riscv64": 237, "ppc64le": 261}
 
 
-class Command:
-    """What to run, read from what `colane.agent.command.Command` wrote: the same fields."""
+class ShimCommand:
+    """What to run, read from what `colane.agent.command.ShimCommand` wrote: the same fields."""
 
     def __init__(self, data: bytes) -> None:
         workdir, cores, nodes, cap, grace, count, *rest = (os.fsdecode(field) for field in data.split(b"\0")[:-1])
@@ -66,7 +78,30 @@ class Command:
         self.grace_s = float(grace)
 
 
-class Log:
+def since_boot_s() -> float:
+    """Seconds since boot: the clock of leases."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+def lease_line(stop_s: float, kill_s: float) -> bytes:
+    """The lease as it is written: always as long, and said twice, so that a torn one is told from a whole one."""
+    text = f"{stop_s:20.3f} {kill_s:20.3f}"
+    return f"{text} {text}\n".encode()
+
+
+def read_lease(path: str) -> tuple[float, float] | None:
+    """When to stop the job and when it must be gone; None where there is no lease."""
+    for _ in range(LEASE_READS):
+        try:
+            fields = read_file(path).split()
+        except OSError:
+            return None
+        if len(fields) == 4 and fields[:2] == fields[2:]:
+            return float(fields[0]), float(fields[1])
+    return None
+
+
+class CappedLog:
     """The job's output on disk, at most a cap of it: the first half and the latest half."""
 
     def __init__(self, cap_bytes: int) -> None:
@@ -128,10 +163,10 @@ class Log:
 class Supervisor:
     """One job: its processes, its output, its end."""
 
-    def __init__(self, command: Command, wake_fd: int) -> None:
+    def __init__(self, command: ShimCommand, wake_fd: int) -> None:
         self._command = command
         self._wake_fd = wake_fd
-        self._log = Log(command.log_cap_bytes)
+        self._log = CappedLog(command.log_cap_bytes)
         self._poll = select.poll()
         self._poll.register(wake_fd, select.POLLIN)
         self._output_fd = -1
@@ -139,17 +174,23 @@ class Supervisor:
         self._status: int | None = None
         self._problem = ""
         self._stopped = False
+        self._lease = read_lease(LEASE_PATH)
+        self._no_word = False
         self._kill_at_s: float | None = None
         self._start_s = self._end_s = time.time()
+        self._steady_s = time.monotonic()
         self._cpu_s = 0.0
         self._rss_bytes_max = 0
         self._oom_kills = count_oom_kills()
 
     def start(self) -> bool:
         """Start the command; False when that is not possible, and then `record` says why."""
+        if self._lease is not None and self._lease[0] <= since_boot_s():
+            self._problem, self._no_word = NO_WORD, True
+            return False
         self._output_fd, output = os.pipe()
         trouble, trouble_end = os.pipe()
-        self._start_s = time.time()
+        self._start_s, self._steady_s = time.time(), time.monotonic()
         supervisor_pid = os.getpid()
         try:
             self._pid = os.fork()
@@ -170,6 +211,7 @@ class Supervisor:
         os.set_blocking(self._output_fd, False)
         self._poll.register(self._output_fd, select.POLLIN)
         while self._reap():
+            self._heed_lease()
             if self._kill_at_s is not None and time.monotonic() >= self._kill_at_s:
                 kill_tree()
             for fd, _ in self._poll.poll(self._timeout_ms()):
@@ -184,12 +226,12 @@ class Supervisor:
         signalled = status is not None and os.WIFSIGNALED(status)
         exited = status is not None and not signalled and not self._problem
         return {
-            "outcome": "not-started" if self._problem else "signalled" if signalled else "exited",
+            "outcome": self._outcome(signalled=signalled),
             "exit_code": os.WEXITSTATUS(status) if exited and status is not None else None,
             "signal": os.WTERMSIG(status) if signalled and status is not None else None,
-            "detail": self._problem[:DETAIL_CHARS],
+            "detail": NO_WORD if self._no_word else self._problem[:DETAIL_CHARS],
             "start_s": self._start_s,
-            "end_s": self._end_s if status is not None else time.time(),
+            "end_s": self._end_s if status is not None else self._now_s(),
             "cpu_s": self._cpu_s,
             "rss_bytes_max": self._rss_bytes_max,
             "oom_kills": count_oom_kills() - self._oom_kills,
@@ -197,6 +239,25 @@ class Supervisor:
             "log_bytes": self._log.seen_bytes,
             "log_truncated": self._log.truncated,
         }
+
+    def _outcome(self, *, signalled: bool) -> str:
+        if self._no_word:
+            return "lease-run-out"
+        return "not-started" if self._problem else "signalled" if signalled else "exited"
+
+    def _heed_lease(self) -> None:
+        """Stop the job when nobody has renewed the lease; one that was there and is gone counts as not renewed."""
+        if self._lease is None or self._stopped or since_boot_s() < self._lease[0] < ENDLESS_S:
+            return
+        self._lease = read_lease(LEASE_PATH) or self._lease
+        now_s = since_boot_s()
+        if self._lease[0] <= now_s and self._status is None:
+            self._stopped = self._no_word = True
+            self._terminate(max(self._lease[1] - now_s, 0.0))
+
+    def _now_s(self) -> float:
+        """Unix time of the start and what has passed since: setting the clock must not change how long it ran."""
+        return self._start_s + time.monotonic() - self._steady_s
 
     def _publish_start(self) -> None:
         text = f'{{"pid": {self._pid}, "start_ticks": {read_start_ticks(self._pid)}, "start_s": {self._start_s!r}}}'
@@ -217,7 +278,7 @@ class Supervisor:
             self._cpu_s += usage.ru_utime + usage.ru_stime
             self._rss_bytes_max = max(self._rss_bytes_max, usage.ru_maxrss * 1024)
             if pid == self._pid:
-                self._status, self._end_s = status, time.time()
+                self._status, self._end_s = status, self._now_s()
                 self._terminate(LEFTOVER_GRACE_S)
 
     def _heed(self) -> None:
@@ -234,9 +295,13 @@ class Supervisor:
         self._kill_at_s = kill_at_s if self._kill_at_s is None else min(kill_at_s, self._kill_at_s)
 
     def _timeout_ms(self) -> float | None:
-        if self._kill_at_s is None:
+        if self._kill_at_s is not None:
+            return max((self._kill_at_s - time.monotonic()) * 1000, KILL_ROUND_MS)
+        if self._lease is None:
             return None
-        return max((self._kill_at_s - time.monotonic()) * 1000, KILL_ROUND_MS)
+        if self._lease[0] == ENDLESS_S:
+            return LEASE_LOOK_MS
+        return max((self._lease[0] - since_boot_s()) * 1000, KILL_ROUND_MS)
 
     def _pump(self) -> bool:
         """Move output to the log; False when there is none now."""
@@ -253,7 +318,7 @@ class Supervisor:
         return bool(data)
 
 
-def become(command: Command, output_fd: int, trouble_fd: int, supervisor_pid: int) -> None:
+def become(command: ShimCommand, output_fd: int, trouble_fd: int, supervisor_pid: int) -> None:
     """Turn this freshly forked process into the job; what prevents it goes to `trouble_fd`."""
     what = "process"
     try:
@@ -278,7 +343,7 @@ def become(command: Command, output_fd: int, trouble_fd: int, supervisor_pid: in
         os._exit(127)
 
 
-def explain(error: OSError | ValueError, command: Command) -> str:
+def explain(error: OSError | ValueError, command: ShimCommand) -> str:
     """Say what is wrong; a missing interpreter reads like a missing file."""
     program = command.argv[0]
     if isinstance(error, FileNotFoundError) and "/" in program and os.path.exists(program):
@@ -468,7 +533,7 @@ def supervise(ready_fd: int) -> None:
     if not claim():
         return
     reserve()
-    supervisor = Supervisor(Command(read_file(COMMAND)), wake_fd)
+    supervisor = Supervisor(ShimCommand(read_file(COMMAND)), wake_fd)
     started = supervisor.start()
     if started:
         os.close(ready_fd)

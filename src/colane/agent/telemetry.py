@@ -44,7 +44,7 @@ class Ratios(NamedTuple):
 UNKNOWN = Ratios()
 
 
-class Meter:
+class AttemptMeter:
     """Measures one attempt from report to report."""
 
     def __init__(self, steps_path: Path, facts: LaunchFacts, *, gpu_source: str = "") -> None:
@@ -69,6 +69,10 @@ class Meter:
     def processes(self) -> tuple[ProcessId, ...]:
         """The job's processes as of the last sample, its supervisor first."""
         return self.tree.processes
+
+    def place(self, facts: LaunchFacts) -> None:
+        """Its devices or cores are others now: how it uses them is measured from here on."""
+        self._facts, self._base = facts, None
 
     def sample(self, now_s: float, supervisor_pid: int, used: Mapping[int, Utilization]) -> Progress:
         """Take a sample of a running job; `used` is how its devices were used since the last one."""

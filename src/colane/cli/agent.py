@@ -68,7 +68,7 @@ def agent(  # noqa: PLR0913, PLR0917 - a command line option is a parameter
         Path | None,
         typer.Option("--state", show_default="agent in the scheduler's", help="Where jobs' logs and records are kept."),
     ] = None,
-    token: options.Token = None,
+    token_file: options.TokenFile = None,
     stop_jobs: Annotated[
         bool, typer.Option("--stop-jobs", help="Stop the jobs with the agent; else they run on for the next one.")
     ] = False,
@@ -84,16 +84,17 @@ def agent(  # noqa: PLR0913, PLR0917 - a command line option is a parameter
     from colane.agent.errors import AgentError  # noqa: PLC0415
     from colane.agent.main import run_agent  # noqa: PLC0415
     from colane.cli.topo import imported  # noqa: PLC0415
-    from colane.client.locate import find_url  # noqa: PLC0415
+    from colane.client.locate import find_token, find_url  # noqa: PLC0415
 
     options.log_to_stderr("agent")
     if with_parent:
         options.stop_with_parent()
+    url = find_url()
     config = AgentConfig(
         name=name or options.node_name(),
-        scheduler_url=find_url(),
+        scheduler_url=url,
         state_dir=(state or options.state_dir(None) / options.AGENT_DIR).absolute(),
-        token=token,
+        token=options.token(token_file) or find_token(url),
         host=host,
         port=port,
         devices=devices,

@@ -17,7 +17,7 @@ from colane.cli.errors import FailureError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from colane.cli.demo_plan import Phase, Plan
+    from colane.cli.demo_plan import DemoPhase, DemoPlan
     from colane.cli.demo_screen import Screen
     from colane.cli.jobs import Object
     from colane.cli.stack import Stack
@@ -92,7 +92,7 @@ def _check_writable(out: Path) -> None:
         raise FailureError(f"--out: {out} cannot be written")
 
 
-def _run(plan: Plan, state_dir: Path, out: Path, screen: Screen) -> tuple[Report, int]:
+def _run(plan: DemoPlan, state_dir: Path, out: Path, screen: Screen) -> tuple[Report, int]:
     """Run all phases on one state directory: each scheduler starts with what the one before has learnt."""
     from colane.cli.stack import Stack  # noqa: PLC0415 - imported late
 
@@ -110,7 +110,7 @@ def _run(plan: Plan, state_dir: Path, out: Path, screen: Screen) -> tuple[Report
     return made, failed
 
 
-def _run_phase(stack: Stack, plan: Plan, phase: Phase, screen: Screen) -> list[Object]:
+def _run_phase(stack: Stack, plan: DemoPlan, phase: DemoPhase, screen: Screen) -> list[Object]:
     """Submit the batch, show it until every job has ended, and return the ended jobs."""
     with stack.client() as scheduler, screen.phase(phase):
         screen.devices(stack.node())
@@ -145,7 +145,7 @@ def _last_lines(scheduler: Client, job: Object) -> list[str]:
     return text.splitlines()[-LOG_LINES:]
 
 
-def _report(stack: Stack, plan: Plan, out: Path) -> Report:
+def _report(stack: Stack, plan: DemoPlan, out: Path) -> Report:
     from colane.cli.report import make_report  # noqa: PLC0415 - matplotlib comes with it
 
     with stack.client() as scheduler:

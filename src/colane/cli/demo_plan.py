@@ -39,7 +39,7 @@ ENV_NAMES: Final = ("PATH", "HOME", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "PYTHON
 
 
 @dataclass(frozen=True, slots=True)
-class Phase:
+class DemoPhase:
     """One run of the batch.
 
     Attributes:
@@ -55,13 +55,13 @@ class Phase:
     mps: str = "off"
 
 
-FIFO: Final = Phase("FIFO", "fifo", "one job at a time on a device")
-COLOCATION: Final = Phase("co-location", "colocate", "jobs share a device where it pays")
-WITH_MPS: Final = Phase("co-location, MPS", "colocate", "they share it through NVIDIA MPS", mps="on")
+FIFO: Final = DemoPhase("FIFO", "fifo", "one job at a time on a device")
+COLOCATION: Final = DemoPhase("co-location", "colocate", "jobs share a device where it pays")
+WITH_MPS: Final = DemoPhase("co-location, MPS", "colocate", "they share it through NVIDIA MPS", mps="on")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class DemoPlan:
     """The whole demo.
 
     Attributes:
@@ -74,7 +74,7 @@ class Plan:
         agent_env: Variables of the agent.
     """
 
-    phases: tuple[Phase, ...]
+    phases: tuple[DemoPhase, ...]
     devices: str | None
     job: dict[str, Any]
     env: dict[str, str]
@@ -82,7 +82,7 @@ class Plan:
     words: tuple[str, ...]
     agent_env: dict[str, str] = field(default_factory=dict)
 
-    def jobs(self, phase: Phase) -> list[jobs.Object]:
+    def jobs(self, phase: DemoPhase) -> list[jobs.Object]:
         """Return the batch of a phase."""
         common = {
             **self.job,
@@ -95,7 +95,7 @@ class Plan:
         names = [(model, copy) for copy in range(1, COPIES + 1) for model in MODELS]
         return [{**common, "model_name": model, "family": model, "name": f"{model}-{copy}"} for model, copy in names]
 
-    def stack_config(self, phase: Phase, state_dir: Path, heartbeat_s: float) -> StackConfig:
+    def stack_config(self, phase: DemoPhase, state_dir: Path, heartbeat_s: float) -> StackConfig:
         """Return what to start for a phase."""
         return StackConfig(
             state_dir=state_dir,
@@ -108,7 +108,7 @@ class Plan:
         )
 
 
-def make_plan(devices: str | None, dataset_path: Path, iters: int | None) -> Plan:
+def make_plan(devices: str | None, dataset_path: Path, iters: int | None) -> DemoPlan:
     """Return the demo for this machine.
 
     Raises:
@@ -133,7 +133,7 @@ def _dataset(path: Path) -> dict[str, Any]:
     return {"dataset": "cifar10", "dataset_path": str(path)}
 
 
-def _cpu_plan(devices: Sequence[Gpu], spec: str, data: dict[str, Any], iters: int) -> Plan:
+def _cpu_plan(devices: Sequence[Gpu], spec: str, data: dict[str, Any], iters: int) -> DemoPlan:
     """Scale the models down until a run takes about a minute on two cores.
 
     Their convolutions are then too small for two threads to gain anything, so each job uses one and leaves the
@@ -141,7 +141,7 @@ def _cpu_plan(devices: Sequence[Gpu], spec: str, data: dict[str, Any], iters: in
     """
     cores = len({core for device in devices for core in device.cores})
     count = f"{len(devices)} cpu device{'s' * (len(devices) > 1)} of {cores} core{'s' * (cores > 1)} in all"
-    return Plan(
+    return DemoPlan(
         phases=(FIFO, COLOCATION),
         devices=spec,
         job={**data, "batch_size": CPU_BATCH, "width": CPU_WIDTH, "iters": iters, "workers": 0, "seed": 1},
@@ -154,12 +154,12 @@ def _cpu_plan(devices: Sequence[Gpu], spec: str, data: dict[str, Any], iters: in
     )
 
 
-def _gpu_plan(devices: Sequence[Gpu], spec: str | None, data: dict[str, Any], iters: int) -> Plan:
+def _gpu_plan(devices: Sequence[Gpu], spec: str | None, data: dict[str, Any], iters: int) -> DemoPlan:
     """Run the paper's sizes on two GPUs, or on one where there is no second."""
     chosen = [gpu for gpu in devices if gpu.healthy][:GPUS_MAX] or list(devices[:1])
     mps = (WITH_MPS,) if shutil.which(MPS_CONTROL) else ()
     no_mps = () if mps else (f"{MPS_CONTROL} is not installed, so MPS is left out",)
-    return Plan(
+    return DemoPlan(
         phases=(FIFO, COLOCATION, *mps),
         devices=spec or "gpu",
         job={**data, "batch_size": PAPER_BATCH, "iters": iters, "workers": PAPER_WORKERS, "seed": 1},

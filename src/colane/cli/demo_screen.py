@@ -17,7 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from colane.cli import jobs, output
-from colane.cli.demo_plan import Phase, Plan
+from colane.cli.demo_plan import DemoPhase, DemoPlan
 from colane.cli.jobs import Object
 
 BAR_WIDTH = 24
@@ -30,7 +30,7 @@ class Screen(ABC):
 
     def __init__(self) -> None:
         self._start_s = time.monotonic()
-        self._phases: tuple[Phase, ...] = ()
+        self._phases: tuple[DemoPhase, ...] = ()
         self._heading = ""
 
     @property
@@ -38,7 +38,7 @@ class Screen(ABC):
         """Time since the demo began."""
         return output.duration(time.monotonic() - self._start_s)
 
-    def begin(self, plan: Plan) -> None:
+    def begin(self, plan: DemoPlan) -> None:
         """Say what is about to happen."""
         self._phases = plan.phases
         for line in plan.words:
@@ -50,7 +50,7 @@ class Screen(ABC):
         self.say(f"scheduler and agent are up with {named}; the batch is submitted")
 
     @contextmanager
-    def phase(self, phase: Phase) -> Iterator[None]:
+    def phase(self, phase: DemoPhase) -> Iterator[None]:
         """Show one run of the batch."""
         number = self._phases.index(phase) + 1
         self._heading = f"run {number} of {len(self._phases)}: {phase.name} ({phase.words})"
@@ -86,7 +86,7 @@ class PlainScreen(Screen):
         sys.stdout.flush()
 
     @contextmanager
-    def phase(self, phase: Phase) -> Iterator[None]:
+    def phase(self, phase: DemoPhase) -> Iterator[None]:
         """Print the heading first."""
         with super().phase(phase):
             self.say(self._heading)
@@ -116,7 +116,7 @@ class LiveScreen(Screen):
         self._console.print(line, style="dim")
 
     @contextmanager
-    def phase(self, phase: Phase) -> Iterator[None]:
+    def phase(self, phase: DemoPhase) -> Iterator[None]:
         """Draw while the phase lasts; the last picture stays."""
         with super().phase(phase):
             # Drawn when there is something new: a thread of Rich's own would draw what has not changed.

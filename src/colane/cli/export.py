@@ -161,7 +161,7 @@ def _job(
         priority=item["priority"],
         steps_total=steps,
         labels={**item["labels"], RAN_ON: gpu_type, OVERHEAD: str(own_s)},
-        **{name: item["needs"][name] for name in NEEDS},
+        **{name: _need(item["needs"][name]) for name in NEEDS if name in item["needs"]},
     )
     run_s = max(0.0, float(item["end_s"] - item["start_s"]) - own_s)
     return TraceJob(
@@ -173,6 +173,11 @@ def _job(
     )
 
 
+def _need(value: Any) -> Any:  # noqa: ANN401 - JSON is what its file says
+    """A need as a spec has it: what JSON has as a list is a tuple."""
+    return tuple(value) if isinstance(value, list) else value
+
+
 def _own_overhead_s(item: Mapping[str, Any], gpu_type: str, table: MeasuredTable) -> float:
     """As the run itself shows it; on cpu devices company slows launching too, so there that of runs alone."""
     from colane.model.hardware import CPU_DEVICE_TYPE  # noqa: PLC0415 - imported late
@@ -182,8 +187,11 @@ def _own_overhead_s(item: Mapping[str, Any], gpu_type: str, table: MeasuredTable
     return table.overhead_s if found_s is None or is_slowed else found_s
 
 
-NEEDS = ("gpus", "gpu_type", "gpu_memory_bytes", "cores", "host_memory_bytes", "time_limit_s", "retries", "share")
-"""Needs of a job that a trace can carry."""
+NEEDS = (
+    "gpus", "sizes", "multi_node", "anti_collocation", "gpu_type", "gpu_memory_bytes", "cores", "host_memory_bytes",
+    "host_bandwidth_bytes_per_s", "time_limit_s", "retries", "share",
+)  # fmt: skip
+"""Needs of a job that a trace can carry; a record of an older service lacks the newer ones."""
 
 
 def _kind_s(item: Mapping[str, Any], steps: int | None, gpu_type: str, table: MeasuredTable) -> float | None:
@@ -204,9 +212,13 @@ def _groups(nodes: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
         yield {
             "name": node["name"],
             "gpus": len(gpus),
-            "gpu_type": gpus[0]["type"],
-            "gpu_memory": min(gpu["memory_bytes"] for gpu in gpus),
+            **_devices(gpus),
             "cores": len(node["cores"]),
             "host_memory": node["host_memory_bytes"],
             "pool": node["pool"],
         }
+
+
+def _devices(gpus: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Type and memory of a node's GPUs, if it has any."""
+    return {"gpu_type": gpus[0]["type"], "gpu_memory": min(gpu["memory_bytes"] for gpu in gpus)} if gpus else {}

@@ -113,10 +113,15 @@ def _refuse_none(path: Path, jobs: list[Any]) -> None:
 def _read_yaml(path: Path, text: str) -> JobFile:
     import yaml  # noqa: PLC0415 - for job files only
 
-    loader = yaml.SafeLoader(text)
+    try:
+        loader = yaml.SafeLoader(text)
+    except yaml.YAMLError as error:
+        raise MisuseError(f"{path}: is not valid YAML: {one_line(str(error))}") from error
     try:
         found = [entry for node in _documents(loader) for entry in _entries(path, node)]
         jobs = [_construct(path, loader, node) for node, _ in found]
+    except RecursionError as error:
+        raise MisuseError(f"{path}: is nested too deeply") from error
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line = f":{mark.line + 1}" if mark else ""
@@ -156,10 +161,16 @@ def _entries(path: Path, node: yaml.Node) -> Iterator[tuple[yaml.Node, bool]]:
 def _construct(path: Path, loader: yaml.SafeLoader, node: yaml.Node) -> Object:
     import yaml  # noqa: PLC0415 - as above
 
+    from colane.cli.yaml_nodes import UnfitNodeError, judge  # noqa: PLC0415 - as above
+
     line = node.start_mark.line + 1
     if not isinstance(node, yaml.MappingNode):
         raise MisuseError(f"{path}:{line}: a job must be fields and values, as in 'command: python train.py'")
     _refuse_twice(path, node)
+    try:
+        judge(node)
+    except UnfitNodeError as error:
+        raise MisuseError(f"{path}:{error.line}: {error}") from error
     job: Object = loader.construct_document(node)
     for key, value in node.value:
         if key.value in TEXT_FIELDS and isinstance(value, yaml.MappingNode):

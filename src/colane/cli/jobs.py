@@ -79,13 +79,23 @@ def steps_per_s(job: Mapping[str, Any]) -> float | None:
     return 1 / float(step_s) if step_s else None
 
 
+def believed_steps_per_s(job: Mapping[str, Any]) -> float | None:
+    """Return how fast it is believed to step where it runs, waiting for its turns included; None while unknown."""
+    rate = job.get("rate") or {}
+    return float(rate["steps_per_s"]) if rate.get("steps_per_s") else None
+
+
 def eta_s(job: Mapping[str, Any]) -> float | None:
-    """Return how long it will still run at its present speed; None of a job that does not step."""
-    rate = steps_per_s(job)
+    """Return how long it will still run at its present speed, before its first step at the one it is believed to have.
+
+    None of a job that does not run, and where neither is known.
+    """
+    seen = steps_per_s(job)
+    speed = believed_steps_per_s(job) if seen is None else seen * _turned(job)
     total = job["steps_total_learned"] if is_guessed(job) else job.get("steps_total")
-    if job["state"] not in {"running", "running-protected"} or rate is None or not total:
+    if job["state"] not in {"running", "running-protected"} or speed is None or not total:
         return None
-    return max(int(total) - int(job.get("steps") or 0), 0) / (rate * _turned(job))
+    return max(int(total) - int(job.get("steps") or 0), 0) / speed
 
 
 def _turned(job: Mapping[str, Any]) -> float:
@@ -96,11 +106,11 @@ def _turned(job: Mapping[str, Any]) -> float:
 
 
 def eta_text(job: Mapping[str, Any]) -> str:
-    """Return how long it will still run; with `~` where its number of steps is a guess, empty if unknown."""
+    """Return how long it will still run; with `~` where its steps or their speed are a guess, empty if unknown."""
     left_s = eta_s(job)
     if left_s is None:
         return ""
-    return f"~{output.duration(left_s)}" if is_guessed(job) else output.duration(left_s)
+    return f"~{output.duration(left_s)}" if is_guessed(job) or steps_per_s(job) is None else output.duration(left_s)
 
 
 def is_guessed(job: Mapping[str, Any]) -> bool:

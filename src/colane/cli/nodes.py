@@ -8,17 +8,17 @@ from typing import Any
 import typer
 
 from colane.cli import jobs, output
-from colane.cli.output import Column
+from colane.cli.output import ScreenColumn
 
 COLUMNS = (
-    Column("NODE"),
-    Column("GPU", is_number=True),
-    Column("TYPE", may_fold=True),
-    Column("MEMORY", is_number=True),
-    Column("CORES", may_fold=True),
-    Column("SHARING"),
-    Column("STATE"),
-    Column("JOBS", may_fold=True),
+    ScreenColumn("NODE"),
+    ScreenColumn("GPU", is_number=True),
+    ScreenColumn("TYPE", may_fold=True),
+    ScreenColumn("MEMORY", is_number=True),
+    ScreenColumn("CORES", may_fold=True),
+    ScreenColumn("SHARING"),
+    ScreenColumn("STATE"),
+    ScreenColumn("JOBS", may_fold=True),
 )
 
 
@@ -30,7 +30,8 @@ def register(app: typer.Typer) -> None:
 def list_nodes(as_json: output.Json = False) -> None:
     """List the machines, their devices and the jobs on them.
 
-    Jobs in one lane of a device take turns, those in different lanes run at once.
+    Jobs in one lane of a device take turns, those in different lanes run at once. Jobs without GPUs stand in a line of
+    their own, with the cores they book.
     """
     with jobs.client() as scheduler:
         nodes = scheduler.nodes()
@@ -40,7 +41,7 @@ def list_nodes(as_json: output.Json = False) -> None:
     output.print_table(COLUMNS, [row for node in nodes for row in _rows(node)])
     for node in nodes:
         for message in node["messages"]:
-            output.say(f"{node['name']}: {message}")
+            output.say(f"{node['name']}: {output.clean(message)}")
     if not nodes:
         output.note("no node has registered; start one with 'colane agent'")
 
@@ -57,6 +58,11 @@ def _rows(node: dict[str, Any]) -> Iterator[list[str]]:
             _state(node, gpu),
             members(node, gpu["index"]),
         ]
+    beside = [job for job in node["jobs"] if not job["slots"]]
+    if beside:
+        names = " ".join(str(job["id"]) for job in beside)
+        cores = ranges([core for job in beside for core in job["cores"]])
+        yield [node["name"], "", "no GPU", "", cores, "", "lost" if node["lost"] else "busy", names]
 
 
 def _memory(gpu: dict[str, Any]) -> str:
@@ -79,7 +85,11 @@ def members(node: dict[str, Any], gpu: int) -> str:
 
 def _on_host(node: dict[str, Any], gpu: int) -> str:
     """Jobs whose memory is on the host and comes back to this GPU."""
-    names = [str(job["id"]) for job in node["jobs"] if job.get("on_host") and job["slots"][0]["gpu"] == gpu]
+    names = [
+        str(job["id"])
+        for job in node["jobs"]
+        if job.get("on_host") and job["slots"][:1] and job["slots"][0]["gpu"] == gpu
+    ]
     return f"on the host: {' '.join(names)}" if names else ""
 
 

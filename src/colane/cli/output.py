@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 
 UNKNOWN: Final = "-"
+LINES: Final = "\n\t"
+"""What a text of several lines may hold besides what can be printed."""
 
 STATE_STYLES: Final = {
     "queued": "yellow",
@@ -37,7 +40,11 @@ FOLDED_MIN: Final = 12
 """Characters that a column keeps however narrow the terminal is."""
 
 
-class Column(NamedTuple):
+_LATE_CONTROLS: Final = re.compile("[\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]")
+"""Control and formatting characters that JSON leaves as they are; their escapes mean the same to whoever reads it."""
+
+
+class ScreenColumn(NamedTuple):
     """A heading, whether its cells are numbers (set to the right), and whether they may be broken into lines."""
 
     heading: str
@@ -52,37 +59,45 @@ def console() -> Console:
     return Console(highlight=False)
 
 
+def clean(text: str, kept: str = "") -> str:
+    """Return text that does nothing to a terminal: control and formatting characters are shown by their codes."""
+    if text.isprintable():
+        return text
+    return "".join(one if one.isprintable() or one in kept else one.encode("unicode_escape").decode() for one in text)
+
+
 def say(line: str = "") -> None:
     """Print one plain line."""
-    sys.stdout.write(f"{line}\n")
+    sys.stdout.write(f"{clean(line, LINES)}\n")
 
 
 def note(line: str) -> None:
     """Print one line beside the output, for people: a pipe does not get it."""
-    sys.stderr.write(f"{line}\n")
+    sys.stderr.write(f"{clean(line, LINES)}\n")
     sys.stderr.flush()
 
 
 def print_json(value: object) -> None:
     """Print a value as JSON."""
-    json.dump(value, sys.stdout, indent=1, ensure_ascii=False, allow_nan=False)
-    sys.stdout.write("\n")
+    text = json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False)
+    sys.stdout.write(_LATE_CONTROLS.sub(lambda found: json.dumps(found[0])[1:-1], text) + "\n")
 
 
-def print_table(columns: Sequence[Column], rows: Sequence[Sequence[str]], title: str = "") -> None:
+def print_table(columns: Sequence[ScreenColumn], rows: Sequence[Sequence[str]], title: str = "") -> None:
     """Print rows of texts; on a terminal within its width and without empty columns, else whole and aligned."""
+    rows = [[clean(cell) for cell in row] for row in rows]
     if sys.stdout.isatty():
         _print_rich(columns, rows, title)
     else:
         _print_plain(columns, rows, title)
 
 
-def _print_rich(columns: Sequence[Column], rows: Sequence[Sequence[str]], title: str) -> None:
+def _print_rich(columns: Sequence[ScreenColumn], rows: Sequence[Sequence[str]], title: str) -> None:
     from rich.box import SIMPLE_HEAD  # noqa: PLC0415 - as above
     from rich.table import Table  # noqa: PLC0415
     from rich.text import Text  # noqa: PLC0415
 
-    table = Table(box=SIMPLE_HEAD, title=title or None, title_justify="left", pad_edge=False)
+    table = Table(box=SIMPLE_HEAD, title=clean(title) or None, title_justify="left", pad_edge=False)
     kept = [place for place in range(len(columns)) if not rows or any(row[place] for row in rows)]
     for place in kept:
         column, longest = columns[place], max((len(row[place]) for row in rows), default=0)
@@ -97,7 +112,7 @@ def _print_rich(columns: Sequence[Column], rows: Sequence[Sequence[str]], title:
     console().print(table)
 
 
-def _print_plain(columns: Sequence[Column], rows: Sequence[Sequence[str]], title: str) -> None:
+def _print_plain(columns: Sequence[ScreenColumn], rows: Sequence[Sequence[str]], title: str) -> None:
     if title:
         say(title)
     lines = [[column.heading for column in columns], *rows]
@@ -115,7 +130,7 @@ def print_fields(pairs: Iterable[tuple[str, str]]) -> None:
     known = list(pairs)
     width = max((len(name) for name, _ in known), default=0)
     for name, value in known:
-        say(f"{name.ljust(width)}  {value}")
+        say(f"{name.ljust(width)}  {clean(value)}")
 
 
 def duration(seconds: float | None) -> str:

@@ -11,18 +11,21 @@ import typer
 
 from colane.cli import output
 from colane.cli.errors import FailureError, MisuseError
-from colane.cli.output import Column
+from colane.cli.output import ScreenColumn
 
 if TYPE_CHECKING:
-    from colane.report.simulated_writer import Study
-    from colane.simulate.paper_a import Claim, Evaluation, Experiment
+    from colane.papers.claims import Claim, Evaluation, Experiment
+    from colane.report.simulated_study import Study
 
 PAPERS = {
     "A": "Co-location of deep-learning jobs (Tabrizian, Toronto 2020)",
     "B": "Salus: fine-grained GPU sharing (Yu and Chowdhury, MLSys 2020)",
     "C": "Topology-aware GPU scheduling (Amaral et al., SC 2017)",
 }
-"""Papers that can be evaluated so far, each by the module `simulate.paper_` and its letter."""
+"""Papers that can be evaluated so far."""
+
+MODULES = {"A": "colocation", "B": "sharing", "C": "topology"}
+"""Modules of `colane.papers` that evaluate them."""
 
 
 def register(app: typer.Typer) -> None:
@@ -46,7 +49,7 @@ def paper(
     if letter.upper() not in PAPERS:
         known = ", ".join(f"{key} ({title})" for key, title in PAPERS.items())
         raise MisuseError(f"paper: there is no evaluation of {letter!r}; known: {known}")
-    evaluate = import_module(f"colane.simulate.paper_{letter.lower()}").evaluate
+    evaluate = import_module(f"colane.papers.{MODULES[letter.upper()]}").evaluate
     try:
         found: Evaluation = evaluate(data)
     except ValueError as error:
@@ -63,7 +66,7 @@ def paper(
 
 def _print(claims: tuple[Claim, ...]) -> None:
     names = ("Id", "Claim", "Published", "Ours", "Verdict")
-    output.print_table([Column(name) for name in names], [tuple(map(str, claim)) for claim in claims])
+    output.print_table([ScreenColumn(name) for name in names], [tuple(map(str, claim)) for claim in claims])
 
 
 def _write(found: Evaluation, out: Path) -> None:
@@ -82,24 +85,23 @@ def _write(found: Evaluation, out: Path) -> None:
 
 def _draw(found: Evaluation, out: Path) -> None:
     """Figures of an evaluation that has its own."""
-    from colane.cli import paper_sharing  # noqa: PLC0415 - imported late
-    from colane.cli.paper_topology import draw  # noqa: PLC0415
-    from colane.simulate.paper_b import SharingEvaluation  # noqa: PLC0415
-    from colane.simulate.paper_c import TopologyEvaluation  # noqa: PLC0415
+    from colane.papers import sharing_plots, topology_plots  # noqa: PLC0415 - imported late
+    from colane.papers.sharing import SharingEvaluation  # noqa: PLC0415
+    from colane.papers.topology import TopologyEvaluation  # noqa: PLC0415
 
     if isinstance(found, SharingEvaluation):
-        paper_sharing.draw(found, out)
+        sharing_plots.draw(found, out)
     if isinstance(found, TopologyEvaluation):
         for scenario in found.scenarios:
-            draw(scenario, out)
+            topology_plots.draw(scenario, out)
 
 
 def _study(experiment: Experiment) -> Study:
     from colane.cli.simulation import inputs_object, simulated_run  # noqa: PLC0415 - imported late
-    from colane.report import simulated_writer  # noqa: PLC0415
+    from colane.report import simulated_study  # noqa: PLC0415
 
     first = experiment.loaded[experiment.runs[0][0]]
-    return simulated_writer.Study(
+    return simulated_study.Study(
         title=experiment.title,
         inputs=inputs_object(first, {}),
         runs=tuple(simulated_run(run, seed, experiment.loaded[seed]) for seed, run in experiment.runs),

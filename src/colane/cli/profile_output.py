@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from colane.cli import output
 from colane.cli.errors import FailureError
-from colane.cli.output import Column
+from colane.cli.output import ScreenColumn
 from colane.client.knowledge import encode_measurement, encode_profile, read_measurements, read_profiles
 
 if TYPE_CHECKING:
@@ -177,7 +177,7 @@ def _print_table(table: Table) -> None:
     """Print a table without its columns that nobody has a value for."""
     texts = table.texts()
     shown = [i for i in range(len(table.columns)) if not texts or any(row[i] != output.UNKNOWN for row in texts)]
-    columns = [Column(table.columns[i].heading, table.columns[i].is_number) for i in shown]
+    columns = [ScreenColumn(table.columns[i].heading, table.columns[i].is_number) for i in shown]
     output.print_table(columns, [[row[i] for i in shown] for row in texts], table.title)
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from colane.cli import jobs, output
-from colane.cli.output import Column
+from colane.cli.output import ScreenColumn
 from colane.client.errors import Refused
 
 if TYPE_CHECKING:
@@ -19,23 +19,23 @@ WHY_MAX: Final = 20
 """Each reason is a question to the policy, so only those that fit a screen are asked."""
 
 COLUMNS = (
-    Column("ID", is_number=True),
-    Column("NAME", may_fold=True),
-    Column("USER"),
-    Column("STATE"),
-    Column("GPUS", may_fold=True),
-    Column("STEPS", is_number=True),
-    Column("STEPS/S", is_number=True),
-    Column("TIME", is_number=True),
-    Column("ETA", is_number=True),
-    Column("REASON", may_fold=True),
+    ScreenColumn("ID", is_number=True),
+    ScreenColumn("NAME", may_fold=True),
+    ScreenColumn("USER"),
+    ScreenColumn("STATE"),
+    ScreenColumn("GPUS", may_fold=True),
+    ScreenColumn("STEPS", is_number=True),
+    ScreenColumn("STEPS/S", is_number=True),
+    ScreenColumn("TIME", is_number=True),
+    ScreenColumn("ETA", is_number=True),
+    ScreenColumn("REASON", may_fold=True),
 )
 
 SHARING = (
-    Column("LANE"),
-    Column("TURN"),
-    Column("SHARE", is_number=True),
-    Column("SLOWDOWN", is_number=True),
+    ScreenColumn("LANE"),
+    ScreenColumn("TURN"),
+    ScreenColumn("SHARE", is_number=True),
+    ScreenColumn("SLOWDOWN", is_number=True),
 )
 """Columns of jobs that share GPUs; those with nothing to show are left out."""
 
@@ -56,7 +56,8 @@ def list_jobs(
 ) -> None:
     """List jobs that wait or run: how far they are, how fast, and why they wait.
 
-    TIME is how long a job has run, or waited so far. ETA is how long it will still run at its present speed.
+    TIME is how long a job has run, or waited so far. ETA is how long it will still run at its present speed,
+    with ~ where speed or number of steps is a guess.
 
     Of jobs that share GPUs: LANE, and how it stands in it (TURN). SHARE is the part of the lane's time it has had, of
     that it may ask for. SLOWDOWN is its step time over that alone, as seen, and as predicted in brackets.
@@ -129,7 +130,7 @@ def _row(job: dict[str, Any]) -> list[str]:
         job["name"],
         job["user"],
         job["state"],
-        ",".join(job["gpus"]),
+        ",".join(job["gpus"]) or (job["node"] or ""),
         jobs.progress_text(job),
         output.number(rate) if rate else "",
         output.duration(jobs.spent_s(job)),

@@ -10,7 +10,7 @@ import typer
 
 from colane.cli import jobs, output
 from colane.cli.errors import FailureError, MisuseError
-from colane.cli.output import Column
+from colane.cli.output import ScreenColumn
 
 if TYPE_CHECKING:
     from colane.client.client import Client
@@ -121,7 +121,7 @@ def _print_groups(groups: Table, comparisons: Table) -> None:
     for column, cells in zip(groups.columns[1:], metrics, strict=True):
         known = (changes.get(name, {}).get(CHANGES.get(column.key, "")) for name in names)
         rows.append([column.heading, *(f"{cell} ({c})" if c else cell for cell, c in zip(cells, known, strict=True))])
-    output.print_table([Column(""), *(Column(name, is_number=True) for name in names)], rows, groups.title)
+    output.print_table([ScreenColumn(""), *(ScreenColumn(name, is_number=True) for name in names)], rows, groups.title)
     output.say()
 
 
@@ -132,6 +132,6 @@ def _keys(table: Table) -> list[str]:
 def _print_columns(table: Table, keys: Sequence[str]) -> None:
     places = [_keys(table).index(key) for key in keys]
     chosen = [table.columns[place] for place in places]
-    columns = [Column(each.heading, each.is_number, may_fold=not each.is_number) for each in chosen]
+    columns = [ScreenColumn(each.heading, each.is_number, may_fold=not each.is_number) for each in chosen]
     output.print_table(columns, [[row[place] for place in places] for row in table.texts()], table.title)
     output.say()

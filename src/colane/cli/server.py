@@ -6,6 +6,7 @@ import typer
 
 from colane.cli import service_options as options
 from colane.cli.errors import FailureError, MisuseError
+from colane.model.lane import ShareBetween
 
 
 def register(app: typer.Typer) -> None:
@@ -15,12 +16,13 @@ def register(app: typer.Typer) -> None:
 
 def server(  # noqa: PLR0913, PLR0917 - a command line option is a parameter
     policy: options.Policy = "colocate",
+    policy_budget: options.PolicyBudget = None,
     host: options.Host = "127.0.0.1",
     port: options.Port = options.DEFAULT_PORT,
     state: options.State = None,
-    token: options.Token = None,
+    token_file: options.TokenFile = None,
     keep_finished: options.KeepFinished = options.KEEP_FINISHED,
-    share_between: options.ShareOption = options.ShareBetween.ALL,
+    share_between: options.ShareOption = ShareBetween.ALL,
     turns: options.TurnsOption = None,
     quantum: options.QuantumOption = None,
     guard: options.GuardOption = options.GUARD,
@@ -48,7 +50,8 @@ def server(  # noqa: PLR0913, PLR0917 - a command line option is a parameter
         host=host,
         port=port,
         policy=policy,
-        token=token,
+        policy_budget_s=options.policy_budget_s([policy], policy_budget),
+        token=options.token(token_file),
         keep_finished=kept,
         core=core,
     )

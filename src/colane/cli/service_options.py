@@ -9,14 +9,15 @@ import signal
 import socket
 import sys
 import threading
-from enum import StrEnum
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, NamedTuple
 
 import typer
 
 from colane.cli.errors import MisuseError
-from colane.client.locate import TOKEN_VARIABLE
+from colane.client.locate import TOKEN_FILE_VARIABLE, TOKEN_VARIABLE, read_token
+from colane.model.lane import ShareBetween, TurnRule
 
 if TYPE_CHECKING:
     from colane.core.config import CoreConfig
@@ -40,14 +41,28 @@ Policy = Annotated[
     str,
     typer.Option(
         "--policy",
+        metavar="NAME|FILE.py:NAME",
         help="colocate (share where it pays), fifo (one job a GPU), best-fit, ...; a wrong name lists all. Options "
-        "follow the name, as pack:share_when=always.",
+        "follow the name, as pack:share_when=always. FILE.py:NAME is a policy of your own.",
     ),
 ]
-Token = Annotated[
+PolicyBudget = Annotated[
     str | None,
     typer.Option(
-        "--token", envvar=TOKEN_VARIABLE, show_envvar=True, show_default=False, help="Demanded of every client."
+        "--policy-budget",
+        metavar="TIME",
+        show_default="5s",
+        help="What a policy of your own may take each time it is asked.",
+    ),
+]
+TokenFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--token-file",
+        envvar=TOKEN_FILE_VARIABLE,
+        show_envvar=True,
+        show_default="token in the state directory",
+        help="File with the token demanded of every client; COLANE_TOKEN holds one itself.",
     ),
 ]
 Devices = Annotated[
@@ -68,24 +83,6 @@ KeepFinished = Annotated[
     ),
 ]
 KEEP_FINISHED: Final = "90d"
-
-
-class ShareBetween(StrEnum):
-    """Whose jobs may share a GPU, as on the command line."""
-
-    ALL = "all"
-    GROUP = "group"
-    USER = "user"
-
-
-class TurnRule(StrEnum):
-    """Turn rules, as on the command line."""
-
-    FIFO = "fifo"
-    SRTF = "srtf"
-    FAIR = "fair"
-    RR = "rr"
-    PRIORITY = "priority"
 
 
 ShareOption = Annotated[
@@ -161,13 +158,44 @@ def retention(text: str) -> str:
     return text
 
 
+def policy_budget_s(policies: Iterable[str], text: str | None) -> float:
+    """Return what a pass of a user's own policy may take.
+
+    Raises:
+        MisuseError: It is not a time, or none; or no policy is the user's own.
+    """
+    from colane.policyfiles.guard import BUDGET_S  # noqa: PLC0415 - imported late
+    from colane.policyfiles.load import is_file  # noqa: PLC0415
+
+    if text is None:
+        return BUDGET_S
+    if not any(map(is_file, policies)):
+        raise MisuseError("--policy-budget: bounds a policy of your own (--policy FILE.py:NAME), which none here is")
+    found_s = time_s("--policy-budget", text)
+    if found_s == 0:
+        raise MisuseError("--policy-budget: must be more than 0")
+    return found_s
+
+
+def budget_words(policy: str, text: str | None) -> tuple[str, ...]:
+    """Return the budget of a user's own policy as words of a command line.
+
+    Raises:
+        MisuseError: As for `policy_budget_s`.
+    """
+    if text is None:
+        return ()
+    policy_budget_s([policy], text)
+    return "--policy-budget", text
+
+
 def quantum_s(text: str | None) -> float | None:
     """Return how long a turn lasts; None leaves it to the policy.
 
     Raises:
         MisuseError: It is not a time.
     """
-    return None if text is None else _time_s("--quantum", text)
+    return None if text is None else time_s("--quantum", text)
 
 
 class Sharing(NamedTuple):
@@ -202,12 +230,11 @@ class Sharing(NamedTuple):
             MisuseError: One of them is wrong.
         """
         from colane.core.config import CoreConfig  # noqa: PLC0415 - imported late
-        from colane.model.lane import ShareBetween, TurnRule  # noqa: PLC0415
 
         margin_ratio = guard_ratio(self.guard)
         return CoreConfig(
-            share_between=ShareBetween(self.share_between.value),
-            turn_rule=None if self.turns is None else TurnRule(self.turns.value),
+            share_between=self.share_between,
+            turn_rule=self.turns,
             quantum_s=quantum_s(self.quantum),
             guard=margin_ratio is not None,
             guard_margin_ratio=CoreConfig().guard_margin_ratio if margin_ratio is None else margin_ratio,
@@ -239,7 +266,7 @@ def guard_after_s(text: str) -> float:
     Raises:
         MisuseError: It is not a time.
     """
-    return _time_s("--guard-after", text)
+    return time_s("--guard-after", text)
 
 
 def yield_bound_s(text: str) -> float:
@@ -248,17 +275,22 @@ def yield_bound_s(text: str) -> float:
     Raises:
         MisuseError: It is not a time, or none.
     """
-    found_s = _time_s("--yield-bound", text)
+    found_s = time_s("--yield-bound", text)
     if found_s == 0:
         raise MisuseError("--yield-bound: must be more than 0")
     return found_s
 
 
-def _time_s(option: str, text: str) -> float:
-    from colane.server.quantities import parse_duration  # noqa: PLC0415 - imported late
+def time_s(option: str, text: str) -> float:
+    """Return a duration in seconds.
+
+    Raises:
+        MisuseError: It is none; the message names the option.
+    """
+    from colane.model.quantities import parse_duration_s  # noqa: PLC0415 - imported late
 
     try:
-        return parse_duration(text)
+        return parse_duration_s(text)
     except ValueError as error:
         raise MisuseError(f"{option}: {error}") from error
 
@@ -284,12 +316,12 @@ def rate(option: str, text: str | None) -> int | None:
     Raises:
         MisuseError: It is not a rate.
     """
-    from colane.server.quantities import parse_rate  # noqa: PLC0415 - imported late
+    from colane.model.quantities import parse_bandwidth_bytes_per_s  # noqa: PLC0415 - imported late
 
     if text is None:
         return None
     try:
-        return parse_rate(text)
+        return round(parse_bandwidth_bytes_per_s(text))
     except ValueError as error:
         raise MisuseError(f"{option}: {error}") from error
 
@@ -299,6 +331,21 @@ def state_dir(given: Path | None) -> Path:
     from colane.client.locate import default_state_dir  # noqa: PLC0415 - imported late
 
     return (given or default_state_dir()).expanduser().absolute()
+
+
+def token(file: Path | None) -> str | None:
+    """Return the token of the environment or a file; None where neither is said.
+
+    Raises:
+        MisuseError: The file cannot be read, or holds none.
+    """
+    named = os.environ.get(TOKEN_VARIABLE)
+    if named is not None or file is None:
+        return named
+    found = read_token(file.expanduser())
+    if found is None:
+        raise MisuseError(f"--token-file {file}: cannot be read, or is empty")
+    return found
 
 
 def node_name() -> str:

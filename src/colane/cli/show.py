@@ -9,7 +9,8 @@ from typing import Any
 import typer
 
 from colane.cli import jobs, output
-from colane.cli.output import Column
+from colane.cli.output import ScreenColumn
+from colane.model.sizes import describe_sizes
 
 
 def register(app: typer.Typer) -> None:
@@ -28,7 +29,12 @@ def show(job: jobs.JobArgument, as_json: output.Json = False) -> None:
     output.print_fields(_fields(found, reason["sentence"]))
     output.say()
     output.print_table(
-        (Column("WHEN"), Column("AFTER", is_number=True), Column("STATE"), Column("REASON", may_fold=True)),
+        (
+            ScreenColumn("WHEN"),
+            ScreenColumn("AFTER", is_number=True),
+            ScreenColumn("STATE"),
+            ScreenColumn("REASON", may_fold=True),
+        ),
         [_move(move, found["submit_s"]) for move in found["story"]],
     )
 
@@ -41,6 +47,7 @@ def _fields(job: dict[str, Any], reason: str) -> Iterator[tuple[str, str]]:
     yield "needs", _needs(job["needs"])
     yield "runs on", place(job)
     yield from _sharing(job)
+    yield from _rate(job)
     yield "family", job["family"] + (f", batch size {job['batch_size']}" if job["batch_size"] else "")
     yield from _labels(job)
     yield "submitted", _when(job["submit_s"])
@@ -65,6 +72,14 @@ def _sharing(job: dict[str, Any]) -> Iterator[tuple[str, str]]:
     measured, predicted = sharing["slowdown_measured"], sharing["slowdown_predicted"]
     seen = "not known yet" if measured is None else f"{measured:.2f} times its step time alone"
     yield "slowdown", seen + ("" if predicted is None else f", predicted {predicted:.2f}")
+
+
+def _rate(job: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield how fast it is believed to go, where that is not simply as fast as alone."""
+    rate = job.get("rate")
+    if rate is not None and rate["source"] != "given":
+        said = f"{rate['ratio']:.2f} of that alone, give or take {rate['spread_ratio']:.0%}"
+        yield "expected speed", f"{said} ({rate['sentence']})"
 
 
 def _names(ids: list[int]) -> str:
@@ -122,7 +137,7 @@ def _turn(sample: dict[str, Any]) -> str:
 
 def _needs(needs: dict[str, Any]) -> str:
     kind = f" of type {needs['gpu_type']}" if needs["gpu_type"] else ""
-    parts = [f"{needs['gpus']} GPU{'s' * (needs['gpus'] > 1)}{kind}"]
+    parts = [_gpus(needs) + kind]
     if needs["gpu_memory_bytes"] is not None:
         parts.append(f"{output.size(needs['gpu_memory_bytes'])} of memory on each")
     if needs["cores"]:
@@ -140,14 +155,22 @@ def _needs(needs: dict[str, Any]) -> str:
     return ", ".join(parts)
 
 
+def _gpus(needs: dict[str, Any]) -> str:
+    """How many GPUs: none, one number, or the sizes it can run on."""
+    sizes = needs.get("sizes")
+    if sizes:
+        return f"{describe_sizes(tuple(sizes))} GPUs (best {needs['gpus']})"
+    return f"{needs['gpus']} GPU{'s' * (needs['gpus'] > 1)}" if needs["gpus"] else "no GPU"
+
+
 def place(job: dict[str, Any]) -> str:
     """Return where a job runs, or its memory lies."""
-    if not job["gpus"]:
+    if job["node"] is None:
         return output.UNKNOWN
     cores = f", cores {','.join(map(str, job['booked_cores']))}" if job["booked_cores"] else ""
     size_bytes = job.get("on_host_bytes")
     away = "" if size_bytes is None else f", {output.size(size_bytes)} of its GPU memory on the host"
-    return ", ".join(job["gpus"]) + cores + away
+    return (", ".join(job["gpus"]) or job["node"]) + cores + away
 
 
 def _when(at_s: float | None) -> str:

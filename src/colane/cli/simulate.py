@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf, isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TextIO
@@ -13,11 +13,12 @@ import typer
 
 from colane.cli import output
 from colane.cli.errors import FailureError, MisuseError
-from colane.cli.output import Column
+from colane.cli.output import ScreenColumn
+from colane.cli.service_options import PolicyBudget, policy_budget_s
 
 if TYPE_CHECKING:
     from colane.core import Core
-    from colane.report.simulated_writer import Study
+    from colane.report.simulated_study import Study
     from colane.simulate.driver import Watcher
     from colane.simulate.request import Loaded, Request
     from colane.simulate.study import SeededRun
@@ -52,9 +53,14 @@ def simulate(  # noqa: PLR0913, PLR0917 - a command line option is a parameter
     policy: Annotated[
         list[str] | None,
         typer.Option(
-            "--policy", "-p", metavar="NAME", show_default="fifo and colocate", help="Who decides; may be repeated."
+            "--policy",
+            "-p",
+            metavar="NAME|FILE.py:NAME",
+            show_default="fifo and colocate",
+            help="Who decides; may be repeated. FILE.py:NAME is a policy of your own.",
         ),
     ] = None,
+    policy_budget: PolicyBudget = None,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Of generators and of noise.")] = 0,
     seeds: Annotated[int, typer.Option("--seeds", min=1, help="Run so many seeds in parallel processes.")] = 1,
     world: Annotated[
@@ -107,6 +113,12 @@ def simulate(  # noqa: PLR0913, PLR0917 - a command line option is a parameter
         str, typer.Option("--sharing", help="How jobs share a GPU: mps or time-slice; predictions differ by it.")
     ] = "mps",
     any_pool: Annotated[bool, typer.Option("--any-pool", help="Let every job run on any node.")] = False,
+    multi_node: Annotated[
+        bool, typer.Option("--multi-node", help="Let jobs larger than any node of their pool lie on several.")
+    ] = False,
+    cpu_jobs: Annotated[
+        bool, typer.Option("--cpu-jobs", help="Keep jobs of a recorded trace that ask for no GPU.")
+    ] = False,
     trace_format: Annotated[
         str | None, typer.Option("--format", metavar="NAME", show_default="guessed", help="Format of the trace.")
     ] = None,
@@ -133,8 +145,9 @@ def simulate(  # noqa: PLR0913, PLR0917 - a command line option is a parameter
         cluster=cluster, trace=trace, trace_format=trace_format, world=world, tables=tables, measured=measured,
         demand=demand, belief="oracle" if oracle else belief, noise=noise, time_scale=time_scale,
         skip_bad_rows=skip_bad_rows, any_pool=any_pool, sharing=sharing, costs=(launch_s, restart_s, stop_s, switch_s),
-        checkpoints=checkpoints,
+        checkpoints=checkpoints, multi_node=multi_node, cpu_jobs=cpu_jobs,
     )  # fmt: skip
+    request = replace(request, policy_budget_s=policy_budget_s(chosen, policy_budget))
     wish = _Wish(chosen, tuple(range(seed, seed + seeds)), decisions, explain)
     study, stories = _study(request, wish)
     _publish(study, out, stories, as_json=as_json)
@@ -159,6 +172,8 @@ def make_request(  # noqa: PLR0913
     sharing: str = "mps",
     costs: tuple[float, float, float, float] = (0.0, 0.0, 0.0, 0.0),
     checkpoints: bool = True,
+    multi_node: bool = False,
+    cpu_jobs: bool = False,
 ) -> Request:
     """A request of command line values.
 
@@ -192,6 +207,8 @@ def make_request(  # noqa: PLR0913
         time_scale=time_scale,
         skip_bad_rows=skip_bad_rows,
         any_pool=any_pool,
+        multi_node=multi_node,
+        cpu_jobs=cpu_jobs,
         sharing=_one_of("--sharing", sharing, ["mps", "time-slice"]),
         driver=driver,
     )
@@ -222,7 +239,8 @@ class _Wish:
 
 
 def _study(request: Request, wish: _Wish) -> tuple[Study, dict[str, Story]]:
-    from colane.simulate.request import load  # noqa: PLC0415 - imported late
+    from colane.policyfiles.guard import PolicyFaultError  # noqa: PLC0415 - imported late
+    from colane.simulate.request import load  # noqa: PLC0415
     from colane.simulate.study import comparable, run_seeds  # noqa: PLC0415
 
     if len(wish.seeds) > 1 and (wish.decisions or wish.explain):
@@ -234,6 +252,8 @@ def _study(request: Request, wish: _Wish) -> tuple[Study, dict[str, Story]]:
         runs = comparable(run_seeds(request, wish.policies, wish.seeds, on_done=_count), wish.policies)
         loads = {run.seed: load(request, run.seed) for run in runs}
         return make_study(request, wish, loads, runs), {}
+    except PolicyFaultError as error:
+        raise FailureError(f"policy: {error}") from error
     except ValueError as error:
         raise MisuseError(str(error)) from error
 
@@ -285,7 +305,7 @@ def _opened(path: Path | None) -> Iterator[TextIO | None]:
 def make_study(request: Request, wish: _Wish, loads: dict[int, Loaded], runs: list[SeededRun]) -> Study:
     """What is reported of runs."""
     from colane.cli.simulation import inputs_object, simulated_run  # noqa: PLC0415 - imported late
-    from colane.report.simulated_writer import Study  # noqa: PLC0415
+    from colane.report.simulated_study import Study  # noqa: PLC0415
 
     if not runs:
         raise FailureError("simulate: stopped before anything was simulated")
@@ -352,7 +372,7 @@ def _publish(study: Study, out: Path | None, stories: dict[str, Story], *, as_js
         output.print_json(writer.summary_object(study) | ({"stories": told} if told else {}))
         return
     for table in writer.terminal_tables(study):
-        output.print_table([Column(c.heading, c.is_number) for c in table.columns], table.texts(), table.title)
+        output.print_table([ScreenColumn(c.heading, c.is_number) for c in table.columns], table.texts(), table.title)
         output.say()
     for sentence in writer.said(study):
         output.say(sentence)

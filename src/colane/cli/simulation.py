@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from colane.report.metrics import summarise
-from colane.report.simulated import BeliefError, Curves, JobColumns, SimulatedRun, Stay
-from colane.simulate.ledger import STATES, Curve, Rows
-from colane.simulate.ledger import Stay as LedgerStay
+from colane.report.simulated import BeliefError, ClusterCurves, JobColumns, ReportedSpan, SimulatedRun
+from colane.simulate.ledger import STATES, AttemptSpan, ClusterTimeline, Rows
 from colane.simulate.request import Loaded
 from colane.simulate.run import Run
 
@@ -67,8 +66,8 @@ def _columns(rows: Rows) -> JobColumns:
     )
 
 
-def _curves(curve: Curve) -> Curves:
-    return Curves(
+def _curves(curve: ClusterTimeline) -> ClusterCurves:
+    return ClusterCurves(
         at_s=np.asarray(curve.at_s),
         active_gpus=np.asarray(curve.active_gpus),
         utilized_gpus=np.asarray(curve.utilized_gpus),
@@ -78,8 +77,8 @@ def _curves(curve: Curve) -> Curves:
     )
 
 
-def _stay(stay: LedgerStay) -> Stay:
-    return Stay(stay.job, tuple(str(gpu) for gpu in stay.gpus), stay.start_s, stay.end_s)
+def _stay(stay: AttemptSpan) -> ReportedSpan:
+    return ReportedSpan(stay.job, tuple(str(gpu) for gpu in stay.gpus), stay.start_s, stay.end_s)
 
 
 def inputs_object(loaded: Loaded, details: Mapping[str, Any]) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from colane.cli.output import note
 from colane.cli.service_options import AGENT_DIR, KEEP_FINISHED
 from colane.client.client import Client
 from colane.client.errors import SchedulerError
-from colane.client.locate import SERVER_FILE, TOKEN_VARIABLE, URL_VARIABLE
+from colane.client.locate import SERVER_FILE, TOKEN_FILE, TOKEN_VARIABLE, URL_VARIABLE, read_token
 
 Found = TypeVar("Found")
 
@@ -155,7 +155,12 @@ class Stack:
 
     def client(self) -> Client:
         """Return a client of this scheduler."""
-        return Client(self.url, self.config.token)
+        return Client(self.url, self.token)
+
+    @property
+    def token(self) -> str | None:
+        """What the scheduler demands: as set, else what it made for itself."""
+        return self.config.token or read_token(self.config.state_dir / TOKEN_FILE)
 
     def node(self) -> dict[str, Any]:
         """Return the node object."""
@@ -216,7 +221,7 @@ class Stack:
         words += ["--topology", config.topology] if config.topology else []
         words += ["--host-bandwidth", str(config.host_bandwidth)] if config.host_bandwidth else []
         words += [] if config.keep_jobs else ["--stop-jobs"]
-        env = {**config.env, URL_VARIABLE: self.url} | ({TOKEN_VARIABLE: config.token} if config.token else {})
+        env = {**config.env, URL_VARIABLE: self.url, TOKEN_VARIABLE: self.token or ""}
         started_s = time.time()
         child = self._agent = _Child("agent", words, env)
         with self.client() as scheduler:

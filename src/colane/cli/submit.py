@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -15,7 +15,9 @@ import typer
 from colane.cli import jobs, output
 from colane.cli.errors import MisuseError
 from colane.cli.jobfile import SUFFIXES, JobFile, merged, read_job_file
+from colane.cli.service_options import time_s
 from colane.client.errors import Refused
+from colane.model.sizes import parse_sizes
 
 if TYPE_CHECKING:
     from colane.client.client import Client
@@ -73,8 +75,22 @@ def register(app: typer.Typer) -> None:
     app.command("submit", epilog=EXAMPLES, context_settings=settings)(submit)
 
 
-def _need(help_text: str, *names: str, metavar: str | None = None) -> Any:  # noqa: ANN401 - typer's own type
-    return typer.Option(*names, help=help_text, metavar=metavar, show_default=False, rich_help_panel=NEEDS)
+def _need(
+    help_text: str, *names: str, metavar: str | None = None, callback: Callable[[str | None], str | None] | None = None
+) -> Any:  # noqa: ANN401 - typer's own type
+    return typer.Option(
+        *names, help=help_text, metavar=metavar, show_default=False, rich_help_panel=NEEDS, callback=callback
+    )
+
+
+def _are_sizes(text: str | None) -> str | None:
+    """Numbers of GPUs, judged before anybody is asked."""
+    try:
+        if text is not None:
+            parse_sizes(text)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
+    return text
 
 
 def _sharing(help_text: str, *names: str, metavar: str | None = None) -> Any:  # noqa: ANN401 - as above
@@ -96,7 +112,16 @@ def submit(
         typer.Argument(metavar="[FILE | -- COMMAND...]", show_default=False, help="A job file, or a command."),
     ] = None,
     name: Annotated[str | None, _need("Name for people.", "--name", "-J")] = None,
-    gpus: Annotated[int | None, _need("GPUs on one machine (1).", "--gpus", "-G")] = None,
+    gpus: Annotated[
+        str | None,
+        _need(
+            "GPUs on one machine (1): a number, 0 for none, or sizes it can run on, as 1..4 or 1,2,4.",
+            "--gpus",
+            "-G",
+            metavar="N|N..M|N,M",
+            callback=_are_sizes,
+        ),
+    ] = None,
     gpu_type: Annotated[str | None, _need("Only GPUs of this type.", "--gpu-type")] = None,
     gpu_memory: Annotated[
         str | None, _need("Peak memory on each GPU, as 2GB or 512MiB.", "--gpu-memory", metavar="SIZE")
@@ -214,14 +239,7 @@ def _options(params: Mapping[str, Any]) -> jobs.Object:
 
 
 def _latency_s(params: Mapping[str, Any]) -> float | None:
-    from colane.server.quantities import parse_duration  # noqa: PLC0415 - for this option only
-
-    if params["latency"] is None:
-        return None
-    try:
-        return parse_duration(params["latency"])
-    except ValueError as error:
-        raise MisuseError(f"--latency: {error}") from error
+    return None if params["latency"] is None else time_s("--latency", params["latency"])
 
 
 def _jobs_asked_for(words: list[str], options: Mapping[str, Any]) -> JobFile:

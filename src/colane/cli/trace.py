@@ -9,7 +9,7 @@ import typer
 
 from colane.cli import output
 from colane.cli.errors import FAILURE, FailureError, MisuseError
-from colane.cli.output import Column
+from colane.cli.output import ScreenColumn
 
 if TYPE_CHECKING:
     from colane.traces.check import Finding
@@ -37,6 +37,9 @@ def check(
     cluster: Annotated[
         str | None, typer.Option("--cluster", "-c", metavar="FILE|PRESET", help="Also: which jobs fit, what load.")
     ] = None,
+    multi_node: Annotated[
+        bool, typer.Option("--multi-node", help="Let jobs larger than any node of their pool lie on several.")
+    ] = False,
     trace_format: Format = None,
     seed: Seed = 0,
     as_json: output.Json = False,
@@ -46,9 +49,14 @@ def check(
     Exit code 1 when something is wrong with the trace itself.
     """
     machines = _cluster(cluster)
+    if multi_node and machines is None:
+        raise MisuseError("--multi-node: which jobs are larger than a node? name the machines with --cluster")
     workload = _workload(trace, trace_format, seed, machines, skip_bad_rows=True)
     from colane.traces.check import check_trace  # noqa: PLC0415 - imported late
+    from colane.traces.workload import spread_large  # noqa: PLC0415
 
+    if multi_node and machines is not None:
+        workload = spread_large(workload, machines.gpus_max)
     findings = check_trace(workload, machines)
     _print(workload, findings, as_json=as_json)
     if any(finding.level == "error" for finding in findings):
@@ -113,4 +121,4 @@ def _print(workload: Workload, findings: list[Finding], *, as_json: bool) -> Non
     guessed = ", as its content suggests" if workload.guessed else ""
     output.say(f"{workload.name}: {len(workload.jobs):,} jobs, read as {workload.format}{guessed}")
     rows = [(str(finding.level), finding.code, finding.message) for finding in findings]
-    output.print_table([Column("Level"), Column("Code"), Column("Finding")], rows)
+    output.print_table([ScreenColumn("Level"), ScreenColumn("Code"), ScreenColumn("Finding")], rows)

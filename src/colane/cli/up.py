@@ -11,6 +11,7 @@ import typer
 from colane.cli import output
 from colane.cli import service_options as options
 from colane.cli.agent import BandwidthOption, Mps, MpsOption, NameOption, TopologyOption
+from colane.model.lane import ShareBetween
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -25,17 +26,18 @@ def register(app: typer.Typer) -> None:
 
 def up(  # noqa: PLR0913, PLR0917 - a command line option is a parameter
     policy: options.Policy = "colocate",
+    policy_budget: options.PolicyBudget = None,
     devices: options.Devices = None,
     topology: TopologyOption = None,
     host_bandwidth: BandwidthOption = None,
     host: options.Host = "127.0.0.1",
     port: options.Port = options.DEFAULT_PORT,
     state: options.State = None,
-    token: options.Token = None,
+    token_file: options.TokenFile = None,
     mps: MpsOption = Mps.AUTO,
     name: NameOption = None,
     keep_finished: options.KeepFinished = options.KEEP_FINISHED,
-    share_between: options.ShareOption = options.ShareBetween.ALL,
+    share_between: options.ShareOption = ShareBetween.ALL,
     turns: options.TurnsOption = None,
     quantum: options.QuantumOption = None,
     guard: options.GuardOption = options.GUARD,
@@ -54,6 +56,7 @@ def up(  # noqa: PLR0913, PLR0917 - a command line option is a parameter
 
     if topology is not None:
         _judge(topology)
+    sharing = options.Sharing(share_between, turns, quantum, guard, guard_after, memory_factors).words()
     config = StackConfig(
         state_dir=options.state_dir(state),
         node=name or options.node_name(),
@@ -63,12 +66,12 @@ def up(  # noqa: PLR0913, PLR0917 - a command line option is a parameter
         devices=devices,
         topology=topology,
         host_bandwidth=options.rate("--host-bandwidth", host_bandwidth),
-        token=token,
+        token=options.token(token_file),
         mps=mps.value,
         keep_jobs=keep_jobs,
         yield_bound_s=options.yield_bound_s(yield_bound),
         keep_finished=options.retention(keep_finished),
-        sharing=options.Sharing(share_between, turns, quantum, guard, guard_after, memory_factors).words(),
+        sharing=(*sharing, *options.budget_words(policy, policy_budget)),
     )
     with suppress(KeyboardInterrupt), interruptible(), Stack(config) as stack:
         for line in _greeting(stack):
@@ -96,12 +99,12 @@ def _greeting(stack: Stack) -> Iterator[str]:
     if health["queued"] or health["running"]:
         yield f"from before: {health['running']} running, {health['queued']} waiting"
     if not _is_found_by_itself(config.state_dir):
-        yield f"in other terminals: export COLANE_URL={stack.url}"
+        yield f"in other terminals: export COLANE_STATE={config.state_dir}"
     yield "submit with 'colane submit -- python train.py', look with 'colane ps', stop all with Ctrl-C"
 
 
 def _is_found_by_itself(state_dir: Path) -> bool:
-    """Whether a client without COLANE_URL finds this scheduler."""
+    """Whether a client without COLANE_STATE finds this scheduler."""
     from colane.client.locate import default_state_dir  # noqa: PLC0415 - imported late
 
     return state_dir == default_state_dir({}).absolute()

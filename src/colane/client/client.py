@@ -49,13 +49,13 @@ class Client:
 
     Args:
         url: Base URL; None finds it (`colane.client.locate.find_url`).
-        token: None takes `COLANE_TOKEN`.
+        token: None takes what `locate.find_token` finds.
         timeout_s: For each request.
     """
 
     def __init__(self, url: str | None = None, token: str | None = None, *, timeout_s: float = TIMEOUT_S) -> None:
         self.url = (url or find_url()).rstrip("/")
-        self._token = token or find_token()
+        self._token = token or find_token(self.url)
         self._timeout_s = timeout_s
         self._connection: httpx.Client | None = None
 

@@ -3,18 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
-
-class Problem(NamedTuple):
-    """One thing wrong with a request; `field` is empty where no field is to blame."""
-
-    field: str
-    message: str
-
-    def __str__(self) -> str:
-        """`field: message`."""
-        return f"{self.field}: {self.message}" if self.field else self.message
+from colane.model.problem import Problem
 
 
 class SchedulerError(Exception):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from colane.model.profile import Profile, ProfileKey, SetMeasurement, Source, Value
+from colane.model.profile import Profile, ProfileKey, SetMeasurement, Value, ValueSource
 
 if TYPE_CHECKING:
     from colane.client.client import Client
@@ -61,7 +61,7 @@ def _key(body: Mapping[str, Any] | Sequence[Any]) -> ProfileKey:
 
 
 def _value(body: Mapping[str, Any] | None) -> Value | None:
-    return None if body is None else Value(**{**body, "source": Source(body["source"])})
+    return None if body is None else Value(**{**body, "source": ValueSource(body["source"])})
 
 
 def _value_object(value: Value | None) -> dict[str, Any] | None:

@@ -12,7 +12,10 @@ DEFAULT_URL: Final = "http://127.0.0.1:8642"
 URL_VARIABLE: Final = "COLANE_URL"
 TOKEN_VARIABLE: Final = "COLANE_TOKEN"  # noqa: S105 - the name of a variable
 STATE_VARIABLE: Final = "COLANE_STATE"
+TOKEN_FILE_VARIABLE: Final = "COLANE_TOKEN_FILE"  # noqa: S105 - as above
 SERVER_FILE: Final = "server.json"
+TOKEN_FILE: Final = "token"  # noqa: S105 - the name of a file
+"""What a scheduler that was given no token demands: only who may read its state directory can know it."""
 
 
 def default_state_dir(environment: Mapping[str, str] = os.environ) -> Path:
@@ -33,9 +36,28 @@ def find_url(state_dir: Path | None = None, environment: Mapping[str, str] = os.
     return _published(state_dir or default_state_dir(environment)) or DEFAULT_URL
 
 
-def find_token(environment: Mapping[str, str] = os.environ) -> str | None:
-    """Return the token to send, None for none."""
-    return environment.get(TOKEN_VARIABLE) or None
+def find_token(url: str, environment: Mapping[str, str] = os.environ) -> str | None:
+    """Return the token to send to a scheduler, None where none is known.
+
+    It is `COLANE_TOKEN`, else what the file `COLANE_TOKEN_FILE` holds, else, for the scheduler of our own state
+    directory and no other, what lies there.
+    """
+    named = environment.get(TOKEN_VARIABLE)
+    if named:
+        return named
+    file = environment.get(TOKEN_FILE_VARIABLE)
+    if file:
+        return read_token(Path(file))
+    state_dir = default_state_dir(environment)
+    return read_token(state_dir / TOKEN_FILE) if _published(state_dir) == url.rstrip("/") else None
+
+
+def read_token(path: Path) -> str | None:
+    """Return the token in a file, None where it cannot be read or is empty."""
+    try:
+        return path.read_text(encoding="utf-8").strip() or None
+    except (OSError, UnicodeDecodeError):
+        return None
 
 
 def _published(state_dir: Path) -> str | None:

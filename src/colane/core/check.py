@@ -5,13 +5,21 @@ It runs after every policy call: in tests, in each simulated step, before each c
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from colane.core.events import Flaw
 from colane.core.load import GpuLoad
+from colane.core.parking import bytes_to_move, parking_refusal
+from colane.core.returning import returned
+from colane.core.seen import is_overfull
 from colane.core.state import ClusterState
 from colane.model.hardware import GpuId
 from colane.model.job import Job, JobId, JobState
 from colane.model.placement import Placement
-from colane.model.plan import Plan, Start, Stop
+from colane.model.plan import Action, Move, Park, Plan, Resize, SetCores, Start, Stop
+from colane.model.resources import Resources, host_needs
+from colane.model.sizes import describe_sizes
+from colane.model.story import STEPPING
 
 Flaws = tuple[Flaw, ...]
 
@@ -27,7 +35,10 @@ def check(state: ClusterState, plan: Plan) -> tuple[Flaw, ...]:
     if plan.based_on != state.version:
         return (Flaw("stale-plan", f"based on version {plan.based_on}, the state is at {state.version}"),)
     judge = _Judge(state)
-    return tuple([flaw for action in plan.actions for flaw in judge.act(action)])
+    flaws = judge.hold(plan) if plan.holds else ()
+    for action in plan.actions:
+        flaws += judge.act(action)
+    return flaws
 
 
 class _Judge:
@@ -40,15 +51,42 @@ class _Judge:
         self._host_memory_bytes: dict[str, int] = {}
         self._host_bandwidth: dict[str, float] = {}
         self._decided: set[JobId] = set()
+        self._held: dict[GpuId, JobId] = {}
 
-    def act(self, action: Start | Stop) -> Flaws:
+    def hold(self, plan: Plan) -> Flaws:
+        """GPUs are held for one waiting job each."""
+        flaws: Flaws = ()
+        for job_id, gpus in plan.holds.items():
+            job = self._state.jobs.get(job_id)
+            if job is None or not job.is_waiting:
+                flaws += (Flaw("holds-for-nobody", f"job {job_id} does not wait", (job_id,)),)
+            for gpu in gpus:
+                if gpu not in self._state.gpus:
+                    flaws += (Flaw("no-such-gpu", f"{gpu} is unknown and cannot be held", (job_id,)),)
+                if self._held.setdefault(gpu, job_id) != job_id:
+                    flaws += (Flaw("held-twice", f"{gpu} is held for two jobs", (self._held[gpu], job_id)),)
+        return flaws
+
+    def act(self, action: Action) -> Flaws:
         if action.job in self._decided:
             return (Flaw("decided-twice", f"job {action.job} has two actions", (action.job,)),)
         self._decided.add(action.job)
         job = self._state.jobs.get(action.job)
         if job is None:
             return (Flaw("unknown-job", f"there is no live job {action.job}", (action.job,)),)
-        return self._start(job, action.placement) if isinstance(action, Start) else self._stop(job)
+        if isinstance(action, Start):
+            return self._start(job, action.placement)
+        return self._stop(job) if isinstance(action, Stop) else self._change(job, action)
+
+    def _change(self, job: Job, action: Action) -> Flaws:
+        """Of a job that lives on."""
+        if isinstance(action, Park):
+            return self._park(job)
+        if isinstance(action, Move):
+            return self._move(job, action.placement)
+        if isinstance(action, Resize):
+            return self._resize(job, action.placement)
+        return self._set_cores(job, action) if isinstance(action, SetCores) else self._remark(job)
 
     def _start(self, job: Job, placement: Placement) -> Flaws:
         if job.state is not JobState.QUEUED:
@@ -58,22 +96,153 @@ class _Judge:
         flaws = self._gang(job, placement)
         if flaws:
             return flaws
-        if job.spec.cores or job.spec.host_memory_bytes or placement.cores or placement.cores_elsewhere:
+        if job.spec.cores or placement.cores or placement.cores_elsewhere:
             for name in placement.nodes:
-                flaws += self._cores_and_memory(job, placement, name)
+                flaws += self._take_cores(job, placement, name)
+        if job.spec.host_memory_bytes:
+            for name in placement.nodes:
+                flaws += self._take_memory(job, name, host_needs(job.spec, len(placement.slots_on(name))))
+        return flaws + self._take_rest(job, placement)
+
+    def _take_rest(self, job: Job, placement: Placement) -> Flaws:
+        """Bandwidth, and a share of each GPU."""
+        flaws: Flaws = ()
         if job.spec.host_bandwidth_bytes_per_s:
             for name in placement.nodes:
                 flaws += self._bandwidth(job, placement, name)
         for slot in placement.slots:
-            flaws += self._book(job, slot.gpu, slot.lane)
+            flaws += self._book(job, slot.gpu, slot.lane, len(placement.slots))
         return flaws
+
+    # -- parking and moving
+
+    def _park(self, job: Job) -> Flaws:
+        """It keeps its GPUs until its memory has left them, so nothing is free by it yet."""
+        problem = parking_refusal(self._state, job)
+        if problem is not None or job.placement is None:
+            return (Flaw("cannot-park", problem or f"job {job.id} does not run", (job.id,)),)
+        node = self._state.nodes[job.placement.node]
+        if not node.node.host_memory_bytes or all(self._state.gpus[gpu].gpu.is_cpu_device for gpu in job.gpus_held):
+            return ()
+        return self._take_memory(job, node.node.name, Resources(host_memory_bytes=bytes_to_move(self._state, job)))
+
+    def _move(self, job: Job, placement: Placement) -> Flaws:
+        if job.has_given_way and job.is_waiting:
+            return self._come_back(job, placement)
+        if job.is_returning:
+            return self._return(job, placement)
+        return self._change_lane(job, placement)
+
+    def _come_back(self, job: Job, placement: Placement) -> Flaws:
+        """A parked job has host memory already; cores and GPUs it must find anew, at home."""
+        if job.placement is None or len(placement.slots) != len(job.placement.slots):
+            return (Flaw("gang-not-whole", f"job {job.id} comes back with another number of GPUs", (job.id,)),)
+        homes = {str(gpu) for gpu in placement.gpus} | set(placement.nodes)
+        if job.home not in homes or placement.nodes != job.placement.nodes:
+            return (Flaw("not-at-home", f"job {job.id} can go on at {job.home} alone", (job.id,)),)
+        flaws = self._gang(job, placement)
+        if flaws:
+            return flaws
+        if job.spec.cores or placement.cores:
+            flaws += self._take_cores(job, placement, placement.node)
+        return flaws + self._take_rest(job, placement)
+
+    def _return(self, job: Job, placement: Placement) -> Flaws:
+        """A resumed job goes on where its memory left, when those for whom the GPU is kept before it are back."""
+        if placement != job.placement:
+            return (Flaw("not-at-home", f"job {job.id} can go on where it was alone", (job.id,)),)
+        slot = placement.slots[0]
+        load = self._loads.get(slot.gpu) or self._state.gpus.get(slot.gpu)
+        back = None if load is None else returned(self._state, load, job, self._decided)
+        if back is None:
+            return (Flaw("no-room-to-return", f"{slot.gpu} has no room for job {job.id} yet", (job.id,)),)
+        self._loads[slot.gpu] = back
+        return ()
+
+    def _change_lane(self, job: Job, placement: Placement) -> Flaws:
+        """A stepping job of one GPU may go to another lane of it, if the GPU's jobs do not need more by that."""
+        old = job.placement
+        if job.state not in STEPPING or old is None or len(old.slots) > 1 or old.gpus != placement.gpus:
+            return (Flaw("not-movable", f"job {job.id} is {job.state} and cannot go on there", (job.id,)),)
+        if placement != replace(old, slots=placement.slots) or placement.slots == old.slots:
+            return (Flaw("not-movable", f"job {job.id} would change more than its lane, or nothing", (job.id,)),)
+        gpu, lane = old.gpus[0], placement.slots[0].lane
+        load = self._loads.get(gpu) or self._state.gpus[gpu]
+        moved = load.in_lane(job.id, lane)
+        self._loads[gpu] = moved
+        mates = [self._state.jobs[b.job] for b in moved.bookings if b.lane == lane]
+        if len(mates) > 1 and not all(self._takes_turns(mate) for mate in mates):
+            return (Flaw("no-turns", f"not all jobs of lane {lane} of {gpu} reach step boundaries", moved.jobs),)
+        before, after = load.needed_bytes, moved.needed_bytes
+        if before is not None and after is not None and after > max(before, load.capacity_bytes):
+            return (Flaw("unsafe-memory", f"the jobs on {gpu} would need {after} bytes", moved.jobs),)
+        return ()
+
+    def _takes_turns(self, job: Job) -> bool:
+        return self._state.steps_unseen or job.first_step_s is not None
+
+    # -- size and cores
+
+    def _resize(self, job: Job, placement: Placement) -> Flaws:
+        """Until its process is gone it books what it has and what it is to have."""
+        flaws = self._stop(job)
+        if job.state is not JobState.RUNNING or job.placement is None or job.placement == placement:
+            flaws += (Flaw("not-resizable", f"job {job.id} is {job.state}, or has that place", (job.id,)),)
+        flaws = flaws or self._gang(job, placement)
+        if flaws or job.placement is None:
+            return flaws
+        own = {slot.gpu: slot for slot in job.placement.slots}
+        for name in placement.nodes:
+            flaws += self._take_cores(job, placement, name, frozenset(job.placement.cores_on(name)))
+            flaws += self._take_memory(
+                job, name, host_needs(job.spec, len(placement.slots_on(name))) - self._own(job, name)
+            )
+        for slot in placement.slots:
+            if slot.gpu not in own:
+                flaws += self._book(job, slot.gpu, slot.lane, len(placement.slots))
+            elif own[slot.gpu] != slot:
+                flaws += (Flaw("not-resizable", f"job {job.id} has another lane of {slot.gpu}", (job.id,)),)
+        return flaws
+
+    @staticmethod
+    def _own(job: Job, name: str) -> Resources:
+        ranks = len(job.placement.slots_on(name)) if job.placement is not None else 0
+        return host_needs(job.spec, ranks)
+
+    def _set_cores(self, job: Job, action: SetCores) -> Flaws:
+        """Cores it gives up are free for later actions, as all changes of cores are made at once."""
+        if job.state is not JobState.RUNNING or job.placement is None:
+            return (Flaw("protected", f"job {job.id} is {job.state}; its cores may not change", (job.id,)),)
+        flaws: Flaws = ()
+        placement = replace(job.placement, cores=action.cores, cores_elsewhere=action.cores_elsewhere)
+        strangers = {name for name, _ in action.cores_elsewhere} - set(placement.nodes[1:])
+        if strangers:
+            flaws += (Flaw("wrong-cores", f"job {job.id} is not on {', '.join(sorted(strangers))}", (job.id,)),)
+        for name in placement.nodes:
+            booked = placement.cores_on(name)
+            own = frozenset(job.placement.cores_on(name))
+            flaws += self._take_cores(job, placement, name, own, len(set(booked)))
+            self._cores[name] -= own - set(booked)
+            if len(booked) != len(set(booked)):
+                flaws += (Flaw("core-booked-twice", f"job {job.id} has a core of {name} twice", (job.id,)),)
+        return flaws
+
+    @staticmethod
+    def _remark(job: Job) -> Flaws:
+        if job.state in STEPPING:
+            return ()
+        return (Flaw("not-running", f"job {job.id} is {job.state}, of which nothing is remarked", (job.id,)),)
+
+    # -- places
 
     def _gang(self, job: Job, placement: Placement) -> Flaws:
         """Every rank has a GPU of its own, of the asked type and pool, on one node unless it may span several."""
         spec, gpus = job.spec, placement.gpus
         flaws: Flaws = ()
-        if len(gpus) != spec.gpus:
-            text = f"job {job.id} asks for {spec.gpus} GPUs, gets {len(gpus)}"
+        if not gpus and not spec.gpus:
+            return self._without_gpus(job, placement)
+        if not spec.can_run_on(len(gpus)):
+            text = f"job {job.id} asks for {describe_sizes(spec.sizes or (spec.gpus,))} GPUs, gets {len(gpus)}"
             flaws += (Flaw("gang-not-whole", text, (job.id,)),)
         if len(set(gpus)) != len(gpus):
             flaws += (Flaw("gpu-twice-in-gang", f"job {job.id} has a GPU for two ranks", (job.id,)),)
@@ -82,6 +251,17 @@ class _Judge:
         for gpu in gpus:
             flaws += self._rank(job, gpu)
         return flaws
+
+    def _without_gpus(self, job: Job, placement: Placement) -> Flaws:
+        """It is on a node of its pool, and on no core that is a device."""
+        node = self._state.nodes.get(placement.node)
+        if node is None:
+            return (Flaw("no-such-node", f"there is no node {placement.node!r}", (job.id,)),)
+        if node.node.pool != job.spec.pool:
+            return (Flaw("wrong-pool", f"{placement.node} is not in pool {job.spec.pool}", (job.id,)),)
+        if not set(placement.cores) <= set(node.node.cores_outside_devices):
+            return (Flaw("wrong-cores", f"cores of job {job.id} on {placement.node} are cpu devices", (job.id,)),)
+        return ()
 
     def _rank(self, job: Job, gpu: GpuId) -> Flaws:
         spec = job.spec
@@ -94,37 +274,46 @@ class _Judge:
             return (Flaw("wrong-pool", f"{gpu} is not in pool {spec.pool}", (job.id,)),)
         return ()
 
-    def _cores_and_memory(self, job: Job, placement: Placement, name: str) -> Flaws:
-        """What the job books on one of its nodes: its part by ranks, free, and of that node."""
+    def _take_cores(
+        self, job: Job, placement: Placement, name: str, own: frozenset[int] = frozenset(), count: int | None = None
+    ) -> Flaws:
+        """Cores of one of its nodes: so many, else its part by ranks; free or its own, and of that node."""
         node = self._state.nodes[name]
         flaws: Flaws = ()
-        ranks, cores = len(placement.slots_on(name)), set(placement.cores_on(name))
+        cores = set(placement.cores_on(name))
+        need = host_needs(job.spec, len(placement.slots_on(name))).cores if count is None else count
         taken = self._cores.setdefault(name, set(node.cores_booked))
-        if len(cores) != job.spec.part(job.spec.cores, ranks) or not cores <= set(node.node.cores):
+        if len(cores) != need or not cores <= set(node.node.cores):
             flaws += (Flaw("wrong-cores", f"job {job.id} asks for {job.spec.cores} cores of {name}", (job.id,)),)
-        if taken & cores:
+        if (taken - own) & cores:
             flaws += (Flaw("core-booked-twice", f"cores of job {job.id} on {name} are taken", (job.id,)),)
         taken.update(cores)
-        need_bytes = job.spec.part(job.spec.host_memory_bytes, ranks)
-        left = self._host_memory_bytes.get(name, node.host_memory_free_bytes) - need_bytes
-        self._host_memory_bytes[name] = left
-        if need_bytes and left < 0:
-            flaws += (Flaw("host-memory-overbooked", f"{name} lacks {-left} bytes for job {job.id}", (job.id,)),)
         return flaws
 
+    def _take_memory(self, job: Job, name: str, need: Resources) -> Flaws:
+        """Host memory of one of its nodes that it needs besides what it has there."""
+        need_bytes = max(0, need.host_memory_bytes)
+        left = self._host_memory_bytes.get(name, self._state.nodes[name].host_memory_free_bytes) - need_bytes
+        self._host_memory_bytes[name] = left
+        if need_bytes and left < 0:
+            return (Flaw("host-memory-overbooked", f"{name} lacks {-left} bytes for job {job.id}", (job.id,)),)
+        return ()
+
     def _bandwidth(self, job: Job, placement: Placement, name: str) -> Flaws:
-        need = job.spec.part(job.spec.host_bandwidth_bytes_per_s, len(placement.slots_on(name)))
+        need = host_needs(job.spec, len(placement.slots_on(name))).host_bandwidth_bytes_per_s
         left = self._host_bandwidth.get(name, self._state.nodes[name].host_bandwidth_free) - need
         self._host_bandwidth[name] = left
         if left >= 0:
             return ()
         return (Flaw("host-bandwidth-overbooked", f"{name} lacks {-left:.0f} bytes/s for job {job.id}", (job.id,)),)
 
-    def _book(self, job: Job, gpu: GpuId, lane: int) -> Flaws:
+    def _book(self, job: Job, gpu: GpuId, lane: int, gpus: int) -> Flaws:
         load = self._loads.get(gpu) or self._state.gpus[gpu]
-        booked = load.with_booking(self._state.booking(job, load.gpu.type, lane))
+        booked = load.with_booking(self._state.booking(job, load.gpu.type, lane, gpus))
         self._loads[gpu] = booked
         flaws = self._share(job, load, booked) if load.bookings else ()
+        if self._held and self._held.get(gpu, job.id) != job.id:
+            flaws += (Flaw("held-for-another", f"{gpu} is held for job {self._held[gpu]}", (job.id,)),)
         if load.returning:
             flaws += (Flaw("kept-for-return", f"{gpu} is kept for jobs whose memory is to come back", load.returning),)
         needed = booked.needed_bytes
@@ -144,14 +333,20 @@ class _Judge:
             return (Flaw("may-not-share", f"{load.id} cannot be shared with job {job.id}", booked.jobs),)
         return ()
 
-    @staticmethod
-    def _stop(job: Job) -> Flaws:
-        """It keeps its GPUs until its process is gone, so nothing is free by it yet."""
-        if job.state not in MOVABLE:
+    def _stop(self, job: Job) -> Flaws:
+        """It keeps its GPUs until its process is gone, so nothing is free by it yet.
+
+        Where the jobs on a GPU were seen to need more than it has, somebody has to go, and may be anybody.
+        """
+        is_protected = job.state not in MOVABLE
+        if not is_protected and job.spec.preemptible:
+            return ()
+        loads = [self._state.gpus[gpu] for gpu in job.gpus_held if gpu in self._state.gpus]
+        if job.state is not JobState.STOPPING and any(is_overfull(self._state, load) for load in loads):
+            return ()
+        if is_protected:
             return (Flaw("protected", f"job {job.id} is {job.state} and may not be moved", (job.id,)),)
-        if not job.spec.preemptible:
-            return (Flaw("not-preemptible", f"job {job.id} would lose what it has done", (job.id,)),)
-        return ()
+        return (Flaw("not-preemptible", f"job {job.id} would lose what it has done", (job.id,)),)
 
 
 def _spread(job: Job, placement: Placement) -> Flaws:

@@ -13,18 +13,25 @@ from colane.core.view import ClusterView
 from colane.model.job import Job
 from colane.model.plan import Plan
 from colane.model.reason import Reason, Why
+from colane.model.resources import Resources, host_needs
 
 
-def plan_companies(view: ClusterView) -> Plan:
-    """Start every complete set for which a GPU is free; the members of others wait with their reason."""
-    draft = Draft(view)
-    for pool in view.pools:
-        sets: dict[tuple[str | None, str], list[Job]] = {}
-        for job in map(view.job, view.queue(pool).companies):
-            sets.setdefault((job.spec.company, job.spec.circle), []).append(job)
-        for jobs in sets.values():
-            _place(draft, jobs)
-    return draft.plan()
+class MeasuredSets:
+    """Starts every complete set for which a GPU is free; the members of others wait with their reason."""
+
+    name = "measured-sets"
+
+    @staticmethod
+    def plan(view: ClusterView) -> Plan:
+        """See the class."""
+        draft = Draft(view)
+        for pool in view.pools:
+            sets: dict[tuple[str | None, str], list[Job]] = {}
+            for job in map(view.job, view.queue(pool).companies):
+                sets.setdefault((job.spec.company, job.spec.circle), []).append(job)
+            for jobs in sets.values():
+                _place(draft, jobs)
+        return draft.plan()
 
 
 def _place(draft: Draft, jobs: list[Job]) -> None:
@@ -48,13 +55,12 @@ def _free(draft: Draft, pool: str, gpu_type: str) -> Iterator[GpuLoad]:
 
 def _fits(draft: Draft, jobs: list[Job], load: GpuLoad) -> bool:
     """Whether the whole set has room: known GPU memory, cores, host memory and its bandwidth."""
-    node = draft.view.nodes[load.id.node]
-    cores, host_bytes = sum(j.spec.cores for j in jobs), sum(j.spec.host_memory_bytes for j in jobs)
-    has_cores = not cores or cores <= len(draft.cores_free(node))
-    has_host_memory = not host_bytes or host_bytes <= draft.host_memory_free_bytes(node)
-    has_bandwidth = sum(j.spec.host_bandwidth_bytes_per_s for j in jobs) <= draft.host_bandwidth_free(node)
     has_memory = _need_bytes(draft, jobs, load.gpu.type) <= load.capacity_bytes
-    return has_cores and has_host_memory and has_bandwidth and has_memory
+    return has_memory and _host_needs(jobs) <= draft.host_free(draft.view.nodes[load.id.node])
+
+
+def _host_needs(jobs: list[Job]) -> Resources:
+    return sum([host_needs(job.spec, job.spec.gpus) for job in jobs], Resources())
 
 
 def _need_bytes(draft: Draft, jobs: list[Job], gpu_type: str) -> int:
@@ -71,17 +77,16 @@ def _lacking(draft: Draft, jobs: list[Job], free: list[GpuLoad]) -> Reason:
     need = _need_bytes(draft, jobs, largest.gpu.type)
     if need > largest.capacity_bytes:
         return Reason(Why.NO_MEMORY, {"need_bytes": need, "have_bytes": largest.capacity_bytes}, holders)
-    cores = sum(job.spec.cores for job in jobs)
-    have = max(len(draft.cores_free(draft.view.nodes[load.id.node])) for load in free)
-    if cores > have:
-        return Reason(Why.NO_CORES, {"need": cores, "have": have}, holders)
-    host_bytes = sum(job.spec.host_memory_bytes for job in jobs)
-    have_bytes = max(draft.host_memory_free_bytes(draft.view.nodes[load.id.node]) for load in free)
-    bandwidth = sum(job.spec.host_bandwidth_bytes_per_s for job in jobs)
-    have_bandwidth = max(draft.host_bandwidth_free(draft.view.nodes[load.id.node]) for load in free)
-    if host_bytes <= have_bytes and bandwidth > have_bandwidth:
-        return Reason(Why.NO_HOST_BANDWIDTH, {"need_bytes": bandwidth, "have_bytes": int(have_bandwidth)}, holders)
-    return Reason(Why.NO_HOST_MEMORY, {"need_bytes": host_bytes, "have_bytes": have_bytes}, holders)
+    asked, left = _host_needs(jobs), [draft.host_free(draft.view.nodes[load.id.node]) for load in free]
+    cores = max(one.cores for one in left)
+    if asked.cores > cores:
+        return Reason(Why.NO_CORES, {"need": asked.cores, "have": cores}, holders)
+    have_bytes = max(one.host_memory_bytes for one in left)
+    bandwidth, have_bandwidth = asked.host_bandwidth_bytes_per_s, max(one.host_bandwidth_bytes_per_s for one in left)
+    if asked.host_memory_bytes <= have_bytes and bandwidth > have_bandwidth:
+        facts = {"need_bytes": int(bandwidth), "have_bytes": int(have_bandwidth)}
+        return Reason(Why.NO_HOST_BANDWIDTH, facts, holders)
+    return Reason(Why.NO_HOST_MEMORY, {"need_bytes": asked.host_memory_bytes, "have_bytes": have_bytes}, holders)
 
 
 def _start(draft: Draft, jobs: list[Job], load: GpuLoad) -> None:

@@ -19,6 +19,8 @@ class CoreConfig:
             which have no launching in them.
         gang_ports: First and last port on which ranks of jobs over several nodes meet, each job on its own.
         node_losses_max: A job whose node or GPU is lost is queued again this often; the loss is not its fault.
+        cpu_only_passes_s: A job with GPUs that has waited this long is left the cores and the host memory it books by
+            later jobs without GPUs.
         guard: Jobs slower in company than predicted are separated.
         guard_margin_ratio: By how much their slowdown may exceed the predicted one.
         guard_after_s: For how long, at least.
@@ -33,6 +35,7 @@ class CoreConfig:
     runs_at_once: bool = False
     gang_ports: tuple[int, int] = (29500, 29999)
     node_losses_max: int = 3
+    cpu_only_passes_s: float = 3600.0
     guard: bool = True
     guard_margin_ratio: float = 0.3
     guard_after_s: float = 60.0

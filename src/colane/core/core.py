@@ -6,14 +6,15 @@ The server feeds it real events, the simulator virtual ones; neither has a sched
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 from typing import Any
 
-from colane.core import guard, reports, suspension
+from colane.core import guard, reports, starting, suspension
+from colane.core.carrying import carry_out
 from colane.core.check import check
-from colane.core.companies import plan_companies
-from colane.core.company import Company
+from colane.core.companies import MeasuredSets
+from colane.core.company import Company, Pacing
 from colane.core.config import CoreConfig
+from colane.core.cpu_only import CpuOnlyJobs
 from colane.core.events import (
     CancelRequested,
     Decision,
@@ -32,20 +33,23 @@ from colane.core.events import (
     SuspendRequested,
     Tick,
 )
-from colane.core.lifecycle import move
-from colane.core.policy import Policy
+from colane.core.guard import Guard
+from colane.core.overflow import Relief
+from colane.core.policy import Planner, Policy, Watchman, ask
+from colane.core.returning import Returns
+from colane.core.situations import rate_of
 from colane.core.state import ClusterState
 from colane.core.step import Step, Watchers
 from colane.core.timers import TimerKind, Timers
 from colane.core.view import ClusterView
-from colane.model.job import Job, JobId, JobState
+from colane.model.job import JobId, JobState
 from colane.model.lane import Turns
-from colane.model.placement import Placement
-from colane.model.plan import Blocked, Plan, Start
-from colane.model.reason import Reason
+from colane.model.plan import Blocked, Plan
+from colane.model.reason import Reason, Why
 from colane.perf.nearby import Surroundings
 from colane.perf.observe import Observer
 from colane.perf.pace import Paces
+from colane.perf.situation import ALONE
 
 Handler = Callable[[Step, Any], None]
 
@@ -72,15 +76,25 @@ class Core:
         policy: Who decides.
         state: Owned by the core from now on.
         config: Settings that hold for every policy.
+
+    Attributes:
+        ask: How planners are asked; a driver may put something in its place that takes the time of it.
     """
 
     def __init__(self, policy: Policy, state: ClusterState, config: CoreConfig | None = None) -> None:
         self.policy = policy
+        self.ask: Callable[[Planner, ClusterView], Plan] = ask
         self.state = state
         self.config = config or CoreConfig()
+        state.steps_unseen = self.config.runs_at_once
         self._watchers = Watchers(Observer(), Paces(), Surroundings())
         self._timers = Timers()
         self._blocked: dict[str, Blocked] = {}
+        self._guard = Guard(state, self._watchers.guard, self.config)
+        self._relief = Relief(state)
+        self._returns = Returns(state)
+        self._sets = MeasuredSets()
+        self._cpu_only = CpuOnlyJobs(self.config.cpu_only_passes_s)
         self._resume()
 
     def step(self, events: Sequence[Event], now_s: float) -> Outcome:
@@ -96,14 +110,25 @@ class Core:
         step = Step(self.state, self._watchers, self._timers, self.config, now_s)
         for event in events:
             HANDLERS[type(event)](step, event)
-        if self.config.guard:
-            guard.keep(step, events, self.turns)
+            if step.grown:  # a GPU that cannot hold its jobs is relieved before anything else happens there
+                self._relieve(step)
+        self._guard.notice(events, self.turns)
+        self._call(step, self._guard)
         for timer in self._timers.due(now_s):
             reports.timer_due(step, timer)
         self.state.changed_pools.update(self._timers.pools_due(now_s))
-        suspension.bring_back(step)
+        self._call(step, self._returns)
         self._decide(step)
         return step.outcome()
+
+    def _relieve(self, step: Step) -> None:
+        self._relief.notice(step.grown)
+        self._call(step, self._relief)
+        step.grown = []
+
+    def _call(self, step: Step, planner: Watchman) -> None:
+        if planner.is_due:
+            self._follow(step, planner, ())
 
     def why(self, job: JobId, now_s: float) -> Reason:
         """Why a live job is where it is.
@@ -112,18 +137,21 @@ class Core:
             KeyError: There is no such live job.
         """
         asked = self.state.jobs[job]
-        if asked.state is not JobState.QUEUED:
-            return asked.story[-1].reason
-        if asked.suspended:
+        if asked.state is JobState.QUEUED and asked.suspended:
             return suspension.held_reason(asked)
+        if not asked.is_waiting:
+            return asked.reason or Reason(Why.SUBMITTED)
         view = ClusterView(self.state, now_s, pools=[asked.spec.pool], explain=job)
-        plan = plan_companies(view) if asked.spec.company else self.policy.plan(view)
-        return plan.reason_for(asked)
+        if not asked.spec.gpus:
+            return self._cpu_only.plan(view).reason_for(asked)
+        plan = self._sets.plan(view) if asked.spec.company else self.policy.plan(view)
+        reason = plan.reason_for(asked)
+        return asked.reason if reason.why is Why.SUBMITTED and asked.parked and asked.reason is not None else reason
 
     @property
     def turns(self) -> Turns:
         """How jobs of one lane take turns: as set, else as the policy says."""
-        turns: Turns = getattr(self.policy, "turns", Turns())
+        turns = self.policy.turns
         rule, quantum_s = self.config.turn_rule, self.config.quantum_s
         return Turns(
             rule=turns.rule if rule is None else rule,
@@ -133,6 +161,12 @@ class Core:
     def company(self, job: JobId) -> Company | None:
         """How a running job shares its GPUs, as seen and as predicted; None when it shares none."""
         return guard.company_of(self.state, self._watchers.guard, self.state.jobs[job], self.turns)
+
+    def pacing(self, job: JobId) -> Pacing:
+        """How fast a live job is believed to go, and in what company."""
+        asked = self.state.jobs[job]
+        rate = rate_of(self.state, asked, self.turns.rule) or self.state.beliefs.rate(asked.spec, ALONE)
+        return Pacing(rate, self.company(job) if asked.placement is not None else None)
 
     def _decide(self, step: Step) -> None:
         """Ask until carrying out the plan taught nothing (who joins a job ends its time alone, and that teaches).
@@ -153,66 +187,48 @@ class Core:
         """Follow one plan for what has changed; whether the policy wants to be asked again."""
         state = self.state
         waiting = [pool for pool in state.changed_pools if pool in state.queues and state.queues[pool].count]
+        wants_more = self._ask_policy(step, waiting)
+        if state.cpu_only and waiting:
+            self._follow(step, self._cpu_only, waiting)
+        return wants_more
+
+    def _ask_policy(self, step: Step, waiting: list[str]) -> bool:
+        state = self.state
         if state.companies and waiting:
-            self._follow(step, plan_companies, waiting)
+            self._follow(step, self._sets, waiting)
             waiting = [pool for pool in waiting if state.queues[pool].count]
         if self._blocked:
-            waiting = [pool for pool in waiting if not self._is_blocked(pool)]
+            waiting = [pool for pool in waiting if not self._is_blocked(pool, step.now_s)]
         if waiting:
-            plan = self._follow(step, self.policy.plan, waiting)
+            plan = self._follow(step, self.policy, waiting)
             self._blocked.update(plan.blocked)
             for pool in waiting:
                 self._timers.ask_again(pool, plan.again_s.get(pool))
             return bool(plan.again_s)
         return False
 
-    def _is_blocked(self, pool: str) -> bool:
+    def _is_blocked(self, pool: str, now_s: float) -> bool:
         """Whether the policy has said that nothing can change in a pool yet."""
         by = self._blocked.get(pool)
         if by is None:
             return False
-        if self.state.is_blocked(pool, by):
+        if now_s < by.until_s and self.state.is_blocked(pool, by):
             return True
         del self._blocked[pool]
         return False
 
-    def _follow(self, step: Step, plan_from: Callable[[ClusterView], Plan], pools: Iterable[str]) -> Plan:
-        """Ask for a plan, judge it, carry it out."""
-        plan = plan_from(ClusterView(self.state, step.now_s, pools=pools))
-        flaws = check(self.state, plan) if plan.actions else ()
+    def _follow(self, step: Step, planner: Planner, pools: Iterable[str]) -> Plan:
+        """Ask for a plan, judge it, carry it out, and record what was decided by whom."""
+        view = ClusterView(self.state, step.now_s, pools=pools)
+        plan = self.ask(planner, view)
+        flaws = check(self.state, plan) if plan.actions or plan.holds else ()
         if flaws:
             step.rejected = RejectedPlan(plan, flaws)
-        else:
-            self._carry_out(step, plan)
-        return plan
-
-    def _carry_out(self, step: Step, plan: Plan) -> None:
+            return plan
         for action in plan.actions:
-            job = self.state.jobs[action.job]
-            if isinstance(action, Start):
-                self._start(step, job, action)
-            else:
-                step.stop(job, JobState.QUEUED, action.reason)
-            step.decisions.append(Decision(step.now_s, self.policy.name, action))
-
-    def _start(self, step: Step, job: Job, action: Start) -> None:
-        placement = self._with_port(action.placement)
-        changes: dict[str, object] = {"attempt": job.attempt + 1, "start_s": None, "first_step_s": None}
-        changes |= {"ending": None, "exit": None, "ended_on": ()}
-        if self.config.runs_at_once:
-            reports.run_at_once(step, job, placement, action.reason, changes)
-        else:
-            step.put(move(job, JobState.ASSIGNED, step.now_s, action.reason, placement=placement, **changes))
-        step.company_changed(placement.gpus)
-
-    def _with_port(self, placement: Placement) -> Placement:
-        """Hand out the lowest port that no other job's first node uses."""
-        if len(placement.nodes) == 1:
-            return placement
-        others = (self.state.jobs[job].placement for job in self.state.nodes[placement.node].jobs)
-        taken = {other.port for other in others if other is not None and other.node == placement.node}
-        first, last = self.config.gang_ports
-        return replace(placement, port=next((port for port in range(first, last + 1) if port not in taken), first))
+            carry_out(step, action)
+            step.decisions.append(Decision(step.now_s, planner.name, action))
+        return plan
 
     def _resume(self) -> None:
         """After a restart, set the timers of running jobs anew and watch every GPU."""
@@ -222,6 +238,6 @@ class Core:
                 continue
             step.company_changed(job.placement.gpus)
             if job.start_s is not None:
-                reports.set_start_timers(step, job, job.start_s)
+                starting.set_timers(step, job, job.start_s)
             if job.state is JobState.RUNNING_PROTECTED and job.first_step_s is not None:
                 step.timers.set(job.first_step_s, TimerKind.PROTECTION_OVER, job.id, job.attempt)

@@ -7,29 +7,26 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from heapq import heapify, heappop, heappush, merge
+from dataclasses import replace
+from heapq import merge
+from math import inf
 
+from colane.core.bookings import NodeLeft, host_booking
 from colane.core.free import FreeIndex, bits
 from colane.core.load import Booking, GpuLoad, book
 from colane.core.state import Kind, NodeState, SortKey
 from colane.core.view import ClusterView
+from colane.core.walk import ClassWalk
 from colane.model.hardware import GpuId
 from colane.model.job import Job, JobId, JobSpec, NeedClass
 from colane.model.placement import Placement, Slot
-from colane.model.plan import Action, Blocked, Plan, Start, Stop
+from colane.model.plan import NOTHING, Action, Blocked, Move, Park, Plan, Remark, Resize, SetCores, Start, Stop
 from colane.model.reason import Reason
+from colane.model.resources import Resources, host_needs
+
+__all__ = ["ClassWalk", "Draft"]
 
 Cores = tuple[int, ...]
-
-
-@dataclass(slots=True)
-class _NodeLeft:
-    """What a touched node has left."""
-
-    cores_taken: set[int]
-    host_memory_taken_bytes: int = 0
-    host_bandwidth_taken: float = 0.0
 
 
 def _books_host(spec: JobSpec) -> bool:
@@ -52,11 +49,12 @@ class Draft:
         self.blocked: dict[str, Blocked] = {}
         self.held: dict[GpuId, JobId] = {}
         self._loads: dict[GpuId, GpuLoad] = {}
-        self._nodes: dict[str, _NodeLeft] = {}
+        self._nodes: dict[str, NodeLeft] = {}
         self._free: dict[Kind, FreeIndex] = {}
         self._free_masks: dict[tuple[int, str], int] = {}
         self._open: dict[tuple[Kind, int], list[SortKey]] = {}
         self._started: set[JobId] = set()
+        self._cpu_only: dict[str, list[JobSpec]] = {}
 
     # -- reading
 
@@ -71,8 +69,10 @@ class Draft:
     def cores_free(self, node: NodeState) -> list[int]:
         """Cores of a node nobody will have booked, in order."""
         left = self._nodes.get(node.node.name)
-        taken = left.cores_taken if left else ()
-        return [core for core in node.node.cores if core not in node.cores_booked and core not in taken]
+        booked = node.cores_booked
+        if left is None:
+            return [core for core in node.node.cores if core not in booked]
+        return [core for core in node.node.cores if left.is_free(core, booked)]
 
     def host_memory_free_bytes(self, node: NodeState) -> int:
         """Host memory of a node nobody will have booked."""
@@ -84,6 +84,13 @@ class Draft:
         left = self._nodes.get(node.node.name)
         return node.host_bandwidth_free - (left.host_bandwidth_taken if left else 0)
 
+    def host_free(self, node: NodeState) -> Resources:
+        """Cores, host memory and its bandwidth of a node nobody will have booked."""
+        cores, left = node.cores_free, self._nodes.get(node.node.name)
+        if left:
+            cores += len(left.cores_given) - len(left.cores_taken)
+        return Resources(0, cores, self.host_memory_free_bytes(node), self.host_bandwidth_free(node))
+
     def has_room(self, node: NodeState, spec: JobSpec, ranks: int | None = None) -> bool:
         """Whether a node has the cores, the host memory and its bandwidth that a job books there.
 
@@ -91,12 +98,48 @@ class Draft:
         """
         if not _books_host(spec):
             return True
-        ranks = spec.gpus if ranks is None else ranks
-        if self.host_bandwidth_free(node) < spec.part(spec.host_bandwidth_bytes_per_s, ranks):
+        free = self.host_free(node) if spec.gpus else self.cpu_only_free(node)
+        return host_needs(spec, spec.gpus if ranks is None else ranks) <= free
+
+    def had_room(self, node: NodeState, spec: JobSpec) -> bool:
+        """Whether a node had room for a job without GPUs before anything was decided in this draft."""
+        return not _books_host(spec) or host_needs(spec, 0) <= _cpu_only_free(node)
+
+    def cpu_only_free(self, node: NodeState) -> Resources:
+        """What a node will have for jobs without GPUs: the cores that are its cpu devices are not theirs."""
+        left = self._nodes.get(node.node.name)
+        if left is None:
+            return _cpu_only_free(node)
+        outside, booked = node.node.cores_outside_devices, node.cores_booked
+        free = len([core for core in outside if left.is_free(core, booked)])
+        return Resources(0, free, self.host_memory_free_bytes(node), self.host_bandwidth_free(node))
+
+    def cpu_only_taken(self, node: NodeState) -> Resources:
+        """What jobs without GPUs will have booked of a node."""
+        specs = [self.view.job(job).spec for job in node.jobs] + self._cpu_only.get(node.node.name, [])
+        return sum([host_needs(spec, 0) for spec in specs if not spec.gpus], Resources())
+
+    def homes(self, job: Job) -> tuple[GpuLoad, ...]:
+        """GPUs that a parked job may come back to, as they will be, free and others, but for those held for another.
+
+        There are none for any other job.
+        """
+        node = self.view.nodes.get(job.placement.node) if job.home and job.placement is not None else None
+        if node is None or job.placement is None:
+            return ()
+        kind = self.view.gpu(job.placement.gpus[0]).gpu.type
+        at_home = [gpu for gpu in node.ids.values() if job.home in {node.node.name, str(gpu)}]
+        loads = [self.load(gpu) for gpu in at_home if self.held.get(gpu, job.id) == job.id]
+        return tuple([load for load in loads if load.gpu.healthy and load.gpu.type == kind])
+
+    def has_room_at_home(self, job: Job) -> bool:
+        """Whether its node has the cores and the bandwidth a parked job needs to come back; host memory it has."""
+        node = self.view.nodes[job.placement.node] if job.placement is not None else None
+        if node is None:
             return False
-        if self.host_memory_free_bytes(node) < spec.part(spec.host_memory_bytes, ranks):
-            return False
-        return len(self.cores_free(node)) >= spec.part(spec.cores, ranks)
+        need, free = host_needs(job.spec, job.spec.gpus), self.host_free(node)
+        has_bandwidth = need.host_bandwidth_bytes_per_s <= free.host_bandwidth_bytes_per_s
+        return need.cores <= free.cores and has_bandwidth
 
     def fits_alone(self, gpu: GpuLoad, spec: JobSpec) -> bool:
         """Whether a free GPU has the memory a job is believed to need; an unknown need fits any."""
@@ -125,20 +168,93 @@ class Draft:
     # -- deciding
 
     def start(self, job: Job, gpus: Iterable[GpuLoad], reason: Reason, lanes: Sequence[int] | None = None) -> None:
-        """Run a job on these GPUs, one a rank, in these lanes or else a new one on each, with the cores it books.
+        """Run a waiting job on these GPUs, one a rank, in these lanes or else a new one on each, with its cores.
 
-        GPUs of one node must follow one another; those of several nodes are for jobs that may span them.
+        GPUs of one node must follow one another; those of several nodes are for jobs that may span them. A parked job
+        comes back there: its GPUs are to be among its `homes`.
         """
-        loads = tuple(gpus)
-        slots = tuple(map(Slot, [load.id for load in loads], lanes or [load.next_lane for load in loads]))
-        placement = Placement(slots, *self._take(job.spec, loads))
-        self._put([load.with_booking(self._booking(job, load, slot)) for load, slot in zip(loads, slots, strict=True)])
+        placement = self._place(job, tuple(gpus), lanes)
         self._started.add(job.id)
-        self.actions.append(Start(job.id, placement, reason))
+        action = Move if job.home else Start
+        self.actions.append(action(job.id, placement, reason))
 
-    def stop(self, job: Job, reason: Reason) -> None:
-        """Take a running job off its GPUs; they are free once its process is gone, so not in this draft."""
-        self.actions.append(Stop(job.id, reason))
+    def _place(self, job: Job, loads: tuple[GpuLoad, ...], lanes: Sequence[int] | None) -> Placement:
+        slots = tuple(map(Slot, [load.id for load in loads], lanes or [load.next_lane for load in loads]))
+        placement = Placement(slots, *self._take(job, loads))
+        pairs = zip(loads, slots, strict=True)
+        self._put([load.with_booking(self._booking(job, load, slot, len(slots))) for load, slot in pairs])
+        return placement
+
+    def start_on_node(self, job: Job, node: NodeState, reason: Reason) -> None:
+        """Run a job without GPUs on a node that has room for it, with the cores it books: those near no GPU first."""
+        spec, name = job.spec, node.node.name
+        need = host_needs(spec, 0)
+        outside = set(node.node.cores_outside_devices)
+        near = {core for gpu in node.node.gpus for core in gpu.cores}
+        free = [core for core in self.cores_free(node) if core in outside] if need.cores else []
+        cores = tuple(sorted(sorted(free, key=lambda core: (core in near, core))[: need.cores]))
+        left = self._nodes.setdefault(name, NodeLeft())
+        left.take(cores)
+        left.host_memory_taken_bytes += need.host_memory_bytes
+        left.host_bandwidth_taken += need.host_bandwidth_bytes_per_s
+        self._cpu_only.setdefault(name, []).append(spec)
+        self._started.add(job.id)
+        self.actions.append(Start(job.id, Placement((), cores, node=name), reason))
+
+    def stop(self, job: Job, reason: Reason, for_job: JobId | None = None) -> None:
+        """Take a running job off its GPUs, for a waiting one if so said; they are free later, not in this draft."""
+        self.actions.append(Stop(job.id, reason, for_job))
+
+    def park(self, job: Job, reason: Reason, for_job: JobId | None = None) -> None:
+        """Let a job give its GPUs up while it lives, see `parking_refusal`; they are free later, not in this draft."""
+        if job.placement is not None:
+            left = self._nodes.setdefault(job.placement.node, NodeLeft())
+            left.host_memory_taken_bytes += self.view.bytes_to_move(job)
+        self.actions.append(Park(job.id, reason, for_job))
+
+    def move(self, job: Job, gpus: Iterable[GpuLoad], reason: Reason, lanes: Sequence[int] | None = None) -> None:
+        """Let a parked job come back, as `start` does, or a stepping one of one GPU go on in another lane of it."""
+        if job.home or job.placement is None:
+            self.start(job, gpus, reason, lanes)
+            return
+        load = next(iter(gpus))
+        lane = lanes[0] if lanes else load.next_lane
+        self._put([load.in_lane(job.id, lane)])
+        self.actions.append(Move(job.id, replace(job.placement, slots=(Slot(load.id, lane),)), reason))
+
+    def resize(self, job: Job, gpus: Iterable[GpuLoad], reason: Reason, lanes: Sequence[int] | None = None) -> None:
+        """Stop a running job and restart it on these GPUs, some of which it may have; it keeps its lanes on those.
+
+        What it has and will not have is free later, not in this draft.
+        """
+        assert job.placement is not None  # noqa: S101 - for the type checker
+        loads, own = tuple(gpus), {slot.gpu: slot for slot in job.placement.slots}
+        wanted = zip(loads, lanes or [load.next_lane for load in loads], strict=True)
+        slots = tuple([own.get(load.id) or Slot(load.id, lane) for load, lane in wanted])
+        for name in job.placement.nodes:
+            self._nodes.setdefault(name, NodeLeft()).give(job.placement.cores_on(name))
+        placement = Placement(slots, *self._take(job, loads))
+        for name in job.placement.nodes:
+            kept = set(job.placement.cores_on(name)) - set(placement.cores_on(name))
+            self._nodes[name].take(kept)
+        new = [(load, slot) for load, slot in zip(loads, slots, strict=True) if slot.gpu not in own]
+        self._put([load.with_booking(self._booking(job, load, slot, len(slots))) for load, slot in new])
+        self.actions.append(Resize(job.id, placement, reason))
+
+    def set_cores(self, job: Job, cores: Cores, reason: Reason, elsewhere: tuple[tuple[str, Cores], ...] = ()) -> None:
+        """Give a running job other cores at once: those it gives up others may have in this draft."""
+        assert job.placement is not None  # noqa: S101 - for the type checker
+        placement = replace(job.placement, cores=cores, cores_elsewhere=elsewhere)
+        for name in placement.nodes:
+            had, has = set(job.placement.cores_on(name)), set(placement.cores_on(name))
+            left = self._nodes.setdefault(name, NodeLeft())
+            left.give(had - has)
+            left.take(has - had)
+        self.actions.append(SetCores(job.id, cores, elsewhere, reason))
+
+    def remark(self, job: Job, reason: Reason) -> None:
+        """Record a reason with a running job."""
+        self.actions.append(Remark(job.id, reason))
 
     def hold(self, job: Job, gpus: Iterable[GpuLoad]) -> None:
         """Keep these GPUs of one node, free ones and others, for a waiting job: nobody else starts on them.
@@ -152,10 +268,10 @@ class Draft:
             mask = self._free_mask(node, load.gpu.type)
             if mask >> load.id.number & 1:
                 self._set_free(node, (node.node.pool, load.gpu.type), mask ^ (1 << load.id.number))
-        left = self._nodes.setdefault(node.node.name, _NodeLeft(set()))
-        left.cores_taken.update(self.cores_free(node)[: job.spec.cores])
-        left.host_memory_taken_bytes += min(job.spec.host_memory_bytes, self.host_memory_free_bytes(node))
-        left.host_bandwidth_taken += min(job.spec.host_bandwidth_bytes_per_s, self.host_bandwidth_free(node))
+        left = self._nodes.setdefault(node.node.name, NodeLeft())
+        left.take(self.cores_free(node)[: job.spec.cores])
+        left.host_memory_taken_bytes += max(0, min(job.spec.host_memory_bytes, self.host_memory_free_bytes(node)))
+        left.host_bandwidth_taken += max(0, min(job.spec.host_bandwidth_bytes_per_s, self.host_bandwidth_free(node)))
 
     def ask_again(self, pool: str, at_s: float) -> None:
         """Ask the policy about a pool again then, or when one of its jobs is stopped or may be (see `Plan.again_s`).
@@ -164,12 +280,12 @@ class Draft:
         """
         self.again_s[pool] = min(at_s, self.again_s.get(pool, at_s))
 
-    def block(self, job: Job) -> None:
-        """If the first in line, whom nobody may pass, lacks free GPUs: ask again only when that has changed."""
+    def block(self, job: Job, until_s: float = inf) -> None:
+        """If the first in line, whom nobody may pass, lacks free GPUs: ask again when that has changed, or then."""
         spec = job.spec
         kinds = self.view.gpu_types(spec.pool, spec.gpu_type)
         if not spec.multi_node and all(self.free((spec.pool, kind)).most_free < spec.gpus for kind in kinds):
-            self.blocked[spec.pool] = Blocked(job.id, spec.gpus, spec.gpu_type)
+            self.blocked[spec.pool] = Blocked(job.id, spec.gpus, spec.gpu_type, until_s)
 
     def wait(self, job: JobId, reason: Reason) -> None:
         """This job stays in the queue."""
@@ -185,21 +301,30 @@ class Draft:
 
     def plan(self) -> Plan:
         """The plan."""
-        actions = tuple(self.actions)
-        return Plan(self.view.version, actions, self.waits, self.class_waits, self.rest, self.again_s, self.blocked)
+        actions, holds = tuple(self.actions), self._holds() if self.held else NOTHING
+        waits = self.waits, self.class_waits, self.rest
+        return Plan(self.view.version, actions, *waits, self.again_s, self.blocked, holds)
 
-    def _take(self, spec: JobSpec, loads: tuple[GpuLoad, ...]) -> tuple[Cores, tuple[tuple[str, Cores], ...]]:
-        """Take what it books of each node by its ranks: cores of the first node, then of the others."""
-        if not _books_host(spec):
+    def _holds(self) -> dict[JobId, tuple[GpuId, ...]]:
+        holds: dict[JobId, tuple[GpuId, ...]] = {}
+        for gpu, job in self.held.items():
+            holds[job] = (*holds.get(job, ()), gpu)
+        return holds
+
+    def _take(self, job: Job, loads: tuple[GpuLoad, ...]) -> tuple[Cores, tuple[tuple[str, Cores], ...]]:
+        """Take what it books of each node by its ranks, beside what it has: cores of the first node, of the others."""
+        if not _books_host(job.spec):
             return (), ()
         taken = []
         for name in dict.fromkeys([load.id.node for load in loads]):
             here = [load for load in loads if load.id.node == name]
-            cores = self._pick_cores(self.view.nodes[name], here, spec.part(spec.cores, len(here)))
-            left = self._nodes.setdefault(name, _NodeLeft(set()))
-            left.cores_taken.update(cores)
-            left.host_memory_taken_bytes += spec.part(spec.host_memory_bytes, len(here))
-            left.host_bandwidth_taken += spec.part(spec.host_bandwidth_bytes_per_s, len(here))
+            need = host_needs(job.spec, len(here))
+            cores = self._pick_cores(self.view.nodes[name], here, need.cores)
+            left = self._nodes.setdefault(name, NodeLeft())
+            left.take(cores)
+            had = host_booking(job, name)
+            left.host_memory_taken_bytes += max(0, need.host_memory_bytes - had.memory_bytes)
+            left.host_bandwidth_taken += max(0.0, need.host_bandwidth_bytes_per_s - had.bandwidth_bytes_per_s)
             taken.append((name, cores))
         return taken[0][1], tuple([(name, cores) for name, cores in taken[1:] if cores])
 
@@ -211,8 +336,8 @@ class Draft:
         ranked = sorted(self.cores_free(node), key=lambda core: (core not in near, core))
         return tuple(sorted(ranked[:count]))
 
-    def _booking(self, job: Job, load: GpuLoad, slot: Slot) -> Booking:
-        return book(job, slot.lane, self.beliefs.terms(job.spec, load.gpu.type))
+    def _booking(self, job: Job, load: GpuLoad, slot: Slot, gpus: int) -> Booking:
+        return book(job, slot.lane, self.beliefs.terms(job.spec, load.gpu.type, gpus))
 
     def _put(self, loads: Iterable[GpuLoad]) -> None:
         """Take the new values of GPUs, each with one job more; what was free is taken out node by node."""
@@ -254,6 +379,12 @@ class Draft:
         self._free[kind].set(node.order, mask.bit_count())
 
 
+def _cpu_only_free(node: NodeState) -> Resources:
+    outside = node.node.cores_outside_devices
+    cores = len([core for core in outside if core not in node.cores_booked]) if node.cores_booked else len(outside)
+    return Resources(0, cores, node.host_memory_free_bytes, node.host_bandwidth_free)
+
+
 def _drop(keys: list[SortKey] | None, load: GpuLoad) -> None:
     if keys is not None and load.is_open:
         del keys[bisect_left(keys, load.sort_key)]
@@ -262,43 +393,3 @@ def _drop(keys: list[SortKey] | None, load: GpuLoad) -> None:
 def _add(keys: list[SortKey] | None, load: GpuLoad) -> None:
     if keys is not None and load.is_open:
         insort(keys, load.sort_key)
-
-
-class Walk:
-    """Waiting jobs of a pool in an order given by class; a class that found no place is left as a whole.
-
-    Args:
-        draft: Where decisions are made.
-        pool: Whose queue.
-        key: Sort key of a class, smallest first; jobs of equal keys go by priority, then by arrival.
-    """
-
-    def __init__(self, draft: Draft, pool: str, key: dict[NeedClass, tuple[float, ...]]) -> None:
-        self._draft = draft
-        self._lines: list[tuple[NeedClass, Iterator[JobId]]] = []
-        self._heap: list[tuple[int, tuple[float, ...], JobId, int]] = []
-        self._current: tuple[int, tuple[float, ...], int] | None = None
-        for (priority, need), line in draft.view.queue(pool).classes.items():
-            self._lines.append((need, iter(line)))
-            self._push(-priority, key.get(need, ()), len(self._lines) - 1)
-        heapify(self._heap)
-
-    def __iter__(self) -> Iterator[Job]:
-        while True:
-            if self._current is not None:
-                self._push(*self._current)
-                self._current = None
-            if not self._heap:
-                return
-            priority, key, job, line = heappop(self._heap)
-            self._current = (priority, key, line)
-            yield self._draft.view.job(job)
-
-    def leave_class(self) -> None:
-        """Nobody else with the needs of the job last seen can be placed."""
-        self._current = None
-
-    def _push(self, priority: int, key: tuple[float, ...], line: int) -> None:
-        job = next(self._lines[line][1], None)
-        if job is not None:
-            heappush(self._heap, (priority, key, job, line))

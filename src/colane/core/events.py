@@ -108,7 +108,8 @@ class Progressed:
 class Ended:
     """The process of this attempt is gone from `node`, with all its children.
 
-    `outcome` is one of `exited`, `signalled`, `out-of-memory`, `not-started`, `supervisor-died`.
+    `outcome` is one of `exited`, `signalled`, `out-of-memory`, `not-started`, `supervisor-died`,
+    `lease-run-out`, `node-fault`.
     """
 
     job: Final[JobId]

@@ -38,7 +38,11 @@ class FreeIndex:
     @property
     def most_free(self) -> int:
         """Largest number of free GPUs on any node."""
-        return next((count for count in range(len(self.masks) - 1, 0, -1) if self.masks[count]), 0)
+        masks = self.masks
+        count = len(masks) - 1
+        while count > 0 and not masks[count]:
+            count -= 1
+        return count
 
     def nodes_with(self, count: int) -> Iterator[int]:
         """Nodes with at least `count` free GPUs, lowest order number first."""
@@ -48,6 +52,13 @@ class FreeIndex:
         """Nodes with just that many free GPUs, lowest order number first."""
         above = self.masks[count + 1] if count + 1 < len(self.masks) else 0
         return bits(self.masks[count] & ~above)
+
+    def nodes_emptiest_first(self, among: int, enough: int | None = None) -> Iterator[int]:
+        """Of the nodes with these bits all, those with the most free GPUs first; more than enough is enough."""
+        for mask in reversed(self.masks[1 : None if enough is None else enough + 1]):
+            yield from bits(mask & among)
+            among &= ~mask
+        yield from bits(among)
 
     def nodes_fullest_first(self, count: int) -> Iterator[int]:
         """Nodes with at least `count` free GPUs, those with the fewest free first."""

@@ -10,54 +10,102 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import NamedTuple
 
 from colane.core.check import MOVABLE
-from colane.core.company import Company, expect, shared_gpus
+from colane.core.company import Company, shared_gpus
+from colane.core.config import CoreConfig
+from colane.core.draft import Draft
 from colane.core.events import Event, Progressed
-from colane.core.lifecycle import evolve, move
+from colane.core.lifecycle import evolve
 from colane.core.load import Booking, GpuLoad
+from colane.core.situations import rates_of
 from colane.core.state import ClusterState
-from colane.core.step import Step
-from colane.core.suspension import STEPPING
-from colane.model.job import Job, JobState
+from colane.core.view import ClusterView
+from colane.model.hardware import GpuId
+from colane.model.job import Job, JobId, JobState
 from colane.model.lane import Turns
+from colane.model.plan import Plan
+from colane.model.profile import Value
 from colane.model.reason import Reason, Why
+from colane.model.story import STEPPING
 from colane.perf.pace import Paces
 
 STARTING = frozenset({JobState.ASSIGNED, JobState.LAUNCHING})
-RESTING = frozenset({JobState.PAUSED, JobState.STOPPING})
 
 
-def keep(step: Step, events: Iterable[Event], turns: Turns) -> None:
-    """Look at the jobs of which samples have come."""
-    for event in events:
-        if isinstance(event, Progressed):
-            job = step.state.jobs.get(event.job)
-            if job is not None and job.attempt == event.attempt and _is_first(job, event.node):
-                _look(step, job, event, turns)
+class Suspect(NamedTuple):
+    """A job that has been slower in company for long than was predicted."""
+
+    job: JobId
+    measured: float
+    predicted: float
+
+
+class Guard:
+    """Notices who is too slow in company, and plans what is to be done about it.
+
+    Args:
+        state: Whose jobs.
+        paces: Remembers how fast they went.
+        config: Settings of the core.
+    """
+
+    name = "guard"
+
+    def __init__(self, state: ClusterState, paces: Paces, config: CoreConfig) -> None:
+        self._state = state
+        self._paces = paces
+        self._config = config
+        self._suspects: list[Suspect] = []
+
+    @property
+    def is_due(self) -> bool:
+        """Whether it has somebody to separate."""
+        return bool(self._suspects)
+
+    def notice(self, events: Iterable[Event], turns: Turns) -> None:
+        """Look at the jobs of which samples have come in this step."""
+        self._suspects.clear()
+        for event in events if self._config.guard else ():
+            if isinstance(event, Progressed):
+                job = self._state.jobs.get(event.job)
+                if job is not None and job.attempt == event.attempt and _is_first(job, event.node):
+                    self._look(job, event, turns)
+
+    def _look(self, job: Job, event: Progressed, turns: Turns) -> None:
+        state, config = self._state, self._config
+        active = {gpu: _active(state, state.gpus[gpu]) for gpu in shared_gpus(state, job)}
+        company = tuple((gpu, b.job, b.lane) for gpu, bookings in active.items() for b in bookings or ())
+        if job.state not in STEPPING or not active or None in active.values():
+            self._paces.forget(job.id)
+            return
+        steps_min = state.beliefs.config.steps_min
+        if not self._paces.add(job.id, company, event.progress, steps_min=steps_min, window_s=config.guard_after_s):
+            return
+        seen = company_of(state, self._paces, job, turns)
+        if seen is None or seen.predicted is None or seen.measured is None:
+            return
+        if seen.measured > seen.predicted * (1 + config.guard_margin_ratio):
+            self._suspects.append(Suspect(job.id, seen.measured, seen.predicted))
+
+    def plan(self, view: ClusterView) -> Plan:
+        """Separate each of them from the company it is too slow in, or say that nobody there may be stopped."""
+        draft, broken = Draft(view), set[GpuId]()
+        for suspect in self._suspects:
+            job = view.jobs.get(suspect.job)
+            shared = [load for gpu in job.gpus_held if len((load := view.gpu(gpu)).bookings) > 1] if job else []
+            if job is not None and shared and job.state in STEPPING:
+                load = max(shared, key=lambda load: len(load.bookings))
+                if load.id not in broken:
+                    broken.add(load.id)
+                    _separate(draft, load, job, suspect)
+        return draft.plan()
 
 
 def _is_first(job: Job, node: str) -> bool:
     """Whether a sample comes from the node that speaks for a job."""
     return job.placement is not None and node in ("", job.placement.node)
-
-
-def _look(step: Step, job: Job, event: Progressed, turns: Turns) -> None:
-    state = step.state
-    active = {gpu: _active(state, state.gpus[gpu]) for gpu in shared_gpus(state, job)}
-    company = tuple((gpu, booking.job, booking.lane) for gpu, bookings in active.items() for booking in bookings or ())
-    if job.state not in STEPPING or not active or None in active.values():
-        step.guard.forget(job.id)
-        return
-    config = step.config
-    steps_min = state.beliefs.config.steps_min
-    if not step.guard.add(job.id, company, event.progress, steps_min=steps_min, window_s=config.guard_after_s):
-        return
-    seen = company_of(state, step.guard, job, turns)
-    if seen is None or seen.predicted is None or seen.measured is None:
-        return
-    if seen.measured > seen.predicted * (1 + config.guard_margin_ratio):
-        _separate(step, job, seen.measured, seen.predicted)
 
 
 def _active(state: ClusterState, load: GpuLoad) -> tuple[Booking, ...] | None:
@@ -72,54 +120,52 @@ def _active(state: ClusterState, load: GpuLoad) -> tuple[Booking, ...] | None:
 def company_of(state: ClusterState, paces: Paces, job: Job, turns: Turns) -> Company | None:
     """How a job shares its GPUs; None when it shares none. Of several the one on which it is slowest counts."""
     loads = [state.gpus[gpu] for gpu in shared_gpus(state, job)]
-    if not loads:
+    rates = rates_of(state, job, turns.rule) if loads else []
+    if not rates:
         return None
-    expected = []
-    for load in loads:
-        going = [b for b in load.bookings if b.job == job.id or state.jobs[b.job].state not in RESTING]
-        expected.append(expect(state, job, load, going, turns))
-    shares = [each.share_ratio for each in expected if each.share_ratio is not None]
-    slowdowns = [each.slowdown for each in expected if each.slowdown is not None]
+    is_promised = all(rate.is_promised for rate in rates)
     lanes = {(load.id, b.lane) for load in loads for b in load.bookings if b.job == job.id}
     rest = [((load.id, b.lane) in lanes, b.job) for load in loads for b in load.bookings if b.job != job.id]
     mates = {other for is_mate, other in rest if is_mate}
     return Company(
         tuple(sorted(mates)),
         tuple(sorted({other for _, other in rest} - mates)),
-        min(shares) if len(shares) == len(expected) else None,
-        max(slowdowns) if len(slowdowns) == len(expected) else None,
-        _measured(state, paces, job),
+        min(1 / rate.factors.turns.slowdown for rate in rates) if is_promised else None,
+        max(rate.factors.company_slowdown for rate in rates) if is_promised else None,
+        _measured(paces, job, rates[0].alone),
     )
 
 
-def _measured(state: ClusterState, paces: Paces, job: Job) -> float | None:
-    """Step time now over step time alone."""
+def _measured(paces: Paces, job: Job, alone: Value | None) -> float | None:
+    """Step time now over step time alone in the same place."""
     step_s = paces.step_s(job.id)
-    profile = state.beliefs.profile(job.spec, state.gpus[job.gpus_held[0]].gpu.type)
-    if step_s is None or profile is None or profile.step_s is None or profile.step_s.value <= 0:
-        return None
-    return step_s / profile.step_s.value
+    return None if step_s is None or alone is None else step_s / alone.value
 
 
-def _separate(step: Step, job: Job, measured: float, predicted: float) -> None:
+def _separate(draft: Draft, load: GpuLoad, job: Job, suspect: Suspect) -> None:
     """Stop the newest joiner that may be, on the GPU with most jobs; say so where nobody may."""
-    load = max((step.state.gpus[gpu] for gpu in shared_gpus(step.state, job)), key=lambda load: len(load.bookings))
-    members = [step.state.jobs[booking.job] for booking in reversed(load.bookings)]
+    members = [draft.view.job(booking.job) for booking in reversed(load.bookings)]
     stoppable = [one for one in members if one.spec.preemptible and one.placement and len(one.placement.nodes) == 1]
     newest = next((one for one in stoppable if one.state in MOVABLE), None)
-    facts: dict[str, str | int | float] = {"gpu": str(load.id), "measured": measured, "predicted": predicted}
+    facts: dict[str, str | int | float] = {
+        "gpu": str(load.id),
+        "measured": suspect.measured,
+        "predicted": suspect.predicted,
+    }
     if newest is not None:
-        step.company_changed([load.id])
         rest = tuple(sorted(one.id for one in members if one is not newest))
-        reason = Reason(Why.TOO_SLOW_TOGETHER, {**facts, "job": job.id}, rest)
-        step.stop(newest, JobState.QUEUED, reason)
-    elif not stoppable and job.state is JobState.RUNNING and job.story[-1].reason.why is not Why.SLOW_TOGETHER:
+        draft.stop(newest, Reason(Why.TOO_SLOW_TOGETHER, {**facts, "job": job.id}, rest))
+    elif not stoppable and job.state is JobState.RUNNING and not _is_said(job):
         rest = tuple(sorted(one.id for one in members if one is not job))
-        step.put(move(job, JobState.RUNNING, step.now_s, Reason(Why.SLOW_TOGETHER, facts, rest)))
+        draft.remark(job, Reason(Why.SLOW_TOGETHER, facts, rest))
+
+
+def _is_said(job: Job) -> bool:
+    return job.reason is not None and job.reason.why is Why.SLOW_TOGETHER
 
 
 def apart(job: Job) -> Job:
     """The job as it is queued again: one that was too slow in company gets a GPU to itself."""
-    if job.story[-1].reason.why is not Why.TOO_SLOW_TOGETHER:
+    if job.reason is None or job.reason.why is not Why.TOO_SLOW_TOGETHER:
         return job
     return evolve(job, spec=replace(job.spec, share=False))

@@ -9,8 +9,9 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-from colane.model.job import ENDED, Job, JobState, Move
-from colane.model.reason import Reason
+from colane.model.job import ENDED, Job, JobState
+from colane.model.reason import Reason, Why
+from colane.model.story import StateChange, longer_story
 
 S = JobState
 
@@ -41,9 +42,13 @@ MOVES: Mapping[tuple[JobState, JobState], str] = MappingProxyType(
         (S.RUNNING_PROTECTED, S.SUCCEEDED): "its process exited with 0",
         (S.RUNNING_PROTECTED, S.FAILED): "its process failed",
         (S.RUNNING_PROTECTED, S.OUT_OF_MEMORY): "it ran out of memory",
-        (S.RUNNING, S.RUNNING): "late first step; moved to another lane; too slow in company, nobody may be stopped",
-        (S.RUNNING, S.PAUSED): "suspended; it waits at a step boundary",
-        (S.PAUSED, S.RUNNING): "resumed",
+        (
+            S.RUNNING,
+            S.RUNNING,
+        ): "late first step; another lane or other cores; too slow in company, nobody may be stopped",
+        (S.RUNNING, S.PAUSED): "suspended or parked; it waits at a step boundary",
+        (S.PAUSED, S.RUNNING): "resumed, back from being parked, or its memory could not be moved for parking it",
+        (S.PAUSED, S.RUNNING_PROTECTED): "back from being parked; changes wait for as long as after its launch",
         (S.PAUSED, S.PAUSED): "its GPU memory is moved to the host, could not be, or waits for its GPU to come back",
         (S.PAUSED, S.STOPPING): "cancelled, over time or preempted while paused",
         (S.PAUSED, S.QUEUED): "its node was lost while it was paused",
@@ -56,12 +61,12 @@ MOVES: Mapping[tuple[JobState, JobState], str] = MappingProxyType(
         (S.CHECKPOINTING, S.SUCCEEDED): "it finished while it saved",
         (S.CHECKPOINTING, S.FAILED): "its process failed while it saved",
         (S.CHECKPOINTING, S.OUT_OF_MEMORY): "it ran out of memory while it saved",
-        (S.RUNNING, S.STOPPING): "cancelled, over time, preempted, or done with the steps asked for",
+        (S.RUNNING, S.STOPPING): "cancelled, over time, preempted, resized, or done with the steps asked for",
         (S.RUNNING, S.QUEUED): "its node was lost, or it failed and may be tried again",
         (S.RUNNING, S.SUCCEEDED): "its process exited with 0",
         (S.RUNNING, S.FAILED): "its process failed",
         (S.RUNNING, S.OUT_OF_MEMORY): "it ran out of memory",
-        (S.STOPPING, S.QUEUED): "its process is gone; it was preempted",
+        (S.STOPPING, S.QUEUED): "its process is gone; it was preempted or is resized",
         (S.STOPPING, S.CANCELLED): "its process is gone; it was cancelled",
         (S.STOPPING, S.TIMED_OUT): "its process is gone; it was over its time limit",
         (S.STOPPING, S.FAILED): "its node was lost too often, or its processes on all nodes are gone after one failed",
@@ -94,13 +99,38 @@ def moves(job: Job, at_s: float, steps: Sequence[tuple[JobState, Reason]], **cha
     Raises:
         InvalidMoveError: The table lacks one of them.
     """
-    state, story = job.state, job.story
+    state, told = job.state, list[StateChange]()
     for to, reason in steps:
         if (state, to) not in MOVES:
-            raise InvalidMoveError(evolve(job, state=state, story=story), to)
-        state, story = to, (*story, Move(at_s, to, reason))
-    changes["state"], changes["story"] = state, story
+            raise InvalidMoveError(evolve(job, state=state, story=(*job.story, *told)), to)
+        if to is not state or state is not S.PAUSED:
+            _note(job, state, to, at_s, reason, changes)
+        told.append(StateChange(at_s, to, reason))
+        state = to
+    changes["state"], changes["reason"], changes["since_s"] = state, told[-1].reason, at_s
+    changes["story"], changes["story_left_out"] = longer_story(job.story, job.story_left_out, *told)
     return evolve(job, **changes)
+
+
+LOSSES = frozenset({Why.NODE_LOST, Why.GPU_LOST})
+"""Reasons of losing hardware."""
+
+
+def is_loss(to: JobState, reason: Reason) -> bool:
+    """Whether a change of state tells that a job has lost the hardware it ran on; asking it to stop does not yet."""
+    return (to is S.QUEUED or to is S.FAILED) and reason.why in LOSSES
+
+
+def _note(job: Job, old: JobState, to: JobState, at_s: float, reason: Reason, changes: dict[str, Any]) -> None:
+    """Keep as fields what the story would tell: when it was assigned, how long it was paused, what it has lost."""
+    if to is S.ASSIGNED:
+        changes |= {"assigned_s": at_s, "paused_before_s": 0.0}
+    elif to is S.PAUSED:
+        changes["paused_since_s"] = at_s
+    elif is_loss(to, reason):
+        changes["losses"] = job.losses + 1
+    if old is S.PAUSED:
+        changes |= {"paused_since_s": None, "paused_before_s": job.paused_s(at_s)}
 
 
 def evolve(job: Job, **changes: Any) -> Job:  # noqa: ANN401
@@ -109,19 +139,6 @@ def evolve(job: Job, **changes: Any) -> Job:  # noqa: ANN401
     for name, value in changes.items():
         setattr(fresh, name, value)
     return fresh
-
-
-def paused_s(job: Job, now_s: float) -> float:
-    """How long its present attempt has been paused until now; its last, when it holds no GPUs any more."""
-    total_s, since_s = 0.0, None
-    for told in job.story:
-        at_s, state = told.at_s, told.state
-        if since_s is not None:
-            total_s += at_s - since_s
-        since_s = at_s if state is S.PAUSED else None
-        if state is S.ASSIGNED:
-            total_s = 0.0
-    return total_s if since_s is None else total_s + max(0.0, now_s - since_s)
 
 
 def can_move(job: Job, to: JobState) -> bool:

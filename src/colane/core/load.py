@@ -149,6 +149,11 @@ class GpuLoad:
         """The same GPU with that job gone."""
         return GpuLoad(self.id, self.gpu, tuple([b for b in self.bookings if b.job != job]), self.returning)
 
+    def in_lane(self, job: JobId, lane: int) -> GpuLoad:
+        """The same GPU with that job in another lane."""
+        bookings = tuple([replace(b, lane=lane) if b.job == job else b for b in self.bookings])
+        return GpuLoad(self.id, self.gpu, bookings, self.returning)
+
     def awaited_by(self, job: JobId, *, returning: bool) -> GpuLoad:
         """The same GPU with that job waiting to come back, or not any more."""
         if returning == (job in self.returning):

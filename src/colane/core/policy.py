@@ -1,19 +1,45 @@
-"""What the core expects of a policy."""
+"""What the core expects of a policy, and of the planners beside it."""
 
 from __future__ import annotations
 
 from typing import Protocol
 
 from colane.core.view import ClusterView
+from colane.model.lane import Turns
 from colane.model.plan import Plan
 
 
-class Policy(Protocol):
-    """Decides who starts where. Stateless: what it knows is in the view."""
+class Planner(Protocol):
+    """Somebody who changes what runs: `check` judges each plan, and each decision is recorded under its name."""
 
     @property
     def name(self) -> str:
-        """Name it is registered by."""
+        """Name its decisions are recorded by."""
 
     def plan(self, view: ClusterView) -> Plan:
         """Changes wanted now, and a reason for every job that still waits."""
+
+
+class Watchman(Planner, Protocol):
+    """A planner that is asked only when it has noticed something."""
+
+    @property
+    def is_due(self) -> bool:
+        """Whether it may want a change."""
+
+
+class Policy(Planner, Protocol):
+    """Decides who starts where. Stateless: what it knows is in the view."""
+
+    @property
+    def turns(self) -> Turns:
+        """How the jobs of one lane take turns."""
+
+    @property
+    def spares_s(self) -> float:
+        """How long a job runs at least before it is stopped for another; infinite where nobody is."""
+
+
+def ask(planner: Planner, view: ClusterView) -> Plan:
+    """Ask a planner for a plan."""
+    return planner.plan(view)

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Iterator
 from typing import TypeVar
 
-from colane.model.job import JobId, JobSpec, NeedClass
+from colane.model.job import Job, JobId, NeedClass
 
 K = TypeVar("K")
 
@@ -70,46 +70,55 @@ class PoolQueue:
     """Waiting jobs of one pool.
 
     Attributes:
+        lines: Jobs by priority.
         classes: Jobs by priority and class of need.
         companies: Members of sets under measurement; they are in no class and in no line.
+        cpu_only: Jobs without GPUs by priority and class of need; they are in no other class and in no line.
         count: All of them.
     """
 
-    __slots__ = ("_lines", "classes", "companies", "count")
+    __slots__ = ("classes", "companies", "count", "cpu_only", "lines")
 
     def __init__(self) -> None:
-        self._lines: dict[int, Line] = {}
+        self.lines: dict[int, Line] = {}
         self.classes: dict[tuple[int, NeedClass], Line] = {}
         self.companies = Line()
+        self.cpu_only: dict[tuple[int, NeedClass], Line] = {}
         self.count = 0
 
     def __iter__(self) -> Iterator[JobId]:
         """All that policies order: highest priority first, then by arrival."""
-        for priority in sorted(self._lines, reverse=True):
-            yield from self._lines[priority]
+        for priority in sorted(self.lines, reverse=True):
+            yield from self.lines[priority]
 
     @property
     def first(self) -> JobId | None:
         """Head of the line."""
-        return self._lines[max(self._lines)].first if self._lines else None
+        return self.lines[max(self.lines)].first if self.lines else None
 
-    def add(self, job: JobId, spec: JobSpec) -> None:
+    def add(self, job: Job) -> None:
         """Put a job in its place."""
         self.count += 1
-        if spec.company is not None:
-            self.companies.add(job)
+        if job.spec.company is not None:
+            self.companies.add(job.id)
             return
-        _enter(self._lines, spec.priority, job)
-        _enter(self.classes, (spec.priority, spec.need), job)
+        if not job.spec.gpus:
+            _enter(self.cpu_only, (job.spec.priority, job.need), job.id)
+            return
+        _enter(self.lines, job.spec.priority, job.id)
+        _enter(self.classes, (job.spec.priority, job.need), job.id)
 
-    def remove(self, job: JobId, spec: JobSpec) -> None:
-        """Take a job out."""
+    def remove(self, job: Job) -> None:
+        """Take a job out, as it was put in."""
         self.count -= 1
-        if spec.company is not None:
-            self.companies.remove(job)
+        if job.spec.company is not None:
+            self.companies.remove(job.id)
             return
-        _drop(self._lines, spec.priority, job)
-        _drop(self.classes, (spec.priority, spec.need), job)
+        if not job.spec.gpus:
+            _drop(self.cpu_only, (job.spec.priority, job.need), job.id)
+            return
+        _drop(self.lines, job.spec.priority, job.id)
+        _drop(self.classes, (job.spec.priority, job.need), job.id)
 
 
 def _enter(lines: dict[K, Line], key: K, job: JobId) -> None:

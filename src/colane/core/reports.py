@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from colane.core import guard, losses, suspension
+from colane.core import guard, losses, parking, starting
 from colane.core.circles import within
 from colane.core.events import (
     CancelRequested,
@@ -20,16 +20,15 @@ from colane.core.events import (
     Submitted,
     Tick,
 )
-from colane.core.lifecycle import evolve, move, moves, paused_s
-from colane.core.overflow import relieve
+from colane.core.lifecycle import evolve, move
 from colane.core.step import Step
 from colane.core.timers import Timer, TimerKind
 from colane.model.hardware import Gpu, GpuId, Node
-from colane.model.job import Job, JobId, JobState, Move
-from colane.model.placement import Placement
+from colane.model.job import Job, JobId, JobState
 from colane.model.profile import ProfileKey
 from colane.model.progress import Progress
 from colane.model.reason import Reason, Why
+from colane.model.story import StateChange
 from colane.perf.observe import memory_seen
 
 CAUSES: Mapping[str, Why] = {
@@ -41,7 +40,11 @@ CAUSES: Mapping[str, Why] = {
 }
 """Outcomes an agent reports and their reasons."""
 
-TAKEN_TO_RUN = (JobState.RUNNING, Reason(Why.TAKEN_TO_RUN))
+LEASE_RUN_OUT = "lease-run-out"
+"""The agent stopped the job itself, having lost its scheduler: the same as a lost node, and no failure of the job."""
+
+NODE_FAULT = "node-fault"
+"""The node could not start the job, and would start no other: it is queued again, and nothing is counted."""
 
 FINAL = frozenset({"not-started", "out-of-memory"})
 """Failures that would come again in the same way, so they are not retried."""
@@ -50,9 +53,9 @@ FINAL = frozenset({"not-started", "out-of-memory"})
 def submitted(step: Step, event: Submitted) -> None:
     """A job enters the queue."""
     reason = Reason(Why.SUBMITTED)
-    story = (Move(step.now_s, JobState.QUEUED, reason),)
+    story = (StateChange(step.now_s, JobState.QUEUED, reason),)
     spec = within(event.spec, step.config.share_between)
-    step.put(Job(id=event.job, spec=spec, submit_s=step.now_s, story=story))
+    step.put(Job(id=event.job, spec=spec, submit_s=step.now_s, reason=reason, story=story))
 
 
 def cancel_requested(step: Step, event: CancelRequested) -> None:
@@ -75,7 +78,8 @@ def node_registered(step: Step, event: NodeRegistered) -> None:
     known = step.state.nodes.get(node.name)
     before = known.node if known is not None else node
     if known is not None:
-        _lose_jobs(step, node.name, keep=_same_gpus(known.node, node))
+        is_same = known.node.pool == node.pool and set(known.node.cores) <= set(node.cores)
+        _lose_jobs(step, node.name, keep=_same_gpus(known.node, node), keeps_host=is_same)
     step.state.put_node(node)
     step.touch(node.name)
     losses.lose_gpus(step, before, node)
@@ -117,30 +121,7 @@ def launched(step: Step, event: Launched) -> None:
     first = job.first_start_s if job.first_start_s is not None else start_s
     job = move(job, JobState.LAUNCHING, step.now_s, reason, start_s=start_s, first_start_s=first)
     step.put(job)
-    set_start_timers(step, job, start_s)
-
-
-def run_at_once(step: Step, job: Job, placement: Placement, reason: Reason, changes: dict[str, object]) -> None:
-    """A job is given GPUs, and its process runs from this moment."""
-    now_s = step.now_s
-    changes["start_s"] = now_s
-    if job.first_start_s is None:
-        changes["first_start_s"] = now_s
-    launched = Reason(Why.LAUNCHED, {"pid": 0, "node": placement.node})
-    path = ((JobState.ASSIGNED, reason), (JobState.LAUNCHING, launched), TAKEN_TO_RUN)
-    running = moves(job, now_s, path, placement=placement, **changes)
-    step.put(running)
-    set_start_timers(step, running, now_s)
-    if job.spec.preemptible:
-        step.heed(job.spec.pool)
-
-
-def set_start_timers(step: Step, job: Job, start_s: float) -> None:
-    """Time limit, and the moment a process without steps is taken to run."""
-    if job.spec.time_limit_s is not None:
-        step.timers.set(start_s + job.spec.time_limit_s, TimerKind.TIME_LIMIT, job.id, job.attempt)
-    if job.state in (JobState.ASSIGNED, JobState.LAUNCHING):
-        step.timers.set(start_s + step.config.opaque_after_s, TimerKind.TAKEN_TO_RUN, job.id, job.attempt)
+    starting.set_timers(step, job, start_s)
 
 
 def progressed(step: Step, event: Progressed) -> None:
@@ -150,7 +131,7 @@ def progressed(step: Step, event: Progressed) -> None:
         return
     step.state.progress[job.id] = event.progress
     step.observe(job, event.progress)
-    job = suspension.memory_moved(step, job, event.progress)
+    job = parking.memory_moved(step, job, event.progress)
     grown = _learn_memory(step, job, event.progress)
     if event.progress.steps > 0:
         job = _first_step(step, job, event.progress)
@@ -158,7 +139,7 @@ def progressed(step: Step, event: Progressed) -> None:
     if limit is not None and event.progress.steps >= limit and job.state is not JobState.ASSIGNED:
         step.stop(job, JobState.SUCCEEDED, Reason(Why.STEPS_REACHED, {"steps": limit}))
     if grown is not None:
-        relieve(step, grown)
+        step.grown.append(grown)
 
 
 def ended(step: Step, event: Ended) -> None:
@@ -180,7 +161,7 @@ def ended(step: Step, event: Ended) -> None:
     else:
         _ended_otherwise(step, job, event, end_s, has_succeeded=has_succeeded)
     if grown is not None:
-        relieve(step, grown)
+        step.grown.append(grown)
 
 
 def _ended_otherwise(step: Step, job: Job, event: Ended, end_s: float, *, has_succeeded: bool) -> None:
@@ -227,7 +208,7 @@ def _time_limit(step: Step, job: Job) -> None:
     limit_s, start_s = job.spec.time_limit_s, job.start_s
     if job.state is JobState.PAUSED or limit_s is None or start_s is None:
         return  # it is timed anew when it is resumed
-    due_s = start_s + limit_s + paused_s(job, step.now_s)
+    due_s = start_s + limit_s + job.paused_s(step.now_s)
     if due_s > step.now_s:
         step.timers.set(due_s, TimerKind.TIME_LIMIT, job.id, job.attempt)
     else:
@@ -237,7 +218,7 @@ def _time_limit(step: Step, job: Job) -> None:
 def _run(step: Step, job: Job, why: Why) -> None:
     """From now on a plan may take the job off its GPUs; a policy that waits for that is asked."""
     step.put(move(job, JobState.RUNNING, step.now_s, Reason(why)))
-    if job.spec.preemptible:
+    if job.spec.preemptible or job.first_step_s is not None:
         step.heed(job.spec.pool)
 
 
@@ -258,7 +239,7 @@ def _learn_memory(step: Step, job: Job, progress: Progress) -> ProfileKey | None
     if not job.gpus_held or progress.steps == 0:
         return None
     gpu_type = step.state.gpus[job.gpus_held[0]].gpu.type
-    key = step.state.beliefs.terms(job.spec, gpu_type).key
+    key = step.state.beliefs.terms(job.spec, gpu_type, job.gpu_count).key
     seen = memory_seen(key, progress, step.state.beliefs.profiles.get(key))
     if seen is None:
         return None
@@ -270,9 +251,10 @@ def _first_step(step: Step, job: Job, progress: Progress) -> Job:
     """Protect a job that has begun to step; one that was taken to run for its silence is only known better now."""
     first_s = progress.first_step_s if progress.first_step_s is not None else step.now_s
     was_silent = step.config.opaque_after_s > 0 and not step.config.runs_at_once
-    if was_silent and job.state is JobState.RUNNING and job.story[-1].reason.why is Why.TAKEN_TO_RUN:
+    if was_silent and job.state is JobState.RUNNING and job.reason and job.reason.why is Why.TAKEN_TO_RUN:
         late = move(job, JobState.RUNNING, step.now_s, Reason(Why.STEPPING), first_step_s=first_s)
         step.put(late)
+        step.heed(job.spec.pool)  # it can be parked from now on
         return late
     if job.state is not JobState.LAUNCHING:
         return job
@@ -285,15 +267,26 @@ def _first_step(step: Step, job: Job, progress: Progress) -> Job:
 
 
 def _leave_stopping(step: Step, job: Job, end_s: float) -> None:
-    ending, reason = job.ending, job.story[-1].reason
+    ending, reason = job.ending, job.reason or Reason(Why.SUBMITTED)
     if ending is JobState.QUEUED:
+        resizes_to = job.resizes_to
         step.leave(guard.apart(job), JobState.QUEUED, reason)
+        if resizes_to is not None:
+            starting.restart(step, step.state.jobs[job.id], resizes_to, reason)
     elif ending is not None:
         step.leave(job, ending, reason, end_s=end_s)
 
 
 def _failed(step: Step, job: Job, event: Ended, end_s: float, mates: tuple[JobId, ...]) -> None:
     """An attempt failed beside these jobs: the job ends, or is queued again."""
+    if event.outcome == LEASE_RUN_OUT:
+        _lose(step, job, Reason(Why.NODE_LOST, {"node": event.node}))
+        return
+    if event.outcome == NODE_FAULT:
+        reason = Reason(Why.NODE_FAULT, {"node": event.node, "detail": event.exit.detail})
+        step.finish(job, JobState.QUEUED, reason, end_s)
+        _close(step, event.node)
+        return
     verdict = losses.judge(step, job)
     if verdict is not None:
         step.finish(job, *verdict, end_s)
@@ -315,6 +308,17 @@ def _failed(step: Step, job: Job, event: Ended, end_s: float, mates: tuple[JobId
     else:
         facts: dict[str, str | int | float] = {"attempt": job.attempt, "cause": cause.sentence(), "left": left}
         step.finish(job, JobState.QUEUED, Reason(Why.RETRY, facts), end_s)
+
+
+def _close(step: Step, name: str) -> None:
+    """Offer a node's free GPUs to nobody until its agent says that they can be used."""
+    known = step.state.nodes.get(name)
+    if known is None:
+        return
+    busy = {index for index, gpu in known.ids.items() if step.state.gpus[gpu].jobs}
+    gpus = tuple([gpu if gpu.index in busy else replace(gpu, healthy=False) for gpu in known.node.gpus])
+    step.state.put_node(replace(known.node, gpus=gpus))
+    step.touch(name)
 
 
 def _company(step: Step, job: Job) -> tuple[JobId, ...]:
@@ -341,11 +345,18 @@ def _same_gpus(old: Node, new: Node) -> set[int]:
     return {gpu.index for gpu in new.gpus if identity.get(gpu.index) == (gpu.uuid, gpu.type)}
 
 
-def _lose_jobs(step: Step, node: str, keep: set[int]) -> None:
+def _lose_jobs(step: Step, node: str, keep: set[int], *, keeps_host: bool = False) -> None:
+    """Jobs of a node lose it, but those on GPUs to keep, and those without GPUs where it keeps its cores."""
     reason = Reason(Why.NODE_LOST, {"node": node})
     for job_id in list(step.state.nodes[node].jobs):
         job = step.state.jobs[job_id]
-        if job.placement is not None and not all(slot.gpu.number in keep for slot in job.placement.slots_on(node)):
+        if job.resizes_to is not None and not all(slot.gpu.number in keep for slot in job.resizes_to.slots_on(node)):
+            job = evolve(job, resizes_to=None)
+            step.rebook(job)
+        slots = job.placement.slots_on(node) if job.placement is not None else ()
+        is_on_it = job.placement is not None and node in job.placement.nodes
+        is_kept = all(slot.gpu.number in keep for slot in slots) if slots else keeps_host
+        if is_on_it and not is_kept:
             _lose(step, job if node in job.ended_on else step.gone_from(job, node), reason)
 
 
@@ -353,7 +364,7 @@ def _lose(step: Step, job: Job, reason: Reason) -> None:
     """A node of the job is lost; what it still has on others is stopped first."""
     if job.state is JobState.STOPPING and job.ending not in (None, JobState.QUEUED):
         step.finish(job, job.ending or JobState.CANCELLED, reason, step.now_s)
-    elif losses.count(job) >= step.config.node_losses_max:
+    elif job.losses >= step.config.node_losses_max:
         step.finish(job, JobState.FAILED, reason, step.now_s)
     else:
         step.finish(job, JobState.QUEUED, reason, step.now_s)

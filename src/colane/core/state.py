@@ -7,11 +7,11 @@ from nodes and jobs, so nothing is lost when the process dies; `restore` does ju
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
-from math import inf
-from typing import Any, TypeVar
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from dataclasses import replace
+from typing import Any, Final, TypeVar
 
+from colane.core.bookings import NodeState, nodes_booked, slots_booked
 from colane.core.derived import Derived
 from colane.core.free import FreeIndex
 from colane.core.load import Booking, GpuLoad, book
@@ -32,56 +32,20 @@ SortKey = tuple[float, float, int, GpuId]
 
 D = TypeVar("D", bound=Derived)
 
+Question = tuple[Callable[..., Any], tuple[Hashable, ...]]
+"""What an index answers: its class, and the parameters it is made with."""
 
-@dataclass(slots=True)
-class NodeState:
-    """A node with what is booked on it.
+DERIVED_MAX: Final = 64
+"""More indexes than any policy has; settings that change all the time make no more of them."""
 
-    Attributes:
-        order: Its number in the indexes, in order of registration.
-        generation: Version of the state in which its desired jobs last changed.
-        free: Free GPUs by type, one bit for each index.
-        ids: Its GPUs by index.
-    """
-
-    node: Node
-    order: int
-    generation: int
-    jobs: dict[JobId, None] = field(default_factory=dict)
-    cores_booked: set[int] = field(default_factory=set)
-    host_memory_booked_bytes: int = 0
-    host_bandwidth_booked: int = 0
-    free: dict[str, int] = field(default_factory=dict)
-    ids: dict[int, GpuId] = field(default_factory=dict)
-
-    @property
-    def cores_free(self) -> int:
-        """Cores nobody has booked."""
-        return len(self.node.cores) - len(self.cores_booked)
-
-    @property
-    def host_memory_free_bytes(self) -> int:
-        """Host memory nobody has booked."""
-        return self.node.host_memory_bytes - self.host_memory_booked_bytes
-
-    @property
-    def host_bandwidth_free(self) -> float:
-        """Bytes per second to host memory nobody has booked; infinite where the node does not say what it has."""
-        has = self.node.host_bandwidth_bytes_per_s
-        return has - self.host_bandwidth_booked if has else inf
-
-
-def _host_memory_bytes(job: Job, placement: Placement, node: str) -> int:
-    """What a job books of one of its nodes, its GPU memory that lies there included."""
-    return job.spec.part(job.spec.host_memory_bytes, len(placement.slots_on(node))) + (job.on_host_bytes or 0)
-
-
-def _host_bandwidth(job: Job, placement: Placement, node: str) -> int:
-    return job.spec.part(job.spec.host_bandwidth_bytes_per_s, len(placement.slots_on(node)))
+__all__ = ["ClusterState", "D", "Kind", "NodeState", "SortKey"]
 
 
 class ClusterState:
-    """Nodes, live jobs, bookings and beliefs, with their indexes."""
+    """Nodes, live jobs, bookings and beliefs, with their indexes.
+
+    Where `steps_unseen` is set, running jobs are taken to step though nobody has seen them do so.
+    """
 
     def __init__(self, beliefs: Beliefs | None = None, version: int = 0) -> None:
         self.version = version
@@ -97,10 +61,12 @@ class ClusterState:
         self.changed_pools: set[str] = set()
         self.keys_in_use: dict[ProfileKey, set[GpuId]] = {}
         self.companies = 0
+        self.cpu_only = 0
         self.returning: dict[JobId, None] = {}
+        self.steps_unseen = False
         self._open: dict[tuple[Kind, int], list[SortKey]] = {}
-        self._derived: dict[Callable[[], Any], Derived] = {}
-        self._told_of_jobs: list[Callable[[Job | None, Job | None], None]] = []
+        self._derived: dict[Question, Derived] = {}
+        self._told_of_jobs: dict[Question, Callable[[Job | None, Job | None], None]] = {}
         self._order_next = 0
 
     @classmethod
@@ -141,15 +107,17 @@ class ClusterState:
         else:
             self.jobs[job.id] = job
             self._enter(job)
-        for moved in self._told_of_jobs:
-            moved(old, None if job.has_ended else job)
+        if job.spec.gpus:  # no policy's index has to know of the others
+            for moved in self._told_of_jobs.values():
+                moved(old, None if job.has_ended else job)
 
     def _leave(self, old: Job | None) -> None:
         if old is None:
             return
         if old.is_waiting:
             self.companies -= old.spec.company is not None
-            self.queues[old.spec.pool].remove(old.id, old.spec)
+            self.cpu_only -= not old.spec.gpus
+            self.queues[old.spec.pool].remove(old)
             self.changed_pools.add(old.spec.pool)
 
     def _enter(self, job: Job) -> None:
@@ -157,14 +125,15 @@ class ClusterState:
             queue = self.queues.get(job.spec.pool)
             if queue is None:
                 queue = self.queues[job.spec.pool] = PoolQueue()
-            queue.add(job.id, job.spec)
+            queue.add(job)
             self.companies += job.spec.company is not None
+            self.cpu_only += not job.spec.gpus
             self.changed_pools.add(job.spec.pool)
-        elif job.placement is not None:
-            for name in job.placement.nodes:
+        if job.placement is not None:
+            for name in nodes_booked(job):
                 node = self.nodes.get(name)
-                if node is not None and job.id not in node.jobs and name not in job.ended_on:
-                    self._book(job, job.placement, node)
+                if node is not None and job.id not in node.jobs and (name not in job.ended_on or job.resizes_to):
+                    self._book(job, node)
             if job.is_returning:
                 self._await_return(job, returning=True)
 
@@ -178,65 +147,47 @@ class ClusterState:
         self.set_loads([self.gpus[gpu].awaited_by(job.id, returning=returning) for gpu in gpus if gpu in self.gpus])
         self.changed_pools.add(job.spec.pool)
 
-    def _book(self, job: Job, placement: Placement, node: NodeState) -> None:
+    def _book(self, job: Job, node: NodeState) -> None:
         """Enter a placed job on one of its nodes and its GPUs there."""
-        name = node.node.name
-        node.jobs[job.id] = None
-        node.cores_booked.update(placement.cores_on(name))
-        if job.spec.host_memory_bytes or job.on_host_bytes:
-            node.host_memory_booked_bytes += _host_memory_bytes(job, placement, name)
-        if job.spec.host_bandwidth_bytes_per_s:
-            node.host_bandwidth_booked += _host_bandwidth(job, placement, name)
-        if job.on_host_bytes is None:
-            self._book_gpus(job, placement, name)
-
-    def _book_gpus(self, job: Job, placement: Placement, name: str) -> None:
-        loads = [(self.gpus[slot.gpu], slot.lane) for slot in placement.slots_on(name)]
+        node.book(job)
+        loads = [(self.gpus[slot.gpu], slot.lane) for slot in slots_booked(job, node.node.name)]
         self.set_loads([load.with_booking(self.booking(job, load.gpu.type, lane)) for load, lane in loads])
+        if not loads:
+            self._touch(node)
 
     def change_lane(self, gpu: GpuId, job: JobId, lane: int) -> None:
         """Book a job of one GPU in another lane of it."""
-        load = self.gpus[gpu]
-        bookings = tuple([replace(b, lane=lane) if b.job == job else b for b in load.bookings])
-        self.set_loads([replace(load, bookings=bookings)])
+        self.set_loads([self.gpus[gpu].in_lane(job, lane)])
         self.changed_pools.add(self.nodes[gpu.node].node.pool)
 
-    def move_to_host(self, job: Job, memory_bytes: int) -> None:
-        """Take a job of one node, not on the host so far, off its GPUs; so much of its memory lies on the host now."""
-        if job.placement is not None:
-            self.nodes[job.placement.node].host_memory_booked_bytes += memory_bytes
-            self.set_loads([self.gpus[gpu].without(job.id) for gpu in job.placement.gpus])
-            self.changed_pools.add(job.spec.pool)
-
-    def move_to_gpus(self, job: Job, memory_bytes: int) -> None:
-        """Book a job on its GPUs again that is not on the host any more, where so much of its memory has lain."""
-        if job.placement is not None:
-            self.nodes[job.placement.node].host_memory_booked_bytes -= memory_bytes
-            self._book_gpus(job, job.placement, job.placement.node)
-            self.changed_pools.add(job.spec.pool)
+    def set_cores(self, old: Placement, new: Placement) -> None:
+        """Book other cores for a job on its nodes."""
+        for name in old.nodes:
+            booked = self.nodes[name].cores_booked
+            booked.difference_update(old.cores_on(name))
+            booked.update(new.cores_on(name))
+            self.changed_pools.add(self.nodes[name].node.pool)
 
     def release(self, job: Job) -> None:
         """Take a job off its GPUs and its nodes, those that are still there."""
-        for name in job.placement.nodes if job.placement is not None else ():
+        for name in nodes_booked(job):
             self.release_from(job, name)
 
     def release_from(self, job: Job, name: str) -> None:
         """Take a job off one of its nodes and its GPUs there; nothing when it is not on it."""
-        node, placement = self.nodes.get(name), job.placement
-        if node is None or placement is None or job.id not in node.jobs:
+        node = self.nodes.get(name)
+        if node is None or job.id not in node.jobs:
             return
-        del node.jobs[job.id]
-        node.cores_booked.difference_update(placement.cores_on(name))
-        if job.spec.host_memory_bytes or job.on_host_bytes:
-            node.host_memory_booked_bytes -= _host_memory_bytes(job, placement, name)
-        if job.spec.host_bandwidth_bytes_per_s:
-            node.host_bandwidth_booked -= _host_bandwidth(job, placement, name)
-        self.set_loads([self.gpus[slot.gpu].without(job.id) for slot in placement.slots_on(name)])
+        node.release(job)
+        slots = slots_booked(job, name)
+        self.set_loads([self.gpus[slot.gpu].without(job.id) for slot in slots])
+        if not slots:
+            self._touch(node)
         self.changed_pools.add(node.node.pool)
 
-    def booking(self, job: Job, gpu_type: str, lane: int) -> Booking:
-        """What a job holds of a GPU of that type, by present beliefs."""
-        return book(job, lane, self.beliefs.terms(job.spec, gpu_type))
+    def booking(self, job: Job, gpu_type: str, lane: int, gpus: int | None = None) -> Booking:
+        """What a job holds of a GPU of that type, by present beliefs of a job with so many GPUs."""
+        return book(job, lane, self.beliefs.terms(job.spec, gpu_type, job.gpu_count if gpus is None else gpus))
 
     # -- nodes and GPUs
 
@@ -282,8 +233,11 @@ class ClusterState:
             self._set_free(node, gpu_type, node.free[gpu_type] ^ mask)
 
     def refresh_bookings(self, key: ProfileKey) -> None:
-        """Re-book the jobs of a family whose profile changed, by the new beliefs."""
-        for gpu in sorted(self.keys_in_use.get(key, ())):
+        """Re-book the jobs of a kind whose profile changed, with whatever number of GPUs, by the new beliefs."""
+        found = set(self.keys_in_use.get(key, ()))
+        for other in self.beliefs.leaning(key):
+            found |= self.keys_in_use.get(other, set())
+        for gpu in sorted(found):
             load = self.gpus[gpu]
             if all(self._is_fresh(booking, load.gpu.type) for booking in load.bookings):
                 continue
@@ -293,7 +247,7 @@ class ClusterState:
 
     def _is_fresh(self, booking: Booking, gpu_type: str) -> bool:
         """Whether a booking is what present beliefs say."""
-        terms = self.beliefs.terms(self.jobs[booking.job].spec, gpu_type)
+        terms = self.beliefs.terms(self.jobs[booking.job].spec, gpu_type, booking.key.gpus)
         return booking.memory == terms.memory and booking.load == terms.load
 
     def open_gpus(self, kind: Kind, jobs: int) -> list[SortKey]:
@@ -307,18 +261,27 @@ class ClusterState:
             self._open[asked] = sorted(load.sort_key for load in loads if self.kind_of(load) == kind)
         return self._open[asked]
 
-    def derived(self, make: Callable[[], D]) -> D:
-        """A policy's own index, made when first asked for and told of every change of nodes (and jobs) from then on."""
-        index: D | None = self._derived.get(make)  # type: ignore[assignment]
+    def derived(self, make: Callable[..., D], *parameters: Hashable) -> D:
+        """A policy's own index for these parameters, made when first asked for and told of every change from then on.
+
+        Of more than `DERIVED_MAX`, the one that was made first is dropped; it is made anew when it is asked for again.
+        """
+        key = (make, parameters)
+        index: D | None = self._derived.get(key)  # type: ignore[assignment]
         if index is None:
-            index = self._derived[make] = make()
+            if len(self._derived) >= DERIVED_MAX:
+                dropped = next(iter(self._derived))
+                del self._derived[dropped]
+                self._told_of_jobs.pop(dropped, None)
+            index = self._derived[key] = make(*parameters)
             for order in self.by_order:
                 index.touched(order)
             moved = getattr(index, "moved", None)
             if moved is not None:
-                self._told_of_jobs.append(moved)
+                self._told_of_jobs[key] = moved
                 for job in self.jobs.values():
-                    moved(None, job)
+                    if job.spec.gpus:
+                        moved(None, job)
         return index
 
     def _touch(self, node: NodeState) -> None:
@@ -347,12 +310,11 @@ class ClusterState:
             self.gpus[gpu_id] = GpuLoad(gpu_id, gpu)
         for job_id in node.jobs:
             job = self.jobs[job_id]
-            for slot in job.placement.slots_on(node.node.name) if job.placement else ():
+            for slot in slots_booked(job, node.node.name):
                 load = self.gpus[slot.gpu]
-                if job.is_returning:
-                    self.gpus[slot.gpu] = load.awaited_by(job_id, returning=True)
-                elif not job.is_on_host:
-                    self.gpus[slot.gpu] = load.with_booking(self.booking(job, load.gpu.type, slot.lane))
+                self.gpus[slot.gpu] = load.with_booking(self.booking(job, load.gpu.type, slot.lane))
+            for gpu_id in job.placement.gpus if job.is_returning and job.placement is not None else ():
+                self.gpus[gpu_id] = self.gpus[gpu_id].awaited_by(job_id, returning=True)
         masks = {gpu.type: 0 for gpu in node.node.gpus}
         for gpu in node.node.gpus:
             load = self.gpus[node.ids[gpu.index]]

@@ -7,9 +7,10 @@ from functools import partial
 from types import MappingProxyType
 from typing import NamedTuple
 
+from colane.core.bookings import nodes_booked
 from colane.core.config import CoreConfig
 from colane.core.events import Decision, Event, Outcome, RejectedPlan
-from colane.core.lifecycle import evolve, move, paused_s
+from colane.core.lifecycle import evolve, move
 from colane.core.state import ClusterState
 from colane.core.surroundings import hood_of
 from colane.core.timers import Timers
@@ -19,13 +20,20 @@ from colane.model.profile import Profile, ProfileKey, SetMeasurement
 from colane.model.progress import Progress
 from colane.model.reason import Reason
 from colane.perf.nearby import Stay, Surroundings, lesson
-from colane.perf.observe import Member, Observer
+from colane.perf.observe import EpochMember, Observer
 from colane.perf.pace import Paces
 
 OFF_HOST: Mapping[str, object] = MappingProxyType(
-    {"suspended_via": SuspendVia.LANE, "on_host_bytes": None, "left_beside": ()}
+    {
+        "suspended_via": SuspendVia.LANE,
+        "on_host_bytes": None,
+        "left_beside": (),
+        "parked": False,
+        "home": "",
+        "makes_room_for": None,
+    }
 )
-"""Fields of a job none of whose memory lies on the host."""
+"""Fields of a job that is on its GPUs, and is to stay there as far as anybody has said."""
 
 
 class Watchers(NamedTuple):
@@ -40,8 +48,8 @@ class Step:
     """Collects changes while events are applied."""
 
     __slots__ = (
-        "_jobs", "_nodes", "_profiles", "config", "decisions", "guard", "lessons", "lost_nodes", "measurements",
-        "now_s", "observer", "rejected", "stale", "state", "surroundings", "timers",
+        "_jobs", "_nodes", "_profiles", "config", "decisions", "grown", "guard", "lessons", "lost_nodes",
+        "measurements", "now_s", "observer", "rejected", "stale", "state", "surroundings", "timers",
     )  # fmt: skip
 
     def __init__(
@@ -53,6 +61,7 @@ class Step:
         self.config = config
         self.now_s = now_s
         self.lessons = 0
+        self.grown: list[ProfileKey] = []
         self.decisions: list[Decision] = []
         self.measurements: list[SetMeasurement] = []
         self.stale: list[tuple[Event, str]] = []
@@ -70,6 +79,14 @@ class Step:
                 self._nodes[node] = None
         self.state.put_job(job)
 
+    def rebook(self, job: Job) -> None:
+        """Take the new value of a placed job that books other things than before."""
+        old = self.state.jobs[job.id]
+        self.state.release(old)
+        for node in nodes_booked(old):
+            self.touch(node)
+        self.put(job)
+
     def touch(self, node: str) -> None:
         """What this node shall do, or has, changed."""
         self._nodes[node] = None
@@ -77,8 +94,10 @@ class Step:
     def leave(self, job: Job, to: JobState, reason: Reason, **changes: object) -> None:
         """Move a job off its GPUs, back to the queue or to an end."""
         placement = job.placement
-        if job.suspended_via is not SuspendVia.LANE or job.is_on_host or job.left_beside:
+        if job.suspended_via is not SuspendVia.LANE or job.is_on_host or job.left_beside or job.parked:
             changes.update(OFF_HOST)
+        if job.makes_room_for is not None or job.resizes_to is not None:
+            changes |= {"makes_room_for": None, "resizes_to": None}
         if to is not JobState.QUEUED:
             changes.setdefault("end_s", self.now_s)
         else:
@@ -86,7 +105,7 @@ class Step:
             if job.start_s is not None:
                 changes["served"] = self._served(job, job.start_s)
         if placement is not None:
-            self.state.release(job)
+            self.state.release(self.state.jobs[job.id])
             for node in placement.nodes:
                 self.touch(node)
         self.put(move(job, to, self.now_s, reason, **changes))
@@ -96,18 +115,19 @@ class Step:
         self.guard.forget(job.id)
         self._learn_stay(self.surroundings.end(job.id))
 
-    def stop(self, job: Job, ending: JobState, reason: Reason) -> None:
+    def stop(self, job: Job, ending: JobState, reason: Reason, **changes: object) -> None:
         """Ask for the end of a job's process; it keeps its GPUs until the process is gone."""
         if job.state is JobState.STOPPING:
             return
-        self.put(move(job, JobState.STOPPING, self.now_s, reason, ending=ending))
+        self.put(move(job, JobState.STOPPING, self.now_s, reason, ending=ending, **changes))
         self.heed(job.spec.pool)
 
     def gone_from(self, job: Job, node: str) -> Job:
         """A job that spans several nodes has no process on this one any more: its GPUs there are free."""
         if job.placement is None or len(job.placement.nodes) == 1:
             return job
-        self.state.release_from(job, node)
+        if job.resizes_to is None:
+            self.state.release_from(job, node)
         self.touch(node)
         job = evolve(job, ended_on=(*job.ended_on, node))
         self.put(job)
@@ -136,10 +156,11 @@ class Step:
     def _served(self, job: Job, start_s: float) -> tuple[Served, ...]:
         """What a job has had, with the attempt that ends now."""
         served = dict(job.served)
-        load = self.state.gpus.get(job.placement.gpus[0]) if job.placement is not None else None
+        gpus = job.placement.gpus if job.placement is not None else ()
+        load = self.state.gpus.get(gpus[0]) if gpus else None
         if load is not None:
             served[load.gpu.type] = served.get(load.gpu.type, 0.0) + max(
-                0.0, self.now_s - start_s - paused_s(job, self.now_s)
+                0.0, self.now_s - start_s - job.paused_s(self.now_s)
             )
         return tuple(Served(kind, served[kind]) for kind in sorted(served))
 
@@ -176,8 +197,8 @@ class Step:
         if learnt is not None:
             self.learn(learnt)
 
-    def _members(self, gpu: GpuId) -> list[Member]:
-        return [Member(b.job, b.key, b.user, b.lane) for b in self.state.gpus[gpu].bookings]
+    def _members(self, gpu: GpuId) -> list[EpochMember]:
+        return [EpochMember(b.job, b.key, b.user, b.lane) for b in self.state.gpus[gpu].bookings]
 
     def learn(self, profile: Profile) -> None:
         """Believe a profile and re-book whom it concerns; waiting jobs of any pool may be judged by it."""

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from colane.core.state import ClusterState
-from colane.model.job import Job, JobId, JobState
+from colane.model.job import Job, JobId
+from colane.model.story import STEPPING
 from colane.perf.nearby import Hood, Near
 from colane.perf.topology import cost, shape_of_node
-
-STEPPING = frozenset({JobState.RUNNING_PROTECTED, JobState.RUNNING})
 
 
 def hood_of(state: ClusterState, job_id: JobId) -> Hood | None:

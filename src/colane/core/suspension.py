@@ -10,17 +10,15 @@ keeps its place in line and does not start.
 from __future__ import annotations
 
 from colane.core.events import ResumeRequested, SuspendRequested
-from colane.core.lifecycle import evolve, move, paused_s
-from colane.core.state import ClusterState, NodeState
-from colane.core.step import OFF_HOST, Step
-from colane.core.timers import TimerKind
-from colane.model.hardware import GpuId
-from colane.model.job import Job, JobId, JobState, SuspendVia
+from colane.core.lifecycle import evolve, move
+from colane.core.parking import go_on, off_its_gpus, waits_again
+from colane.core.returning import gpu_of, on_its_gpu
+from colane.core.state import NodeState
+from colane.core.step import Step
+from colane.model.job import Job, JobState, SuspendVia
 from colane.model.progress import Progress
 from colane.model.reason import Reason, Why
-
-STEPPING = frozenset({JobState.RUNNING_PROTECTED, JobState.RUNNING})
-
+from colane.model.story import STEPPING
 
 # -- what is refused
 
@@ -40,7 +38,7 @@ def refusal(
         return None
     if job.spec.company is not None:
         return f"job {job.id} is being measured together with others; cancel it instead"
-    if job.state is JobState.QUEUED or (job.state is JobState.PAUSED and job.is_on_host):
+    if job.state is JobState.QUEUED or (job.state is JobState.PAUSED and (job.is_on_host or job.parked)):
         return None
     if job.state not in STEPPING and job.state is not JobState.PAUSED:
         return f"job {job.id} is {job.state}; only a job that waits or steps can be suspended"
@@ -66,9 +64,11 @@ def _no_boundary(job: Job, progress: Progress | None) -> str | None:
 def _not_movable(job: Job, progress: Progress | None, node: NodeState | None) -> str | None:
     """Why its memory cannot be moved to the host, as far as is known here; its agent knows the rest."""
     instead = "suspend it without --to-host"
-    if job.spec.gpus > 1:
-        text = f"job {job.id} runs on {job.spec.gpus} GPUs; the driver moves only a single process on one GPU"
-        return f"{text} to the host: {instead}"
+    if job.gpu_count != 1:
+        text = (
+            f"job {job.id} runs on {job.gpu_count} GPUs; the driver moves only a single process on one GPU to the host"
+        )
+        return f"{text if job.gpu_count else f'job {job.id} has no GPU memory to move'}: {instead}"
     if node is None or job.placement is None:
         return None
     gpu = next((gpu for gpu in node.node.gpus if gpu.index == job.placement.gpus[0].number), None)
@@ -102,7 +102,16 @@ def suspend_requested(step: Step, event: SuspendRequested) -> None:
     elif _is_done(job, event.via):
         return
     elif job.state is JobState.QUEUED:
-        step.put(move(job, JobState.QUEUED, step.now_s, Reason(Why.HELD, {"by": event.by}), suspended=True))
+        step.put(
+            move(
+                job,
+                JobState.QUEUED,
+                step.now_s,
+                Reason(Why.HELD, {"by": event.by}),
+                suspended=True,
+                suspended_by=event.by,
+            )
+        )
     else:
         _pause(step, job, event)
 
@@ -111,39 +120,14 @@ def _pause(step: Step, job: Job, event: SuspendRequested) -> None:
     if job.state is not JobState.PAUSED:
         # Steps from now on are not the company's: what it taught so far is learnt first.
         step.company_changed(job.gpus_held)
-    via = SuspendVia.HOST if job.is_on_host else event.via
+    via = SuspendVia.HOST if job.is_on_host or job.parked else event.via
+    job = evolve(job, suspended=True, suspended_via=via, suspended_by=event.by)
     why = Why.SUSPENDED if via is SuspendVia.LANE else Why.SUSPENDED_TO_HOST
-    reason = _moved(job, job.on_host_bytes) if job.on_host_bytes is not None else Reason(why, {"by": event.by})
-    step.put(move(job, JobState.PAUSED, step.now_s, reason, suspended=True, suspended_via=via))
+    reason = Reason(why, {"by": event.by})
+    if job.on_host_bytes is not None:
+        reason = off_its_gpus(step.state, job, job.on_host_bytes)
+    step.put(move(job, JobState.PAUSED, step.now_s, reason))
     step.heed(job.spec.pool)
-
-
-def memory_moved(step: Step, job: Job, progress: Progress) -> Job:
-    """Believe an agent that a job's memory is on the host, or cannot be moved there; other samples change nothing."""
-    asked = job.state is JobState.PAUSED and job.suspended and job.suspended_via is SuspendVia.HOST
-    if not asked or job.is_on_host or job.placement is None:
-        return job
-    if progress.on_host_bytes is not None:
-        others = {other for gpu in job.gpus_held for other in step.state.gpus[gpu].jobs} - {job.id}
-        step.company_changed(job.gpus_held)
-        step.state.move_to_host(job, progress.on_host_bytes)
-        changes = {"on_host_bytes": progress.on_host_bytes, "left_beside": tuple(sorted(others))}
-        job = move(job, JobState.PAUSED, step.now_s, _moved(job, progress.on_host_bytes), **changes)
-        step.put(job)
-    elif progress.host_refusal:
-        reason = Reason(Why.NOT_MOVED, {"problem": progress.host_refusal, "was": _was(job)})
-        job = move(job, JobState.PAUSED, step.now_s, reason, suspended_via=SuspendVia.LANE)
-        step.put(job)
-    return job
-
-
-def _moved(job: Job, size_bytes: int) -> Reason:
-    gpu = str(job.placement.gpus[0]) if job.placement is not None else ""
-    return Reason(Why.MOVED_TO_HOST, {"size_bytes": size_bytes, "gpu": gpu, "was": _was(job)})
-
-
-def _was(job: Job) -> str:
-    return f"suspended by {_asked_by(job)}"
 
 
 # -- going on
@@ -158,79 +142,18 @@ def resume_requested(step: Step, event: ResumeRequested) -> None:
         return
     elif job.state is JobState.STOPPING:
         step.put(evolve(job, suspended=False))
+    elif job.state is JobState.QUEUED:
+        step.put(move(job, JobState.QUEUED, step.now_s, Reason(Why.RESUMED, {"by": event.by}), suspended=False))
+    elif job.parked:
+        waits_again(step, job, Reason(Why.RESUMED, {"by": event.by}))
     elif job.on_host_bytes is None:
-        _resume(step, job, Reason(Why.RESUMED, {"by": event.by}))
-    elif _may_return(step.state, job):
-        _return(step, job, event.by)
+        go_on(step, job, Reason(Why.RESUMED, {"by": event.by}))
     else:
         facts: dict[str, str | int | float] = {"by": event.by, "size_bytes": job.on_host_bytes}
-        reason = Reason(Why.RETURNING, facts | {"gpu": str(_gpu_of(job))}, _on_its_gpu(step.state, job))
+        reason = Reason(Why.RETURNING, facts | {"gpu": str(gpu_of(job))}, on_its_gpu(step.state, job))
         step.put(move(job, JobState.PAUSED, step.now_s, reason, suspended=False))
-
-
-def bring_back(step: Step) -> None:
-    """Let jobs go on whose memory waits on the host for their GPUs, where these have room now; the oldest first."""
-    for job_id in sorted(step.state.returning):
-        job = step.state.jobs[job_id]
-        if _may_return(step.state, job):
-            _return(step, job, str(job.story[-1].reason.facts["by"]))
-
-
-def _may_return(state: ClusterState, job: Job) -> bool:
-    """Whether its GPU is free for it: nobody is there but whom it left, all may still share, and all of them fit."""
-    load = state.gpus.get(_gpu_of(job))
-    if load is None or job.placement is None or not load.gpu.healthy or not set(load.jobs) <= set(job.left_beside):
-        return False
-    if any(other < job.id for other in load.returning):
-        return False
-    if not load.bookings:
-        return (job.on_host_bytes or 0) <= load.capacity_bytes
-    lane = job.placement.slots[0].lane
-    booked = load.with_booking(state.booking(job, load.gpu.type, lane))
-    if not all(booking.share or booking.company is not None for booking in booked.bookings):
-        return False  # one was given its GPU alone since
-    return booked.needed_bytes is not None and booked.needed_bytes <= load.capacity_bytes
-
-
-def _return(step: Step, job: Job, by: str) -> None:
-    size_bytes = job.on_host_bytes or 0
-    reason = Reason(Why.RETURNED, {"by": by, "size_bytes": size_bytes, "gpu": str(_gpu_of(job))})
-    _resume(step, job, reason)
-    step.state.move_to_gpus(step.state.jobs[job.id], size_bytes)
-
-
-def _gpu_of(job: Job) -> GpuId:
-    """The GPU of a job whose memory is on the host: such a job has one."""
-    assert job.placement is not None  # noqa: S101 - for the type checker
-    return job.placement.gpus[0]
-
-
-def _on_its_gpu(state: ClusterState, job: Job) -> tuple[JobId, ...]:
-    load = state.gpus.get(_gpu_of(job))
-    return load.jobs if load is not None else ()
-
-
-def _resume(step: Step, job: Job, reason: Reason) -> None:
-    if job.state is JobState.QUEUED:
-        step.put(move(job, JobState.QUEUED, step.now_s, reason, suspended=False))
-        return
-    step.company_changed(job.placement.gpus if job.placement is not None else ())
-    job = move(job, JobState.RUNNING, step.now_s, reason, suspended=False, **OFF_HOST)
-    step.put(job)
-    if job.spec.time_limit_s is not None and job.start_s is not None:
-        due_s = job.start_s + job.spec.time_limit_s + paused_s(job, step.now_s)
-        step.timers.set(due_s, TimerKind.TIME_LIMIT, job.id, job.attempt)
-    step.heed(job.spec.pool)
-
-
-SUSPENSIONS = frozenset({Why.HELD, Why.SUSPENDED, Why.SUSPENDED_TO_HOST})
 
 
 def held_reason(job: Job) -> Reason:
     """Why a suspended job in the queue does not start: who wanted that, whatever has happened to it since."""
-    return Reason(Why.HELD, {"by": _asked_by(job)})
-
-
-def _asked_by(job: Job) -> str:
-    asked = [line.reason for line in job.story if line.reason.why in SUSPENSIONS]
-    return str(asked[-1].facts["by"]) if asked else "its owner"
+    return Reason(Why.HELD, {"by": job.suspended_by})

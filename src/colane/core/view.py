@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 
 from colane.core.free import FreeIndex
 from colane.core.load import GpuLoad
+from colane.core.parking import bytes_to_move, parking_refusal
 from colane.core.queue import PoolQueue
 from colane.core.state import ClusterState, D, Kind, NodeState, SortKey
 from colane.model.hardware import GpuId
@@ -79,6 +80,14 @@ class ClusterView:
         """Latest sample of a running job."""
         return self._state.progress.get(job)
 
+    def parking_refusal(self, job: Job) -> str | None:
+        """Why a plan may not park a job now; None when it may."""
+        return parking_refusal(self._state, job)
+
+    def bytes_to_move(self, job: Job) -> int:
+        """GPU memory that would be moved to the host if a running job was parked, as far as is known."""
+        return bytes_to_move(self._state, job)
+
     def gpu(self, gpu: GpuId) -> GpuLoad:
         """One GPU with its jobs."""
         return self._state.gpus[gpu]
@@ -96,9 +105,9 @@ class ClusterView:
         """GPUs of a kind with that many jobs that may be joined, lightest first."""
         return self._state.open_gpus(kind, jobs)
 
-    def derived(self, make: Callable[[], D]) -> D:
-        """The index of this policy's own, see `core.derived`."""
-        return self._state.derived(make)
+    def derived(self, make: Callable[..., D], *parameters: Hashable) -> D:
+        """The index of this policy's own for these parameters, see `core.derived`."""
+        return self._state.derived(make, *parameters)
 
     def node_at(self, order: int) -> NodeState:
         """The node with this order number."""

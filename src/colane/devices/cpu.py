@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from itertools import pairwise
 
 from colane.devices.topology import flat_topology
 from colane.devices.types import NOTHING_OWN, HostFacts, MemoryUse, OwnProcesses, Utilization
 from colane.model.hardware import CPU_DEVICE_TYPE, Gpu
+from colane.model.quantities import parse_size_bytes
 from colane.model.topology import Topology
 
 SPEC_HELP = "use cpu:N or cpu:N:MEMORY, for example cpu:2 or cpu:2:4GB"
-_SIZE = re.compile(r"(?P<number>\d+(?:\.\d+)?)\s*(?P<unit>[a-z]*)", re.IGNORECASE)
-_UNITS_BYTES = {
-    "": 1,
-    "B": 1,
-    **{unit + "B": 1000**power for power, unit in enumerate("KMGT", start=1)},
-    **{unit + "IB": 1024**power for power, unit in enumerate("KMGT", start=1)},
-    **{unit: 1024**power for power, unit in enumerate("KMGT", start=1)},
-}
 
 
 class DeviceSpecError(ValueError):
@@ -52,11 +44,12 @@ def parse_cpu_spec(spec: str) -> CpuSpec:
 
 
 def _parse_size_bytes(spec: str, text: str) -> int:
-    match = _SIZE.fullmatch(text.strip())
-    unit_bytes = _UNITS_BYTES.get(match["unit"].upper()) if match else None
-    size = round(float(match["number"]) * unit_bytes) if match and unit_bytes else 0
-    if size < 1:
-        raise DeviceSpecError(f"--devices {spec}: {text!r} is no memory size; {SPEC_HELP}")
+    try:
+        size = parse_size_bytes(text)
+    except ValueError as error:
+        raise DeviceSpecError(f"--devices {spec}: the memory {error}") from error
+    if size == 0:
+        raise DeviceSpecError(f"--devices {spec}: the memory must be more than 0; {SPEC_HELP}")
     return size
 
 

@@ -29,7 +29,7 @@ class How(StrEnum):
     GROW = "grow"
 
 
-class Spot(NamedTuple):
+class LaneSpot(NamedTuple):
     """A lane for a newcomer, and how large the lane is with it."""
 
     how: How
@@ -37,7 +37,7 @@ class Spot(NamedTuple):
     size_bytes: int
 
 
-class Member(NamedTuple):
+class LaneMember(NamedTuple):
     """A job in a lane."""
 
     job: int
@@ -49,7 +49,7 @@ class Layout(NamedTuple):
     """A GPU's capacity, and its members in order of their coming."""
 
     capacity_bytes: int
-    members: tuple[Member, ...] = ()
+    members: tuple[LaneMember, ...] = ()
 
     @property
     def sizes_bytes(self) -> dict[int, int]:
@@ -81,27 +81,27 @@ def can_ever_run(memory: Memory, capacity_bytes: int) -> bool:
     return sum(memory) <= capacity_bytes
 
 
-def find(layout: Layout, memory: Memory) -> Spot | None:
+def find(layout: Layout, memory: Memory) -> LaneSpot | None:
     """The lane a job goes to, None when it has to wait."""
     sizes, left = layout.sizes_bytes, layout.left_bytes - memory.persistent_bytes
     if left >= memory.ephemeral_bytes:
-        return Spot(How.NEW, layout.next_lane, memory.ephemeral_bytes)
+        return LaneSpot(How.NEW, layout.next_lane, memory.ephemeral_bytes)
     if left < 0 or not sizes:
         return None
     return _join(layout, sizes, memory) or _grow(sizes, left, memory)
 
 
-def find_single(layout: Layout, memory: Memory) -> Spot | None:
+def find_single(layout: Layout, memory: Memory) -> LaneSpot | None:
     """The same on a GPU whose jobs all take turns in one lane (Salus's SRTF and FAIR)."""
     sizes, left = layout.sizes_bytes, layout.left_bytes - memory.persistent_bytes
     if not sizes:
-        return Spot(How.NEW, 0, memory.ephemeral_bytes) if left >= memory.ephemeral_bytes else None
+        return LaneSpot(How.NEW, 0, memory.ephemeral_bytes) if left >= memory.ephemeral_bytes else None
     return (_join(layout, sizes, memory) if left >= 0 else None) or _grow(sizes, left, memory)
 
 
 def place(layout: Layout, job: int, memory: Memory, lane: int) -> Layout:
     """The layout with a job more."""
-    return layout._replace(members=(*layout.members, Member(job, lane, memory)))
+    return layout._replace(members=(*layout.members, LaneMember(job, lane, memory)))
 
 
 def remove(layout: Layout, job: int) -> Layout:
@@ -115,7 +115,7 @@ def resize(layout: Layout, job: int, memory: Memory) -> Layout:
     return layout._replace(members=members)
 
 
-def admit(layout: Layout, queue: Iterable[tuple[int, Memory]]) -> tuple[Layout, tuple[tuple[int, Spot], ...]]:
+def admit(layout: Layout, queue: Iterable[tuple[int, Memory]]) -> tuple[Layout, tuple[tuple[int, LaneSpot], ...]]:
     """Place everybody of a queue who can run now, in its order; later ones may pass earlier ones.
 
     To be asked after every arrival and every end, also when the lane stays: P was freed even then.
@@ -132,7 +132,7 @@ def admit(layout: Layout, queue: Iterable[tuple[int, Memory]]) -> tuple[Layout, 
     return layout, tuple(placed)
 
 
-class Squeeze(NamedTuple):
+class MemoryRelief(NamedTuple):
     """How a GPU is made safe again.
 
     Attributes:
@@ -144,7 +144,7 @@ class Squeeze(NamedTuple):
     gone: tuple[int, ...]
 
 
-def squeeze(layout: Layout, may_meet: Callable[[int, Sequence[int]], bool]) -> Squeeze:
+def squeeze(layout: Layout, may_meet: Callable[[int, Sequence[int]], bool]) -> MemoryRelief:
     """Whom to move to another lane of a GPU, or off it, so that the rest is safe again: the youngest that do not fit.
 
     Who takes turns with others needs only what its E is more than theirs, so that is tried before anybody has to go.
@@ -164,7 +164,7 @@ def squeeze(layout: Layout, may_meet: Callable[[int, Sequence[int]], bool]) -> S
             moves.append((job, spot.lane))
         else:
             gone.append(job)
-    return Squeeze(tuple(moves), tuple(gone))
+    return MemoryRelief(tuple(moves), tuple(gone))
 
 
 def outgrown(layout: Layout) -> tuple[int, ...]:
@@ -172,7 +172,7 @@ def outgrown(layout: Layout) -> tuple[int, ...]:
     return squeeze(layout, lambda _job, _members: False).gone
 
 
-def _join(layout: Layout, sizes: dict[int, int], memory: Memory) -> Spot | None:
+def _join(layout: Layout, sizes: dict[int, int], memory: Memory) -> LaneSpot | None:
     """The smallest lane that is large enough; of equal ones that with the fewest jobs, then the lowest number."""
     jobs = dict.fromkeys(sizes, 0)
     for _, lane, _ in layout.members:
@@ -181,16 +181,16 @@ def _join(layout: Layout, sizes: dict[int, int], memory: Memory) -> Spot | None:
     if not enough:
         return None
     size, _, lane = min(enough)
-    return Spot(How.JOIN, lane, size)
+    return LaneSpot(How.JOIN, lane, size)
 
 
-def _grow(sizes: dict[int, int], left_bytes: int, memory: Memory) -> Spot | None:
+def _grow(sizes: dict[int, int], left_bytes: int, memory: Memory) -> LaneSpot | None:
     """The smallest lane that may grow to E; `left_bytes` is what is left beside the newcomer's P."""
     need = memory.ephemeral_bytes
     for lane, size in sorted(sizes.items(), key=lambda item: (item[1], item[0])):
         larger = max(size, need)
         if larger - size <= left_bytes:
-            return Spot(How.GROW, lane, larger)
+            return LaneSpot(How.GROW, lane, larger)
     return None
 
 
@@ -217,7 +217,7 @@ class SalusRule(NamedTuple):
         return Memory(int(persistent), int(total - persistent))
 
 
-def salus_find(layout: Layout, memory: Memory, rule: SalusRule) -> Spot | None:
+def salus_find(layout: Layout, memory: Memory, rule: SalusRule) -> LaneSpot | None:
     """The lane the released code gives a job: the first with room, else a new one as large as its P + E.
 
     The members' memory has to be what `rule.request` made of it. A lane's size outlives its first job only as far as
@@ -228,11 +228,11 @@ def salus_find(layout: Layout, memory: Memory, rule: SalusRule) -> Spot | None:
     lanes = _salus_lanes(layout)
     size = min(sum(request), capacity)
     if size <= capacity - sum(lanes.values()):
-        return Spot(How.NEW, layout.next_lane, size)
+        return LaneSpot(How.NEW, layout.next_lane, size)
     for lane, lane_size in sorted(lanes.items(), key=lambda item: (item[1], item[0])):
         inside = [one.memory for one in layout.members if one.lane == lane]
         if needed_bytes((0, each) for each in (*inside, request)) <= lane_size:
-            return Spot(How.JOIN, lane, lane_size)
+            return LaneSpot(How.JOIN, lane, lane_size)
     return None
 
 

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from colane.model.lane import TurnRule
 
 
-class Member(NamedTuple):
+class Contender(NamedTuple):
     """A job of a lane, as the turn rules see it.
 
     Attributes:
@@ -45,7 +45,7 @@ class Member(NamedTuple):
 
 _Key = tuple[float, ...]
 
-_KEYS: dict[TurnRule, Callable[[Member], float]] = {
+_KEYS: dict[TurnRule, Callable[[Contender], float]] = {
     TurnRule.FIFO: lambda member: member.arrived,
     TurnRule.SRTF: lambda member: math.inf if member.remaining_s is None else member.remaining_s,
     TurnRule.FAIR: lambda member: member.virtual_s,
@@ -57,19 +57,19 @@ SHARED = frozenset({TurnRule.FAIR, TurnRule.RR})
 """Rules that hand the lane round; under the others the first keeps it until a better one comes."""
 
 
-def precedence(rule: TurnRule, member: Member) -> _Key:
+def precedence(rule: TurnRule, member: Contender) -> _Key:
     """Key that orders members: the smaller one goes first; ties by arrival, then id."""
     return (not member.serves, _KEYS[rule](member), member.arrived, member.id)
 
 
-def next_holder(rule: TurnRule, ready: Sequence[Member]) -> int | None:
+def next_holder(rule: TurnRule, ready: Sequence[Contender]) -> int | None:
     """Say which of the ready jobs runs next; None when nobody is ready."""
     if not ready:
         return None
     return min(ready, key=lambda member: precedence(rule, member)).id
 
 
-def yields_to(rule: TurnRule, holder: Member, other: Member, *, quantum_over: bool) -> bool:
+def yields_to(rule: TurnRule, holder: Contender, other: Contender, *, quantum_over: bool) -> bool:
     """Whether the holder of a lane should give it up because `other` is ready.
 
     Under `fair` and `rr` that is so once its quantum is over, whoever is next then; under the other rules, and for
@@ -80,7 +80,7 @@ def yields_to(rule: TurnRule, holder: Member, other: Member, *, quantum_over: bo
     return precedence(rule, other) < precedence(rule, holder)
 
 
-def shares(rule: TurnRule, members: Sequence[Member]) -> dict[int, float]:
+def shares(rule: TurnRule, members: Sequence[Contender]) -> dict[int, float]:
     """Long-run share of a lane's time that each of these always-ready jobs gets; they sum to 1.
 
     `fair` divides by weight; `rr` gives as many steps to each, so time in proportion to their step times (equal where
@@ -98,14 +98,14 @@ def shares(rule: TurnRule, members: Sequence[Member]) -> dict[int, float]:
     return given | {member.id: part / total for member, part in zip(served, wanted, strict=True)}
 
 
-def _weights(rule: TurnRule, members: Sequence[Member]) -> list[float]:
+def _weights(rule: TurnRule, members: Sequence[Contender]) -> list[float]:
     if rule is TurnRule.FAIR:
         return [member.weight for member in members]
     known = [member.step_s for member in members if member.step_s]
     return known if len(known) == len(members) else [1.0] * len(members)
 
 
-class Claim(NamedTuple):
+class LaneRequest(NamedTuple):
     """A job and the lanes it needs, all at once.
 
     Attributes:
@@ -113,11 +113,11 @@ class Claim(NamedTuple):
         lanes: Its lanes; a gang has several, each a hashable name.
     """
 
-    member: Member
+    member: Contender
     lanes: frozenset[Hashable]
 
 
-def grant(rule: TurnRule, ready: Iterable[Claim], holding: Iterable[Claim]) -> list[int]:
+def grant(rule: TurnRule, ready: Iterable[LaneRequest], holding: Iterable[LaneRequest]) -> list[int]:
     """Say who may start to run now; a gang gets all of its lanes or none.
 
     Jobs are asked in order of the rule. One that must wait for a holder it would replace keeps its free lanes from
@@ -140,7 +140,7 @@ def grant(rule: TurnRule, ready: Iterable[Claim], holding: Iterable[Claim]) -> l
     return granted
 
 
-def _replaces(rule: TurnRule, claim: Claim, holders: Sequence[Member]) -> bool:
+def _replaces(rule: TurnRule, claim: LaneRequest, holders: Sequence[Contender]) -> bool:
     mine = precedence(rule, claim.member)
     return bool(holders) and all(mine < precedence(rule, holder) for holder in holders)
 

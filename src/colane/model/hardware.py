@@ -96,3 +96,9 @@ class Node:
     agent_id: str = ""
     topology: Topology | None = None
     host_refusal: str = ""
+
+    @property
+    def cores_outside_devices(self) -> tuple[int, ...]:
+        """Cores that are in none of its cpu devices: those a job without GPUs may book."""
+        taken = {core for gpu in self.gpus if gpu.is_cpu_device for core in gpu.cores}
+        return tuple([core for core in self.cores if core not in taken]) if taken else self.cores

@@ -2,227 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from enum import StrEnum
-from typing import Final, NamedTuple, NewType, final
+from dataclasses import dataclass
+from typing import NewType, final
 
-from colane.model.hardware import DEFAULT_POOL, GpuId
+from colane.model.hardware import GpuId
+from colane.model.job_spec import JobSpec, NeedClass, need_class
+from colane.model.kinds import CommPattern, JobKind
 from colane.model.placement import Placement
 from colane.model.reason import Reason
+from colane.model.story import ENDED, Exit, JobState, Served, StateChange, SuspendVia
+
+__all__ = [
+    "ENDED", "CommPattern", "Exit", "Job", "JobId", "JobKind", "JobSpec", "JobState", "NeedClass", "Served",
+    "StateChange", "SuspendVia", "need_class",
+]  # fmt: skip
 
 JobId = NewType("JobId", int)
 """Handed out in order of submission, so that order of arrival is order of id."""
-
-
-class JobState(StrEnum):
-    """States of a job's life; `core.lifecycle` holds the moves between them."""
-
-    QUEUED = "queued"
-    ASSIGNED = "assigned"
-    LAUNCHING = "launching"
-    RUNNING_PROTECTED = "running-protected"
-    RUNNING = "running"
-    PAUSED = "paused"
-    CHECKPOINTING = "checkpointing"
-    STOPPING = "stopping"
-    SUCCEEDED = "succeeded"
-    FAILED = "failed"
-    OUT_OF_MEMORY = "out-of-memory"
-    TIMED_OUT = "timed-out"
-    CANCELLED = "cancelled"
-
-
-ENDED = frozenset(
-    {
-        JobState.SUCCEEDED,
-        JobState.FAILED,
-        JobState.OUT_OF_MEMORY,
-        JobState.TIMED_OUT,
-        JobState.CANCELLED,
-    }
-)
-"""States nothing leaves."""
-
-
-class JobKind(StrEnum):
-    """What a job's steps are."""
-
-    TRAINING = "training"
-    """Optimizer steps."""
-    INFERENCE = "inference"
-    """Requests, answered by a resident process."""
-
-
-class SuspendVia(StrEnum):
-    """How a running job is kept from going on."""
-
-    LANE = "lane"
-    """It waits at a step boundary; its memory stays where it is, and its GPUs stay booked."""
-    HOST = "host"
-    """Its GPU memory is moved to the host besides, and its GPUs are free for others until it comes back."""
-
-
-class CommPattern(StrEnum):
-    """Which ranks of a job talk to each other."""
-
-    ALL = "all"
-    """Every pair, as in data-parallel training."""
-    RING = "ring"
-    PIPELINE = "pipeline"
-
-
-class NeedClass(NamedTuple):
-    """All that decides where a job may run: if one job of a class finds no place, none does."""
-
-    pool: str
-    gpus: int
-    gpu_type: str | None
-    gpu_memory_bytes: int | None
-    cores: int
-    host_memory_bytes: int
-    host_bandwidth_bytes_per_s: int
-    share: bool
-    family: str
-    batch_size: int | None
-    multi_node: bool
-    anti_collocation: bool
-    kind: JobKind
-    latency_s: float | None
-    circle: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobSpec:
-    """What a job needs, as its owner declared it. Optional values are unknown when None.
-
-    Attributes:
-        name: For people; need not be unique.
-        family: Profile key: jobs of one family behave alike.
-        user: Owner.
-        pool: Nodes it may use.
-        gpus: GPUs, at least 1; on one node unless `multi_node`.
-        gpu_type: Required GPU type, None for any.
-        gpu_memory_bytes: Peak memory on each GPU.
-        cores: Cores booked for it alone; 0 shares the cores near its GPUs.
-        host_memory_bytes: Host memory booked.
-        host_bandwidth_bytes_per_s: Bandwidth to host memory booked (paper C, section 4.2), where nodes say theirs.
-        priority: Higher goes first where a policy heeds it.
-        time_limit_s: Stopped when an attempt has run this long.
-        retries: How often a failed attempt is tried again.
-        share: False keeps every other job off its GPUs.
-        batch_size: Per GPU.
-        steps_total: Steps until it is done.
-        steps_limit: Stopped as succeeded when this many steps are done (profiling).
-        company: Name of a set under measurement, started together on one GPU.
-        company_size: Jobs in that set.
-        preemptible: It saves its state and goes on from there, so a policy may stop it and start it again later.
-        kind: Training, or inference by a resident process.
-        latency_s: Objective for one step of an inference job.
-        weight: Its share of a lane's turns under the fair rule, against the weights of the others.
-        group: Whom its owner works with, where sharing a GPU is allowed within a group only.
-        multi_node: Its ranks may lie on several nodes.
-        anti_collocation: No two of its ranks on one node (paper C, section 3).
-        utility_min: A policy that postpones starts it only where its placement utility is at least this, 0..1
-            (paper C, section 4.3).
-        comm_weight: How much its ranks talk: 4 much .. 1 little, 0 not at all; None judges by its batch size (paper C).
-        comm_pattern: Which ranks talk to each other.
-        circle: Whose jobs may share a GPU with it; set by the scheduler, empty where all may (see `core.circles`).
-        labels: For people and reports.
-        need: Its class of need, worked out from the fields above.
-    """
-
-    name: str
-    family: str
-    user: str = ""
-    pool: str = DEFAULT_POOL
-    gpus: int = 1
-    gpu_type: str | None = None
-    gpu_memory_bytes: int | None = None
-    cores: int = 0
-    host_memory_bytes: int = 0
-    host_bandwidth_bytes_per_s: int = 0
-    priority: int = 0
-    time_limit_s: float | None = None
-    retries: int = 0
-    share: bool = True
-    batch_size: int | None = None
-    steps_total: int | None = None
-    steps_limit: int | None = None
-    company: str | None = None
-    company_size: int = 1
-    preemptible: bool = False
-    kind: JobKind = JobKind.TRAINING
-    latency_s: float | None = None
-    weight: float = 1.0
-    group: str = ""
-    multi_node: bool = False
-    anti_collocation: bool = False
-    utility_min: float = 0.0
-    comm_weight: int | None = None
-    comm_pattern: CommPattern = CommPattern.ALL
-    circle: str = ""
-    labels: Mapping[str, str] = field(default_factory=dict)
-    need: NeedClass = field(init=False, repr=False, compare=False)
-
-    def __post_init__(self) -> None:
-        """Work out the class once; it is asked for at every move in the queue."""
-        object.__setattr__(self, "need", need_class(self))
-
-    def part(self, total: int, ranks: int) -> int:
-        """What of a total that the job books (cores, host memory) lies where so many of its ranks lie, rounded up."""
-        return total if ranks == self.gpus else -(-total * ranks // self.gpus)
-
-
-def need_class(spec: JobSpec) -> NeedClass:
-    """The class of a job."""
-    return NeedClass(
-        spec.pool,
-        spec.gpus,
-        spec.gpu_type,
-        spec.gpu_memory_bytes,
-        spec.cores,
-        spec.host_memory_bytes,
-        spec.host_bandwidth_bytes_per_s,
-        spec.share,
-        spec.family,
-        spec.batch_size,
-        spec.multi_node,
-        spec.anti_collocation,
-        spec.kind,
-        spec.latency_s,
-        spec.circle,
-    )
-
-
-@final
-@dataclass(init=False, unsafe_hash=True, slots=True)
-class Move:
-    """One line of a job's story."""
-
-    at_s: Final[float]
-    state: Final[JobState]
-    reason: Final[Reason]
-
-    def __init__(self, at_s: float, state: JobState, reason: Reason) -> None:
-        self.at_s = at_s
-        self.state = state
-        self.reason = reason
-
-
-class Served(NamedTuple):
-    """How long a job has run on GPUs of one type."""
-
-    gpu_type: str
-    run_s: float
-
-
-class Exit(NamedTuple):
-    """How a process ended: exactly one of code and signal is set, or neither when it never started."""
-
-    code: int | None
-    signal: int | None
-    detail: str = ""
 
 
 @final
@@ -248,9 +44,22 @@ class Job:
         served: What its earlier attempts have had, by GPU type in order of name; the present one is not in it.
         suspended: Somebody wants it not to go on: it is PAUSED while it holds GPUs, and does not start while QUEUED.
         suspended_via: How a running one is kept from going on.
+        suspended_by: Who last wanted it suspended.
         on_host_bytes: GPU memory of it that lies on the host; its GPUs are not booked then. None while it is on them.
         left_beside: Jobs that were on its GPUs when its memory left them: beside these it may come back.
-        story: Every move so far, oldest first.
+        parked: A plan wants it off its GPUs while it lives on: it is PAUSED, and waits for GPUs once it has left them.
+        home: Where alone it may go on while it waits parked, see `NeedClass.home`; empty otherwise.
+        makes_room_for: Whom a plan stops or parks it for, until it is off its GPUs.
+        resizes_to: Where it is to go on once the process that is being stopped is gone; booked besides its placement.
+        host_refusal: Why its agent could not move this attempt's memory to the host; empty where it was not refused.
+        assigned_s: When it was last given GPUs by a start.
+        paused_since_s: Since when it is PAUSED; None while it is not.
+        paused_before_s: How long this attempt was PAUSED in all, before that.
+        since_s: When it came into its present state; None where that was when it was submitted.
+        losses: How often it has lost the hardware it ran on.
+        reason: Why it is in its present state.
+        story: Changes of state, oldest first: the first and the last ones of a long life. No decision reads it.
+        story_left_out: How many changes are left out of it, after its first `STORY_FIRST` (see `colane.model.story`).
     """
 
     id: JobId
@@ -270,9 +79,22 @@ class Job:
     served: tuple[Served, ...]
     suspended: bool
     suspended_via: SuspendVia
+    suspended_by: str
     on_host_bytes: int | None
     left_beside: tuple[JobId, ...]
-    story: tuple[Move, ...]
+    parked: bool
+    home: str
+    makes_room_for: JobId | None
+    resizes_to: Placement | None
+    host_refusal: str
+    assigned_s: float | None
+    paused_since_s: float | None
+    paused_before_s: float
+    since_s: float | None
+    losses: int
+    reason: Reason | None
+    story: tuple[StateChange, ...]
+    story_left_out: int
 
     def __init__(  # noqa: PLR0913, PLR0917 - a record
         self,
@@ -293,9 +115,22 @@ class Job:
         served: tuple[Served, ...] = (),
         suspended: bool = False,
         suspended_via: SuspendVia = SuspendVia.LANE,
+        suspended_by: str = "",
         on_host_bytes: int | None = None,
         left_beside: tuple[JobId, ...] = (),
-        story: tuple[Move, ...] = (),
+        parked: bool = False,
+        home: str = "",
+        makes_room_for: JobId | None = None,
+        resizes_to: Placement | None = None,
+        host_refusal: str = "",
+        assigned_s: float | None = None,
+        paused_since_s: float | None = None,
+        paused_before_s: float = 0.0,
+        since_s: float | None = None,
+        losses: int = 0,
+        reason: Reason | None = None,
+        story: tuple[StateChange, ...] = (),
+        story_left_out: int = 0,
     ) -> None:
         self.id = id
         self.spec = spec
@@ -314,9 +149,22 @@ class Job:
         self.served = served
         self.suspended = suspended
         self.suspended_via = suspended_via
+        self.suspended_by = suspended_by
         self.on_host_bytes = on_host_bytes
         self.left_beside = left_beside
+        self.parked = parked
+        self.home = home
+        self.makes_room_for = makes_room_for
+        self.resizes_to = resizes_to
+        self.host_refusal = host_refusal
+        self.assigned_s = assigned_s
+        self.paused_since_s = paused_since_s
+        self.paused_before_s = paused_before_s
+        self.since_s = since_s
+        self.losses = losses
+        self.reason = reason
         self.story = story
+        self.story_left_out = story_left_out
 
     def copied(self) -> Job:
         """An equal one of its own."""
@@ -338,9 +186,22 @@ class Job:
             self.served,
             self.suspended,
             self.suspended_via,
+            self.suspended_by,
             self.on_host_bytes,
             self.left_beside,
+            self.parked,
+            self.home,
+            self.makes_room_for,
+            self.resizes_to,
+            self.host_refusal,
+            self.assigned_s,
+            self.paused_since_s,
+            self.paused_before_s,
+            self.since_s,
+            self.losses,
+            self.reason,
             self.story,
+            self.story_left_out,
         )
 
     @property
@@ -350,8 +211,9 @@ class Job:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether it is in the queue, and may start."""
-        return self.state is JobState.QUEUED and not self.suspended
+        """Whether it is in the queue, and may start or, parked, come back."""
+        is_parked = self.home != "" and self.state is JobState.PAUSED
+        return (self.state is JobState.QUEUED or is_parked) and not self.suspended
 
     @property
     def is_on_host(self) -> bool:
@@ -359,9 +221,26 @@ class Job:
         return self.on_host_bytes is not None
 
     @property
+    def has_given_way(self) -> bool:
+        """Whether it is parked and off its GPUs: of its node it books host memory alone."""
+        return self.parked and self.on_host_bytes is not None
+
+    @property
+    def is_leaving_gpus(self) -> bool:
+        """Whether its GPU memory is to be on the host, and it holds its GPUs until then."""
+        asked = self.parked or (self.suspended and self.suspended_via is SuspendVia.HOST)
+        return asked and self.state is JobState.PAUSED and self.on_host_bytes is None
+
+    @property
     def is_returning(self) -> bool:
-        """Whether it waits for the GPUs its memory left, to go on there."""
-        return self.on_host_bytes is not None and self.state is JobState.PAUSED and not self.suspended
+        """Whether the GPUs its memory left are kept for it, to go on there."""
+        is_let_go = self.on_host_bytes is not None and not self.suspended and not self.home
+        return is_let_go and self.state is JobState.PAUSED
+
+    @property
+    def gpu_count(self) -> int:
+        """How many GPUs it has by its placement, or asks for."""
+        return self.spec.gpus if self.placement is None else len(self.placement.slots)
 
     @property
     def gpus_held(self) -> tuple[GpuId, ...]:
@@ -373,6 +252,20 @@ class Job:
         return tuple([gpu for gpu in self.placement.gpus if gpu.node not in self.ended_on])
 
     @property
-    def reason(self) -> Reason | None:
-        """Why it is in its present state."""
-        return self.story[-1].reason if self.story else None
+    def need(self) -> NeedClass:
+        """All that decides where it may run: its spec's class of need, or while it waits parked that of its home."""
+        return self.spec.need._replace(home=self.home) if self.home else self.spec.need
+
+    @property
+    def changes(self) -> int:
+        """How often its state has changed."""
+        return len(self.story) + self.story_left_out
+
+    def changes_since(self, count: int) -> tuple[StateChange, ...]:
+        """Its changes of state after the first `count`, as far as its story has them."""
+        return self.story[-new:] if (new := self.changes - count) > 0 else ()
+
+    def paused_s(self, now_s: float) -> float:
+        """How long its present attempt has been paused until now; its last, when it holds no GPUs any more."""
+        since_s = self.paused_since_s
+        return self.paused_before_s if since_s is None else self.paused_before_s + max(0.0, now_s - since_s)

@@ -24,7 +24,7 @@ class Slot:
 @final
 @dataclass(init=False, unsafe_hash=True, slots=True)
 class Placement:
-    """Slots in rank order and the cores booked with them.
+    """Slots in rank order and the cores booked with them; a job without GPUs has a node and no slots.
 
     Attributes:
         slots: One for each rank; ranks of one node follow one another.
@@ -32,7 +32,7 @@ class Placement:
         cores_elsewhere: The same for the other nodes of a job that spans several, as (name, core ids).
         port: Where rank 0 of a job that spans several nodes waits for the others; 0 for all other jobs.
         gpus: GPUs in rank order.
-        node: Name of the node of rank 0.
+        node: Name of the node of rank 0, or of a job without GPUs.
         nodes: Names of all its nodes, in rank order.
     """
 
@@ -40,8 +40,8 @@ class Placement:
     cores: Final[tuple[int, ...]]
     cores_elsewhere: Final[tuple[tuple[str, tuple[int, ...]], ...]]
     port: Final[int]
+    node: Final[str]
     gpus: tuple[GpuId, ...] = field(init=False, repr=False, compare=False)
-    node: str = field(init=False, repr=False, compare=False)
     nodes: tuple[str, ...] = field(init=False, repr=False, compare=False)
 
     def __init__(
@@ -50,13 +50,14 @@ class Placement:
         cores: tuple[int, ...] = (),
         cores_elsewhere: tuple[tuple[str, tuple[int, ...]], ...] = (),
         port: int = 0,
+        node: str = "",
     ) -> None:
         self.slots = slots
         self.cores = cores
         self.cores_elsewhere = cores_elsewhere
         self.port = port
         # Worked out once, as every event asks for them.
-        first = slots[0].gpu.node
+        first = slots[0].gpu.node if slots else node
         spans = len(slots) > 1 and slots[-1].gpu.node != first
         self.gpus = tuple([slot.gpu for slot in slots])
         self.node = first
@@ -67,5 +68,7 @@ class Placement:
         return self.cores if node == self.node else dict(self.cores_elsewhere).get(node, ())
 
     def slots_on(self, node: str) -> tuple[Slot, ...]:
-        """Slots of the ranks on one of its nodes."""
-        return self.slots if len(self.nodes) == 1 else tuple([slot for slot in self.slots if slot.gpu.node == node])
+        """Slots of the ranks on a node."""
+        if len(self.nodes) == 1:
+            return self.slots if node == self.node else ()
+        return tuple([slot for slot in self.slots if slot.gpu.node == node])

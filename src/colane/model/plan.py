@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import inf
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple, final
 
+from colane.model.hardware import GpuId
 from colane.model.job import Job, JobId, NeedClass
 from colane.model.placement import Placement
 from colane.model.reason import Reason, Why
@@ -30,7 +32,97 @@ class Start:
 @final
 @dataclass(init=False, unsafe_hash=True, slots=True)
 class Stop:
-    """Take a running job off its GPUs and queue it again."""
+    """Take a running job off its GPUs and queue it again; `for_job` is whom room is made for, if anybody."""
+
+    job: Final[JobId]
+    reason: Final[Reason]
+    for_job: Final[JobId | None]
+
+    def __init__(self, job: JobId, reason: Reason, for_job: JobId | None = None) -> None:
+        self.job = job
+        self.reason = reason
+        self.for_job = for_job
+
+
+@final
+@dataclass(init=False, unsafe_hash=True, slots=True)
+class Park:
+    """Let a stepping job wait at its next step boundary and give its devices up, its process alive.
+
+    Its GPU memory is moved to the host; on cpu devices waiting alone frees the device. `for_job` is whom room is made
+    for, if anybody.
+    """
+
+    job: Final[JobId]
+    reason: Final[Reason]
+    for_job: Final[JobId | None]
+
+    def __init__(self, job: JobId, reason: Reason, for_job: JobId | None = None) -> None:
+        self.job = job
+        self.reason = reason
+        self.for_job = for_job
+
+
+@final
+@dataclass(init=False, unsafe_hash=True, slots=True)
+class Move:
+    """Let a living job go on elsewhere on the nodes it lives on, without a restart.
+
+    A parked job comes back to its own or another device; a stepping one goes to another lane of its GPU.
+    """
+
+    job: Final[JobId]
+    placement: Final[Placement]
+    reason: Final[Reason]
+
+    def __init__(self, job: JobId, placement: Placement, reason: Reason) -> None:
+        self.job = job
+        self.placement = placement
+        self.reason = reason
+
+
+@final
+@dataclass(init=False, unsafe_hash=True, slots=True)
+class Resize:
+    """Let a running job go on with another number of GPUs: it is stopped, and restarted at that placement."""
+
+    job: Final[JobId]
+    placement: Final[Placement]
+    reason: Final[Reason]
+
+    def __init__(self, job: JobId, placement: Placement, reason: Reason) -> None:
+        self.job = job
+        self.placement = placement
+        self.reason = reason
+
+
+@final
+@dataclass(init=False, unsafe_hash=True, slots=True)
+class SetCores:
+    """Give a running job other cores, of its first node and of its others, at once and for all its processes."""
+
+    job: Final[JobId]
+    cores: Final[tuple[int, ...]]
+    cores_elsewhere: Final[tuple[tuple[str, tuple[int, ...]], ...]]
+    reason: Final[Reason]
+
+    def __init__(
+        self,
+        job: JobId,
+        cores: tuple[int, ...],
+        cores_elsewhere: tuple[tuple[str, tuple[int, ...]], ...],
+        reason: Reason,
+    ) -> None:
+        self.job = job
+        self.cores = cores
+        self.cores_elsewhere = cores_elsewhere
+        self.reason = reason
+
+
+@final
+@dataclass(init=False, unsafe_hash=True, slots=True)
+class Remark:
+    """Record a reason with a running job; nothing else changes."""
 
     job: Final[JobId]
     reason: Final[Reason]
@@ -40,7 +132,25 @@ class Stop:
         self.reason = reason
 
 
-Action = Start | Stop
+Action = Start | Stop | Park | Move | Resize | SetCores | Remark
+
+ACTION_NAMES: Final[Mapping[type, str]] = MappingProxyType(
+    {
+        Start: "start",
+        Stop: "stop",
+        Park: "park",
+        Move: "move",
+        Resize: "resize",
+        SetCores: "set-cores",
+        Remark: "remark",
+    }
+)
+"""What records and logs call each kind of action."""
+
+
+def placement_of(action: Action) -> Placement | None:
+    """Where an action puts its job; None for one that gives it no place."""
+    return action.placement if isinstance(action, (Start, Move, Resize)) else None
 
 
 class Blocked(NamedTuple):
@@ -50,11 +160,13 @@ class Blocked(NamedTuple):
         job: First in line.
         gpus: GPUs it needs free on one node.
         gpu_type: Of this type; None for any one type.
+        until_s: Then somebody will have waited so long that he may pass.
     """
 
     job: JobId
     gpus: int
     gpu_type: str | None
+    until_s: float = inf
 
 
 NOTHING: Final[Mapping[Any, Any]] = MappingProxyType({})
@@ -75,6 +187,7 @@ class Plan:
             named here is also asked about at once after the actions, if there are any, and when one of its jobs is
             being stopped, or is preemptible and may be moved from now on.
         blocked: Pools the policy need not be asked about before what blocks them has changed.
+        holds: GPUs kept for waiting jobs in this plan: nobody else starts on them by it.
     """
 
     based_on: Final[int]
@@ -84,6 +197,7 @@ class Plan:
     rest: Final[Mapping[str, Reason]]
     again_s: Final[Mapping[str, float]]
     blocked: Final[Mapping[str, Blocked]]
+    holds: Final[Mapping[JobId, tuple[GpuId, ...]]]
 
     def __init__(
         self,
@@ -94,6 +208,7 @@ class Plan:
         rest: Mapping[str, Reason] = NOTHING,
         again_s: Mapping[str, float] = NOTHING,
         blocked: Mapping[str, Blocked] = NOTHING,
+        holds: Mapping[JobId, tuple[GpuId, ...]] = NOTHING,
     ) -> None:
         self.based_on = based_on
         self.actions = actions
@@ -102,6 +217,7 @@ class Plan:
         self.rest = rest
         self.again_s = again_s
         self.blocked = blocked
+        self.holds = holds
 
     def reason_for(self, job: Job) -> Reason:
         """Why a job starts or waits under this plan."""
@@ -110,6 +226,7 @@ class Plan:
                 return action.reason
         return (
             self.waits.get(job.id)
+            or self.class_waits.get(job.need)
             or self.class_waits.get(job.spec.need)
             or self.rest.get(job.spec.pool)
             or Reason(Why.SUBMITTED)

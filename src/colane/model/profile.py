@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 
-class Source(StrEnum):
+class ValueSource(StrEnum):
     """Where a value comes from, best first."""
 
     MEASURED = "measured"
@@ -20,7 +20,7 @@ class Value(NamedTuple):
     """A number, where it comes from, how many samples stand behind it and what took them."""
 
     value: float
-    source: Source
+    source: ValueSource
     samples: int = 1
     by: str = ""
 

@@ -25,6 +25,7 @@ class Why(StrEnum):
     NO_CORES = "no-cores"
     NO_HOST_MEMORY = "no-host-memory"
     NO_HOST_BANDWIDTH = "no-host-bandwidth"
+    NO_ROOM_ON_HOST = "no-room-on-host"
     BEHIND = "behind"
     NOT_WORTH_SHARING = "not-worth-sharing"
     UNKNOWN_ALONE_FIRST = "unknown-alone-first"
@@ -37,8 +38,10 @@ class Why(StrEnum):
     NO_LANE = "no-lane"
     TOO_SLOW_TO_ANSWER = "too-slow-to-answer"
     HELD = "held"
+    POLICY_FAILED = "policy-failed"
     # starting
     FREE_GPU = "free-gpu"
+    FREE_CORES = "free-cores"
     SHARES = "shares"
     BEST_FIT = "best-fit"
     MEASURED_TOGETHER = "measured-together"
@@ -55,14 +58,23 @@ class Why(StrEnum):
     TAKEN_TO_RUN = "taken-to-run"
     NODE_LOST = "node-lost"
     GPU_LOST = "gpu-lost"
+    NODE_FAULT = "node-fault"
     SUSPENDED = "suspended"
     SUSPENDED_TO_HOST = "suspended-to-host"
     MOVED_TO_HOST = "moved-to-host"
+    DEVICE_GIVEN_UP = "device-given-up"
+    SUSPENDED_OFF_GPU = "suspended-off-gpu"
     NOT_MOVED = "not-moved"
     RETURNING = "returning"
     RETURNED = "returned"
     RESUMED = "resumed"
     PREEMPTED = "preempted"
+    PARKED = "parked"
+    NOT_PARKED = "not-parked"
+    COMES_BACK = "comes-back"
+    WAITS_PARKED = "waits-parked"
+    RESIZED = "resized"
+    CORES_CHANGED = "cores-changed"
     OUTGROWN = "outgrown"
     CHANGED_LANE = "changed-lane"
     TOO_SLOW_TOGETHER = "too-slow-together"
@@ -98,6 +110,10 @@ SENTENCES: Mapping[Why, str] = MappingProxyType(
         Why.NO_CORES: "Resources: needs {need} cores, at most {have} free where the GPUs are",
         Why.NO_HOST_MEMORY: "Resources: needs {need_bytes} of host memory, at most {have_bytes} free",
         Why.NO_HOST_BANDWIDTH: "Resources: needs {need_bytes}/s of host memory bandwidth, at most {have_bytes}/s free",
+        Why.NO_ROOM_ON_HOST: (
+            "Resources: needs {need} cores and {need_bytes} of host memory on one node, at most {have} and "
+            "{have_bytes} are free on any for jobs without GPUs; others are held by {jobs}"
+        ),
         Why.BEHIND: "Priority: waits in order behind {jobs}",
         Why.NOT_WORTH_SHARING: (
             "Resources: sharing {gpu} with {jobs} is predicted to give a speed-up of {speedup:.2f}, "
@@ -124,7 +140,9 @@ SENTENCES: Mapping[Why, str] = MappingProxyType(
             "above the objective of {latency_s:.3g} s"
         ),
         Why.HELD: "JobHeldUser: suspended by {by}; colane resume lets it start",
+        Why.POLICY_FAILED: "Priority: nobody starts until policy {policy} plans again: {problem}",
         Why.FREE_GPU: "{gpu} is free",
+        Why.FREE_CORES: "{node} has the cores and the host memory it books",
         Why.SHARES: "shares {gpu} with {jobs}: predicted speed-up {speedup:.2f} ({source})",
         Why.BEST_FIT: "{gpu} leaves the fewest GPUs free on its node ({left})",
         Why.MEASURED_TOGETHER: "a set of {need} jobs is measured together on {gpu}",
@@ -140,9 +158,15 @@ SENTENCES: Mapping[Why, str] = MappingProxyType(
         Why.TAKEN_TO_RUN: "it reports no steps, so it is taken to run",
         Why.NODE_LOST: "node {node} was lost",
         Why.GPU_LOST: "GPU {gpu} does not work any more",
+        Why.NODE_FAULT: "node {node} could not start it: {detail}",
         Why.SUSPENDED: "suspended by {by}; it waits at a step boundary and keeps its GPU memory",
         Why.SUSPENDED_TO_HOST: "suspended by {by}; it waits at a step boundary, its GPU memory is moved to the host",
         Why.MOVED_TO_HOST: "its GPU memory, {size_bytes}, is on the host, and {gpu} is free for others; {was}",
+        Why.DEVICE_GIVEN_UP: (
+            "waits parked for {jobs}: {because}; {gpu} is free for others, "
+            "and it goes on when its node has a GPU for it"
+        ),
+        Why.SUSPENDED_OFF_GPU: "suspended by {by}; it waits at a step boundary, and {gpu} is free for others",
         Why.NOT_MOVED: "its GPU memory stays on the GPU: {problem}; {was}",
         Why.RETURNING: (
             "Resources: resumed by {by}; its GPU memory, {size_bytes}, comes back from the host when {gpu}, "
@@ -151,6 +175,12 @@ SENTENCES: Mapping[Why, str] = MappingProxyType(
         Why.RETURNED: "resumed by {by}; its GPU memory, {size_bytes}, comes back from the host to {gpu}",
         Why.RESUMED: "resumed by {by}",
         Why.PREEMPTED: "stopped for {jobs}: {because}",
+        Why.PARKED: "parked at a step boundary for {jobs}: {because}; it goes on when its node has a GPU for it",
+        Why.COMES_BACK: "goes on where it was parked, on {gpu}",
+        Why.WAITS_PARKED: "Resources: parked; it can go on only on {home}, whose GPUs are held by {jobs}",
+        Why.NOT_PARKED: "goes on, for its GPU memory cannot be moved to the host: {problem}",
+        Why.RESIZED: "restarted on {asked} instead of {had}: {because}",
+        Why.CORES_CHANGED: "has {cores} cores instead of {had}: {because}",
         Why.OUTGROWN: (
             "stopped because the jobs on {gpu} were seen to need {need_bytes} of its {have_bytes}: {jobs} with it"
         ),

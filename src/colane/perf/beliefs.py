@@ -8,18 +8,24 @@ from typing import NamedTuple
 
 from colane.model.hardware import TIME_SLICE, usual_sharing
 from colane.model.job import JobSpec
-from colane.model.profile import Memory, Profile, ProfileKey, SetMeasurement, Source
+from colane.model.profile import Memory, Profile, ProfileKey, SetMeasurement, Value, ValueSource
+from colane.perf import factors
 from colane.perf.config import PerfConfig
+from colane.perf.curves import Curve, Curves
 from colane.perf.learn import merge_profiles
 from colane.perf.neighbours import NeighbourBeliefs
-from colane.perf.speedup import Line, fit_line, threshold_speedup, work_bound_speedup
+from colane.perf.rate import Factors, Prediction, Rate, RateSource, compose
+from colane.perf.situation import LaneMate, Situation
+from colane.perf.speedup import LinearFit, fit_line, threshold_speedup, work_bound_slowdown, work_bound_speedup
 
+__all__ = [
+    "Beliefs", "Load", "Prediction", "SetBelief", "Terms", "declared", "profile_key",
+]  # fmt: skip
 
-class Prediction(NamedTuple):
-    """A speed-up and what it rests on."""
+RATES_MAX = 1 << 16
+"""Rates remembered at most; then all are forgotten."""
 
-    speedup: float
-    source: str
+_Asked = tuple[str, int | None, int, str | None, int, float, Situation]
 
 
 class Load(NamedTuple):
@@ -44,9 +50,9 @@ class SetBelief(NamedTuple):
     measurements: int
 
 
-def profile_key(spec: JobSpec, gpu_type: str) -> ProfileKey:
-    """The key a job's profile is kept under on that GPU type."""
-    return ProfileKey(spec.family, spec.batch_size, spec.gpus, gpu_type)
+def profile_key(spec: JobSpec, gpu_type: str, gpus: int | None = None) -> ProfileKey:
+    """The key a job's profile is kept under on that GPU type, with so many GPUs, else as many as it asked for."""
+    return ProfileKey(spec.family, spec.batch_size, spec.gpus if gpus is None else gpus, gpu_type)
 
 
 class Beliefs:
@@ -67,8 +73,12 @@ class Beliefs:
         self.neighbours = neighbours or NeighbourBeliefs()
         self._profiles: dict[ProfileKey, Profile] = {profile.key: profile for profile in profiles}
         self._sets: dict[tuple[str, tuple[ProfileKey, ...]], SetBelief] = {}
-        self._lines: dict[tuple[str, str], Line | None] = {}
-        self._terms: dict[tuple[str, int | None, int, int | None, str], Terms] = {}
+        self._lines: dict[tuple[str, str], LinearFit | None] = {}
+        self._terms: dict[tuple[str, int | None, int, int | None, str, int | None], Terms] = {}
+        self._curves = Curves(self._profiles.values())
+        self._rates: dict[_Asked, Rate] = {}
+        self._rates_by = 0
+        self._leaning: dict[tuple[str, int | None, str], dict[ProfileKey, None]] = {}
         for profile in self._profiles.values():
             self.neighbours.believe(profile)
         for measurement in measurements:
@@ -79,40 +89,74 @@ class Beliefs:
         """All profiles."""
         return self._profiles
 
-    def profile(self, spec: JobSpec, gpu_type: str) -> Profile | None:
-        """What is known of a job on a GPU type."""
-        return self._profiles.get(profile_key(spec, gpu_type))
+    def profile(self, spec: JobSpec, gpu_type: str, gpus: int | None = None) -> Profile | None:
+        """What is known of a job on a GPU type, with so many GPUs, else with as many as it asked for."""
+        return self._profiles.get(profile_key(spec, gpu_type, gpus))
 
-    def terms(self, spec: JobSpec, gpu_type: str) -> Terms:
-        """Key, memory and load of a job on a GPU type, remembered until a profile changes."""
-        asked = (spec.family, spec.batch_size, spec.gpus, spec.gpu_memory_bytes, gpu_type)
+    def curve(self, spec: JobSpec, gpu_type: str) -> Curve:
+        """What is known of a job on a GPU type, by number of GPUs and how they are connected."""
+        return self._curves.of(profile_key(spec, gpu_type))
+
+    def terms(self, spec: JobSpec, gpu_type: str, gpus: int | None = None) -> Terms:
+        """Key, memory and load of a job on a GPU type, remembered until a profile changes.
+
+        With another number of GPUs than it asked for, what was not seen with so many is taken from what is known of
+        others.
+        """
+        asked = (spec.family, spec.batch_size, spec.gpus, spec.gpu_memory_bytes, gpu_type, gpus)
         terms = self._terms.get(asked)
         if terms is None:
-            key = profile_key(spec, gpu_type)
-            terms = Terms(key, self.memory(spec, gpu_type), self.load(spec, gpu_type))
+            key = profile_key(spec, gpu_type, gpus)
+            if key.gpus != spec.gpus:
+                self._leaning.setdefault((key.family, key.batch_size, gpu_type), {})[key] = None
+            terms = Terms(key, self.memory(spec, gpu_type, gpus), self.load(spec, gpu_type, gpus))
             self._terms[asked] = terms
         return terms
 
-    def memory(self, spec: JobSpec, gpu_type: str) -> Memory | None:
+    def leaning(self, key: ProfileKey) -> Iterable[ProfileKey]:
+        """Points of the key's curve that jobs were given though they asked for others: their terms may rest on it."""
+        return self._leaning.get((key.family, key.batch_size, key.gpu_type), ())
+
+    def memory(self, spec: JobSpec, gpu_type: str, gpus: int | None = None) -> Memory | None:
         """P and E to book on each GPU, None when nobody declared or measured it.
 
         The larger of declared and measured is taken, so that a job is never booked below what its owner asked.
         """
         declared = spec.gpu_memory_bytes
-        profile = self._profiles.get(profile_key(spec, gpu_type))
-        if profile is None or profile.persistent_bytes is None or profile.ephemeral_bytes is None:
+        known = self._known_memory(profile_key(spec, gpu_type, gpus), spec)
+        if known is None:
             return None if declared is None else Memory(declared, 0)
-        persistent = profile.persistent_bytes.value * self.config.persistent_factor
-        total = (persistent + profile.ephemeral_bytes.value) * self.config.total_factor
+        persistent = known[0].value * self.config.persistent_factor
+        total = (persistent + known[1].value) * self.config.total_factor
         total = max(total, declared or 0)
         return Memory(int(persistent), int(total - persistent))
 
-    def load(self, spec: JobSpec, gpu_type: str) -> Load | None:
+    def _known_memory(self, key: ProfileKey, spec: JobSpec) -> tuple[Value, Value] | None:
+        if key.gpus != spec.gpus:
+            return self._curves.of(key).memory(key.gpus)
+        profile = self._profiles.get(key)
+        if profile is None or profile.persistent_bytes is None or profile.ephemeral_bytes is None:
+            return None
+        return profile.persistent_bytes, profile.ephemeral_bytes
+
+    def load(self, spec: JobSpec, gpu_type: str, gpus: int | None = None) -> Load | None:
         """C and M of a job, None when its occupancy is unknown. An unknown M counts as 0."""
-        profile = self._profiles.get(profile_key(spec, gpu_type))
+        key = profile_key(spec, gpu_type, gpus)
+        profile = self._profiles.get(key) if key.gpus == spec.gpus else self._curves.of(key).with_load(key.gpus)
         if profile is None or profile.occupancy is None:
             return None
         return Load(profile.occupancy.value, profile.bandwidth.value if profile.bandwidth else 0.0)
+
+    def rate(self, spec: JobSpec, situation: Situation) -> Rate:
+        """How fast a job runs in a situation: the one answer about speed, remembered until something is learnt."""
+        asked = (spec.family, spec.batch_size, spec.gpus, spec.gpu_type, spec.cores, spec.weight, situation)
+        if self._rates_by != self.neighbours.version or len(self._rates) >= RATES_MAX:
+            self._rates.clear()
+            self._rates_by = self.neighbours.version
+        rate = self._rates.get(asked)
+        if rate is None:
+            rate = self._rates[asked] = self._rate(spec, situation)
+        return rate
 
     def predict(self, keys: Sequence[ProfileKey], sharing: str = "") -> Prediction | None:
         """Speed-up of running these together on one GPU; None when too little is known.
@@ -128,14 +172,15 @@ class Beliefs:
         sharing = sharing or usual_sharing(keys[0].gpu_type)
         measured = self._sets.get((sharing, tuple(sorted(keys, key=_sort_key))))
         if measured is not None:
-            return Prediction(measured.delta, f"measured {measured.measurements} time(s)")
+            count = measured.measurements
+            return Prediction(measured.delta, f"measured {count} time(s)", RateSource.MEASURED, count)
         loads = [self._profiles.get(key) for key in keys]
         known = [p for p in loads if p is not None and p.occupancy is not None]
         if len(known) < len(keys):
             return None
         return self._from_loads(known, sharing)
 
-    def line(self, gpu_type: str, sharing: str) -> Line | None:
+    def line(self, gpu_type: str, sharing: str) -> LinearFit | None:
         """The predictor fitted for a GPU type and a way of sharing, None while it has too little data."""
         asked = (gpu_type, sharing)
         if asked not in self._lines:
@@ -160,8 +205,10 @@ class Beliefs:
         self._profiles[profile.key] = merged
         self.version += 1
         self.neighbours.believe(merged)
+        self._curves.put(merged)
         self._lines.clear()
         self._terms.clear()
+        self._rates.clear()
         return merged
 
     def learn_set(self, measurement: SetMeasurement) -> None:
@@ -171,6 +218,27 @@ class Beliefs:
         count = old.measurements + 1
         self._sets[kind] = SetBelief(old.delta + (measurement.delta - old.delta) / count, count)
         self._lines.clear()
+        self._rates.clear()
+
+    def _rate(self, spec: JobSpec, situation: Situation) -> Rate:
+        fastest = spec.gpu_type or self._curves.fastest(spec.family, spec.batch_size, spec.gpus)
+        gpu_type = situation.gpu_type or fastest
+        reference = ProfileKey(spec.family, spec.batch_size, spec.gpus, fastest or gpu_type)
+        gpus = spec.gpus if situation.gpus is None else situation.gpus
+        key = ProfileKey(spec.family, spec.batch_size, gpus, gpu_type)
+        distance = self._curves.of(key).distance(gpus, situation.distance)
+        size = self._curves.size(reference, key)
+        beside, mine = situation.beside, LaneMate(key, spec.weight)
+        together = self.predict([*beside, key], situation.sharing) if beside else None
+        found = Factors(
+            factors.times(size, distance),
+            factors.of_cores(spec.cores, situation.cores),
+            factors.of_turns(mine, situation.mates, situation.rule, self._profiles),
+            factors.of_bus(key, situation.near, self.neighbours, situation.bandwidth_pressure),
+            factors.of_gpu(1 + len(beside), together),
+        )
+        alone = self._curves.alone(reference, key, situation.distance, size)
+        return compose(alone, found, self.config.spreads, 1 + len(beside), together)
 
     def _from_loads(self, profiles: Sequence[Profile], sharing: str) -> Prediction | None:
         gpu_type = profiles[0].key.gpu_type
@@ -178,21 +246,23 @@ class Beliefs:
         line = None if sharing == TIME_SLICE else self.line(gpu_type, sharing)
         if line is not None:
             speedup = max(0.0, line.speedup(occupancy, bandwidth))  # far beyond its sets the line falls below 0
-            return Prediction(speedup, f"regression over {line.sets} sets")
+            return Prediction(speedup, f"regression over {line.sets} sets", RateSource.REGRESSION, line.sets)
         limit = None if sharing == TIME_SLICE else self.config.occupancy_max.get(gpu_type)
         if limit is not None:
-            return Prediction(threshold_speedup(len(profiles), occupancy, limit), "occupancy threshold")
-        steps = [p.step_s.value for p in profiles if p.step_s is not None]
+            speedup = max(0.0, threshold_speedup(len(profiles), occupancy, limit))
+            return Prediction(speedup, "occupancy threshold", RateSource.THRESHOLD)
+        steps = [step_s.value for p in profiles if (step_s := factors.known_steps(p)) is not None]
         if len(steps) < len(profiles):
             return None
         per_job = [p.occupancy.value for p in profiles if p.occupancy is not None]
-        return Prediction(work_bound_speedup(steps, per_job), "bound by occupancy")
+        speedup, slowdown = work_bound_speedup(steps, per_job), work_bound_slowdown(steps, per_job)
+        return Prediction(speedup, "bound by occupancy", RateSource.WORK_BOUND, slowdown=slowdown)
 
 
 def declared(profile: Profile) -> Profile:
     """The same profile with every value marked as declared."""
     changes = {
-        name: value._replace(source=Source.DECLARED)
+        name: value._replace(source=ValueSource.DECLARED)
         for name in (
             "step_s",
             "step_median_s",

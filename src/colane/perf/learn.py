@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from colane.model.profile import PlacePace, Profile, Slowdown, Source, Value
+from colane.model.profile import PlacePace, Profile, Slowdown, Value, ValueSource
 
 SLOWDOWNS_MAX = 256
 """Slowdowns kept with one profile; of more, those with the fewest samples go."""
 
-RANK = {Source.MEASURED: 0, Source.DECLARED: 1, Source.PREDICTED: 2, Source.DEFAULT: 3}
+RANK = {ValueSource.MEASURED: 0, ValueSource.DECLARED: 1, ValueSource.PREDICTED: 2, ValueSource.DEFAULT: 3}
 
 
 def merge_profiles(old: Profile, new: Profile, samples_max: int) -> Profile:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from colane.model.job import JobId
-from colane.model.profile import PlacePace, Profile, ProfileKey, Slowdown, Source, Value
+from colane.model.profile import PlacePace, Profile, ProfileKey, Slowdown, Value, ValueSource
 from colane.model.progress import Progress
 from colane.perf.neighbours import NeighbourBeliefs
 
@@ -46,13 +46,15 @@ class Stay(NamedTuple):
     step_s: float
 
 
-class _Mark(NamedTuple):
+class StepMark(NamedTuple):
+    """A job had made so many steps at that time."""
+
     steps: int
     at_s: float
 
 
 @dataclass(slots=True)
-class _Track:
+class _StayTrack:
     """A stay that goes on.
 
     Attributes:
@@ -62,12 +64,12 @@ class _Track:
 
     version: int
     hood: Hood | None
-    first: _Mark | None = None
-    last: _Mark | None = None
+    first: StepMark | None = None
+    last: StepMark | None = None
 
     def add(self, progress: Progress) -> None:
         if self.hood is not None and progress.steps > 0 and progress.last_step_s is not None:
-            self.last = _Mark(progress.steps, progress.last_step_s)
+            self.last = StepMark(progress.steps, progress.last_step_s)
             self.first = self.first or self.last
 
     def stay(self) -> Stay | None:
@@ -81,7 +83,7 @@ class Surroundings:
     """Keeps the running stay of every job."""
 
     def __init__(self) -> None:
-        self._tracks: dict[JobId, _Track] = {}
+        self._tracks: dict[JobId, _StayTrack] = {}
 
     def sample(self, job: JobId, version: int, look: Callable[[], Hood | None], progress: Progress) -> Stay | None:
         """A job was seen at this point; the stay that has ended before, if its hood is another now.
@@ -97,7 +99,7 @@ class Surroundings:
             hood = look()
             if track is None or track.hood != hood:
                 ended = None if track is None else track.stay()
-                track = self._tracks[job] = _Track(version, hood)
+                track = self._tracks[job] = _StayTrack(version, hood)
             track.version = version
         track.add(progress)
         return ended
@@ -124,7 +126,7 @@ def lesson(
         return None
     key, distance, others = stay.hood
     if not others:
-        pace = PlacePace(distance, Value(stay.step_s, Source.MEASURED, stay.steps, "steps"))
+        pace = PlacePace(distance, Value(stay.step_s, ValueSource.MEASURED, stay.steps, "steps"))
         return Profile(key=key, places=(pace,), updated_s=at_s)
     profile = profiles.get(key)
     alone_s = (
@@ -136,7 +138,7 @@ def lesson(
     by = _slowed_by(key, {near.key for near in others}, neighbours, slowdown)
     if by is None:
         return None
-    value = Value(slowdown, Source.MEASURED, stay.steps, "steps")
+    value = Value(slowdown, ValueSource.MEASURED, stay.steps, "steps")
     return Profile(key=key, slowdowns=(Slowdown(by, distance, value),), updated_s=at_s)
 
 

@@ -33,7 +33,9 @@ class Beside(NamedTuple):
     other: ProfileKey
 
 
-class _Mean(NamedTuple):
+class NeighbourMean(NamedTuple):
+    """Mean slowdown of one pair and the samples behind it."""
+
     slowdown: float
     samples: int
 
@@ -51,7 +53,7 @@ class NeighbourBeliefs:
     """
 
     def __init__(self, measured: Mapping[Beside, float] = MappingProxyType({})) -> None:
-        self._means: dict[Beside, _Mean] = {}
+        self._means: dict[Beside, NeighbourMean] = {}
         self._worst: float | None = None
         self.version = 0
         for pair, slowdown in measured.items():
@@ -63,6 +65,10 @@ class NeighbourBeliefs:
     def knows(self, key: ProfileKey, other: ProfileKey) -> bool:
         """Whether the first was measured beside the second."""
         return Beside(key, other) in self._means
+
+    def mean(self, key: ProfileKey, other: ProfileKey) -> NeighbourMean | None:
+        """What is known of the first beside the second."""
+        return self._means.get(Beside(key, other))
 
     def pairs(self) -> tuple[Beside, ...]:
         """All that were measured."""
@@ -96,9 +102,9 @@ class NeighbourBeliefs:
         """
         if not slowdown > 0:
             raise ValueError(f"slowdown of {pair.key} beside {pair.other}: must be above 0, got {slowdown}")
-        old = self._means.get(pair, _Mean(0.0, 0))
+        old = self._means.get(pair, NeighbourMean(0.0, 0))
         samples = old.samples + 1
-        self._put(pair, _Mean(old.slowdown + (max(1.0, slowdown) - old.slowdown) / samples, samples))
+        self._put(pair, NeighbourMean(old.slowdown + (max(1.0, slowdown) - old.slowdown) / samples, samples))
 
     def believe(self, profile: Profile) -> None:
         """Take over the slowdowns of a profile; of several places the one where its GPUs are nearest to each other.
@@ -110,9 +116,9 @@ class NeighbourBeliefs:
             pair, mean = Beside(profile.key, beside), max(1.0, ratio.value)
             known = self._means.get(pair)
             if known is None or abs(known.slowdown - mean) >= MOVED_MIN:
-                self._put(pair, _Mean(mean, ratio.samples))
+                self._put(pair, NeighbourMean(mean, ratio.samples))
 
-    def _put(self, pair: Beside, mean: _Mean) -> None:
+    def _put(self, pair: Beside, mean: NeighbourMean) -> None:
         old = self._means.get(pair)
         self._means[pair] = mean
         if self._worst is not None and mean.slowdown - 1.0 >= self._worst:

@@ -12,13 +12,14 @@ from typing import NamedTuple
 
 from colane.model.hardware import GpuId
 from colane.model.job import JobId
-from colane.model.profile import Profile, ProfileKey, SetMeasurement, Source, Value
+from colane.model.profile import Profile, ProfileKey, SetMeasurement, Value, ValueSource
 from colane.model.progress import Progress
 from colane.perf.beliefs import Beliefs
+from colane.perf.nearby import StepMark
 from colane.perf.speedup import OCCUPANCY_UNITS_PER_S, delta, delta_general
 
 
-class Member(NamedTuple):
+class EpochMember(NamedTuple):
     """A job in an epoch, and the lane of the GPU it is in."""
 
     job: JobId
@@ -27,17 +28,12 @@ class Member(NamedTuple):
     lane: int
 
 
-class _Mark(NamedTuple):
-    steps: int
-    at_s: float
-
-
 @dataclass(slots=True)
-class _Track:
+class _EpochTrack:
     """One member's samples within an epoch."""
 
-    first: _Mark | None = None
-    last: _Mark | None = None
+    first: StepMark | None = None
+    last: StepMark | None = None
     latest: Progress | None = None
     occupancies: list[float] = field(default_factory=list)
     bandwidths: list[float] = field(default_factory=list)
@@ -45,7 +41,7 @@ class _Track:
     def add(self, progress: Progress) -> None:
         self.latest = progress
         if progress.steps > 0 and progress.last_step_s is not None:
-            mark = _Mark(progress.steps, progress.last_step_s)
+            mark = StepMark(progress.steps, progress.last_step_s)
             self.first = self.first or mark
             self.last = mark
         if self.steps and progress.occupancy_ratio is not None:
@@ -68,13 +64,13 @@ class _Track:
 
 @dataclass(slots=True)
 class _Epoch:
-    members: tuple[Member, ...]
-    tracks: dict[JobId, _Track] = field(default_factory=dict)
+    members: tuple[EpochMember, ...]
+    tracks: dict[JobId, _EpochTrack] = field(default_factory=dict)
     all_step: bool = False
 
     def add(self, job: JobId, progress: Progress) -> None:
         """Take a sample; counting starts when the last member has begun to step, or start-up would count."""
-        self.tracks.setdefault(job, _Track()).add(progress)
+        self.tracks.setdefault(job, _EpochTrack()).add(progress)
         seen = len(self.tracks) == len(self.members)
         if not self.all_step and seen and all(track.last is not None for track in self.tracks.values()):
             self.all_step = True
@@ -103,7 +99,7 @@ class Observer:
         """Whether no sample was taken since any change of company."""
         return not self._epochs
 
-    def sample(self, gpu: GpuId, company: Callable[[], Iterable[Member]], job: JobId, progress: Progress) -> None:
+    def sample(self, gpu: GpuId, company: Callable[[], Iterable[EpochMember]], job: JobId, progress: Progress) -> None:
         """A job on this GPU was seen at this point; with an epoch's first sample its company is asked for."""
         epoch = self._epochs.get(gpu)
         if epoch is None:
@@ -134,14 +130,14 @@ def _lessons(epoch: _Epoch, sharing: str, beliefs: Beliefs, at_s: float) -> Less
     return NOTHING if measurement is None else Lessons(measurements=(measurement,))
 
 
-def _profile(member: Member, track: _Track, at_s: float) -> Profile:
+def _profile(member: EpochMember, track: _EpochTrack, at_s: float) -> Profile:
     latest = track.latest
     median = latest.step_median_s if latest else None
     by = latest.occupancy_by if latest else ""
     return Profile(
         key=member.key,
-        step_s=Value(track.step_s, Source.MEASURED, track.steps, "steps"),
-        step_median_s=None if median is None else Value(median, Source.MEASURED, track.steps, "steps"),
+        step_s=Value(track.step_s, ValueSource.MEASURED, track.steps, "steps"),
+        step_median_s=None if median is None else Value(median, ValueSource.MEASURED, track.steps, "steps"),
         occupancy=_weighted(track.occupancies, track.step_s, by),
         bandwidth=_weighted(track.bandwidths, track.step_s, by),
         updated_s=at_s,
@@ -164,8 +160,8 @@ def memory_seen(key: ProfileKey, progress: Progress, known: Profile | None) -> P
         return None
     return Profile(
         key=key,
-        persistent_bytes=Value(float(progress.persistent_bytes), Source.MEASURED),
-        ephemeral_bytes=Value(float(ephemeral), Source.MEASURED),
+        persistent_bytes=Value(float(progress.persistent_bytes), ValueSource.MEASURED),
+        ephemeral_bytes=Value(float(ephemeral), ValueSource.MEASURED),
         updated_s=progress.at_s,
     )
 
@@ -175,7 +171,7 @@ MEMORY_GROWTH_RATIO = 1.02
 
 
 def _grew(known: Value | None, seen_bytes: int) -> bool:
-    if known is None or known.source is not Source.MEASURED:
+    if known is None or known.source is not ValueSource.MEASURED:
         return True
     return seen_bytes > known.value * MEMORY_GROWTH_RATIO
 
@@ -185,7 +181,7 @@ def _weighted(ratios: list[float], step_s: float, by: str) -> Value | None:
     if not ratios:
         return None
     mean = sum(ratios) / len(ratios)
-    return Value(mean * step_s * OCCUPANCY_UNITS_PER_S, Source.MEASURED, len(ratios), by)
+    return Value(mean * step_s * OCCUPANCY_UNITS_PER_S, ValueSource.MEASURED, len(ratios), by)
 
 
 def _measure(epoch: _Epoch, sharing: str, profiles: Mapping[ProfileKey, Profile], at_s: float) -> SetMeasurement | None:

@@ -38,7 +38,18 @@ def work_bound_speedup(step_s: Sequence[float], occupancy: Sequence[float]) -> f
     return sum(step_s) / max(*step_s, busy_s)
 
 
-class Line(NamedTuple):
+def work_bound_slowdown(step_s: Sequence[float], occupancy: Sequence[float]) -> float:
+    """Least slowdown of each job on such a device: what all would keep busy of it, where that is more than all of it.
+
+    Args:
+        step_s: Step times alone, above 0.
+        occupancy: C of each job, percent x us over two steps.
+    """
+    busy = [c / (step * OCCUPANCY_UNITS_PER_S) for step, c in zip(step_s, occupancy, strict=True)]
+    return max(1.0, sum(busy))
+
+
+class LinearFit(NamedTuple):
     """Least-squares fit delta = w0 + w1 * sum of C + w2 * sum of M over measured sets."""
 
     w0: float
@@ -51,7 +62,7 @@ class Line(NamedTuple):
         return self.w0 + self.w1 * occupancy + self.w2 * bandwidth
 
 
-def fit_line(points: Sequence[tuple[float, float, float]]) -> Line:
+def fit_line(points: Sequence[tuple[float, float, float]]) -> LinearFit:
     """Fit delta over (sum of C, sum of M, delta); a feature that never varies gets weight 0.
 
     Raises:
@@ -66,4 +77,4 @@ def fit_line(points: Sequence[tuple[float, float, float]]) -> Line:
     scale = np.where(table[:, :2].any(axis=0), np.abs(table[:, :2]).max(axis=0), 1.0)
     design = np.column_stack([np.ones(len(table)), table[:, :2] / scale])
     weights, *_ = np.linalg.lstsq(design, table[:, 2], rcond=None)
-    return Line(float(weights[0]), float(weights[1] / scale[0]), float(weights[2] / scale[1]), len(table))
+    return LinearFit(float(weights[0]), float(weights[1] / scale[0]), float(weights[2] / scale[1]), len(table))

@@ -60,7 +60,7 @@ def comm_of(spec: JobSpec) -> Comm:
     return Comm(spec.comm_pattern, weight)
 
 
-class Bounds(NamedTuple):
+class CostRange(NamedTuple):
     """Least and largest cost of a number of GPUs on an empty machine."""
 
     best: float
@@ -236,13 +236,13 @@ def cost(shape: Shape, gpus: tuple[int, ...], pattern: CommPattern = CommPattern
 
 
 @lru_cache(maxsize=1 << 14)
-def bounds(shape: Shape, count: int, pattern: CommPattern = CommPattern.ALL) -> Bounds:
+def bounds(shape: Shape, count: int, pattern: CommPattern = CommPattern.ALL) -> CostRange:
     """Least cost of so many GPUs of an empty machine, and what counts as the worst.
 
     The worst is, as in the authors' code, each rank as far as any two GPUs are; never less than the worst set.
     """
     costs = [cost(shape, gpus, pattern) for gpus in distinct_sets(shape, (1 << shape.gpus) - 1, count)]
-    return Bounds(min(costs, default=0.0), max([count * shape.distance_max, *costs]))
+    return CostRange(min(costs, default=0.0), max([count * shape.distance_max, *costs]))
 
 
 @lru_cache(maxsize=1 << 17)

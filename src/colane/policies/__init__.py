@@ -1,1 +1,1 @@
-"""Policies, one file each, built from shared blocks; none imports another. `registry` knows them by name."""
+"""One loop, a table of named compositions, and their parts: orders, sizers, sources, choices, admissions."""

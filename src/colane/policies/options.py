@@ -1,22 +1,27 @@
 """Settings of a policy as text: `pack:share_when=always,max_wait_s=none`.
 
-Every field of a policy may be set so. Its name becomes the whole text, so that records and reports tell variants apart.
+Every field of a policy and of its parts may be set so. Its name becomes the whole text, so that records and reports
+tell variants apart.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import Field, fields, is_dataclass, replace
 from difflib import get_close_matches
 from enum import StrEnum
 from math import isfinite
 from types import MappingProxyType, NoneType
-from typing import Any, get_args, get_type_hints
+from typing import Any, TypeVar, get_args, get_type_hints
 
-from colane.core.policy import Policy
 from colane.model.lane import TurnRule, Turns
 
 WORDS: Mapping[str, bool] = MappingProxyType({"yes": True, "true": True, "no": False, "false": False})
+
+PARTS = frozenset({"sources", "admits"})
+"""Fields that hold several parts, or none."""
+
+T = TypeVar("T")
 
 TEXTS = tuple[str, ...]
 """Written with `/` between them: `fifo:gpu_types=v100/p100`."""
@@ -26,11 +31,11 @@ class PolicyOptionError(ValueError):
     """A policy has no such option, or not with that value; the message names both."""
 
 
-def configured(policy: Policy, text: str) -> Policy:
+def configured(policy: T, text: str) -> T:
     """The policy with the options of `name:option=value,...`.
 
     Raises:
-        PolicyOptionError: There is no such option, or its value is none it can have.
+        PolicyOptionError: There is no such option, its value is none it can have, or it is said twice.
     """
     base, _, options = text.partition(":")
     kinds = _kinds(policy)
@@ -39,17 +44,51 @@ def configured(policy: Policy, text: str) -> Policy:
         name, _, value = option.partition("=")
         if name not in kinds:
             raise PolicyOptionError(_unknown(base, name, kinds))
+        if name in values:
+            raise PolicyOptionError(f"policy: {base}: {name} is said twice; say it once")
         values[name] = _read(base, name, value, kinds[name])
-    return replace(policy, name=text, **values)  # type: ignore[type-var]
+    return replace(with_options(policy, values), name=text)  # type: ignore[type-var]
 
 
-def _kinds(policy: Policy) -> dict[str, Any]:
-    """Options of a policy with their types."""
-    if not is_dataclass(policy):
-        return {}
-    hints = get_type_hints(type(policy))
-    options = [field for field in fields(policy) if field.init and field.name != "name"]
-    return {option.name: _kind(hints[option.name], option.default) for option in options}
+def with_options(policy: T, values: Mapping[str, object]) -> T:
+    """The policy with these values in all of its parts that have fields of these names."""
+    changes: dict[str, object] = {}
+    for field in _fields(policy):
+        value = getattr(policy, field.name)
+        if field.name in values:
+            changes[field.name] = values[field.name]
+        elif _is_part(value):
+            changes[field.name] = with_options(value, values)
+        elif isinstance(value, tuple) and all(map(_is_part, value)):
+            changes[field.name] = tuple([with_options(part, values) for part in value])
+    return replace(policy, **changes) if changes else policy  # type: ignore[type-var]
+
+
+def _is_part(value: object) -> bool:
+    """Whether it is a part with options of its own; how lanes take turns is one option."""
+    return is_dataclass(value) and not isinstance(value, Turns)
+
+
+def _fields(part: object) -> list[Field[Any]]:
+    if not is_dataclass(part):
+        return []
+    return [field for field in fields(part) if field.init and field.name != "name"]
+
+
+def _kinds(policy: object) -> dict[str, Any]:
+    """Options of a policy and of its parts, with their types."""
+    kinds: dict[str, Any] = {}
+    hints = get_type_hints(type(policy)) if is_dataclass(policy) else {}
+    for field in _fields(policy):
+        value = getattr(policy, field.name)
+        if _is_part(value):
+            kinds.update(_kinds(value))
+        elif isinstance(value, tuple) and value and all(map(_is_part, value)):
+            for part in value:
+                kinds.update(_kinds(part))
+        elif not (isinstance(value, tuple) and field.name in PARTS):
+            kinds[field.name] = _kind(hints[field.name], field.default)
+    return kinds
 
 
 def _kind(hint: Any, default: object) -> Any:  # noqa: ANN401 - what hints are

@@ -117,6 +117,8 @@ class _RecordFields(BaseModel):
     progress: _ProgressFields | None = None
     slowdown_total: Annotated[FiniteFloat, Field(gt=0)] | None = None
     reason: object = None
+    rate: object = None
+    story_left_out: int = 0
     story: list[_StoryFields] = Field(default_factory=list)
     # Accepted and not read: what else the scheduler says of a job.
     model_name: str | None = None

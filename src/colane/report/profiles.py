@@ -25,7 +25,7 @@ from colane.report.measured import (
 )
 from colane.report.profile_plots import Boundary
 from colane.report.prose import duration
-from colane.report.tables import Cell, Column, Table, sets_table
+from colane.report.tables import Cell, Table, TableColumn, sets_table
 
 SIZE_NAMES = {2: "pairs", 3: "triples"}
 
@@ -62,19 +62,19 @@ class Drawing(NamedTuple):
 def profiles_table(profiles: Iterable[Profile], sampled_step_s: Mapping[ProfileKey, float]) -> Table:
     """One row for each profile; every value has its source and sample count in the column behind it."""
     columns = (
-        Column("job", "Job", _text, is_number=False),
-        Column("gpu_type", "Device", _text, is_number=False),
-        Column("step_s", "Step, mean", _seconds),
-        Column("step_sampled_s", "Step, 10 sampled", _seconds),
-        Column("step_median_s", "Step, median", _seconds),
-        Column("step_from", "Step from", _text, is_number=False),
-        Column("persistent_bytes", "P", _size),
-        Column("peak_bytes", "Peak", _size),
-        Column("memory_from", "Memory from", _text, is_number=False),
-        Column("occupancy", "C", _scientific),
-        Column("occupancy_from", "C from", _text, is_number=False),
-        Column("bandwidth", "M", _scientific),
-        Column("bandwidth_from", "M from", _text, is_number=False),
+        TableColumn("job", "Job", _text, is_number=False),
+        TableColumn("gpu_type", "Device", _text, is_number=False),
+        TableColumn("step_s", "Step, mean", _seconds),
+        TableColumn("step_sampled_s", "Step, 10 sampled", _seconds),
+        TableColumn("step_median_s", "Step, median", _seconds),
+        TableColumn("step_from", "Step from", _text, is_number=False),
+        TableColumn("persistent_bytes", "P", _size),
+        TableColumn("peak_bytes", "Peak", _size),
+        TableColumn("memory_from", "Memory from", _text, is_number=False),
+        TableColumn("occupancy", "C", _scientific),
+        TableColumn("occupancy_from", "C from", _text, is_number=False),
+        TableColumn("bandwidth", "M", _scientific),
+        TableColumn("bandwidth_from", "M from", _text, is_number=False),
     )
     rows = tuple(_profile_row(profile, sampled_step_s.get(profile.key)) for profile in sorted(profiles, key=_order))
     note = (

@@ -20,7 +20,7 @@ from colane.traces.workload import TraceJob
 Floats = NDArray[np.float64]
 
 
-class Stay(NamedTuple):
+class ReportedSpan(NamedTuple):
     """One attempt of a job on its GPUs."""
 
     job: int
@@ -64,7 +64,7 @@ class JobColumns:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Curves:
+class ClusterCurves:
     """The cluster over time: every row holds until the next.
 
     Attributes:
@@ -138,9 +138,9 @@ class SimulatedRun:
     jobs: int
     refused: tuple[str, ...]
     columns: JobColumns
-    curves: Curves
+    curves: ClusterCurves
     gpus: Sequence[str]
-    stays: tuple[Stay, ...] = ()
+    stays: tuple[ReportedSpan, ...] = ()
     offered_load: float | None = None
     belief_error: BeliefError | None = None
     flaws: tuple[str, ...] = ()

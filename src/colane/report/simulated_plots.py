@@ -12,14 +12,14 @@ from matplotlib.ticker import MaxNLocator
 
 from colane.report import style
 from colane.report.prose import duration
-from colane.report.simulated import Curves, Floats, Interval
+from colane.report.simulated import ClusterCurves, Floats, Interval
 
 CURVE_POINTS_MAX = 1200
 """A curve of more rows is drawn by its means over so many stretches of time; the eye sees no more."""
 
 
 @style.styled
-def gpus_over_time(curves: Mapping[str, Curves], gpus: int) -> Figure:
+def gpus_over_time(curves: Mapping[str, ClusterCurves], gpus: int) -> Figure:
     """Active GPUs above, utilised GPUs below, a line for each policy."""
     fig = style.new_figure(5.2)
     above, below = fig.subplots(2, 1, sharex=True, sharey=True)
@@ -38,7 +38,7 @@ def gpus_over_time(curves: Mapping[str, Curves], gpus: int) -> Figure:
 
 
 @style.styled
-def queue_over_time(curves: Mapping[str, Curves]) -> Figure:
+def queue_over_time(curves: Mapping[str, ClusterCurves]) -> Figure:
     """Jobs waiting, a line for each policy."""
     fig = style.new_figure(3.6)
     axes = fig.subplots()
@@ -75,18 +75,18 @@ def comparison(metrics: Mapping[str, Mapping[str, Interval | None]], seeds: int)
     return fig
 
 
-def _unit(curves: Mapping[str, Curves]) -> tuple[float, str]:
+def _unit(curves: Mapping[str, ClusterCurves]) -> tuple[float, str]:
     ends = [float(found.at_s[-1] - found.at_s[0]) for found in curves.values() if found.at_s.size]
     return style.time_unit(max(ends, default=0.0))
 
 
-def _time_axis(axes: Axes, curves: Mapping[str, Curves], unit_s: float, unit: str) -> None:
+def _time_axis(axes: Axes, curves: Mapping[str, ClusterCurves], unit_s: float, unit: str) -> None:
     ends = [float(found.at_s[-1] - found.at_s[0]) for found in curves.values() if found.at_s.size]
     axes.set_xlim(0, style.axis_end(max(ends, default=0.0) / unit_s, 1.02))
     axes.set_xlabel(f"time since the first submission ({unit})")
 
 
-def _line(axes: Axes, curves: Curves, column: Floats, unit_s: float, place: int, groups: int) -> Line2D:
+def _line(axes: Axes, curves: ClusterCurves, column: Floats, unit_s: float, place: int, groups: int) -> Line2D:
     times, values = thinned(curves.at_s, column)
     start_s = float(curves.at_s[0]) if curves.at_s.size else 0.0
     (line,) = axes.plot(

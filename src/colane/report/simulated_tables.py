@@ -8,7 +8,7 @@ from colane.report.metrics import Summary
 from colane.report.prose import duration
 from colane.report.simulated import Interval, SimulatedMetrics, SimulatedRun
 from colane.report.simulated_plots import METRIC_NAMES
-from colane.report.tables import Cell, Column, Table
+from colane.report.tables import Cell, Table, TableColumn
 
 NOTE = (
     "JCT = end - submission. Queueing = first start - submission. Run span = end - first start (paper A: JCT). "
@@ -20,21 +20,21 @@ NOTE = (
 def runs_table(rows: Sequence[tuple[str, SimulatedRun, SimulatedMetrics]]) -> Table:
     """One row for each run."""
     columns = (
-        Column("name", "Policy", _text, is_number=False),
-        Column("jobs", "Jobs", _count),
-        Column("finished", "Finished", _count),
-        Column("makespan_s", "Makespan", _seconds),
-        Column("jct_mean_s", "JCT, mean", _seconds),
-        Column("jct_p50_s", "p50", _seconds),
-        Column("jct_p95_s", "p95", _seconds),
-        Column("queue_mean_s", "Queueing, mean", _seconds),
-        Column("queue_p95_s", "p95", _seconds),
-        Column("run_span_mean_s", "Run span, mean", _seconds),
-        Column("gpu_active_ratio", "Active", _ratio),
-        Column("gpu_utilization_ratio", "Used", _ratio),
-        Column("fragmentation_ratio", "Idle beside a queue", _ratio),
-        Column("restarts", "Restarts", _count),
-        Column("slo_violations", "SLO missed", _count),
+        TableColumn("name", "Policy", _text, is_number=False),
+        TableColumn("jobs", "Jobs", _count),
+        TableColumn("finished", "Finished", _count),
+        TableColumn("makespan_s", "Makespan", _seconds),
+        TableColumn("jct_mean_s", "JCT, mean", _seconds),
+        TableColumn("jct_p50_s", "p50", _seconds),
+        TableColumn("jct_p95_s", "p95", _seconds),
+        TableColumn("queue_mean_s", "Queueing, mean", _seconds),
+        TableColumn("queue_p95_s", "p95", _seconds),
+        TableColumn("run_span_mean_s", "Run span, mean", _seconds),
+        TableColumn("gpu_active_ratio", "Active", _ratio),
+        TableColumn("gpu_utilization_ratio", "Used", _ratio),
+        TableColumn("fragmentation_ratio", "Idle beside a queue", _ratio),
+        TableColumn("restarts", "Restarts", _count),
+        TableColumn("slo_violations", "SLO missed", _count),
     )
     return Table("groups", "What each policy achieved", columns, tuple(_row(*row) for row in rows), NOTE)
 
@@ -42,8 +42,8 @@ def runs_table(rows: Sequence[tuple[str, SimulatedRun, SimulatedMetrics]]) -> Ta
 def compared_table(rows: Sequence[tuple[str, Mapping[str, Interval | None]]]) -> Table:
     """One row for each policy with means over seeds and their 95 % confidence intervals."""
     names = list(rows[0][1])
-    heads = (Column(name, METRIC_NAMES.get(name, name), _text) for name in names)
-    columns = (Column("policy", "Policy", _text, is_number=False), *heads)
+    heads = (TableColumn(name, METRIC_NAMES.get(name, name), _text) for name in names)
+    columns = (TableColumn("policy", "Policy", _text, is_number=False), *heads)
     cells = tuple((policy, *(_interval(name, values[name]) for name in names)) for policy, values in rows)
     title = (
         "Policies compared"
@@ -60,9 +60,9 @@ def refused_table(lines: Sequence[str]) -> Table:
         job, _, reason = line.partition(": ")
         reasons.setdefault(reason, []).append(job)
     columns = (
-        Column("jobs", "Jobs", _count),
-        Column("reason", "Reason", _text, is_number=False),
-        Column("example", "Such as", _text, is_number=False),
+        TableColumn("jobs", "Jobs", _count),
+        TableColumn("reason", "Reason", _text, is_number=False),
+        TableColumn("example", "Such as", _text, is_number=False),
     )
     ordered = sorted(reasons.items(), key=lambda item: (-len(item[1]), item[0]))
     rows = tuple((len(jobs), reason, jobs[0]) for reason, jobs in ordered)

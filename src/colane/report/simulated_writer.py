@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import csv
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from itertools import chain
-from math import isfinite
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +19,9 @@ from colane.report.simulated import (
     SimulatedMetrics,
     SimulatedRun,
     confidence,
-    measure_run,
 )
+from colane.report.simulated_csv import write_jobs, write_refused
+from colane.report.simulated_study import Study
 from colane.report.simulated_tables import compared_table, refused_table, runs_table
 from colane.report.tables import Table
 from colane.traces.workload import TraceJob
@@ -40,56 +38,6 @@ COMPARED: Mapping[str, str] = {
 
 REFUSED_NAMED_MAX = 20
 """The summary names at most this many refused jobs; `refused.csv` has them all."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Study:
-    """Runs that are reported together.
-
-    Attributes:
-        title: Heading.
-        inputs: What the runs are a function of, for people and programs: cluster, trace, world, belief, and so on.
-        runs: By policy, then by seed; the first policy is the one the others are compared with.
-        jobs: The workload's jobs by id, by seed.
-        notes: What a reader must know: what was left out, assumed, or given to the policy.
-    """
-
-    title: str
-    inputs: Mapping[str, Any]
-    runs: tuple[SimulatedRun, ...]
-    jobs: Mapping[int, Mapping[int, TraceJob]]
-    notes: tuple[str, ...] = ()
-    runs_asked: int = 0
-    metrics: tuple[SimulatedMetrics, ...] = field(init=False)
-
-    def __post_init__(self) -> None:
-        """Measure every run once."""
-        measured = tuple(measure_run(run, self.jobs[run.seed]) for run in self.runs)
-        object.__setattr__(self, "metrics", measured)
-
-    @property
-    def policies(self) -> tuple[str, ...]:
-        """In order of the runs."""
-        return tuple(dict.fromkeys(run.policy for run in self.runs))
-
-    @property
-    def seeds(self) -> tuple[int, ...]:
-        """Ascending."""
-        return tuple(sorted({run.seed for run in self.runs}))
-
-    @property
-    def is_partial(self) -> bool:
-        """Whether somebody stopped it before all runs had ended."""
-        return len(self.runs) < self.runs_asked or any(run.is_partial for run in self.runs)
-
-    def of(self, policy: str) -> list[tuple[SimulatedRun, SimulatedMetrics]]:
-        """Runs of a policy with their metrics, by seed."""
-        pairs = zip(self.runs, self.metrics, strict=True)
-        return sorted((pair for pair in pairs if pair[0].policy == policy), key=lambda pair: pair[0].seed)
-
-    def first(self) -> dict[str, SimulatedRun]:
-        """The run of each policy with the smallest seed: the one that is drawn."""
-        return {policy: self.of(policy)[0][0] for policy in self.policies}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,8 +67,10 @@ def write(study: Study, out_dir: Path) -> Written:
     ]
     page = html.page(study.title, sentences(study), _tables(study), pictures, notes(study), notes_title="Notes")
     summary = json.dumps(summary_object(study), indent=1, allow_nan=False, ensure_ascii=False) + "\n"
-    paths = [_write_jobs(study, run, out_dir / f"jobs-{policy}.csv") for policy, run in study.first().items()]
-    _write_refused(study, out_dir / "refused.csv")
+    paths = [
+        write_jobs(run, study.jobs[run.seed], out_dir / f"jobs-{policy}.csv") for policy, run in study.first().items()
+    ]
+    write_refused(study.runs, out_dir / "refused.csv")
     return Written(
         html=_written(out_dir / "report.html", page),
         summary_json=_written(out_dir / "summary.json", summary),
@@ -393,59 +343,6 @@ def _panel(run: SimulatedRun, jobs: Mapping[int, TraceJob]) -> timeline.Panel:
         for stay in run.stays
     )  # fmt: skip
     return timeline.panel_of(run.policy, run.gpus, bars, first_s)
-
-
-CSV_COLUMNS = (
-    "id", "name", "model", "batch_size", "user", "pool", "gpus_asked", "state", "submit_s", "first_start_s", "start_s",
-    "end_s", "queue_s", "run_span_s", "jct_s", "alone_s", "gpu_s", "attempts", "gpus",
-)  # fmt: skip
-
-
-def _write_jobs(study: Study, run: SimulatedRun, path: Path) -> Path:
-    jobs = study.jobs[run.seed]
-    with path.open("w", encoding="utf-8", newline="") as file:
-        rows = csv.writer(file, lineterminator="\n")
-        if run.pause_s:
-            rows.writerow((*CSV_COLUMNS, "pause_s"))
-            rows.writerows((*row, run.pause_s.get(row[0], 0.0)) for row in _job_rows(run, jobs))
-        else:
-            rows.writerow(CSV_COLUMNS)
-            rows.writerows(_job_rows(run, jobs))
-    return path
-
-
-def _job_rows(run: SimulatedRun, jobs: Mapping[int, TraceJob]) -> Iterator[tuple[Any, ...]]:
-    columns = run.columns
-    times = (columns.submit_s, columns.first_start_s, columns.start_s, columns.end_s)
-    spans = (
-        columns.first_start_s - columns.submit_s,
-        columns.end_s - columns.first_start_s,
-        columns.end_s - columns.submit_s,
-        columns.alone_s,
-        columns.gpu_s,
-    )
-    lists = [column.tolist() for column in (*times, *spans)]
-    ids, attempts = columns.id.tolist(), columns.attempts.tolist()
-    for place in columns.id.argsort(kind="stable").tolist():
-        job = jobs[ids[place]]
-        spec = job.spec
-        numbers = [_cell(column[place]) for column in lists]
-        yield (
-            job.id, spec.name, spec.family, spec.batch_size, spec.user, spec.pool, spec.gpus, str(columns.state[place]),
-            *numbers, attempts[place], columns.gpus[place],
-        )  # fmt: skip
-
-
-def _cell(value: float) -> float | str:
-    return value if isfinite(value) else ""
-
-
-def _write_refused(study: Study, path: Path) -> None:
-    lines = dict.fromkeys(chain.from_iterable(run.refused for run in study.runs))
-    if lines:
-        _written(path, "job\n" + "".join(f'"{line.replace(chr(34), chr(34) * 2)}"\n' for line in lines))
-    else:
-        path.unlink(missing_ok=True)
 
 
 def _written(path: Path, text: str) -> Path:

@@ -23,7 +23,7 @@ Cell = str | int | float | None
 """A value as JSON carries it; None is unknown."""
 
 
-class Column(NamedTuple):
+class TableColumn(NamedTuple):
     """A column: its key in JSON, its heading, how a value is shown, and whether it is a number."""
 
     key: str
@@ -46,7 +46,7 @@ class Table:
 
     key: str
     title: str
-    columns: tuple[Column, ...]
+    columns: tuple[TableColumn, ...]
     rows: tuple[tuple[Cell, ...], ...]
     note: str = ""
 
@@ -98,7 +98,7 @@ def comparison_table(metrics: Sequence[GroupMetrics]) -> Table:
         _percent("run_span_percent", "Run span, mean"),
         _percent("jct_percent", "JCT, mean"),
         _percent("queue_percent", "Queueing, mean"),
-        Column("gpu_active_points", "GPU active", _show_points),
+        TableColumn("gpu_active_points", "GPU active", _show_points),
     )
     rows = tuple(_comparison_row(compare(ran[0], other)) for other in ran[1:])
     return Table("comparisons", "Change from the first group", columns, rows, "Less is better, but for GPU active.")
@@ -244,28 +244,28 @@ def _job_row(group: str, record: RunRecord, shared_ratio: float | None) -> tuple
     )
 
 
-def _text(key: str, heading: str) -> Column:
-    return Column(key, heading, lambda cell: str(cell) if cell else "-", is_number=False)
+def _text(key: str, heading: str) -> TableColumn:
+    return TableColumn(key, heading, lambda cell: str(cell) if cell else "-", is_number=False)
 
 
-def _number(key: str, heading: str) -> Column:
-    return Column(key, heading, lambda cell: "-" if cell is None else str(cell))
+def _number(key: str, heading: str) -> TableColumn:
+    return TableColumn(key, heading, lambda cell: "-" if cell is None else str(cell))
 
 
-def _seconds(key: str, heading: str) -> Column:
-    return Column(key, heading, lambda cell: duration(_float(cell)))
+def _seconds(key: str, heading: str) -> TableColumn:
+    return TableColumn(key, heading, lambda cell: duration(_float(cell)))
 
 
-def _decimal(key: str, heading: str) -> Column:
-    return Column(key, heading, _show_decimal)
+def _decimal(key: str, heading: str) -> TableColumn:
+    return TableColumn(key, heading, _show_decimal)
 
 
-def _ratio(key: str, heading: str) -> Column:
-    return Column(key, heading, _show_ratio)
+def _ratio(key: str, heading: str) -> TableColumn:
+    return TableColumn(key, heading, _show_ratio)
 
 
-def _percent(key: str, heading: str) -> Column:
-    return Column(key, heading, lambda cell: percent(_float(cell)))
+def _percent(key: str, heading: str) -> TableColumn:
+    return TableColumn(key, heading, lambda cell: percent(_float(cell)))
 
 
 def _show_decimal(cell: Cell) -> str:

@@ -48,7 +48,7 @@ class Marks:
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class _GpuBox:
     x: float
     row: int
     """1 above the middle, -1 below it."""
@@ -91,19 +91,19 @@ def draw_topology(topology: Topology, title: str, marks: Marks = Marks()) -> Fig
     return fig
 
 
-def _lay_out(topology: Topology) -> tuple[dict[int, _Place], dict[int, list[int]]]:
+def _lay_out(topology: Topology) -> tuple[dict[int, _GpuBox], dict[int, list[int]]]:
     """Give each GPU its place, and each socket its GPUs from left to right."""
     sockets: dict[int, list[int]] = {}
     for gpu, socket in enumerate(topology.sockets):
         sockets.setdefault(socket, []).append(gpu)
-    places: dict[int, _Place] = {}
+    places: dict[int, _GpuBox] = {}
     upper = (len(sockets) + 1) // 2 if len(sockets) > 1 else 1
     x = {1: 0.0, -1: 0.0}
     for number, gpus in enumerate(sockets.values()):
         row = 1 if number < upper else -1
         gpus.sort(key=lambda gpu: (_switch(topology, gpu), gpu))
         for gpu in gpus:
-            places[gpu] = _Place(x[row], row)
+            places[gpu] = _GpuBox(x[row], row)
             x[row] += SPACING
         x[row] += SOCKET_GAP
     return places, sockets
@@ -113,7 +113,7 @@ def _switch(topology: Topology, gpu: int) -> int:
     return topology.switches[gpu] if topology.switches else -1
 
 
-def _draw_socket(axes: Axes, topology: Topology, socket: int, places: Sequence[_Place], gpus: Sequence[int]) -> None:
+def _draw_socket(axes: Axes, topology: Topology, socket: int, places: Sequence[_GpuBox], gpus: Sequence[int]) -> None:
     row, left, right = places[0].row, places[0].x - 0.55, places[-1].x + 0.55
     foot, top = sorted((row * BOX_FOOT, row * BOX_TOP))
     _box(axes, left - 0.1, foot, right - left + 0.2, top - foot, SOCKET_COLOUR, zorder=0)
@@ -157,7 +157,7 @@ def _draw_interconnect(axes: Axes, topology: Topology, sockets: Mapping[int, Seq
     axes.text(x - 0.12, 0, text, rotation=90, ha="right", va="center", fontsize=8)
 
 
-def _draw_nvlinks(axes: Axes, topology: Topology, places: Mapping[int, _Place], *, two_rows: bool) -> None:
+def _draw_nvlinks(axes: Axes, topology: Topology, places: Mapping[int, _GpuBox], *, two_rows: bool) -> None:
     pairs = [
         (a, b, topology.links[a][b])
         for a, b in combinations(sorted(places), 2)
@@ -170,7 +170,7 @@ def _draw_nvlinks(axes: Axes, topology: Topology, places: Mapping[int, _Place], 
         _draw_nvlink(axes, places[a], places[b], link, labelled=len(pairs) <= LABELLED_LINKS_MAX)
 
 
-def _draw_nvswitch(axes: Axes, places: Mapping[int, _Place], link: Link, *, two_rows: bool) -> None:
+def _draw_nvswitch(axes: Axes, places: Mapping[int, _GpuBox], link: Link, *, two_rows: bool) -> None:
     y = 0.0 if two_rows else 0.35
     left, right = min(place.x for place in places.values()) - 0.5, max(place.x for place in places.values()) + 0.5
     for place in places.values():
@@ -180,7 +180,7 @@ def _draw_nvswitch(axes: Axes, places: Mapping[int, _Place], link: Link, *, two_
     axes.text((left + right) / 2, y, text, ha="center", va="center", zorder=3)
 
 
-def _draw_nvlink(axes: Axes, one: _Place, two: _Place, link: Link, *, labelled: bool) -> None:
+def _draw_nvlink(axes: Axes, one: _GpuBox, two: _GpuBox, link: Link, *, labelled: bool) -> None:
     """Straight between the rows; within a row a bow towards the middle, the deeper the farther apart the two are."""
     start, end = (one.x, one.y), (two.x, two.y)
     bow = 0.0 if one.row != two.row else -one.row * (0.55 + 0.62 * abs(two.x - one.x) / SPACING)
@@ -197,7 +197,7 @@ def _width(link: Link) -> float:
     return min(1.1 + 1.1 * link.lanes, 5.0)
 
 
-def _draw_gpu(axes: Axes, gpu: int, place: _Place, marks: Marks) -> None:
+def _draw_gpu(axes: Axes, gpu: int, place: _GpuBox, marks: Marks) -> None:
     state = marks.states.get(gpu, FREE)
     circle = Circle((place.x, place.y), GPU_RADIUS, facecolor=STATE_COLOURS[state], edgecolor=style.INK, zorder=ABOVE)
     if state == UNHEALTHY:

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from colane.model.job import CommPattern, JobKind, JobSpec
+from colane.model.problem import Problem
 from colane.server.documents import Body
 from colane.server.family import derive_family
 from colane.server.hardware import Hardware
-from colane.server.problems import Problem, RefusedError
+from colane.server.problems import RefusedError
 from colane.server.wire import JobRequest
 from colane.workloads import catalogue
 
@@ -19,11 +20,18 @@ TRAINER_FIELDS: Final = (frozenset(catalogue.FIELDS) | frozenset(catalogue.EXTRA
 """Fields that only a built-in job may carry."""
 
 _SPEC_FIELDS: Final = (
-    "user", "pool", "gpus", "gpu_type", "cores", "priority", "retries", "share", "steps_limit", "company",
+    "user", "pool", "gpu_type", "cores", "priority", "retries", "share", "steps_limit", "company",
     "company_size", "labels", "preemptible", "latency_s", "weight", "group", "multi_node", "anti_collocation",
     "utility_min", "comm_weight",
 )  # fmt: skip
 """Fields taken from the request as they are."""
+
+
+_OF_GPUS: Final = dict.fromkeys(
+    ("gpu_type", "gpu_memory", "gpu_memory_bytes", "multi_node", "anti_collocation", "utility_min", "mps", "company"),
+    "leave it out, or ask for gpus",
+)
+"""Fields that say something only of a job with GPUs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +104,7 @@ def admit(request: JobRequest, hardware: Hardware, workdir: str) -> Admitted:
     built_in = request.model_name is not None
     program = _trainer_program(request, directory) if built_in else _command_program(request)
     spec = _spec(request, program)
-    misfit = hardware.problem(spec)
+    spec, misfit = hardware.sized(spec), hardware.problem(spec)
     if misfit is not None:
         raise RefusedError(422, [misfit])
     launch: Body = {"command": program.command, "workdir": directory, "env": dict(request.env)}
@@ -121,6 +129,10 @@ def _conflicts(request: JobRequest, given: set[str]) -> list[Problem]:
         problems.append(Problem("anti_collocation", "needs multi_node: no two ranks may lie on one node"))
     if request.latency_s is not None and request.kind != "inference":
         problems.append(Problem("latency_s", "is an objective of inference jobs: give kind inference, or leave it out"))
+    if request.gpus == (0,):
+        problems += [Problem(name, f"needs a GPU: {fix}") for name, fix in _OF_GPUS.items() if getattr(request, name)]
+        if request.ranks == "per-gpu":
+            problems.append(Problem("ranks", "needs a GPU: give ranks one, or leave it out"))
     return problems + _kind_conflicts(request, given)
 
 
@@ -168,6 +180,8 @@ def _spec(request: JobRequest, program: _Program) -> JobSpec:
         family=program.family,
         batch_size=program.batch_size,
         steps_total=program.steps_total,
+        gpus=request.gpus[-1],
+        sizes=request.gpus if len(request.gpus) > 1 else (),
         gpu_memory_bytes=request.gpu_memory or request.gpu_memory_bytes,
         host_memory_bytes=host_memory,
         host_bandwidth_bytes_per_s=bandwidth,

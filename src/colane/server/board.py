@@ -5,18 +5,27 @@ Only the driver changes it, and only after a commit; everything in it is immutab
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any, Final
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeVar
 
 from colane.model.hardware import Node
 from colane.model.job import Job, JobId
 from colane.server import documents
+from colane.server.codec import UNREADABLE, record, several
 from colane.server.documents import Body
 from colane.server.hardware import Hardware
-from colane.server.store import ASSIGNED_JOBS, LENGTHS, META, NODES, SUBMITTED_JOBS, Store
+from colane.server.store import ASSIGNED_JOBS, LENGTHS, META, NODES, SUBMITTED_JOBS, Document, Store
+
+log = logging.getLogger(__name__)
+Value = TypeVar("Value")
 
 COUNTERS_KEY: Final = "counters"
+CLUSTER_KEY: Final = "cluster"
+"""Which cluster this store is of: an id made with it, so that ids of jobs from another store are not taken for ours."""
+CLOCK_KEY: Final = "clock"
+"""Where the service's time stood at the last commit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +38,7 @@ class NodeRecord:
         order: Place in order of first registration.
         lost: Its agent was silent for too long; it holds no jobs.
         messages: What its agent has to say (MPS that could not be started, ...).
+        leased: Its jobs end by themselves when it is silent; of one without a lease, silence tells nothing.
     """
 
     node: Node
@@ -36,6 +46,7 @@ class NodeRecord:
     order: int
     lost: bool = False
     messages: tuple[str, ...] = ()
+    leased: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,13 +102,13 @@ class Board:
     def put_nodes(self, records: Iterable[NodeRecord], removed: Iterable[str] = ()) -> None:
         """Take new values of nodes and drop others."""
         changed = False
-        for record in records:
-            self.nodes[record.node.name] = record
+        for known in records:
+            self.nodes[known.node.name] = known
             changed = True
         for name in removed:
             changed = self.nodes.pop(name, None) is not None or changed
         if changed:
-            self.hardware = Hardware(record.node for record in self.nodes.values())
+            self.hardware = Hardware(known.node for known in self.nodes.values())
 
     def assigned(self, node: str) -> list[Job]:
         """Live jobs that hold GPUs of a node, in order of id."""
@@ -111,26 +122,25 @@ def _held_nodes(job: Job | None) -> tuple[str, ...]:
     return tuple([node for node in job.placement.nodes if node not in job.ended_on])
 
 
-def encode_record(record: NodeRecord) -> Body:
+NODE_RECORD: Final = record(NodeRecord, node=documents.NODE, messages=several())
+COUNTERS: Final = record(Counters)
+
+
+def encode_record(node: NodeRecord) -> Body:
     """Return a node's document."""
-    return {
-        "node": documents.encode_node(record.node),
-        "generation": record.generation,
-        "order": record.order,
-        "lost": record.lost,
-        "messages": list(record.messages),
-    }
+    body: Body = NODE_RECORD.write(node)
+    return body
 
 
 def decode_record(body: Mapping[str, Any]) -> NodeRecord:
     """Return the record of `encode_record`."""
-    values = {**body, "node": documents.decode_node(body["node"]), "messages": tuple(body["messages"])}
-    return NodeRecord(**values)
+    return NODE_RECORD.read(body)
 
 
 def encode_counters(counters: Counters) -> Body:
     """Return the counters' document."""
-    return {name: getattr(counters, name) for name in Counters.__dataclass_fields__}
+    body: Body = COUNTERS.write(counters)
+    return body
 
 
 def encode_live(job: Job, model_name: str | None) -> Body:
@@ -145,14 +155,31 @@ def read_board(store: Store) -> Board:
         StoreError: The store cannot be read.
     """
     board = Board()
-    board.counters = replace(board.counters, **(store.get(META, COUNTERS_KEY) or {}))
-    records = [decode_record(body) for _, body in store.read_all(NODES)]
-    board.put_nodes(sorted(records, key=lambda record: record.order))
+    board.counters = COUNTERS.read(store.get(META, COUNTERS_KEY) or {})
+    records = readable(NODES, store.read_all(NODES), decode_record)
+    board.put_nodes(sorted(records, key=lambda known: known.order))
     board.lengths.update((kind, int(body["steps"])) for kind, body in store.read_all(LENGTHS))
-    bodies = [body for name in (SUBMITTED_JOBS, ASSIGNED_JOBS) for _, body in store.read_all(name)]
-    for body in sorted(bodies, key=lambda body: int(body["id"])):
-        job = documents.decode_job(body)
+    live = [one for name in (SUBMITTED_JOBS, ASSIGNED_JOBS) for one in readable(name, store.read_all(name), _live)]
+    for job, model_name in sorted(live, key=lambda one: one[0].id):
         board.put_job(job)
-        if body.get("model_name") is not None:
-            board.model_names[job.id] = body["model_name"]
+        if model_name is not None:
+            board.model_names[job.id] = model_name
     return board
+
+
+def _live(body: Mapping[str, Any]) -> tuple[Job, str | None]:
+    return documents.decode_job(body), body.get("model_name")
+
+
+def readable(collection: str, rows: Iterable[tuple[str, Document]], read: Callable[[Document], Value]) -> list[Value]:
+    """Return what can be read of a collection; a record that cannot is named in the log and stays as it is.
+
+    One record that somebody has meddled with, or a newer Colane has written, must not keep the others from their work.
+    """
+    known = []
+    for key, body in rows:
+        try:
+            known.append(read(body))
+        except UNREADABLE as error:
+            log.error("record %s of %s cannot be read and is left out: %r", key, collection, error)  # noqa: TRY400
+    return known

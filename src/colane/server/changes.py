@@ -24,11 +24,12 @@ from colane.core.events import (
 from colane.core.state import NodeState
 from colane.model.hardware import Gpu, Node
 from colane.model.job import Exit, Job, JobId, JobState, SuspendVia
-from colane.model.profile import Profile, ProfileKey, Source, Value
+from colane.model.profile import Profile, ProfileKey, Value, ValueSource
 from colane.model.progress import Progress
 from colane.server.admission import Admitted
 from colane.server.board import NodeRecord
-from colane.server.documents import decode_topology
+from colane.server.clock import AGENT_OFFSET_MIN_S, offset_s
+from colane.server.documents import decode_topology, encode_progress
 from colane.server.problems import RefusedError
 from colane.server.retention import Retention
 from colane.server.store import FINISHED_JOBS, Delete
@@ -142,6 +143,7 @@ def register(turn: Turn, body: NodeBody) -> None:
         text = f"connects {node.topology.gpus} GPUs, but the node has {len(node.gpus)}"
         raise RefusedError.because(422, text, "topology")
     turn.agents[body.name] = body.agent_id
+    turn.leased[body.name] = body.leased
     turn.events.append(NodeRegistered(node))
     turn.record("node-registered", node=node.name, pool=node.pool, gpus=[gpu.type for gpu in node.gpus])
 
@@ -181,6 +183,21 @@ def remove_nodes(turn: Turn) -> list[str]:
     turn.removed_nodes.update(names)
     turn.events.extend(NodeLost(record.node.name) for record in turn.board.nodes.values() if not record.lost)
     return names
+
+
+def remove_node(turn: Turn, name: str) -> None:
+    """Forget a node and queue its jobs again: whoever asks vouches that nothing of them runs there any more.
+
+    Raises:
+        RefusedError: 404.
+    """
+    record = turn.board.nodes.get(name)
+    if record is None:
+        raise RefusedError.because(404, f"there is no node {name!r}")
+    turn.removed_nodes.add(name)
+    if not record.lost:
+        turn.events.append(NodeLost(name))
+    turn.record("node-removed", node=name)
 
 
 def remove_finished(turn: Turn) -> None:
@@ -226,18 +243,26 @@ def report(turn: Turn, name: str, body: ReportBody) -> None:
             if message not in record.messages:
                 turn.record("message", node=name, message=message)
     for job in body.jobs:
-        _report_job(turn, name, job)
+        _report_job(turn, name, job, offset_s(turn.now_s, body.at_s))
 
 
-def _report_job(turn: Turn, name: str, body: JobReport) -> None:
+def lease(turn: Turn, name: str, is_leased: bool | None, *, may_be_endless: bool) -> None:
+    """Take in whether a node's jobs end by themselves. An endless lease is noted before the agent is told of it."""
+    record = turn.board.nodes[name]
+    if is_leased is not None and record.leased is not (now := is_leased and not may_be_endless):
+        turn.leased[name] = now
+
+
+def _report_job(turn: Turn, name: str, body: JobReport, shift_s: float) -> None:
+    """Take in what is said of a job; `shift_s` brings its agent's times to ours."""
     job = _believed(turn, name, body.id, body.attempt)
     if job is None or body.phase != "launched":
         return
     if job.state is JobState.ASSIGNED:
-        start_s = turn.now_s if body.start_s is None else body.start_s
+        start_s = turn.now_s if body.start_s is None else min(body.start_s + shift_s, turn.now_s)
         turn.events.append(Launched(job.id, body.attempt, body.pid or 0, start_s, name))
     if body.progress is not None:
-        progress = to_progress(body.progress)
+        progress = _shifted(to_progress(body.progress), shift_s, job.start_s or job.submit_s, turn.now_s)
         if turn.progress.get(job.id) != progress:
             turn.events.append(Progressed(job.id, body.attempt, progress, name))
 
@@ -257,20 +282,43 @@ def finish(turn: Turn, body: FinishedBody) -> bool:
         return False
     if (job.id, body.node) in turn.finished or body.node in job.ended_on:
         return False
-    progress = None if body.progress is None else to_progress(body.progress)
+    start_s, end_s = _lasted(job, body, turn.now_s)
+    shift_s = end_s - body.end_s
+    progress = None if body.progress is None else _shifted(to_progress(body.progress), shift_s, start_s, turn.now_s)
     turn.finished[job.id, body.node] = _finished_fields(body, progress or turn.progress.get(job.id))
     ending = Exit(body.exit_code, body.signal, body.detail)
-    times = (body.start_s, body.end_s)
+    times = (None if body.start_s is None else start_s, end_s)
     turn.events.append(Ended(job.id, body.attempt, body.outcome, ending, *times, progress, body.node))
     turn.record("attempt-ended", job=job.id, attempt=body.attempt, node=body.node, outcome=body.outcome)
     return True
 
 
+def _lasted(job: Job, body: FinishedBody, now_s: float) -> tuple[float, float]:
+    """Start and end of an attempt in our time: of its agent's clock only the difference is believed."""
+    lasted_s = 0.0 if body.start_s is None else max(0.0, body.end_s - body.start_s)
+    start_s = now_s - lasted_s if job.start_s is None else job.start_s
+    end_s = start_s + lasted_s if body.start_s is not None else now_s
+    return max(start_s, job.submit_s), min(max(end_s, job.submit_s), now_s)
+
+
+def _shifted(progress: Progress, shift_s: float, first_s: float, last_s: float) -> Progress:
+    """A sample in our time: nothing in it before the job's start or after now, but for what clocks may differ."""
+
+    def ours(at_s: float) -> float:
+        return min(max(at_s + shift_s, first_s), last_s + AGENT_OFFSET_MIN_S)
+
+    first_step_s, last_step_s = progress.first_step_s, progress.last_step_s
+    return replace(
+        progress,
+        at_s=ours(progress.at_s),
+        first_step_s=None if first_step_s is None else ours(first_step_s),
+        last_step_s=None if last_step_s is None else ours(last_step_s),
+    )
+
+
 def _finished_fields(body: FinishedBody, progress: Progress | None) -> dict[str, Any]:
     fields = body.model_dump()
-    fields["progress"] = None if progress is None else {
-        name: getattr(progress, name) for name in Progress.__dataclass_fields__
-    }  # fmt: skip
+    fields["progress"] = None if progress is None else encode_progress(progress)
     return fields
 
 
@@ -295,5 +343,5 @@ def _value(given: ValueBody | float | None) -> Value | None:
     if given is None:
         return None
     if isinstance(given, ValueBody):
-        return Value(given.value, Source.DECLARED, given.samples, given.by)
-    return Value(float(given), Source.DECLARED)
+        return Value(given.value, ValueSource.DECLARED, given.samples, given.by)
+    return Value(float(given), ValueSource.DECLARED)

@@ -16,10 +16,11 @@ from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
 from colane.core.circles import in_circle
-from colane.core.company import Company
+from colane.core.company import Pacing
 from colane.core.config import CoreConfig
 from colane.core.core import Core
 from colane.core.events import NodeLost, Outcome, Tick
+from colane.core.policy import Policy
 from colane.core.state import ClusterState
 from colane.model.hardware import GpuId
 from colane.model.job import JobId
@@ -27,19 +28,23 @@ from colane.model.lane import Turns
 from colane.model.progress import Progress
 from colane.perf.beliefs import Beliefs
 from colane.perf.config import PerfConfig
-from colane.policies import registry
+from colane.policyfiles.guard import GuardedPolicy
 from colane.server import documents
-from colane.server.board import Board, read_board
+from colane.server.board import Board, read_board, readable
+from colane.server.clock import ServiceClock
 from colane.server.feed import Feed
-from colane.server.ledger import Entry, compose
+from colane.server.ledger import LedgerEntry, compose, put_clock
 from colane.server.liveness import Liveness
 from colane.server.notifier import Notifier
 from colane.server.problems import RefusedError
-from colane.server.store import MEASUREMENTS, PROFILES, Store, StoreError
+from colane.server.store import MEASUREMENTS, PROFILES, Store, StoreError, Transaction
 from colane.server.turn import Turn
 
 EVENTS_PER_TURN_MAX: Final = 20_000
 """A turn takes requests until it has this many events: bounds how long the others wait for one commit."""
+
+PROBE_S: Final = 10.0
+"""The store is written to at least this often, so that health tells of a full disk before a request meets it."""
 
 log = logging.getLogger(__name__)
 Answer = TypeVar("Answer")
@@ -61,30 +66,31 @@ class Timing:
 
     Attributes:
         tick_s: The core is asked at least this often.
-        now: Unix time.
+        clock: The service's time.
     """
 
     tick_s: float
-    now: Callable[[], float]
+    clock: ServiceClock
 
 
 @dataclass(slots=True)
-class Driver:
+class LiveDriver:
     """Owns the core; see the module's docstring.
 
     Attributes:
         store: Where everything is made durable.
-        policy: Registered name of the policy that decides.
+        decider: The policy that decides.
         timing: Periods and clocks.
         liveness: Whom to take for lost.
         feed: Where changes are published.
         notifier: How agents are nudged.
         board: What is durable, for readers.
         config: Settings of the core.
+        problem: Why nothing can be written at present, None while all is well.
     """
 
     store: Store
-    policy: str
+    decider: Policy
     timing: Timing
     liveness: Liveness
     feed: Feed
@@ -95,8 +101,9 @@ class Driver:
     _queue: deque[_Waiting] = field(default_factory=deque)
     _taken: list[_Waiting] = field(default_factory=list)
     _wake: asyncio.Event = field(default_factory=asyncio.Event)
+    problem: str | None = None
     _stopping: bool = False
-    _now_s: float = 0.0
+    _written_steady_s: float = 0.0
     _next_tick_steady_s: float = 0.0
     _timer_s: float | None = None
 
@@ -108,17 +115,9 @@ class Driver:
         """
         self._core = None
         board = read_board(self.store)
-        persistent_factor, total_factor = self.config.memory_factors
-        beliefs = Beliefs(
-            PerfConfig(persistent_factor=persistent_factor, total_factor=total_factor),
-            profiles=[documents.decode_profile(body) for _, body in self.store.read_all(PROFILES)],
-            measurements=[documents.decode_measurement(body) for _, body in self.store.read_all(MEASUREMENTS)],
-        )
-        nodes = [(record.node, record.generation) for record in board.nodes.values() if not record.lost]
-        jobs = [in_circle(job, self.config.share_between) for job in board.jobs.values()]
-        state = ClusterState.restore(nodes, jobs, beliefs, board.counters.version)
+        state = restore_state(self.store, board, self.config)
         self.board = board
-        self._core = Core(registry.create(self.policy), state, self.config)
+        self._core = Core(self.decider, state, self.config)
         self._timer_s = None
 
     @property
@@ -138,6 +137,11 @@ class Driver:
         return self._core is not None
 
     @property
+    def policy_problem(self) -> str:
+        """Why a user's policy decides nothing now; empty while it does, and for those that come with Colane."""
+        return self.decider.problem if isinstance(self.decider, GuardedPolicy) else ""
+
+    @property
     def progress(self) -> dict[JobId, Progress]:
         """Latest samples of running jobs."""
         return {} if self._core is None else self._core.state.progress
@@ -155,14 +159,13 @@ class Driver:
         loads = (self._core.state.gpus[GpuId(node, gpu.index)] for gpu in known.node.gpus)
         return frozenset(load.gpu.index for load in loads if load.is_tight)
 
-    def company(self, job: JobId) -> Company | None:
-        """How a running job shares its GPUs; None when it shares none, or is not live."""
-        return None if self._core is None or job not in self._core.state.jobs else self._core.company(job)
+    def pacing(self, job: JobId) -> Pacing | None:
+        """How fast a job is believed to go, and how it shares its GPUs; None when it is not live."""
+        return None if self._core is None or job not in self._core.state.jobs else self._core.pacing(job)
 
     def now(self) -> float:
-        """Return unix time that never goes back."""
-        self._now_s = max(self._now_s, self.timing.now())
-        return self._now_s
+        """Return the service's time; it never goes back."""
+        return self.timing.clock.now()
 
     async def change(self, prepare: Prepare[Answer]) -> Answer:
         """Put a request into the next turn and return its answer once everything of it is durable.
@@ -180,6 +183,7 @@ class Driver:
     async def run(self) -> None:
         """Take turns until `stop`; an exception from here is a bug, and the process should end with it."""
         loop = asyncio.get_running_loop()
+        self._written_steady_s = loop.time()
         with ThreadPoolExecutor(1, "colane-commit") as committer:
             self.notifier.nudge(record.node.address for record in self.board.nodes.values())
             try:
@@ -206,20 +210,25 @@ class Driver:
         self._wake.clear()
 
     async def _turn(self, loop: asyncio.AbstractEventLoop, committer: ThreadPoolExecutor) -> None:
-        if self._core is None and not self._reload():
-            self._fail_all("the store cannot be read; see the scheduler's log")
+        if not self._is_usable():
+            self._fail_all(self.problem or "the store cannot be read; see the scheduler's log")
             self._next_tick_steady_s = loop.time() + self.timing.tick_s
             return
         turn = self._gather(loop.time())
         outcome = self.core.step(turn.events, turn.now_s)
         self._timer_s = outcome.wake_s
-        entry = compose(turn, outcome, self._hardware(outcome), self.policy)
+        if isinstance(self.decider, GuardedPolicy):
+            self.decider.settle(outcome.rejected)
+        entry = compose(turn, outcome, self._hardware(outcome), self.decider.name)
+        transaction = entry.transaction or self._probe(turn, loop.time())
         try:
+            if transaction:
+                last = await loop.run_in_executor(committer, self.store.commit, transaction)
+                self._written_steady_s, self.problem = loop.time(), None
             if entry.transaction:
-                last = await loop.run_in_executor(committer, self.store.commit, entry.transaction)
                 self._tell(entry, outcome, last)
         except StoreError as error:
-            log.error("%s", error)  # noqa: TRY400 - the operator needs the line, not where it was raised
+            self._note(error)
             _fail(self._taken, str(error))
             self._reload()
             return
@@ -227,7 +236,8 @@ class Driver:
             _resolve(waiting)
 
     def _gather(self, steady_s: float) -> Turn:
-        turn = Turn(self.board, self.now(), self.board.counters.next_job_id, self.progress)
+        now_s = self.now()
+        turn = Turn(self.board, now_s, self.board.counters.next_job_id, self.progress, self.timing.clock.mark(now_s))
         self._taken = []
         while self._queue and len(turn.events) < EVENTS_PER_TURN_MAX:
             waiting = self._queue.popleft()
@@ -245,31 +255,68 @@ class Driver:
         return turn
 
     def _add_time(self, turn: Turn) -> None:
-        live = [name for name, record in self.board.nodes.items() if not record.lost]
+        live = [name for name, record in self.board.nodes.items() if record.leased and not record.lost]
         turn.events.extend(NodeLost(name) for name in self.liveness.silent(live) if name not in turn.agents)
         turn.events.append(Tick())
 
     def _hardware(self, outcome: Outcome) -> dict[str, Any]:
         return {name: self.core.state.nodes[name].node for name in outcome.nodes}
 
-    def _tell(self, entry: Entry, outcome: Outcome, last_number: int) -> None:
+    def _tell(self, entry: LedgerEntry, outcome: Outcome, last_number: int) -> None:
         entry.apply(self.board)
         self.feed.publish(last_number, entry.transaction.audit)
         nodes = (self.board.nodes.get(name) for name in outcome.nodes)
         self.notifier.nudge(record.node.address for record in nodes if record is not None)
 
+    def _probe(self, turn: Turn, steady_s: float) -> Transaction:
+        """What is written where nothing was for a while: whether the store takes it is news."""
+        due = self.problem is not None or steady_s - self._written_steady_s >= PROBE_S
+        return Transaction([put_clock(turn.clock)] if due and turn.clock is not None else [])
+
+    def _is_usable(self) -> bool:
+        """Whether the core is in step with a store that is there."""
+        try:
+            self.store.check()
+        except StoreError as error:
+            self._note(error)
+            self._core = None
+            return False
+        return self._core is not None or self._reload()
+
     def _reload(self) -> bool:
         try:
             self.load()
         except StoreError as error:
-            log.error("%s", error)  # noqa: TRY400 - as above
+            self._note(error)
             self._timer_s = None
             return False
         return True
 
+    def _note(self, error: StoreError) -> None:
+        if self.problem != str(error):
+            log.error("%s", error)  # the operator needs the line, not where it was raised
+        self.problem = str(error)
+
     def _fail_all(self, message: str) -> None:
         _fail([*self._taken, *self._queue], message)
         self._queue.clear()
+
+
+def restore_state(store: Store, board: Board, config: CoreConfig) -> ClusterState:
+    """Return what the core had when the board was written, made anew from the records.
+
+    Raises:
+        StoreError: The store cannot be read.
+    """
+    persistent_factor, total_factor = config.memory_factors
+    beliefs = Beliefs(
+        PerfConfig(persistent_factor=persistent_factor, total_factor=total_factor),
+        profiles=readable(PROFILES, store.read_all(PROFILES), documents.decode_profile),
+        measurements=readable(MEASUREMENTS, store.read_all(MEASUREMENTS), documents.decode_measurement),
+    )
+    nodes = [(record.node, record.generation) for record in board.nodes.values() if not record.lost]
+    jobs = [in_circle(job, config.share_between) for job in board.jobs.values()]
+    return ClusterState.restore(nodes, jobs, beliefs, board.counters.version)
 
 
 def _fail(requests: list[_Waiting], message: str) -> None:

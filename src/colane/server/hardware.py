@@ -2,125 +2,70 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Mapping
-from math import inf
-from typing import NamedTuple
+from collections.abc import Iterable
+from dataclasses import replace
 
 from colane.model.hardware import Node
 from colane.model.job import JobSpec
-from colane.server.problems import Problem, near_matches
+from colane.model.problem import Problem
+from colane.model.resources import Inventory, Lack, Shortfall
+from colane.server.problems import near_matches
+
+_FIELDS = {
+    Lack.CORES: "cores",
+    Lack.HOST_MEMORY: "host_memory_bytes",
+    Lack.HOST_BANDWIDTH: "host_bandwidth_bytes_per_s",
+}
 
 
-class Shape(NamedTuple):
-    """What one node has, so that a thousand like nodes are judged once."""
-
-    gpus: tuple[tuple[str, int], ...]
-    cores: int
-    host_memory_bytes: int
-    host_bandwidth: float
-    """Infinite where it is not known."""
-
-    def matching(self, gpu_type: str, memory_bytes: int) -> int:
-        """GPUs of a type with at least that memory."""
-        return sum(1 for kind, size in self.gpus if kind == gpu_type and size >= memory_bytes)
+CPU_DEVICES_HINT = (
+    " outside its cpu devices, whose cores are for jobs that have these; leave cores out, and the job shares all cores"
+)
 
 
 class Hardware:
-    """The shapes of all registered nodes, by pool. Lost nodes count: they may come back."""
+    """What all registered nodes have. Lost nodes count: they may come back."""
 
     def __init__(self, nodes: Iterable[Node] = ()) -> None:
-        shapes: dict[str, Counter[Shape]] = {}
-        for node in nodes:
-            gpus = tuple(sorted((gpu.type, gpu.memory_bytes) for gpu in node.gpus))
-            bandwidth = node.host_bandwidth_bytes_per_s or inf
-            shape = Shape(gpus, len(node.cores), node.host_memory_bytes, bandwidth)
-            shapes.setdefault(node.pool, Counter())[shape] += 1
-        self._counts = shapes
-        self._pools: Mapping[str, tuple[Shape, ...]] = {pool: tuple(sorted(of)) for pool, of in shapes.items()}
+        self._inventory = Inventory(nodes)
+
+    def sized(self, spec: JobSpec) -> JobSpec:
+        """The job, if it is of several sizes, with the largest that could ever run as the one it would like best."""
+        size = self._inventory.largest_size(spec)
+        return spec if size is None else replace(spec, gpus=size)
 
     def problem(self, spec: JobSpec) -> Problem | None:
-        """Return why no node of the job's pool could ever run it; None when one could or none is known."""
-        shapes = self._pools.get(spec.pool, ())
-        apart = spec.anti_collocation and spec.gpus > 1
-        if not shapes or (not apart and any(_fits(spec, shape) for shape in shapes)):
+        """Return why no node of the job's pool could ever run it, in any size; None when one could or none is known."""
+        spec = replace(spec, gpus=spec.gpus_min)
+        shortfall = self._inventory.shortfall(spec)
+        if shortfall is None or shortfall.lack is Lack.NODES:
             return None
-        if spec.multi_node:
-            return _type_problem(spec, shapes) or _spread_problem(spec, self._counts[spec.pool])
-        return (
-            _type_problem(spec, shapes)
-            or _count_problem(spec, shapes)
-            or _memory_problem(spec, shapes)
-            or _host_problem(spec, shapes)
-            or Problem("gpus", f"no single node of pool {spec.pool} has all that is asked for at once")
-        )
+        return self._problem(spec, shortfall)
+
+    def _problem(self, spec: JobSpec, shortfall: Shortfall) -> Problem:
+        lack, need, most = shortfall
+        if lack is Lack.GPU_TYPE:
+            known = self._inventory.gpu_types(spec.pool)
+            hint = near_matches(spec.gpu_type or "", known)
+            return Problem("gpu_type", f"unknown {spec.gpu_type!r}; {hint}known: {', '.join(known) or 'none'}")
+        if lack is Lack.GPU_MEMORY:
+            where = f"pool {spec.pool} has no node with {spec.gpus} such GPU{'s' if spec.gpus > 1 else ''}"
+            return Problem("gpu_memory_bytes", f"asks for {need}, but {where}; the largest has {most}")
+        if lack in _FIELDS:
+            text = f"asks for {need}, but no node of pool {spec.pool} has more than {most:.0f}"
+            hint = CPU_DEVICES_HINT if lack is Lack.CORES and not spec.gpus else ""
+            return Problem(_FIELDS[lack], text + hint)
+        return Problem("gpus", _over_nodes(spec, shortfall) if spec.multi_node else _on_a_node(spec, shortfall))
 
 
-def _types(spec: JobSpec, shapes: Iterable[Shape]) -> list[str]:
-    known = sorted({kind for shape in shapes for kind, _ in shape.gpus})
-    return known if spec.gpu_type is None else [kind for kind in known if kind == spec.gpu_type]
-
-
-def _fits(spec: JobSpec, shape: Shape) -> bool:
-    need = spec.gpu_memory_bytes or 0
-    return (
-        any(shape.matching(kind, need) >= spec.gpus for kind in _types(spec, [shape]))
-        and shape.cores >= spec.cores
-        and shape.host_memory_bytes >= spec.host_memory_bytes
-        and shape.host_bandwidth >= spec.host_bandwidth_bytes_per_s
-    )
-
-
-def _type_problem(spec: JobSpec, shapes: tuple[Shape, ...]) -> Problem | None:
-    if spec.gpu_type is None or _types(spec, shapes):
-        return None
-    known = sorted({kind for shape in shapes for kind, _ in shape.gpus})
-    hint = near_matches(spec.gpu_type, known)
-    return Problem("gpu_type", f"unknown {spec.gpu_type!r}; {hint}known: {', '.join(known) or 'none'}")
-
-
-def _count_problem(spec: JobSpec, shapes: tuple[Shape, ...]) -> Problem | None:
-    counts = [Counter(kind for kind, _ in shape.gpus) for shape in shapes]
-    most = max((count[kind] for count in counts for kind in _types(spec, shapes)), default=0)
-    if spec.gpus <= most:
-        return None
+def _on_a_node(spec: JobSpec, shortfall: Shortfall) -> str:
+    if shortfall.lack is Lack.AT_ONCE:
+        return f"no single node of pool {spec.pool} has all that is asked for at once"
     what = f"{spec.gpu_type} GPUs" if spec.gpu_type else "GPUs of one type"
-    return Problem("gpus", f"asks for {spec.gpus}, but no node of pool {spec.pool} has more than {most} {what}")
+    return f"asks for {spec.gpus}, but no node of pool {spec.pool} has more than {shortfall.most} {what}"
 
 
-def _spread_problem(spec: JobSpec, counts: Mapping[Shape, int]) -> Problem | None:
-    """A job over several nodes needs GPUs of one type in the whole pool, or as many nodes that have one."""
-    need = spec.gpu_memory_bytes or 0
-    ranks = 0
-    for kind in _types(spec, counts):
-        found = ((shape.matching(kind, need), count) for shape, count in counts.items())
-        ranks = max(ranks, sum(count * (min(gpus, 1) if spec.anti_collocation else gpus) for gpus, count in found))
-    if spec.gpus <= ranks:
-        return None
+def _over_nodes(spec: JobSpec, shortfall: Shortfall) -> str:
     what = "nodes with a GPU" if spec.anti_collocation else "GPUs"
-    return Problem("gpus", f"asks for {spec.gpus} over several nodes, but pool {spec.pool} has {ranks} such {what}")
-
-
-def _memory_problem(spec: JobSpec, shapes: tuple[Shape, ...]) -> Problem | None:
-    need = spec.gpu_memory_bytes or 0
-    kinds = _types(spec, shapes)
-    if any(shape.matching(kind, need) >= spec.gpus for shape in shapes for kind in kinds):
-        return None
-    largest = max(size for shape in shapes for kind, size in shape.gpus if kind in kinds)
-    where = f"pool {spec.pool} has no node with {spec.gpus} such GPU{'s' if spec.gpus > 1 else ''}"
-    return Problem("gpu_memory_bytes", f"asks for {need}, but {where}; the largest has {largest}")
-
-
-def _host_problem(spec: JobSpec, shapes: tuple[Shape, ...]) -> Problem | None:
-    cores = max(shape.cores for shape in shapes)
-    if spec.cores > cores:
-        return Problem("cores", f"asks for {spec.cores}, but no node of pool {spec.pool} has more than {cores}")
-    memory = max(shape.host_memory_bytes for shape in shapes)
-    if spec.host_memory_bytes > memory:
-        text = f"asks for {spec.host_memory_bytes}, but no node of pool {spec.pool} has more than {memory}"
-        return Problem("host_memory_bytes", text)
-    rate = max(shape.host_bandwidth for shape in shapes)
-    if spec.host_bandwidth_bytes_per_s > rate:
-        text = f"asks for {spec.host_bandwidth_bytes_per_s}, but no node of pool {spec.pool} has more than {rate:.0f}"
-        return Problem("host_bandwidth_bytes_per_s", text)
-    return None
+    beside = " with the memory and the cores its ranks need" if shortfall.lack is Lack.AT_ONCE else ""
+    return f"asks for {spec.gpus} over several nodes, but pool {spec.pool} has {shortfall.most} such {what}{beside}"

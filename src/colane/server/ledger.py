@@ -9,11 +9,12 @@ from typing import Any
 from colane.core.events import Decision, Outcome, RejectedPlan
 from colane.model.hardware import Node
 from colane.model.job import Job, JobId
-from colane.model.plan import Start
+from colane.model.plan import ACTION_NAMES, placement_of
 from colane.model.profile import ProfileKey
 from colane.model.reason import Reason
 from colane.server import documents
 from colane.server.board import (
+    CLOCK_KEY,
     COUNTERS_KEY,
     Board,
     Counters,
@@ -22,6 +23,7 @@ from colane.server.board import (
     encode_live,
     encode_record,
 )
+from colane.server.clock import CLOCK_MARK, ClockMark
 from colane.server.documents import Body
 from colane.server.lengths import kind_of, learnt
 from colane.server.store import (
@@ -51,7 +53,7 @@ FINISHED_FIELDS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class LedgerEntry:
     """What a turn writes, and what the board takes over once it is durable.
 
     Attributes:
@@ -82,7 +84,7 @@ class Entry:
         board.lengths.update(self.lengths)
 
 
-def compose(turn: Turn, outcome: Outcome, hardware: Mapping[str, Node], policy: str) -> Entry:
+def compose(turn: Turn, outcome: Outcome, hardware: Mapping[str, Node], policy: str) -> LedgerEntry:
     """Put a turn and its outcome into one transaction.
 
     Args:
@@ -105,8 +107,9 @@ def compose(turn: Turn, outcome: Outcome, hardware: Mapping[str, Node], policy: 
     audit = [*turn.audit, *_audit(turn, outcome, policy)]
     if puts or deletes or audit or turn.clears:
         puts.append(Put(META, COUNTERS_KEY, encode_counters(counters)))
+        puts += [put_clock(turn.clock)] if turn.clock is not None else []
     names = {job: asked.model_name for job, asked in turn.admitted.items() if asked.model_name is not None}
-    return Entry(
+    return LedgerEntry(
         Transaction(puts, deletes, audit, tuple(turn.clears)),
         outcome.jobs,
         names,
@@ -117,19 +120,31 @@ def compose(turn: Turn, outcome: Outcome, hardware: Mapping[str, Node], policy: 
     )
 
 
+def put_clock(mark: ClockMark) -> Put:
+    """Write where the service's time stands."""
+    return Put(META, CLOCK_KEY, CLOCK_MARK.write(mark))
+
+
 def _records(turn: Turn, outcome: Outcome, hardware: Mapping[str, Node]) -> Iterator[NodeRecord]:
     order = turn.board.counters.next_node_order
     for name in outcome.nodes:
         old = turn.board.nodes.get(name)
-        known = old.messages if old else ()
-        place = old.order if old else order
+        fresh = replace(old, lost=False) if old else NodeRecord(hardware[name], outcome.version, order)
         order += old is None
-        yield NodeRecord(hardware[name], outcome.version, place, messages=turn.messages.get(name, known))
+        yield _said(turn, replace(fresh, node=hardware[name], generation=outcome.version))
     for name in outcome.lost_nodes:
         if name in turn.board.nodes and name not in outcome.nodes and name not in turn.removed_nodes:
             yield replace(turn.board.nodes[name], lost=True, generation=outcome.version)
-    for name in turn.messages.keys() - {*outcome.nodes, *outcome.lost_nodes, *turn.removed_nodes}:
-        yield replace(turn.board.nodes[name], messages=turn.messages[name])
+    said = turn.messages.keys() | turn.leased.keys()
+    for name in said - {*outcome.nodes, *outcome.lost_nodes, *turn.removed_nodes}:
+        yield _said(turn, turn.board.nodes[name])
+
+
+def _said(turn: Turn, known: NodeRecord) -> NodeRecord:
+    """A record with what its agent has said in this turn."""
+    name = known.node.name
+    messages, leased = turn.messages.get(name, known.messages), turn.leased.get(name, known.leased)
+    return replace(known, messages=messages, leased=leased)
 
 
 def _job_changes(turn: Turn, outcome: Outcome, policy: str) -> tuple[list[Put], list[Delete]]:
@@ -199,7 +214,7 @@ def profile_name(key: ProfileKey) -> str:
 def _audit(turn: Turn, outcome: Outcome, policy: str) -> Iterator[AuditEntry]:
     for job in outcome.jobs:
         old = turn.board.jobs.get(job.id)
-        for line in job.story[len(old.story) if old else 0 :]:
+        for line in job.changes_since(old.changes if old else 0):
             body = {"job": job.id, "name": job.spec.name, "state": line.state.value, "attempt": job.attempt}
             yield AuditEntry(turn.now_s, "job", {**body, **explain(line.reason)})
     for decision in outcome.decisions:
@@ -212,9 +227,10 @@ def _audit(turn: Turn, outcome: Outcome, policy: str) -> Iterator[AuditEntry]:
 
 def _decision(decision: Decision) -> Body:
     action = decision.action
-    body: Body = {"policy": decision.policy, "job": action.job, "action": type(action).__name__.lower()}
-    if isinstance(action, Start):
-        body["placement"] = documents.encode_placement(action.placement)
+    body: Body = {"policy": decision.policy, "job": action.job, "action": ACTION_NAMES[type(action)]}
+    placement = placement_of(action)
+    if placement is not None:
+        body["placement"] = documents.encode_placement(placement)
     return {**body, **explain(action.reason)}
 
 

@@ -24,7 +24,7 @@ def learnt(job: Job, finished: Mapping[str, Any]) -> int | None:
     They do of training that a single attempt brought to its end: a later one may have gone on from a checkpoint, and
     one that was stopped (at its `steps_limit`, say) was not at its end.
     """
-    ended_by_itself = job.state is JobState.SUCCEEDED and job.story[-1].reason.why is Why.EXITED
+    ended_by_itself = job.state is JobState.SUCCEEDED and job.reason is not None and job.reason.why is Why.EXITED
     if not ended_by_itself or job.attempt > 1 or job.spec.kind is JobKind.INFERENCE:
         return None
     steps = (finished.get("progress") or {}).get("steps")

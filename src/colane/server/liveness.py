@@ -1,9 +1,19 @@
-"""When each node was last heard of. Silence is measured by a clock that never jumps."""
+"""When each node was last heard of. Silence counts only while the scheduler was itself listening.
+
+A scheduler that was paused (a stopped process, a frozen virtual machine, swapping) has heard nobody, whoever spoke:
+after such a gap everybody has the whole time again.
+"""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable
-from typing import NamedTuple
+from typing import Final, NamedTuple
+
+GAP_RATIO: Final = 0.25
+"""The scheduler looks every second or so; when it has not for this part of the time-out, it was not there."""
+
+log = logging.getLogger(__name__)
 
 
 class Heard(NamedTuple):
@@ -19,12 +29,14 @@ class Liveness:
     Args:
         timeout_s: Silence after which a node is lost.
         steady_clock: Seconds that only go forward.
+        look_s: How often `silent` is asked at least, while all is well.
     """
 
-    def __init__(self, timeout_s: float, steady_clock: Callable[[], float]) -> None:
+    def __init__(self, timeout_s: float, steady_clock: Callable[[], float], look_s: float = 0.0) -> None:
         self._timeout_s = timeout_s
+        self._gap_s = max(GAP_RATIO * timeout_s, 3 * look_s)
         self._clock = steady_clock
-        self._start = Heard(None, steady_clock())
+        self._fresh_s = self._looked_s = steady_clock()
         self._heard: dict[str, Heard] = {}
 
     def hear(self, node: str, unix_s: float) -> None:
@@ -33,9 +45,18 @@ class Liveness:
 
     def last_seen_s(self, node: str) -> float | None:
         """Return the unix time of the last report, None when there was none since the start."""
-        return self._heard.get(node, self._start).unix_s
+        known = self._heard.get(node)
+        return None if known is None else known.unix_s
 
     def silent(self, nodes: Iterable[str]) -> list[str]:
-        """Return the nodes that were silent for too long."""
-        oldest = self._clock() - self._timeout_s
-        return [node for node in nodes if self._heard.get(node, self._start).steady_s < oldest]
+        """Return the nodes that were silent for too long while we listened."""
+        now_s = self._clock()
+        gap_s, self._looked_s = now_s - self._looked_s, now_s
+        if gap_s > self._gap_s:
+            self._fresh_s = now_s
+            log.warning("the scheduler was not listening for %.0f s; its nodes have %g s anew", gap_s, self._timeout_s)
+        return [node for node in nodes if now_s - self._since_s(node) > self._timeout_s]
+
+    def _since_s(self, node: str) -> float:
+        known = self._heard.get(node)
+        return self._fresh_s if known is None else max(known.steady_s, self._fresh_s)

@@ -5,26 +5,33 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import fcntl
+import hashlib
 import json
 import logging
 import os
+import secrets
 import signal
 import socket
+import struct
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import FrameType
 from typing import Any, Final
 
 import uvicorn
 
+from colane.client.locate import TOKEN_FILE, read_token
 from colane.core.config import CoreConfig
+from colane.policyfiles.guard import BUDGET_S
 from colane.server.app import create_app
+from colane.server.assembly import make_service
+from colane.server.config import ServiceConfig
 from colane.server.gate import LOOPBACK_NAMES, GateRules, is_loopback
 from colane.server.retention import Retention
-from colane.server.service import Service, ServiceConfig, make_service
+from colane.server.service import Service
 from colane.server.sqlite_store import SqliteStore
 
 DEFAULT_PORT: Final = 8642
@@ -55,8 +62,9 @@ class ServerConfig:
         state_dir: Holds the store, the lock and `server.json`; made when it is not there.
         host: Address to listen on; other than loopback needs a token.
         port: 0 takes a free one.
-        policy: Registered name.
-        token: Needed by every client when set.
+        policy: Registered name, or FILE.py:NAME of a user's own.
+        policy_budget_s: What a pass of a user's own policy may take.
+        token: Needed by every client; None takes the one in the state directory, made when it is not there.
         workdir: Directory of jobs that name none.
         body_bytes_max: Largest request.
         batch_jobs_max: Jobs in one request.
@@ -70,11 +78,12 @@ class ServerConfig:
     host: str = "127.0.0.1"
     port: int = DEFAULT_PORT
     policy: str = "colocate"
+    policy_budget_s: float = BUDGET_S
     token: str | None = field(default=None, repr=False)
     workdir: Path = field(default_factory=Path.cwd)
     body_bytes_max: int = 8 * 2**20
     batch_jobs_max: int = 10_000
-    node_timeout_s: float = 30.0
+    node_timeout_s: float = 60.0
     tick_s: float = 1.0
     keep_finished: Retention = field(default_factory=Retention)
     core: CoreConfig = field(default_factory=CoreConfig)
@@ -101,7 +110,11 @@ async def serve(config: ServerConfig, on_listening: Callable[[str], None] | None
     """Run a scheduler in this event loop; see `run_server`. Cancelling it stops the scheduler."""
     _check(config)
     with contextlib.ExitStack() as stack:
-        stack.enter_context(_locked(config.state_dir))
+        name = stack.enter_context(_locked(config.state_dir))
+        loop = asyncio.get_running_loop()
+        config = replace(config, token=config.token or own_token(config.state_dir))
+        loop.add_reader(name, _dismiss, name)
+        stack.callback(loop.remove_reader, name)
         listener = stack.enter_context(_listen(config.host, config.port))
         store = SqliteStore(config.state_dir / STORE_FILE)
         stack.callback(store.close)
@@ -113,7 +126,7 @@ async def serve(config: ServerConfig, on_listening: Callable[[str], None] | None
             _publish(config.state_dir / SERVER_FILE, url)
             (on_listening or _print_url(config))(url)
 
-        server = _Server(_uvicorn_config(create_app(service, _rules(config))), service, announce)
+        server = _ApiServer(_uvicorn_config(create_app(service, _rules(config))), service, announce)
         await _run(server, service, listener)
 
 
@@ -130,6 +143,7 @@ def _check(config: ServerConfig) -> None:
 def _service_config(config: ServerConfig) -> ServiceConfig:
     return ServiceConfig(
         policy=config.policy,
+        policy_budget_s=config.policy_budget_s,
         workdir=str(config.workdir),
         token=config.token,
         tick_s=config.tick_s,
@@ -145,8 +159,61 @@ def _rules(config: ServerConfig) -> GateRules:
     return GateRules(token=config.token, hosts=hosts, body_bytes_max=config.body_bytes_max)
 
 
+def _write_pid(handle: int, state_dir: Path) -> None:
+    try:
+        os.ftruncate(handle, 0)
+        os.pwrite(handle, f"{os.getpid()}\n".encode(), 0)
+    except OSError as error:
+        raise _unwritable(state_dir, error) from error
+
+
+def _unwritable(state_dir: Path, error: OSError) -> ServerError:
+    return ServerError(f"state: {state_dir} cannot be written: {error.strerror}; make room there, or choose another")
+
+
+def _hold_name(state_dir: Path) -> socket.socket:
+    """Hold a name made of the directory's path: unlike the lock file, nobody can delete it while we live.
+
+    Raises:
+        ServerError: A scheduler of ours or root's holds it.
+    """
+    place = hashlib.sha256(os.fsencode(state_dir.resolve())).hexdigest()
+    name = f"\0colane-scheduler-{place}"
+    holder = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        holder.bind(name)
+        holder.listen()
+        holder.setblocking(False)
+    except OSError:
+        pid, uid = _holder_of(name)
+        if uid in {0, os.geteuid()}:  # anybody may take the name; only these could be a scheduler on our files
+            holder.close()
+            raise _taken(state_dir, str(pid)) from None
+    return holder
+
+
+def _dismiss(name: socket.socket) -> None:
+    """Let go whoever asked who holds the name; too many of them would keep the next from asking."""
+    with contextlib.suppress(OSError):
+        name.accept()[0].close()
+
+
+def _holder_of(name: str) -> tuple[int, int]:
+    """Process and user that listen under a name; -1 when nobody does."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as caller:
+        caller.setblocking(False)
+        if caller.connect_ex(name) != 0:
+            return -1, -1
+        pid, uid, _ = struct.unpack("3i", caller.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+        return pid, uid
+
+
+def _taken(state_dir: Path, pid: str) -> ServerError:
+    return ServerError(f"state: another scheduler (pid {pid}) uses {state_dir}; stop it, or choose another --state")
+
+
 @contextlib.contextmanager
-def _locked(state_dir: Path) -> Iterator[None]:
+def _locked(state_dir: Path) -> Iterator[socket.socket]:
     """Hold the state directory: two schedulers on one store would each run ahead of the other."""
     try:
         state_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -158,14 +225,32 @@ def _locked(state_dir: Path) -> Iterator[None]:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             pid = os.pread(handle, 20, 0).decode(errors="replace").strip() or "unknown"
-            raise ServerError(
-                f"state: another scheduler (pid {pid}) uses {state_dir}; stop it, or choose another --state"
-            ) from error
-        os.ftruncate(handle, 0)
-        os.pwrite(handle, f"{os.getpid()}\n".encode(), 0)
-        yield
+            raise _taken(state_dir, pid) from error
+        with _hold_name(state_dir) as name:
+            _write_pid(handle, state_dir)
+            yield name
     finally:
         os.close(handle)
+
+
+def own_token(state_dir: Path) -> str:
+    """Return the token that lies in the state directory, for its owner only; made at the first start.
+
+    Raises:
+        ServerError: It cannot be written.
+    """
+    path = state_dir / TOKEN_FILE
+    known = read_token(path)
+    if known is not None:
+        return known
+    token = secrets.token_urlsafe(32)
+    try:
+        path.unlink(missing_ok=True)
+        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+            file.write(f"{token}\n")
+    except OSError as error:
+        raise _unwritable(state_dir, error) from error
+    return token
 
 
 def _listen(host: str, port: int) -> socket.socket:
@@ -184,8 +269,11 @@ def _url(host: str, port: int) -> str:
 
 def _publish(path: Path, url: str) -> None:
     fresh = path.with_suffix(".new")
-    fresh.write_text(json.dumps({"url": url, "pid": os.getpid()}) + "\n", encoding="utf-8")
-    fresh.replace(path)
+    try:
+        fresh.write_text(json.dumps({"url": url, "pid": os.getpid()}) + "\n", encoding="utf-8")
+        fresh.replace(path)
+    except OSError as error:
+        raise _unwritable(path.parent, error) from error
 
 
 def _withdraw(path: Path) -> None:
@@ -213,7 +301,7 @@ def _uvicorn_config(app: Any) -> uvicorn.Config:  # noqa: ANN401 - an ASGI appli
     )
 
 
-class _Server(uvicorn.Server):
+class _ApiServer(uvicorn.Server):
     """uvicorn, with our word once it listens and streams ended before it waits for connections to close."""
 
     def __init__(self, config: uvicorn.Config, service: Service, announce: Callable[[], None]) -> None:
@@ -247,7 +335,7 @@ class _Server(uvicorn.Server):
                 signal.signal(number, handler)
 
 
-async def _run(server: _Server, service: Service, listener: socket.socket) -> None:
+async def _run(server: _ApiServer, service: Service, listener: socket.socket) -> None:
     """Serve until told to stop, or until the driver fails: then the process must not go on answering."""
     driving = asyncio.create_task(service.run())
     driving.add_done_callback(lambda _: setattr(server, "should_exit", True))

@@ -14,10 +14,12 @@ class MemoryStore:
 
     Attributes:
         failure: While set, every commit fails with this message and changes nothing.
+        vanished: While set, the store is taken to be gone, with this message.
     """
 
     def __init__(self) -> None:
         self.failure: str | None = None
+        self.vanished: str | None = None
         self._lock = threading.Lock()
         self._collections: dict[str, dict[str, str]] = {name: {} for name in COLLECTIONS}
         self._audit: list[tuple[float, str, str]] = []
@@ -75,6 +77,11 @@ class MemoryStore:
         """See `Store.last_audit_number`."""
         with self._lock:
             return len(self._audit)
+
+    def check(self) -> None:
+        """See `Store.check`."""
+        if self.vanished is not None:
+            raise StoreError(self.vanished)
 
     def close(self) -> None:
         """See `Store.close`."""

@@ -6,7 +6,9 @@ import difflib
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
+
+from colane.model.problem import Problem
 
 GOT_LENGTH_MAX: Final = 60
 """A message quotes at most this much of what was given, so that it stays one line."""
@@ -32,17 +34,6 @@ _MESSAGES: Final = {
     "finite_number": "must be a finite number",
 }
 """The same; these end with what was given."""
-
-
-class Problem(NamedTuple):
-    """One thing wrong; `field` is empty where no field is to blame."""
-
-    field: str
-    message: str
-
-    def __str__(self) -> str:
-        """`field: message`."""
-        return f"{self.field}: {self.message}" if self.field else self.message
 
 
 class RefusedError(Exception):

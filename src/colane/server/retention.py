@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from colane.server.quantities import parse_duration
+from colane.model.quantities import parse_duration_s
 from colane.server.store import FINISHED_JOBS, Delete, Store
 
 REMOVED_AT_ONCE: Final = 1_000
@@ -44,7 +44,7 @@ def parse_retention(text: str) -> Retention:
     if wanted.isascii() and wanted.isdecimal():
         return Retention(jobs=int(wanted))
     try:
-        return Retention(age_s=parse_duration(wanted))
+        return Retention(age_s=parse_duration_s(wanted))
     except ValueError:
         raise ValueError(f"must be all, a duration such as 30d, or a number of jobs, got {text[:40]!r}") from None
 

@@ -14,9 +14,9 @@ from colane.server import changes
 from colane.server.logs import NEXT_OFFSET_HEADER, follow_log, read_range
 from colane.server.problems import RefusedError, from_pydantic
 from colane.server.requests import IdempotencyKey, JobIdPath, TheService, change_once
-from colane.server.service import json_list
+from colane.server.streams import json_list
 from colane.server.turn import Turn
-from colane.server.wire import EXACT_MAX, JobRequest, Shape
+from colane.server.wire import EXACT_MAX, JobRequest, WireModel
 
 LOG_BYTES_MAX: Final = 8 * 2**20
 """Bytes of a log in one answer; the header names the offset to go on from."""
@@ -26,7 +26,7 @@ By = Annotated[str, Query(max_length=200, pattern=r"^[^\x00-\x1f\x7f]+$", descri
 JSON: Final = "application/json"
 
 
-class Batch(Shape):
+class Batch(WireModel):
     """The long form of a batch."""
 
     jobs: list[JobRequest] = Field(max_length=100_000)
@@ -129,7 +129,7 @@ async def cancel(
     return JSONResponse(await change_once(request, service, idempotency_key, prepare))
 
 
-class SuspendBody(Shape):
+class SuspendBody(WireModel):
     """How a job is suspended."""
 
     to_host: bool = False

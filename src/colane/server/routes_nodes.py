@@ -46,6 +46,19 @@ async def node(service: TheService, name: NamePath) -> JSONResponse:
     return JSONResponse(service.node(name))
 
 
+@router.delete("/node/{name}")
+async def remove_node(
+    request: Request, service: TheService, name: NamePath, idempotency_key: IdempotencyKey = None
+) -> JSONResponse:
+    """Forget a node that never comes back; its jobs are queued again, so nothing of them may run there any more."""
+
+    def prepare(turn: Turn) -> dict[str, Any]:
+        changes.remove_node(turn, name)
+        return {"removed": [name]}
+
+    return JSONResponse(await change_once(request, service, idempotency_key, prepare))
+
+
 @router.put("/node/{name}")
 async def update(service: TheService, name: NamePath, body: NodeBody) -> JSONResponse:
     """Replace a node's description."""
@@ -65,8 +78,4 @@ async def report(service: TheService, name: NamePath, body: ReportBody) -> JSONR
 @router.post("/finished_job")
 async def finished_job(service: TheService, body: FinishedBody) -> JSONResponse:
     """Take in how an attempt ended; 200 also when it is no longer believed."""
-
-    def prepare(turn: Turn) -> dict[str, Any]:
-        return {"believed": changes.finish(turn, body)}
-
-    return JSONResponse(await service.driver.change(prepare))
+    return JSONResponse(await service.driver.change(service.finish(body)))

@@ -12,8 +12,8 @@ from sse_starlette import EventSourceResponse
 from colane.server import changes
 from colane.server.problems import RefusedError
 from colane.server.requests import IdempotencyKey, TheService, change_once
-from colane.server.service import json_list, sse_lines
 from colane.server.store import MEASUREMENTS, PROFILES
+from colane.server.streams import json_list, sse_lines
 from colane.server.turn import Turn
 from colane.server.wire import EXACT_MAX, ProfileBody
 
@@ -97,10 +97,19 @@ async def events(
     start = service.feed.last_number if after is None else after
     if last_event_id is not None:
         start = int(last_event_id)
-    return EventSourceResponse(sse_lines(service, start), ping=PING_S, shutdown_grace_period=GRACE_S)
+    return EventSourceResponse(sse_lines(service.feed, start), ping=PING_S, shutdown_grace_period=GRACE_S)
 
 
 @router.get("/health")
 async def health(request: Request, service: TheService) -> JSONResponse:
-    """Return the service's state in numbers; needs no token."""
-    return JSONResponse({**service.health(), "version": request.app.version})
+    """Return the service's state in numbers; needs no token. 503 while nothing can be written.
+
+    While a user's policy fails, all but deciding goes on: `degraded`.
+    """
+    body = {**service.health(), "version": request.app.version}
+    problem = service.driver.problem
+    if body["status"] == "ok":
+        return JSONResponse(body)
+    if body["status"] == "degraded":
+        return JSONResponse({**body, "detail": service.driver.policy_problem})
+    return JSONResponse({**body, "detail": problem or "the store cannot be read"}, 503)

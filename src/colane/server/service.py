@@ -1,79 +1,62 @@
-"""The service's parts put together, and what the routes ask of them."""
+"""What the routes ask of the service's parts."""
 
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
-import time
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
-from typing import Any, Final, TypeVar
+from typing import Final
 
 import httpx
 
-from colane.core.config import CoreConfig
 from colane.model.job import JobId, JobState, SuspendVia
+from colane.model.problem import Problem
 from colane.server import changes, documents
 from colane.server.admission import admit_all
-from colane.server.board import Board
+from colane.server.board import Board, NodeRecord, readable
+from colane.server.codec import UNREADABLE
+from colane.server.config import ServiceConfig
 from colane.server.documents import Body
-from colane.server.driver import Driver, Timing
+from colane.server.driver import LiveDriver
 from colane.server.feed import Feed
 from colane.server.idempotency import expired
 from colane.server.ledger import explain
 from colane.server.lengths import kind_of
 from colane.server.liveness import Liveness
 from colane.server.logs import LogPlace
-from colane.server.notifier import Notifier
-from colane.server.problems import Problem, RefusedError
-from colane.server.retention import Retention, outdated
-from colane.server.store import FINISHED_JOBS, LAUNCH_SPECS, Document, Store, StoreError, job_key
+from colane.server.problems import RefusedError
+from colane.server.retention import outdated
+from colane.server.store import (
+    FINISHED_JOBS,
+    LAUNCH_SPECS,
+    Document,
+    Store,
+    StoreError,
+    job_key,
+)
 from colane.server.turn import Turn
 from colane.server.views import finished_view, job_view, node_view
-from colane.server.wire import JobRequest, NodeBody, ReportBody
+from colane.server.wire import FinishedBody, JobRequest, NodeBody, ReportBody
 
 CLEANING_PERIOD_S: Final = 3600.0
 """How often answers to idempotency keys that nobody will use again, and records of old jobs, are removed."""
 
+DRIFT_RATIO: Final = 0.01
+"""Two machines' clocks run at rates that differ by less; crystals keep to a hundredth of that."""
+
 PAGE_ROWS: Final = 500
-"""Records read from the store, or rendered, at once."""
+"""Records read from the store at once."""
 
 log = logging.getLogger(__name__)
-Answer = TypeVar("Answer")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServiceConfig:
-    """What the service needs to know.
-
-    Attributes:
-        policy: Registered name.
-        workdir: Directory of jobs that name none.
-        token: Sent to agents.
-        tick_s: The core is asked at least this often.
-        node_timeout_s: A node silent for longer is lost.
-        batch_jobs_max: Jobs in one request.
-        keep_finished: What is kept of finished jobs.
-        core: How jobs are treated, whatever the policy.
-    """
-
-    policy: str
-    workdir: str
-    token: str | None = None
-    tick_s: float = 1.0
-    node_timeout_s: float = 30.0
-    batch_jobs_max: int = 10_000
-    keep_finished: Retention = field(default_factory=Retention)
-    core: CoreConfig = field(default_factory=CoreConfig)
 
 
 @dataclass(slots=True)
 class Service:
-    """See the module's docstring; made by `make_service`.
+    """See the module's docstring; made by `assembly.make_service`.
 
     Attributes:
         store: Where everything is kept.
@@ -84,16 +67,23 @@ class Service:
         liveness: When nodes were heard of.
         stopping: Set when streams shall end.
         started_s: Unix time of the start.
+        cluster_id: Identity of the cluster whose records these are.
     """
 
     store: Store
     config: ServiceConfig
     http: httpx.AsyncClient
-    driver: Driver
+    driver: LiveDriver
     feed: Feed
     liveness: Liveness
     started_s: float
+    cluster_id: str
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @property
+    def policy(self) -> str:
+        """Name of the policy that decides."""
+        return self.driver.decider.name
 
     @property
     def board(self) -> Board:
@@ -217,22 +207,22 @@ class Service:
         """
         live = self.board.jobs.get(job_id)
         if live is None:
-            return finished_view(await self._ended(job_id))
-        names, progress, company = self.board.model_names, self.driver.progress, self.driver.company(job_id)
+            return await self._shown(job_id)
+        names, progress, pacing = self.board.model_names, self.driver.progress, self.driver.pacing(job_id)
         length = self.board.lengths.get(kind_of(live.spec))
-        return job_view(live, names.get(job_id), self.config.policy, progress.get(job_id), company, length)
+        return job_view(live, names.get(job_id), self.policy, progress.get(job_id), pacing, length)
 
     def live_jobs(self, state: JobState | None = None) -> Iterator[Body]:
         """Return live jobs in order of id, of one state or all; rendered as they are asked for."""
         board, progress = self.board, dict(self.driver.progress)
         jobs = [job for job in board.jobs.values() if state in (None, job.state)]
         jobs.sort(key=lambda job: job.id)
-        names, policy = board.model_names, self.config.policy
+        names, policy = board.model_names, self.policy
         # Rendering goes on while the core changes, so what is asked of the core is asked now.
-        companies = {job.id: found for job in jobs if job.placement and (found := self.driver.company(job.id))}
+        pacings = {job.id: self.driver.pacing(job.id) for job in jobs if job.placement}
         lengths = [board.lengths.get(kind_of(job.spec)) for job in jobs]
         return (
-            job_view(job, names.get(job.id), policy, progress.get(job.id), companies.get(job.id), length)
+            job_view(job, names.get(job.id), policy, progress.get(job.id), pacings.get(job.id), length)
             for job, length in zip(jobs, lengths, strict=True)
         )
 
@@ -253,21 +243,21 @@ class Service:
         """Return what the agent needs to start a job.
 
         Raises:
-            RefusedError: 404, no such live job; 409, it holds no GPUs.
+            RefusedError: 404, no such live job; 409, it runs nowhere.
         """
         job = self.board.jobs.get(job_id)
         secret = await asyncio.to_thread(self.store.get, LAUNCH_SPECS, job_key(job_id))
         if job is None or secret is None:
             raise RefusedError.because(404, f"there is no live job {job_id}")
         if job.placement is None:
-            raise RefusedError.because(409, f"job {job_id} is queued and holds no GPUs")
+            raise RefusedError.because(409, f"job {job_id} is queued and runs nowhere")
         spec = job.spec
         return {
             "id": job_id,
             "attempt": job.attempt,
             "name": spec.name,
             "user": spec.user,
-            "gpus": spec.gpus,
+            "gpus": job.gpu_count,
             "gpu_memory_bytes": spec.gpu_memory_bytes,
             "labels": dict(spec.labels),
             **secret,
@@ -285,6 +275,12 @@ class Service:
         record = self.board.nodes.get(node)
         return LogPlace(job_id, job.attempt, node, record.node.address if record else "", live is not None)
 
+    async def _shown(self, job_id: JobId) -> Body:
+        try:
+            return finished_view(await self._ended(job_id))
+        except UNREADABLE as error:
+            raise RefusedError.because(500, f"the record of job {job_id} cannot be read: {error!r}") from error
+
     async def _ended(self, job_id: JobId) -> Document:
         ended = await asyncio.to_thread(self.store.get, FINISHED_JOBS, job_key(job_id))
         if ended is None:
@@ -298,10 +294,7 @@ class Service:
     def _finished_jobs(self, after: int, labels: dict[str, str]) -> Iterator[Body]:
         key = job_key(after)
         while page := self.store.page(FINISHED_JOBS, key, PAGE_ROWS):
-            for _, document in page:
-                has = document["job"]["spec"]["labels"]
-                if all(has.get(name) == value for name, value in labels.items()):
-                    yield finished_view(document)
+            yield from filter(None, readable(FINISHED_JOBS, page, partial(_shown_with, labels)))
             key = page[-1][0]
 
     # -- nodes
@@ -323,14 +316,24 @@ class Service:
         """
 
         def prepare(turn: Turn) -> None:
-            changes.report(turn, name, body)
+            changes.report(turn, name, self._ours(body))
+            changes.lease(turn, name, body.leased, may_be_endless=self._stands_alone(name))
             self.liveness.hear(name, turn.now_s)
 
         trial = Turn(self.board, self.driver.now(), 0, self.driver.progress)
         prepare(trial)
-        if trial.events or trial.messages or trial.audit:
+        if trial.events or trial.messages or trial.audit or trial.leased:
             await self.driver.change(prepare)
         return self.node(name)
+
+    def finish(self, body: FinishedBody) -> Callable[[Turn], Body]:
+        """Return the change that takes in how an attempt ended; one of another cluster is not believed."""
+        is_ours = body.cluster_id in {None, self.cluster_id}
+        return lambda turn: {"believed": is_ours and changes.finish(turn, body)}
+
+    def _ours(self, body: ReportBody) -> ReportBody:
+        """A report without the jobs of another cluster: their ids mean other jobs here."""
+        return body if body.cluster_id in {None, self.cluster_id} else body.model_copy(update={"jobs": []})
 
     def node(self, name: str) -> Body:
         """Return a node object.
@@ -343,15 +346,37 @@ class Service:
             raise RefusedError.because(404, f"there is no node {name!r}")
         jobs, seen_s = self.board.assigned(name), self.liveness.last_seen_s(name)
         tight = self.driver.tight_gpus(name)
-        return node_view(record, seen_s, jobs, self.driver.turns, self.board.nodes, tight)
+        view = node_view(record, seen_s, jobs, self.driver.turns, self.board.nodes, tight)
+        return {**view, "cluster_id": self.cluster_id, "leased": record.leased, "lease_s": self._lease_s(record)}
+
+    def _lease_s(self, record: NodeRecord) -> float | None:
+        """How long after its report all processes of a node must be gone if no other is answered; None: never."""
+        if not record.leased and self._stands_alone(record.node.name):
+            return None
+        return self.config.node_timeout_s / (1 + DRIFT_RATIO)
+
+    def _stands_alone(self, name: str) -> bool:
+        """Whether no other node could run a node's jobs: then they wait for it, however long it is silent."""
+        pool = self.board.nodes[name].node.pool if name in self.board.nodes else None
+        return not any(
+            other.node.pool == pool and not other.lost and other.node.name != name
+            for other in self.board.nodes.values()
+        )
+
+    @property
+    def _status(self) -> str:
+        if self.driver.problem is not None or not self.driver.is_ready:
+            return "store-unavailable"
+        return "degraded" if self.driver.policy_problem else "ok"
 
     def health(self) -> Body:
         """Return the service's state in numbers."""
         queued = sum(job.placement is None for job in self.board.jobs.values())
         lost = sum(record.lost for record in self.board.nodes.values())
         return {
-            "status": "ok" if self.driver.is_ready else "store-unavailable",
-            "policy": self.config.policy,
+            "status": self._status,
+            "cluster_id": self.cluster_id,
+            "policy": self.policy,
             "queued": queued,
             "running": len(self.board.jobs) - queued,
             "nodes": len(self.board.nodes) - lost,
@@ -362,50 +387,7 @@ class Service:
         }
 
 
-def make_service(
-    store: Store,
-    config: ServiceConfig,
-    *,
-    now: Callable[[], float] = time.time,
-    steady: Callable[[], float] = time.monotonic,
-    agents: httpx.AsyncBaseTransport | None = None,
-) -> Service:
-    """Read the store and put a service together; it acts once `run` runs.
-
-    Args:
-        store: Owned by the caller, who closes it after `run`.
-        config: Settings.
-        now: Unix time.
-        steady: Seconds that only go forward, for judging silence.
-        agents: How to reach agents, the network by default.
-
-    Raises:
-        StoreError: The store cannot be read.
-        UnknownPolicyError: No policy of that name.
-    """
-    headers = {"Authorization": f"Bearer {config.token}"} if config.token else {}
-    # Agents are on this machine or in this cluster: a proxy from the environment must not see them.
-    client = httpx.AsyncClient(headers=headers, trust_env=False, transport=agents)
-    feed = Feed(store)
-    liveness = Liveness(config.node_timeout_s, steady)
-    timing = Timing(tick_s=config.tick_s, now=now)
-    driver = Driver(store, config.policy, timing, liveness, feed, Notifier(client), config=config.core)
-    driver.load()
-    return Service(store, config, client, driver, feed, liveness, now())
-
-
-def json_list(items: Iterable[Body]) -> Iterator[bytes]:
-    """Yield a JSON list piece by piece, so that ten thousand jobs are never one text in memory."""
-    left = iter(items)
-    lead = b"["
-    while part := list(islice(left, PAGE_ROWS)):
-        yield lead + b",".join(json.dumps(item).encode() for item in part)
-        lead = b","
-    yield b"]" if lead == b"," else b"[]"
-
-
-async def sse_lines(service: Service, after: int) -> AsyncIterator[dict[str, Any]]:
-    """Yield server-sent events: id, event (kind) and data (JSON)."""
-    async for line in service.feed.follow(after):
-        data = json.dumps({"at_s": line.at_s, **line.body})
-        yield {"id": str(line.number), "event": line.kind, "data": data}
+def _shown_with(labels: dict[str, str], document: Document) -> Body | None:
+    """Return a finished job's record if it carries these labels."""
+    has = document["job"]["spec"]["labels"]
+    return finished_view(document) if all(has.get(name) == value for name, value in labels.items()) else None

@@ -62,11 +62,13 @@ class SqliteStore:
             self._writer = self._connect()
             self._migrate()
             self._reader = self._connect()
+            self._files = {name: _identity(name) for name in (path, path.with_name(f"{path.name}-wal"))}
         except (sqlite3.Error, OSError) as error:
             raise self._error("opened", error) from error
 
     def commit(self, transaction: Transaction) -> int:
         """See `Store.commit`."""
+        self.check()
         puts = [(put.collection, put.key, json.dumps(put.document)) for put in transaction.puts]
         lines = [(entry.at_s, entry.kind, json.dumps(entry.body)) for entry in transaction.audit]
         with self._write_lock:
@@ -120,6 +122,15 @@ class SqliteStore:
             except sqlite3.Error as error:
                 raise self._error("read", error) from error
 
+    def check(self) -> None:
+        """See `Store.check`; SQLite would go on writing into files that nobody finds any more."""
+        for path, known in self._files.items():
+            if _identity(path) != known:
+                raise StoreError(
+                    f"the store's file {path} was deleted, moved or replaced while the scheduler runs, so nothing can "
+                    "be kept: put it back, or stop the scheduler and start it on the files that are there"
+                )
+
     def close(self) -> None:
         """See `Store.close`."""
         with self._write_lock, self._read_lock:
@@ -155,6 +166,14 @@ class SqliteStore:
 
     def _error(self, deed: str, error: Exception) -> StoreError:
         return StoreError(f"the store {self._path} could not be {deed}: {error}")
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def _last_number(connection: sqlite3.Connection) -> int:

@@ -141,6 +141,9 @@ class Store(Protocol):
     def last_audit_number(self) -> int:
         """Return the number of the newest audit line, 0 when there is none."""
 
+    def check(self) -> None:
+        """Raise `StoreError` when what is written would be lost: the store was deleted, moved or replaced meanwhile."""
+
     def close(self) -> None:
         """Release files. No other method may be called afterwards."""
 

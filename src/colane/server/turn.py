@@ -11,6 +11,7 @@ from colane.model.job import JobId
 from colane.model.progress import Progress
 from colane.server.admission import Admitted
 from colane.server.board import Board
+from colane.server.clock import ClockMark
 from colane.server.documents import Body
 from colane.server.store import AuditEntry, Delete
 
@@ -24,11 +25,13 @@ class Turn:
         now_s: The turn's time.
         next_job_id: Id of the next job submitted in this turn.
         progress: Latest samples of running jobs.
+        clock: By which the next process goes on from here; None for a turn that is only tried.
         events: What the core will be told.
         admitted: Jobs submitted in this turn.
         finished: Bodies of `/finished_job` whose attempt ends in this turn.
         agents: Agents that registered in this turn, by node.
         messages: New messages of nodes.
+        leased: Whether jobs of nodes end by themselves, where that is news.
         removed_nodes: Nodes to forget.
         clears: Collections to empty.
         deletes: Single documents to remove beside those that the outcome gives.
@@ -40,11 +43,13 @@ class Turn:
     now_s: float
     next_job_id: int
     progress: Mapping[JobId, Progress]
+    clock: ClockMark | None = None
     events: list[Event] = field(default_factory=list)
     admitted: dict[JobId, Admitted] = field(default_factory=dict)
     finished: dict[tuple[JobId, str], Body] = field(default_factory=dict)
     agents: dict[str, str] = field(default_factory=dict)
     messages: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    leased: dict[str, bool] = field(default_factory=dict)
     removed_nodes: set[str] = field(default_factory=set)
     clears: list[str] = field(default_factory=list)
     deletes: list[Delete] = field(default_factory=list)

@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
-from colane.core.company import Company
+from colane.core.company import Company, Pacing
 from colane.model.job import Job, JobState, SuspendVia
 from colane.model.lane import Turns
 from colane.model.placement import Placement
 from colane.model.progress import Progress
+from colane.perf.rate import Rate
 from colane.server import documents
 from colane.server.board import NodeRecord
 from colane.server.documents import Body
@@ -33,7 +34,7 @@ def job_view(
     model_name: str | None,
     policy: str,
     progress: Progress | None = None,
-    company: Company | None = None,
+    pacing: Pacing | None = None,
     length: int | None = None,
 ) -> Body:
     """Return a job as the API shows it, live or ended; `length` is the number of steps that its kind is known for."""
@@ -48,13 +49,15 @@ def job_view(
         "suspended": job.suspended,
         "suspended_via": job.suspended_via.value,
         "on_host_bytes": job.on_host_bytes,
-        "sharing": sharing_view(company),
+        "sharing": sharing_view(pacing.company if pacing else None),
+        "rate": rate_view(pacing.rate) if pacing else None,
         "policy": policy,
-        "needs": {name: getattr(spec, name) for name in _NEEDS},
+        "needs": {name: getattr(spec, name) for name in _NEEDS} | {"sizes": list(spec.sizes)},
         "why": reason.why.value if reason else None,
         "reason": explain(reason)["sentence"] if reason else None,
         "steps": progress.steps if progress else 0,
         "progress": documents.encode_progress(progress) if progress else None,
+        "story_left_out": job.story_left_out,
         "story": [{"at_s": told.at_s, "state": told.state.value, **explain(told.reason)} for told in job.story],
     }
     if progress and progress.steps_total is not None:
@@ -70,6 +73,20 @@ def sharing_view(company: Company | None) -> Body | None:
     body: Body = {**company._asdict(), "mates": list(company.mates), "others": list(company.others)}
     names = {"share_ratio": "share_asked_ratio", "predicted": "slowdown_predicted", "measured": "slowdown_measured"}
     return {names.get(name, name): value for name, value in body.items()}
+
+
+def rate_view(rate: Rate) -> Body:
+    """Return how fast a job is believed to go, and what makes it differ from itself alone as it asked to run."""
+    factors = rate.factors._asdict()
+    return {
+        "steps_per_s": rate.steps_per_s,
+        "ratio": rate.ratio,
+        "source": rate.source.value,
+        "sentence": rate.source.sentence,
+        "samples": rate.samples,
+        "spread_ratio": rate.spread_ratio,
+        "factors": {name: {**factor._asdict(), "source": factor.source.value} for name, factor in factors.items()},
+    }
 
 
 def _placement(placement: Placement | None) -> Body:
@@ -89,7 +106,7 @@ def finished_view(document: Mapping[str, Any]) -> Body:
     job = documents.decode_job(document["job"])
     finished = document["finished"]
     sample = finished.get("progress")
-    progress = Progress(**sample) if sample else None
+    progress = documents.decode_progress(sample) if sample else None
     body = job_view(job, document["model_name"], document["policy"], progress)
     body |= dict.fromkeys(("exit_code", "signal", "outcome", "detail", "log_bytes"))
     body |= {"step_durations_s": [], "log_truncated": False}
@@ -137,7 +154,7 @@ def _desired(job: Job, placement: Placement, node: str, nodes: Mapping[str, Node
         "kind": job.spec.kind.value,
         "steps_total": job.spec.steps_total,
         "paused": job.state is JobState.PAUSED,
-        "to_host": job.state is JobState.PAUSED and job.suspended_via is SuspendVia.HOST,
+        "to_host": job.state is JobState.PAUSED and (job.parked or job.suspended_via is SuspendVia.HOST),
         "on_host": job.is_on_host,
     }
 

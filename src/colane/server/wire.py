@@ -7,14 +7,22 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    WithJsonSchema,
+    model_validator,
+)
 
-from colane.server.quantities import parse_duration, parse_rate, parse_size
+from colane.model.quantities import parse_bandwidth_bytes_per_s, parse_duration_s, parse_size_bytes
+from colane.model.sizes import GPUS_MAX, check_sizes, parse_sizes
 
 EXACT_MAX: Final = 2**53
 """Largest integer that every JSON reader keeps exactly."""
-GPUS_MAX: Final = 4096
-"""GPUs of one job or node; far above any machine's, low enough to allocate for."""
 LABELS_MAX: Final = 64
 ENV_VARIABLES_MAX: Final = 10_000
 COMMAND_WORDS_MAX: Final = 10_000
@@ -30,6 +38,15 @@ Count = Annotated[int, Field(ge=0, le=EXACT_MAX)]
 Positive = Annotated[int, Field(ge=1, le=EXACT_MAX)]
 Seconds = Annotated[float, Field(ge=0, le=1e12)]
 Ratio = Annotated[float, Field(ge=0)]
+NEARLY_ZERO: Final = -0.01
+"""A measured ratio just below zero is a rounding of whoever measured: it must not cost a whole report."""
+
+
+def _not_below_zero(value: float) -> float:
+    return 0.0 if NEARLY_ZERO <= value < 0 else value
+
+
+MeasuredRatio = Annotated[float, AfterValidator(_not_below_zero), Field(ge=0)]
 Name = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=r"^[^\x00-\x1f\x7f]*$")]
 NodeName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
 """Node names stand in URLs, file names and `node/index`."""
@@ -40,29 +57,48 @@ VariableName = Annotated[str, StringConstraints(min_length=1, max_length=1_000, 
 
 
 def _size(value: object) -> object:
-    return parse_size(value) if isinstance(value, str) else value
+    return parse_size_bytes(value) if isinstance(value, str) else value
 
 
 def _rate(value: object) -> object:
-    return parse_rate(value) if isinstance(value, str) else value
+    return round(parse_bandwidth_bytes_per_s(value)) if isinstance(value, str) else value
 
 
 def _duration(value: object) -> object:
-    return parse_duration(value) if isinstance(value, str) else value
+    return parse_duration_s(value) if isinstance(value, str) else value
 
 
+def _sizes(value: object) -> tuple[int, ...]:
+    """Numbers of GPUs from a number, from text as `1..4`, or from a list."""
+    if isinstance(value, str):
+        return parse_sizes(value)
+    given: list[Any] = list(value) if isinstance(value, list | tuple) else [value]
+    if any(isinstance(one, bool) or not isinstance(one, int) for one in given):
+        raise ValueError("must be a number of GPUs, text as 1..4 or 1,2,4, or a list of numbers")
+    return check_sizes(given)
+
+
+GpuSizes = Annotated[
+    tuple[int, ...],
+    BeforeValidator(_sizes),
+    Field(strict=False),
+    WithJsonSchema(
+        {"anyOf": [{"type": "integer"}, {"type": "string"}, {"type": "array", "items": {"type": "integer"}}]}
+    ),
+]
+"""Sizes a job can run on, ascending."""
 SizeText = Annotated[Size, BeforeValidator(_size)]
 RateText = Annotated[Size, BeforeValidator(_rate)]
 DurationText = Annotated[Seconds, BeforeValidator(_duration)]
 
 
-class Shape(BaseModel):
+class WireModel(BaseModel):
     """Base of all: unknown fields, numbers as text and numbers that are not finite are refused."""
 
     model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False, frozen=True, protected_namespaces=())
 
 
-class JobRequest(Shape):
+class JobRequest(WireModel):
     """A job: paper A's object (with `model_name`), or a `command`; both take the other fields."""
 
     model_name: Name | None = None
@@ -85,7 +121,7 @@ class JobRequest(Shape):
     command: Annotated[list[Word], Field(max_length=COMMAND_WORDS_MAX)] | None = None
     workdir: Text | None = None
     env: Annotated[dict[VariableName, Word], Field(max_length=ENV_VARIABLES_MAX)] = Field(default_factory=dict)
-    gpus: Annotated[int, Field(ge=1, le=GPUS_MAX)] = 1
+    gpus: GpuSizes = (1,)
     gpu_memory_bytes: Annotated[int, Field(ge=1, le=EXACT_MAX)] | None = None
     gpu_memory: Annotated[Positive, BeforeValidator(_size)] | None = None
     gpu_type: Name | None = None
@@ -122,7 +158,7 @@ class JobRequest(Shape):
     pool: Name = "default"
 
 
-class GpuBody(Shape):
+class GpuBody(WireModel):
     """A GPU as its agent describes it."""
 
     index: Annotated[int, Field(ge=0, lt=GPUS_MAX)]
@@ -149,7 +185,7 @@ Link = Annotated[
 """Kind, NVLinks bonded, bytes per second in one direction (0 unknown)."""
 
 
-class TopologyBody(Shape):
+class TopologyBody(WireModel):
     """How the GPUs of a node are connected, by position in `gpus`; see `model.Topology`."""
 
     links: Annotated[list[Annotated[list[Link], Field(max_length=GPUS_MAX)]], Field(max_length=GPUS_MAX)]
@@ -175,11 +211,12 @@ class TopologyBody(Shape):
         return self
 
 
-class NodeBody(Shape):
+class NodeBody(WireModel):
     """A node as its agent registers it. The last six fields are the scheduler's own: taken and ignored."""
 
     name: NodeName
     gpus: Annotated[list[GpuBody | GpuIndexText], Field(max_length=GPUS_MAX)]
+    leased: bool = True
     agent_id: Annotated[str, StringConstraints(max_length=200)] = ""
     address: Annotated[str, StringConstraints(max_length=1_000, pattern=r"^(https?://[^\s@]+)?$")] = ""
     pool: Name = "default"
@@ -190,15 +227,17 @@ class NodeBody(Shape):
     host_bandwidth_bytes_per_s: Size = 0
     topology: TopologyBody | None = None
     host_refusal: Text = ""
+    cluster_id: Any = None
     generation: Any = None
     lost: Any = None
+    lease_s: Any = None
     last_seen_s: Any = None
     turns: Any = None
     jobs: Any = None
     messages: Any = None
 
 
-class ProgressBody(Shape):
+class ProgressBody(WireModel):
     """A sample of a running attempt; see `model.Progress`."""
 
     at_s: Seconds
@@ -212,19 +251,19 @@ class ProgressBody(Shape):
     persistent_bytes: Size | None = None
     peak_bytes: Size | None = None
     cpu_s: Seconds | None = None
-    occupancy_ratio: Ratio | None = None
-    bandwidth_ratio: Ratio | None = None
+    occupancy_ratio: MeasuredRatio | None = None
+    bandwidth_ratio: MeasuredRatio | None = None
     occupancy_by: Text = ""
     note: Text = ""
     turn: Literal["", "running", "waiting", "paused", "ungated"] = ""
     turn_service_s: Seconds | None = None
     turn_wait_s: Seconds | None = None
-    turn_share_ratio: Ratio | None = None
+    turn_share_ratio: MeasuredRatio | None = None
     on_host_bytes: Size | None = None
     host_refusal: Text = ""
 
 
-class JobReport(Shape):
+class JobReport(WireModel):
     """One attempt as its agent sees it."""
 
     id: Count
@@ -235,28 +274,36 @@ class JobReport(Shape):
     progress: ProgressBody | None = None
 
 
-class ReportBody(Shape):
+class ReportBody(WireModel):
     """What an agent observes of its node."""
 
     agent_id: Annotated[str, StringConstraints(max_length=200)] = ""
+    cluster_id: Annotated[str, StringConstraints(max_length=200)] | None = None
     at_s: Seconds
+    leased: bool | None = None
     gpus: Annotated[list[GpuBody], Field(max_length=GPUS_MAX)] = Field(default_factory=list)
     messages: Annotated[list[Text], Field(max_length=100)] = Field(default_factory=list)
     jobs: Annotated[list[JobReport], Field(max_length=JOBS_PER_REPORT_MAX)] = Field(default_factory=list)
 
 
-class FinishedBody(Shape):
+AttemptEnd = Literal[
+    "exited", "signalled", "out-of-memory", "not-started", "supervisor-died", "lease-run-out", "node-fault"
+]
+
+
+class FinishedBody(WireModel):
     """How an attempt's process ended."""
 
     id: Count
     attempt: Count
     node: NodeName
     agent_id: Annotated[str, StringConstraints(max_length=200)] = ""
+    cluster_id: Annotated[str, StringConstraints(max_length=200)] | None = None
     start_s: Seconds | None = None
     end_s: Seconds
     exit_code: Annotated[int, Field(ge=-(2**31), le=2**31)] | None = None
     signal: Annotated[int, Field(ge=0, le=1_000)] | None = None
-    outcome: Literal["exited", "signalled", "out-of-memory", "not-started", "supervisor-died"]
+    outcome: AttemptEnd
     detail: Text = ""
     step_durations_s: Annotated[list[Seconds], Field(max_length=STEP_DURATIONS_MAX)] = Field(default_factory=list)
     progress: ProgressBody | None = None
@@ -272,7 +319,7 @@ class FinishedBody(Shape):
         return self
 
 
-class ValueBody(Shape):
+class ValueBody(WireModel):
     """A declared number."""
 
     value: Annotated[float, Field(ge=0)]
@@ -281,7 +328,7 @@ class ValueBody(Shape):
     by: Text = ""
 
 
-class KeyBody(Shape):
+class KeyBody(WireModel):
     """Whom a profile describes."""
 
     family: Name
@@ -290,7 +337,7 @@ class KeyBody(Shape):
     gpu_type: Name
 
 
-class ProfileBody(Shape):
+class ProfileBody(WireModel):
     """A declared profile; a bare number stands for a declared value."""
 
     key: KeyBody

@@ -10,7 +10,9 @@ from typing import NamedTuple
 from colane.core.events import Outcome
 from colane.model.profile import SetMeasurement
 from colane.perf.beliefs import Beliefs, profile_key
+from colane.perf.situation import Situation
 from colane.perf.speedup import delta
+from colane.perf.views import speedup
 from colane.simulate.process import Process
 from colane.simulate.world import Running, World
 
@@ -51,6 +53,8 @@ class Accuracy:
     def started(self, process: Process, company: Sequence[Running]) -> None:
         """Judge what was predicted for this start."""
         gpus = process.running.gpus
+        if not gpus:
+            return  # nothing is predicted of a job without GPUs
         sharing = [other for other in company if not set(gpus).isdisjoint(other.gpus)]
         if sharing:
             self._judge_set([process.running, *sharing])
@@ -63,20 +67,21 @@ class Accuracy:
 
     def _judge_alone(self, process: Process) -> None:
         running, true = process.running, process.alone_steps_per_s
-        profile = self.beliefs.profile(running.job.spec, running.gpu_type)
-        if profile is None or profile.step_s is None or profile.step_s.value <= 0:
+        believed = self.beliefs.rate(running.job.spec, Situation(running.gpu_type)).steps_per_s
+        if believed is None:
             self._alone_unknown += 1
         elif true > 0:
-            self._alone.append(abs(1 / profile.step_s.value - true) / true)
+            self._alone.append(abs(believed - true) / true)
 
     def _judge_set(self, company: Sequence[Running]) -> None:
-        keys = [profile_key(running.job.spec, running.gpu_type) for running in company]
-        prediction = self.beliefs.predict(keys, company[0].sharing)
-        true = true_delta(self.world, company)
-        if prediction is None or true is None:
+        me, *others = company
+        beside = tuple([profile_key(other.job.spec, other.gpu_type) for other in others])
+        situation = Situation(me.gpu_type, sharing=me.sharing, beside=beside)
+        believed, true = speedup(self.beliefs.rate(me.job.spec, situation)), true_delta(self.world, company)
+        if believed is None or true is None:
             self._shared_unknown += 1
         else:
-            self._shared.append(abs(prediction.speedup - true) / true)
+            self._shared.append(abs(believed - true) / true)
 
 
 def true_delta(world: World, company: Sequence[Running]) -> float | None:

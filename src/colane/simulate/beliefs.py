@@ -13,9 +13,10 @@ from itertools import product
 import numpy as np
 
 from colane.model.job import JobSpec
-from colane.model.profile import Memory, Profile, ProfileKey, SetMeasurement, Source, Value
+from colane.model.profile import Memory, Profile, ProfileKey, SetMeasurement, Value, ValueSource
 from colane.perf.beliefs import Beliefs, Prediction, profile_key
 from colane.perf.neighbours import Beside, NeighbourBeliefs
+from colane.perf.rate import RateSource
 from colane.perf.speedup import OCCUPANCY_UNITS_PER_S
 from colane.simulate.accuracy import true_delta
 from colane.simulate.tables import somewhere
@@ -120,7 +121,7 @@ def _profile(world: World, key: ProfileKey, running: Running) -> Profile:
 
 
 def _declared(value: float) -> Value:
-    return Value(value, Source.DECLARED, 1, "world")
+    return Value(value, ValueSource.DECLARED, 1, "world")
 
 
 def _noisy(profile: Profile, noise: float, seed: int) -> Profile:
@@ -176,11 +177,11 @@ class OracleBeliefs(Beliefs):
         self._kinds = kinds
         self._predictions: dict[tuple[ProfileKey, ...], Prediction | None] = {}
 
-    def memory(self, spec: JobSpec, gpu_type: str) -> Memory | None:
+    def memory(self, spec: JobSpec, gpu_type: str, gpus: int | None = None) -> Memory | None:
         """Without the safety factors a measurement needs."""
-        profile = self.profile(spec, gpu_type)
+        profile = self.profile(spec, gpu_type, gpus)
         if profile is None or profile.persistent_bytes is None or profile.ephemeral_bytes is None:
-            return super().memory(spec, gpu_type)
+            return super().memory(spec, gpu_type, gpus)
         return Memory(int(profile.persistent_bytes.value), int(profile.ephemeral_bytes.value))
 
     def predict(self, keys: Sequence[ProfileKey], sharing: str = "") -> Prediction | None:  # noqa: ARG002
@@ -200,4 +201,4 @@ class OracleBeliefs(Beliefs):
     def _truth(self, keys: Sequence[ProfileKey]) -> Prediction | None:
         company = [running for key in keys if (running := self._kinds.get(key)) is not None]
         true = true_delta(self._world, company) if len(company) == len(keys) else None
-        return None if true is None else Prediction(true, "oracle")
+        return None if true is None else Prediction(true, "oracle", RateSource.ORACLE)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
-from math import inf
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from colane.model.quantities import parse_count, parse_duration_s, parse_number
 from colane.simulate.table_world import gavel_models, has_sources
 from colane.traces import generate
 from colane.traces.coda import Coda, coda
@@ -18,20 +18,15 @@ from colane.traces.workload import Workload
 Parse = Callable[[str], Any]
 
 
-def _above_0(text: str) -> float:
-    return _from_0(text) or _refuse(text)
+def _some_s(text: str) -> float:
+    return _some(text, parse_duration_s)
 
 
-def _from_0(text: str) -> float:
-    number = float(text)
-    return number if 0 <= number < inf else _refuse(text)
-
-
-def _refuse(text: str) -> float:
-    raise ValueError(text)
-
-
-KINDS: Mapping[Parse, str] = {int: "a whole number", _above_0: "a number above 0", _from_0: "a number from 0 up"}
+def _some(text: str, parse: Parse = parse_number) -> float:
+    number = float(parse(text))
+    if number == 0:
+        raise ValueError(f"must be more than 0, got {text!r}")
+    return number
 
 
 class _Context(NamedTuple):
@@ -96,28 +91,29 @@ def _coda(given: Mapping[str, Any], context: _Context) -> Workload:
 GENERATORS: Mapping[str, Generator] = {
     "poisson": Generator(
         "Poisson arrivals of Gavel's 26 one-GPU models with Gavel's run times",
-        {"jobs": (int, 200), "gap": (_from_0, 400.0)}, _poisson,
+        {"jobs": (parse_count, 200), "gap": (parse_duration_s, 400.0)}, _poisson,
     ),
     "heavy-tailed": Generator(
         "log-normal run times, like the 100 jobs of Salus",
-        {"jobs": (int, 100), "mean": (_above_0, 180.0), "span": (_above_0, 2220.0)}, _heavy_tailed,
+        {"jobs": (parse_count, 100), "mean": (_some_s, 180.0), "span": (_some_s, 2220.0)}, _heavy_tailed,
     ),
     "topology": Generator(
-        "the generator of the SC 2017 topology-aware scheduler", {"jobs": (int, 100), "gap": (_from_0, 10.0)}, _topology
+        "the generator of the SC 2017 topology-aware scheduler",
+        {"jobs": (parse_count, 100), "gap": (parse_duration_s, 10.0)}, _topology,
     ),
     "sweep": Generator(
         "a hyper-parameter search: alike jobs at once",
-        {"jobs": (int, 300), "duration": (_above_0, 600.0), "spread": (_from_0, 0.0)}, _sweep,
+        {"jobs": (parse_count, 300), "duration": (_some_s, 600.0), "spread": (parse_number, 0.0)}, _sweep,
     ),
     "heavy-load": Generator(
         "any load on the cluster, for benchmarks",
-        {"jobs": (int, 10_000), "load": (_above_0, 1.2), "mean": (_above_0, 3600.0)}, _heavy_load,
+        {"jobs": (parse_count, 10_000), "load": (_some, 1.2), "mean": (_some_s, 3600.0)}, _heavy_load,
     ),
     "coda": Generator(
-        "a month of CPU and GPU jobs like CODA's", {"jobs": (int, 100_000), "days": (_above_0, 30.0)}, _coda
+        "a month of CPU and GPU jobs like CODA's", {"jobs": (parse_count, 100_000), "days": (_some, 30.0)}, _coda
     ),
 }  # fmt: skip
-"""Generators by name; gaps, means, spans and durations are seconds."""
+"""Generators by name; gaps, means, spans and durations are seconds, or as `10m`."""
 
 
 def is_generator(text: str) -> bool:
@@ -156,8 +152,7 @@ def _value(name: str, generator: Generator, key: str, value: str) -> Any:  # noq
     if key not in generator.parameters:
         known = ", ".join(generator.parameters)
         raise ValueError(f"{name}: has no parameter {key!r}{did_you_mean(key, generator.parameters)}; it has {known}")
-    parse = generator.parameters[key][0]
     try:
-        return parse(value)
-    except ValueError:
-        raise ValueError(f"{name}: {key}: expected {KINDS[parse]}, got {value!r}") from None
+        return generator.parameters[key][0](value)
+    except ValueError as error:
+        raise ValueError(f"{name}: {key}: {error}") from None

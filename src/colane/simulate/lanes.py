@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import product
 from math import ceil, inf, prod
 
-from colane.lanes.turns import SHARED, Member, shares
+from colane.lanes.turns import SHARED, Contender, shares
 from colane.model.job import JobKind
 from colane.model.lane import Turns
 from colane.simulate.process import Process
@@ -95,10 +95,10 @@ class LaneTurns:
         left = max(0.0, 1.0 - sum(served.values()))
         return served | {job: part * left for job, part in shares(self._turns.rule, training).items()}
 
-    def _member(self, process: Process) -> Member:
+    def _member(self, process: Process) -> Contender:
         spec, step_s = process.running.job.spec, self._step_s(process)
         left_s = process.left_steps * step_s if step_s < inf else None
-        return Member(
+        return Contender(
             id=process.id, arrived=process.arrived, weight=spec.weight, priority=spec.priority, remaining_s=left_s,
             step_s=step_s if step_s < inf else None,
         )  # fmt: skip

@@ -20,7 +20,7 @@ INTERVALS_MAX = 4000
 CURVE_COLUMNS = 6
 
 
-class Stay(NamedTuple):
+class AttemptSpan(NamedTuple):
     """One attempt of a job on its GPUs, seconds of virtual time."""
 
     job: int
@@ -30,7 +30,7 @@ class Stay(NamedTuple):
 
 
 @dataclass(slots=True)
-class Curve:
+class ClusterTimeline:
     """The cluster over time: each row holds until the next.
 
     Attributes:
@@ -164,8 +164,8 @@ class Ledger:
     """
 
     rows: Rows = field(default_factory=Rows)
-    curve: Curve = field(default_factory=Curve)
-    stays: list[Stay] = field(default_factory=list)
+    curve: ClusterTimeline = field(default_factory=ClusterTimeline)
+    stays: list[AttemptSpan] = field(default_factory=list)
     stays_dropped: int = 0
     events: int = 0
     moments: int = 0
@@ -176,9 +176,11 @@ class Ledger:
     paused_s: dict[int, float] = field(default_factory=dict)
 
     def stay(self, job: int, gpus: tuple[GpuId, ...], start_s: float, end_s: float) -> None:
-        """Remember an attempt, if there is room."""
+        """Remember an attempt on GPUs, if there is room."""
+        if not gpus:
+            return
         if len(self.stays) < INTERVALS_MAX:
-            self.stays.append(Stay(job, gpus, start_s, end_s))
+            self.stays.append(AttemptSpan(job, gpus, start_s, end_s))
         else:
             self.stays_dropped += 1
 

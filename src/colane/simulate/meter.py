@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from colane.model.hardware import GpuId, Node
 from colane.model.job import JobId
-from colane.simulate.ledger import Curve
+from colane.simulate.ledger import ClusterTimeline
 from colane.simulate.process import Process
 
 
@@ -67,14 +67,16 @@ class Meter:
             use = self.gpus[gpu] = GpuUse()
         return use
 
-    def queue(self, pool: str, change: int) -> None:
-        """So many jobs more (or less) wait for a pool."""
+    def queue(self, pool: str, change: int, *, for_gpus: bool = True) -> None:
+        """So many jobs more (or less) wait for a pool; no GPU is idle because of those without GPUs."""
+        self.waiting += change
+        if not for_gpus:
+            return
         entry = self._pools.get(pool)
         if entry is None:
             entry = self._pools[pool] = _Pool()
         before = entry.stranded
         entry.waiting += change
-        self.waiting += change
         self._stranded += entry.stranded - before
 
     def refresh(self, gpu: GpuId) -> None:
@@ -88,7 +90,7 @@ class Meter:
         before, use.utilized = use.utilized, self._use_of(use)
         self._utilized += use.utilized - before
 
-    def record(self, curve: Curve, at_s: float, running: int) -> None:
+    def record(self, curve: ClusterTimeline, at_s: float, running: int) -> None:
         """Append the present totals."""
         curve.add(at_s, self._active, self._utilized, self._stranded, self.waiting, running)
 

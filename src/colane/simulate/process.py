@@ -24,7 +24,10 @@ class Process:
         gpu_share: GPUs it is given: of a GPU that carries k jobs each is given 1/k.
         gpu_s: GPU-seconds it was given up to `since_s`.
         is_stepping: Whether it has launched and was not asked to stop.
+        has_begun: Whether it has launched.
         is_stopping: Whether it was asked to stop.
+        is_parking: Whether it was parked, and its memory leaves its GPUs.
+        out_bytes: How much of it has left them, once that is so; None before.
         serial: Of its completion on the agenda; an older entry means nothing.
         first_step_s: End of the first step of this attempt.
         lane: Lane it is in, on its first GPU.
@@ -40,10 +43,10 @@ class Process:
     """
 
     __slots__ = (
-        "alone_steps_per_s", "arrived", "attempt", "first_step_s", "gpu_s", "gpu_share", "id", "is_loading",
-        "is_sampled", "is_stepping", "is_stopping", "lane", "lane_part", "lane_share", "left_steps",
-        "loading_left_s", "loading_ratio", "occupancy_ratio", "paused_s", "running", "saved_steps", "serial",
-        "since_s", "start_s", "steps_per_s", "turn_efficiency", "work_steps",
+        "alone_steps_per_s", "arrived", "attempt", "first_step_s", "gpu_s", "gpu_share", "has_begun", "id",
+        "is_loading", "is_parking", "is_sampled", "is_stepping", "is_stopping", "lane", "lane_part", "lane_share",
+        "left_steps", "loading_left_s", "loading_ratio", "occupancy_ratio", "out_bytes", "paused_s", "running",
+        "saved_steps", "serial", "since_s", "start_s", "steps_per_s", "turn_efficiency", "work_steps",
     )  # fmt: skip
 
     def __init__(self, job: Job, running: Running, work_steps: float, saved_steps: float, now_s: float) -> None:
@@ -62,7 +65,10 @@ class Process:
         self.gpu_share = 0.0
         self.gpu_s = 0.0
         self.is_stepping = False
+        self.has_begun = False
         self.is_stopping = False
+        self.is_parking = False
+        self.out_bytes: int | None = None
         self.serial = 0
         self.first_step_s: float | None = None
         self.arrived = 0
@@ -109,4 +115,4 @@ class Process:
 
 def first_lane(job: Job) -> int:
     """Lane a job is in, on its first GPU."""
-    return job.placement.slots[0].lane if job.placement is not None else 0
+    return job.placement.slots[0].lane if job.placement is not None and job.placement.slots else 0

@@ -7,7 +7,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from colane.model.hardware import CPU_DEVICE_TYPE, DEFAULT_POOL, Gpu
-from colane.policies import registry
+from colane.policyfiles.guard import BUDGET_S, strict
 from colane.simulate.beliefs import Belief, declare_lengths, make_beliefs
 from colane.simulate.config import DriverConfig
 from colane.simulate.factors import PHILLY_DEMAND, FactorsWorld
@@ -19,7 +19,7 @@ from colane.simulate.world import NeutralWorld, World
 from colane.traces import clusters, read
 from colane.traces.clusters import Cluster
 from colane.traces.tables import measured
-from colane.traces.workload import TraceJob, Workload, compress, merge_pools, only_pools
+from colane.traces.workload import TraceJob, Workload, collector_held, compress, merge_pools, only_pools, spread_large
 
 SAMPLE = "sample"
 """Name of the made-up trace that ships with Colane."""
@@ -51,9 +51,12 @@ class Request:
         time_scale: Submission times are divided by it.
         skip_bad_rows: Leave bad rows of the trace out.
         any_pool: Let every job run on any node, whatever its pool.
+        multi_node: Let jobs larger than any node of their pool lie on several.
+        cpu_jobs: Keep jobs of a recorded trace that ask for no GPU.
         sharing: How jobs share a GPU; beliefs are kept apart by it, and Gavel's pairs were measured with `mps`.
         measured: File of `colane export`: what a live cluster measured goes before all other tables.
         driver: Costs besides steps.
+        policy_budget_s: What a pass of a user's own policy may take.
     """
 
     cluster: str = "v100-36"
@@ -67,9 +70,12 @@ class Request:
     time_scale: float = 1.0
     skip_bad_rows: bool = False
     any_pool: bool = False
+    multi_node: bool = False
+    cpu_jobs: bool = False
     sharing: str = "mps"
     measured: Path | None = None
     driver: DriverConfig = field(default_factory=DriverConfig)
+    policy_budget_s: float = BUDGET_S
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,9 +100,10 @@ def load(request: Request, seed: int) -> Loaded:
         cluster = replace(cluster, nodes=tuple(replace(node, pool=DEFAULT_POOL) for node in cluster.nodes))
     workload = _workload(request, cluster, seed)
     world = make_world(request, workload, cluster)
-    jobs = declare_lengths(workload.jobs, request.belief, noise=request.noise, seed=seed)
-    if request.driver.checkpoints:
-        jobs = tuple(map(_preemptible, jobs))
+    with collector_held():
+        jobs = declare_lengths(workload.jobs, request.belief, noise=request.noise, seed=seed)
+        if request.driver.checkpoints:
+            jobs = tuple(map(_preemptible, jobs))
     if world.counts_steps:
         cluster = shared_by(cluster, request.sharing)
     return Loaded(cluster, replace(workload, jobs=jobs), world)
@@ -114,7 +121,7 @@ def shared_by(cluster: Cluster, sharing: str) -> Cluster:
 
 def _preemptible(job: TraceJob) -> TraceJob:
     """The job as one that saves its state when it is asked to stop."""
-    return replace(job, spec=replace(job.spec, preemptible=True))
+    return job if job.spec.preemptible else replace(job, spec=replace(job.spec, preemptible=True))
 
 
 def make_world(request: Request, workload: Workload, cluster: Cluster) -> World:
@@ -149,7 +156,7 @@ def inputs(request: Request, loaded: Loaded, policy: str, seed: int) -> Inputs:
         cluster=loaded.cluster,
         workload=loaded.workload,
         world=loaded.world,
-        policy=registry.create(policy),
+        policy=strict(policy, request.policy_budget_s),
         beliefs=beliefs,
         driver=request.driver,
     )
@@ -161,9 +168,12 @@ def _workload(request: Request, cluster: Cluster, seed: int) -> Workload:
     elif request.trace == SAMPLE:
         workload = read.sample()
     else:
-        workload = read.read(request.trace, request.trace_format, skip_bad_rows=request.skip_bad_rows)
+        skips, keeps = request.skip_bad_rows, request.cpu_jobs
+        workload = read.read(request.trace, request.trace_format, skip_bad_rows=skips, keep_cpu_only=keeps)
     if request.any_pool:
         workload = merge_pools(workload)  # as those of the cluster are
     elif any(job.spec.pool in cluster.pools for job in workload.jobs):
         workload = only_pools(workload, cluster.pools)
+    if request.multi_node:
+        workload = spread_large(workload, cluster.gpus_max)
     return workload if request.time_scale == 1 else compress(workload, request.time_scale)

@@ -87,8 +87,7 @@ def admit(workload: Workload, cluster: Cluster, world: World) -> tuple[tuple[Tra
     types = {pool: _gpu_types(cluster, pool) for pool in cluster.pools}
     kept = []
     for job in held:
-        no_gpu = "asks for no GPU; such jobs are not scheduled yet"
-        reason = no_gpu if job.is_cpu_only else world.refusal(job, types[job.spec.pool])
+        reason = world.refusal(job, types[job.spec.pool])
         if reason is None:
             kept.append(job)
         else:
@@ -115,14 +114,9 @@ COMPANY_SLOWDOWN_MAX = 10.0
 """No first step takes longer than this many times its time alone, whatever company it is in."""
 
 
-def _spares_s(policy: Policy) -> float:
-    """A job is not stopped before it has run this long; a policy that says nothing of it stops nobody."""
-    return getattr(policy, "spares_s", inf)
-
-
 def _is_heeded(inputs: Inputs, jobs: Sequence[TraceJob]) -> bool:
     """Whether it matters to the policy until when jobs are protected."""
-    spares_s = _spares_s(inputs.policy)
+    spares_s = inputs.policy.spares_s
     return spares_s < inf and spares_s < _protected_s(inputs, jobs)
 
 
@@ -154,7 +148,7 @@ def simulate(
     with collector_held():  # millions of objects and hardly a cycle: it would walk them all again and again
         jobs, refused = admit(inputs.workload, inputs.cluster, inputs.world)
         driver = prepare(inputs, jobs)
-        accuracy = Accuracy(driver.core.state.beliefs, inputs.world)
+        accuracy = Accuracy(driver.core.state.beliefs, driver.world)
         driver.watch(*((accuracy,) if inputs.world.counts_steps else ()), *watchers(driver.core))
         if on_ready is not None:
             on_ready(driver)

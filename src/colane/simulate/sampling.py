@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from colane.model.profile import Profile, ProfileKey, Source, Value
+from colane.model.profile import Profile, ProfileKey, Value, ValueSource
 from colane.model.progress import Progress
 from colane.perf.beliefs import Beliefs, profile_key
 from colane.perf.speedup import OCCUPANCY_UNITS_PER_S
@@ -106,6 +106,6 @@ def _is(known: Value | None, truth: float) -> bool:
     """Whether a value was measured, and is the truth."""
     return (
         known is not None
-        and known.source is Source.MEASURED
+        and known.source is ValueSource.MEASURED
         and abs(known.value - truth) <= KNOWN_WITHIN_RATIO * abs(truth)
     )

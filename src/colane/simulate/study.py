@@ -14,7 +14,7 @@ from multiprocessing import get_context
 from types import FrameType
 
 from colane.core import Core
-from colane.policies import registry
+from colane.policyfiles.load import create
 from colane.simulate.driver import Driver, Watcher
 from colane.simulate.request import Loaded, Request, inputs, load
 from colane.simulate.run import Run, simulate
@@ -71,7 +71,7 @@ def run_policies(
 
     Args:
         request: What to simulate.
-        policies: Registered names.
+        policies: Registered names, or FILE.py:NAME.
         seed: Of generators and of noise.
         watch: Makes those who look on.
         on_ready: Handed each driver before it runs, to show progress.
@@ -79,8 +79,7 @@ def run_policies(
     Raises:
         ValueError: Something named is not there or not right.
     """
-    for policy in policies:
-        registry.create(policy)
+    _judge(policies)
     loaded = load(request, seed)
     interrupts, runs = Interrupts(), []
 
@@ -96,6 +95,16 @@ def run_policies(
     return loaded, runs
 
 
+def _judge(policies: Sequence[str]) -> None:
+    """Refuse what cannot be run, and policies that reports could not tell apart."""
+    named: dict[str, str] = {}
+    for text in policies:
+        name = create(text).name
+        if name in named:
+            raise ValueError(f"policy: {named[name]} and {text} are both named {name!r}; name one of them otherwise")
+        named[name] = text
+
+
 def run_seeds(
     request: Request,
     policies: Sequence[str],
@@ -107,15 +116,14 @@ def run_seeds(
 
     Args:
         request: What to simulate.
-        policies: Registered names.
+        policies: Registered names, or FILE.py:NAME.
         seeds: One run of each policy for each.
         on_done: Told how many runs are done, of how many.
 
     Raises:
         ValueError: Something named is not there or not right.
     """
-    for policy in policies:
-        registry.create(policy)
+    _judge(policies)
     interrupts, tasks = Interrupts(), [(policy, seed) for seed in seeds for policy in policies]
     workers = min(len(tasks), os.cpu_count() or 1)
     with interrupts.caught(), ProcessPoolExecutor(workers, get_context("spawn")) as pool:

@@ -10,6 +10,7 @@ from typing import Any
 
 from colane.model.profile import Memory
 from colane.simulate.factors import FactorsWorld, slowdown_by_work, slowdown_of_several
+from colane.simulate.fitting import fitting_memory
 from colane.simulate.tables import (
     GavelSpeeds,
     MeasuredSpeeds,
@@ -19,7 +20,6 @@ from colane.simulate.tables import (
     SpeedTable,
     SynergyCores,
     TopologySpeeds,
-    fitting_memory,
     somewhere,
 )
 from colane.simulate.world import Running, Scope
@@ -256,7 +256,8 @@ def _kind(running: Running) -> tuple[Any, ...]:
     speed = 0.0 if job.steps is None or not job.duration_s else job.steps / job.duration_s
     no_steps = job.steps is None
     needs = (spec.family, spec.batch_size or 0, spec.gpus, spec.cores)
-    return (*needs, running.gpu_type, running.sockets, job.gpu_ratio, speed, no_steps)
+    place = running.gpu_type, running.sockets, bool(running.parts)
+    return (*needs, *place, job.gpu_ratio, speed, no_steps)
 
 
 def _relation(me: Running, other: Running) -> tuple[int, bool, tuple[int, ...]]:

@@ -10,6 +10,7 @@ from typing import NamedTuple, Protocol
 from colane.model.hardware import GpuId
 from colane.model.profile import Memory, ProfileKey
 from colane.simulate.factors import demand_of_copies
+from colane.simulate.fitting import fitting_memory
 from colane.simulate.world import Running, Scope
 from colane.traces.readers.topo import STEPS as TOPOLOGY_STEPS
 from colane.traces.tables.gavel import GavelJob, GavelTable, Spot
@@ -75,14 +76,16 @@ class GavelSpeeds:
         return any(self._alone(self._key(job), kind) for kind in self._types)
 
     def alone(self, running: Running) -> float | None:
-        """Measured speed with all GPUs on one server.
+        """Measured speed with all GPUs on one server; of a job over several, that over servers where it was measured.
 
         Gavel measured every job on every type: 0, it does not fit, where only others have a speed.
         """
         kind = self._type(running.gpu_type)
         if kind is None:
             return None
-        speed = self._alone(self._key(running.job), kind)
+        key = self._key(running.job)
+        speed = self._alone(key, kind, consolidated=False) if running.parts else None
+        speed = self._alone(key, kind) if speed is None else speed
         return 0.0 if speed is None and self.knows(running.job) else speed
 
     def slowdown(self, me: Running, other: Running) -> float | None:
@@ -117,9 +120,9 @@ class GavelSpeeds:
     def _type(self, gpu_type: str) -> str | None:
         return next((kind for kind in self._types if kind in gpu_type.lower()), None)
 
-    def _alone(self, key: GavelJob, gpu_type: str) -> float | None:
+    def _alone(self, key: GavelJob, gpu_type: str, *, consolidated: bool = True) -> float | None:
         """None also where it was measured not to fit."""
-        found = (table.alone(gpu_type, key) for table in self._tables)
+        found = (table.alone(gpu_type, key, consolidated=consolidated) for table in self._tables)
         return next((speed for speed in found if speed), None)
 
     def _all_demands(self) -> dict[tuple[str, int | None], float]:
@@ -139,35 +142,6 @@ def _nearest(measured: Mapping[tuple[str, int | None], float], job: GavelJob) ->
     alike = [(batch or 0, demand) for (model, batch), demand in measured.items() if model == job.model]
     distances = [(abs(batch - (job.batch_size or 0)), demand) for batch, demand in alike]
     return min(distances)[1] if distances else None
-
-
-V100_BYTES = 16_000_000_000
-"""Memory of the V100 that Gavel measured on."""
-
-
-def fitting_memory(table: GavelTable, capacity_bytes: int = V100_BYTES) -> dict[tuple[str, int | None], int]:
-    """Memory of each one-GPU job, derived from which pairs were measured to fit: no pair that did not is said to.
-
-    Jobs of which two copies fit are put into the lower half of a GPU, by the number of partners they do not fit with; a
-    job of which two copies do not fit takes just too much for the smallest partner it does not fit with. So a few pairs
-    that did fit are said not to.
-    """
-    jobs = table.jobs(1)
-    unfit = {job: {other for other in jobs if not _fits(table, job, other)} for job in jobs}
-    small = [job for job in jobs if job not in unfit[job]]
-    most = max((len(unfit[job]) for job in small), default=0)
-    bytes_ = {job: round(capacity_bytes / 2 * (len(unfit[job]) + 0.5) / (most + 1)) for job in small}
-    for job in jobs:
-        if job not in bytes_:
-            smallest = min((bytes_[other] for other in small if other in unfit[job]), default=capacity_bytes // 2)
-            bytes_[job] = capacity_bytes - smallest + 1
-    return {(job.model, job.batch_size): value for job, value in bytes_.items()}
-
-
-def _fits(table: GavelTable, job: GavelJob, other: GavelJob) -> bool:
-    spot = Spot("v100", consolidated=True)
-    values = (table.pair_steps_per_s.get((spot, *pair)) for pair in ((job, other), (other, job)))
-    return (0.0, 0.0) not in values
 
 
 class TopologySpeeds:

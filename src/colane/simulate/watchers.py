@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TextIO
 from colane.core import Core
 from colane.core.events import Decision, Outcome
 from colane.model.job import Job, JobId, JobState
-from colane.model.plan import Start
+from colane.model.plan import ACTION_NAMES, placement_of
 from colane.model.reason import Reason, Why
 from colane.simulate.process import Process
 from colane.simulate.world import Running
@@ -54,15 +54,16 @@ class DecisionLog:
     def _line(self, decision: Decision) -> dict[str, Any]:
         action, reason = decision.action, decision.reason
         job = self._jobs.get(action.job)
-        slots = action.placement.slots if isinstance(action, Start) else ()
+        placement = placement_of(action)
+        slots = placement.slots if placement is not None else ()
         return {
             "at_s": decision.at_s,
             "policy": self._policy,
             "job": action.job,
             "name": job.spec.name if job is not None else "",
-            "action": "start" if isinstance(action, Start) else "stop",
+            "action": ACTION_NAMES[type(action)],
             "slots": [{"gpu": str(slot.gpu), "lane": slot.lane} for slot in slots],
-            "cores": list(action.placement.cores) if isinstance(action, Start) else [],
+            "cores": list(placement.cores) if placement is not None else [],
             "reason": {"why": str(reason.why), "facts": dict(reason.facts), "jobs": list(reason.jobs)},
             "sentence": reason.sentence(),
         }
@@ -81,7 +82,7 @@ class Chapter(NamedTuple):
 
 @dataclass(slots=True)
 class Story:
-    """All that happens to one job: its moves, and while it waits every new kind of reason.
+    """All that happens to one job: its changes of state, and while it waits every new kind of reason.
 
     Attributes:
         job: Whose story.
@@ -92,26 +93,26 @@ class Story:
     job: JobId
     core: Core
     chapters: list[Chapter] = field(default_factory=list)
-    _moves: int = 0
+    _changes: int = 0
     _last: tuple[str, str] | None = None
 
     def outcome(self, outcome: Outcome, now_s: float) -> None:
         """Take what is new."""
         changed = next((job for job in outcome.jobs if job.id == self.job), None)
         if changed is not None:
-            self._take_moves(changed)
+            self._take_changes(changed)
         live = self.core.state.jobs.get(self.job)
         if live is not None and live.state is JobState.QUEUED:
             self._take_wait(self.core.why(self.job, now_s), now_s)
 
     def started(self, process: Process, company: Sequence[Running]) -> None:
-        """Not of interest: the move says it."""
+        """Not of interest: its change of state says it."""
 
-    def _take_moves(self, job: Job) -> None:
-        for line in job.story[self._moves :]:
+    def _take_changes(self, job: Job) -> None:
+        for line in job.changes_since(self._changes):
             self.chapters.append(Chapter(line.at_s, str(line.state), _sentence(line.reason)))
             self._last = None
-        self._moves = len(job.story)
+        self._changes = job.changes
 
     def _take_wait(self, reason: Reason, now_s: float) -> None:
         """A wait is told again when its kind or the GPU it is about changes, not with every number."""

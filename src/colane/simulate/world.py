@@ -31,8 +31,11 @@ class Running:
         job: What runs.
         gpu_type: Type of its GPUs.
         gpus: In rank order.
-        sockets: The sockets its GPUs hang on, ascending.
+        sockets: The sockets its GPUs hang on, ascending; those of several nodes are numbered through.
         sharing: How jobs share its GPUs: `mps`, `time-slice` or `cpu`.
+        parts: Of a job over several nodes, what lies on each, in rank order; else empty.
+
+    A job without GPUs has neither GPUs nor a type of them.
     """
 
     job: Final[TraceJob]
@@ -40,6 +43,7 @@ class Running:
     gpus: Final[tuple[GpuId, ...]]
     sockets: Final[tuple[int, ...]]
     sharing: Final[str]
+    parts: Final[tuple[Running, ...]]
 
     def __init__(
         self,
@@ -48,12 +52,19 @@ class Running:
         gpus: tuple[GpuId, ...],
         sockets: tuple[int, ...] = (0,),
         sharing: str = "time-slice",
+        parts: tuple[Running, ...] = (),
     ) -> None:
         self.job = job
         self.gpu_type = gpu_type
         self.gpus = gpus
         self.sockets = sockets
         self.sharing = sharing
+        self.parts = parts
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """Names of the nodes its GPUs are on, in rank order."""
+        return tuple(dict.fromkeys([gpu.node for gpu in self.gpus]))
 
     @property
     def loads_on_device(self) -> bool:

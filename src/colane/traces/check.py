@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import NamedTuple
 
-from colane.model.hardware import Node
 from colane.model.job import JobSpec, NeedClass, need_class
+from colane.model.resources import Inventory, Lack, Shortfall
 from colane.traces.clusters import Cluster
 from colane.traces.workload import TraceJob, Workload
 
@@ -67,29 +67,37 @@ def check_trace(workload: Workload, cluster: Cluster | None = None) -> list[Find
 
 def why_not(spec: JobSpec, cluster: Cluster) -> str | None:
     """Why a job could not run even on an empty cluster, None when it could. One line with numbers."""
-    nodes = [node for node in cluster.nodes if node.pool == spec.pool]
-    if not nodes:
-        return f"no node is in pool {spec.pool!r}"
-    if any(_holds(node, spec) for node in nodes):
-        return None
-    return _shortage(spec, nodes)
+    return _why_not(spec, Inventory(cluster.nodes))
+
+
+def _why_not(spec: JobSpec, inventory: Inventory) -> str | None:
+    shortfall = inventory.shortfall(spec)
+    return None if shortfall is None else _sentence(spec, shortfall, inventory.gpu_types(spec.pool))
 
 
 def split(workload: Workload, cluster: Cluster) -> tuple[tuple[TraceJob, ...], tuple[tuple[TraceJob, str], ...]]:
-    """Return the jobs an empty cluster could hold, and the others each with its reason."""
-    known: dict[NeedClass, str | None] = {}
+    """Return the jobs an empty cluster could hold, and the others each with its reason.
+
+    A job of several sizes would like best the largest that the cluster could hold.
+    """
+    inventory, known = Inventory(cluster.nodes), dict[NeedClass, str | None]()
     held: list[TraceJob] = []
     rejected: list[tuple[TraceJob, str]] = []
-    for job in workload.jobs:
+    for job in (_sized(one, inventory) for one in workload.jobs):
         need = need_class(job.spec)
         if need not in known:
-            known[need] = why_not(job.spec, cluster)
+            known[need] = _why_not(job.spec, inventory)
         reason = known[need]
         if reason is None:
             held.append(job)
         else:
             rejected.append((job, reason))
     return tuple(held), tuple(rejected)
+
+
+def _sized(job: TraceJob, inventory: Inventory) -> TraceJob:
+    size = inventory.largest_size(job.spec)
+    return job if size in {None, job.spec.gpus} else replace(job, spec=replace(job.spec, gpus=size))
 
 
 def offered_load(jobs: Iterable[TraceJob], gpus: int, span_s: float) -> float | None:
@@ -155,7 +163,7 @@ _TESTS = (
         lambda job: job.duration_s is None and job.steps is not None,
     ),
     _Test(Level.WARNING, "no-time", "run for 0 s", lambda job: job.duration_s == 0),
-    _Test(Level.INFO, "cpu-only", "ask for no GPU and are not simulated yet", lambda job: job.is_cpu_only),
+    _Test(Level.INFO, "cpu-only", "ask for no GPU", lambda job: job.is_cpu_only),
 )
 
 
@@ -219,38 +227,31 @@ def _name(job: TraceJob) -> str:
     return f"{job.spec.name} of line {job.line}" if job.line else job.spec.name
 
 
-def _holds(node: Node, spec: JobSpec) -> bool:
-    fitting = sum(_suits(spec, gpu.type, gpu.memory_bytes) for gpu in node.gpus)
-    has_bandwidth = spec.host_bandwidth_bytes_per_s <= (node.host_bandwidth_bytes_per_s or math.inf)
-    has_host = len(node.cores) >= spec.cores and node.host_memory_bytes >= spec.host_memory_bytes
-    return fitting >= spec.gpus and has_host and has_bandwidth
+def _sentence(spec: JobSpec, shortfall: Shortfall, types: Sequence[str]) -> str:
+    lack, need, most = shortfall
+    if lack is Lack.GPUS:
+        return f"needs {spec.gpus} GPUs {_where(spec)} {most}"
+    if lack is Lack.AT_ONCE and spec.multi_node:
+        return f"needs {spec.gpus} GPUs, the nodes of its pool have memory and cores for {most} of its ranks"
+    texts = {
+        Lack.NODES: f"no node is in pool {spec.pool!r}",
+        Lack.GPU_TYPE: f"needs GPU type {spec.gpu_type}, there are {', '.join(types) or 'no GPUs'}",
+        Lack.GPU_MEMORY: _memory_sentence(spec, shortfall),
+        Lack.CORES: f"needs {need} cores on one node, the largest has {most}",
+        Lack.HOST_MEMORY: f"needs {need} bytes of host memory, the largest node has {most}",
+        Lack.HOST_BANDWIDTH: f"needs {need} bytes/s to host memory, the fastest node has {most:.0f}",
+        Lack.AT_ONCE: "no single node has all of the GPUs, cores and memory it needs",
+    }
+    return texts[lack]
 
 
-def _suits(spec: JobSpec, gpu_type: str, memory_bytes: int) -> bool:
-    return spec.gpu_type in {None, gpu_type} and (spec.gpu_memory_bytes or 0) <= memory_bytes
+def _where(spec: JobSpec) -> str:
+    if not spec.multi_node:
+        return "on one node, the largest has"
+    return "on as many nodes, its pool has" if spec.anti_collocation else "over several nodes, its pool has"
 
 
-def _shortage(spec: JobSpec, nodes: list[Node]) -> str:
-    gpus = max(len(node.gpus) for node in nodes)
-    if spec.gpus > gpus:
-        return f"needs {spec.gpus} GPUs on one node, the largest has {gpus}"
-    types = sorted({gpu.type for node in nodes for gpu in node.gpus})
-    if spec.gpu_type is not None and spec.gpu_type not in types:
-        return f"needs GPU type {spec.gpu_type}, there are {', '.join(types)}"
-    memory = max((gpu.memory_bytes for node in nodes for gpu in node.gpus), default=0)
-    if (spec.gpu_memory_bytes or 0) > memory:
-        return f"needs {spec.gpu_memory_bytes} bytes of GPU memory, the largest GPU has {memory}"
-    return _host_shortage(spec, nodes) or "no single node has all of the GPUs, cores and memory it needs"
-
-
-def _host_shortage(spec: JobSpec, nodes: list[Node]) -> str:
-    cores = max(len(node.cores) for node in nodes)
-    if spec.cores > cores:
-        return f"needs {spec.cores} cores on one node, the largest has {cores}"
-    host = max(node.host_memory_bytes for node in nodes)
-    if spec.host_memory_bytes > host:
-        return f"needs {spec.host_memory_bytes} bytes of host memory, the largest node has {host}"
-    rate = max(node.host_bandwidth_bytes_per_s or math.inf for node in nodes)
-    if spec.host_bandwidth_bytes_per_s > rate:
-        return f"needs {spec.host_bandwidth_bytes_per_s} bytes/s to host memory, the fastest node has {rate:.0f}"
-    return ""
+def _memory_sentence(spec: JobSpec, shortfall: Shortfall) -> str:
+    if shortfall.need > shortfall.most:
+        return f"needs {shortfall.need} bytes of GPU memory, the largest GPU has {shortfall.most}"
+    return f"needs {spec.gpus} GPUs with {shortfall.need} bytes of memory on one node, none has so many"

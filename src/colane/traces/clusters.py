@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import yaml
 
 from colane.model.hardware import DEFAULT_POOL, Gpu, Node
+from colane.model.quantities import parse_bandwidth_bytes_per_s, parse_count, parse_size_bytes
 from colane.model.topology import Topology
 from colane.traces import topologies
 from colane.traces.errors import TraceError, did_you_mean
 from colane.traces.sheet import read_text
 from colane.traces.topology_file import read_topology
-from colane.traces.units import parse_bytes, parse_bytes_per_s
 
 PRESETS_DIR = Path(__file__).parent / "presets"
 TOPOLOGIES = frozenset({"none", *topologies.NAMES})
@@ -67,6 +68,14 @@ class Cluster:
     def pools(self) -> frozenset[str]:
         """Pools its nodes are in."""
         return frozenset(node.pool for node in self.nodes)
+
+    @property
+    def gpus_max(self) -> dict[str, int]:
+        """GPUs of the largest node, by pool."""
+        most: dict[str, int] = {}
+        for node in self.nodes:
+            most[node.pool] = max(most.get(node.pool, 0), len(node.gpus))
+        return most
 
 
 def load(name: str | Path) -> Cluster:
@@ -134,27 +143,18 @@ def _text(value: object) -> str:
     return value.strip()
 
 
-def _whole(least: int) -> Callable[[object], int]:
-    def parse(value: object) -> int:
-        if not isinstance(value, int) or isinstance(value, bool) or value < least:
-            raise ValueError(f"expected a whole number from {least}, got {value!r}")
-        return value
-
-    return parse
-
-
 REQUIRED = object()
 KEYS: Mapping[str, tuple[Callable[[Any], Any], Any]] = {
     "name": (_text, None),
-    "count": (_whole(1), 1),
-    "gpus": (_whole(0), REQUIRED),
+    "count": (partial(parse_count, least=1), 1),
+    "gpus": (parse_count, REQUIRED),
     "gpu_type": (_text, None),
-    "gpu_memory": (parse_bytes, None),
-    "sockets": (_whole(1), SOCKETS_DEFAULT),
-    "cores": (_whole(0), 0),
-    "host_memory": (parse_bytes, 0),
-    "memory_bandwidth": (parse_bytes_per_s, None),
-    "network": (parse_bytes_per_s, None),
+    "gpu_memory": (parse_size_bytes, None),
+    "sockets": (partial(parse_count, least=1), SOCKETS_DEFAULT),
+    "cores": (parse_count, 0),
+    "host_memory": (parse_size_bytes, 0),
+    "memory_bandwidth": (parse_bandwidth_bytes_per_s, None),
+    "network": (parse_bandwidth_bytes_per_s, None),
     "topology": (_text, "none"),
     "pool": (_text, DEFAULT_POOL),
 }

@@ -56,7 +56,8 @@ def read(
         path: The file.
         format_name: A name of `FORMATS`; None guesses it from the header and content, and the workload says so.
         skip_bad_rows: Leave bad rows out and count them in the notes; else the first one is an error.
-        keep_cpu_only: Keep jobs that ask for no GPU; else they are left out and counted in the notes.
+        keep_cpu_only: Keep jobs that ask for no GPU; else they are left out and counted in the notes, but in Colane's
+            own format, which always keeps them.
 
     Raises:
         TraceError: The file cannot be read, its format is unknown, a row is bad, or no job is left.

@@ -12,7 +12,6 @@ Ours is what `colane topo --json` prints. Written by hand, a link may be its wor
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable, Sequence
 from itertools import combinations
@@ -22,6 +21,7 @@ from typing import TypeVar
 import yaml
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
+from colane.model.quantities import parse_bandwidth_bytes_per_s, parse_count, parse_number
 from colane.model.topo_text import ReadTopology, TopologyTextError, is_switched, parse_matrix, word
 from colane.model.topology import Link, LinkKind, Topology
 from colane.traces.errors import TraceError, did_you_mean
@@ -32,6 +32,7 @@ T = TypeVar("T")
 GPUS_MAX = 4096
 _KEYS = ("links", "sockets", "switches", "nvswitch")
 _OURS = re.compile(r"^\s*(\{|[\"']?(links|sockets|switches|nvswitch)[\"']?\s*:)", re.MULTILINE)
+_PLAIN = re.compile(r"[0-9.]+(e[+-]?[0-9]+)?", re.IGNORECASE)
 _NVLINK = re.compile(r"NV([1-9][0-9]{0,2})")
 _KINDS = {kind.value: kind for kind in LinkKind} | {"SOC": LinkKind.SYS}
 
@@ -150,26 +151,30 @@ def _switch(node: Node) -> int:
 
 
 def _whole(node: Node, least: int, most: int) -> int:
-    text = node.value if isinstance(node, ScalarNode) else ""
-    if not re.fullmatch(r"-?[0-9]{1,9}", text) or not least <= int(text) <= most:
-        raise _refuse(node, f"expected a whole number from {least} to {most}, got {_shown(node)}")
-    return int(text)
+    try:
+        return parse_count(_given(node), least, most)
+    except ValueError as error:
+        raise _refuse(node, str(error)) from error
 
 
 def _bandwidth(node: Node) -> float:
+    """Bytes per second, 0 where unknown; a bare number may be written as Python writes large ones."""
+    given = _given(node)
     try:
-        value = float(node.value) if isinstance(node, ScalarNode) else math.nan
-    except ValueError:
-        value = math.nan
-    if not (math.isfinite(value) and value >= 0):
-        raise _refuse(node, f"expected bytes per second, 0 where unknown, got {_shown(node)}")
-    return value
+        parse = parse_number if _PLAIN.fullmatch(given) else parse_bandwidth_bytes_per_s
+        return parse(given)
+    except ValueError as error:
+        raise _refuse(node, str(error)) from error
 
 
 def _flag(node: Node) -> bool:
     if not isinstance(node, ScalarNode) or node.value not in {"true", "false"}:
         raise _refuse(node, f"nvswitch must be true or false, got {_shown(node)}")
     return bool(node.value == "true")
+
+
+def _given(node: Node) -> str:
+    return str(node.value) if isinstance(node, ScalarNode) else "a list or mapping"
 
 
 def _shown(node: Node) -> str:

@@ -156,3 +156,20 @@ def merge_pools(workload: Workload, pool: str = DEFAULT_POOL) -> Workload:
     """Return the workload with every job in one pool, to run a trace of virtual clusters on one cluster."""
     jobs = tuple(replace(job, spec=replace(job.spec, pool=pool)) for job in workload.jobs)
     return replace(workload, jobs=jobs)
+
+
+def spread_large(workload: Workload, gpus_max: Mapping[str, int]) -> Workload:
+    """Return the workload with leave to lie on several nodes for every job that is larger than any node of its pool.
+
+    Args:
+        workload: Its other jobs stay as they are.
+        gpus_max: GPUs of the largest node, by pool.
+    """
+    large = {job.id for job in workload.jobs if job.spec.gpus > gpus_max.get(job.spec.pool, job.spec.gpus)}
+    if not large:
+        return workload
+    jobs = tuple(
+        replace(job, spec=replace(job.spec, multi_node=True)) if job.id in large else job for job in workload.jobs
+    )
+    note = Note(len(large), "jobs larger than any node may lie on several")
+    return replace(workload, jobs=jobs, notes=(*workload.notes, note))

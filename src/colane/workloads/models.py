@@ -58,7 +58,7 @@ def _conv(inputs: int, outputs: int, side: int, stride: int = 1) -> tuple[nn.Mod
     return conv, nn.BatchNorm2d(outputs)
 
 
-class Squeeze(nn.Module):  # type: ignore[misc]  # torch is not typed here
+class SqueezeExcitation(nn.Module):  # type: ignore[misc]  # torch is not typed here
     """Weighs each channel by a look at all of them (Hu et al. 2017, section 3)."""
 
     def __init__(self, channels: int) -> None:
@@ -117,7 +117,7 @@ class SqueezeBasicBlock(BasicBlock):
     @staticmethod
     def after(channels: int) -> tuple[nn.Module, ...]:
         """Return what follows the second convolution."""
-        return (Squeeze(channels),)
+        return (SqueezeExcitation(channels),)
 
 
 class Bottleneck(Residual):

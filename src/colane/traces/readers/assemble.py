@@ -129,7 +129,7 @@ def cell(value: object) -> str:
 
 def _notes(cpu_only: int, bad: int) -> tuple[Note, ...]:
     notes = (
-        Note(cpu_only, "CPU-only jobs left out: only jobs with GPUs are scheduled yet"),
+        Note(cpu_only, "CPU-only jobs left out (--cpu-jobs keeps them)"),
         Note(bad, "bad rows skipped"),
     )
     return tuple(note for note in notes if note.many)
@@ -140,4 +140,4 @@ def _why_empty(sheet: Sheet, good: int) -> str:
         return "holds no jobs"
     if not good:
         return f"holds no jobs: all {len(sheet.bad)} rows are bad, first {sheet.bad[min(sheet.bad)]}"
-    return f"holds no GPU jobs: all {good} jobs are CPU-only (keep_cpu_only keeps them)"
+    return f"holds no GPU jobs: all {good} jobs are CPU-only (--cpu-jobs keeps them)"

@@ -12,6 +12,7 @@ from typing import Any, BinaryIO, NamedTuple, TextIO, cast
 
 from colane.model.hardware import DEFAULT_POOL
 from colane.model.job import JobId, JobSpec
+from colane.model.sizes import describe_sizes, parse_sizes
 from colane.traces import cells
 from colane.traces.errors import TraceError, did_you_mean
 from colane.traces.readers.assemble import Columns, Options, assemble
@@ -42,7 +43,14 @@ COLUMNS = (
            lambda job: job.duration_s),
     Column("steps", "steps", "steps until it is done; empty is unknown", None, cells.at_least_one,
            lambda job: job.spec.steps_total),
-    Column("gpus", "GPUs", "GPUs on one node, 0 for a CPU-only job", 1, cells.count, lambda job: job.spec.gpus),
+    Column("gpus", "GPUs", "GPUs, 0 for a CPU-only job; on one node unless `multi_node`", 1, cells.count,
+           lambda job: job.spec.gpus),
+    Column("sizes", "GPUs", "sizes it can run on, as 1..4 or 1,2,4, with `gpus` among them; empty is one", (),
+           parse_sizes, lambda job: describe_sizes(job.spec.sizes)),
+    Column("multi_node", "1 or 0", "1 lets its GPUs lie on several nodes", False, cells.flag,
+           lambda job: job.spec.multi_node),
+    Column("anti_collocation", "1 or 0", "1 puts each GPU on another node; needs `multi_node`", False, cells.flag,
+           lambda job: job.spec.anti_collocation),
     Column("gpu_ratio", "0..1", "part of each GPU it asks for", 1.0, cells.ratio, lambda job: job.gpu_ratio),
     Column("gpu_type", "text", "required GPU type; empty is any", None, cells.word, lambda job: job.spec.gpu_type),
     Column("gpu_memory_bytes", "bytes", "peak memory on each GPU; empty is unknown", None, cells.count,
@@ -92,12 +100,18 @@ def read(path: Path, text: str, options: Options) -> Workload:
     names = [name or f"line-{line}" for name, line in zip(given, sheet.lines, strict=True)]
     sheet.unique(names, "id")
     labels = _labels(sheet)
+    for row in sheet.good():
+        if table["sizes"][row] and table["gpus"][row] not in table["sizes"][row]:
+            sheet.fail(row, f"gpus {table['gpus'][row]} is not among them", "sizes")
+        if table["anti_collocation"][row] and not table["multi_node"][row]:
+            sheet.fail(row, "needs multi_node 1: no two of its GPUs may lie on one node", "anti_collocation")
 
     def make(id_: JobId, row: int, submit_s: float) -> TraceJob:
         values = {name: column[row] for name, column in table.items()}
         return _job(id_, names[row], submit_s, values, labels[row], sheet.lines[row])
 
-    return assemble(sheet, NAME, Columns(names, table["submit_s"], table["gpus"]), make, options)
+    keep = options._replace(keep_cpu_only=True)  # who writes a 0 there wants such a job
+    return assemble(sheet, NAME, Columns(names, table["submit_s"], table["gpus"]), make, keep)
 
 
 def write(workload: Workload, path: Path) -> None:

@@ -1,0 +1,31 @@
+"""The user who holds the fewest GPUs goes first, but the overdue before all; GPUs are shared where that pays."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+from colane.policies.admissions.ageing import Ageing
+from colane.policies.composed import Composed
+from colane.policies.orders.walks import by_priority, each_ranked, ranked
+from colane.policies.parts import Queue
+from colane.policies.sources.beside import BesideLightest
+from colane.policies.sources.free import Free
+
+
+@dataclass(frozen=True)
+class ByUser:
+    quantum_s: float = 60.0
+
+    def bind(self, draft, _pool):
+        held = Counter()
+        for job in draft.view.jobs.values():
+            held[job.spec.user] += len(job.gpus_held)
+
+        def rank(job):
+            return float(-job.spec.priority), float(held[job.spec.user])
+
+        return Queue(walk=ranked(draft, each_ranked(draft, rank)), rank=rank, displaces=by_priority)
+
+
+FewestRunning = Composed("fewest-running", ByUser(), (Free(), BesideLightest()), (Ageing(3600.0),))

@@ -1,0 +1,96 @@
+"""What the gate's rules are told and what they answer: wishes, bounds, orders, and how jobs fare."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import NamedTuple
+
+Lane = tuple[int, int]
+"""Device and lane number."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wish:
+    """A job of this node as far as turns go.
+
+    Attributes:
+        job: Its id.
+        lanes: Its lanes, in order.
+        weight: Its share under `fair`.
+        priority: Higher goes first under `priority`.
+        serves: It answers requests, or is about to end: it goes first.
+        steps_total: Steps until it is done, None when unknown.
+        paused: It stays parked until this is taken back.
+        flush: It gives cached GPU memory back when it yields.
+        hold: Once it is parked it gives its lanes up, and goes on by the agent's word alone.
+    """
+
+    job: int
+    lanes: tuple[Lane, ...]
+    weight: float = 1.0
+    priority: int = 0
+    serves: bool = False
+    steps_total: int | None = None
+    paused: bool = False
+    flush: bool = False
+    hold: bool = False
+
+
+class GateTimeouts(NamedTuple):
+    """How long is waited for a job that was asked and does not come.
+
+    Attributes:
+        yield_s: For one that runs.
+        first_step_s: For one that has not done a step; only for saying so.
+    """
+
+    yield_s: float = 30.0
+    first_step_s: float = 600.0
+
+
+class Stand(Enum):
+    """What a job does."""
+
+    AWAY = auto()
+    """It starts, or is left out."""
+    RUNNING = auto()
+    READY = auto()
+    """It waits at a boundary for its turn."""
+    IDLE = auto()
+    """It waits for something else, and said so."""
+
+
+class Seen(NamedTuple):
+    """What is reported of a job's turns.
+
+    Attributes:
+        state: `running`, `waiting`, `paused` or `ungated`.
+        service_s: Time it has held its lanes.
+        wait_s: Time it has waited for them.
+        share_ratio: Part it has held of the time since the company of its lanes last changed.
+        is_parked: It is suspended, and waits at a boundary.
+        note: Why it has no turns; empty while it has.
+    """
+
+    state: str
+    service_s: float
+    wait_s: float
+    share_ratio: float
+    is_parked: bool = False
+    note: str = ""
+
+
+class Orders(NamedTuple):
+    """What is to be done.
+
+    Attributes:
+        go: Jobs that are let go.
+        flags: Of every job, whether it asks at its boundaries.
+        next_s: When to look again; None when only events matter.
+    """
+
+    go: Sequence[int]
+    flags: Mapping[int, bool]
+    next_s: float | None

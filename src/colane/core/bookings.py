@@ -1,0 +1,159 @@
+"""What jobs book of a node: a pure function of each job as it stands, and what a node has left beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable
+from dataclasses import dataclass, field
+from math import inf
+from typing import NamedTuple
+
+from colane.model.hardware import GpuId, Node
+from colane.model.job import Job, JobId
+from colane.model.placement import Placement, Slot
+
+
+@dataclass(slots=True)
+class NodeState:
+    """A node with what is booked on it.
+
+    Attributes:
+        order: Its number in the indexes, in order of registration.
+        generation: Version of the state in which its desired jobs last changed.
+        free: Free GPUs by type, one bit for each index.
+        ids: Its GPUs by index.
+    """
+
+    node: Node
+    order: int
+    generation: int
+    jobs: dict[JobId, None] = field(default_factory=dict)
+    cores_booked: set[int] = field(default_factory=set)
+    host_memory_booked_bytes: int = 0
+    host_bandwidth_booked: int = 0
+    free: dict[str, int] = field(default_factory=dict)
+    ids: dict[int, GpuId] = field(default_factory=dict)
+
+    @property
+    def cores_free(self) -> int:
+        """Cores nobody has booked."""
+        return len(self.node.cores) - len(self.cores_booked)
+
+    @property
+    def host_memory_free_bytes(self) -> int:
+        """Host memory nobody has booked."""
+        return self.node.host_memory_bytes - self.host_memory_booked_bytes
+
+    @property
+    def host_bandwidth_free(self) -> float:
+        """Bytes per second to host memory nobody has booked; infinite where the node does not say what it has."""
+        has = self.node.host_bandwidth_bytes_per_s
+        return has - self.host_bandwidth_booked if has else inf
+
+    def book(self, job: Job) -> None:
+        """Enter a job that is not on it yet, GPUs apart."""
+        booked = host_booking(job, self.node.name)
+        self.jobs[job.id] = None
+        self.cores_booked.update(booked.cores)
+        self.host_memory_booked_bytes += booked.memory_bytes
+        self.host_bandwidth_booked += booked.bandwidth_bytes_per_s
+
+    def release(self, job: Job) -> None:
+        """Take a job off, as it was booked."""
+        booked = host_booking(job, self.node.name)
+        del self.jobs[job.id]
+        self.cores_booked.difference_update(booked.cores)
+        self.host_memory_booked_bytes -= booked.memory_bytes
+        self.host_bandwidth_booked -= booked.bandwidth_bytes_per_s
+
+
+@dataclass(slots=True)
+class NodeLeft:
+    """What decisions of a draft change of a node's cores and host memory.
+
+    Attributes:
+        cores_taken: Cores that were free.
+        cores_given: Cores that were booked.
+        host_memory_taken_bytes: Host memory.
+        host_bandwidth_taken: Bytes per second to it.
+    """
+
+    cores_taken: set[int] = field(default_factory=set)
+    cores_given: set[int] = field(default_factory=set)
+    host_memory_taken_bytes: int = 0
+    host_bandwidth_taken: float = 0.0
+
+    def take(self, cores: Iterable[int]) -> None:
+        """These free cores are booked."""
+        for core in cores:
+            if core in self.cores_given:
+                self.cores_given.remove(core)
+            else:
+                self.cores_taken.add(core)
+
+    def give(self, cores: Iterable[int]) -> None:
+        """These booked cores are free."""
+        for core in cores:
+            if core in self.cores_taken:
+                self.cores_taken.remove(core)
+            else:
+                self.cores_given.add(core)
+
+    def is_free(self, core: int, booked: Container[int]) -> bool:
+        """Whether a core is free, given which were booked before."""
+        return core in self.cores_given or (core not in booked and core not in self.cores_taken)
+
+
+class HostBooking(NamedTuple):
+    """What a job books of one node besides GPUs."""
+
+    cores: tuple[int, ...]
+    memory_bytes: int
+    bandwidth_bytes_per_s: int
+
+
+def host_booking(job: Job, node: str) -> HostBooking:
+    """What a job books of one of its nodes besides GPUs, its GPU memory that lies there included.
+
+    A parked job off its GPUs uses neither cores nor bandwidth; one that is being resized has what it had and what it
+    is to have.
+    """
+    if job.placement is None:
+        return HostBooking((), 0, 0)
+    booked = _booked_by(job, job.placement, node)
+    if job.has_given_way:
+        return HostBooking((), booked.memory_bytes + (job.on_host_bytes or 0), 0)
+    if job.resizes_to is not None:
+        after = _booked_by(job, job.resizes_to, node)
+        cores = tuple({*booked.cores, *after.cores})
+        return HostBooking(cores, max(booked.memory_bytes, after.memory_bytes), max(booked[2], after[2]))
+    return booked._replace(memory_bytes=booked.memory_bytes + job.on_host_bytes) if job.on_host_bytes else booked
+
+
+def _booked_by(job: Job, placement: Placement, node: str) -> HostBooking:
+    """By one placement; most jobs book nothing."""
+    spec, cores = job.spec, placement.cores_on(node)
+    if not spec.host_memory_bytes and not spec.host_bandwidth_bytes_per_s:
+        return HostBooking(cores, 0, 0)
+    ranks = len(placement.slots_on(node))
+    memory_bytes = spec.part(spec.host_memory_bytes, ranks)
+    return HostBooking(cores, memory_bytes, spec.part(spec.host_bandwidth_bytes_per_s, ranks))
+
+
+def nodes_booked(job: Job) -> tuple[str, ...]:
+    """Nodes a job books something of: those it is on, and those it is to go on with."""
+    if job.placement is None:
+        return ()
+    if job.resizes_to is None:
+        return job.placement.nodes
+    return tuple(dict.fromkeys((*job.placement.nodes, *job.resizes_to.nodes)))
+
+
+def slots_booked(job: Job, node: str) -> tuple[Slot, ...]:
+    """GPUs of a node that a job books, with its lane on each: none while its memory is on the host."""
+    if job.placement is None or job.on_host_bytes is not None:
+        return ()
+    slots = job.placement.slots_on(node)
+    if job.resizes_to is None:
+        return slots
+    own = {slot.gpu for slot in slots}
+    return (*slots, *[slot for slot in job.resizes_to.slots_on(node) if slot.gpu not in own])

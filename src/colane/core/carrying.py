@@ -1,0 +1,78 @@
+"""What each action of a plan does to the state, once the plan was judged."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from colane.core import parking
+from colane.core.lifecycle import move
+from colane.core.starting import assign
+from colane.core.step import Step
+from colane.model.job import Job, JobState
+from colane.model.plan import Action, Move, Park, Remark, Resize, SetCores, Start, Stop
+from colane.model.reason import Why
+
+
+def carry_out(step: Step, action: Action) -> None:
+    """Do what an action says."""
+    DOERS[type(action)](step, step.state.jobs[action.job], action)
+
+
+def _start(step: Step, job: Job, action: Start) -> None:
+    assign(step, job, action.placement, action.reason)
+
+
+def _stop(step: Step, job: Job, action: Stop) -> None:
+    """What a company that is too slow achieved is learnt first, so that its like is not brought together again."""
+    if action.reason.why is Why.TOO_SLOW_TOGETHER:
+        step.company_changed(job.gpus_held)
+    step.stop(job, JobState.QUEUED, action.reason, makes_room_for=action.for_job)
+
+
+def _move(step: Step, job: Job, action: Move) -> None:
+    if job.parked:
+        parking.come_back(step, job, action)
+    elif job.is_on_host:
+        parking.go_on(step, job, action.reason)
+    else:
+        _change_lane(step, job, action)
+
+
+def _change_lane(step: Step, job: Job, action: Move) -> None:
+    """Book a job of one GPU in another lane of it."""
+    slot = action.placement.slots[0]
+    step.company_changed([slot.gpu])
+    step.state.change_lane(slot.gpu, job.id, slot.lane)
+    step.put(move(job, job.state, step.now_s, action.reason, placement=action.placement))
+
+
+def _resize(step: Step, job: Job, action: Resize) -> None:
+    """Stop its process; until that is gone it books what it has and what it is to have."""
+    step.company_changed(job.gpus_held)
+    changes = {"ending": JobState.QUEUED, "resizes_to": action.placement}
+    step.rebook(move(job, JobState.STOPPING, step.now_s, action.reason, **changes))
+    step.heed(job.spec.pool)
+
+
+def _set_cores(step: Step, job: Job, action: SetCores) -> None:
+    if job.placement is not None:
+        placement = replace(job.placement, cores=action.cores, cores_elsewhere=action.cores_elsewhere)
+        step.state.set_cores(job.placement, placement)
+        step.put(move(job, job.state, step.now_s, action.reason, placement=placement))
+
+
+def _remark(step: Step, job: Job, action: Remark) -> None:
+    step.put(move(job, job.state, step.now_s, action.reason))
+
+
+DOERS: dict[type, Callable[[Step, Job, Any], None]] = {
+    Start: _start,
+    Stop: _stop,
+    Park: parking.park,
+    Move: _move,
+    Resize: _resize,
+    SetCores: _set_cores,
+    Remark: _remark,
+}

@@ -1,0 +1,71 @@
+"""Giving a queued job GPUs for its next attempt."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from colane.core.check import check
+from colane.core.lifecycle import move, moves
+from colane.core.step import Step
+from colane.core.timers import TimerKind
+from colane.model.job import Job, JobState
+from colane.model.placement import Placement
+from colane.model.plan import Plan, Start
+from colane.model.reason import Reason, Why
+
+TAKEN_TO_RUN = (JobState.RUNNING, Reason(Why.TAKEN_TO_RUN))
+
+
+def assign(step: Step, job: Job, placement: Placement, reason: Reason) -> None:
+    """Put a queued job there; its agents start it, or it runs at once."""
+    placement = _with_port(step, placement)
+    changes: dict[str, object] = {"attempt": job.attempt + 1, "start_s": None, "first_step_s": None}
+    changes |= {"ending": None, "exit": None, "ended_on": ()}
+    if job.host_refusal:
+        changes["host_refusal"] = ""
+    if step.config.runs_at_once:
+        _run_at_once(step, job, placement, reason, changes)
+    else:
+        step.put(move(job, JobState.ASSIGNED, step.now_s, reason, placement=placement, **changes))
+    step.company_changed(placement.gpus)
+
+
+def restart(step: Step, job: Job, placement: Placement, reason: Reason) -> None:
+    """Start a job that is resized at its new place, if that is still to be had; else it waits like others."""
+    start = Start(job.id, placement, reason)
+    if not check(step.state, Plan(step.state.version, (start,))):
+        assign(step, job, placement, reason)
+
+
+def _with_port(step: Step, placement: Placement) -> Placement:
+    """Hand out the lowest port that no other job's first node uses."""
+    if len(placement.nodes) == 1:
+        return placement
+    state = step.state
+    others = (state.jobs[job].placement for job in state.nodes[placement.node].jobs)
+    taken = {other.port for other in others if other is not None and other.node == placement.node}
+    first, last = step.config.gang_ports
+    return replace(placement, port=next((port for port in range(first, last + 1) if port not in taken), first))
+
+
+def _run_at_once(step: Step, job: Job, placement: Placement, reason: Reason, changes: dict[str, object]) -> None:
+    """A job is given GPUs, and its process runs from this moment."""
+    now_s = step.now_s
+    changes["start_s"] = now_s
+    if job.first_start_s is None:
+        changes["first_start_s"] = now_s
+    launched = Reason(Why.LAUNCHED, {"pid": 0, "node": placement.node})
+    path = ((JobState.ASSIGNED, reason), (JobState.LAUNCHING, launched), TAKEN_TO_RUN)
+    running = moves(job, now_s, path, placement=placement, **changes)
+    step.put(running)
+    set_timers(step, running, now_s)
+    if job.spec.preemptible:
+        step.heed(job.spec.pool)
+
+
+def set_timers(step: Step, job: Job, start_s: float) -> None:
+    """Time limit, and the moment a process without steps is taken to run."""
+    if job.spec.time_limit_s is not None:
+        step.timers.set(start_s + job.spec.time_limit_s, TimerKind.TIME_LIMIT, job.id, job.attempt)
+    if job.state in (JobState.ASSIGNED, JobState.LAUNCHING):
+        step.timers.set(start_s + step.config.opaque_after_s, TimerKind.TAKEN_TO_RUN, job.id, job.attempt)

@@ -1,0 +1,159 @@
+"""What a job needs, as its owner declared it, and the class of jobs that need the same."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from colane.model.hardware import DEFAULT_POOL
+from colane.model.kinds import CommPattern, JobKind
+
+
+class NeedClass(NamedTuple):
+    """All that decides where a job may run: if one job of a class finds no place, none does."""
+
+    pool: str
+    gpus: int
+    sizes: tuple[int, ...]
+    gpu_type: str | None
+    gpu_memory_bytes: int | None
+    cores: int
+    host_memory_bytes: int
+    host_bandwidth_bytes_per_s: int
+    share: bool
+    family: str
+    batch_size: int | None
+    multi_node: bool
+    anti_collocation: bool
+    kind: JobKind
+    latency_s: float | None
+    circle: str
+    home: str = ""
+    """Where alone a parked job may go on: "node", or "node/gpu"; empty where a job may start anywhere."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobSpec:
+    """What a job needs, as its owner declared it. Optional values are unknown when None.
+
+    Attributes:
+        name: For people; need not be unique.
+        family: Profile key: jobs of one family behave alike.
+        user: Owner.
+        pool: Nodes it may use.
+        gpus: GPUs, on one node unless `multi_node`; 0 for a job that books cores and host memory only. Of a job of
+            several sizes the one it would like best.
+        sizes: Numbers of GPUs it can run on, ascending; empty where `gpus` is the only one. What it has stands in its
+            placement.
+        gpu_type: Required GPU type, None for any.
+        gpu_memory_bytes: Peak memory on each GPU.
+        cores: Cores booked for it alone; 0 shares the cores near its GPUs.
+        host_memory_bytes: Host memory booked.
+        host_bandwidth_bytes_per_s: Bandwidth to host memory booked (paper C, section 4.2), where nodes say theirs.
+        priority: Higher goes first where a policy heeds it.
+        time_limit_s: Stopped when an attempt has run this long.
+        retries: How often a failed attempt is tried again.
+        share: False keeps every other job off its GPUs.
+        batch_size: Per GPU.
+        steps_total: Steps until it is done.
+        steps_limit: Stopped as succeeded when this many steps are done (profiling).
+        company: Name of a set under measurement, started together on one GPU.
+        company_size: Jobs in that set.
+        preemptible: It saves its state and goes on from there, so a policy may stop it and start it again later.
+        kind: Training, or inference by a resident process.
+        latency_s: Objective for one step of an inference job.
+        weight: Its share of a lane's turns under the fair rule, against the weights of the others.
+        group: Whom its owner works with, where sharing a GPU is allowed within a group only.
+        multi_node: Its ranks may lie on several nodes.
+        anti_collocation: No two of its ranks on one node (paper C, section 3).
+        utility_min: A policy that postpones starts it only where its placement utility is at least this, 0..1
+            (paper C, section 4.3).
+        comm_weight: How much its ranks talk: 4 much .. 1 little, 0 not at all; None judges by its batch size (paper C).
+        comm_pattern: Which ranks talk to each other.
+        circle: Whose jobs may share a GPU with it; set by the scheduler, empty where all may (see `core.circles`).
+        labels: For people and reports.
+        need: Its class of need, worked out from the fields above.
+    """
+
+    name: str
+    family: str
+    user: str = ""
+    pool: str = DEFAULT_POOL
+    gpus: int = 1
+    sizes: tuple[int, ...] = ()
+    gpu_type: str | None = None
+    gpu_memory_bytes: int | None = None
+    cores: int = 0
+    host_memory_bytes: int = 0
+    host_bandwidth_bytes_per_s: int = 0
+    priority: int = 0
+    time_limit_s: float | None = None
+    retries: int = 0
+    share: bool = True
+    batch_size: int | None = None
+    steps_total: int | None = None
+    steps_limit: int | None = None
+    company: str | None = None
+    company_size: int = 1
+    preemptible: bool = False
+    kind: JobKind = JobKind.TRAINING
+    latency_s: float | None = None
+    weight: float = 1.0
+    group: str = ""
+    multi_node: bool = False
+    anti_collocation: bool = False
+    utility_min: float = 0.0
+    comm_weight: int | None = None
+    comm_pattern: CommPattern = CommPattern.ALL
+    circle: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    need: NeedClass = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Work out the class once; it is asked for at every move in the queue."""
+        object.__setattr__(self, "need", need_class(self))
+
+    @property
+    def gpus_min(self) -> int:
+        """Fewest GPUs it can run on."""
+        return self.sizes[0] if self.sizes else self.gpus
+
+    @property
+    def gpus_max(self) -> int:
+        """Most GPUs it can use."""
+        return self.sizes[-1] if self.sizes else self.gpus
+
+    def can_run_on(self, gpus: int) -> bool:
+        """Whether it can run on so many GPUs."""
+        return gpus in self.sizes if self.sizes else gpus == self.gpus
+
+    def part(self, total: int, ranks: int) -> int:
+        """What of a total that the job books (cores, host memory) lies where so many of its ranks lie, rounded up.
+
+        Of a job of several sizes the total is for the largest, and in proportion for others.
+        """
+        whole = self.gpus_max
+        return total if ranks == whole else -(-total * ranks // whole)
+
+
+def need_class(spec: JobSpec) -> NeedClass:
+    """The class of a job."""
+    return NeedClass(
+        spec.pool,
+        spec.gpus,
+        spec.sizes,
+        spec.gpu_type,
+        spec.gpu_memory_bytes,
+        spec.cores,
+        spec.host_memory_bytes,
+        spec.host_bandwidth_bytes_per_s,
+        spec.share,
+        spec.family,
+        spec.batch_size,
+        spec.multi_node,
+        spec.anti_collocation,
+        spec.kind,
+        spec.latency_s,
+        spec.circle,
+    )

@@ -1,0 +1,323 @@
+"""Paper A's evaluation (Tabrizian, Toronto 2020) as far as a simulation can tell; the rest needs a GPU.
+
+Sources: the published numbers are those of the thesis; pair speeds are Gavel's V100 measurements, which the thesis
+cites and is not the author of. SE-ResNet-18 is in no public table: it is taken to step like ResNet-18, and the pair of
+both at batch 256 to have the speed-up the thesis states (1.02).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from colane.core.policy import Policy
+from colane.model.job import JobId, JobSpec
+from colane.model.profile import Memory
+from colane.papers.claims import Claim, ClaimVerdict, Evaluation, Experiment, queue_s, span_s
+from colane.papers.gavel_packing import GavelFifoPacked
+from colane.policies.registry import preset
+from colane.simulate.accuracy import true_delta
+from colane.simulate.beliefs import Belief, examples, make_beliefs
+from colane.simulate.request import Loaded, shared_by
+from colane.simulate.run import Inputs, Run, simulate
+from colane.simulate.table_world import TableWorld, gavel_models, read_sources
+from colane.simulate.tables import GavelSpeeds, Sources, canonical
+from colane.simulate.world import Running, Scope
+from colane.traces import clusters
+from colane.traces.generate import poisson
+from colane.traces.workload import TraceJob, Workload
+
+ITERATIONS = 1000
+WORST_PAIR_DELTA = 1.02
+"""Speed-up of SE-ResNet-18 with ResNet-18 at batch 256 (thesis, table of the worst case)."""
+
+FITS_BYTES = 4_000_000_000
+"""Memory of each of the thesis' jobs: three of them ran together on 16 GB."""
+
+SEEDS = (0, 1, 2)
+JOBS = 300
+LOAD_GAP_S = 1300.0
+"""Mean gap that offers 36 V100 about 1.2 times what they have alone, with Gavel's run times."""
+
+
+class StatedPair:
+    """The worst pair of the thesis as a table: two models of one step time whose speed-up together is given."""
+
+    name = "the speed-up the thesis states for its worst pair"
+    scope = Scope.GPU
+
+    def __init__(self, first: tuple[str, int], second: tuple[str, int], step_s: float, delta: float) -> None:
+        self._kinds = {(canonical(model), batch) for model, batch in (first, second)}
+        self._step_s = step_s
+        self._slowdown = 2 / delta
+
+    def knows(self, job: TraceJob) -> bool:
+        """Whether it is one of the two."""
+        return (canonical(job.model), job.batch_size) in self._kinds
+
+    def alone(self, running: Running) -> float | None:
+        """One step time for both."""
+        return 1 / self._step_s if self.knows(running.job) else None
+
+    def slowdown(self, me: Running, other: Running) -> float | None:
+        """As the speed-up says: both are slowed alike."""
+        pair = {(canonical(one.job.model), one.job.batch_size) for one in (me, other)}
+        return self._slowdown if pair == self._kinds else None
+
+    def demand(self, job: TraceJob, gpu_type: str) -> float | None:  # noqa: ARG002
+        """Half of the work the pair asks of the GPU."""
+        return self._slowdown / 2 if self.knows(job) else None
+
+    def memory(self, job: TraceJob, gpu_type: str) -> Memory | None:  # noqa: ARG002
+        """Not stated."""
+        return None
+
+
+def evaluate(tables: Path | None) -> Evaluation:
+    """Run everything.
+
+    Args:
+        tables: Directory of measured tables; None takes `COLANE_DATA`.
+
+    Raises:
+        TraceError: There are no tables.
+    """
+    sources = read_sources(tables)
+    worst, best, gavel = _worst_case(sources), _best_case(sources), _gavel(sources, tables)
+    claims = (
+        *_needs_gpu("a", "b", "c", "d"),
+        _queueing_claim(worst),
+        *_needs_gpu("f"),
+        *_pair_claims(sources),
+        *_needs_gpu("h", "i"),
+        _ordering_claim((worst, best, gavel)),
+        *_gavel_claims(gavel),
+    )
+    return Evaluation(claims, (worst, best, gavel))
+
+
+NEED_GPU = {
+    "a": ("best case, 2 data workers: makespan -50 % or more for +25 % run time", "-50 % / +25 %"),
+    "b": ("best case, 10 data workers: makespan -37 % or more for +61 % run time", "-37 % / +61 %"),
+    "c": ("speed-up of SE-ResNet-18 with ResNet-18 at batch 256", "1.02"),
+    "d": ("worst case, FIFO with 2 instead of 10 data workers: makespan", "+25 %"),
+    "f": ("worst case: MPS gives a lower makespan but longer run times than no MPS", "ordering"),
+    "h": ("with MPS good and bad sets are linearly separable in the sums of C and M, without MPS not", "property"),
+    "i": ("C and M rise with the batch size, ResNet-50 highest", "monotone"),
+}
+"""Claims only a real GPU can decide: kernels, MPS and data loaders are in no table."""
+
+
+def _needs_gpu(*letters: str) -> Iterator[Claim]:
+    for letter in letters:
+        claim, published = NEED_GPU[letter]
+        yield Claim(f"A-{letter}", claim, published, "not simulated", ClaimVerdict.NEEDS_GPU)
+
+
+# -- the thesis' own batches on its two V100
+
+
+def _worst_case(sources: Sources) -> Experiment:
+    """Four jobs, 2 x {SE-ResNet-18, ResNet-18} of batch 256, in pairs."""
+    pair = (("SE-ResNet-18", 256), ("ResNet-18", 256))
+    step_s = 1 / TableWorld(sources).steps_per_s(_on_v100("ResNet-18", 256), ())
+    stated = StatedPair(*pair, step_s, WORST_PAIR_DELTA)
+    world_sources = Sources((stated, *sources.speeds))
+    note = (
+        f"SE-ResNet-18 is taken to step like ResNet-18; speed-up of the pair {WORST_PAIR_DELTA}, as the thesis states."
+    )
+    return _batch("worst-case", "Paper A, worst case", list(pair) * 2, world_sources, 2, note)
+
+
+def _best_case(sources: Sources) -> Experiment:
+    """Six light jobs in threes. VGG is in no public table: ResNet-18 at three batch sizes stands in."""
+    kinds = [("ResNet-18", batch) for batch in (16, 32, 64)] * 2
+    note = "Stands in for 2 x {VGG-19, VGG-11, ResNet-18}: three light jobs for each GPU, speeds measured by Gavel."
+    return _batch("light-jobs", "Paper A, light jobs", kinds, sources, 3, note)
+
+
+def _batch(
+    name: str, title: str, kinds: Sequence[tuple[str, int]], sources: Sources, company_max: int, note: str
+) -> Experiment:
+    cluster = clusters.load("paper-a")
+    jobs = tuple(_job(number, *kind) for number, kind in enumerate(kinds, 1))
+    workload = Workload(name=name, jobs=jobs, source=title)
+    loaded = Loaded(cluster, workload, TableWorld(sources, jobs))
+    policies: list[tuple[Policy, Belief]] = [
+        (preset("fifo"), Belief.ORACLE), (preset("colocate", company_max=company_max), Belief.ORACLE),
+    ]  # fmt: skip
+    runs = tuple((0, _run(loaded, policy, belief, 0)) for policy, belief in policies)
+    return Experiment(name, title, {0: loaded}, runs, note)
+
+
+def _job(number: int, model: str, batch: int) -> TraceJob:
+    spec = JobSpec(
+        name=f"{model} #{number}", family=model, batch_size=batch, steps_total=ITERATIONS, gpu_memory_bytes=FITS_BYTES
+    )
+    return TraceJob(id=JobId(number), submit_s=0.0, spec=spec)
+
+
+def _run(loaded: Loaded, policy: Policy, belief: Belief, seed: int) -> Run:
+    jobs = loaded.workload.jobs
+    beliefs = make_beliefs(belief, loaded.world, jobs, loaded.cluster, noise=0.1, seed=seed)
+    given = Inputs(cluster=loaded.cluster, workload=loaded.workload, world=loaded.world, policy=policy, beliefs=beliefs)
+    return simulate(given)
+
+
+def _queueing_claim(worst: Experiment) -> Claim:
+    queues = {run.policy: queue_s(run) for _, run in worst.runs}
+    waited = queues["colocate"]
+    ours = f"{waited.max():.3g} s at most, of {len(waited)} jobs; FIFO {queues['fifo'].mean():.0f} s on average"
+    verdict = ClaimVerdict.SAME if waited.max() == 0 else "differs: some job had to wait"
+    return Claim("A-e", "worst case, 4 jobs on 2 GPUs in pairs: queueing with co-location", "about 0", ours, verdict)
+
+
+def _ordering_claim(experiments: Sequence[Experiment]) -> Claim:
+    said, holds = [], True
+    for experiment in experiments:
+        fifo, colocate = (_mean_of(experiment, policy) for policy in ("fifo", "colocate"))
+        said.append(
+            f"{experiment.name}: queueing {fifo.queue_s:.0f} -> {colocate.queue_s:.0f} s, "
+            f"run time {fifo.span_s:.0f} -> {colocate.span_s:.0f} s"
+        )
+        holds &= colocate.queue_s < fifo.queue_s and colocate.span_s > fifo.span_s
+    verdict = ClaimVerdict.ORDERING_HOLDS if holds else "differs: see the numbers"
+    claim = "co-location lowers queueing and raises the run time of each job"
+    return Claim("A-j", claim, "ordering", "; ".join(said), verdict)
+
+
+# -- pairs of Gavel's V100 table
+
+PAIR_DELTAS = (
+    (("ResNet-18", 64), ("ResNet-18", 64), 2.00),
+    (("ResNet-18", 128), ("ResNet-18", 128), 1.56),
+    (("ResNet-18", 256), ("ResNet-18", 256), 1.27),
+    (("ResNet-18", 64), ("ResNet-50", 64), 0.956),
+    (("ResNet-50", 64), ("ResNet-50", 64), 0.996),
+)
+"""Speed-ups worked out from Gavel's table by hand, to three figures."""
+
+ROUNDING = 0.005
+"""Half of the last figure."""
+
+
+def _pair_claims(sources: Sources) -> Iterator[Claim]:
+    gavel_only = tuple(table for table in sources.speeds if isinstance(table, GavelSpeeds))
+    world = TableWorld(Sources(gavel_only))
+    yield _deltas_claim(world)
+    yield _batch_claim(world)
+    yield _worst_set_claim(world)
+    claim = "three jobs gain at least as much as two at batch 64 in most sets; best sets contain VGG-11"
+    yield Claim("A-g-triples", claim, "ordering", "no triple and no VGG was measured", ClaimVerdict.NEEDS_GPU)
+
+
+def _deltas_claim(world: TableWorld) -> Claim:
+    """The speed-ups of five pairs, worked out from Gavel's table by hand."""
+    found = [true_delta(world, [_on_v100(*first), _on_v100(*second)]) or 0.0 for first, second, _ in PAIR_DELTAS]
+    names = (f"{a[0]} b{a[1]} + {b[0]} b{b[1]}" for a, b, _ in PAIR_DELTAS)
+    expected = [delta for _, _, delta in PAIR_DELTAS]
+    same = all(abs(ours - published) <= ROUNDING for ours, published in zip(found, expected, strict=True))
+    return Claim(
+        "A-g",
+        "speed-ups of pairs on Gavel's V100: " + "; ".join(names),
+        ", ".join(f"{delta:g}" for delta in expected),
+        ", ".join(f"{delta:.3f}" for delta in found),
+        ClaimVerdict.SAME if same else "differs: the world does not give the table's own values",
+    )
+
+
+def _batch_claim(world: TableWorld) -> Claim:
+    best = {batch: max(_deltas(world, batch).values()) for batch in (64, 128, 256)}
+    falls = best[64] > best[128] > best[256]
+    ours = ", ".join(f"b{batch}: {delta:.2f}" for batch, delta in best.items())
+    verdict = ClaimVerdict.ORDERING_HOLDS if falls else "differs: it does not fall with the batch size"
+    return Claim(
+        "A-g-batch", "a larger batch makes the best speed-up smaller (ResNet pairs)", "ordering", ours, verdict
+    )
+
+
+def _worst_set_claim(world: TableWorld) -> Claim:
+    found = _deltas(world, 64)
+    worst = min(found, key=lambda pair: found[pair])
+    verdict = ClaimVerdict.ORDERING_HOLDS if "ResNet-50" in worst else "differs: the worst set has no ResNet-50"
+    ours = f"{' + '.join(worst)}: {found[worst]:.3f}"
+    return Claim("A-g-worst", "the worst sets contain ResNet-50 (ResNet pairs of batch 64)", "ordering", ours, verdict)
+
+
+def _deltas(world: TableWorld, batch: int) -> dict[tuple[str, str], float]:
+    """Speed-ups of the ResNet pairs of one batch size that were measured."""
+    pairs = (("ResNet-18", "ResNet-18"), ("ResNet-18", "ResNet-50"), ("ResNet-50", "ResNet-50"))
+    known = {}
+    for pair in pairs:
+        company = [_on_v100(model, batch) for model in pair]
+        if all(world.refusal(one.job, ("v100",)) is None for one in company):
+            delta = true_delta(world, company)
+            if delta is not None:
+                known[pair] = delta
+    return known
+
+
+def _on_v100(model: str, batch: int) -> Running:
+    (running,) = examples([_job(1, model, batch)], clusters.load("paper-a")).values()
+    return running
+
+
+# -- Gavel's one-GPU models on 36 V100
+
+
+def _gavel(sources: Sources, tables: Path | None) -> Experiment:
+    cluster, models = shared_by(clusters.load("v100-36"), "mps"), gavel_models(tables)
+    loaded: dict[int, Loaded] = {}
+    runs: list[tuple[int, Run]] = []
+    for seed in SEEDS:
+        workload = poisson(models, jobs=JOBS, mean_gap_s=LOAD_GAP_S, seed=seed)
+        world = TableWorld(sources, workload.jobs)
+        loaded[seed] = one = Loaded(cluster, workload, world)
+        packed = GavelFifoPacked(world, examples(workload.jobs, cluster))
+        runs += [
+            (seed, _run(one, preset("fifo"), Belief.NONE, seed)),
+            (seed, _run(one, preset("colocate"), Belief.NONE, seed)),
+            (seed, _run(one, replace(preset("colocate"), name="colocate-profiled"), Belief.PROFILED, seed)),
+            (seed, _run(one, replace(preset("colocate"), name="colocate-oracle"), Belief.ORACLE, seed)),
+            (seed, _run(one, packed, Belief.ORACLE, seed)),
+        ]
+    order = {name: place for place, name in enumerate(dict.fromkeys(run.policy for _, run in runs))}
+    runs.sort(key=lambda pair: (order[pair[1].policy], pair[0]))
+    note = (
+        "Gavel's 26 one-GPU models, Poisson arrivals, 36 V100. `colocate` learns from nothing, `colocate-profiled` "
+        "starts from noisy profiles; `colocate-oracle` and `gavel-fifo-packed` (Gavel's own way of packing) are told "
+        "the truth."
+    )
+    return Experiment("gavel", "Gavel's 26 models on 36 V100", loaded, tuple(runs), note)
+
+
+def _gavel_claims(gavel: Experiment) -> Iterator[Claim]:
+    fifo = _mean_of(gavel, "fifo")
+    published = "Gavel: FIFO with packing is below FIFO in average JCT"
+    for policy in ("colocate", "colocate-profiled", "colocate-oracle", "gavel-fifo-packed"):
+        found = _mean_of(gavel, policy)
+        ours = (
+            f"JCT {fifo.jct_s / 3600:.2f} -> {found.jct_s / 3600:.2f} h, "
+            f"makespan {fifo.makespan_s / 3600:.1f} -> {found.makespan_s / 3600:.1f} h (means of {len(SEEDS)} seeds)"
+        )
+        better = found.jct_s < fifo.jct_s
+        verdict = ClaimVerdict.ORDERING_HOLDS if better else "differs: sharing raised the average JCT here"
+        yield Claim(f"A-j-{policy}", f"{policy} against fifo on Gavel's 26 models, 36 V100", published, ours, verdict)
+
+
+class _Means(NamedTuple):
+    queue_s: float
+    span_s: float
+    jct_s: float
+    makespan_s: float
+
+
+def _mean_of(experiment: Experiment, policy: str) -> _Means:
+    """Means over jobs, then over seeds."""
+    runs = [run for _, run in experiment.runs if run.policy == policy]
+    rows = [(queue_s(run).mean(), span_s(run).mean(), (queue_s(run) + span_s(run)).mean(), run.span_s) for run in runs]
+    return _Means(*(float(value) for value in np.mean(rows, axis=0)))

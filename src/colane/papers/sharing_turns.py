@@ -1,0 +1,94 @@
+"""Paper B's three scenes of jobs that take turns in one lane: newcomers, a shorter job, unlike steps."""
+
+from __future__ import annotations
+
+from colane.papers.claims import Claim, ClaimVerdict, Experiment
+from colane.papers.sharing_memory import Tables
+from colane.papers.sharing_scenes import FAIR, NO_GAIN, SRTF, Scene, ends_s, job_of
+
+# -- B-g: three equal jobs come one after another
+
+SHARING_STARTS_S = (0.0, 15.0, 30.0)
+SHARING_ITERATIONS = (145, 75, 35)
+SHARING_ENDS_S = (92.2, 81.9, 68.0)
+SHARING_BATCH = 50
+
+
+def fair_sharing(tables: Tables) -> Scene:
+    """Three jobs come one after another."""
+    step_s = tables.geometry.geometry["inception3_50"].step_s
+    triples = zip(SHARING_STARTS_S, SHARING_ITERATIONS, strict=True)
+    jobs = tuple(
+        job_of(number, "inception3_50", iterations, step_s, start_s)
+        for number, (start_s, iterations) in enumerate(triples, 1)
+    )
+    note = "Each newcomer has its share at once: halves, thirds, and back; the total stays what it is alone."
+    return Scene("fair-sharing", "Paper B, three jobs share fairly", jobs, (FAIR,), NO_GAIN, note)
+
+
+def sharing_claim(sharing: Experiment) -> Claim:
+    """Ends and the total throughput."""
+    ends = ends_s(sharing.runs[0][1])
+    found = [ends[number] for number in sorted(ends)]
+    iterations_per_s = sum(SHARING_ITERATIONS) / max(found)
+    close = all(abs(ours - end) <= 0.1 for ours, end in zip(found, SHARING_ENDS_S, strict=True))
+    ours = ", ".join(f"{end:.1f}" for end in sorted(found)) + f" s; {iterations_per_s * SHARING_BATCH:.0f} images/s"
+    claim = "three inception3_50 at 0, 15, 30 s share fairly: their ends, and the total throughput"
+    return Claim("B-g", claim, "68.0, 81.9, 92.2 s; 138 images/s", ours, ClaimVerdict.SAME if close else "differs")
+
+
+# -- B-m: a shorter job stops a longer one at once
+
+SNAPSHOT = ((0.0, 100.0), (5.0, 10.0), (10.0, 20.0), (12.0, 8.0), (25.0, 30.0), (26.0, 25.0))
+"""Arrival and run time of six jobs that come as the paper's do: the figure gives their order, not their times."""
+
+SNAPSHOT_ORDER = (1, 3, 2, 5, 4, 0)
+
+
+def snapshot_scene(tables: Tables) -> Scene:
+    """Six jobs of which shorter ones come later."""
+    step_s = tables.geometry.geometry["alexnet_25"].step_s
+    jobs = tuple(
+        job_of(number, "alexnet_25", round(run_s / step_s), step_s, start_s)
+        for number, (start_s, run_s) in enumerate(SNAPSHOT, 1)
+    )
+    note = "Jobs are numbered from 1 here, from 0 in the paper. Times are ours, in the figure's order."
+    return Scene("snapshot", "Paper B, shortest remaining time first", jobs, (SRTF,), NO_GAIN, note)
+
+
+def snapshot_claim(found: Experiment) -> Claim:
+    """Who ends in which order."""
+    ends = ends_s(found.runs[0][1])
+    order = tuple(job - 1 for job in sorted(ends, key=lambda job: ends[job]))
+    verdict = ClaimVerdict.SAME if order == SNAPSHOT_ORDER else "differs"
+    claim = "SRTF: a shorter job stops a longer one at once, among those waiting the shortest goes first"
+    return Claim("B-m", claim, "1, 3, 2, 5, 4, 0", ", ".join(map(str, order)), verdict)
+
+
+# -- B-o: different jobs in one lane have equal time
+
+SLICE_KINDS = ("googlenet_100", "resnet50_25", "alexnet_100", "resnet50_50")
+SLICE_RUN_S = 60.0
+
+
+def fair_slices(tables: Tables) -> Scene:
+    """Four jobs whose steps are unlike."""
+    steps = [(name, tables.geometry.geometry[name].step_s) for name in SLICE_KINDS]
+    jobs = tuple(
+        job_of(number, name, round(SLICE_RUN_S / step_s), step_s) for number, (name, step_s) in enumerate(steps, 1)
+    )
+    note = "Four models whose steps take 0.05 to 0.23 s, a minute of work each, all at once in one lane."
+    return Scene("fair-slices", "Paper B, unlike jobs share fairly", jobs, (FAIR,), NO_GAIN, note)
+
+
+def slices_claim(slices: Experiment) -> Claim:
+    """Parts of the time."""
+    rows = slices.runs[0][1].ledger.rows
+    parts = [
+        had_s / (end_s - submit_s) for had_s, end_s, submit_s in zip(rows.gpu_s, rows.end_s, rows.submit_s, strict=True)
+    ]
+    found = [part for _, part in sorted(zip(rows.id, parts, strict=True))]
+    equal = all(abs(part - 1 / len(found)) <= 0.01 for part in found)
+    ours = ", ".join(f"{name} {part:.1%}" for name, part in zip(SLICE_KINDS, found, strict=True))
+    claim = "four unlike jobs share one lane: part of the GPU's time each had"
+    return Claim("B-o", claim, "equal", ours, ClaimVerdict.SAME if equal else "differs")

@@ -1,0 +1,157 @@
+"""Each factor of a rate: from this very situation measured, else from a model, else from a documented default.
+
+| factor | measured | model | default |
+| --- | --- | --- | --- |
+| type | step times on both types | | no difference |
+| number of GPUs | step times at both | speed on a line between known counts | fewer: in proportion; more: no gain |
+| locality | step times there and at the nearest | on a line between known ones | beyond: as the farthest; else none |
+| cores | | | fewer than it asked for: in proportion |
+| turns | shares of the fair rule; of `rr` by step times | | equal shares |
+| bus | slowdown beside the worst neighbour | | no difference; bandwidth beyond what there is: in proportion |
+| same GPU | speed-up of the set | regression, threshold, bound by work | as slow as taking turns |
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+
+from colane.model.lane import TurnRule
+from colane.model.profile import PlacePace, Profile, ProfileKey, Value
+from colane.perf.neighbours import NeighbourBeliefs
+from colane.perf.rate import NEUTRAL_FACTOR, OF_VALUE, Factor, Prediction, RateSource, weakest
+from colane.perf.situation import LaneMate
+
+PROMISING = frozenset({TurnRule.FAIR, TurnRule.RR})
+"""Rules under which everybody's turn comes soon."""
+
+UNKNOWN_FACTOR = Factor(1.0, RateSource.DEFAULT)
+"""Taken to change nothing, as nothing is known."""
+
+
+def times(one: Factor, other: Factor) -> Factor:
+    """Two factors as one: slowdowns multiply, the weaker source counts."""
+    if other is NEUTRAL_FACTOR:
+        return one
+    link = weakest((one, other))
+    return Factor(one.slowdown * other.slowdown, link.source, link.samples)
+
+
+def known_steps(profile: Profile | None) -> Value | None:
+    """Step time of a profile, None while it has none above 0."""
+    step_s = None if profile is None else profile.step_s
+    return step_s if step_s is not None and step_s.value > 0 else None
+
+
+def of_ratio(here: Value | None, there: Value | None) -> Factor:
+    """Step time here over step time there, by two known values; unknown ones are taken to be alike."""
+    if here is None or there is None:
+        return UNKNOWN_FACTOR
+    return Factor(here.value / there.value, _weaker(here, there), min(here.samples, there.samples))
+
+
+def _weaker(here: Value, there: Value) -> RateSource:
+    return weakest((Factor(1.0, OF_VALUE[here.source]), Factor(1.0, OF_VALUE[there.source]))).source
+
+
+def of_count(counts: Mapping[int, Value], asked: int, given: int) -> Factor:
+    """Another number of GPUs than the job asked for.
+
+    Args:
+        counts: Step time by number of GPUs, where known.
+        asked: How many it asked for.
+        given: How many it has.
+    """
+    here, there = counts.get(given), counts.get(asked)
+    if here is not None and there is not None:
+        return of_ratio(here, there)
+    if there is not None and min(counts) < given < max(counts):
+        speeds = [(float(count), 1 / counts[count].value) for count in sorted(counts)]
+        return Factor(1 / (on_line(speeds, given) * there.value), RateSource.INTERPOLATED, there.samples)
+    return Factor(max(1.0, asked / max(1, given)), RateSource.DEFAULT)
+
+
+def of_distance(places: Sequence[PlacePace], distance: float) -> Factor:
+    """GPUs connected in this way against the best way that is known; never faster than that.
+
+    Args:
+        places: Step times by distance, ascending.
+        distance: Sum of the shortest paths between the job's GPUs.
+    """
+    if not places:
+        return UNKNOWN_FACTOR
+    best = places[0]
+    exact = next((place for place in places if place.distance == distance), None)
+    if exact is not None:
+        factor = of_ratio(exact.step_s, best.step_s)
+        return factor._replace(slowdown=max(1.0, factor.slowdown))
+    if not best.distance < distance < places[-1].distance:
+        farthest = places[-1].step_s.value / best.step_s.value if distance > best.distance else 1.0
+        return Factor(max(1.0, farthest), RateSource.DEFAULT)
+    step_s = on_line([(place.distance, place.step_s.value) for place in places], distance)
+    samples = min([place.step_s.samples for place in places])
+    return Factor(max(1.0, step_s / best.step_s.value), RateSource.INTERPOLATED, samples)
+
+
+def on_line(points: Sequence[tuple[float, float]], at: float) -> float:
+    """Value at `at` on the straight line between its two neighbours among (x, y), x ascending and around `at`."""
+    after = bisect_left([x for x, _ in points], at)
+    (x0, y0), (x1, y1) = points[after - 1], points[after]
+    return y0 + (y1 - y0) * (at - x0) / (x1 - x0)
+
+
+def of_cores(asked: int, given: int | None) -> Factor:
+    """Fewer cores than the job asked for: it is taken to be bound by them."""
+    if given is None or not asked or given >= asked:
+        return NEUTRAL_FACTOR
+    return Factor(asked / max(1, given), RateSource.DEFAULT)
+
+
+def of_turns(
+    mine: LaneMate, mates: Sequence[LaneMate], rule: TurnRule, profiles: Mapping[ProfileKey, Profile]
+) -> Factor:
+    """Taking turns with others in a lane: one over the share of its time.
+
+    Under the fair rule shares go by weights; under `rr` everybody has as many steps, so time goes by their length.
+    """
+    if not mates:
+        return NEUTRAL_FACTOR
+    if rule is TurnRule.FAIR:
+        total = sum([mate.weight for mate in mates], mine.weight)
+        return Factor(1 / (mine.weight / total))
+    if rule not in PROMISING:
+        return Factor(1.0 + len(mates), RateSource.NO_PROMISE)
+    steps = [known_steps(profiles.get(mate.key)) for mate in (mine, *mates)]
+    known = [step_s for step_s in steps if step_s is not None]
+    lengths = [1.0 if step_s is None else step_s.value for step_s in steps]
+    slowdown = 1 / (lengths[0] / sum(lengths))
+    if len(known) < len(steps):
+        return Factor(slowdown, RateSource.DEFAULT)
+    link = weakest([Factor(1.0, OF_VALUE[step_s.source], step_s.samples) for step_s in known])
+    return Factor(slowdown, link.source, link.samples)
+
+
+def of_bus(key: ProfileKey, near: Sequence[ProfileKey], neighbours: NeighbourBeliefs, pressure: float) -> Factor:
+    """Neighbours on its sockets, of whom the worst sets the pace, and bandwidth to host memory beyond what there is."""
+    crowded = Factor(pressure, RateSource.DEFAULT) if pressure > 1.0 else NEUTRAL_FACTOR
+    if not near:
+        return crowded
+    beside = [crowded]
+    for other in near:
+        mean = neighbours.mean(key, other)
+        beside.append(UNKNOWN_FACTOR if mean is None else Factor(mean.slowdown, RateSource.MEASURED, mean.samples))
+    link = weakest(beside)
+    return Factor(max([factor.slowdown for factor in beside]), link.source, link.samples)
+
+
+def of_gpu(jobs: int, prediction: Prediction | None) -> Factor:
+    """Jobs that run at once on a GPU: each as many times slower as there are jobs, over their speed-up, if not told.
+
+    Without a prediction, and where one sees no gain at all, they are taken to be as slow as if they took turns.
+    """
+    if jobs < 2:
+        return NEUTRAL_FACTOR
+    if prediction is None or not prediction.speedup > 0:
+        return Factor(float(jobs), RateSource.DEFAULT)
+    slowdown = jobs / prediction.speedup if prediction.slowdown is None else prediction.slowdown
+    return Factor(max(1.0, slowdown), prediction.basis, prediction.samples)

@@ -1,0 +1,216 @@
+"""How fast a job runs somewhere: one answer for policies, guard, `why` and remaining times (`Beliefs.rate`).
+
+Times multiply: time of a step = time in the reference x size x cores x max(bus, same GPU) / share of the turns, where
+*size* stands for GPU type, number of GPUs and how they are connected. Each factor says where it comes from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from enum import StrEnum
+from math import sqrt
+from typing import NamedTuple
+
+from colane.model.profile import Value, ValueSource
+
+
+class RateSource(StrEnum):
+    """Where a factor comes from, strongest first."""
+
+    GIVEN = "given"
+    ORACLE = "oracle"
+    MEASURED = "measured"
+    DECLARED = "declared"
+    INTERPOLATED = "interpolated"
+    WORK_BOUND = "work-bound"
+    THRESHOLD = "threshold"
+    REGRESSION = "regression"
+    DEFAULT = "default"
+    NO_PROMISE = "no-promise"
+
+    @property
+    def sentence(self) -> str:
+        """What it means, for people."""
+        return _SENTENCES[self]
+
+
+_SENTENCES: Mapping[RateSource, str] = {
+    RateSource.GIVEN: "follows from the situation itself",
+    RateSource.ORACLE: "told the truth",
+    RateSource.MEASURED: "measured in this very situation",
+    RateSource.DECLARED: "declared by its owner",
+    RateSource.INTERPOLATED: "between situations that were measured",
+    RateSource.WORK_BOUND: "a GPU does no more than one second of work in a second",
+    RateSource.THRESHOLD: "the threshold on the sum of C of its GPU type",
+    RateSource.REGRESSION: "fitted to sets that were measured",
+    RateSource.DEFAULT: "nothing is known: a default",
+    RateSource.NO_PROMISE: "its lane's rule promises it no share: an equal one is taken",
+}
+
+_STRENGTH: Mapping[RateSource, int] = {source: place for place, source in enumerate(RateSource)}
+
+OF_VALUE: Mapping[ValueSource, RateSource] = {
+    ValueSource.MEASURED: RateSource.MEASURED,
+    ValueSource.DECLARED: RateSource.DECLARED,
+    ValueSource.PREDICTED: RateSource.INTERPOLATED,
+    ValueSource.DEFAULT: RateSource.DEFAULT,
+}
+"""What a profile's value counts as."""
+
+
+class Factor(NamedTuple):
+    """One thing that changes speed.
+
+    Attributes:
+        slowdown: Time with it over time without.
+        source: Where that comes from.
+        samples: What stands behind it: steps, or sets that were measured.
+    """
+
+    slowdown: float = 1.0
+    source: RateSource = RateSource.GIVEN
+    samples: int = 0
+
+    @property
+    def is_known(self) -> bool:
+        """Whether it rests on more than a default."""
+        return _STRENGTH[self.source] < _STRENGTH[RateSource.DEFAULT]
+
+
+NEUTRAL_FACTOR = Factor()
+"""Nothing changes."""
+
+
+class Factors(NamedTuple):
+    """What a slowdown is made of.
+
+    Attributes:
+        size: GPU type, number of GPUs and how they are connected.
+        cores: Cores it has, of those it needs.
+        turns: Waiting for its turn in its lane.
+        bus: Neighbours on its sockets, and the bandwidth to host memory.
+        gpu: Jobs in other lanes of its GPU.
+    """
+
+    size: Factor = NEUTRAL_FACTOR
+    cores: Factor = NEUTRAL_FACTOR
+    turns: Factor = NEUTRAL_FACTOR
+    bus: Factor = NEUTRAL_FACTOR
+    gpu: Factor = NEUTRAL_FACTOR
+
+    @property
+    def company_slowdown(self) -> float:
+        """What others cost it: time now over time alone in the same place."""
+        return max(self.bus.slowdown, self.gpu.slowdown) * self.turns.slowdown
+
+    @property
+    def slowdown(self) -> float:
+        """Time now over time in the reference."""
+        return self.size.slowdown * self.cores.slowdown * self.company_slowdown
+
+
+class Prediction(NamedTuple):
+    """Speed-up of a set of jobs on one GPU (paper A's delta) and what it rests on.
+
+    Attributes:
+        speedup: Time one after another over time together.
+        source: In words.
+        basis: The same as a kind.
+        samples: Sets that were measured.
+        slowdown: Of each job, where the model tells it; None where the speed-up is all there is.
+    """
+
+    speedup: float
+    source: str
+    basis: RateSource = RateSource.DEFAULT
+    samples: int = 0
+    slowdown: float | None = None
+
+
+class Rate(NamedTuple):
+    """How fast a job runs in a situation.
+
+    Attributes:
+        alone: Time of a step alone in the same place; None while unknown.
+        step_s: Mean time of a step there, waiting for turns included; None while unknown.
+        slowdown: Time there over time in the reference (`perf.situation.ALONE`).
+        source: Where the slowdown comes from: its weakest factor.
+        samples: What stands behind that factor.
+        spread_ratio: How far the slowdown may be off, as a part of it (see `spread_ratio`).
+        factors: What it is made of.
+        jobs: How many run at once on its GPU, itself included.
+        together: Speed-up of those, None while unknown; alone there is nothing to speed up.
+    """
+
+    alone: Value | None
+    step_s: float | None
+    slowdown: float
+    source: RateSource
+    samples: int
+    spread_ratio: float
+    factors: Factors
+    jobs: int = 1
+    together: Prediction | None = None
+
+    @property
+    def steps_per_s(self) -> float | None:
+        """Steps per second, None while its time alone is unknown."""
+        return 1 / self.step_s if self.step_s else None
+
+    @property
+    def ratio(self) -> float:
+        """Its speed: rate there over rate in the reference (paper E's S), at most 1 at the size it asked for."""
+        return 1 / self.slowdown
+
+    @property
+    def is_promised(self) -> bool:
+        """Whether the rule of its lane gives it its turn soon."""
+        return self.factors.turns.source is not RateSource.NO_PROMISE
+
+
+def weakest(factors: Iterable[Factor]) -> Factor:
+    """The factor whose source is worth least; of several alike the one with fewest samples."""
+    link = NEUTRAL_FACTOR
+    for factor in factors:
+        strength, weakest_yet = _STRENGTH[factor.source], _STRENGTH[link.source]
+        if strength > weakest_yet or (strength == weakest_yet and factor.samples < link.samples):
+            link = factor
+    return link
+
+
+def spread_ratio(factors: Iterable[Factor], spreads: Mapping[RateSource, float]) -> float:
+    """How far a slowdown may be off, as a part of it: the spreads of its factors, added as independent errors.
+
+    A factor's spread is that of its source (`PerfConfig.spreads`); what was measured n times is off by the error of
+    its mean and by what the next run differs, so it has sqrt(1 + 1/n) of it.
+
+    Args:
+        factors: What the slowdown is made of.
+        spreads: Standard error of one factor by its source, as a part of it.
+    """
+    square = 0.0
+    for factor in factors:
+        part = spreads[factor.source] ** 2
+        square += part * (1 + 1 / max(1, factor.samples)) if factor.source is RateSource.MEASURED else part
+    return sqrt(square)
+
+
+def compose(
+    alone: Value | None,
+    factors: Factors,
+    spreads: Mapping[RateSource, float],
+    jobs: int = 1,
+    together: Prediction | None = None,
+) -> Rate:
+    """The rate that these factors make.
+
+    Args:
+        alone: Time of a step alone in the same place, None while unknown.
+        factors: What makes it differ from the reference.
+        spreads: As for `spread_ratio`.
+        jobs: How many run at once on its GPU.
+        together: Speed-up of those.
+    """
+    step_s = None if alone is None else alone.value * factors.cores.slowdown * factors.company_slowdown
+    link, spread = weakest(factors), spread_ratio(factors, spreads)
+    return Rate(alone, step_s, factors.slowdown, link.source, link.samples, spread, factors, jobs, together)

@@ -1,0 +1,43 @@
+"""What the papers call the speed of a job in company, read off its rate."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from colane.perf.rate import Rate
+
+
+def speedup(rate: Rate) -> float | None:
+    """Paper A's delta of a job and those that run at once with it on its GPU; 1 alone, None while too little is known.
+
+    Where all are slowed alike it is the sum of their ratios; sharing pays from 1 on (section 4.1).
+    """
+    if rate.jobs == 1:
+        return 1.0
+    return None if rate.together is None else rate.together.speedup
+
+
+def harm(rate: Rate) -> float:
+    """Paper C's interference: time in company over time alone in the same place, less 1 (section 4.2)."""
+    return rate.factors.company_slowdown - 1.0
+
+
+def gpu_harm(rate: Rate, worst: float) -> float | None:
+    """Interference of those on its own GPU over the worst there is, 0 .. 1: all k take k / delta times as long.
+
+    None while their speed-up is unknown.
+    """
+    together = speedup(rate)
+    if together is None:
+        return None
+    return min(1.0, max(0.0, rate.jobs / together - 1.0) / worst) if together > 0 else 1.0
+
+
+def bus_harm(rate: Rate, worst: float) -> float:
+    """Interference of the neighbours on its sockets over the worst there is, 0 .. 1."""
+    return min(1.0, (rate.factors.bus.slowdown - 1.0) / worst)
+
+
+def summed_speed(rates: Iterable[Rate]) -> float:
+    """Sum of the speeds of a company: Gavel's normalised throughput; above 1, sharing does more than one job alone."""
+    return sum([rate.ratio for rate in rates])

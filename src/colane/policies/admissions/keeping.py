@@ -1,0 +1,48 @@
+"""GPUs kept for a job that has waited too long."""
+
+from __future__ import annotations
+
+from colane.core.draft import Draft
+from colane.core.load import GpuLoad
+from colane.core.state import NodeState
+from colane.model.hardware import GpuId
+from colane.model.job import Job
+from colane.policies.indexes.empty import EmptyNodes
+
+
+def keep_room(draft: Draft, job: Job) -> list[GpuLoad]:
+    """Let nobody else start on GPUs of the node that comes nearest to having room for a job; empty: none ever has.
+
+    That is the node with the most free GPUs among those that have enough at all, so free GPUs there become more until
+    the job starts. For a job over several nodes, as many of those with the most free as it takes.
+
+    Returns:
+        The GPUs kept.
+    """
+    spec = job.spec
+    if job.home:
+        return _keep(draft, job, list(draft.homes(job)), spec.gpus)
+    for gpu_type in draft.view.gpu_types(spec.pool, spec.gpu_type):
+        kept, ranks = list[tuple[NodeState, int]](), 0
+        able = draft.view.derived(EmptyNodes).able(draft.view, spec, gpu_type)
+        for order in draft.free((spec.pool, gpu_type)).nodes_emptiest_first(able.nodes, spec.gpus):
+            here = min(spec.gpus - ranks, able.ranks[order])
+            kept.append((draft.view.node_at(order), here))
+            ranks += here
+            if ranks >= spec.gpus:
+                return [gpu for node, count in kept for gpu in _hold(draft, job, node, gpu_type, count)]
+    return []
+
+
+def _hold(draft: Draft, job: Job, node: NodeState, gpu_type: str, count: int) -> list[GpuLoad]:
+    """Keep free GPUs of a node, of the others those with the fewest jobs; none on which somebody has just started."""
+    ids = [GpuId(node.node.name, gpu.index) for gpu in node.node.gpus if gpu.type == gpu_type and gpu.healthy]
+    return _keep(draft, job, [draft.load(gpu) for gpu in ids if gpu not in draft.held], count)
+
+
+def _keep(draft: Draft, job: Job, loads: list[GpuLoad], count: int) -> list[GpuLoad]:
+    nearest = sorted(loads, key=lambda load: (not load.is_free, len(load.bookings), load.id))[:count]
+    chosen = [load for load in nearest if load is draft.view.gpu(load.id)]
+    if chosen:
+        draft.hold(job, chosen)
+    return chosen

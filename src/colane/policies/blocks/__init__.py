@@ -1,1 +1,0 @@
-"""What policies share: orderings, placers, sharing rules, refusals."""

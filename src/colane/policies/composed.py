@@ -1,0 +1,248 @@
+"""The only serve loop: every named policy is one value of `Composed` (`policies.table`), and so is a user's own.
+
+For each pool in which something has changed, jobs are asked in order; each is offered ways to run by the sources, takes
+the one the choice picks among those the admissions allow, or waits, with what that means for those behind it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import inf
+from typing import Final
+
+from colane.core.draft import Draft
+from colane.core.queue import Line
+from colane.core.view import ClusterView
+from colane.model.job import Job, JobId, JobSpec
+from colane.model.lane import Turns
+from colane.model.plan import Park, Plan, Stop
+from colane.model.reason import Reason, Why
+from colane.policies.choices import FIRST, First
+from colane.policies.parts import (
+    Admission,
+    Choice,
+    Classes,
+    ClassKey,
+    Desk,
+    Finder,
+    Offer,
+    Order,
+    Sizer,
+    Source,
+    Verdict,
+    Walk,
+)
+from colane.policies.refusals import behind, no_place
+from colane.policies.sizers import AS_ASKED
+from colane.policies.sources.making_room import RoomFinder
+from colane.policies.sources.returning import ReturnFinder
+
+USUAL_TURNS: Final = Turns()
+
+NOT_FOR_LACK_OF_GPUS: Final = frozenset({Why.NO_NODE, Why.NO_MEMORY})
+"""Reasons that would hold as well if no GPU was kept for anybody."""
+
+
+@dataclass(frozen=True, slots=True)
+class Composed:
+    """A policy made of parts.
+
+    Attributes:
+        name: It is known by.
+        order: Who is asked next.
+        sources: Where offers come from, in the order they are asked.
+        admits: Who may start now, beside what fits.
+        sizes: How many GPUs and cores a job is offered.
+        choose: Which of its offers a job takes.
+        turns: How the jobs of one lane take turns.
+    """
+
+    name: str
+    order: Order
+    sources: tuple[Source, ...]
+    admits: tuple[Admission, ...] = ()
+    sizes: Sizer = AS_ASKED
+    choose: Choice = FIRST
+    turns: Turns = USUAL_TURNS
+
+    @property
+    def spares_s(self) -> float:
+        """How long a job runs at least before it is stopped for another; infinite where nobody is."""
+        return min((source.spares_s(self.order) for source in self.sources), default=inf)
+
+    def plan(self, view: ClusterView) -> Plan:
+        """Serve every pool in which something has changed and somebody waits."""
+        draft = Draft(view)
+        for pool in view.pools:
+            _Service(self, draft, pool).serve()
+        return draft.plan()
+
+
+class _Service:
+    """One pool in one plan."""
+
+    def __init__(self, parts: Composed, draft: Draft, pool: str) -> None:
+        self._draft = draft
+        self._choice = parts.choose
+        self._sizer = parts.sizes
+        self._desk = desk = Desk(draft, pool, parts.order.bind(draft, pool))
+        finders = [source.bind(desk) for source in parts.sources]
+        desk.finders = sorted([f for f in finders if f is not None], key=_goes_later)
+        rules = [admission.bind(desk) for admission in parts.admits]
+        self._finders = desk.finders
+        self._rules = [rule for rule in rules if rule is not None]
+        self._judges = [rule for rule in self._rules if rule.judges]
+        self._takes_first = isinstance(parts.choose, First) and not self._judges
+        self._promised: set[JobId] = set()
+        self._at_home: list[Finder] = []
+
+    def serve(self) -> None:
+        """Serve who has waited too long, then the line; again while somebody's start may have helped another."""
+        for rule in self._rules:
+            for job in rule.urgent():
+                if self._is_open(job):
+                    self._serve_one(job)
+        if self._finders or not self._desk.skips_hopeless:
+            while self._serve_line():
+                pass
+
+    def _serve_line(self) -> bool:
+        """Walk the line once; whether another walk may help somebody."""
+        walk = self._desk.queue.walk(self._worth)
+        started, refused = False, False
+        for job in walk:
+            if not self._is_open(job):
+                continue
+            if self._serve_one(job):
+                started = True
+                walk.took(job)
+                continue
+            refused = True
+            if not self._pass(job, walk):
+                break
+        return started and refused and any(finder.grows for finder in self._finders)
+
+    def _is_open(self, job: Job) -> bool:
+        """Whether nothing has been decided for a job yet."""
+        return self._draft.is_waiting(job.id) and job.id not in self._promised
+
+    def _serve_one(self, job: Job) -> bool:
+        """Give a job the best of what it is offered; False when there is nothing it may have."""
+        for spec in self._sizer.sizes(self._desk, job):
+            offer = self._best(job, spec)
+            if offer is not None:
+                self._take(job, spec, offer)
+                return True
+        return False
+
+    def _best(self, job: Job, spec: JobSpec) -> Offer | None:
+        """The offer its choice picks; no more than one is looked for where that is the first, and nobody judges it."""
+        if not self._takes_first:
+            return self._choice.choose(self._desk, job, spec, self._offers(job, spec))
+        for finder in self._finders if not job.home else self._finders_at_home():
+            offer = next(finder.offers(job, spec), None)
+            if offer is not None:
+                return offer
+        return None
+
+    def _offers(self, job: Job, spec: JobSpec) -> Iterator[Offer]:
+        """What it is offered and may have."""
+        for finder in self._finders if not job.home else self._finders_at_home():
+            for offer in finder.offers(job, spec):
+                if self._is_allowed(job, spec, offer):
+                    yield offer
+
+    def _finders_at_home(self) -> list[Finder]:
+        """For a parked job: its own place, and whoever makes room there."""
+        if not self._at_home:
+            making = [finder for finder in self._finders if isinstance(finder, RoomFinder)]
+            self._at_home = [ReturnFinder(self._desk), *making]
+        return self._at_home
+
+    def _is_allowed(self, job: Job, spec: JobSpec, offer: Offer) -> bool:
+        return all(rule.allows(job, spec, offer) for rule in self._judges)
+
+    def _take(self, job: Job, spec: JobSpec, offer: Offer) -> None:
+        draft = self._draft
+        if offer.is_later:
+            self._make_room(job, offer)
+        else:
+            own = self._desk.reason
+            reason = offer.reason if own is None else own(job, offer)
+            draft.start(job, offer.gpus, reason, offer.lanes)
+        if offer.accepted is not None:
+            offer.accepted()
+        self._desk.changed(offer.gpus)
+        for rule in self._judges:
+            rule.took(job, spec, offer)
+
+    def _make_room(self, job: Job, offer: Offer) -> None:
+        """Others do what they must, and what they leave is kept for the job, with what is free."""
+        draft = self._draft
+        for action in offer.room:
+            leaver = draft.view.job(action.job)
+            if isinstance(action, Park):
+                draft.park(leaver, action.reason, action.for_job)
+            elif isinstance(action, Stop):
+                draft.stop(leaver, action.reason, action.for_job)
+        draft.hold(job, offer.gpus)
+        draft.wait(job.id, Reason(Why.MAKING_ROOM, {}, offer.waits_for))
+        self._promised.add(job.id)
+
+    # -- those who find nothing
+
+    def _pass(self, job: Job, walk: Walk) -> bool:
+        """Leave a job waiting; whether anybody behind it is still to be looked at."""
+        verdict = Verdict.NEXT_CLASS
+        for finder in self._finders:
+            if finder.single:
+                verdict = Verdict.NEXT_JOB
+        for rule in self._rules:
+            verdict = rule.refused(job, verdict)
+        if self._desk.explains:
+            self._explain(job, alone=verdict is not Verdict.NEXT_CLASS or job.home != "")
+        if verdict is Verdict.NEXT_CLASS:
+            walk.leave_class()
+        return verdict is not Verdict.STOP and (self._desk.explains or self._has_hope(walk))
+
+    def _has_hope(self, walk: Walk) -> bool:
+        """Whether there may be an offer for anybody behind the job last seen."""
+        return any(finder.has_hope(walk.rank) for finder in self._finders)
+
+    def _explain(self, job: Job, *, alone: bool) -> None:
+        if job.id in self._draft.waits:
+            return
+        if alone:
+            self._draft.wait(job.id, self._reason(job))
+        else:
+            self._draft.wait_class(job.spec, self._reason(job))
+
+    def _reason(self, job: Job) -> Reason:
+        """Why it waits: what a source can tell, else which need is not met, or for whom everything is kept."""
+        for finder in self._finders if not job.home else self._finders_at_home():
+            told = finder.refusal(job, job.spec)
+            if told is not None:
+                return told
+        lacking, held = no_place(self._draft, job.spec), self._draft.held
+        return behind(next(iter(held.values()))) if held and lacking.why not in NOT_FOR_LACK_OF_GPUS else lacking
+
+    def _worth(self) -> Classes:
+        """Classes of the pool's waiting jobs worth looking at: the others find nothing now."""
+        classes = self._draft.view.queue(self._desk.pool).classes
+        if not self._desk.skips_hopeless:
+            return classes
+        found: dict[ClassKey, Line] = {}
+        for finder in self._finders:
+            worth = finder.worth(classes)
+            if worth is None:
+                return classes
+            found.update(worth)
+        if len(found) < len(classes):
+            for finder in self._finders:
+                finder.left_out()
+        return found
+
+
+def _goes_later(finder: Finder) -> bool:
+    return not finder.goes_first

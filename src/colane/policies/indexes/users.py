@@ -1,0 +1,156 @@
+"""What users hold of a pool, and who of theirs waits; kept from one plan to the next."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from heapq import heapify, heappop, heapreplace
+
+from colane.core.queue import Line
+from colane.core.view import ClusterView
+from colane.model.hardware import Node
+from colane.model.job import Job, JobId, JobSpec, NeedClass
+
+RESOURCES = ("GPUs", "cores", "host memory")
+
+Amounts = tuple[int, int, int]
+"""Of each of the resources."""
+
+Lines = Mapping[tuple[int, NeedClass], Line]
+"""Waiting jobs by priority and class of need."""
+
+NOTHING: Amounts = (0, 0, 0)
+
+
+def needs(spec: JobSpec) -> Amounts:
+    """What a job takes of each of the resources."""
+    return spec.gpus, spec.cores, spec.host_memory_bytes
+
+
+def offers(node: Node) -> Amounts:
+    """What a node has of each of them."""
+    return len(node.gpus), len(node.cores), node.host_memory_bytes
+
+
+def plus(amounts: Amounts, more: Amounts, times: int = 1) -> Amounts:
+    """Both together."""
+    return amounts[0] + times * more[0], amounts[1] + times * more[1], amounts[2] + times * more[2]
+
+
+class Users:
+    """See the module."""
+
+    def __init__(self) -> None:
+        self._taken: dict[tuple[str, str], Amounts] = {}
+        self._lines: dict[str, dict[str, dict[tuple[int, NeedClass], Line]]] = {}
+        self._capacities: dict[str, Amounts] = {}
+        self._nodes: dict[int, Node] = {}
+        self._touched: set[int] = set()
+
+    def touched(self, node: int) -> None:
+        """See `Derived`."""
+        self._touched.add(node)
+
+    def removed(self, node: int) -> None:
+        """See `Derived`."""
+        self._touched.discard(node)
+        self._count_node(self._nodes.pop(node, None), -1)
+
+    def moved(self, old: Job | None, new: Job | None) -> None:
+        """See `DerivedOfJobs`."""
+        if old is not None and new is not None and old.spec is new.spec and _place(old) == _place(new):
+            return
+        if old is not None:
+            self._leave(old)
+        if new is not None:
+            self._enter(new)
+
+    def lines(self, pool: str) -> Mapping[str, Lines]:
+        """Waiting jobs of each user who has some."""
+        return self._lines.get(pool, {})
+
+    def taken(self, pool: str, user: str) -> Amounts:
+        """What the jobs of a user hold."""
+        return self._taken.get((pool, user), NOTHING)
+
+    def capacities(self, view: ClusterView, pool: str) -> Amounts:
+        """What there is."""
+        for order in self._touched:
+            node, known = view.node_at(order).node, self._nodes.get(order)
+            if node is not known:
+                self._count_node(known, -1)
+                self._count_node(node, 1)
+                self._nodes[order] = node
+        self._touched.clear()
+        return self._capacities.get(pool, NOTHING)
+
+    def _count_node(self, node: Node | None, change: int) -> None:
+        if node is not None:
+            self._capacities[node.pool] = plus(self._capacities.get(node.pool, NOTHING), offers(node), change)
+
+    def _enter(self, job: Job) -> None:
+        spec = job.spec
+        if job.placement is not None and not job.home:
+            self._take(spec, 1)
+        elif _place(job) is not None:
+            lines = self._lines.setdefault(spec.pool, {}).setdefault(spec.user, {})
+            lines.setdefault((spec.priority, job.need), Line()).add(job.id)
+
+    def _leave(self, job: Job) -> None:
+        spec = job.spec
+        if job.placement is not None and not job.home:
+            self._take(spec, -1)
+        elif _place(job) is not None:
+            lines = self._lines[spec.pool][spec.user]
+            line = lines[spec.priority, job.need]
+            line.remove(job.id)
+            if line.is_empty:
+                del lines[spec.priority, job.need]
+            if not lines:
+                del self._lines[spec.pool][spec.user]
+
+    def _take(self, spec: JobSpec, change: int) -> None:
+        key = spec.pool, spec.user
+        taken = plus(self._taken.get(key, NOTHING), needs(spec), change)
+        if any(taken):
+            self._taken[key] = taken
+        else:
+            self._taken.pop(key, None)
+
+
+def _place(job: Job) -> bool | None:
+    """Whether a job runs; None where it does neither run nor wait in a line that policies order."""
+    if job.placement is not None and not job.home:
+        return True
+    return False if job.is_waiting and job.spec.company is None else None
+
+
+class UserLine:
+    """A user's waiting jobs, higher priorities first, then the first to come; classes may be left."""
+
+    def __init__(self, lines: Lines) -> None:
+        jobs = [(-priority, need, iter(line)) for (priority, need), line in lines.items()]
+        self._heads: list[tuple[int, JobId, NeedClass, Iterator[JobId]]] = [
+            (order, next(line), need, line) for order, need, line in jobs
+        ]
+        heapify(self._heads)
+
+    def __bool__(self) -> bool:
+        return bool(self._heads)
+
+    @property
+    def first(self) -> JobId:
+        """Whose turn it is."""
+        return self._heads[0][1]
+
+    def step(self) -> None:
+        """It is the next one's turn."""
+        order, _, need, line = self._heads[0]
+        following = next(line, None)
+        if following is None:
+            heappop(self._heads)
+        else:
+            heapreplace(self._heads, (order, following, need, line))
+
+    def leave_class(self) -> None:
+        """No turn for anybody with the needs of the first, of this priority."""
+        heappop(self._heads)

@@ -1,0 +1,80 @@
+"""The cheapest means by which a running job leaves its GPUs for another, and who may leave at all.
+
+Parked, it loses nothing but the time its memory takes to the host and back, and is bound to its node, on GPUs to its
+very GPU. Stopped, it loses the time of its launch, may go on anywhere, and must have been allowed to by its owner.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from colane.core.check import MOVABLE
+from colane.core.draft import Draft
+from colane.core.view import ClusterView
+from colane.model.job import Job, JobId, JobState
+from colane.model.plan import Park, Stop
+from colane.model.reason import Reason, Why
+
+TO_HOST_BYTES_PER_S: Final = 10e9
+"""How fast GPU memory is believed to move to the host and back (PCIe 3.0 x16 less its protocol)."""
+
+BOUND_S: Final = 5.0
+"""What being bound to a node is believed to cost: who launches again in less is stopped rather than parked."""
+
+
+def is_movable(job: Job) -> bool:
+    """Whether it may be taken off its GPUs to make room, as far as its own record tells.
+
+    A job over several nodes is left alone: that would empty more than the node that is needed.
+    """
+    if job.placement is None or len(job.placement.nodes) != 1 or not job.placement.slots or job.is_on_host:
+        return False
+    if job.spec.preemptible and job.state in MOVABLE and not job.parked:
+        return True
+    steps = job.state is JobState.RUNNING and job.first_step_s is not None
+    return steps and not job.suspended and not job.host_refusal and job.spec.company is None
+
+
+def is_leaving(job: Job) -> bool:
+    """Whether it is on its way off GPUs that it still holds."""
+    return job.state is JobState.STOPPING or (job.parked and not job.is_on_host)
+
+
+def may_leave(view: ClusterView, job: Job) -> bool:
+    """Whether there is any means for a job that is movable."""
+    return job.spec.preemptible or view.parking_refusal(job) is None
+
+
+def cheapest(draft: Draft, victim: Job, for_job: JobId, because: str, host_bytes: int) -> Stop | Park | None:
+    """How a job leaves its GPUs for another; None where it cannot.
+
+    Args:
+        draft: Where that is decided.
+        victim: Who leaves.
+        for_job: For whom.
+        because: Ends the sentence of the reason.
+        host_bytes: Host memory that others who leave with it will take of its node.
+    """
+    facts: dict[str, str | int | float] = {"because": because}
+    if _is_parked(draft, victim, host_bytes):
+        return Park(victim.id, Reason(Why.PARKED, facts, (for_job,)), for_job)
+    if not victim.spec.preemptible:
+        return None
+    return Stop(victim.id, Reason(Why.PREEMPTED, facts, (for_job,)), for_job)
+
+
+def _is_parked(draft: Draft, victim: Job, host_bytes: int) -> bool:
+    """Whether parking is possible, and cheaper where the job may be stopped as well."""
+    if victim.placement is None or draft.view.parking_refusal(victim) is not None:
+        return False
+    node, needs = draft.view.nodes[victim.placement.node], draft.view.bytes_to_move(victim)
+    if node.node.host_memory_bytes and needs + host_bytes > draft.host_memory_free_bytes(node):
+        return False
+    return not victim.spec.preemptible or 2 * needs / TO_HOST_BYTES_PER_S + BOUND_S < launch_s(victim)
+
+
+def launch_s(job: Job) -> float:
+    """How long its launch took, to its first step; 0 where no step was seen."""
+    if job.start_s is None or job.first_step_s is None:
+        return 0.0
+    return max(0.0, job.first_step_s - job.start_s)

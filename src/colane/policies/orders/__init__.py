@@ -1,0 +1,1 @@
+"""Who is asked next, and whose place he may take."""

@@ -1,0 +1,153 @@
+"""Orders by how long jobs are believed to run: all of it, or what is left of it. Jobs of unknown length come last.
+
+A run time is steps times believed step time, at most the time limit; without a step time the time limit. With true step
+times as beliefs they are the oracles of the textbooks (e.g. Silberschatz et al., section 5.3.2).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from math import inf
+
+from colane.core.draft import Draft
+from colane.core.queue import Line
+from colane.core.view import ClusterView
+from colane.model.job import Job, JobId
+from colane.policies.indexes.live import LiveJobs
+from colane.policies.orders.walks import Entry, Lines, by_priority, priority_of, ranked
+from colane.policies.parts import QUANTUM_S, ClassKey, Queue, Rank
+from colane.policies.shares import kept_times
+from colane.policies.times import RunTimes, gpu_type_of, kept_s
+
+RankOf = Callable[[Job], Rank]
+
+
+@dataclass(frozen=True, slots=True)
+class Shortest:
+    """The job believed to run for the shortest time first."""
+
+    @property
+    def quantum_s(self) -> float:
+        """See `QUANTUM_S`; room is made by priority alone."""
+        return QUANTUM_S
+
+    def bind(self, draft: Draft, _pool: str) -> Queue:
+        """See `Order`."""
+        times = RunTimes(draft)
+
+        def rank(job: Job) -> Rank:
+            run_s = times.run_s(job.spec)
+            return priority_of(job.spec), inf if run_s is None else run_s
+
+        lines = _sorted_lines(draft, draft.view.derived(ByLength), rank)
+        return Queue(walk=ranked(draft, lines), rank=rank, displaces=by_priority)
+
+
+@dataclass(frozen=True, slots=True)
+class LeastRemaining:
+    """The job with least left to do first (Salus's SRTF: Yu and Chowdhury, section 3.4, and the classic).
+
+    Attributes:
+        gain_min: A running job's remaining time must be more than this many times a waiting one's to be displaced.
+        quantum_s: A job is not displaced before it has run this long, so that starting it was worth it.
+    """
+
+    gain_min: float = 1.25
+    quantum_s: float = 60.0
+
+    def bind(self, draft: Draft, pool: str) -> Queue:
+        """See `Order`."""
+        times, kept = kept_times(draft, pool), draft.view.derived(LiveJobs).kept(draft.view, pool)
+
+        def run_s(job: Job) -> float | None:
+            return times.run_s(job.spec, gpu_type_of(draft.view, job))
+
+        def rank(job: Job) -> Rank:
+            total_s = kept.of(job, run_s)
+            return priority_of(job.spec), inf if total_s is None else max(0.0, total_s - kept_s(job, draft.now_s))
+
+        return Queue(
+            walk=ranked(draft, _sorted_lines(draft, draft.view.derived(ByRemaining), rank)),
+            rank=rank,
+            displaces=self._displaces,
+            quantum_s=self.quantum_s,
+            because="it has less left to do",
+        )
+
+    def _displaces(self, waiting: Rank, running: Rank) -> bool:
+        if waiting[0] != running[0]:
+            return waiting[0] < running[0]
+        return waiting[1] * self.gain_min < running[1]
+
+
+@dataclass(slots=True)
+class _Sorted:
+    """The jobs of one class; their ranks hold while `beliefs` and `gpu_types` do."""
+
+    beliefs: int
+    gpu_types: int
+    entries: list[Entry]
+    ranks: dict[JobId, Rank]
+    new: dict[JobId, None] = field(default_factory=dict)
+
+    def take_in(self, view: ClusterView, rank: RankOf) -> None:
+        """Give those that have come their places."""
+        for job in self.new:
+            self.ranks[job] = rank(view.job(job))
+            insort(self.entries, (self.ranks[job], job))
+        self.new.clear()
+
+    def drop(self, job: JobId) -> None:
+        """One has left the line."""
+        self.new.pop(job, None)
+        rank = self.ranks.pop(job, None)
+        if rank is not None:
+            del self.entries[bisect_left(self.entries, (rank, job))]
+
+
+class ByLength:
+    """Classes that were asked for. The rank of a waiting job must only depend on what it is and what is believed."""
+
+    def __init__(self) -> None:
+        self._classes: dict[ClassKey, _Sorted] = {}
+
+    def touched(self, node: int) -> None:
+        """See `Derived`."""
+
+    def removed(self, node: int) -> None:
+        """See `Derived`."""
+
+    def moved(self, old: Job | None, new: Job | None) -> None:
+        """See `DerivedOfJobs`."""
+        if old is not None and old.is_waiting and (line := self._line(old)) is not None:
+            line.drop(old.id)
+            if not line.ranks and not line.new:
+                del self._classes[old.spec.priority, old.need]
+        if new is not None and new.is_waiting and (line := self._line(new)) is not None:
+            line.new[new.id] = None
+
+    def _line(self, job: Job) -> _Sorted | None:
+        return self._classes.get((job.spec.priority, job.need)) if job.spec.company is None else None
+
+    def entries(self, view: ClusterView, key: ClassKey, line: Line, rank: RankOf) -> Iterator[Entry]:
+        """The jobs of a class by rank."""
+        known, gpu_types = self._classes.get(key), len(view.gpu_types(key[1].pool))
+        if known is None or (known.beliefs, known.gpu_types) != (view.beliefs.version, gpu_types):
+            ranks = {job: rank(view.job(job)) for job in line}
+            entries = sorted([(rank, job) for job, rank in ranks.items()])
+            known = self._classes[key] = _Sorted(view.beliefs.version, gpu_types, entries, ranks)
+        known.take_in(view, rank)
+        return iter(known.entries)
+
+
+class ByRemaining(ByLength):
+    """The same by what is left of it."""
+
+
+def _sorted_lines(draft: Draft, index: ByLength, rank: RankOf) -> Lines:
+    def by_rank(key: ClassKey, line: Line) -> Iterator[Entry]:
+        return index.entries(draft.view, key, line, rank)
+
+    return by_rank

@@ -1,0 +1,190 @@
+"""Orders by what jobs have had: least attained service, the smallest part of a fair share, the worst finish time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from heapq import merge
+from math import inf
+
+from colane.core.draft import Draft
+from colane.core.queue import Line
+from colane.model.job import Job
+from colane.policies.indexes.live import LiveJobs
+from colane.policies.orders.walks import Entry, Lines, each_ranked, priority_of, ranked
+from colane.policies.parts import ClassKey, Queue, Rank
+from colane.policies.rounds import round_end_s, round_start_s
+from colane.policies.shares import FairShares, kept_times
+from colane.policies.times import earlier_s, gpu_type_of, kept_s
+
+
+@dataclass(frozen=True, slots=True)
+class LeastAttained:
+    """Least attained service in two queues (Tiresias: Gu et al., NSDI 2019, section 3, 2D-LAS discretised).
+
+    Attained service is GPUs times the time a job has run. Jobs below the threshold go before all others; within a queue
+    the first to come. Run times need not be known. Nobody is promoted back for having waited long.
+
+    Attributes:
+        threshold_gpu_s: Attained service from which on a job is in the second queue.
+    """
+
+    threshold_gpu_s: float = 18_000.0
+    quantum_s: float = 0.0
+
+    def bind(self, draft: Draft, pool: str) -> Queue:
+        """See `Order`."""
+        kept, now_s = draft.view.derived(LiveJobs).kept(draft.view, pool), draft.now_s
+
+        def rank(job: Job) -> Rank:
+            return priority_of(job.spec), float(kept.of(job, self._demotion_s) <= now_s), float(job.id)
+
+        def until_s(job: Job) -> float:
+            demotion_s = kept.of(job, self._demotion_s)
+            return demotion_s if demotion_s > now_s else inf
+
+        return Queue(
+            walk=ranked(draft, _newcomers_by_arrival(draft, pool, rank)),
+            rank=rank,
+            displaces=_is_before,
+            quantum_s=self.quantum_s,
+            because="it has had less service",
+            turns_s=until_s,
+        )
+
+    def _demotion_s(self, job: Job) -> float:
+        """When a job enters the second queue if it runs on; minus infinity if it is there, infinity if it waits."""
+        left_gpu_s = self.threshold_gpu_s - job.spec.gpus * earlier_s(job)
+        if left_gpu_s <= 0:
+            return -inf
+        if job.placement is None or job.start_s is None:
+            return inf
+        if job.paused_since_s is None:
+            return job.start_s + job.paused_before_s + left_gpu_s / job.spec.gpus
+        has_run_s = job.paused_since_s - job.start_s - job.paused_before_s
+        return inf if job.spec.gpus * has_run_s < left_gpu_s else -inf
+
+
+def _is_before(waiting: Rank, running: Rank) -> bool:
+    return waiting < running
+
+
+@dataclass(frozen=True, slots=True)
+class SmallestPart:
+    """Max-min fair share over time (Gavel: Narayanan et al., OSDI 2020, section 4.1).
+
+    Gavel gives every job an equal part of the cluster's time, capped by what it asks for, and serves in each round the
+    jobs with the largest fair share / time received. Here nobody waits for a round: free GPUs go at once to the job
+    with the smallest received / entitled, where entitled is its fair share now times its age. On several GPU types time
+    counts by normalised throughput, and each job prefers the type on which it is fastest compared with the others, in
+    place of Gavel's linear program. Time on a shared GPU counts in full.
+
+    Attributes:
+        quantum_s: A job runs at least this long before it is displaced; Gavel's round.
+        surplus_min: A running job's part must be more than this many times a waiting one's to be displaced.
+    """
+
+    quantum_s: float = 360.0
+    surplus_min: float = 1.1
+
+    def bind(self, draft: Draft, pool: str) -> Queue:
+        """See `Order`."""
+        shares = FairShares(draft.view, pool, kept_times(draft, pool))
+        level, round_s = shares.level, round_start_s(draft.now_s, self.quantum_s)
+
+        def rank(job: Job) -> Rank:
+            if job.placement is None and not job.served:
+                return priority_of(job.spec), 0.0
+            age_s = max(self.quantum_s, round_s - job.submit_s)
+            entitled_gpu_s = min(level, job.spec.gpus) * age_s
+            received_gpu_s = shares.received_gpu_s(job, round_s)
+            return priority_of(job.spec), received_gpu_s / entitled_gpu_s if entitled_gpu_s else 0.0
+
+        return Queue(
+            walk=ranked(draft, _newcomers_by_arrival(draft, pool, rank)),
+            rank=rank,
+            displaces=self._displaces,
+            quantum_s=self.quantum_s,
+            because="it has had less of its fair share",
+            until_s=round_end_s(draft.now_s, self.quantum_s),
+            preferred=shares.preferred,
+        )
+
+    def _displaces(self, waiting: Rank, running: Rank) -> bool:
+        if waiting[0] != running[0]:
+            return waiting[0] < running[0]
+        return waiting[1] * self.surplus_min < running[1]
+
+
+@dataclass(frozen=True, slots=True)
+class WorstFinish:
+    """Finish-time fairness (Themis: Mahajan et al., NSDI 2020).
+
+    Rho is a job's finish time here over its finish time alone on its part (1/N for N jobs) of the pool; the largest
+    goes first. Themis lets jobs bid for GPUs in partial auctions; here rho is worked out from believed run times, and
+    nobody has to tell the truth about himself. A job of unknown length is taken to be half done.
+
+    Attributes:
+        lease_s: A job runs at least this long before it is displaced (Themis: 20 minutes).
+        rho_gain_min: A waiting job's rho must be more than this many times a running one's to take its place.
+    """
+
+    lease_s: float = 1200.0
+    rho_gain_min: float = 1.1
+
+    @property
+    def quantum_s(self) -> float:
+        """The lease."""
+        return self.lease_s
+
+    def bind(self, draft: Draft, pool: str) -> Queue:
+        """See `Order`."""
+        times = kept_times(draft, pool)
+        shares = FairShares(draft.view, pool, times)
+        part = shares.gpus / shares.jobs if shares.jobs else inf
+        round_s = round_start_s(draft.now_s, self.lease_s)
+
+        def rank(job: Job) -> Rank:
+            total_s = times.run_s(job.spec, gpu_type_of(draft.view, job))
+            return priority_of(job.spec), -self._rho(job, total_s, part, round_s)
+
+        return Queue(
+            walk=ranked(draft, each_ranked(draft, rank)),
+            rank=rank,
+            displaces=self._displaces,
+            quantum_s=self.lease_s,
+            because="it would finish later than its fair share allows",
+            until_s=round_end_s(draft.now_s, self.lease_s),
+        )
+
+    def _rho(self, job: Job, total_s: float | None, part: float, now_s: float) -> float:
+        done_s = kept_s(job, now_s)
+        if total_s is None:
+            total_s = max(self.lease_s, 2 * done_s)
+        alone_s = total_s * max(1.0, job.spec.gpus / part if part else inf)
+        shared_s = max(0.0, now_s - job.submit_s) + max(0.0, total_s - done_s)
+        return shared_s / alone_s if alone_s else inf
+
+    def _displaces(self, waiting: Rank, running: Rank) -> bool:
+        if waiting[0] != running[0]:
+            return waiting[0] < running[0]
+        return waiting[1] < running[1] * self.rho_gain_min
+
+
+def _newcomers_by_arrival(draft: Draft, pool: str, rank: Callable[[Job], Rank]) -> Lines:
+    """Lines for orders in which jobs of a class that have never run rank by arrival: others are ranked one by one."""
+    jobs, returned = draft.view.jobs, draft.view.derived(LiveJobs).pool(pool).returned
+    by_class: dict[ClassKey, list[Job]] = {}
+    for job in returned.values():
+        by_class.setdefault((job.spec.priority, job.need), []).append(job)
+
+    def newcomers(line: Line) -> Iterator[Entry]:
+        for job in line:
+            if job not in returned:
+                yield rank(jobs[job]), job
+
+    def by_rank(key: ClassKey, line: Line) -> Iterator[Entry]:
+        old, new = by_class.get(key), newcomers(line)
+        return merge(new, sorted([(rank(job), job.id) for job in old])) if old else new
+
+    return by_rank

@@ -1,0 +1,1 @@
+"""On which GPUs of one node, or of several, a job lies."""

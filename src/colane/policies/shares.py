@@ -1,0 +1,145 @@
+"""Who has how much of a pool: by user over several resources, by job over time and GPU types."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from colane.core.draft import Draft
+from colane.core.view import ClusterView
+from colane.model.job import Job, JobSpec
+from colane.policies.indexes.live import LiveJobs, Need
+from colane.policies.indexes.users import RESOURCES, Amounts, Users, needs, plus
+from colane.policies.times import RunTimes, gpu_type_of, present_s
+
+
+class UserShares:
+    """Dominant shares of users (Ghodsi et al. 2011, section 4), with what is decided while a plan is made."""
+
+    def __init__(self, view: ClusterView, pool: str) -> None:
+        self._users = view.derived(Users)
+        self._pool = pool
+        self._capacities = self._users.capacities(view, pool)
+        self._taken: dict[str, Amounts] = {}
+
+    def add(self, spec: JobSpec) -> None:
+        """Count a job that will run."""
+        self._taken[spec.user] = plus(self._of(spec.user), needs(spec))
+
+    def dominant(self, user: str) -> tuple[float, str]:
+        """Largest share a user has of a resource, and which it is."""
+        amounts = zip(self._of(user), self._capacities, strict=True)
+        parts = [amount / all_ if all_ else 0.0 for amount, all_ in amounts]
+        return max(zip(parts, RESOURCES, strict=True), key=lambda share: share[0])
+
+    def _of(self, user: str) -> Amounts:
+        taken = self._taken.get(user)
+        return self._users.taken(self._pool, user) if taken is None else taken
+
+
+def fair_level(demands: Counter[int], capacity: float) -> float:
+    """Most that any job may have when all that want more have equally much (water-filling).
+
+    Args:
+        demands: How many jobs want how many GPUs.
+        capacity: GPUs there are.
+    """
+    left, jobs = capacity, demands.total()
+    for demand in sorted(demands):
+        if demand * jobs >= left:
+            return left / jobs
+        left -= demand * demands[demand]
+        jobs -= demands[demand]
+    return float(max(demands, default=0))
+
+
+def kept_times(draft: Draft, pool: str) -> RunTimes:
+    """Run times that are remembered while beliefs and nodes stay as they are."""
+    return RunTimes(draft, draft.view.derived(LiveJobs).kept(draft.view, pool).steps)
+
+
+class AttainedService(NamedTuple):
+    """What a job, as it stands, has had before its present attempt, and how fast it is at what it has now."""
+
+    before_s: float
+    speed: float
+
+
+class FairShares:
+    """What each job of a pool may have and has had, with GPU types made comparable (Gavel, section 4.1).
+
+    A second on a GPU type counts by the job's throughput there over its throughput under equal time on all GPUs.
+    Unknown step times count as equal.
+    """
+
+    def __init__(self, view: ClusterView, pool: str, times: RunTimes) -> None:
+        standing = view.derived(LiveJobs)
+        kept = standing.kept(view, pool)
+        self._view = view
+        self._times = times
+        self._gpus = standing.gpus(view, pool)
+        self._standing = standing.pool(pool)
+        self._types = view.gpu_types(pool)
+        self._kept = kept
+        self.gpus = self._gpus.total()
+        self.jobs = self._standing.demands.total()
+
+    @property
+    def level(self) -> float:
+        """GPUs that each job may have when all share them equally and nobody gets more than he asks for."""
+        return fair_level(self._standing.demands, self.gpus)
+
+    def speed(self, spec: JobSpec, gpu_type: str) -> float:
+        """Throughput on a GPU type over throughput under equal time on all GPUs."""
+        return self._speeds(spec).get(gpu_type, 1.0)
+
+    def _speeds(self, spec: JobSpec) -> Mapping[str, float]:
+        speeds = self._kept.speeds.get(spec.need)
+        if speeds is None:
+            speeds = self._kept.speeds[spec.need] = self._speeds_of(spec)
+        return speeds
+
+    def _speeds_of(self, spec: JobSpec) -> dict[str, float]:
+        """Speeds on all GPU types on which its step time is known."""
+        steps = {kind: self._times.step_s(spec, kind) for kind in self._types}
+        known = {kind: 1 / step_s for kind, step_s in steps.items() if step_s}
+        total = sum(self._gpus[kind] for kind in known)
+        equal = sum(rate * self._gpus[kind] for kind, rate in known.items()) / total if total else 0.0
+        return {kind: rate / equal for kind, rate in known.items()} if equal else {}
+
+    def received_gpu_s(self, job: Job, now_s: float) -> float:
+        """GPU-seconds a job has had by now, comparable over types."""
+        had = self._kept.of(job, self._service)
+        return job.spec.gpus * (had.before_s + had.speed * present_s(job, now_s))
+
+    def _service(self, job: Job) -> AttainedService:
+        gpu_type = gpu_type_of(self._view, job)
+        before_s = sum(self.speed(job.spec, served.gpu_type) * served.run_s for served in job.served)
+        return AttainedService(before_s, 0.0 if gpu_type is None else self.speed(job.spec, gpu_type))
+
+    def preferred(self, spec: JobSpec, types: list[str]) -> list[str]:
+        """GPU types for a job: first where it is fastest against what others are there, among equals the fastest."""
+        if len(types) < 2:
+            return types
+        gain = {kind: round(self.speed(spec, kind) / self._mean_speed(kind), 9) for kind in types}
+        return sorted(types, key=lambda kind: (-gain[kind], -self.speed(spec, kind), kind))
+
+    def _mean_speed(self, gpu_type: str) -> float:
+        version, mean = self._kept.means.get(gpu_type, (-1, 1.0))
+        if version != self._standing.version:
+            mean = self._mean(gpu_type)
+            self._kept.means[gpu_type] = self._standing.version, mean
+        return mean
+
+    def _mean(self, gpu_type: str) -> float:
+        users = [self._known(need) for kind, need in self._standing.needs.items() if kind.gpu_type in (None, gpu_type)]
+        total = sum([need.jobs for need in users])
+        speeds = sum([need.jobs * need.speeds.get(gpu_type, 1.0) for need in users])
+        return speeds / total if total else 1.0
+
+    def _known(self, need: Need) -> Need:
+        """A class with its speeds."""
+        if need.of is not self._kept:
+            need.of, need.speeds = self._kept, self._speeds(need.spec)
+        return need

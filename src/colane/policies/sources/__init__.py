@@ -1,0 +1,1 @@
+"""Mechanisms: where offers come from."""

@@ -1,0 +1,238 @@
+"""Beside others on their GPU, in a lane of its own, where all together are predicted to gain (paper A; Gavel)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from math import inf
+
+from colane.core.draft import Draft
+from colane.core.load import GpuLoad
+from colane.model.job import Job, JobSpec
+from colane.model.profile import ProfileKey
+from colane.model.reason import Reason, Why
+from colane.perf.beliefs import Prediction, profile_key
+from colane.policies.parts import Classes, Desk, Offer, Order, Rank
+from colane.policies.refusals import no_place
+
+
+def is_known(draft: Draft, spec: JobSpec, gpu_type: str) -> bool:
+    """Whether memory and load of a job are known, so that it may share."""
+    terms = draft.beliefs.terms(spec, gpu_type)
+    return terms.memory is not None and terms.load is not None
+
+
+def may_join(draft: Draft, load: GpuLoad, spec: JobSpec) -> bool:
+    """Whether a job may come to a GPU, memory apart: it is kept for nobody, all may meet, its node has room."""
+    if load.id in draft.held or not load.admits(spec.circle):
+        return False
+    return draft.has_room(draft.view.nodes[load.id.node], spec)
+
+
+def predict(draft: Draft, spec: JobSpec, load: GpuLoad) -> Prediction | None:
+    """Speed-up of a job together with those on a GPU."""
+    keys = [booking.key for booking in load.bookings]
+    return draft.beliefs.predict([*keys, profile_key(spec, load.gpu.type)], load.gpu.sharing)
+
+
+def share_reason(why: Why, load: GpuLoad, prediction: Prediction, threshold: float) -> Reason:
+    """Why a job shares a GPU, or does not."""
+    facts: dict[str, str | int | float] = {
+        "gpu": str(load.id),
+        "speedup": prediction.speedup,
+        "threshold": threshold,
+        "source": prediction.source,
+    }
+    return Reason(why, facts, load.jobs)
+
+
+@dataclass(frozen=True, slots=True)
+class BesideLightest:
+    """With the jobs of the GPU that has the smallest (C, M), if the set gains (paper A, algorithm 2, corrected).
+
+    The corrections are in `docs/papers/colocation.md`: load is kept per GPU and grows with every decision, memory is a
+    hard limit, an unknown job runs alone first, and company is capped.
+
+    Attributes:
+        speedup_min: Jobs share when the predicted speed-up is at least this (paper A: 1).
+        company_max: Jobs on one GPU at most (paper A studied 2 and 3).
+    """
+
+    speedup_min: float = 1.0
+    company_max: int = 3
+
+    def bind(self, desk: Desk) -> LightestFinder:
+        """See `Source`."""
+        return LightestFinder(self, desk.draft)
+
+    def spares_s(self, _order: Order) -> float:
+        """Nobody is stopped."""
+        return inf
+
+
+class LightestFinder:
+    """See `BesideLightest`."""
+
+    def __init__(self, source: BesideLightest, draft: Draft) -> None:
+        self.goes_first = False
+        self.grows = source.company_max > 1
+        self.single = False
+        self.only_free = False
+        self._draft = draft
+        self._speedup_min = source.speedup_min
+        self._jobs_max = source.company_max - 1
+
+    def offers(self, _job: Job, spec: JobSpec) -> Iterator[Offer]:
+        """See `Finder`."""
+        for load, prediction in self._companies(spec):
+            if prediction.speedup >= self._speedup_min:
+                yield Offer((load,), share_reason(Why.SHARES, load, prediction, self._speedup_min))
+
+    def changed(self, gpus: Iterable[GpuLoad]) -> None:
+        """See `Finder`."""
+
+    def worth(self, _classes: Classes) -> Classes | None:
+        """See `Finder`."""
+        return None
+
+    def left_out(self) -> None:
+        """See `Finder`."""
+
+    def has_hope(self, _rank: Rank) -> bool:
+        """See `Finder`."""
+        return True
+
+    def refusal(self, _job: Job, spec: JobSpec) -> Reason | None:
+        """Company that would not pay, or a first run alone."""
+        for load, prediction in self._companies(spec):
+            return share_reason(Why.NOT_WORTH_SHARING, load, prediction, self._speedup_min)
+        lacking, draft = no_place(self._draft, spec), self._draft
+        known = any(is_known(draft, spec, kind) for kind in draft.view.gpu_types(spec.pool, spec.gpu_type))
+        first_run = spec.share and spec.gpus == 1 and not known and lacking.why is Why.NO_FREE_GPU
+        return replace(lacking, why=Why.UNKNOWN_ALONE_FIRST) if first_run else None
+
+    def _companies(self, spec: JobSpec) -> Iterator[tuple[GpuLoad, Prediction]]:
+        """Of each GPU type, the lightest company the job fits into; heavier company would pay still less."""
+        if not spec.share or spec.gpus != 1:
+            return
+        for kind in self._draft.view.gpu_types(spec.pool, spec.gpu_type):
+            load = self._lightest(spec, kind)
+            prediction = predict(self._draft, spec, load) if load is not None else None
+            if load is not None and prediction is not None:
+                yield load, prediction
+
+    def _lightest(self, spec: JobSpec, gpu_type: str) -> GpuLoad | None:
+        terms = self._draft.beliefs.terms(spec, gpu_type)
+        if terms.memory is None or terms.load is None:
+            return None
+        need_bytes = sum(terms.memory)
+        for load in self._draft.open_gpus((spec.pool, gpu_type), self._jobs_max):
+            if need_bytes <= load.left_bytes and may_join(self._draft, load, spec):
+                return load
+        return None
+
+
+Partner = tuple[ProfileKey, str]
+"""All that a prediction asks of a GPU with one job: that job's profile, and the way of sharing."""
+
+
+@dataclass(frozen=True, slots=True)
+class BesidePartner:
+    """In a pair, with the partner beside whom the two are predicted to gain most (Gavel, section 3.1).
+
+    Attributes:
+        packed: Whether jobs may share a GPU in pairs at all.
+        speedup_min: Two jobs share a GPU when their predicted speed-up is at least this.
+    """
+
+    packed: bool = True
+    speedup_min: float = 1.0
+
+    def bind(self, desk: Desk) -> PartnerFinder | None:
+        """See `Source`."""
+        return PartnerFinder(self, desk) if self.packed else None
+
+    def spares_s(self, _order: Order) -> float:
+        """Nobody is stopped."""
+        return inf
+
+
+class PartnerFinder:
+    """All GPUs with one job are looked at, by the profile of that job.
+
+    So a job that finds no partner finds none after others have found theirs.
+    """
+
+    def __init__(self, source: BesidePartner, desk: Desk) -> None:
+        self.goes_first = False
+        self.grows = True
+        self.single = False
+        self.only_free = False
+        self._draft = desk.draft
+        self._pool = desk.pool
+        self._speedup_min = source.speedup_min
+        self._singles: dict[str, dict[Partner, list[GpuLoad]]] = {}
+
+    def offers(self, _job: Job, spec: JobSpec) -> Iterator[Offer]:
+        """See `Finder`."""
+        best: tuple[float, GpuLoad, Prediction] | None = None
+        for load, prediction in self._partners(spec):
+            if best is None or prediction.speedup > best[0]:
+                best = prediction.speedup, load, prediction
+        if best is not None:
+            yield Offer((best[1],), share_reason(Why.SHARES, best[1], best[2], self._speedup_min), utility=best[0])
+
+    def changed(self, gpus: Iterable[GpuLoad]) -> None:
+        """A job that has just started alone on a GPU may be joined from now on."""
+        for gpu in gpus:
+            load = self._draft.load(gpu.id)
+            if len(load.bookings) == 1 and load.is_open and load.gpu.type in self._singles:
+                self._singles[load.gpu.type].setdefault(_partner(load), []).append(load)
+
+    def worth(self, _classes: Classes) -> Classes | None:
+        """See `Finder`."""
+        return None
+
+    def left_out(self) -> None:
+        """See `Finder`."""
+
+    def has_hope(self, _rank: Rank) -> bool:
+        """See `Finder`."""
+        return True
+
+    def refusal(self, _job: Job, _spec: JobSpec) -> Reason | None:
+        """See `Finder`."""
+        return None
+
+    def _partners(self, spec: JobSpec) -> Iterator[tuple[GpuLoad, Prediction]]:
+        """One GPU for each kind of partner that pays."""
+        if not spec.share or spec.gpus != 1:
+            return
+        for kind in self._draft.view.gpu_types(self._pool, spec.gpu_type):
+            if not is_known(self._draft, spec, kind):
+                continue
+            for loads in self._by_partner(kind).values():
+                prediction = predict(self._draft, spec, loads[0])
+                if prediction is None or prediction.speedup < self._speedup_min:
+                    continue
+                load = next((load for load in loads if self._fits(load, spec)), None)
+                if load is not None:
+                    yield load, prediction
+
+    def _by_partner(self, kind: str) -> dict[Partner, list[GpuLoad]]:
+        if kind not in self._singles:
+            groups = self._singles[kind] = {}
+            for load in self._draft.open_gpus((self._pool, kind), 1):
+                groups.setdefault(_partner(load), []).append(load)
+        return self._singles[kind]
+
+    def _fits(self, load: GpuLoad, spec: JobSpec) -> bool:
+        """Whether a GPU still has one job and room for another."""
+        memory = self._draft.beliefs.terms(spec, load.gpu.type).memory
+        if memory is None or sum(memory) > load.left_bytes or self._draft.load(load.id) is not load:
+            return False
+        return may_join(self._draft, load, spec)
+
+
+def _partner(load: GpuLoad) -> Partner:
+    return load.bookings[0].key, load.gpu.sharing

@@ -1,0 +1,161 @@
+"""A job beside others on one GPU, by the same utility: interference is the larger of bus and GPU (papers A and C)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+from math import inf
+from typing import NamedTuple
+
+from colane.core.draft import Draft
+from colane.core.load import GpuLoad
+from colane.model.job import Job, JobSpec
+from colane.model.reason import Reason, Why
+from colane.perf.beliefs import Prediction
+from colane.perf.topology import comm_of
+from colane.perf.utility import NEUTRAL, Weights
+from colane.policies.indexes.sites import SHAPES, residents
+from colane.policies.parts import Classes, Desk, Offer, Order, Rank
+from colane.policies.placing.node_fit import Fit, Neighbour, Question, judge
+from colane.policies.sources.beside import is_known, may_join, predict, share_reason
+from colane.policies.sources.connected import least_utility
+
+LOOKED_AT_MAX = 64
+"""GPUs looked at for one job, lightest first."""
+
+SPEEDUP_MIN = 1.0
+"""Jobs share when all together are predicted to be no slower than one after another (paper A, section 4.1)."""
+
+
+class SharedPlace(NamedTuple):
+    """A GPU a job may join.
+
+    Attributes:
+        load: With its jobs.
+        prediction: Speed-up of all together.
+        fit: Utilities.
+    """
+
+    load: GpuLoad
+    prediction: Prediction
+    fit: Fit
+
+
+@dataclass(frozen=True, slots=True)
+class BesideByUtility:
+    """Beside others where that pays, by the same utility as free GPUs; nobody may fall below his own least.
+
+    Attributes:
+        company_max: Jobs on one GPU at most; 1 shares none.
+        weights: Of the utility's terms.
+        postpones: Whether least utilities are heeded.
+    """
+
+    company_max: int = 2
+    weights: Weights = NEUTRAL
+    postpones: bool = False
+
+    def bind(self, desk: Desk) -> UtilityFinder | None:
+        """See `Source`."""
+        return UtilityFinder(self, desk) if self.company_max > 1 else None
+
+    def spares_s(self, _order: Order) -> float:
+        """Nobody is stopped."""
+        return inf
+
+
+class UtilityFinder:
+    """See `BesideByUtility`."""
+
+    def __init__(self, source: BesideByUtility, desk: Desk) -> None:
+        self.goes_first = False
+        self.grows = True
+        self.single = False
+        self.only_free = False
+        self._desk = desk
+        self._source = source
+
+    def offers(self, job: Job, spec: JobSpec) -> Iterator[Offer]:
+        """See `Finder`."""
+        source, draft = self._source, self._desk.draft
+        least = least_utility(self._desk, job) if source.postpones else 0.0
+        best = best_company(draft, spec, least, source.company_max, source.weights)
+        if best is not None:
+            reason = share_reason(Why.SHARES, best.load, best.prediction, SPEEDUP_MIN)
+            yield Offer((best.load,), reason, utility=best.fit.system)
+
+    def changed(self, gpus: Iterable[GpuLoad]) -> None:
+        """See `Finder`."""
+
+    def worth(self, _classes: Classes) -> Classes | None:
+        """See `Finder`."""
+        return None
+
+    def left_out(self) -> None:
+        """See `Finder`."""
+
+    def has_hope(self, _rank: Rank) -> bool:
+        """See `Finder`."""
+        return True
+
+    def refusal(self, _job: Job, _spec: JobSpec) -> Reason | None:
+        """See `Finder`."""
+        return None
+
+
+def best_company(
+    draft: Draft, spec: JobSpec, least: float, company_max: int, weights: Weights = NEUTRAL
+) -> SharedPlace | None:
+    """The company in which a job and the cluster fare best; None where no job gains or somebody falls too low.
+
+    Args:
+        draft: Where decisions are made.
+        spec: A job of one GPU that may share.
+        least: Least utility it asks for; with one, nobody it joins may fall below his own either.
+        company_max: Jobs on a GPU at most.
+        weights: Of the utility's terms.
+    """
+    found = [company for company in _companies(draft, spec, company_max, weights) if company.fit.job >= least]
+    spared = [company for company in found if not least or not _harms(draft, company)]
+    return max(spared, key=lambda company: (company.fit.system, company.fit.job), default=None)
+
+
+def _companies(draft: Draft, spec: JobSpec, company_max: int, weights: Weights) -> Iterator[SharedPlace]:
+    if not spec.share or spec.gpus != 1 or company_max < 2:
+        return
+    for kind in draft.view.gpu_types(spec.pool, spec.gpu_type):
+        if not is_known(draft, spec, kind):
+            continue
+        memory = draft.beliefs.terms(spec, kind).memory
+        for load in islice(draft.open_gpus((spec.pool, kind), company_max - 1), LOOKED_AT_MAX):
+            if memory is None or sum(memory) > load.left_bytes or not may_join(draft, load, spec):
+                continue
+            prediction = predict(draft, spec, load)
+            if prediction is not None and prediction.speedup >= SPEEDUP_MIN:
+                yield SharedPlace(load, prediction, _judge(draft, spec, load, prediction, weights))
+
+
+def _judge(draft: Draft, spec: JobSpec, load: GpuLoad, prediction: Prediction, weights: Weights) -> Fit:
+    """Utility on that GPU, neighbours on its socket included."""
+    node = draft.view.nodes[load.id.node]
+    shape, beliefs = SHAPES.of(node.node), draft.beliefs.neighbours
+    key = draft.beliefs.terms(spec, load.gpu.type).key
+    others = (one for one in residents(draft, node) if load.id.number not in one.gpus)
+    near = tuple(
+        Neighbour(shape.sockets_of(one.gpus), beliefs.harm(key, one.key), beliefs.harm(one.key, key)) for one in others
+    )
+    shared = gpu_harm(len(load.bookings) + 1, prediction, beliefs.worst)
+    gpu = load.id.number
+    return judge(Question(shape, 1 << gpu, near, 1, comm_of(spec), weights, shared), (gpu,))
+
+
+def gpu_harm(jobs: int, prediction: Prediction, worst: float) -> float:
+    """Interference on a shared GPU over the worst: k jobs with a speed-up d each take k / d times as long."""
+    return min(1.0, max(0.0, jobs / prediction.speedup - 1.0) / worst)
+
+
+def _harms(draft: Draft, company: SharedPlace) -> bool:
+    """Whether one of those it joins, slowed like it, would fall below his own least utility."""
+    specs = (draft.view.job(job).spec for job in company.load.jobs)
+    return any(company.fit.job < spec.utility_min for spec in specs)

@@ -1,0 +1,142 @@
+"""Free GPUs: a job has them to itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from math import inf
+
+from colane.core.load import GpuLoad
+from colane.core.queue import Line
+from colane.model.job import Job, JobSpec
+from colane.model.reason import Reason, Why
+from colane.policies.parts import Classes, ClassKey, Desk, Offer, Order, Rank
+from colane.policies.placing.nodes import Arrange, by_socket, fullest_socket_first, on_node
+from colane.policies.placing.over_nodes import over_nodes
+
+
+class NodesBy(StrEnum):
+    """Which node with enough free GPUs is taken, and which of its GPUs."""
+
+    FIRST = "first"
+    """The first in order of registration; its lowest GPUs."""
+    SOCKET = "socket"
+    """The first in order of registration; GPUs of its first sockets first."""
+    FULLEST = "fullest"
+    """The one with the fewest free; GPUs of its fullest sockets first."""
+
+
+ARRANGE: dict[NodesBy, Arrange | None] = {
+    NodesBy.FIRST: None,
+    NodesBy.SOCKET: by_socket,
+    NodesBy.FULLEST: fullest_socket_first,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Free:
+    """Free GPUs of one node, or of several where the job may span them.
+
+    Attributes:
+        nodes: Which node is taken.
+        gpu_types: Tried first, in this order; the pool's others follow by name.
+    """
+
+    nodes: NodesBy = NodesBy.FIRST
+    gpu_types: tuple[str, ...] = ()
+
+    def bind(self, desk: Desk) -> FreeFinder | None:
+        """See `Source`; nothing comes free while a plan is made, so without free GPUs it is asked for reasons alone."""
+        return FreeFinder(self, desk) if desk.explains or any_free(desk) else None
+
+    def spares_s(self, _order: Order) -> float:
+        """Nobody is stopped."""
+        return inf
+
+
+def any_free(desk: Desk) -> bool:
+    """Whether any GPU of the pool is free."""
+    draft, pool = desk.draft, desk.pool
+    return any(draft.free((pool, kind)).most_free for kind in draft.view.gpu_types(pool))
+
+
+class FreeFinder:
+    """See `Free`."""
+
+    def __init__(self, source: Free, desk: Desk) -> None:
+        self.goes_first = False
+        self.grows = False
+        self.single = False
+        self.only_free = True
+        self._desk = desk
+        self._draft = desk.draft
+        self._nodes = source.nodes
+        self._arrange = ARRANGE[source.nodes]
+        self._gpu_types = source.gpu_types
+
+    def offers(self, _job: Job, spec: JobSpec) -> Iterator[Offer]:
+        """See `Finder`."""
+        draft, types = self._draft, self._types(spec)
+        if not spec.anti_collocation:
+            for kind in types:
+                index = draft.free((spec.pool, kind))
+                fullest = self._nodes is NodesBy.FULLEST
+                nodes = index.nodes_fullest_first(spec.gpus) if fullest else index.nodes_with(spec.gpus)
+                for order in nodes:
+                    gpus = on_node(draft, spec, kind, draft.view.node_at(order), self._arrange)
+                    if gpus is not None:
+                        yield Offer(gpus, self._reason(gpus))
+        if spec.multi_node:
+            spread = over_nodes(draft, spec, types)
+            if spread is not None:
+                yield Offer(spread, self._reason(spread))
+
+    def changed(self, gpus: Iterable[GpuLoad]) -> None:
+        """See `Finder`."""
+
+    def worth(self, classes: Classes) -> Classes:
+        """Classes for which there are enough free GPUs, on one node where they need that."""
+        draft, pool = self._draft, self._desk.pool
+        most = {kind: draft.free((pool, kind)).most_free for kind in draft.view.gpu_types(pool)}
+        anywhere = max(most.values(), default=0)
+        found: dict[ClassKey, Line] = {}
+        if anywhere:
+            for key, line in classes.items():
+                need = key[1]
+                have = anywhere if need.gpu_type is None else most.get(need.gpu_type, 0)
+                if need.home or need.multi_node or need.gpus <= have:
+                    found[key] = line
+        return found
+
+    def left_out(self) -> None:
+        """See `Finder`."""
+
+    def has_hope(self, _rank: Rank) -> bool:
+        """See `Finder`."""
+        return any_free(self._desk)
+
+    def refusal(self, _job: Job, _spec: JobSpec) -> Reason | None:
+        """See `Finder`."""
+        return None
+
+    def _types(self, spec: JobSpec) -> list[str]:
+        draft = self._draft
+        types = draft.view.gpu_types(spec.pool, spec.gpu_type)
+        if len(types) < 2:
+            return types
+        if self._gpu_types:
+            said = self._gpu_types
+            return sorted(types, key=lambda kind: said.index(kind) if kind in said else len(said))
+        preferred = self._desk.queue.preferred
+        if preferred is None:
+            return types
+        roomy = [kind for kind in types if draft.free((spec.pool, kind)).most_free >= spec.gpus]
+        return preferred(spec, types if spec.multi_node else roomy)
+
+    def _reason(self, gpus: tuple[GpuLoad, ...]) -> Reason:
+        if self._nodes is not NodesBy.FULLEST:
+            return Reason(Why.FREE_GPU, {"gpu": str(gpus[0].id)})
+        first = gpus[0]
+        left = self._draft.free_count(self._draft.view.nodes[first.id.node], first.gpu.type) - len(gpus)
+        return Reason(Why.BEST_FIT, {"gpu": str(first.id), "left": left})

@@ -1,0 +1,268 @@
+"""Making room for a waiting job by taking the least valuable running ones off their GPUs.
+
+Their GPUs are free once their processes are gone, or their memory is; until then they are kept for the job that was
+done for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from enum import StrEnum
+from math import inf
+from typing import NamedTuple
+
+from colane.core.load import GpuLoad
+from colane.model.job import Job, JobId, JobSpec
+from colane.model.plan import Park, Stop
+from colane.model.reason import Reason, Why
+from colane.policies.indexes.live import Priorities
+from colane.policies.means import cheapest
+from colane.policies.orders.walks import by_priority
+from colane.policies.parts import Classes, Desk, Offer, Order, Rank
+from colane.policies.sources.tenants import (
+    Coming,
+    NodeTenants,
+    TenantSurvey,
+    Unit,
+    add_to,
+    amount_of,
+    take_from,
+)
+
+
+class MakesRoom(StrEnum):
+    """Who takes whose place."""
+
+    ORDER = "order"
+    """Whoever goes before another in the order of the composition, by as much as the order demands."""
+    PRIORITY = "priority"
+    """Jobs of higher priority those of lower."""
+    NEVER = "never"
+
+
+@dataclass(frozen=True, slots=True)
+class MakingRoom:
+    """See the module.
+
+    Attributes:
+        makes_room: Who takes whose place.
+    """
+
+    makes_room: MakesRoom = MakesRoom.ORDER
+
+    def bind(self, desk: Desk) -> RoomFinder | None:
+        """See `Source`."""
+        if self.makes_room is MakesRoom.ORDER:
+            return RoomFinder(desk, desk.queue.displaces, desk.queue.because)
+        if self.makes_room is MakesRoom.PRIORITY and _may_outrank(desk):
+            return RoomFinder(desk, by_priority, "it has a higher priority")
+        return None
+
+    def spares_s(self, order: Order) -> float:
+        """See `Source`; the order's quantum, which holds among equals only where room is made by the order."""
+        return order.quantum_s if self.makes_room is MakesRoom.ORDER else inf
+
+
+def _may_outrank(desk: Desk) -> bool:
+    """Whether somebody who waits has a higher priority than somebody who runs."""
+    highest = max(desk.draft.view.queue(desk.pool).lines, default=None)
+    lowest = desk.draft.view.derived(Priorities).lowest(desk.pool)
+    return highest is not None and lowest is not None and highest > lowest
+
+
+EVERYBODY = None
+"""Whomever GPUs that come free are kept for."""
+
+Takers = AbstractSet[JobId | None] | None
+
+
+class _Vacancy(NamedTuple):
+    """GPUs for a job on a node, and who has to leave for them."""
+
+    site: NodeTenants
+    gpus: tuple[GpuLoad, ...]
+    units: tuple[Unit, ...]
+
+
+class RoomFinder:
+    """See `MakingRoom`."""
+
+    def __init__(self, desk: Desk, displaces: Callable[[Rank, Rank], bool], because: str) -> None:
+        self.goes_first = False
+        self.grows = False
+        self.single = False
+        self.only_free = False
+        self._desk = desk
+        self._draft = desk.draft
+        self._because = because
+        self._survey = TenantSurvey(desk, displaces)
+        desk.draft.ask_again(desk.pool, inf)
+
+    def offers(self, job: Job, _spec: JobSpec) -> Iterator[Offer]:
+        """See `Finder`."""
+        vacancy = self._on_coming(job) or self._by_leaving(job)
+        if vacancy is not None:
+            yield from self._offer(job, vacancy)
+
+    def changed(self, gpus: Iterable[GpuLoad]) -> None:
+        """See `Finder`."""
+
+    def worth(self, classes: Classes) -> Classes:
+        """None while nothing comes free and nobody may be stopped."""
+        return {} if self._survey.is_empty else classes
+
+    def left_out(self) -> None:
+        """See `Finder`."""
+        self._survey.watch()
+
+    def has_hope(self, rank: Rank) -> bool:
+        """See `Finder`."""
+        return self._survey.has_any_for(rank)
+
+    def refusal(self, _job: Job, _spec: JobSpec) -> Reason | None:
+        """See `Finder`."""
+        return None
+
+    # -- choosing
+
+    def _on_coming(self, job: Job) -> _Vacancy | None:
+        """Where GPUs come free: where some were made free for this very job, then nobody's, then those of jobs behind.
+
+        Jobs before it have had their turn and hold theirs.
+        """
+        sites = self._survey.open_nodes
+        mine = [site for site in sites if job.id in site.cores]
+        for candidates, takers in ((mine, EVERYBODY), (sites, {None, job.id}), (sites, EVERYBODY)):
+            for site in candidates:
+                gpus = self._gpus(site, job, takers, ())
+                if gpus is not None:
+                    return _Vacancy(site, gpus, ())
+        return None
+
+    def _by_leaving(self, job: Job) -> _Vacancy | None:
+        """The node on which the most valuable job to leave is least valuable, then the fewest GPUs are emptied."""
+        survey, rank = self._survey, self._desk.queue.rank(job)
+        best: tuple[Rank, int, int, _Vacancy] | None = None
+        for worst, order, site in reversed(survey.stoppable() if survey.may_displace(rank) else ()):
+            if not survey.displaces(rank, worst) or (best is not None and worst < best[0]):
+                break
+            if best is not None and worst == best[0] and best[1] == -1:
+                break
+            if site.gpus + self._without_leaving(site) < job.spec.gpus:
+                continue
+            vacancy = self._least(site, job, [u for u in survey.units(site) if survey.displaces(rank, u.rank)])
+            if vacancy is None:
+                continue
+            cost = min(unit.rank for unit in vacancy.units), -sum(len(unit.gpus) for unit in vacancy.units), order
+            if best is None or cost > best[:3]:
+                best = (*cost, vacancy)
+        return None if best is None else best[3]
+
+    def _least(self, site: NodeTenants, job: Job, units: list[Unit]) -> _Vacancy | None:
+        """Let the least valuable leave until there is room, then spare whoever need not go."""
+        chosen: list[Unit] = []
+        gpus_max = self._without_leaving(site)
+        for unit in units:
+            chosen.append(unit)
+            gpus_max += len(unit.gpus)
+            if gpus_max >= job.spec.gpus and self._gpus(site, job, EVERYBODY, chosen) is not None:
+                break
+        else:
+            return None
+        for unit in reversed(chosen[:-1]):
+            rest = [other for other in chosen if other is not unit]
+            if self._gpus(site, job, EVERYBODY, rest) is not None:
+                chosen = rest
+        gpus = self._gpus(site, job, EVERYBODY, chosen)
+        return None if gpus is None else _Vacancy(site, gpus, tuple(chosen))
+
+    def _without_leaving(self, site: NodeTenants) -> int:
+        """No more GPUs of a node than this are free or come free."""
+        return len(site.coming) + sum(self._draft.free_count(site.node, kind) for kind in site.node.free)
+
+    def _gpus(self, site: NodeTenants, job: Job, takers: Takers, units: Iterable[Unit]) -> tuple[GpuLoad, ...] | None:
+        """GPUs of one type for a job, if those of `units` and those kept for `takers` come free."""
+        draft, node, spec = self._draft, site.node, job.spec
+        if job.home and (job.placement is None or job.placement.node != node.node.name):
+            return None
+        cores = len(draft.cores_free(node)) + amount_of(site.cores, takers)
+        host_bytes = draft.host_memory_free_bytes(node) + amount_of(site.host_memory_bytes, takers)
+        if cores + sum(u.cores for u in units) < spec.cores:
+            return None
+        if not job.home and host_bytes + sum(u.host_memory_bytes for u in units) < spec.host_memory_bytes:
+            return None
+        bandwidth = draft.host_bandwidth_free(node) + amount_of(site.host_bandwidth, takers)
+        if bandwidth + sum(u.host_bandwidth for u in units) < spec.host_bandwidth_bytes_per_s:
+            return None
+        for kind in draft.view.gpu_types(self._desk.pool, spec.gpu_type):
+            loads = [load for load in self._loads(site, job, kind, takers, units) if draft.fits_alone(load, spec)]
+            if len(loads) >= spec.gpus:
+                return tuple(loads[: spec.gpus])
+        return None
+
+    def _loads(
+        self, site: NodeTenants, job: Job, kind: str, takers: Takers, units: Iterable[Unit]
+    ) -> Iterator[GpuLoad]:
+        """Those made free for the job first, then free ones, then what nobody and what others were promised."""
+        draft = self._draft
+        homes = {load.id for load in draft.homes(job)} if job.home else None
+        made = [coming.gpu for coming in site.coming if coming.kept_for == job.id]
+        made += [gpu for unit in units for gpu in unit.gpus]
+        free = [load.id for load in draft.free_gpus(site.node, kind)]
+        rest = [coming for coming in site.coming if coming.kept_for != job.id]
+        rest = [coming for coming in rest if takers is None or coming.kept_for in takers]
+        others = [coming.gpu for coming in sorted(rest, key=lambda coming: (coming.kept_for or 0, coming.gpu))]
+        for gpu in (*sorted(made), *free, *others):
+            load = draft.load(gpu)
+            untouched = load is draft.view.gpu(gpu)
+            kept = load.returning or gpu in draft.held or (homes is not None and gpu not in homes)
+            if untouched and load.gpu.type == kind and load.gpu.healthy and not kept:
+                yield load
+
+    # -- deciding
+
+    def _offer(self, job: Job, vacancy: _Vacancy) -> Iterator[Offer]:
+        draft, site = self._draft, vacancy.site
+        room = self._room(job, vacancy)
+        if room is None:
+            return
+        reason = Reason(Why.MAKING_ROOM, {}, tuple([action.job for action in room]))
+        waits_for = tuple(sorted({other for load in vacancy.gpus for other in load.jobs}))
+        free = draft.host_free(site.node)
+
+        def accepted() -> None:
+            """Note who leaves, and what of all that comes free the job takes besides what was free."""
+            self._leave(job, vacancy)
+            take_from(site.cores, job.id, job.spec.cores - free.cores)
+            take_from(site.host_memory_bytes, job.id, job.spec.host_memory_bytes - free.host_memory_bytes)
+            lacks = job.spec.host_bandwidth_bytes_per_s - free.host_bandwidth_bytes_per_s
+            take_from(site.host_bandwidth, job.id, int(max(0.0, lacks)))
+            if vacancy.units:
+                self._survey.stopped(site)
+            self._survey.keep_open(site)
+
+        yield Offer(vacancy.gpus, reason, room=room, waits_for=waits_for, accepted=accepted, is_later=True)
+
+    def _room(self, job: Job, vacancy: _Vacancy) -> tuple[Stop | Park, ...] | None:
+        """How each leaves who has to; None where one cannot, as the host lacks memory for all of them."""
+        draft, room, host_bytes = self._draft, list[Stop | Park](), 0
+        for unit in vacancy.units:
+            for victim in map(draft.view.job, unit.jobs):
+                action = cheapest(draft, victim, job.id, self._because, host_bytes)
+                if action is None:
+                    return None
+                if isinstance(action, Park):
+                    host_bytes += draft.view.bytes_to_move(victim)
+                room.append(action)
+        return tuple(room)
+
+    def _leave(self, job: Job, vacancy: _Vacancy) -> None:
+        site = vacancy.site
+        for unit in vacancy.units:
+            self._survey.units(site).remove(unit)
+            site.coming += [Coming(gpu, job.id) for gpu in unit.gpus]
+            add_to(site.cores, job.id, unit.cores)
+            add_to(site.host_memory_bytes, job.id, unit.host_memory_bytes)
+            add_to(site.host_bandwidth, job.id, unit.host_bandwidth)

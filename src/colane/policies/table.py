@@ -1,0 +1,74 @@
+"""Every policy by name: one row each, made of the same parts. What is special about a paper stands in its parts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
+
+from colane.model.lane import TurnRule, Turns
+from colane.policies.admissions.ageing import DAY_S, HOUR_S, WEEK_S, Ageing
+from colane.policies.admissions.line import Backfill, DepthMax, HeadOfLine
+from colane.policies.composed import Composed
+from colane.policies.orders.arrival import Arrival, InferenceFirst, LightestFirst
+from colane.policies.orders.length import LeastRemaining, Shortest
+from colane.policies.orders.service import LeastAttained, SmallestPart, WorstFinish
+from colane.policies.orders.users import LeastShare
+from colane.policies.sources.beside import BesideLightest, BesidePartner
+from colane.policies.sources.beside_utility import BesideByUtility
+from colane.policies.sources.connected import Connected
+from colane.policies.sources.free import Free, NodesBy
+from colane.policies.sources.in_lane import InLane, LaneRule
+from colane.policies.sources.making_room import MakesRoom, MakingRoom
+
+BY_PRIORITY: Final = MakingRoom(MakesRoom.PRIORITY)
+BY_ORDER: Final = MakingRoom(MakesRoom.ORDER)
+NEVER: Final = MakingRoom(MakesRoom.NEVER)
+
+HOUR: Final = Ageing(HOUR_S)
+DAY: Final = Ageing(DAY_S)
+WEEK: Final = Ageing(WEEK_S)
+
+SHORTEST: Final = Turns(rule=TurnRule.SRTF)
+
+PRESETS: Final[tuple[Composed, ...]] = (
+    # Baselines: whole GPUs, nobody is stopped.
+    Composed("fifo", Arrival(), (Free(), NEVER), (WEEK, HeadOfLine())),
+    Composed("fcfs", Arrival(), (Free(NodesBy.SOCKET), NEVER), (WEEK, HeadOfLine())),
+    Composed("fifo-skip", Arrival(), (Free(), NEVER), (DAY,)),
+    Composed("best-fit", Arrival(), (Free(NodesBy.FULLEST), NEVER), (DAY,)),
+    Composed("easy-backfill", Arrival(), (Free(), NEVER), (WEEK, Backfill())),
+    Composed("sjf", Shortest(), (Free(), NEVER), (WEEK,)),
+    Composed("drf", LeastShare(), (Free(), NEVER), (DAY,)),
+    # Those that make room by their order.
+    Composed("srtf", LeastRemaining(), (Free(), BY_ORDER), (WEEK,)),
+    Composed("las", LeastAttained(), (Free(), BY_ORDER), (WEEK,)),
+    Composed("max-min", SmallestPart(), (Free(), BesidePartner(packed=False), BY_ORDER), (WEEK,)),
+    Composed("max-min-packed", SmallestPart(), (Free(), BesidePartner(), BY_ORDER), (WEEK,)),
+    Composed("finish-time-fair", WorstFinish(), (Free(), BY_ORDER), (WEEK,)),
+    # Paper A.
+    Composed("colocate", LightestFirst(), (Free(), BesideLightest(), BY_PRIORITY), (HOUR,)),
+    # Paper B.
+    Composed("pack", InferenceFirst(), (Free(), InLane(), BY_PRIORITY), (HOUR,)),
+    Composed("fair", InferenceFirst(), (Free(), InLane(LaneRule.SINGLE), BY_PRIORITY), (HOUR,)),
+    Composed("salus-srtf", InferenceFirst(), (Free(), InLane(LaneRule.SINGLE), BY_PRIORITY), (HOUR,), turns=SHORTEST),
+    Composed("salus-code", InferenceFirst(), (Free(), InLane(LaneRule.SALUS), BY_PRIORITY), (HOUR,)),
+    # Paper C.
+    Composed(
+        "topo-aware", Arrival(),
+        (Connected(), BesideByUtility(1), BY_PRIORITY),
+        (HOUR, HeadOfLine(strict=False), DepthMax()),
+    ),
+    Composed(
+        "topo-aware-p", Arrival(),
+        (Connected(postpones=True), BesideByUtility(1, postpones=True), BY_PRIORITY),
+        (HOUR, HeadOfLine(strict=False), DepthMax()),
+    ),
+    Composed(
+        "topo-aware-share", Arrival(),
+        (Connected(), BesideByUtility(2), BY_PRIORITY),
+        (HOUR, HeadOfLine(strict=False), DepthMax()),
+    ),
+)  # fmt: skip
+
+POLICIES: Final[Mapping[str, Composed]] = MappingProxyType({preset.name: preset for preset in PRESETS})

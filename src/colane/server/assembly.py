@@ -1,0 +1,64 @@
+"""The service's parts made and put together."""
+
+from __future__ import annotations
+
+import uuid
+
+import httpx
+
+from colane.policyfiles.guard import guarded
+from colane.server.board import CLOCK_KEY, CLUSTER_KEY
+from colane.server.clock import CLOCK_MARK, Clocks, ServiceClock
+from colane.server.config import ServiceConfig
+from colane.server.driver import LiveDriver, Timing
+from colane.server.feed import Feed
+from colane.server.liveness import Liveness
+from colane.server.notifier import Notifier
+from colane.server.service import Service
+from colane.server.store import META, Put, Store, Transaction
+
+
+def make_service(
+    store: Store,
+    config: ServiceConfig,
+    *,
+    clocks: Clocks | None = None,
+    agents: httpx.AsyncBaseTransport | None = None,
+) -> Service:
+    """Read the store and put a service together; it acts once `run` runs.
+
+    Args:
+        store: Owned by the caller, who closes it after `run`.
+        config: Settings.
+        clocks: Where time comes from, the machine by default.
+        agents: How to reach agents, the network by default.
+
+    Raises:
+        StoreError: The store cannot be read.
+        UnknownPolicyError: No policy of that name.
+    """
+    headers = {"Authorization": f"Bearer {config.token}"} if config.token else {}
+    # Agents are on this machine or in this cluster: a proxy from the environment must not see them.
+    client = httpx.AsyncClient(headers=headers, trust_env=False, transport=agents)
+    feed = Feed(store)
+    clocks = clocks or Clocks()
+    clock = ServiceClock(clocks)
+    liveness = Liveness(config.node_timeout_s, clocks.steady, config.tick_s)
+    timing = Timing(tick_s=config.tick_s, clock=clock)
+    decider = guarded(config.policy, config.policy_budget_s)
+    driver = LiveDriver(store, decider, timing, liveness, feed, Notifier(client), config=config.core)
+    driver.load()
+    cluster_id = _cluster_id(store)
+    known = store.get(META, CLOCK_KEY)
+    if driver.board.jobs and known is not None:  # what they have lasted was counted by it
+        clock.resume(CLOCK_MARK.read(known))
+    return Service(store, config, client, driver, feed, liveness, clock.now(), cluster_id)
+
+
+def _cluster_id(store: Store) -> str:
+    """Return the cluster's identity, made when the store is new."""
+    known = store.get(META, CLUSTER_KEY)
+    if known is None:
+        known = {"id": uuid.uuid4().hex}
+        store.commit(Transaction([Put(META, CLUSTER_KEY, known)]))
+    return str(known["id"])

@@ -1,0 +1,128 @@
+"""Forms: how a type is written as JSON and read again. A record's form covers every field of its type by construction.
+
+A field is written as it is unless the form says how; what a form leaves out of that is found by the law in
+`tests/server/test_documents.py`, which goes over all fields of all stored types. Fields that a document lacks take the
+type's default, fields that the type lacks are ignored: stores of older and newer Colanes are readable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, fields, is_dataclass
+from enum import Enum
+from typing import Any, Generic, TypeVar
+
+UNREADABLE = (KeyError, TypeError, ValueError, AttributeError)
+"""What reading a document raises that is not as it was written."""
+
+T = TypeVar("T")
+E = TypeVar("E", bound=Enum)
+
+
+@dataclass(frozen=True, slots=True)
+class Form(Generic[T]):
+    """How values of a type are written and read.
+
+    Attributes:
+        write: Gives JSON values.
+        read: Gives the value again; raises ValueError, TypeError or KeyError where there is none.
+    """
+
+    write: Callable[[T], Any]
+    read: Callable[[Any], T]
+
+
+def choice(kind: type[E]) -> Form[E]:
+    """One of an enumeration, by its value."""
+    return Form(lambda value: value.value, kind)
+
+
+def maybe(form: Form[T]) -> Form[T | None]:
+    """A value or None."""
+    write, read = form.write, form.read
+    return Form(
+        lambda value: None if value is None else write(value), lambda body: None if body is None else read(body)
+    )
+
+
+def several(form: Form[T] | None = None) -> Form[tuple[T, ...]]:
+    """A tuple; without a form its items are as JSON has them."""
+    if form is None:
+        return Form(list, tuple)
+    write, read = form.write, form.read
+    return Form(
+        lambda values: [write(value) for value in values], lambda bodies: tuple([read(body) for body in bodies])
+    )
+
+
+MAPPING: Form[Mapping[str, Any]] = Form(dict, dict)
+"""Names and values that JSON knows."""
+
+
+def field_names(kind: type) -> tuple[str, ...]:
+    """Return the fields by which a dataclass or a named tuple is made."""
+    if is_dataclass(kind):
+        return tuple(field.name for field in fields(kind) if field.init)
+    names: tuple[str, ...] = kind._fields  # type: ignore[attr-defined]
+    return names
+
+
+def record(kind: Callable[..., T], /, **forms: Form[Any]) -> Form[T]:
+    """All fields by name.
+
+    Args:
+        kind: A dataclass or a named tuple.
+        forms: How the fields are written that JSON does not know as they are.
+
+    Raises:
+        TypeError: A form for a field that is not there.
+    """
+    names = _names(kind, forms)
+    told = tuple(forms.items())
+
+    def write(value: T) -> dict[str, Any]:
+        body = {name: getattr(value, name) for name in names}
+        for name, form in told:
+            body[name] = form.write(body[name])
+        return body
+
+    def read(body: Mapping[str, Any]) -> T:
+        values = {name: body[name] for name in names if name in body}
+        for name, form in told:
+            if name in values:
+                values[name] = form.read(values[name])
+        return kind(**values)
+
+    return Form(write, read)
+
+
+def flat(form: Form[T], name: str) -> Form[T]:
+    """A record with the fields of one of its fields among its own."""
+
+    def write(value: T) -> dict[str, Any]:
+        body = form.write(value)
+        return {**body, **body.pop(name)}
+
+    return Form(write, lambda body: form.read({**body, name: body}))
+
+
+def row(kind: Callable[..., T], /, **forms: Form[Any]) -> Form[T]:
+    """All fields in their order, without names: for small values that come by the dozen."""
+    whole = record(kind, **forms)
+    names = _names(kind, forms)
+
+    def write(value: T) -> list[Any]:
+        return list(whole.write(value).values())
+
+    def read(body: Iterable[Any]) -> T:
+        return whole.read(dict(zip(names, body, strict=False)))
+
+    return Form(write, read)
+
+
+def _names(kind: Any, forms: Mapping[str, Form[Any]]) -> tuple[str, ...]:  # noqa: ANN401 - any record's class
+    names = field_names(kind)
+    unknown = forms.keys() - set(names)
+    if unknown:
+        raise TypeError(f"{kind.__name__} has no field {', '.join(sorted(unknown))}")
+    return names

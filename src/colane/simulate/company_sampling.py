@@ -1,0 +1,70 @@
+"""When agents would report of a company: once each of its jobs has made a step, and once there is enough to learn."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+from typing import NamedTuple
+
+from colane.core import Core
+from colane.core.events import Progressed
+from colane.model.hardware import GpuId
+from colane.simulate.process import Process
+from colane.simulate.sampling import SAMPLE_AFTER_STEPS, Sampler
+from colane.simulate.whereabouts import Whereabouts
+
+
+class SampleDue(NamedTuple):
+    """A company on a GPU is to be sampled if its epoch is still this one."""
+
+    after_s: float
+    gpu: GpuId
+    epoch: int
+
+
+class CompanySampling:
+    """Says when to sample which company.
+
+    Args:
+        core: Knows which jobs' first steps are awaited.
+        here: Who is where.
+        sampler: Takes the samples.
+    """
+
+    def __init__(self, core: Core, here: Whereabouts, sampler: Sampler) -> None:
+        self._core = core
+        self._here = here
+        self._sampler = sampler
+        self._awaits_steps = not core.config.runs_at_once
+
+    def dues(self, concerned: Iterable[Process]) -> Iterator[SampleDue]:
+        """Yield when to sample every new company of these processes, in seconds from now."""
+        for gpu in dict.fromkeys(process.running.gpus[0] for process in concerned):
+            use = self._here.meter.gpus[gpu]
+            company = use.processes.values()
+            for after_s in self._sampler.waits_s(company, self._after_steps(company)):
+                yield SampleDue(after_s, gpu, use.epoch)
+
+    def reports_of(self, gpu: GpuId, epoch: int, now_s: float) -> list[Progressed]:
+        """What is reported of a company, if it is still together."""
+        use = self._here.meter.gpus[gpu]
+        return self.reports(use.processes.values(), now_s) if use.epoch == epoch else []
+
+    def reports(self, processes: Iterable[Process], now_s: float) -> list[Progressed]:
+        """What is reported of those of these processes that step."""
+        found: list[Progressed] = []
+        for process in processes:
+            if process.is_stepping:
+                process.settle(now_s)
+                found.append(Progressed(process.id, process.attempt, self._sampler.sample(process, now_s)))
+        return found
+
+    def _after_steps(self, company: Collection[Process]) -> tuple[int, ...]:
+        """After which steps to sample a company: where nothing can be learnt, its first if anybody waits for it."""
+        is_sampled = len(company) > 1 or any(map(self._sampler.teaches, company))
+        for process in company:
+            process.is_sampled = is_sampled
+        if is_sampled:
+            return SAMPLE_AFTER_STEPS
+        jobs = self._core.state.jobs
+        is_awaited = self._awaits_steps and any(jobs[process.id].first_step_s is None for process in company)
+        return SAMPLE_AFTER_STEPS[:1] if is_awaited else ()

@@ -1,0 +1,44 @@
+"""Parked jobs in virtual time: what moving their GPU memory costs, and what they have done so far."""
+
+from __future__ import annotations
+
+from colane.core import Core
+from colane.core.parking import bytes_to_move
+from colane.model.hardware import GpuId
+from colane.model.job import Job, JobId
+from colane.simulate.config import DriverConfig
+from colane.simulate.process import Process
+
+
+class ParkedProcesses:
+    """Processes off their GPUs, until they come back or are stopped.
+
+    Args:
+        core: Knows what is believed of their memory.
+        config: How fast memory is moved.
+    """
+
+    def __init__(self, core: Core, config: DriverConfig) -> None:
+        self._core = core
+        self._bandwidth = config.park_bytes_per_s
+        self._away: dict[JobId, Process] = {}
+
+    def __contains__(self, job: JobId) -> bool:
+        return job in self._away
+
+    def bytes_of(self, job: Job, gpus: tuple[GpuId, ...]) -> int:
+        """Memory it has on its GPU: none on a cpu device; where nothing is known of it, all that the GPU has."""
+        gpu = self._core.state.gpus[gpus[0]].gpu
+        return 0 if gpu.is_cpu_device else bytes_to_move(self._core.state, job) or gpu.memory_bytes
+
+    def move_s(self, size_bytes: int) -> float:
+        """How long moving so much memory takes, one way."""
+        return size_bytes / self._bandwidth
+
+    def put(self, process: Process) -> None:
+        """It is off its GPUs."""
+        self._away[process.id] = process
+
+    def take(self, job: JobId) -> Process:
+        """It comes back, or is to end: the process as it was."""
+        return self._away.pop(job)

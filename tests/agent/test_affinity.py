@@ -1,0 +1,113 @@
+"""Other cores for running jobs: every thread of every process, those born meanwhile and later too."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from colane.agent import affinity, processes
+from colane.agent.affinity import CoreGrant
+from tests.agent.fake_scheduler import FakeScheduler
+from tests.agent.growing import GROWING_JOB, allowed, are_on, benched
+from tests.agent.waiting import until
+
+pytestmark = [pytest.mark.live]
+
+CORES = sorted(os.sched_getaffinity(0))
+ONE, OTHER = {CORES[0]}, {CORES[-1]}
+CHANGES = 12
+
+two_cores = pytest.mark.skipif(len(CORES) < 2, reason="there is only one core to run on")
+
+
+@pytest.fixture
+def growing(tmp_path: Path) -> Iterator[int]:
+    """The supervisor of a job that makes processes and threads all the time."""
+    words = [sys.executable, "-c", "import subprocess, sys; subprocess.run(sys.argv[1:])", sys.executable, GROWING_JOB]
+    job = subprocess.Popen([*words, str(tmp_path / "there")])
+    until((tmp_path / "there").exists, "the job is there")
+    yield job.pid
+    processes.kill(reversed(processes.read_tree(job.pid).processes))
+    job.wait()
+
+
+@two_cores
+def test_all_threads_change_their_cores(growing: int) -> None:
+    for cores in ([ONE, OTHER] * CHANGES)[:CHANGES]:
+        assert affinity.give(growing, CoreGrant(frozenset(cores))) == ""
+        until(lambda cores=cores: are_on(allowed(growing), cores), f"all are on {cores}")  # type: ignore[misc]
+
+
+@two_cores
+def test_who_has_left_is_brought_back_and_who_keeps_to_a_part_is_left_alone(growing: int) -> None:
+    affinity.give(growing, CoreGrant(frozenset(ONE)))
+    first, *_, last = processes.read_tree(growing).processes[1:4]
+    os.sched_setaffinity(first.pid, {*ONE, *OTHER})
+    assert affinity.confine([first, last], CoreGrant(frozenset(ONE))) == ""
+    assert os.sched_getaffinity(first.pid) == ONE
+    both = CoreGrant(frozenset(ONE | OTHER))
+    affinity.confine([first, last], both)
+    assert os.sched_getaffinity(last.pid) == ONE, "a part of its cores, by its own choice"
+    affinity.confine([first, last], both, before=CoreGrant(frozenset(ONE)))
+    assert os.sched_getaffinity(last.pid) == ONE | OTHER, "born while they changed"
+
+
+def test_ranks_have_cores_of_their_own() -> None:
+    env = {**os.environ, "LOCAL_RANK": "1"}
+    rank = subprocess.Popen(["sleep", "1000"], env=env)
+    try:
+        grant = CoreGrant(frozenset({1, 2, 3}), (frozenset({1}), frozenset({2})))
+        until(lambda: grant.of(rank.pid) == {2}, "it runs sleep")
+        assert grant._replace(by_rank=()).of(rank.pid) == {1, 2, 3}
+        assert grant._replace(by_rank=(frozenset({1}),)).of(rank.pid) == {1, 2, 3}
+        assert grant.of(os.getpid()) == {1, 2, 3}
+    finally:
+        rank.kill()
+        rank.wait()
+
+
+def test_cores_that_are_not_there_are_a_problem_and_a_process_that_is_gone_is_none() -> None:
+    child = subprocess.Popen(["sleep", "1000"])
+    try:
+        assert f"thread {child.pid} cannot run on 1000: Invalid argument" in affinity.give(
+            os.getpid(), CoreGrant(frozenset({1000}))
+        )
+    finally:
+        child.kill()
+        child.wait()
+    assert affinity.give(child.pid, CoreGrant(frozenset(ONE))) == ""
+
+
+@two_cores
+async def test_a_running_job_is_given_other_cores(tmp_path: Path, marker: str) -> None:
+    fake = FakeScheduler()
+    async with benched(tmp_path, marker, fake, CORES[:1]) as bench:
+        for cores in [OTHER, ONE, ONE | OTHER] * 3:
+            await bench.changes(cores, {"cores": sorted(cores)})
+        assert bench.job.facts().cores == tuple(sorted(ONE | OTHER))
+        assert fake.reports[-1]["messages"] == []
+    fake.change(7, cores=sorted(OTHER))
+    async with benched(tmp_path, marker, fake, ()) as bench:
+        await bench.agent.until(lambda: bench.are_on(OTHER), "what was asked while no agent was there")
+        fake.end(7)
+        await bench.agent.until(lambda: (7, 1) in fake.ends, "the end")
+
+
+@two_cores
+async def test_a_job_that_moves_has_the_cores_of_its_device(tmp_path: Path, marker: str) -> None:
+    fake = FakeScheduler()
+    async with benched(tmp_path, marker, fake, ()) as bench:
+        await bench.agent.until(lambda: bench.are_on(ONE), "those of device 0")
+        await bench.changes(OTHER, {"slots": [{"gpu": 1, "lane": 0}]})
+        assert (bench.job.facts().gpus, bench.job.facts().cores) == ((1,), tuple(OTHER))
+        fake.change(7, slots=[{"gpu": 9, "lane": 0}])
+        await bench.agent.until(lambda: fake.reports[-1]["messages"])
+        assert "job 7 is not on its cores: this node has not all of the devices (9,)" in fake.reports[-1]["messages"][0]
+        assert bench.are_on(OTHER)
+        fake.end(7)
+        await bench.agent.until(lambda: (7, 1) in fake.ends, "the end")

@@ -1,0 +1,61 @@
+"""A running job parked for a more urgent one: the real scheduler, the real agent, real processes on a cpu device."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.agent.agents import running
+from tests.agent.test_host_memory_whole import Link, until
+from tests.server.harness import world
+
+pytestmark = [pytest.mark.live]
+
+STEPS = 400
+POLICY = f"{Path(__file__).with_name('urgent_policy.py')}:Urgent"
+JOB = """
+import random, sys, time
+import colane.adaptor as colane
+steps, draw, total = colane.attach(total_steps=int(sys.argv[2])), random.Random(7), 0.0
+with open(sys.argv[1], "a", buffering=1) as notes:
+    for number in range(1, int(sys.argv[2]) + 1):
+        time.sleep(0.002)
+        total = total * 0.999 + draw.gauss(0, 1)
+        notes.write(f"{number} {total.hex()}\\n")
+        steps.step()
+"""
+
+
+async def test_it_continues_with_every_step_and_every_bit(tmp_path: Path, marker: str) -> None:
+    name, _, value = marker.partition("=")
+    env = {"PATH": os.environ["PATH"], name: value}
+
+    def notes(job: int) -> list[str]:
+        path = tmp_path / f"notes-{job}"
+        return path.read_text().splitlines() if path.exists() else []
+
+    async with world(policy=POLICY) as w, running(tmp_path / "state", Link(w)) as agent:  # type: ignore[arg-type]
+
+        async def submit(number: int, priority: int) -> None:
+            command = [sys.executable, "-c", JOB, str(tmp_path / f"notes-{number}"), str(STEPS)]
+            assert await w.submit(command=command, env=env, workdir="/", priority=priority) == number
+
+        async def is_seen(job: int, state: str) -> bool:
+            return bool((await w.good("GET", f"/job/{job}"))["state"] == state)
+
+        await submit(1, 0)
+        await until(agent, lambda: is_seen(1, "running"), "job 1 runs unprotected")
+        await submit(2, 5)
+        await agent.until(lambda: len(notes(2)) > 5, "job 2 has the device")
+        parked = len(notes(1))
+        assert 0 < parked < STEPS
+        assert (await w.good("GET", "/job/1"))["on_host_bytes"] == 0
+        await until(agent, lambda: is_seen(2, "succeeded"), "job 2 ends")
+        await until(agent, lambda: is_seen(1, "succeeded"), "job 1 ends")
+        ended = await w.good("GET", "/job/1")
+    assert notes(1) == notes(2), "as one that nobody interrupted"
+    assert [int(line.split()[0]) for line in notes(1)] == list(range(1, STEPS + 1))
+    assert ended["attempt"] == 1

@@ -1,0 +1,48 @@
+"""A policy of a user's own, live: as the documents show it, and one that fails."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Gate, Up, run_colane, until
+from tests.policyfiles.files import BAD, EXAMPLE, written
+
+pytestmark = pytest.mark.live
+
+MakeUp = Callable[..., Up]
+
+
+def submit(up: Up, command: list[str]) -> int:
+    with up.client as client:
+        return client.submit({"command": command, "env": {"PATH": os.environ["PATH"]}})
+
+
+def test_the_policy_of_the_documents_runs_jobs(make_up: MakeUp) -> None:
+    up = make_up("--devices", "cpu:1", "--policy", f"{EXAMPLE}:FewestRunning", "--policy-budget", "30s")
+    up.wait_for(submit(up, ["true"]), "succeeded")
+    with up.client as client:
+        assert client.health()["policy"] == "fewest-running"
+
+
+def test_a_policy_that_loops_for_ever_stops_nobody(make_up: MakeUp, gate: Gate, tmp_path: Path) -> None:
+    own = written(tmp_path, BAD["loops"][0])
+    up = make_up("--devices", "cpu:1", "--policy", own, "--policy-budget", "300ms")
+    running = submit(up, gate.job)
+    up.wait_for(running, "launching")
+    waiting = submit(up, ["true"])
+    with up.client as client:
+        until(lambda: client.health()["status"] == "degraded", "a service that says it is degraded")
+    why = run_colane(["why", str(waiting)], COLANE_STATE=str(up.state))
+    assert "nobody starts until policy mine plans again" in why.out
+    gate.open()
+    up.wait_for(running, "succeeded")
+    up.wait_for(waiting, "succeeded")
+
+
+def test_a_file_that_is_not_there_is_refused_at_once() -> None:
+    said = run_colane(["server", "--policy", "/nowhere/mine.py:Mine", "--port", "0"])
+    assert (said.code, said.err) == (2, "colane: --policy: there is no file /nowhere/mine.py\n")

@@ -1,0 +1,100 @@
+"""A policy that does everything a plan may do, at random: legal by what the draft answers, and without any purpose."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+
+from colane.core.draft import Draft
+from colane.core.view import ClusterView
+from colane.model.job import Job, JobState
+from colane.model.lane import Turns
+from colane.model.plan import Plan
+from colane.model.reason import Reason, Why
+
+PARKED = Reason(Why.PARKED, {"because": "chance has it"})
+
+
+class Shuffler:
+    """Serves waiting jobs where they find free GPUs, and now and then changes somebody who runs."""
+
+    name = "shuffler"
+    turns = Turns()
+    spares_s = 0.0
+
+    def __init__(self, seed: int) -> None:
+        self._random = Random(seed)
+
+    def plan(self, view: ClusterView) -> Plan:
+        """At most one change of each running job, and starts for whom there is room."""
+        draft = Draft(view)
+        if view.explain is None:
+            changes: tuple[Callable[[Draft, Job], None], ...] = (_park, _park, _stop, _resize, _set_cores, _remark)
+            for job in sorted(view.jobs.values(), key=lambda job: job.id):
+                if job.state is JobState.RUNNING and self._random.random() < 0.3:
+                    self._random.choice(changes)(draft, job)
+        for pool in view.pools:
+            for job_id in view.queue(pool):
+                self._serve(draft, view.job(job_id))
+        return draft.plan()
+
+    def _serve(self, draft: Draft, job: Job) -> None:
+        if job.home:
+            free = [load for load in draft.homes(job) if load.is_free]
+            if free and draft.has_room_at_home(job):
+                draft.start(job, [self._random.choice(free)], Reason(Why.FREE_GPU, {"gpu": str(free[0].id)}))
+            return
+        for kind in draft.view.gpu_types(job.spec.pool, job.spec.gpu_type):
+            for order in draft.free((job.spec.pool, kind)).nodes_with(job.spec.gpus):
+                node = draft.view.node_at(order)
+                loads = [load for load in draft.free_gpus(node, kind) if draft.fits_alone(load, job.spec)]
+                fits = len(loads) >= job.spec.gpus and draft.has_room(node, job.spec)
+                if fits and not (job.spec.anti_collocation and job.spec.gpus > 1):
+                    if self._random.random() < 0.2:
+                        draft.hold(job, loads[: job.spec.gpus])
+                    else:
+                        draft.start(job, loads[: job.spec.gpus], Reason(Why.FREE_GPU, {"gpu": str(loads[0].id)}))
+                    return
+
+
+def _park(draft: Draft, job: Job) -> None:
+    if draft.view.parking_refusal(job) is None and job.placement is not None:
+        node = draft.view.nodes[job.placement.node]
+        if draft.host_memory_free_bytes(node) >= draft.view.bytes_to_move(job):
+            draft.park(job, PARKED)
+
+
+def _stop(draft: Draft, job: Job) -> None:
+    if job.spec.preemptible:
+        draft.stop(job, Reason(Why.PREEMPTED, {"because": "chance has it"}, (job.id,)))
+
+
+def _resize(draft: Draft, job: Job) -> None:
+    """To other free GPUs of one node, as many as it has."""
+    if not job.spec.preemptible or job.spec.anti_collocation or job.placement is None:
+        return
+    for kind in draft.view.gpu_types(job.spec.pool, job.spec.gpu_type):
+        for order in draft.free((job.spec.pool, kind)).nodes_with(job.spec.gpus):
+            node = draft.view.node_at(order)
+            loads = [load for load in draft.free_gpus(node, kind) if draft.fits_alone(load, job.spec)]
+            if len(loads) >= job.spec.gpus and draft.has_room(node, job.spec):
+                facts: dict[str, str | int | float] = {
+                    "need": job.spec.gpus,
+                    "had": job.spec.gpus,
+                    "because": "why not",
+                }
+                draft.resize(job, loads[: job.spec.gpus], Reason(Why.RESIZED, facts))
+                return
+
+
+def _set_cores(draft: Draft, job: Job) -> None:
+    if job.placement is None or len(job.placement.nodes) > 1:
+        return
+    node = draft.view.nodes[job.placement.node]
+    cores = tuple(sorted((*job.placement.cores, *draft.cores_free(node))))[:2]
+    facts: dict[str, str | int | float] = {"cores": len(cores), "had": len(job.placement.cores), "because": "why not"}
+    draft.set_cores(job, cores, Reason(Why.CORES_CHANGED, facts))
+
+
+def _remark(draft: Draft, job: Job) -> None:
+    draft.remark(job, Reason(Why.TAKEN_TO_RUN))

@@ -1,0 +1,46 @@
+"""The story of a job is bounded, and what it would tell is kept in fields."""
+
+from __future__ import annotations
+
+from colane.core.lifecycle import move, moves
+from colane.model.job import Job, JobId, JobSpec, JobState
+from colane.model.reason import Reason, Why
+from colane.model.story import STORY_FIRST, STORY_LAST, StateChange
+
+QUEUED = StateChange(0.0, JobState.QUEUED, Reason(Why.SUBMITTED))
+PATH = (
+    (JobState.ASSIGNED, Reason(Why.FREE_GPU, {"gpu": "n0/0"})),
+    (JobState.LAUNCHING, Reason(Why.LAUNCHED, {"pid": 1, "node": "n0"})),
+    (JobState.RUNNING, Reason(Why.TAKEN_TO_RUN)),
+)
+
+
+def make_job() -> Job:
+    return Job(JobId(1), JobSpec(name="a", family="vgg"), 0.0, reason=QUEUED.reason, story=(QUEUED,))
+
+
+def test_a_long_story_keeps_its_beginning_and_its_end() -> None:
+    job, told = make_job(), [QUEUED]
+    for round_s in range(1, 41):
+        for to, reason in (*PATH, (JobState.QUEUED, Reason(Why.NODE_LOST, {"node": "n0"}))):
+            job = move(job, to, float(round_s), reason)
+            told.append(StateChange(float(round_s), to, reason))
+            assert (job.reason, job.changes) == (reason, len(told))
+            assert job.changes_since(len(told) - 2) == tuple(told[-2:])
+    assert job.story == (*told[:STORY_FIRST], *told[-STORY_LAST:])
+    assert job.story_left_out == len(told) - STORY_FIRST - STORY_LAST
+    assert job.losses == 40
+    assert job.changes_since(len(told)) == ()
+
+
+def test_time_paused_is_that_of_the_present_attempt() -> None:
+    running = moves(make_job(), 10.0, PATH)
+    paused = move(running, JobState.PAUSED, 12.0, Reason(Why.SUSPENDED, {"by": "ann"}))
+    again = move(paused, JobState.PAUSED, 15.0, Reason(Why.NOT_MOVED, {"problem": "no room", "was": ""}))
+    assert (running.assigned_s, running.paused_s(11.0), again.paused_s(20.0)) == (10.0, 0.0, 8.0)
+    resumed = move(again, JobState.RUNNING, 30.0, Reason(Why.RESUMED, {"by": "ann"}))
+    assert resumed.paused_s(99.0) == 18.0
+    twice = move(resumed, JobState.PAUSED, 40.0, Reason(Why.SUSPENDED, {"by": "ann"}))
+    lost = move(twice, JobState.QUEUED, 41.0, Reason(Why.NODE_LOST, {"node": "n0"}))
+    assert (lost.paused_s(99.0), lost.losses) == (19.0, 1)
+    assert moves(lost, 50.0, PATH).paused_s(99.0) == 0.0

@@ -1,0 +1,76 @@
+"""A node that is cut off or frozen: never two attempts of a job at once, and none lost."""
+
+from __future__ import annotations
+
+import select
+import signal
+import time
+from collections.abc import Callable, Iterator
+from itertools import islice, takewhile
+from pathlib import Path
+
+import pytest
+
+from .cluster import WAIT_MAX_S, Cluster
+from .test_kill import ended
+from .test_pauses import COUNTING
+
+NODE_TIMEOUT_S = 5.0
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    running = Cluster(tmp_path, policy="fifo", devices="cpu:1:1GB", node_timeout_s=NODE_TIMEOUT_S)
+    running.start("server")
+    running.client()
+    running.start("agent")
+    yield running
+    running.close()
+
+
+def wait(cluster: Cluster, seen: Callable[[], bool]) -> None:
+    deadline_s = time.monotonic() + WAIT_MAX_S
+    while not seen():
+        assert time.monotonic() < deadline_s, cluster.logs()
+        select.select([], [], [], 0.05)
+
+
+@pytest.mark.live
+@pytest.mark.faults
+@pytest.mark.timeout(180)
+def test_a_frozen_agent_s_job_has_ended_before_it_is_started_elsewhere(cluster: Cluster) -> None:
+    client = cluster.client()
+    command = ["sh", "-c", COUNTING, "count", str(cluster.pipe), "1000"]
+    (job,) = client.submit_batch([{"name": "count", "command": command, "workdir": "/"}])
+    told = cluster.told()
+    assert next(told) == "1 1"
+    cluster.start("agent-2")
+    wait(cluster, lambda: [node["leased"] for node in client.nodes()] == [True, True])
+    cluster.signal("agent", signal.SIGSTOP)
+    first = list(takewhile(lambda line: line.startswith("1 "), told))
+    assert first, cluster.logs()
+    assert all(line.startswith("2 ") for line in islice(told, 6)), "two attempts at once"
+    cluster.signal("agent", signal.SIGCONT)
+    assert all(line.startswith("2 ") for line in islice(told, 4))
+    assert client.job(job)["attempt"] == 2
+    client.cancel(job)
+    (record,) = ended(cluster, 1)
+    assert record["state"] == "cancelled"
+
+
+@pytest.mark.live
+@pytest.mark.faults
+@pytest.mark.timeout(120)
+def test_where_no_other_node_could_run_it_a_job_waits_for_its_own(cluster: Cluster) -> None:
+    lines = int(3 * NODE_TIMEOUT_S / 0.5)
+    command = ["sh", "-c", COUNTING, "count", str(cluster.pipe), str(lines)]
+    cluster.client().submit_batch([{"name": "count", "command": command, "workdir": "/"}])
+    told = cluster.told()
+    seen = [next(told)]
+    wait(cluster, lambda: [node["leased"] for node in cluster.client().nodes()] == [False])
+    cluster.signal("agent", signal.SIGSTOP)
+    seen += islice(told, lines - 1)
+    cluster.signal("agent", signal.SIGCONT)
+    (record,) = ended(cluster, 1)
+    assert (record["state"], record["attempt"]) == ("succeeded", 1), cluster.logs()
+    assert seen == [f"1 {number}" for number in range(1, lines + 1)]

@@ -1,0 +1,169 @@
+"""Jobs are parked for more urgent ones and come back while jobs, their supervisors, agent and scheduler are killed.
+
+Nobody is lost, nobody runs twice, no step is made twice, no device has two jobs, and all devices are free at the end.
+`COLANE_KILLS=200 pytest tests/faults/test_parking.py` kills more often than the tests of every day.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from colane.agent import processes
+from colane.agent.jobdir import JobDir
+
+from .cluster import WAIT_MAX_S, Cluster
+
+AGENT_TESTS = Path(__file__).parents[1] / "agent"
+JOB, POLICY = str(AGENT_TESTS / "turn_job.py"), f"{AGENT_TESTS / 'urgent_policy.py'}:Urgent"
+DEVICES = min(2, len(os.sched_getaffinity(0)))
+KILLS = int(os.environ.get("COLANE_KILLS", "16"))
+SEED = 20261122
+STEP_S, CALM_STEPS, URGENT_STEPS = 0.002, 250, 25
+CALM, URGENT = 2 * DEVICES, DEVICES
+"""Jobs that run and wait at the begin of every round, and those for whom they are parked."""
+JOB_KILLS_MAX = 4
+SERVICE_KILL_RATIO = 0.4
+"""In so many rounds the agent is killed, and in as many, chosen apart, the scheduler."""
+
+
+class Bench:
+    """A cluster, the jobs it was given, and what they note."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster, self.random = cluster, Random(SEED)
+        self.totals: dict[int, int] = {}
+        self.struck: set[int] = set()
+        self.parked: set[int] = set()
+        (cluster.folder / "notes").mkdir()
+
+    def submit(self, count: int, priority: int, total: int) -> list[int]:
+        script = 'exec "$0" "$1" "$2/$COLANE_JOB_ID-$COLANE_ATTEMPT" "$3" "$4"'
+        words = [sys.executable, JOB, str(self.cluster.folder / "notes"), str(STEP_S), str(total)]
+        env = {"PATH": os.environ["PATH"]}
+        one = {"command": ["sh", "-c", script, *words], "workdir": "/", "env": env, "priority": priority}
+        jobs = [int(job) for job in self.cluster.client().submit_batch([one] * count)]
+        self.totals |= dict.fromkeys(jobs, total)
+        return jobs
+
+    def live(self) -> dict[int, dict[str, Any]]:
+        live = {int(job["id"]): job for job in self.cluster.client().live_jobs()}
+        self.parked |= {number for number, job in live.items() if job["state"] == "paused"}
+        return live
+
+    def steps(self, job: int) -> list[tuple[float, float]]:
+        """Begins and ends of a job's steps, after a look that it made each once, in one attempt."""
+        notes = sorted((self.cluster.folder / "notes").glob(f"{job}-*"))
+        assert [path.name for path in notes] in ([], [f"{job}-1"]), "it was run twice"
+        lines = [line.split() for path in notes for line in path.read_text().split("\n")[:-1]]
+        assert [int(line[0]) for line in lines] == list(range(1, len(lines) + 1)), f"job {job} made a step twice"
+        return [(float(began), float(ended)) for _, began, ended in lines]
+
+    def until(self, look: Callable[[], Any], what: str) -> None:
+        deadline_s = time.monotonic() + WAIT_MAX_S
+        while not look():
+            assert time.monotonic() < deadline_s, f"waited in vain: {what}\n{self.cluster.logs()}"
+            select.select([], [], [], 0.01)
+
+    def arrange(self) -> list[int]:
+        """Have calm jobs run, and urgent ones come; wait for a moment around the parking that chance chooses."""
+        live = self.live()
+        calm = sum(job["priority"] == 0 for job in live.values())
+        self.submit(max(0, CALM - calm), 0, CALM_STEPS)
+        self.until(lambda: any(job["state"] == "running" for job in self.live().values()), "somebody runs")
+        urgent = self.submit(URGENT, 1, URGENT_STEPS)
+        moment = self.random.choice(("at once", "leaving", "parked", "replaced", "over"))
+        self.until(lambda: self.is_at(moment, urgent), moment)
+        return list(self.live())
+
+    def is_at(self, moment: str, urgent: list[int]) -> bool:
+        """Whether a moment has come, or was missed."""
+        live = self.live()
+        return (
+            moment == "at once"
+            or not any(job in live for job in urgent)
+            or (moment == "leaving" and any(job["state"] == "paused" for job in live.values()))
+            or (moment == "parked" and any(job["on_host_bytes"] == 0 for job in live.values()))
+            or (moment == "replaced" and any(self.steps(job) for job in urgent))
+        )
+
+    def kill_round(self, kills_max: int) -> int:
+        """Kill some of all that live, then start again what serves them; how many were killed."""
+        jobs = self.arrange()
+        services = [name for name in ("server", "agent") if self.random.random() < SERVICE_KILL_RATIO]
+        some = self.random.sample(jobs, min(len(jobs), JOB_KILLS_MAX))
+        victims = [*services, *map(str, some)][:kills_max]
+        self.random.shuffle(victims)
+        killed = sum([self.kill(victim) for victim in victims])
+        for name in self.random.sample(services, len(services)):
+            if name not in self.cluster.processes:
+                self.cluster.start(name)
+        return killed
+
+    def kill(self, victim: str) -> bool:
+        """Kill a service by its name, a job or its supervisor by number; false where there is nobody."""
+        if not victim.isdigit():
+            self.cluster.kill(victim)
+            return True
+        jobdir = JobDir(self.cluster.folder / "agent" / "jobs" / f"{victim}-1")
+        started, claimed_by = jobdir.started(), jobdir.claimed_by()
+        who = processes.identify(int(started["pid"])) if started and self.random.random() < 0.5 else claimed_by
+        pidfd = processes.open_pidfd(who) if who is not None else None
+        if pidfd is None:
+            return False
+        signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+        os.close(pidfd)
+        self.struck.add(int(victim))
+        return True
+
+
+def at_once_max(steps: list[tuple[float, float]]) -> int:
+    """How many steps were made at the same time, at most."""
+    changes = sorted([(began_s, 1) for began_s, _ in steps] + [(ended_s, -1) for _, ended_s in steps])
+    now, most = 0, 0
+    for _, change in changes:
+        now += change
+        most = max(most, now)
+    return most
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Bench]:
+    cluster = Cluster(tmp_path, POLICY, devices=f"cpu:{DEVICES}:1GB", protection_factor=0.0)
+    cluster.start("server")
+    cluster.client()
+    cluster.start("agent")
+    yield Bench(cluster)
+    cluster.close()
+
+
+@pytest.mark.live
+@pytest.mark.faults
+@pytest.mark.timeout(120 + 5 * KILLS)
+def test_kills_around_parking(bench: Bench) -> None:
+    kills = 0
+    while kills < KILLS or not bench.parked:
+        kills += bench.kill_round(KILLS - kills)
+    bench.submit(DEVICES, 0, URGENT_STEPS)
+    bench.until(lambda: not bench.live(), "all end")
+    records = {int(record["id"]): record for record in bench.cluster.client().finished_jobs()}
+    assert len(list(bench.cluster.client().finished_jobs())) == len(records) == len(bench.totals)
+    assert set(records) == set(bench.totals)
+    for job, total in bench.totals.items():
+        made = len(bench.steps(job))
+        assert records[job]["attempt"] == 1
+        if job not in bench.struck:
+            assert (records[job]["state"], made) == ("succeeded", total), bench.cluster.logs()
+        assert made <= total
+    assert at_once_max([step for job in bench.totals for step in bench.steps(job)]) <= DEVICES
+    node = bench.cluster.client().node("node-1")
+    assert (node["jobs"], node["messages"]) == ([], [])

@@ -1,0 +1,75 @@
+"""Every registered policy decides as it did; and the workloads are such that each shows what it is for."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from colane.model.reason import Why
+from colane.policies.registry import POLICIES
+
+from .frozen import LOGS, Frozen, differences, every
+from .log import codes
+
+MECHANISMS = {
+    "easy-backfill": (Why.RESERVED, Why.BACKFILL, Why.WOULD_DELAY),
+    "best-fit": (Why.BEST_FIT,),
+    "colocate": (Why.SHARES, Why.NOT_WORTH_SHARING, Why.UNKNOWN_ALONE_FIRST, Why.BEHIND),
+    "srtf": (Why.PREEMPTED, Why.MAKING_ROOM),
+    "las": (Why.PREEMPTED, Why.MAKING_ROOM),
+    "drf": (Why.LEAST_SHARE,),
+    "max-min": (Why.PREEMPTED, Why.MAKING_ROOM),
+    "max-min-packed": (Why.PREEMPTED, Why.SHARES),
+    "finish-time-fair": (Why.PREEMPTED, Why.MAKING_ROOM),
+    "topo-aware": (Why.BEST_UTILITY,),
+    "topo-aware-p": (Why.BEST_UTILITY, Why.POSTPONED),
+    "topo-aware-share": (Why.BEST_UTILITY, Why.SHARES),
+    "pack": (Why.NEW_LANE, Why.JOINS_LANE, Why.GROWS_LANE, Why.NO_LANE, Why.TOO_SLOW_TOGETHER),
+    "fair": (Why.JOINS_LANE, Why.GROWS_LANE, Why.TOO_SLOW_TO_ANSWER),
+    "salus-srtf": (Why.JOINS_LANE, Why.GROWS_LANE, Why.NO_LANE),
+    "salus-code": (Why.NEW_LANE, Why.NO_LANE),
+}
+"""What a policy is for, by the reasons it must give somewhere."""
+
+LIFE = (
+    Why.NO_FREE_GANG, Why.NODE_LOST, Why.GPU_LOST, Why.SUSPENDED, Why.HELD, Why.RESUMED, Why.MOVED_TO_HOST,
+    Why.RETURNING, Why.RETURNED, Why.CANCELLED, Why.RETRY, Why.TIME_LIMIT, Why.MEASURED_TOGETHER,
+)  # fmt: skip
+"""What happens to jobs under any policy."""
+
+
+@pytest.mark.parametrize("frozen", list(every()), ids=lambda one: f"{one.workload}-{one.policy}")
+def test_decides_as_it_did(frozen: Frozen) -> None:
+    found = differences(frozen.path.read_text(), frozen.decide())
+    assert not found, (
+        f"{frozen.policy} decides otherwise on {frozen.workload}; if that is meant, say why in the commit and run "
+        f"`python -m tests.golden.renew {frozen.policy}`:\n{found}"
+    )
+
+
+def test_nothing_is_frozen_for_policies_there_are_not() -> None:
+    assert {path.stem for path in LOGS.glob("*/*")} == set(POLICIES)
+
+
+@pytest.mark.parametrize("policy", MECHANISMS)
+def test_the_workloads_show_what_a_policy_is_for(policy: str) -> None:
+    given: Counter[str] = Counter()
+    for one in every():
+        if one.policy == policy:
+            given += codes(one.path.read_text())
+    assert [why for why in MECHANISMS[policy] if not given[why]] == []
+
+
+def test_the_workloads_show_a_jobs_life() -> None:
+    given: Counter[str] = Counter()
+    for one in every():
+        given += codes(one.path.read_text())
+    assert [why for why in LIFE if not given[why]] == []
+
+
+def test_every_job_ends_and_no_plan_is_refused() -> None:
+    for one in every():
+        text = one.path.read_text()
+        assert "refused-plan" not in text, one
+        assert not [line for line in text.splitlines() if line.startswith("left")], one

@@ -1,0 +1,90 @@
+"""Paper A's claims that a simulation can judge, and the page that says which need a GPU."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from colane.cli import app
+from colane.papers.claims import Claim, ClaimVerdict, Evaluation, queue_s
+from colane.papers.colocation import evaluate
+from colane.papers.gavel_packing import GavelFifoPacked
+
+
+@pytest.fixture(scope="module")
+def found(data: Path) -> Evaluation:
+    return evaluate(data)
+
+
+@pytest.fixture(scope="module")
+def claims(found: Evaluation) -> dict[str, Claim]:
+    return {claim.id: claim for claim in found.claims}
+
+
+def test_every_claim_has_one_verdict(claims: dict[str, Claim], found: Evaluation) -> None:
+    assert len(claims) == len(found.claims)
+    assert {f"A-{letter}" for letter in "abcdefghij"} <= claims.keys()
+    assert {letter for letter in "abcdfhi" if claims[f"A-{letter}"].verdict == ClaimVerdict.NEEDS_GPU} == set("abcdfhi")
+
+
+def test_the_worst_case_does_not_queue_under_co_location(claims: dict[str, Claim], found: Evaluation) -> None:
+    assert claims["A-e"].verdict == ClaimVerdict.SAME
+    runs = {run.policy: run for _, run in found.experiments[0].runs}
+    assert queue_s(runs["colocate"]).tolist() == [0.0] * 4
+    assert sorted(queue_s(runs["fifo"]) > 0) == [False, False, True, True]
+
+
+def test_the_pair_deltas_and_the_orderings_hold(claims: dict[str, Claim]) -> None:
+    assert claims["A-g"].verdict == ClaimVerdict.SAME
+    for name in ("A-g-batch", "A-g-worst", "A-j"):
+        assert claims[name].verdict == ClaimVerdict.ORDERING_HOLDS
+
+
+def test_gavels_models_are_compared_with_beliefs_with_an_oracle_and_with_gavels_packing(
+    claims: dict[str, Claim], found: Evaluation
+) -> None:
+    policies = {run.policy for _, run in found.experiments[2].runs}
+    assert policies == {"fifo", "colocate", "colocate-profiled", "colocate-oracle", "gavel-fifo-packed"}
+    assert all(not run.ledger.flaws for _, run in found.experiments[2].runs)
+    assert claims["A-j-gavel-fifo-packed"].verdict == ClaimVerdict.ORDERING_HOLDS
+
+
+def test_gavels_packing_joins_only_above_its_threshold(found: Evaluation) -> None:
+    run = next(run for _, run in found.experiments[2].runs if run.policy == "gavel-fifo-packed")
+    loaded = found.experiments[2].loaded[0]
+    stays = run.ledger.stays
+    packed = GavelFifoPacked(loaded.world, {})
+    assert packed.threshold == 1.5
+    together = [(a, b) for i, a in enumerate(stays) for b in stays[i + 1 :] if a.gpus == b.gpus]
+    overlaps = [(a, b) for a, b in together if a.start_s < b.end_s and b.start_s < a.end_s]
+    assert overlaps
+    for a, _ in overlaps:
+        crowd = [b for b in stays if b.gpus == a.gpus and b.start_s <= a.start_s < b.end_s]
+        assert len(crowd) <= 2
+
+
+def test_the_command_prints_the_claims_and_draws_them(
+    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert app.run(["paper", "a", "--data", str(data), "--out", str(tmp_path), "--json"]) == 0
+    printed = json.loads(capsys.readouterr().out)["claims"]
+    assert all(set(claim) == {"id", "claim", "published", "ours", "verdict"} for claim in printed)
+    assert json.loads((tmp_path / "claims.json").read_text())["claims"] == printed
+    for name in ("worst-case", "light-jobs", "gavel"):
+        assert (tmp_path / name / "report.html").exists()
+        assert (tmp_path / name / "jct_cdf.png").exists()
+
+
+def test_an_unknown_paper_is_named_with_those_known(capsys: pytest.CaptureFixture[str]) -> None:
+    assert app.run(["paper", "Z"]) == 2
+    assert "known: A (Co-location" in capsys.readouterr().err
+
+
+def test_without_tables_the_option_is_named(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("COLANE_DATA", raising=False)
+    assert app.run(["paper", "A"]) == 2
+    assert "COLANE_DATA" in capsys.readouterr().err

@@ -1,0 +1,49 @@
+"""One record that nobody can read keeps no other from its work."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import pytest
+
+from colane.server.memory_store import MemoryStore
+from colane.server.store import FINISHED_JOBS, NODES, PROFILES, SUBMITTED_JOBS, Put, Transaction, job_key
+from tests.server.harness import finished, launched, node, report, world
+
+ODD: tuple[dict[str, Any], ...] = ({}, {"id": "seven"}, {"job": None}, {"job": {"spec": 7}, "finished": []}, {"key": 3})
+
+
+def put(store: MemoryStore, collection: str, key: str, body: dict[str, Any]) -> None:
+    store.commit(Transaction([Put(collection, key, body)]))
+
+
+@pytest.mark.parametrize("odd", ODD, ids=str)
+async def test_an_odd_finished_record_breaks_no_listing(odd: dict[str, Any], caplog: pytest.LogCaptureFixture) -> None:
+    store = MemoryStore()
+    async with world(store) as w:
+        await w.good("POST", "/node", node())
+        for _ in range(3):
+            job = await w.submit()
+            await w.good("POST", "/node/n1/report", report(launched(job)))
+            await w.good("POST", "/finished_job", finished(job))
+        put(store, FINISHED_JOBS, job_key(2), odd)
+        with caplog.at_level(logging.ERROR, logger="colane"):
+            assert [job["id"] for job in await w.good("GET", "/finished_jobs")] == [1, 3]
+        assert "finished_jobs cannot be read and is left out" in caplog.text
+        status, detail = await w.refused("GET", "/job/2")
+        assert status == 500
+        assert detail.startswith("the record of job 2 cannot be read")
+
+
+@pytest.mark.parametrize("odd", ODD, ids=str)
+@pytest.mark.parametrize("collection", [SUBMITTED_JOBS, NODES, PROFILES])
+async def test_an_odd_live_record_stops_no_start(collection: str, odd: dict[str, Any]) -> None:
+    store = MemoryStore()
+    async with world(store) as w:
+        await w.submit(pool="nobody")
+    put(store, collection, job_key(7), odd)
+    async with world(store) as w:
+        assert [job["id"] for job in await w.good("GET", "/jobs")] == [1]
+        assert await w.submit(pool="nobody") == 2
+    assert store.get(collection, job_key(7)) == odd

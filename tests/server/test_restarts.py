@@ -1,0 +1,73 @@
+"""A scheduler may die after any event: what its records give back is what it had."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from colane.core.config import CoreConfig
+from colane.core.events import Event, Outcome
+from colane.core.state import ClusterState
+from colane.model.job import JobId
+from colane.policies.registry import POLICIES, create
+from colane.server.board import Board, read_board
+from colane.server.driver import restore_state
+from colane.server.ledger import compose
+from colane.server.memory_store import MemoryStore
+from colane.server.turn import Turn
+from tests.core.audit import audit
+from tests.core.worlds import World
+
+EVENTS = 60
+
+
+class Recorded(World):
+    """A world whose outcomes are written down as the live service writes them."""
+
+    def __post_init__(self) -> None:
+        self.store, self.board = MemoryStore(), Board()
+        super().__post_init__()
+
+    def step(self, *events: Event) -> Outcome:
+        outcome = super().step(*events)
+        turn = Turn(self.board, self.now_s, JobId(self._next), self.core.state.progress, events=list(events))
+        hardware = {name: self.core.state.nodes[name].node for name in outcome.nodes}
+        entry = compose(turn, outcome, hardware, self.policy.name)
+        self.store.commit(entry.transaction)
+        entry.apply(self.board)
+        return outcome
+
+    def restored(self) -> tuple[Board, ClusterState]:
+        board = read_board(self.store)
+        return board, restore_state(self.store, board, CoreConfig())
+
+
+def held(state: ClusterState) -> dict[str, Any]:
+    """All that is booked, queued and believed."""
+    return {
+        "jobs": dict(sorted(state.jobs.items())),
+        "nodes": {
+            name: (known.node, sorted(known.jobs), known.cores_booked, known.cores_free, known.host_memory_free_bytes,
+                   known.host_bandwidth_free)
+            for name, known in state.nodes.items()
+        },
+        "bookings": {gpu: sorted((b.job, b.lane) for b in load.bookings) for gpu, load in state.gpus.items()},
+        "returning": set(state.returning),
+        "profiles": state.beliefs.profiles,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("name", sorted(POLICIES))
+@pytest.mark.parametrize("seed", range(3))
+def test_restarted_after_any_event_nothing_differs(name: str, seed: int) -> None:
+    world = Recorded(create(name), seed)
+    for _ in range(EVENTS):
+        world.step(world.random_event())
+        board, state = world.restored()
+        assert held(state) == held(world.core.state)
+        assert (board.jobs, board.nodes, board.counters) == (world.board.jobs, world.board.nodes, world.board.counters)
+        assert {node: jobs for node, jobs in board.on_node.items() if jobs} == {
+            node: jobs for node, jobs in world.board.on_node.items() if jobs
+        }
+        audit(state)

@@ -1,0 +1,123 @@
+"""The store is lost, replaced or full: said at once, nothing acknowledged that is not kept, nobody's job mistaken."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from colane.server.main import ServerConfig, ServerError, serve
+from colane.server.memory_store import MemoryStore
+from colane.server.sqlite_store import SqliteStore
+from colane.server.store import StoreError
+from tests.disks import fill, small_disk
+from tests.server.harness import DEADLINE_S, SLEEP, World, finished, launched, node, report, world
+from tests.server.processes import scheduler
+
+__all__ = ["small_disk"]
+
+
+async def health_is(w: World, status: int) -> dict[str, Any]:
+    async with asyncio.timeout(DEADLINE_S):
+        while (answer := await w.http.get("/health")).status_code != status:
+            await asyncio.to_thread(lambda: None)
+    body: dict[str, Any] = answer.json()
+    return body
+
+
+def moved(path: Path) -> None:
+    path.rename(path.with_name("elsewhere"))
+
+
+def overwritten(path: Path) -> None:
+    SqliteStore(path.with_name("another.db")).close()
+    path.with_name("another.db").replace(path)
+
+
+@pytest.mark.parametrize("loss", [Path.unlink, moved, overwritten], ids=["deleted", "moved", "replaced"])
+class TestVanished:
+    async def test_a_running_scheduler_notices(self, tmp_path: Path, loss: Callable[[Path], None]) -> None:
+        path = tmp_path / "colane.db"
+        store = SqliteStore(path)
+        async with world(store, tick_s=0.01) as w:
+            await w.submit()
+            loss(path)
+            status, detail = await w.refused("POST", "/job", SLEEP)
+            assert status == 503
+            assert "was deleted, moved or replaced while the scheduler runs" in detail
+            assert "was deleted, moved or replaced" in (await health_is(w, 503))["detail"]
+        store.close()
+
+
+async def test_one_that_is_put_back_is_used_again(tmp_path: Path) -> None:
+    path = tmp_path / "colane.db"
+    store = SqliteStore(path)
+    async with world(store, tick_s=0.01) as w:
+        await w.submit()
+        moved(path)
+        await health_is(w, 503)
+        path.with_name("elsewhere").rename(path)
+        await health_is(w, 200)
+        assert await w.submit() == 2
+    store.close()
+
+
+async def test_health_tells_of_writes_that_fail_and_of_their_end() -> None:
+    store = MemoryStore()
+    async with world(store, tick_s=0.01) as w:
+        store.failure = "the disk is full"
+        await w.refused("POST", "/job", SLEEP)
+        assert (await health_is(w, 503))["detail"] == "the disk is full"
+        store.failure = None
+        await health_is(w, 200)  # nobody has asked for anything
+
+
+@pytest.mark.live
+def test_a_second_scheduler_is_refused_though_the_directory_was_deleted(tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    with scheduler(state) as running:
+        shutil.rmtree(state)
+        with pytest.raises(ServerError, match=rf"another scheduler \(pid {running.process.pid}\) uses"):
+            asyncio.run(serve(ServerConfig(state_dir=state, port=0)))
+        assert running.http.post("/job", json=SLEEP).status_code == 503
+
+
+def test_a_full_disk_at_the_start_is_one_line(small_disk: Path) -> None:
+    fill(small_disk / "filler")
+    with pytest.raises((ServerError, StoreError), match=r"No space left on device|disk is full|disk I/O error"):
+        asyncio.run(serve(ServerConfig(state_dir=small_disk / "state", port=0)))
+    (small_disk / "filler").unlink()
+    (small_disk / "state").mkdir(exist_ok=True)
+    (small_disk / "state" / "lock").touch()
+    fill(small_disk / "filler")
+    with pytest.raises((ServerError, StoreError), match=r"No space left on device|disk is full|disk I/O error"):
+        asyncio.run(serve(ServerConfig(state_dir=small_disk / "state", port=0)))
+
+
+class TestCluster:
+    async def test_its_identity_stays_with_the_store(self, tmp_path: Path) -> None:
+        seen = []
+        for name in ("one", "one", "two"):
+            store = SqliteStore(tmp_path / name)
+            async with world(store) as w:
+                seen.append((await w.good("POST", "/node", node()))["cluster_id"])
+                assert (await w.good("GET", "/health"))["cluster_id"] == seen[-1]
+            store.close()
+        assert seen[0] == seen[1] != seen[2]
+
+    async def test_jobs_of_another_cluster_are_not_taken_for_ours(self) -> None:
+        async with world() as w:
+            await w.good("POST", "/node", node())
+            job = await w.submit()
+            ours = (await w.good("GET", "/health"))["cluster_id"]
+            await w.good("POST", "/node/n1/report", report(launched(job), cluster_id="another"))
+            assert await w.state(job) == "assigned"
+            ended = await w.good("POST", "/finished_job", finished(job, cluster_id="another"))
+            assert (ended["believed"], await w.state(job)) == (False, "assigned")
+            await w.good("POST", "/node/n1/report", report(launched(job), cluster_id=ours))
+            assert await w.state(job) == "launching"
+            assert (await w.good("POST", "/finished_job", finished(job, cluster_id=ours)))["believed"] is True
