@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
 import re
+import select
+import stat
 import sys
+import termios
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 
@@ -64,6 +69,23 @@ def clean(text: str, kept: str = "") -> str:
     if text.isprintable():
         return text
     return "".join(one if one.isprintable() or one in kept else one.encode("unicode_escape").decode() for one in text)
+
+
+def has_input() -> bool:
+    """Whether somebody has put something into our standard input: a file from its start, or a pipe that holds data."""
+    try:
+        kind = os.fstat(0)
+        if stat.S_ISREG(kind.st_mode):
+            return kind.st_size > 0 and os.lseek(0, 0, os.SEEK_CUR) == 0
+        return stat.S_ISFIFO(kind.st_mode) and bool(select.select([0], [], [], 0)[0]) and _waiting_bytes() > 0
+    except OSError:
+        return False
+
+
+def _waiting_bytes() -> int:
+    held = bytearray(4)
+    fcntl.ioctl(0, termios.FIONREAD, held)
+    return int.from_bytes(held, sys.byteorder)
 
 
 def say(line: str = "") -> None:

@@ -15,8 +15,10 @@ import typer
 from colane.cli import jobs, output
 from colane.cli.errors import MisuseError
 from colane.cli.jobfile import SUFFIXES, JobFile, merged, read_job_file
+from colane.cli.scripts import directives, runnable
 from colane.cli.service_options import time_s
 from colane.client.errors import Refused
+from colane.model.quantities import parse_duration_s
 from colane.model.sizes import parse_sizes
 
 if TYPE_CHECKING:
@@ -93,6 +95,19 @@ def _are_sizes(text: str | None) -> str | None:
     return text
 
 
+def _is_limit(text: str | None) -> str | None:
+    """A time limit with its unit: a bare number is minutes to who comes from Slurm, and seconds in our files."""
+    try:
+        if text is not None:
+            parse_duration_s(text)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
+    bare = (text or "").strip()
+    if bare.replace(".", "", 1).isdecimal():
+        raise typer.BadParameter(f"say {bare}s for seconds, or {bare}m for minutes as Slurm reads {bare}")
+    return text
+
+
 def _sharing(help_text: str, *names: str, metavar: str | None = None) -> Any:  # noqa: ANN401 - as above
     return typer.Option(*names, help=help_text, metavar=metavar, show_default=False, rich_help_panel=SHARING)
 
@@ -134,7 +149,14 @@ def submit(
     ] = None,
     priority: Annotated[int | None, _need("Higher goes first where the policy heeds it.", "--priority")] = None,
     time_limit: Annotated[
-        str | None, _need("Stopped after this time, as 90s or 1h30m.", "--time-limit", "-t", metavar="TIME")
+        str | None,
+        _need(
+            "Stopped after this time, as 90s, 10m, 1h30m, 00:10:00 or 1-00:00.",
+            "--time-limit",
+            "-t",
+            metavar="TIME",
+            callback=_is_limit,
+        ),
     ] = None,
     retries: Annotated[int | None, _need("Tried again this often when it fails.", "--retries")] = None,
     label: Annotated[list[str] | None, _need("May be repeated.", "--label", "-l", metavar="NAME=VALUE")] = None,
@@ -217,6 +239,7 @@ def submit(
     wanted = [merged(job, options, _shell(job | options)) for job in file.jobs]
     for job in wanted:
         _make_absolute(job)
+        _say_what_is_not_heeded(job)
     with jobs.client() as scheduler:
         ids = _send(scheduler, file, wanted)
         _tell(ids, file, as_json=as_json, wait=wait)
@@ -252,7 +275,7 @@ def _jobs_asked_for(words: list[str], options: Mapping[str, Any]) -> JobFile:
         raise MisuseError("submit: give --model or a command, not both")
     if not words and "model_name" not in options:
         raise MisuseError("submit: give a command (colane submit -- python train.py), a job file, or --model NAME")
-    return JobFile(Path(), [{"command": words} if words else {}])
+    return JobFile(Path(), [{"command": runnable(words, options.get("workdir"))} if words else {}])
 
 
 def _file_alone(words: list[str], options: Mapping[str, Any]) -> JobFile:
@@ -279,6 +302,18 @@ def _make_absolute(job: jobs.Object) -> None:
         job["workdir"] = str(Path.cwd() / Path(job["workdir"]).expanduser())
         if isinstance(job["env"], dict):
             job["env"]["PWD"] = job["workdir"]
+
+
+def _say_what_is_not_heeded(job: Mapping[str, Any]) -> None:
+    """Name what a user may think goes along with his job, and does not."""
+    found = directives(job.get("command"), job["workdir"])
+    if found is not None:
+        output.note(f"note: {found}")
+    if output.has_input():
+        output.note(
+            "note: a job does not read standard input; let a shell open what it shall read: "
+            "colane submit -- sh -c 'COMMAND < FILE'"
+        )
 
 
 def _send(scheduler: Client, file: JobFile, wanted: list[jobs.Object]) -> list[int]:

@@ -1,0 +1,111 @@
+"""Scripts given to `colane submit` as `sbatch` takes them: how they are run, and what their `#SBATCH` lines say."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from colane.cli.errors import MisuseError
+
+HEAD_BYTES: Final = 64 * 1024
+"""What of a script is looked at: its directives stand before its first command."""
+
+INTERPRETERS: Final[Mapping[str, Sequence[str]]] = {
+    ".py": ("python", "python3"),
+    ".sh": ("bash", "sh"),
+    ".bash": ("bash",),
+}
+"""Programs that run a script without a first line that names one, by the end of its name, the first of them found."""
+
+SHELLS: Final = frozenset({"sh", "bash", "dash", "zsh", "ksh"})
+
+OURS: Final[Mapping[str, str]] = {
+    "-J": "--name", "--job-name": "--name", "-t": "--time-limit", "--time": "--time-limit", "-c": "--cores",
+    "--cpus-per-task": "--cores", "--mem": "--mem", "-p": "--pool", "--partition": "--pool", "-G": "--gpus",
+    "--gpus": "--gpus", "--gpus-per-node": "--gpus", "--gres": "--gpus", "-D": "--workdir", "--chdir": "--workdir",
+}  # fmt: skip
+"""Slurm's options that have a counterpart here."""
+
+_DIRECTIVE: Final = re.compile(r"#SBATCH\s+(?P<words>.*)")
+_GPUS: Final = re.compile(r"(?:gpu:)?(?:[A-Za-z][^:]*:)?(?P<count>[0-9]+)(?:\(.*\))?")
+
+
+def runnable(words: Sequence[str], workdir: str | None = None) -> list[str]:
+    """Return the command that runs these words: a script named as `sbatch` takes it, by its bare name, is run.
+
+    Raises:
+        MisuseError: The first word is a file here that nobody knows how to run.
+    """
+    script = Path(workdir or ".").expanduser() / words[0]
+    if "/" in words[0] or shutil.which(words[0]) or not script.is_file():
+        return list(words)
+    first = _head(script).partition("\n")[0]
+    named = first[2:].split() if first.startswith("#!") else _interpreter(script.suffix)
+    if not named:
+        raise MisuseError(f"{words[0]} is a file and no program; name what runs it: colane submit -- bash {words[0]}")
+    return [*named, *words]
+
+
+def _interpreter(suffix: str) -> list[str]:
+    return [name for name in INTERPRETERS.get(suffix, ()) if shutil.which(name)][:1]
+
+
+def directives(command: object, workdir: str) -> str | None:
+    """Return what to say of the `#SBATCH` lines of the script that a command runs; None where it has none."""
+    words = [str(word) for word in command] if isinstance(command, list) else []
+    script = _script(words)
+    if script is None:
+        return None
+    lines = [match["words"] for line in _head(Path(workdir) / script).splitlines() if (match := _DIRECTIVE.match(line))]
+    if not lines:
+        return None
+    given = " ".join(filter(None, map(_translated, lines)))
+    advice = f"what of it Colane knows, as options: colane submit {given} {script}" if given else "give options instead"
+    return f"{script} has #SBATCH lines, which are not heeded; {advice}"
+
+
+def _script(words: Sequence[str]) -> str | None:
+    """Return the script among the words: the first, or the one a shell is given."""
+    if not words:
+        return None
+    rest = words[1:] if words[0].rpartition("/")[2] in SHELLS else words
+    return next((word for word in rest if not word.startswith("-")), None)
+
+
+def _translated(line: str) -> str:
+    """Return one directive's options as ours; empty for one without a counterpart."""
+    try:
+        words = shlex.split(line, comments=True)
+    except ValueError:
+        return ""
+    if not words:
+        return ""
+    name, _, value = words[0].partition("=")
+    if not value and not name.startswith("--") and len(name) > 2:
+        name, value = name[:2], name[2:]
+    value = value or (words[1] if len(words) > 1 else "")
+    ours = OURS.get(name)
+    return "" if ours is None or not value else _option(ours, value)
+
+
+def _option(ours: str, value: str) -> str:
+    if ours == "--gpus":
+        match = _GPUS.fullmatch(value)
+        return "" if match is None else f"--gpus {match['count']}"
+    if ours == "--time-limit" and value.isdecimal():
+        return f"--time-limit {value}m"
+    if ours == "--mem":
+        value = f"{value}MiB" if value.isdecimal() else f"{value}iB" if value[-1:] in "KMGT" else value
+    return f"{ours} {shlex.quote(value)}"
+
+
+def _head(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            return file.read(HEAD_BYTES).decode(errors="replace")
+    except OSError:
+        return ""
