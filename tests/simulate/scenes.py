@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
 from random import Random
 
 from colane.core.draft import Draft
+from colane.core.events import Outcome
 from colane.core.policy import Policy
 from colane.core.view import ClusterView
 from colane.model.hardware import Gpu, Node
 from colane.model.job import JobId, JobSpec, JobState
 from colane.model.lane import Turns
-from colane.model.plan import Plan, Stop
+from colane.model.plan import Park, Plan, Stop
 from colane.model.profile import Memory
 from colane.model.reason import Reason, Why
 from colane.policies.placing.nodes import first_fit
 from colane.simulate.config import DriverConfig
+from colane.simulate.driver import Watcher
+from colane.simulate.process import Process
 from colane.simulate.run import Inputs, Run, simulate
 from colane.simulate.world import Running, Scope, World
 from colane.traces.clusters import Cluster
@@ -72,13 +76,32 @@ def random_cluster(seed: int) -> Cluster:
     return cluster(*(random.randint(2, 4) for _ in range(random.randint(1, 3))))
 
 
+class Parkings:
+    """Counts how often each job was parked."""
+
+    def __init__(self) -> None:
+        self.of_job: Counter[JobId] = Counter()
+
+    def outcome(self, outcome: Outcome, now_s: float) -> None:
+        del now_s
+        self.of_job.update(done.action.job for done in outcome.decisions if isinstance(done.action, Park))
+
+    def started(self, process: Process, company: Sequence[Running]) -> None:
+        """Not of interest."""
+
+
 def run(
-    jobs: Sequence[TraceJob], machines: Cluster, policy: Policy, world: World, config: DriverConfig | None = None
+    jobs: Sequence[TraceJob],
+    machines: Cluster,
+    policy: Policy,
+    world: World,
+    config: DriverConfig | None = None,
+    *watchers: Watcher,
 ) -> Run:
     given = Inputs(
         cluster=machines, workload=workload(*jobs), world=world, policy=policy, driver=config or DriverConfig()
     )
-    return simulate(given)
+    return simulate(given, watchers=lambda _: watchers)
 
 
 @dataclass(frozen=True)

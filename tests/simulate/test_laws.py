@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from itertools import pairwise
+from itertools import groupby, pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from colane.core.policy import Policy
@@ -20,7 +20,7 @@ from colane.simulate.ledger import STATES, AttemptSpan
 from colane.simulate.run import Run
 from colane.simulate.world import NeutralWorld, World
 
-from .scenes import Doubled, Restless, cluster, job, random_cluster, random_jobs, run
+from .scenes import Doubled, Parkings, Restless, cluster, job, random_cluster, random_jobs, run
 
 SEEDS = st.integers(min_value=0, max_value=2**32 - 1)
 COSTS = st.sampled_from(
@@ -58,24 +58,27 @@ def test_gpu_time_is_conserved_and_every_job_ends_once(name: str, seed: int, wor
 
 
 @pytest.mark.parametrize("name", NAMES)
+@example(seed=125_000_000, world=FactorsWorld(), costs=DriverConfig(launch_s=3, restart_s=2, stop_s=1))  # srtf parks
 @settings(max_examples=25, deadline=None)
 @given(seed=SEEDS, world=WORLDS, costs=COSTS)
 def test_no_job_runs_before_its_submission_or_after_its_end(
     name: str, seed: int, world: World, costs: DriverConfig
 ) -> None:
     jobs = random_jobs(seed, with_steps=world.counts_steps)
-    done = run(jobs, random_cluster(seed), policy(name), world, costs)
+    parkings = Parkings()
+    done = run(jobs, random_cluster(seed), policy(name), world, costs, parkings)
     rows, stays = done.ledger.rows, done.ledger.stays
-    times = zip(rows.id, rows.submit_s, rows.first_start_s, rows.start_s, rows.end_s, strict=True)
+    times = zip(rows.id, rows.submit_s, rows.first_start_s, rows.start_s, rows.end_s, rows.attempts, strict=True)
     spans = {id_: found for id_, *found in times}
     for one in jobs:
-        submit_s, first_start_s, start_s, end_s = spans[one.id]
+        submit_s, first_start_s, start_s, end_s, attempts = spans[one.id]
         assert one.submit_s == submit_s <= first_start_s <= start_s <= end_s
         own = [stay for stay in stays if stay.job == one.id]
         assert own[0].start_s == first_start_s
         assert own[-1].end_s == end_s
         assert all(before.end_s <= after.start_s for before, after in pairwise(own))
-    assert len(stays) == sum(rows.attempts)
+        assert [attempt for attempt, _ in groupby(stay.attempt for stay in own)] == list(range(1, attempts + 1))
+        assert len(own) - attempts <= parkings.of_job[one.id]  # a parked job comes back, unless it is to stop
 
 
 @settings(max_examples=60, deadline=None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
+from itertools import groupby, pairwise
 
 import numpy as np
 import pytest
@@ -27,7 +27,7 @@ from colane.simulate.run import Run
 from colane.simulate.world import NeutralWorld, World
 from colane.traces.clusters import Cluster
 
-from .scenes import GIB, cluster, job, node, random_cluster, random_jobs, run
+from .scenes import GIB, Parkings, cluster, job, node, random_cluster, random_jobs, run
 
 SEEDS = st.integers(min_value=0, max_value=2**32 - 1)
 COSTS = st.sampled_from(
@@ -83,7 +83,8 @@ def _home(draft: Draft, waiting: Job) -> tuple[GpuLoad, ...] | None:
 @given(seed=SEEDS, world=WORLDS, costs=COSTS)
 def test_gpu_time_is_conserved_and_every_job_ends_once(seed: int, world: World, costs: DriverConfig) -> None:
     jobs = random_jobs(seed, with_steps=world.counts_steps)
-    done = run(jobs, random_cluster(seed), Parker(), world, costs)
+    parkings = Parkings()
+    done = run(jobs, random_cluster(seed), Parker(), world, costs, parkings)
     assert done.ledger.flaws == []
     assert sorted(done.ledger.rows.id) == [one.id for one in jobs]
     assert {STATES[code] for code in done.ledger.rows.state} <= {JobState.SUCCEEDED}
@@ -91,9 +92,12 @@ def test_gpu_time_is_conserved_and_every_job_ends_once(seed: int, world: World, 
     delivered_gpu_s = float(np.dot(np.diff(np.asarray(curve.at_s)), np.asarray(curve.active_gpus)[:-1]))
     assert math.isclose(delivered_gpu_s, sum(done.ledger.rows.gpu_s), rel_tol=1e-9, abs_tol=1e-6)
     assert curve.active_gpus[-1] == curve.waiting[-1] == curve.running[-1] == 0
+    attempts = dict(zip(done.ledger.rows.id, done.ledger.rows.attempts, strict=True))
     for one in jobs:
         own = [stay for stay in done.ledger.stays if stay.job == one.id]
         assert all(before.end_s <= after.start_s for before, after in pairwise(own))
+        assert [attempt for attempt, _ in groupby(stay.attempt for stay in own)] == list(range(1, attempts[one.id] + 1))
+        assert len(own) - attempts[one.id] <= parkings.of_job[one.id]
 
 
 @dataclass(frozen=True)
@@ -137,7 +141,7 @@ def test_parking_costs_moving_the_memory_out_and_in_and_nothing_else(size_bytes:
     ends = dict(zip(done.ledger.rows.id, done.ledger.rows.end_s, strict=True))
     assert ends == pytest.approx({2: 10 + move_s + 5 + 50, 1: 105 + 2 * move_s + 5 + 50})
     assert list(done.ledger.rows.attempts) == [1, 1]
-    assert [stay.job for stay in done.ledger.stays] == [1, 2, 1]
+    assert [(stay.job, stay.attempt) for stay in done.ledger.stays] == [(1, 1), (2, 1), (1, 1)]
 
 
 def test_on_cpu_devices_parking_is_free() -> None:

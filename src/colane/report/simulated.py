@@ -21,7 +21,7 @@ Floats = NDArray[np.float64]
 
 
 class ReportedSpan(NamedTuple):
-    """One attempt of a job on its GPUs."""
+    """A job on its GPUs: all of an attempt, or what lies between two times it was parked."""
 
     job: int
     gpus: tuple[str, ...]

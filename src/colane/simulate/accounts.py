@@ -39,7 +39,7 @@ class JobAccounts:
 
     def book(self, process: Process, now_s: float) -> None:
         """Write down what a settled process has had."""
-        self._ledger.stay(process.id, process.running.gpus, process.start_s, now_s)
+        self._ledger.stay(process.id, process.attempt, process.running.gpus, process.start_s, now_s)
         self._gpu_s[process.id] = self._gpu_s.get(process.id, 0.0) + process.gpu_s
         self._ledger.pause(process.id, process.paused_s)
 

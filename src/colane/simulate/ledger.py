@@ -21,9 +21,10 @@ CURVE_COLUMNS = 6
 
 
 class AttemptSpan(NamedTuple):
-    """One attempt of a job on its GPUs, seconds of virtual time."""
+    """A job on its GPUs, seconds of virtual time: all of an attempt, or what lies between two times it was parked."""
 
     job: int
+    attempt: int
     gpus: tuple[GpuId, ...]
     start_s: float
     end_s: float
@@ -152,8 +153,8 @@ class Ledger:
     Attributes:
         rows: Jobs.
         curve: The cluster over time.
-        stays: Attempts on GPUs, up to `INTERVALS_MAX`.
-        stays_dropped: Attempts beyond.
+        stays: Times on GPUs in the order of their ends, up to `INTERVALS_MAX`.
+        stays_dropped: Those beyond.
         events: Events the core was told.
         moments: Times at which something happened.
         decisions: Actions the policy took.
@@ -175,12 +176,12 @@ class Ledger:
     interrupted: bool = False
     paused_s: dict[int, float] = field(default_factory=dict)
 
-    def stay(self, job: int, gpus: tuple[GpuId, ...], start_s: float, end_s: float) -> None:
-        """Remember an attempt on GPUs, if there is room."""
+    def stay(self, job: int, attempt: int, gpus: tuple[GpuId, ...], start_s: float, end_s: float) -> None:
+        """Remember a time on GPUs, if there is room."""
         if not gpus:
             return
         if len(self.stays) < INTERVALS_MAX:
-            self.stays.append(AttemptSpan(job, gpus, start_s, end_s))
+            self.stays.append(AttemptSpan(job, attempt, gpus, start_s, end_s))
         else:
             self.stays_dropped += 1
 
