@@ -11,6 +11,7 @@ from colane.perf.beliefs import Beliefs
 from colane.perf.learn import SLOWDOWNS_MAX
 from colane.perf.nearby import Hood, Near, Stay, Surroundings, lesson
 from colane.perf.neighbours import MOVED_MIN, Beside
+from colane.perf.views import harm_beside
 
 A, B, C, D = (ProfileKey(family, 1, 1, "P100") for family in "abcd")
 ALONE = Hood(A, 0.0, ())
@@ -116,7 +117,7 @@ def test_a_neighbour_that_does_not_disturb_is_known_as_such() -> None:
     beliefs = known(b=0.97)
     assert beliefs.neighbours.knows(A, B)
     assert beliefs.neighbours.slowdown(A, B) == 1.0
-    assert beliefs.neighbours.harm(A, B) == 0.0
+    assert harm_beside(beliefs, A, B) == 0.0
 
 
 def test_the_worst_is_the_worst_there_is_now() -> None:

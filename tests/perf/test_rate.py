@@ -19,7 +19,7 @@ from colane.perf.neighbours import Beside, NeighbourBeliefs
 from colane.perf.rate import Factor, RateSource, spread_ratio
 from colane.perf.situation import ALONE, LaneMate, Situation
 from colane.perf.speedup import OCCUPANCY_UNITS_PER_S
-from colane.perf.views import bus_harm, gpu_harm, harm, speedup, summed_speed
+from colane.perf.views import bus_harm, gpu_harm, harm, harm_beside, speedup, summed_speed
 
 FAST, SLOW = "A100", "K80"
 SPEC = JobSpec(name="me", family="me", batch_size=64)
@@ -156,7 +156,7 @@ def test_the_worst_neighbour_sets_the_pace_and_an_unknown_one_is_said() -> None:
     rate = beliefs.rate(SPEC, Situation(FAST, near=(YOU,)))
     assert rate.ratio == pytest.approx(1 / 1.5)
     assert (rate.source, rate.samples) == (RateSource.MEASURED, 1)
-    assert bus_harm(rate, neighbours.worst) == neighbours.harm(ME, YOU) == 1.0
+    assert bus_harm(rate, neighbours.worst) == harm_beside(beliefs, ME, YOU) == 1.0
     assert beliefs.rate(SPEC, Situation(FAST, near=(YOU, THEY))).source is RateSource.DEFAULT
     neighbours.learn(Beside(ME, THEY), 2.0)
     assert beliefs.rate(SPEC, Situation(FAST, near=(YOU, THEY))).ratio == 0.5

@@ -14,6 +14,7 @@ from colane.model.hardware import Gpu, Node
 from colane.model.job import CommPattern, JobSpec
 from colane.model.profile import ProfileKey
 from colane.model.topology import Link, LinkKind, Topology
+from colane.perf.beliefs import Beliefs
 from colane.perf.neighbours import WORST_MIN, Beside, Measure, NeighbourBeliefs
 from colane.perf.topology import (
     Comm,
@@ -30,6 +31,7 @@ from colane.perf.topology import (
     shape_of_node,
 )
 from colane.perf.utility import EPSILON, NEUTRAL, WEIGHT_SETS, job_utility, system_utility
+from colane.perf.views import harm_beside
 from colane.policies.placing.exact import exact
 from colane.policies.placing.node_fit import Question
 from colane.traces.topologies import PRESETS
@@ -201,15 +203,16 @@ def test_links_that_do_not_match_the_gpus_are_not_believed() -> None:
 
 def test_neighbours_are_harmless_until_measured() -> None:
     a, b = ProfileKey("a", 1, 1, "P100"), ProfileKey("b", 1, 1, "P100")
-    beliefs = NeighbourBeliefs()
-    assert (beliefs.slowdown(a, b), beliefs.harm(a, b), beliefs.worst) == (1.0, 0.0, WORST_MIN)
-    beliefs.learn(Beside(a, b), 1.2)
-    beliefs.learn(Beside(a, b), 1.4)
-    assert beliefs.slowdown(a, b) == pytest.approx(1.3)
-    assert beliefs.slowdown(b, a) == 1.0
-    assert beliefs.harm(a, b) == pytest.approx(1.0)
-    assert beliefs.harm(a, b, Measure.INVERSE) == pytest.approx(1 / 1.3)
-    beliefs.learn(Beside(b, a), 0.9)
-    assert beliefs.harm(b, a, Measure.INVERSE) == 0.0
+    neighbours = NeighbourBeliefs()
+    beliefs = Beliefs(neighbours=neighbours)
+    assert (neighbours.slowdown(a, b), harm_beside(beliefs, a, b), neighbours.worst) == (1.0, 0.0, WORST_MIN)
+    neighbours.learn(Beside(a, b), 1.2)
+    neighbours.learn(Beside(a, b), 1.4)
+    assert neighbours.slowdown(a, b) == pytest.approx(1.3)
+    assert neighbours.slowdown(b, a) == 1.0
+    assert harm_beside(beliefs, a, b) == pytest.approx(1.0)
+    assert harm_beside(beliefs, a, b, Measure.INVERSE) == pytest.approx(1 / 1.3)
+    neighbours.learn(Beside(b, a), 0.9)
+    assert harm_beside(beliefs, b, a, Measure.INVERSE) == 0.0
     with pytest.raises(ValueError, match="must be above 0"):
-        beliefs.learn(Beside(a, b), 0.0)
+        neighbours.learn(Beside(a, b), 0.0)

@@ -15,18 +15,20 @@ from colane.model.hardware import Gpu, Node
 from colane.model.job import Exit, JobId, JobSpec
 from colane.model.profile import ProfileKey
 from colane.model.reason import Why
-from colane.perf.beliefs import Beliefs, Prediction
+from colane.perf.beliefs import Beliefs
 from colane.perf.neighbours import WORST_MIN, Beside, NeighbourBeliefs
+from colane.perf.situation import Situation
 from colane.perf.topology import flat
 from colane.perf.utility import job_utility
+from colane.perf.views import gpu_harm
 from colane.policies.indexes.sites import SITES_MIN, Site, SiteIndex
 from colane.policies.placing.node_fit import Neighbour, Question, judge
 from colane.policies.registry import create, preset
-from colane.policies.sources.beside_utility import gpu_harm
 from colane.policies.sources.utility_placer import PlacementSearch
 from colane.traces.topologies import PRESETS
 from tests.core.audit import audit
 from tests.core.worlds import World, make_profile
+from tests.perf.test_rate import measured
 
 GIB = 2**30
 
@@ -351,7 +353,11 @@ def test_without_a_gain_nobody_shares() -> None:
 
 def test_sharing_a_gpu_counts_as_interference() -> None:
     """Two jobs with a speed-up of 1.6 take 1.25 times as long each: 0.25 of the worst, 0.3."""
-    shared = gpu_harm(2, Prediction(1.6, ""), WORST_MIN)
+    mine, other = (ProfileKey(family, 1, 1, "P100") for family in "ab")
+    beliefs = Beliefs(measurements=[measured(other, mine, delta=1.6, sharing="mps")])
+    rate = beliefs.rate(JobSpec(name="", family="a", batch_size=1), Situation("P100", sharing="mps", beside=(other,)))
+    shared = gpu_harm(rate, WORST_MIN)
+    assert shared is not None
     assert shared == pytest.approx(0.25 / 0.3)
     free, beside = Question(flat((0,)), 1, (), 1), Question(flat((0,)), 1, (), 1, shared=shared)
     assert judge(free, (0,)).job == pytest.approx(1.0)

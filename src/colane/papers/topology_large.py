@@ -16,6 +16,7 @@ from colane.papers.topology_world import POLICIES, TOPO_AWARE_P, minskys, neighb
 from colane.perf.beliefs import Beliefs, profile_key
 from colane.perf.topology import comm_of, excess, shape_of_node
 from colane.perf.utility import job_utility
+from colane.perf.views import harm_beside
 from colane.simulate.process import Process
 from colane.simulate.run import Inputs, Run, simulate
 from colane.simulate.table_world import TableWorld
@@ -71,9 +72,10 @@ class LeastUtilities:
         state, spec = self._core.state, running.job.spec
         shape = shape_of_node(state.nodes[running.gpus[0].node].node)
         comm = excess(shape, tuple(sorted(gpu.number for gpu in running.gpus)), comm_of(spec))
-        key, neighbours = profile_key(spec, running.gpu_type), state.beliefs.neighbours
+        key = profile_key(spec, running.gpu_type)
         near = [other for other in others if set(other.sockets) & set(running.sockets)]
-        harms = (neighbours.harm(key, profile_key(other.job.spec, other.gpu_type)) for other in near)
+        kinds = [profile_key(other.job.spec, other.gpu_type) for other in near]
+        harms = [harm_beside(state.beliefs, key, other) for other in kinds]
         return job_utility(comm, max(harms, default=0.0))
 
 

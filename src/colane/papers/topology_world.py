@@ -23,6 +23,7 @@ from colane.perf.beliefs import Beliefs
 from colane.perf.neighbours import Beside, Measure, NeighbourBeliefs
 from colane.perf.topology import comm_of, excess, shape_of_node
 from colane.perf.utility import job_utility
+from colane.perf.views import harm_beside
 from colane.policies.registry import preset
 from colane.traces import clusters
 from colane.traces.clusters import Cluster
@@ -193,13 +194,13 @@ class TickedRun:
             return
         node = self.core.state.nodes[placement.node].node
         comm = excess(shape_of_node(node), tuple(sorted(gpu.number for gpu in placement.gpus)), comm_of(spec))
-        beliefs, gpu_type = self.core.state.beliefs.neighbours, node.gpus[0].type
+        beliefs, gpu_type = self.core.state.beliefs, node.gpus[0].type
         near = [
             other.kind for other in self._running.values() if other is not process and other.sockets & process.sockets
         ]
         mine = _key(process.kind, gpu_type)
         for measure in Measure:
-            suffered = max((beliefs.harm(mine, _key(kind, gpu_type), measure) for kind in near), default=0.0)
+            suffered = max((harm_beside(beliefs, mine, _key(kind, gpu_type), measure) for kind in near), default=0.0)
             process.utilities[measure] = min(process.utilities[measure], job_utility(comm, suffered))
 
     def _beside_s(self, process: _Process) -> Iterable[float]:

@@ -70,7 +70,7 @@ class Beliefs:
     ) -> None:
         self.version = 0
         self.config = config or PerfConfig()
-        self.neighbours = neighbours or NeighbourBeliefs()
+        self.neighbours = NeighbourBeliefs() if neighbours is None else neighbours
         self._profiles: dict[ProfileKey, Profile] = {profile.key: profile for profile in profiles}
         self._sets: dict[tuple[str, tuple[ProfileKey, ...]], SetBelief] = {}
         self._lines: dict[tuple[str, str], LinearFit | None] = {}

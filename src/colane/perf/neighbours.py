@@ -79,13 +79,6 @@ class NeighbourBeliefs:
         known = self._means.get(Beside(key, other))
         return 1.0 if known is None else known.slowdown
 
-    def harm(self, key: ProfileKey, other: ProfileKey, measure: Measure = Measure.EXCESS) -> float:
-        """What a job suffers from a neighbour, 0 nothing .. 1 the worst; nothing where it is not known."""
-        known = self._means.get(Beside(key, other))
-        if known is None or known.slowdown <= 1.0:
-            return 0.0
-        return 1.0 / known.slowdown if measure is Measure.INVERSE else (known.slowdown - 1.0) / self.worst
-
     @property
     def worst(self) -> float:
         """Largest interference known: slowdown less 1."""

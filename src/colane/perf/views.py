@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
 
+from colane.model.job import JobSpec
+from colane.model.profile import ProfileKey
+from colane.perf.beliefs import Beliefs
+from colane.perf.neighbours import Measure
 from colane.perf.rate import Rate
+from colane.perf.situation import Situation
 
 
 def speedup(rate: Rate) -> float | None:
@@ -33,9 +39,24 @@ def gpu_harm(rate: Rate, worst: float) -> float | None:
     return min(1.0, max(0.0, rate.jobs / together - 1.0) / worst) if together > 0 else 1.0
 
 
-def bus_harm(rate: Rate, worst: float) -> float:
+def bus_harm(rate: Rate, worst: float, measure: Measure = Measure.EXCESS) -> float:
     """Interference of the neighbours on its sockets over the worst there is, 0 .. 1."""
-    return min(1.0, (rate.factors.bus.slowdown - 1.0) / worst)
+    slowdown = rate.factors.bus.slowdown
+    if measure is Measure.INVERSE:
+        return 1.0 / slowdown if slowdown > 1.0 else 0.0
+    return min(1.0, (slowdown - 1.0) / worst)
+
+
+def harm_beside(beliefs: Beliefs, key: ProfileKey, other: ProfileKey, measure: Measure = Measure.EXCESS) -> float:
+    """What one kind of job suffers from another on its sockets, 0 nothing .. 1 the worst (see `bus_harm`)."""
+    rate = beliefs.rate(_spec(key), Situation(key.gpu_type, near=(other,)))
+    return bus_harm(rate, beliefs.neighbours.worst, measure)
+
+
+@lru_cache(maxsize=1 << 12)
+def _spec(key: ProfileKey) -> JobSpec:
+    """Any job of a kind."""
+    return JobSpec(name="", family=key.family, batch_size=key.batch_size, gpus=key.gpus)
 
 
 def summed_speed(rates: Iterable[Rate]) -> float:

@@ -7,6 +7,7 @@ from math import inf
 from colane.core.draft import Draft
 from colane.core.view import ClusterView
 from colane.model.job import Job, JobSpec, NeedClass
+from colane.perf.situation import Situation
 
 
 def present_s(job: Job, now_s: float) -> float:
@@ -59,9 +60,8 @@ class RunTimes:
         asked = (spec.need, gpu_type)
         if asked not in self._step_s:
             types = self._draft.view.gpu_types(spec.pool, gpu_type or spec.gpu_type)
-            profiles = [self._draft.beliefs.profile(spec, kind) for kind in types]
-            known = [p.step_s.value for p in profiles if p is not None and p.step_s is not None]
-            self._step_s[asked] = min(known, default=None)
+            steps = [self._draft.beliefs.rate(spec, Situation(kind)).step_s for kind in types]
+            self._step_s[asked] = min([step_s for step_s in steps if step_s is not None], default=None)
         return self._step_s[asked]
 
     def predicted_s(self, spec: JobSpec, gpu_type: str | None = None) -> float | None:

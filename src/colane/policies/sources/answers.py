@@ -14,6 +14,7 @@ from colane.core.draft import Draft
 from colane.core.load import GpuLoad
 from colane.model.job import JobId, JobKind, JobSpec
 from colane.model.reason import Reason, Why
+from colane.perf.situation import Situation
 
 
 class Miss(NamedTuple):
@@ -47,5 +48,4 @@ def miss_reason(load: GpuLoad, jobs: tuple[JobId, ...], miss: Miss) -> Reason:
 
 def _step_s(draft: Draft, spec: JobSpec, gpu_type: str) -> float:
     """Believed step time; nothing can be promised beside a job of unknown steps."""
-    profile = draft.beliefs.profile(spec, gpu_type)
-    return inf if profile is None or profile.step_s is None else profile.step_s.value
+    return draft.beliefs.rate(spec, Situation(gpu_type)).step_s or inf

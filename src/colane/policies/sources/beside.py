@@ -8,10 +8,11 @@ from math import inf
 
 from colane.core.draft import Draft
 from colane.core.load import GpuLoad
+from colane.core.situations import situation_beside
 from colane.model.job import Job, JobSpec
 from colane.model.profile import ProfileKey
 from colane.model.reason import Reason, Why
-from colane.perf.beliefs import Prediction, profile_key
+from colane.perf.rate import Prediction, Rate
 from colane.policies.parts import Classes, Desk, Offer, Order, Rank
 from colane.policies.refusals import no_place
 
@@ -29,10 +30,14 @@ def may_join(draft: Draft, load: GpuLoad, spec: JobSpec) -> bool:
     return draft.has_room(draft.view.nodes[load.id.node], spec)
 
 
+def rate_beside(draft: Draft, spec: JobSpec, load: GpuLoad) -> Rate:
+    """How fast a job goes in a lane of its own beside those on a GPU."""
+    return draft.beliefs.rate(spec, situation_beside(load, load.next_lane, draft.view.jobs))
+
+
 def predict(draft: Draft, spec: JobSpec, load: GpuLoad) -> Prediction | None:
-    """Speed-up of a job together with those on a GPU."""
-    keys = [booking.key for booking in load.bookings]
-    return draft.beliefs.predict([*keys, profile_key(spec, load.gpu.type)], load.gpu.sharing)
+    """Speed-up of a job together with those on a GPU; None while too little is known."""
+    return rate_beside(draft, spec, load).together
 
 
 def share_reason(why: Why, load: GpuLoad, prediction: Prediction, threshold: float) -> Reason:

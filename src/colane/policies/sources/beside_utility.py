@@ -12,13 +12,14 @@ from colane.core.draft import Draft
 from colane.core.load import GpuLoad
 from colane.model.job import Job, JobSpec
 from colane.model.reason import Reason, Why
-from colane.perf.beliefs import Prediction
+from colane.perf.rate import Prediction, Rate
 from colane.perf.topology import comm_of
 from colane.perf.utility import NEUTRAL, Weights
+from colane.perf.views import gpu_harm, harm_beside
 from colane.policies.indexes.sites import SHAPES, residents
 from colane.policies.parts import Classes, Desk, Offer, Order, Rank
 from colane.policies.placing.node_fit import Fit, Neighbour, Question, judge
-from colane.policies.sources.beside import is_known, may_join, predict, share_reason
+from colane.policies.sources.beside import is_known, may_join, rate_beside, share_reason
 from colane.policies.sources.connected import least_utility
 
 LOOKED_AT_MAX = 64
@@ -131,28 +132,24 @@ def _companies(draft: Draft, spec: JobSpec, company_max: int, weights: Weights) 
         for load in islice(draft.open_gpus((spec.pool, kind), company_max - 1), LOOKED_AT_MAX):
             if memory is None or sum(memory) > load.left_bytes or not may_join(draft, load, spec):
                 continue
-            prediction = predict(draft, spec, load)
-            if prediction is not None and prediction.speedup >= SPEEDUP_MIN:
-                yield SharedPlace(load, prediction, _judge(draft, spec, load, prediction, weights))
+            rate = rate_beside(draft, spec, load)
+            if rate.together is not None and rate.together.speedup >= SPEEDUP_MIN:
+                yield SharedPlace(load, rate.together, _judge(draft, spec, load, rate, weights))
 
 
-def _judge(draft: Draft, spec: JobSpec, load: GpuLoad, prediction: Prediction, weights: Weights) -> Fit:
+def _judge(draft: Draft, spec: JobSpec, load: GpuLoad, rate: Rate, weights: Weights) -> Fit:
     """Utility on that GPU, neighbours on its socket included."""
     node = draft.view.nodes[load.id.node]
-    shape, beliefs = SHAPES.of(node.node), draft.beliefs.neighbours
+    shape, beliefs = SHAPES.of(node.node), draft.beliefs
     key = draft.beliefs.terms(spec, load.gpu.type).key
     others = (one for one in residents(draft, node) if load.id.number not in one.gpus)
     near = tuple(
-        Neighbour(shape.sockets_of(one.gpus), beliefs.harm(key, one.key), beliefs.harm(one.key, key)) for one in others
+        Neighbour(shape.sockets_of(one.gpus), harm_beside(beliefs, key, one.key), harm_beside(beliefs, one.key, key))
+        for one in others
     )
-    shared = gpu_harm(len(load.bookings) + 1, prediction, beliefs.worst)
+    shared = gpu_harm(rate, beliefs.neighbours.worst) or 0.0
     gpu = load.id.number
     return judge(Question(shape, 1 << gpu, near, 1, comm_of(spec), weights, shared), (gpu,))
-
-
-def gpu_harm(jobs: int, prediction: Prediction, worst: float) -> float:
-    """Interference on a shared GPU over the worst: k jobs with a speed-up d each take k / d times as long."""
-    return min(1.0, max(0.0, jobs / prediction.speedup - 1.0) / worst)
 
 
 def _harms(draft: Draft, company: SharedPlace) -> bool:

@@ -22,6 +22,7 @@ from colane.perf.beliefs import profile_key
 from colane.perf.neighbours import Measure
 from colane.perf.topology import Comm, Shape, comm_of, excess
 from colane.perf.utility import NEUTRAL, Weights, job_utility, system_utility
+from colane.perf.views import harm_beside
 from colane.policies.indexes.sites import SHAPES, Occupant, Ranking, Resident, Row, Site, Sites, residents
 from colane.policies.placing.drb import drb
 from colane.policies.placing.exact import exact
@@ -137,10 +138,9 @@ class BestPlaces:
         self._weights = weights
         self._spares = spares_neighbours
         self._measure = measure
-        self._neighbours = draft.beliefs.neighbours
         self._sites: dict[str, Sites] = {}
         self._changed: dict[str, NodeState] = {}
-        self._settings = (placer, weights, measure, self._neighbours.version)
+        self._settings = (placer, weights, measure, draft.beliefs.neighbours.version)
         self.refused = BestRefused()
 
     def best(self, spec: JobSpec, least: float) -> UtilityPlace | None:
@@ -256,7 +256,7 @@ class BestPlaces:
         return Neighbour(occupant.sockets, self._harm(key, occupant.key), self._harm(occupant.key, key))
 
     def _harm(self, key: ProfileKey, by: ProfileKey) -> float:
-        return self._neighbours.harm(key, by, self._measure)
+        return harm_beside(self._draft.beliefs, key, by, self._measure)
 
     def _on(self, node: NodeState, spec: JobSpec, gpu_type: str, fit: Fit) -> UtilityPlace | None:
         """The place on a node, if it has the cores and the memory; on other GPUs of it where some lack memory."""
@@ -285,7 +285,7 @@ class BestPlaces:
 
     def _harms(self, place: UtilityPlace, spec: JobSpec, least: float) -> bool:
         """Whether a neighbour would fall below its own least utility; noted if so."""
-        if not self._spares or not least or not len(self._neighbours):
+        if not self._spares or not least:
             return False
         key = profile_key(spec, place.loads[0].gpu.type)
         harmed = next((one for part in place.everywhere for one in self._harmed(part, key)), None)
