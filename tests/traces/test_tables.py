@@ -94,7 +94,8 @@ def test_synergy_matrix(data: Path) -> None:
 def test_synergy_curves(data: Path) -> None:
     curves = synergy.read_curves(data / "D" / "synergy_cpu_sensitivity.json")
     assert curves["alexnet"].relative_speed(2.5) == pytest.approx(0.83)
-    assert curves["alexnet"].relative_speed(10) is None
+    assert curves["alexnet"].relative_speed(12) == 2.94  # row 8 of Synergy's matrices, not 8 cores
+    assert curves["alexnet"].relative_speed(25) is None
     assert curves["bert"].speeds == (1,) * 9
     with pytest.raises(TraceError, match="has no table 'models-9'; it has models-4"):
         synergy.read_curves(data / "D" / "synergy_cpu_sensitivity.json", "models-9")

@@ -21,10 +21,11 @@ PAPERS = {
     "A": "Co-location of deep-learning jobs (Tabrizian, Toronto 2020)",
     "B": "Salus: fine-grained GPU sharing (Yu and Chowdhury, MLSys 2020)",
     "C": "Topology-aware GPU scheduling (Amaral et al., SC 2017)",
+    "D": "CODA: the CPU side of training jobs (Zhao et al.)",
 }
 """Papers that can be evaluated so far."""
 
-MODULES = {"A": "colocation", "B": "sharing", "C": "topology"}
+MODULES = {"A": "colocation", "B": "sharing", "C": "topology", "D": "cpu_side"}
 """Modules of `colane.papers` that evaluate them."""
 
 
@@ -34,7 +35,7 @@ def register(app: typer.Typer) -> None:
 
 
 def paper(
-    letter: Annotated[str, typer.Argument(metavar="LETTER", help="Which paper: A, B or C.")],
+    letter: Annotated[str, typer.Argument(metavar="LETTER", help="Which paper: A, B, C or D.")],
     data: Annotated[
         Path | None,
         typer.Option("--data", metavar="DIR", envvar="COLANE_DATA", help="Directory of measured tables."),
@@ -84,8 +85,8 @@ def _write(found: Evaluation, out: Path) -> None:
 
 
 def _draw(found: Evaluation, out: Path) -> None:
-    """Figures of an evaluation that has its own."""
-    from colane.papers import sharing_plots, topology_plots  # noqa: PLC0415 - imported late
+    """Figures and tables of an evaluation that has its own."""
+    from colane.papers import cpu_side, sharing_plots, topology_plots  # noqa: PLC0415 - imported late
     from colane.papers.sharing import SharingEvaluation  # noqa: PLC0415
     from colane.papers.topology import TopologyEvaluation  # noqa: PLC0415
 
@@ -94,6 +95,8 @@ def _draw(found: Evaluation, out: Path) -> None:
     if isinstance(found, TopologyEvaluation):
         for scenario in found.scenarios:
             topology_plots.draw(scenario, out)
+    if isinstance(found, cpu_side.CpuEvaluation):
+        cpu_side.write_tables(found, out)
 
 
 def _study(experiment: Experiment) -> Study:

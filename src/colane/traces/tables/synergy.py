@@ -83,10 +83,10 @@ class SynergyTable:
 
 @dataclass(frozen=True, slots=True)
 class CpuCurve:
-    """Relative speed of a one-GPU job at 1, 2, 3, ... cores, 1.0 at 3.
+    """Relative speed of a one-GPU job, 1.0 at 3 cores.
 
     Attributes:
-        speeds: By cores, from 1.
+        speeds: By `CORES_PER_GPU`; the file calls them 1 to 9, which are the rows of Synergy's matrices.
         step_s: Step time at 3 cores.
         batch_size: Per GPU.
     """
@@ -96,8 +96,8 @@ class CpuCurve:
     batch_size: int
 
     def relative_speed(self, cores: float) -> float | None:
-        """Speed with so many cores, linear between whole ones; None outside the measured ones."""
-        return _between(list(enumerate(self.speeds, 1)), cores)
+        """Speed with so many cores, linear between measured numbers; None outside them."""
+        return _between(list(zip(CORES_PER_GPU, self.speeds, strict=True)), cores)
 
 
 def read_matrix(path: Path) -> SynergyTable:

@@ -1,0 +1,63 @@
+"""Paper D's evaluation (Zhao et al.: CODA), as far as a simulation can tell: the CPU side of training."""
+
+from __future__ import annotations
+
+import csv
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from colane.papers.claims import Evaluation
+from colane.papers.cpu_tuning import TuningRun, tuning_claims, tuning_runs
+from colane.simulate.table_world import DATA_VARIABLE, SYNERGY
+from colane.traces.errors import TraceError
+from colane.traces.tables import synergy
+
+
+@dataclass(frozen=True, slots=True)
+class CpuEvaluation(Evaluation):
+    """Claims, with what is written beside them.
+
+    Attributes:
+        tuning: Every search of a tuner.
+    """
+
+    tuning: tuple[TuningRun, ...] = ()
+
+
+def evaluate(tables: Path | None) -> CpuEvaluation:
+    """Run everything.
+
+    Args:
+        tables: Directory of measured tables; None takes `COLANE_DATA`.
+
+    Raises:
+        TraceError: There are no tables.
+    """
+    runs = tuning_runs(synergy.read_matrix(_matrix_file(tables)))
+    return CpuEvaluation(claims=tuple(tuning_claims(runs)), experiments=(), tuning=tuple(runs))
+
+
+def write_tables(found: CpuEvaluation, out: Path) -> None:
+    """Write every search as a row of `tuning.csv`.
+
+    Raises:
+        OSError: It cannot be written.
+    """
+    _write_rows(out / "tuning.csv", TuningRun._fields, found.tuning)
+
+
+def _write_rows(path: Path, header: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(header)
+        writer.writerows(rows)
+
+
+def _matrix_file(tables: Path | None) -> Path:
+    named = tables if tables is not None else Path(os.environ.get(DATA_VARIABLE, ""))
+    path = named / SYNERGY
+    if not path.is_file():
+        raise TraceError(named, f"holds no {SYNERGY}; name a directory that does, or set {DATA_VARIABLE}")
+    return path
