@@ -127,7 +127,7 @@ def test_paper_a_objects(live: Colane, tmp_path: Path) -> None:
         (["--gpu-type", "H900", "--", "true"], "gpu_type:"),
         (["--gpu-memory", "lots", "--", "true"], "gpu_memory: must be a size such as 2GB"),
         (["--gpu-memory", "40GB", "--", "true"], "gpu_memory"),
-        (["--time-limit", "soon", "--", "true"], "time_limit: must be a duration such as 90"),
+        (["--time-limit", "soon", "--", "true"], "'--time-limit' / '-t': must be a duration such as 90"),
         (["--model", "vgg20", "--dataset", "digits"], "did you mean vgg"),
         (["--model", "vgg19", "--batch-size", "-4", "--dataset", "digits"], "batch_size: must be at least 1, got -4"),
         (["--model", "vgg19", "--dataset-path", "/nowhere"], "dataset_path:"),
@@ -351,3 +351,12 @@ def test_a_process_for_each_gpu(live: Colane) -> None:
     assert said.code == 0, said.err
     assert sorted(said.out.split("\n")[:2]) == ["0 of 2", "1 of 2"]
     assert live("submit", "--gpus", "2", "--ranks", "two", "--", "true").code == 2
+
+
+def test_why_of_a_failed_job_shows_the_end_of_its_error(live: Colane, shared_up: Up) -> None:
+    job = submitted(live("submit", "--", sys.executable, "-c", "print('before'); raise ValueError('the cause of it')"))
+    shared_up.wait_for(job, "failed")
+    said = live("why", str(job))
+    assert f"job {job} is failed: exited with code 1" in said.out
+    assert said.out.splitlines()[-1] == "  | ValueError: the cause of it"
+    assert "ValueError: the cause of it" in live("why", str(job), "--json").json["last_lines"]

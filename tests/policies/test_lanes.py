@@ -77,8 +77,8 @@ def test_the_worked_example_of_paper_b() -> None:
     outcome = submit(core, job("a"), job("b"), job("d"), job("f"))
     assert lanes(core) == [{0: (1, 2), 1: (3,)}]
     assert [reason.why for reason in reasons(outcome)] == [Why.FREE_GPU, Why.JOINS_LANE, Why.NEW_LANE]
-    assert reasons(outcome)[1].sentence() == "takes turns with job 1 in lane 0 of n0/0, which has 7.52 GB"
-    assert reasons(outcome)[2].sentence() == "n0/0 has room for lane 1 of 2.15 GB beside jobs 1, 2"
+    assert reasons(outcome)[1].sentence() == "takes turns with job 1 in lane 0 of n0/0, a lane with 7.52 GB of memory"
+    assert reasons(outcome)[2].sentence() == "n0/0 has room for lane 1, 2.15 GB of its memory, beside jobs 1, 2"
     assert core.why(JobId(4), 2.0).sentence() == (
         "Resources: needs 1.07 GB of GPU memory and 1.07 GB more within a step; no lane has room for it: "
         "at most 0 bytes left, on n0/0 beside jobs 1, 2, 3"

@@ -120,14 +120,14 @@ def is_guessed(job: Mapping[str, Any]) -> bool:
 
 
 def share_text(job: Mapping[str, Any]) -> str:
-    """Return the part of its lane's time a job has had, of what it may ask for: `48 of 50 %`; empty without turns."""
+    """Return the part of its lane's time a job has had, in brackets its share: `48% (50%)`; empty without turns."""
     sharing, sample = job.get("sharing") or {}, job.get("progress") or {}
     if not sharing.get("mates") or not sample.get("turn"):
         return ""
     got, asked = sample.get("turn_share_ratio"), sharing.get("share_asked_ratio")
     if got is None:
         return ""
-    return f"{100 * got:.0f} %" if asked is None else f"{100 * got:.0f} of {100 * asked:.0f} %"
+    return f"{got:.0%}" if asked is None else f"{got:.0%} ({asked:.0%})"
 
 
 def slowdown_text(job: Mapping[str, Any]) -> str:

@@ -13,7 +13,7 @@ from typing import Final
 
 import httpx
 
-from colane.model.job import JobId, JobState, SuspendVia
+from colane.model.job import Job, JobId, JobState, SuspendVia
 from colane.model.problem import Problem
 from colane.server import changes, documents
 from colane.server.admission import admit_all
@@ -30,6 +30,7 @@ from colane.server.liveness import Liveness
 from colane.server.logs import LogPlace
 from colane.server.problems import RefusedError
 from colane.server.retention import outdated
+from colane.server.standing import standing, steps_total
 from colane.server.store import (
     FINISHED_JOBS,
     LAUNCH_SPECS,
@@ -234,10 +235,15 @@ class Service:
         """
         job = self.board.jobs.get(job_id)
         if job is not None and job_id in self.driver.core.state.jobs:
-            return explain(self.driver.core.why(job_id, self.driver.now()))
+            return {**explain(self.driver.core.why(job_id, self.driver.now())), "now": self._standing(job)}
         if job is None:
             job = documents.decode_job((await self._ended(job_id))["job"])
-        return explain(job.reason) if job.reason else {"why": None, "sentence": "", "facts": {}, "jobs": []}
+        said = explain(job.reason) if job.reason else {"why": None, "sentence": "", "facts": {}, "jobs": []}
+        return {**said, "now": []}
+
+    def _standing(self, job: Job) -> list[str]:
+        pacing, driver = self.driver.pacing(job.id), self.driver
+        return standing(job, pacing.company if pacing else None, self.board.jobs, driver.progress, driver.turns)
 
     async def launch(self, job_id: JobId) -> Body:
         """Return what the agent needs to start a job.
@@ -346,7 +352,8 @@ class Service:
             raise RefusedError.because(404, f"there is no node {name!r}")
         jobs, seen_s = self.board.assigned(name), self.liveness.last_seen_s(name)
         tight = self.driver.tight_gpus(name)
-        view = node_view(record, seen_s, jobs, self.driver.turns, self.board.nodes, tight)
+        totals = {job.id: steps_total(job, self.driver.progress.get(job.id)) for job in jobs}
+        view = node_view(record, seen_s, jobs, self.driver.turns, self.board.nodes, tight, totals)
         return {**view, "cluster_id": self.cluster_id, "leased": record.leased, "lease_s": self._lease_s(record)}
 
     def _lease_s(self, record: NodeRecord) -> float | None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 from urllib.parse import urlsplit
 
 from colane.core.company import Company, Pacing
-from colane.model.job import Job, JobState, SuspendVia
+from colane.model.job import Job, JobId, JobState, SuspendVia
 from colane.model.lane import Turns
 from colane.model.placement import Placement
 from colane.model.progress import Progress
@@ -27,6 +28,9 @@ _NEEDS = (
     "steps_limit", "company", "company_size", "preemptible", "kind", "latency_s", "weight", "group", "multi_node",
     "anti_collocation", "utility_min", "comm_weight", "comm_pattern",
 )  # fmt: skip
+
+
+NO_TOTALS: Mapping[JobId, int | None] = MappingProxyType({})
 
 
 def job_view(
@@ -122,10 +126,11 @@ def node_view(
     turns: Turns,
     nodes: Mapping[str, NodeRecord],
     tight: frozenset[int] = frozenset(),
+    totals: Mapping[JobId, int | None] = NO_TOTALS,
 ) -> Body:
     """Return the node object: hardware, the whole desired state of its jobs, and how those of one lane take turns.
 
-    On `tight` GPUs jobs give cached memory back when they yield.
+    On `tight` GPUs jobs give cached memory back when they yield; `totals` are the steps of jobs, where known.
     """
     name, placed = record.node.name, [(job, job.placement) for job in jobs if job.placement is not None]
     return {
@@ -135,7 +140,14 @@ def node_view(
         "last_seen_s": last_seen_s,
         "messages": list(record.messages),
         "turns": {"rule": turns.rule.value, "quantum_s": turns.quantum_s},
-        "jobs": [{**_desired(job, place, name, nodes), "flush": _flushes(place, name, tight)} for job, place in placed],
+        "jobs": [
+            {
+                **_desired(job, place, name, nodes),
+                "steps_total": totals.get(job.id, job.spec.steps_total),
+                "flush": _flushes(place, name, tight),
+            }
+            for job, place in placed
+        ],
     }
 
 
@@ -152,7 +164,6 @@ def _desired(job: Job, placement: Placement, node: str, nodes: Mapping[str, Node
         "weight": job.spec.weight,
         "priority": job.spec.priority,
         "kind": job.spec.kind.value,
-        "steps_total": job.spec.steps_total,
         "paused": job.state is JobState.PAUSED,
         "to_host": job.state is JobState.PAUSED and (job.parked or job.suspended_via is SuspendVia.HOST),
         "on_host": job.is_on_host,

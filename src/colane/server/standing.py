@@ -1,0 +1,147 @@
+"""How a running job stands now: in what company, with what share, and who goes before it and why. For `why`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+from colane.core.company import Company
+from colane.lanes.turns import SHARED, Contender, precedence
+from colane.model.job import Job, JobId
+from colane.model.kinds import JobKind
+from colane.model.lane import TurnRule, Turns
+from colane.model.progress import Progress
+from colane.model.story import STEPPING
+
+Samples = Mapping[JobId, Progress]
+
+WORDS: Final[Mapping[TurnRule, str]] = {
+    TurnRule.FAIR: "turns go to whoever has had least for its weight (fair)",
+    TurnRule.RR: "turns go round, one after another (rr)",
+    TurnRule.FIFO: "turns go to whoever came first (fifo)",
+    TurnRule.SRTF: "turns go to whoever needs least time to its end (srtf)",
+    TurnRule.PRIORITY: "turns go to the highest priority (priority)",
+}
+"""Each rule in words."""
+
+
+def standing(job: Job, company: Company | None, jobs: Mapping[JobId, Job], samples: Samples, turns: Turns) -> list[str]:
+    """Return sentences about a job that runs, the most important first; none about one that does not.
+
+    Args:
+        job: The job.
+        company: How it shares its GPUs, None when it shares none.
+        jobs: All live jobs.
+        samples: The latest sample of each.
+        turns: How the jobs of one lane take turns.
+    """
+    if job.placement is None or job.state not in STEPPING:
+        return []
+    if company is None:
+        return [
+            f"{_place(job)}, with no other job on it" if job.placement.slots else f"on {job.placement.node}, no GPU"
+        ]
+    return list(_shared(job, company, jobs, samples, turns))
+
+
+def _shared(job: Job, company: Company, jobs: Mapping[JobId, Job], samples: Samples, turns: Turns) -> Iterator[str]:
+    mates = [jobs[mate] for mate in company.mates if mate in jobs]
+    with_mates = f"takes turns with {_names(company.mates)} in {_lanes(job)}" if mates else f"alone in {_lanes(job)}"
+    beside = f", beside {_names(company.others)} in other lanes" if company.others else ""
+    yield f"{_place(job)}: {with_mates}{beside}"
+    if mates:
+        yield from _share(company, samples.get(job.id))
+        yield _order(job, mates, samples, turns.rule)
+    if company.measured is not None:
+        predicted = "" if company.predicted is None else f"; {company.predicted:.2f} was predicted"
+        yield f"a step takes {company.measured:.2f} times as long as alone{predicted}"
+
+
+def _share(company: Company, sample: Progress | None) -> Iterator[str]:
+    """What it has had of its lanes' time, against what it may ask for."""
+    had = None if sample is None else sample.turn_share_ratio
+    if had is None:
+        return
+    due = "" if company.share_ratio is None else f"; its share is {company.share_ratio:.0%} while all want to run"
+    yield f"it has had {had:.0%} of the time since the company of its lane changed{due}"
+
+
+def _order(job: Job, mates: Sequence[Job], samples: Samples, rule: TurnRule) -> str:
+    """Who goes before it and why."""
+    if rule in SHARED:
+        return f"{WORDS[rule]}: nobody goes before it for long"
+    mine = _contender(job, samples.get(job.id))
+    others = [_contender(mate, samples.get(mate.id)) for mate in mates]
+    before = [other for other in others if precedence(rule, other) < precedence(rule, mine)]
+    who = ", ".join(f"job {each.id}{_because(rule, each)}" for each in before)
+    said = f"{who} before it{_because(rule, mine)}" if before else f"it goes first{_because(rule, mine)}"
+    return f"{WORDS[rule]}: {said}{_unknown(rule, [mine, *others])}"
+
+
+def _because(rule: TurnRule, member: Contender) -> str:
+    if member.serves:
+        return " (serves requests)"
+    if rule is TurnRule.PRIORITY:
+        return f" (priority {member.priority})"
+    if rule is TurnRule.SRTF:
+        return " (time left unknown)" if member.remaining_s is None else f" (about {_span(member.remaining_s)} left)"
+    return ""
+
+
+def _unknown(rule: TurnRule, members: Sequence[Contender]) -> str:
+    """Say what the order would need to know, where it falls back on arrival."""
+    missing = tuple(member.id for member in members if rule is TurnRule.SRTF and member.remaining_s is None)
+    if not missing:
+        return ""
+    return (
+        f". Nothing says how many steps {_names(missing)} will make (submit --steps-total says it), so "
+        f"{'it goes' if len(missing) == 1 else 'they go'} last, in order of arrival"
+    )
+
+
+def _contender(job: Job, sample: Progress | None) -> Contender:
+    """The job as the turn rules see it, from what is reported here."""
+    return Contender(
+        id=job.id,
+        arrived=round(1e3 * (job.start_s or 0.0)),
+        weight=job.spec.weight,
+        priority=job.spec.priority,
+        remaining_s=_remaining_s(job, sample),
+        serves=job.spec.kind is JobKind.INFERENCE,
+    )
+
+
+def _remaining_s(job: Job, sample: Progress | None) -> float | None:
+    """Time it needs its lane for; 0 before its steps are measured, None where its number of steps is unknown."""
+    total = steps_total(job, sample)
+    if total is None:
+        return None
+    step_s = None if sample is None else sample.step_mean_s
+    return 0.0 if sample is None or step_s is None else max(0.0, (total - sample.steps) * step_s)
+
+
+def steps_total(job: Job, sample: Progress | None) -> int | None:
+    """Steps until a job is done, as its owner or its own script says; None where neither does."""
+    if job.spec.steps_total is not None or sample is None:
+        return job.spec.steps_total
+    return sample.steps_total
+
+
+def _place(job: Job) -> str:
+    gpus = [] if job.placement is None else job.placement.gpus
+    return f"on {', '.join(str(gpu) for gpu in gpus)}"
+
+
+def _lanes(job: Job) -> str:
+    found = [] if job.placement is None else sorted({slot.lane for slot in job.placement.slots})
+    return f"lane{'s' * (len(found) > 1)} {', '.join(map(str, found))}"
+
+
+def _names(ids: Sequence[int]) -> str:
+    return f"job{'s' * (len(ids) > 1)} {', '.join(map(str, ids))}"
+
+
+def _span(seconds: float) -> str:
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"

@@ -1,0 +1,87 @@
+"""What `why` says of jobs that run: company, share, and who goes before whom and why."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.server.harness import World, launched, node, report, world
+
+SMALL = {"gpu_memory": "300MB"}
+
+
+async def run(w: World, *samples: dict[str, Any]) -> None:
+    """Let jobs 1, 2, ... run with these samples."""
+    told = [launched(number, progress={"at_s": 2.0, "first_step_s": 1.0, **s}) for number, s in enumerate(samples, 1)]
+    await w.good("POST", "/node/n1/report", report(*told))
+
+
+async def now(w: World, job: int) -> list[str]:
+    found = (await w.good("GET", f"/job/{job}/why"))["now"]
+    assert isinstance(found, list)
+    return found
+
+
+async def test_a_job_alone_says_so_and_a_waiting_one_nothing() -> None:
+    async with world(policy="fifo") as w:
+        await w.good("POST", "/node", node())
+        await w.submit()
+        await w.submit()
+        assert await now(w, 1) == []
+        await run(w, {"steps": 5})
+        assert await now(w, 1) == ["on n1/0, with no other job on it"]
+        assert await now(w, 2) == []
+
+
+async def test_shares_under_fair_turns() -> None:
+    async with world(policy="fair") as w:
+        await w.good("POST", "/node", node())
+        for weight in (3, 1):
+            await w.submit(**SMALL, weight=weight)
+        await run(w, {"steps": 5, "turn": "running", "turn_share_ratio": 0.8}, {"steps": 5})
+        assert await now(w, 1) == [
+            "on n1/0: takes turns with job 2 in lane 0",
+            "it has had 80% of the time since the company of its lane changed; its share is 75% while all want to run",
+            "turns go to whoever has had least for its weight (fair): nobody goes before it for long",
+        ]
+
+
+SHORT = {"steps": 100, "steps_total": 300, "step_mean_s": 0.1}
+LONG = {"steps": 100, "steps_total": 1500, "step_mean_s": 0.1}
+SILENT = {"steps": 100, "step_mean_s": 0.1}
+
+
+@pytest.mark.parametrize(
+    ("second", "expected_of_first", "expected_of_second"),
+    [
+        (SHORT, "job 2 (about 20 s left) before it (about 140 s left)", "it goes first (about 20 s left)"),
+        (SILENT, "it goes first (about 140 s left)", "job 1 (about 140 s left) before it (time left unknown)"),
+    ],
+)
+async def test_who_goes_before_whom_by_time_left(
+    second: dict[str, Any], expected_of_first: str, expected_of_second: str
+) -> None:
+    async with world(policy="salus-srtf") as w:
+        await w.good("POST", "/node", node())
+        for _ in range(2):
+            await w.submit(**SMALL)
+        await run(w, LONG, second)
+        said = [(await now(w, job))[-1] for job in (1, 2)]
+        assert all(each.startswith("turns go to whoever needs least time to its end (srtf): ") for each in said)
+        minutes = expected_of_first.replace("140 s", "2 min"), expected_of_second.replace("140 s", "2 min")
+        assert minutes[0] in said[0]
+        assert minutes[1] in said[1]
+        unknown = "Nothing says how many steps job 2 will make (submit --steps-total says it), so it goes last"
+        assert all((unknown in each) is (second is SILENT) for each in said)
+
+
+async def test_steps_that_a_script_announces_reach_the_agent_for_the_turns() -> None:
+    async with world(policy="salus-srtf") as w:
+        await w.good("POST", "/node", node())
+        await w.submit(**SMALL, steps_total=7)
+        await w.submit(**SMALL)
+        await w.submit(**SMALL)
+        await run(w, LONG, LONG, SILENT)
+        told = (await w.good("GET", "/node/n1"))["jobs"]
+        assert [job["steps_total"] for job in told] == [7, 1500, None]
