@@ -50,16 +50,27 @@ def test_memory_of_a_cpu_job_is_its_resident_set(path: Path) -> None:
 
 def test_memory_of_a_cuda_job_is_what_torch_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     cuda = SimpleNamespace(is_initialized=lambda: True, device_count=lambda: 2)
-    stats = {0: {"current": 8, "peak": 8}, 1: {"current": 5, "peak": 9}}
-    native = SimpleNamespace(_cuda_memoryStats=lambda gpu: {"allocated_bytes": {"all": stats[gpu]}})
+    allocated = {0: {"current": 8, "peak": 8}, 1: {"current": 5, "peak": 9}}
+    reserved = {0: {"current": 8, "peak": 10}, 1: {"current": 11, "peak": 12}}
+    native = SimpleNamespace(
+        _cuda_memoryStats=lambda gpu: {
+            "allocated_bytes": {"all": allocated[gpu]},
+            "reserved_bytes": {"all": reserved[gpu]},
+        }
+    )
     monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=cuda, _C=native))
-    assert memory.sample() == (5, 9), "of its busiest GPU"
+    seen = memory.sample()
+    assert seen is not None
+    held = (seen.persistent_bytes, seen.peak_bytes, seen.reserved_bytes, seen.on_gpu)
+    assert held == (5, 12, 11, True), "of its busiest GPU, at its peak with the blocks that were held then"
 
 
 def test_torch_without_cuda_in_use_counts_the_resident_set(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=SimpleNamespace(is_initialized=lambda: False)))
-    monkeypatch.setattr(memory, "resident", lambda: (3, 4))
-    assert memory.sample() == (3, 4)
+    monkeypatch.setattr(memory, "resident", lambda: memory.MemorySample(3, 4))
+    seen = memory.sample()
+    assert seen is not None
+    assert (seen.persistent_bytes, seen.peak_bytes, seen.on_gpu) == (3, 4, False)
 
 
 @pytest.mark.parametrize("text", ["", "VmRSS:\n", "VmRSS: x kB\nVmHWM: 3 kB\n"])

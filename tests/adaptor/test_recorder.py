@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from colane.adaptor import recorder, torch_forward, turns, wire, writer
+from colane.adaptor.memory import MemorySample
 from colane.adaptor.recorder import Recorder
 
 DEADLINE_S = 60.0
@@ -148,7 +149,7 @@ def test_several_steps_found_at_once_share_the_time(to: Recorder, path: Path) ->
 
 
 def test_the_peak_that_a_script_resets_is_kept(to: Recorder, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    samples = iter([(5, 90), (7, 30)])
+    samples = iter([MemorySample(5, 90), MemorySample(7, 30)])
     monkeypatch.setattr("colane.adaptor.memory.sample", lambda: next(samples))
     to.boundary()
     to.boundary()

@@ -118,7 +118,7 @@ def test_a_step_that_was_not_finished_is_not_seen(path: Path) -> None:
     job = wire.Writer(str(path))
     job.step(1.0, 1.0, 1.0)
     poke(path, writer.RING_OFFSET + 8, struct.pack("=d", 7.0))
-    poke(path, writer.RECORD_OFFSETS[0], writer.RECORD.pack(7.0, 7.0, 7, 7, 3))
+    poke(path, writer.RECORD_OFFSETS[0], writer.RECORD.pack(7.0, 7.0, 7, 7, 7, 3))
     steps = wire.read(path)
     assert steps is not None
     assert (steps.steps, steps.last_step_s, steps.loss, steps.durations_s) == (1, 1.0, 1.0, (1.0,))

@@ -69,7 +69,7 @@ def test_a_job_without_steps(steps_path: Path) -> None:
     assert (progress.occupancy_ratio, progress.occupancy_by) == (0.25, "cpu-time"), "5 s of 10 s on 2 cores"
 
 
-def test_memory_is_that_of_the_busiest_rank_and_steps_are_those_of_the_first(steps_path: Path) -> None:
+def test_memory_is_that_of_the_busiest_device_and_steps_are_those_of_the_first_rank(steps_path: Path) -> None:
     for rank, (count, persistent, peak) in enumerate([(5, 100, 300), (4, 200, 900), (6, 250, 800)]):
         own = wire.rank_path(steps_path, rank)
         if rank:
@@ -81,8 +81,11 @@ def test_memory_is_that_of_the_busiest_rank_and_steps_are_those_of_the_first(ste
         writer.close()
     wire.create(wire.rank_path(steps_path, 3))
     wire.rank_path(steps_path, 4).write_bytes(b"spoilt")
-    progress = AttemptMeter(steps_path, CPU_JOB).last(2000.0, 900.0, 10.0)
-    assert (progress.steps, progress.persistent_bytes, progress.peak_bytes, progress.note) == (5, 250, 900, "")
+    for devices, expected in ((1, (550, 2000)), (2, (350, 1100)), (3, (200, 900))):
+        facts = replace(CPU_JOB, gpus=tuple(range(devices)))
+        progress = AttemptMeter(steps_path, facts).last(2000.0, 900.0, 10.0)
+        assert (progress.persistent_bytes, progress.peak_bytes) == expected, "ranks of one device add up"
+        assert (progress.steps, progress.note, progress.memory_by) == (5, "", "resident-set")
 
 
 def test_an_adaptor_of_another_version_is_said(steps_path: Path) -> None:

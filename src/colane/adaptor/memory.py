@@ -1,7 +1,9 @@
-"""Memory of this process at a step boundary: P (allocated now) and P + E (peak), in bytes.
+"""Memory of this process at a step boundary: P (allocated now) and P + E (the peak), in bytes.
 
 On a GPU they are PyTorch's own counters, which change in program order on the CPU, so no synchronisation is
-needed to read them at a boundary. Elsewhere they are the process's resident set, now and at its highest.
+needed to read them at a boundary. Its allocator takes whole blocks of the device: the peak is that of the blocks, so
+that what lay between the pieces of them counts. What the device holds beside (contexts, libraries) only its driver
+knows. Elsewhere they are the process's resident set, now and at its highest.
 """
 
 from __future__ import annotations
@@ -13,30 +15,51 @@ if TYPE_CHECKING:
     from typing import Any
 
 
-def sample() -> tuple[int, int] | None:
-    """Return (persistent_bytes, peak_bytes), or None where neither source exists.
+class MemorySample:
+    """What this process holds.
 
-    With several GPUs in one process they are those of its busiest.
+    Attributes:
+        persistent_bytes: P.
+        peak_bytes: P + E.
+        reserved_bytes: Blocks that PyTorch's allocator holds of its GPU now, used or not; 0 of the host's memory.
+        on_gpu: Whether it is memory of a GPU.
+    """
+
+    __slots__ = ("on_gpu", "peak_bytes", "persistent_bytes", "reserved_bytes")
+
+    def __init__(
+        self, persistent_bytes: int, peak_bytes: int, reserved_bytes: int = 0, *, on_gpu: bool = False
+    ) -> None:
+        self.persistent_bytes, self.peak_bytes = persistent_bytes, peak_bytes
+        self.reserved_bytes, self.on_gpu = reserved_bytes, on_gpu
+
+
+def sample() -> MemorySample | None:
+    """Take a sample; None where neither source exists.
+
+    With several GPUs in one process it is that of its busiest.
     """
     torch = sys.modules.get("torch")
     cuda = getattr(torch, "cuda", None)
     if torch is not None and cuda is not None and cuda.is_initialized():
-        return max((_allocated(torch, gpu) for gpu in range(cuda.device_count())), key=_peak, default=None)
+        return max((_of_gpu(torch, gpu) for gpu in range(cuda.device_count())), key=_peak, default=None)
     return resident()
 
 
-def _allocated(torch: Any, gpu: int) -> tuple[int, int]:
-    """Read two counters of one GPU; the public `memory_stats` flattens some hundred of them first."""
-    counters = torch._C._cuda_memoryStats(gpu)["allocated_bytes"]["all"]  # noqa: SLF001
-    return counters["current"], counters["peak"]
+def _of_gpu(torch: Any, gpu: int) -> MemorySample:
+    """Read the counters of one GPU; the public `memory_stats` flattens some hundred of them first."""
+    counters = torch._C._cuda_memoryStats(gpu)  # noqa: SLF001
+    allocated, reserved = counters["allocated_bytes"]["all"], counters["reserved_bytes"]["all"]
+    peak = max(allocated["peak"], reserved["peak"])
+    return MemorySample(allocated["current"], peak, reserved["current"], on_gpu=True)
 
 
-def _peak(sampled: tuple[int, int]) -> int:
-    return sampled[1]
+def _peak(sampled: MemorySample) -> int:
+    return sampled.peak_bytes
 
 
-def resident(status: str = "/proc/self/status") -> tuple[int, int] | None:
-    """Return resident bytes now and at their peak.
+def resident(status: str = "/proc/self/status") -> MemorySample | None:
+    """Take resident bytes now and at their peak.
 
     The peak is VmHWM, not `ru_maxrss`: the latter survives exec, so it may be that of the job's launcher.
     """
@@ -46,4 +69,4 @@ def resident(status: str = "/proc/self/status") -> tuple[int, int] | None:
         now, peak = (int(fields[key].split()[0]) * 1024 for key in (b"VmRSS", b"VmHWM"))
     except (OSError, KeyError, ValueError, IndexError):
         return None
-    return now, max(now, peak)
+    return MemorySample(now, max(now, peak))

@@ -54,7 +54,7 @@ class Recorder:
         self._turns: TurnTaker | None = None
         self._lock = threading.Lock()
         self._is_armed = True
-        self._peak_bytes = 0
+        self._peak_bytes, self._is_on_gpu = 0, False
         self._measure_s = 0.0
         self._expected: int | None = None
         self._last_s = time.perf_counter()
@@ -162,8 +162,10 @@ class Recorder:
         sampled = memory.sample()
         if sampled:
             # The script may reset the framework's peak: keep the highest.
-            self._peak_bytes = max(self._peak_bytes, sampled[1])
-            writer.set_memory(sampled[0], self._peak_bytes)
+            # What the host held before the GPU was used is no peak of the GPU.
+            before, self._is_on_gpu = self._peak_bytes if self._is_on_gpu is sampled.on_gpu else 0, sampled.on_gpu
+            self._peak_bytes = max(before, sampled.peak_bytes)
+            writer.set_memory(sampled.persistent_bytes, self._peak_bytes, sampled.reserved_bytes, on_gpu=sampled.on_gpu)
 
     def _take_turn(self, *, leaves: bool) -> None:
         self.has_left = leaves

@@ -21,6 +21,7 @@ from colane.adaptor.writer import (
     HEARTBEAT_WORD,
     IDENTITY,
     MAGIC,
+    ON_GPU,
     OTHER_VERSION,
     PHASE_WORD,
     PID_WORD,
@@ -63,11 +64,12 @@ class Steps:
         last_step_s: unix time of the end of the latest step, None before the first.
         loss: latest loss; may be NaN or infinite, as the job computed it. None when not reported.
         persistent_bytes: memory allocated at a step boundary (P).
-        peak_bytes: peak memory (P + E).
+        peak_bytes: peak memory (P + E): on a GPU with the blocks the allocator could not use then.
         durations_s: durations of the latest steps, oldest first, at most `RING_STEPS` of them. The first
             step's runs from `attach`.
         phase: `writer.IN_STEP` or `writer.BETWEEN_STEPS`, 0 before its first boundary.
         heartbeat_s: unix time of its latest sign of life, None before.
+        reserved_bytes: what the framework's allocator holds of its GPU, used or not; None of host memory.
     """
 
     steps: int
@@ -81,6 +83,7 @@ class Steps:
     durations_s: tuple[float, ...]
     phase: int = 0
     heartbeat_s: float | None = None
+    reserved_bytes: int | None = None
 
 
 def rank_path(path: str | Path, rank: int) -> Path:
@@ -131,7 +134,7 @@ def _read(fd: int, after_step: int) -> Steps | None:
     if pid == 0:
         return None
     first_s, beat_s = (struct.unpack_from("=d", head, word * 8)[0] for word in (FIRST_WORD, HEARTBEAT_WORD))
-    last_s, loss, persistent, peak, flags = RECORD.unpack_from(head, RECORD_OFFSETS[count & 1])
+    last_s, loss, persistent, peak, reserved, flags = RECORD.unpack_from(head, RECORD_OFFSETS[count & 1])
     if not all(map(math.isfinite, (first_s, last_s, beat_s))):
         raise ValueError("holds a time that is not a number")
     return Steps(
@@ -146,6 +149,7 @@ def _read(fd: int, after_step: int) -> Steps | None:
         durations_s=_durations(fd, max(after_step, 0), count),
         phase=_word(head, PHASE_WORD),
         heartbeat_s=max(last_s, beat_s) or None,
+        reserved_bytes=reserved if count and flags & HAS_MEMORY and flags & ON_GPU else None,
     )
 
 

@@ -23,7 +23,7 @@ STEPS_FILE_ENV = "COLANE_STEPS_FILE"
 """The environment variable that tells a job where its steps file is."""
 
 MAGIC = b"CLNSTEPS"
-VERSION = 2
+VERSION = 3
 
 RING_STEPS = 8192
 """How many of the last step durations a reader gets: over an hour of steps at two a second."""
@@ -47,11 +47,12 @@ PHASE_WORD, HEARTBEAT_WORD = 22, 23
 IN_STEP, BETWEEN_STEPS = 1, 2
 """Values of the phase; 0 before the first boundary."""
 
-RECORD = struct.Struct("=ddQQQ")
-"""Of the latest step: unix time (s), loss, persistent bytes, peak bytes, flags."""
+RECORD = struct.Struct("=ddQQQQ")
+"""Of the latest step: unix time (s), loss, persistent bytes, peak bytes, reserved bytes, flags."""
 RECORD_OFFSETS = (64, 128)
 """Where the record of an even and of an odd step count lies."""
-HAS_LOSS, HAS_MEMORY = 1, 2
+HAS_LOSS, HAS_MEMORY, ON_GPU = 1, 2, 4
+"""Flags: what the record holds, and that its memory is a GPU's."""
 
 
 class WireError(Exception):
@@ -116,7 +117,7 @@ class Writer:
             self._words, self._floats = view.cast("Q"), view.cast("d")
         self._ring = self._floats[RING_OFFSET // 8 : RING_OFFSET // 8 + RING_SLOTS]
         self.control = self._words[CONTROL_OFFSET // 8 : CONTROL_OFFSET // 8 + CONTROL_WORDS]
-        self._memory = (0, 0, 0)
+        self._memory = (0, 0, 0, 0)
         self.steps = self._words[COUNT_WORD]
         self._claim(path)
         self.set_total(total_steps)
@@ -132,9 +133,15 @@ class Writer:
         """Say how many steps there will be; None when that is unknown."""
         self._words[TOTAL_WORD] = total_steps or 0
 
-    def set_memory(self, persistent_bytes: int, peak_bytes: int) -> None:
-        """Keep P (allocated at the step boundary) and P + E (the peak); they go out with the next step."""
-        self._memory = (persistent_bytes, peak_bytes, HAS_MEMORY)
+    def set_memory(
+        self, persistent_bytes: int, peak_bytes: int, reserved_bytes: int = 0, *, on_gpu: bool = False
+    ) -> None:
+        """Keep P (allocated at the step boundary) and P + E (the peak); they go out with the next step.
+
+        `reserved_bytes` is what a framework's allocator holds of the GPU now, used or not.
+        """
+        flags = HAS_MEMORY | ON_GPU if on_gpu else HAS_MEMORY
+        self._memory = (persistent_bytes, peak_bytes, reserved_bytes, flags)
 
     def set_phase(self, phase: int) -> None:
         """Say whether a step is being computed (`IN_STEP`) or the job waits at a boundary (`BETWEEN_STEPS`)."""
@@ -149,12 +156,12 @@ class Writer:
         count = self.steps
         self._ring[count % RING_SLOTS] = duration_s
         count += 1
-        persistent, peak, flags = self._memory
+        persistent, peak, reserved, flags = self._memory
         if loss is None:
             loss = 0.0
         else:
             flags |= HAS_LOSS
-        RECORD.pack_into(self._map, RECORD_OFFSETS[count & 1], now_s, loss, persistent, peak, flags)
+        RECORD.pack_into(self._map, RECORD_OFFSETS[count & 1], now_s, loss, persistent, peak, reserved, flags)
         if count == 1:
             self._floats[FIRST_WORD] = now_s
         self._words[COUNT_WORD] = self.steps = count

@@ -18,6 +18,7 @@ from typing import Any
 from colane.adaptor import wire
 from colane.agent import processes
 from colane.agent.command import Command
+from colane.agent.device_memory import HeldByPid, OverheadSeen
 from colane.agent.jobdir import FINISHED, JobDir, LaunchFacts, StateDir, write_json
 from colane.agent.launcher import Launcher, watch_exit
 from colane.agent.logs import read_tail
@@ -54,6 +55,7 @@ class Jobs:
         self._state = state
         self._nudge = nudge
         self._gpu_source = gpu_source
+        self._overhead = OverheadSeen()
         self._launcher = Launcher(state.root)
         self._watched: dict[Key, Callable[[], None]] = {}
         self._meters: dict[Key, AttemptMeter] = {}
@@ -106,13 +108,15 @@ class Jobs:
         job.record_end("supervisor-died", job.shim_errors())
         log.warning("the supervisor of job %s died; what it left was stopped", key)
 
-    def sample(self, key: Key, now_s: float, used: Mapping[int, Utilization]) -> dict[str, Any]:
-        """Give what the report says of an attempt that has not ended."""
+    def sample(
+        self, key: Key, now_s: float, used: Mapping[int, Utilization], held: Mapping[int, HeldByPid | None]
+    ) -> dict[str, Any]:
+        """Give what the report says of an attempt that has not ended; see `AttemptMeter.sample`."""
         job = self._state.job_dir(key)
         started, claimed_by = job.started(), job.claimed_by()
         if started is None or claimed_by is None:
             return {"id": key.job, "attempt": key.attempt, "phase": "launching"}
-        progress = self._meter(job).sample(now_s, claimed_by.pid, used)
+        progress = self._meter(job).sample(now_s, claimed_by.pid, used, held)
         return {
             "id": key.job,
             "attempt": key.attempt,
@@ -201,7 +205,9 @@ class Jobs:
 
     def _meter(self, job: JobDir) -> AttemptMeter:
         if job.key not in self._meters:
-            self._meters[job.key] = AttemptMeter(job.steps_path, job.facts(), gpu_source=self._gpu_source)
+            self._meters[job.key] = AttemptMeter(
+                job.steps_path, job.facts(), gpu_source=self._gpu_source, overhead=self._overhead
+            )
         return self._meters[job.key]
 
     def _leftovers(self, job: JobDir) -> set[ProcessId]:

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
-from colane.agent import gang
+from colane.agent import device_memory, gang
 from colane.agent.command import Command
 from colane.agent.config import AgentConfig
 from colane.agent.contact import Contact
@@ -57,6 +57,8 @@ class Agent:
         self._address = address
         self._ranks = gang.place_program(state.root)
         self._memory_problem = gang.memory_problem(devices.host)
+        self._memory_note = ""
+        self._gpus = frozenset(gpu.index for gpu in devices.observe() if not gpu.is_cpu_device)
         self._mps = MpsManager(state.root / "mps")
         bounds = GateTimeouts(config.yield_bound_s, config.first_step_bound_s)
         self._gate = GateThread(gate_path(config.state_dir), bounds, self._nudger(asyncio.get_running_loop()))
@@ -251,13 +253,14 @@ class Agent:
         used = self._devices.utilization()
         seen = self._gate.seen()
         self._host.see(frozenset(job for job, one in seen.items() if one.is_parked))
-        samples = ((key, self.jobs.sample(key, now_s, used)) for key in sorted(self.jobs.observe()))
+        held = self._held()
+        samples = ((key, self.jobs.sample(key, now_s, used, held)) for key in sorted(self.jobs.observe()))
         jobs = [with_host(with_turns(sample, seen.get(key.job)), self._host.said(key)) for key, sample in samples]
         gpus = with_sharing(self._devices.observe(self._own()), self._mps.active, self.jobs.through_mps())
         gpus = self._fault.closed(gpus, self._own().busy)
         messages = [
             *self._fault.messages(),
-            *filter(None, [self._memory_problem]),
+            *filter(None, [self._memory_problem, self._memory_note]),
             *self._mps.messages,
             *self._no_mps.values(),
             *self._gate.messages(),
@@ -266,6 +269,13 @@ class Agent:
         ]
         report = report_object(self.state.agent_id, now_s, gpus, messages, jobs)
         return {**report, "cluster_id": self.state.cluster_id or None, "leased": self._is_leased()}
+
+    def _held(self) -> Mapping[int, device_memory.HeldByPid | None]:
+        """What each process holds of the GPUs with jobs; that the driver hides it is said from then on."""
+        held = device_memory.held_by_pid(self._devices, self._own().busy & self._gpus)
+        if device_memory.is_untold(held):
+            self._memory_note = device_memory.ESTIMATED
+        return held
 
     def _is_leased(self) -> bool:
         """Whether nothing runs here that would go on without word from the scheduler."""

@@ -7,11 +7,13 @@ import math
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from colane.adaptor import wire
+from colane.agent import device_memory
+from colane.agent.device_memory import DeviceMemory, HeldByPid, OverheadSeen
 from colane.agent.jobdir import LaunchFacts
 from colane.agent.processes import ProcessId, Tree, read_tree
 from colane.devices import Utilization
@@ -47,13 +49,16 @@ UNKNOWN = Ratios()
 class AttemptMeter:
     """Measures one attempt from report to report."""
 
-    def __init__(self, steps_path: Path, facts: LaunchFacts, *, gpu_source: str = "") -> None:
+    def __init__(
+        self, steps_path: Path, facts: LaunchFacts, *, gpu_source: str = "", overhead: OverheadSeen | None = None
+    ) -> None:
         """Begin.
 
         Args:
             steps_path: The job's steps file.
             facts: How it was placed.
             gpu_source: What measures GPU use here; empty when nothing does.
+            overhead: What a process takes of a GPU beside its allocator's blocks here.
         """
         self.tree = Tree()
         self._steps_path = steps_path
@@ -64,6 +69,8 @@ class AttemptMeter:
         self._stepping = False
         self._used = [0.0, 0.0, 0.0]
         self._ratio = UNKNOWN
+        self._overhead = overhead or OverheadSeen()
+        self._memory: DeviceMemory | None = None
 
     @property
     def processes(self) -> tuple[ProcessId, ...]:
@@ -74,14 +81,27 @@ class AttemptMeter:
         """Its devices or cores are others now: how it uses them is measured from here on."""
         self._facts, self._base = facts, None
 
-    def sample(self, now_s: float, supervisor_pid: int, used: Mapping[int, Utilization]) -> Progress:
-        """Take a sample of a running job; `used` is how its devices were used since the last one."""
+    def sample(
+        self,
+        now_s: float,
+        supervisor_pid: int,
+        used: Mapping[int, Utilization],
+        held: Mapping[int, HeldByPid | None] | None = None,
+    ) -> Progress:
+        """Take a sample of a running job.
+
+        Args:
+            now_s: Unix time.
+            supervisor_pid: Its supervisor's.
+            used: How its devices were used since the last sample.
+            held: What each process holds of each device now, where the driver tells.
+        """
         # When the supervisor has just died, who was below it is needed to clean up.
         self.tree = read_tree(supervisor_pid) or self.tree
         # Time of a child that nobody waited for is gone with it; what was seen once was used all the same.
         self._cpu_s_max = max(self._cpu_s_max, self.tree.cpu_s)
         self._add(used)
-        return self._progress(now_s, self._cpu_s_max)
+        return self._progress(now_s, self._cpu_s_max, held)
 
     def last(self, end_s: float, start_s: float, cpu_s: float) -> Progress:
         """Give the sample of a job that has ended, with the CPU time its supervisor counted."""
@@ -89,8 +109,16 @@ class AttemptMeter:
             self._base = (start_s, 0.0)
         return self._progress(end_s, max(cpu_s, self._cpu_s_max), is_last=True)
 
-    def _progress(self, now_s: float, cpu_s: float, *, is_last: bool = False) -> Progress:
+    def _progress(
+        self,
+        now_s: float,
+        cpu_s: float,
+        held: Mapping[int, HeldByPid | None] | None = None,
+        *,
+        is_last: bool = False,
+    ) -> Progress:
         steps, note = read_noted(self._steps_path)
+        memory = self._see_memory(steps, held)
         self._rebase(steps, now_s, cpu_s)
         occupancy, bandwidth, source = self._ratios(now_s, cpu_s, is_last=is_last)
         return Progress(
@@ -102,14 +130,28 @@ class AttemptMeter:
             step_mean_s=sampled_mean_s(later_steps(steps)) if steps else None,
             step_median_s=median_s(later_steps(steps)) if steps else None,
             loss=steps.loss if steps and steps.loss is not None and math.isfinite(steps.loss) else None,
-            persistent_bytes=steps.persistent_bytes if steps else None,
-            peak_bytes=steps.peak_bytes if steps else None,
+            persistent_bytes=memory.persistent_bytes if memory else None,
+            peak_bytes=memory.peak_bytes if memory else None,
+            memory_by=memory.by if memory else "",
+            overhead_bytes=memory.overhead_bytes if memory else None,
             cpu_s=cpu_s,
             occupancy_ratio=occupancy,
             bandwidth_ratio=bandwidth,
             occupancy_by=source,
             note=note,
         )
+
+    def _see_memory(self, steps: wire.Steps | None, held: Mapping[int, HeldByPid | None] | None) -> DeviceMemory | None:
+        """What it holds of its devices; of one that has ended, what was seen last."""
+        ranks = [] if steps is None else [steps, *_other_ranks(self._steps_path)]
+        if self._facts.cpu_devices:
+            return device_memory.on_host(ranks, len(self._facts.gpus))
+        if held is not None or self._memory is None:
+            pids, usual_bytes = {process.pid for process in self.processes}, self._overhead.usual_bytes
+            seen = device_memory.on_gpus(self._facts.gpus, ranks, pids, held or {}, usual_bytes)
+            self._overhead.see(seen.overhead_bytes if seen else None)
+            self._memory = seen or self._memory
+        return self._memory
 
     def _rebase(self, steps: wire.Steps | None, now_s: float, cpu_s: float) -> None:
         """Imports and data loading before the first step say nothing of how the job uses a device: start anew."""
@@ -160,31 +202,18 @@ def read_steps(path: Path) -> wire.Steps | None:
 
 
 def read_noted(path: Path) -> tuple[wire.Steps | None, str]:
-    """Read a job's steps, with the most memory that any of its ranks here takes, and why it may not be followed."""
+    """Read a job's steps, and why it may not be followed."""
     try:
-        steps = _read_plausible(path)
+        return _read_plausible(path), ""
     except wire.VersionError as error:
         return None, f"steps are not followed: {error}"
     except wire.WireError:
         return None, ""
-    return steps and _with_ranks(steps, path), ""
 
 
 def _read_plausible(path: Path) -> wire.Steps | None:
     steps = wire.read(path)
     return steps if steps is not None and is_plausible(steps) else None
-
-
-def _with_ranks(steps: wire.Steps, path: Path) -> wire.Steps:
-    """Take P and P + E of the busiest rank: each has a GPU of its own."""
-    ranks = (steps, *_other_ranks(path))
-    return replace(
-        steps,
-        persistent_bytes=max(
-            (rank.persistent_bytes for rank in ranks if rank.persistent_bytes is not None), default=None
-        ),
-        peak_bytes=max((rank.peak_bytes for rank in ranks if rank.peak_bytes is not None), default=None),
-    )
 
 
 def _other_ranks(path: Path) -> Iterator[wire.Steps]:
@@ -200,7 +229,7 @@ def _other_ranks(path: Path) -> Iterator[wire.Steps]:
 
 def is_plausible(steps: wire.Steps) -> bool:
     """Whether a job can have reported this: it may write anything, and one job must not spoil the node's report."""
-    counts = (steps.steps, steps.steps_total, steps.persistent_bytes, steps.peak_bytes)
+    counts = (steps.steps, steps.steps_total, steps.persistent_bytes, steps.peak_bytes, steps.reserved_bytes)
     times_s = (steps.first_step_s, steps.last_step_s, *steps.durations_s)
     countable = all(0 <= (count or 0) <= EXACT_MAX for count in counts)
     return countable and all(0 <= (time_s or 0) <= TIME_MAX_S for time_s in times_s)

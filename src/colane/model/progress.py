@@ -18,8 +18,10 @@ class Progress:
         step_mean_s: Mean of ten sampled steps (paper A, 4.2).
         step_median_s: Median of the recent steps.
         loss: Latest loss the job reported.
-        persistent_bytes: P on its busiest GPU.
+        persistent_bytes: P on its busiest GPU, of all its processes there, as the device sees it.
         peak_bytes: P + E on its busiest GPU.
+        memory_by: What measured the two (`nvml`, `estimate`, `resident-set`); empty when nothing did.
+        overhead_bytes: What one of its processes holds there beside its allocator's blocks.
         cpu_s: CPU time of its whole process tree so far.
         occupancy_ratio: Occupancy of its GPU while it ran, 0..1.
         bandwidth_ratio: Memory-bandwidth use of its GPU while it ran, 0..1.
@@ -43,6 +45,8 @@ class Progress:
     loss: float | None = None
     persistent_bytes: int | None = None
     peak_bytes: int | None = None
+    memory_by: str = ""
+    overhead_bytes: int | None = None
     cpu_s: float | None = None
     occupancy_ratio: float | None = None
     bandwidth_ratio: float | None = None

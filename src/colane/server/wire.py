@@ -250,6 +250,8 @@ class ProgressBody(WireModel):
     loss: float | None = None
     persistent_bytes: Size | None = None
     peak_bytes: Size | None = None
+    memory_by: Text = ""
+    overhead_bytes: Size | None = None
     cpu_s: Seconds | None = None
     occupancy_ratio: MeasuredRatio | None = None
     bandwidth_ratio: MeasuredRatio | None = None
