@@ -83,6 +83,8 @@ class Profile:
         step_median_s: Median step time.
         persistent_bytes: P: GPU memory held between steps, per GPU (paper B).
         ephemeral_bytes: E: peak within a step less P, per GPU.
+        overhead_bytes: What one of its processes holds of a GPU beside its allocator's blocks, as a part of P; None
+            where P is what an allocator says.
         occupancy: C = sum of occupancy (percent) x kernel time (us) over two steps (paper A, eq. 4.3).
         bandwidth: M = sum of memory-bandwidth use (percent) x kernel time (us) over two steps (eq. 4.2).
         updated_s: When it last changed.
@@ -96,6 +98,7 @@ class Profile:
     step_median_s: Value | None = None
     persistent_bytes: Value | None = None
     ephemeral_bytes: Value | None = None
+    overhead_bytes: Value | None = None
     occupancy: Value | None = None
     bandwidth: Value | None = None
     updated_s: float = 0.0

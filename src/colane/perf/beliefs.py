@@ -75,12 +75,14 @@ class Beliefs:
         self._sets: dict[tuple[str, tuple[ProfileKey, ...]], SetBelief] = {}
         self._lines: dict[tuple[str, str], LinearFit | None] = {}
         self._terms: dict[tuple[str, int | None, int, int | None, str, int | None], Terms] = {}
+        self._overheads: dict[str, float] = {}
         self._curves = Curves(self._profiles.values())
         self._rates: dict[_Asked, Rate] = {}
         self._rates_by = 0
         self._leaning: dict[tuple[str, int | None, str], dict[ProfileKey, None]] = {}
         for profile in self._profiles.values():
             self.neighbours.believe(profile)
+            self._see_overhead(profile)
         for measurement in measurements:
             self.learn_set(measurement)
 
@@ -123,13 +125,21 @@ class Beliefs:
         The larger of declared and measured is taken, so that a job is never booked below what its owner asked.
         """
         declared = spec.gpu_memory_bytes
-        known = self._known_memory(profile_key(spec, gpu_type, gpus), spec)
+        key = profile_key(spec, gpu_type, gpus)
+        known = self._known_memory(key, spec)
         if known is None:
             return None if declared is None else Memory(declared, 0)
-        persistent = known[0].value * self.config.persistent_factor
+        persistent = (known[0].value + self._overhead_beside(known[0], key)) * self.config.persistent_factor
         total = (persistent + known[1].value) * self.config.total_factor
         total = max(total, declared or 0)
         return Memory(int(persistent), int(total - persistent))
+
+    def _overhead_beside(self, persistent: Value, key: ProfileKey) -> float:
+        """What to add to a P that was declared as an allocator counts it: the most that was seen on the GPU type."""
+        profile = self._profiles.get(key)
+        if persistent.source is not ValueSource.DECLARED or (profile and profile.overhead_bytes is not None):
+            return 0.0
+        return self._overheads.get(key.gpu_type, 0.0)
 
     def _known_memory(self, key: ProfileKey, spec: JobSpec) -> tuple[Value, Value] | None:
         if key.gpus != spec.gpus:
@@ -203,6 +213,7 @@ class Beliefs:
         old = self._profiles.get(profile.key)
         merged = profile if old is None else merge_profiles(old, profile, self.config.samples_max)
         self._profiles[profile.key] = merged
+        self._see_overhead(merged)
         self.version += 1
         self.neighbours.believe(merged)
         self._curves.put(merged)
@@ -210,6 +221,11 @@ class Beliefs:
         self._terms.clear()
         self._rates.clear()
         return merged
+
+    def _see_overhead(self, profile: Profile) -> None:
+        if profile.overhead_bytes is not None:
+            known = self._overheads.get(profile.key.gpu_type, 0.0)
+            self._overheads[profile.key.gpu_type] = max(known, profile.overhead_bytes.value)
 
     def learn_set(self, measurement: SetMeasurement) -> None:
         """Fold a measured set into the mean of its kind."""
@@ -268,6 +284,7 @@ def declared(profile: Profile) -> Profile:
             "step_median_s",
             "persistent_bytes",
             "ephemeral_bytes",
+            "overhead_bytes",
             "occupancy",
             "bandwidth",
         )

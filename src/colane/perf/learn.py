@@ -26,6 +26,7 @@ def merge_profiles(old: Profile, new: Profile, samples_max: int) -> Profile:
         step_median_s=_mean(old.step_median_s, new.step_median_s, samples_max),
         persistent_bytes=_largest(old.persistent_bytes, new.persistent_bytes),
         ephemeral_bytes=_largest(old.ephemeral_bytes, new.ephemeral_bytes),
+        overhead_bytes=_largest(old.overhead_bytes, new.overhead_bytes),
         occupancy=_mean(old.occupancy, new.occupancy, samples_max),
         bandwidth=_mean(old.bandwidth, new.bandwidth, samples_max),
         updated_s=new.updated_s,

@@ -162,8 +162,13 @@ def memory_seen(key: ProfileKey, progress: Progress, known: Profile | None) -> P
         key=key,
         persistent_bytes=Value(float(progress.persistent_bytes), ValueSource.MEASURED),
         ephemeral_bytes=Value(float(ephemeral), ValueSource.MEASURED),
+        overhead_bytes=_overhead(progress),
         updated_s=progress.at_s,
     )
+
+
+def _overhead(progress: Progress) -> Value | None:
+    return None if progress.overhead_bytes is None else Value(float(progress.overhead_bytes), ValueSource.MEASURED)
 
 
 MEMORY_GROWTH_RATIO = 1.02

@@ -332,7 +332,15 @@ def declare(turn: Turn, body: ProfileBody) -> None:
     key = ProfileKey(**body.key.model_dump())
     values: dict[str, Any] = {
         name: _value(getattr(body, name))
-        for name in ("step_s", "step_median_s", "persistent_bytes", "ephemeral_bytes", "occupancy", "bandwidth")
+        for name in (
+            "step_s",
+            "step_median_s",
+            "persistent_bytes",
+            "ephemeral_bytes",
+            "overhead_bytes",
+            "occupancy",
+            "bandwidth",
+        )
     }
     profile = Profile(key=key, updated_s=turn.now_s, users=tuple(body.users), **values)
     turn.events.append(ProfileDeclared(profile))

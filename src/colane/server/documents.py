@@ -75,6 +75,7 @@ PROFILE: Final = record(
     step_median_s=maybe(VALUE),
     persistent_bytes=maybe(VALUE),
     ephemeral_bytes=maybe(VALUE),
+    overhead_bytes=maybe(VALUE),
     occupancy=maybe(VALUE),
     bandwidth=maybe(VALUE),
     users=several(),

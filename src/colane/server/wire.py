@@ -347,6 +347,7 @@ class ProfileBody(WireModel):
     step_median_s: ValueBody | Ratio | None = None
     persistent_bytes: ValueBody | Ratio | None = None
     ephemeral_bytes: ValueBody | Ratio | None = None
+    overhead_bytes: ValueBody | Ratio | None = None
     occupancy: ValueBody | Ratio | None = None
     bandwidth: ValueBody | Ratio | None = None
     users: Annotated[list[Name], Field(max_length=1_000)] = Field(default_factory=list)
