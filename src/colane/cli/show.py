@@ -116,8 +116,9 @@ def _progress(job: dict[str, Any]) -> Iterator[tuple[str, str]]:
     if sample.get("loss") is not None:
         yield "loss", output.number(sample["loss"], 4)
     if sample.get("peak_bytes") is not None:
-        memory = f"{output.size(sample['peak_bytes'])} at peak"
-        yield "memory", f"{memory}, {output.size(sample['persistent_bytes'])} between steps"
+        peak, between = output.size(sample["peak_bytes"]), output.size(sample["persistent_bytes"])
+        by = f" (by {sample['memory_by']})" if sample.get("memory_by") else ""
+        yield "memory", f"{peak} at peak, {between} between steps{by}"
     if sample.get("occupancy_ratio") is not None:
         yield "occupancy", f"{sample['occupancy_ratio']:.0%} of its device (by {sample['occupancy_by']})"
     yield from _turns(sample)
