@@ -77,6 +77,53 @@ model.train(); opt = Own(model.parameters())
 for i in range(10):
     loss_of().backward(); opt.step()
 """
+REGRESSION = f"""{SMALL}
+for i in range(10):
+    model.zero_grad()
+    loss_of().backward()
+    with torch.no_grad():
+        for p in model.parameters():
+            p.add_(p.grad, alpha=-0.1)
+"""
+NO_MODULE = f"""{SMALL}
+weights = torch.zeros(8, 1, requires_grad=True)
+for i in range(10):
+    torch.autograd.backward(((x @ weights - y) ** 2).mean())
+    weights.data -= 0.1 * weights.grad
+    weights.grad = None
+"""
+CHECKPOINTED = f"""{SMALL}
+from torch.utils.checkpoint import checkpoint
+for i in range(10):
+    hidden = x.clone().requires_grad_()
+    for layer in model:
+        hidden = checkpoint(layer, hidden, use_reentrant=True)
+    torch.nn.functional.mse_loss(hidden, y).backward()
+    with torch.no_grad():
+        for p in model.parameters():
+            p -= 0.1 * p.grad; p.grad = None
+"""
+LOADER_BY_HAND = f"""{SMALL}
+data = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(x, y), batch_size=4)
+for epoch in range(2):
+    for batch, target in data:
+        torch.nn.functional.mse_loss(model(batch), target).backward()
+        with torch.no_grad():
+            for p in model.parameters():
+                p -= 0.1 * p.grad; p.grad = None
+"""
+REINFORCE = f"""{SMALL}
+opt = torch.optim.Adam(model.parameters())
+for episode in range(10):
+    chosen = []
+    for moves in range(5):
+        spread = torch.distributions.Categorical(logits=model(x).T)
+        move = spread.sample()
+        chosen.append(-spread.log_prob(move).sum())
+    opt.zero_grad()
+    torch.stack(chosen).sum().backward()
+    opt.step()
+"""
 FUNCTIONAL = f"""{SMALL}
 data = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(x, y), batch_size=4)
 weights = torch.zeros(8, 1, requires_grad=True)
@@ -113,6 +160,11 @@ EXACT = {
     "compiled, then eval": (COMPILED_THEN_EVAL, 10),
     "by hand": (BY_HAND, 10),
     "own optimizer": (OWN_OPTIMIZER, 10),
+    "regression": (REGRESSION, 10),
+    "no module": (NO_MODULE, 10),
+    "checkpointed": (CHECKPOINTED, 10),
+    "loader, by hand": (LOADER_BY_HAND, 16),
+    "reinforce": (REINFORCE, 10),
     "functional": (FUNCTIONAL, 16),
     "length known": (LENGTH_KNOWN, 16),
     "loader and model": (LOADER_AND_MODEL, 8),

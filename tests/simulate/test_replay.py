@@ -148,3 +148,20 @@ def test_the_command_line_takes_an_export(made: Exported, capsys: pytest.Capture
     found = json.loads(capsys.readouterr().out)
     assert "what the live cluster measured" in found["world"]
     assert found["runs"][0]["finished"] == 2
+
+
+class SilentScheduler(FakeScheduler):
+    """One job that steps and one that shows none, both shorter than what others take besides their steps."""
+
+    def finished_jobs(self, labels: object = None) -> list[dict[str, Any]]:
+        silent = {**_record(2, "b", 101.0, 1.5, 0, waited_s=12.0), "progress": None}
+        return [*super().finished_jobs(labels)[:1], silent]
+
+
+def test_all_of_the_run_of_a_job_without_steps_counts(tmp_path: Path) -> None:
+    made = export_jobs(SilentScheduler(), {}, tmp_path / "export")  # type: ignore[arg-type]
+    request = Request(cluster=str(made.cluster), trace=str(made.trace), measured=made.measured, world=WorldKind.TABLE)
+    loaded = load(request, 0)
+    assert [job.duration_s for job in loaded.workload.jobs] == [pytest.approx(10), pytest.approx(1.5)]
+    done = simulate(inputs(request, loaded, "fifo", 0))
+    assert list(done.ledger.rows.end_s) == [pytest.approx(12), pytest.approx(12 + 1.5)]

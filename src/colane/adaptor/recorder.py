@@ -22,7 +22,7 @@ MEMORY_EVERY_STEPS = 64
 MEMORY_GAP_S = 0.1
 """... but not sooner than this, however fast the steps are."""
 
-LOADER, REPLAY, FORWARD, OPTIMIZER, KERAS, EXPLICIT = range(1, 7)
+LOADER, BACKWARD, REPLAY, FORWARD, OPTIMIZER, KERAS, EXPLICIT = range(1, 8)
 """Kinds of steps, better ones last: from the first step of a kind on, lesser kinds are not counted."""
 
 RANK_NAMES = ("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID")

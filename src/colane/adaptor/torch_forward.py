@@ -5,8 +5,9 @@ In this order, the first that is seen counts:
 1. Calls of a root module (one that was moved, put into eval or train mode as a whole), by hooks on that one
    instance. Never global module hooks: they cost hundreds of microseconds a step and stop compilation.
    Without gradients a step ends with the call; with them, where the next call begins.
-2. Batches taken from a DataLoader; after a while only, since scripts also run through their data beforehand.
-3. Replays of a CUDA graph.
+2. Replays of a CUDA graph.
+3. Backward passes: training by hand, whose updates nobody sees.
+4. Batches taken from a DataLoader; after a while only, since scripts also run through their data beforehand.
 
 All of it is gone as soon as the script makes an optimizer.
 """
@@ -23,10 +24,10 @@ from . import recorder
 from .cycle import Cycle
 from .writer import BETWEEN_STEPS
 
-LOADER, REPLAY, FORWARD = recorder.LOADER, recorder.REPLAY, recorder.FORWARD
+LOADER, BACKWARD, REPLAY, FORWARD = recorder.LOADER, recorder.BACKWARD, recorder.REPLAY, recorder.FORWARD
 
 FORWARDS_FIRST = 3
-"""Fewer calls may be a trial before training; they are counted when more follow, or at the end."""
+"""Fewer passes may be a trial before training; they are counted when more follow, or at the end."""
 LOADER_FIRST_S = 30.0
 """Running through the data beforehand (their mean, their tokens) takes less."""
 ROOTS_MAX = 64
@@ -126,6 +127,10 @@ class Others:
             self._replays += 1
         else:
             self._replayed.add(graph)
+
+    def went_backward(self) -> None:
+        """Hear of the end of a backward pass: the last that is seen of a step whose update is made by hand."""
+        self._event(BACKWARD, 0)
 
     def unhook(self, module: Any) -> None:
         """Take the hooks off one module."""
@@ -251,6 +256,7 @@ def attach(torch: Any, others: Others) -> None:
     for name in ("train", "_apply"):
         setattr(module, name, _as_a_whole(getattr(module, name), others, is_compiling))
     _watch_optimizers(torch, others)
+    _watch_backward(torch, others)
     _watch_loaders(torch, others)
     _watch_replays(torch, others)
     atexit.register(_safely, others.flush)
@@ -302,6 +308,21 @@ def _watch_optimizers(torch: Any, others: Others) -> None:
         _safely(others.optimizer_made)
 
     torch.optim.Optimizer.__init__ = init
+
+
+def _watch_backward(torch: Any, others: Others) -> None:
+    own = torch.autograd.backward  # `Tensor.backward` calls it by this name
+    in_backward = getattr(torch._C, "_current_graph_task_id", lambda: -1)  # noqa: SLF001
+    is_compiling = _is_compiling(torch)
+
+    @functools.wraps(own)
+    def backward(*args: Any, **kwargs: Any) -> Any:
+        result = own(*args, **kwargs)
+        if not is_compiling() and in_backward() == -1:  # checkpointed parts go backward within backward
+            _safely(others.went_backward)
+        return result
+
+    torch.autograd.backward = backward
 
 
 def _watch_loaders(torch: Any, others: Others) -> None:

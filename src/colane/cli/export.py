@@ -179,12 +179,16 @@ def _need(value: Any) -> Any:  # noqa: ANN401 - JSON is what its file says
 
 
 def _own_overhead_s(item: Mapping[str, Any], gpu_type: str, table: MeasuredTable) -> float:
-    """As the run itself shows it; on cpu devices company slows launching too, so there that of runs alone."""
+    """As the run itself shows it, none of one without steps: all of its run is work.
+
+    On cpu devices company slows launching too, so there that of runs alone.
+    """
     from colane.model.hardware import CPU_DEVICE_TYPE  # noqa: PLC0415 - imported late
 
     found_s = overhead_s(item)
-    is_slowed = gpu_type == CPU_DEVICE_TYPE and not _is_alone(item)
-    return table.overhead_s if found_s is None or is_slowed else found_s
+    if found_s is None:
+        return 0.0
+    return table.overhead_s if gpu_type == CPU_DEVICE_TYPE and not _is_alone(item) else found_s
 
 
 NEEDS = (

@@ -281,6 +281,8 @@ class MeasuredSpeeds:
         job = running.job
         if job.steps and job.duration_s and job.spec.labels.get(RAN_ON) == running.gpu_type:
             return job.steps / job.duration_s
+        if not job.steps and job.duration_s:
+            return 1.0  # its work is counted in seconds: that its kind has steps elsewhere says nothing of this run
         found = self._table.jobs.get(_profile_key(job, running.gpu_type))
         return None if found is None else 1 / found.step_s
 
