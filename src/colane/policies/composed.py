@@ -75,7 +75,9 @@ class Composed:
         """Serve every pool in which something has changed and somebody waits."""
         draft = Draft(view)
         for pool in view.pools:
-            _Service(self, draft, pool).serve()
+            service = _Service(self, draft, pool)
+            service.serve()
+            service.dissolve()
         return draft.plan()
 
 
@@ -106,6 +108,11 @@ class _Service:
         if self._finders or not self._desk.skips_hopeless:
             while self._serve_line():
                 pass
+
+    def dissolve(self) -> None:
+        """Break the circles of desk, finders and rules: what a plan took is free at once, collector or not."""
+        self._desk.finders = []
+        self._desk.reason = None
 
     def _serve_line(self) -> bool:
         """Walk the line once; whether another walk may help somebody."""
