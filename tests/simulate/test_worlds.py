@@ -41,7 +41,7 @@ def world(data: Path) -> TableWorld:
 
 def on_v100(model: str, batch: int | None, *, gpus: int = 1, **needs: object) -> Running:
     made = job(1, 0, None, gpus=gpus, steps=100, family=model, batch_size=batch, **needs)
-    return Running(made, "v100", tuple(GpuId("n", number) for number in range(gpus)))
+    return Running(made, "v100", tuple(GpuId("n", number) for number in range(gpus)), cores=made.spec.cores)
 
 
 @pytest.mark.parametrize(

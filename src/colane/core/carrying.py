@@ -58,6 +58,7 @@ def _resize(step: Step, job: Job, action: Resize) -> None:
 
 def _set_cores(step: Step, job: Job, action: SetCores) -> None:
     if job.placement is not None:
+        step.company_changed(job.gpus_held)
         placement = replace(job.placement, cores=action.cores, cores_elsewhere=action.cores_elsewhere)
         step.state.set_cores(job.placement, placement)
         step.put(move(job, job.state, step.now_s, action.reason, placement=placement))

@@ -26,10 +26,10 @@ from colane.model.hardware import GpuId
 from colane.model.job import Job, JobId, JobState
 from colane.model.lane import Turns
 from colane.model.plan import Plan
-from colane.model.profile import Value
 from colane.model.reason import Reason, Why
 from colane.model.story import STEPPING
 from colane.perf.pace import Paces
+from colane.perf.rate import Rate
 
 STARTING = frozenset({JobState.ASSIGNED, JobState.LAUNCHING})
 
@@ -132,14 +132,14 @@ def company_of(state: ClusterState, paces: Paces, job: Job, turns: Turns) -> Com
         tuple(sorted({other for _, other in rest} - mates)),
         min(1 / rate.factors.turns.slowdown for rate in rates) if is_promised else None,
         max(rate.factors.company_slowdown for rate in rates) if is_promised else None,
-        _measured(paces, job, rates[0].alone),
+        _measured(paces, job, rates[0]),
     )
 
 
-def _measured(paces: Paces, job: Job, alone: Value | None) -> float | None:
-    """Step time now over step time alone in the same place."""
+def _measured(paces: Paces, job: Job, rate: Rate) -> float | None:
+    """Step time now over step time alone in the same place with the same cores."""
     step_s = paces.step_s(job.id)
-    return None if step_s is None or alone is None else step_s / alone.value
+    return None if step_s is None or rate.alone is None else step_s / (rate.alone.value * rate.factors.cores.slowdown)
 
 
 def _separate(draft: Draft, load: GpuLoad, job: Job, suspect: Suspect) -> None:

@@ -198,7 +198,13 @@ class Step:
             self.learn(learnt)
 
     def _members(self, gpu: GpuId) -> list[EpochMember]:
-        return [EpochMember(b.job, b.key, b.user, b.lane) for b in self.state.gpus[gpu].bookings]
+        return [
+            EpochMember(b.job, b.key, b.user, b.lane, self._cores_booked(b.job)) for b in self.state.gpus[gpu].bookings
+        ]
+
+    def _cores_booked(self, job: JobId) -> int:
+        placement = self.state.jobs[job].placement
+        return placement.cores_booked if placement is not None else 0
 
     def learn(self, profile: Profile) -> None:
         """Believe a profile and re-book whom it concerns; waiting jobs of any pool may be judged by it."""

@@ -63,6 +63,11 @@ class Placement:
         self.node = first
         self.nodes = tuple(dict.fromkeys([slot.gpu.node for slot in slots])) if spans else (first,)
 
+    @property
+    def cores_booked(self) -> int:
+        """Cores booked on all its nodes."""
+        return len(self.cores) + sum([len(cores) for _, cores in self.cores_elsewhere])
+
     def cores_on(self, node: str) -> tuple[int, ...]:
         """Core ids booked on one of its nodes."""
         return self.cores if node == self.node else dict(self.cores_elsewhere).get(node, ())

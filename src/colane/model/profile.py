@@ -59,6 +59,13 @@ class PlacePace(NamedTuple):
     step_s: Value
 
 
+class CorePace(NamedTuple):
+    """Step time with so many cores booked, on all its nodes together."""
+
+    cores: int
+    step_s: Value
+
+
 class Slowdown(NamedTuple):
     """How much slower jobs go beside a neighbour on their sockets.
 
@@ -79,7 +86,7 @@ class Profile:
 
     Attributes:
         key: Whom it describes.
-        step_s: Mean step time.
+        step_s: Mean step time; of several numbers of cores that of the one with which it is fastest.
         step_median_s: Median step time.
         persistent_bytes: P: GPU memory held between steps, per GPU (paper B).
         ephemeral_bytes: E: peak within a step less P, per GPU.
@@ -91,6 +98,7 @@ class Profile:
         users: Owners whose jobs it was learnt from.
         places: Step times by how far its GPUs lie from each other, by distance.
         slowdowns: By neighbours on other GPUs of the same sockets, the nearest place of each first.
+        core_paces: Step times by cores, ascending, of jobs that book some.
     """
 
     key: ProfileKey
@@ -105,6 +113,7 @@ class Profile:
     users: tuple[str, ...] = ()
     places: tuple[PlacePace, ...] = ()
     slowdowns: tuple[Slowdown, ...] = ()
+    core_paces: tuple[CorePace, ...] = ()
 
     @property
     def memory_bytes(self) -> int | None:

@@ -14,7 +14,7 @@ import numpy as np
 
 from colane.cpu.tuner import EPSILON_RATIO, STEPS_MAX, TUNERS, CoreTry, TunerName, found
 from colane.papers.claims import Claim
-from colane.traces.tables.synergy import CORES_PER_GPU, SynergyJob, SynergyMatrix, SynergyTable
+from colane.traces.tables.synergy import SynergyJob, SynergyMatrix, SynergyTable
 
 STARTS = range(1, 13)
 SAMPLES = 9
@@ -61,21 +61,16 @@ def tuning_runs(table: SynergyTable, noises: Sequence[float] = NOISES, seed: int
     for noise in noises:
         for tuner in TUNERS:
             for job, matrix in table.matrices.items():
-                top = cores_measured(matrix)
+                top = matrix.most_cores_per_gpu
                 for start in STARTS[:top]:
                     runs += [_run(job, matrix, tuner, noise, start, rng) for _ in range(REPEATS if noise else 1)]
     return runs
 
 
-def cores_measured(matrix: SynergyMatrix) -> int:
-    """Most cores for each GPU that were measured."""
-    return max([cores for cores, row in zip(CORES_PER_GPU, matrix.rows, strict=True) if row[-1] > 0])
-
-
 def _run(
     job: SynergyJob, matrix: SynergyMatrix, tuner: TunerName, noise: float, start: int, rng: np.random.Generator
 ) -> TuningRun:
-    top = cores_measured(matrix)
+    top = matrix.most_cores_per_gpu
     speeds = [matrix.relative_speed(cores) or 0.0 for cores in range(1, top + 1)]
     best = max(speeds)
     tried: list[CoreTry] = []

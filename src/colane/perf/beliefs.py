@@ -245,10 +245,11 @@ class Beliefs:
         distance = self._curves.of(key).distance(gpus, situation.distance)
         size = self._curves.size(reference, key)
         beside, mine = situation.beside, LaneMate(key, spec.weight)
+        known = self._profiles.get(key)
         together = self.predict([*beside, key], situation.sharing) if beside else None
         found = Factors(
             factors.times(size, distance),
-            factors.of_cores(spec.cores, situation.cores),
+            factors.of_cores(() if known is None else known.core_paces, spec.cores, situation.cores),
             factors.of_turns(mine, situation.mates, situation.rule, self._profiles),
             factors.of_bus(key, situation.near, self.neighbours, situation.bandwidth_pressure),
             factors.of_gpu(1 + len(beside), together),

@@ -5,7 +5,7 @@
 | type | step times on both types | | no difference |
 | number of GPUs | step times at both | speed on a line between known counts | fewer: in proportion; more: no gain |
 | locality | step times there and at the nearest | on a line between known ones | beyond: as the farthest; else none |
-| cores | | | fewer than it asked for: in proportion |
+| cores | step times with so many | speed on a line between known numbers | beyond: as the last; fewer: in proportion |
 | turns | shares of the fair rule; of `rr` by step times | | equal shares |
 | bus | slowdown beside the worst neighbour | | no difference; bandwidth beyond what there is: in proportion |
 | same GPU | speed-up of the set | regression, threshold, bound by work | as slow as taking turns |
@@ -17,7 +17,7 @@ from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 
 from colane.model.lane import TurnRule
-from colane.model.profile import PlacePace, Profile, ProfileKey, Value
+from colane.model.profile import CorePace, PlacePace, Profile, ProfileKey, Value
 from colane.perf.neighbours import NeighbourBeliefs
 from colane.perf.rate import NEUTRAL_FACTOR, OF_VALUE, Factor, Prediction, RateSource, weakest
 from colane.perf.situation import LaneMate
@@ -100,11 +100,29 @@ def on_line(points: Sequence[tuple[float, float]], at: float) -> float:
     return y0 + (y1 - y0) * (at - x0) / (x1 - x0)
 
 
-def of_cores(asked: int, given: int | None) -> Factor:
-    """Fewer cores than the job asked for: it is taken to be bound by them."""
-    if given is None or not asked or given >= asked:
+def of_cores(paces: Sequence[CorePace], asked: int, given: int | None) -> Factor:
+    """So many cores against the number with which it is fastest; of unknown ones it is taken to need those it asks for.
+
+    Args:
+        paces: Step times by cores, ascending.
+        asked: How many it asked for.
+        given: How many it has; None is enough.
+    """
+    if given is None or (not paces and (not asked or given >= asked)):
         return NEUTRAL_FACTOR
-    return Factor(asked / max(1, given), RateSource.DEFAULT)
+    if not paces:
+        return Factor(asked / max(1, given), RateSource.DEFAULT)
+    best = min([pace.step_s.value for pace in paces])
+    first, last = paces[0], paces[-1]
+    if given < first.cores:
+        return Factor(first.step_s.value / best * first.cores / max(1, given), RateSource.DEFAULT)
+    known = [pace.step_s for pace in paces if pace.cores == min(given, last.cores)]
+    if not known:
+        speed = on_line([(float(pace.cores), best / pace.step_s.value) for pace in paces], given)
+        return Factor(1 / speed, RateSource.INTERPOLATED, min([pace.step_s.samples for pace in paces]))
+    slowdown = known[0].value / best
+    source = OF_VALUE[known[0].source] if given <= last.cores else RateSource.DEFAULT
+    return NEUTRAL_FACTOR if slowdown == 1.0 else Factor(slowdown, source, known[0].samples)
 
 
 def of_turns(

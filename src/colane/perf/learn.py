@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from colane.model.profile import PlacePace, Profile, Slowdown, Value, ValueSource
+from colane.model.profile import CorePace, PlacePace, Profile, Slowdown, Value, ValueSource
 
 SLOWDOWNS_MAX = 256
 """Slowdowns kept with one profile; of more, those with the fewest samples go."""
@@ -20,9 +20,11 @@ def merge_profiles(old: Profile, new: Profile, samples_max: int) -> Profile:
         new: What was seen or said.
         samples_max: Bound on the weight of the old mean.
     """
+    paces = _core_paces(old.core_paces, new.core_paces, samples_max)
+    fastest = min([pace.step_s for pace in paces], default=None) if new.core_paces else None
     return replace(
         old,
-        step_s=_mean(old.step_s, new.step_s, samples_max),
+        step_s=fastest or _mean(old.step_s, new.step_s, samples_max),
         step_median_s=_mean(old.step_median_s, new.step_median_s, samples_max),
         persistent_bytes=_largest(old.persistent_bytes, new.persistent_bytes),
         ephemeral_bytes=_largest(old.ephemeral_bytes, new.ephemeral_bytes),
@@ -33,7 +35,17 @@ def merge_profiles(old: Profile, new: Profile, samples_max: int) -> Profile:
         users=tuple(sorted({*old.users, *new.users})),
         places=_places(old.places, new.places, samples_max),
         slowdowns=_slowdowns(old.slowdowns, new.slowdowns, samples_max),
+        core_paces=paces,
     )
+
+
+def _core_paces(old: tuple[CorePace, ...], new: tuple[CorePace, ...], samples_max: int) -> tuple[CorePace, ...]:
+    if not new:
+        return old
+    merged = {pace.cores: pace.step_s for pace in old}
+    for pace in new:
+        merged[pace.cores] = _mean(merged.get(pace.cores), pace.step_s, samples_max) or pace.step_s
+    return tuple([CorePace(cores, merged[cores]) for cores in sorted(merged)])
 
 
 def _places(old: tuple[PlacePace, ...], new: tuple[PlacePace, ...], samples_max: int) -> tuple[PlacePace, ...]:

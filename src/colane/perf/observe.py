@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from colane.model.hardware import GpuId
 from colane.model.job import JobId
-from colane.model.profile import Profile, ProfileKey, SetMeasurement, Value, ValueSource
+from colane.model.profile import CorePace, Profile, ProfileKey, SetMeasurement, Value, ValueSource
 from colane.model.progress import Progress
 from colane.perf.beliefs import Beliefs
 from colane.perf.nearby import StepMark
@@ -20,12 +20,13 @@ from colane.perf.speedup import OCCUPANCY_UNITS_PER_S, delta, delta_general
 
 
 class EpochMember(NamedTuple):
-    """A job in an epoch, and the lane of the GPU it is in."""
+    """A job in an epoch, the lane of the GPU it is in, and the cores booked for it."""
 
     job: JobId
     key: ProfileKey
     user: str
     lane: int
+    cores: int = 0
 
 
 @dataclass(slots=True)
@@ -134,14 +135,16 @@ def _profile(member: EpochMember, track: _EpochTrack, at_s: float) -> Profile:
     latest = track.latest
     median = latest.step_median_s if latest else None
     by = latest.occupancy_by if latest else ""
+    step_s = Value(track.step_s, ValueSource.MEASURED, track.steps, "steps")
     return Profile(
         key=member.key,
-        step_s=Value(track.step_s, ValueSource.MEASURED, track.steps, "steps"),
+        step_s=step_s,
         step_median_s=None if median is None else Value(median, ValueSource.MEASURED, track.steps, "steps"),
         occupancy=_weighted(track.occupancies, track.step_s, by),
         bandwidth=_weighted(track.bandwidths, track.step_s, by),
         updated_s=at_s,
         users=(member.user,) if member.user else (),
+        core_paces=(CorePace(member.cores, step_s),) if member.cores else (),
     )
 
 

@@ -9,7 +9,7 @@ from colane.core.lifecycle import is_loss
 from colane.model.hardware import Gpu, GpuId, Node
 from colane.model.job import CommPattern, Exit, Job, JobId, JobKind, JobSpec, JobState, Served, StateChange, SuspendVia
 from colane.model.placement import Placement, Slot
-from colane.model.profile import PlacePace, Profile, ProfileKey, SetMeasurement, Slowdown, Value, ValueSource
+from colane.model.profile import CorePace, PlacePace, Profile, ProfileKey, SetMeasurement, Slowdown, Value, ValueSource
 from colane.model.progress import Progress
 from colane.model.reason import Reason, Why
 from colane.model.topology import Link, LinkKind, Topology
@@ -81,6 +81,7 @@ PROFILE: Final = record(
     users=several(),
     places=several(record(PlacePace, step_s=VALUE)),
     slowdowns=several(record(Slowdown, beside=KEY, ratio=VALUE)),
+    core_paces=several(row(CorePace, step_s=VALUE)),
 )
 MEASUREMENT: Final = record(
     SetMeasurement, keys=several(KEY), step_alone_s=several(), step_together_s=several(), steps=several()

@@ -108,7 +108,7 @@ def _profile(world: World, key: ProfileKey, running: Running) -> Profile:
     if speed <= 0:
         return Profile(key=key, persistent_bytes=_declared(MORE_THAN_ANY_BYTES), ephemeral_bytes=_declared(0))
     memory = world.memory(running.job, key.gpu_type)
-    ratio = world.occupancy_ratio(running.job, key.gpu_type)
+    ratio = world.occupancy_ratio(running.job, key.gpu_type, running.cores)
     occupancy = None if ratio is None else ratio / speed * OCCUPANCY_UNITS_PER_S
     return Profile(
         key=key,

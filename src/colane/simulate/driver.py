@@ -207,6 +207,16 @@ class Driver:
             process.settle(self.now_s)
             self._here.change_lane(process, first_lane(job))
             touched.update(dict.fromkeys(process.running.gpus))
+        elif process is not None and job.placement is not None and job.placement.cores_booked != process.running.cores:
+            self._change_cores(process, job, touched)
+
+    def _change_cores(self, process: Process, job: Job, touched: dict[GpuId, None]) -> None:
+        """It goes on at once with other cores, at another speed."""
+        process.settle(self.now_s)
+        process.running = self._accounts.where(job)
+        self._speeds.pace_in_place(process)
+        self._speeds.pace_alone(process, self.now_s)
+        touched.update(dict.fromkeys(process.running.gpus))
 
     def _follow_parked(self, job: Job, process: Process | None, touched: dict[GpuId, None]) -> None:
         """Let its memory leave its GPUs, take it off them, or end it where it is to stop meanwhile."""
@@ -267,8 +277,7 @@ class Driver:
         traced = self._by_id[job.id]
         running, saved_steps = self._accounts.where(job), self._saved_steps.get(job.id, 0.0)
         process = Process(job, running, self.world.work_steps(traced), saved_steps, self.now_s)
-        process.alone_steps_per_s = self.world.steps_per_s(running, ())
-        process.occupancy_ratio = self.world.occupancy_ratio(traced, running.gpu_type)
+        self._speeds.pace_in_place(process)
         self._here.enter(process)
         self._meter.queue(job.spec.pool, -1, for_gpus=job.spec.gpus > 0)
         return process

@@ -96,6 +96,6 @@ class FactorsWorld:
         declared = job.spec.gpu_memory_bytes
         return None if declared is None else Memory(0, declared)
 
-    def occupancy_ratio(self, job: TraceJob, gpu_type: str) -> float | None:  # noqa: ARG002
+    def occupancy_ratio(self, job: TraceJob, gpu_type: str, cores: int = 0) -> float | None:  # noqa: ARG002
         """Its demand."""
         return min(1.0, self.demand(job))

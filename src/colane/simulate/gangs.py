@@ -15,18 +15,22 @@ from colane.traces.workload import TraceJob
 
 def running_at(job: TraceJob, placement: Placement, loads: Mapping[GpuId, GpuLoad]) -> Running:
     """A job where it was placed; of one over several nodes also the part on each."""
-    gpus = placement.gpus
+    gpus, cores = placement.gpus, placement.cores_booked
     if not gpus:
-        return Running(job, "", (), (), "")
+        return Running(job, "", (), (), "", (), cores)
     first = loads[gpus[0]].gpu
     if len(gpus) == 1:
-        return Running(job, first.type, gpus, (first.socket,), first.sharing)
+        return Running(job, first.type, gpus, (first.socket,), first.sharing, (), cores)
     if len(placement.nodes) == 1:
-        return Running(job, first.type, gpus, _sockets(gpus, loads), first.sharing)
+        return Running(job, first.type, gpus, _sockets(gpus, loads), first.sharing, (), cores)
     by_node = [tuple(group) for _, group in groupby(gpus, key=lambda gpu: gpu.node)]
-    parts = tuple([Running(job, first.type, here, _sockets(here, loads), first.sharing) for here in by_node])
+    booked = [len(placement.cores_on(here[0].node)) for here in by_node]
+    parts = tuple([
+        Running(job, first.type, here, _sockets(here, loads), first.sharing, (), many)
+        for here, many in zip(by_node, booked, strict=True)
+    ])  # fmt: skip
     sockets = tuple(range(sum(len(part.sockets) for part in parts)))
-    return Running(job, first.type, gpus, sockets, first.sharing, parts)
+    return Running(job, first.type, gpus, sockets, first.sharing, parts, cores)
 
 
 def _sockets(gpus: Sequence[GpuId], loads: Mapping[GpuId, GpuLoad]) -> tuple[int, ...]:
@@ -65,9 +69,9 @@ class GangWorld:
         """As the world says."""
         return self._world.memory(job, gpu_type)
 
-    def occupancy_ratio(self, job: TraceJob, gpu_type: str) -> float | None:
+    def occupancy_ratio(self, job: TraceJob, gpu_type: str, cores: int = 0) -> float | None:
         """As the world says."""
-        return self._world.occupancy_ratio(job, gpu_type)
+        return self._world.occupancy_ratio(job, gpu_type, cores)
 
     def steps_per_s(self, me: Running, others: Sequence[Running]) -> float:
         """See the class."""

@@ -63,6 +63,12 @@ class ProcessSpeeds:
             self._here.meter.refresh(gpu)
         return concerned
 
+    def pace_in_place(self, process: Process) -> None:
+        """Find how fast a process goes alone where it is, with the cores it has."""
+        world, running = self._here.world, process.running
+        process.alone_steps_per_s = world.steps_per_s(running, ())
+        process.occupancy_ratio = world.occupancy_ratio(running.job, running.gpu_type, running.cores)
+
     def pace_alone(self, process: Process, now_s: float) -> None:
         """A job without GPUs has no company whose change would find its speed."""
         if not process.running.gpus:

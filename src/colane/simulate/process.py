@@ -13,7 +13,7 @@ class Process:
         id: Its job.
         running: The job and where it runs.
         attempt: Number of the attempt.
-        alone_steps_per_s: Its speed with its GPUs to itself.
+        alone_steps_per_s: Its speed with its GPUs to itself and the cores it has.
         occupancy_ratio: Part of a GPU it keeps busy alone; None where the world does not know.
         work_steps: Steps of the whole job.
         left_steps: Steps left at `since_s`.

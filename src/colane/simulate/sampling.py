@@ -68,7 +68,11 @@ class Sampler:
     def _is_true(self, known: Profile, process: Process) -> bool:
         """Whether a measured profile is what a measurement of this job would give."""
         running, speed = process.running, process.alone_steps_per_s
-        if speed <= 0 or not _is(known.step_s, 1 / speed) or running.job.spec.steps_limit is not None:
+        if (
+            speed <= 0
+            or not _is(_step_known(known, running.cores), 1 / speed)
+            or running.job.spec.steps_limit is not None
+        ):
             return False
         ratio = process.occupancy_ratio
         if ratio is not None and not _is(known.occupancy, ratio / speed * OCCUPANCY_UNITS_PER_S):
@@ -100,6 +104,11 @@ class Sampler:
             occupancy_ratio=process.occupancy_ratio,
             occupancy_by="world",
         )
+
+
+def _step_known(known: Profile, cores: int) -> Value | None:
+    """Step time with so many cores; without booked ones as it is anywhere."""
+    return next((pace.step_s for pace in known.core_paces if pace.cores == cores), None) if cores else known.step_s
 
 
 def _is(known: Value | None, truth: float) -> bool:

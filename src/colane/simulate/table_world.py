@@ -105,7 +105,8 @@ def read_sources(folder: Path | None = None) -> Sources:
 class TableWorld:
     """Speeds from tables.
 
-    Alone: the first table that has the job on that GPU type, times Synergy's factor for its cores. Beside one other job
+    Alone: the first table that has the job on that GPU type, times Synergy's factor for its cores (durations were
+    recorded with the cores that the job asked for). Beside one other job
     on the same GPUs: the measured pair. Beside several, or a pair nobody measured: `factors`. Beside jobs on other GPUs
     of its sockets: the worst pair of a table that measured that.
 
@@ -183,13 +184,13 @@ class TableWorld:
             self._memory[key] = next((memory for memory in found if memory is not None), None)
         return self._memory[key]
 
-    def occupancy_ratio(self, job: TraceJob, gpu_type: str) -> float | None:
-        """Its demand, at most 1."""
-        return min(1.0, self._demand(job, gpu_type))
+    def occupancy_ratio(self, job: TraceJob, gpu_type: str, cores: int = 0) -> float | None:
+        """Its demand, as its cores let it work, at most 1."""
+        return min(1.0, self._demand(job, gpu_type) * self._gain(job, cores))
 
     def _speed(self, me: Running, others: Sequence[Running]) -> float:
         alone = self._table_alone(me)
-        alone = self._base.alone_steps_per_s(me.job) if alone is None else alone
+        alone = self._base.alone_steps_per_s(me.job) * self._gain(me.job, me.cores) if alone is None else alone
         if not others:
             return alone
         sharing = [other for other in others if set(other.gpus) & set(me.gpus)]
@@ -199,7 +200,7 @@ class TableWorld:
 
     def _somewhere_steps_per_s(self, job: TraceJob, gpu_type: str) -> float | None:
         """Speed alone of a job without a duration, by its kind."""
-        key = (job.model, job.batch_size, job.spec.gpus, job.spec.cores, gpu_type)
+        key = (job.model, job.batch_size, job.spec.gpus, job.spec.cores, job.spec.host_memory_bytes, gpu_type)
         if key not in self._speeds_somewhere:
             self._speeds_somewhere[key] = self._table_alone(somewhere(job, gpu_type))
         return self._speeds_somewhere[key]
@@ -209,7 +210,13 @@ class TableWorld:
         if speed is None and me.job.duration_s is None and self._cores is not None and "v100" in me.gpu_type.lower():
             step_s = self._cores.step_s(me.job)
             speed = None if step_s is None else 1 / step_s
-        return speed if speed is None or self._cores is None else speed * self._cores.factor(me.job)
+        return speed if speed is None or self._cores is None else speed * self._cores.factor(me.job, me.cores)
+
+    def _gain(self, job: TraceJob, cores: int) -> float:
+        """Speed with so many cores / speed with as many as it asked for."""
+        if self._cores is None or not cores or cores == job.spec.cores:
+            return 1.0
+        return self._cores.factor(job, cores) / self._cores.factor(job)
 
     def _shared_slowdown(self, me: Running, sharing: Sequence[Running]) -> float:
         if not sharing:
@@ -255,7 +262,7 @@ def _kind(running: Running) -> tuple[Any, ...]:
     job, spec = running.job, running.job.spec
     speed = 0.0 if job.steps is None or not job.duration_s else job.steps / job.duration_s
     no_steps = job.steps is None
-    needs = (spec.family, spec.batch_size or 0, spec.gpus, spec.cores)
+    needs = (spec.family, spec.batch_size or 0, spec.gpus, spec.cores, spec.host_memory_bytes, running.cores)
     place = running.gpu_type, running.sockets, bool(running.parts)
     return (*needs, *place, job.gpu_ratio, speed, no_steps)
 

@@ -317,9 +317,10 @@ def _profile_key(job: TraceJob, gpu_type: str) -> ProfileKey:
 
 
 class SynergyCores:
-    """Synergy's relative speeds by cores (Mohan et al., OSDI 2022): a factor on speeds that other tables give.
+    """Synergy's relative speeds by cores and host memory (Mohan et al., OSDI 2022): a factor on other tables' speeds.
 
-    1 is the speed at three cores for each GPU. Cores beyond the measured range take its end.
+    1 is the speed at three cores and 62.5 GB for each GPU. Cores beyond the measured range take its end; a job that
+    books no host memory has ample.
     """
 
     name = "Synergy's speeds by cores"
@@ -331,14 +332,20 @@ class SynergyCores:
         """Whether its curve was measured and its cores are known."""
         return job.spec.cores > 0 and self._key(job) in self._matrices
 
-    def factor(self, job: TraceJob) -> float:
-        """Speed with its cores / speed with three cores for each GPU; 1 where nothing is known."""
+    def factor(self, job: TraceJob, cores: int | None = None) -> float:
+        """Speed with so many cores / speed with three cores for each GPU; 1 where nothing is known.
+
+        Args:
+            job: What runs.
+            cores: In all; None is as many as it asks for, 0 shares those near its GPUs.
+        """
+        cores = job.spec.cores if cores is None else cores
         matrix = self._matrices.get(self._key(job))
-        if matrix is None or job.spec.cores <= 0:
+        if matrix is None or cores <= 0:
             return 1.0
-        cores = job.spec.cores / job.spec.gpus
-        found = matrix.relative_speed(min(max(cores, 1.0), 24.0))
-        return found or 1.0
+        gpus, memory_bytes = job.spec.gpus, job.spec.host_memory_bytes
+        step = matrix.memory_step(memory_bytes / gpus) if memory_bytes else -1
+        return matrix.relative_speed(min(max(cores / gpus, 1.0), matrix.most_cores_per_gpu), step) or 1.0
 
     def step_s(self, job: TraceJob) -> float | None:
         """Step time at the fair share on a V100."""
@@ -372,4 +379,5 @@ def _speaks_of(table: SpeedTable, job: TraceJob, gpu_types: Sequence[str]) -> bo
 
 def somewhere(job: TraceJob, gpu_type: str) -> Running:
     """A job alone on GPUs of one socket of no particular node."""
-    return Running(job, gpu_type, tuple(GpuId("anywhere", number) for number in range(job.spec.gpus)))
+    gpus = tuple(GpuId("anywhere", number) for number in range(job.spec.gpus))
+    return Running(job, gpu_type, gpus, cores=job.spec.cores)

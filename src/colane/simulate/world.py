@@ -34,6 +34,7 @@ class Running:
         sockets: The sockets its GPUs hang on, ascending; those of several nodes are numbered through.
         sharing: How jobs share its GPUs: `mps`, `time-slice` or `cpu`.
         parts: Of a job over several nodes, what lies on each, in rank order; else empty.
+        cores: Cores booked for it; 0 where it shares those near its GPUs.
 
     A job without GPUs has neither GPUs nor a type of them.
     """
@@ -44,6 +45,7 @@ class Running:
     sockets: Final[tuple[int, ...]]
     sharing: Final[str]
     parts: Final[tuple[Running, ...]]
+    cores: Final[int]
 
     def __init__(
         self,
@@ -53,6 +55,7 @@ class Running:
         sockets: tuple[int, ...] = (0,),
         sharing: str = "time-slice",
         parts: tuple[Running, ...] = (),
+        cores: int = 0,
     ) -> None:
         self.job = job
         self.gpu_type = gpu_type
@@ -60,6 +63,7 @@ class Running:
         self.sockets = sockets
         self.sharing = sharing
         self.parts = parts
+        self.cores = cores
 
     @property
     def nodes(self) -> tuple[str, ...]:
@@ -102,8 +106,14 @@ class World(Protocol):
     def memory(self, job: TraceJob, gpu_type: str) -> Memory | None:
         """P and E on each GPU; None where the world does not know."""
 
-    def occupancy_ratio(self, job: TraceJob, gpu_type: str) -> float | None:
-        """Part of a GPU the job keeps busy alone, 0..1; None where the world does not know."""
+    def occupancy_ratio(self, job: TraceJob, gpu_type: str, cores: int = 0) -> float | None:
+        """Part of a GPU the job keeps busy alone, 0..1; None where the world does not know.
+
+        Args:
+            job: What runs.
+            gpu_type: On what.
+            cores: Booked for it; 0 shares those near its GPUs.
+        """
 
 
 class NeutralWorld:
@@ -134,7 +144,7 @@ class NeutralWorld:
         declared = job.spec.gpu_memory_bytes
         return None if declared is None else Memory(declared, 0)
 
-    def occupancy_ratio(self, job: TraceJob, gpu_type: str) -> float | None:  # noqa: ARG002
+    def occupancy_ratio(self, job: TraceJob, gpu_type: str, cores: int = 0) -> float | None:  # noqa: ARG002
         """Not known."""
         return None
 

@@ -22,7 +22,10 @@ from colane.traces.sheet import numbered_rows, read_text
 CORES_PER_GPU = (1, 2, 3, 4, 5, 6, 9, 12, 24)
 """Cores for each GPU, by row of a matrix (Synergy's `job.py`)."""
 
-MEMORY_STEPS_MAX = 5
+MEMORY_BYTES_PER_GPU = tuple(round(size_gb * 1e9) for size_gb in (20.83, 62.5, 125.0, 187.5, 250.0))
+"""Host memory for each GPU, by column of a matrix (ibid.)."""
+
+MEMORY_STEPS_MAX = len(MEMORY_BYTES_PER_GPU)
 FIXED_COLUMNS = ("model", "gpus", "cpu_row_index")
 HEADER_TAIL = ("best_cpus_per_gpu", "mem_gb", "batch", "speedup_at_best", "iter_time_s", "placement_penalty")
 
@@ -61,6 +64,16 @@ class SynergyMatrix:
             if row[memory_step] > 0
         ]
         return _between(measured, cores_per_gpu)
+
+    @property
+    def most_cores_per_gpu(self) -> int:
+        """Most cores that were measured, with ample memory."""
+        return max([cores for cores, row in zip(CORES_PER_GPU, self.rows, strict=True) if row[-1] > 0])
+
+    def memory_step(self, bytes_per_gpu: float) -> int:
+        """Column of the most memory that is not above what it has, the first at least."""
+        steps = MEMORY_BYTES_PER_GPU[: len(self.rows[0])]
+        return max(0, sum([size <= bytes_per_gpu for size in steps]) - 1)
 
     @property
     def best_cores_per_gpu(self) -> int:
