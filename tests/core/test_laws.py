@@ -27,7 +27,7 @@ from .worlds import World
 SEEDS = st.integers(min_value=0, max_value=2**32 - 1)
 HASTY: Mapping[str, Callable[[], Policy]] = {
     "srtf, hasty": lambda: preset("srtf", quantum_s=2.0),
-    "las, hasty": lambda: preset("las", threshold_gpu_s=5.0),
+    "las, hasty": lambda: preset("las", queues_gpu_s=(5.0,)),
     "max-min, hasty": lambda: preset("max-min", quantum_s=4.0),
     "max-min-packed, hasty": lambda: preset("max-min", packed=True, quantum_s=3.7),
     "finish-time-fair, hasty": lambda: preset("finish-time-fair", lease_s=5.0),

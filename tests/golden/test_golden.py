@@ -17,6 +17,7 @@ MECHANISMS = {
     "best-fit": (Why.BEST_FIT,),
     "colocate": (Why.SHARES, Why.NOT_WORTH_SHARING, Why.UNKNOWN_ALONE_FIRST, Why.BEHIND),
     "srtf": (Why.PREEMPTED, Why.MAKING_ROOM),
+    "srsf": (Why.PREEMPTED, Why.MAKING_ROOM),
     "las": (Why.PREEMPTED, Why.MAKING_ROOM),
     "drf": (Why.LEAST_SHARE,),
     "max-min": (Why.PREEMPTED, Why.MAKING_ROOM),

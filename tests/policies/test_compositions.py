@@ -47,7 +47,7 @@ ORDERS: tuple[Order, ...] = (
     LightestFirst(),
     Shortest(),
     LeastRemaining(quantum_s=1.0),
-    LeastAttained(threshold_gpu_s=5.0),
+    LeastAttained(queues_gpu_s=(5.0,)),
     SmallestPart(quantum_s=3.0),
     WorstFinish(lease_s=5.0),
     LeastShare(),

@@ -61,7 +61,7 @@ class Machine:
         ("colocate", {"steps_total": 10_000, "priority": 1, "share": False}),
         ("topo-aware", {"steps_total": 10_000, "priority": 1}),
         ("max-min:quantum_s=5", {"steps_total": 50}),
-        ("las:threshold_gpu_s=20", {"steps_total": 50}),
+        ("las:queues_gpu_s=20", {"steps_total": 50}),
         ("finish-time-fair:lease_s=5", {"steps_total": 50}),
     ],
 )

@@ -27,6 +27,17 @@ def test_the_textbook_schedule() -> None:
     assert life.spans == {1: [(0, 1), (10, 17)], 2: [(1, 5)], 3: [(17, 26)], 4: [(5, 10)]}
 
 
+def test_srsf_counts_gpus() -> None:
+    """Tiresias, section 2.3: a gang goes behind a single job three times as long."""
+    jobs = [known(0, 5, gpus=4), known(1, 20, gpus=4), known(2, 60)]
+    steps = [*STEP, step_time(1.0, gpus=4)]
+    first = {
+        policy: Life(preset(policy, quantum_s=0.0), [make_node("n0", 4)], jobs, steps).run().spans[3][0]
+        for policy in ("srtf", "srsf")
+    }
+    assert first == {"srtf": (25, 85), "srsf": (5, 65)}
+
+
 def test_a_small_gain_is_not_worth_a_stop() -> None:
     life = Life(EAGER, ONE, [known(0, 100), known(20, 70)], STEP).run()
     assert life.spans == {1: [(0, 100)], 2: [(100, 170)]}

@@ -14,7 +14,7 @@ from colane.policies.indexes.live import LiveJobs, PoolJobs
 from colane.policies.registry import create
 from tests.core.worlds import World
 
-EAGER = ["srtf:quantum_s=1", "las:threshold_gpu_s=5", "max-min:quantum_s=2"]
+EAGER = ["srtf:quantum_s=1", "las:queues_gpu_s=5", "max-min:quantum_s=2"]
 KEEPING = [*EAGER, "max-min-packed:quantum_s=1", "finish-time-fair:lease_s=1", "sjf", "drf"]
 SEEDS = st.integers(min_value=0, max_value=2**32 - 1)
 

@@ -26,6 +26,9 @@ T = TypeVar("T")
 TEXTS = tuple[str, ...]
 """Written with `/` between them: `fifo:gpu_types=v100/p100`."""
 
+NUMBERS = tuple[float, ...]
+"""Written likewise: `las:queues_gpu_s=3600/36000`."""
+
 
 class PolicyOptionError(ValueError):
     """A policy has no such option, or not with that value; the message names both."""
@@ -94,7 +97,7 @@ def _kinds(policy: object) -> dict[str, Any]:
 def _kind(hint: Any, default: object) -> Any:  # noqa: ANN401 - what hints are
     """What a field holds. Compiled classes keep less: of a tuple not of what, of `X | None` and some classes `type`."""
     if hint is tuple:
-        return TEXTS
+        return NUMBERS if isinstance(default, tuple) and default and isinstance(default[0], float) else TEXTS
     if hint is not type:
         return hint
     return type(default) | None if isinstance(default, (int, float)) else type(default)
@@ -108,7 +111,7 @@ def _unknown(base: str, name: str, kinds: Mapping[str, Any]) -> str:
 
 
 def _read(base: str, name: str, value: str, kind: object) -> object:
-    choices = (kind,) if kind == TEXTS else get_args(kind) or (kind,)
+    choices = (kind,) if kind in (TEXTS, NUMBERS) else get_args(kind) or (kind,)
     if NoneType in choices and value == "none":
         return None
     for choice in choices:
@@ -126,6 +129,9 @@ def _value(value: str, kind: object) -> object | None:
         return _turns(value)
     if kind == TEXTS:
         return tuple(filter(None, value.split("/"))) or None
+    if kind == NUMBERS:
+        numbers = [_number(part, float) for part in value.split("/")]
+        return None if None in numbers else tuple(numbers)
     if isinstance(kind, type) and issubclass(kind, StrEnum):
         return next((member for member in kind if member.value == value), None)
     return _number(value, kind)
@@ -161,6 +167,8 @@ def _wanted(choices: tuple[object, ...]) -> str:
             words.append("yes or no")
         elif choice == TEXTS:
             words.append("words with / between them")
+        elif choice == NUMBERS:
+            words.append("numbers from 0 up with / between them")
         elif choice is Turns:
             words.append(f"one of {', '.join(TurnRule)}, with @SECONDS for longer turns")
         elif isinstance(choice, type) and issubclass(choice, StrEnum):

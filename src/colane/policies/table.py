@@ -42,6 +42,7 @@ PRESETS: Final[tuple[Composed, ...]] = (
     Composed("drf", LeastShare(), (Free(), NEVER), (DAY,)),
     # Those that make room by their order.
     Composed("srtf", LeastRemaining(), (Free(), BY_ORDER), (WEEK,)),
+    Composed("srsf", LeastRemaining(counts_gpus=True), (Free(), BY_ORDER), (WEEK,)),
     Composed("las", LeastAttained(), (Free(), BY_ORDER), (WEEK,)),
     Composed("max-min", SmallestPart(), (Free(), BesidePartner(packed=False), BY_ORDER), (WEEK,)),
     Composed("max-min-packed", SmallestPart(), (Free(), BesidePartner(), BY_ORDER), (WEEK,)),

@@ -50,12 +50,15 @@ class LeastRemaining:
     """The job with least left to do first (Salus's SRTF: Yu and Chowdhury, section 3.4, and the classic).
 
     Attributes:
-        gain_min: A running job's remaining time must be more than this many times a waiting one's to be displaced.
+        gain_min: What a running job has left must be more than this many times a waiting one's to be displaced.
         quantum_s: A job is not displaced before it has run this long, so that starting it was worth it.
+        counts_gpus: Whether what is left is time times GPUs, not time alone (SRSF, shortest remaining service first:
+            Tiresias, Gu et al., NSDI 2019, section 2.3).
     """
 
     gain_min: float = 1.25
     quantum_s: float = 60.0
+    counts_gpus: bool = False
 
     def bind(self, draft: Draft, pool: str) -> Queue:
         """See `Order`."""
@@ -65,8 +68,9 @@ class LeastRemaining:
             return times.run_s(job.spec, gpu_type_of(draft.view, job))
 
         def rank(job: Job) -> Rank:
-            total_s = kept.of(job, run_s)
-            return priority_of(job.spec), inf if total_s is None else max(0.0, total_s - kept_s(job, draft.now_s))
+            total_s, weight = kept.of(job, run_s), job.spec.gpus if self.counts_gpus else 1
+            left_s = inf if total_s is None else max(0.0, total_s - kept_s(job, draft.now_s))
+            return priority_of(job.spec), weight * left_s
 
         return Queue(
             walk=ranked(draft, _sorted_lines(draft, draft.view.derived(ByRemaining), rank)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from heapq import merge
@@ -20,53 +21,59 @@ from colane.policies.times import earlier_s, gpu_type_of, kept_s
 
 @dataclass(frozen=True, slots=True)
 class LeastAttained:
-    """Least attained service in two queues (Tiresias: Gu et al., NSDI 2019, section 3, 2D-LAS discretised).
+    """Least attained service in queues (Tiresias: Gu et al., NSDI 2019, section 3, 2D-LAS discretised).
 
-    Attained service is GPUs times the time a job has run. Jobs below the threshold go before all others; within a queue
-    the first to come. Run times need not be known. Nobody is promoted back for having waited long.
+    Attained service is GPUs times the time a job has run. Jobs below the first threshold go before all others, those
+    below the next before the rest; within a queue the first to come. A waiting job takes the place of running ones of
+    later queues alone. Run times need not be known. Nobody is promoted back for having waited long.
 
     Attributes:
-        threshold_gpu_s: Attained service from which on a job is in the second queue.
+        queues_gpu_s: Attained service from which on a job is in the second queue, in the third, ...
     """
 
-    threshold_gpu_s: float = 18_000.0
+    queues_gpu_s: tuple[float, ...] = (18_000.0,)
     quantum_s: float = 0.0
 
     def bind(self, draft: Draft, pool: str) -> Queue:
         """See `Order`."""
         kept, now_s = draft.view.derived(LiveJobs).kept(draft.view, pool), draft.now_s
+        queues_gpu_s = sorted(self.queues_gpu_s)
+
+        def demotions_s(job: Job) -> list[float]:
+            return [_demotion_s(job, threshold_gpu_s) for threshold_gpu_s in queues_gpu_s]
 
         def rank(job: Job) -> Rank:
-            return priority_of(job.spec), float(kept.of(job, self._demotion_s) <= now_s), float(job.id)
+            return priority_of(job.spec), float(bisect_right(kept.of(job, demotions_s), now_s)), float(job.id)
 
         def until_s(job: Job) -> float:
-            demotion_s = kept.of(job, self._demotion_s)
-            return demotion_s if demotion_s > now_s else inf
+            return next((demotion_s for demotion_s in kept.of(job, demotions_s) if demotion_s > now_s), inf)
 
         return Queue(
             walk=ranked(draft, _newcomers_by_arrival(draft, pool, rank)),
             rank=rank,
-            displaces=_is_before,
+            displaces=_is_in_earlier_queue,
             quantum_s=self.quantum_s,
             because="it has had less service",
             turns_s=until_s,
         )
 
-    def _demotion_s(self, job: Job) -> float:
-        """When a job enters the second queue if it runs on; minus infinity if it is there, infinity if it waits."""
-        left_gpu_s = self.threshold_gpu_s - job.spec.gpus * earlier_s(job)
-        if left_gpu_s <= 0:
-            return -inf
-        if job.placement is None or job.start_s is None:
-            return inf
-        if job.paused_since_s is None:
-            return job.start_s + job.paused_before_s + left_gpu_s / job.spec.gpus
-        has_run_s = job.paused_since_s - job.start_s - job.paused_before_s
-        return inf if job.spec.gpus * has_run_s < left_gpu_s else -inf
+
+def _demotion_s(job: Job, threshold_gpu_s: float) -> float:
+    """When a job leaves a queue if it runs on; minus infinity if it has, infinity if it waits."""
+    left_gpu_s = threshold_gpu_s - job.spec.gpus * earlier_s(job)
+    if left_gpu_s <= 0:
+        return -inf
+    if job.placement is None or job.start_s is None:
+        return inf
+    if job.paused_since_s is None:
+        return job.start_s + job.paused_before_s + left_gpu_s / job.spec.gpus
+    has_run_s = job.paused_since_s - job.start_s - job.paused_before_s
+    return inf if job.spec.gpus * has_run_s < left_gpu_s else -inf
 
 
-def _is_before(waiting: Rank, running: Rank) -> bool:
-    return waiting < running
+def _is_in_earlier_queue(waiting: Rank, running: Rank) -> bool:
+    """Within a queue those that wait go behind those that run: else old jobs would stop one another for ever."""
+    return waiting[:2] < running[:2]
 
 
 @dataclass(frozen=True, slots=True)
