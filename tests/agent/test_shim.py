@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from colane.agent import processes, shim
 from colane.agent.command import Command
 from colane.agent.logs import read_log, segments
+from colane.agent.outcome import classify
 from tests.agent.shims import QUICK_GRACE_S, Supervised, launch, run, write_command
 from tests.agent.waiting import until, until_gone
 
@@ -54,6 +55,30 @@ def test_signals(tmp_path: Path, marker: str, number: int) -> None:
     record = run(tmp_path, "sh", "-c", f"kill -{int(number)} $$", marker=marker).end()
     assert (record["outcome"], record["exit_code"], record["signal"]) == ("signalled", None, number)
     assert not record["stopped"], "nobody asked it to stop"
+
+
+@pytest.mark.parametrize("how", ["alone", "together"])
+def test_a_job_that_uses_more_memory_than_it_may_is_ended_as_out_of_memory(
+    tmp_path: Path, marker: str, how: str
+) -> None:
+    one = f"held = bytearray({(150 if how == 'alone' else 75) * MIB}); import time; time.sleep(60)"
+    line = 'python3 -S -c "$0"' if how == "alone" else 'python3 -S -c "$0" & python3 -S -c "$0"; wait'
+    record = run(tmp_path, "sh", "-c", line, one, marker=marker, memory_limit_bytes=120 * MIB).end()
+    assert record["outcome"] == "out-of-memory"
+    assert "MB of host memory and had asked for 126 MB (--host-memory)" in record["detail"]
+    assert record["signal"] == signal.SIGKILL
+    assert classify(record, "").name == "out-of-memory"
+
+
+def test_memory_that_processes_share_counts_once(tmp_path: Path, marker: str) -> None:
+    """Three forks of one process with 80 MiB: 320 MiB by what each has mapped, 80 by what there is."""
+    code = (
+        "import os, time\nheld = bytearray(80 * 2**20)\n"
+        "pids = [os.fork() for _ in range(2)]\ntime.sleep(1)\nos._exit(0) if 0 in pids else None\n"
+        "[os.wait() for pid in pids]"
+    )
+    record = run(tmp_path, "python3", "-S", "-c", code, marker=marker, memory_limit_bytes=140 * MIB).end()
+    assert (record["outcome"], record["exit_code"]) == ("exited", 0), record
 
 
 @pytest.mark.parametrize("nodes", [(0,), (0, 1), (200,)])
@@ -298,10 +323,11 @@ texts = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]
     env=st.dictionaries(texts.filter(lambda name: name and "=" not in name), texts, max_size=4),
     cores=st.lists(st.integers(0, 1000), max_size=4),
     nodes=st.lists(st.integers(0, 300), max_size=3),
+    limit=st.integers(0, 2**50),
 )
 def test_a_command_is_read_back_as_it_was_written(
-    argv: list[str], env: dict[str, str], cores: list[int], nodes: list[int]
+    argv: list[str], env: dict[str, str], cores: list[int], nodes: list[int], limit: int
 ) -> None:
-    command = Command(tuple(argv), "/some/place", env, tuple(cores), 1234, 1.5, tuple(nodes))
+    command = Command(tuple(argv), "/some/place", env, tuple(cores), 1234, 1.5, tuple(nodes), limit)
     read = shim.ShimCommand(command.encode())
     assert Command(**{**vars(read), "argv": tuple(read.argv)}) == command

@@ -19,6 +19,7 @@ class Command:
         log_cap_bytes: Bytes of output kept.
         grace_s: From SIGTERM to SIGKILL.
         memory_nodes: NUMA nodes to take memory from first; empty leaves that to the kernel.
+        memory_limit_bytes: Host memory that all its processes may use together; 0 does not bound them.
     """
 
     argv: tuple[str, ...]
@@ -28,6 +29,7 @@ class Command:
     log_cap_bytes: int = 64 * 2**20
     grace_s: float = 10.0
     memory_nodes: tuple[int, ...] = ()
+    memory_limit_bytes: int = 0
 
     def encode(self) -> bytes:
         """Give it as fields with a NUL after each: the one byte that no argument or variable can hold.
@@ -38,7 +40,7 @@ class Command:
         if not self.argv:
             raise ValueError("the command is empty")
         places = (",".join(map(str, ids)) for ids in (self.cores, self.memory_nodes))
-        numbers = (*places, str(self.log_cap_bytes), str(self.grace_s))
+        numbers = (*places, str(self.log_cap_bytes), str(self.grace_s), str(self.memory_limit_bytes))
         variables = (f"{key}={value}" for key, value in self.env.items())
         fields = (self.workdir, *numbers, str(len(self.argv)), *self.argv, *variables)
         encoded = [os.fsencode(field) for field in fields]

@@ -82,6 +82,7 @@ def plan_launch(
         cores,
         log_cap_bytes=config.log_cap_bytes,
         grace_s=config.grace_s,
+        memory_limit_bytes=job.memory_limit_bytes,
     )
     cpu_devices = any(gpu.is_cpu_device for gpu in gpus)
     return command, LaunchFacts(boot_id(), time.time(), job.gpus, cores, cpu_devices, bool(mps))

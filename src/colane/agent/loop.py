@@ -38,6 +38,7 @@ LAST_WORDS_S = 5.0
 """When the jobs end with the agent, it waits their grace time and this long for them and for the scheduler."""
 
 NODE_FAULT = "node-fault"
+LIMITS_WATCHED = "host memory of jobs that book some is watched: one that uses more ends as out of memory"
 NOT_HERE = "it was stopped before it was started on this node"
 NO_SHARING = "MPS is used only by jobs on one GPU; job {key} on {count} GPUs runs without"
 
@@ -58,6 +59,7 @@ class Agent:
         self._ranks = gang.place_program(state.root)
         self._memory_problem = gang.memory_problem(devices.host)
         self._memory_note = ""
+        self._has_limits = False
         self._gpus = frozenset(gpu.index for gpu in devices.observe() if not gpu.is_cpu_device)
         self._mps = MpsManager(state.root / "mps")
         bounds = GateTimeouts(config.yield_bound_s, config.first_step_bound_s)
@@ -95,6 +97,7 @@ class Agent:
         await self._act(reconcile(None, self.jobs.observe()))
         desired = await self._contact.report(self._report())
         if desired is not None:
+            self._has_limits = any(job.memory_limit_bytes for job in desired.jobs)
             self._placer.follow(desired.jobs)
             await self._act(reconcile(desired, self._observe(desired), self._contact.followed), desired)
             self._host.follow(job for job in desired.jobs if self.jobs.is_prepared(job.key))
@@ -266,6 +269,7 @@ class Agent:
             *self._gate.messages(),
             *self._host.messages(),
             *self._placer.messages(),
+            *([LIMITS_WATCHED] if self._has_limits else []),
         ]
         report = report_object(self.state.agent_id, now_s, gpus, messages, jobs)
         return {**report, "cluster_id": self.state.cluster_id or None, "leased": self._is_leased()}

@@ -90,6 +90,7 @@ def _desired_job(job: Object) -> DesiredJob:
         flush=bool(job.get("flush")),
         to_host=bool(job.get("to_host")),
         meeting=_meeting(job.get("gang")),
+        memory_limit_bytes=job.get("memory_limit_bytes") or 0,
     )
 
 

@@ -49,6 +49,7 @@ class DesiredJob:
         flush: It gives cached GPU memory back when it yields.
         to_host: Its GPU memory is moved to the host while it is paused.
         meeting: Where its ranks here meet those on other nodes; None for a job on this node alone.
+        memory_limit_bytes: Host memory that its processes here may use together; 0 does not bound them.
     """
 
     key: Key
@@ -64,6 +65,7 @@ class DesiredJob:
     flush: bool = False
     to_host: bool = False
     meeting: Meeting | None = None
+    memory_limit_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)

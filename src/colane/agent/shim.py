@@ -12,6 +12,7 @@ One process for each attempt of a job, from its start to its end. Its rules:
   that nothing of the job is left. The job's first process dies with it (PR_SET_PDEATHSIG).
 * SIGTERM asks it to stop the job: SIGTERM to the whole tree, SIGKILL after the grace time.
 * It stops the job, too, when the agent's lease has run out: another attempt may be started elsewhere then.
+* It kills the job when its processes together use more host memory than it may: its booking is what others count on.
 * It writes `exit` only when the whole tree is gone, so its sight means that the devices are free.
 
 Files: reads `command`; writes `claim`, `started`, `log.OFFSET` (segments of the output, named by where in the
@@ -51,6 +52,9 @@ ENDLESS_S = float("inf")
 LEASE_LOOK_MS = 1000
 """An endless lease is looked at this often: it may be bounded any time."""
 
+MEMORY_LOOK_MS = 200
+"""How often the memory of a bounded job is looked at: some 20 microseconds for each of its processes."""
+
 LEASE_READS = 3
 """Readings before one that is being written is given up."""
 
@@ -68,7 +72,9 @@ class ShimCommand:
     """What to run, read from what `colane.agent.command.ShimCommand` wrote: the same fields."""
 
     def __init__(self, data: bytes) -> None:
-        workdir, cores, nodes, cap, grace, count, *rest = (os.fsdecode(field) for field in data.split(b"\0")[:-1])
+        workdir, cores, nodes, cap, grace, limit, count, *rest = (
+            os.fsdecode(field) for field in data.split(b"\0")[:-1]
+        )
         self.argv = rest[: int(count)]
         self.workdir = workdir
         self.env = dict(variable.split("=", 1) for variable in rest[int(count) :])
@@ -76,6 +82,7 @@ class ShimCommand:
         self.memory_nodes = tuple(int(node) for node in nodes.split(",") if node)
         self.log_cap_bytes = int(cap)
         self.grace_s = float(grace)
+        self.memory_limit_bytes = int(limit)
 
 
 def since_boot_s() -> float:
@@ -182,6 +189,8 @@ class Supervisor:
         self._cpu_s = 0.0
         self._rss_bytes_max = 0
         self._oom_kills = count_oom_kills()
+        self._outgrown = ""
+        self._next_look_s = 0.0
 
     def start(self) -> bool:
         """Start the command; False when that is not possible, and then `record` says why."""
@@ -212,6 +221,7 @@ class Supervisor:
         self._poll.register(self._output_fd, select.POLLIN)
         while self._reap():
             self._heed_lease()
+            self._heed_memory()
             if self._kill_at_s is not None and time.monotonic() >= self._kill_at_s:
                 kill_tree()
             for fd, _ in self._poll.poll(self._timeout_ms()):
@@ -229,7 +239,7 @@ class Supervisor:
             "outcome": self._outcome(signalled=signalled),
             "exit_code": os.WEXITSTATUS(status) if exited and status is not None else None,
             "signal": os.WTERMSIG(status) if signalled and status is not None else None,
-            "detail": NO_WORD if self._no_word else self._problem[:DETAIL_CHARS],
+            "detail": NO_WORD if self._no_word else self._outgrown or self._problem[:DETAIL_CHARS],
             "start_s": self._start_s,
             "end_s": self._end_s if status is not None else self._now_s(),
             "cpu_s": self._cpu_s,
@@ -243,6 +253,8 @@ class Supervisor:
     def _outcome(self, *, signalled: bool) -> str:
         if self._no_word:
             return "lease-run-out"
+        if self._outgrown:
+            return "out-of-memory"
         return "not-started" if self._problem else "signalled" if signalled else "exited"
 
     def _heed_lease(self) -> None:
@@ -254,6 +266,18 @@ class Supervisor:
         if self._lease[0] <= now_s and self._status is None:
             self._stopped = self._no_word = True
             self._terminate(max(self._lease[1] - now_s, 0.0))
+
+    def _heed_memory(self) -> None:
+        """Kill the job when it uses more memory than it may, as the kernel would."""
+        limit_bytes, now_s = self._command.memory_limit_bytes, time.monotonic()
+        if not limit_bytes or self._stopped or self._outgrown or now_s < self._next_look_s:
+            return
+        self._next_look_s = now_s + MEMORY_LOOK_MS / 1000
+        used_bytes = used_memory_bytes(limit_bytes)
+        if used_bytes > limit_bytes:
+            used, asked = used_bytes / 1e6, limit_bytes / 1e6
+            self._outgrown = f"used {used:.0f} MB of host memory and had asked for {asked:.0f} MB (--host-memory)"
+            self._kill_at_s = now_s
 
     def _now_s(self) -> float:
         """Unix time of the start and what has passed since: setting the clock must not change how long it ran."""
@@ -297,11 +321,12 @@ class Supervisor:
     def _timeout_ms(self) -> float | None:
         if self._kill_at_s is not None:
             return max((self._kill_at_s - time.monotonic()) * 1000, KILL_ROUND_MS)
+        bound_ms = MEMORY_LOOK_MS if self._command.memory_limit_bytes else None
         if self._lease is None:
-            return None
-        if self._lease[0] == ENDLESS_S:
-            return LEASE_LOOK_MS
-        return max((self._lease[0] - since_boot_s()) * 1000, KILL_ROUND_MS)
+            return bound_ms
+        lease_ms = (self._lease[0] - since_boot_s()) * 1000
+        lease_ms = LEASE_LOOK_MS if self._lease[0] == ENDLESS_S else max(lease_ms, KILL_ROUND_MS)
+        return lease_ms if bound_ms is None else min(bound_ms, lease_ms)
 
     def _pump(self) -> bool:
         """Move output to the log; False when there is none now."""
@@ -404,6 +429,33 @@ def children(pid: int) -> list[int]:
         return [int(child) for path in paths for child in read_file(path).split()]
     except OSError:
         return []
+
+
+def used_memory_bytes(limit_bytes: int) -> int:
+    """Host memory of all processes below this one; what they share counts once where the sum is over the limit.
+
+    Telling what is shared takes the kernel a walk through all pages, so it is asked only then.
+    """
+    pids = descendants()
+    resident_bytes = sum(map(resident_memory_bytes, pids))
+    return sum(map(proportional_memory_bytes, pids)) if resident_bytes > limit_bytes else resident_bytes
+
+
+def resident_memory_bytes(pid: int) -> int:
+    """Memory that is mapped in a process, shared or not; 0 when it is gone."""
+    try:
+        return int(read_file(f"/proc/{pid}/statm").split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, IndexError):
+        return 0
+
+
+def proportional_memory_bytes(pid: int) -> int:
+    """Memory of a process with its part of what it shares (proc_pid_smaps(5)); all of it where that is not shown."""
+    try:
+        lines = read_file(f"/proc/{pid}/smaps_rollup").splitlines()
+    except OSError:
+        return resident_memory_bytes(pid)
+    return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith(b"Pss:"))
 
 
 def kill_tree() -> None:

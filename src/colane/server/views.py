@@ -161,6 +161,7 @@ def _desired(job: Job, placement: Placement, node: str, nodes: Mapping[str, Node
         "cores": list(placement.cores_on(node)),
         "gang": _gang(placement, node, nodes),
         "time_limit_s": job.spec.time_limit_s,
+        "memory_limit_bytes": job.spec.part(job.spec.host_memory_bytes, len(placement.slots_on(node))),
         "weight": job.spec.weight,
         "priority": job.spec.priority,
         "kind": job.spec.kind.value,
