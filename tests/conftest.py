@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-settings.register_profile("always the same", deadline=None, derandomize=True)
-settings.register_profile("random", deadline=None, print_blob=True)
-settings.load_profile("random" if "COLANE_FUZZ" in os.environ else "always the same")
-"""The suite gives one answer everywhere; how long an example takes on a busy machine proves nothing."""
+from tests.examples import EXAMPLES_UNLESS_SAID, examples
+
+settings.register_profile("colane", examples(EXAMPLES_UNLESS_SAID))
+settings.load_profile("colane")
 
 DATA = Path(os.environ.get("COLANE_DATA", Path(__file__).parents[2] / "shared" / "data"))
 

@@ -8,10 +8,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from colane.adaptor import wire, writer
+from tests.examples import examples
 
 
 @pytest.fixture
@@ -67,7 +68,7 @@ def test_a_diverged_loss_is_told_as_it_is(path: Path) -> None:
     assert math.isnan(steps.loss)
 
 
-@settings(max_examples=12, deadline=None)
+@examples(12)
 @given(count=st.integers(0, 2 * wire.RING_STEPS + 9), after=st.integers(-1, 2 * wire.RING_STEPS))
 def test_the_ring_holds_the_last_steps_in_order(
     tmp_path_factory: pytest.TempPathFactory, count: int, after: int
@@ -149,7 +150,7 @@ def test_numbers_no_writer_writes_are_refused(path: Path, offset: int, words: st
         wire.read(path)
 
 
-@settings(max_examples=50, deadline=None)
+@examples(50)
 @given(garbage=st.binary(min_size=64, max_size=256))
 def test_garbage_behind_the_magic_is_an_error_or_numbers(
     tmp_path_factory: pytest.TempPathFactory, garbage: bytes

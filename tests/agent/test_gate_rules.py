@@ -12,6 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from colane.agent.gate_rules import Floor
 from colane.agent.gate_values import GateTimeouts, Lane, Orders, Wish
 from colane.model.lane import TurnRule, Turns
+from tests.examples import examples
 
 LEFT, RIGHT = (0, 0), (1, 0)
 
@@ -303,10 +304,10 @@ class FloorMachine(RuleBasedStateMachine):
 
 
 TestFloor = FloorMachine.TestCase
-TestFloor.settings = settings(max_examples=40, stateful_step_count=25, deadline=None)
+TestFloor.settings = settings(examples(40), stateful_step_count=25)
 
 
-@settings(max_examples=15, deadline=None)
+@examples(15)
 @given(st.lists(st.sampled_from([0.01, 0.1, 0.5]), min_size=2, max_size=4))
 def test_unequal_steps_still_give_equal_shares(lengths: list[float]) -> None:
     jobs = range(1, len(lengths) + 1)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from colane.core import ClusterState
 from colane.model.plan import ACTION_NAMES
+from tests.examples import examples
 
 from .audit import audit, audit_decisions
 from .shuffler import Shuffler
@@ -17,7 +18,7 @@ from .worlds import World
 SEEDS = st.integers(min_value=0, max_value=2**32 - 1)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(30)
 @given(seed=SEEDS)
 def test_every_state_is_true_whatever_plans_do(seed: int) -> None:
     world = World(Shuffler(seed), seed)
@@ -30,7 +31,7 @@ def test_every_state_is_true_whatever_plans_do(seed: int) -> None:
             assert world.core.why(job, world.now_s).sentence()
 
 
-@settings(max_examples=40, deadline=None)
+@examples(25)
 @given(seed=SEEDS)
 def test_every_job_ends_exactly_once_after_the_faults_stop(seed: int) -> None:
     world = World(Shuffler(seed), seed)
@@ -43,7 +44,7 @@ def test_every_job_ends_exactly_once_after_the_faults_stop(seed: int) -> None:
     assert all(not node.cores_booked and not node.host_memory_booked_bytes for node in world.core.state.nodes.values())
 
 
-@settings(max_examples=40, deadline=None)
+@examples(25)
 @given(seed=SEEDS)
 def test_a_restored_state_equals_the_one_it_was_written_from(seed: int) -> None:
     world = World(Shuffler(seed), seed)

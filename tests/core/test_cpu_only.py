@@ -21,6 +21,7 @@ from colane.model.plan import Plan, Start
 from colane.model.reason import Reason, Why
 from colane.policies import registry
 from colane.server.documents import PLACEMENT
+from tests.examples import examples
 
 GB = 10**9
 
@@ -163,6 +164,7 @@ def test_the_record_of_a_placement_without_slots_is_whole() -> None:
 
 
 @pytest.mark.parametrize("policy", sorted(registry.POLICIES))
+@examples(20)
 @given(seed=st.integers(0, 10_000))
 def test_under_every_policy_nothing_is_booked_twice_and_all_is_as_made_anew(policy: str, seed: int) -> None:
     random, now_s = Random(seed), 0.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from colane.core import ClusterState
@@ -19,6 +19,7 @@ from colane.model.lane import ShareBetween
 from colane.model.plan import Stop
 from colane.model.reason import Why
 from colane.policies.registry import POLICIES, create, preset
+from tests.examples import examples
 
 from .audit import audit, audit_decisions
 from .brute import any_free_place
@@ -43,7 +44,7 @@ def make(name: str) -> Policy:
 
 
 @policies
-@settings(max_examples=40, deadline=None)
+@examples(15)
 @given(seed=SEEDS)
 def test_every_state_is_true_and_every_plan_is_legal(name: str, seed: int) -> None:
     world = World(make(name), seed)
@@ -55,7 +56,7 @@ def test_every_state_is_true_and_every_plan_is_legal(name: str, seed: int) -> No
 
 
 @policies
-@settings(max_examples=40, deadline=None)
+@examples(15)
 @given(seed=SEEDS)
 def test_every_job_ends_exactly_once_after_the_faults_stop(name: str, seed: int) -> None:
     world = World(make(name), seed)
@@ -68,7 +69,7 @@ def test_every_job_ends_exactly_once_after_the_faults_stop(name: str, seed: int)
 
 
 @policies
-@settings(max_examples=40, deadline=None)
+@examples(15)
 @given(seed=SEEDS)
 def test_planning_again_changes_nothing_and_planning_does_not_touch_the_state(name: str, seed: int) -> None:
     world = World(make(name), seed)
@@ -81,7 +82,7 @@ def test_planning_again_changes_nothing_and_planning_does_not_touch_the_state(na
 
 
 @policies
-@settings(max_examples=40, deadline=None)
+@examples(15)
 @given(seed=SEEDS)
 def test_same_input_gives_the_same_decisions(name: str, seed: int) -> None:
     runs = []
@@ -94,7 +95,7 @@ def test_same_input_gives_the_same_decisions(name: str, seed: int) -> None:
 
 
 @policies
-@settings(max_examples=40, deadline=None)
+@examples(15)
 @given(seed=SEEDS)
 def test_a_restored_state_equals_the_one_it_was_written_from(name: str, seed: int) -> None:
     world = World(make(name), seed)
@@ -111,7 +112,7 @@ def test_a_restored_state_equals_the_one_it_was_written_from(name: str, seed: in
 
 
 @policies
-@settings(max_examples=40, deadline=None)
+@examples(15)
 @given(seed=SEEDS)
 def test_every_waiting_job_has_a_reason_and_refusals_for_lack_of_gpus_are_true(name: str, seed: int) -> None:
     world = World(make(name), seed)
@@ -124,7 +125,7 @@ def test_every_waiting_job_has_a_reason_and_refusals_for_lack_of_gpus_are_true(n
                 assert not any_free_place(world.core.state, job.spec)
 
 
-@settings(max_examples=40, deadline=None)
+@examples(15)
 @given(seed=SEEDS)
 def test_fifo_never_starts_a_job_before_one_that_stands_before_it(seed: int) -> None:
     world = World(create("fifo"), seed)
@@ -177,7 +178,7 @@ SHARING = ("colocate", "fair", "max-min-packed", "pack", "salus-code", "salus-sr
 
 @pytest.mark.parametrize("between", [ShareBetween.USER, ShareBetween.GROUP])
 @pytest.mark.parametrize("name", SHARING)
-@settings(max_examples=15, deadline=None)
+@examples(15)
 @given(seed=SEEDS)
 def test_only_jobs_of_one_circle_share_a_gpu(name: str, between: ShareBetween, seed: int) -> None:
     world = World(create(name), seed, CoreConfig(share_between=between))

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from random import Random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from colane.lanes.assign import (
@@ -29,6 +29,7 @@ from colane.lanes.assign import (
     squeeze,
 )
 from colane.model.profile import Memory
+from tests.examples import examples
 
 SEEDS = st.integers(min_value=0, max_value=2**32 - 1)
 PLAIN = SalusRule(1.0, 1.0, 0)
@@ -186,7 +187,7 @@ class Gpu:
             self.queue[gone] = needs[gone]
 
 
-@settings(max_examples=150)
+@examples(150)
 @given(seed=SEEDS)
 def test_the_condition_never_breaks_and_nobody_waits_who_could_run(seed: int) -> None:
     gpu = Gpu(seed)
@@ -206,7 +207,7 @@ def could_not_run(layout: Layout, memory: Memory) -> bool:
     return all(place(layout, 0, memory, lane).left_bytes < 0 for lane in lanes)
 
 
-@settings(max_examples=100)
+@examples(100)
 @given(seed=SEEDS)
 def test_the_single_lane_keeps_the_condition_too(seed: int) -> None:
     random, layout = Random(seed), Layout(40)
@@ -220,7 +221,7 @@ def test_the_single_lane_keeps_the_condition_too(seed: int) -> None:
             layout = remove(layout, random.choice(layout.members).job)
 
 
-@settings(max_examples=100)
+@examples(100)
 @given(seed=SEEDS)
 def test_the_released_codes_lanes_are_safe(seed: int) -> None:
     random, layout = Random(seed), Layout(60)

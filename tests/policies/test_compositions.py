@@ -1,15 +1,11 @@
-"""Laws that compositions of parts drawn at random keep: any order with any sources, admissions and choice.
-
-`COLANE_COMPOSITIONS` is how many are drawn for each law; always the same handful where it is not set.
-"""
+"""Laws that compositions of parts drawn at random keep: any order with any sources, admissions and choice."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from colane.core.view import ClusterView
@@ -35,9 +31,9 @@ from colane.simulate.world import NeutralWorld
 from tests.core.audit import audit, audit_decisions
 from tests.core.brute import any_free_place
 from tests.core.worlds import World
+from tests.examples import examples
 from tests.simulate.scenes import GIB, cluster, job, run
 
-EXAMPLES = int(os.environ.get("COLANE_COMPOSITIONS", "6"))
 SEEDS = st.integers(min_value=0, max_value=2**32 - 1)
 STEPS = 40
 
@@ -87,7 +83,7 @@ def compositions(draw: st.DrawFn) -> Composed:
     return Composed("any", order, draw(sources()), tuple(admits), choose=choice, turns=draw(TURNS))
 
 
-laws = settings(max_examples=EXAMPLES, deadline=None, derandomize="COLANE_COMPOSITIONS" not in os.environ)
+laws = examples(6)
 
 
 def lived(world: World) -> Iterator[World]:

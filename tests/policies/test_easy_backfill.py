@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from colane.core import Core
@@ -13,6 +13,7 @@ from colane.model.job import JobId, JobSpec, JobState
 from colane.model.reason import Why
 from colane.policies.registry import preset
 from tests.core.worlds import GIB, make_node
+from tests.examples import examples
 
 from .life import Coming, Life, job, step_time
 
@@ -140,7 +141,7 @@ COMINGS = st.builds(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(comings=st.lists(COMINGS, min_size=3, max_size=25))
 def test_the_first_in_line_never_starts_later_than_reserved_if_limits_are_exact(comings: list[Coming]) -> None:
     comings.sort(key=lambda coming: coming.at_s)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from colane.core.view import ClusterView
@@ -13,11 +13,12 @@ from colane.policies.indexes.lanes import Candidates, FullestFirst, JoinableGpu,
 from colane.policies.registry import preset
 from colane.policies.sources.in_lane import layout_of
 from tests.core.worlds import GIB, World
+from tests.examples import examples
 
 SEEDS = st.integers(min_value=0, max_value=2**32 - 1)
 
 
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(seed=SEEDS, index=st.sampled_from([LaneIndex, FullestFirst]))
 def test_it_is_true_after_every_event(seed: int, index: type[LaneIndex]) -> None:
     world = World(preset("pack"), seed)
@@ -32,7 +33,7 @@ def test_it_is_true_after_every_event(seed: int, index: type[LaneIndex]) -> None
                 assert sorted(view.derived(index).entries(view, kind, left_bytes)) == sorted(expected)
 
 
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(seed=SEEDS, persistent=st.integers(0, 8), ephemeral=st.integers(0, 8))
 def test_two_numbers_of_a_gpu_tell_whether_it_has_room(seed: int, persistent: int, ephemeral: int) -> None:
     world = World(preset("pack"), seed)

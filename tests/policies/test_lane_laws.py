@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from colane.core.view import ClusterView
 from colane.policies.registry import create
 from tests.core.audit import audit, audit_decisions
 from tests.core.worlds import World
+from tests.examples import examples
 
 VARIANTS = (
     "fair:share_between=user",
@@ -21,7 +22,7 @@ VARIANTS = (
 
 
 @pytest.mark.parametrize("name", VARIANTS)
-@settings(max_examples=10, deadline=None)
+@examples(10)
 @given(seed=st.integers(min_value=0, max_value=2**32 - 1))
 def test_variants_keep_the_laws_of_all_policies(name: str, seed: int) -> None:
     world = World(create(name), seed)

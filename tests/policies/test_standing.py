@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from colane.core.state import ClusterState
@@ -13,6 +13,7 @@ from colane.model.job import JobId, NeedClass
 from colane.policies.indexes.live import LiveJobs, PoolJobs
 from colane.policies.registry import create
 from tests.core.worlds import World
+from tests.examples import examples
 
 EAGER = ["srtf:quantum_s=1", "las:queues_gpu_s=5", "max-min:quantum_s=2"]
 KEEPING = [*EAGER, "max-min-packed:quantum_s=1", "finish-time-fair:lease_s=1", "sjf", "drf"]
@@ -29,7 +30,7 @@ def anew(state: ClusterState) -> LiveJobs:
     return fresh
 
 
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(seed=SEEDS, policy=st.sampled_from(EAGER))
 def test_who_runs_and_waits_is_known_after_every_event(seed: int, policy: str) -> None:
     world = World(create(policy), seed)
@@ -57,7 +58,7 @@ def _nodes(view: ClusterView, pool: str) -> list[Node]:
     return [node.node for node in view.nodes.values() if node.node.pool == pool]
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(seed=SEEDS, policy=st.sampled_from(KEEPING))
 def test_what_is_left_out_could_have_changed_nothing(seed: int, policy: str) -> None:
     """To explain a wait every class is looked at; otherwise those are left out that cannot be helped."""

@@ -27,6 +27,7 @@ from colane.server.board import COUNTERS, Counters, NodeRecord, decode_record, e
 from colane.server.clock import CLOCK_MARK, ClockMark
 from colane.server.codec import MAPPING, field_names, maybe, record, row
 from tests.core.worlds import World
+from tests.examples import examples
 
 TEXT = st.text(st.characters(codec="utf-8"), max_size=12)
 NUMBERS = st.floats(allow_nan=False, allow_infinity=False)
@@ -91,7 +92,7 @@ def record_of(kind: Any) -> st.SearchStrategy[Any]:
 def test_what_is_encoded_is_decoded_again(
     kind: Any, encode: Callable[[Any], Any], decode: Callable[[Any], Any]
 ) -> None:
-    @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+    @settings(examples(25), suppress_health_check=list(HealthCheck))
     @given(record_of(kind))
     def through_text(value: Any) -> None:
         again = decode(json.loads(json.dumps(encode(value), allow_nan=False)))

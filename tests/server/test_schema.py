@@ -16,6 +16,7 @@ from colane.server.assembly import make_service
 from colane.server.config import ServiceConfig
 from colane.server.gate import GateRules
 from colane.server.memory_store import MemoryStore
+from tests.examples import examples
 from tests.server.harness import SLEEP, node
 from tests.server.processes import Scheduler, scheduler
 
@@ -63,12 +64,7 @@ def negatable(label: str) -> bool:
 )
 def test_every_answer_is_foreseen(running: Scheduler, label: str, mode: GenerationMode) -> None:
     @given(OPERATIONS[label].as_strategy(generation_mode=mode))
-    @settings(
-        max_examples=EXAMPLES_PER_OPERATION,
-        deadline=None,
-        database=None,
-        suppress_health_check=list(HealthCheck),
-    )
+    @settings(examples(EXAMPLES_PER_OPERATION), database=None, suppress_health_check=list(HealthCheck))
     def judge(case: Any) -> None:
         case.call_and_validate(
             base_url=running.url, headers=dict(running.http.headers), excluded_checks=BEYOND_THE_SCHEMA

@@ -19,6 +19,7 @@ from colane.simulate.world import NeutralWorld
 from colane.traces import clusters
 from colane.traces.check import check_trace
 from colane.traces.read import read
+from tests.examples import examples
 from tests.simulate.scenes import cluster, job, random_jobs, run, workload
 
 
@@ -35,6 +36,7 @@ def test_they_run_for_their_duration_and_wait_for_cores() -> None:
 
 
 @pytest.mark.parametrize("policy", sorted(registry.POLICIES))
+@examples(15)
 @given(seed=st.integers(0, 10_000))
 def test_every_policy_ends_them_all(policy: str, seed: int) -> None:
     trained = random_jobs(seed, most_gpus=2, with_steps=True)

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from colane.cli import app
@@ -31,6 +31,7 @@ from colane.simulate.factors import FactorsWorld
 from colane.simulate.run import Run
 from colane.simulate.world import NeutralWorld, Running, Scope
 from colane.traces.workload import TraceJob
+from tests.examples import examples
 
 from .scenes import cluster, job, random_cluster, random_jobs, run
 
@@ -188,7 +189,7 @@ LANE_POLICIES = ("pack", "fair", "salus-srtf", "salus-code")
 
 
 @pytest.mark.parametrize("name", LANE_POLICIES)
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(seed=SEEDS, switch_s=st.sampled_from([0.0, 0.5]))
 def test_every_second_of_every_job_is_queueing_pausing_launching_or_running(
     name: str, seed: int, switch_s: float
@@ -204,7 +205,7 @@ def test_every_second_of_every_job_is_queueing_pausing_launching_or_running(
         assert 0 < paused_s <= spans[id_] + 1e-6
 
 
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(seed=SEEDS)
 def test_one_lane_for_each_gpu_delivers_the_work_of_its_jobs_and_no_more(seed: int) -> None:
     """Taking turns neither makes nor loses work: without costs the lane's time adds up to its jobs' times alone."""

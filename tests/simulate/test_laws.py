@@ -8,7 +8,7 @@ from itertools import groupby, pairwise
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from colane.core.policy import Policy
@@ -19,6 +19,7 @@ from colane.simulate.factors import FactorsWorld
 from colane.simulate.ledger import STATES, AttemptSpan
 from colane.simulate.run import Run
 from colane.simulate.world import NeutralWorld, World
+from tests.examples import examples
 
 from .scenes import Doubled, Parkings, Restless, cluster, job, random_cluster, random_jobs, run
 
@@ -44,7 +45,7 @@ def delivered_gpu_s(done: Run) -> float:
 
 
 @pytest.mark.parametrize("name", NAMES)
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(seed=SEEDS, world=WORLDS, costs=COSTS)
 def test_gpu_time_is_conserved_and_every_job_ends_once(name: str, seed: int, world: World, costs: DriverConfig) -> None:
     jobs = random_jobs(seed, with_steps=world.counts_steps)
@@ -59,7 +60,7 @@ def test_gpu_time_is_conserved_and_every_job_ends_once(name: str, seed: int, wor
 
 @pytest.mark.parametrize("name", NAMES)
 @example(seed=125_000_000, world=FactorsWorld(), costs=DriverConfig(launch_s=3, restart_s=2, stop_s=1))  # srtf parks
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(seed=SEEDS, world=WORLDS, costs=COSTS)
 def test_no_job_runs_before_its_submission_or_after_its_end(
     name: str, seed: int, world: World, costs: DriverConfig
@@ -81,7 +82,7 @@ def test_no_job_runs_before_its_submission_or_after_its_end(
         assert len(own) - attempts <= parkings.of_job[one.id]  # a parked job comes back, unless it is to stop
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(seed=SEEDS, costs=COSTS)
 def test_fifo_never_reorders_and_never_shares(seed: int, costs: DriverConfig) -> None:
     done = run(random_jobs(seed), random_cluster(seed), create("fifo"), NeutralWorld(), costs)
@@ -96,7 +97,7 @@ def _meetings(stays: list[AttemptSpan]) -> list[tuple[AttemptSpan, AttemptSpan]]
     return [(a, b) for i, a in enumerate(ordered) for b in ordered[i + 1 :] if set(a.gpus) & set(b.gpus)]
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(seed=SEEDS, world=WORLDS)
 def test_doubling_every_speed_and_the_arrivals_halves_every_run_span(seed: int, world: World) -> None:
     jobs = random_jobs(seed, with_steps=world.counts_steps)
@@ -113,7 +114,7 @@ def test_doubling_every_speed_and_the_arrivals_halves_every_run_span(seed: int, 
 
 
 @pytest.mark.parametrize("name", NAMES)
-@settings(max_examples=15, deadline=None)
+@examples(15)
 @given(seed=SEEDS, world=WORLDS)
 def test_equal_inputs_give_equal_runs(name: str, seed: int, world: World) -> None:
     jobs = random_jobs(seed, with_steps=world.counts_steps)
@@ -150,7 +151,7 @@ def test_one_gpu_in_order_of_arrival_queues_as_the_m_g_1_formula_says() -> None:
     assert abs(batches.mean() - expected_s) <= half_width_s
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(seed=SEEDS)
 def test_kept_steps_are_not_made_twice_and_lost_ones_are(seed: int) -> None:
     """Without costs and sharing, a job's stays add up to its work if it saves its state, and to more if not."""

@@ -8,7 +8,7 @@ from itertools import groupby, pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from colane.core.draft import Draft
@@ -26,6 +26,7 @@ from colane.simulate.ledger import STATES
 from colane.simulate.run import Run
 from colane.simulate.world import NeutralWorld, World
 from colane.traces.clusters import Cluster
+from tests.examples import examples
 
 from .scenes import GIB, Parkings, cluster, job, node, random_cluster, random_jobs, run
 
@@ -79,7 +80,7 @@ def _home(draft: Draft, waiting: Job) -> tuple[GpuLoad, ...] | None:
     return tuple([load for load in draft.homes(waiting) if load.is_free][:1]) or None
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(seed=SEEDS, world=WORLDS, costs=COSTS)
 def test_gpu_time_is_conserved_and_every_job_ends_once(seed: int, world: World, costs: DriverConfig) -> None:
     jobs = random_jobs(seed, with_steps=world.counts_steps)
