@@ -27,6 +27,15 @@ def test_the_textbook_schedule() -> None:
     assert life.spans == {1: [(0, 1), (10, 17)], 2: [(1, 5)], 3: [(17, 26)], 4: [(5, 10)]}
 
 
+def test_on_a_slow_type_a_job_is_not_taken_to_be_longer_than_it_is() -> None:
+    """A step takes 1 s on a V100, 4 s on a K80; both jobs run on the K80 and each is 5 % from the other."""
+    nodes = [make_node("n0", 1, "K80"), make_node("n1", 1)]
+    steps = [step_time(1.0), step_time(4.0, "K80")]
+    jobs = [known(0, 1000, gpu_type="V100"), known(0, 100), known(1, 95)]
+    life = Life(EAGER, nodes, jobs, steps, lambda _spec, kind: 0.25 if kind == "K80" else 1.0).run()
+    assert len(life.spans[2]) == 1
+
+
 def test_srsf_counts_gpus() -> None:
     """Tiresias, section 2.3: a gang goes behind a single job three times as long."""
     jobs = [known(0, 5, gpus=4), known(1, 20, gpus=4), known(2, 60)]

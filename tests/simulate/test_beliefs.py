@@ -9,15 +9,16 @@ import numpy as np
 import pytest
 
 from colane.perf.beliefs import Beliefs, profile_key
+from colane.policies.registry import create
 from colane.simulate.accuracy import true_delta
 from colane.simulate.beliefs import Belief, OracleBeliefs, declare_lengths, describe, examples, make_beliefs
 from colane.simulate.factors import FactorsWorld
 from colane.simulate.request import Request, WorldKind, inputs, load
-from colane.simulate.run import simulate
+from colane.simulate.run import Inputs, simulate
 from colane.simulate.table_world import TableWorld, gavel_models, read_sources
 from colane.traces.generate import poisson
 
-from .scenes import GIB, cluster, job
+from .scenes import GIB, cluster, job, workload
 
 KNOWN = [job(i, 0, 50, steps=100, family=name, gpu_memory_bytes=GIB) for i, name in enumerate("ab", 1)]
 
@@ -75,6 +76,17 @@ def test_the_oracle_says_what_the_world_does_and_learns_nothing(data: Path) -> N
     before = dict(oracle.profiles)
     oracle.learn_profile(next(iter(beliefs(Belief.PROFILED).profiles.values())))
     assert dict(oracle.profiles) == before
+
+
+def test_the_oracle_knows_recorded_durations_to_the_fraction() -> None:
+    """Declared as steps of a second both jobs are as long, and the first to come would start first."""
+    jobs = declare_lengths([job(1, 0, 9), job(2, 1, 10.4), job(3, 1, 10.3)], Belief.ORACLE, noise=0.0, seed=0)
+    found = make_beliefs(Belief.ORACLE, FactorsWorld(), jobs, cluster(1), noise=0.0, seed=0)
+    assert [found.run_s(one.spec, ["v100"]) for one in jobs] == [9, 10.4, 10.3]
+    given = Inputs(
+        cluster=cluster(1), workload=workload(*jobs), world=FactorsWorld(), policy=create("sjf"), beliefs=found
+    )
+    assert list(simulate(given).ledger.rows.id) == [1, 3, 2]
 
 
 def test_in_a_world_without_steps_lengths_are_declared_as_seconds() -> None:

@@ -168,6 +168,10 @@ class Beliefs:
             rate = self._rates[asked] = self._rate(spec, situation)
         return rate
 
+    def run_s(self, spec: JobSpec, gpu_types: Sequence[str]) -> float | None:  # noqa: ARG002
+        """How long all of a job takes alone on the fastest of these types, if that is known otherwise than by steps."""
+        return None
+
     def predict(self, keys: Sequence[ProfileKey], sharing: str = "") -> Prediction | None:
         """Speed-up of running these together on one GPU; None when too little is known.
 

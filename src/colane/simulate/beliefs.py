@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from enum import StrEnum
 from itertools import product
+from math import inf
 
 import numpy as np
 
@@ -68,7 +69,7 @@ def make_beliefs(
         return Beliefs()
     kinds = examples(jobs, cluster)
     if belief is Belief.ORACLE:
-        return OracleBeliefs(world, kinds)
+        return OracleBeliefs(world, kinds, jobs)
     profiles = (_profile(world, key, running) for key, running in kinds.items())
     return Beliefs(profiles=[_noisy(profile, noise, seed) for profile in profiles])
 
@@ -166,16 +167,31 @@ class OracleBeliefs(Beliefs):
     Args:
         world: The truth.
         kinds: One running job of each kind that may be asked about.
+        jobs: Whose run times are known.
     """
 
     learns = False
 
-    def __init__(self, world: World, kinds: Mapping[ProfileKey, Running]) -> None:
+    def __init__(self, world: World, kinds: Mapping[ProfileKey, Running], jobs: Sequence[TraceJob] = ()) -> None:
         profiles = [_profile(world, key, running) for key, running in kinds.items()]
         super().__init__(profiles=profiles, neighbours=true_neighbours(world, kinds))
         self._world = world
         self._kinds = kinds
         self._predictions: dict[tuple[ProfileKey, ...], Prediction | None] = {}
+        self._recorded = _by_name([job for job in jobs if job.duration_s is not None])
+        self._run_s: dict[tuple[str, str], float] = {}
+
+    def run_s(self, spec: JobSpec, gpu_types: Sequence[str]) -> float | None:
+        """Of a job with a recorded duration: no whole number of steps, and not at the speed of others of its kind."""
+        job = self._recorded.get(spec.name)
+        return None if job is None else min([self._true_s(job, kind) for kind in gpu_types], default=None)
+
+    def _true_s(self, job: TraceJob, gpu_type: str) -> float:
+        asked = job.spec.name, gpu_type
+        if asked not in self._run_s:
+            speed = self._world.steps_per_s(somewhere(job, gpu_type), ())
+            self._run_s[asked] = self._world.work_steps(job) / speed if speed > 0 else inf
+        return self._run_s[asked]
 
     def memory(self, spec: JobSpec, gpu_type: str, gpus: int | None = None) -> Memory | None:
         """Without the safety factors a measurement needs."""
@@ -202,3 +218,11 @@ class OracleBeliefs(Beliefs):
         company = [running for key in keys if (running := self._kinds.get(key)) is not None]
         true = true_delta(self._world, company) if len(company) == len(keys) else None
         return None if true is None else Prediction(true, "oracle", RateSource.ORACLE)
+
+
+def _by_name(jobs: Iterable[TraceJob]) -> dict[str, TraceJob]:
+    """Jobs whose name is theirs alone."""
+    named: dict[str, list[TraceJob]] = {}
+    for job in jobs:
+        named.setdefault(job.spec.name, []).append(job)
+    return {name: found[0] for name, found in named.items() if len(found) == 1}

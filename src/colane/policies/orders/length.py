@@ -19,7 +19,7 @@ from colane.policies.indexes.live import LiveJobs
 from colane.policies.orders.walks import Entry, Lines, by_priority, priority_of, ranked
 from colane.policies.parts import QUANTUM_S, ClassKey, Queue, Rank
 from colane.policies.shares import kept_times
-from colane.policies.times import RunTimes, gpu_type_of, kept_s
+from colane.policies.times import Left, RunTimes
 
 RankOf = Callable[[Job], Rank]
 
@@ -64,13 +64,12 @@ class LeastRemaining:
         """See `Order`."""
         times, kept = kept_times(draft, pool), draft.view.derived(LiveJobs).kept(draft.view, pool)
 
-        def run_s(job: Job) -> float | None:
-            return times.run_s(job.spec, gpu_type_of(draft.view, job))
+        def left(job: Job) -> Left | None:
+            return times.left(draft.view, job)
 
         def rank(job: Job) -> Rank:
-            total_s, weight = kept.of(job, run_s), job.spec.gpus if self.counts_gpus else 1
-            left_s = inf if total_s is None else max(0.0, total_s - kept_s(job, draft.now_s))
-            return priority_of(job.spec), weight * left_s
+            known, weight = kept.of(job, left), job.spec.gpus if self.counts_gpus else 1
+            return priority_of(job.spec), inf if known is None else weight * known.at(job, draft.now_s)
 
         return Queue(
             walk=ranked(draft, _sorted_lines(draft, draft.view.derived(ByRemaining), rank)),

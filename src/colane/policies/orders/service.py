@@ -10,13 +10,14 @@ from math import inf
 
 from colane.core.draft import Draft
 from colane.core.queue import Line
+from colane.core.view import ClusterView
 from colane.model.job import Job
 from colane.policies.indexes.live import LiveJobs
 from colane.policies.orders.walks import Entry, Lines, each_ranked, priority_of, ranked
 from colane.policies.parts import ClassKey, Queue, Rank
 from colane.policies.rounds import round_end_s, round_start_s
 from colane.policies.shares import FairShares, kept_times
-from colane.policies.times import earlier_s, gpu_type_of, kept_s
+from colane.policies.times import RunTimes, attained_s, earlier_s, present_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,8 +153,7 @@ class WorstFinish:
         round_s = round_start_s(draft.now_s, self.lease_s)
 
         def rank(job: Job) -> Rank:
-            total_s = times.run_s(job.spec, gpu_type_of(draft.view, job))
-            return priority_of(job.spec), -self._rho(job, total_s, part, round_s)
+            return priority_of(job.spec), -self._rho(job, draft.view, times, part, round_s)
 
         return Queue(
             walk=ranked(draft, each_ranked(draft, rank)),
@@ -164,12 +164,16 @@ class WorstFinish:
             until_s=round_end_s(draft.now_s, self.lease_s),
         )
 
-    def _rho(self, job: Job, total_s: float | None, part: float, now_s: float) -> float:
-        done_s = kept_s(job, now_s)
-        if total_s is None:
+    def _rho(self, job: Job, view: ClusterView, times: RunTimes, part: float, now_s: float) -> float:
+        total_s, left = times.run_s(job.spec), times.left(view, job)
+        if total_s is None or left is None:
+            done_s = attained_s(job, now_s) if job.spec.preemptible else present_s(job, now_s)
             total_s = max(self.lease_s, 2 * done_s)
+            left_s = total_s - done_s
+        else:
+            left_s = left.at(job, now_s)
         alone_s = total_s * max(1.0, job.spec.gpus / part if part else inf)
-        shared_s = max(0.0, now_s - job.submit_s) + max(0.0, total_s - done_s)
+        shared_s = max(0.0, now_s - job.submit_s) + left_s
         return shared_s / alone_s if alone_s else inf
 
     def _displaces(self, waiting: Rank, running: Rank) -> bool:
