@@ -360,3 +360,10 @@ def test_why_of_a_failed_job_shows_the_end_of_its_error(live: Colane, shared_up:
     assert f"job {job} is failed: exited with code 1" in said.out
     assert said.out.splitlines()[-1] == "  | ValueError: the cause of it"
     assert "ValueError: the cause of it" in live("why", str(job), "--json").json["last_lines"]
+
+
+def test_a_job_over_its_host_memory_ends_as_out_of_memory(live: Colane, shared_up: Up) -> None:
+    code = "held = bytearray(300_000_000); import time; time.sleep(60)"
+    job = submitted(live("submit", "--mem", "100MB", "--", sys.executable, "-S", "-c", code))
+    assert shared_up.wait_for(job, "out-of-memory", "failed", "succeeded")["state"] == "out-of-memory"
+    assert "MB of host memory and had asked for 100 MB (--host-memory)" in live("why", str(job)).out

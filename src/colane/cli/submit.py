@@ -142,7 +142,10 @@ def submit(
         str | None, _need("Peak memory on each GPU, as 2GB or 512MiB.", "--gpu-memory", metavar="SIZE")
     ] = None,
     cores: Annotated[int | None, _need("CPU cores for it alone.", "--cores", "-c")] = None,
-    host_memory: Annotated[str | None, _need("Host memory.", "--host-memory", "--mem", metavar="SIZE")] = None,
+    host_memory: Annotated[
+        str | None,
+        _need("Host memory; a job that uses more ends as out of memory.", "--host-memory", "--mem", metavar="SIZE"),
+    ] = None,
     host_bandwidth: Annotated[
         str | None,
         _need("Bandwidth to host memory, as 20GB/s, where machines say theirs.", "--host-bandwidth", metavar="RATE"),
