@@ -16,6 +16,7 @@ from colane.perf.config import SPREADS
 from colane.perf.rate import Factors, RateSource
 from colane.policies.parts import Admission, Choice, Desk, Offer, Order, Sizer, Source
 from colane.policies.registry import POLICIES
+from colane.report.glossary import WORDS
 from colane.server.app import create_app
 from colane.server.assembly import make_service
 from colane.server.config import ServiceConfig
@@ -98,3 +99,8 @@ def test_the_glossary_explains_each_word_once() -> None:
 def test_links_lead_somewhere(page: Path) -> None:
     links = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text())
     assert [link for link in links if not (page.parent / link).exists()] == []
+
+
+def test_the_words_of_the_commands_stand_in_the_glossary() -> None:
+    page = (DOCS / "glossary.md").read_text().lower()
+    assert [word for word in WORDS if f"**{word.lower()}**" not in page] == []

@@ -155,7 +155,9 @@ def test_ps_show_why_of_running_and_waiting_jobs(live: Colane, shared_up: Up, ga
         as_json = live("ps", "--label", "t=ps", "--json").json
         assert [job["id"] for job in as_json] == [first, second]
         assert {"state", "gpus", "steps_per_s", "eta_s", "why", "reason"} <= set(as_json[0])
-        assert live("ps", "--label", "t=ps", "--user", "nobody-else").err == "no job waits or runs\n"
+        assert live("ps", "--label", "t=ps", "--user", "nobody-else").err == (
+            "no job of those asked for waits or runs; ended ones: colane ps --all\n"
+        )
         why = live("why", str(second))
         assert f"job {second} is queued: Resources: needs 1 GPU on one node" in why.out
         assert f"job {first} (holder, {_user()}): launching on here/0, here/1" in why.out

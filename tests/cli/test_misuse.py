@@ -22,10 +22,18 @@ def lines(text: str) -> list[str]:
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
+        (["top"], "No such command 'top'; see colane ps and colane nodes"),
+        (["requeue", "7"], "cancel the job and submit it again"),
+        (["squeue"], "see colane ps"),
+        (["glossary", "quux"], "'quux' is not in it"),
         (["sumbit"], "Did you mean 'submit'? (see colane --help)"),
         (["ps", "--users"], "No such option: --users"),
-        (["show", "seven"], "Invalid value for 'JOB'"),
-        (["show", "0"], "greater than or equal to 1"),
+        (
+            ["show", "seven"],
+            "'JOB': must be the number of a job, as 'colane ps --all' shows it, got 'seven'",
+        ),
+        (["show", "0"], "must be the number of a job"),
+        (["cancel", "7", "x"], "must be the number of a job"),
         (["show"], "Missing argument 'JOB'"),
         (["cancel"], "name jobs, or --all, or --label NAME=VALUE"),
         (["cancel", "--all", "7"], "one of the three"),
@@ -73,6 +81,22 @@ def test_no_scheduler_is_a_failure_that_names_how_to_start_one(colane: Colane, w
     assert len(lines(said.err)) == 1
     assert "no scheduler answers at http://127.0.0.1:1" in said.err
     assert "colane up" in said.err
+
+
+@pytest.mark.parametrize("url", ["notaurl", "ftp://x", "http://", "http://x:port", "http://a b", "localhost:8642"])
+def test_a_url_that_is_none_is_named(colane: Colane, monkeypatch: pytest.MonkeyPatch, url: str) -> None:
+    monkeypatch.setenv("COLANE_URL", url)
+    said = colane("ps")
+    assert said.code == 2
+    assert f"COLANE_URL: must be a URL such as http://head:8642, got {url!r}" in said.err
+
+
+def test_the_glossary_explains_words(colane: Colane) -> None:
+    assert colane("glossary", "lane").out.startswith("lane  a part of a GPU")
+    whole = colane("glossary")
+    assert whole.code == 0
+    assert {"run span", "family", "speed-up"} <= {line.partition("  ")[0] for line in whole.out.splitlines()}
+    assert "makespan" in colane("glossary", "--json").json
 
 
 def test_options_behind_a_file_are_not_taken_for_a_command(colane: Colane, tmp_path: Path) -> None:

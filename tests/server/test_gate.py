@@ -26,6 +26,13 @@ class TestToken:
             assert (await w.http.post("/job", json=SLEEP, headers=headers)).status_code == 401
             assert (await w.http.get("/health", headers=headers)).status_code == 200
 
+    async def test_a_wrong_one_is_told_from_none(self) -> None:
+        async with world(rules=GateRules(token="s3cret!")) as w:
+            _, none = await w.refused("GET", "/jobs")
+            _, wrong = await w.refused("GET", "/jobs", Authorization="Bearer other")
+            assert "a token is needed" in none
+            assert "the token given is not this scheduler's" in wrong
+
     async def test_with_it_all(self) -> None:
         async with world(rules=GateRules(token="s3cret!")) as w:
             headers = {"Authorization": "Bearer s3cret!"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -13,6 +14,7 @@ import typer
 from typer.main import get_command
 
 from colane.cli.errors import FAILURE, from_scheduler, one_line
+from colane.cli.other_words import meant_by
 from colane.client.errors import SchedulerError
 
 NOUNS: Final = (
@@ -37,6 +39,7 @@ NOUNS: Final = (
     "simulate",
     "trace",
     "paper",
+    "glossary",
 )
 """Modules beside this one, each with a `register(app)`, in the order `colane --help` names their commands."""
 
@@ -44,7 +47,7 @@ INTERRUPTED: Final = 130
 """What a shell reports of a program that died of SIGINT."""
 
 EPILOG: Final = "Try it: [bold]colane demo[/bold]. Or: [bold]colane up[/bold], and in another terminal \
-[bold]colane submit -- python train.py[/bold]."
+[bold]colane submit -- python train.py[/bold]. What the words mean: [bold]colane glossary[/bold]."
 
 
 def make_app(nouns: Sequence[str] = NOUNS) -> typer.Typer:
@@ -100,6 +103,8 @@ def _version(*, on: bool) -> None:
         raise typer.Exit
 
 
+_NO_COMMAND: Final = re.compile(r"No such command '(?P<name>[^']+)'")
+
 PYDANTIC_NOISE = "Value error, "
 """How values that are checked by functions of ours begin to be complained of."""
 
@@ -126,9 +131,18 @@ def run(args: Sequence[str] | None = None) -> int:
 
 def _message(error: typer.TyperException) -> str:
     """Return the message, and for a wrong command line where to read on."""
+    unknown = _unknown_command(error)
+    if (meant := meant_by(unknown)) is not None:
+        return f"No such command '{unknown}'; {meant}"
     context = getattr(error, "ctx", None)
     hint = f" (see {context.command_path} --help)" if context is not None else ""
     return f"{error.format_message().replace(PYDANTIC_NOISE, '')}{hint}"
+
+
+def _unknown_command(error: typer.TyperException) -> str:
+    """Return the command that is none, empty where something else is wrong."""
+    match = _NO_COMMAND.match(error.format_message())
+    return match["name"] if match else ""
 
 
 def _complain(message: str, code: int) -> int:

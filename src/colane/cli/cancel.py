@@ -25,7 +25,8 @@ def register(app: typer.Typer) -> None:
 
 def cancel(
     job: Annotated[
-        list[int] | None, typer.Argument(metavar="[JOB]...", min=1, show_default=False, help="Ids of the jobs.")
+        list[int] | None,
+        typer.Argument(metavar="[JOB]...", parser=jobs.parse_job_id, show_default=False, help="Ids of the jobs."),
     ] = None,
     everything: Annotated[bool, typer.Option("--all", help="All jobs that wait or run, whosever they are.")] = False,
     label: jobs.LabelOption = None,

@@ -6,7 +6,7 @@ from typing import Final
 
 from typer import TyperException
 
-from colane.client.errors import Refused, SchedulerError
+from colane.client.errors import BadUrl, Refused, SchedulerError
 
 MISUSE: Final = 2
 FAILURE: Final = 1
@@ -26,6 +26,8 @@ class FailureError(TyperException):
 
 def from_scheduler(error: SchedulerError) -> TyperException:
     """Return what the scheduler's refusal or silence means here: a status of 4xx is the user's own."""
+    if isinstance(error, BadUrl):
+        return MisuseError(str(error))
     if not isinstance(error, Refused) or error.status >= 500:
         return FailureError(str(error))
     return MisuseError("; ".join(one_line(str(problem)) for problem in error.problems))

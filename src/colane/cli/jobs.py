@@ -18,7 +18,22 @@ if TYPE_CHECKING:
 
 Object = dict[str, Any]
 
-JobArgument = Annotated[int, typer.Argument(metavar="JOB", min=1, show_default=False, help="Id of the job.")]
+
+def parse_job_id(text: str) -> int:
+    """Return the id of a job.
+
+    Raises:
+        typer.BadParameter: It is none.
+    """
+    if not text.isascii() or not text.isdecimal() or not int(text[:JOB_DIGITS_MAX]) > 0 or len(text) > JOB_DIGITS_MAX:
+        raise typer.BadParameter(f"must be the number of a job, as 'colane ps --all' shows it, got {text[:40]!r}")
+    return int(text)
+
+
+JOB_DIGITS_MAX: Final = 15
+JobArgument = Annotated[
+    int, typer.Argument(metavar="JOB", parser=parse_job_id, show_default=False, help="Id of the job.")
+]
 LabelOption = Annotated[
     list[str] | None,
     typer.Option("--label", "-l", metavar="NAME=VALUE", help="Only jobs with this label; may be repeated."),

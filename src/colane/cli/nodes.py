@@ -43,7 +43,7 @@ def list_nodes(as_json: output.Json = False) -> None:
         for message in node["messages"]:
             output.say(f"{node['name']}: {output.clean(message)}")
     if not nodes:
-        output.note("no node has registered; start one with 'colane agent'")
+        output.note("no node has registered yet: an agent takes some seconds to start (colane up, or colane agent)")
 
 
 def _rows(node: dict[str, Any]) -> Iterator[list[str]]:

@@ -76,7 +76,13 @@ def list_jobs(
         return
     table(found)
     if not found:
-        output.note("no job waits or runs" if not everything else "no jobs")
+        output.note(_nothing(everything=everything, filtered=bool(labels or user)))
+
+
+def _nothing(*, everything: bool, filtered: bool) -> str:
+    """Say that there are no jobs of those asked for."""
+    such = " of those asked for" if filtered else ""
+    return f"no job{such} is known" if everything else f"no job{such} waits or runs; ended ones: colane ps --all"
 
 
 def table(found: list[jobs.Object]) -> None:

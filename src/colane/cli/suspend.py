@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from colane.client.client import Client
 
 JobsArgument = Annotated[
-    list[int], typer.Argument(metavar="JOB...", min=1, show_default=False, help="Ids of the jobs.")
+    list[int], typer.Argument(metavar="JOB...", parser=jobs.parse_job_id, show_default=False, help="Ids of the jobs.")
 ]
 
 NOT_FOUND, CONFLICT = 404, 409

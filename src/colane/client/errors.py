@@ -18,6 +18,10 @@ class SchedulerError(Exception):
     status: int = 0
 
 
+class BadUrl(SchedulerError):  # noqa: N818 - as the next
+    """What should say where the scheduler is says no such thing."""
+
+
 class SchedulerUnreachable(SchedulerError):  # noqa: N818 - a state of the world, named as it is said
     """There was no answer.
 

@@ -7,6 +7,9 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
+from urllib.parse import urlsplit
+
+from colane.client.errors import BadUrl
 
 DEFAULT_URL: Final = "http://127.0.0.1:8642"
 URL_VARIABLE: Final = "COLANE_URL"
@@ -29,11 +32,31 @@ def default_state_dir(environment: Mapping[str, str] = os.environ) -> Path:
 
 
 def find_url(state_dir: Path | None = None, environment: Mapping[str, str] = os.environ) -> str:
-    """Return the scheduler's URL."""
+    """Return the scheduler's URL.
+
+    Raises:
+        BadUrl: `COLANE_URL` is none.
+    """
     named = environment.get(URL_VARIABLE)
     if named:
-        return named.rstrip("/")
+        return judged(named)
     return _published(state_dir or default_state_dir(environment)) or DEFAULT_URL
+
+
+def judged(url: str) -> str:
+    """Return a URL without a slash at its end.
+
+    Raises:
+        BadUrl: No scheduler can be there.
+    """
+    try:
+        parts = urlsplit(url)
+        is_good = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # a port that is no number, brackets that do not match
+        is_good = False
+    if not is_good or not url.isprintable() or " " in url:
+        raise BadUrl(f"{URL_VARIABLE}: must be a URL such as http://head:8642, got {url[:60]!r}")
+    return url.rstrip("/")
 
 
 def find_token(url: str, environment: Mapping[str, str] = os.environ) -> str | None:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
 
+from colane.report.glossary import WORDS
 from colane.report.tables import Table
 
 JOB_ROWS_MAX = 2000
@@ -35,6 +36,8 @@ th { background: var(--soft); }
 .number { text-align: right; }
 td.number, td:first-child { white-space: nowrap; }
 td:last-child:not(.number) { min-width: 14rem; }
+dt { font-weight: 600; }
+dd { margin: 0 0 .3rem 1.5rem; }
 nav a { color: inherit; margin-right: 1rem; }
 """
 
@@ -74,6 +77,7 @@ def page(
     body.append(_figures(pictures))
     body += [_section(table) for table in tables if table.rows and table.key not in RESULT_TABLES]
     body.append(_notes(notes, notes_title))
+    body.append(_words())
     return _document(title, "\n".join(body))
 
 
@@ -124,3 +128,9 @@ def _figure(picture: Picture) -> str:
 def _notes(notes: Sequence[str], title: str) -> str:
     items = "".join(f"<li>{escape(note)}</li>\n" for note in notes)
     return f'<h2 id="not-measured">{escape(title)}</h2>\n<ul>\n{items}</ul>'
+
+
+def _words() -> str:
+    """What the words of the page mean."""
+    items = "".join(f"<dt>{escape(word)}</dt><dd>{escape(said)}</dd>\n" for word, said in WORDS.items())
+    return f'<h2 id="words">Words</h2>\n<dl>\n{items}</dl>'

@@ -7,11 +7,12 @@ from typing import Any, Final
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse
+from fastapi.responses import HTMLResponse, JSONResponse
 from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 
 from colane.server import routes_jobs, routes_nodes, routes_records
+from colane.server.api_page import api_page
 from colane.server.gate import Gate, GateRules, refusal_response
 from colane.server.problems import RefusedError, from_pydantic
 from colane.server.service import Service
@@ -53,16 +54,21 @@ REFUSALS: Final[dict[int | str, dict[str, Any]]] = {
 
 def create_app(service: Service, rules: GateRules) -> FastAPI:
     """Return the application of a service."""
-    app = FastAPI(title="Colane scheduler", version=VERSION, responses=REFUSALS)
+    app = FastAPI(title="Colane scheduler", version=VERSION, responses=REFUSALS, docs_url=None, redoc_url=None)
     app.state.service = service
     for router in (routes_jobs.router, routes_nodes.router, routes_records.router):
         app.include_router(router)
+    app.add_api_route("/docs", _docs, include_in_schema=False, response_class=HTMLResponse)
     app.add_exception_handler(RefusedError, _refused)
     app.add_exception_handler(StoreError, _store_failed)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _http_error)
     app.add_middleware(Gate, rules=rules)
     return app
+
+
+async def _docs(request: Request) -> HTMLResponse:
+    return HTMLResponse(api_page(request.app.openapi()))
 
 
 async def _refused(_request: Request, error: Exception) -> JSONResponse:

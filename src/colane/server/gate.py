@@ -112,9 +112,12 @@ def _too_large(limit: int) -> RefusedError:
 
 def _check_token(token: str, header: str) -> None:
     scheme, _, given = header.partition(" ")
-    good = hmac.compare_digest(given.strip().encode(), token.encode())
-    if scheme.lower() != "bearer" or not good:
+    if scheme.lower() != "bearer" or not given.strip():
         raise RefusedError.because(401, "a token is needed: Authorization: Bearer TOKEN (set COLANE_TOKEN)")
+    if not hmac.compare_digest(given.strip().encode(), token.encode()):
+        raise RefusedError.because(
+            401, "the token given is not this scheduler's (it comes from COLANE_TOKEN, else from a file)"
+        )
 
 
 def host_name(header: str) -> str:
