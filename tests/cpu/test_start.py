@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from colane.cpu.category import category_of
-from colane.cpu.start import CoreHints, CoreHistory, StartFrom, start_cores
-from colane.model.category import Category
+from colane.cpu.start import CoreHistory, StartFrom, start_cores
+from colane.model.category import Category, CoreHint
 
 
 @pytest.mark.parametrize(
@@ -25,9 +25,9 @@ def test_of_the_owners_history_the_most_counts_not_the_mean() -> None:
 
 
 def test_hints_and_gpus() -> None:
-    assert start_cores(Category.CV, hints=CoreHints(pipelined=True, many_weights=True)).per_gpu == 1
-    assert start_cores(Category.CV, [CoreHistory(Category.CV, 1)], CoreHints(pipelined=True)).per_gpu == 1
-    assert start_cores(Category.NLP, hints=CoreHints(complex_between=True)).per_gpu == 6
+    assert start_cores(Category.CV, hints=(CoreHint.PIPELINED, CoreHint.MANY_WEIGHTS)).per_gpu == 1
+    assert start_cores(Category.CV, [CoreHistory(Category.CV, 1)], [CoreHint.PIPELINED]).per_gpu == 1
+    assert start_cores(Category.NLP, hints=[CoreHint.COMPLEX_BETWEEN]).per_gpu == 6
     assert start_cores(Category.CV, gpus=4).total == 12
     assert start_cores(Category.CV, gpus=4, several_nodes=True).total == 2
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from colane.cpu.config import TuningConfig
 from colane.model.lane import ShareBetween, TurnRule
 from colane.perf.config import PerfConfig
 
@@ -27,6 +28,7 @@ class CoreConfig:
         turn_rule: Which job of a lane goes next; None leaves it to the policy.
         quantum_s: How long a turn lasts; None leaves it to the policy.
         share_between: Whose jobs may share a GPU.
+        tuning: How cores of training jobs are tuned; None leaves them what they ask for.
         memory_factors: Safety factors on measured P, and on P so raised + E, when it is booked.
     """
 
@@ -42,4 +44,5 @@ class CoreConfig:
     turn_rule: TurnRule | None = None
     quantum_s: float | None = None
     share_between: ShareBetween = ShareBetween.ALL
+    tuning: TuningConfig | None = None
     memory_factors: tuple[float, float] = (PerfConfig().persistent_factor, PerfConfig().total_factor)

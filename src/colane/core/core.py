@@ -41,6 +41,7 @@ from colane.core.situations import rate_of
 from colane.core.state import ClusterState
 from colane.core.step import Step, Watchers
 from colane.core.timers import TimerKind, Timers
+from colane.core.tuning import CoreTuning
 from colane.core.view import ClusterView
 from colane.model.job import JobId, JobState
 from colane.model.lane import Turns
@@ -93,6 +94,7 @@ class Core:
         self._guard = Guard(state, self._watchers.guard, self.config)
         self._relief = Relief(state)
         self._returns = Returns(state)
+        self._tuning = CoreTuning(state, self.config.tuning)
         self._sets = MeasuredSets()
         self._cpu_only = CpuOnlyJobs(self.config.cpu_only_passes_s)
         self._resume()
@@ -113,11 +115,13 @@ class Core:
             if step.grown:  # a GPU that cannot hold its jobs is relieved before anything else happens there
                 self._relieve(step)
         self._guard.notice(events, self.turns)
+        self._tuning.notice(events)
         self._call(step, self._guard)
         for timer in self._timers.due(now_s):
             reports.timer_due(step, timer)
         self.state.changed_pools.update(self._timers.pools_due(now_s))
         self._call(step, self._returns)
+        self._call(step, self._tuning)
         self._decide(step)
         return step.outcome()
 
@@ -157,6 +161,10 @@ class Core:
             rule=turns.rule if rule is None else rule,
             quantum_s=turns.quantum_s if quantum_s is None else quantum_s,
         )
+
+    def tuning_waits_s(self, job: JobId) -> tuple[float, ...]:
+        """When the search for a job's cores wants samples of it, counted from a change, see `CoreTuning.waits_s`."""
+        return self._tuning.waits_s(job)
 
     def company(self, job: JobId) -> Company | None:
         """How a running job shares its GPUs, as seen and as predicted; None when it shares none."""

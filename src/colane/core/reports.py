@@ -23,6 +23,7 @@ from colane.core.events import (
 from colane.core.lifecycle import evolve, move
 from colane.core.step import Step
 from colane.core.timers import Timer, TimerKind
+from colane.core.useful_cores import with_start_cores
 from colane.model.hardware import Gpu, GpuId, Node
 from colane.model.job import Job, JobId, JobState
 from colane.model.profile import ProfileKey
@@ -55,6 +56,8 @@ def submitted(step: Step, event: Submitted) -> None:
     reason = Reason(Why.SUBMITTED)
     story = (StateChange(step.now_s, JobState.QUEUED, reason),)
     spec = within(event.spec, step.config.share_between)
+    if step.config.tuning is not None:
+        spec = with_start_cores(step.state, spec)
     step.put(Job(id=event.job, spec=spec, submit_s=step.now_s, reason=reason, story=story))
 
 

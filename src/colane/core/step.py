@@ -11,6 +11,7 @@ from colane.core.bookings import nodes_booked
 from colane.core.config import CoreConfig
 from colane.core.events import Decision, Event, Outcome, RejectedPlan
 from colane.core.lifecycle import evolve, move
+from colane.core.load import Booking
 from colane.core.state import ClusterState
 from colane.core.surroundings import hood_of
 from colane.core.timers import Timers
@@ -198,13 +199,12 @@ class Step:
             self.learn(learnt)
 
     def _members(self, gpu: GpuId) -> list[EpochMember]:
-        return [
-            EpochMember(b.job, b.key, b.user, b.lane, self._cores_booked(b.job)) for b in self.state.gpus[gpu].bookings
-        ]
+        return [self._member(booking) for booking in self.state.gpus[gpu].bookings]
 
-    def _cores_booked(self, job: JobId) -> int:
-        placement = self.state.jobs[job].placement
-        return placement.cores_booked if placement is not None else 0
+    def _member(self, booking: Booking) -> EpochMember:
+        job = self.state.jobs[booking.job]
+        cores = 0 if job.placement is None else job.placement.cores_booked
+        return EpochMember(booking.job, booking.key, booking.user, booking.lane, cores, job.spec.category)
 
     def learn(self, profile: Profile) -> None:
         """Believe a profile and re-book whom it concerns; waiting jobs of any pool may be judged by it."""

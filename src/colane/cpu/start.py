@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping
 from enum import StrEnum
 from types import MappingProxyType
 from typing import NamedTuple
 
-from colane.model.category import Category
+from colane.model.category import Category, CoreHint
 
 DEFAULT_CORES: Mapping[Category, int] = MappingProxyType(
     {Category.CV: 3, Category.NLP: 5, Category.SPEECH: 5, Category.UNKNOWN: 5}
@@ -19,27 +18,10 @@ SEVERAL_NODES_CORES_MAX = 2
 """Most cores a job over several nodes can use on each (section III: it waits for the network)."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CoreHints:
-    """What an owner may say of the work between two steps.
-
-    Attributes:
-        pipelined: The next batch is made ready while the GPU works: one core fewer.
-        many_weights: Steps are long, so loading has time: one fewer.
-        complex_between: Much is computed on the CPU between two steps: one more.
-    """
-
-    pipelined: bool = False
-    many_weights: bool = False
-    complex_between: bool = False
-
-    @property
-    def change(self) -> int:
-        """What they add to the start value."""
-        return self.complex_between - self.pipelined - self.many_weights
-
-
-NO_HINTS = CoreHints()
+HINTS: Mapping[CoreHint, int] = MappingProxyType(
+    {CoreHint.PIPELINED: -1, CoreHint.MANY_WEIGHTS: -1, CoreHint.COMPLEX_BETWEEN: 1}
+)
+"""Cores for each GPU more or less than the base."""
 
 
 class StartFrom(StrEnum):
@@ -75,7 +57,7 @@ class StartCores(NamedTuple):
 def start_cores(
     category: Category,
     history: Iterable[CoreHistory] = (),
-    hints: CoreHints = NO_HINTS,
+    hints: Collection[CoreHint] = (),
     *,
     gpus: int = 1,
     several_nodes: bool = False,
@@ -90,7 +72,7 @@ def start_cores(
         several_nodes: It lies on more than one.
     """
     base, source = _base(category, list(history))
-    per_gpu = max(1, base + hints.change)
+    per_gpu = max(1, base + sum([HINTS[hint] for hint in hints]))
     if several_nodes:
         per_gpu = min(per_gpu, SEVERAL_NODES_CORES_MAX)
         return StartCores(per_gpu, per_gpu, source)

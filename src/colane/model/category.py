@@ -15,3 +15,14 @@ class Category(StrEnum):
     SPEECH = "speech"
     """Sound."""
     UNKNOWN = "unknown"
+
+
+class CoreHint(StrEnum):
+    """What an owner may say of the work between two steps, which changes how many cores a job starts with (ibid.)."""
+
+    PIPELINED = "pipelined"
+    """The next batch is made ready while the GPU works: one core fewer."""
+    MANY_WEIGHTS = "many-weights"
+    """Steps are long, so loading has time: one fewer."""
+    COMPLEX_BETWEEN = "complex-between"
+    """Much is computed on the CPU between two steps: one more."""

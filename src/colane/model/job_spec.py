@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from colane.model.category import Category, CoreHint
 from colane.model.hardware import DEFAULT_POOL
 from colane.model.kinds import CommPattern, JobKind
 
@@ -73,6 +74,9 @@ class JobSpec:
         comm_pattern: Which ranks talk to each other.
         circle: Whose jobs may share a GPU with it; set by the scheduler, empty where all may (see `core.circles`).
         labels: For people and reports.
+        category: What it works on; decides how many cores it starts with where these are tuned (paper D).
+        core_hints: What its owner says of the work between two steps, for the same.
+        cores_asked: Cores its owner asked for, where `cores` are those it is to start with instead; else None.
         need: Its class of need, worked out from the fields above.
     """
 
@@ -108,6 +112,9 @@ class JobSpec:
     comm_pattern: CommPattern = CommPattern.ALL
     circle: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)
+    category: Category = Category.UNKNOWN
+    core_hints: tuple[CoreHint, ...] = ()
+    cores_asked: int | None = None
     need: NeedClass = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:

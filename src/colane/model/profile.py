@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
+from colane.model.category import Category
+
 
 class ValueSource(StrEnum):
     """Where a value comes from, best first."""
@@ -99,6 +101,7 @@ class Profile:
         places: Step times by how far its GPUs lie from each other, by distance.
         slowdowns: By neighbours on other GPUs of the same sockets, the nearest place of each first.
         core_paces: Step times by cores, ascending, of jobs that book some.
+        category: What its jobs work on.
     """
 
     key: ProfileKey
@@ -114,6 +117,7 @@ class Profile:
     places: tuple[PlacePace, ...] = ()
     slowdowns: tuple[Slowdown, ...] = ()
     core_paces: tuple[CorePace, ...] = ()
+    category: Category = Category.UNKNOWN
 
     @property
     def memory_bytes(self) -> int | None:

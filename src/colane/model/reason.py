@@ -75,6 +75,7 @@ class Why(StrEnum):
     WAITS_PARKED = "waits-parked"
     RESIZED = "resized"
     CORES_CHANGED = "cores-changed"
+    CORES_KEPT = "cores-kept"
     OUTGROWN = "outgrown"
     CHANGED_LANE = "changed-lane"
     TOO_SLOW_TOGETHER = "too-slow-together"
@@ -183,6 +184,7 @@ SENTENCES: Mapping[Why, str] = MappingProxyType(
         Why.NOT_PARKED: "goes on, for its GPU memory cannot be moved to the host: {problem}",
         Why.RESIZED: "restarted on {asked} instead of {had}: {because}",
         Why.CORES_CHANGED: "has {cores} cores instead of {had}: {because}",
+        Why.CORES_KEPT: "keeps its {cores} cores: {because}",
         Why.OUTGROWN: (
             "stopped because the jobs on {gpu} were seen to need {need_bytes} of its {have_bytes}: {jobs} with it"
         ),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from colane.model.category import Category
 from colane.model.profile import CorePace, PlacePace, Profile, Slowdown, Value, ValueSource
 
 SLOWDOWNS_MAX = 256
@@ -36,6 +37,7 @@ def merge_profiles(old: Profile, new: Profile, samples_max: int) -> Profile:
         places=_places(old.places, new.places, samples_max),
         slowdowns=_slowdowns(old.slowdowns, new.slowdowns, samples_max),
         core_paces=paces,
+        category=old.category if new.category is Category.UNKNOWN else new.category,
     )
 
 

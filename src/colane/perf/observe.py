@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from colane.model.category import Category
 from colane.model.hardware import GpuId
 from colane.model.job import JobId
 from colane.model.profile import CorePace, Profile, ProfileKey, SetMeasurement, Value, ValueSource
@@ -20,13 +21,23 @@ from colane.perf.speedup import OCCUPANCY_UNITS_PER_S, delta, delta_general
 
 
 class EpochMember(NamedTuple):
-    """A job in an epoch, the lane of the GPU it is in, and the cores booked for it."""
+    """A job in an epoch.
+
+    Attributes:
+        job: Which.
+        key: Its profile.
+        user: Its owner.
+        lane: Of the GPU.
+        cores: Booked for it.
+        category: What it works on.
+    """
 
     job: JobId
     key: ProfileKey
     user: str
     lane: int
     cores: int = 0
+    category: Category = Category.UNKNOWN
 
 
 @dataclass(slots=True)
@@ -145,6 +156,7 @@ def _profile(member: EpochMember, track: _EpochTrack, at_s: float) -> Profile:
         updated_s=at_s,
         users=(member.user,) if member.user else (),
         core_paces=(CorePace(member.cores, step_s),) if member.cores else (),
+        category=member.category,
     )
 
 

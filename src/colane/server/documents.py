@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from colane.core.lifecycle import is_loss
+from colane.model.category import Category, CoreHint
 from colane.model.hardware import Gpu, GpuId, Node
 from colane.model.job import CommPattern, Exit, Job, JobId, JobKind, JobSpec, JobState, Served, StateChange, SuspendVia
 from colane.model.placement import Placement, Slot
@@ -38,7 +39,15 @@ def _read_elsewhere(body: Mapping[str, Sequence[int]]) -> tuple[tuple[str, tuple
 STATE: Final = choice(JobState)
 REASON: Final = record(Reason, why=choice(Why), facts=MAPPING, jobs=several())
 CHANGE: Final = flat(record(StateChange, state=STATE, reason=REASON), "reason")
-SPEC: Final = record(JobSpec, sizes=several(), kind=choice(JobKind), comm_pattern=choice(CommPattern), labels=MAPPING)
+SPEC: Final = record(
+    JobSpec,
+    sizes=several(),
+    kind=choice(JobKind),
+    comm_pattern=choice(CommPattern),
+    labels=MAPPING,
+    category=choice(Category),
+    core_hints=several(choice(CoreHint)),
+)
 PLACEMENT: Final = record(
     Placement,
     slots=several(Form(_write_slot, _read_slot)),
@@ -82,6 +91,7 @@ PROFILE: Final = record(
     places=several(record(PlacePace, step_s=VALUE)),
     slowdowns=several(record(Slowdown, beside=KEY, ratio=VALUE)),
     core_paces=several(row(CorePace, step_s=VALUE)),
+    category=choice(Category),
 )
 MEASUREMENT: Final = record(
     SetMeasurement, keys=several(KEY), step_alone_s=several(), step_together_s=several(), steps=several()

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from colane.core import Core
 from colane.core.events import Progressed
+from colane.core.tuning import SLACK_STEPS
 from colane.model.hardware import GpuId
 from colane.simulate.process import Process
 from colane.simulate.sampling import SAMPLE_AFTER_STEPS, Sampler
@@ -43,6 +44,17 @@ class CompanySampling:
             company = use.processes.values()
             for after_s in self._sampler.waits_s(company, self._after_steps(company)):
                 yield SampleDue(after_s, gpu, use.epoch)
+            for process in company if self._core.config.tuning is not None else ():
+                for after_s in self._tuning_waits_s(process):
+                    yield SampleDue(after_s, gpu, use.epoch)
+
+    def _tuning_waits_s(self, process: Process) -> Iterator[float]:
+        """When the search for a process's cores wants to see it: some steps after each of its moments."""
+        if process.steps_per_s > 0:
+            step_s, tuning = 1 / process.steps_per_s, self._core.config.tuning
+            least_s = step_s * (0 if tuning is None else tuning.steps_min)
+            for place, wait_s in enumerate(self._core.tuning_waits_s(process.id)):
+                yield wait_s + SLACK_STEPS * (place + 1) * step_s + (least_s if place > 1 else 0.0)
 
     def reports_of(self, gpu: GpuId, epoch: int, now_s: float) -> list[Progressed]:
         """What is reported of a company, if it is still together."""

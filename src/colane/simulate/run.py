@@ -11,6 +11,7 @@ from colane.core import ClusterState, Core
 from colane.core.config import CoreConfig
 from colane.core.events import NodeRegistered
 from colane.core.policy import Policy
+from colane.cpu.config import TuningConfig
 from colane.model.profile import Profile, SetMeasurement
 from colane.perf.beliefs import Beliefs
 from colane.simulate.accuracy import Accuracy, BeliefErrors
@@ -35,6 +36,7 @@ class Inputs:
         policy: Who decides.
         beliefs: What it starts from; they learn, so every run needs its own.
         driver: Costs besides steps.
+        tuning: How cores of training jobs are tuned; None leaves them what they ask for.
     """
 
     cluster: Cluster
@@ -43,6 +45,7 @@ class Inputs:
     policy: Policy
     beliefs: Beliefs = field(default_factory=Beliefs)
     driver: DriverConfig = field(default_factory=DriverConfig)
+    tuning: TuningConfig | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,7 +107,8 @@ def prepare(inputs: Inputs, jobs: Sequence[TraceJob], watchers: Iterable[Watcher
     # Protection after launch is from being stopped: under a policy that spares jobs for longer, a job runs at once.
     # Policies are compared as they were published, which is without the guard.
     at_once = not (inputs.world.counts_steps and _is_heeded(inputs, jobs))
-    core = Core(inputs.policy, ClusterState(inputs.beliefs), CoreConfig(runs_at_once=at_once, guard=False))
+    config = CoreConfig(runs_at_once=at_once, guard=False, tuning=inputs.tuning)
+    core = Core(inputs.policy, ClusterState(inputs.beliefs), config)
     start_s = min(jobs[0].submit_s, 0.0) if jobs else 0.0
     core.step([NodeRegistered(node) for node in inputs.cluster.nodes], start_s)
     return Driver(core, jobs, inputs.world, inputs.driver, watchers)

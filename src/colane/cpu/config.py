@@ -1,0 +1,30 @@
+"""Settings of the search for the right number of cores."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from colane.cpu.tuner import TunerName
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TuningConfig:
+    """How the cores of training jobs are tuned (paper D, section IV-B).
+
+    Attributes:
+        tuner: Who says what is tried next.
+        window_s: How long a number of cores is tried, at least; the paper's step.
+        steps_min: Steps it is tried for, at least.
+        samples_min: Samples of utilisation, of a job that reports no steps.
+        settle_s: After a change the job is let run this long before it is looked at: buffers run empty or full.
+        warm_up_s: The same after the first step of an attempt.
+        left_min_s: A job known to end sooner is not tuned (the paper does not say).
+    """
+
+    tuner: TunerName = TunerName.LINEAR
+    window_s: float = 90.0
+    steps_min: int = 10
+    samples_min: int = 9
+    settle_s: float = 5.0
+    warm_up_s: float = 30.0
+    left_min_s: float = 900.0

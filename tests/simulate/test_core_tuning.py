@@ -1,0 +1,130 @@
+"""The adaptive core allocator on Synergy's curves: what running jobs end with, and what the next of their kind gets."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from colane.core.events import Outcome
+from colane.cpu.config import TuningConfig
+from colane.cpu.tuner import STEPS_MAX, TunerName
+from colane.model.category import Category
+from colane.model.job import Job, JobId
+from colane.model.plan import SetCores, Start
+from colane.model.reason import Why
+from colane.policies import registry
+from colane.simulate.process import Process
+from colane.simulate.run import Inputs, Run, simulate
+from colane.simulate.table_world import TableWorld, read_sources
+from colane.traces.clusters import Cluster
+from colane.traces.workload import TraceJob
+from tests.simulate.scenes import job, node, workload
+
+
+class CoreStories:
+    """Remembers the cores that each job had, one after another, and its last value."""
+
+    def __init__(self) -> None:
+        self.of_job: dict[JobId, list[int]] = {}
+        self.jobs: dict[JobId, Job] = {}
+        self.flaws = 0
+
+    def outcome(self, outcome: Outcome, now_s: float) -> None:
+        del now_s
+        self.flaws += outcome.rejected is not None
+        self.jobs |= {one.id: one for one in outcome.jobs}
+        for decision in outcome.decisions:
+            if isinstance(decision.action, Start):
+                self.of_job[decision.action.job] = [len(decision.action.placement.cores)]
+            elif isinstance(decision.action, SetCores):
+                self.of_job[decision.action.job].append(len(decision.action.cores))
+
+    def started(self, process: Process, company: object) -> None:
+        """Not of interest."""
+
+
+def machine(cores: int, gpus: int = 1) -> Cluster:
+    return Cluster("test", (replace(node("n0", gpus), cores=tuple(range(cores))),))
+
+
+def training(number: int, family: str, *, gpus: int = 1, submit_s: float = 0.0, cores: int = 3) -> TraceJob:
+    return job(number, submit_s, 40_000.0, gpus=gpus, steps=40_000, family=family, cores=cores, category=Category.CV)
+
+
+def run(world: TableWorld, machines: Cluster, *jobs: TraceJob, **tuning: object) -> tuple[CoreStories, Run]:
+    seen = CoreStories()
+    config = TuningConfig(**tuning)  # type: ignore[arg-type]
+    policy = registry.create("fifo")
+    given = Inputs(cluster=machines, workload=workload(*jobs), world=world, policy=policy, tuning=config)
+    return seen, simulate(given, watchers=lambda _: [seen])
+
+
+@pytest.fixture(scope="module")
+def world(data: Path) -> TableWorld:
+    return TableWorld(read_sources(data))
+
+
+@pytest.mark.parametrize(
+    ("family", "useful"), [("alexnet", 12), ("res18", 9), ("mobilenet", 6), ("res50", 4), ("gnmt", 1)]
+)
+@pytest.mark.parametrize("name", TunerName)
+def test_each_model_ends_with_the_fewest_cores_that_are_as_fast_as_any(
+    world: TableWorld, family: str, useful: int, name: TunerName
+) -> None:
+    seen, _ = run(world, machine(24), training(1, family), tuner=name)
+    story = seen.of_job[JobId(1)]
+    assert story[0] == 3  # the paper's start for images
+    assert useful <= story[-1] <= useful + (name is TunerName.LINEAR)  # four tries may leave one core between
+    if name is TunerName.LINEAR:
+        assert len(story) - 1 <= STEPS_MAX + 1
+    assert seen.flaws == 0
+
+
+def test_the_next_of_a_kind_starts_with_what_was_found(world: TableWorld) -> None:
+    jobs = [training(1, "alexnet"), training(2, "alexnet", submit_s=10.0)]
+    seen, found = run(world, machine(24), *jobs)
+    assert seen.of_job[JobId(2)] == [3, 13]  # submitted before anything was known, so at once with its first sample
+    later, _ = run(world, machine(24), training(1, "alexnet"), training(2, "alexnet", submit_s=30_000.0))
+    assert later.of_job[JobId(2)] == [13]
+    assert max(found.ledger.rows.end_s) < 40_000  # two jobs of 40,000 s each at three cores
+
+
+def test_gpus_multiply_and_a_node_bounds_what_is_tried(world: TableWorld) -> None:
+    seen, _ = run(world, machine(10, gpus=2), training(1, "res18", gpus=2))
+    assert seen.of_job[JobId(1)] == [6, 10, 8, 10]  # the machine's ten are fewer than the 18 it could use
+    small, _ = run(world, machine(4, gpus=2), training(1, "res18", gpus=2))
+    assert small.of_job[JobId(1)] == [4, 2, 4]
+
+
+def test_jobs_beside_each_other_leave_each_other_their_cores(world: TableWorld) -> None:
+    jobs = [training(number, family) for number, family in enumerate(("alexnet", "res18", "res50", "gnmt"), 1)]
+    seen, _ = run(world, machine(16, gpus=4), *jobs)
+    ends = {number: story[-1] for number, story in seen.of_job.items()}
+    assert seen.flaws == 0
+    assert sum(ends.values()) <= 16
+    assert (ends[JobId(3)], ends[JobId(4)]) == (4, 1)
+
+
+def test_a_job_that_ends_soon_is_left_alone_and_the_story_says_what_was_tried(world: TableWorld) -> None:
+    short = replace(
+        training(1, "alexnet"), spec=replace(training(1, "alexnet").spec, steps_total=600), duration_s=600.0
+    )
+    seen, _ = run(world, machine(24), short)
+    assert seen.of_job[JobId(1)] == [3]
+    seen, _ = run(world, machine(24), training(1, "alexnet"))
+    story = [line.reason for line in seen.jobs[JobId(1)].story if line.reason.why is Why.CORES_CHANGED]
+    assert story[0].sentence() == "has 24 cores instead of 3: tried 3 (100%) for each GPU; tries 24"
+    assert "24 (100%)" in story[-1].sentence()
+    assert seen.jobs[JobId(1)].spec.cores_asked == 3
+
+
+def test_without_tuning_nothing_changes(world: TableWorld) -> None:
+    seen = CoreStories()
+    given = Inputs(
+        cluster=machine(24), workload=workload(training(1, "alexnet")), world=world, policy=registry.create("fifo")
+    )
+    simulate(given, watchers=lambda _: [seen])
+    assert seen.of_job[JobId(1)] == [3]
+    assert seen.jobs[JobId(1)].spec.cores_asked is None
