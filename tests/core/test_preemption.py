@@ -130,7 +130,7 @@ def holder(draft: Draft) -> Job:
 
 def test_nobody_starts_on_what_is_held(draft: Draft) -> None:
     node = draft.view.nodes["n0"]
-    draft.hold(holder(draft), [next(draft.free_gpus(node, "V100"))])
+    draft.hold(holder(draft), [draft.free_gpus(node, "V100")[0]])
     assert [load.id.number for load in draft.free_gpus(node, "V100")] == [1]
     assert draft.free(("default", "V100")).most_free == 1
     assert len(draft.cores_free(node)) == 6

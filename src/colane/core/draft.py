@@ -12,7 +12,7 @@ from heapq import merge
 from math import inf
 
 from colane.core.bookings import NodeLeft, host_booking
-from colane.core.free import FreeIndex, bits
+from colane.core.free import FreeIndex
 from colane.core.load import Booking, GpuLoad, book
 from colane.core.state import Kind, NodeState, SortKey
 from colane.core.view import ClusterView
@@ -146,10 +146,14 @@ class Draft:
         memory = self.beliefs.terms(spec, gpu.gpu.type).memory
         return memory is None or sum(memory) <= gpu.capacity_bytes
 
-    def free_gpus(self, node: NodeState, gpu_type: str) -> Iterator[GpuLoad]:
+    def free_gpus(self, node: NodeState, gpu_type: str) -> list[GpuLoad]:
         """Free GPUs of a type on a node, by index."""
-        for number in bits(self._free_mask(node, gpu_type)):
-            yield self.load(node.ids[number])
+        mask, ids, loads = self._free_mask(node, gpu_type), node.ids, list[GpuLoad]()
+        while mask:
+            low = mask & -mask
+            loads.append(self.load(ids[low.bit_length() - 1]))
+            mask ^= low
+        return loads
 
     def free_count(self, node: NodeState, gpu_type: str) -> int:
         """How many GPUs of a type a node will have free."""
@@ -160,6 +164,13 @@ class Draft:
         lists = [self._open_keys(kind, jobs) for jobs in range(1, jobs_max + 1)]
         for key in merge(*lists):
             yield self.load(key[3])
+
+    def has_open(self, kind: Kind, jobs_max: int) -> bool:
+        """Whether there may be a GPU of a kind with at most that many jobs that may be joined."""
+        for jobs in range(1, jobs_max + 1):
+            if self.view.open_gpus(kind, jobs):
+                return True
+        return bool(self._loads)
 
     def is_waiting(self, job: JobId) -> bool:
         """Whether nothing has been decided for it yet."""
@@ -268,6 +279,8 @@ class Draft:
             mask = self._free_mask(node, load.gpu.type)
             if mask >> load.id.number & 1:
                 self._set_free(node, (node.node.pool, load.gpu.type), mask ^ (1 << load.id.number))
+        if not _books_host(job.spec):
+            return
         left = self._nodes.setdefault(node.node.name, NodeLeft())
         left.take(self.cores_free(node)[: job.spec.cores])
         left.host_memory_taken_bytes += max(0, min(job.spec.host_memory_bytes, self.host_memory_free_bytes(node)))

@@ -10,7 +10,10 @@ from collections.abc import Iterator
 
 
 class FreeIndex:
-    """Nodes of one pool and GPU type, by their order numbers. `masks[k]` has the nodes with at least k free GPUs."""
+    """Nodes of one pool and GPU type, by their order numbers.
+
+    `masks[k]` has the nodes with at least k free GPUs; but for `masks[0]`, which is unused, none is empty at the end.
+    """
 
     __slots__ = ("masks",)
 
@@ -34,15 +37,13 @@ class FreeIndex:
                 masks[count] ^= bit
             else:
                 break
+        while len(masks) > 1 and not masks[-1]:
+            masks.pop()
 
     @property
     def most_free(self) -> int:
         """Largest number of free GPUs on any node."""
-        masks = self.masks
-        count = len(masks) - 1
-        while count > 0 and not masks[count]:
-            count -= 1
-        return count
+        return len(self.masks) - 1
 
     def nodes_with(self, count: int) -> Iterator[int]:
         """Nodes with at least `count` free GPUs, lowest order number first."""
@@ -50,8 +51,10 @@ class FreeIndex:
 
     def nodes_with_exactly(self, count: int) -> Iterator[int]:
         """Nodes with just that many free GPUs, lowest order number first."""
-        above = self.masks[count + 1] if count + 1 < len(self.masks) else 0
-        return bits(self.masks[count] & ~above)
+        masks = self.masks
+        if count >= len(masks):
+            return iter(())
+        return bits(masks[count] & ~masks[count + 1] if count + 1 < len(masks) else masks[count])
 
     def nodes_emptiest_first(self, among: int, enough: int | None = None) -> Iterator[int]:
         """Of the nodes with these bits all, those with the most free GPUs first; more than enough is enough."""

@@ -75,9 +75,10 @@ class PoolQueue:
         companies: Members of sets under measurement; they are in no class and in no line.
         cpu_only: Jobs without GPUs by priority and class of need; they are in no other class and in no line.
         count: All of them.
+        parked: Those in lines that are parked, and wait to come back.
     """
 
-    __slots__ = ("classes", "companies", "count", "cpu_only", "lines")
+    __slots__ = ("classes", "companies", "count", "cpu_only", "lines", "parked")
 
     def __init__(self) -> None:
         self.lines: dict[int, Line] = {}
@@ -85,6 +86,7 @@ class PoolQueue:
         self.companies = Line()
         self.cpu_only: dict[tuple[int, NeedClass], Line] = {}
         self.count = 0
+        self.parked = 0
 
     def __iter__(self) -> Iterator[JobId]:
         """All that policies order: highest priority first, then by arrival."""
@@ -105,6 +107,7 @@ class PoolQueue:
         if not job.spec.gpus:
             _enter(self.cpu_only, (job.spec.priority, job.need), job.id)
             return
+        self.parked += job.home != ""
         _enter(self.lines, job.spec.priority, job.id)
         _enter(self.classes, (job.spec.priority, job.need), job.id)
 
@@ -117,6 +120,7 @@ class PoolQueue:
         if not job.spec.gpus:
             _drop(self.cpu_only, (job.spec.priority, job.need), job.id)
             return
+        self.parked -= job.home != ""
         _drop(self.lines, job.spec.priority, job.id)
         _drop(self.classes, (job.spec.priority, job.need), job.id)
 

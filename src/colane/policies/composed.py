@@ -28,6 +28,7 @@ from colane.policies.parts import (
     Finder,
     Offer,
     Order,
+    Rule,
     Sizer,
     Source,
     Verdict,
@@ -89,13 +90,10 @@ class _Service:
         self._choice = parts.choose
         self._sizer = parts.sizes
         self._desk = desk = Desk(draft, pool, parts.order.bind(draft, pool))
-        finders = [source.bind(desk) for source in parts.sources]
-        desk.finders = sorted([f for f in finders if f is not None], key=_goes_later)
-        rules = [admission.bind(desk) for admission in parts.admits]
-        self._finders = desk.finders
-        self._rules = [rule for rule in rules if rule is not None]
-        self._judges = [rule for rule in self._rules if rule.judges]
-        self._takes_first = isinstance(parts.choose, First) and not self._judges
+        self._finders = desk.finders = _bound_finders(parts, desk)
+        self._rules = _bound_rules(parts, desk)
+        self._judges = [rule for rule in self._rules if rule.judges] if self._rules else []
+        self._takes_first = not self._judges and isinstance(parts.choose, First)
         self._promised: set[JobId] = set()
         self._at_home: list[Finder] = []
 
@@ -128,7 +126,11 @@ class _Service:
             refused = True
             if not self._pass(job, walk):
                 break
-        return started and refused and any(finder.grows for finder in self._finders)
+        if started and refused:
+            for finder in self._finders:
+                if finder.grows:
+                    return True
+        return False
 
     def _is_open(self, job: Job) -> bool:
         """Whether nothing has been decided for a job yet."""
@@ -215,7 +217,10 @@ class _Service:
 
     def _has_hope(self, walk: Walk) -> bool:
         """Whether there may be an offer for anybody behind the job last seen."""
-        return any(finder.has_hope(walk.rank) for finder in self._finders)
+        rank, found = walk.rank, False
+        for finder in self._finders:
+            found = found or finder.has_hope(rank)
+        return found
 
     def _explain(self, job: Job, *, alone: bool) -> None:
         if job.id in self._draft.waits:
@@ -249,6 +254,27 @@ class _Service:
             for finder in self._finders:
                 finder.left_out()
         return found
+
+
+def _bound_finders(parts: Composed, desk: Desk) -> list[Finder]:
+    """In the order they are asked."""
+    finders = list[Finder]()
+    for source in parts.sources:
+        finder = source.bind(desk)
+        if finder is not None:
+            finders.append(finder)
+    if len(finders) > 1:
+        finders.sort(key=_goes_later)
+    return finders
+
+
+def _bound_rules(parts: Composed, desk: Desk) -> list[Rule]:
+    rules = list[Rule]()
+    for admission in parts.admits:
+        rule = admission.bind(desk)
+        if rule is not None:
+            rules.append(rule)
+    return rules
 
 
 def _goes_later(finder: Finder) -> bool:

@@ -93,8 +93,11 @@ class AgeingRule:
 def _may_be_overdue(desk: Desk) -> bool:
     """Whether anybody came longer ago than the bound: the first of his line has then, too."""
     view, came_s = desk.draft.view, desk.draft.now_s - desk.max_wait_s
-    firsts = [line.first for line in view.queue(desk.pool).lines.values()]
-    return any(view.jobs[first].submit_s <= came_s for first in firsts if first is not None)
+    for line in view.queue(desk.pool).lines.values():
+        first = line.first
+        if first is not None and view.jobs[first].submit_s <= came_s:
+            return True
+    return False
 
 
 def _id(job: Job) -> JobId:

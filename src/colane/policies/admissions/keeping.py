@@ -5,7 +5,6 @@ from __future__ import annotations
 from colane.core.draft import Draft
 from colane.core.load import GpuLoad
 from colane.core.state import NodeState
-from colane.model.hardware import GpuId
 from colane.model.job import Job
 from colane.policies.indexes.empty import EmptyNodes
 
@@ -36,8 +35,9 @@ def keep_room(draft: Draft, job: Job) -> list[GpuLoad]:
 
 def _hold(draft: Draft, job: Job, node: NodeState, gpu_type: str, count: int) -> list[GpuLoad]:
     """Keep free GPUs of a node, of the others those with the fewest jobs; none on which somebody has just started."""
-    ids = [GpuId(node.node.name, gpu.index) for gpu in node.node.gpus if gpu.type == gpu_type and gpu.healthy]
-    return _keep(draft, job, [draft.load(gpu) for gpu in ids if gpu not in draft.held], count)
+    ids, held = node.ids, draft.held
+    here = [ids[gpu.index] for gpu in node.node.gpus if gpu.type == gpu_type and gpu.healthy]
+    return _keep(draft, job, [draft.load(gpu) for gpu in here if gpu not in held], count)
 
 
 def _keep(draft: Draft, job: Job, loads: list[GpuLoad], count: int) -> list[GpuLoad]:

@@ -36,12 +36,18 @@ class InferenceFirst:
 
     def bind(self, draft: Draft, pool: str) -> Queue:
         """See `Order`."""
-        classes = draft.view.queue(pool).classes
-        return in_line(draft, pool, {need: (0.0 if need.kind is JobKind.INFERENCE else 1.0,) for _, need in classes})
+        return in_line(draft, pool, _inference_first)
+
+
+def _inference_first(need: NeedClass) -> tuple[float, ...]:
+    return (0.0 if need.kind is JobKind.INFERENCE else 1.0,)
 
 
 UNKNOWN_FIRST = (-1.0, -1.0)
 """Jobs without a profile go first: they only take free GPUs, and what they teach helps everybody."""
+
+CLASSES_MAX = 4096
+"""Classes of which keys are remembered at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +65,7 @@ class LightestFirst:
 
 
 class LoadKeys:
-    """(C, M) of the classes that wait, kept from one plan to the next while profiles and GPU types stay as they are."""
+    """(C, M) of classes, kept from one plan to the next while profiles and GPU types stay as they are."""
 
     def __init__(self) -> None:
         self._pools: dict[str, tuple[int, list[str], dict[NeedClass, tuple[float, ...]]]] = {}
@@ -71,15 +77,22 @@ class LoadKeys:
         """See `Derived`."""
 
     def of(self, draft: Draft, pool: str) -> Keys:
-        """Of those that wait in a pool; those that do no more are forgotten."""
-        version, types = draft.beliefs.version, draft.view.gpu_types(pool).copy()
+        """Of those that wait in a pool."""
+        version, types = draft.beliefs.version, draft.view.gpu_types(pool)
         kept = self._pools.get(pool)
-        known = kept[2] if kept is not None and kept[:2] == (version, types) else {}
-        keys = dict[NeedClass, tuple[float, ...]]()
-        for _, need in draft.view.queue(pool).classes:
-            keys[need] = known.get(need) or _load_key(draft, need, types)
-        self._pools[pool] = version, types, keys
-        return keys
+        if kept is None or kept[0] != version or kept[1] != types:
+            kept = self._pools[pool] = version, types.copy(), {}
+        known = kept[2]
+
+        def key(need: NeedClass) -> tuple[float, ...]:
+            found = known.get(need)
+            if found is None:
+                if len(known) >= CLASSES_MAX:
+                    known.clear()
+                found = known[need] = _load_key(draft, need, types)
+            return found
+
+        return key
 
 
 def _load_key(draft: Draft, need: NeedClass, types: list[str]) -> tuple[float, ...]:

@@ -15,10 +15,8 @@ Entry = tuple[Rank, JobId]
 Lines = Callable[[ClassKey, Line], Iterator[Entry]]
 """Gives the waiting jobs of a class by rank, equal ranks by arrival."""
 
-Keys = Mapping[NeedClass, tuple[float, ...]]
-"""Sort keys of classes, smallest first."""
-
-NO_KEYS: Keys = {}
+Keys = Callable[[NeedClass], tuple[float, ...]]
+"""Gives the sort key of a class, smallest first."""
 
 
 def priority_of(spec: JobSpec) -> float:
@@ -76,13 +74,13 @@ class ByClass:
         """See `Walk`."""
 
     def _by_class(self, seen: set[JobId]) -> Iterator[Job]:
-        jobs, keys = self._draft.view.jobs, self._keys or NO_KEYS
+        jobs, keys = self._draft.view.jobs, self._keys
         heads: list[tuple[int, tuple[float, ...], JobId, int, Iterator[JobId]]] = []
         for number, ((priority, need), line) in enumerate(self._worth().items()):
             rest = _unseen(line, seen) if seen else iter(line)
             first = None if (priority, need) == self._left else next(rest, None)
             if first is not None:
-                heads.append((-priority, keys.get(need, ()), first, number, rest))
+                heads.append((-priority, () if keys is None else keys(need), first, number, rest))
         heapify(heads)
         while heads:
             minus_priority, key, job, number, rest = heads[0]

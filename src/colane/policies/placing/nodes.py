@@ -32,9 +32,10 @@ def on_node(
     """Free GPUs of a node for a job, lowest index first or as arranged; None when it lacks GPUs, memory, cores."""
     if not draft.has_room(node, spec):
         return None
-    gpus = []
+    memory, gpus = draft.beliefs.terms(spec, gpu_type).memory, list[GpuLoad]()
+    need_bytes = 0 if memory is None else sum(memory)
     for load in draft.free_gpus(node, gpu_type):
-        if draft.fits_alone(load, spec):
+        if need_bytes <= load.capacity_bytes:
             gpus.append(load)
             if arrange is None and len(gpus) == spec.gpus:
                 break

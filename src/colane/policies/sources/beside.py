@@ -13,8 +13,10 @@ from colane.model.job import Job, JobSpec
 from colane.model.profile import ProfileKey
 from colane.model.reason import Reason, Why
 from colane.perf.rate import Prediction, Rate
+from colane.policies.indexes.sharers import Sharers
 from colane.policies.parts import Classes, Desk, Offer, Order, Rank
 from colane.policies.refusals import no_place
+from colane.policies.sources.free import any_free
 
 
 def is_known(draft: Draft, spec: JobSpec, gpu_type: str) -> bool:
@@ -33,6 +35,22 @@ def may_join(draft: Draft, load: GpuLoad, spec: JobSpec) -> bool:
 def rate_beside(draft: Draft, spec: JobSpec, load: GpuLoad) -> Rate:
     """How fast a job goes in a lane of its own beside those on a GPU."""
     return draft.beliefs.rate(spec, situation_beside(load, load.next_lane, draft.view.jobs))
+
+
+def may_find_company(desk: Desk, jobs_max: int) -> bool:
+    """Whether a GPU of so few jobs is open to others, or may come to be in this plan, or somebody parked waits."""
+    view = desk.draft.view
+    found = view.queue(desk.pool).parked > 0 or any_free(desk)
+    for kind in view.gpu_types(desk.pool):
+        found = found or desk.draft.has_open((desk.pool, kind), jobs_max)
+    return found
+
+
+def sharers(desk: Desk, classes: Classes, jobs_max: int) -> Classes:
+    """Classes for which there may be company of so few jobs now, or in the course of this plan."""
+    if not may_find_company(desk, jobs_max):
+        return {}
+    return desk.draft.view.derived(Sharers).among(desk.draft.view, desk.pool, classes)
 
 
 def predict(draft: Draft, spec: JobSpec, load: GpuLoad) -> Prediction | None:
@@ -68,7 +86,7 @@ class BesideLightest:
 
     def bind(self, desk: Desk) -> LightestFinder:
         """See `Source`."""
-        return LightestFinder(self, desk.draft)
+        return LightestFinder(self, desk)
 
     def spares_s(self, _order: Order) -> float:
         """Nobody is stopped."""
@@ -78,12 +96,13 @@ class BesideLightest:
 class LightestFinder:
     """See `BesideLightest`."""
 
-    def __init__(self, source: BesideLightest, draft: Draft) -> None:
+    def __init__(self, source: BesideLightest, desk: Desk) -> None:
         self.goes_first = False
         self.grows = source.company_max > 1
         self.single = False
         self.only_free = False
-        self._draft = draft
+        self._desk = desk
+        self._draft = desk.draft
         self._speedup_min = source.speedup_min
         self._jobs_max = source.company_max - 1
 
@@ -96,16 +115,16 @@ class LightestFinder:
     def changed(self, gpus: Iterable[GpuLoad]) -> None:
         """See `Finder`."""
 
-    def worth(self, _classes: Classes) -> Classes | None:
-        """See `Finder`."""
-        return None
+    def worth(self, classes: Classes) -> Classes:
+        """Those of whom enough is known, while there is company or may come to be; parked jobs may come back."""
+        return sharers(self._desk, classes, self._jobs_max)
 
     def left_out(self) -> None:
         """See `Finder`."""
 
     def has_hope(self, _rank: Rank) -> bool:
         """See `Finder`."""
-        return True
+        return may_find_company(self._desk, self._jobs_max)
 
     def refusal(self, _job: Job, spec: JobSpec) -> Reason | None:
         """Company that would not pay, or a first run alone."""

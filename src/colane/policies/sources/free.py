@@ -58,7 +58,10 @@ class Free:
 def any_free(desk: Desk) -> bool:
     """Whether any GPU of the pool is free."""
     draft, pool = desk.draft, desk.pool
-    return any(draft.free((pool, kind)).most_free for kind in draft.view.gpu_types(pool))
+    found = False
+    for kind in draft.view.gpu_types(pool):
+        found = found or draft.free((pool, kind)).most_free > 0
+    return found
 
 
 class FreeFinder:
