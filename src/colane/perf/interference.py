@@ -1,0 +1,224 @@
+"""How much slower one kind of job makes another on its GPU, from all that was measured of any (a Gaussian process).
+
+The log of a slowdown is the log of the bound by work plus a deviation. Deviations are alike where the jobs are, so that
+each measurement counts for another pair as much as both have in common, and nothing beyond that is believed:
+
+| term | two pairs have it in common when |
+| --- | --- |
+| level | always: the mean of the GPU type |
+| sensitivity | the slowed jobs are of one family, batch sizes near |
+| pressure | the slowing jobs are |
+| family pair | both are |
+| features | both are alike in step time alone and demand |
+| bound | it is off by the same part in both |
+
+What a measured pair, its family pair, the effects of each job and their features weigh follows from the evidence: the
+size of all terms and of what is left to the single pair are those that make the measurements likeliest (Rasmussen and
+Williams, Gaussian Processes for Machine Learning, sections 2.2 and 5.4.1). Another GPU type or way of
+sharing counts less.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import log
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+
+LEVEL, SENSITIVITY, PRESSURE, FAMILY_PAIR, FEATURES, BOUND = 0.3, 0.12, 0.06, 0.15, 0.15, 0.3
+"""Variances of the terms before any evidence, in squared logs; chosen on Gavel's V100, P100 and K80 tables."""
+BATCH_LENGTH, DEMAND_LENGTH, STEP_LENGTH = 10.0, 1.5, 3.0
+"""How far apart jobs of one family may lie (doublings of the batch), and jobs alike (demand, log of the step time)."""
+ELSEWHERE = 0.5
+"""Part of a deviation that is expected on another GPU type, and as much again in another way of sharing."""
+NO_BATCH, NO_STEP, NO_DEMAND = -4.0, 0.0, 1.0
+AMPLITUDES: Floats = np.exp(np.linspace(log(0.03), log(30.0), 16))
+NOISES: Floats = np.exp(np.linspace(log(3e-4), log(0.3), 16))
+AMPLITUDE_WIDTH, NOISE_WIDTH, NOISE_USUAL = 1.0, 2.0, 0.01
+JUDGED_MAX = 256
+"""Sightings that size and noise are estimated from at most."""
+
+
+class Companion(NamedTuple):
+    """What a job's slowdown in company may hang on; None is unknown.
+
+    Attributes:
+        family: Of the job.
+        batch: Log2 of its batch size.
+        step: Natural log of its step time alone, in seconds.
+        demand: Part of a GPU that it keeps busy alone.
+    """
+
+    family: str
+    batch: float | None = None
+    step: float | None = None
+    demand: float | None = None
+
+
+class Encounter(NamedTuple):
+    """One job beside another on a GPU.
+
+    Attributes:
+        gpu_type: Of the GPU.
+        sharing: How they share it.
+        me: Who is slowed.
+        other: Who slows.
+    """
+
+    gpu_type: str
+    sharing: str
+    me: Companion
+    other: Companion
+
+
+class Sighting(NamedTuple):
+    """A slowdown that was measured.
+
+    Attributes:
+        encounter: Of whom.
+        log_slowdown: Natural log of step time together over alone.
+        variance: Of measuring, of that log.
+    """
+
+    encounter: Encounter
+    log_slowdown: float
+    variance: float
+
+
+class Estimate(NamedTuple):
+    """What is expected of a slowdown.
+
+    Attributes:
+        log_slowdown: Natural log, its median.
+        variance: Of that log.
+        evidence: Part of what was uncertain before anything was measured that no longer is, 0 to 1.
+    """
+
+    log_slowdown: float
+    variance: float
+    evidence: float
+
+
+def log_bound(me: Companion, other: Companion) -> float:
+    """Log of the least slowdown of two jobs on a device that does no more than a second of work in a second."""
+    first = NO_DEMAND if me.demand is None else me.demand
+    second = NO_DEMAND if other.demand is None else other.demand
+    return max(0.0, log(max(1e-9, first + second)))
+
+
+class _Columns:
+    """Encounters as columns of numbers, one row each; names count by their place in `codes`."""
+
+    def __init__(self, encounters: Sequence[Encounter], codes: dict[str, int]) -> None:
+        self.gpu_type = _coded([m.gpu_type for m in encounters], codes)
+        self.sharing = _coded([m.sharing for m in encounters], codes)
+        self.bound = np.array([log_bound(m.me, m.other) for m in encounters], dtype=float)
+        self.me = _Side([m.me for m in encounters], codes)
+        self.other = _Side([m.other for m in encounters], codes)
+
+
+class _Side:
+    def __init__(self, kinds: Sequence[Companion], codes: dict[str, int]) -> None:
+        self.family = _coded([k.family for k in kinds], codes)
+        self.batch = np.array([NO_BATCH if k.batch is None else k.batch for k in kinds], dtype=float)
+        self.step = np.array([NO_STEP if k.step is None else k.step for k in kinds], dtype=float)
+        self.demand = np.array([NO_DEMAND if k.demand is None else k.demand for k in kinds], dtype=float)
+        self.known = np.array([k.step is not None and k.demand is not None for k in kinds], dtype=bool)
+
+    def of_family(self, to: _Side) -> Floats:
+        """How alike as members of a family: 1 the same, 0 of another."""
+        near = np.exp(-np.abs(self.batch[:, None] - to.batch) / BATCH_LENGTH)
+        return np.where(self.family[:, None] == to.family, near, 0.0)
+
+    def alike(self, to: _Side, of_family: Floats) -> Floats:
+        """How alike by features; where those are unknown, as members of a family."""
+        demand = (self.demand[:, None] - to.demand) / DEMAND_LENGTH
+        step = (self.step[:, None] - to.step) / STEP_LENGTH
+        return np.where(self.known[:, None] & to.known, np.exp(-0.5 * (demand**2 + step**2)), of_family)
+
+
+def _coded(names: Sequence[str], codes: dict[str, int]) -> NDArray[np.int64]:
+    return np.array([codes.setdefault(name, len(codes)) for name in names], dtype=np.int64)
+
+
+def _covariance(one: _Columns, other: _Columns) -> Floats:
+    """Of the deviations of encounters, before any evidence."""
+    mine, theirs = one.me.of_family(other.me), one.other.of_family(other.other)
+    alike = one.me.alike(other.me, mine) * one.other.alike(other.other, theirs)
+    terms = LEVEL + SENSITIVITY * mine + PRESSURE * theirs + FAMILY_PAIR * mine * theirs + FEATURES * alike
+    terms += BOUND * one.bound[:, None] * other.bound
+    types = np.where(one.gpu_type[:, None] == other.gpu_type, 1.0, ELSEWHERE)
+    ways = np.where(one.sharing[:, None] == other.sharing, 1.0, ELSEWHERE)
+    found: Floats = terms * types * ways
+    return found
+
+
+def _variance(encounter: Encounter) -> float:
+    """Of a deviation, before any evidence."""
+    bound = log_bound(encounter.me, encounter.other)
+    return LEVEL + SENSITIVITY + PRESSURE + FAMILY_PAIR + FEATURES + BOUND * bound * bound
+
+
+class Scale(NamedTuple):
+    """How much slowdowns deviate from the bound by work: factor on the terms' variances, and variance of one pair."""
+
+    amplitude: float = 1.0
+    noise: float = NOISE_USUAL
+
+
+def likeliest(covariance: Floats, deviations: Floats) -> Scale:
+    """The scale under which these deviations are likeliest, each weighed by what is usual."""
+    values, vectors = np.linalg.eigh(covariance)
+    along = (vectors.T @ deviations) ** 2
+    spread = AMPLITUDES[:, None, None] * np.maximum(values, 0.0) + NOISES[None, :, None]
+    score = -0.5 * (along / spread + np.log(spread)).sum(axis=-1)
+    score -= 0.5 * (np.log(AMPLITUDES)[:, None] / AMPLITUDE_WIDTH) ** 2
+    score -= 0.5 * (np.log(NOISES / NOISE_USUAL)[None, :] / NOISE_WIDTH) ** 2
+    place = int(score.argmax())
+    return Scale(float(AMPLITUDES[place // len(NOISES)]), float(NOISES[place % len(NOISES)]))
+
+
+class Interference:
+    """Slowdowns expected of any pair, given what was measured.
+
+    Args:
+        sightings: What was measured, at least one.
+        scale: As it was estimated before, to be kept; None has it estimated.
+
+    Attributes:
+        scale: Size of the deviations.
+        sightings: How many there are.
+    """
+
+    def __init__(self, sightings: Sequence[Sighting], scale: Scale | None = None) -> None:
+        self.sightings = len(sightings)
+        self._codes: dict[str, int] = {}
+        self._seen = _Columns([s.encounter for s in sightings], self._codes)
+        covariance = _covariance(self._seen, self._seen)
+        deviations = np.array([s.log_slowdown for s in sightings], dtype=float) - self._seen.bound
+        step = -(-len(sightings) // JUDGED_MAX)
+        self.scale = scale or likeliest(covariance[::step, ::step], deviations[::step])
+        measuring = np.array([s.variance for s in sightings], dtype=float)
+        total = self.scale.amplitude * covariance + np.diag(measuring + self.scale.noise)
+        self._precision: Floats = np.asarray(np.linalg.inv(total), dtype=np.float64)
+        self._weights: Floats = self._precision @ deviations
+        self._known: dict[Encounter, Estimate] = {}
+
+    def of(self, encounter: Encounter) -> Estimate:
+        """What is expected of one job beside another; remembered."""
+        estimate = self._known.get(encounter)
+        if estimate is None:
+            estimate = self._known[encounter] = self._estimate(encounter)
+        return estimate
+
+    def _estimate(self, encounter: Encounter) -> Estimate:
+        here = _Columns([encounter], self._codes)
+        shared = self.scale.amplitude * _covariance(here, self._seen)[0]
+        before = self.scale.amplitude * _variance(encounter)
+        left = min(before, max(0.0, before - float(shared @ self._precision @ shared)))
+        expected = float(here.bound[0]) + float(shared @ self._weights)
+        return Estimate(expected, left + self.scale.noise, 1.0 - left / before)
