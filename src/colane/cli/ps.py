@@ -36,8 +36,9 @@ SHARING = (
     ScreenColumn("TURN"),
     ScreenColumn("SHARE", is_number=True),
     ScreenColumn("SLOWDOWN", is_number=True),
+    ScreenColumn("CORES", is_number=True),
 )
-"""Columns of jobs that share GPUs; those with nothing to show are left out."""
+"""Columns of jobs that share GPUs, or whose cores are tuned; those with nothing to show are left out."""
 
 SHARING_PLACE: Final = 5
 """Before STEPS."""
@@ -62,6 +63,8 @@ def list_jobs(
     Of jobs that share GPUs: LANE, and how it stands in it (TURN). SHARE is the part of the lane's time it has had, and
     in brackets the part it gets while all of them want to run. SLOWDOWN is its step time over that alone, as seen, and
     as predicted in brackets.
+
+    Of jobs whose cores are tuned, CORES is what they asked for, have, and were found to have use for.
     """
     labels = jobs.parse_labels(label)
     with jobs.client() as scheduler:
@@ -97,10 +100,23 @@ def table(found: list[jobs.Object]) -> None:
 
 
 def _sharing(job: dict[str, Any]) -> list[str]:
-    """Return lane, turn, share got of asked, slowdown seen of predicted; all empty of a job that shares nothing."""
+    """Return lane, turn, share got of asked, slowdown seen of predicted, cores; empty where it shares nothing."""
+    return [*_lanes(job), _cores(job)]
+
+
+def _cores(job: dict[str, Any]) -> str:
+    """Return cores asked, granted and useful of a job that runs and whose cores are tuned."""
+    asked = job.get("needs", {}).get("cores_asked")
+    if asked is None or not job["booked_cores"]:
+        return ""
+    useful = job.get("cores_useful")
+    return f"{asked}/{len(job['booked_cores'])}/{output.UNKNOWN if useful is None else useful}"
+
+
+def _lanes(job: dict[str, Any]) -> list[str]:
     sharing, sample = job.get("sharing"), job.get("progress") or {}
     if sharing is None:
-        return [""] * len(SHARING)
+        return [""] * (len(SHARING) - 1)
     lanes = ",".join(str(lane) for lane in sorted(set(job["lanes"])))
     turn = sample.get("turn") or ""
     if job["state"] == "paused":

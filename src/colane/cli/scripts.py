@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Final
 
 from colane.cli.errors import MisuseError
+from colane.cpu.category import category_of
+from colane.model.category import Category
 
 HEAD_BYTES: Final = 64 * 1024
 """What of a script is looked at: its directives stand before its first command."""
@@ -66,6 +68,21 @@ def directives(command: object, workdir: str) -> str | None:
     given = " ".join(filter(None, map(_translated, lines)))
     advice = f"what of it Colane knows, as options: colane submit {given} {script}" if given else "give options instead"
     return f"{script} has #SBATCH lines, which are not heeded; {advice}"
+
+
+def category(command: object, workdir: object, model_name: object) -> Category:
+    """Return what a job works on: built-in models see images, a Python script is told by what it imports."""
+    if model_name is not None:
+        return Category.CV
+    words = [str(word) for word in command] if isinstance(command, list) else []
+    script = next((word for word in words if word.endswith(".py")), None)
+    if script is None:
+        return Category.UNKNOWN
+    try:
+        text = (Path(str(workdir)) / script).read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return Category.UNKNOWN
+    return category_of(text)
 
 
 def _script(words: Sequence[str]) -> str | None:

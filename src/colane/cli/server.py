@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import typer
 
+from colane.cli import core_options
 from colane.cli import service_options as options
 from colane.cli.errors import FailureError, MisuseError
 from colane.model.lane import ShareBetween
@@ -28,6 +29,8 @@ def server(  # noqa: PLR0913, PLR0917 - a command line option is a parameter
     guard: options.GuardOption = options.GUARD,
     guard_after: options.GuardAfterOption = options.GUARD_AFTER,
     memory_factors: options.FactorsOption = options.FACTORS,
+    core_tuner: core_options.CoreTunerOption = core_options.CoreTunerChoice.OFF,
+    core_window: core_options.CoreWindowOption = core_options.CORE_WINDOW,
     with_parent: options.WithParent = False,
 ) -> None:
     """Run the scheduler alone; agents on this or other machines join it.
@@ -44,7 +47,9 @@ def server(  # noqa: PLR0913, PLR0917 - a command line option is a parameter
     if with_parent:
         options.stop_with_parent()
     kept = parse_retention(options.retention(keep_finished))
-    core = options.Sharing(share_between, turns, quantum, guard, guard_after, memory_factors).core_config()
+    core = options.Sharing(
+        share_between, turns, quantum, guard, guard_after, memory_factors, core_tuner, core_window
+    ).core_config()
     config = ServerConfig(
         state_dir=options.state_dir(state),
         host=host,

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Final, NamedTuple
 
 import typer
 
+from colane.cli.core_options import CORE_WINDOW, CoreTunerChoice, tuning
 from colane.cli.errors import MisuseError
 from colane.client.locate import TOKEN_FILE_VARIABLE, TOKEN_VARIABLE, read_token
 from colane.model.lane import ShareBetween, TurnRule
@@ -207,6 +208,8 @@ class Sharing(NamedTuple):
     guard: str
     guard_after: str
     memory_factors: str
+    core_tuner: CoreTunerChoice = CoreTunerChoice.OFF
+    core_window: str = CORE_WINDOW
 
     def words(self) -> tuple[str, ...]:
         """Return them as words of a command line.
@@ -221,6 +224,8 @@ class Sharing(NamedTuple):
         words += [] if self.turns is None else ["--turns", self.turns.value]
         words += [] if quantum_s(self.quantum) is None else ["--quantum", str(self.quantum)]
         words += ["--guard", self.guard, "--guard-after", self.guard_after]
+        tuning(self.core_tuner, self.core_window)
+        words += ["--core-tuner", self.core_tuner.value, "--core-window", self.core_window]
         return (*words, "--memory-factors", self.memory_factors)
 
     def core_config(self) -> CoreConfig:
@@ -240,6 +245,7 @@ class Sharing(NamedTuple):
             guard_margin_ratio=CoreConfig().guard_margin_ratio if margin_ratio is None else margin_ratio,
             guard_after_s=guard_after_s(self.guard_after),
             memory_factors=factors(self.memory_factors),
+            tuning=tuning(self.core_tuner, self.core_window),
         )
 
 

@@ -48,6 +48,7 @@ def _fields(job: dict[str, Any], reason: str) -> Iterator[tuple[str, str]]:
     yield "runs on", place(job)
     yield from _sharing(job)
     yield from _rate(job)
+    yield from _cores(job)
     yield "family", job["family"] + (f", batch size {job['batch_size']}" if job["batch_size"] else "")
     yield from _labels(job)
     yield "submitted", _when(job["submit_s"])
@@ -80,6 +81,17 @@ def _rate(job: dict[str, Any]) -> Iterator[tuple[str, str]]:
     if rate is not None and rate["source"] != "given":
         said = f"{rate['ratio']:.2f} of that alone, give or take {rate['spread_ratio']:.0%}"
         yield "expected speed", f"{said} ({rate['sentence']})"
+
+
+def _cores(job: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield cores asked, granted and found to be of use, and its category, of a job whose cores are tuned."""
+    needs = job["needs"]
+    if needs.get("cores_asked") is None:
+        return
+    useful = job.get("cores_useful")
+    seen = "not known yet" if useful is None else str(useful)
+    yield "cores", f"{needs['cores_asked']} asked, {len(job['booked_cores'])} granted; of use: {seen}"
+    yield "category", needs["category"] + (" (a default start)" if needs["category"] == "unknown" else "")
 
 
 def _names(ids: list[int]) -> str:
@@ -141,8 +153,9 @@ def _needs(needs: dict[str, Any]) -> str:
     parts = [_gpus(needs) + kind]
     if needs["gpu_memory_bytes"] is not None:
         parts.append(f"{output.size(needs['gpu_memory_bytes'])} of memory on each")
-    if needs["cores"]:
-        parts.append(f"{needs['cores']} cores")
+    cores = needs["cores"] if needs.get("cores_asked") is None else needs["cores_asked"]
+    if cores:
+        parts.append(f"{cores} cores")
     if needs["host_memory_bytes"]:
         parts.append(f"{output.size(needs['host_memory_bytes'])} of host memory")
     if needs.get("host_bandwidth_bytes_per_s"):

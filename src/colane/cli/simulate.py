@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO
 import typer
 
 from colane.cli import output
+from colane.cli.core_options import CORE_WINDOW, CoreTunerChoice, CoreTunerOption, CoreWindowOption, tuning
 from colane.cli.errors import FailureError, MisuseError
 from colane.cli.output import ScreenColumn
 from colane.cli.service_options import PolicyBudget, policy_budget_s
@@ -119,6 +120,8 @@ def simulate(  # noqa: PLR0913, PLR0917 - a command line option is a parameter
     cpu_jobs: Annotated[
         bool, typer.Option("--cpu-jobs", help="Keep jobs of a recorded trace that ask for no GPU.")
     ] = False,
+    core_tuner: CoreTunerOption = CoreTunerChoice.OFF,
+    core_window: CoreWindowOption = CORE_WINDOW,
     trace_format: Annotated[
         str | None, typer.Option("--format", metavar="NAME", show_default="guessed", help="Format of the trace.")
     ] = None,
@@ -147,7 +150,8 @@ def simulate(  # noqa: PLR0913, PLR0917 - a command line option is a parameter
         skip_bad_rows=skip_bad_rows, any_pool=any_pool, sharing=sharing, costs=(launch_s, restart_s, stop_s, switch_s),
         checkpoints=checkpoints, multi_node=multi_node, cpu_jobs=cpu_jobs,
     )  # fmt: skip
-    request = replace(request, policy_budget_s=policy_budget_s(chosen, policy_budget))
+    budget_s = policy_budget_s(chosen, policy_budget)
+    request = replace(request, policy_budget_s=budget_s, tuning=tuning(core_tuner, core_window))
     wish = _Wish(chosen, tuple(range(seed, seed + seeds)), decisions, explain)
     study, stories = _study(request, wish)
     _publish(study, out, stories, as_json=as_json)

@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from colane.cli import jobs, output
+from colane.cli import jobs, output, scripts
 from colane.cli.errors import MisuseError
 from colane.cli.jobfile import SUFFIXES, JobFile, merged, read_job_file
 from colane.cli.scripts import directives, runnable
 from colane.cli.service_options import time_s
 from colane.client.errors import Refused
+from colane.model.category import Category, parse_category
 from colane.model.quantities import parse_duration_s
 from colane.model.sizes import parse_sizes
 
@@ -56,6 +57,14 @@ class Kind(StrEnum):
 
     TRAINING = "training"
     INFERENCE = "inference"
+
+
+class HintChoice(StrEnum):
+    """What a job does between two steps."""
+
+    PIPELINED = "pipelined"
+    MANY_WEIGHTS = "many-weights"
+    COMPLEX_BETWEEN = "complex-between"
 
 
 class Pattern(StrEnum):
@@ -205,6 +214,14 @@ def submit(
     comm_pattern: Annotated[
         Pattern | None, _placing("Who talks to whom: all, ring or pipeline.", "--comm-pattern", metavar="PATTERN")
     ] = None,
+    category: Annotated[
+        str | None,
+        _need("cv, nlp or speech: how many cores it starts with where they are tuned (told by imports).", "--category"),
+    ] = None,
+    core_hint: Annotated[
+        list[HintChoice] | None,
+        _need("What it does between steps, for the same. May be repeated.", "--core-hint", metavar="HINT"),
+    ] = None,
     pool: Annotated[str | None, _need("Only machines of this pool.", "--pool", "-p")] = None,
     user: Annotated[str | None, _need("Owner (you).", "--user")] = None,
     family: Annotated[str | None, _need("Jobs of one family are taken to behave alike.", "--family")] = None,
@@ -242,6 +259,7 @@ def submit(
     wanted = [merged(job, options, _shell(job | options)) for job in file.jobs]
     for job in wanted:
         _make_absolute(job)
+        _tell_category(job)
         _say_what_is_not_heeded(job)
     with jobs.client() as scheduler:
         ids = _send(scheduler, file, wanted)
@@ -252,13 +270,14 @@ def submit(
 
 def _options(params: Mapping[str, Any]) -> jobs.Object:
     """Return what the command line says as fields of a job request."""
-    ours = {"words", "wait", "as_json", "label", "env", "latency", *FLAGS}
+    ours = {"words", "wait", "as_json", "label", "env", "latency", "core_hint", *FLAGS}
     given = {MODEL_FIELDS.get(name, name): value for name, value in params.items() if name not in ours}
     fields = {name: str(value) if isinstance(value, Path) else value for name, value in given.items()}
     fields |= {
         "labels": jobs.parse_labels(params["label"]) or None,
         "env": jobs.parse_labels(params["env"], "--env") or None,
         "latency_s": _latency_s(params),
+        "core_hints": [hint.value for hint in params["core_hint"] or ()] or None,
         **{field: value for flag, told in FLAGS.items() if params[flag] for field, value in told.items()},
     }
     return {name: value for name, value in fields.items() if value is not None}
@@ -305,6 +324,18 @@ def _make_absolute(job: jobs.Object) -> None:
         job["workdir"] = str(Path.cwd() / Path(job["workdir"]).expanduser())
         if isinstance(job["env"], dict):
             job["env"]["PWD"] = job["workdir"]
+
+
+def _tell_category(job: jobs.Object) -> None:
+    """Put in what its script is seen to work on, or say that what its owner says is not known."""
+    said = job.get("category")
+    if said is None:
+        found = scripts.category(job.get("command"), job["workdir"], job.get("model_name"))
+        if found is not Category.UNKNOWN:
+            job["category"] = found.value
+    elif isinstance(said, str) and parse_category(said) is Category.UNKNOWN:
+        known = ", ".join(category.value for category in Category if category is not Category.UNKNOWN)
+        output.note(f"note: category {said} is not known ({known}); the job counts as one of an unknown category")
 
 
 def _say_what_is_not_heeded(job: Mapping[str, Any]) -> None:

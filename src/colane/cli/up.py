@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from colane.cli import output
+from colane.cli import core_options, output
 from colane.cli import service_options as options
 from colane.cli.agent import BandwidthOption, Mps, MpsOption, NameOption, TopologyOption
 from colane.model.lane import ShareBetween
@@ -43,6 +43,8 @@ def up(  # noqa: PLR0913, PLR0917 - a command line option is a parameter
     guard: options.GuardOption = options.GUARD,
     guard_after: options.GuardAfterOption = options.GUARD_AFTER,
     memory_factors: options.FactorsOption = options.FACTORS,
+    core_tuner: core_options.CoreTunerOption = core_options.CoreTunerChoice.OFF,
+    core_window: core_options.CoreWindowOption = core_options.CORE_WINDOW,
     yield_bound: options.YieldBound = options.YIELD_BOUND,
     keep_jobs: Annotated[
         bool, typer.Option("--keep-jobs", help="Let running jobs go on at the end; the next 'up' takes them over.")
@@ -56,7 +58,9 @@ def up(  # noqa: PLR0913, PLR0917 - a command line option is a parameter
 
     if topology is not None:
         _judge(topology)
-    sharing = options.Sharing(share_between, turns, quantum, guard, guard_after, memory_factors).words()
+    sharing = options.Sharing(
+        share_between, turns, quantum, guard, guard_after, memory_factors, core_tuner, core_window
+    ).words()
     config = StackConfig(
         state_dir=options.state_dir(state),
         node=name or options.node_name(),

@@ -65,6 +65,9 @@ def _set_cores(step: Step, job: Job, action: SetCores) -> None:
 
 
 def _remark(step: Step, job: Job, action: Remark) -> None:
+    """What a search for cores ended with is learnt at once, for the next job of its kind."""
+    if action.reason.why is Why.CORES_KEPT:
+        step.company_changed(job.gpus_held)
     step.put(move(job, job.state, step.now_s, action.reason))
 
 

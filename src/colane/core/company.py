@@ -34,10 +34,12 @@ class Pacing(NamedTuple):
     Attributes:
         rate: As it runs; of one that has no GPUs, as it would alone.
         company: How it shares its GPUs, None when it shares none.
+        cores_useful: Fewest cores with which it is as fast as with any that was tried; None while too few were.
     """
 
     rate: Rate
     company: Company | None
+    cores_useful: int | None = None
 
 
 def shared_gpus(state: ClusterState, job: Job) -> list[GpuId]:

@@ -42,6 +42,7 @@ from colane.core.state import ClusterState
 from colane.core.step import Step, Watchers
 from colane.core.timers import TimerKind, Timers
 from colane.core.tuning import CoreTuning
+from colane.core.useful_cores import useful_cores_of
 from colane.core.view import ClusterView
 from colane.model.job import JobId, JobState
 from colane.model.lane import Turns
@@ -174,7 +175,8 @@ class Core:
         """How fast a live job is believed to go, and in what company."""
         asked = self.state.jobs[job]
         rate = rate_of(self.state, asked, self.turns.rule) or self.state.beliefs.rate(asked.spec, ALONE)
-        return Pacing(rate, self.company(job) if asked.placement is not None else None)
+        company = self.company(job) if asked.placement is not None else None
+        return Pacing(rate, company, useful_cores_of(self.state, asked))
 
     def _decide(self, step: Step) -> None:
         """Ask until carrying out the plan taught nothing (who joins a job ends its time alone, and that teaches).

@@ -7,7 +7,7 @@ from dataclasses import replace
 from colane.core.state import ClusterState
 from colane.cpu.start import CoreHistory, start_cores
 from colane.cpu.tuner import CoreTry, found
-from colane.model.job import JobKind, JobSpec
+from colane.model.job import Job, JobKind, JobSpec
 from colane.model.profile import Profile
 
 TRIED_MIN = 2
@@ -30,6 +30,14 @@ def useful_cores(profile: Profile | None) -> int | None:
     """Fewest cores with which it is as fast as with any that was tried; None while too few were."""
     known = tries(profile)
     return found(known).cores if len(known) >= TRIED_MIN else None
+
+
+def useful_cores_of(state: ClusterState, job: Job) -> int | None:
+    """The same of a job on the GPUs it has; None of one without."""
+    if job.placement is None or not job.placement.slots or job.placement.gpus[0] not in state.gpus:
+        return None
+    kind = state.gpus[job.placement.gpus[0]].gpu.type
+    return useful_cores(state.beliefs.profile(job.spec, kind, len(job.placement.slots)))
 
 
 def with_start_cores(state: ClusterState, spec: JobSpec) -> JobSpec:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Self
 
 from colane.cpu.tuner import TunerName
 
@@ -28,3 +29,10 @@ class TuningConfig:
     settle_s: float = 5.0
     warm_up_s: float = 30.0
     left_min_s: float = 900.0
+
+    @classmethod
+    def of(cls, tuner: TunerName, window_s: float) -> Self:
+        """Settings with windows of this length; the other times keep their proportion to it."""
+        return cls(
+            tuner=tuner, window_s=window_s, settle_s=window_s / 18, warm_up_s=window_s / 3, left_min_s=10 * window_s
+        )

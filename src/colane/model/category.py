@@ -17,6 +17,11 @@ class Category(StrEnum):
     UNKNOWN = "unknown"
 
 
+def parse_category(text: str) -> Category:
+    """The category of that name, whatever its case; unknown where there is none such."""
+    return next((category for category in Category if category.value == text.strip().lower()), Category.UNKNOWN)
+
+
 class CoreHint(StrEnum):
     """What an owner may say of the work between two steps, which changes how many cores a job starts with (ibid.)."""
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from colane.model.category import CoreHint, parse_category
 from colane.model.job import CommPattern, JobKind, JobSpec
 from colane.model.problem import Problem
 from colane.server.documents import Body
@@ -188,5 +189,7 @@ def _spec(request: JobRequest, program: _Program) -> JobSpec:
         time_limit_s=request.time_limit or request.time_limit_s,
         kind=JobKind(request.kind),
         comm_pattern=CommPattern(request.comm_pattern),
+        category=parse_category(request.category),
+        core_hints=tuple([CoreHint(hint) for hint in request.core_hints]),
         **values,
     )

@@ -27,6 +27,7 @@ _NEEDS = (
     "host_bandwidth_bytes_per_s", "time_limit_s", "retries", "share",
     "steps_limit", "company", "company_size", "preemptible", "kind", "latency_s", "weight", "group", "multi_node",
     "anti_collocation", "utility_min", "comm_weight", "comm_pattern",
+    "category", "core_hints", "cores_asked",
 )  # fmt: skip
 
 
@@ -55,6 +56,7 @@ def job_view(
         "on_host_bytes": job.on_host_bytes,
         "sharing": sharing_view(pacing.company if pacing else None),
         "rate": rate_view(pacing.rate) if pacing else None,
+        "cores_useful": pacing.cores_useful if pacing else None,
         "policy": policy,
         "needs": {name: getattr(spec, name) for name in _NEEDS} | {"sizes": list(spec.sizes)},
         "why": reason.why.value if reason else None,

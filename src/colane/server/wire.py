@@ -156,6 +156,10 @@ class JobRequest(WireModel):
     company: Name | None = None
     company_size: Annotated[int, Field(ge=1, le=64)] = 1
     pool: Name = "default"
+    category: Name = "unknown"
+    core_hints: Annotated[list[Literal["pipelined", "many-weights", "complex-between"]], Field(max_length=3)] = Field(
+        default_factory=list
+    )
 
 
 class GpuBody(WireModel):

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
 
+from colane.cpu.config import TuningConfig
 from colane.model.hardware import CPU_DEVICE_TYPE, DEFAULT_POOL, Gpu
 from colane.policyfiles.guard import BUDGET_S, strict
 from colane.simulate.beliefs import Belief, declare_lengths, make_beliefs
@@ -57,6 +58,7 @@ class Request:
         measured: File of `colane export`: what a live cluster measured goes before all other tables.
         driver: Costs besides steps.
         policy_budget_s: What a pass of a user's own policy may take.
+        tuning: How cores of training jobs are tuned; None leaves them what they ask for.
     """
 
     cluster: str = "v100-36"
@@ -76,6 +78,7 @@ class Request:
     measured: Path | None = None
     driver: DriverConfig = field(default_factory=DriverConfig)
     policy_budget_s: float = BUDGET_S
+    tuning: TuningConfig | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +162,7 @@ def inputs(request: Request, loaded: Loaded, policy: str, seed: int) -> Inputs:
         policy=strict(policy, request.policy_budget_s),
         beliefs=beliefs,
         driver=request.driver,
+        tuning=request.tuning,
     )
 
 

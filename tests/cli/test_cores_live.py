@@ -1,0 +1,107 @@
+"""Cores of real processes follow what they achieve; what people see of it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from colane.cli import core_options, scripts
+from colane.cli.core_options import CoreTunerChoice
+from colane.cli.errors import MisuseError
+from colane.cli.ps import table
+from colane.cli.submit import _tell_category
+from colane.cpu.tuner import TunerName
+from colane.model.category import Category
+from tests.cli.conftest import START_MAX_S, Up, start_up, until
+
+CORES = sorted(os.sched_getaffinity(0))
+
+FED = """
+import os, sys, time
+import colane.adaptor as colane
+steps = colane.attach()
+useful = int(sys.argv[1])
+while True:
+    cores = len(os.sched_getaffinity(0))
+    time.sleep(0.1 / min(cores, useful) * (1.1 if cores > useful else 1.0))
+    steps.step()
+"""
+"""A job as fast as it has cores, up to a number; a little slower with more (paper D, section III)."""
+
+
+@pytest.fixture(scope="module")
+def tuned_up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
+    state = tmp_path_factory.mktemp("tuned")
+    up = start_up(state, "--devices", "cpu:1", "--core-tuner", "linear", "--core-window", "1s")
+    yield up
+    up.process.send_signal(signal.SIGTERM)
+    up.process.communicate(timeout=START_MAX_S)
+
+
+@pytest.mark.live
+@pytest.mark.skipif(len(CORES) < 2, reason="one core leaves nothing to tune")
+@pytest.mark.parametrize("useful", [1, 2])
+def test_a_job_ends_with_the_cores_it_has_use_for(tuned_up: Up, useful: int) -> None:
+    request = {"command": [sys.executable, "-c", FED, str(useful)], "family": f"fed-{useful}", "gpus": 1, "cores": 1}
+    with tuned_up.client as client:
+        number = client.submit({**request, "env": dict(os.environ), "category": "cv"})
+
+        def settled() -> dict[str, Any] | None:
+            job = client.job(number)
+            return job if job["cores_useful"] is not None and "tries" not in (job["reason"] or "tries") else None
+
+        job = until(settled, "the end of the search")
+        (pid,) = [one for one in tuned_up.processes() if _runs(one, str(useful))]
+        granted = until(lambda: os.sched_getaffinity(pid) == set(job["booked_cores"]) and job["booked_cores"], "cores")
+        client.cancel(number)
+    assert len(granted) == useful
+    assert (job["cores_useful"], job["needs"]["cores_asked"], job["needs"]["category"]) == (useful, 1, "cv")
+    assert tuned_up.wait_for(number, "cancelled")["state"] == "cancelled"
+
+
+def _runs(pid: int, useful: str) -> bool:
+    """Whether a process is the job itself and not its supervisor."""
+    words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    return FED.encode() in words and words[0].decode() == sys.executable and words[3].decode() == useful
+
+
+def test_ps_shows_cores_asked_granted_and_useful(capsys: pytest.CaptureFixture[str]) -> None:
+    job = {
+        "id": 1, "name": "a", "user": "me", "gpus": ["n/0"], "submit_s": 0.0, "end_s": None, "sharing": None, "why": "",
+        "state": "running", "lanes": [0], "booked_cores": [0, 1], "needs": {"cores_asked": 5}, "progress": None,
+        "cores_useful": None, "steps": 0, "steps_total": None, "start_s": 0.0, "family": "f",
+        "steps_total_learned": None,
+    }  # fmt: skip
+    table([{**job, "cores_useful": 2}, job])
+    out = capsys.readouterr().out
+    assert "CORES" in out
+    assert "5/2/2" in out
+    assert "5/2/-" in out
+
+
+def test_a_category_is_said_or_told_by_imports(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "train.py").write_text("import torch, torchaudio\n")
+    job: dict[str, Any] = {"command": ["python", "train.py"], "workdir": str(tmp_path)}
+    _tell_category(job)
+    assert job["category"] == "speech"
+    odd: dict[str, Any] = {**job, "category": "poetry"}
+    _tell_category(odd)
+    assert "category poetry is not known (cv, nlp, speech)" in capsys.readouterr().err
+    assert scripts.category(["python", "absent.py"], tmp_path, None) is Category.UNKNOWN
+    assert scripts.category(None, tmp_path, "resnet18") is Category.CV
+
+
+def test_options_of_tuning() -> None:
+    assert core_options.tuning(CoreTunerChoice.OFF, "90s") is None
+    found = core_options.tuning(CoreTunerChoice.STEP, "3m")
+    assert found is not None
+    assert (found.tuner, found.window_s, found.settle_s, found.left_min_s) == (TunerName.STEP, 180, 10, 1800)
+    for window in ("0s", "soon"):
+        with pytest.raises(MisuseError, match="--core-window"):
+            core_options.tuning(CoreTunerChoice.LINEAR, window)
