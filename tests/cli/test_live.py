@@ -7,6 +7,7 @@ import os
 import pty
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -97,6 +98,23 @@ def test_sizes_are_shown(live: Colane, shared_up: Up) -> None:
     assert ended["needs"]["sizes"] == [1, 2, 3]
     assert len(ended["gpus"]) == ended["needs"]["gpus"]
     assert "1..3 GPUs" in live("show", str(job)).out
+
+
+def test_a_job_of_several_sizes_starts_at_the_largest_that_is_free(make_up: Callable[..., Up], tmp_path: Path) -> None:
+    """Where the policy's option says so; its environment, its placement and `show` say what it got."""
+    up, gate = make_up("--devices", "cpu:2:4GB", "--policy", "fifo:size=largest"), Gate(tmp_path / "gate")
+    first = submitted(run_colane(["submit", "--", *gate.job], **up.env))
+    up.wait_for(first, "launching", "running", "running-protected")
+    code = "import os; print(os.environ['CUDA_VISIBLE_DEVICES'])"
+    wide = ["submit", "--gpus", "1..2", "--", sys.executable, "-c", code]
+    narrow = up.wait_for(submitted(run_colane(wide, **up.env)), "succeeded", "failed")
+    gate.open()
+    up.wait_for(first, "succeeded")
+    whole = up.wait_for(submitted(run_colane(wide, **up.env)), "succeeded", "failed")
+    assert [(one["state"], one["needs"]["gpus"], len(one["gpus"])) for one in (narrow, whole)] == [
+        ("succeeded", 2, 1),
+        ("succeeded", 2, 2),
+    ]
 
 
 def test_a_batch_is_taken_whole_or_not_at_all(live: Colane, tmp_path: Path) -> None:

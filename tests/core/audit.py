@@ -40,7 +40,7 @@ def _bookings(state: ClusterState) -> None:
         assert bool(job.home) == (job.parked and job.is_on_host)
         assert job.home in {"", *_homes(job)}
         assert job.resizes_to is None or job.state is JobState.STOPPING
-        assert not job.is_on_host or (job.spec.gpus == 1 and job.state in {JobState.PAUSED, JobState.STOPPING})
+        assert not job.is_on_host or (job.gpu_count == 1 and job.state in {JobState.PAUSED, JobState.STOPPING})
         for gpu in _held(job) if not job.is_on_host else ():
             if gpu in expected:
                 expected[gpu].add(job.id)

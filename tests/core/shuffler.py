@@ -70,20 +70,21 @@ def _stop(draft: Draft, job: Job) -> None:
 
 
 def _resize(draft: Draft, job: Job) -> None:
-    """To other free GPUs of one node, as many as it has."""
+    """To other free GPUs of one node, or from some of its own to more or fewer: any of its sizes."""
     if not job.spec.preemptible or job.spec.anti_collocation or job.placement is None:
         return
-    for kind in draft.view.gpu_types(job.spec.pool, job.spec.gpu_type):
-        for order in draft.free((job.spec.pool, kind)).nodes_with(job.spec.gpus):
+    sizes = job.spec.sizes or (job.spec.gpus,)
+    spec = job.spec.at(sizes[(job.id + int(draft.now_s)) % len(sizes)])
+    for kind in draft.view.gpu_types(spec.pool, spec.gpu_type):
+        for order in draft.free((spec.pool, kind)).nodes_with(1):
             node = draft.view.node_at(order)
-            loads = [load for load in draft.free_gpus(node, kind) if draft.fits_alone(load, job.spec)]
-            if len(loads) >= job.spec.gpus and draft.has_room(node, job.spec):
-                facts: dict[str, str | int | float] = {
-                    "need": job.spec.gpus,
-                    "had": job.spec.gpus,
-                    "because": "why not",
-                }
-                draft.resize(job, loads[: job.spec.gpus], Reason(Why.RESIZED, facts))
+            own = [draft.load(gpu) for gpu in job.gpus_held if gpu.node == node.node.name][: job.id % 2]
+            loads = own + [load for load in draft.free_gpus(node, kind) if draft.fits_alone(load, spec)]
+            loads = loads[: spec.gpus]
+            same = {load.id for load in loads} == set(job.placement.gpus)
+            if len(loads) == spec.gpus and not same and draft.has_room(node, spec):
+                facts: dict[str, str | int | float] = {"need": spec.gpus, "had": job.gpu_count, "because": "why not"}
+                draft.resize(job, loads, Reason(Why.RESIZED, facts))
                 return
 
 

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from colane.core import ClusterState
+from colane.model.job import Job
 from colane.model.plan import ACTION_NAMES
 from tests.examples import examples
 
@@ -21,7 +22,7 @@ SEEDS = st.integers(min_value=0, max_value=2**32 - 1)
 @examples(30)
 @given(seed=SEEDS)
 def test_every_state_is_true_whatever_plans_do(seed: int) -> None:
-    world = World(Shuffler(seed), seed)
+    world = World(Shuffler(seed), seed, sized=seed % 2 == 0)
     for _ in range(80):
         outcome = world.step(*(world.random_event() for _ in range(world.random.randrange(1, 4))))
         assert outcome.rejected is None
@@ -34,7 +35,7 @@ def test_every_state_is_true_whatever_plans_do(seed: int) -> None:
 @examples(25)
 @given(seed=SEEDS)
 def test_every_job_ends_exactly_once_after_the_faults_stop(seed: int) -> None:
-    world = World(Shuffler(seed), seed)
+    world = World(Shuffler(seed), seed, sized=seed % 2 == 0)
     for _ in range(60):
         world.step(world.random_event())
     world.settle()
@@ -47,7 +48,7 @@ def test_every_job_ends_exactly_once_after_the_faults_stop(seed: int) -> None:
 @examples(25)
 @given(seed=SEEDS)
 def test_a_restored_state_equals_the_one_it_was_written_from(seed: int) -> None:
-    world = World(Shuffler(seed), seed)
+    world = World(Shuffler(seed), seed, sized=seed % 2 == 0)
     for _ in range(80):
         world.step(world.random_event())
     state = world.core.state
@@ -60,10 +61,15 @@ def test_a_restored_state_equals_the_one_it_was_written_from(seed: int) -> None:
     }
 
 
+def _grew(job: Job) -> bool:
+    """Whether its last attempt had fewer GPUs than this one."""
+    return job.placement is not None and any(0 < one.gpus < job.gpu_count for one in job.served)
+
+
 def test_random_worlds_reach_every_action_and_its_consequences() -> None:
     done: Counter[str] = Counter()
     for seed in range(30):
-        world = World(Shuffler(seed), seed)
+        world = World(Shuffler(seed), seed, sized=seed % 2 == 0)
         for _ in range(120):
             outcome = world.step(world.random_event())
             done.update(ACTION_NAMES[type(decision.action)] for decision in outcome.decisions)
@@ -71,6 +77,8 @@ def test_random_worlds_reach_every_action_and_its_consequences() -> None:
                 done["parked, waits"] += bool(job.home)
                 done["parked, suspended"] += bool(job.home) and job.suspended
                 done["parked, refused"] += job.host_refusal != "" and not job.suspended
+                done["restarted larger"] += _grew(job)
                 done["restarted resized"] += job.reason is not None and job.reason.why == "resized"
     missing = {*ACTION_NAMES.values(), "parked, waits", "parked, suspended", "parked, refused", "restarted resized"}
+    missing.add("restarted larger")
     assert missing <= done.keys() - {name for name, count in done.items() if not count}

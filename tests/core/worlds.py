@@ -74,6 +74,8 @@ class World:
     policy: Policy
     seed: int
     config: CoreConfig = field(default_factory=CoreConfig)
+    sized: bool = False
+    """Whether some jobs can run on several numbers of GPUs."""
     core: Core = field(init=False)
     now_s: float = 0.0
     ended: dict[JobId, Job] = field(default_factory=dict)
@@ -85,7 +87,7 @@ class World:
         self.random = Random(self.seed)
         self.core = Core(self.policy, ClusterState(), self.config)
         self.steps: dict[JobId, int] = {}
-        one, two = (make_node(f"n{i}", 2, TYPES[i == 1]) for i in range(2))
+        one, two = (make_node(f"n{i}", 4 if self.sized else 2, TYPES[i == 1]) for i in range(2))
         self.step(NodeRegistered(replace(one, host_bandwidth_bytes_per_s=50 * GIB)), NodeRegistered(two))
         load = self.random.uniform
         profiles = (make_profile(f, kind, load(1e6, 2e7), 3 * GIB) for f in FAMILIES[:3] for kind in TYPES)
@@ -103,7 +105,7 @@ class World:
         return self.random.choice(makers)()
 
     def submit(self) -> Event:
-        job, spec = JobId(self._next), self.spec()
+        job, spec = JobId(self._next), self.several_sizes(self.spec()) if self.sized else self.spec()
         self._next += 1
         self.submitted[job] = spec
         return Submitted(job, spec)
@@ -132,6 +134,11 @@ class World:
             group=pick.choice(("", "", "g", "h")),
             host_bandwidth_bytes_per_s=pick.choice((0, 0, 30 * GIB)),
         )
+
+    def several_sizes(self, spec: JobSpec) -> JobSpec:
+        """Of every other job; those mostly go on from where they were."""
+        sizes = self.random.choice(((), (1, 2), (1, 2, 3, 4), (2, 4)))
+        return replace(spec, sizes=sizes, gpus=self.random.choice(sizes), preemptible=True) if sizes else spec
 
     def running(self) -> list[Job]:
         return [job for job in self.core.state.jobs.values() if job.placement is not None]

@@ -137,7 +137,7 @@ class Draft:
         node = self.view.nodes[job.placement.node] if job.placement is not None else None
         if node is None:
             return False
-        need, free = host_needs(job.spec, job.spec.gpus), self.host_free(node)
+        need, free = host_needs(job.spec, job.gpu_count), self.host_free(node)
         has_bandwidth = need.host_bandwidth_bytes_per_s <= free.host_bandwidth_bytes_per_s
         return need.cores <= free.cores and has_bandwidth
 
@@ -267,10 +267,11 @@ class Draft:
         """Record a reason with a running job."""
         self.actions.append(Remark(job.id, reason))
 
-    def hold(self, job: Job, gpus: Iterable[GpuLoad]) -> None:
+    def hold(self, job: Job, gpus: Iterable[GpuLoad], spec: JobSpec | None = None) -> None:
         """Keep these GPUs of one node, free ones and others, for a waiting job: nobody else starts on them.
 
-        Of the cores, the host memory and its bandwidth that it books, what is free on the node is kept as well.
+        Of the cores, the host memory and its bandwidth that it books, at the size it is to have (`spec`; as asked where
+        that is not given), what is free on the node is kept as well.
         """
         loads = tuple(gpus)
         node = self.view.nodes[loads[0].id.node]
@@ -282,9 +283,10 @@ class Draft:
         if not _books_host(job.spec):
             return
         left = self._nodes.setdefault(node.node.name, NodeLeft())
-        left.take(self.cores_free(node)[: job.spec.cores])
-        left.host_memory_taken_bytes += max(0, min(job.spec.host_memory_bytes, self.host_memory_free_bytes(node)))
-        left.host_bandwidth_taken += max(0, min(job.spec.host_bandwidth_bytes_per_s, self.host_bandwidth_free(node)))
+        need = host_needs(spec or job.spec, (spec or job.spec).gpus)
+        left.take(self.cores_free(node)[: need.cores])
+        left.host_memory_taken_bytes += max(0, min(need.host_memory_bytes, self.host_memory_free_bytes(node)))
+        left.host_bandwidth_taken += max(0, min(need.host_bandwidth_bytes_per_s, self.host_bandwidth_free(node)))
 
     def ask_again(self, pool: str, at_s: float) -> None:
         """Ask the policy about a pool again then, or when one of its jobs is stopped or may be (see `Plan.again_s`).
@@ -293,9 +295,11 @@ class Draft:
         """
         self.again_s[pool] = min(at_s, self.again_s.get(pool, at_s))
 
-    def block(self, job: Job, until_s: float = inf) -> None:
-        """If the first in line, whom nobody may pass, lacks free GPUs: ask again when that has changed, or then."""
-        spec = job.spec
+    def block(self, job: Job, spec: JobSpec, until_s: float = inf) -> None:
+        """If the first in line, whom nobody may pass, lacks free GPUs: ask again when that has changed, or then.
+
+        Its needs are those at the smallest size it may have.
+        """
         kinds = self.view.gpu_types(spec.pool, spec.gpu_type)
         if not spec.multi_node and all(self.free((spec.pool, kind)).most_free < spec.gpus for kind in kinds):
             self.blocked[spec.pool] = Blocked(job.id, spec.gpus, spec.gpu_type, until_s)

@@ -156,14 +156,13 @@ class Step:
 
     def _served(self, job: Job, start_s: float) -> tuple[Served, ...]:
         """What a job has had, with the attempt that ends now."""
-        served = dict(job.served)
+        served = {(one.gpu_type, one.gpus or job.spec.gpus): one.run_s for one in job.served}
         gpus = job.placement.gpus if job.placement is not None else ()
         load = self.state.gpus.get(gpus[0]) if gpus else None
         if load is not None:
-            served[load.gpu.type] = served.get(load.gpu.type, 0.0) + max(
-                0.0, self.now_s - start_s - job.paused_s(self.now_s)
-            )
-        return tuple(Served(kind, served[kind]) for kind in sorted(served))
+            kind, run_s = (load.gpu.type, len(gpus)), max(0.0, self.now_s - start_s - job.paused_s(self.now_s))
+            served[kind] = served.get(kind, 0.0) + run_s
+        return tuple([Served(gpu_type, served[gpu_type, count], count) for gpu_type, count in sorted(served)])
 
     def company_changed(self, gpus: Iterable[GpuId]) -> None:
         """Jobs joined or left these GPUs: close their epochs and learn from them."""

@@ -41,7 +41,7 @@ class Job:
         ending: The state it will end in once its process is gone, while STOPPING.
         exit: How its last process ended.
         ended_on: Nodes from which its processes of this attempt are gone, while others of its nodes still have some.
-        served: What its earlier attempts have had, by GPU type in order of name; the present one is not in it.
+        served: What its earlier attempts have had, by GPU type and number in their order; the present one is not in it.
         suspended: Somebody wants it not to go on: it is PAUSED while it holds GPUs, and does not start while QUEUED.
         suspended_via: How a running one is kept from going on.
         suspended_by: Who last wanted it suspended.

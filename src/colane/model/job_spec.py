@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from colane.model.category import Category, CoreHint
@@ -134,6 +134,10 @@ class JobSpec:
     def can_run_on(self, gpus: int) -> bool:
         """Whether it can run on so many GPUs."""
         return gpus in self.sizes if self.sizes else gpus == self.gpus
+
+    def at(self, gpus: int) -> JobSpec:
+        """The same job asking for another of its sizes; what it books goes by `part`, as ever."""
+        return self if gpus == self.gpus else replace(self, gpus=gpus)
 
     def part(self, total: int, ranks: int) -> int:
         """What of a total that the job books (cores, host memory) lies where so many of its ranks lie, rounded up.

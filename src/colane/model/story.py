@@ -67,10 +67,11 @@ class StateChange:
 
 
 class Served(NamedTuple):
-    """How long a job has run on GPUs of one type."""
+    """How long a job has run on so many GPUs of one type; 0 GPUs stands for as many as it asks for."""
 
     gpu_type: str
     run_s: float
+    gpus: int = 0
 
 
 class Exit(NamedTuple):

@@ -74,7 +74,7 @@ class Beliefs:
         self._profiles: dict[ProfileKey, Profile] = {profile.key: profile for profile in profiles}
         self._sets: dict[tuple[str, tuple[ProfileKey, ...]], SetBelief] = {}
         self._lines: dict[tuple[str, str], LinearFit | None] = {}
-        self._terms: dict[tuple[str, int | None, int, int | None, str, int | None], Terms] = {}
+        self._terms: dict[tuple[str, int | None, int, bool, int | None, str, int | None], Terms] = {}
         self._overheads: dict[str, float] = {}
         self._curves = Curves(self._profiles.values())
         self._rates: dict[_Asked, Rate] = {}
@@ -102,14 +102,14 @@ class Beliefs:
     def terms(self, spec: JobSpec, gpu_type: str, gpus: int | None = None) -> Terms:
         """Key, memory and load of a job on a GPU type, remembered until a profile changes.
 
-        With another number of GPUs than it asked for, what was not seen with so many is taken from what is known of
-        others.
+        With another number of GPUs than it asked for, and of a job of several sizes, what was not seen with so many is
+        taken from what is known of others.
         """
-        asked = (spec.family, spec.batch_size, spec.gpus, spec.gpu_memory_bytes, gpu_type, gpus)
+        asked = (spec.family, spec.batch_size, spec.gpus, bool(spec.sizes), spec.gpu_memory_bytes, gpu_type, gpus)
         terms = self._terms.get(asked)
         if terms is None:
             key = profile_key(spec, gpu_type, gpus)
-            if key.gpus != spec.gpus:
+            if _leans(spec, key):
                 self._leaning.setdefault((key.family, key.batch_size, gpu_type), {})[key] = None
             terms = Terms(key, self.memory(spec, gpu_type, gpus), self.load(spec, gpu_type, gpus))
             self._terms[asked] = terms
@@ -142,7 +142,7 @@ class Beliefs:
         return self._overheads.get(key.gpu_type, 0.0)
 
     def _known_memory(self, key: ProfileKey, spec: JobSpec) -> tuple[Value, Value] | None:
-        if key.gpus != spec.gpus:
+        if _leans(spec, key):
             return self._curves.of(key).memory(key.gpus)
         profile = self._profiles.get(key)
         if profile is None or profile.persistent_bytes is None or profile.ephemeral_bytes is None:
@@ -152,7 +152,7 @@ class Beliefs:
     def load(self, spec: JobSpec, gpu_type: str, gpus: int | None = None) -> Load | None:
         """C and M of a job, None when its occupancy is unknown. An unknown M counts as 0."""
         key = profile_key(spec, gpu_type, gpus)
-        profile = self._profiles.get(key) if key.gpus == spec.gpus else self._curves.of(key).with_load(key.gpus)
+        profile = self._curves.of(key).with_load(key.gpus) if _leans(spec, key) else self._profiles.get(key)
         if profile is None or profile.occupancy is None:
             return None
         return Load(profile.occupancy.value, profile.bandwidth.value if profile.bandwidth else 0.0)
@@ -296,6 +296,11 @@ def declared(profile: Profile) -> Profile:
         if (value := getattr(profile, name)) is not None
     }
     return replace(profile, **changes)
+
+
+def _leans(spec: JobSpec, key: ProfileKey) -> bool:
+    """Whether what was not seen at a point is taken from others of its curve."""
+    return key.gpus != spec.gpus or bool(spec.sizes)
 
 
 def _sums(profiles: Sequence[Profile]) -> tuple[float, float]:

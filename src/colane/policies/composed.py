@@ -88,14 +88,14 @@ class _Service:
     def __init__(self, parts: Composed, draft: Draft, pool: str) -> None:
         self._draft = draft
         self._choice = parts.choose
-        self._sizer = parts.sizes
-        self._desk = desk = Desk(draft, pool, parts.order.bind(draft, pool))
+        self._desk = desk = Desk(draft, pool, parts.order.bind(draft, pool), parts.sizes)
         self._finders = desk.finders = _bound_finders(parts, desk)
         self._rules = _bound_rules(parts, desk)
         self._judges = [rule for rule in self._rules if rule.judges] if self._rules else []
         self._takes_first = not self._judges and isinstance(parts.choose, First)
         self._promised: set[JobId] = set()
         self._at_home: list[Finder] = []
+        self._now: list[Finder] = []
 
     def serve(self) -> None:
         """Serve who has waited too long, then the line; again while somebody's start may have helped another."""
@@ -119,9 +119,10 @@ class _Service:
         for job in walk:
             if not self._is_open(job):
                 continue
-            if self._serve_one(job):
+            spec = self._serve_one(job)
+            if spec is not None:
                 started = True
-                walk.took(job)
+                walk.took(job, spec)
                 continue
             refused = True
             if not self._pass(job, walk):
@@ -136,20 +137,20 @@ class _Service:
         """Whether nothing has been decided for a job yet."""
         return self._draft.is_waiting(job.id) and job.id not in self._promised
 
-    def _serve_one(self, job: Job) -> bool:
-        """Give a job the best of what it is offered; False when there is nothing it may have."""
-        for spec in self._sizer.sizes(self._desk, job):
+    def _serve_one(self, job: Job) -> JobSpec | None:
+        """Give a job the best of what it is offered, at which size; None when there is nothing it may have."""
+        for spec in self._desk.sizes(job):
             offer = self._best(job, spec)
             if offer is not None:
                 self._take(job, spec, offer)
-                return True
-        return False
+                return spec
+        return None
 
     def _best(self, job: Job, spec: JobSpec) -> Offer | None:
         """The offer its choice picks; no more than one is looked for where that is the first, and nobody judges it."""
         if not self._takes_first:
             return self._choice.choose(self._desk, job, spec, self._offers(job, spec))
-        for finder in self._finders if not job.home else self._finders_at_home():
+        for finder in self._asked(job, spec):
             offer = next(finder.offers(job, spec), None)
             if offer is not None:
                 return offer
@@ -157,10 +158,20 @@ class _Service:
 
     def _offers(self, job: Job, spec: JobSpec) -> Iterator[Offer]:
         """What it is offered and may have."""
-        for finder in self._finders if not job.home else self._finders_at_home():
+        for finder in self._asked(job, spec):
             for offer in finder.offers(job, spec):
                 if self._is_allowed(job, spec, offer):
                     yield offer
+
+    def _asked(self, job: Job, spec: JobSpec) -> list[Finder]:
+        """Who is asked for offers: room is made for the smallest size alone, nobody leaves for another to be larger."""
+        if job.home:
+            return self._finders_at_home()
+        if spec.gpus == self._desk.sizer.fewest(spec):
+            return self._finders
+        if not self._now:
+            self._now = [finder for finder in self._finders if not isinstance(finder, RoomFinder)]
+        return self._now
 
     def _finders_at_home(self) -> list[Finder]:
         """For a parked job: its own place, and whoever makes room there."""
@@ -195,7 +206,7 @@ class _Service:
                 draft.park(leaver, action.reason, action.for_job)
             elif isinstance(action, Stop):
                 draft.stop(leaver, action.reason, action.for_job)
-        draft.hold(job, offer.gpus)
+        draft.hold(job, offer.gpus, self._desk.least(job))
         draft.wait(job.id, Reason(Why.MAKING_ROOM, {}, offer.waits_for))
         self._promised.add(job.id)
 
@@ -232,11 +243,12 @@ class _Service:
 
     def _reason(self, job: Job) -> Reason:
         """Why it waits: what a source can tell, else which need is not met, or for whom everything is kept."""
-        for finder in self._finders if not job.home else self._finders_at_home():
-            told = finder.refusal(job, job.spec)
+        spec = self._desk.least(job)
+        for finder in self._asked(job, spec):
+            told = finder.refusal(job, spec)
             if told is not None:
                 return told
-        lacking, held = no_place(self._draft, job.spec), self._draft.held
+        lacking, held = no_place(self._draft, spec), self._draft.held
         return behind(next(iter(held.values()))) if held and lacking.why not in NOT_FOR_LACK_OF_GPUS else lacking
 
     def _worth(self) -> Classes:

@@ -79,8 +79,8 @@ class Walk(Protocol):
     def leave_class(self) -> None:
         """Nobody else with the needs of the job last seen can be placed."""
 
-    def took(self, job: Job) -> None:
-        """The job last seen starts."""
+    def took(self, job: Job, spec: JobSpec) -> None:
+        """The job last seen starts at this size."""
 
 
 QUANTUM_S: Final = 60.0
@@ -150,6 +150,7 @@ class Desk:
 
     Attributes:
         queue: In which order.
+        sizer: How many GPUs a job is offered.
         explains: Whether somebody asks why a job waits, so that all must be looked at.
         max_wait_s: A job that has waited longer is overdue.
         finders: Bound sources, in the order they are asked.
@@ -157,17 +158,26 @@ class Desk:
         skips_hopeless: Whether jobs for which nothing can be found now need not be looked at.
     """
 
-    __slots__ = ("draft", "explains", "finders", "max_wait_s", "pool", "queue", "reason", "skips_hopeless")
+    __slots__ = ("draft", "explains", "finders", "max_wait_s", "pool", "queue", "reason", "sizer", "skips_hopeless")
 
-    def __init__(self, draft: Draft, pool: str, queue: Queue) -> None:
+    def __init__(self, draft: Draft, pool: str, queue: Queue, sizer: Sizer) -> None:
         self.draft: Final = draft
         self.pool: Final = pool
         self.queue: Final = queue
+        self.sizer: Final = sizer
         self.explains: Final = draft.view.explain is not None
         self.skips_hopeless = not self.explains
         self.max_wait_s = inf
         self.finders: list[Finder] = []
         self.reason: Callable[[Job, Offer], Reason] | None = queue.reason
+
+    def sizes(self, job: Job) -> Iterable[JobSpec]:
+        """What a job is offered, see `Sizer`; one that waits parked comes back with as many GPUs as it had."""
+        return (job.spec.at(job.gpu_count),) if job.home else self.sizer.sizes(job.spec)
+
+    def least(self, job: Job) -> JobSpec:
+        """The smallest of these."""
+        return job.spec.at(job.gpu_count if job.home else self.sizer.fewest(job.spec))
 
     def is_overdue(self, job: Job) -> bool:
         """Whether a job has waited beyond the bound."""
@@ -300,10 +310,13 @@ class Order(Protocol):
 
 
 class Sizer(Protocol):
-    """How many GPUs and cores a job is offered."""
+    """How many GPUs a job is offered."""
 
-    def sizes(self, desk: Desk, job: Job) -> Iterable[JobSpec]:
-        """Its needs at each size that comes into question, best first."""
+    def sizes(self, spec: JobSpec) -> Iterable[JobSpec]:
+        """Its needs at each size that comes into question, best first, the smallest last."""
+
+    def fewest(self, asked: JobSpec | NeedClass) -> int:
+        """How many GPUs the smallest of them has."""
 
 
 class Choice(Protocol):

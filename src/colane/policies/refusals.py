@@ -9,18 +9,13 @@ from colane.core.state import NodeState
 from colane.model.hardware import GpuId
 from colane.model.job import Job, JobId, JobSpec
 from colane.model.reason import Reason, Why
+from colane.model.resources import host_needs
 
 
-def refuse(draft: Draft, job: Job) -> None:
-    """The job finds no place; why is worked out only when somebody asks."""
+def refuse(draft: Draft, job: Job, spec: JobSpec) -> None:
+    """The job finds no place at this size; why is worked out only when somebody asks."""
     if draft.view.explain is not None:
-        draft.wait(job.id, no_place(draft, job.spec))
-
-
-def refuse_class(draft: Draft, job: Job) -> None:
-    """Nobody with the needs of this job finds a place; why is worked out only when somebody asks."""
-    if draft.view.explain is not None:
-        draft.wait_class(job.spec, no_place(draft, job.spec))
+        draft.wait(job.id, no_place(draft, spec))
 
 
 def behind(job: JobId) -> Reason:
@@ -58,14 +53,15 @@ def _lacking(draft: Draft, spec: JobSpec, types: Iterable[str], holders: tuple[J
     nodes = [(node, kind) for kind in types for node in _nodes_with_gpus(draft, spec, kind)]
     cores = max(len(draft.cores_free(node)) for node, _ in nodes)
     host_bytes = max(draft.host_memory_free_bytes(node) for node, _ in nodes)
-    if spec.cores > cores:
-        return Reason(Why.NO_CORES, {"need": spec.cores, "have": cores}, holders)
-    if spec.host_memory_bytes > host_bytes:
-        facts = {"need_bytes": spec.host_memory_bytes, "have_bytes": host_bytes}
+    need = host_needs(spec, spec.gpus)
+    if need.cores > cores:
+        return Reason(Why.NO_CORES, {"need": need.cores, "have": cores}, holders)
+    if need.host_memory_bytes > host_bytes:
+        facts = {"need_bytes": need.host_memory_bytes, "have_bytes": host_bytes}
         return Reason(Why.NO_HOST_MEMORY, facts, holders)
     bandwidth = max(draft.host_bandwidth_free(node) for node, _ in nodes)
-    if spec.host_bandwidth_bytes_per_s > bandwidth:
-        facts = {"need_bytes": spec.host_bandwidth_bytes_per_s, "have_bytes": int(bandwidth)}
+    if need.host_bandwidth_bytes_per_s > bandwidth:
+        facts = {"need_bytes": int(need.host_bandwidth_bytes_per_s), "have_bytes": int(bandwidth)}
         return Reason(Why.NO_HOST_BANDWIDTH, facts, holders)
     return _memory(draft, spec, nodes, holders)
 

@@ -11,7 +11,7 @@ from colane.core.view import ClusterView
 from colane.model.job import Job, JobSpec
 from colane.policies.indexes.live import LiveJobs, Need
 from colane.policies.indexes.users import RESOURCES, Amounts, Users, needs, plus
-from colane.policies.times import RunTimes, gpu_type_of, present_s
+from colane.policies.times import RunTimes, at_present_size, gpu_type_of, present_s
 
 
 class UserShares:
@@ -24,8 +24,8 @@ class UserShares:
         self._taken: dict[str, Amounts] = {}
 
     def add(self, spec: JobSpec) -> None:
-        """Count a job that will run."""
-        self._taken[spec.user] = plus(self._of(spec.user), needs(spec))
+        """Count a job that will run at that size."""
+        self._taken[spec.user] = plus(self._of(spec.user), needs(spec, spec.gpus))
 
     def dominant(self, user: str) -> tuple[float, str]:
         """Largest share a user has of a resource, and which it is."""
@@ -111,11 +111,13 @@ class FairShares:
     def received_gpu_s(self, job: Job, now_s: float) -> float:
         """GPU-seconds a job has had by now, comparable over types."""
         had = self._kept.of(job, self._service)
-        return job.spec.gpus * (had.before_s + had.speed * present_s(job, now_s))
+        return job.gpu_count * (had.before_s + had.speed * present_s(job, now_s))
 
     def _service(self, job: Job) -> AttainedService:
         gpu_type = gpu_type_of(self._view, job)
-        before_s = sum(self.speed(job.spec, served.gpu_type) * served.run_s for served in job.served)
+        before_s = sum(
+            [self.speed(job.spec, one.gpu_type) * (one.run_s * at_present_size(one, job)) for one in job.served]
+        )
         return AttainedService(before_s, 0.0 if gpu_type is None else self.speed(job.spec, gpu_type))
 
     def preferred(self, spec: JobSpec, types: list[str]) -> list[str]:

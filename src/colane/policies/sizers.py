@@ -1,22 +1,44 @@
-"""How many GPUs and cores a job is offered."""
+"""How many GPUs a job is offered, of the numbers it can run on."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Final
 
-from colane.model.job import Job, JobSpec
-from colane.policies.parts import Desk
+from colane.model.job import JobSpec, NeedClass
+
+
+class SizeBy(StrEnum):
+    """Which of its sizes a job gets."""
+
+    ASKED = "asked"
+    """The one its owner would like best: it waits for that."""
+    LARGEST = "largest"
+    """The largest for which there is an offer now; others are made room from for the smallest alone."""
 
 
 @dataclass(frozen=True, slots=True)
-class AsAsked:
-    """What its owner asked for."""
+class Sizing:
+    """See the module.
 
-    def sizes(self, _desk: Desk, job: Job) -> Iterable[JobSpec]:
+    Attributes:
+        size: Which of its sizes a job gets.
+    """
+
+    size: SizeBy = SizeBy.ASKED
+
+    def sizes(self, spec: JobSpec) -> Iterable[JobSpec]:
         """See `Sizer`."""
-        return (job.spec,)
+        if self.size is SizeBy.ASKED or not spec.sizes:
+            return (spec,)
+        return [spec.at(gpus) for gpus in reversed(spec.sizes)]
+
+    def fewest(self, asked: JobSpec | NeedClass) -> int:
+        """See `Sizer`."""
+        return asked.sizes[0] if asked.sizes and self.size is SizeBy.LARGEST else asked.gpus
 
 
-AS_ASKED: Final = AsAsked()
+AS_ASKED: Final = Sizing()
+LARGEST: Final = Sizing(SizeBy.LARGEST)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from colane.core.draft import Draft
 from colane.core.view import ClusterView
-from colane.model.job import Job, JobSpec, NeedClass
+from colane.model.job import Job, JobSpec, NeedClass, Served
 from colane.perf.situation import Situation
 
 
@@ -18,9 +18,14 @@ def present_s(job: Job, now_s: float) -> float:
     return max(0.0, now_s - job.start_s - job.paused_s(now_s))
 
 
+def at_present_size(served: Served, job: Job) -> float:
+    """How many of the seconds a job would have had that it had with as many GPUs as it has now, or asks for."""
+    return (served.gpus or job.spec.gpus) / job.gpu_count if job.gpu_count else 1.0
+
+
 def earlier_s(job: Job) -> float:
-    """How long the attempts before the present one have run."""
-    return sum(served.run_s for served in job.served)
+    """How long the attempts before the present one have run, as seconds with as many GPUs as now."""
+    return sum([served.run_s * at_present_size(served, job) for served in job.served])
 
 
 def attained_s(job: Job, now_s: float) -> float:
@@ -30,7 +35,7 @@ def attained_s(job: Job, now_s: float) -> float:
 
 def attained_gpu_s(job: Job, now_s: float) -> float:
     """Attained service (Tiresias, section 3): GPUs times the time it has had them."""
-    return job.spec.gpus * attained_s(job, now_s)
+    return job.gpu_count * attained_s(job, now_s)
 
 
 def gpu_type_of(view: ClusterView, job: Job) -> str | None:
@@ -51,8 +56,8 @@ class Left(NamedTuple):
         return max(0.0, self.before_s - self.pace * present_s(job, now_s))
 
 
-StepTimes = dict[tuple[NeedClass, str | None], float | None]
-"""By class of need and GPU type; None stands for any type, and for an unknown step time."""
+StepTimes = dict[tuple[NeedClass, str | None, int | None], float | None]
+"""By class of need, GPU type and number; None stands for any type, as many as asked for, an unknown step time."""
 
 
 class RunTimes:
@@ -62,52 +67,59 @@ class RunTimes:
         self._draft = draft
         self._step_s: StepTimes = {} if known is None else known
 
-    def step_s(self, spec: JobSpec, gpu_type: str | None = None) -> float | None:
-        """Step time on a GPU type; where none is given, on the fastest the job may use."""
-        asked = (spec.need, gpu_type)
+    def step_s(self, spec: JobSpec, gpu_type: str | None = None, gpus: int | None = None) -> float | None:
+        """Step time on a GPU type; where none is given, on the fastest the job may use; with so many, else as asked."""
+        asked = (spec.need, gpu_type, None if gpus == spec.gpus else gpus)
         if asked not in self._step_s:
             types = self._draft.view.gpu_types(spec.pool, gpu_type or spec.gpu_type)
-            steps = [self._draft.beliefs.rate(spec, Situation(kind)).step_s for kind in types]
+            steps = [self._draft.beliefs.rate(spec, Situation(kind, gpus)).step_s for kind in types]
             self._step_s[asked] = min([step_s for step_s in steps if step_s is not None], default=None)
         return self._step_s[asked]
 
-    def predicted_s(self, spec: JobSpec, gpu_type: str | None = None) -> float | None:
+    def predicted_s(self, spec: JobSpec, gpu_type: str | None = None, gpus: int | None = None) -> float | None:
         """Steps times believed step time; the time itself where that is known."""
         view, beliefs = self._draft.view, self._draft.beliefs
         known_s = beliefs.run_s(spec, view.gpu_types(spec.pool, gpu_type or spec.gpu_type))
         if known_s is not None:
-            return known_s
+            return known_s * self._size_slowdown(spec, gpu_type, gpus)
         steps = min(spec.steps_total or inf, spec.steps_limit or inf)
-        step_s = self.step_s(spec, gpu_type) if steps < inf else None
+        step_s = self.step_s(spec, gpu_type, gpus) if steps < inf else None
         return None if step_s is None else steps * step_s
 
-    def run_s(self, spec: JobSpec, gpu_type: str | None = None) -> float | None:
+    def run_s(self, spec: JobSpec, gpu_type: str | None = None, gpus: int | None = None) -> float | None:
         """Best guess: predicted, never above the time limit; else the time limit."""
-        predicted_s, limit_s = self.predicted_s(spec, gpu_type), spec.time_limit_s
+        predicted_s, limit_s = self.predicted_s(spec, gpu_type, gpus), spec.time_limit_s
         if predicted_s is None or limit_s is None:
             return limit_s if predicted_s is None else predicted_s
         return min(predicted_s, limit_s)
 
-    def left(self, view: ClusterView, job: Job) -> Left | None:
-        """What is left of a job, as if it went on where it is fastest; None where its length is unknown.
+    def _size_slowdown(self, spec: JobSpec, gpu_type: str | None, gpus: int | None) -> float:
+        """Time with so many GPUs over time with as many as asked for."""
+        if gpus is None or gpus == spec.gpus:
+            return 1.0
+        beliefs, kind = self._draft.beliefs, gpu_type or ""
+        return beliefs.rate(spec, Situation(kind, gpus)).slowdown / beliefs.rate(spec, Situation(kind)).slowdown
 
-        So those that wait and those that run, on whatever GPU type, are compared by the same measure. A preemptible job
+    def left(self, view: ClusterView, job: Job) -> Left | None:
+        """What is left of a job, as if it went on where it is fastest, with as many GPUs as it asks for.
+
+        So those that wait and those that run, on whatever GPUs, are compared by the same measure. A preemptible job
         goes on from where it was, any other starts anew. What an attempt has done is a part of the whole by the run
-        time on the GPU type it had.
+        time on the GPUs it had. None where its length is unknown.
         """
         spec, total_s, here = job.spec, self.run_s(job.spec), gpu_type_of(view, job)
         if total_s is None:
             return None
         left_s = total_s
-        for gpu_type, run_s in job.served if spec.preemptible else ():
-            left_s -= run_s * self._pace(spec, total_s, gpu_type)
-        return Left(max(0.0, left_s), 1.0 if here is None else self._pace(spec, total_s, here))
+        for gpu_type, run_s, gpus in job.served if spec.preemptible else ():
+            left_s -= run_s * self._pace(spec, total_s, gpu_type, gpus or spec.gpus)
+        return Left(max(0.0, left_s), 1.0 if here is None else self._pace(spec, total_s, here, job.gpu_count))
 
-    def _pace(self, spec: JobSpec, total_s: float, gpu_type: str) -> float:
-        """Speed on a GPU type over that on the fastest."""
-        there_s = self.run_s(spec, gpu_type)
+    def _pace(self, spec: JobSpec, total_s: float, gpu_type: str, gpus: int) -> float:
+        """Speed on so many GPUs of a type over that on the fastest, with as many as it asks for."""
+        there_s = self.run_s(spec, gpu_type, gpus)
         return total_s / there_s if there_s else 1.0
 
-    def bound_s(self, spec: JobSpec, gpu_type: str | None = None) -> float | None:
+    def bound_s(self, spec: JobSpec, gpu_type: str | None = None, gpus: int | None = None) -> float | None:
         """What others can plan with: the time limit, which holds for sure; else predicted."""
-        return spec.time_limit_s if spec.time_limit_s is not None else self.predicted_s(spec, gpu_type)
+        return spec.time_limit_s if spec.time_limit_s is not None else self.predicted_s(spec, gpu_type, gpus)

@@ -54,7 +54,7 @@ class AgeingRule:
                 continue
             yield job
             if draft.is_waiting(job.id) and job.id not in draft.waits:
-                kept = keep_room(draft, job)
+                kept = keep_room(draft, job, self._desk.least(job))
                 self._desk.changed(kept)
                 if kept:
                     return

@@ -5,22 +5,22 @@ from __future__ import annotations
 from colane.core.draft import Draft
 from colane.core.load import GpuLoad
 from colane.core.state import NodeState
-from colane.model.job import Job
+from colane.model.job import Job, JobSpec
 from colane.policies.indexes.empty import EmptyNodes
 
 
-def keep_room(draft: Draft, job: Job) -> list[GpuLoad]:
+def keep_room(draft: Draft, job: Job, spec: JobSpec) -> list[GpuLoad]:
     """Let nobody else start on GPUs of the node that comes nearest to having room for a job; empty: none ever has.
 
     That is the node with the most free GPUs among those that have enough at all, so free GPUs there become more until
-    the job starts. For a job over several nodes, as many of those with the most free as it takes.
+    the job starts. For a job over several nodes, as many of those with the most free as it takes. Its needs are those
+    at the smallest size it may have.
 
     Returns:
         The GPUs kept.
     """
-    spec = job.spec
     if job.home:
-        return _keep(draft, job, list(draft.homes(job)), spec.gpus)
+        return _keep(draft, job, spec, list(draft.homes(job)), spec.gpus)
     for gpu_type in draft.view.gpu_types(spec.pool, spec.gpu_type):
         kept, ranks = list[tuple[NodeState, int]](), 0
         able = draft.view.derived(EmptyNodes).able(draft.view, spec, gpu_type)
@@ -29,20 +29,20 @@ def keep_room(draft: Draft, job: Job) -> list[GpuLoad]:
             kept.append((draft.view.node_at(order), here))
             ranks += here
             if ranks >= spec.gpus:
-                return [gpu for node, count in kept for gpu in _hold(draft, job, node, gpu_type, count)]
+                return [gpu for node, count in kept for gpu in _hold(draft, job, spec, node, gpu_type, count)]
     return []
 
 
-def _hold(draft: Draft, job: Job, node: NodeState, gpu_type: str, count: int) -> list[GpuLoad]:
+def _hold(draft: Draft, job: Job, spec: JobSpec, node: NodeState, gpu_type: str, count: int) -> list[GpuLoad]:
     """Keep free GPUs of a node, of the others those with the fewest jobs; none on which somebody has just started."""
     ids, held = node.ids, draft.held
     here = [ids[gpu.index] for gpu in node.node.gpus if gpu.type == gpu_type and gpu.healthy]
-    return _keep(draft, job, [draft.load(gpu) for gpu in here if gpu not in held], count)
+    return _keep(draft, job, spec, [draft.load(gpu) for gpu in here if gpu not in held], count)
 
 
-def _keep(draft: Draft, job: Job, loads: list[GpuLoad], count: int) -> list[GpuLoad]:
+def _keep(draft: Draft, job: Job, spec: JobSpec, loads: list[GpuLoad], count: int) -> list[GpuLoad]:
     nearest = sorted(loads, key=lambda load: (not load.is_free, len(load.bookings), load.id))[:count]
     chosen = [load for load in nearest if load is draft.view.gpu(load.id)]
     if chosen:
-        draft.hold(job, chosen)
+        draft.hold(job, chosen, spec)
     return chosen

@@ -56,7 +56,7 @@ class HeadOfLineRule:
         until_s = desk.watch_overdue()
         is_known = desk.queue.is_arrival and all(finder.only_free for finder in desk.finders)
         if is_known and not draft.held and draft.now_s < until_s:
-            draft.block(job, until_s)
+            draft.block(job, desk.least(job), until_s)
         draft.wait_rest(desk.pool, behind(job.id))
         return Verdict.STOP
 
@@ -181,14 +181,14 @@ class BackfillRule:
     def _reserve(self, job: Job, verdict: Verdict) -> Verdict:
         """The head of the line; one that no node can ever hold is not it."""
         draft = self._desk.draft
-        found = reserve(draft, job.spec, self._times)
+        found = reserve(draft, self._desk.least(job), self._times)
         if found is None:
             return verdict
         self._head, self._reservation, self._desk.reason = job, found, self._reason
         self._desk.watch_overdue()
         draft.wait_rest(self._desk.pool, behind(job.id))
         if found.at_s == inf:
-            refuse(draft, job)
+            refuse(draft, job, self._desk.least(job))
             return Verdict.STOP
         in_s = max(0.0, found.at_s - draft.now_s)
         facts: dict[str, str | int | float] = {"node": found.node.node.name, "in_s": in_s}
@@ -201,7 +201,7 @@ class BackfillRule:
         return any(gpu.id.node == name for gpu in offer.gpus)
 
     def _end_s(self, offer: Offer, spec: JobSpec) -> float | None:
-        bound_s = self._times.bound_s(spec, offer.gpus[0].gpu.type)
+        bound_s = self._times.bound_s(spec, offer.gpus[0].gpu.type, len(offer.gpus))
         return None if bound_s is None else self._desk.draft.now_s + bound_s
 
     def _reason(self, _job: Job, offer: Offer) -> Reason:

@@ -38,18 +38,19 @@ class Reservation:
         """Whether a job may start on the node: it ends before, or is small enough to stay."""
         if end_s is not None and end_s <= self.at_s:
             return True
-        gpus = spec.gpus if gpu_type == self.gpu_type else 0
-        fits = gpus <= self.spare_gpus and spec.cores <= self.spare_cores
-        fits = fits and spec.host_memory_bytes <= self.spare_host_memory_bytes
-        return fits and spec.host_bandwidth_bytes_per_s <= self.spare_host_bandwidth
+        gpus, need = spec.gpus if gpu_type == self.gpu_type else 0, host_needs(spec, spec.gpus)
+        fits = gpus <= self.spare_gpus and need.cores <= self.spare_cores
+        fits = fits and need.host_memory_bytes <= self.spare_host_memory_bytes
+        return fits and need.host_bandwidth_bytes_per_s <= self.spare_host_bandwidth
 
     def use(self, spec: JobSpec, gpu_type: str, end_s: float | None) -> None:
         """A job starts on the node."""
         if end_s is None or end_s > self.at_s:
+            need = host_needs(spec, spec.gpus)
             self.spare_gpus -= spec.gpus if gpu_type == self.gpu_type else 0
-            self.spare_cores -= spec.cores
-            self.spare_host_memory_bytes -= spec.host_memory_bytes
-            self.spare_host_bandwidth -= spec.host_bandwidth_bytes_per_s
+            self.spare_cores -= need.cores
+            self.spare_host_memory_bytes -= need.host_memory_bytes
+            self.spare_host_bandwidth -= need.host_bandwidth_bytes_per_s
 
 
 class _Hold(NamedTuple):
@@ -95,13 +96,10 @@ class Ends:
         gpus = tuple([slot.gpu for slot in placement.slots_on(name)])
         books = spec.cores, spec.host_memory_bytes, spec.host_bandwidth_bytes_per_s
         parts = [spec.part(total, len(gpus)) for total in books]
-        return _Hold(self._end_s(spec, since_s, gpus), gpus, *parts)
-
-    def _end_s(self, spec: JobSpec, since_s: float, gpus: tuple[GpuId, ...]) -> float:
         bound_s = spec.time_limit_s
-        if bound_s is None:
-            bound_s = self._times.bound_s(spec, self._draft.view.gpu(gpus[0]).gpu.type) if gpus else None
-        return inf if bound_s is None else since_s + bound_s
+        if bound_s is None and gpus:
+            bound_s = self._times.bound_s(spec, self._draft.view.gpu(gpus[0]).gpu.type, len(placement.slots))
+        return _Hold(inf if bound_s is None else since_s + bound_s, gpus, *parts)
 
 
 _END = itemgetter(0)
@@ -137,23 +135,24 @@ def _on_node(draft: Draft, spec: JobSpec, node: NodeState, kind: str, holds: lis
     if len(free_at_s) < spec.gpus:
         return None
     at_s = free_at_s[spec.gpus - 1]
-    cores = len(draft.cores_free(node)) if spec.cores else 0
-    host_bytes = draft.host_memory_free_bytes(node) if spec.host_memory_bytes else 0
-    need_bandwidth = spec.host_bandwidth_bytes_per_s
+    need = host_needs(spec, spec.gpus)
+    need_bytes, need_bandwidth = need.host_memory_bytes, need.host_bandwidth_bytes_per_s
+    cores = len(draft.cores_free(node)) if need.cores else 0
+    host_bytes = draft.host_memory_free_bytes(node) if need_bytes else 0
     bandwidth = draft.host_bandwidth_free(node) if need_bandwidth else 0.0
     for hold in holds:
-        has_host = cores >= spec.cores and host_bytes >= spec.host_memory_bytes and bandwidth >= need_bandwidth
+        has_host = cores >= need.cores and host_bytes >= need_bytes and bandwidth >= need_bandwidth
         if hold.end_s > at_s and has_host:
             break
         at_s = max(at_s, hold.end_s)
         cores += hold.cores
         host_bytes += hold.host_memory_bytes
         bandwidth += hold.host_bandwidth
-    if cores < spec.cores or host_bytes < spec.host_memory_bytes or bandwidth < need_bandwidth:
+    if cores < need.cores or host_bytes < need_bytes or bandwidth < need_bandwidth:
         return None
     spare = bisect_right(free_at_s, at_s) - spec.gpus
-    spare_cores = cores - spec.cores if spec.cores else inf
-    spare_host_bytes = host_bytes - spec.host_memory_bytes if spec.host_memory_bytes else inf
+    spare_cores = cores - need.cores if need.cores else inf
+    spare_host_bytes = host_bytes - need_bytes if need_bytes else inf
     spare_bandwidth = bandwidth - need_bandwidth if need_bandwidth else inf
     return Reservation(node, kind, at_s, spare, spare_cores, spare_host_bytes, spare_bandwidth)
 

@@ -40,7 +40,7 @@ class PoolJobs:
 
     Attributes:
         needs: Those that wait or run, by class of need.
-        demands: How many of them want how many GPUs.
+        demands: How many of them have, or want, how many GPUs.
         returned: Those that wait and have run before.
         going: Those that are being stopped.
         version: Grows with every change of `needs`.
@@ -77,12 +77,12 @@ class PoolJobs:
             self._drop(old)
         if new is not None and after:
             self._add(new)
-        if old is not None and new is not None and before and after and old.spec is new.spec:
+        if old is not None and new is not None and before and after and _is_alike(old, new):
             return
         if old is not None and before:
-            self._count(old.spec, -1)
+            self._count(old, -1)
         if new is not None and after:
-            self._count(new.spec, 1)
+            self._count(new, 1)
 
     def _add(self, job: Job) -> None:
         if job.placement is None or job.home:
@@ -101,7 +101,8 @@ class PoolJobs:
         elif is_movable(job):
             del self._movable[bisect_left(self._movable, _start(job))]
 
-    def _count(self, spec: JobSpec, change: int) -> None:
+    def _count(self, job: Job, change: int) -> None:
+        spec, gpus = job.spec, job.gpu_count
         self.version += 1
         need = self.needs.get(spec.need)
         if need is None:
@@ -109,9 +110,14 @@ class PoolJobs:
         need.jobs += change
         if not need.jobs:
             del self.needs[spec.need]
-        self.demands[spec.gpus] += change
-        if not self.demands[spec.gpus]:
-            del self.demands[spec.gpus]
+        self.demands[gpus] += change
+        if not self.demands[gpus]:
+            del self.demands[gpus]
+
+
+def _is_alike(old: Job, new: Job) -> bool:
+    """Whether nothing has changed that is counted."""
+    return old.spec is new.spec and old.gpu_count == new.gpu_count
 
 
 def _counts(job: Job) -> bool:
@@ -137,7 +143,7 @@ class Kept:
     """
 
     beliefs: int
-    steps: dict[tuple[NeedClass, str | None], float | None] = field(default_factory=dict)
+    steps: dict[tuple[NeedClass, str | None, int | None], float | None] = field(default_factory=dict)
     speeds: dict[NeedClass, dict[str, float]] = field(default_factory=dict)
     jobs: dict[JobId, tuple[Job, Any]] = field(default_factory=dict)
     means: dict[str, tuple[int, float]] = field(default_factory=dict)

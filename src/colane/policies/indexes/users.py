@@ -9,6 +9,7 @@ from colane.core.queue import Line
 from colane.core.view import ClusterView
 from colane.model.hardware import Node
 from colane.model.job import Job, JobId, JobSpec, NeedClass
+from colane.model.resources import host_needs
 
 RESOURCES = ("GPUs", "cores", "host memory")
 
@@ -21,9 +22,10 @@ Lines = Mapping[tuple[int, NeedClass], Line]
 NOTHING: Amounts = (0, 0, 0)
 
 
-def needs(spec: JobSpec) -> Amounts:
-    """What a job takes of each of the resources."""
-    return spec.gpus, spec.cores, spec.host_memory_bytes
+def needs(spec: JobSpec, gpus: int) -> Amounts:
+    """What a job takes of each of the resources with so many GPUs."""
+    host = host_needs(spec, gpus)
+    return gpus, host.cores, host.host_memory_bytes
 
 
 def offers(node: Node) -> Amounts:
@@ -57,7 +59,13 @@ class Users:
 
     def moved(self, old: Job | None, new: Job | None) -> None:
         """See `DerivedOfJobs`."""
-        if old is not None and new is not None and old.spec is new.spec and _place(old) == _place(new):
+        if (
+            old is not None
+            and new is not None
+            and old.spec is new.spec
+            and _place(old) == _place(new)
+            and _size(old) == _size(new)
+        ):
             return
         if old is not None:
             self._leave(old)
@@ -90,7 +98,7 @@ class Users:
     def _enter(self, job: Job) -> None:
         spec = job.spec
         if job.placement is not None and not job.home:
-            self._take(spec, 1)
+            self._take(job, 1)
         elif _place(job) is not None:
             lines = self._lines.setdefault(spec.pool, {}).setdefault(spec.user, {})
             lines.setdefault((spec.priority, job.need), Line()).add(job.id)
@@ -98,7 +106,7 @@ class Users:
     def _leave(self, job: Job) -> None:
         spec = job.spec
         if job.placement is not None and not job.home:
-            self._take(spec, -1)
+            self._take(job, -1)
         elif _place(job) is not None:
             lines = self._lines[spec.pool][spec.user]
             line = lines[spec.priority, job.need]
@@ -108,13 +116,18 @@ class Users:
             if not lines:
                 del self._lines[spec.pool][spec.user]
 
-    def _take(self, spec: JobSpec, change: int) -> None:
-        key = spec.pool, spec.user
-        taken = plus(self._taken.get(key, NOTHING), needs(spec), change)
+    def _take(self, job: Job, change: int) -> None:
+        key = job.spec.pool, job.spec.user
+        taken = plus(self._taken.get(key, NOTHING), needs(job.spec, job.gpu_count), change)
         if any(taken):
             self._taken[key] = taken
         else:
             self._taken.pop(key, None)
+
+
+def _size(job: Job) -> int:
+    """How many GPUs it takes; a job that waits takes none."""
+    return 0 if job.placement is None or job.home else len(job.placement.slots)
 
 
 def _place(job: Job) -> bool | None:

@@ -68,7 +68,7 @@ class LeastRemaining:
             return times.left(draft.view, job)
 
         def rank(job: Job) -> Rank:
-            known, weight = kept.of(job, left), job.spec.gpus if self.counts_gpus else 1
+            known, weight = kept.of(job, left), job.gpu_count if self.counts_gpus else 1
             return priority_of(job.spec), inf if known is None else weight * known.at(job, draft.now_s)
 
         return Queue(

@@ -61,15 +61,15 @@ class LeastAttained:
 
 def _demotion_s(job: Job, threshold_gpu_s: float) -> float:
     """When a job leaves a queue if it runs on; minus infinity if it has, infinity if it waits."""
-    left_gpu_s = threshold_gpu_s - job.spec.gpus * earlier_s(job)
+    left_gpu_s = threshold_gpu_s - job.gpu_count * earlier_s(job)
     if left_gpu_s <= 0:
         return -inf
     if job.placement is None or job.start_s is None:
         return inf
     if job.paused_since_s is None:
-        return job.start_s + job.paused_before_s + left_gpu_s / job.spec.gpus
+        return job.start_s + job.paused_before_s + left_gpu_s / job.gpu_count
     has_run_s = job.paused_since_s - job.start_s - job.paused_before_s
-    return inf if job.spec.gpus * has_run_s < left_gpu_s else -inf
+    return inf if job.gpu_count * has_run_s < left_gpu_s else -inf
 
 
 def _is_in_earlier_queue(waiting: Rank, running: Rank) -> bool:
@@ -104,7 +104,7 @@ class SmallestPart:
             if job.placement is None and not job.served:
                 return priority_of(job.spec), 0.0
             age_s = max(self.quantum_s, round_s - job.submit_s)
-            entitled_gpu_s = min(level, job.spec.gpus) * age_s
+            entitled_gpu_s = min(level, job.gpu_count) * age_s
             received_gpu_s = shares.received_gpu_s(job, round_s)
             return priority_of(job.spec), received_gpu_s / entitled_gpu_s if entitled_gpu_s else 0.0
 

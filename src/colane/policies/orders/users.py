@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from heapq import heapify, heappop, heapreplace
 
 from colane.core.draft import Draft
-from colane.model.job import Job
+from colane.model.job import Job, JobSpec
 from colane.model.reason import Reason, Why
 from colane.policies.indexes.users import UserLine, Users
 from colane.policies.orders.walks import by_priority
@@ -77,9 +77,9 @@ class _ByShare:
         """See `Walk`."""
         self._has_left = True
 
-    def took(self, job: Job) -> None:
+    def took(self, _job: Job, spec: JobSpec) -> None:
         """See `Walk`."""
-        self._shares.add(job.spec)
+        self._shares.add(spec)
 
 
 def _rank(job: Job) -> Rank:

@@ -70,7 +70,7 @@ class ByClass:
         """See `Walk`."""
         self._has_left = True
 
-    def took(self, job: Job) -> None:
+    def took(self, _job: Job, _spec: JobSpec) -> None:
         """See `Walk`."""
 
     def _by_class(self, seen: set[JobId]) -> Iterator[Job]:
@@ -130,7 +130,7 @@ class ByRank:
         """See `Walk`."""
         self._has_left = True
 
-    def took(self, job: Job) -> None:
+    def took(self, _job: Job, _spec: JobSpec) -> None:
         """See `Walk`."""
 
 

@@ -102,13 +102,13 @@ class FreeFinder:
         """Classes for which there are enough free GPUs, on one node where they need that."""
         draft, pool = self._draft, self._desk.pool
         most = {kind: draft.free((pool, kind)).most_free for kind in draft.view.gpu_types(pool)}
-        anywhere = max(most.values(), default=0)
+        anywhere, sizer = max(most.values(), default=0), self._desk.sizer
         found: dict[ClassKey, Line] = {}
         if anywhere:
             for key, line in classes.items():
                 need = key[1]
                 have = anywhere if need.gpu_type is None else most.get(need.gpu_type, 0)
-                if need.home or need.multi_node or need.gpus <= have:
+                if need.home or need.multi_node or sizer.fewest(need) <= have:
                     found[key] = line
         return found
 

@@ -17,6 +17,7 @@ from colane.core.load import GpuLoad
 from colane.model.job import Job, JobId, JobSpec
 from colane.model.plan import Park, Stop
 from colane.model.reason import Reason, Why
+from colane.model.resources import host_needs
 from colane.policies.indexes.live import Priorities
 from colane.policies.means import cheapest
 from colane.policies.orders.walks import by_priority
@@ -100,11 +101,11 @@ class RoomFinder:
         self._survey = TenantSurvey(desk, displaces)
         desk.draft.ask_again(desk.pool, inf)
 
-    def offers(self, job: Job, _spec: JobSpec) -> Iterator[Offer]:
+    def offers(self, job: Job, spec: JobSpec) -> Iterator[Offer]:
         """See `Finder`."""
-        vacancy = self._on_coming(job) or self._by_leaving(job)
+        vacancy = self._on_coming(job, spec) or self._by_leaving(job, spec)
         if vacancy is not None:
-            yield from self._offer(job, vacancy)
+            yield from self._offer(job, spec, vacancy)
 
     def changed(self, gpus: Iterable[GpuLoad]) -> None:
         """See `Finder`."""
@@ -127,7 +128,7 @@ class RoomFinder:
 
     # -- choosing
 
-    def _on_coming(self, job: Job) -> _Vacancy | None:
+    def _on_coming(self, job: Job, spec: JobSpec) -> _Vacancy | None:
         """Where GPUs come free: where some were made free for this very job, then nobody's, then those of jobs behind.
 
         Jobs before it have had their turn and hold theirs.
@@ -136,12 +137,12 @@ class RoomFinder:
         mine = [site for site in sites if job.id in site.cores]
         for candidates, takers in ((mine, EVERYBODY), (sites, {None, job.id}), (sites, EVERYBODY)):
             for site in candidates:
-                gpus = self._gpus(site, job, takers, ())
+                gpus = self._gpus(site, job, spec, takers, ())
                 if gpus is not None:
                     return _Vacancy(site, gpus, ())
         return None
 
-    def _by_leaving(self, job: Job) -> _Vacancy | None:
+    def _by_leaving(self, job: Job, spec: JobSpec) -> _Vacancy | None:
         """The node on which the most valuable job to leave is least valuable, then the fewest GPUs are emptied."""
         survey, rank = self._survey, self._desk.queue.rank(job)
         best: tuple[Rank, int, int, _Vacancy] | None = None
@@ -150,9 +151,9 @@ class RoomFinder:
                 break
             if best is not None and worst == best[0] and best[1] == -1:
                 break
-            if site.gpus + self._without_leaving(site) < job.spec.gpus:
+            if site.gpus + self._without_leaving(site) < spec.gpus:
                 continue
-            vacancy = self._least(site, job, [u for u in survey.units(site) if survey.displaces(rank, u.rank)])
+            vacancy = self._least(site, job, spec, [u for u in survey.units(site) if survey.displaces(rank, u.rank)])
             if vacancy is None:
                 continue
             cost = min(unit.rank for unit in vacancy.units), -sum(len(unit.gpus) for unit in vacancy.units), order
@@ -160,41 +161,43 @@ class RoomFinder:
                 best = (*cost, vacancy)
         return None if best is None else best[3]
 
-    def _least(self, site: NodeTenants, job: Job, units: list[Unit]) -> _Vacancy | None:
+    def _least(self, site: NodeTenants, job: Job, spec: JobSpec, units: list[Unit]) -> _Vacancy | None:
         """Let the least valuable leave until there is room, then spare whoever need not go."""
         chosen: list[Unit] = []
         gpus_max = self._without_leaving(site)
         for unit in units:
             chosen.append(unit)
             gpus_max += len(unit.gpus)
-            if gpus_max >= job.spec.gpus and self._gpus(site, job, EVERYBODY, chosen) is not None:
+            if gpus_max >= spec.gpus and self._gpus(site, job, spec, EVERYBODY, chosen) is not None:
                 break
         else:
             return None
         for unit in reversed(chosen[:-1]):
             rest = [other for other in chosen if other is not unit]
-            if self._gpus(site, job, EVERYBODY, rest) is not None:
+            if self._gpus(site, job, spec, EVERYBODY, rest) is not None:
                 chosen = rest
-        gpus = self._gpus(site, job, EVERYBODY, chosen)
+        gpus = self._gpus(site, job, spec, EVERYBODY, chosen)
         return None if gpus is None else _Vacancy(site, gpus, tuple(chosen))
 
     def _without_leaving(self, site: NodeTenants) -> int:
         """No more GPUs of a node than this are free or come free."""
         return len(site.coming) + sum(self._draft.free_count(site.node, kind) for kind in site.node.free)
 
-    def _gpus(self, site: NodeTenants, job: Job, takers: Takers, units: Iterable[Unit]) -> tuple[GpuLoad, ...] | None:
+    def _gpus(
+        self, site: NodeTenants, job: Job, spec: JobSpec, takers: Takers, units: Iterable[Unit]
+    ) -> tuple[GpuLoad, ...] | None:
         """GPUs of one type for a job, if those of `units` and those kept for `takers` come free."""
-        draft, node, spec = self._draft, site.node, job.spec
+        draft, node, need = self._draft, site.node, host_needs(spec, spec.gpus)
         if job.home and (job.placement is None or job.placement.node != node.node.name):
             return None
         cores = len(draft.cores_free(node)) + amount_of(site.cores, takers)
         host_bytes = draft.host_memory_free_bytes(node) + amount_of(site.host_memory_bytes, takers)
-        if cores + sum(u.cores for u in units) < spec.cores:
+        if cores + sum(u.cores for u in units) < need.cores:
             return None
-        if not job.home and host_bytes + sum(u.host_memory_bytes for u in units) < spec.host_memory_bytes:
+        if not job.home and host_bytes + sum(u.host_memory_bytes for u in units) < need.host_memory_bytes:
             return None
         bandwidth = draft.host_bandwidth_free(node) + amount_of(site.host_bandwidth, takers)
-        if bandwidth + sum(u.host_bandwidth for u in units) < spec.host_bandwidth_bytes_per_s:
+        if bandwidth + sum(u.host_bandwidth for u in units) < need.host_bandwidth_bytes_per_s:
             return None
         for kind in draft.view.gpu_types(self._desk.pool, spec.gpu_type):
             loads = [load for load in self._loads(site, job, kind, takers, units) if draft.fits_alone(load, spec)]
@@ -223,22 +226,21 @@ class RoomFinder:
 
     # -- deciding
 
-    def _offer(self, job: Job, vacancy: _Vacancy) -> Iterator[Offer]:
+    def _offer(self, job: Job, spec: JobSpec, vacancy: _Vacancy) -> Iterator[Offer]:
         draft, site = self._draft, vacancy.site
         room = self._room(job, vacancy)
         if room is None:
             return
         reason = Reason(Why.MAKING_ROOM, {}, tuple([action.job for action in room]))
         waits_for = tuple(sorted({other for load in vacancy.gpus for other in load.jobs}))
-        free = draft.host_free(site.node)
+        lacks = host_needs(spec, spec.gpus) - draft.host_free(site.node)
 
         def accepted() -> None:
             """Note who leaves, and what of all that comes free the job takes besides what was free."""
             self._leave(job, vacancy)
-            take_from(site.cores, job.id, job.spec.cores - free.cores)
-            take_from(site.host_memory_bytes, job.id, job.spec.host_memory_bytes - free.host_memory_bytes)
-            lacks = job.spec.host_bandwidth_bytes_per_s - free.host_bandwidth_bytes_per_s
-            take_from(site.host_bandwidth, job.id, int(max(0.0, lacks)))
+            take_from(site.cores, job.id, lacks.cores)
+            take_from(site.host_memory_bytes, job.id, lacks.host_memory_bytes)
+            take_from(site.host_bandwidth, job.id, int(max(0.0, lacks.host_bandwidth_bytes_per_s)))
             if vacancy.units:
                 self._survey.stopped(site)
             self._survey.keep_open(site)

@@ -224,8 +224,8 @@ class TenantSurvey:
             tuple(job.id for job in jobs),
             tuple(sorted(gpus)),
             sum(len(job.placement.cores) for job in jobs if job.placement),
-            sum(job.spec.host_memory_bytes for job in jobs),
-            sum(job.spec.host_bandwidth_bytes_per_s for job in jobs),
+            sum(job.spec.part(job.spec.host_memory_bytes, job.gpu_count) for job in jobs),
+            sum(job.spec.part(job.spec.host_bandwidth_bytes_per_s, job.gpu_count) for job in jobs),
         )
 
     def _stopped_for(self, job: Job) -> JobId | None:

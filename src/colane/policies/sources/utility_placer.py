@@ -308,10 +308,10 @@ class BestPlaces:
         self, shape: Shape, one: Resident, spec: JobSpec, everybody: list[Resident], key: ProfileKey
     ) -> tuple[float, float]:
         """Utility of a job that runs, as it is and with the newcomer on one of its sockets."""
-        mine = shape.sockets_of(one.gpus)
+        mine, gpus = shape.sockets_of(one.gpus), self._draft.view.job(one.job).gpu_count
         near = [other for other in everybody if other.job != one.job and shape.sockets_of(other.gpus) & mine]
         suffered = max((self._harm(one.key, other.key) for other in near), default=0.0)
-        comm = excess(shape, one.gpus, comm_of(spec)) if len(one.gpus) == spec.gpus else 0.0
+        comm = excess(shape, one.gpus, comm_of(spec)) if len(one.gpus) == gpus else 0.0
         worse = max(suffered, self._harm(one.key, key))
         return job_utility(comm, suffered, self._weights), job_utility(comm, worse, self._weights)
 
