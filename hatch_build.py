@@ -19,12 +19,26 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 FLAGS = ("--explicit-package-bases", "--namespace-packages", "--ignore-missing-imports")
 
 SETUP = """
-import json, sys
+import json, os, sys
+from concurrent.futures import ThreadPoolExecutor
+from itertools import chain
 from mypyc.build import mypycify
 from setuptools import setup
+from setuptools.command.build_ext import build_ext
+
+class BuildOnAllCores(build_ext):
+    def build_extension(self, ext):
+        one_by_one = self.compiler.compile
+        def compile(sources, **how):
+            with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+                return list(chain.from_iterable(pool.map(lambda source: one_by_one([source], **how), sources)))
+        self.compiler.compile = compile
+        super().build_extension(ext)
+        self.compiler.compile = one_by_one
 
 arguments = json.loads(sys.argv.pop(1))
-setup(name="colane", packages=[], ext_modules=mypycify(arguments, opt_level="3", debug_level="0", multi_file=True))
+modules = mypycify(arguments, opt_level="3", debug_level="0", multi_file=True)
+setup(name="colane", packages=[], ext_modules=modules, cmdclass={"build_ext": BuildOnAllCores})
 """
 
 
