@@ -22,6 +22,8 @@ def lines(text: str) -> list[str]:
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
+        (["ps", "--limit", "some"], "--limit: must be all, or a number of jobs from 1 to 10000, got 'some'"),
+        (["ps", "--limit", "0"], "--limit: must be all, or a number of jobs"),
         (["top"], "No such command 'top'; see colane ps and colane nodes"),
         (["requeue", "7"], "cancel the job and submit it again"),
         (["squeue"], "see colane ps"),
@@ -169,3 +171,14 @@ def test_help_imports_nothing_heavy() -> None:
     code = f"import sys; from colane.cli.app import make_app; make_app(); print(*({heavy} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == ""
+
+
+def test_asking_the_scheduler_imports_no_library_that_draws() -> None:
+    code = (
+        "import sys; from colane.client.client import Client; from colane.client.errors import SchedulerError\n"
+        "try: Client('http://127.0.0.1:1').health()\n"
+        "except SchedulerError: print(*({'rich', 'pygments', 'fastapi', 'numpy'} & set(sys.modules)))\n"
+        "import httpx._main; print(httpx.main is not httpx._main.main)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["True"]

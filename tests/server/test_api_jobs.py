@@ -238,7 +238,7 @@ async def test_openapi_names_every_endpoint_of_the_interfaces() -> None:
             "/jobs", "/job", "/job/{number}", "/job/{number}/why", "/job/{number}/log", "/job/{number}/launch",
             "/job/{number}/suspend", "/job/{number}/resume",
             "/live_jobs", "/node", "/nodes", "/node/{name}", "/node/{name}/report", "/finished_job",
-            "/finished_jobs", "/profiles", "/measurements", "/events", "/health",
+            "/finished_jobs", "/listing", "/profiles", "/measurements", "/events", "/health",
         }  # fmt: skip
         assert paths == promised
         page = (await w.http.get("/docs")).text

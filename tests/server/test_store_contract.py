@@ -71,6 +71,28 @@ class TestDocuments:
             after = page[-1][0]
         assert seen == list(range(10))
 
+    def test_pages_from_the_end_cover_everything_once(self, store: Store) -> None:
+        store.commit(Transaction(puts=[put(job_key(number), number) for number in range(10)]))
+        store.commit(Transaction(puts=[put(job_key(99), 99, names.FINISHED_JOBS)]))
+        seen, before = [], None
+        while page := store.page_back(JOBS, before, 3):
+            seen += [body["value"] for _, body in page]
+            before = page[-1][0]
+        assert seen == list(range(9, -1, -1))
+
+    def test_pages_from_the_end_hold_only_what_contains_the_texts(self, store: Store) -> None:
+        values = [
+            {"user": "ann", "label": 'say "hi" %_'},
+            {"user": "bob", "label": "ann"},
+            {"user": "ann", "label": ""},
+        ]
+        store.commit(Transaction(puts=[put(job_key(number), value) for number, value in enumerate(values)]))
+        by_ann, quoted = '"user": "ann"', '"label": "say \\"hi\\" %_"'
+        assert [int(key) for key, _ in store.page_back(JOBS, None, 5, [by_ann])] == [2, 0]
+        assert [int(key) for key, _ in store.page_back(JOBS, job_key(2), 5, [by_ann])] == [0]
+        assert [int(key) for key, _ in store.page_back(JOBS, None, 5, [by_ann, quoted])] == [0]
+        assert [int(key) for key, _ in store.page_back(JOBS, None, 1, [by_ann])] == [2]
+
     def test_what_is_not_json_is_refused_whole(self, store: Store) -> None:
         with pytest.raises(TypeError):
             store.commit(Transaction(puts=[put("a", 1), put("b", object())]))

@@ -9,11 +9,16 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from colane.cli import jobs, output
+from colane.cli.errors import MisuseError
 from colane.cli.output import ScreenColumn
 from colane.client.errors import Refused
 
 if TYPE_CHECKING:
     from colane.client.client import Client
+
+LIMIT: Final = 100
+LISTED_MAX: Final = 10_000
+"""Jobs of each sort: those a screen shows, and the most that may be asked for."""
 
 WHY_MAX: Final = 20
 """Each reason is a question to the policy, so only those that fit a screen are asked."""
@@ -53,6 +58,16 @@ def list_jobs(
     everything: Annotated[bool, typer.Option("--all", "-a", help="Also the jobs that have ended.")] = False,
     user: Annotated[str | None, typer.Option("--user", "-u", help="Only jobs of this user.")] = None,
     label: jobs.LabelOption = None,
+    limit: Annotated[
+        str | None,
+        typer.Option(
+            "--limit",
+            "-n",
+            metavar="N|all",
+            show_default="100; with --json all",
+            help="At most so many that run, that wait and that have ended.",
+        ),
+    ] = None,
     as_json: output.Json = False,
 ) -> None:
     """List jobs that wait or run: how far they are, how fast, and why they wait.
@@ -66,20 +81,50 @@ def list_jobs(
 
     Of jobs whose cores are tuned, CORES is what they asked for, have, and were found to have use for.
     """
-    labels = jobs.parse_labels(label)
+    labels, most = jobs.parse_labels(label), _limit(limit or ("all" if as_json else str(LIMIT)))
     with jobs.client() as scheduler:
-        found = [
-            job
-            for job in _all(scheduler, labels, everything=everything)
-            if jobs.carries(job, labels) and user in (None, job["user"])
-        ]
-        _ask_why(scheduler, found)
+        if most is None:
+            found, left_out = _whole(scheduler, labels, user, everything=everything), ""
+        else:
+            listed = scheduler.listing(most, ended=everything, user=user, labels=labels)
+            found, left_out = listed["jobs"], _left_out(listed["left_out"])
     if as_json:
         output.print_json([_object(job) for job in found])
         return
     table(found)
     if not found:
         output.note(_nothing(everything=everything, filtered=bool(labels or user)))
+    if left_out:
+        output.note(f"not shown: {left_out}; --limit all shows all")
+
+
+def _limit(text: str) -> int | None:
+    """Return how many jobs of each sort are listed, None for all.
+
+    Raises:
+        MisuseError: It is neither a number nor `all`.
+    """
+    if text == "all":
+        return None
+    if not (text.isascii() and text.isdecimal() and 0 < int(text[:6]) <= LISTED_MAX and len(text) < 6):
+        raise MisuseError(f"--limit: must be all, or a number of jobs from 1 to {LISTED_MAX}, got {text[:40]!r}")
+    return int(text)
+
+
+def _left_out(counts: dict[str, Any]) -> str:
+    """Say who is not shown; empty when all are."""
+    said = [f"{counts['running']} more that run"] if counts["running"] else []
+    said += [f"{counts['queued']} more that wait"] if counts["queued"] else []
+    said += ["older ones that have ended"] if counts["ended"] else []
+    return ", ".join(said)
+
+
+def _whole(scheduler: Client, labels: dict[str, str], user: str | None, *, everything: bool) -> list[jobs.Object]:
+    """Return all jobs of those asked for."""
+    known = _all(scheduler, labels, everything=everything)
+    found = [job for job in known if jobs.carries(job, labels) and user in (None, job["user"])]
+    _ask_why(scheduler, found)
+    return found
 
 
 def _nothing(*, everything: bool, filtered: bool) -> str:

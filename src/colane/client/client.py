@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self, TypeVar
 
 from colane.client.errors import Refused, SchedulerUnreachable, refused
+from colane.client.light_httpx import prepare_httpx
 from colane.client.locate import find_token, find_url
 
 if TYPE_CHECKING:
@@ -90,6 +91,13 @@ class Client:
     def live_jobs(self) -> list[Object]:
         """Return all jobs that have not ended, with progress."""
         return list(self._get("/live_jobs"))
+
+    def listing(
+        self, limit: int, *, ended: bool = False, user: str | None = None, labels: Mapping[str, str] | None = None
+    ) -> Object:
+        """Return `jobs` as a screen shows them, at most `limit` that run, wait, have ended, and who is `left_out`."""
+        label = [f"{name}={value}" for name, value in (labels or {}).items()]
+        return dict(self._get("/listing", limit=limit, ended=ended, label=label, **_without_none(user=user)))
 
     def job(self, job_id: int) -> Object:
         """Return a job, live or ended."""
@@ -198,6 +206,7 @@ class Client:
 
     @contextmanager
     def _stream(self, path: str, params: Mapping[str, Any]) -> Iterator[httpx.Response]:
+        prepare_httpx()
         import httpx  # noqa: PLC0415 - imported late
 
         quiet = httpx.Timeout(self._timeout_s, read=None)
@@ -215,6 +224,7 @@ class Client:
             answer.close()
 
     def _reach(self, call: Callable[[httpx.Client], Read]) -> Read:
+        prepare_httpx()
         import httpx  # noqa: PLC0415 - imported late
 
         try:
@@ -227,6 +237,7 @@ class Client:
 
     def _http(self) -> httpx.Client:
         if self._connection is None:
+            prepare_httpx()
             import httpx  # noqa: PLC0415 - imported late
 
             headers = {"Authorization": f"Bearer {self._token}"} if self._token else {}

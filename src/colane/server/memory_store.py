@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import islice
 
 from colane.server.store import COLLECTIONS, AuditLine, Document, StoreError, Transaction
 
@@ -65,6 +66,17 @@ class MemoryStore:
         with self._lock:
             rows = sorted(row for row in self._collections[collection].items() if row[0] > after)
         return [(key, json.loads(text)) for key, text in rows[:limit]]
+
+    def page_back(
+        self, collection: str, before: str | None, limit: int, containing: Sequence[str] = ()
+    ) -> list[tuple[str, Document]]:
+        """See `Store.page_back`."""
+        with self._lock:
+            rows = sorted(self._collections[collection].items(), reverse=True)
+        found = (
+            row for row in rows if (before is None or row[0] < before) and all(one in row[1] for one in containing)
+        )
+        return [(key, json.loads(text)) for key, text in islice(found, limit)]
 
     def audit(self, after: int, limit: int) -> list[AuditLine]:
         """See `Store.audit`."""

@@ -10,6 +10,8 @@ from fastapi.responses import JSONResponse, StreamingResponse
 from sse_starlette import EventSourceResponse
 
 from colane.server import changes
+from colane.server import listing as shown
+from colane.server.listing import Wanted
 from colane.server.problems import RefusedError
 from colane.server.requests import IdempotencyKey, TheService, change_once
 from colane.server.store import MEASUREMENTS, PROFILES
@@ -18,6 +20,7 @@ from colane.server.turn import Turn
 from colane.server.wire import EXACT_MAX, ProfileBody
 
 LABEL_FILTERS_MAX: Final = 16
+LISTED_MAX: Final = 10_000
 PING_S: Final = 15
 """A comment this often keeps proxies from closing a quiet stream."""
 
@@ -45,6 +48,19 @@ def _split_label(text: str) -> tuple[str, str]:
     if not name or not equals:
         raise RefusedError.because(422, f"must be name=value, got {text[:60]!r}", "label")
     return name, value
+
+
+@router.get("/listing")
+async def listing(
+    service: TheService,
+    limit: Annotated[int, Query(ge=1, le=LISTED_MAX, description="Of those that run, wait, and have ended")] = 100,
+    ended: Annotated[bool, Query(description="Also the last that have ended")] = False,
+    user: Annotated[str | None, Query(max_length=200)] = None,
+    label: Annotated[list[str] | None, Query(max_length=LABEL_FILTERS_MAX, description="name=value")] = None,
+) -> JSONResponse:
+    """Return the jobs that a screen shows, with present reasons of the first in line, and how many are left out."""
+    wanted = Wanted(limit, ended, user, dict(_split_label(text) for text in label or ()))
+    return JSONResponse(await shown.listing(service.store, service.driver, wanted))
 
 
 @router.delete("/finished_jobs")

@@ -26,6 +26,7 @@ from colane.server.feed import Feed
 from colane.server.idempotency import expired
 from colane.server.ledger import explain
 from colane.server.lengths import kind_of
+from colane.server.listing import NO_REASON, view_of, why_live
 from colane.server.liveness import Liveness
 from colane.server.logs import LogPlace
 from colane.server.problems import RefusedError
@@ -207,11 +208,7 @@ class Service:
             RefusedError: 404.
         """
         live = self.board.jobs.get(job_id)
-        if live is None:
-            return await self._shown(job_id)
-        names, progress, pacing = self.board.model_names, self.driver.progress, self.driver.pacing(job_id)
-        length = self.board.lengths.get(kind_of(live.spec))
-        return job_view(live, names.get(job_id), self.policy, progress.get(job_id), pacing, length)
+        return await self._shown(job_id) if live is None else view_of(self.driver, live)
 
     def live_jobs(self, state: JobState | None = None) -> Iterator[Body]:
         """Return live jobs in order of id, of one state or all; rendered as they are asked for."""
@@ -235,11 +232,10 @@ class Service:
         """
         job = self.board.jobs.get(job_id)
         if job is not None and job_id in self.driver.core.state.jobs:
-            return {**explain(self.driver.core.why(job_id, self.driver.now())), "now": self._standing(job)}
+            return {**why_live(self.driver, job), "now": self._standing(job)}
         if job is None:
             job = documents.decode_job((await self._ended(job_id))["job"])
-        said = explain(job.reason) if job.reason else {"why": None, "sentence": "", "facts": {}, "jobs": []}
-        return {**said, "now": []}
+        return {**(explain(job.reason) if job.reason else NO_REASON), "now": []}
 
     def _standing(self, job: Job) -> list[str]:
         pacing, driver = self.driver.pacing(job.id), self.driver

@@ -9,7 +9,7 @@ import json
 import os
 import sqlite3
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any, Final
@@ -107,6 +107,17 @@ class SqliteStore:
         """See `Store.page`."""
         query = "SELECT key, body FROM documents WHERE collection = ? AND key > ? ORDER BY key LIMIT ?"
         return [(key, json.loads(body)) for key, body in self._read(query, collection, after, limit)]
+
+    def page_back(
+        self, collection: str, before: str | None, limit: int, containing: Sequence[str] = ()
+    ) -> list[tuple[str, Document]]:
+        """See `Store.page_back`."""
+        values: list[str | int] = [collection]
+        query = "SELECT key, body FROM documents WHERE collection = ?"
+        if before is not None:
+            query, values = f"{query} AND key < ?", [*values, before]
+        query += " AND instr(body, ?)" * len(containing) + " ORDER BY key DESC LIMIT ?"
+        return [(key, json.loads(body)) for key, body in self._read(query, *values, *containing, limit)]
 
     def audit(self, after: int, limit: int) -> list[AuditLine]:
         """See `Store.audit`."""

@@ -135,6 +135,15 @@ class Store(Protocol):
     def page(self, collection: str, after: str, limit: int) -> list[tuple[str, Document]]:
         """Return at most `limit` documents with keys greater than `after` ("" for the first page)."""
 
+    def page_back(
+        self, collection: str, before: str | None, limit: int, containing: Sequence[str] = ()
+    ) -> list[tuple[str, Document]]:
+        """Return at most `limit` documents with keys less than `before` (None for the last), the greatest key first.
+
+        Only documents whose JSON text, as `json.dumps` writes it, holds all texts of `containing`: a first sieve that
+        decodes nothing.
+        """
+
     def audit(self, after: int, limit: int) -> list[AuditLine]:
         """Return at most `limit` audit lines with numbers greater than `after`, oldest first."""
 
