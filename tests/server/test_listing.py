@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from colane.report.parsing import parse_records
 from colane.server.memory_store import MemoryStore
 from colane.server.store import FINISHED_JOBS, Document
 from tests.server.harness import World, finished, launched, node, report, world
@@ -83,3 +84,11 @@ async def test_a_wrong_limit_is_refused() -> None:
         status, problem = await w.refused("GET", "/listing?limit=0")
         assert status == 422
         assert "limit" in str(problem)
+
+
+async def test_a_report_takes_whatever_the_scheduler_says_of_ended_jobs() -> None:
+    async with world() as w:
+        await w.good("POST", "/node", node())
+        await w.submit(labels={"run": "a"})
+        await end(w, 1)
+        assert [record.id for record in parse_records(await w.good("GET", "/finished_jobs"))] == [1]

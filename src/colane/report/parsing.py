@@ -132,6 +132,7 @@ class _RecordFields(BaseModel):
     suspended_via: str | None = None
     on_host_bytes: int | None = None
     steps_total_learned: object = None
+    cores_useful: int | None = None
     sharing: object = None
     nodes: list[str] | None = None
     lanes: list[int] | None = None
