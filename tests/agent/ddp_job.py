@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from pathlib import Path
+from typing import NoReturn
 
 import torch
 import torch.distributed as dist
@@ -28,13 +30,20 @@ def main(out: Path, fail_rank: int) -> None:
     dist.init_process_group("gloo")
     rank = dist.get_rank()
     if rank == fail_rank:
-        sys.exit(3)
+        end(3)
+    if fail_rank in range(dist.get_world_size()):
+        signal.pause()  # as in a collective operation that never comes to its end
     weights = train(rank)
     (out / f"rank-{rank}").write_text(f"{dist.get_world_size()} {os.environ['LOCAL_RANK']} {weights}")
     dist.barrier()
     dist.destroy_process_group()
+    end(0)
+
+
+def end(code: int) -> NoReturn:
+    """At once: gloo's threads may abort a process that Python takes down (seen with torch 2.13, one run of four)."""
     sys.stdout.flush()
-    os._exit(0)  # gloo's threads may abort a process that Python takes down (seen with torch 2.13, one run of four)
+    os._exit(code)
 
 
 if __name__ == "__main__":

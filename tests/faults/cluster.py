@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import select
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -13,6 +12,7 @@ from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
 
+from colane.agent.gang import find_port
 from colane.client.client import Client
 from colane.client.errors import SchedulerUnreachable
 from colane.core.config import CoreConfig
@@ -24,7 +24,7 @@ from colane.core.config import CoreConfig
 from colane.server.main import ServerConfig, run_server
 run_server(ServerConfig(state_dir=Path(sys.argv[1]), port=int(sys.argv[2]), policy=sys.argv[3],
                         node_timeout_s=float(sys.argv[4]), token="faults",
-                        core=CoreConfig(protection_factor=float(sys.argv[5]))))
+                        core=CoreConfig(protection_factor=float(sys.argv[5]), gang_ports=(int(sys.argv[6]),) * 2)))
 """
 AGENT = """
 import sys
@@ -39,12 +39,6 @@ WAIT_MAX_S = 60.0
 """A machine with two busy cores starts a scheduler in a few seconds; a hang is told from that by this."""
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 class Cluster:
     """One scheduler, one agent, and a pipe on which jobs report."""
 
@@ -57,11 +51,14 @@ class Cluster:
         protection_factor: float = CoreConfig().protection_factor,
     ) -> None:
         self.folder = folder
-        self.port = free_port()
+        # Of its own, as other tests run on this machine meanwhile: its scheduler's, also while that is down, and the
+        # one at which the processes of a job over two nodes meet.
+        self.port = find_port(frozenset())
+        gang_port = find_port(frozenset({self.port}))
         self.url = f"http://127.0.0.1:{self.port}"
         self.policy = policy
         self.devices = devices
-        self.settings = [str(node_timeout_s), str(protection_factor)]
+        self.settings = [str(node_timeout_s), str(protection_factor), str(gang_port)]
         self.pipe = folder / "told"
         os.mkfifo(self.pipe)
         self._told = os.open(self.pipe, os.O_RDWR | os.O_NONBLOCK)
