@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 
 from colane.cli import app
+from colane.cli.paper import ELSEWHERE, NEEDED
 from colane.papers.claims import Claim, ClaimVerdict, Evaluation, queue_s
 from colane.papers.colocation import evaluate
 from colane.papers.gavel_packing import GavelFifoPacked
+from colane.traces.tables import SHIPPED
 
 
 @pytest.fixture(scope="module")
@@ -82,9 +84,39 @@ def test_an_unknown_paper_is_named_with_those_known(capsys: pytest.CaptureFixtur
     assert "known: A (Co-location" in capsys.readouterr().err
 
 
-def test_without_tables_the_option_is_named(
+@pytest.mark.parametrize("letter", ["A", "B", "C", "D"])
+def test_a_directory_without_the_tables_is_named_with_the_file_that_is_missing(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, letter: str
+) -> None:
+    assert app.run(["paper", letter, "--data", str(tmp_path)]) == 2
+    assert f"--data: {tmp_path} holds no {NEEDED[letter]}, which paper {letter} needs" in capsys.readouterr().err
+
+
+def test_what_is_not_shipped_is_named_and_where_it_is(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("COLANE_DATA", raising=False)
-    assert app.run(["paper", "A"]) == 2
-    assert "COLANE_DATA" in capsys.readouterr().err
+    assert app.run(["paper", "D"]) == 2
+    said = capsys.readouterr().err
+    assert "traces/synergy-cpu/tput_matrix.csv, which is not shipped" in said
+    assert "github.com/msr-fiddle/synergy" in said
+
+
+def test_every_evaluation_but_those_named_reads_what_is_shipped() -> None:
+    assert {letter for letter, table in NEEDED.items() if not (SHIPPED / table).is_file()} == set(ELSEWHERE)
+    assert {table for table in SHIPPED.rglob("*.*") if table.stat().st_size > 50_000} == set()
+
+
+def test_the_table_world_runs_on_what_is_shipped(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("COLANE_DATA", raising=False)
+    words = ["-c", "v100-36", "-t", "poisson:jobs=20,gap=100", "--world", "table", "-p", "fifo", "--json"]
+    assert app.run(["simulate", *words]) == 0
+    assert "Gavel" in json.loads(capsys.readouterr().out)["world"]
+
+
+def test_shipped_tables_are_those_of_the_data(data: Path) -> None:
+    shipped = [file.relative_to(SHIPPED) for file in SHIPPED.rglob("*.*") if file.name != "NOTICES.md"]
+    assert [file for file in shipped if (SHIPPED / file).read_bytes() != (data / file).read_bytes()] == []
+    assert len(shipped) > 12

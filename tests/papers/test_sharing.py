@@ -156,12 +156,3 @@ def test_the_command_prints_the_claims_and_draws_them(
     assert (tmp_path / "memory.png").exists()
     for name in ("table-2", "fair-sharing", "snapshot", "sweep-superres_128"):
         assert (tmp_path / name / "report.html").exists()
-
-
-def test_without_tables_the_option_is_named(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.delenv("COLANE_DATA", raising=False)
-    for arguments in ([], ["--data", str(tmp_path)]):
-        assert app.run(["paper", "B", *arguments]) == 2
-        assert "COLANE_DATA" in capsys.readouterr().err

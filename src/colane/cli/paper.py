@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -29,6 +29,18 @@ MODULES = {"A": "colocation", "B": "sharing", "C": "topology", "D": "cpu_side"}
 """Modules of `colane.papers` that evaluate them."""
 
 
+NEEDED: Final = {
+    "A": "A/gavel_v100_throughputs.json.gz",
+    "B": "B/workload_geometry.csv",
+    "C": "C/prof_from_experiments.json",
+    "D": "traces/synergy-cpu/tput_matrix.csv",
+}
+"""The first table that each evaluation reads."""
+
+ELSEWHERE: Final = {"D": "in github.com/msr-fiddle/synergy, simulator/models-*"}
+"""Where those are that are not shipped."""
+
+
 def register(app: typer.Typer) -> None:
     """Add the command."""
     app.command("paper", epilog="Example: [bold]colane paper A --data measured --out paper-a[/bold]")(paper)
@@ -38,7 +50,13 @@ def paper(
     letter: Annotated[str, typer.Argument(metavar="LETTER", help="Which paper: A, B, C or D.")],
     data: Annotated[
         Path | None,
-        typer.Option("--data", metavar="DIR", envvar="COLANE_DATA", help="Directory of measured tables."),
+        typer.Option(
+            "--data",
+            metavar="DIR",
+            envvar="COLANE_DATA",
+            show_default="the tables that are shipped",
+            help="Directory of measured tables.",
+        ),
     ] = None,
     out: Annotated[Path | None, typer.Option("--out", "-o", metavar="DIR", help="Write claims and plots here.")] = None,
     as_json: output.Json = False,
@@ -50,6 +68,7 @@ def paper(
     if letter.upper() not in PAPERS:
         known = ", ".join(f"{key} ({title})" for key, title in PAPERS.items())
         raise MisuseError(f"paper: there is no evaluation of {letter!r}; known: {known}")
+    data = _tables(letter.upper(), data)
     evaluate = import_module(f"colane.papers.{MODULES[letter.upper()]}").evaluate
     try:
         found: Evaluation = evaluate(data)
@@ -63,6 +82,25 @@ def paper(
     _print(found.claims)
     if out is not None:
         output.say(f"plots: {out}")
+
+
+def _tables(letter: str, named: Path | None) -> Path:
+    """Return the directory of tables: the one named, else those that are shipped.
+
+    Raises:
+        MisuseError: It does not hold what this paper's evaluation needs.
+    """
+    from colane.traces.tables import SHIPPED  # noqa: PLC0415 - imported late
+
+    folder = named or SHIPPED
+    if (folder / NEEDED[letter]).is_file():
+        return folder
+    if named is None:
+        raise MisuseError(
+            f"--data: paper {letter} needs {NEEDED[letter]}, which is not shipped; its numbers are "
+            f"{ELSEWHERE[letter]}; name a directory that holds that file"
+        )
+    raise MisuseError(f"--data: {folder} holds no {NEEDED[letter]}, which paper {letter} needs")
 
 
 def _print(claims: tuple[Claim, ...]) -> None:

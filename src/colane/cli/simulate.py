@@ -69,7 +69,13 @@ def simulate(  # noqa: PLR0913, PLR0917 - a command line option is a parameter
     ] = "auto",
     tables: Annotated[
         Path | None,
-        typer.Option("--tables", metavar="DIR", envvar="COLANE_DATA", help="Measured tables for the table world."),
+        typer.Option(
+            "--tables",
+            metavar="DIR",
+            envvar="COLANE_DATA",
+            show_default="those shipped, with --world table",
+            help="Measured tables for the table world.",
+        ),
     ] = None,
     measured: Annotated[
         Path | None,
@@ -198,12 +204,15 @@ def make_request(  # noqa: PLR0913
     driver = DriverConfig(
         launch_s=launch_s, restart_s=restart_s, stop_s=stop_s, switch_s=switch_s, checkpoints=checkpoints
     )
+    from colane.traces.tables import SHIPPED  # noqa: PLC0415
+
+    kind = WorldKind(_one_of("--world", world, [kind.value for kind in WorldKind]))
     return Request(
         cluster=cluster,
         trace=trace,
         trace_format=trace_format,
-        world=WorldKind(_one_of("--world", world, [kind.value for kind in WorldKind])),
-        tables=tables,
+        world=kind,
+        tables=SHIPPED if kind is WorldKind.TABLE and tables is None and measured is None else tables,
         measured=measured,
         demand=PHILLY_DEMAND if demand is None else demand,
         belief=Belief(_one_of("--belief", belief, [kind.value for kind in Belief])),

@@ -2,3 +2,11 @@
 
 They hold what was measured and nothing else: a lookup outside a table gives None, never a guess.
 """
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+SHIPPED: Final = Path(__file__).parent / "shipped"
+"""Tables that come with Colane: those of permissive licences (`shipped/NOTICES.md` there)."""
