@@ -15,7 +15,7 @@ from colane.agent.command import Command
 from colane.agent.jobdir import JobDir
 from colane.agent.logs import read_log
 from colane.agent.processes import ProcessId
-from tests.agent.waiting import until, until_gone
+from tests.agent.waiting import DEADLINE_S, until, until_gone
 
 QUICK_GRACE_S = 0.3
 
@@ -66,7 +66,7 @@ def launch(job: JobDir, preexec: Any = None) -> Supervised:
     """Start the shim; back when the command runs or cannot."""
     with (job.path / "shim.err").open("ab") as errors:
         command = [sys.executable, "-I", "-S", shim.__file__, str(job.path)]
-        subprocess.run(command, check=True, stderr=errors, cwd="/", preexec_fn=preexec, timeout=20)
+        subprocess.run(command, check=True, stderr=errors, cwd="/", preexec_fn=preexec, timeout=DEADLINE_S)
     return Supervised(job)
 
 

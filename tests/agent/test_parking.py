@@ -129,7 +129,6 @@ def kill_in_turn(bench: Bench, state: Path, url: str, rng: random.Random) -> int
     return kills + 1
 
 
-@pytest.mark.timeout(180)
 def test_kills_around_parking(bench: Bench) -> None:
     rng, kills, state = random.Random(SEED), 0, bench.folder / "state"
     bench.want(1)

@@ -18,7 +18,8 @@ from colane.cli.app import run
 from colane.client.client import Client
 from colane.client.locate import TOKEN_FILE, read_token
 
-START_MAX_S = 60.0
+START_MAX_S = 180.0
+"""On a busy machine what takes seconds takes a minute; this is for what never comes."""
 COLANE = [sys.executable, "-m", "colane.cli"]
 
 

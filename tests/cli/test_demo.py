@@ -24,7 +24,6 @@ def trainer() -> None:
 
 
 @pytest.mark.live
-@pytest.mark.timeout(300)
 @torch_and_data
 def test_a_tiny_demo_ends_with_a_report(colane: Colane, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(demo_plan, "MODELS", ("vgg11",))

@@ -22,7 +22,7 @@ pytestmark = [
 ]
 
 LOOK_EVERY_S = 0.1
-TRAINS_S = 120.0
+TRAINS_S = 200.0
 
 
 @pytest.fixture

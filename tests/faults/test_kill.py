@@ -55,7 +55,6 @@ def ended(cluster: Cluster, count: int) -> list[dict[str, Any]]:
 
 @pytest.mark.live
 @pytest.mark.faults
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("cluster", ["fifo"], indirect=True)
 @pytest.mark.parametrize("seed", SEEDS, ids=[f"seed-{seed}" for seed in SEEDS])
 def test_every_job_ends_once_whatever_is_killed(cluster: Cluster, seed: int) -> None:

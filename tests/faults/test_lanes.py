@@ -84,7 +84,6 @@ def show(cluster: Cluster, job: int) -> str:
 
 @pytest.mark.live
 @pytest.mark.faults
-@pytest.mark.timeout(300)
 def test_a_shared_lane_survives_every_kill(cluster: Cluster) -> None:
     random = Random(7)
     cluster.client().declare_profile(PROFILE)

@@ -37,7 +37,6 @@ def wait(cluster: Cluster, seen: Callable[[], bool]) -> None:
 
 @pytest.mark.live
 @pytest.mark.faults
-@pytest.mark.timeout(180)
 def test_a_frozen_agent_s_job_has_ended_before_it_is_started_elsewhere(cluster: Cluster) -> None:
     client = cluster.client()
     command = ["sh", "-c", COUNTING, "count", str(cluster.pipe), "1000"]
@@ -60,7 +59,6 @@ def test_a_frozen_agent_s_job_has_ended_before_it_is_started_elsewhere(cluster: 
 
 @pytest.mark.live
 @pytest.mark.faults
-@pytest.mark.timeout(120)
 def test_where_no_other_node_could_run_it_a_job_waits_for_its_own(cluster: Cluster) -> None:
     lines = int(3 * NODE_TIMEOUT_S / 0.5)
     command = ["sh", "-c", COUNTING, "count", str(cluster.pipe), str(lines)]

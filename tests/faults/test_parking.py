@@ -148,7 +148,7 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
 
 @pytest.mark.live
 @pytest.mark.faults
-@pytest.mark.timeout(120 + 5 * KILLS)
+@pytest.mark.timeout(300 + 5 * KILLS)
 def test_kills_around_parking(bench: Bench) -> None:
     kills = 0
     while kills < KILLS or not bench.parked:

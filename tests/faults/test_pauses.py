@@ -29,7 +29,6 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
 
 @pytest.mark.live
 @pytest.mark.faults
-@pytest.mark.timeout(120)
 def test_a_frozen_scheduler_restarts_no_job(cluster: Cluster) -> None:
     steps = int(2 * NODE_TIMEOUT_S / TICK_S)
     command = ["sh", "-c", COUNTING, "count", str(cluster.pipe), str(2 * steps)]

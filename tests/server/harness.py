@@ -20,7 +20,7 @@ from colane.server.memory_store import MemoryStore
 from colane.server.service import Service
 from colane.server.store import AuditLine, Store, Transaction
 
-DEADLINE_S = 20.0
+DEADLINE_S = 60.0
 GB = 10**9
 SLEEP = {"command": ["sleep", "5"]}
 
