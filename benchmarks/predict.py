@@ -19,14 +19,17 @@ from __future__ import annotations
 import argparse
 import importlib.util
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from math import exp, log, log2, sqrt
+from math import exp, log
 from pathlib import Path
 from random import Random
 from typing import NamedTuple
 
 import numpy as np
 
-from colane.perf.interference import Companion, Encounter, Interference, Sighting
+from colane.model.job import JobSpec
+from colane.model.profile import Profile, ProfileKey, SetMeasurement, Value, ValueSource
+from colane.perf.beliefs import Beliefs
+from colane.perf.situation import Situation
 from colane.perf.speedup import OCCUPANCY_UNITS_PER_S, delta, fit_line, work_bound_speedup
 from colane.simulate.factors import demand_of_copies
 from colane.traces.readers.topo import STEPS
@@ -35,8 +38,7 @@ from colane.traces.tables import gavel, topology
 COUNTS = (1, 2, 4, 8)
 INTERVAL_Z = 1.2816
 """80 % of a normal distribution lie within so many standard deviations."""
-VARIANCE = 0.02**2
-"""Of the log of a slowdown in a table, as of a measurement."""
+SHARING, STEPS_SEEN = "mps", 10
 
 
 class Job(NamedTuple):
@@ -184,23 +186,41 @@ def by_boosting_and_effects(table: Table, learnt: Sequence[Pair]) -> Predictor:
 
 
 def by_colane(table: Table, learnt: Sequence[Pair]) -> Predictor:
-    """What Colane believes."""
-    kinds = [
-        Companion(job.family, log2(job.batch_size) if job.batch_size else None, log(job.step_s), job.demand)
-        for job in table.jobs
-    ]
-    sightings = [
-        Sighting(Encounter("", "", kinds[me], kinds[other]), log(slowdown), VARIANCE)
-        for pair in learnt
-        for me, other, slowdown in pair.sides()
-    ]
-    model = Interference(sightings)
+    """What Colane believes, having measured these pairs once each."""
+    keys = [ProfileKey(job.family, job.batch_size, 1, table.name) for job in table.jobs]
+    beliefs = Beliefs(profiles=map(_profile, keys, table.jobs))
+    for pair in learnt:
+        alone_s = [table.jobs[job].step_s for job in pair.jobs]
+        together_s = [step_s * slowdown for step_s, slowdown in zip(alone_s, pair.slowdowns, strict=True)]
+        found = delta(alone_s, together_s)
+        beliefs.learn_set(
+            SetMeasurement(
+                keys=tuple([keys[job] for job in pair.jobs]),
+                sharing=SHARING,
+                step_alone_s=tuple(alone_s),
+                step_together_s=tuple(together_s),
+                steps=(STEPS_SEEN,) * len(alone_s),
+                delta=found,
+                delta_general=found,
+                at_s=0.0,
+            )
+        )
 
     def answer(me: int, other: int) -> Answer:
-        found = model.of(Encounter("", "", kinds[me], kinds[other]))
-        return Answer(max(1.0, exp(found.log_slowdown)), sqrt(found.variance))
+        spec = JobSpec(name="", family=table.jobs[me].family, batch_size=table.jobs[me].batch_size)
+        rate = beliefs.rate(spec, Situation(table.name, sharing=SHARING, beside=(keys[other],)))
+        return Answer(rate.slowdown, rate.spread_ratio)
 
     return answer
+
+
+def _profile(key: ProfileKey, job: Job) -> Profile:
+    busy = None if job.demand is None else job.demand * job.step_s * OCCUPANCY_UNITS_PER_S
+    return Profile(
+        key=key,
+        step_s=Value(job.step_s, ValueSource.MEASURED, STEPS_SEEN),
+        occupancy=None if busy is None else Value(busy, ValueSource.MEASURED, STEPS_SEEN),
+    )
 
 
 PREDICTORS: Mapping[str, Fit] = {

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from colane.perf.interference import Companion, Encounter, Estimate, Interference, Scale, Sighting, log_bound
+from colane.perf.encounters import Companion, Encounter, Estimate, Sighting, log_bound
+from colane.perf.interference import Interference, Scale
 
 LIGHT, HEAVY = Companion("light", 4.0, log(0.1), 0.2), Companion("heavy", 8.0, log(0.4), 0.9)
 LARGER = LIGHT._replace(batch=5.0, step=log(0.15), demand=0.3)

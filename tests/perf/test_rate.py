@@ -33,10 +33,10 @@ def known(key: ProfileKey, step_s: float, busy: float = 0.5, source: ValueSource
 
 
 def measured(*keys: ProfileKey, delta: float, sharing: str = "time-slice") -> SetMeasurement:
-    times = (0.1,) * len(keys)
+    count = len(keys)
     return SetMeasurement(
-        keys=keys, sharing=sharing, step_alone_s=times, step_together_s=times, steps=(9,) * len(keys),
-        delta=delta, delta_general=delta, at_s=0.0,
+        keys=keys, sharing=sharing, step_alone_s=(0.1,) * count, step_together_s=(0.1 * count / delta,) * count,
+        steps=(9,) * count, delta=delta, delta_general=delta, at_s=0.0,
     )  # fmt: skip
 
 
@@ -174,7 +174,7 @@ def test_bus_and_gpu_do_not_add_up_the_slower_counts() -> None:
     assert beliefs.rate(SPEC, Situation(FAST, beside=beside, near=near, mates=mates)).slowdown == pytest.approx(6.0)
 
 
-def test_each_source_of_the_same_gpu_gives_the_old_prediction() -> None:
+def test_each_source_of_the_same_gpu_gives_its_prediction() -> None:
     limits = PerfConfig(sets_min=3, occupancy_max={FAST: 4e7})
     keys = [ProfileKey(f"f{k}", 64, 1, FAST) for k in range(5)]
     profiles = [known(key, 0.1, busy=0.1 * (k + 1)) for k, key in enumerate(keys)]
@@ -196,12 +196,12 @@ def test_each_source_of_the_same_gpu_gives_the_old_prediction() -> None:
     for one, two in pairwise(keys[1:]):
         beliefs.learn_set(measured(one, two, delta=1.5, sharing="mps"))
     assert source(beliefs, "mps") is RateSource.REGRESSION
-    assert source(beliefs, "time-slice") is RateSource.WORK_BOUND
+    assert source(beliefs, "time-slice") is RateSource.REGRESSION
     beliefs.learn_set(measured(keys[0], keys[1], delta=1.0, sharing="mps"))
     assert source(beliefs, "mps") is RateSource.MEASURED
     exact = beliefs.rate(spec, Situation(FAST, sharing="mps", beside=(keys[1],)))
-    assert speedup(exact) == 1.0
-    assert exact.ratio == 0.5
+    assert speedup(exact) == pytest.approx(1.0, rel=0.05)
+    assert exact.ratio == pytest.approx(0.5, rel=0.05)
 
 
 def test_no_prediction_is_below_zero_and_none_makes_a_rate_infinite() -> None:
@@ -231,7 +231,7 @@ def test_what_was_said_is_forgotten_when_something_is_learnt() -> None:
     first = beliefs.rate(SPEC, situation)
     assert beliefs.rate(SPEC, situation) is first
     beliefs.learn_set(measured(ME, YOU, delta=0.8))
-    assert beliefs.rate(SPEC, situation).slowdown == 2.5
+    assert beliefs.rate(SPEC, situation).slowdown == pytest.approx(2.5, rel=0.02)
     beliefs.neighbours.learn(Beside(ME, THEY), 4.0)
     assert beliefs.rate(SPEC, situation).slowdown == 4.0
     beliefs.learn_profile(known(ME, 0.2))
@@ -275,7 +275,7 @@ def test_where_all_step_alike_delta_is_the_sum_of_the_ratios(jobs: list[tuple[fl
 
 
 @given(busy_jobs, st.lists(st.floats(0.2, 3), max_size=8), st.sampled_from(["mps", "time-slice"]), st.booleans())
-def test_the_papers_numbers_are_those_policies_decided_by_before(
+def test_the_papers_numbers_are_read_off_the_prediction(
     jobs: list[tuple[float, float]], deltas: list[float], sharing: str, limited: bool
 ) -> None:
     keys = [ProfileKey(f"f{k}", 64, 1, FAST) for k in range(len(jobs))]
@@ -291,5 +291,7 @@ def test_the_papers_numbers_are_those_policies_decided_by_before(
         rate = beliefs.rate(replace(SPEC, family=keys[count].family), situation)
         assert (speedup(rate), rate.together) == (old.speedup, old)
         assert rate.source is (old.basis if old.speedup > 0 else RateSource.DEFAULT)
-        if old.speedup > 0:
-            assert gpu_harm(rate, 0.3) == min(1.0, max(0.0, (count + 1) / old.speedup - 1.0) / 0.3)
+        slowed = old.of(keys[count])
+        if slowed is not None:
+            assert rate.slowdown == slowed.slowdown >= 1.0
+        assert gpu_harm(rate, 0.3) == min(1.0, (rate.slowdown - 1.0) / 0.3)

@@ -139,9 +139,24 @@ def test_jobs_of_several_gpus_get_gpus_of_their_own() -> None:
 
 
 def test_a_company_that_has_grown_is_offered_again_to_who_did_not_suit_it_before() -> None:
-    """Two jobs with 0.11 s of work in steps of 0.1 s lose together; with a light third all three gain by the bound."""
+    """Two jobs lose together, as was measured; so they did not with a third, that hardly slows them."""
     core = make_core(gpus=1)
-    loads = {"a": 2.2e7, "b": 2.2e7, "c": 1e6}
+    loads = {"a": 1.8e7, "b": 1.8e7, "c": 1e6}
+    keys = [ProfileKey(family, 64, 1, "K80") for family in loads]
+    for kinds, delta in ((keys[:2], 0.9), (keys, 1.3)):
+        times = (0.1,) * len(kinds), (0.1 * len(kinds) / delta,) * len(kinds)
+        core.state.beliefs.learn_set(
+            SetMeasurement(
+                keys=tuple(kinds),
+                sharing="time-slice",
+                step_alone_s=times[0],
+                step_together_s=times[1],
+                steps=(50,) * len(kinds),
+                delta=delta,
+                delta_general=delta,
+                at_s=0.0,
+            )
+        )
     core.step([NodeRegistered(make_node("n0", 1, "K80"))], 0.0)
     core.step([ProfileDeclared(make_profile(f, "K80", load, 2 * GIB)) for f, load in loads.items()], 0.0)
     core.step([Submitted(JobId(1), job("a"))], 1.0)

@@ -6,17 +6,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from colane.model.hardware import TIME_SLICE, usual_sharing
+from colane.model.hardware import usual_sharing
 from colane.model.job import JobSpec
 from colane.model.profile import Memory, Profile, ProfileKey, SetMeasurement, Value, ValueSource
 from colane.perf import factors
+from colane.perf.company import Companies, SetBelief, sort_key
 from colane.perf.config import PerfConfig
 from colane.perf.curves import Curve, Curves
 from colane.perf.learn import merge_profiles
 from colane.perf.neighbours import NeighbourBeliefs
-from colane.perf.rate import Factors, Prediction, Rate, RateSource, compose
+from colane.perf.rate import Factors, Prediction, Rate, compose
 from colane.perf.situation import LaneMate, Situation
-from colane.perf.speedup import LinearFit, fit_line, threshold_speedup, work_bound_slowdown, work_bound_speedup
+from colane.perf.speedup import LinearFit, fit_line
 
 __all__ = [
     "Beliefs", "Load", "Prediction", "SetBelief", "Terms", "declared", "profile_key",
@@ -43,20 +44,13 @@ class Terms(NamedTuple):
     load: Load | None
 
 
-class SetBelief(NamedTuple):
-    """Mean speed-up of a measured set."""
-
-    delta: float
-    measurements: int
-
-
 def profile_key(spec: JobSpec, gpu_type: str, gpus: int | None = None) -> ProfileKey:
     """The key a job's profile is kept under on that GPU type, with so many GPUs, else as many as it asked for."""
     return ProfileKey(spec.family, spec.batch_size, spec.gpus if gpus is None else gpus, gpu_type)
 
 
 class Beliefs:
-    """Profiles, measured sets and the predictor fitted to them; `neighbours` for jobs on other GPUs of a socket.
+    """Profiles, measured sets and the model fitted to them; `neighbours` for jobs on other GPUs of a socket.
 
     `version` grows with every profile that is learnt, so what was worked out from profiles may be kept while it stays.
     """
@@ -72,8 +66,7 @@ class Beliefs:
         self.config = config or PerfConfig()
         self.neighbours = NeighbourBeliefs() if neighbours is None else neighbours
         self._profiles: dict[ProfileKey, Profile] = {profile.key: profile for profile in profiles}
-        self._sets: dict[tuple[str, tuple[ProfileKey, ...]], SetBelief] = {}
-        self._lines: dict[tuple[str, str], LinearFit | None] = {}
+        self._companies = Companies(self.config, self._profiles)
         self._terms: dict[tuple[str, int | None, int, bool, int | None, str, int | None], Terms] = {}
         self._overheads: dict[str, float] = {}
         self._curves = Curves(self._profiles.values())
@@ -173,39 +166,24 @@ class Beliefs:
         return None
 
     def predict(self, keys: Sequence[ProfileKey], sharing: str = "") -> Prediction | None:
-        """Speed-up of running these together on one GPU; None when too little is known.
-
-        The chain: this very set measured, regression over measured sets, the GPU type's threshold, the bound by
-        work. Regression and threshold are left out for plain time slicing, where paper A found that C and M predict
-        nothing (section 4.4).
+        """What running these together on one GPU does to each; None when too little is known (`perf.company`).
 
         Args:
             keys: Of all jobs that would be together.
             sharing: How they would share: `mps`, `time-slice` or `cpu`; empty is the usual way of the GPU type.
         """
         sharing = sharing or usual_sharing(keys[0].gpu_type)
-        measured = self._sets.get((sharing, tuple(sorted(keys, key=_sort_key))))
-        if measured is not None:
-            count = measured.measurements
-            return Prediction(measured.delta, f"measured {count} time(s)", RateSource.MEASURED, count)
-        loads = [self._profiles.get(key) for key in keys]
-        known = [p for p in loads if p is not None and p.occupancy is not None]
-        if len(known) < len(keys):
-            return None
-        return self._from_loads(known, sharing)
+        return self._companies.predict(tuple(sorted(keys, key=sort_key)), sharing)
 
     def line(self, gpu_type: str, sharing: str) -> LinearFit | None:
-        """The predictor fitted for a GPU type and a way of sharing, None while it has too little data."""
-        asked = (gpu_type, sharing)
-        if asked not in self._lines:
-            points = self.points(gpu_type, sharing)
-            self._lines[asked] = fit_line(points) if len(points) >= self.config.sets_min else None
-        return self._lines[asked]
+        """Delta over C and M, fitted for a GPU type and a way of sharing (paper A); None with too little data."""
+        points = self.points(gpu_type, sharing)
+        return fit_line(points) if len(points) >= self.config.sets_min else None
 
     def points(self, gpu_type: str, sharing: str) -> list[tuple[float, float, float]]:
         """(sum of C, sum of M, delta) of every set measured on a GPU type in one way of sharing, profiles known."""
         points = []
-        for (mode, keys), belief in self._sets.items():
+        for (mode, keys), belief in self._companies.sets.items():
             profiles = [self._profiles.get(key) for key in keys]
             known = [p for p in profiles if p is not None and p.occupancy is not None]
             if mode == sharing and keys[0].gpu_type == gpu_type and len(known) == len(keys):
@@ -221,7 +199,7 @@ class Beliefs:
         self.version += 1
         self.neighbours.believe(merged)
         self._curves.put(merged)
-        self._lines.clear()
+        self._companies.forget(merged.key)
         self._terms.clear()
         self._rates.clear()
         return merged
@@ -232,13 +210,9 @@ class Beliefs:
             self._overheads[profile.key.gpu_type] = max(known, profile.overhead_bytes.value)
 
     def learn_set(self, measurement: SetMeasurement) -> None:
-        """Fold a measured set into the mean of its kind."""
-        kind = (measurement.sharing, tuple(sorted(measurement.keys, key=_sort_key)))
-        old = self._sets.get(kind, SetBelief(0.0, 0))
-        count = old.measurements + 1
-        self._sets[kind] = SetBelief(old.delta + (measurement.delta - old.delta) / count, count)
-        self._lines.clear()
-        self._rates.clear()
+        """Fold a measured set into the mean of its kind; one whose times say nothing is left out."""
+        if self._companies.learn(measurement):
+            self._rates.clear()
 
     def _rate(self, spec: JobSpec, situation: Situation) -> Rate:
         fastest = spec.gpu_type or self._curves.fastest(spec.family, spec.batch_size, spec.gpus)
@@ -256,28 +230,10 @@ class Beliefs:
             factors.of_cores(() if known is None else known.core_paces, spec.cores, situation.cores),
             factors.of_turns(mine, situation.mates, situation.rule, self._profiles),
             factors.of_bus(key, situation.near, self.neighbours, situation.bandwidth_pressure),
-            factors.of_gpu(1 + len(beside), together),
+            factors.of_gpu(key, 1 + len(beside), together),
         )
         alone = self._curves.alone(reference, key, situation.distance, size)
         return compose(alone, found, self.config.spreads, 1 + len(beside), together)
-
-    def _from_loads(self, profiles: Sequence[Profile], sharing: str) -> Prediction | None:
-        gpu_type = profiles[0].key.gpu_type
-        occupancy, bandwidth = _sums(profiles)
-        line = None if sharing == TIME_SLICE else self.line(gpu_type, sharing)
-        if line is not None:
-            speedup = max(0.0, line.speedup(occupancy, bandwidth))  # far beyond its sets the line falls below 0
-            return Prediction(speedup, f"regression over {line.sets} sets", RateSource.REGRESSION, line.sets)
-        limit = None if sharing == TIME_SLICE else self.config.occupancy_max.get(gpu_type)
-        if limit is not None:
-            speedup = max(0.0, threshold_speedup(len(profiles), occupancy, limit))
-            return Prediction(speedup, "occupancy threshold", RateSource.THRESHOLD)
-        steps = [step_s.value for p in profiles if (step_s := factors.known_steps(p)) is not None]
-        if len(steps) < len(profiles):
-            return None
-        per_job = [p.occupancy.value for p in profiles if p.occupancy is not None]
-        speedup, slowdown = work_bound_speedup(steps, per_job), work_bound_slowdown(steps, per_job)
-        return Prediction(speedup, "bound by occupancy", RateSource.WORK_BOUND, slowdown=slowdown)
 
 
 def declared(profile: Profile) -> Profile:
@@ -307,7 +263,3 @@ def _sums(profiles: Sequence[Profile]) -> tuple[float, float]:
     occupancy = sum(p.occupancy.value for p in profiles if p.occupancy is not None)
     bandwidth = sum(p.bandwidth.value for p in profiles if p.bandwidth is not None)
     return occupancy, bandwidth
-
-
-def _sort_key(key: ProfileKey) -> tuple[str, int, int, str]:
-    return (key.family, -1 if key.batch_size is None else key.batch_size, key.gpus, key.gpu_type)

@@ -17,14 +17,14 @@ SPREADS: Mapping[RateSource, float] = {
     RateSource.MEASURED: 0.05,
     RateSource.DECLARED: 0.1,
     RateSource.INTERPOLATED: 0.2,
+    RateSource.REGRESSION: 0.3,
     RateSource.WORK_BOUND: 0.37,
     RateSource.THRESHOLD: 0.48,
-    RateSource.REGRESSION: 0.44,
     RateSource.DEFAULT: 1.0,
     RateSource.NO_PROMISE: 1.0,
 }
-"""Of bound, threshold and regression: what 68 % of the jobs in Gavel's measured V100 pairs lie within, of pairs that
-were not learnt (`benchmarks/rates.py`). The others are assumptions until their coverage is measured."""
+"""Of bound and threshold: what 68 % of the jobs in Gavel's measured V100 pairs lie within. What is fitted to measured
+sets says its own (`perf.interference`; coverage: `benchmarks/predict.py`). The others are assumptions."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +33,7 @@ class PerfConfig:
 
     Attributes:
         occupancy_max: Threshold on the sum of C by GPU type; above it co-location is predicted not to pay.
-        sets_min: Measured sets of a GPU type before the regression is trusted; it has three coefficients.
+        sets_min: Measured sets of a GPU type before they go before its threshold, and before paper A's line is drawn.
         steps_min: Steps each job must make in a company before it counts as measured (paper A samples 10).
         samples_max: Weight of history against new samples, so that a belief can follow a changed script.
         persistent_factor: Safety factor on measured P (the released Salus uses 1.1).

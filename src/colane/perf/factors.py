@@ -8,7 +8,7 @@
 | cores | step times with so many | speed on a line between known numbers | beyond: as the last; fewer: in proportion |
 | turns | shares of the fair rule; of `rr` by step times | | equal shares |
 | bus | slowdown beside the worst neighbour | | no difference; bandwidth beyond what there is: in proportion |
-| same GPU | speed-up of the set | regression, threshold, bound by work | as slow as taking turns |
+| same GPU | slowdown in this very set | fitted to measured sets, threshold, bound by work | as slow as taking turns |
 """
 
 from __future__ import annotations
@@ -162,8 +162,8 @@ def of_bus(key: ProfileKey, near: Sequence[ProfileKey], neighbours: NeighbourBel
     return Factor(max([factor.slowdown for factor in beside]), link.source, link.samples)
 
 
-def of_gpu(jobs: int, prediction: Prediction | None) -> Factor:
-    """Jobs that run at once on a GPU: each as many times slower as there are jobs, over their speed-up, if not told.
+def of_gpu(key: ProfileKey, jobs: int, prediction: Prediction | None) -> Factor:
+    """Jobs that run at once on a GPU: as much slower as each is foreseen to be, else as there are jobs over speed-up.
 
     Without a prediction, and where one sees no gain at all, they are taken to be as slow as if they took turns.
     """
@@ -171,5 +171,7 @@ def of_gpu(jobs: int, prediction: Prediction | None) -> Factor:
         return NEUTRAL_FACTOR
     if prediction is None or not prediction.speedup > 0:
         return Factor(float(jobs), RateSource.DEFAULT)
-    slowdown = jobs / prediction.speedup if prediction.slowdown is None else prediction.slowdown
-    return Factor(max(1.0, slowdown), prediction.basis, prediction.samples)
+    slowed = prediction.of(key)
+    if slowed is None:
+        return Factor(max(1.0, jobs / prediction.speedup), prediction.basis, prediction.samples)
+    return Factor(max(1.0, slowed.slowdown), prediction.basis, prediction.samples, slowed.spread_ratio)

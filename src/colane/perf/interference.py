@@ -27,6 +27,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from colane.perf.encounters import ALL_OF_IT, Companion, Encounter, Estimate, Sighting, log_bound
+
 Floats = NDArray[np.float64]
 
 LEVEL, SENSITIVITY, PRESSURE, FAMILY_PAIR, FEATURES, BOUND = 0.3, 0.12, 0.06, 0.15, 0.15, 0.3
@@ -35,79 +37,12 @@ BATCH_LENGTH, DEMAND_LENGTH, STEP_LENGTH = 10.0, 1.5, 3.0
 """How far apart jobs of one family may lie (doublings of the batch), and jobs alike (demand, log of the step time)."""
 ELSEWHERE = 0.5
 """Part of a deviation that is expected on another GPU type, and as much again in another way of sharing."""
-NO_BATCH, NO_STEP, NO_DEMAND = -4.0, 0.0, 1.0
+NO_BATCH, NO_STEP = -4.0, 0.0
 AMPLITUDES: Floats = np.exp(np.linspace(log(0.03), log(30.0), 16))
 NOISES: Floats = np.exp(np.linspace(log(3e-4), log(0.3), 16))
 AMPLITUDE_WIDTH, NOISE_WIDTH, NOISE_USUAL = 1.0, 2.0, 0.01
 JUDGED_MAX = 256
 """Sightings that size and noise are estimated from at most."""
-
-
-class Companion(NamedTuple):
-    """What a job's slowdown in company may hang on; None is unknown.
-
-    Attributes:
-        family: Of the job.
-        batch: Log2 of its batch size.
-        step: Natural log of its step time alone, in seconds.
-        demand: Part of a GPU that it keeps busy alone.
-    """
-
-    family: str
-    batch: float | None = None
-    step: float | None = None
-    demand: float | None = None
-
-
-class Encounter(NamedTuple):
-    """One job beside another on a GPU.
-
-    Attributes:
-        gpu_type: Of the GPU.
-        sharing: How they share it.
-        me: Who is slowed.
-        other: Who slows.
-    """
-
-    gpu_type: str
-    sharing: str
-    me: Companion
-    other: Companion
-
-
-class Sighting(NamedTuple):
-    """A slowdown that was measured.
-
-    Attributes:
-        encounter: Of whom.
-        log_slowdown: Natural log of step time together over alone.
-        variance: Of measuring, of that log.
-    """
-
-    encounter: Encounter
-    log_slowdown: float
-    variance: float
-
-
-class Estimate(NamedTuple):
-    """What is expected of a slowdown.
-
-    Attributes:
-        log_slowdown: Natural log, its median.
-        variance: Of that log.
-        evidence: Part of what was uncertain before anything was measured that no longer is, 0 to 1.
-    """
-
-    log_slowdown: float
-    variance: float
-    evidence: float
-
-
-def log_bound(me: Companion, other: Companion) -> float:
-    """Log of the least slowdown of two jobs on a device that does no more than a second of work in a second."""
-    first = NO_DEMAND if me.demand is None else me.demand
-    second = NO_DEMAND if other.demand is None else other.demand
-    return max(0.0, log(max(1e-9, first + second)))
 
 
 class _Columns:
@@ -126,7 +61,7 @@ class _Side:
         self.family = _coded([k.family for k in kinds], codes)
         self.batch = np.array([NO_BATCH if k.batch is None else k.batch for k in kinds], dtype=float)
         self.step = np.array([NO_STEP if k.step is None else k.step for k in kinds], dtype=float)
-        self.demand = np.array([NO_DEMAND if k.demand is None else k.demand for k in kinds], dtype=float)
+        self.demand = np.array([ALL_OF_IT if k.demand is None else k.demand for k in kinds], dtype=float)
         self.known = np.array([k.step is not None and k.demand is not None for k in kinds], dtype=bool)
 
     def of_family(self, to: _Side) -> Floats:

@@ -11,7 +11,7 @@ from enum import StrEnum
 from math import sqrt
 from typing import NamedTuple
 
-from colane.model.profile import Value, ValueSource
+from colane.model.profile import ProfileKey, Value, ValueSource
 
 
 class RateSource(StrEnum):
@@ -22,9 +22,9 @@ class RateSource(StrEnum):
     MEASURED = "measured"
     DECLARED = "declared"
     INTERPOLATED = "interpolated"
+    REGRESSION = "regression"
     WORK_BOUND = "work-bound"
     THRESHOLD = "threshold"
-    REGRESSION = "regression"
     DEFAULT = "default"
     NO_PROMISE = "no-promise"
 
@@ -42,7 +42,7 @@ _SENTENCES: Mapping[RateSource, str] = {
     RateSource.INTERPOLATED: "between situations that were measured",
     RateSource.WORK_BOUND: "a GPU does no more than one second of work in a second",
     RateSource.THRESHOLD: "the threshold on the sum of C of its GPU type",
-    RateSource.REGRESSION: "fitted to sets that were measured",
+    RateSource.REGRESSION: "fitted to jobs that were measured together",
     RateSource.DEFAULT: "nothing is known: a default",
     RateSource.NO_PROMISE: "its lane's rule promises it no share: an equal one is taken",
 }
@@ -65,11 +65,13 @@ class Factor(NamedTuple):
         slowdown: Time with it over time without.
         source: Where that comes from.
         samples: What stands behind it: steps, or sets that were measured.
+        spread_ratio: Its standard error, as a part of it; None is that of its source.
     """
 
     slowdown: float = 1.0
     source: RateSource = RateSource.GIVEN
     samples: int = 0
+    spread_ratio: float | None = None
 
     @property
     def is_known(self) -> bool:
@@ -109,22 +111,43 @@ class Factors(NamedTuple):
         return self.size.slowdown * self.cores.slowdown * self.company_slowdown
 
 
+class Slowed(NamedTuple):
+    """What company costs one of a set.
+
+    Attributes:
+        key: Of the job.
+        slowdown: Time together over time alone, at least 1.
+        spread_ratio: Standard error of that, as a part of it; None is that of its source.
+    """
+
+    key: ProfileKey
+    slowdown: float
+    spread_ratio: float | None = None
+
+
 class Prediction(NamedTuple):
-    """Speed-up of a set of jobs on one GPU (paper A's delta) and what it rests on.
+    """A set of jobs on one GPU: its speed-up (paper A's delta), how much each is slowed, and what that rests on.
 
     Attributes:
         speedup: Time one after another over time together.
         source: In words.
         basis: The same as a kind.
         samples: Sets that were measured.
-        slowdown: Of each job, where the model tells it; None where the speed-up is all there is.
+        jobs: Each of the set; empty where the speed-up is all there is.
     """
 
     speedup: float
     source: str
     basis: RateSource = RateSource.DEFAULT
     samples: int = 0
-    slowdown: float | None = None
+    jobs: tuple[Slowed, ...] = ()
+
+    def of(self, key: ProfileKey) -> Slowed | None:
+        """What it costs a job of that kind, None where that is not told."""
+        for job in self.jobs:
+            if job.key == key:
+                return job
+        return None
 
 
 class Rate(NamedTuple):
@@ -181,8 +204,8 @@ def weakest(factors: Iterable[Factor]) -> Factor:
 def spread_ratio(factors: Iterable[Factor], spreads: Mapping[RateSource, float]) -> float:
     """How far a slowdown may be off, as a part of it: the spreads of its factors, added as independent errors.
 
-    A factor's spread is that of its source (`PerfConfig.spreads`); what was measured n times is off by the error of
-    its mean and by what the next run differs, so it has sqrt(1 + 1/n) of it.
+    A factor's spread is its own, else that of its source (`PerfConfig.spreads`); what was measured n times is off by
+    the error of its mean and by what the next run differs, so it has sqrt(1 + 1/n) of it.
 
     Args:
         factors: What the slowdown is made of.
@@ -190,6 +213,9 @@ def spread_ratio(factors: Iterable[Factor], spreads: Mapping[RateSource, float])
     """
     square = 0.0
     for factor in factors:
+        if factor.spread_ratio is not None:
+            square += factor.spread_ratio**2
+            continue
         part = spreads[factor.source] ** 2
         square += part * (1 + 1 / max(1, factor.samples)) if factor.source is RateSource.MEASURED else part
     return sqrt(square)

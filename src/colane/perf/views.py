@@ -29,14 +29,10 @@ def harm(rate: Rate) -> float:
 
 
 def gpu_harm(rate: Rate, worst: float) -> float | None:
-    """Interference of those on its own GPU over the worst there is, 0 .. 1: all k take k / delta times as long.
-
-    None while their speed-up is unknown.
-    """
-    together = speedup(rate)
-    if together is None:
+    """Interference of those on its own GPU over the worst there is, 0 .. 1; None while their speed-up is unknown."""
+    if speedup(rate) is None:
         return None
-    return min(1.0, max(0.0, rate.jobs / together - 1.0) / worst) if together > 0 else 1.0
+    return min(1.0, (rate.factors.gpu.slowdown - 1.0) / worst)
 
 
 def bus_harm(rate: Rate, worst: float, measure: Measure = Measure.EXCESS) -> float:

@@ -86,11 +86,17 @@ class Accuracy:
 
 def true_delta(world: World, company: Sequence[Running]) -> float | None:
     """Eq. 4.1 of paper A by the world's truth; None where one of them cannot run."""
+    speeds = true_speeds(world, company)
+    return (
+        None if speeds is None else delta([1 / alone for alone, _ in speeds], [1 / together for _, together in speeds])
+    )
+
+
+def true_speeds(world: World, company: Sequence[Running]) -> list[tuple[float, float]] | None:
+    """Steps per second of each alone and in company by the world's truth; None where one of them cannot run."""
     alone = [world.steps_per_s(running, ()) for running in company]
     together = [world.steps_per_s(running, _without(company, place)) for place, running in enumerate(company)]
-    if not all(alone) or not all(together):
-        return None
-    return delta([1 / speed for speed in alone], [1 / speed for speed in together])
+    return list(zip(alone, together, strict=True)) if all(alone) and all(together) else None
 
 
 def _without(company: Sequence[Running], place: int) -> list[Running]:

@@ -17,9 +17,9 @@ from colane.model.job import JobSpec
 from colane.model.profile import Memory, Profile, ProfileKey, SetMeasurement, Value, ValueSource
 from colane.perf.beliefs import Beliefs, Prediction, profile_key
 from colane.perf.neighbours import Beside, NeighbourBeliefs
-from colane.perf.rate import RateSource
-from colane.perf.speedup import OCCUPANCY_UNITS_PER_S
-from colane.simulate.accuracy import true_delta
+from colane.perf.rate import RateSource, Slowed
+from colane.perf.speedup import OCCUPANCY_UNITS_PER_S, delta
+from colane.simulate.accuracy import true_speeds
 from colane.simulate.tables import somewhere
 from colane.simulate.world import Running, Scope, World
 from colane.traces.clusters import Cluster
@@ -216,8 +216,12 @@ class OracleBeliefs(Beliefs):
 
     def _truth(self, keys: Sequence[ProfileKey]) -> Prediction | None:
         company = [running for key in keys if (running := self._kinds.get(key)) is not None]
-        true = true_delta(self._world, company) if len(company) == len(keys) else None
-        return None if true is None else Prediction(true, "oracle", RateSource.ORACLE)
+        speeds = true_speeds(self._world, company) if len(company) == len(keys) else None
+        if speeds is None:
+            return None
+        jobs = [Slowed(key, alone / together) for key, (alone, together) in zip(keys, speeds, strict=True)]
+        speedup = delta([1 / alone for alone, _ in speeds], [1 / together for _, together in speeds])
+        return Prediction(speedup, "oracle", RateSource.ORACLE, jobs=tuple(jobs))
 
 
 def _by_name(jobs: Iterable[TraceJob]) -> dict[str, TraceJob]:

@@ -1,0 +1,263 @@
+"""Jobs in company on one GPU: what was measured of sets, and what is foreseen of any.
+
+The chain, each link weighed by its evidence: the very set as it was measured, drawn towards what is expected of its
+pairs (`perf.interference`: family pair, effects of each job, its features), and that towards the bound by work. Until
+enough was measured on a GPU type with a threshold (paper A), that goes before what was measured of others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from math import exp, isfinite, log, log2, sqrt
+from typing import TYPE_CHECKING, NamedTuple
+
+from colane.model.hardware import TIME_SLICE
+from colane.model.profile import Profile, ProfileKey, SetMeasurement
+from colane.perf.config import PerfConfig
+from colane.perf.encounters import ALL_OF_IT, Companion, Encounter, Estimate, Sighting
+from colane.perf.factors import known_steps
+from colane.perf.rate import Prediction, RateSource, Slowed
+from colane.perf.speedup import OCCUPANCY_UNITS_PER_S, delta, threshold_speedup
+
+if TYPE_CHECKING:
+    from colane.perf.interference import Interference, Scale
+
+MEASURING_VARIANCE = 0.02**2
+"""Of the log of a slowdown that was measured once, beside what differs from pair to pair."""
+MOVED_MIN = 0.02
+"""A set that was measured again teaches the model only when the log of a slowdown has moved so far."""
+UNFITTED_RATIO, UNJUDGED_RATIO = 0.05, 0.25
+"""The model is fitted anew once so many sets are new, as a part of those it knows; its scale once so many are."""
+SIGHTINGS_MAX = 512
+"""Slowdowns the model is fitted to at most; of more, those measured last."""
+EVIDENCE_MIN = 0.5
+"""Of jobs whose demand nobody knows nothing is foreseen while less than this is known of their like."""
+MEASUREMENTS_MAX = 50
+"""Weight of earlier measurements of a set against the next, so that a belief can follow a changed script."""
+
+DEMAND_MAX = 2.0
+"""Kernels that overlap count each, so C may show more than all of a GPU; beyond this it shows nothing."""
+
+Keys = tuple[ProfileKey, ...]
+
+
+class SetBelief(NamedTuple):
+    """Mean of a measured set.
+
+    Attributes:
+        logs: Natural logs of the slowdowns, by kind.
+        delta: Speed-up (paper A, eq. 4.1).
+        measurements: How often.
+    """
+
+    logs: Mapping[ProfileKey, float]
+    delta: float
+    measurements: int
+
+
+def sort_key(key: ProfileKey) -> tuple[str, int, int, str]:
+    """Order of the keys of a set."""
+    return (key.family, -1 if key.batch_size is None else key.batch_size, key.gpus, key.gpu_type)
+
+
+def demand(profile: Profile | None) -> float | None:
+    """Part of the GPU that a job keeps busy alone; None while its step time or C is unknown."""
+    step_s = known_steps(profile)
+    if profile is None or step_s is None or profile.occupancy is None:
+        return None
+    busy = profile.occupancy.value / (step_s.value * OCCUPANCY_UNITS_PER_S)
+    return min(DEMAND_MAX, max(0.0, busy))
+
+
+class Companies:
+    """Sets that were measured, and the model fitted to them.
+
+    Args:
+        config: How beliefs are formed.
+        profiles: Of jobs alone, as they are at any time.
+
+    Attributes:
+        sets: By way of sharing and sorted keys.
+    """
+
+    def __init__(self, config: PerfConfig, profiles: Mapping[ProfileKey, Profile]) -> None:
+        self.sets: dict[tuple[str, Keys], SetBelief] = {}
+        self._config = config
+        self._profiles = profiles
+        self._counts: dict[tuple[str, str], int] = {}
+        self._model: Interference | None = None
+        self._scale: Scale | None = None
+        self._fitted = 0
+        self._judged = 0
+        self._unfitted = 0
+        self._companions: dict[ProfileKey, Companion] = {}
+        self._predictions: dict[tuple[str, Keys], Prediction | None] = {}
+
+    def forget(self, key: ProfileKey) -> None:
+        """A profile has changed."""
+        self._companions.pop(key, None)
+        self._predictions.clear()
+
+    def learn(self, measurement: SetMeasurement) -> bool:
+        """Fold a measured set into the mean of its kind; False where its times say nothing."""
+        if not all(isfinite(s) and s > 0 for s in (*measurement.step_alone_s, *measurement.step_together_s)):
+            return False
+        asked = measurement.sharing, tuple(sorted(measurement.keys, key=sort_key))
+        logs = _mean_logs(measurement)
+        old = self.sets.pop(asked, None)
+        if old is None:
+            place = asked[1][0].gpu_type, measurement.sharing
+            self._counts[place] = self._counts.get(place, 0) + 1
+            self._unfitted += 1
+            self.sets[asked] = SetBelief(logs, measurement.delta, 1)
+        else:
+            self.sets[asked] = _merged(old, logs, measurement.delta)
+            moved = [abs(self.sets[asked].logs[key] - old.logs[key]) for key in logs]
+            self._unfitted += max(moved) >= MOVED_MIN
+        self._predictions.clear()
+        return True
+
+    def predict(self, keys: Keys, sharing: str) -> Prediction | None:
+        """What is foreseen of a set, sorted; None when too little is known."""
+        asked = sharing, keys
+        if asked not in self._predictions:
+            self._predictions[asked] = self._predict(keys, sharing)
+        return self._predictions[asked]
+
+    def _predict(self, keys: Keys, sharing: str) -> Prediction | None:
+        measured = self.sets.get((sharing, keys))
+        if measured is None:
+            by_threshold = self._by_threshold(keys, sharing)
+            return by_threshold or self._foreseen(keys, sharing)
+        expected = self._expected(keys, sharing)
+        jobs = [self._weighed(key, measured, expected) for key in keys]
+        times = f"measured {measured.measurements} time(s)"
+        return self._prediction(jobs, times, RateSource.MEASURED, measured.measurements)
+
+    def _weighed(self, key: ProfileKey, measured: SetBelief, expected: Mapping[ProfileKey, Estimate]) -> Slowed:
+        """As it was measured, drawn towards what is expected as far as it may be off."""
+        single = self._config.spreads[RateSource.MEASURED] ** 2
+        variance, count = single / measured.measurements, measured.measurements
+        estimate, seen = expected.get(key), measured.logs[key]
+        if estimate is None:
+            return _slowed(key, seen, single * (1 + 1 / count))
+        share = estimate.variance / (estimate.variance + variance)
+        return _slowed(key, estimate.log_slowdown + share * (seen - estimate.log_slowdown), single + share * variance)
+
+    def _foreseen(self, keys: Keys, sharing: str) -> Prediction | None:
+        expected = self._expected(keys, sharing)
+        if not expected:
+            return None
+        jobs = [_slowed(key, expected[key].log_slowdown, expected[key].variance) for key in keys]
+        if self._model is None:
+            return self._prediction(jobs, "bound by occupancy", RateSource.WORK_BOUND, 0)
+        count = self._counts.get((keys[0].gpu_type, sharing), 0)
+        where = f"{count} measured sets" if count else "sets measured elsewhere"
+        return self._prediction(jobs, f"fitted to {where}", RateSource.REGRESSION, count)
+
+    def _prediction(self, jobs: Sequence[Slowed], source: str, basis: RateSource, samples: int) -> Prediction:
+        steps = [known_steps(self._profiles.get(job.key)) for job in jobs]
+        alone_s = [1.0 if step_s is None or None in steps else step_s.value for step_s in steps]
+        together_s = [job.slowdown * step_s for job, step_s in zip(jobs, alone_s, strict=True)]
+        return Prediction(delta(alone_s, together_s), source, basis, samples, tuple(jobs))
+
+    def _by_threshold(self, keys: Keys, sharing: str) -> Prediction | None:
+        """Paper A's rule, where a GPU type has one and too few sets were measured on it (section 4.3)."""
+        kind = keys[0].gpu_type
+        limit = None if sharing == TIME_SLICE else self._config.occupancy_max.get(kind)
+        if limit is None or self._counts.get((kind, sharing), 0) >= self._config.sets_min:
+            return None
+        found = [profile.occupancy for key in keys if (profile := self._profiles.get(key)) is not None]
+        known = [occupancy.value for occupancy in found if occupancy is not None]
+        if len(known) < len(keys):
+            return None
+        speedup = max(0.0, threshold_speedup(len(keys), sum(known), limit))
+        return Prediction(speedup, "occupancy threshold", RateSource.THRESHOLD)
+
+    def _expected(self, keys: Keys, sharing: str) -> dict[ProfileKey, Estimate]:
+        """By kind, of all pairs in a set; empty when too little is known."""
+        self._fit()
+        demands = [demand(self._profiles.get(key)) for key in keys]
+        if self._model is None:
+            known = [one for one in demands if one is not None]
+            bound = Estimate(log(max(1.0, sum(known))), self._config.spreads[RateSource.WORK_BOUND] ** 2, 0.0)
+            return dict.fromkeys(keys, bound) if len(known) == len(keys) else {}
+        found, companions = {}, [self._companion(key) for key in keys]
+        for place, key in enumerate(keys):
+            pairs = [
+                self._model.of(Encounter(key.gpu_type, sharing, companions[place], other))
+                for at, other in enumerate(companions)
+                if at != place
+            ]
+            found[key] = of_several(pairs)
+        is_told = None not in demands or min([one.evidence for one in found.values()]) >= EVIDENCE_MIN
+        return found if is_told else {}
+
+    def _companion(self, key: ProfileKey) -> Companion:
+        companion = self._companions.get(key)
+        if companion is None:
+            profile = self._profiles.get(key)
+            step_s, busy = known_steps(profile), demand(profile)
+            companion = self._companions[key] = Companion(
+                key.family,
+                log2(key.batch_size) if key.batch_size else None,
+                None if step_s is None else round(log(step_s.value), 2),
+                None if busy is None else round(busy, 3),
+            )
+        return companion
+
+    def _fit(self) -> None:
+        """Fit the model anew, if enough has been measured since."""
+        if not self._unfitted or self._unfitted < UNFITTED_RATIO * self._fitted:
+            return
+        from colane.perf.interference import Interference  # noqa: PLC0415 - the core must import without numpy
+
+        count = len(self.sets)
+        is_judged = self._scale is not None and count <= self._judged * (1 + UNJUDGED_RATIO)
+        sightings = list(self._sightings())[-SIGHTINGS_MAX:]
+        self._model = Interference(sightings, self._scale if is_judged else None)
+        if not is_judged:
+            self._scale, self._judged = self._model.scale, count
+        self._fitted, self._unfitted = count, 0
+
+    def _sightings(self) -> Iterator[Sighting]:
+        """Pairs of all measured sets; in larger ones each of the others is taken to slow by its demand."""
+        for (sharing, keys), belief in self.sets.items():
+            variance = MEASURING_VARIANCE / belief.measurements * (len(keys) - 1) ** 2
+            for place, me in enumerate(keys):
+                others = [self._companion(key) for at, key in enumerate(keys) if at != place]
+                if place and keys[place - 1] == me:
+                    continue
+                demands = [ALL_OF_IT if one.demand is None else max(one.demand, 0.01) for one in others]
+                for other, one in dict(zip(others, demands, strict=True)).items():
+                    slowdown = 1.0 + (exp(belief.logs[me]) - 1.0) * one / sum(demands)
+                    met = Encounter(me.gpu_type, sharing, self._companion(me), other)
+                    yield Sighting(met, log(slowdown), variance)
+
+
+def of_several(pairs: Sequence[Estimate]) -> Estimate:
+    """Slowdown beside several others: what each adds in a pair adds up."""
+    if len(pairs) == 1:
+        return pairs[0]
+    slowdowns = [exp(max(0.0, pair.log_slowdown)) for pair in pairs]
+    total = 1.0 + sum([slowdown - 1.0 for slowdown in slowdowns])
+    off = [(slowdown / total) ** 2 * pair.variance for slowdown, pair in zip(slowdowns, pairs, strict=True)]
+    return Estimate(log(total), sum(off), min([pair.evidence for pair in pairs]))
+
+
+def _slowed(key: ProfileKey, log_slowdown: float, variance: float) -> Slowed:
+    return Slowed(key, exp(max(0.0, log_slowdown)), sqrt(variance))
+
+
+def _mean_logs(measurement: SetMeasurement) -> dict[ProfileKey, float]:
+    """Of each kind, of twins their mean."""
+    found: dict[ProfileKey, list[float]] = {}
+    for key, slowdown in zip(measurement.keys, measurement.slowdowns, strict=True):
+        found.setdefault(key, []).append(log(slowdown))
+    return {key: sum(logs) / len(logs) for key, logs in found.items()}
+
+
+def _merged(old: SetBelief, logs: Mapping[ProfileKey, float], speedup: float) -> SetBelief:
+    part = 1 / (min(old.measurements, MEASUREMENTS_MAX) + 1)
+    means = {key: old.logs[key] + part * (seen - old.logs[key]) for key, seen in logs.items()}
+    return SetBelief(means, old.delta + part * (speedup - old.delta), old.measurements + 1)
