@@ -29,10 +29,13 @@ BOUNDS_S = {
                 "best-fit",
                 "sjf",
                 "srtf",
+                "srsf",
                 "drf",
                 "max-min",
                 "max-min-packed",
                 "finish-time-fair",
+                "slurm-fifo",
+                "coda",
             )
         ),
         3600.0,

@@ -18,7 +18,7 @@ from colane.cli.jobfile import SUFFIXES, JobFile, merged, read_job_file
 from colane.cli.scripts import directives, runnable
 from colane.cli.service_options import time_s
 from colane.client.errors import Refused
-from colane.model.category import Category, parse_category
+from colane.model.category import Category, CoreHint, parse_category
 from colane.model.quantities import parse_duration_s
 from colane.model.sizes import parse_sizes
 
@@ -35,6 +35,7 @@ FLAGS: Final[Mapping[str, Mapping[str, bool]]] = {
     "no_share": {"share": False},
     "mps": {"mps": True},
     "preemptible": {"preemptible": True},
+    "abortable": {"abortable": True},
     "multi_node": {"multi_node": True},
     "anti_collocation": {"anti_collocation": True, "multi_node": True},
 }
@@ -57,14 +58,6 @@ class Kind(StrEnum):
 
     TRAINING = "training"
     INFERENCE = "inference"
-
-
-class HintChoice(StrEnum):
-    """What a job does between two steps."""
-
-    PIPELINED = "pipelined"
-    MANY_WEIGHTS = "many-weights"
-    COMPLEX_BETWEEN = "complex-between"
 
 
 class Pattern(StrEnum):
@@ -185,6 +178,9 @@ def submit(
             "It saves its state when asked to stop and goes on from it, so a policy may stop it.", "--preemptible"
         ),
     ] = False,
+    abortable: Annotated[
+        bool, _sharing("Without GPUs: it may be stopped for a job with GPUs, and begins anew later.", "--abortable")
+    ] = False,
     kind: Annotated[
         Kind | None, _sharing("training, or inference by a process that stays.", "--kind", metavar="KIND")
     ] = None,
@@ -219,7 +215,7 @@ def submit(
         _need("cv, nlp or speech: how many cores it starts with where they are tuned (told by imports).", "--category"),
     ] = None,
     core_hint: Annotated[
-        list[HintChoice] | None,
+        list[CoreHint] | None,
         _need("What it does between steps, for the same. May be repeated.", "--core-hint", metavar="HINT"),
     ] = None,
     pool: Annotated[str | None, _need("Only machines of this pool.", "--pool", "-p")] = None,

@@ -339,7 +339,7 @@ class _Judge:
         Where the jobs on a GPU were seen to need more than it has, somebody has to go, and may be anybody.
         """
         is_protected = job.state not in MOVABLE
-        if not is_protected and job.spec.preemptible:
+        if not is_protected and (job.spec.preemptible or (job.spec.abortable and not job.spec.gpus)):
             return ()
         loads = [self._state.gpus[gpu] for gpu in job.gpus_held if gpu in self._state.gpus]
         if job.state is not JobState.STOPPING and any(is_overfull(self._state, load) for load in loads):

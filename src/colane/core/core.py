@@ -148,7 +148,8 @@ class Core:
             return asked.reason or Reason(Why.SUBMITTED)
         view = ClusterView(self.state, now_s, pools=[asked.spec.pool], explain=job)
         if not asked.spec.gpus:
-            return self._cpu_only.plan(view).reason_for(asked)
+            plan = self.policy.plan(view)
+            return (plan if plan.serves_cpu_only else self._cpu_only.plan(view)).reason_for(asked)
         plan = self._sets.plan(view) if asked.spec.company else self.policy.plan(view)
         reason = plan.reason_for(asked)
         return asked.reason if reason.why is Why.SUBMITTED and asked.parked and asked.reason is not None else reason
@@ -197,12 +198,12 @@ class Core:
         """Follow one plan for what has changed; whether the policy wants to be asked again."""
         state = self.state
         waiting = [pool for pool in state.changed_pools if pool in state.queues and state.queues[pool].count]
-        wants_more = self._ask_policy(step, waiting)
-        if state.cpu_only and waiting:
+        plan = self._ask_policy(step, waiting)
+        if state.cpu_only and waiting and (plan is None or not plan.serves_cpu_only):
             self._follow(step, self._cpu_only, waiting)
-        return wants_more
+        return plan is not None and bool(plan.again_s)
 
-    def _ask_policy(self, step: Step, waiting: list[str]) -> bool:
+    def _ask_policy(self, step: Step, waiting: list[str]) -> Plan | None:
         state = self.state
         if state.companies and waiting:
             self._follow(step, self._sets, waiting)
@@ -214,8 +215,8 @@ class Core:
             self._blocked.update(plan.blocked)
             for pool in waiting:
                 self._timers.ask_again(pool, plan.again_s.get(pool))
-            return bool(plan.again_s)
-        return False
+            return plan
+        return None
 
     def _is_blocked(self, pool: str, now_s: float) -> bool:
         """Whether the policy has said that nothing can change in a pool yet."""

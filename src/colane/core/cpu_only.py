@@ -70,12 +70,12 @@ class CpuOnlyJobs:
         for pool in view.pools:
             classes = view.queue(pool).cpu_only
             if classes:
-                _Placer(draft, pool, self._overdue_s).place(classes)
+                CpuOnlyPlacer(draft, pool, self._overdue_s).place(classes)
         return draft.plan()
 
 
-class _Placer:
-    """One pool in one plan."""
+class CpuOnlyPlacer:
+    """Places the jobs without GPUs of one pool in one plan."""
 
     def __init__(self, draft: Draft, pool: str, overdue_s: float) -> None:
         self._draft = draft
@@ -91,7 +91,7 @@ class _Placer:
         while heads:
             order, job_id, number = heappop(heads)
             job = draft.view.job(job_id)
-            node = self._node_for(job)
+            node = self.node_for(job)
             if node is None:
                 self._refuse(job)
                 continue
@@ -100,15 +100,21 @@ class _Placer:
             if following is not None:
                 heappush(heads, (order, following, number))
 
-    def _node_for(self, job: Job) -> NodeState | None:
+    def node_for(self, job: Job) -> NodeState | None:
+        """The first node that has room for a job and that it may take; None where there is none."""
         draft, spec = self._draft, job.spec
         for order in self._room.nodes(spec.need):
             node = draft.view.node_at(order)
             if node.node.pool != spec.pool or not draft.had_room(node, spec):
                 self._room.none_on(order, spec.need)
-            elif draft.has_room(node, spec) and self._leaves_enough(node, job):
+            elif draft.has_room(node, spec) and self.may_take(node, job) and self._leaves_enough(node, job):
                 return node
         return None
+
+    def may_take(self, node: NodeState, job: Job) -> bool:
+        """Whether a job may have what it books of a node that has room for it."""
+        del node, job
+        return True
 
     def _leaves_enough(self, node: NodeState, job: Job) -> bool:
         """Whether the overdue job could still run there once the jobs with GPUs have ended."""

@@ -48,6 +48,7 @@ class Draft:
         self.again_s: dict[str, float] = {}
         self.blocked: dict[str, Blocked] = {}
         self.held: dict[GpuId, JobId] = {}
+        self.serves_cpu_only = False
         self._loads: dict[GpuId, GpuLoad] = {}
         self._nodes: dict[str, NodeLeft] = {}
         self._free: dict[Kind, FreeIndex] = {}
@@ -320,7 +321,9 @@ class Draft:
         """The plan."""
         actions, holds = tuple(self.actions), self._holds() if self.held else NOTHING
         waits = self.waits, self.class_waits, self.rest
-        return Plan(self.view.version, actions, *waits, self.again_s, self.blocked, holds)
+        return Plan(
+            self.view.version, actions, *waits, self.again_s, self.blocked, holds, serves_cpu_only=self.serves_cpu_only
+        )
 
     def _holds(self) -> dict[JobId, tuple[GpuId, ...]]:
         holds: dict[JobId, tuple[GpuId, ...]] = {}

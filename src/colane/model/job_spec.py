@@ -62,6 +62,7 @@ class JobSpec:
         company: Name of a set under measurement, started together on one GPU.
         company_size: Jobs in that set.
         preemptible: It saves its state and goes on from there, so a policy may stop it and start it again later.
+        abortable: Without GPUs, it may be stopped for others though it then begins anew (paper D's borrowers).
         kind: Training, or inference by a resident process.
         latency_s: Objective for one step of an inference job.
         weight: Its share of a lane's turns under the fair rule, against the weights of the others.
@@ -101,6 +102,7 @@ class JobSpec:
     company: str | None = None
     company_size: int = 1
     preemptible: bool = False
+    abortable: bool = False
     kind: JobKind = JobKind.TRAINING
     latency_s: float | None = None
     weight: float = 1.0

@@ -188,6 +188,7 @@ class Plan:
             being stopped, or is preemptible and may be moved from now on.
         blocked: Pools the policy need not be asked about before what blocks them has changed.
         holds: GPUs kept for waiting jobs in this plan: nobody else starts on them by it.
+        serves_cpu_only: Whether it has placed the jobs without GPUs too, so that nobody else does after it.
     """
 
     based_on: Final[int]
@@ -198,8 +199,9 @@ class Plan:
     again_s: Final[Mapping[str, float]]
     blocked: Final[Mapping[str, Blocked]]
     holds: Final[Mapping[JobId, tuple[GpuId, ...]]]
+    serves_cpu_only: Final[bool]
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - a record
         self,
         based_on: int,
         actions: tuple[Action, ...] = (),
@@ -209,6 +211,8 @@ class Plan:
         again_s: Mapping[str, float] = NOTHING,
         blocked: Mapping[str, Blocked] = NOTHING,
         holds: Mapping[JobId, tuple[GpuId, ...]] = NOTHING,
+        *,
+        serves_cpu_only: bool = False,
     ) -> None:
         self.based_on = based_on
         self.actions = actions
@@ -218,6 +222,7 @@ class Plan:
         self.again_s = again_s
         self.blocked = blocked
         self.holds = holds
+        self.serves_cpu_only = serves_cpu_only
 
     def reason_for(self, job: Job) -> Reason:
         """Why a job starts or waits under this plan."""

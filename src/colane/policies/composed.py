@@ -19,6 +19,7 @@ from colane.model.lane import Turns
 from colane.model.plan import Park, Plan, Stop
 from colane.model.reason import Reason, Why
 from colane.policies.choices import FIRST, First
+from colane.policies.cpu_array import BesidePolicy, CpuPlacing
 from colane.policies.parts import (
     Admission,
     Choice,
@@ -40,6 +41,7 @@ from colane.policies.sources.making_room import RoomFinder
 from colane.policies.sources.returning import ReturnFinder
 
 USUAL_TURNS: Final = Turns()
+BESIDE_POLICY: Final = BesidePolicy()
 
 NOT_FOR_LACK_OF_GPUS: Final = frozenset({Why.NO_NODE, Why.NO_MEMORY})
 """Reasons that would hold as well if no GPU was kept for anybody."""
@@ -57,6 +59,7 @@ class Composed:
         sizes: How many GPUs and cores a job is offered.
         choose: Which of its offers a job takes.
         turns: How the jobs of one lane take turns.
+        cpu_jobs: Who places jobs without GPUs.
     """
 
     name: str
@@ -66,6 +69,7 @@ class Composed:
     sizes: Sizer = AS_ASKED
     choose: Choice = FIRST
     turns: Turns = USUAL_TURNS
+    cpu_jobs: CpuPlacing = BESIDE_POLICY
 
     @property
     def spares_s(self) -> float:
@@ -79,6 +83,7 @@ class Composed:
             service = _Service(self, draft, pool)
             service.serve()
             service.dissolve()
+            self.cpu_jobs.place(draft, pool)
         return draft.plan()
 
 

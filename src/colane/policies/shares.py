@@ -10,14 +10,15 @@ from colane.core.draft import Draft
 from colane.core.view import ClusterView
 from colane.model.job import Job, JobSpec
 from colane.policies.indexes.live import LiveJobs, Need
-from colane.policies.indexes.users import RESOURCES, Amounts, Users, needs, plus
+from colane.policies.indexes.users import RESOURCES, Amounts, ShareBy, Users, needs, plus
 from colane.policies.times import RunTimes, at_present_size, gpu_type_of, present_s
 
 
 class UserShares:
     """Dominant shares of users (Ghodsi et al. 2011, section 4), with what is decided while a plan is made."""
 
-    def __init__(self, view: ClusterView, pool: str) -> None:
+    def __init__(self, view: ClusterView, pool: str, share_by: ShareBy = ShareBy.DOMINANT) -> None:
+        self._share_by = share_by
         self._users = view.derived(Users)
         self._pool = pool
         self._capacities = self._users.capacities(view, pool)
@@ -31,6 +32,8 @@ class UserShares:
         """Largest share a user has of a resource, and which it is."""
         amounts = zip(self._of(user), self._capacities, strict=True)
         parts = [amount / all_ if all_ else 0.0 for amount, all_ in amounts]
+        if self._share_by is ShareBy.GPUS:
+            return parts[0], RESOURCES[0]
         return max(zip(parts, RESOURCES, strict=True), key=lambda share: share[0])
 
     def _of(self, user: str) -> Amounts:

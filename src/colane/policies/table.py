@@ -10,10 +10,13 @@ from colane.model.lane import TurnRule, Turns
 from colane.policies.admissions.ageing import DAY_S, HOUR_S, WEEK_S, Ageing
 from colane.policies.admissions.line import Backfill, DepthMax, HeadOfLine
 from colane.policies.composed import Composed
+from colane.policies.cpu_array import CpuArray
+from colane.policies.indexes.users import ShareBy
 from colane.policies.orders.arrival import Arrival, InferenceFirst, LightestFirst
 from colane.policies.orders.length import LeastRemaining, Shortest
 from colane.policies.orders.service import LeastAttained, SmallestPart, WorstFinish
 from colane.policies.orders.users import LeastShare
+from colane.policies.sources.arrays import InArrays, TakeBack
 from colane.policies.sources.beside import BesideLightest, BesidePartner
 from colane.policies.sources.beside_utility import BesideByUtility
 from colane.policies.sources.connected import Connected
@@ -40,6 +43,7 @@ PRESETS: Final[tuple[Composed, ...]] = (
     Composed("easy-backfill", Arrival(), (Free(), NEVER), (WEEK, Backfill())),
     Composed("sjf", Shortest(), (Free(), NEVER), (WEEK,)),
     Composed("drf", LeastShare(), (Free(), NEVER), (DAY,)),
+    Composed("slurm-fifo", Arrival(), (Free(NodesBy.FULLEST), NEVER), (WEEK, HeadOfLine())),
     # Those that make room by their order.
     Composed("srtf", LeastRemaining(), (Free(), BY_ORDER), (WEEK,)),
     Composed("srsf", LeastRemaining(counts_gpus=True), (Free(), BY_ORDER), (WEEK,)),
@@ -54,6 +58,8 @@ PRESETS: Final[tuple[Composed, ...]] = (
     Composed("fair", InferenceFirst(), (Free(), InLane(LaneRule.SINGLE), BY_PRIORITY), (HOUR,)),
     Composed("salus-srtf", InferenceFirst(), (Free(), InLane(LaneRule.SINGLE), BY_PRIORITY), (HOUR,), turns=SHORTEST),
     Composed("salus-code", InferenceFirst(), (Free(), InLane(LaneRule.SALUS), BY_PRIORITY), (HOUR,)),
+    # Paper D.
+    Composed("coda", LeastShare(ShareBy.GPUS), (InArrays(), TakeBack()), (WEEK,), cpu_jobs=CpuArray()),
     # Paper C.
     Composed(
         "topo-aware", Arrival(),

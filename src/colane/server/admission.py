@@ -22,8 +22,8 @@ TRAINER_FIELDS: Final = (frozenset(catalogue.FIELDS) | frozenset(catalogue.EXTRA
 
 _SPEC_FIELDS: Final = (
     "user", "pool", "gpu_type", "cores", "priority", "retries", "share", "steps_limit", "company",
-    "company_size", "labels", "preemptible", "latency_s", "weight", "group", "multi_node", "anti_collocation",
-    "utility_min", "comm_weight",
+    "company_size", "labels", "preemptible", "abortable", "latency_s", "weight", "group", "multi_node",
+    "anti_collocation", "utility_min", "comm_weight",
 )  # fmt: skip
 """Fields taken from the request as they are."""
 

@@ -25,8 +25,8 @@ _SPEC_SCALARS = ("name", "user", "family", "batch_size", "pool", "priority", "st
 _NEEDS = (
     "gpus", "gpu_type", "gpu_memory_bytes", "cores", "host_memory_bytes",
     "host_bandwidth_bytes_per_s", "time_limit_s", "retries", "share",
-    "steps_limit", "company", "company_size", "preemptible", "kind", "latency_s", "weight", "group", "multi_node",
-    "anti_collocation", "utility_min", "comm_weight", "comm_pattern",
+    "steps_limit", "company", "company_size", "preemptible", "abortable", "kind", "latency_s", "weight", "group",
+    "multi_node", "anti_collocation", "utility_min", "comm_weight", "comm_pattern",
     "category", "core_hints", "cores_asked",
 )  # fmt: skip
 

@@ -142,6 +142,7 @@ class JobRequest(WireModel):
     steps_limit: Positive | None = None
     share: bool = True
     preemptible: bool = False
+    abortable: bool = False
     kind: Literal["training", "inference"] = "training"
     latency_s: Annotated[float, Field(gt=0, le=1e12)] | None = None
     weight: Annotated[float, Field(gt=0, le=1e6)] = 1.0

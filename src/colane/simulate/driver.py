@@ -352,7 +352,7 @@ class Driver:
             self._saved_steps[process.id] = self._kept_steps(process)
 
     def _kept_steps(self, process: Process) -> float:
-        if not self.config.checkpoints:
+        if not self.config.checkpoints or (process.running.job.spec.abortable and not process.running.gpus):
             return 0.0
         return self._sampler.whole_steps(process) if self.world.counts_steps else process.done_steps
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from enum import StrEnum
 from heapq import heapify, heappop, heapreplace
 
 from colane.core.queue import Line
@@ -12,6 +13,16 @@ from colane.model.job import Job, JobId, JobSpec, NeedClass
 from colane.model.resources import host_needs
 
 RESOURCES = ("GPUs", "cores", "host memory")
+
+
+class ShareBy(StrEnum):
+    """What of a user's parts counts as his share."""
+
+    DOMINANT = "dominant"
+    """The largest."""
+    GPUS = "gpus"
+    """That of GPUs, which paper D takes as dominant."""
+
 
 Amounts = tuple[int, int, int]
 """Of each of the resources."""

@@ -13,7 +13,7 @@ from heapq import heapify, heappop, heapreplace
 from colane.core.draft import Draft
 from colane.model.job import Job, JobSpec
 from colane.model.reason import Reason, Why
-from colane.policies.indexes.users import UserLine, Users
+from colane.policies.indexes.users import ShareBy, UserLine, Users
 from colane.policies.orders.walks import by_priority
 from colane.policies.parts import QUANTUM_S, Classes, ClassKey, Offer, Queue, Rank
 from colane.policies.shares import UserShares
@@ -21,7 +21,13 @@ from colane.policies.shares import UserShares
 
 @dataclass(frozen=True, slots=True)
 class LeastShare:
-    """Jobs of the user who has least; see the module."""
+    """Jobs of the user who has least; see the module.
+
+    Attributes:
+        share_by: What counts as his share.
+    """
+
+    share_by: ShareBy = ShareBy.DOMINANT
 
     @property
     def quantum_s(self) -> float:
@@ -30,7 +36,7 @@ class LeastShare:
 
     def bind(self, draft: Draft, pool: str) -> Queue:
         """See `Order`."""
-        shares = UserShares(draft.view, pool)
+        shares = UserShares(draft.view, pool, self.share_by)
 
         def walk(_worth: Callable[[], Classes]) -> _ByShare:
             return _ByShare(draft, pool, shares)

@@ -1,0 +1,277 @@
+"""CODA's GPU arrays (paper D, section V): where small and large jobs go, and what they take back of who borrows.
+
+A pool is divided into a 4-GPU and a 1-GPU sub-array. A job goes to its own first, else borrows of the other. Idle cores
+that are kept for jobs with GPUs are lent to jobs without; when a job with GPUs needs them, the borrowers are aborted.
+When a large job finds no whole node in its sub-array, small borrowers there are stopped and go on elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from math import inf
+from typing import NamedTuple
+
+from colane.core.check import MOVABLE
+from colane.core.load import GpuLoad
+from colane.core.state import NodeState
+from colane.model.job import Job, JobId, JobSpec, JobState
+from colane.model.plan import Stop
+from colane.model.reason import Reason, Why
+from colane.model.resources import host_needs
+from colane.policies.indexes.arrays import LARGE_GPUS, ArrayDemand
+from colane.policies.parts import Classes, Desk, Offer, Order, Rank
+from colane.policies.placing.nodes import on_node
+from colane.policies.placing.over_nodes import over_nodes
+from colane.policies.sources.free import any_free
+
+ABORTS_MAX = 3
+"""A borrower is stopped for others so often at most; the paper says nothing, and some would never end."""
+
+
+@dataclass(frozen=True, slots=True)
+class InArrays:
+    """Free GPUs, those of the job's own sub-array first, there of the node with the fewest free."""
+
+    def bind(self, desk: Desk) -> InArraysFinder | None:
+        """See `Source`."""
+        return InArraysFinder(desk) if desk.explains or any_free(desk) else None
+
+    def spares_s(self, _order: Order) -> float:
+        """Nobody is stopped."""
+        return inf
+
+
+class ArrayFinder:
+    """What both sources of arrays have in common."""
+
+    def __init__(self, desk: Desk) -> None:
+        self.goes_first = False
+        self.grows = False
+        self.single = False
+        self.only_free = False
+        self._desk = desk
+        self._draft = desk.draft
+        self._demand = desk.draft.view.derived(ArrayDemand)
+        self._large = self._demand.large_nodes(desk.draft.view, desk.pool)
+
+    def changed(self, gpus: Iterable[GpuLoad]) -> None:
+        """See `Finder`."""
+
+    def worth(self, classes: Classes) -> Classes | None:
+        """See `Finder`."""
+        return classes
+
+    def left_out(self) -> None:
+        """See `Finder`."""
+
+    def has_hope(self, _rank: Rank) -> bool:
+        """See `Finder`."""
+        return True
+
+    def refusal(self, _job: Job, _spec: JobSpec) -> Reason | None:
+        """See `Finder`."""
+        return None
+
+    def _is_foreign(self, node: NodeState, spec: JobSpec) -> bool:
+        """Whether a node is of the other sub-array."""
+        return (spec.gpus >= LARGE_GPUS) is not (node.order in self._large)
+
+
+class InArraysFinder(ArrayFinder):
+    """See `InArrays`."""
+
+    def __init__(self, desk: Desk) -> None:
+        super().__init__(desk)
+        waiting = [need.gpus for _, need in desk.draft.view.queue(desk.pool).classes if need.gpus >= LARGE_GPUS]
+        self._large_need = min(waiting, default=0)
+
+    def _is_lent(self, node: NodeState, spec: JobSpec) -> bool:
+        """Whether a job of the other sub-array may have GPUs of a node: not where a large one that waits could have it.
+
+        Else who was stopped for that one would come back before it.
+        """
+        if not self._large_need or spec.gpus >= LARGE_GPUS:
+            return True
+        jobs = [self._draft.view.job(job) for job in node.jobs]
+        held = sum([job.gpu_count for job in jobs if job.gpu_count >= LARGE_GPUS])
+        return len(node.node.gpus) - held < self._large_need
+
+    def offers(self, _job: Job, spec: JobSpec) -> Iterator[Offer]:
+        """See `Finder`; over several nodes where no one has room and the job may span them."""
+        draft = self._draft
+        types = draft.view.gpu_types(spec.pool, spec.gpu_type)
+        for kind in types if not spec.anti_collocation else ():
+            for node in self._own_first(spec, kind):
+                gpus = on_node(draft, spec, kind, node)
+                if gpus is not None:
+                    yield Offer(gpus, Reason(Why.FREE_GPU, {"gpu": str(gpus[0].id)}))
+        spread = over_nodes(draft, spec, types) if spec.multi_node else None
+        if spread is not None:
+            yield Offer(spread, Reason(Why.FREE_GPU, {"gpu": str(spread[0].id)}))
+
+    def _own_first(self, spec: JobSpec, kind: str) -> list[NodeState]:
+        """Nodes with enough free GPUs of a type, those of its own sub-array first, each from the fewest free."""
+        draft = self._draft
+        orders = draft.free((spec.pool, kind)).nodes_fullest_first(spec.gpus)
+        nodes = [draft.view.node_at(order) for order in orders]
+        own = [node for node in nodes if not self._is_foreign(node, spec)]
+        return own + [node for node in nodes if self._is_foreign(node, spec) and self._is_lent(node, spec)]
+
+    def has_hope(self, _rank: Rank) -> bool:
+        """See `Finder`."""
+        return any_free(self._desk)
+
+
+@dataclass(frozen=True, slots=True)
+class TakeBack:
+    """What is lent, taken back: the node with the fewest victims, there the newest ones.
+
+    Attributes:
+        aborts_max: See `ABORTS_MAX`.
+    """
+
+    aborts_max: int = ABORTS_MAX
+
+    def bind(self, desk: Desk) -> TakeBackFinder:
+        """See `Source`."""
+        return TakeBackFinder(desk, self.aborts_max)
+
+    def spares_s(self, order: Order) -> float:
+        """See `Source`."""
+        return order.quantum_s
+
+
+class Reclaim(NamedTuple):
+    """GPUs of a node for a job, and who has to leave for them.
+
+    Attributes:
+        gpus: Free ones, and those of victims or of who is stopping.
+        victims: Whom to stop.
+        leaving: Who is stopping already.
+        cores: How many of the cores that come free it will use.
+    """
+
+    gpus: tuple[GpuLoad, ...]
+    victims: tuple[Job, ...]
+    leaving: tuple[JobId, ...]
+    cores: int
+
+
+class TakeBackFinder(ArrayFinder):
+    """See `TakeBack`."""
+
+    def __init__(self, desk: Desk, aborts_max: int) -> None:
+        super().__init__(desk)
+        self._aborts_max = aborts_max
+        self._taken: set[JobId] = set()
+        self._promised_cores: dict[int, int] = {}
+        desk.draft.ask_again(desk.pool, inf)
+
+    def offers(self, job: Job, spec: JobSpec) -> Iterator[Offer]:
+        """See `Finder`."""
+        best: tuple[NodeState, Reclaim] | None = None
+        for node in self._draft.view.nodes.values() if not spec.anti_collocation else ():
+            if node.node.pool == spec.pool and len(node.node.gpus) >= spec.gpus:
+                found = self._reclaim(node, spec)
+                if found is not None and (best is None or len(found.victims) < len(best[1].victims)):
+                    best = node, found
+                    if not found.victims:
+                        break
+        if best is not None:
+            yield self._offer(job, *best)
+
+    def _offer(self, job: Job, node: NodeState, found: Reclaim) -> Offer:
+        def accepted() -> None:
+            self._taken.update([victim.id for victim in found.victims])
+            self._promised_cores[node.order] = self._promised_cores.get(node.order, 0) + found.cores
+
+        because = "it gives back the cores it borrowed", "it gives back the GPUs it borrowed"
+        room = tuple([
+            Stop(victim.id, Reason(Why.PREEMPTED, {"because": because[victim.spec.gpus > 0]}, (job.id,)), job.id)
+            for victim in found.victims
+        ])  # fmt: skip
+        waits_for = (*[victim.id for victim in found.victims], *found.leaving)
+        reason = Reason(Why.MAKING_ROOM, {}, waits_for)
+        return Offer(found.gpus, reason, room=room, waits_for=waits_for, accepted=accepted, is_later=True)
+
+    def _reclaim(self, node: NodeState, spec: JobSpec) -> Reclaim | None:
+        """What has to happen on a node that a job may start there; None where that is not possible."""
+        gpus, movers, cores_moved = self._gpus(node, spec)
+        if len(gpus) < spec.gpus:
+            return None
+        leaving = self._leaving(node)
+        need = host_needs(spec, spec.gpus).cores
+        coming = sum([_cores(job) for job in leaving]) - self._promised_cores.get(node.order, 0) + cores_moved
+        free = self._draft.host_free(node).cores
+        lack = need - free - coming
+        victims = self._borrowers(node, lack) if lack > 0 else ()
+        if victims is None:
+            return None
+        if not victims and not movers and not leaving:
+            return None  # nothing would change by it
+        return Reclaim(tuple(gpus), (*movers, *victims), tuple([job.id for job in leaving]), max(0, need - free))
+
+    def _gpus(self, node: NodeState, spec: JobSpec) -> tuple[list[GpuLoad], tuple[Job, ...], int]:
+        """GPUs for a job, whom to move off them, and the cores that frees."""
+        draft = self._draft
+        kinds = draft.view.gpu_types(spec.pool, spec.gpu_type)
+        gpus = [load for kind in kinds for load in draft.free_gpus(node, kind) if draft.fits_alone(load, spec)]
+        gpus = gpus[: spec.gpus]
+        if len(gpus) == spec.gpus or spec.gpus < LARGE_GPUS or node.order not in self._large:
+            return gpus, (), 0
+        movers: list[Job] = []
+        for job in self._small_ones(node):
+            loads = [draft.load(gpu) for gpu in job.gpus_held]
+            if any(load.id in draft.held or len(load.bookings) > 1 for load in loads):
+                continue
+            movers.append(job)
+            gpus += loads
+            if len(gpus) >= spec.gpus:
+                break
+        return gpus[: spec.gpus], tuple(movers), sum([_cores(job) for job in movers])
+
+    def _small_ones(self, node: NodeState) -> list[Job]:
+        """Borrowers of the 4-GPU sub-array that can go on elsewhere: the largest first, of these the newest."""
+        jobs = [self._draft.view.job(job) for job in node.jobs]
+        may = [job for job in jobs if 0 < job.gpu_count < LARGE_GPUS and job.spec.preemptible and self._may_stop(job)]
+        may = [job for job in may if job.attempt <= self._aborts_max]
+        return sorted(may, key=lambda job: (-job.gpu_count, -(job.start_s or 0.0), -job.id))
+
+    def _may_stop(self, job: Job) -> bool:
+        ran_s = self._draft.now_s - (job.start_s if job.start_s is not None else inf)
+        is_new = job.spec.gpus > 0 and ran_s < self._desk.queue.quantum_s
+        return job.state in MOVABLE and job.id not in self._taken and not is_new
+
+    def _leaving(self, node: NodeState) -> list[Job]:
+        jobs = [self._draft.view.job(job) for job in node.jobs]
+        return [job for job in jobs if job.state is JobState.STOPPING or job.id in self._taken]
+
+    def _borrowers(self, node: NodeState, lack: int) -> tuple[Job, ...] | None:
+        """Whom to abort for so many cores: one who is enough, else the newest; None where that is not lent."""
+        jobs = [self._draft.view.job(job) for job in node.jobs]
+        own = len(node.node.cores) - self._demand.reserved_cores(node)
+        lent = sum([_cores(job) for job in jobs if not job.spec.gpus]) - own
+        if lack > lent:
+            return None
+        may = [job for job in jobs if may_borrow(job, self._aborts_max) and self._may_stop(job)]
+        may.sort(key=lambda job: (-(job.start_s or 0.0), -job.id))
+        for job in may:
+            if _cores(job) >= lack:
+                return (job,)
+        chosen: list[Job] = []
+        for job in may:
+            chosen.append(job)
+            lack -= _cores(job)
+            if lack <= 0:
+                return tuple(chosen)
+        return None
+
+
+def may_borrow(job: Job, aborts_max: int) -> bool:
+    """Whether a job without GPUs may have cores that it could have to give back: its owner lets it begin anew."""
+    return not job.spec.gpus and job.spec.abortable and job.attempt <= aborts_max
+
+
+def _cores(job: Job) -> int:
+    return 0 if job.placement is None else job.placement.cores_booked
