@@ -9,6 +9,9 @@ Prints, for each policy: the pass that fills the empty cluster, a pass over a fu
 (with its replacement), each as the median of repeated runs, and the ratio to sorting the same queue once, which
 any policy that looks at every job must at least do. `ripe_pass_ms` is a pass in which all running jobs are preemptible,
 alike and have run for 100 s, as long as all that wait would: those that may be stopped are compared, and nobody gains.
+
+`all-sources` is no named policy but a composition of every source there is: free GPUs, beside others, in their lanes,
+connected ones, and room made by the order. `all-sources-best` looks at every offer of each, and takes the best.
 """
 
 from __future__ import annotations
@@ -25,17 +28,38 @@ from time import perf_counter
 from colane.core import ClusterState, Core
 from colane.core.config import CoreConfig
 from colane.core.events import Ended, Launched, NodeRegistered, ProfileDeclared, Submitted, Tick
+from colane.core.policy import Policy
 from colane.core.view import ClusterView
 from colane.model.hardware import Gpu, Node
 from colane.model.job import Exit, JobId, JobSpec
 from colane.model.profile import Profile, ProfileKey, Value, ValueSource
+from colane.policies.admissions.ageing import DAY_S, Ageing
+from colane.policies.choices import FIRST, BestUtility
+from colane.policies.composed import Composed
+from colane.policies.orders.service import LeastAttained
 from colane.policies.registry import POLICIES, create
+from colane.policies.sources.beside import BesideLightest
+from colane.policies.sources.connected import Connected
+from colane.policies.sources.free import Free
 from colane.policies.sources.in_lane import InLane
+from colane.policies.sources.making_room import MakingRoom
 
 GIB = 2**30
 GPU_TYPE = "Tesla V100-SXM2-16GB"
 FAMILIES = 26
 """Gavel's table has 26 single-GPU models."""
+
+
+SOURCES = (Free(), BesideLightest(), InLane(), Connected(), MakingRoom())
+COMPOSITIONS = {
+    "all-sources": Composed("all-sources", LeastAttained(), SOURCES, (Ageing(DAY_S),), choose=FIRST),
+    "all-sources-best": Composed("all-sources-best", LeastAttained(), SOURCES, (Ageing(DAY_S),), choose=BestUtility()),
+}
+
+
+def policy_of(name: str) -> Policy:
+    """A named policy, or one of those above."""
+    return COMPOSITIONS.get(name) or create(name)
 
 
 def node(number: int, gpus: int) -> Node:
@@ -59,7 +83,7 @@ def profile(family: int) -> Profile:
 
 def cluster(policy: str, nodes: int, gpus: int) -> Core:
     """An empty cluster that knows every family."""
-    core = Core(create(policy), ClusterState())
+    core = Core(policy_of(policy), ClusterState())
     core.step([NodeRegistered(node(k, gpus)) for k in range(nodes)], 0.0)
     core.step([ProfileDeclared(profile(k)) for k in range(FAMILIES)], 0.0)
     return core
@@ -96,7 +120,7 @@ def fill(policy: str, nodes: int, gpus: int, queued: int) -> tuple[Core, float]:
 
 def ripe(policy: str, nodes: int, gpus: int, queued: int, repeat: int) -> float:
     """Seconds of a pass in which running jobs might be stopped, and none is."""
-    core = Core(create(policy), ClusterState(), CoreConfig(opaque_after_s=0.0))
+    core = Core(policy_of(policy), ClusterState(), CoreConfig(opaque_after_s=0.0))
     core.step([NodeRegistered(node(k, gpus)) for k in range(nodes)], 0.0)
     core.step([ProfileDeclared(profile(k)) for k in range(FAMILIES)], 0.0)
     spec = JobSpec(name="j", family="f0", batch_size=64, preemptible=True, share=False, steps_total=20_000)
@@ -110,13 +134,14 @@ def ripe(policy: str, nodes: int, gpus: int, queued: int, repeat: int) -> float:
 def measure(policy: str, nodes: int, gpus: int, queued: int, repeat: int) -> dict[str, float]:
     """All figures of one policy, in milliseconds."""
     core, fill_s = fill(policy, nodes, gpus, queued)
-    core.step(submissions(queued, 4 * nodes * gpus), 2.0)
-    waiting = sum(queue.count for queue in core.state.queues.values())
-    core.step(submissions(10 * queued, max(0, queued - waiting)), 2.0)
+    first = queued
+    while (missing := queued - sum(queue.count for queue in core.state.queues.values())) > 0:
+        core.step(submissions(first, missing), 2.0)
+        first += missing
     gc.collect()
     gc.freeze()
     passes = [timed(lambda: core.step([Tick()], 3.0)) for _ in range(repeat)]
-    arrivals = [timed(partial(core.step, [event], 3.0)) for event in submissions(20 * queued, repeat)]
+    arrivals = [timed(partial(core.step, [event], 3.0)) for event in submissions(first, repeat)]
     running = [job for job in core.state.jobs.values() if job.placement is not None][:repeat]
     ends = [Ended(job.id, job.attempt, "exited", Exit(0, None), 2.0, 4.0) for job in running]
     replaced = [timed(partial(core.step, [event], 4.0)) for event in ends]
@@ -137,7 +162,7 @@ def measure(policy: str, nodes: int, gpus: int, queued: int, repeat: int) -> dic
 def main() -> None:
     """Print a table, or JSON."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("--policy", action="append", choices=sorted(POLICIES), help="may be repeated")
+    parser.add_argument("--policy", action="append", choices=sorted((*POLICIES, *COMPOSITIONS)), help="may be repeated")
     parser.add_argument("--nodes", type=int, default=1000)
     parser.add_argument("--gpus", type=int, default=8)
     parser.add_argument("--queued", type=int, default=10_000)
@@ -146,7 +171,7 @@ def main() -> None:
     args = parser.parse_args()
     quick = [name for name in POLICIES if not any(isinstance(source, InLane) for source in create(name).sources)]
     rows: dict[str, dict[str, float]] = {}
-    for name in args.policy or quick:
+    for name in args.policy or [*quick, *COMPOSITIONS]:
         row = rows[name] = measure(name, args.nodes, args.gpus, args.queued, args.repeat)
         if args.json:
             continue
