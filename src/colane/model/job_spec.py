@@ -34,9 +34,11 @@ class NeedClass(NamedTuple):
     """Where alone a parked job may go on: "node", or "node/gpu"; empty where a job may start anywhere."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(unsafe_hash=True, slots=True, kw_only=True)
 class JobSpec:
     """What a job needs, as its owner declared it. Optional values are unknown when None.
+
+    A value that nobody changes; it is not frozen, as that would make it thrice as dear, and traces have a million.
 
     Attributes:
         name: For people; need not be unique.
@@ -121,7 +123,7 @@ class JobSpec:
 
     def __post_init__(self) -> None:
         """Work out the class once; it is asked for at every move in the queue."""
-        object.__setattr__(self, "need", need_class(self))
+        self.need = need_class(self)
 
     @property
     def gpus_min(self) -> int:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import NamedTuple
 
-from colane.model.job import JobSpec, NeedClass, need_class
+from colane.model.job import JobSpec, NeedClass
 from colane.model.resources import Inventory, Lack, Shortfall
 from colane.traces.clusters import Cluster
 from colane.traces.workload import TraceJob, Workload
@@ -84,7 +84,7 @@ def split(workload: Workload, cluster: Cluster) -> tuple[tuple[TraceJob, ...], t
     held: list[TraceJob] = []
     rejected: list[tuple[TraceJob, str]] = []
     for job in (_sized(one, inventory) for one in workload.jobs):
-        need = need_class(job.spec)
+        need = job.spec.need
         if need not in known:
             known[need] = _why_not(job.spec, inventory)
         reason = known[need]

@@ -12,9 +12,9 @@ from colane.model.hardware import DEFAULT_POOL
 from colane.model.job import JobId, JobSpec
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(unsafe_hash=True, slots=True, kw_only=True)
 class TraceJob:
-    """One job of a workload.
+    """One job of a workload; a value that nobody changes, not frozen for the same reason as `JobSpec`.
 
     Attributes:
         id: Ascending with submission, from 1. The name the file gives it is `spec.name`.
