@@ -115,7 +115,8 @@ class Core:
             HANDLERS[type(event)](step, event)
             if step.grown:  # a GPU that cannot hold its jobs is relieved before anything else happens there
                 self._relieve(step)
-        self._guard.notice(events, self.turns)
+        if self.config.guard:
+            self._guard.notice(events, self.turns)
         self._tuning.notice(events)
         self._call(step, self._guard)
         for timer in self._timers.due(now_s):

@@ -61,11 +61,11 @@ class Draft:
 
     def load(self, gpu: GpuId) -> GpuLoad:
         """A GPU as it will be."""
-        return self._loads.get(gpu) or self.view.gpu(gpu)
+        return (self._loads.get(gpu) or self.view.gpu(gpu)) if self._loads else self.view.gpu(gpu)
 
     def free(self, kind: Kind) -> FreeIndex:
         """Free GPUs of a kind as they will be."""
-        return self._free.get(kind) or self.view.free(kind)
+        return (self._free.get(kind) or self.view.free(kind)) if self._free else self.view.free(kind)
 
     def cores_free(self, node: NodeState) -> list[int]:
         """Cores of a node nobody will have booked, in order."""
@@ -149,7 +149,8 @@ class Draft:
 
     def free_gpus(self, node: NodeState, gpu_type: str) -> list[GpuLoad]:
         """Free GPUs of a type on a node, by index."""
-        mask, ids, loads = self._free_mask(node, gpu_type), node.ids, list[GpuLoad]()
+        loads: list[GpuLoad] = []
+        mask, ids = self._free_mask(node, gpu_type), node.ids
         while mask:
             low = mask & -mask
             loads.append(self.load(ids[low.bit_length() - 1]))
@@ -191,10 +192,16 @@ class Draft:
         self.actions.append(action(job.id, placement, reason))
 
     def _place(self, job: Job, loads: tuple[GpuLoad, ...], lanes: Sequence[int] | None) -> Placement:
-        slots = tuple(map(Slot, [load.id for load in loads], lanes or [load.next_lane for load in loads]))
+        taken = lanes or [load.next_lane for load in loads]
+        slots = tuple([Slot(load.id, lane) for load, lane in zip(loads, taken, strict=True)])
         placement = Placement(slots, *self._take(job, loads))
-        pairs = zip(loads, slots, strict=True)
-        self._put([load.with_booking(self._booking(job, load, slot, len(slots))) for load, slot in pairs])
+        gpus, terms = len(slots), self.beliefs.terms
+        self._put(
+            [
+                load.with_booking(book(job, slot.lane, terms(job.spec, load.gpu.type, gpus)))
+                for load, slot in zip(loads, slots, strict=True)
+            ]
+        )
         return placement
 
     def start_on_node(self, job: Job, node: NodeState, reason: Reason) -> None:
@@ -276,11 +283,14 @@ class Draft:
         """
         loads = tuple(gpus)
         node = self.view.nodes[loads[0].id.node]
+        kept: dict[str, int] = {}
         for load in loads:
             self.held[load.id] = job.id
-            mask = self._free_mask(node, load.gpu.type)
-            if mask >> load.id.number & 1:
-                self._set_free(node, (node.node.pool, load.gpu.type), mask ^ (1 << load.id.number))
+            kept[load.gpu.type] = kept.get(load.gpu.type, 0) | 1 << load.id.number
+        for gpu_type, mask in kept.items():
+            free = self._free_mask(node, gpu_type)
+            if free & mask:
+                self._set_free(node, (node.node.pool, gpu_type), free & ~mask)
         if not _books_host(job.spec):
             return
         left = self._nodes.setdefault(node.node.name, NodeLeft())

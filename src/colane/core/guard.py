@@ -67,7 +67,7 @@ class Guard:
     def notice(self, events: Iterable[Event], turns: Turns) -> None:
         """Look at the jobs of which samples have come in this step."""
         self._suspects.clear()
-        for event in events if self._config.guard else ():
+        for event in events:
             if isinstance(event, Progressed):
                 job = self._state.jobs.get(event.job)
                 if job is not None and job.attempt == event.attempt and _is_first(job, event.node):

@@ -218,16 +218,20 @@ class ClusterState:
     def set_loads(self, loads: Iterable[GpuLoad]) -> None:
         """Take the new values of GPUs and keep every index true."""
         turned: dict[tuple[str, str], int] = {}
+        touched: dict[str, None] = {}
         for load in loads:
-            old = self.gpus[load.id]
+            gpu = load.id
+            old = self.gpus[gpu]
             self._unindex(old)
-            self.gpus[load.id] = load
+            self.gpus[gpu] = load
             self._index(load)
-            if self._derived:
-                self._touch(self.nodes[load.id.node])
+            touched[gpu.node] = None
             if old.is_free != load.is_free:
-                site = (load.id.node, load.gpu.type)
-                turned[site] = turned.get(site, 0) | 1 << load.id.number
+                site = (gpu.node, load.gpu.type)
+                turned[site] = turned.get(site, 0) | 1 << gpu.number
+        if self._derived:
+            for name in touched:
+                self._touch(self.nodes[name])
         for (name, gpu_type), mask in turned.items():
             node = self.nodes[name]
             self._set_free(node, gpu_type, node.free[gpu_type] ^ mask)
@@ -340,7 +344,10 @@ class ClusterState:
 
     def _index(self, load: GpuLoad) -> None:
         for booking in load.bookings:
-            self.keys_in_use.setdefault(booking.key, set()).add(load.id)
+            gpus = self.keys_in_use.get(booking.key)
+            if gpus is None:
+                gpus = self.keys_in_use[booking.key] = set()
+            gpus.add(load.id)
         keys = self._open.get((self.kind_of(load), len(load.bookings))) if self._open else None
         if keys is not None and load.is_open:
             insort(keys, load.sort_key)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, NamedTuple, final
@@ -88,7 +89,7 @@ STORY_LAST: Final = 48
 
 
 def longer_story(
-    story: tuple[StateChange, ...], left_out: int, *more: StateChange
+    story: tuple[StateChange, ...], left_out: int, more: Sequence[StateChange]
 ) -> tuple[tuple[StateChange, ...], int]:
     """A story with these changes, and how many it leaves out."""
     story = (*story, *more)

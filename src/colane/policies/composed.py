@@ -275,7 +275,7 @@ class _Service:
 
 def _bound_finders(parts: Composed, desk: Desk) -> list[Finder]:
     """In the order they are asked."""
-    finders = list[Finder]()
+    finders: list[Finder] = []
     for source in parts.sources:
         finder = source.bind(desk)
         if finder is not None:
@@ -286,7 +286,7 @@ def _bound_finders(parts: Composed, desk: Desk) -> list[Finder]:
 
 
 def _bound_rules(parts: Composed, desk: Desk) -> list[Rule]:
-    rules = list[Rule]()
+    rules: list[Rule] = []
     for admission in parts.admits:
         rule = admission.bind(desk)
         if rule is not None:

@@ -32,7 +32,8 @@ def on_node(
     """Free GPUs of a node for a job, lowest index first or as arranged; None when it lacks GPUs, memory, cores."""
     if not draft.has_room(node, spec):
         return None
-    memory, gpus = draft.beliefs.terms(spec, gpu_type).memory, list[GpuLoad]()
+    gpus: list[GpuLoad] = []
+    memory = draft.beliefs.terms(spec, gpu_type).memory
     need_bytes = 0 if memory is None else sum(memory)
     for load in draft.free_gpus(node, gpu_type):
         if need_bytes <= load.capacity_bytes:
