@@ -17,12 +17,14 @@ from typing import Any
 
 import pytest
 
+from tests.examples import FUZZ
+
 from .cluster import WAIT_MAX_S, Cluster
 
 JOBS = 24
 FAULTS = 9
-SEEDS = range(6)
-"""6 batches of 9 faults: 54 in all."""
+SEEDS = range(3 * max(1, FUZZ))
+"""3 batches of 9 faults, and `COLANE_FUZZ` times as many."""
 
 SCRIPT = 'echo "start $COLANE_JOB_ID $COLANE_ATTEMPT" > "$1"; sleep "$2"; echo "end $COLANE_JOB_ID" > "$1"; exit "$3"'
 
