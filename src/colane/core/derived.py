@@ -20,6 +20,16 @@ class Derived(Protocol):
         """A node has gone."""
 
 
+class NodesMatterNot:
+    """For indexes over jobs, or over what is believed: nodes change nothing of them."""
+
+    def touched(self, _node: int) -> None:
+        """See `Derived`."""
+
+    def removed(self, _node: int) -> None:
+        """See `Derived`."""
+
+
 class DerivedOfJobs(Derived, Protocol):
     """An index over live jobs too: it is told of each new value of one, also of those there are when it is made."""
 

@@ -119,6 +119,8 @@ class _Service:
 
     def _serve_line(self) -> bool:
         """Walk the line once; whether another walk may help somebody."""
+        for rule in self._rules:
+            rule.walks()
         walk = self._desk.queue.walk(self._worth)
         started, refused = False, False
         for job in walk:

@@ -281,6 +281,9 @@ class Rule(Protocol):
     def urgent(self) -> Iterator[Job]:
         """Jobs to be served before the order begins."""
 
+    def walks(self) -> None:
+        """The line is walked from its beginning, not for the first time in this plan perhaps."""
+
     def allows(self, job: Job, spec: JobSpec, offer: Offer) -> bool:
         """Whether a job may take an offer."""
 

@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from heapq import merge
 
 from colane.core.queue import Line
-from colane.model.job import Job, JobId, JobSpec
+from colane.model.job import Job, JobId
 from colane.policies.admissions.keeping import keep_room
-from colane.policies.parts import Desk, Offer, Verdict
+from colane.policies.parts import Desk
+from colane.policies.usual import UsualRule
 
 HOUR_S = 3600.0
 DAY_S = 24 * HOUR_S
@@ -39,11 +40,10 @@ class Ageing:
         return AgeingRule(desk) if _may_be_overdue(desk) else None
 
 
-class AgeingRule:
+class AgeingRule(UsualRule):
     """See `Ageing`."""
 
     def __init__(self, desk: Desk) -> None:
-        self.judges = False
         self._desk = desk
 
     def urgent(self) -> Iterator[Job]:
@@ -58,17 +58,6 @@ class AgeingRule:
                 self._desk.changed(kept)
                 if kept:
                     return
-
-    def allows(self, _job: Job, _spec: JobSpec, _offer: Offer) -> bool:
-        """See `Rule`."""
-        return True
-
-    def took(self, _job: Job, _spec: JobSpec, _offer: Offer) -> None:
-        """See `Rule`."""
-
-    def refused(self, _job: Job, verdict: Verdict) -> Verdict:
-        """See `Rule`."""
-        return verdict
 
     def _overdue(self) -> Iterator[Job]:
         desk = self._desk

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from math import inf
 
@@ -12,6 +11,7 @@ from colane.policies.admissions.reservation import Reservation, reserve
 from colane.policies.parts import Desk, Offer, Verdict
 from colane.policies.refusals import behind, refuse
 from colane.policies.times import RunTimes
+from colane.policies.usual import UsualRule
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,23 +32,11 @@ class HeadOfLine:
         return HeadOfLineRule(desk)
 
 
-class HeadOfLineRule:
+class HeadOfLineRule(UsualRule):
     """See `HeadOfLine`."""
 
     def __init__(self, desk: Desk) -> None:
-        self.judges = False
         self._desk = desk
-
-    def urgent(self) -> Iterator[Job]:
-        """See `Rule`."""
-        return iter(())
-
-    def allows(self, _job: Job, _spec: JobSpec, _offer: Offer) -> bool:
-        """See `Rule`."""
-        return True
-
-    def took(self, _job: Job, _spec: JobSpec, _offer: Offer) -> None:
-        """See `Rule`."""
 
     def refused(self, job: Job, _verdict: Verdict) -> Verdict:
         """See `Rule`."""
@@ -76,24 +64,16 @@ class DepthMax:
         return DepthRule(desk, self.depth_max)
 
 
-class DepthRule:
+class DepthRule(UsualRule):
     """See `DepthMax`."""
 
-    def __init__(self, desk: Desk, left: int) -> None:
-        self.judges = False
+    def __init__(self, desk: Desk, depth_max: int) -> None:
         self._desk = desk
-        self._left = left
+        self._depth_max = self._left = depth_max
 
-    def urgent(self) -> Iterator[Job]:
-        """See `Rule`."""
-        return iter(())
-
-    def allows(self, _job: Job, _spec: JobSpec, _offer: Offer) -> bool:
-        """See `Rule`."""
-        return True
-
-    def took(self, _job: Job, _spec: JobSpec, _offer: Offer) -> None:
-        """See `Rule`."""
+    def walks(self) -> None:
+        """See `Rule`: another walk looks as far as a plan made anew would."""
+        self._left = self._depth_max
 
     def refused(self, _job: Job, verdict: Verdict) -> Verdict:
         """See `Rule`."""
@@ -128,21 +108,23 @@ class Backfill:
         return BackfillRule(desk, self.depth_max)
 
 
-class BackfillRule:
+class BackfillRule(UsualRule):
     """See `Backfill`."""
 
-    def __init__(self, desk: Desk, left: int) -> None:
+    def __init__(self, desk: Desk, depth_max: int) -> None:
         self.judges = True
         self._desk = desk
-        self._left = left
+        self._depth_max = self._left = depth_max
         self._times = RunTimes(desk.draft)
         self._head: Job | None = None
         self._reservation: Reservation | None = None
         self._is_barred = False
 
-    def urgent(self) -> Iterator[Job]:
-        """See `Rule`."""
-        return iter(())
+    def walks(self) -> None:
+        """See `Rule`: who is first now gets the reservation, as in a plan made anew."""
+        self._left, self._is_barred = self._depth_max, False
+        self._head = self._reservation = None
+        self._desk.reason = self._desk.queue.reason
 
     def allows(self, _job: Job, spec: JobSpec, offer: Offer) -> bool:
         """See `Rule`."""

@@ -10,6 +10,7 @@ from collections import Counter
 from math import ceil
 
 from colane.core.bookings import NodeState
+from colane.core.derived import NodesMatterNot
 from colane.core.view import ClusterView
 from colane.model.job import Job
 
@@ -40,17 +41,11 @@ class PoolDemand:
         return 0
 
 
-class ArrayDemand:
+class ArrayDemand(NodesMatterNot):
     """See the module."""
 
     def __init__(self) -> None:
         self._pools: dict[str, PoolDemand] = {}
-
-    def touched(self, node: int) -> None:
-        """See `Derived`."""
-
-    def removed(self, node: int) -> None:
-        """See `Derived`."""
 
     def moved(self, old: Job | None, new: Job | None) -> None:
         """See `DerivedOfJobs`."""

@@ -13,6 +13,7 @@ from itertools import islice
 from math import inf
 from typing import Any, TypeVar
 
+from colane.core.derived import NodesMatterNot
 from colane.core.view import ClusterView
 from colane.model.hardware import Node
 from colane.model.job import Job, JobId, JobSpec, NeedClass
@@ -230,17 +231,11 @@ class LiveJobs:
         self._kept.pop(node.pool, None)
 
 
-class Priorities:
+class Priorities(NodesMatterNot):
     """How many jobs of each priority hold GPUs, by pool."""
 
     def __init__(self) -> None:
         self._pools: dict[str, Counter[int]] = {}
-
-    def touched(self, node: int) -> None:
-        """See `Derived`."""
-
-    def removed(self, node: int) -> None:
-        """See `Derived`."""
 
     def moved(self, old: Job | None, new: Job | None) -> None:
         """See `DerivedOfJobs`."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from colane.core.derived import NodesMatterNot
 from colane.core.queue import Line
 from colane.core.view import ClusterView
 from colane.model.job import JobSpec, NeedClass
@@ -14,17 +15,11 @@ CLASSES_MAX = 4096
 """Classes that are remembered at once."""
 
 
-class Sharers:
+class Sharers(NodesMatterNot):
     """See the module; an answer holds while profiles and the GPU types of the pool stay as they are."""
 
     def __init__(self) -> None:
         self._pools: dict[str, tuple[int, list[str], dict[NeedClass, bool]]] = {}
-
-    def touched(self, node: int) -> None:
-        """See `Derived`."""
-
-    def removed(self, node: int) -> None:
-        """See `Derived`."""
 
     def among(self, view: ClusterView, pool: str, classes: Classes) -> Classes:
         """Those whose jobs might share a GPU, or are parked and may come back beside others."""

@@ -4,21 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from colane.core.derived import NodesMatterNot
 from colane.core.draft import Draft
 from colane.model.job import JobKind, JobSpec, NeedClass
 from colane.perf.beliefs import Load
 from colane.policies.orders.walks import Keys, in_line
-from colane.policies.parts import QUANTUM_S, Queue
+from colane.policies.parts import Queue
+from colane.policies.usual import UsualOrder
 
 
 @dataclass(frozen=True, slots=True)
-class Arrival:
+class Arrival(UsualOrder):
     """First come, first asked."""
-
-    @property
-    def quantum_s(self) -> float:
-        """See `QUANTUM_S`; room is made by priority alone."""
-        return QUANTUM_S
 
     def bind(self, draft: Draft, pool: str) -> Queue:
         """See `Order`."""
@@ -26,13 +23,8 @@ class Arrival:
 
 
 @dataclass(frozen=True, slots=True)
-class InferenceFirst:
+class InferenceFirst(UsualOrder):
     """Inference before training, then arrival (paper B: answers must not wait)."""
-
-    @property
-    def quantum_s(self) -> float:
-        """See `QUANTUM_S`; room is made by priority alone."""
-        return QUANTUM_S
 
     def bind(self, draft: Draft, pool: str) -> Queue:
         """See `Order`."""
@@ -51,30 +43,19 @@ CLASSES_MAX = 4096
 
 
 @dataclass(frozen=True, slots=True)
-class LightestFirst:
+class LightestFirst(UsualOrder):
     """By (C, M) ascending, then arrival (paper A, algorithm 2)."""
-
-    @property
-    def quantum_s(self) -> float:
-        """See `QUANTUM_S`; room is made by priority alone."""
-        return QUANTUM_S
 
     def bind(self, draft: Draft, pool: str) -> Queue:
         """See `Order`."""
         return in_line(draft, pool, draft.view.derived(LoadKeys).of(draft, pool))
 
 
-class LoadKeys:
+class LoadKeys(NodesMatterNot):
     """(C, M) of classes, kept from one plan to the next while profiles and GPU types stay as they are."""
 
     def __init__(self) -> None:
         self._pools: dict[str, tuple[int, list[str], dict[NeedClass, tuple[float, ...]]]] = {}
-
-    def touched(self, node: int) -> None:
-        """See `Derived`."""
-
-    def removed(self, node: int) -> None:
-        """See `Derived`."""
 
     def of(self, draft: Draft, pool: str) -> Keys:
         """Of those that wait in a pool."""

@@ -11,27 +11,24 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from math import inf
 
+from colane.core.derived import NodesMatterNot
 from colane.core.draft import Draft
 from colane.core.queue import Line
 from colane.core.view import ClusterView
 from colane.model.job import Job, JobId
 from colane.policies.indexes.live import LiveJobs
 from colane.policies.orders.walks import Entry, Lines, by_priority, priority_of, ranked
-from colane.policies.parts import QUANTUM_S, ClassKey, Queue, Rank
+from colane.policies.parts import ClassKey, Queue, Rank
 from colane.policies.shares import kept_times
 from colane.policies.times import Left, RunTimes
+from colane.policies.usual import UsualOrder
 
 RankOf = Callable[[Job], Rank]
 
 
 @dataclass(frozen=True, slots=True)
-class Shortest:
+class Shortest(UsualOrder):
     """The job believed to run for the shortest time first."""
-
-    @property
-    def quantum_s(self) -> float:
-        """See `QUANTUM_S`; room is made by priority alone."""
-        return QUANTUM_S
 
     def bind(self, draft: Draft, _pool: str) -> Queue:
         """See `Order`."""
@@ -110,17 +107,11 @@ class _Sorted:
             del self.entries[bisect_left(self.entries, (rank, job))]
 
 
-class ByLength:
+class ByLength(NodesMatterNot):
     """Classes that were asked for. The rank of a waiting job must only depend on what it is and what is believed."""
 
     def __init__(self) -> None:
         self._classes: dict[ClassKey, _Sorted] = {}
-
-    def touched(self, node: int) -> None:
-        """See `Derived`."""
-
-    def removed(self, node: int) -> None:
-        """See `Derived`."""
 
     def moved(self, old: Job | None, new: Job | None) -> None:
         """See `DerivedOfJobs`."""

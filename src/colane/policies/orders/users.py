@@ -15,12 +15,13 @@ from colane.model.job import Job, JobSpec
 from colane.model.reason import Reason, Why
 from colane.policies.indexes.users import ShareBy, UserLine, Users
 from colane.policies.orders.walks import by_priority
-from colane.policies.parts import QUANTUM_S, Classes, ClassKey, Offer, Queue, Rank
+from colane.policies.parts import Classes, ClassKey, Offer, Queue, Rank
 from colane.policies.shares import UserShares
+from colane.policies.usual import UsualOrder
 
 
 @dataclass(frozen=True, slots=True)
-class LeastShare:
+class LeastShare(UsualOrder):
     """Jobs of the user who has least; see the module.
 
     Attributes:
@@ -28,11 +29,6 @@ class LeastShare:
     """
 
     share_by: ShareBy = ShareBy.DOMINANT
-
-    @property
-    def quantum_s(self) -> float:
-        """See `QUANTUM_S`; room is made by priority alone."""
-        return QUANTUM_S
 
     def bind(self, draft: Draft, pool: str) -> Queue:
         """See `Order`."""

@@ -24,22 +24,19 @@ from colane.policies.parts import Classes, Desk, Offer, Order, Rank
 from colane.policies.placing.nodes import on_node
 from colane.policies.placing.over_nodes import over_nodes
 from colane.policies.sources.free import any_free
+from colane.policies.usual import UsualSource
 
 ABORTS_MAX = 3
 """A borrower is stopped for others so often at most; the paper says nothing, and some would never end."""
 
 
 @dataclass(frozen=True, slots=True)
-class InArrays:
+class InArrays(UsualSource):
     """Free GPUs, those of the job's own sub-array first, there of the node with the fewest free."""
 
     def bind(self, desk: Desk) -> InArraysFinder | None:
         """See `Source`."""
         return InArraysFinder(desk) if desk.explains or any_free(desk) else None
-
-    def spares_s(self, _order: Order) -> float:
-        """Nobody is stopped."""
-        return inf
 
 
 class ArrayFinder:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from math import inf
 
 from colane.core.draft import Draft
 from colane.core.load import GpuLoad
@@ -14,9 +13,10 @@ from colane.model.profile import ProfileKey
 from colane.model.reason import Reason, Why
 from colane.perf.rate import Prediction, Rate
 from colane.policies.indexes.sharers import Sharers
-from colane.policies.parts import Classes, Desk, Offer, Order, Rank
+from colane.policies.parts import Classes, Desk, Offer, Rank
 from colane.policies.refusals import no_place
 from colane.policies.sources.free import any_free
+from colane.policies.usual import UsualFinder, UsualSource
 
 
 def is_known(draft: Draft, spec: JobSpec, gpu_type: str) -> bool:
@@ -70,7 +70,7 @@ def share_reason(why: Why, load: GpuLoad, prediction: Prediction, threshold: flo
 
 
 @dataclass(frozen=True, slots=True)
-class BesideLightest:
+class BesideLightest(UsualSource):
     """With the jobs of the GPU that has the smallest (C, M), if the set gains (paper A, algorithm 2, corrected).
 
     The corrections are in `docs/papers/colocation.md`: load is kept per GPU and grows with every decision, memory is a
@@ -88,19 +88,12 @@ class BesideLightest:
         """See `Source`."""
         return LightestFinder(self, desk)
 
-    def spares_s(self, _order: Order) -> float:
-        """Nobody is stopped."""
-        return inf
 
-
-class LightestFinder:
+class LightestFinder(UsualFinder):
     """See `BesideLightest`."""
 
     def __init__(self, source: BesideLightest, desk: Desk) -> None:
-        self.goes_first = False
         self.grows = source.company_max > 1
-        self.single = False
-        self.only_free = False
         self._desk = desk
         self._draft = desk.draft
         self._speedup_min = source.speedup_min
@@ -112,15 +105,9 @@ class LightestFinder:
             if prediction.speedup >= self._speedup_min:
                 yield Offer((load,), share_reason(Why.SHARES, load, prediction, self._speedup_min))
 
-    def changed(self, gpus: Iterable[GpuLoad]) -> None:
-        """See `Finder`."""
-
     def worth(self, classes: Classes) -> Classes:
         """Those of whom enough is known, while there is company or may come to be; parked jobs may come back."""
         return sharers(self._desk, classes, self._jobs_max)
-
-    def left_out(self) -> None:
-        """See `Finder`."""
 
     def has_hope(self, _rank: Rank) -> bool:
         """See `Finder`."""
@@ -161,7 +148,7 @@ Partner = tuple[ProfileKey, str]
 
 
 @dataclass(frozen=True, slots=True)
-class BesidePartner:
+class BesidePartner(UsualSource):
     """In a pair, with the partner beside whom the two are predicted to gain most (Gavel, section 3.1).
 
     Attributes:
@@ -176,22 +163,15 @@ class BesidePartner:
         """See `Source`."""
         return PartnerFinder(self, desk) if self.packed else None
 
-    def spares_s(self, _order: Order) -> float:
-        """Nobody is stopped."""
-        return inf
 
-
-class PartnerFinder:
+class PartnerFinder(UsualFinder):
     """All GPUs with one job are looked at, by the profile of that job.
 
     So a job that finds no partner finds none after others have found theirs.
     """
 
     def __init__(self, source: BesidePartner, desk: Desk) -> None:
-        self.goes_first = False
         self.grows = True
-        self.single = False
-        self.only_free = False
         self._draft = desk.draft
         self._pool = desk.pool
         self._speedup_min = source.speedup_min
@@ -212,21 +192,6 @@ class PartnerFinder:
             load = self._draft.load(gpu.id)
             if len(load.bookings) == 1 and load.is_open and load.gpu.type in self._singles:
                 self._singles[load.gpu.type].setdefault(_partner(load), []).append(load)
-
-    def worth(self, _classes: Classes) -> Classes | None:
-        """See `Finder`."""
-        return None
-
-    def left_out(self) -> None:
-        """See `Finder`."""
-
-    def has_hope(self, _rank: Rank) -> bool:
-        """See `Finder`."""
-        return True
-
-    def refusal(self, _job: Job, _spec: JobSpec) -> Reason | None:
-        """See `Finder`."""
-        return None
 
     def _partners(self, spec: JobSpec) -> Iterator[tuple[GpuLoad, Prediction]]:
         """One GPU for each kind of partner that pays."""

@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
-from math import inf
 from typing import NamedTuple
 
 from colane.core.draft import Draft
 from colane.core.load import GpuLoad
 from colane.model.job import Job, JobSpec
-from colane.model.reason import Reason, Why
+from colane.model.reason import Why
 from colane.perf.rate import Prediction, Rate
 from colane.perf.topology import comm_of
 from colane.perf.utility import NEUTRAL, Weights
 from colane.perf.views import gpu_harm, harm_beside
 from colane.policies.indexes.sites import SHAPES, residents
-from colane.policies.parts import Classes, Desk, Offer, Order, Rank
+from colane.policies.parts import Desk, Offer
 from colane.policies.placing.node_fit import Fit, Neighbour, Question, judge
 from colane.policies.sources.beside import is_known, may_join, rate_beside, share_reason
 from colane.policies.sources.connected import least_utility
+from colane.policies.usual import UsualFinder, UsualSource
 
 LOOKED_AT_MAX = 64
 """GPUs looked at for one job, lightest first."""
@@ -44,7 +44,7 @@ class SharedPlace(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class BesideByUtility:
+class BesideByUtility(UsualSource):
     """Beside others where that pays, by the same utility as free GPUs; nobody may fall below his own least.
 
     Attributes:
@@ -61,19 +61,12 @@ class BesideByUtility:
         """See `Source`."""
         return UtilityFinder(self, desk) if self.company_max > 1 else None
 
-    def spares_s(self, _order: Order) -> float:
-        """Nobody is stopped."""
-        return inf
 
-
-class UtilityFinder:
+class UtilityFinder(UsualFinder):
     """See `BesideByUtility`."""
 
     def __init__(self, source: BesideByUtility, desk: Desk) -> None:
-        self.goes_first = False
         self.grows = True
-        self.single = False
-        self.only_free = False
         self._desk = desk
         self._source = source
 
@@ -85,24 +78,6 @@ class UtilityFinder:
         if best is not None:
             reason = share_reason(Why.SHARES, best.load, best.prediction, SPEEDUP_MIN)
             yield Offer((best.load,), reason, utility=best.fit.system)
-
-    def changed(self, gpus: Iterable[GpuLoad]) -> None:
-        """See `Finder`."""
-
-    def worth(self, _classes: Classes) -> Classes | None:
-        """See `Finder`."""
-        return None
-
-    def left_out(self) -> None:
-        """See `Finder`."""
-
-    def has_hope(self, _rank: Rank) -> bool:
-        """See `Finder`."""
-        return True
-
-    def refusal(self, _job: Job, _spec: JobSpec) -> Reason | None:
-        """See `Finder`."""
-        return None
 
 
 def best_company(

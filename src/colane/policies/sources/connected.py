@@ -15,14 +15,15 @@ from colane.model.job import Job, JobSpec
 from colane.model.reason import Reason
 from colane.perf.neighbours import Measure
 from colane.perf.utility import NEUTRAL, Weights
-from colane.policies.parts import Classes, Desk, Offer, Order, Rank
+from colane.policies.parts import Classes, Desk, Offer, Rank
 from colane.policies.sources.free import Free, FreeFinder, any_free
 from colane.policies.sources.utility_placer import BestPlaces, PlacementSearch
 from colane.policies.sources.utility_reasons import best_utility, postponed
+from colane.policies.usual import UsualFinder, UsualSource
 
 
 @dataclass(frozen=True, slots=True)
-class Connected:
+class Connected(UsualSource):
     """Free GPUs of highest utility.
 
     Attributes:
@@ -42,19 +43,11 @@ class Connected:
         """See `Source` and `Free.bind`."""
         return ConnectedFinder(self, desk) if desk.explains or any_free(desk) else None
 
-    def spares_s(self, _order: Order) -> float:
-        """Nobody is stopped."""
-        return inf
 
-
-class ConnectedFinder:
+class ConnectedFinder(UsualFinder):
     """See `Connected`."""
 
     def __init__(self, source: Connected, desk: Desk) -> None:
-        self.goes_first = False
-        self.grows = False
-        self.single = False
-        self.only_free = False
         self._desk = desk
         self._draft = desk.draft
         self._postpones = source.postpones
@@ -82,9 +75,6 @@ class ConnectedFinder:
     def worth(self, classes: Classes) -> Classes:
         """See `Finder`."""
         return self._free.worth(classes)
-
-    def left_out(self) -> None:
-        """See `Finder`."""
 
     def has_hope(self, rank: Rank) -> bool:
         """See `Finder`."""

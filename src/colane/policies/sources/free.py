@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
-from math import inf
 
 from colane.core.load import GpuLoad
 from colane.core.queue import Line
 from colane.model.job import Job, JobSpec
 from colane.model.reason import Reason, Why
-from colane.policies.parts import Classes, ClassKey, Desk, Offer, Order, Rank
+from colane.policies.parts import Classes, ClassKey, Desk, Offer, Rank
 from colane.policies.placing.nodes import Arrange, by_socket, fullest_socket_first, on_node
 from colane.policies.placing.over_nodes import over_nodes
+from colane.policies.usual import UsualFinder, UsualSource
 
 
 class NodesBy(StrEnum):
@@ -35,7 +35,7 @@ ARRANGE: dict[NodesBy, Arrange | None] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Free:
+class Free(UsualSource):
     """Free GPUs of one node, or of several where the job may span them.
 
     Attributes:
@@ -50,10 +50,6 @@ class Free:
         """See `Source`; nothing comes free while a plan is made, so without free GPUs it is asked for reasons alone."""
         return FreeFinder(self, desk) if desk.explains or any_free(desk) else None
 
-    def spares_s(self, _order: Order) -> float:
-        """Nobody is stopped."""
-        return inf
-
 
 def any_free(desk: Desk) -> bool:
     """Whether any GPU of the pool is free."""
@@ -64,13 +60,10 @@ def any_free(desk: Desk) -> bool:
     return found
 
 
-class FreeFinder:
+class FreeFinder(UsualFinder):
     """See `Free`."""
 
     def __init__(self, source: Free, desk: Desk) -> None:
-        self.goes_first = False
-        self.grows = False
-        self.single = False
         self.only_free = True
         self._desk = desk
         self._draft = desk.draft
@@ -95,9 +88,6 @@ class FreeFinder:
             if spread is not None:
                 yield Offer(spread, self._reason(spread))
 
-    def changed(self, gpus: Iterable[GpuLoad]) -> None:
-        """See `Finder`."""
-
     def worth(self, classes: Classes) -> Classes:
         """Classes for which there are enough free GPUs, on one node where they need that."""
         draft, pool = self._draft, self._desk.pool
@@ -112,16 +102,9 @@ class FreeFinder:
                     found[key] = line
         return found
 
-    def left_out(self) -> None:
-        """See `Finder`."""
-
     def has_hope(self, _rank: Rank) -> bool:
         """See `Finder`."""
         return any_free(self._desk)
-
-    def refusal(self, _job: Job, _spec: JobSpec) -> Reason | None:
-        """See `Finder`."""
-        return None
 
     def _types(self, spec: JobSpec) -> list[str]:
         draft = self._draft

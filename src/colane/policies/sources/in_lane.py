@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import partial
-from math import inf
 
 from colane.core.circles import circle
 from colane.core.load import GpuLoad
@@ -32,10 +31,11 @@ from colane.model.lane import ShareBetween
 from colane.model.profile import Memory
 from colane.model.reason import Reason, Why
 from colane.policies.indexes.lanes import Candidates, FullestFirst, JoinableGpu, LaneIndex, entry_of, is_joinable
-from colane.policies.parts import Classes, Desk, Offer, Order, Rank
+from colane.policies.parts import Desk, Offer
 from colane.policies.refusals import no_place
 from colane.policies.sources.answers import miss_reason, missed
 from colane.policies.sources.beside import may_join
+from colane.policies.usual import UsualFinder, UsualSource
 
 
 class ShareWhen(StrEnum):
@@ -73,7 +73,7 @@ def layout_of(load: GpuLoad) -> Layout:
 
 
 @dataclass(frozen=True, slots=True)
-class InLane:
+class InLane(UsualSource):
     """See the module.
 
     Attributes:
@@ -94,10 +94,6 @@ class InLane:
         """See `Source`."""
         return None if self.share_when is ShareWhen.NEVER else LaneFinder(self, desk)
 
-    def spares_s(self, _order: Order) -> float:
-        """Nobody is stopped."""
-        return inf
-
     def find(self) -> Find:
         """The rule as a function."""
         if self.lanes is LaneRule.SINGLE:
@@ -111,14 +107,13 @@ _Asked = tuple[NeedClass, str, str, str]
 """A class, a GPU type, and of whose jobs where that matters."""
 
 
-class LaneFinder:
+class LaneFinder(UsualFinder):
     """See `InLane`."""
 
     def __init__(self, source: InLane, desk: Desk) -> None:
         self.goes_first = source.share_when is ShareWhen.ALWAYS
         self.grows = True
         self.single = source.share_between is not ShareBetween.ALL
-        self.only_free = False
         self._draft = desk.draft
         self._pool = desk.pool
         self._find = source.find()
@@ -151,17 +146,6 @@ class LaneFinder:
                 entry = entry_of(load, self._index.sign)
                 self._now[load.id] = entry
                 self._fresh.append(entry)
-
-    def worth(self, _classes: Classes) -> Classes | None:
-        """See `Finder`."""
-        return None
-
-    def left_out(self) -> None:
-        """See `Finder`."""
-
-    def has_hope(self, _rank: Rank) -> bool:
-        """See `Finder`."""
-        return True
 
     def refusal(self, _job: Job, spec: JobSpec) -> Reason | None:
         """Why nothing was found: no lane with room, a first run alone, an answer too late."""

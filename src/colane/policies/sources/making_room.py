@@ -31,6 +31,7 @@ from colane.policies.sources.tenants import (
     amount_of,
     take_from,
 )
+from colane.policies.usual import UsualFinder
 
 
 class MakesRoom(StrEnum):
@@ -87,14 +88,10 @@ class _Vacancy(NamedTuple):
     units: tuple[Unit, ...]
 
 
-class RoomFinder:
+class RoomFinder(UsualFinder):
     """See `MakingRoom`."""
 
     def __init__(self, desk: Desk, displaces: Callable[[Rank, Rank], bool], because: str) -> None:
-        self.goes_first = False
-        self.grows = False
-        self.single = False
-        self.only_free = False
         self._desk = desk
         self._draft = desk.draft
         self._because = because
@@ -107,9 +104,6 @@ class RoomFinder:
         if vacancy is not None:
             yield from self._offer(job, spec, vacancy)
 
-    def changed(self, gpus: Iterable[GpuLoad]) -> None:
-        """See `Finder`."""
-
     def worth(self, classes: Classes) -> Classes:
         """None while nothing comes free and nobody may be stopped."""
         return {} if self._survey.is_empty else classes
@@ -121,10 +115,6 @@ class RoomFinder:
     def has_hope(self, rank: Rank) -> bool:
         """See `Finder`."""
         return self._survey.has_any_for(rank)
-
-    def refusal(self, _job: Job, _spec: JobSpec) -> Reason | None:
-        """See `Finder`."""
-        return None
 
     # -- choosing
 

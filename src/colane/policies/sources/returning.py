@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from colane.core.load import GpuLoad
 from colane.model.job import Job, JobSpec
 from colane.model.reason import Reason, Why
-from colane.policies.parts import Classes, Desk, Offer, Rank
+from colane.policies.parts import Desk, Offer
+from colane.policies.usual import UsualFinder
 
 
-class ReturnFinder:
+class ReturnFinder(UsualFinder):
     """Every composition has it, and it alone has offers of free GPUs for parked jobs: `Draft.homes` names them.
 
     A job comes back to a GPU that is free, its own before others; beside others only where these are some it left there
@@ -19,9 +20,6 @@ class ReturnFinder:
 
     def __init__(self, desk: Desk) -> None:
         self.goes_first = True
-        self.grows = False
-        self.single = False
-        self.only_free = False
         self._draft = desk.draft
 
     def offers(self, job: Job, spec: JobSpec) -> Iterator[Offer]:
@@ -38,20 +36,6 @@ class ReturnFinder:
         for load in homes if len(placement.gpus) == 1 else ():
             if self._may_rejoin(job, spec, load):
                 yield self._offer(job, (load,))
-
-    def changed(self, gpus: Iterable[GpuLoad]) -> None:
-        """See `Finder`."""
-
-    def worth(self, _classes: Classes) -> Classes | None:
-        """See `Finder`."""
-        return None
-
-    def left_out(self) -> None:
-        """See `Finder`."""
-
-    def has_hope(self, _rank: Rank) -> bool:
-        """See `Finder`."""
-        return True
 
     def refusal(self, job: Job, _spec: JobSpec) -> Reason | None:
         """Who is on the GPUs it could come back to."""
