@@ -68,7 +68,7 @@ def _grew(job: Job) -> bool:
 
 def test_random_worlds_reach_every_action_and_its_consequences() -> None:
     done: Counter[str] = Counter()
-    for seed in range(30):
+    for seed in range(60):
         world = World(Shuffler(seed), seed, sized=seed % 2 == 0)
         for _ in range(120):
             outcome = world.step(world.random_event())

@@ -267,7 +267,9 @@ def test_a_job_whose_first_step_comes_late_is_not_said_to_report_none() -> None:
     assert (silent.state, silent.first_step_s) == (JobState.RUNNING, None)
     sample = Progress(at_s=30.0, steps=3, first_step_s=28.0)
     late = only(core.step([Progressed(ONE, 1, sample)], 30.0))
-    assert (late.state, late.first_step_s) == (JobState.RUNNING, 28.0)
+    assert (late.state, late.first_step_s) == (JobState.RUNNING_PROTECTED, 28.0)
     assert late.reason is not None
     assert late.reason.why is Why.STEPPING
     assert core.step([Progressed(ONE, 1, replace(sample, steps=9))], 31.0).jobs == ()
+    due_s = 28.0 + 3 * 27.0
+    assert only(core.step([], due_s)).state is JobState.RUNNING, "protected for three launch times like any other"

@@ -22,10 +22,11 @@ PAPERS = {
     "B": "Salus: fine-grained GPU sharing (Yu and Chowdhury, MLSys 2020)",
     "C": "Topology-aware GPU scheduling (Amaral et al., SC 2017)",
     "D": "CODA: the CPU side of training jobs (Zhao et al.)",
+    "E": "F-scheduling: elastic jobs by throughput functions (Seo, SNU 2020)",
 }
 """Papers that can be evaluated so far."""
 
-MODULES = {"A": "colocation", "B": "sharing", "C": "topology", "D": "cpu_side"}
+MODULES = {"A": "colocation", "B": "sharing", "C": "topology", "D": "cpu_side", "E": "elasticity"}
 """Modules of `colane.papers` that evaluate them."""
 
 
@@ -47,7 +48,7 @@ def register(app: typer.Typer) -> None:
 
 
 def paper(
-    letter: Annotated[str, typer.Argument(metavar="LETTER", help="Which paper: A, B, C or D.")],
+    letter: Annotated[str, typer.Argument(metavar="LETTER", help="Which paper: A, B, C, D or E.")],
     data: Annotated[
         Path | None,
         typer.Option(

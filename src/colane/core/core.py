@@ -92,6 +92,7 @@ class Core:
         self._watchers = Watchers(Observer(), Paces(), Surroundings())
         self._timers = Timers()
         self._blocked: dict[str, Blocked] = {}
+        self._watched: set[str] = set()
         self._guard = Guard(state, self._watchers.guard, self.config)
         self._relief = Relief(state)
         self._returns = Returns(state)
@@ -211,11 +212,15 @@ class Core:
             waiting = [pool for pool in waiting if state.queues[pool].count]
         if self._blocked:
             waiting = [pool for pool in waiting if not self._is_blocked(pool, step.now_s)]
+        if self._watched:
+            waiting += [pool for pool in state.changed_pools & self._watched if pool not in waiting]
         if waiting:
             plan = self._follow(step, self.policy, waiting)
             self._blocked.update(plan.blocked)
             for pool in waiting:
                 self._timers.ask_again(pool, plan.again_s.get(pool))
+            if self._watched or plan.watches:
+                self._watched = (self._watched - set(waiting)) | set(plan.watches)
             return plan
         return None
 

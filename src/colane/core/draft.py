@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from heapq import merge
 from math import inf
+from typing import Any
 
 from colane.core.bookings import NodeLeft, host_booking
 from colane.core.free import FreeIndex
@@ -49,6 +50,8 @@ class Draft:
         self.blocked: dict[str, Blocked] = {}
         self.held: dict[GpuId, JobId] = {}
         self.serves_cpu_only = False
+        self.worked_out: dict[object, Any] = {}
+        self.watched: dict[str, None] = {}
         self._loads: dict[GpuId, GpuLoad] = {}
         self._nodes: dict[str, NodeLeft] = {}
         self._free: dict[Kind, FreeIndex] = {}
@@ -306,6 +309,10 @@ class Draft:
         """
         self.again_s[pool] = min(at_s, self.again_s.get(pool, at_s))
 
+    def watch(self, pool: str) -> None:
+        """Ask the policy about a pool whenever something changes there, even while nobody waits."""
+        self.watched[pool] = None
+
     def block(self, job: Job, spec: JobSpec, until_s: float = inf) -> None:
         """If the first in line, whom nobody may pass, lacks free GPUs: ask again when that has changed, or then.
 
@@ -332,8 +339,9 @@ class Draft:
         actions, holds = tuple(self.actions), self._holds() if self.held else NOTHING
         waits = self.waits, self.class_waits, self.rest
         return Plan(
-            self.view.version, actions, *waits, self.again_s, self.blocked, holds, serves_cpu_only=self.serves_cpu_only
-        )
+            self.view.version, actions, *waits, self.again_s, self.blocked, holds,
+            serves_cpu_only=self.serves_cpu_only, watches=tuple(self.watched),
+        )  # fmt: skip
 
     def _holds(self) -> dict[JobId, tuple[GpuId, ...]]:
         holds: dict[JobId, tuple[GpuId, ...]] = {}

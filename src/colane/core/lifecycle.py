@@ -42,10 +42,8 @@ MOVES: Mapping[tuple[JobState, JobState], str] = MappingProxyType(
         (S.RUNNING_PROTECTED, S.SUCCEEDED): "its process exited with 0",
         (S.RUNNING_PROTECTED, S.FAILED): "its process failed",
         (S.RUNNING_PROTECTED, S.OUT_OF_MEMORY): "it ran out of memory",
-        (
-            S.RUNNING,
-            S.RUNNING,
-        ): "late first step; another lane or other cores; too slow in company, nobody may be stopped",
+        (S.RUNNING, S.RUNNING): "another lane or other cores; too slow in company, nobody may be stopped",
+        (S.RUNNING, S.RUNNING_PROTECTED): "late first step; changes wait until three launch times have passed",
         (S.RUNNING, S.PAUSED): "suspended or parked; it waits at a step boundary",
         (S.PAUSED, S.RUNNING): "resumed, back from being parked, or its memory could not be moved for parking it",
         (S.PAUSED, S.RUNNING_PROTECTED): "back from being parked; changes wait for as long as after its launch",

@@ -254,12 +254,8 @@ def _first_step(step: Step, job: Job, progress: Progress) -> Job:
     """Protect a job that has begun to step; one that was taken to run for its silence is only known better now."""
     first_s = progress.first_step_s if progress.first_step_s is not None else step.now_s
     was_silent = step.config.opaque_after_s > 0 and not step.config.runs_at_once
-    if was_silent and job.state is JobState.RUNNING and job.reason and job.reason.why is Why.TAKEN_TO_RUN:
-        late = move(job, JobState.RUNNING, step.now_s, Reason(Why.STEPPING), first_step_s=first_s)
-        step.put(late)
-        step.heed(job.spec.pool)  # it can be parked from now on
-        return late
-    if job.state is not JobState.LAUNCHING:
+    is_late = was_silent and job.state is JobState.RUNNING and job.reason and job.reason.why is Why.TAKEN_TO_RUN
+    if job.state is not JobState.LAUNCHING and not is_late:
         return job
     launch_s = max(0.0, first_s - (job.start_s if job.start_s is not None else first_s))
     stepping = move(job, JobState.RUNNING_PROTECTED, step.now_s, Reason(Why.STEPPING), first_step_s=first_s)

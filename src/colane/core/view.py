@@ -59,6 +59,11 @@ class ClusterView:
         return (pool for pool in self._pools if (queue := self._state.queues.get(pool)) and queue.count)
 
     @property
+    def changed_pools(self) -> list[str]:
+        """Pools in which something changed, in order of name, whether somebody waits there or not."""
+        return self._pools
+
+    @property
     def nodes(self) -> Mapping[str, NodeState]:
         """All nodes by name."""
         return self._state.nodes

@@ -189,6 +189,7 @@ class Plan:
         blocked: Pools the policy need not be asked about before what blocks them has changed.
         holds: GPUs kept for waiting jobs in this plan: nobody else starts on them by it.
         serves_cpu_only: Whether it has placed the jobs without GPUs too, so that nobody else does after it.
+        watches: Pools the policy wants to be asked about whenever something changes there, even while nobody waits.
     """
 
     based_on: Final[int]
@@ -200,6 +201,7 @@ class Plan:
     blocked: Final[Mapping[str, Blocked]]
     holds: Final[Mapping[JobId, tuple[GpuId, ...]]]
     serves_cpu_only: Final[bool]
+    watches: Final[tuple[str, ...]]
 
     def __init__(  # noqa: PLR0913 - a record
         self,
@@ -213,6 +215,7 @@ class Plan:
         holds: Mapping[JobId, tuple[GpuId, ...]] = NOTHING,
         *,
         serves_cpu_only: bool = False,
+        watches: tuple[str, ...] = (),
     ) -> None:
         self.based_on = based_on
         self.actions = actions
@@ -223,6 +226,7 @@ class Plan:
         self.blocked = blocked
         self.holds = holds
         self.serves_cpu_only = serves_cpu_only
+        self.watches = watches
 
     def reason_for(self, job: Job) -> Reason:
         """Why a job starts or waits under this plan."""

@@ -33,6 +33,8 @@ class Why(StrEnum):
     RESERVED = "reserved"
     WOULD_DELAY = "would-delay"
     MAKING_ROOM = "making-room"
+    SHRUNK = "shrunk"
+    GROWN = "grown"
     POSTPONED = "postponed"
     WOULD_HARM = "would-harm"
     NO_LANE = "no-lane"
@@ -178,6 +180,8 @@ SENTENCES: Mapping[Why, str] = MappingProxyType(
         Why.RETURNED: "resumed by {by}; its GPU memory, {size_bytes}, comes back from the host to {gpu}",
         Why.RESUMED: "resumed by {by}",
         Why.PREEMPTED: "stopped for {jobs}: {because}",
+        Why.SHRUNK: "saves its state and goes on with {gpus} GPUs of the {had} it had",
+        Why.GROWN: "saves its state and goes on with {gpus} GPUs instead of {had}",
         Why.PARKED: "parked at a step boundary for {jobs}: {because}; it goes on when its node has a GPU for it",
         Why.COMES_BACK: "goes on where it was parked, on {gpu}",
         Why.WAITS_PARKED: "Resources: parked; it can go on only on {home}, whose GPUs are held by {jobs}",

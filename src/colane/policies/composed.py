@@ -16,7 +16,7 @@ from colane.core.queue import Line
 from colane.core.view import ClusterView
 from colane.model.job import Job, JobId, JobSpec
 from colane.model.lane import Turns
-from colane.model.plan import Park, Plan, Stop
+from colane.model.plan import Park, Plan, Resize, Stop
 from colane.model.reason import Reason, Why
 from colane.policies.choices import FIRST, First
 from colane.policies.cpu_array import BesidePolicy, CpuPlacing
@@ -27,6 +27,7 @@ from colane.policies.parts import (
     ClassKey,
     Desk,
     Finder,
+    Moving,
     Offer,
     Order,
     Rule,
@@ -70,6 +71,7 @@ class Composed:
     choose: Choice = FIRST
     turns: Turns = USUAL_TURNS
     cpu_jobs: CpuPlacing = BESIDE_POLICY
+    moving: Moving | None = None
 
     @property
     def spares_s(self) -> float:
@@ -84,6 +86,9 @@ class Composed:
             service.serve()
             service.dissolve()
             self.cpu_jobs.place(draft, pool)
+        if self.moving is not None:
+            for pool in view.changed_pools:
+                self.moving.plan(Desk(draft, pool, self.order.bind(draft, pool), self.sizes))
         return draft.plan()
 
 
@@ -193,7 +198,7 @@ class _Service:
     def _take(self, job: Job, spec: JobSpec, offer: Offer) -> None:
         draft = self._draft
         if offer.is_later:
-            self._make_room(job, offer)
+            self._make_room(job, spec, offer)
         else:
             own = self._desk.reason
             reason = offer.reason if own is None else own(job, offer)
@@ -204,7 +209,7 @@ class _Service:
         for rule in self._judges:
             rule.took(job, spec, offer)
 
-    def _make_room(self, job: Job, offer: Offer) -> None:
+    def _make_room(self, job: Job, spec: JobSpec, offer: Offer) -> None:
         """Others do what they must, and what they leave is kept for the job, with what is free."""
         draft = self._draft
         for action in offer.room:
@@ -213,7 +218,9 @@ class _Service:
                 draft.park(leaver, action.reason, action.for_job)
             elif isinstance(action, Stop):
                 draft.stop(leaver, action.reason, action.for_job)
-        draft.hold(job, offer.gpus, self._desk.least(job))
+            elif isinstance(action, Resize):
+                draft.resize(leaver, [draft.load(gpu) for gpu in action.placement.gpus], action.reason)
+        draft.hold(job, offer.gpus, spec)
         draft.wait(job.id, Reason(Why.MAKING_ROOM, {}, offer.waits_for))
         self._promised.add(job.id)
 

@@ -173,7 +173,7 @@ class Desk:
 
     def sizes(self, job: Job) -> Iterable[JobSpec]:
         """What a job is offered, see `Sizer`; one that waits parked comes back with as many GPUs as it had."""
-        return (job.spec.at(job.gpu_count),) if job.home else self.sizer.sizes(job.spec)
+        return (job.spec.at(job.gpu_count),) if job.home else self.sizer.sizes(self, job)
 
     def least(self, job: Job) -> JobSpec:
         """The smallest of these."""
@@ -315,11 +315,18 @@ class Order(Protocol):
 class Sizer(Protocol):
     """How many GPUs a job is offered."""
 
-    def sizes(self, spec: JobSpec) -> Iterable[JobSpec]:
+    def sizes(self, desk: Desk, job: Job) -> Iterable[JobSpec]:
         """Its needs at each size that comes into question, best first, the smallest last."""
 
     def fewest(self, asked: JobSpec | NeedClass) -> int:
         """How many GPUs the smallest of them has."""
+
+
+class Moving(Protocol):
+    """How running jobs are moved or resized, when those that wait have been served."""
+
+    def plan(self, desk: Desk) -> None:
+        """Decide so in the draft of the desk."""
 
 
 class Choice(Protocol):

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from colane.model.job import JobSpec, NeedClass
+from colane.model.job import Job, JobSpec, NeedClass
+from colane.policies.parts import Desk
 
 
 class SizeBy(StrEnum):
@@ -29,8 +30,9 @@ class Sizing:
 
     size: SizeBy = SizeBy.ASKED
 
-    def sizes(self, spec: JobSpec) -> Iterable[JobSpec]:
+    def sizes(self, _desk: Desk, job: Job) -> Iterable[JobSpec]:
         """See `Sizer`."""
+        spec = job.spec
         if self.size is SizeBy.ASKED or not spec.sizes:
             return (spec,)
         return [spec.at(gpus) for gpus in reversed(spec.sizes)]

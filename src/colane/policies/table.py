@@ -11,6 +11,8 @@ from colane.policies.admissions.ageing import DAY_S, HOUR_S, WEEK_S, Ageing
 from colane.policies.admissions.line import Backfill, DepthMax, HeadOfLine
 from colane.policies.composed import Composed
 from colane.policies.cpu_array import CpuArray
+from colane.policies.elastic.fair_throughput import FairThroughput
+from colane.policies.elastic.rebalancing import Rebalancing
 from colane.policies.indexes.users import ShareBy
 from colane.policies.orders.arrival import Arrival, InferenceFirst, LightestFirst
 from colane.policies.orders.length import LeastRemaining, Shortest
@@ -23,6 +25,7 @@ from colane.policies.sources.connected import Connected
 from colane.policies.sources.free import Free, NodesBy
 from colane.policies.sources.in_lane import InLane, LaneRule
 from colane.policies.sources.making_room import MakesRoom, MakingRoom
+from colane.policies.sources.shrinking import ByShrinking
 
 BY_PRIORITY: Final = MakingRoom(MakesRoom.PRIORITY)
 BY_ORDER: Final = MakingRoom(MakesRoom.ORDER)
@@ -51,6 +54,11 @@ PRESETS: Final[tuple[Composed, ...]] = (
     Composed("max-min", SmallestPart(), (Free(), BesidePartner(packed=False), BY_ORDER), (WEEK,)),
     Composed("max-min-packed", SmallestPart(), (Free(), BesidePartner(), BY_ORDER), (WEEK,)),
     Composed("finish-time-fair", WorstFinish(), (Free(), BY_ORDER), (WEEK,)),
+    # Paper E.
+    Composed(
+        "f-sched", Arrival(), (Free(), ByShrinking(), BY_PRIORITY), (WEEK,),
+        sizes=FairThroughput(), moving=Rebalancing(),
+    ),
     # Paper A.
     Composed("colocate", LightestFirst(), (Free(), BesideLightest(), BY_PRIORITY), (HOUR,)),
     # Paper B.

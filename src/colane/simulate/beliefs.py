@@ -88,14 +88,15 @@ def declare_lengths(jobs: Iterable[TraceJob], belief: Belief, *, noise: float, s
 
 
 def examples(jobs: Iterable[TraceJob], cluster: Cluster) -> dict[ProfileKey, Running]:
-    """One job of each kind on each GPU type of its pool, alone on GPUs of one socket."""
+    """One job of each kind on each GPU type of its pool, alone on GPUs of one socket, at every size it can run on."""
     types = {pool: sorted({g.type for n in cluster.nodes if n.pool == pool for g in n.gpus}) for pool in cluster.pools}
     found: dict[ProfileKey, Running] = {}
     for job in jobs:
         for kind in types.get(job.spec.pool, ()):
-            key = profile_key(job.spec, kind)
-            if key not in found:
-                found[key] = somewhere(job, kind)
+            for gpus in job.spec.sizes or (job.spec.gpus,):
+                key = profile_key(job.spec, kind, gpus)
+                if key not in found:
+                    found[key] = somewhere(job, kind, gpus)
     return found
 
 

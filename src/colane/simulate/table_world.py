@@ -263,7 +263,7 @@ def _kind(running: Running) -> tuple[Any, ...]:
     speed = 0.0 if job.steps is None or not job.duration_s else job.steps / job.duration_s
     no_steps = job.steps is None
     needs = (spec.family, spec.batch_size or 0, spec.gpus, spec.cores, spec.host_memory_bytes, running.cores)
-    place = running.gpu_type, running.sockets, bool(running.parts)
+    place = running.gpu_type, len(running.gpus), running.sockets, bool(running.parts)
     return (*needs, *place, job.gpu_ratio, speed, no_steps)
 
 

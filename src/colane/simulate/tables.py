@@ -377,7 +377,9 @@ def _speaks_of(table: SpeedTable, job: TraceJob, gpu_types: Sequence[str]) -> bo
     return any(table.alone(place) or table.memory(job, place.gpu_type) for place in places)
 
 
-def somewhere(job: TraceJob, gpu_type: str) -> Running:
-    """A job alone on GPUs of one socket of no particular node."""
-    gpus = tuple(GpuId("anywhere", number) for number in range(job.spec.gpus))
-    return Running(job, gpu_type, gpus, cores=job.spec.cores)
+def somewhere(job: TraceJob, gpu_type: str, gpus: int | None = None) -> Running:
+    """A job alone on GPUs of one socket of no particular node, as many as it asked for if not said."""
+    count = job.spec.gpus if gpus is None else gpus
+    return Running(
+        job, gpu_type, tuple([GpuId("anywhere", n) for n in range(count)]), cores=job.spec.part(job.spec.cores, count)
+    )

@@ -1,0 +1,1 @@
+"""How many GPUs each elastic job gets, and how running ones come to have them (paper E)."""

@@ -1,0 +1,208 @@
+"""Running elastic jobs come to the sizes that are planned for them, if that pays what stopping and starting cost.
+
+What is planned for a pool is carried out node by node, as far as its GPUs reach: a job shrinks for one that grows on
+the same node, or for one that waits (`sources.shrinking`). GPUs that are free all the same go to whoever gets faster by
+them, beyond what is planned for it; they are the first to be taken back. Who gives GPUs up is resized at once; who gets
+those waits until they are free: two decisions, so that nobody is promised what another still holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import inf
+from typing import Final
+
+from colane.core.load import GpuLoad
+from colane.core.state import NodeState
+from colane.model.job import Job, JobId
+from colane.model.reason import Reason, Why
+from colane.model.resources import host_needs
+from colane.policies.elastic.fair_throughput import (
+    USUAL_SIZES,
+    FairThroughput,
+    elastic_jobs,
+    is_resizable,
+    steps_per_s,
+)
+from colane.policies.means import launch_s
+from colane.policies.parts import Desk
+from colane.policies.times import RunTimes, attained_s
+
+STOP_S: Final = 1.0
+"""What saving the state and stopping is believed to cost beside the launch, where nothing was seen."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rebalancing:
+    """See the module.
+
+    Attributes:
+        sizes: How many GPUs each is to have.
+        rise_min: Those of a node who change must make so many more steps per second together (paper E's prototype: 1).
+        rise_ratio_min: And so much more than they make now, as a part of it.
+        pays_back: Whether a job that grows must regain its restart in the time it has left.
+    """
+
+    sizes: FairThroughput = USUAL_SIZES
+    rise_min: float = 0.0
+    rise_ratio_min: float = 0.05
+    pays_back: bool = True
+
+    def plan(self, desk: Desk) -> None:
+        """Resize whom the plan gives another size, then let others have what is left."""
+        desk.draft.watch(desk.pool)
+        desk.draft.ask_again(desk.pool, inf)
+        targets = self.sizes.targets(desk)
+        for node, jobs in _by_node(desk).items():
+            site = _NodeSizes(self, desk, desk.draft.view.nodes[node], jobs)
+            site.aim({job.id: targets.get(job.id, job.gpu_count) for job in jobs})
+            site.use_leftovers()
+            site.carry_out()
+
+
+def _by_node(desk: Desk) -> dict[str, list[Job]]:
+    """Jobs of one node that may be resized now, and of which nothing has been decided in this plan."""
+    found: dict[str, list[Job]] = {}
+    decided = {action.job for action in desk.draft.actions}
+    for job in elastic_jobs(desk):
+        if job.id not in decided and is_resizable(job) and job.placement is not None and len(job.placement.nodes) == 1:
+            found.setdefault(job.placement.node, []).append(job)
+    return found
+
+
+class _NodeSizes:
+    """What becomes of the elastic jobs of one node.
+
+    Attributes:
+        now: Sizes that the jobs come to.
+    """
+
+    def __init__(self, settings: Rebalancing, desk: Desk, node: NodeState, jobs: list[Job]) -> None:
+        self._settings = settings
+        self._desk = desk
+        self._node = node
+        self._jobs = jobs
+        self.now = {job.id: job.gpu_count for job in jobs}
+        kinds = {job.id: desk.draft.load(job.gpus_held[0]).gpu.type for job in jobs}
+        self._kind = kinds
+        self._free = {kind: self._usable(kind) for kind in set(kinds.values())}
+
+    def aim(self, targets: dict[JobId, int]) -> None:
+        """Let jobs grow towards their targets, out of free GPUs and of what others have beyond theirs."""
+        before, free = dict(self.now), dict(self._free)
+        for job in self._jobs:
+            if targets[job.id] > self.now[job.id]:
+                self._grow(job, targets)
+        if not self._is_worth_it(before):
+            self.now, self._free = before, free
+
+    def use_leftovers(self) -> None:
+        """Give free GPUs to those who are not resized anyway, one by one to who gains most."""
+        before, free = dict(self.now), dict(self._free)
+        while (best := max(self._steps(), default=None)) is not None:
+            _, _, index, size = best
+            job = self._jobs[index]
+            self._free[self._kind[job.id]] -= size - self.now[job.id]
+            self.now[job.id] = size
+        if not self._is_worth_it(before):
+            self.now, self._free = before, free
+
+    def carry_out(self) -> None:
+        """Resize those whose size has changed; who is to get GPUs that another still holds comes later."""
+        for job in sorted(self._jobs, key=lambda job: self.now[job.id] - job.gpu_count):
+            gpus = self.now[job.id]
+            loads = None if gpus == job.gpu_count else self._gpus(job, gpus)
+            if loads is not None:
+                why = Why.GROWN if gpus > job.gpu_count else Why.SHRUNK
+                self._desk.draft.resize(job, loads, Reason(why, {"had": job.gpu_count, "gpus": gpus}))
+
+    def _grow(self, job: Job, targets: dict[JobId, int]) -> None:
+        """To the largest size up to its target that the node has GPUs for."""
+        kind = self._kind[job.id]
+        givers = [other for other in self._jobs if self._kind[other.id] == kind and other is not job]
+        spare = {other.id: self._spare(other, targets[other.id]) for other in givers}
+        within = self._free[kind] + sum(spare.values())
+        sizes = [n for n in job.spec.sizes if self.now[job.id] < n <= min(targets[job.id], self.now[job.id] + within)]
+        if not sizes or not self._pays(job, sizes[-1]):
+            return
+        lacks = sizes[-1] - self.now[job.id] - self._free[kind]
+        for other in givers:
+            if lacks > 0 and spare[other.id]:
+                self.now[other.id] -= spare[other.id]
+                self._free[kind] += spare[other.id]
+                lacks -= spare[other.id]
+        self._free[kind] -= sizes[-1] - self.now[job.id]
+        self.now[job.id] = sizes[-1]
+
+    def _spare(self, job: Job, target: int) -> int:
+        """GPUs a job has beyond its target, down to a size it can run on."""
+        size = max([n for n in job.spec.sizes if n <= target], default=self.now[job.id])
+        return max(0, self.now[job.id] - size)
+
+    def _steps(self) -> Iterator[tuple[float, float, int, int]]:
+        """Larger sizes of jobs that free GPUs allow and that make them faster: gain for a GPU, order, job, size."""
+        for index, job in enumerate(self._jobs):
+            now = self.now[job.id]
+            if now < job.gpu_count:
+                continue
+            for size in job.spec.sizes:
+                if now < size <= now + self._free[self._kind[job.id]]:
+                    gain = (self._speed(job, size) - self._speed(job, now)) / (size - now)
+                    if gain > 0 and self._pays(job, size):
+                        yield gain, -index, index, size
+
+    def _is_worth_it(self, before: dict[JobId, int]) -> bool:
+        """Whether those who change make enough steps more by it."""
+        changed = [job for job in self._jobs if self.now[job.id] != before[job.id]]
+        had = sum([self._speed(job, before[job.id]) for job in changed])
+        rise = sum([self._speed(job, self.now[job.id]) for job in changed]) - had
+        return rise > 0 and rise >= max(self._settings.rise_min, self._settings.rise_ratio_min * had)
+
+    def _pays(self, job: Job, gpus: int) -> bool:
+        """Whether what is left of a job that grows takes less time by it, its restart counted."""
+        if not self._settings.pays_back:
+            return True
+        now, then = self._speed(job, job.gpu_count), self._speed(job, gpus)
+        return then > 0 and _left_s(self._desk, job) * (1 - now / then) > launch_s(job) + STOP_S
+
+    def _speed(self, job: Job, gpus: int) -> float:
+        return steps_per_s(self._desk.draft, job, gpus)
+
+    def _usable(self, kind: str) -> int:
+        """Free GPUs of a type on the node."""
+        return self._desk.draft.free_count(self._node, kind)
+
+    def _gpus(self, job: Job, gpus: int) -> tuple[GpuLoad, ...] | None:
+        return kept(self._desk, job, gpus) if gpus < job.gpu_count else grown(self._desk, job, gpus)
+
+
+def _left_s(desk: Desk, job: Job) -> float:
+    """How long a job is believed to run on as it is; where its length is unknown, as long as it has."""
+    had_s = attained_s(job, desk.draft.now_s)
+    whole_s = RunTimes(desk.draft).run_s(job.spec)
+    return had_s if whole_s is None else max(0.0, whole_s - had_s)
+
+
+def kept(desk: Desk, job: Job, gpus: int) -> tuple[GpuLoad, ...]:
+    """The GPUs that a job keeps which gives some up: of the sockets with most of its ranks."""
+    held = [desk.draft.load(gpu) for gpu in job.gpus_held]
+    ranks = {socket: sum([load.gpu.socket == socket for load in held]) for socket in {load.gpu.socket for load in held}}
+    first = sorted(held, key=lambda load: (-ranks[load.gpu.socket], load.gpu.socket, load.id))[:gpus]
+    return tuple(sorted(first, key=lambda load: load.id))
+
+
+def grown(desk: Desk, job: Job, gpus: int) -> tuple[GpuLoad, ...] | None:
+    """Its GPUs and free ones of its node, near ones first; None where GPUs, cores or host memory are too few."""
+    draft, spec = desk.draft, job.spec
+    if job.placement is None or len(job.placement.nodes) != 1:
+        return None
+    node = draft.view.nodes[job.placement.node]
+    held = [draft.load(gpu) for gpu in job.gpus_held]
+    more = gpus - len(held)
+    free = [load for load in draft.free_gpus(node, held[0].gpu.type) if draft.fits_alone(load, spec)]
+    if len(free) < more or not host_needs(spec, gpus) - host_needs(spec, len(held)) <= draft.host_free(node):
+        return None
+    sockets = {load.gpu.socket for load in held}
+    near = sorted(free, key=lambda load: (load.gpu.socket not in sockets, load.gpu.socket, load.id))[:more]
+    return tuple(sorted([*held, *near], key=lambda load: load.id))

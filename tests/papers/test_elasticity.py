@@ -1,0 +1,43 @@
+"""Paper E's evaluation: totals against the fixture, sums of run times exactly, who is resized when."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from colane.papers import elasticity
+from colane.papers.claims import Evaluation
+from colane.traces.errors import TraceError
+
+
+@pytest.fixture(scope="module")
+def found(data: Path) -> Evaluation:
+    return elasticity.evaluate(data)
+
+
+def test_totals_are_the_fixtures_within_two_percent(found: Evaluation) -> None:
+    totals = [claim for claim in found.claims if claim.id == "E-a"]
+    assert len(totals) == 1 + len(elasticity.SLOTS)
+    assert all(claim.verdict.startswith("within 2 %") for claim in totals), totals
+
+
+def test_identities_and_orderings(found: Evaluation) -> None:
+    verdicts = {claim.id: str(claim.verdict) for claim in found.claims}
+    assert verdicts["E-b"] == "same"
+    assert verdicts["E-c"] == "ordering holds"
+    assert verdicts["E-v"].startswith("inert at 0.5")
+
+
+def test_jobs_are_resized_as_the_papers_states_have_it(found: Evaluation) -> None:
+    """Seven times (SPEC E.4); a job's GPUs over its attempts, by its protection of three launches."""
+    run = found.experiments[0].runs[0][1]
+    assert elasticity.resizes(run) == 7
+    sizes = {job: [len(span.gpus) for span in run.ledger.stays if span.job == job] for job in run.ledger.rows.id}
+    assert sizes == {1: [6, 3, 2], 2: [3, 2, 3], 3: [1, 3], 4: [1, 2, 3]}
+    assert not run.ledger.flaws
+
+
+def test_without_tables_it_says_what_is_missing(tmp_path: Path) -> None:
+    with pytest.raises(TraceError, match="calibrated_f"):
+        elasticity.evaluate(tmp_path)
