@@ -83,7 +83,6 @@ def test_a_whole_life() -> None:
         ("signalled", None, 9, JobState.FAILED, Why.KILLED_BY_SIGNAL),
         ("out-of-memory", 1, None, JobState.OUT_OF_MEMORY, Why.OUT_OF_MEMORY),
         ("not-started", None, None, JobState.FAILED, Why.NOT_STARTED),
-        ("supervisor-died", None, None, JobState.FAILED, Why.SUPERVISOR_DIED),
     ],
 )
 def test_each_way_to_fail_has_its_end(
@@ -97,6 +96,20 @@ def test_each_way_to_fail_has_its_end(
     assert job.reason.why is why
     assert job.reason.sentence()
     assert core.state.gpus[GpuId("n0", 0)].is_free
+
+
+def test_the_death_of_its_supervisor_is_no_failure_of_a_job_but_not_without_end() -> None:
+    core = make_core()
+    core.step([Submitted(ONE, SPEC)], 1.0)
+    died = Exit(None, None)
+    for attempt in range(1, core.config.node_losses_max + 1):
+        again = only(core.step([Ended(ONE, attempt, "supervisor-died", died, 1.0, 2.0)], 2.0))
+        assert (again.state, again.attempt, again.failures) == (JobState.ASSIGNED, attempt + 1, 0)
+        assert again.losses == attempt
+    last = only(core.step([Ended(ONE, again.attempt, "supervisor-died", died, 1.0, 2.0)], 2.0))
+    assert last.state is JobState.FAILED
+    assert last.reason is not None
+    assert last.reason.sentence() == "its supervisor died, so the process was stopped"
 
 
 def test_retries_are_counted_and_end() -> None:

@@ -223,7 +223,7 @@ class TestFinished:
             ({"outcome": "signalled", "exit_code": None, "signal": 9}, "failed"),
             ({"outcome": "out-of-memory", "exit_code": 1, "detail": "CUDA"}, "out-of-memory"),
             ({"outcome": "not-started", "exit_code": None, "detail": "no such file"}, "failed"),
-            ({"outcome": "supervisor-died", "exit_code": None}, "failed"),
+            ({"outcome": "supervisor-died", "exit_code": None}, "assigned"),
         ],
     )
     async def test_each_end_has_its_state(self, how: dict[str, Any], state: str) -> None:

@@ -112,8 +112,8 @@ def moves(job: Job, at_s: float, steps: Sequence[tuple[JobState, Reason]], **cha
     return changed
 
 
-LOSSES = frozenset({Why.NODE_LOST, Why.GPU_LOST})
-"""Reasons of losing hardware."""
+LOSSES = frozenset({Why.NODE_LOST, Why.GPU_LOST, Why.SUPERVISOR_DIED})
+"""Reasons of losing the hardware, or what watched over the process there."""
 
 
 def is_loss(to: JobState, reason: Reason) -> bool:

@@ -37,12 +37,14 @@ CAUSES: Mapping[str, Why] = {
     "signalled": Why.KILLED_BY_SIGNAL,
     "out-of-memory": Why.OUT_OF_MEMORY,
     "not-started": Why.NOT_STARTED,
-    "supervisor-died": Why.SUPERVISOR_DIED,
 }
 """Outcomes an agent reports and their reasons."""
 
 LEASE_RUN_OUT = "lease-run-out"
 """The agent stopped the job itself, having lost its scheduler: the same as a lost node, and no failure of the job."""
+
+SUPERVISOR_DIED = "supervisor-died"
+"""The shim above the process was killed, and with it the process: no failure of the job, counted as a lost node is."""
 
 NODE_FAULT = "node-fault"
 """The node could not start the job, and would start no other: it is queued again, and nothing is counted."""
@@ -280,6 +282,9 @@ def _failed(step: Step, job: Job, event: Ended, end_s: float, mates: tuple[JobId
     """An attempt failed beside these jobs: the job ends, or is queued again."""
     if event.outcome == LEASE_RUN_OUT:
         _lose(step, job, Reason(Why.NODE_LOST, {"node": event.node}))
+        return
+    if event.outcome == SUPERVISOR_DIED:
+        _lose(step, job, Reason(Why.SUPERVISOR_DIED))
         return
     if event.outcome == NODE_FAULT:
         reason = Reason(Why.NODE_FAULT, {"node": event.node, "detail": event.exit.detail})
