@@ -203,7 +203,7 @@ class Core:
         plan = self._ask_policy(step, waiting)
         if state.cpu_only and waiting and (plan is None or not plan.serves_cpu_only):
             self._follow(step, self._cpu_only, waiting)
-        return plan is not None and bool(plan.again_s)
+        return plan is not None and any(pool not in plan.blocked for pool in plan.again_s)
 
     def _ask_policy(self, step: Step, waiting: list[str]) -> Plan | None:
         state = self.state

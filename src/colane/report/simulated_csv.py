@@ -9,7 +9,7 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
-from colane.report.simulated import SimulatedRun
+from colane.report.simulated import Floats, SimulatedRun
 from colane.traces.workload import TraceJob
 
 CSV_COLUMNS = (
@@ -45,20 +45,22 @@ def _job_rows(run: SimulatedRun, jobs: Mapping[int, TraceJob]) -> Iterator[tuple
         columns.alone_s,
         columns.gpu_s,
     )
-    lists = [column.tolist() for column in (*times, *spans)]
-    ids, attempts = columns.id.tolist(), columns.attempts.tolist()
-    for place in columns.id.argsort(kind="stable").tolist():
-        job = jobs[ids[place]]
-        spec = job.spec
-        numbers = [_cell(column[place]) for column in lists]
+    places = columns.id.argsort(kind="stable")
+    numbers = zip(*[_cells(column[places]) for column in (*times, *spans)], strict=True)
+    ids, attempts = columns.id[places].tolist(), columns.attempts[places].tolist()
+    states, gpus = columns.state, columns.gpus
+    for place, job_id, cells, tries in zip(places.tolist(), ids, numbers, attempts, strict=True):
+        spec = jobs[job_id].spec
         yield (
-            job.id, spec.name, spec.family, spec.batch_size, spec.user, spec.pool, spec.gpus, str(columns.state[place]),
-            *numbers, attempts[place], columns.gpus[place],
+            job_id, spec.name, spec.family, spec.batch_size, spec.user, spec.pool, spec.gpus, str(states[place]),
+            *cells, tries, gpus[place],
         )  # fmt: skip
 
 
-def _cell(value: float) -> float | str:
-    return value if isfinite(value) else ""
+def _cells(column: Floats) -> list[float] | list[float | str]:
+    """A column's cells; what is not finite is empty."""
+    values: list[float] = column.tolist()
+    return values if isfinite(sum(values)) else [value if isfinite(value) else "" for value in values]
 
 
 def write_refused(runs: Iterable[SimulatedRun], path: Path) -> None:
