@@ -272,6 +272,6 @@ def test_a_file_of_another_version_leaves_the_job_opaque_and_says_so(trained: Tr
         file.seek(8)
         file.write(writer.VERSION.to_bytes(8, sys.byteorder))
         file.seek(writer.REFUSED_WORD * 8)
-        file.write((3).to_bytes(8, sys.byteorder))
-    with pytest.raises(wire.VersionError, match="adaptor speaks version 3"):
+        file.write((writer.VERSION + 1).to_bytes(8, sys.byteorder))
+    with pytest.raises(wire.VersionError, match=f"adaptor speaks version {writer.VERSION + 1}"):
         job.seen()
