@@ -54,16 +54,44 @@ with open(sys.argv[1], "rb") as file:
 PYTHON
 }
 
+# What pip does, in one line that is written anew on a terminal and now and then elsewhere; what went wrong is shown whole.
+PIP_FAILED="pip has failed"
+tell_progress() {
+    "$PYTHON" -u -c '
+import sys, time
+failed = sys.argv[1]
+start, shown, packages, lines = time.monotonic(), 0.0, 0, []
+tty = sys.stderr.isatty()
+for line in sys.stdin:
+    lines.append(line)
+    words = line.split()
+    packages += words[:1] == ["Collecting"]
+    if words[:1] not in (["Collecting"], ["Downloading"], ["Installing"], ["Building"]):
+        continue
+    now = time.monotonic()
+    if tty or now - shown > 10 or words[0] == "Installing":
+        shown = now
+        what = f"{words[0].lower()} {words[1][:50]}" if words[0] != "Installing" else "installing them all"
+        text = f"  {now - start:4.0f} s  {packages} packages, {what}"
+        sys.stderr.write(f"\r\033[K{text[:78]}" if tty else f"{text}\n")
+sys.stderr.write("\r\033[K" if tty else "")
+if lines and lines[-1].strip() == failed:
+    sys.stderr.writelines(lines[-26:-1])
+    sys.exit(1)
+' "$PIP_FAILED"
+}
+
 # ensure_venv [GROUP]: make the environment, with the requirements of a dependency group where one is named.
 ensure_venv() {
     find_python
     local stamp_file="$VENV/.colane-stamp${1:+-$1}" stamp wanted=()
     stamp="$(printf '%s ' "$TORCH" "$ROOT" "$("$PYTHON" --version)"; sha256sum <"$ROOT/pyproject.toml")"
     if [ -x "$VENV/bin/colane" ] && [ "$(cat "$stamp_file" 2>/dev/null)" = "$stamp" ]; then return; fi
-    say "preparing $VENV (once, some minutes)"
+    say "preparing $VENV (once; PyTorch is some 200 MB, so this takes a few minutes)"
     [ -x "$VENV/bin/python" ] || "$PYTHON" -m venv --without-pip "$VENV" || fail "cannot make $VENV"
     if [ $# -gt 0 ]; then mapfile -t wanted < <(group "$1"); fi
-    "$PYTHON" -m pip --python "$VENV/bin/python" install -qq --disable-pip-version-check --root-user-action=ignore \
-        "$TORCH" -e "$ROOT[workloads]" "${wanted[@]}" || fail "pip could not install what is needed; see above"
+    { "$PYTHON" -m pip --python "$VENV/bin/python" install --disable-pip-version-check --root-user-action=ignore \
+        --progress-bar off "$TORCH" -e "$ROOT[workloads]" "${wanted[@]}" 2>&1 || echo "$PIP_FAILED"; } | tell_progress ||
+        fail "pip could not install what is needed; see above"
     printf '%s\n' "$stamp" >"$stamp_file"
 }

@@ -87,3 +87,17 @@ def test_the_environment_is_filled_once(tmp_path: Path) -> None:
     stamp.write_text("of another pyproject.toml\n")
     assert bash("ensure_venv test", None, **variables).returncode == 0
     assert len(calls.read_text().splitlines()) == 2
+
+
+def test_installing_shows_progress_and_what_went_wrong(tmp_path: Path) -> None:
+    fill = (
+        'if [ "$1 $2" = "-m pip" ] && [ "$3" != --version ]; then echo "Collecting torch==2.13.0"; '
+        'echo "Installing collected packages: torch"; echo "ERROR: no room on the disk" >&2; exit 1; fi; '
+        f'exec {sys.executable} "$@"'
+    )
+    said = bash("ensure_venv", None, PYTHON=str(program(tmp_path, "python3", fill)), COLANE_VENV=str(tmp_path / "venv"))
+    assert said.returncode == 1
+    assert "1 packages, collecting torch==2.13.0" in said.stderr
+    assert "ERROR: no room on the disk" in said.stderr
+    assert "pip could not install what is needed; see above" in said.stderr
+    assert not list((tmp_path / "venv").glob(".colane-stamp*"))

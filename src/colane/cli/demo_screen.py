@@ -35,7 +35,7 @@ class Screen(ABC):
 
     @property
     def elapsed(self) -> str:
-        """Time since the demo began."""
+        """Time since the present run of the batch began."""
         return output.duration(time.monotonic() - self._start_s)
 
     def begin(self, plan: DemoPlan) -> None:
@@ -54,6 +54,7 @@ class Screen(ABC):
         """Show one run of the batch."""
         number = self._phases.index(phase) + 1
         self._heading = f"run {number} of {len(self._phases)}: {phase.name} ({phase.words})"
+        self._start_s = time.monotonic()
         yield
 
     @abstractmethod
