@@ -68,8 +68,16 @@ def report(
     print_report(made)
 
 
-def make_report(scheduler: Client, label: str | None, wanted: Mapping[str, str], out: Path, title: str) -> Report:
-    """Ask the scheduler for finished jobs and write the report of them.
+def make_report(
+    scheduler: Client,
+    label: str | None,
+    wanted: Mapping[str, str],
+    out: Path,
+    title: str,
+    *,
+    remarks: Sequence[str] = (),
+) -> Report:
+    """Ask the scheduler for finished jobs and write the report of them; `remarks` stand behind what came out.
 
     Raises:
         FailureError: There are none, one cannot be read, or the directory cannot be written.
@@ -83,7 +91,8 @@ def make_report(scheduler: Client, label: str | None, wanted: Mapping[str, str],
     try:
         groups = _groups(items, scheduler.nodes(), label)
         profiles = list(read_profiles(scheduler).values())
-        return build(groups, read_measurements(scheduler), out, title=title, profiles=profiles)
+        sets = read_measurements(scheduler)
+        return build(groups, sets, out, title=title, profiles=profiles, remarks=remarks)
     except OSError as error:
         raise FailureError(f"--out: {out} cannot be written: {error.strerror}") from error
     except ValueError as error:

@@ -83,12 +83,13 @@ def write(
     title: str,
     profiles: Sequence[Profile] = (),
     boundary: Boundary | None = None,
+    remarks: Sequence[str] = (),
 ) -> Report:
     """See `colane.report.build`."""
     _refuse_equal_names(groups)
     content = _content(groups, measurements)
     said = sentences(content.groups, content.metrics)
-    said += (verdict(content.sets),) if content.sets else ()
+    said += (*remarks, verdict(content.sets)) if content.sets else tuple(remarks)
     notes = failed_jobs(content.groups) + not_measured(content.groups, content.metrics)
     notes += () if content.sets else (verdict(()),)
     tables = _tables(content)
