@@ -44,7 +44,7 @@ def test_a_tiny_demo_ends_with_a_report(colane: Colane, tmp_path: Path, monkeypa
     assert fifo["finished"] == together["finished"] == demo_plan.COPIES
     # Under FIFO the second job waits for the first; what was learnt from it lets the two share at once.
     assert together["queue_s"]["mean"] < fifo["queue_s"]["mean"]
-    for name in ("timeline", "makespan", "run_span_cdf", "queue_cdf", "trade_off"):
+    for name in ("timeline", "makespan", "run_span_cdf", "queue_cdf", "jobs_over_time"):
         assert (tmp_path / "out" / f"{name}.png").read_bytes().startswith(b"\x89PNG")
     assert not list((tmp_path / "tmp").glob("colane-demo-*"))
 

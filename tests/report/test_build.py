@@ -14,9 +14,10 @@ import pytest
 from colane.model.job import JobState
 from colane.model.profile import Profile, Value, ValueSource
 from colane.report import build
-from colane.report.html import JOB_ROWS_MAX
+from colane.report.html import JOB_ROWS_MAX, without_equal
 from colane.report.profile_plots import Boundary
 from colane.report.records import RunGroup
+from colane.report.tables import Table, TableColumn
 
 from .batches import DEVICES, colocate, fifo, key, measurement, record
 
@@ -78,7 +79,7 @@ def test_a_report_of_two_runs_is_whole(tmp_path: Path) -> None:
     assert len(page.ids) == len(set(page.ids))
     assert page.tags.count("svg") == len(report.figures)
     names = {path.name for path in report.figures}
-    assert names >= {"timeline.png", "makespan.png", "trade_off.png", "run_span_cdf.png", "queue_cdf.png"}
+    assert names >= {"timeline.png", "makespan.png", "jobs_over_time.png", "run_span_cdf.png", "queue_cdf.png"}
     assert names >= {"step_times.png", "speedup_sets.png"}
     assert all(path.read_bytes().startswith(b"\x89PNG") for path in report.figures)
 
@@ -205,3 +206,13 @@ def test_importing_the_package_is_cheap() -> None:
     code = "import sys, colane.report; print(*(m for m in ('matplotlib', 'numpy', 'pydantic') if m in sys.modules))"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == ""
+
+
+def test_columns_that_say_the_same_everywhere_are_said_once() -> None:
+    columns = (TableColumn("id", "Job", str), TableColumn("user", "User", str), TableColumn("s", "Time", str))
+    table = Table("jobs", "Jobs", columns, tuple((number, "me", number % 2) for number in range(5)), "Note.")
+    shown = without_equal(table)
+    assert [column.heading for column in shown.columns] == ["Job", "Time"]
+    assert shown.rows[1] == (1, 1)
+    assert shown.note == "Note. The same in every row: User: me."
+    assert without_equal(replace(table, rows=table.rows[:2])).columns == columns

@@ -187,7 +187,7 @@ def test_the_same_figure_gives_the_same_bytes(tmp_path: Path) -> None:
         second = style.save(FIGURES["timeline of 6"](), tmp_path / f"b/one.{suffix}")
         assert first.read_bytes() == second.read_bytes()
     with Image.open(tmp_path / "a/one.png") as picture:
-        assert picture.width == pytest.approx(style.FIGURE_WIDTH_INCH * style.PNG_DPI, abs=1)
+        assert picture.width == pytest.approx(style.WIDE_INCH * style.PNG_DPI, abs=1)
 
 
 def test_a_thousand_devices_stay_one_readable_figure() -> None:

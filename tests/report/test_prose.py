@@ -9,7 +9,15 @@ from hypothesis import strategies as st
 
 from colane.model.job import JobState
 from colane.report.metrics import Comparison, measure, run_spans_alone
-from colane.report.prose import change_sentence, duration, failed_jobs, not_measured, percent, sentences
+from colane.report.prose import (
+    change_sentence,
+    duration,
+    failed_jobs,
+    jobs_at_once,
+    not_measured,
+    percent,
+    sentences,
+)
 from colane.report.records import RunGroup
 
 from .batches import DEVICES, colocate, fifo, record
@@ -45,8 +53,11 @@ def test_a_worse_outcome_is_not_dressed_up(makespan: float, run_span: float | No
 
 
 def test_groups_are_compared_with_the_first() -> None:
-    assert said(fifo(), colocate()) == (
-        "Co-location ended the batch in 16 s instead of 20 s (-20 %), with no change of the mean run span.",
+    slowdown = (12 / 10 + 12 / 10 + 16 / 18) / 3  # b ran alone twice, for 20 s and 16 s
+    (sentence,) = said(fifo(), colocate())
+    assert sentence == (
+        "Co-location ended the batch in 16 s instead of 20 s (-20 %), with no change of the mean run span: "
+        f"1.2 jobs ran at once on a device, each {slowdown:.2f} times as long as alone."
     )
 
 
@@ -125,3 +136,10 @@ def test_a_duration_is_close_to_the_time_it_names(seconds: float) -> None:
 
 def test_percent_hides_no_sign() -> None:
     assert [percent(x) for x in (-37.6, 22.2, 0.4, None)] == ["-38 %", "+22 %", "no change", "-"]
+
+
+def test_jobs_at_once_are_counted_over_the_time_in_which_any_ran() -> None:
+    spans = [(0.0, 10.0), (0.0, 10.0), (5.0, 10.0), (100.0, 105.0)]
+    records = [record(number, 0.0, start_s, end_s) for number, (start_s, end_s) in enumerate(spans)]
+    assert jobs_at_once(records) == pytest.approx((10 + 10 + 5 + 5) / 15)
+    assert jobs_at_once([]) == 0

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from html import escape
 
 from colane.report.glossary import WORDS
-from colane.report.tables import Table
+from colane.report.tables import Table, TableColumn
 
 JOB_ROWS_MAX = 2000
 """A table shows at most so many rows; a browser cannot usefully show more, and jobs.csv has them all."""
@@ -24,7 +24,7 @@ h1 { font-size: 1.5rem; margin: 0 0 .75rem; }
 h2 { font-size: 1.2rem; margin: 2.2rem 0 .6rem; }
 .summary { font-size: 1.3rem; line-height: 1.4; margin: .4rem 0; }
 .quiet, figcaption { color: var(--quiet); font-size: .9rem; }
-.figures { display: grid; gap: 1.5rem; grid-template-columns: repeat(auto-fit, minmax(min(30rem, 100%), 1fr)); }
+.figures { display: grid; gap: 1.5rem; grid-template-columns: repeat(auto-fit, minmax(min(33rem, 100%), 1fr)); }
 figure { margin: 0; }
 figure.wide { grid-column: 1 / -1; }
 svg { height: auto; max-width: 100%; }
@@ -73,9 +73,12 @@ def page(
     body += [f'<p class="summary">{escape(sentence)}</p>' for sentence in said]
     # Two tables of results, then the figures, then the long ones.
     results = [table for table in tables if table.rows and table.key in RESULT_TABLES]
-    body += [_section(table) for table in results]
+    body += [
+        _turned(table) if table.key == "groups" and len(table.rows) <= TURNED_MAX else _section(table)
+        for table in results
+    ]
     body.append(_figures(pictures))
-    body += [_section(table) for table in tables if table.rows and table.key not in RESULT_TABLES]
+    body += [_section(without_equal(table)) for table in tables if table.rows and table.key not in RESULT_TABLES]
     body.append(_notes(notes, notes_title))
     body.append(_words())
     return _document(title, "\n".join(body))
@@ -90,6 +93,35 @@ def _document(title: str, body: str) -> str:
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         f"<title>{escape(title)}</title>\n<style>{CSS}</style>\n</head>\n<body>\n{body}\n</body>\n</html>\n"
     )
+
+
+TURNED_MAX = 5
+"""Up to so many groups stand side by side, a line for each metric: nothing is beyond the edge of the window."""
+
+EQUAL_FROM_ROWS = 4
+
+
+def _turned(table: Table) -> str:
+    """A table with a line for each of its columns."""
+    names, *lines = zip(*table.texts(), strict=True)
+    columns = (table.columns[0], *(TableColumn(name, name, str) for name in names))
+    rows = tuple((column.heading, *cells) for column, cells in zip(table.columns[1:], lines, strict=True))
+    return _section(Table(table.key, table.title, (columns[0]._replace(heading=""), *columns[1:]), rows, table.note))
+
+
+def without_equal(table: Table) -> Table:
+    """A long table without the columns that say the same in every row; its note says it once."""
+    texts = table.texts()
+    if len(texts) < EQUAL_FROM_ROWS:
+        return table
+    equal = [place for place in range(1, len(table.columns)) if len({row[place] for row in texts}) == 1]
+    if not equal:
+        return table
+    kept = [place for place in range(len(table.columns)) if place not in equal]
+    said = "; ".join(f"{table.columns[place].heading}: {texts[0][place]}" for place in equal if texts[0][place] != "-")
+    rows = tuple(tuple(row[place] for place in kept) for row in table.rows)
+    note = f"{table.note} The same in every row: {said}.".strip() if said else table.note
+    return Table(table.key, table.title, tuple(table.columns[place] for place in kept), rows, note)
 
 
 def _section(table: Table) -> str:

@@ -90,6 +90,51 @@ def makespan_bars(makespans_s: Mapping[str, float | None], *, title: str = "Make
 
 
 @style.styled
+def jobs_over_time(lives_s: Mapping[str, Sequence[tuple[float, float, float]]]) -> Figure:
+    """Jobs that wait and that run, over the time since the first submission; one line for each group.
+
+    Args:
+        lives_s: Submission, first start and end of each job, by group.
+    """
+    fig = style.new_figure(4.2)
+    above, below = fig.subplots(2, 1, sharex=True)
+    end_s = max((end - _first(lives) for lives in lives_s.values() for _, _, end in lives), default=0.0)
+    unit_s, unit = style.time_unit(end_s)
+    lines: list[Line2D] = []
+    for position, lives in enumerate(lives_s.values()):
+        first_s = _first(lives)
+        for axes, spans in ((above, [life[:2] for life in lives]), (below, [life[1:] for life in lives])):
+            times, counts = _counted([(a - first_s, b - first_s) for a, b in spans], end_s)
+            colour, line = style.group_colour(position), style.group_line(position)
+            width = style.group_width(position, len(lives_s))
+            (drawn,) = axes.plot(
+                times / unit_s, counts, drawstyle="steps-post", color=colour, linestyle=line, linewidth=width
+            )
+        lines.append(drawn)
+    for axes, what in ((above, "waiting"), (below, "running")):
+        axes.set_ylabel(f"jobs {what}")
+        axes.set_ylim(bottom=0)
+        axes.yaxis.get_major_locator().set_params(integer=True)
+    below.set_xlim(0, style.axis_end(end_s / unit_s, 1.02))
+    below.set_xlabel(f"time since the first submission ({unit})")
+    above.set_title("Jobs that wait and that run")
+    style.legend_above(fig, lines, [style.shortened(name) for name in lives_s])
+    return fig
+
+
+def _first(lives: Sequence[tuple[float, float, float]]) -> float:
+    return min((submit for submit, _, _ in lives), default=0.0)
+
+
+def _counted(spans: Sequence[tuple[float, float]], end_s: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """How many spans are open from each time on at which one opens or closes, from 0 to `end_s`."""
+    starts, ends = (np.sort(np.array([span[side] for span in spans])) for side in (0, 1))
+    times = np.unique(np.concatenate(([0.0], starts, ends, [end_s])))
+    open_now = np.searchsorted(starts, times, side="right") - np.searchsorted(ends, times, side="right")
+    return times, open_now.astype(float)
+
+
+@style.styled
 def trade_off(points_s: Mapping[str, tuple[float, float] | None]) -> Figure:
     """Makespan against mean run span, one point for each group (paper A, Figs 6.4, 6.8).
 

@@ -32,6 +32,9 @@ FAILED_NAMED_MAX = 5
 TENFOLD_PERCENT = 900.0
 """Hundreds of percent tell a reader less than a factor."""
 
+SHARED_FROM_JOBS = 1.1
+"""Jobs at once on a device, in the mean, from which a batch is said to have shared."""
+
 NEGLIGIBLE_PERCENT = 0.5
 """A change that rounds to 0 % is called no change."""
 
@@ -116,6 +119,7 @@ def _alone(measured: GroupMetrics) -> str:
 
 def _against(by_name: dict[str, RunGroup], base: GroupMetrics, other: GroupMetrics) -> str:
     said = change_sentence(compare(base, other), base.makespan_s or 0.0, other.makespan_s or 0.0)
+    said = said.removesuffix(".") + _why(by_name[other.name], other) + "."
     lost = [measured for measured in (base, other) if measured.finished < measured.jobs]
     if lost:
         named = " and ".join(f"{m.jobs - m.finished} of {m.jobs} in {m.name}" for m in lost)
@@ -126,6 +130,24 @@ def _against(by_name: dict[str, RunGroup], base: GroupMetrics, other: GroupMetri
         more = len(differences) - DIFFERENCES_NAMED_MAX
         said += f" The two batches are not the same ({named}{f'; {more} more' if more > 0 else ''})."
     return said
+
+
+def _why(group: RunGroup, measured: GroupMetrics) -> str:
+    """How many jobs ran at once, and what that cost each: the reason of a gain or loss by sharing; else empty."""
+    together, slowed = jobs_at_once(group.records) / max(measured.devices, 1), measured.slowdown_exec
+    if slowed is None or slowed.jobs < measured.finished or together < SHARED_FROM_JOBS:
+        return ""
+    return f": {together:.1f} jobs ran at once on a device, each {slowed.mean:.2f} times as long as alone"
+
+
+def jobs_at_once(records: Sequence[RunRecord]) -> float:
+    """Mean number of jobs that ran, over the time in which any did."""
+    spans = sorted(record.interval_s for record in records if record.interval_s is not None)
+    any_s, until_s = 0.0, float("-inf")
+    for start_s, end_s in spans:
+        any_s += max(0.0, end_s - max(start_s, until_s))
+        until_s = max(until_s, end_s)
+    return sum(end_s - start_s for start_s, end_s in spans) / any_s if any_s else 0.0
 
 
 def _group_notes(group: RunGroup, measured: GroupMetrics) -> Iterator[str]:

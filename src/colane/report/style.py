@@ -52,7 +52,10 @@ LEGEND_HANDLE_CHARACTERS = 7
 """Width of a legend's line or patch and the gaps around it, in characters."""
 
 PNG_DPI = 144
-FIGURE_WIDTH_INCH = 7.6
+FIGURE_WIDTH_INCH = 6.2
+WIDE_INCH = 11.4
+"""Two figures side by side, or one over the whole page, keep the size of their text on a window of 1280 pixels."""
+
 LABEL_CHARACTERS_MAX = 36
 """A name in a legend or on an axis is cut to this, so that it leaves room for the data."""
 
@@ -95,9 +98,9 @@ def styled(draw: Callable[Parameters, Figure]) -> Callable[Parameters, Figure]:
     return drawn
 
 
-def new_figure(height_inch: float) -> Figure:
-    """An empty figure of the report's width that lays itself out; it belongs to no window."""
-    return Figure(figsize=(FIGURE_WIDTH_INCH, height_inch), layout="constrained")
+def new_figure(height_inch: float, *, is_wide: bool = False) -> Figure:
+    """An empty figure, half or all of the page's width, that lays itself out; it belongs to no window."""
+    return Figure(figsize=(WIDE_INCH if is_wide else FIGURE_WIDTH_INCH, height_inch), layout="constrained")
 
 
 def save(fig: Figure, path: Path) -> Path:
@@ -168,11 +171,11 @@ def shortened(name: str, characters: int = LABEL_CHARACTERS_MAX) -> str:
 def legend_above(fig: Figure, handles: Sequence[Artist], labels: Sequence[str]) -> None:
     """A legend outside the axes, in as many columns as its names leave room for."""
     if handles:
-        fig.legend(handles, labels, loc="outside upper left", ncols=_legend_columns(labels))
+        fig.legend(handles, labels, loc="outside upper left", ncols=_legend_columns(labels, fig.get_figwidth()))
 
 
-def _legend_columns(labels: Sequence[str]) -> int:
-    room = int(FIGURE_WIDTH_INCH * LEGEND_CHARACTERS_PER_INCH)
+def _legend_columns(labels: Sequence[str], width_inch: float) -> int:
+    room = int(width_inch * LEGEND_CHARACTERS_PER_INCH)
     for columns in range(len(labels), 1, -1):
         # matplotlib fills column by column, the first ones get one more.
         rows, longer = divmod(len(labels), columns)

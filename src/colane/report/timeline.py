@@ -81,7 +81,7 @@ def timeline(panels: Sequence[Panel]) -> Figure:
     shown = [_busiest(panel, kept) for panel in panels]
     bands = [max(len(panel.devices), 1) for panel in shown]
     band_inch = min(BAND_INCH, max(BAND_INCH_MIN, PANELS_INCH_MAX / max(sum(bands), 1)))
-    fig = style.new_figure(1.2 + band_inch * sum(bands) + 0.45 * len(shown))
+    fig = style.new_figure(1.2 + band_inch * sum(bands) + 0.45 * len(shown), is_wide=True)
     if not shown:
         style.say_nothing_to_draw(fig.subplots(), "Timeline: no group")
         return fig
@@ -161,7 +161,7 @@ def _label(axes: Axes, label: str, place: tuple[float, float, float], height_inc
     """The label in its bar, shortened to its last word or left out where the bar is too small for it."""
     left, right, middle = place
     low, high = axes.get_xlim()
-    room = (right - left) / (high - low) * (style.FIGURE_WIDTH_INCH - 1.4) / CHARACTER_INCH
+    room = (right - left) / (high - low) * (style.WIDE_INCH - 1.4) / CHARACTER_INCH
     if height_inch < LABEL_HEIGHT_INCH:
         return
     choices = (label, label.rsplit(" ", 1)[-1])

@@ -29,6 +29,12 @@ from colane.report.records import RunGroup, RunRecord
 from colane.report.summary import summary_object
 from colane.report.tables import Table, comparison_table, groups_table, jobs_table, sets_table, steps_table
 
+TRADE_OFF_GROUPS_MIN = 3
+"""Of two groups the table and the bars say as much."""
+
+PLANE_SETS_MIN = 4
+"""Fewer sets show no boundary between those sharing pays for and others."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
@@ -149,8 +155,12 @@ def _run_drawings(content: _Content) -> Iterator[_Drawing]:
     yield _Drawing("timeline", timeline.timeline(panels), caption, wide=True)
     makespans_s = {m.name: m.makespan_s for m in content.metrics}
     yield _Drawing("makespan", plots.makespan_bars(makespans_s), "Last end - first submission.")
-    caption = "Mean run span of a job against the makespan of its batch."
-    yield _Drawing("trade_off", plots.trade_off(_trade_off_points(content.metrics)), caption)
+    points = _trade_off_points(content.metrics)
+    if sum(point is not None for point in points.values()) >= TRADE_OFF_GROUPS_MIN:
+        caption = "Mean run span of a job against the makespan of its batch."
+        yield _Drawing("trade_off", plots.trade_off(points), caption)
+    caption = "How long the queue was, and how many jobs ran at once."
+    yield _Drawing("jobs_over_time", plots.jobs_over_time(_lives(content.groups)), caption)
     spans_s = {g.name: _known(r.run_span_s for r in _succeeded(g)) for g in content.groups}
     figure = plots.cdf(spans_s, title="Run span of the jobs", quantity="run span")
     yield _Drawing("run_span_cdf", figure, "End - first start (paper A: JCT); number of jobs in brackets.")
@@ -178,6 +188,8 @@ def _profile_drawings(
     points = set_points(sets, profiles)
     for sharing in sorted({point.sharing for point in points}):
         chosen = [point for point in points if point.sharing == sharing]
+        if len(chosen) < PLANE_SETS_MIN and boundary is None:
+            continue
         figure = profile_plots.speedup_plane(
             chosen, boundary=boundary, title=f"Which sets sharing pays for ({sharing})"
         )
@@ -187,6 +199,18 @@ def _profile_drawings(
     if any(len(found) > 1 for found in throughputs.values()):
         figure = profile_plots.throughput(throughputs)
         yield _Drawing("throughput", figure, "Throughput of each family alone, by batch size.")
+
+
+def _lives(groups: Sequence[RunGroup]) -> dict[str, list[tuple[float, float, float]]]:
+    """Submission, first start and end of the jobs that ran, by group; clocks that differ do not turn time round."""
+    return {
+        group.name: [
+            (r.submit_s, max(r.first_start_s, r.submit_s), max(r.end_s, r.first_start_s, r.submit_s))
+            for r in group.records
+            if r.first_start_s is not None
+        ]
+        for group in groups
+    }
 
 
 def _panel(group: RunGroup) -> timeline.Panel:
