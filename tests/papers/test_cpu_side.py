@@ -9,12 +9,15 @@ import pytest
 
 from colane.cli import app
 from colane.cpu.tuner import EPSILON_RATIO, STEPS_MAX, TunerName
+from colane.papers import cpu_side
+from colane.papers.cpu_month import CODA, DRF, FIFO, MAIN, MonthNumbers, numbers_of
 from colane.papers.cpu_side import CpuEvaluation, evaluate
+from colane.papers.cpu_world import CpuMonthWorld, best_cores
 
 
 @pytest.fixture(scope="module")
 def found(data: Path) -> CpuEvaluation:
-    return evaluate(data)
+    return evaluate(data, jobs=2000, names=MAIN)
 
 
 def test_linear_reaches_the_best_speed_of_every_curve_in_four_steps(found: CpuEvaluation) -> None:
@@ -41,7 +44,10 @@ def test_noise_costs_linear_little(found: CpuEvaluation, noise: float, within: f
     assert sum(run.off_ratio <= EPSILON_RATIO for run in runs) / len(runs) >= within
 
 
-def test_the_command_prints_and_writes_every_search(data: Path, tmp_path: Path, found: CpuEvaluation) -> None:
+def test_the_command_prints_and_writes_every_search(
+    data: Path, tmp_path: Path, found: CpuEvaluation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cpu_side, "MONTH_JOBS", 300)
     assert app.run(["paper", "D", "--data", str(data), "--out", str(tmp_path)]) == 0
     with (tmp_path / "tuning.csv").open() as file:
         assert len(list(csv.DictReader(file))) == len(found.tuning)
@@ -50,3 +56,40 @@ def test_the_command_prints_and_writes_every_search(data: Path, tmp_path: Path, 
 def test_without_tables_it_says_what_is_missing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert app.run(["paper", "D", "--data", str(tmp_path)]) == 2
     assert "tput_matrix.csv" in capsys.readouterr().err
+
+
+@pytest.fixture(scope="module")
+def numbers(found: CpuEvaluation) -> dict[str, MonthNumbers]:
+    (month,) = found.experiments
+    workload = month.loaded[1].workload
+    return {name: numbers_of(run, workload, {}) for name, (_, run) in zip(MAIN, month.runs, strict=True)}
+
+
+def test_the_month_keeps_the_papers_orderings(numbers: dict[str, MonthNumbers], found: CpuEvaluation) -> None:
+    """On its first fiftieth, which is too short for long lines; the whole month is `benchmarks/cpu_month.py`."""
+    assert numbers[CODA].used_active >= numbers[FIFO].used_active + 10
+    assert numbers[CODA].fragmented < 2 < min(numbers[FIFO].fragmented, numbers[DRF].fragmented)
+    assert numbers[CODA].gpu_over_10min <= min(numbers[FIFO].gpu_over_10min, numbers[DRF].gpu_over_10min)
+    assert numbers[CODA].gpu_at_once >= 92.1
+    assert numbers[CODA].cpu_in_3min >= 94.0
+    for _, run in found.experiments[0].runs:
+        assert run.ledger.flaws == []
+        assert run.refused == ()
+
+
+def test_every_claim_is_there_once_and_says_what_was_published(found: CpuEvaluation) -> None:
+    ids = [claim.id for claim in found.claims]
+    assert len(ids) == len(set(ids))
+    assert {"D-a", "D-b", "D-c", "D-d", "D-e", "D-f", "D-i", "D-j"} <= set(ids)
+    assert all(claim.published and claim.ours and claim.verdict for claim in found.claims)
+
+
+def test_the_made_up_curves_say_what_the_paper_says(found: CpuEvaluation) -> None:
+    """Linear up to the optimum, flat beyond; of the paper's jobs on one GPU only Transformer is best at two cores."""
+    world = CpuMonthWorld()
+    jobs = {job.model: job for job in found.experiments[0].loaded[1].workload.jobs if job.spec.gpus == 1}
+    assert [name for name in sorted(jobs) if best_cores(name, 1) <= 2] == ["transformer"]
+    alexnet = jobs["alexnet"]
+    speeds = [world.speed(alexnet, cores) for cores in range(1, 9)]
+    assert speeds[3] - speeds[2] == pytest.approx(speeds[1] - speeds[0])
+    assert speeds[4:] == [1.0] * 4

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from colane.papers.claims import Evaluation
+from colane.papers.cpu_month import generator_claim, month, month_claims, month_experiment, run_month, setups
 from colane.papers.cpu_tuning import TuningRun, tuning_claims, tuning_runs
 from colane.simulate.table_world import DATA_VARIABLE, SYNERGY
 from colane.traces.errors import TraceError
@@ -26,17 +27,27 @@ class CpuEvaluation(Evaluation):
     tuning: tuple[TuningRun, ...] = ()
 
 
-def evaluate(tables: Path | None) -> CpuEvaluation:
+MONTH_JOBS, MONTH_SEED = 10_000, 1
+"""The first tenth of the month: three days; `benchmarks/cpu_month.py` runs all of it, with several seeds."""
+
+
+def evaluate(tables: Path | None, jobs: int | None = None, names: Sequence[str] | None = None) -> CpuEvaluation:
     """Run everything.
 
     Args:
         tables: Directory of measured tables; None takes `COLANE_DATA`.
+        jobs: Of the month; None takes `MONTH_JOBS`.
+        names: Setups to run on it; None runs all.
 
     Raises:
         TraceError: There are no tables.
     """
     runs = tuning_runs(synergy.read_matrix(_matrix_file(tables)))
-    return CpuEvaluation(claims=tuple(tuning_claims(runs)), experiments=(), tuning=tuple(runs))
+    workload = month(jobs or MONTH_JOBS, MONTH_SEED)
+    found = run_month(workload, tuple(setups()) if names is None else names)
+    claims = (*month_claims(found), generator_claim(workload), *tuning_claims(runs))
+    experiment = month_experiment(workload, found, MONTH_SEED)
+    return CpuEvaluation(claims=claims, experiments=(experiment,), tuning=tuple(runs))
 
 
 def write_tables(found: CpuEvaluation, out: Path) -> None:
