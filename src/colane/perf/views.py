@@ -45,6 +45,8 @@ def bus_harm(rate: Rate, worst: float, measure: Measure = Measure.EXCESS) -> flo
 
 def harm_beside(beliefs: Beliefs, key: ProfileKey, other: ProfileKey, measure: Measure = Measure.EXCESS) -> float:
     """What one kind of job suffers from another on its sockets, 0 nothing .. 1 the worst (see `bus_harm`)."""
+    if not beliefs.neighbours.knows(key, other):  # asked for every pair that meets, and hardly any is known
+        return 0.0
     rate = beliefs.rate(_spec(key), Situation(key.gpu_type, near=(other,)))
     return bus_harm(rate, beliefs.neighbours.worst, measure)
 
