@@ -1,0 +1,75 @@
+"""Elastic jobs through `colane up`: one shrinks for a newcomer and grows when it has gone, each step made once."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Colane, Up, until
+
+pytestmark = pytest.mark.live
+
+JOB = """
+import os, signal, sys, time
+import colane.adaptor as colane
+notes, enough, saved, leaves = sys.argv[1], sys.argv[2], sys.argv[3], []
+signal.signal(signal.SIGTERM, lambda *_: leaves.append(1))
+number, cores = int(open(saved).read()) if os.path.exists(saved) else 0, len(os.sched_getaffinity(0))
+steps = colane.attach()
+with open(notes, "a", buffering=1) as lines:
+    while not os.path.exists(enough):
+        time.sleep(0.01 / cores)
+        number += 1
+        lines.write(f"{number} {cores}\\n")
+        steps.step()
+        if leaves:
+            with open(saved + ".new", "w") as file:
+                file.write(str(number))
+            os.replace(saved + ".new", saved)
+            sys.exit(75)
+"""
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two cores")
+def test_a_job_shrinks_for_a_newcomer_and_grows_again(
+    make_up: Callable[..., Up], colane: Colane, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    up = make_up("--devices", "cpu:2:1GB", "--policy", "f-sched:rise_ratio_min=0,pays_back=no")
+    for name, value in up.env.items():
+        monkeypatch.setenv(name, value)
+
+    def notes(job: int) -> list[tuple[int, int]]:
+        """Number of each step, and cores it was made with."""
+        path = tmp_path / f"notes-{job}"
+        lines = path.read_text().split("\n")[:-1] if path.exists() else []
+        return [(int(number), int(cores)) for number, cores in map(str.split, lines)]
+
+    def submit(job: int) -> None:
+        words = [str(tmp_path / f"{what}-{job}") for what in ("notes", "enough", "saved")]
+        said = colane(
+            "submit", "--gpus", "1..2", "--preemptible", "--family", "net", "--", sys.executable, "-c", JOB, *words
+        )
+        assert (said.code, said.out.split()[-1]) == (0, str(job)), said
+
+    def cores(job: int) -> int:
+        """With how many cores its latest step was made."""
+        return notes(job)[-1][1] if notes(job) else 0
+
+    submit(1)
+    until(lambda: len(notes(1)) > 50, "job 1 has taught what two devices give")
+    assert cores(1) == max(count for _, count in notes(1)) > 1
+    submit(2)
+    until(lambda: cores(2) == 1 and cores(1) == 1, "each has one device")
+    until(lambda: len(notes(2)) > 50, "one device has taught what it gives")
+    (tmp_path / "enough-2").touch()
+    up.wait_for(2, "succeeded")
+    until(lambda: cores(1) > 1, "job 1 has both devices again")
+    (tmp_path / "enough-1").touch()
+    assert up.wait_for(1, "succeeded", "failed")["state"] == "succeeded"
+    assert [number for number, _ in notes(1)] == list(range(1, len(notes(1)) + 1)), "each step once"
+    with up.client as client:
+        assert {"shrunk", "grown"} <= {line["why"] for line in client.job(1)["story"]}
