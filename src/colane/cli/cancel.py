@@ -40,8 +40,11 @@ def cancel(
     if sum(map(bool, (job, everything, labels))) != 1:
         raise MisuseError("cancel: name jobs, or --all, or --label NAME=VALUE (one of the three)")
     with jobs.client() as scheduler:
+        # Those that wait go in one request, however many they are.
+        waiting = scheduler.cancel_queued(by=jobs.current_user()) if everything else []
         ids = job or [each["id"] for each in scheduler.live_jobs() if jobs.carries(each, labels)]
-        told = {each: _cancel(scheduler, each) for each in ids}
+        told: dict[int, str | None] = dict.fromkeys(waiting, "cancelled")
+        told |= {each: _cancel(scheduler, each) for each in ids}
     unknown = [job_id for job_id, state in told.items() if state is None]
     known = {job_id: state for job_id, state in told.items() if state is not None}
     if as_json:
