@@ -26,7 +26,7 @@ def show(job: jobs.JobArgument, as_json: output.Json = False) -> None:
     if as_json:
         output.print_json({**found, "steps_per_s": jobs.steps_per_s(found), "eta_s": jobs.eta_s(found)})
         return
-    output.print_fields(_fields(found, reason["sentence"]))
+    output.print_fields(_fields(found, reason))
     output.say()
     output.print_table(
         (
@@ -39,10 +39,11 @@ def show(job: jobs.JobArgument, as_json: output.Json = False) -> None:
     )
 
 
-def _fields(job: dict[str, Any], reason: str) -> Iterator[tuple[str, str]]:
+def _fields(job: dict[str, Any], reason: dict[str, Any]) -> Iterator[tuple[str, str]]:
     yield "job", f"{job['id']} ({job['name']})"
     yield "state", job["state"]
-    yield "reason", reason
+    yield "reason", reason["sentence"]
+    yield from (("now" if place == 0 else "", said) for place, said in enumerate(reason.get("now") or ()))
     yield "user", output.text(job["user"])
     yield "needs", _needs(job["needs"])
     yield "runs on", place(job)
