@@ -28,7 +28,7 @@ from typing import Any
 
 from colane.core.policy import Policy
 from colane.model.job import JobState
-from colane.policies.registry import preset
+from colane.policies.registry import create, preset
 from colane.simulate.beliefs import Belief, make_beliefs
 from colane.simulate.ledger import STATES
 from colane.simulate.request import Request, load
@@ -61,6 +61,8 @@ class Pair:
 PAIRS = {
     "fifo": Pair(preset("fifo", gpu_types=("v100", "p100", "k80")), "fifo", Belief.NONE, is_same=True),
     "max-min": Pair(preset("max-min"), "max_min_fairness_perf", Belief.ORACLE, is_same=False),
+    "max-min-lp": Pair(create("max-min:solver=lp"), "max_min_fairness_perf", Belief.ORACLE, is_same=False),
+    "finish-time-fair": Pair(preset("finish-time-fair"), "finish_time_fairness_perf", Belief.ORACLE, is_same=False),
 }
 
 

@@ -31,6 +31,7 @@ HASTY: Mapping[str, Callable[[], Policy]] = {
     "las, hasty": lambda: preset("las", queues_gpu_s=(5.0,)),
     "max-min, hasty": lambda: preset("max-min", quantum_s=4.0),
     "max-min-packed, hasty": lambda: preset("max-min", packed=True, quantum_s=3.7),
+    "max-min by program, hasty": lambda: create("max-min:solver=lp,quantum_s=4"),
     "finish-time-fair, hasty": lambda: preset("finish-time-fair", lease_s=5.0),
 }
 """Preemptive policies with times as short as those of the random worlds, so that they do stop jobs there."""

@@ -71,6 +71,7 @@ class Why(StrEnum):
     RETURNED = "returned"
     RESUMED = "resumed"
     PREEMPTED = "preempted"
+    MOVES_TYPE = "moves-type"
     PARKED = "parked"
     NOT_PARKED = "not-parked"
     COMES_BACK = "comes-back"
@@ -182,6 +183,7 @@ SENTENCES: Mapping[Why, str] = MappingProxyType(
         Why.PREEMPTED: "stopped for {jobs}: {because}",
         Why.SHRUNK: "saves its state and goes on with {gpus} GPUs of the {had} it had",
         Why.GROWN: "saves its state and goes on with {gpus} GPUs instead of {had}",
+        Why.MOVES_TYPE: "stopped to go on faster, on {gpu_type}",
         Why.PARKED: "parked at a step boundary for {jobs}: {because}; it goes on when its node has a GPU for it",
         Why.COMES_BACK: "goes on where it was parked, on {gpu}",
         Why.WAITS_PARKED: "Resources: parked; it can go on only on {home}, whose GPUs are held by {jobs}",

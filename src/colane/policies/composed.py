@@ -81,12 +81,14 @@ class Composed:
     def plan(self, view: ClusterView) -> Plan:
         """Serve every pool in which something has changed and somebody waits."""
         draft = Draft(view)
-        for pool in view.pools:
+        first = None if self.moving is None or not self.moving.goes_first else self.moving
+        for pool in view.pools if first is None else view.changed_pools:
             service = _Service(self, draft, pool)
+            service.move(first)
             service.serve()
             service.dissolve()
             self.cpu_jobs.place(draft, pool)
-        if self.moving is not None:
+        if self.moving is not None and first is None:
             for pool in view.changed_pools:
                 self.moving.plan(Desk(draft, pool, self.order.bind(draft, pool), self.sizes))
         return draft.plan()
@@ -106,6 +108,11 @@ class _Service:
         self._promised: set[JobId] = set()
         self._at_home: list[Finder] = []
         self._now: list[Finder] = []
+
+    def move(self, moving: Moving | None) -> None:
+        """Move those that run, before those that wait are served."""
+        if moving is not None:
+            moving.plan(self._desk)
 
     def serve(self) -> None:
         """Serve who has waited too long, then the line; again while somebody's start may have helped another."""

@@ -17,6 +17,7 @@ from colane.core.queue import Line
 from colane.model.job import Job, JobId, JobSpec, NeedClass
 from colane.model.plan import Action
 from colane.model.reason import Reason
+from colane.policies.aims import Aim
 
 Rank = tuple[float, ...]
 """Smaller goes first; the first number is the priority with its sign turned, so that higher priorities go first."""
@@ -102,10 +103,12 @@ class Queue:
         turns_s: The same as far as one running job is concerned.
         preferred: GPU types, best first, for a job; None keeps them as they are.
         reason: Why a job starts that is its turn; None leaves that to the source.
+        aim: Who is to run where in the present round; None where there are no rounds.
         is_arrival: Whether nothing but priority and arrival counts, so that no newcomer of a priority goes first.
     """
 
     __slots__ = (
+        "aim",
         "because",
         "displaces",
         "is_arrival",
@@ -128,10 +131,12 @@ class Queue:
         because: str = "it has a higher priority",
         until_s: float = inf,
         turns_s: Callable[[Job], float] | None = None,
-        preferred: Callable[[JobSpec, list[str]], list[str]] | None = None,
+        preferred: Callable[[Job, JobSpec, list[str]], list[str]] | None = None,
         reason: Callable[[Job, Offer], Reason] | None = None,
+        aim: Aim | None = None,
         is_arrival: bool = False,
     ) -> None:
+        self.aim: Final = aim
         self.is_arrival: Final = is_arrival
         self.walk: Final = walk
         self.rank: Final = rank
@@ -323,7 +328,11 @@ class Sizer(Protocol):
 
 
 class Moving(Protocol):
-    """How running jobs are moved or resized, when those that wait have been served."""
+    """How running jobs are moved or resized, also while nobody waits."""
+
+    @property
+    def goes_first(self) -> bool:
+        """Whether before those that wait are served, not after."""
 
     def plan(self, desk: Desk) -> None:
         """Decide so in the draft of the desk."""

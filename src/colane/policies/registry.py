@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from difflib import get_close_matches
 
+from colane.policies.allocation import NoSolverError, need_solver
 from colane.policies.composed import Composed
 from colane.policies.options import PolicyOptionError, configured, with_options
+from colane.policies.orders.service import SmallestPart, Solver
 from colane.policies.table import POLICIES
 
 __all__ = ["POLICIES", "UnknownPolicyError", "create", "preset"]
@@ -31,9 +33,12 @@ def create(name: str) -> Composed:
     if not has_options:
         return policy
     try:
-        return configured(policy, name)
-    except PolicyOptionError as error:
+        found = configured(policy, name)
+        if isinstance(found.order, SmallestPart) and found.order.solver is Solver.LP:
+            need_solver()
+    except (PolicyOptionError, NoSolverError) as error:
         raise UnknownPolicyError(str(error)) from error
+    return found
 
 
 def preset(registered: str, /, **options: object) -> Composed:

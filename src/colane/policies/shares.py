@@ -97,6 +97,18 @@ class FairShares:
         """Throughput on a GPU type over throughput under equal time on all GPUs."""
         return self._speeds(spec).get(gpu_type, 1.0)
 
+    def speed_if_any(self, spec: JobSpec, gpu_type: str) -> float:
+        """The same; 0 where it may not run or is known of others but not of this type, 1 where it is known of none."""
+        if spec.gpu_type not in (None, gpu_type):
+            return 0.0
+        speeds = self._speeds(spec)
+        return speeds.get(gpu_type, 0.0) if speeds else 1.0
+
+    def usable(self, spec: JobSpec) -> list[tuple[str, float]]:
+        """GPU types on which a job can run as far as is known, with its speed there."""
+        speeds = [(kind, self.speed_if_any(spec, kind)) for kind in self._types]
+        return [entry for entry in speeds if entry[1] > 0]
+
     def _speeds(self, spec: JobSpec) -> Mapping[str, float]:
         speeds = self._kept.speeds.get(spec.need)
         if speeds is None:

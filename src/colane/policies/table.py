@@ -14,6 +14,7 @@ from colane.policies.cpu_array import CpuArray
 from colane.policies.elastic.fair_throughput import FairThroughput
 from colane.policies.elastic.rebalancing import Rebalancing
 from colane.policies.indexes.users import ShareBy
+from colane.policies.moves import ToAim
 from colane.policies.orders.arrival import Arrival, InferenceFirst, LightestFirst
 from colane.policies.orders.length import LeastRemaining, Shortest
 from colane.policies.orders.service import LeastAttained, SmallestPart, WorstFinish
@@ -51,9 +52,9 @@ PRESETS: Final[tuple[Composed, ...]] = (
     Composed("srtf", LeastRemaining(), (Free(), BY_ORDER), (WEEK,)),
     Composed("srsf", LeastRemaining(counts_gpus=True), (Free(), BY_ORDER), (WEEK,)),
     Composed("las", LeastAttained(), (Free(), BY_ORDER), (WEEK,)),
-    Composed("max-min", SmallestPart(), (Free(), BesidePartner(packed=False), BY_ORDER), (WEEK,)),
-    Composed("max-min-packed", SmallestPart(), (Free(), BesidePartner(), BY_ORDER), (WEEK,)),
-    Composed("finish-time-fair", WorstFinish(), (Free(), BY_ORDER), (WEEK,)),
+    Composed("max-min", SmallestPart(), (Free(), BesidePartner(packed=False), BY_ORDER), (WEEK,), moving=ToAim()),
+    Composed("max-min-packed", SmallestPart(), (Free(), BesidePartner(), BY_ORDER), (WEEK,), moving=ToAim()),
+    Composed("finish-time-fair", WorstFinish(), (Free(), BY_ORDER), (WEEK,), moving=ToAim()),
     # Paper E.
     Composed(
         "f-sched", Arrival(), (Free(), ByShrinking(), BY_PRIORITY), (WEEK,),

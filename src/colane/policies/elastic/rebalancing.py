@@ -49,6 +49,11 @@ class Rebalancing:
     rise_ratio_min: float = 0.05
     pays_back: bool = True
 
+    @property
+    def goes_first(self) -> bool:
+        """See `Moving`."""
+        return False
+
     def plan(self, desk: Desk) -> None:
         """Resize whom the plan gives another size, then let others have what is left."""
         desk.draft.watch(desk.pool)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from enum import StrEnum
 from heapq import merge
 from math import inf
 
@@ -12,7 +13,9 @@ from colane.core.draft import Draft
 from colane.core.queue import Line
 from colane.core.view import ClusterView
 from colane.model.job import Job
+from colane.policies.aims import TypeWish
 from colane.policies.indexes.live import LiveJobs
+from colane.policies.orders.rounds import Wishes, in_rounds, wishes_for_lacks
 from colane.policies.orders.walks import Entry, Lines, each_ranked, priority_of, ranked
 from colane.policies.parts import ClassKey, Queue, Rank
 from colane.policies.rounds import round_end_s, round_start_s
@@ -77,6 +80,15 @@ def _is_in_earlier_queue(waiting: Rank, running: Rank) -> bool:
     return waiting[:2] < running[:2]
 
 
+class Solver(StrEnum):
+    """How an allocation over several GPU types is found."""
+
+    NONE = "none"
+    """By each job's preference, where it starts."""
+    LP = "lp"
+    """By Gavel's linear program, round by round."""
+
+
 @dataclass(frozen=True, slots=True)
 class SmallestPart:
     """Max-min fair share over time (Gavel: Narayanan et al., OSDI 2020, section 4.1).
@@ -90,14 +102,18 @@ class SmallestPart:
     Attributes:
         quantum_s: A job runs at least this long before it is displaced; Gavel's round.
         surplus_min: A running job's part must be more than this many times a waiting one's to be displaced.
+        solver: On several GPU types, solve the linear program and move jobs between types.
     """
 
     quantum_s: float = 360.0
     surplus_min: float = 1.1
+    solver: Solver = Solver.NONE
 
     def bind(self, draft: Draft, pool: str) -> Queue:
         """See `Order`."""
         shares = FairShares(draft.view, pool, kept_times(draft, pool))
+        if self.solver is Solver.LP and len(draft.view.gpu_types(pool)) > 1:
+            return in_rounds(draft, pool, self.quantum_s, wishes_for_lacks(draft, pool, self.quantum_s, shares))
         level, round_s = shares.level, round_start_s(draft.now_s, self.quantum_s)
 
         def rank(job: Job) -> Rank:
@@ -115,7 +131,7 @@ class SmallestPart:
             quantum_s=self.quantum_s,
             because="it has had less of its fair share",
             until_s=round_end_s(draft.now_s, self.quantum_s),
-            preferred=shares.preferred,
+            preferred=lambda _job, spec, types: shares.preferred(spec, types),
         )
 
     def _displaces(self, waiting: Rank, running: Rank) -> bool:
@@ -129,12 +145,14 @@ class WorstFinish:
     """Finish-time fairness (Themis: Mahajan et al., NSDI 2020).
 
     Rho is a job's finish time here over its finish time alone on its part (1/N for N jobs) of the pool; the largest
-    goes first. Themis lets jobs bid for GPUs in partial auctions; here rho is worked out from believed run times, and
-    nobody has to tell the truth about himself. A job of unknown length is taken to be half done.
+    goes first. On several GPU types it chooses its type first, and jobs are moved between types. Themis lets jobs bid
+    for GPUs in partial auctions; here rho is worked out from believed run times, and nobody has to tell the truth about
+    himself. A job of unknown length is taken to be half done.
 
     Attributes:
         lease_s: A job runs at least this long before it is displaced (Themis: 20 minutes).
-        rho_gain_min: A waiting job's rho must be more than this many times a running one's to take its place.
+        rho_gain_min: A waiting job's rho must be more than this many times a running one's to take its place; on
+            several types the lease alone spares it.
     """
 
     lease_s: float = 1200.0
@@ -147,13 +165,14 @@ class WorstFinish:
 
     def bind(self, draft: Draft, pool: str) -> Queue:
         """See `Order`."""
-        times = kept_times(draft, pool)
-        shares = FairShares(draft.view, pool, times)
-        part = shares.gpus / shares.jobs if shares.jobs else inf
+        shares = FairShares(draft.view, pool, kept_times(draft, pool))
+        rhos = _Rhos(draft.view, shares, kept_times(draft, pool), self.lease_s)
+        if len(draft.view.gpu_types(pool)) > 1:
+            return in_rounds(draft, pool, self.lease_s, self._wishes(rhos, shares))
         round_s = round_start_s(draft.now_s, self.lease_s)
 
         def rank(job: Job) -> Rank:
-            return priority_of(job.spec), -self._rho(job, draft.view, times, part, round_s)
+            return priority_of(job.spec), -rhos.rho(job, round_s)
 
         return Queue(
             walk=ranked(draft, each_ranked(draft, rank)),
@@ -164,22 +183,44 @@ class WorstFinish:
             until_s=round_end_s(draft.now_s, self.lease_s),
         )
 
-    def _rho(self, job: Job, view: ClusterView, times: RunTimes, part: float, now_s: float) -> float:
-        total_s, left = times.run_s(job.spec), times.left(view, job)
-        if total_s is None or left is None:
-            done_s = attained_s(job, now_s) if job.spec.preemptible else present_s(job, now_s)
-            total_s = max(self.lease_s, 2 * done_s)
-            left_s = total_s - done_s
-        else:
-            left_s = left.at(job, now_s)
-        alone_s = total_s * max(1.0, job.spec.gpus / part if part else inf)
-        shared_s = max(0.0, now_s - job.submit_s) + left_s
-        return shared_s / alone_s if alone_s else inf
+    def _wishes(self, rhos: _Rhos, shares: FairShares) -> Wishes:
+        """The largest rho first, on the fastest type first."""
+
+        def wishes(job: Job, round_s: float) -> Iterator[TypeWish]:
+            rho = rhos.rho(job, round_s)
+            for kind, speed in shares.usable(job.spec):
+                key = (priority_of(job.spec), -round(rho, 9), -round(speed, 9), job.submit_s)
+                yield TypeWish(key, job.id, kind, speed)
+
+        return wishes
 
     def _displaces(self, waiting: Rank, running: Rank) -> bool:
         if waiting[0] != running[0]:
             return waiting[0] < running[0]
         return waiting[1] < running[1] * self.rho_gain_min
+
+
+class _Rhos:
+    def __init__(self, view: ClusterView, shares: FairShares, times: RunTimes, lease_s: float) -> None:
+        self._view = view
+        self._times = times
+        self._lease_s = lease_s
+        self._part = shares.gpus / shares.jobs if shares.jobs else inf
+        self._shares = shares
+
+    def rho(self, job: Job, now_s: float) -> float:
+        """Finish time over that on an equal part of every GPU type; half of a job of unknown length is done."""
+        total_s, left = self._times.run_s(job.spec), self._times.left(self._view, job)
+        if total_s is None or left is None:
+            done_s = attained_s(job, now_s) if job.spec.preemptible else present_s(job, now_s)
+            total_s = max(self._lease_s, 2 * done_s)
+            left_s = total_s - done_s
+        else:
+            left_s = left.at(job, now_s)
+        fastest = max([speed for _, speed in self._shares.usable(job.spec)], default=1.0)
+        alone_s = total_s * fastest * max(1.0, job.spec.gpus / self._part if self._part else inf)
+        shared_s = max(0.0, now_s - job.submit_s) + left_s
+        return shared_s / alone_s if alone_s else inf
 
 
 def _newcomers_by_arrival(draft: Draft, pool: str, rank: Callable[[Job], Rank]) -> Lines:

@@ -71,9 +71,9 @@ class FreeFinder(UsualFinder):
         self._arrange = ARRANGE[source.nodes]
         self._gpu_types = source.gpu_types
 
-    def offers(self, _job: Job, spec: JobSpec) -> Iterator[Offer]:
+    def offers(self, job: Job, spec: JobSpec) -> Iterator[Offer]:
         """See `Finder`."""
-        draft, types = self._draft, self._types(spec)
+        draft, types = self._draft, self._types(job, spec)
         if not spec.anti_collocation:
             for kind in types:
                 index = draft.free((spec.pool, kind))
@@ -106,19 +106,19 @@ class FreeFinder(UsualFinder):
         """See `Finder`."""
         return any_free(self._desk)
 
-    def _types(self, spec: JobSpec) -> list[str]:
+    def _types(self, job: Job, spec: JobSpec) -> list[str]:
         draft = self._draft
         types = draft.view.gpu_types(spec.pool, spec.gpu_type)
-        if len(types) < 2:
+        preferred = self._desk.queue.preferred
+        if len(types) < 2 and preferred is None:
             return types
         if self._gpu_types:
             said = self._gpu_types
             return sorted(types, key=lambda kind: said.index(kind) if kind in said else len(said))
-        preferred = self._desk.queue.preferred
         if preferred is None:
             return types
         roomy = [kind for kind in types if draft.free((spec.pool, kind)).most_free >= spec.gpus]
-        return preferred(spec, types if spec.multi_node else roomy)
+        return preferred(job, spec, types if spec.multi_node else roomy)
 
     def _reason(self, gpus: tuple[GpuLoad, ...]) -> Reason:
         if self._nodes is not NodesBy.FULLEST:

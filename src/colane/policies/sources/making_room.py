@@ -189,7 +189,8 @@ class RoomFinder(UsualFinder):
         bandwidth = draft.host_bandwidth_free(node) + amount_of(site.host_bandwidth, takers)
         if bandwidth + sum(u.host_bandwidth for u in units) < need.host_bandwidth_bytes_per_s:
             return None
-        for kind in draft.view.gpu_types(self._desk.pool, spec.gpu_type):
+        types, preferred = draft.view.gpu_types(self._desk.pool, spec.gpu_type), self._desk.queue.preferred
+        for kind in types if preferred is None else preferred(job, spec, types):
             loads = [load for load in self._loads(site, job, kind, takers, units) if draft.fits_alone(load, spec)]
             if len(loads) >= spec.gpus:
                 return tuple(loads[: spec.gpus])

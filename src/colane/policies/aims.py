@@ -1,0 +1,156 @@
+"""Who is to run in the present round, and on which GPU type: Gavel's mechanism (OSDI 2020, section 5).
+
+Wishes, each of one job for one type, are gone through in order; a job gets the first of its wishes for which there are
+GPUs left. Jobs that started in this round, or may not be stopped, stay where they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from colane.core.draft import Draft
+from colane.model.job import Job, JobId, JobState
+from colane.policies.means import is_leaving
+from colane.policies.times import gpu_type_of
+
+Site = tuple[str, str]
+"""A node and a GPU type."""
+
+
+class TypeWish(NamedTuple):
+    """A job for a GPU type; smaller keys go first. `speed` is comparable over the types of one job."""
+
+    key: tuple[float, ...]
+    job: JobId
+    gpu_type: str
+    speed: float
+
+
+class Aim(NamedTuple):
+    """What a round comes to.
+
+    Attributes:
+        members: Who takes part.
+        wishes: In order.
+        types: GPU types of those who are to run.
+        until_s: When the round ends.
+    """
+
+    members: Members
+    wishes: Sequence[TypeWish]
+    types: Mapping[JobId, str]
+    until_s: float
+
+
+class Members:
+    """Jobs of a pool that take part in a round, and what they may have.
+
+    Attributes:
+        waiting: May start.
+        going: Are being stopped, to wait again.
+        movable: Run, and may be stopped.
+        gpus: How many GPUs of each type they have, or could have, on each node.
+    """
+
+    def __init__(self, draft: Draft, pool: str, round_s: float) -> None:
+        self.waiting: list[Job] = []
+        self.going: list[Job] = []
+        self.movable: list[Job] = []
+        for job in draft.view.jobs.values():
+            if job.spec.pool == pool and job.spec.gpus and not job.home and job.spec.company is None:
+                self._sort_in(job, round_s)
+        self.gpus: dict[Site, int] = {}
+        for node in draft.view.nodes.values():
+            for kind in node.free if node.node.pool == pool else ():
+                self.gpus[node.node.name, kind] = draft.free_count(node, kind)
+        self._add_theirs(draft)
+
+    def _sort_in(self, job: Job, round_s: float) -> None:
+        if job.is_waiting:
+            self.waiting.append(job)
+        elif job.placement is not None and is_leaving(job):
+            if job.ending is JobState.QUEUED and job.resizes_to is None:
+                self.going.append(job)
+        elif job.state is JobState.RUNNING and job.spec.preemptible and not job.suspended and _began(job, round_s):
+            self.movable.append(job)
+
+    def _add_theirs(self, draft: Draft) -> None:
+        """GPUs that only they have."""
+        theirs = [*self.going, *self.movable]
+        members = {job.id for job in theirs}
+        for job in theirs:
+            for gpu in job.gpus_held:
+                load = draft.view.gpu(gpu)
+                if load.jobs[0] == job.id and members.issuperset(load.jobs) and load.gpu.healthy:
+                    self.gpus[gpu.node, load.gpu.type] += 1
+
+    @property
+    def all(self) -> Sequence[Job]:
+        """All of them."""
+        return (*self.waiting, *self.going, *self.movable)
+
+
+def _began(job: Job, round_s: float) -> bool:
+    """Whether its present attempt began before this round."""
+    return job.start_s is not None and job.start_s < round_s
+
+
+def aim(draft: Draft, members: Members, wishes: Iterable[TypeWish], until_s: float) -> Aim:
+    """Who is to run where, if these are all wishes."""
+    ordered = sorted(wishes)
+    return Aim(members, ordered, _placed(draft, members, _chosen(draft, members, ordered)), until_s)
+
+
+def _chosen(draft: Draft, members: Members, wishes: Iterable[TypeWish]) -> dict[JobId, str]:
+    """By the GPUs of each type alone."""
+    left: dict[str, int] = {}
+    for (_, kind), count in members.gpus.items():
+        left[kind] = left.get(kind, 0) + count
+    chosen: dict[JobId, str] = {}
+    for wish in wishes:
+        gpus = draft.view.job(wish.job).gpu_count
+        if wish.job not in chosen and gpus <= left.get(wish.gpu_type, 0):
+            chosen[wish.job] = wish.gpu_type
+            left[wish.gpu_type] -= gpus
+    return chosen
+
+
+def _placed(draft: Draft, members: Members, chosen: Mapping[JobId, str]) -> dict[JobId, str]:
+    """Those chosen for whom there is room on one node, or on several where they may lie so.
+
+    The largest are placed first, on the fullest node; of those alike the ones that stay where they are.
+    """
+    view, left, placed = draft.view, dict(members.gpus), dict[JobId, str]()
+    staying = {job for job, kind in chosen.items() if gpu_type_of(view, view.job(job)) == kind}
+    staying = {job for job in staying if view.job(job).state is JobState.RUNNING}
+    for job in sorted(map(view.job, chosen), key=lambda job: (-job.gpu_count, job.id not in staying)):
+        kind = chosen[job.id]
+        sites = _stays(job, kind, left) if job.id in staying else None
+        sites = _fits(job, kind, left) if sites is None else sites
+        if sites is not None:
+            placed[job.id] = kind
+            for site, gpus in sites.items():
+                left[site] -= gpus
+    return placed
+
+
+def _stays(job: Job, kind: str, left: Mapping[Site, int]) -> dict[Site, int] | None:
+    sites: dict[Site, int] = {}
+    for gpu in job.gpus_held:
+        sites[gpu.node, kind] = sites.get((gpu.node, kind), 0) + 1
+    return sites if all(left[site] >= gpus for site, gpus in sites.items()) else None
+
+
+def _fits(job: Job, kind: str, left: Mapping[Site, int]) -> dict[Site, int] | None:
+    gpus = job.gpu_count
+    rooms = [(count, site) for site, count in left.items() if site[1] == kind and count >= gpus]
+    if rooms:
+        return {min(rooms)[1]: gpus}
+    if not job.spec.multi_node or sum([count for site, count in left.items() if site[1] == kind]) < gpus:
+        return None
+    sites: dict[Site, int] = {}
+    for site in sorted([site for site in left if site[1] == kind], key=lambda site: (-left[site], site)):
+        sites[site] = min(gpus, left[site])
+        gpus -= sites[site]
+    return sites
