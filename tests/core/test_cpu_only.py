@@ -154,6 +154,28 @@ def test_a_stream_of_them_does_not_keep_a_job_with_gpus_waiting_for_ever() -> No
     assert started_s < 3600 + 2 * 900 + 300
 
 
+@pytest.mark.parametrize("policy", ["fifo-skip:max_wait_s=3600", "colocate", "srtf:max_wait_s=3600", "topo-aware"])
+def test_a_stream_of_jobs_with_gpus_does_not_keep_one_of_many_cores_waiting_for_ever(policy: str) -> None:
+    """Four jobs of two cores each are always there to take what comes free; still six cores are found after an hour."""
+    core, ends, started_s = make(node(gpus=4), policy=policy), dict[int, float](), None
+    submit(core, *[spec(1, cores=2, share=False)] * 4, at_s=0.0)
+    submit(core, spec(cores=6), at_s=1.0)
+    wanted = max(core.state.jobs)
+    for now_s in range(10, 20_000, 100):
+        submit(core, *[spec(1, cores=2, share=False)] * 2, at_s=float(now_s))
+        for job in list(core.state.jobs.values()):
+            if job.placement is not None:
+                ends.setdefault(job.id, now_s + 150.0 * (1 + job.id % 3))
+        for job_id in [one for one, end_s in ends.items() if end_s <= now_s and one != wanted]:
+            del ends[job_id]
+            end(core, job_id, float(now_s))
+        if core.state.jobs[wanted].placement is not None:
+            started_s = now_s
+            break
+    assert started_s is not None
+    assert 3600 <= started_s < 3600 + 600 + 200
+
+
 def test_the_record_of_a_placement_without_slots_is_whole() -> None:
     placement = Placement((), (3, 4), node="a")
     assert PLACEMENT.read(PLACEMENT.write(placement)) == placement

@@ -302,6 +302,14 @@ class Draft:
         left.host_memory_taken_bytes += max(0, min(need.host_memory_bytes, self.host_memory_free_bytes(node)))
         left.host_bandwidth_taken += max(0, min(need.host_bandwidth_bytes_per_s, self.host_bandwidth_free(node)))
 
+    def hold_host(self, job: Job, node: NodeState) -> None:
+        """Keep what a waiting job without GPUs books of a node, as far as it is free, from jobs started after this."""
+        free, need = self.cpu_only_free(node), host_needs(job.spec, 0)
+        left, outside = self._nodes.setdefault(node.node.name, NodeLeft()), set(node.node.cores_outside_devices)
+        left.take([core for core in self.cores_free(node) if core in outside][: need.cores])
+        left.host_memory_taken_bytes += max(0, min(need.host_memory_bytes, free.host_memory_bytes))
+        left.host_bandwidth_taken += max(0, min(need.host_bandwidth_bytes_per_s, free.host_bandwidth_bytes_per_s))
+
     def ask_again(self, pool: str, at_s: float) -> None:
         """Ask the policy about a pool again then, or when one of its jobs is stopped or may be (see `Plan.again_s`).
 

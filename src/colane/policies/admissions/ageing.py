@@ -2,7 +2,7 @@
 
 Overdue jobs are served before the order begins, the oldest first, whatever their priority. The first that finds nothing
 has GPUs kept for it on the node that comes nearest to having room: those that are free, and of the others as many as it
-lacks are not joined any more. So as long as jobs end, it starts.
+lacks are not joined any more. So as long as jobs end, it starts. For one without GPUs, cores and host memory are kept.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from heapq import merge
 
 from colane.core.queue import Line
 from colane.model.job import Job, JobId
-from colane.policies.admissions.keeping import keep_room
+from colane.policies.admissions.keeping import keep_host, keep_room
 from colane.policies.parts import Desk
 from colane.policies.usual import UsualRule
 
@@ -48,16 +48,28 @@ class AgeingRule(UsualRule):
 
     def urgent(self) -> Iterator[Job]:
         """Overdue jobs, the oldest first, until one finds nothing: room is kept for that one."""
-        draft = self._desk.draft
+        draft, cpu_only = self._desk.draft, self._overdue_cpu_only()
         for job in self._overdue():
             if not draft.is_waiting(job.id):
                 continue
+            if cpu_only is not None and cpu_only.id < job.id:
+                keep_host(draft, cpu_only)
+                cpu_only = None
             yield job
             if draft.is_waiting(job.id) and job.id not in draft.waits:
                 kept = keep_room(draft, job, self._desk.least(job))
                 self._desk.changed(kept)
                 if kept:
                     return
+        if cpu_only is not None:
+            keep_host(draft, cpu_only)
+
+    def _overdue_cpu_only(self) -> Job | None:
+        """The oldest overdue job without GPUs: it is placed after all that have some, but what it books is kept."""
+        view, desk = self._desk.draft.view, self._desk
+        firsts = [line.first for line in view.queue(desk.pool).cpu_only.values()]
+        waiting = [view.job(first) for first in firsts if first is not None]
+        return min([job for job in waiting if desk.is_overdue(job)], key=_id, default=None)
 
     def _overdue(self) -> Iterator[Job]:
         desk = self._desk
@@ -82,7 +94,8 @@ class AgeingRule(UsualRule):
 def _may_be_overdue(desk: Desk) -> bool:
     """Whether anybody came longer ago than the bound: the first of his line has then, too."""
     view, came_s = desk.draft.view, desk.draft.now_s - desk.max_wait_s
-    for line in view.queue(desk.pool).lines.values():
+    queue = view.queue(desk.pool)
+    for line in (*queue.lines.values(), *queue.cpu_only.values()) if queue.cpu_only else queue.lines.values():
         first = line.first
         if first is not None and view.jobs[first].submit_s <= came_s:
             return True

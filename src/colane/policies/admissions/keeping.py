@@ -6,6 +6,7 @@ from colane.core.draft import Draft
 from colane.core.load import GpuLoad
 from colane.core.state import NodeState
 from colane.model.job import Job, JobSpec
+from colane.model.resources import cpu_only_capacity, host_needs
 from colane.policies.indexes.empty import EmptyNodes
 
 
@@ -31,6 +32,23 @@ def keep_room(draft: Draft, job: Job, spec: JobSpec) -> list[GpuLoad]:
             if ranks >= spec.gpus:
                 return [gpu for node, count in kept for gpu in _hold(draft, job, spec, node, gpu_type, count)]
     return []
+
+
+def keep_host(draft: Draft, job: Job) -> None:
+    """Let nobody take what a job without GPUs books of the node that comes nearest to having room for it.
+
+    That is the one with the most free cores, then host memory, of those that could ever hold it; where there are
+    others with as much, the first. So what is free there becomes more until the job starts.
+    """
+    need = host_needs(job.spec, 0)
+    able = [
+        node for node in draft.view.nodes.values()
+        if node.node.pool == job.spec.pool and need <= cpu_only_capacity(node.node)
+    ]  # fmt: skip
+    free = [(draft.cpu_only_free(node), node) for node in able]
+    ranked = [(min(has.cores, need.cores), has.host_memory_bytes, -node.order) for has, node in free]
+    if ranked:
+        draft.hold_host(job, free[ranked.index(max(ranked))][1])
 
 
 def _hold(draft: Draft, job: Job, spec: JobSpec, node: NodeState, gpu_type: str, count: int) -> list[GpuLoad]:
