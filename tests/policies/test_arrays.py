@@ -90,13 +90,20 @@ def test_one_victim_that_is_enough_goes_before_two_newer_ones() -> None:
 
 
 def test_who_may_not_begin_anew_is_never_stopped_and_borrows_nothing() -> None:
-    """Four cores are kept for each of four GPUs, so twelve are left for who cannot give back."""
-    waiting = [training(number, 0.0, 10_000.0) for number in range(1, 5)]
-    jobs = [cpu_job(5, 1.0, 100.0, 12, abortable=False), cpu_job(6, 2.0, 100.0, 12, abortable=False)]
-    seen, found = run(machines(4), *waiting[:1], *[replace(one, id=JobId(n)) for n, one in enumerate(jobs, 2)])
-    assert first_starts(found)[2] == 1.0
-    assert first_starts(found)[3] == 101.0
+    """Four GPUs are asked for, with four cores each, so twelve are left for who cannot give back."""
+    training_ = [training(number, 0.0, 10_000.0) for number in range(1, 4)]
+    jobs = [cpu_job(5, 1.0, 100.0, 12, abortable=False), cpu_job(6, 2.0, 100.0, 4, abortable=False)]
+    seen, found = run(machines(4), *training_, training(4, 0.0, 50.0), *jobs)
+    assert first_starts(found)[5] == 1.0
+    assert first_starts(found)[6] == 50.0  # once a GPU fewer is asked for, its cores are nobody's
     assert not seen.stops
+
+
+def test_one_greedy_job_does_not_keep_an_idle_pool_from_who_borrows_nothing() -> None:
+    """One GPU of eight is asked for: of 28 cores that a node would keep if all were, four are kept."""
+    jobs = [training(1, 0.0, 1000.0, cores=28), cpu_job(2, 1.0, 100.0, 20, abortable=False)]
+    _, found = run(machines(4, 4), *jobs)
+    assert first_starts(found)[2] == 1.0
 
 
 def test_nobody_is_stopped_more_than_three_times() -> None:

@@ -91,6 +91,20 @@ def test_the_next_of_a_kind_starts_with_what_was_found(world: TableWorld) -> Non
     assert max(found.ledger.rows.end_s) < 40_000  # two jobs of 40,000 s each at three cores
 
 
+def test_who_is_queued_again_starts_with_what_was_found(world: TableWorld) -> None:
+    first = training(1, "alexnet")
+    urgent = job(2, 5000.0, 1000.0, steps=1000, family="gnmt", cores=1, priority=1)
+    seen = CoreStories()
+    given = Inputs(
+        cluster=machine(24), workload=workload(first, urgent), world=world, policy=registry.create("colocate"),
+        tuning=TuningConfig(),
+    )  # fmt: skip
+    simulate(given, watchers=lambda _: [seen])
+    assert seen.jobs[JobId(1)].attempt == 2
+    assert seen.of_job[JobId(1)] == [13]
+    assert seen.jobs[JobId(1)].spec.cores_asked == 3
+
+
 def test_gpus_multiply_and_a_node_bounds_what_is_tried(world: TableWorld) -> None:
     seen, _ = run(world, machine(10, gpus=2), training(1, "res18", gpus=2))
     assert seen.of_job[JobId(1)] == [6, 10, 8, 10]  # the machine's ten are fewer than the 18 it could use

@@ -15,6 +15,7 @@ from colane.core.load import Booking
 from colane.core.state import ClusterState
 from colane.core.surroundings import hood_of
 from colane.core.timers import Timers
+from colane.core.useful_cores import with_start_cores
 from colane.model.hardware import GpuId
 from colane.model.job import Job, JobId, JobState, Served, SuspendVia
 from colane.model.profile import Profile, ProfileKey, SetMeasurement
@@ -103,6 +104,8 @@ class Step:
             changes.setdefault("end_s", self.now_s)
         else:
             changes["placement"] = None
+            if self.config.tuning is not None:
+                changes["spec"] = with_start_cores(self.state, job.spec)
             if job.start_s is not None:
                 changes["served"] = self._served(job, job.start_s)
         if placement is not None:

@@ -69,5 +69,5 @@ class ArrayPlacer(CpuOnlyPlacer):
         """See `CpuOnlyPlacer`."""
         if self._borrows:
             return True
-        own = len(node.node.cores) - self._demand.reserved_cores(node)
+        own = len(node.node.cores) - self._demand.kept_cores(self._draft.view, node)
         return self._draft.cpu_only_taken(node).cores + job.spec.cores <= own

@@ -13,6 +13,7 @@ from colane.core.bookings import NodeState
 from colane.core.derived import NodesMatterNot
 from colane.core.view import ClusterView
 from colane.model.job import Job
+from colane.policies.indexes.users import Users
 
 LARGE_GPUS = 4
 """A job with as many GPUs belongs to the 4-GPU sub-array (section V)."""
@@ -64,9 +65,15 @@ class ArrayDemand(NodesMatterNot):
         return found
 
     def reserved_cores(self, node: NodeState) -> int:
-        """Cores of a node that are kept for jobs with GPUs; jobs without may borrow them."""
+        """Cores of a node that jobs with GPUs would use if all its GPUs were in use: what they may take back."""
         per_gpu = self.of(node.node.pool).cores_per_gpu
         return min(len(node.node.cores), per_gpu * len(node.node.gpus))
+
+    def kept_cores(self, view: ClusterView, node: NodeState) -> int:
+        """Cores of a node that only borrowers get besides: of those, the part that the pool's GPUs are asked for."""
+        demand, gpus = self.of(node.node.pool), view.derived(Users).capacities(view, node.node.pool)[0]
+        asked = min(gpus, demand.small_gpus + demand.large_gpus)
+        return ceil(self.reserved_cores(node) * asked / gpus) if gpus else 0
 
     def large_nodes(self, view: ClusterView, pool: str) -> set[int]:
         """Nodes of the 4-GPU sub-array, by order: the last ones, as large a part of GPUs as large jobs ask for."""
