@@ -199,9 +199,9 @@ def test_a_solo_run_teaches_a_profile_and_company_a_measured_set() -> None:
     core.step([Submitted(ONE, SPEC)], 1.0)
     core.step([Launched(ONE, 1, 7, 1.0)], 1.0)
     memory = {"persistent_bytes": GIB, "peak_bytes": 2 * GIB, "occupancy_ratio": 0.3}
-    for at_s, steps in ((2.0, 1), (12.0, 101)):
-        core.step([Progressed(ONE, 1, sample(at_s, steps, **memory))], at_s)
-    learnt = core.step([Ended(ONE, 1, "exited", Exit(0, None), 1.0, 12.5)], 12.5)
+    core.step([Progressed(ONE, 1, sample(2.0, 1, **memory))], 2.0)
+    learnt = core.step([Progressed(ONE, 1, sample(12.0, 101, **memory))], 12.0)
+    core.step([Ended(ONE, 1, "exited", Exit(0, None), 1.0, 12.5)], 12.5)
     profile = learnt.profiles[0]
     assert profile.key == ProfileKey("vgg11", 64, 1, "V100")
     assert profile.step_s is not None
@@ -214,9 +214,9 @@ def test_a_solo_run_teaches_a_profile_and_company_a_measured_set() -> None:
     for job in (JobId(2), JobId(3)):
         core.step([Launched(job, 1, 7, 20.0)], 20.0)
         core.step([Progressed(job, 1, sample(21.0, 1))], 21.0)
-    for job in (JobId(2), JobId(3)):
-        core.step([Progressed(job, 1, sample(33.0, 101))], 33.0)
-    measured = core.step([Ended(JobId(2), 1, "exited", Exit(0, None), 20.0, 33.0)], 33.0).measurements[0]
+    core.step([Progressed(JobId(2), 1, sample(33.0, 101))], 33.0)
+    measured = core.step([Progressed(JobId(3), 1, sample(33.0, 101))], 33.0).measurements[0]
+    core.step([Ended(JobId(2), 1, "exited", Exit(0, None), 20.0, 33.0)], 33.0)
     assert measured.step_together_s == pytest.approx((0.12, 0.12))
     assert measured.delta == pytest.approx(0.2 / 0.12)
     assert measured.slowdowns == pytest.approx((1.2, 1.2))

@@ -73,8 +73,8 @@ def test_jobs_that_disturb_each_other_are_kept_apart_from_then_on() -> None:
 def test_what_was_learnt_leaves_with_the_step_that_taught_it() -> None:
     bench = Bench()
     bench.start(1, "a")
-    bench.go(20.0, **{"1": 20})
-    outcome = bench.core.step([Ended(JobId(1), 1, "exited", Exit(0, None), 0.0, bench.now_s)], bench.now_s)
+    sample = Progress(at_s=21.0, steps=21, first_step_s=1.0, last_step_s=21.0)
+    outcome = bench.core.step([Progressed(JobId(1), 1, sample)], 21.0)
     assert [(profile.key, len(profile.places)) for profile in outcome.profiles] == [(A, 1)]
 
 

@@ -42,23 +42,30 @@ def at(steps: int, last_s: float) -> Progress:
 def test_a_stay_ends_with_its_company() -> None:
     seen = Surroundings()
     job = JobId(1)
-    assert seen.sample(job, 1, lambda: ALONE, at(1, 1.0)) is None
-    assert seen.sample(job, 1, pytest.fail, at(5, 5.0)) is None, "nothing has changed: nobody is asked"
-    assert seen.sample(job, 2, lambda: ALONE, at(11, 11.0)) is None, "a change elsewhere on the node"
-    assert seen.sample(job, 3, lambda: beside(B), at(12, 13.0)) == Stay(ALONE, 10, 1.0)
-    assert seen.sample(job, 3, pytest.fail, at(22, 33.0)) is None
+    assert seen.sample(job, 1, lambda: ALONE, at(1, 1.0), 20) is None
+    assert seen.sample(job, 1, pytest.fail, at(5, 5.0), 20) is None, "nothing has changed: nobody is asked"
+    assert seen.sample(job, 2, lambda: ALONE, at(11, 11.0), 20) is None, "a change elsewhere on the node"
+    assert seen.sample(job, 3, lambda: beside(B), at(12, 13.0), 20) == Stay(ALONE, 10, 1.0)
+    assert seen.sample(job, 3, pytest.fail, at(22, 33.0), 20) is None
     assert seen.end(job) == Stay(beside(B), 10, 2.0)
     assert seen.end(job) is None
 
 
 def test_nothing_is_seen_where_nothing_can_be_learnt_or_nothing_moves() -> None:
     seen = Surroundings()
-    seen.sample(JobId(1), 1, lambda: None, at(1, 1.0))
-    seen.sample(JobId(1), 1, pytest.fail, at(50, 50.0))
+    seen.sample(JobId(1), 1, lambda: None, at(1, 1.0), 20)
+    seen.sample(JobId(1), 1, pytest.fail, at(50, 50.0), 20)
     assert seen.end(JobId(1)) is None
-    seen.sample(JobId(2), 1, lambda: ALONE, at(7, 3.0))
-    seen.sample(JobId(2), 1, pytest.fail, at(7, 3.0))
+    seen.sample(JobId(2), 1, lambda: ALONE, at(7, 3.0), 20)
+    seen.sample(JobId(2), 1, pytest.fail, at(7, 3.0), 20)
     assert seen.end(JobId(2)) is None
+
+
+def test_a_stay_that_goes_on_teaches_in_windows_each_twice_as_long() -> None:
+    seen, job = Surroundings(), JobId(1)
+    found = [seen.sample(job, 1, lambda: ALONE, at(step, float(step)), 10) for step in range(1, 101)]
+    assert [stay.steps for stay in found if stay is not None] == [10, 20, 40]
+    assert seen.end(job) == Stay(ALONE, 29, 1.0)
 
 
 def test_a_slowdown_is_against_the_same_place_with_nobody_near() -> None:

@@ -81,10 +81,13 @@ class Guard:
             self._paces.forget(job.id)
             return
         steps_min = state.beliefs.config.steps_min
-        if not self._paces.add(job.id, company, event.progress, steps_min=steps_min, window_s=config.guard_after_s):
+        paces, window_s = self._paces, config.guard_after_s
+        is_over = paces.add(job.id, company, event.progress, steps_min=steps_min, window_s=window_s)
+        seen = company_of(state, paces, job, turns) if is_over or paces.foreseen(job.id) is None else None
+        if seen is None or seen.predicted is None:
             return
-        seen = company_of(state, self._paces, job, turns)
-        if seen is None or seen.predicted is None or seen.measured is None:
+        paces.foresee(job.id, seen.predicted)
+        if not is_over or seen.measured is None:
             return
         if seen.measured > seen.predicted * (1 + config.guard_margin_ratio):
             self._suspects.append(Suspect(job.id, seen.measured, seen.predicted))
@@ -131,7 +134,7 @@ def company_of(state: ClusterState, paces: Paces, job: Job, turns: Turns) -> Com
         tuple(sorted(mates)),
         tuple(sorted({other for _, other in rest} - mates)),
         min(1 / rate.factors.turns.slowdown for rate in rates) if is_promised else None,
-        max(rate.factors.company_slowdown for rate in rates) if is_promised else None,
+        (paces.foreseen(job.id) or max(rate.factors.company_slowdown for rate in rates)) if is_promised else None,
         _measured(paces, job, rates[0]),
     )
 

@@ -22,7 +22,7 @@ from colane.model.profile import Profile, ProfileKey, SetMeasurement
 from colane.model.progress import Progress
 from colane.model.reason import Reason
 from colane.perf.nearby import Stay, Surroundings, lesson
-from colane.perf.observe import EpochMember, Observer
+from colane.perf.observe import EpochMember, Lessons, Observer
 from colane.perf.pace import Paces
 
 OFF_HOST: Mapping[str, object] = MappingProxyType(
@@ -169,27 +169,35 @@ class Step:
 
     def company_changed(self, gpus: Iterable[GpuId]) -> None:
         """Jobs joined or left these GPUs: close their epochs and learn from them."""
-        if self.observer.is_idle:
-            return
         for gpu in gpus:
-            load = self.state.gpus.get(gpu)
-            sharing = load.gpu.sharing if load else ""
-            lessons = self.observer.change(gpu, sharing, self.state.beliefs, self.now_s)
-            for profile in lessons.profiles:
-                self.learn(profile)
-            for measurement in lessons.measurements:
-                self.lessons += 1
-                self.state.beliefs.learn_set(measurement)
-                self.measurements.append(measurement)
+            self._learn_company(self.observer.change(gpu, self._sharing(gpu), self.state.beliefs, self.now_s))
 
     def observe(self, job: Job, progress: Progress) -> None:
-        """A sample of a job goes into the epochs of its GPUs."""
+        """A sample of a job goes into the epochs of its GPUs; what a window that is full taught is learnt."""
+        beliefs = self.state.beliefs
         for gpu in job.gpus_held:
-            self.observer.sample(gpu, partial(self._members, gpu), job.id, progress)
+            members = partial(self._members, gpu)
+            if self.observer.sample(gpu, members, job.id, progress, beliefs.config.steps_min):
+                self._learn_company(self.observer.window(gpu, self._sharing(gpu), beliefs, self.now_s))
         node = None if job.placement is None else self.state.nodes.get(job.placement.node)
         if node is not None and len(node.node.gpus) > 1:
             look = partial(hood_of, self.state, job.id)
-            self._learn_stay(self.surroundings.sample(job.id, node.generation, look, progress))
+            self._learn_stay(
+                self.surroundings.sample(job.id, node.generation, look, progress, beliefs.config.steps_min)
+            )
+
+    def _sharing(self, gpu: GpuId) -> str:
+        load = self.state.gpus.get(gpu)
+        return load.gpu.sharing if load else ""
+
+    def _learn_company(self, lessons: Lessons) -> None:
+        for profile in lessons.profiles:
+            self.learn(profile)
+        for measurement in lessons.measurements:
+            self.lessons += 1
+            self.state.beliefs.learn_set(measurement)
+            self.measurements.append(measurement)
+            self.state.changed_pools.update(self.state.queues)
 
     def _learn_stay(self, stay: Stay | None) -> None:
         """Learn from a time in which nobody came near a job or went."""

@@ -1,7 +1,8 @@
 """Learning from neighbours: who ran on other GPUs of a job's sockets, and how fast it went (paper C, section 4.2).
 
-A *stay* is a time in which a job has its GPUs for itself and nobody comes to its sockets or leaves them. With nobody
-near it teaches the step time in that place; beside others, how much slower the job went than alone in the same place.
+A *stay* is a time in which a job has its GPUs for itself and nobody comes to its sockets or leaves them; like an epoch
+(`perf.observe`) it is learnt from in windows, each twice as long as the one before it. With nobody near it teaches the
+step time in that place; beside others, how much slower the job went than alone in the same place.
 """
 
 from __future__ import annotations
@@ -60,10 +61,12 @@ class _StayTrack:
     Attributes:
         version: Of the node when the hood was looked at.
         hood: None while nothing can be learnt there.
+        window_steps: Steps of this window.
     """
 
     version: int
     hood: Hood | None
+    window_steps: int
     first: StepMark | None = None
     last: StepMark | None = None
 
@@ -78,6 +81,15 @@ class _StayTrack:
         steps, span_s = self.last.steps - self.first.steps, self.last.at_s - self.first.at_s
         return Stay(self.hood, steps, span_s / steps) if steps > 0 and span_s > 0 else None
 
+    def window(self) -> Stay | None:
+        """The stay so far, once it has so many steps; another window begins."""
+        stay = self.stay()
+        if stay is None or stay.steps < self.window_steps:
+            return None
+        self.first = self.last
+        self.window_steps *= 2
+        return stay
+
 
 class Surroundings:
     """Keeps the running stay of every job."""
@@ -85,24 +97,27 @@ class Surroundings:
     def __init__(self) -> None:
         self._tracks: dict[JobId, _StayTrack] = {}
 
-    def sample(self, job: JobId, version: int, look: Callable[[], Hood | None], progress: Progress) -> Stay | None:
-        """A job was seen at this point; the stay that has ended before, if its hood is another now.
+    def sample(
+        self, job: JobId, version: int, look: Callable[[], Hood | None], progress: Progress, steps_min: int
+    ) -> Stay | None:
+        """A job was seen at this point; the stay that has ended before, if its hood is another now, or a full window.
 
         Args:
             job: Who.
             version: Of its node: while it is the same, nothing there has changed.
             look: Asks for the hood, None where nothing can be learnt.
             progress: The sample.
+            steps_min: Steps of the first window.
         """
         track, ended = self._tracks.get(job), None
         if track is None or track.version != version:
             hood = look()
             if track is None or track.hood != hood:
                 ended = None if track is None else track.stay()
-                track = self._tracks[job] = _StayTrack(version, hood)
+                track = self._tracks[job] = _StayTrack(version, hood, steps_min)
             track.version = version
         track.add(progress)
-        return ended
+        return track.window() if ended is None else ended
 
     def end(self, job: JobId) -> Stay | None:
         """A job leaves its GPUs: its last stay."""

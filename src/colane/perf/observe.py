@@ -1,7 +1,10 @@
 """Learning from what ran: who was in whose company, how fast, for how long.
 
-An *epoch* of a GPU is a time in which its company does not change. Alone, a job teaches its profile; in company,
-every job having made enough steps, the set's speed-up is measured (paper A, eq. 4.1).
+An *epoch* of a GPU is a time in which its company does not change; it is learnt from in *windows*. A window ends once
+every job has made its number of steps, or with the epoch; each is twice as long as the one before it, so that a job
+that runs for long teaches soon and seldom. Alone, a job teaches its profile; in company, how much each is slowed and
+the set's speed-up (paper A, eq. 4.1). A window in which a job stood still for something else than its steps (an
+evaluation, a checkpoint) teaches nothing, unless that goes on and on.
 """
 
 from __future__ import annotations
@@ -18,6 +21,11 @@ from colane.model.progress import Progress
 from colane.perf.beliefs import Beliefs
 from colane.perf.nearby import StepMark
 from colane.perf.speedup import OCCUPANCY_UNITS_PER_S, delta, delta_general
+
+STILL_RATIO = 2.0
+"""A window this many times as long as its steps, by their median, was disturbed."""
+DISTURBED_MAX = 3
+"""So many windows in a row are no disturbance any more: the job runs like that."""
 
 
 class EpochMember(NamedTuple):
@@ -50,9 +58,10 @@ class _EpochTrack:
     occupancies: list[float] = field(default_factory=list)
     bandwidths: list[float] = field(default_factory=list)
 
-    def add(self, progress: Progress) -> None:
+    def add(self, progress: Progress, since_s: float) -> None:
+        """Take a sample; what was done before the epoch began is none of it, be it a step that ended just then."""
         self.latest = progress
-        if progress.steps > 0 and progress.last_step_s is not None:
+        if progress.steps > 0 and progress.last_step_s is not None and progress.last_step_s >= since_s:
             mark = StepMark(progress.steps, progress.last_step_s)
             self.first = self.first or mark
             self.last = mark
@@ -73,21 +82,54 @@ class _EpochTrack:
     def step_s(self) -> float:
         return self.span_s / self.steps
 
+    @property
+    def stood_still(self) -> bool:
+        """Whether its steps took less than half of the time."""
+        median_s = None if self.latest is None else self.latest.step_median_s
+        return median_s is not None and self.span_s > STILL_RATIO * self.steps * median_s
+
+    def restart(self) -> None:
+        """Begin the next window where this one ends."""
+        self.first = self.last
+        self.occupancies.clear()
+        self.bandwidths.clear()
+
 
 @dataclass(slots=True)
 class _Epoch:
     members: tuple[EpochMember, ...]
+    since_s: float
+    window_steps: int
     tracks: dict[JobId, _EpochTrack] = field(default_factory=dict)
     all_step: bool = False
+    disturbed: int = 0
 
     def add(self, job: JobId, progress: Progress) -> None:
         """Take a sample; counting starts when the last member has begun to step, or start-up would count."""
-        self.tracks.setdefault(job, _EpochTrack()).add(progress)
+        self.tracks.setdefault(job, _EpochTrack()).add(progress, self.since_s)
         seen = len(self.tracks) == len(self.members)
         if not self.all_step and seen and all(track.last is not None for track in self.tracks.values()):
             self.all_step = True
             for track in self.tracks.values():
-                track.first = track.last
+                track.restart()
+
+    def is_full(self, steps: int) -> bool:
+        """Whether every job has made so many steps in this window."""
+        if len(self.tracks) < len(self.members):
+            return False
+        return all(track.steps >= steps and track.span_s > 0 for track in self.tracks.values())
+
+    def is_disturbed(self) -> bool:
+        """Whether somebody stood still in this window, and it is not yet how things are."""
+        self.disturbed = self.disturbed + 1 if any(t.stood_still for t in self.tracks.values()) else 0
+        return 0 < self.disturbed < DISTURBED_MAX
+
+    def next_window(self) -> None:
+        """Begin another one, twice as long unless this one was disturbed."""
+        if not 0 < self.disturbed < DISTURBED_MAX:
+            self.window_steps *= 2
+        for track in self.tracks.values():
+            track.restart()
 
 
 class Lessons(NamedTuple):
@@ -105,33 +147,47 @@ class Observer:
 
     def __init__(self) -> None:
         self._epochs: dict[GpuId, _Epoch] = {}
+        self._since_s: dict[GpuId, float] = {}
 
-    @property
-    def is_idle(self) -> bool:
-        """Whether no sample was taken since any change of company."""
-        return not self._epochs
+    def sample(
+        self, gpu: GpuId, company: Callable[[], Iterable[EpochMember]], job: JobId, progress: Progress, steps_min: int
+    ) -> bool:
+        """A job on this GPU was seen at this point: whether a window is full; see `window`.
 
-    def sample(self, gpu: GpuId, company: Callable[[], Iterable[EpochMember]], job: JobId, progress: Progress) -> None:
-        """A job on this GPU was seen at this point; with an epoch's first sample its company is asked for."""
+        Args:
+            gpu: Which.
+            company: Asked for with an epoch's first sample.
+            job: Who.
+            progress: The sample.
+            steps_min: Steps of the first window.
+        """
         epoch = self._epochs.get(gpu)
         if epoch is None:
-            epoch = self._epochs[gpu] = _Epoch(tuple(company()))
+            since_s = self._since_s.get(gpu, 0.0)
+            epoch = self._epochs[gpu] = _Epoch(tuple(company()), since_s, steps_min)
         if any(member.job == job for member in epoch.members):
             epoch.add(job, progress)
+        return epoch.is_full(epoch.window_steps)
+
+    def window(self, gpu: GpuId, sharing: str, beliefs: Beliefs, at_s: float) -> Lessons:
+        """What the window that is full taught; another begins."""
+        epoch = self._epochs[gpu]
+        lessons = _lessons(epoch, sharing, beliefs, at_s)
+        epoch.next_window()
+        return lessons
 
     def change(self, gpu: GpuId, sharing: str, beliefs: Beliefs, at_s: float) -> Lessons:
-        """The company of a GPU has changed; what the epoch before it taught is returned.
+        """The company of a GPU has changed; what the last window before it taught is returned.
 
         `sharing` is how the GPU is shared now, at that epoch's end: MPS may have come up only after its start.
         """
+        self._since_s[gpu] = at_s
         old = self._epochs.pop(gpu, None)
         return NOTHING if old is None else _lessons(old, sharing, beliefs, at_s)
 
 
 def _lessons(epoch: _Epoch, sharing: str, beliefs: Beliefs, at_s: float) -> Lessons:
-    if len(epoch.tracks) < len(epoch.members):
-        return NOTHING
-    if any(track.steps < beliefs.config.steps_min or track.span_s <= 0 for track in epoch.tracks.values()):
+    if not epoch.is_full(beliefs.config.steps_min) or epoch.is_disturbed():
         return NOTHING
     if len(epoch.members) == 1:
         member = epoch.members[0]

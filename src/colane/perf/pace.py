@@ -18,12 +18,14 @@ class Pace:
         steps: Steps at the window's begin.
         at_s: When the last of them ended.
         step_s: Mean time of a step, waiting included, of this window, or of the one before while this is short.
+        foreseen: Slowdown foreseen of this company when it came together; what it teaches changes that no more.
     """
 
     company: Hashable
     steps: int
     at_s: float
     step_s: float | None = None
+    foreseen: float | None = None
 
 
 class Paces:
@@ -40,6 +42,17 @@ class Paces:
         """Mean time of a step in its present company; None while too few were seen."""
         pace = self._paces.get(job)
         return None if pace is None else pace.step_s
+
+    def foreseen(self, job: JobId) -> float | None:
+        """Slowdown that was foreseen of its present company; None while nobody said."""
+        pace = self._paces.get(job)
+        return None if pace is None else pace.foreseen
+
+    def foresee(self, job: JobId, slowdown: float) -> None:
+        """Say what is foreseen of a company that has just come together."""
+        pace = self._paces.get(job)
+        if pace is not None:
+            pace.foreseen = slowdown
 
     def add(self, job: JobId, company: Hashable, progress: Progress, *, steps_min: int, window_s: float) -> bool:
         """Take a sample; whether it ends a window, after which the pace of the job is to be judged.
@@ -59,5 +72,5 @@ class Paces:
         pace.step_s = span_s / steps
         if span_s < window_s:
             return False
-        self._paces[job] = Pace(company, progress.steps, progress.last_step_s, pace.step_s)
+        self._paces[job] = Pace(company, progress.steps, progress.last_step_s, pace.step_s, pace.foreseen)
         return True

@@ -1,0 +1,113 @@
+"""What is learnt from windows of what ran, and what is not."""
+
+from __future__ import annotations
+
+import pytest
+
+from colane.model.hardware import GpuId
+from colane.model.job import JobId
+from colane.model.profile import ProfileKey
+from colane.model.progress import Progress
+from colane.perf.beliefs import Beliefs
+from colane.perf.observe import DISTURBED_MAX, EpochMember, Lessons, Observer
+
+GPU = GpuId("n0", 0)
+A, B = (ProfileKey(family, 64, 1, "A100") for family in "ab")
+
+
+class Bench:
+    """Samples a company in turn and believes what is learnt."""
+
+    def __init__(self, *keys: ProfileKey, lanes: tuple[int, ...] = (0, 1)) -> None:
+        self.observer, self.beliefs = Observer(), Beliefs()
+        self.taught: list[Lessons] = []
+        self.start(*keys, lanes=lanes, at_s=0.0)
+
+    def start(self, *keys: ProfileKey, at_s: float, lanes: tuple[int, ...] = (0, 1)) -> None:
+        members = zip(keys, lanes, strict=False)
+        self._members = [EpochMember(JobId(place), key, "", lane) for place, (key, lane) in enumerate(members)]
+        self._believe(self.observer.change(GPU, "mps", self.beliefs, at_s))
+
+    def sample(self, job: int, steps: int, last_s: float, median_s: float | None = None) -> None:
+        progress = Progress(at_s=last_s, steps=steps, last_step_s=last_s, step_median_s=median_s, occupancy_ratio=0.5)
+        if self.observer.sample(GPU, lambda: self._members, JobId(job), progress, 10):
+            self._believe(self.observer.window(GPU, "mps", self.beliefs, last_s))
+
+    def _believe(self, lessons: Lessons) -> None:
+        for profile in lessons.profiles:
+            self.beliefs.learn_profile(profile)
+        for measurement in lessons.measurements:
+            self.beliefs.learn_set(measurement)
+        if lessons.profiles or lessons.measurements:
+            self.taught.append(lessons)
+
+    def step_s(self, key: ProfileKey = A) -> float | None:
+        profile = self.beliefs.profiles.get(key)
+        return None if profile is None or profile.step_s is None else profile.step_s.value
+
+
+def test_ten_steps_alone_teach_while_the_job_runs_on_and_ever_more_seldom() -> None:
+    bench = Bench(A)
+    for step in range(1, 11):
+        bench.sample(0, step, 0.1 * step)
+    assert bench.taught == []
+    bench.sample(0, 11, 1.1)
+    assert bench.step_s() == pytest.approx(0.1)
+    for step in range(12, 1001):
+        bench.sample(0, step, 0.1 * step)
+    assert len(bench.taught) == 6, "10, 20, 40, 80, 160 and 320 steps"
+    assert bench.step_s() == pytest.approx(0.1)
+    known = bench.beliefs.profiles[A].step_s
+    assert known is not None
+    assert known.samples == 630
+
+
+def test_a_company_teaches_once_each_has_made_its_steps() -> None:
+    bench = Bench(A)
+    for step in range(1, 12):
+        bench.sample(0, step, 0.1 * step)
+    bench.start(B, at_s=2.0)
+    for step in range(1, 12):
+        bench.sample(0, step, 2.0 + 0.4 * step)
+    bench.start(A, B, at_s=10.0)
+    for step in range(1, 41):
+        bench.sample(0, step, 10.0 + 0.2 * step)
+        if step % 3 == 0:
+            bench.sample(1, step // 3, 10.0 + 0.2 * step)
+    assert len(bench.taught) == 3
+    (measured,) = bench.taught[-1].measurements
+    assert measured.slowdowns == pytest.approx((2.0, 1.5))
+    assert min(measured.steps) >= 10
+
+
+def test_nothing_that_was_done_before_the_company_changed_is_counted() -> None:
+    """As when a suspended job goes on: its last step lies before the wait."""
+    bench = Bench(A)
+    for step in range(1, 6):
+        bench.sample(0, step, 0.1 * step)
+    bench.start(A, at_s=100.0)
+    bench.sample(0, 5, 0.5)
+    for step in range(6, 20):
+        bench.sample(0, step, 100.0 + 0.1 * step)
+    assert bench.step_s() == pytest.approx(0.1)
+
+
+def test_a_window_with_an_evaluation_in_it_is_left_out_but_what_goes_on_is_how_it_runs() -> None:
+    bench = Bench(A)
+    for step in range(1, 22):
+        pause_s = 30.0 if step > 5 else 0.0
+        bench.sample(0, step, 0.1 * step + pause_s, median_s=0.1)
+    assert len(bench.taught) == 1
+    assert bench.step_s() == pytest.approx(0.1)
+    always = Bench(A)
+    for step in range(1, 10 * DISTURBED_MAX + 2):
+        always.sample(0, step, 1.0 * step, median_s=0.1)
+    assert always.step_s() == pytest.approx(1.0)
+
+
+def test_jobs_that_take_turns_in_a_lane_teach_nothing() -> None:
+    bench = Bench(A, B, lanes=(0, 0))
+    for step in range(1, 30):
+        for job in (0, 1):
+            bench.sample(job, step, 0.2 * step)
+    assert bench.taught == []
