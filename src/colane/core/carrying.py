@@ -51,7 +51,7 @@ def _change_lane(step: Step, job: Job, action: Move) -> None:
 def _resize(step: Step, job: Job, action: Resize) -> None:
     """Stop its process; until that is gone it books what it has and what it is to have."""
     step.company_changed(job.gpus_held)
-    changes = {"ending": JobState.QUEUED, "resizes_to": action.placement}
+    changes = {"ending": JobState.QUEUED, "resizes_to": action.placement, "makes_room_for": action.for_job}
     step.rebook(move(job, JobState.STOPPING, step.now_s, action.reason, **changes))
     step.heed(job.spec.pool)
 

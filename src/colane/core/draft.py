@@ -244,7 +244,10 @@ class Draft:
         self._put([load.in_lane(job.id, lane)])
         self.actions.append(Move(job.id, replace(job.placement, slots=(Slot(load.id, lane),)), reason))
 
-    def resize(self, job: Job, gpus: Iterable[GpuLoad], reason: Reason, lanes: Sequence[int] | None = None) -> None:
+    def resize(
+        self, job: Job, gpus: Iterable[GpuLoad], reason: Reason, lanes: Sequence[int] | None = None,
+        for_job: JobId | None = None,
+    ) -> None:  # fmt: skip
         """Stop a running job and restart it on these GPUs, some of which it may have; it keeps its lanes on those.
 
         What it has and will not have is free later, not in this draft.
@@ -261,7 +264,7 @@ class Draft:
             self._nodes[name].take(kept)
         new = [(load, slot) for load, slot in zip(loads, slots, strict=True) if slot.gpu not in own]
         self._put([load.with_booking(self._booking(job, load, slot, len(slots))) for load, slot in new])
-        self.actions.append(Resize(job.id, placement, reason))
+        self.actions.append(Resize(job.id, placement, reason, for_job))
 
     def set_cores(self, job: Job, cores: Cores, reason: Reason, elsewhere: tuple[tuple[str, Cores], ...] = ()) -> None:
         """Give a running job other cores at once: those it gives up others may have in this draft."""

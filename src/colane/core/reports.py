@@ -154,6 +154,7 @@ def ended(step: Step, event: Ended) -> None:
         return
     grown, is_on_one_node = None, len(job.placement.nodes) == 1
     if event.progress is not None and event.node in ("", job.placement.node):
+        step.state.progress[job.id] = event.progress
         grown = _learn_memory(step, job, event.progress)
         step.observe(job, event.progress)
     if job.start_s is None and event.start_s is not None:

@@ -108,6 +108,9 @@ class Step:
                 changes["spec"] = with_start_cores(self.state, job.spec)
             if job.start_s is not None:
                 changes["served"] = self._served(job, job.start_s)
+            progress = self.state.progress.get(job.id)
+            if job.spec.preemptible and progress is not None and progress.steps > job.steps_kept:
+                changes["steps_kept"] = progress.steps
         if placement is not None:
             self.state.release(self.state.jobs[job.id])
             for node in placement.nodes:

@@ -42,6 +42,7 @@ class Job:
         exit: How its last process ended.
         ended_on: Nodes from which its processes of this attempt are gone, while others of its nodes still have some.
         served: What its earlier attempts have had, by GPU type and number in their order; the present one is not in it.
+        steps_kept: Steps it had made when its last attempt was stopped, as far as was seen, if it saves its state.
         suspended: Somebody wants it not to go on: it is PAUSED while it holds GPUs, and does not start while QUEUED.
         suspended_via: How a running one is kept from going on.
         suspended_by: Who last wanted it suspended.
@@ -95,6 +96,7 @@ class Job:
     reason: Reason | None
     story: tuple[StateChange, ...]
     story_left_out: int
+    steps_kept: int
 
     def __init__(  # noqa: PLR0913, PLR0917 - a record
         self,
@@ -131,6 +133,7 @@ class Job:
         reason: Reason | None = None,
         story: tuple[StateChange, ...] = (),
         story_left_out: int = 0,
+        steps_kept: int = 0,
     ) -> None:
         self.id = id
         self.spec = spec
@@ -165,6 +168,7 @@ class Job:
         self.reason = reason
         self.story = story
         self.story_left_out = story_left_out
+        self.steps_kept = steps_kept
 
     def copied(self) -> Job:
         """An equal one of its own."""
@@ -202,6 +206,7 @@ class Job:
             self.reason,
             self.story,
             self.story_left_out,
+            self.steps_kept,
         )
 
     @property

@@ -84,16 +84,21 @@ class Move:
 @final
 @dataclass(init=False, unsafe_hash=True, slots=True)
 class Resize:
-    """Let a running job go on with another number of GPUs: it is stopped, and restarted at that placement."""
+    """Let a running job go on with another number of GPUs, or elsewhere: it is stopped, and restarted there.
+
+    `for_job` is whom room is made for where it was, if anybody.
+    """
 
     job: Final[JobId]
     placement: Final[Placement]
     reason: Final[Reason]
+    for_job: Final[JobId | None]
 
-    def __init__(self, job: JobId, placement: Placement, reason: Reason) -> None:
+    def __init__(self, job: JobId, placement: Placement, reason: Reason, for_job: JobId | None = None) -> None:
         self.job = job
         self.placement = placement
         self.reason = reason
+        self.for_job = for_job
 
 
 @final

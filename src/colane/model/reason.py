@@ -45,6 +45,8 @@ class Why(StrEnum):
     FREE_GPU = "free-gpu"
     FREE_CORES = "free-cores"
     SHARES = "shares"
+    SHARES_BEST = "shares-best"
+    MOVED = "moved"
     BEST_FIT = "best-fit"
     MEASURED_TOGETHER = "measured-together"
     BACKFILL = "backfill"
@@ -147,6 +149,8 @@ SENTENCES: Mapping[Why, str] = MappingProxyType(
         Why.POLICY_FAILED: "Priority: nobody starts until policy {policy} plans again: {problem}",
         Why.FREE_GPU: "{gpu} is free",
         Why.FREE_CORES: "{node} has the cores and the host memory it books",
+        Why.MOVED: "moved from {had} to {gpu}: together {rise:+.2f} of a job's speed alone",
+        Why.SHARES_BEST: "shares {gpu} with {jobs}: at {speed:.2f} of its speed alone, together {rise:+.2f}",
         Why.SHARES: "shares {gpu} with {jobs}: predicted speed-up {speedup:.2f} ({source})",
         Why.BEST_FIT: "{gpu} leaves the fewest GPUs free on its node ({left})",
         Why.MEASURED_TOGETHER: "a set of {need} jobs is measured together on {gpu}",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from math import inf
 from typing import Final
 
 from colane.model.job import Job, JobSpec
@@ -33,3 +34,25 @@ class BestUtility:
 
 def _utility(offer: Offer) -> float:
     return offer.utility
+
+
+@dataclass(frozen=True, slots=True)
+class MostValue:
+    """The one of most value: its speed there, less what others lose, less what it costs spread over what it has left.
+
+    Of equal ones the first. One that brings no more than it takes is not taken.
+    """
+
+    def choose(self, desk: Desk, job: Job, _spec: JobSpec, offers: Iterator[Offer]) -> Offer | None:
+        """See `Choice`."""
+        best, most, left_s = None, 0.0, desk.queue.left_s(job)
+        horizon_s = inf if left_s is None else max(MOST_URGENT_S, left_s)
+        for offer in offers:
+            value = offer.ratio - offer.harm - offer.cost_s / horizon_s
+            if value > most:
+                best, most = offer, value
+        return best
+
+
+MOST_URGENT_S: Final = 60.0
+"""What is left of a job counts as so much at least, so that costs of seconds do not keep short jobs waiting."""

@@ -22,6 +22,10 @@ BOUND_S: Final = 5.0
 """What being bound to a node is believed to cost: who launches again in less is stopped rather than parked."""
 
 
+BOUND_RATIO: Final = 0.1
+"""Part of the time its place is taken that being bound to it is believed to cost: it could go on elsewhere."""
+
+
 def is_movable(job: Job) -> bool:
     """Whether it may be taken off its GPUs to make room, as far as its own record tells.
 
@@ -45,7 +49,9 @@ def may_leave(view: ClusterView, job: Job) -> bool:
     return job.spec.preemptible or view.parking_refusal(job) is None
 
 
-def cheapest(draft: Draft, victim: Job, for_job: JobId, because: str, host_bytes: int) -> Stop | Park | None:
+def cheapest(
+    draft: Draft, victim: Job, for_job: JobId, because: str, host_bytes: int, away_s: float = 0.0
+) -> Stop | Park | None:
     """How a job leaves its GPUs for another; None where it cannot.
 
     Args:
@@ -54,23 +60,25 @@ def cheapest(draft: Draft, victim: Job, for_job: JobId, because: str, host_bytes
         for_job: For whom.
         because: Ends the sentence of the reason.
         host_bytes: Host memory that others who leave with it will take of its node.
+        away_s: How long its place is expected to be taken.
     """
     facts: dict[str, str | int | float] = {"because": because}
-    if _is_parked(draft, victim, host_bytes):
+    if _is_parked(draft, victim, host_bytes, away_s):
         return Park(victim.id, Reason(Why.PARKED, facts, (for_job,)), for_job)
     if not victim.spec.preemptible:
         return None
     return Stop(victim.id, Reason(Why.PREEMPTED, facts, (for_job,)), for_job)
 
 
-def _is_parked(draft: Draft, victim: Job, host_bytes: int) -> bool:
+def _is_parked(draft: Draft, victim: Job, host_bytes: int, away_s: float) -> bool:
     """Whether parking is possible, and cheaper where the job may be stopped as well."""
     if victim.placement is None or draft.view.parking_refusal(victim) is not None:
         return False
     node, needs = draft.view.nodes[victim.placement.node], draft.view.bytes_to_move(victim)
     if node.node.host_memory_bytes and needs + host_bytes > draft.host_memory_free_bytes(node):
         return False
-    return not victim.spec.preemptible or 2 * needs / TO_HOST_BYTES_PER_S + BOUND_S < launch_s(victim)
+    bound_s = max(BOUND_S, BOUND_RATIO * away_s)
+    return not victim.spec.preemptible or 2 * needs / TO_HOST_BYTES_PER_S + bound_s < launch_s(victim)
 
 
 def launch_s(job: Job) -> float:
@@ -78,3 +86,10 @@ def launch_s(job: Job) -> float:
     if job.start_s is None or job.first_step_s is None:
         return 0.0
     return max(0.0, job.first_step_s - job.start_s)
+
+
+def leaving_s(view: ClusterView, job: Job, action: Stop | Park) -> float:
+    """What leaving its GPUs and going on later is believed to take a job."""
+    if isinstance(action, Park):
+        return 2 * view.bytes_to_move(job) / TO_HOST_BYTES_PER_S
+    return launch_s(job)

@@ -40,13 +40,18 @@ class Offer:
         utility: How good the source finds it, against its other offers.
         room: What others must do before the job can start there.
         waits_for: Jobs whose GPUs it waits for.
+        ratio: Speed of the job there, over that in its reference.
+        harm: What all others lose, in speed, by its coming and by making room.
+        cost_s: Time lost by making room and by starting.
         is_later: Whether it cannot start at once: something it needs is still to come free.
         accepted: To be called when it is taken; None where the source need not know.
     """
 
-    __slots__ = ("accepted", "gpus", "is_later", "lanes", "reason", "room", "utility", "waits_for")
+    __slots__ = (
+        "accepted", "cost_s", "gpus", "harm", "is_later", "lanes", "ratio", "reason", "room", "utility", "waits_for",
+    )  # fmt: skip
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - a record
         self,
         gpus: tuple[GpuLoad, ...],
         reason: Reason,
@@ -57,8 +62,14 @@ class Offer:
         accepted: Callable[[], None] | None = None,
         *,
         is_later: bool = False,
+        ratio: float = 1.0,
+        harm: float = 0.0,
+        cost_s: float = 0.0,
     ) -> None:
         self.is_later = is_later
+        self.ratio = ratio
+        self.harm = harm
+        self.cost_s = cost_s
         self.accepted = accepted
         self.gpus = gpus
         self.reason = reason
@@ -88,6 +99,16 @@ QUANTUM_S: Final = 60.0
 """A job runs so long at least before another takes its place, so that starting it was worth it."""
 
 
+def alike(_job: Job) -> float:
+    """Every job's speed counts as much as any other's."""
+    return 1.0
+
+
+def nobody_knows(_job: Job) -> float | None:
+    """Nothing is said of what jobs have left."""
+    return None
+
+
 @final
 class Queue:
     """An order bound to a pool: who is asked next, and whose place he may take.
@@ -105,6 +126,8 @@ class Queue:
         reason: Why a job starts that is its turn; None leaves that to the source.
         aim: Who is to run where in the present round; None where there are no rounds.
         is_arrival: Whether nothing but priority and arrival counts, so that no newcomer of a priority goes first.
+        weigh: How much a job's speed counts beside that of others; only ratios of it matter.
+        left_s: What a job is expected to have left to do, alone at its best; None where the order does not ask for it.
     """
 
     __slots__ = (
@@ -112,6 +135,7 @@ class Queue:
         "because",
         "displaces",
         "is_arrival",
+        "left_s",
         "preferred",
         "quantum_s",
         "rank",
@@ -119,6 +143,7 @@ class Queue:
         "turns_s",
         "until_s",
         "walk",
+        "weigh",
     )
 
     def __init__(  # noqa: PLR0913 - a record
@@ -135,8 +160,12 @@ class Queue:
         reason: Callable[[Job, Offer], Reason] | None = None,
         aim: Aim | None = None,
         is_arrival: bool = False,
+        weigh: Callable[[Job], float] = alike,
+        left_s: Callable[[Job], float | None] = nobody_knows,
     ) -> None:
         self.aim: Final = aim
+        self.weigh: Final = weigh
+        self.left_s: Final = left_s
         self.is_arrival: Final = is_arrival
         self.walk: Final = walk
         self.rank: Final = rank

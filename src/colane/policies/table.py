@@ -9,6 +9,7 @@ from typing import Final
 from colane.model.lane import TurnRule, Turns
 from colane.policies.admissions.ageing import DAY_S, HOUR_S, WEEK_S, Ageing
 from colane.policies.admissions.line import Backfill, DepthMax, HeadOfLine
+from colane.policies.choices import MostValue
 from colane.policies.composed import Composed
 from colane.policies.cpu_array import CpuArray
 from colane.policies.elastic.fair_throughput import FairThroughput
@@ -19,13 +20,19 @@ from colane.policies.orders.arrival import Arrival, InferenceFirst, LightestFirs
 from colane.policies.orders.length import LeastRemaining, Shortest
 from colane.policies.orders.service import LeastAttained, SmallestPart, WorstFinish
 from colane.policies.orders.users import LeastShare
+from colane.policies.orders.value import ByValue
+from colane.policies.rearranging import Rearranging
 from colane.policies.sources.arrays import InArrays, TakeBack
 from colane.policies.sources.beside import BesideLightest, BesidePartner
 from colane.policies.sources.beside_utility import BesideByUtility
+from colane.policies.sources.company import BesideBest
 from colane.policies.sources.connected import Connected
+from colane.policies.sources.fastest import Fastest
 from colane.policies.sources.free import Free, NodesBy
 from colane.policies.sources.in_lane import InLane, LaneRule
+from colane.policies.sources.in_place import InPlaceOf
 from colane.policies.sources.making_room import MakesRoom, MakingRoom
+from colane.policies.sources.moving_mate import ByMovingMate
 from colane.policies.sources.shrinking import ByShrinking
 
 BY_PRIORITY: Final = MakingRoom(MakesRoom.PRIORITY)
@@ -84,6 +91,12 @@ PRESETS: Final[tuple[Composed, ...]] = (
         "topo-aware-share", Arrival(),
         (Connected(), BesideByUtility(2), BY_PRIORITY),
         (HOUR, HeadOfLine(strict=False), DepthMax()),
+    ),
+    # The product's own.
+    Composed(
+        "colane", ByValue(),
+        (Fastest(), BesideBest(), ByMovingMate(), InPlaceOf(), BY_ORDER),
+        (WEEK,), choose=MostValue(), moving=Rearranging(),
     ),
 )  # fmt: skip
 

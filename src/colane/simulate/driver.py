@@ -251,6 +251,8 @@ class Driver:
         process.out_bytes = self._parked.bytes_of(job, process.running.gpus)
         sample = replace(sample, on_host_bytes=process.out_bytes)
         self._events.append(Progressed(process.id, process.attempt, sample))
+        if counts:
+            self._events += self._sampling.reports(self._here.others(process, stepping=True), self.now_s)
 
     def _end_parked(self, job: Job) -> None:
         """Its process is killed where it waits, off its GPUs; what it keeps of its steps is a matter of checkpoints."""
@@ -334,7 +336,7 @@ class Driver:
         progress = None
         if self.world.counts_steps:
             others = self._here.others(process, stepping=True)
-            if others or process.is_sampled:
+            if others or process.is_sampled or how is STOPPED:
                 progress = self._sampler.sample(process, self.now_s)
             self._events += self._sampling.reports(others, self.now_s)
         # Of a job over several nodes, the agent of each reports the ranks it had.

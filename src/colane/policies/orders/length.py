@@ -38,7 +38,7 @@ class Shortest(UsualOrder):
             run_s = times.run_s(job.spec)
             return priority_of(job.spec), inf if run_s is None else run_s
 
-        lines = _sorted_lines(draft, draft.view.derived(ByLength), rank)
+        lines = sorted_lines(draft, draft.view.derived(ByLength), rank)
         return Queue(walk=ranked(draft, lines), rank=rank, displaces=by_priority)
 
 
@@ -69,7 +69,7 @@ class LeastRemaining:
             return priority_of(job.spec), inf if known is None else weight * known.at(job, draft.now_s)
 
         return Queue(
-            walk=ranked(draft, _sorted_lines(draft, draft.view.derived(ByRemaining), rank)),
+            walk=ranked(draft, sorted_lines(draft, draft.view.derived(ByRemaining), rank)),
             rank=rank,
             displaces=self._displaces,
             quantum_s=self.quantum_s,
@@ -140,7 +140,9 @@ class ByRemaining(ByLength):
     """The same by what is left of it."""
 
 
-def _sorted_lines(draft: Draft, index: ByLength, rank: RankOf) -> Lines:
+def sorted_lines(draft: Draft, index: ByLength, rank: RankOf) -> Lines:
+    """Lines for orders in which the rank of a waiting job stays as it is; the index keeps them."""
+
     def by_rank(key: ClassKey, line: Line) -> Iterator[Entry]:
         return index.entries(draft.view, key, line, rank)
 

@@ -12,6 +12,7 @@ from colane.model.job import Job, JobSpec
 from colane.model.profile import ProfileKey
 from colane.model.reason import Reason, Why
 from colane.perf.rate import Prediction, Rate
+from colane.policies.companies import may_join
 from colane.policies.indexes.sharers import Sharers
 from colane.policies.parts import Classes, Desk, Offer, Rank
 from colane.policies.refusals import no_place
@@ -23,13 +24,6 @@ def is_known(draft: Draft, spec: JobSpec, gpu_type: str) -> bool:
     """Whether memory and load of a job are known, so that it may share."""
     terms = draft.beliefs.terms(spec, gpu_type)
     return terms.memory is not None and terms.load is not None
-
-
-def may_join(draft: Draft, load: GpuLoad, spec: JobSpec) -> bool:
-    """Whether a job may come to a GPU, memory apart: it is kept for nobody, all may meet, its node has room."""
-    if load.id in draft.held or not load.admits(spec.circle):
-        return False
-    return draft.has_room(draft.view.nodes[load.id.node], spec)
 
 
 def rate_beside(draft: Draft, spec: JobSpec, load: GpuLoad) -> Rate:

@@ -15,10 +15,11 @@ from colane.perf.rate import Prediction, Rate
 from colane.perf.topology import comm_of
 from colane.perf.utility import NEUTRAL, Weights
 from colane.perf.views import gpu_harm, harm_beside
+from colane.policies.companies import may_join
 from colane.policies.indexes.sites import SHAPES, residents
 from colane.policies.parts import Desk, Offer
 from colane.policies.placing.node_fit import Fit, Neighbour, Question, judge
-from colane.policies.sources.beside import is_known, may_join, rate_beside, share_reason
+from colane.policies.sources.beside import is_known, rate_beside, share_reason
 from colane.policies.sources.connected import least_utility
 from colane.policies.usual import UsualFinder, UsualSource
 

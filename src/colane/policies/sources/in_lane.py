@@ -30,11 +30,11 @@ from colane.model.job import Job, JobId, JobSpec, NeedClass
 from colane.model.lane import ShareBetween
 from colane.model.profile import Memory
 from colane.model.reason import Reason, Why
+from colane.policies.companies import may_join
 from colane.policies.indexes.lanes import Candidates, FullestFirst, JoinableGpu, LaneIndex, entry_of, is_joinable
 from colane.policies.parts import Desk, Offer
 from colane.policies.refusals import no_place
 from colane.policies.sources.answers import miss_reason, missed
-from colane.policies.sources.beside import may_join
 from colane.policies.usual import UsualFinder, UsualSource
 
 

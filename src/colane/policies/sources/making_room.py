@@ -14,12 +14,13 @@ from math import inf
 from typing import NamedTuple
 
 from colane.core.load import GpuLoad
+from colane.core.situations import situation_in
 from colane.model.job import Job, JobId, JobSpec
 from colane.model.plan import Park, Stop
 from colane.model.reason import Reason, Why
 from colane.model.resources import host_needs
 from colane.policies.indexes.live import Priorities
-from colane.policies.means import cheapest
+from colane.policies.means import cheapest, leaving_s
 from colane.policies.orders.walks import by_priority
 from colane.policies.parts import Classes, Desk, Offer, Order, Rank
 from colane.policies.sources.tenants import (
@@ -236,14 +237,30 @@ class RoomFinder(UsualFinder):
                 self._survey.stopped(site)
             self._survey.keep_open(site)
 
-        yield Offer(vacancy.gpus, reason, room=room, waits_for=waits_for, accepted=accepted, is_later=True)
+        yield Offer(
+            vacancy.gpus, reason, room=room, waits_for=waits_for, accepted=accepted, is_later=True,
+            harm=self._harm(job, room), cost_s=self._cost_s(room),
+        )  # fmt: skip
+
+    def _harm(self, job: Job, room: Iterable[Stop | Park]) -> float:
+        """Speed of those who leave, by what it weighs beside the job's."""
+        draft, weigh, lost = self._draft, self._desk.queue.weigh, 0.0
+        for victim in [draft.view.job(action.job) for action in room]:
+            here = situation_in(draft.view.gpu(victim.gpus_held[0]), victim.id, draft.view.jobs)
+            lost += draft.beliefs.rate(victim.spec, here).ratio * weigh(victim) / weigh(job)
+        return lost
+
+    def _cost_s(self, room: Iterable[Stop | Park]) -> float:
+        view = self._draft.view
+        return max([leaving_s(view, view.job(action.job), action) for action in room], default=0.0)
 
     def _room(self, job: Job, vacancy: _Vacancy) -> tuple[Stop | Park, ...] | None:
         """How each leaves who has to; None where one cannot, as the host lacks memory for all of them."""
         draft, room, host_bytes = self._draft, list[Stop | Park](), 0
+        away_s = self._desk.queue.left_s(job) or 0.0
         for unit in vacancy.units:
             for victim in map(draft.view.job, unit.jobs):
-                action = cheapest(draft, victim, job.id, self._because, host_bytes)
+                action = cheapest(draft, victim, job.id, self._because, host_bytes, away_s)
                 if action is None:
                     return None
                 if isinstance(action, Park):

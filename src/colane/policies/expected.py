@@ -1,0 +1,72 @@
+"""What live jobs are expected to have left to do: by their steps where these are known, else by their time limit."""
+
+from __future__ import annotations
+
+from math import inf
+
+from colane.core.draft import Draft
+from colane.core.situations import situation_in
+from colane.model.job import Job, JobId, JobState
+from colane.perf.situation import Situation
+from colane.policies.times import RunTimes, attained_s, present_s
+
+GOING = frozenset({JobState.RUNNING_PROTECTED, JobState.RUNNING})
+
+
+class Expected:
+    """What is left of jobs, in seconds alone on the fastest GPUs they may use; remembered for one plan.
+
+    A sample says how many steps a job had made; since then it is taken to have gone on as fast as it is believed to go
+    in its present company.
+    """
+
+    def __init__(self, draft: Draft, times: RunTimes) -> None:
+        self._draft = draft
+        self._times = times
+        self._left_s: dict[JobId, float | None] = {}
+
+    def left_s(self, job: Job) -> float | None:
+        """None where neither its steps and their time nor a limit is known."""
+        if job.id not in self._left_s:
+            self._left_s[job.id] = self._work_out(job)
+        return self._left_s[job.id]
+
+    def _work_out(self, job: Job) -> float | None:
+        left, total_s = self._times.left(self._draft.view, job), self._times.run_s(job.spec)
+        if left is None or total_s is None:
+            return None
+        done = self._part_done(job)
+        return left.at(job, self._draft.now_s) if done is None else max(0.0, 1.0 - done) * total_s
+
+    def _part_done(self, job: Job) -> float | None:
+        """Part of its steps it has made by now; None where nobody has counted them."""
+        steps = min(job.spec.steps_total or inf, job.spec.steps_limit or inf)
+        sample, done = self._draft.view.progress(job.id), job.steps_kept
+        if sample is not None and sample.steps:
+            done = max(done, sample.steps)
+        if steps == inf or not done:
+            return None
+        return (done + self._steps_since(job, 0.0 if sample is None else sample.at_s)) / steps
+
+    def _steps_since(self, job: Job, sampled_s: float) -> float:
+        """Steps made since a sample: alone until the last of its company came, and beside them from then on."""
+        gpus, now_s, jobs = job.gpus_held, self._draft.now_s, self._draft.view.jobs
+        if not gpus or job.start_s is None or job.state not in GOING:
+            return 0.0
+        since_s = max(now_s - present_s(job, now_s), sampled_s)
+        if job.paused_before_s and job.since_s is not None:
+            since_s = max(since_s, job.since_s)
+        load = self._draft.view.gpu(gpus[0])
+        came_s = max([jobs[b.job].start_s or now_s for b in load.bookings if b.job != job.id], default=since_s)
+        came_s = min(now_s, max(since_s, came_s))
+        together_s = self._step_s(job, situation_in(load, job.id, jobs))
+        alone_s = self._step_s(job, Situation(load.gpu.type, len(gpus), sharing=load.gpu.sharing))
+        return max(0.0, came_s - since_s) / alone_s + max(0.0, now_s - came_s) / together_s
+
+    def _step_s(self, job: Job, situation: Situation) -> float:
+        return self._draft.beliefs.rate(job.spec, situation).step_s or inf
+
+
+def had_s(job: Job, now_s: float) -> float:
+    """What a job of unknown length is expected to have left: as much as it has had (Lindy's rule)."""
+    return (attained_s if job.spec.preemptible else present_s)(job, now_s)

@@ -1,0 +1,125 @@
+"""The order of most value: by the weight of a job's speed, which is what its owner or the cluster aims at."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+
+from colane.core.circles import circle
+from colane.core.draft import Draft
+from colane.model.job import Job
+from colane.model.lane import ShareBetween
+from colane.policies.expected import Expected, had_s
+from colane.policies.orders.length import ByLength, sorted_lines
+from colane.policies.orders.walks import each_ranked, priority_of, ranked
+from colane.policies.parts import Queue, Rank, alike
+from colane.policies.shares import kept_times
+from colane.policies.times import attained_gpu_s
+
+
+class Objective(StrEnum):
+    """What is aimed at."""
+
+    JCT = "jct"
+    """The least mean time from submission to end: a job's speed weighs one over what it has left."""
+    MAKESPAN = "makespan"
+    """The earliest end of all: those with most left first."""
+    FAIR = "fair"
+    """Equal service for users, or groups where jobs name one: who has had least first."""
+
+
+@dataclass(frozen=True, slots=True)
+class ByValue:
+    """Jobs whose speed weighs most first.
+
+    Attributes:
+        objective: What is aimed at.
+        gain_min: Under `jct` and `makespan`, a job takes another's place if it weighs this many times as much.
+        move_s: Besides, so much must be gained that making room is worth it.
+        quantum_s: A job runs at least this long before another takes its place.
+    """
+
+    objective: Objective = Objective.JCT
+    gain_min: float = 1.25
+    move_s: float = 60.0
+    quantum_s: float = 60.0
+
+    def bind(self, draft: Draft, pool: str) -> Queue:
+        """See `Order`."""
+        expected = Expected(draft, kept_times(draft, pool))
+        rank = {
+            Objective.JCT: self._by_left,
+            Objective.MAKESPAN: self._by_most_left,
+            Objective.FAIR: self._by_service,
+        }[self.objective](draft, pool, expected)
+        is_static = self.objective is not Objective.FAIR
+        index = draft.view.derived(ByLeft, self.objective) if is_static else None
+        lines = each_ranked(draft, rank) if index is None else sorted_lines(draft, index, rank)
+
+        def left_s(job: Job) -> float:
+            known_s = expected.left_s(job)
+            return had_s(job, draft.now_s) if known_s is None else known_s
+
+        return Queue(
+            walk=ranked(draft, lines), rank=rank, displaces=self._displaces, quantum_s=self.quantum_s,
+            because=BECAUSE[self.objective], weigh=self._weigh(left_s), left_s=left_s,
+        )  # fmt: skip
+
+    def _weigh(self, left_s: Callable[[Job], float]) -> Callable[[Job], float]:
+        if self.objective is Objective.FAIR:
+            return alike
+        if self.objective is Objective.MAKESPAN:
+            return left_s
+        return lambda job: 1 / max(1.0, left_s(job))
+
+    @staticmethod
+    def _by_left(draft: Draft, _pool: str, expected: Expected) -> Callable[[Job], Rank]:
+        def rank(job: Job) -> Rank:
+            left_s = expected.left_s(job)
+            return priority_of(job.spec), had_s(job, draft.now_s) if left_s is None else left_s
+
+        return rank
+
+    @staticmethod
+    def _by_most_left(_draft: Draft, _pool: str, expected: Expected) -> Callable[[Job], Rank]:
+        def rank(job: Job) -> Rank:
+            left_s = expected.left_s(job)
+            return priority_of(job.spec), 0.0 if left_s is None else -left_s
+
+        return rank
+
+    @staticmethod
+    def _by_service(draft: Draft, pool: str, _expected: Expected) -> Callable[[Job], Rank]:
+        had: Counter[str] = Counter()
+        for job in draft.view.jobs.values():
+            if job.spec.pool == pool:
+                had[circle(job.spec, ShareBetween.GROUP)] += int(attained_gpu_s(job, draft.now_s))
+
+        def rank(job: Job) -> Rank:
+            return priority_of(job.spec), had[circle(job.spec, ShareBetween.GROUP)] / job.spec.weight
+
+        return rank
+
+    def _displaces(self, waiting: Rank, running: Rank) -> bool:
+        if waiting[0] != running[0]:
+            return waiting[0] < running[0]
+        if self.objective is Objective.MAKESPAN:
+            return -waiting[1] > -running[1] * self.gain_min + self.move_s
+        return (waiting[1] + self.move_s) * self.gain_min < running[1]
+
+
+BECAUSE = {
+    Objective.JCT: "it has less left to do",
+    Objective.MAKESPAN: "it has more left to do",
+    Objective.FAIR: "its owner has had less",
+}
+
+
+class ByLeft(ByLength):
+    """Waiting jobs of classes that were asked for, by what is left of them."""
+
+    def __init__(self, objective: Objective) -> None:
+        super().__init__()
+        self.objective = objective

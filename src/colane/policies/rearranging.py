@@ -1,0 +1,147 @@
+"""Moving jobs that run: to GPUs, or into company, where all together go faster, if that pays what moving costs.
+
+A job that saves its state is stopped and started there; until it is gone its new place is booked for it. A move must
+raise the sum of speeds by more than a margin, so that planning again at once changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from colane.core.load import GpuLoad
+from colane.model.hardware import GpuId
+from colane.model.job import Job, JobState
+from colane.model.reason import Reason, Why
+from colane.policies.companies import CompanyValues, has_room_beside, is_settled
+from colane.policies.expected import Expected, had_s
+from colane.policies.indexes.live import LiveJobs
+from colane.policies.means import launch_s
+from colane.policies.parts import Desk
+from colane.policies.placing.nodes import on_node
+from colane.policies.shares import kept_times
+
+
+@dataclass(frozen=True, slots=True)
+class Rearranging:
+    """See the module.
+
+    Attributes:
+        moves: Whether running jobs are moved at all.
+        company_max: Jobs on one GPU at most.
+        rise_min: The sum of speeds must rise by so much, costs taken off.
+        moves_max: In one plan at most.
+    """
+
+    moves: bool = True
+    company_max: int = 2
+    rise_min: float = 0.1
+    moves_max: int = 8
+
+    @property
+    def goes_first(self) -> bool:
+        """Those that wait are served before."""
+        return False
+
+    def plan(self, desk: Desk) -> None:
+        """Move whom it pays to move, the most worthwhile first."""
+        if not self.moves:
+            return
+        desk.draft.watch(desk.pool)
+        mover = _Mover(self, desk)
+        for _ in range(self.moves_max):
+            best = mover.best()
+            if best is None:
+                return
+            mover.move(best)
+
+
+class _Better(NamedTuple):
+    """A better place for a job that runs, and by how much the sum of speeds rises, costs taken off."""
+
+    rise: float
+    left_s: float
+    job: Job
+    load: GpuLoad
+
+
+class _Mover:
+    def __init__(self, settings: Rearranging, desk: Desk) -> None:
+        self._settings = settings
+        self._draft = desk.draft
+        self._pool = desk.pool
+        self._quantum_s = desk.queue.quantum_s
+        self._values = CompanyValues(desk.draft)
+        self._closed: set[GpuId] = set()
+        self._live = desk.draft.view.derived(LiveJobs).pool(desk.pool)
+        self._expected = Expected(desk.draft, kept_times(desk.draft, desk.pool))
+
+    def best(self) -> _Better | None:
+        """The move that pays most."""
+        best: _Better | None = None
+        for job in self._movable():
+            for better in self._better(job):
+                if best is None or better[:2] > best[:2]:
+                    best = better
+        return best
+
+    def move(self, better: _Better) -> None:
+        """Do so."""
+        job, load = better.job, better.load
+        had, beside = str(job.gpus_held[0]), load.jobs
+        facts: dict[str, str | int | float] = {"had": had, "gpu": str(load.id), "rise": better.rise}
+        self._closed |= {load.id, *job.gpus_held}
+        self._draft.resize(job, (load,), Reason(Why.MOVED, facts, beside))
+
+    def _movable(self) -> Iterator[Job]:
+        """Jobs of one GPU that save their state and have run for a quantum, on GPUs of which nothing was decided."""
+        draft = self._draft
+        for job_id in self._live.ripe(draft.now_s, self._quantum_s):
+            job = draft.view.job(job_id)
+            if job.state is not JobState.RUNNING or not job.spec.preemptible or len(job.gpus_held) != 1:
+                continue
+            load = draft.load(job.gpus_held[0])
+            if self._is_open(load) and job.spec.gpus == 1:
+                yield job
+
+    def _is_open(self, load: GpuLoad) -> bool:
+        """Whether nothing was decided about a GPU, nor is about to happen there."""
+        draft = self._draft
+        untouched = load is draft.view.gpu(load.id) and load.id not in draft.held and load.id not in self._closed
+        return untouched and is_settled(draft, load)
+
+    def _better(self, job: Job) -> Iterator[_Better]:
+        draft, values, spec = self._draft, self._values, job.spec
+        here = draft.load(job.gpus_held[0])
+        rest = here.without(job.id)
+        loss = values.total(here, here.bookings) - values.total(here, rest.bookings)
+        left_s = self._left_s(job)
+        cost = launch_s(job) / left_s if left_s > 0 else 1.0
+        for kind in draft.view.gpu_types(self._pool, spec.gpu_type):
+            for load in self._places(job, kind):
+                mine = values.booking(job, spec, load)
+                rise = values.total(load, (*load.bookings, mine)) - values.total(load, load.bookings)
+                gain = rise - loss - cost
+                if gain > self._settings.rise_min and not values.hurts(spec, load, load.bookings, mine):
+                    yield _Better(gain, left_s, job, load)
+
+    def _left_s(self, job: Job) -> float:
+        left_s = self._expected.left_s(job)
+        return had_s(job, self._draft.now_s) if left_s is None else left_s
+
+    def _places(self, job: Job, kind: str) -> Iterator[GpuLoad]:
+        """A free GPU of a type, and those whose jobs it could join."""
+        draft, spec = self._draft, job.spec
+        for order in draft.free((self._pool, kind)).nodes_with(1):
+            gpus = on_node(draft, spec, kind, draft.view.node_at(order), None)
+            if gpus is not None:
+                yield gpus[0]
+                break
+        terms = draft.beliefs.terms(spec, kind)
+        if not spec.share or terms.memory is None or terms.load is None:
+            return
+        need_bytes = sum(terms.memory)
+        for load in draft.open_gpus((self._pool, kind), self._settings.company_max - 1):
+            if load.id != job.gpus_held[0] and self._is_open(load) and has_room_beside(draft, spec, load, need_bytes):
+                yield load

@@ -1,0 +1,49 @@
+"""The policy `colane`: whom it puts together, whose place it gives away, and whom it moves."""
+
+from __future__ import annotations
+
+import pytest
+
+from colane.policies.choices import MostValue
+from colane.policies.registry import UnknownPolicyError, create, preset
+from tests.core.worlds import make_node
+
+from .life import Life, known, step_time
+
+EAGER = preset("colane", quantum_s=0.0, move_s=0.0)
+ONE = [make_node("n0", 1)]
+STEP = [step_time(1.0), step_time(1.0, gpus=2)]
+
+
+def test_it_takes_what_is_of_most_value() -> None:
+    assert isinstance(create("colane").choose, MostValue)
+
+
+def test_a_shorter_job_takes_the_place_of_a_longer_one_which_goes_on_later() -> None:
+    life = Life(EAGER, ONE, [known(0, 100), known(20, 10)], STEP).run()
+    assert life.spans == {1: [(0, 20), (30, 110)], 2: [(20, 30)]}
+
+
+def test_for_the_makespan_the_longer_job_takes_the_place_of_the_shorter() -> None:
+    policy = create("colane:objective=makespan,quantum_s=0,move_s=0")
+    life = Life(policy, ONE, [known(0, 40), known(20, 100)], STEP).run()
+    assert life.spans[2][0] == (20, 120)
+
+
+def test_the_fastest_type_is_taken_first_whatever_its_name() -> None:
+    nodes = [make_node("n0", 1, "K80"), make_node("n1", 1)]
+    life = Life(EAGER, nodes, [known(0, 100)], [step_time(1.0), step_time(4.0, "K80")]).run()
+    assert life.spans == {1: [(0, 100)]}
+
+
+def test_a_job_on_a_slow_type_moves_to_a_fast_one_that_falls_free() -> None:
+    nodes = [make_node("n0", 1, "K80"), make_node("n1", 1)]
+    steps = [step_time(1.0), step_time(4.0, "K80")]
+    jobs = [known(0, 100), known(0, 400)]
+    life = Life(EAGER, nodes, jobs, steps, lambda _spec, kind: 0.25 if kind == "K80" else 1.0).run()
+    assert life.spans == {1: [(0, 100)], 2: [(0, 100), (100, 475)]}
+
+
+def test_an_unknown_objective_is_named() -> None:
+    with pytest.raises(UnknownPolicyError, match="objective must be one of jct, makespan, fair, got 'cheap'"):
+        create("colane:objective=cheap")
