@@ -175,7 +175,9 @@ def submit(
     preemptible: Annotated[
         bool,
         _sharing(
-            "It saves its state when asked to stop and goes on from it, so a policy may stop it.", "--preemptible"
+            "It saves its state when asked to stop and goes on from it, so a policy may stop it. "
+            "Without it a job that reports steps may still be parked for another (see 'suspend').",
+            "--preemptible",
         ),
     ] = False,
     abortable: Annotated[
