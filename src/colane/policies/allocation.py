@@ -18,7 +18,7 @@ SUM_WEIGHT: Final = 1e-3
 """Weight of the sum of speeds beside the least of them: of all allocations that are as fair the quickest is taken."""
 
 
-class NoSolverError(RuntimeError):
+class NoSolverError(Exception):  # of few builtin classes can a compiled one be a subclass
     """SciPy is not there."""
 
 
