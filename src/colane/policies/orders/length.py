@@ -9,6 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from math import inf
 
 from colane.core.derived import NodesMatterNot
@@ -20,7 +21,7 @@ from colane.policies.indexes.live import LiveJobs
 from colane.policies.orders.walks import Entry, Lines, by_priority, priority_of, ranked
 from colane.policies.parts import ClassKey, Queue, Rank
 from colane.policies.shares import kept_times
-from colane.policies.times import Left, RunTimes
+from colane.policies.times import RunTimes
 from colane.policies.usual import UsualOrder
 
 RankOf = Callable[[Job], Rank]
@@ -59,10 +60,8 @@ class LeastRemaining:
 
     def bind(self, draft: Draft, pool: str) -> Queue:
         """See `Order`."""
-        times, kept = kept_times(draft, pool), draft.view.derived(LiveJobs).kept(draft.view, pool)
-
-        def left(job: Job) -> Left | None:
-            return times.left(draft.view, job)
+        kept = draft.view.derived(LiveJobs).kept(draft.view, pool)
+        left = partial(kept_times(draft, pool).left, draft.view)
 
         def rank(job: Job) -> Rank:
             known, weight = kept.of(job, left), job.gpu_count if self.counts_gpus else 1

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 from heapq import merge
 from math import inf
 
 from colane.core.draft import Draft
 from colane.core.queue import Line
 from colane.core.view import ClusterView
-from colane.model.job import Job
+from colane.model.job import Job, JobId
 from colane.policies.aims import TypeWish
 from colane.policies.indexes.live import LiveJobs
 from colane.policies.orders.rounds import Wishes, in_rounds, wishes_for_lacks
@@ -41,10 +42,7 @@ class LeastAttained:
     def bind(self, draft: Draft, pool: str) -> Queue:
         """See `Order`."""
         kept, now_s = draft.view.derived(LiveJobs).kept(draft.view, pool), draft.now_s
-        queues_gpu_s = sorted(self.queues_gpu_s)
-
-        def demotions_s(job: Job) -> list[float]:
-            return [_demotion_s(job, threshold_gpu_s) for threshold_gpu_s in queues_gpu_s]
+        demotions_s = partial(_demotions_s, sorted(self.queues_gpu_s))
 
         def rank(job: Job) -> Rank:
             return priority_of(job.spec), float(bisect_right(kept.of(job, demotions_s), now_s)), float(job.id)
@@ -60,6 +58,10 @@ class LeastAttained:
             because="it has had less service",
             turns_s=until_s,
         )
+
+
+def _demotions_s(queues_gpu_s: Sequence[float], job: Job) -> list[float]:
+    return [_demotion_s(job, threshold_gpu_s) for threshold_gpu_s in queues_gpu_s]
 
 
 def _demotion_s(job: Job, threshold_gpu_s: float) -> float:
@@ -230,13 +232,17 @@ def _newcomers_by_arrival(draft: Draft, pool: str, rank: Callable[[Job], Rank]) 
     for job in returned.values():
         by_class.setdefault((job.spec.priority, job.need), []).append(job)
 
-    def newcomers(line: Line) -> Iterator[Entry]:
-        for job in line:
-            if job not in returned:
-                yield rank(jobs[job]), job
-
     def by_rank(key: ClassKey, line: Line) -> Iterator[Entry]:
-        old, new = by_class.get(key), newcomers(line)
+        old, new = by_class.get(key), _newcomers(line, returned, jobs, rank)
         return merge(new, sorted([(rank(job), job.id) for job in old])) if old else new
 
     return by_rank
+
+
+def _newcomers(
+    line: Line, returned: Mapping[JobId, Job], jobs: Mapping[JobId, Job], rank: Callable[[Job], Rank]
+) -> Iterator[Entry]:
+    """Those who have never run."""
+    for job in line:
+        if job not in returned:
+            yield rank(jobs[job]), job
