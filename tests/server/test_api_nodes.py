@@ -129,8 +129,9 @@ class TestReport:
             desired = (await w.good("GET", "/node/n1"))["jobs"]
             assert desired == [
                 {"id": 1, "attempt": 1, "run": True, "slots": [{"gpu": 0, "lane": 0}], "cores": [],
-                 "gang": None, "time_limit_s": None, "weight": 1.0, "priority": 0, "kind": "training",
-                 "steps_total": None, "paused": False, "to_host": False, "on_host": False, "flush": False}
+                 "gang": None, "time_limit_s": None, "memory_limit_bytes": 0, "weight": 1.0, "priority": 0,
+                 "kind": "training", "steps_total": None, "paused": False, "to_host": False,
+                 "on_host": False, "flush": False}
             ]  # fmt: skip
             await w.good("POST", "/node/n1/report", report({"id": 1, "attempt": 1, "phase": "launching"}))
             assert await w.state(1) == "assigned"

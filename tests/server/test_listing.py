@@ -92,3 +92,18 @@ async def test_a_report_takes_whatever_the_scheduler_says_of_ended_jobs() -> Non
         await w.submit(labels={"run": "a"})
         await end(w, 1)
         assert [record.id for record in parse_records(await w.good("GET", "/finished_jobs"))] == [1]
+
+
+async def test_live_jobs_come_in_pages() -> None:
+    async with world() as w:
+        await w.good("POST", "/node", node())
+        for _ in range(8):
+            await w.submit()
+        for path, known in (("/jobs", [2, 3, 4, 5, 6, 7, 8]), ("/live_jobs", [1, 2, 3, 4, 5, 6, 7, 8])):
+            seen, after = [], 0
+            while page := await w.good("GET", f"{path}?after={after}&limit=3"):
+                assert len(page) <= 3
+                seen += [job["id"] for job in page]
+                after = seen[-1]
+            assert seen == known
+            assert [job["id"] for job in await w.good("GET", path)] == known

@@ -49,7 +49,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scheduler]:
 
 
 def test_the_schema_has_all_operations() -> None:
-    assert len(OPERATIONS) == 25
+    assert len(OPERATIONS) == 26
 
 
 def negatable(label: str) -> bool:

@@ -23,6 +23,8 @@ LOG_BYTES_MAX: Final = 8 * 2**20
 
 router = APIRouter()
 By = Annotated[str, Query(max_length=200, pattern=r"^[^\x00-\x1f\x7f]+$", description="Who asks for it, for the story")]
+After = Annotated[int, Query(ge=0, le=EXACT_MAX, description="Only ids above this")]
+Limit = Annotated[int | None, Query(ge=1, le=EXACT_MAX, description="At most so many")]
 JSON: Final = "application/json"
 
 
@@ -85,9 +87,9 @@ def parse_batch(body: bytes) -> list[JobRequest]:
 
 
 @router.get("/jobs")
-async def queued_jobs(service: TheService) -> StreamingResponse:
-    """Return all queued jobs in order."""
-    return StreamingResponse(json_list(service.live_jobs(JobState.QUEUED)), media_type=JSON)
+async def queued_jobs(service: TheService, after: After = 0, limit: Limit = None) -> StreamingResponse:
+    """Return queued jobs in order, all or a page."""
+    return StreamingResponse(json_list(service.live_jobs(JobState.QUEUED, after, limit)), media_type=JSON)
 
 
 @router.delete("/jobs")
@@ -212,6 +214,6 @@ async def _started(stream: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
 
 
 @router.get("/live_jobs")
-async def live_jobs(service: TheService) -> StreamingResponse:
-    """Return all jobs that have not ended, with progress."""
-    return StreamingResponse(json_list(service.live_jobs()), media_type=JSON)
+async def live_jobs(service: TheService, after: After = 0, limit: Limit = None) -> StreamingResponse:
+    """Return jobs that have not ended, with progress, all or a page."""
+    return StreamingResponse(json_list(service.live_jobs(None, after, limit)), media_type=JSON)

@@ -210,11 +210,12 @@ class Service:
         live = self.board.jobs.get(job_id)
         return await self._shown(job_id) if live is None else view_of(self.driver, live)
 
-    def live_jobs(self, state: JobState | None = None) -> Iterator[Body]:
-        """Return live jobs in order of id, of one state or all; rendered as they are asked for."""
+    def live_jobs(self, state: JobState | None = None, after: int = 0, limit: int | None = None) -> Iterator[Body]:
+        """Return live jobs in order of id, of one state or all, a page or all; rendered as they are asked for."""
         board, progress = self.board, dict(self.driver.progress)
-        jobs = [job for job in board.jobs.values() if state in (None, job.state)]
+        jobs = [job for job in board.jobs.values() if state in (None, job.state) and job.id > after]
         jobs.sort(key=lambda job: job.id)
+        jobs = jobs[:limit]
         names, policy = board.model_names, self.policy
         # Rendering goes on while the core changes, so what is asked of the core is asked now.
         pacings = {job.id: self.driver.pacing(job.id) for job in jobs if job.placement}
