@@ -10,6 +10,7 @@ from colane.model.profile import ProfileKey
 from colane.model.progress import Progress
 from colane.perf.beliefs import Beliefs
 from colane.perf.observe import DISTURBED_MAX, EpochMember, Lessons, Observer
+from colane.perf.speedup import OCCUPANCY_UNITS_PER_S
 
 GPU = GpuId("n0", 0)
 A, B = (ProfileKey(family, 64, 1, "A100") for family in "ab")
@@ -28,8 +29,10 @@ class Bench:
         self._members = [EpochMember(JobId(place), key, "", lane) for place, (key, lane) in enumerate(members)]
         self._believe(self.observer.change(GPU, "mps", self.beliefs, at_s))
 
-    def sample(self, job: int, steps: int, last_s: float, median_s: float | None = None) -> None:
-        progress = Progress(at_s=last_s, steps=steps, last_step_s=last_s, step_median_s=median_s, occupancy_ratio=0.5)
+    def sample(
+        self, job: int, steps: int, last_s: float, median_s: float | None = None, busy: float | None = 0.5
+    ) -> None:
+        progress = Progress(at_s=last_s, steps=steps, last_step_s=last_s, step_median_s=median_s, occupancy_ratio=busy)
         if self.observer.sample(GPU, lambda: self._members, JobId(job), progress, 10):
             self._believe(self.observer.window(GPU, "mps", self.beliefs, last_s))
 
@@ -111,3 +114,16 @@ def test_jobs_that_take_turns_in_a_lane_teach_nothing() -> None:
         for job in (0, 1):
             bench.sample(job, step, 0.2 * step)
     assert bench.taught == []
+
+
+def test_a_job_whose_load_was_seen_only_after_its_last_full_window_is_known_by_it_all_the_same() -> None:
+    bench = Bench(A)
+    for step in range(1, 16):
+        bench.sample(0, step, 0.1 * step, busy=None if step <= 11 else 0.5)
+    known = bench.beliefs.profiles[A]
+    assert known.occupancy is None
+    bench.start(at_s=3.0)
+    occupancy = bench.beliefs.profiles[A].occupancy
+    assert occupancy is not None
+    assert occupancy.value == pytest.approx(0.5 * 0.1 * OCCUPANCY_UNITS_PER_S)
+    assert bench.beliefs.profiles[A].step_s == known.step_s

@@ -82,6 +82,10 @@ class _EpochTrack:
     def step_s(self) -> float:
         return self.span_s / self.steps
 
+    def has_made(self, steps: int) -> bool:
+        """Whether it has made so many steps in this window, and taken some time for them."""
+        return self.steps >= steps and self.span_s > 0
+
     @property
     def stood_still(self) -> bool:
         """Whether its steps took less than half of the time."""
@@ -117,7 +121,7 @@ class _Epoch:
         """Whether every job has made so many steps in this window."""
         if len(self.tracks) < len(self.members):
             return False
-        return all(track.steps >= steps and track.span_s > 0 for track in self.tracks.values())
+        return all(track.has_made(steps) for track in self.tracks.values())
 
     def is_disturbed(self) -> bool:
         """Whether somebody stood still in this window, and it is not yet how things are."""
@@ -183,7 +187,10 @@ class Observer:
         """
         self._since_s[gpu] = at_s
         old = self._epochs.pop(gpu, None)
-        return NOTHING if old is None else _lessons(old, sharing, beliefs, at_s)
+        if old is None:
+            return NOTHING
+        taught = _lessons(old, sharing, beliefs, at_s)
+        return _loads_alone(old, beliefs, at_s) if taught is NOTHING else taught
 
 
 def _lessons(epoch: _Epoch, sharing: str, beliefs: Beliefs, at_s: float) -> Lessons:
@@ -196,6 +203,19 @@ def _lessons(epoch: _Epoch, sharing: str, beliefs: Beliefs, at_s: float) -> Less
         return NOTHING  # some took turns: their step times say nothing of jobs that run at once
     measurement = _measure(epoch, sharing, beliefs.profiles, at_s)
     return NOTHING if measurement is None else Lessons(measurements=(measurement,))
+
+
+def _loads_alone(epoch: _Epoch, beliefs: Beliefs, at_s: float) -> Lessons:
+    """C and M of a job alone whose last window was too short, where its step time is known and they are not."""
+    member = epoch.members[0]
+    known, track = beliefs.profiles.get(member.key), epoch.tracks.get(member.job)
+    if len(epoch.members) > 1 or track is None or track.latest is None or known is None or known.step_s is None:
+        return NOTHING
+    if known.occupancy is not None or not track.occupancies:
+        return NOTHING
+    by, step_s = track.latest.occupancy_by, known.step_s.value
+    occupancy, bandwidth = _weighted(track.occupancies, step_s, by), _weighted(track.bandwidths, step_s, by)
+    return Lessons(profiles=(Profile(key=member.key, occupancy=occupancy, bandwidth=bandwidth, updated_s=at_s),))
 
 
 def _profile(member: EpochMember, track: _EpochTrack, at_s: float) -> Profile:
