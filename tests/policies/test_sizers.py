@@ -83,6 +83,7 @@ def test_simulated_it_runs_at_the_size_it_got() -> None:
     done = run([job(1, 0.0, 50.0), wide], cluster(4), create("fifo:size=largest"), NeutralWorld())
     rows = done.ledger.rows
     assert list(rows.first_start_s) == [0.0, 0.0]
+    assert list(rows.end_s) == [50.0, 200.0], "half of the GPUs it asks for, so twice as long"
 
 
 @laws

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from colane.model.profile import Memory
-from colane.simulate.world import Running, Scope, most_on_a_gpu
+from colane.simulate.world import Running, Scope, most_on_a_gpu, part_of_asked
 from colane.traces.workload import TraceJob
 
 PHILLY_DEMAND = 0.52
@@ -77,7 +77,7 @@ class FactorsWorld:
 
     def steps_per_s(self, me: Running, others: Sequence[Running]) -> float:
         """Speed alone, divided by the work asked of its busiest GPU where that is more than there is."""
-        alone = self.alone_steps_per_s(me.job)
+        alone = self.alone_steps_per_s(me.job) * part_of_asked(me)
         return alone / slowdown_by_work(self.demands(me, others)) if others else alone
 
     def demands(self, me: Running, others: Sequence[Running]) -> list[float]:

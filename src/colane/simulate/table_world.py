@@ -22,7 +22,7 @@ from colane.simulate.tables import (
     TopologySpeeds,
     somewhere,
 )
-from colane.simulate.world import Running, Scope
+from colane.simulate.world import Running, Scope, part_of_asked
 from colane.traces.errors import TraceError
 from colane.traces.generate import JobModel
 from colane.traces.tables import gavel, salus, scaling, synergy, topology
@@ -190,7 +190,8 @@ class TableWorld:
 
     def _speed(self, me: Running, others: Sequence[Running]) -> float:
         alone = self._table_alone(me)
-        alone = self._base.alone_steps_per_s(me.job) * self._gain(me.job, me.cores) if alone is None else alone
+        if alone is None:
+            alone = self._base.alone_steps_per_s(me.job) * self._gain(me.job, me.cores) * part_of_asked(me)
         if not others:
             return alone
         sharing = [other for other in others if set(other.gpus) & set(me.gpus)]

@@ -136,8 +136,9 @@ class NeutralWorld:
         return 0.0
 
     def steps_per_s(self, me: Running, others: Sequence[Running]) -> float:
-        """One recorded second a second, divided by the jobs on the GPU that carries most."""
-        return 1.0 / (1 + most_on_a_gpu(me, others)) if others else 1.0
+        """One recorded second a second at the size it asks for, divided by the jobs on the GPU that carries most."""
+        alone = part_of_asked(me)
+        return alone / (1 + most_on_a_gpu(me, others)) if others else alone
 
     def memory(self, job: TraceJob, gpu_type: str) -> Memory | None:  # noqa: ARG002
         """As declared."""
@@ -147,6 +148,15 @@ class NeutralWorld:
     def occupancy_ratio(self, job: TraceJob, gpu_type: str, cores: int = 0) -> float | None:  # noqa: ARG002
         """Not known."""
         return None
+
+
+def part_of_asked(me: Running) -> float:
+    """Speed of a job of several sizes over that at the size it asks for: fewer GPUs in proportion, more bring nothing.
+
+    As is believed where nothing is known (`perf.factors.of_count`).
+    """
+    spec = me.job.spec
+    return min(1.0, len(me.gpus) / spec.gpus) if spec.sizes else 1.0
 
 
 def most_on_a_gpu(me: Running, others: Sequence[Running]) -> int:
