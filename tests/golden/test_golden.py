@@ -26,7 +26,7 @@ MECHANISMS = {
     "topo-aware": (Why.BEST_UTILITY,),
     "topo-aware-p": (Why.BEST_UTILITY, Why.POSTPONED),
     "topo-aware-share": (Why.BEST_UTILITY, Why.SHARES),
-    "pack": (Why.NEW_LANE, Why.JOINS_LANE, Why.GROWS_LANE, Why.NO_LANE, Why.TOO_SLOW_TOGETHER),
+    "pack": (Why.NEW_LANE, Why.JOINS_LANE, Why.GROWS_LANE, Why.NO_LANE, Why.NO_GAIN),
     "fair": (Why.JOINS_LANE, Why.GROWS_LANE, Why.TOO_SLOW_TO_ANSWER),
     "salus-srtf": (Why.JOINS_LANE, Why.GROWS_LANE, Why.NO_LANE),
     "salus-code": (Why.NEW_LANE, Why.NO_LANE),

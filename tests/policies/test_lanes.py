@@ -73,7 +73,7 @@ def reasons(outcome: Outcome) -> list[Reason]:
 
 def test_the_worked_example_of_paper_b() -> None:
     """A(1,7), B(1,7), D(1,2), F(1,1) on 12: a lane, a turn in it, a second lane, and a wait."""
-    core = make_core(preset("pack"))
+    core = make_core(preset("pack", gain_min=None))
     outcome = submit(core, job("a"), job("b"), job("d"), job("f"))
     assert lanes(core) == [{0: (1, 2), 1: (3,)}]
     assert [reason.why for reason in reasons(outcome)] == [Why.FREE_GPU, Why.JOINS_LANE, Why.NEW_LANE]
@@ -85,29 +85,61 @@ def test_the_worked_example_of_paper_b() -> None:
     )
 
 
-def test_an_end_lets_in_whoever_fits_though_the_lane_stays() -> None:
+def known_core(**options: object) -> Core:
+    """A GPU on which a job that keeps all of it busy runs, and may be joined by one like it or by a light one."""
+    core = make_core(preset("pack", **options))
+    for family, busy in (("d", 1.0), ("f", 1.0), ("thin", 0.1)):
+        core.step(
+            [ProfileDeclared(replace(stepping(family, 1.0), occupancy=Value(busy * 2e8, ValueSource.MEASURED)))], 0
+        )
+    return core
+
+
+def test_a_lane_is_opened_only_where_all_together_gain() -> None:
+    core = known_core()
+    submit(core, job("d"), job("f"), job("thin"))
+    assert lanes(core) == [{0: (1,), 1: (3,)}]
+    reason = core.why(JobId(2), 2.0)
+    assert reason.why is Why.NO_GAIN
+    assert "all together would gain" in reason.sentence()
+    assert reason.facts["least"] == 0.1
+
+
+def test_by_the_papers_rule_memory_alone_decides() -> None:
+    core = known_core(gain_min=None)
+    submit(core, job("d"), job("f"), job("thin"))
+    assert lanes(core) == [{0: (1,), 1: (2,), 2: (3,)}]
+
+
+def test_where_nothing_is_known_of_the_company_memory_decides() -> None:
     core = make_core(preset("pack"))
+    submit(core, job("d"), job("f"))
+    assert lanes(core) == [{0: (1,), 1: (2,)}]
+
+
+def test_an_end_lets_in_whoever_fits_though_the_lane_stays() -> None:
+    core = make_core(preset("pack", gain_min=None))
     submit(core, job("a"), job("b"), job("d"), job("f"))
     end(core, 1)
     assert lanes(core) == [{0: (2,), 1: (3, 4)}]
 
 
 def test_a_lane_grows_for_a_newcomer_if_there_is_room() -> None:
-    core = make_core(preset("pack"))
+    core = make_core(preset("pack", gain_min=None))
     outcome = submit(core, job("a"), job("big"))
     assert lanes(core) == [{0: (1, 2)}]
     assert [reason.why for reason in reasons(outcome)] == [Why.FREE_GPU, Why.GROWS_LANE]
 
 
 def test_without_turns_every_job_has_a_lane_of_its_own_or_waits() -> None:
-    core = make_core(preset("pack", take_turns=False))
+    core = make_core(preset("pack", gain_min=None, take_turns=False))
     submit(core, job("a"), job("b"), job("d"), job("f"))
     assert lanes(core) == [{0: (1,), 1: (3,)}]
     assert core.why(JobId(2), 2.0).why is Why.NO_LANE
 
 
 def test_later_jobs_pass_one_that_does_not_fit_until_it_has_waited_too_long() -> None:
-    core = make_core(preset("pack", max_wait_s=100.0), memory_gib=15)
+    core = make_core(preset("pack", gain_min=None, max_wait_s=100.0), memory_gib=15)
     submit(core, job("a"), job("huge"), job("d"))
     assert lanes(core) == [{0: (1,), 1: (3,)}]
     submit(core, job("thin"), at_s=200.0)

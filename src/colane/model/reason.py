@@ -38,6 +38,7 @@ class Why(StrEnum):
     POSTPONED = "postponed"
     WOULD_HARM = "would-harm"
     NO_LANE = "no-lane"
+    NO_GAIN = "no-gain"
     TOO_SLOW_TO_ANSWER = "too-slow-to-answer"
     HELD = "held"
     POLICY_FAILED = "policy-failed"
@@ -136,6 +137,10 @@ SENTENCES: Mapping[Why, str] = MappingProxyType(
         Why.NO_LANE: (
             "Resources: needs {persistent_bytes} of GPU memory and {ephemeral_bytes} more within a step; "
             "no lane has room for it: at most {have_bytes} left, on {gpu} beside {jobs}"
+        ),
+        Why.NO_GAIN: (
+            "Resources: on {gpu} beside {jobs} all together would gain {gain:+.2f} of a job's speed alone, "
+            "below {least:.2f}"
         ),
         Why.POSTPONED: ("Resources: postponed: best utility {best:.2f} below {least:.2f}; {because}; waits for {jobs}"),
         Why.WOULD_HARM: (

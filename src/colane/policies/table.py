@@ -43,6 +43,9 @@ HOUR: Final = Ageing(HOUR_S)
 DAY: Final = Ageing(DAY_S)
 WEEK: Final = Ageing(WEEK_S)
 
+GAIN_MIN: Final = 0.1
+"""Of a job's speed alone: less is not worth the company."""
+
 SHORTEST: Final = Turns(rule=TurnRule.SRTF)
 
 PRESETS: Final[tuple[Composed, ...]] = (
@@ -70,7 +73,7 @@ PRESETS: Final[tuple[Composed, ...]] = (
     # Paper A.
     Composed("colocate", LightestFirst(), (Free(), BesideLightest(), BY_PRIORITY), (HOUR,)),
     # Paper B.
-    Composed("pack", InferenceFirst(), (Free(), InLane(), BY_PRIORITY), (HOUR,)),
+    Composed("pack", InferenceFirst(), (Free(), InLane(gain_min=GAIN_MIN), BY_PRIORITY), (HOUR,)),
     Composed("fair", InferenceFirst(), (Free(), InLane(LaneRule.SINGLE), BY_PRIORITY), (HOUR,)),
     Composed("salus-srtf", InferenceFirst(), (Free(), InLane(LaneRule.SINGLE), BY_PRIORITY), (HOUR,), turns=SHORTEST),
     Composed("salus-code", InferenceFirst(), (Free(), InLane(LaneRule.SALUS), BY_PRIORITY), (HOUR,)),

@@ -26,11 +26,12 @@ from colane.lanes.assign import (
     salus_find,
 )
 from colane.model.hardware import GpuId
-from colane.model.job import Job, JobId, JobSpec, NeedClass
+from colane.model.job import Job, JobId, JobKind, JobSpec, NeedClass
 from colane.model.lane import ShareBetween
 from colane.model.profile import Memory
 from colane.model.reason import Reason, Why
 from colane.policies.companies import may_join
+from colane.policies.gains import Gains
 from colane.policies.indexes.lanes import Candidates, FullestFirst, JoinableGpu, LaneIndex, entry_of, is_joinable
 from colane.policies.parts import Desk, Offer
 from colane.policies.refusals import no_place
@@ -82,6 +83,7 @@ class InLane(UsualSource):
         share_between: Whose jobs share.
         take_turns: Whether a job may join a lane where there is no room for one of its own.
         reserve_bytes: Left free on every GPU under the rule of the released code.
+        gain_min: Training jobs join only where the sum of speeds rises by this at least; None lets memory alone decide.
     """
 
     lanes: LaneRule = LaneRule.OWN
@@ -89,6 +91,7 @@ class InLane(UsualSource):
     share_between: ShareBetween = ShareBetween.ALL
     take_turns: bool = True
     reserve_bytes: int = RESERVE_BYTES
+    gain_min: float | None = None
 
     def bind(self, desk: Desk) -> LaneFinder | None:
         """See `Source`."""
@@ -120,6 +123,8 @@ class LaneFinder(UsualFinder):
         self._between = source.share_between
         self._opens = source.lanes is not LaneRule.SINGLE
         self._joins = source.take_turns
+        self._gain_min = source.gain_min
+        self._gains = Gains(desk.draft)
         # The two orders of the index are told apart by what is made.
         self._index = desk.draft.view.derived(FullestFirst if self.goes_first else LaneIndex)
         self._own_lane: dict[_Asked, Candidates] = {}
@@ -127,13 +132,13 @@ class LaneFinder(UsualFinder):
         self._now: dict[GpuId, JoinableGpu] = {}
         self._fresh: list[JoinableGpu] = []
 
-    def offers(self, _job: Job, spec: JobSpec) -> Iterator[Offer]:
+    def offers(self, job: Job, spec: JobSpec) -> Iterator[Offer]:
         """A new lane where there is room for one, else the first lane it may join."""
         if not _may_share(spec):
             return
-        found = self._first(spec, self._own_lane, new=True) if self._opens else None
+        found = self._first(job, spec, self._own_lane, new=True) if self._opens else None
         if found is None and self._joins:
-            found = self._first(spec, self._in_lane, new=False)
+            found = self._first(job, spec, self._in_lane, new=False)
         if found is not None:
             load, spot = found
             yield Offer((load,), _reason(load, spot), lanes=[spot.lane])
@@ -147,8 +152,8 @@ class LaneFinder(UsualFinder):
                 self._now[load.id] = entry
                 self._fresh.append(entry)
 
-    def refusal(self, _job: Job, spec: JobSpec) -> Reason | None:
-        """Why nothing was found: no lane with room, a first run alone, an answer too late."""
+    def refusal(self, job: Job, spec: JobSpec) -> Reason | None:
+        """Why nothing was found: no lane with room, a first run alone, an answer too late, no gain."""
         lacking, draft = no_place(self._draft, spec), self._draft
         if lacking.why is not Why.NO_FREE_GPU or not _may_share(spec):
             return None
@@ -161,11 +166,16 @@ class LaneFinder(UsualFinder):
             late = next((found for load in loads if (found := self._late(load, spec, memory)) is not None), None)
             if late is not None:
                 return late
+            poor = [found for load in loads if (found := self._poor(job, load, spec, memory)) is not None]
+            if poor:
+                return max(poor, key=lambda reason: float(reason.facts["gain"]))
             if loads:
                 return _no_lane(memory, max(loads, key=lambda load: (load.left_bytes, load.id)))
         return None
 
-    def _first(self, spec: JobSpec, known: dict[_Asked, Candidates], *, new: bool) -> tuple[GpuLoad, LaneSpot] | None:
+    def _first(
+        self, job: Job, spec: JobSpec, known: dict[_Asked, Candidates], *, new: bool
+    ) -> tuple[GpuLoad, LaneSpot] | None:
         for kind, memory in self._memory(spec):
             asked = (spec.need, kind, *self._owner(spec))
             if asked not in known:
@@ -175,7 +185,7 @@ class LaneFinder(UsualFinder):
             for entry in known[asked].walk(self._now, self._fresh_of(kind)):
                 load = self._draft.load(entry.gpu)
                 spot = self._spot(load, spec, memory)
-                if spot is not None and (not new or spot.how is How.NEW):
+                if spot is not None and (not new or spot.how is How.NEW) and self._gain(job, spec, load, spot) is None:
                     return load, spot
         return None
 
@@ -185,6 +195,21 @@ class LaneFinder(UsualFinder):
         spot = self._find(layout_of(load), memory) if welcome else None
         late = spot is not None and missed(self._draft, load, spot.lane, spec) is not None
         return None if late else spot
+
+    def _gain(self, job: Job, spec: JobSpec, load: GpuLoad, spot: LaneSpot) -> float | None:
+        """What all gain together where that is too little; None where it is enough, or nobody asks."""
+        if self._gain_min is None or spec.kind is JobKind.INFERENCE:
+            return None
+        gain = self._gains.of(job, spec, load, spot.lane)
+        return gain if gain is not None and gain < self._gain_min else None
+
+    def _poor(self, job: Job, load: GpuLoad, spec: JobSpec, memory: Memory) -> Reason | None:
+        """A lane with room where all together would gain too little."""
+        spot = self._spot(load, spec, memory)
+        gain = self._gain(job, spec, load, spot) if spot is not None else None
+        if gain is None or self._gain_min is None:
+            return None
+        return Reason(Why.NO_GAIN, {"gpu": str(load.id), "gain": gain, "least": self._gain_min}, load.jobs)
 
     def _owner(self, spec: JobSpec) -> tuple[str, str]:
         """What of a job decides whom it may meet."""
