@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from colane.server.family import FAMILY_LENGTH_MAX, derive_family
+from colane.server.family import FAMILY_LENGTH_MAX, derive_family, name_of
 
 
 @pytest.mark.parametrize(
@@ -41,3 +43,25 @@ def test_any_command_has_a_family_of_bounded_length(command: list[str]) -> None:
 def test_order_and_values_of_arguments_do_not_matter() -> None:
     first = derive_family(["python", "t.py", "--a", "1", "--b", "2"])
     assert first == derive_family(["python", "t.py", "--b", "9", "--a", "8"])
+
+
+def test_scripts_of_one_name_in_two_directories_are_not_one_family(tmp_path: Path) -> None:
+    found = [derive_family(["python", "main.py", "--epochs", "3"], str(tmp_path / part / "net")) for part in "ab"]
+    assert found[0] != found[1]
+    assert all(one.startswith("net/main.py@") and one.endswith(" --epochs") for one in found)
+    assert [name_of(one) for one in found] == ["main.py"] * 2
+    same = derive_family(["python", "net/main.py", "--epochs=4"], str(tmp_path / "a"))
+    assert same == found[0], "the directory it is started from is of no matter"
+
+
+def test_in_a_repository_the_path_within_it_counts_wherever_that_lies(tmp_path: Path) -> None:
+    for place in ("one", "two"):
+        (tmp_path / place / "proj" / ".git").mkdir(parents=True)
+    found = [derive_family(["./vae/main.py", "-e", "3"], str(tmp_path / place / "proj")) for place in ("one", "two")]
+    assert found == ["proj/vae/main.py -e"] * 2
+    assert derive_family(["python", "-m", "pkg.train"], str(tmp_path / "one" / "proj")) == "proj/pkg.train"
+
+
+def test_programs_of_the_system_go_by_their_names(tmp_path: Path) -> None:
+    for command in (["sleep", "5"], ["/usr/bin/sleep", "5"], ["env", "A=1", "sleep", "5"]):
+        assert derive_family(command, str(tmp_path)) == "sleep"

@@ -150,7 +150,7 @@ def _complete(request: jobs.Object) -> jobs.Object:
         raise MisuseError("profile: the job has neither a command nor a model_name")
     from colane.server.family import derive_family  # noqa: PLC0415 - imported late
 
-    return request | {"family": request.get("family") or derive_family(request["command"])}
+    return request | {"family": request.get("family") or derive_family(request["command"], request["workdir"])}
 
 
 def _built_in(request: Mapping[str, Any]) -> jobs.Object:

@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from pathlib import PurePosixPath
 from typing import Any, Final
 
 from colane.client.client import Client
@@ -294,7 +295,7 @@ def _request(subject: Subject, changes: Mapping[str, Any], limit: int) -> Object
     request = {**subject.request, **changes, "retries": 0}
     if "model_name" in request:
         request.setdefault("iters", max(OPEN_END, 2 * limit))
-    request.setdefault("name", subject.key.family.split(" ", maxsplit=1)[0])
+    request.setdefault("name", PurePosixPath(subject.key.family.split(" ", maxsplit=1)[0].partition("@")[0]).name)
     request["labels"] = {**request.get("labels", {}), "profile": "together" if changes["company"] else "alone"}
     return request
 

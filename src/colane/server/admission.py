@@ -11,7 +11,7 @@ from colane.model.category import CoreHint, parse_category
 from colane.model.job import CommPattern, JobKind, JobSpec
 from colane.model.problem import Problem
 from colane.server.documents import Body
-from colane.server.family import derive_family
+from colane.server.family import derive_family, name_of
 from colane.server.hardware import Hardware
 from colane.server.problems import RefusedError
 from colane.server.wire import JobRequest
@@ -103,7 +103,7 @@ def admit(request: JobRequest, hardware: Hardware, workdir: str) -> Admitted:
         raise RefusedError(422, problems)
     directory = request.workdir or workdir
     built_in = request.model_name is not None
-    program = _trainer_program(request, directory) if built_in else _command_program(request)
+    program = _trainer_program(request, directory) if built_in else _command_program(request, directory)
     spec = _spec(request, program)
     spec, misfit = hardware.sized(spec), hardware.problem(spec)
     if misfit is not None:
@@ -149,10 +149,10 @@ def _kind_conflicts(request: JobRequest, given: set[str]) -> list[Problem]:
     return [Problem(name, "belongs to built-in jobs (with model_name), not to a command") for name in only]
 
 
-def _command_program(request: JobRequest) -> _Program:
+def _command_program(request: JobRequest, directory: str) -> _Program:
     command = list(request.command or ())
-    family = request.family or derive_family(command)
-    name = request.name or family.split(" ", maxsplit=1)[0]
+    family = request.family or derive_family(command, directory)
+    name = request.name or name_of(family)
     return _Program(command, name, family, request.batch_size, request.steps_total, None)
 
 
