@@ -24,7 +24,8 @@ async def test_jobs_on_one_device_say_how_they_share_it() -> None:
         assert [job["sharing"]["mates"] for job in await w.good("GET", "/live_jobs")] == [[second], [first]]
         assert shown["rate"]["ratio"] == 0.75
         assert shown["rate"]["source"] == "given"
-        assert shown["rate"]["factors"]["turns"] == {"slowdown": 1 / 0.75, "source": "given", "samples": 0}
+        turns = {"slowdown": 1 / 0.75, "source": "given", "samples": 0, "spread_ratio": None}
+        assert shown["rate"]["factors"]["turns"] == turns
         assert shown["rate"]["steps_per_s"] is None, "nobody knows its step time"
         alone = await w.submit(share=False)
         assert (await w.good("GET", f"/job/{alone}"))["sharing"] is None
