@@ -13,6 +13,14 @@ from colane.perf.situation import Situation
 from colane.policies.indexes.live import PoolJobs
 from colane.policies.means import is_leaving
 
+Kinds = tuple[str, tuple[ProfileKey, ...], int]
+"""All that decides what company on a GPU is worth, and for whom there is room: sharing, kinds of jobs, memory left."""
+
+
+def kinds_on(load: GpuLoad) -> Kinds:
+    """Who is on a GPU; of GPUs that are alike in it one need be looked at."""
+    return load.gpu.sharing, tuple([booking.key for booking in load.bookings]), load.left_bytes
+
 
 class CompanyValues:
     """What companies are worth, remembered for one plan by what they are."""

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from colane.core.load import GpuLoad
 from colane.model.hardware import GpuId
 from colane.model.job import Job, JobState
 from colane.model.reason import Reason, Why
-from colane.policies.companies import CompanyValues, has_room_beside, is_settled
+from colane.policies.companies import CompanyValues, Kinds, has_room_beside, is_settled, kinds_on
 from colane.policies.expected import Expected, had_s
 from colane.policies.indexes.live import LiveJobs
 from colane.policies.means import launch_s
@@ -55,6 +55,10 @@ class Rearranging:
             if best is None:
                 return
             mover.move(best)
+
+
+MOST: Final = 1.0
+"""The sum of speeds rises by no more than the speed of who comes, which is 1 at most."""
 
 
 class _Better(NamedTuple):
@@ -116,6 +120,8 @@ class _Mover:
         here = draft.load(job.gpus_held[0])
         rest = here.without(job.id)
         loss = values.total(here, here.bookings) - values.total(here, rest.bookings)
+        if self._settings.rise_min >= MOST - loss:
+            return
         left_s = self._left_s(job)
         cost = launch_s(job) / left_s if left_s > 0 else 1.0
         for kind in draft.view.gpu_types(self._pool, spec.gpu_type):
@@ -142,6 +148,11 @@ class _Mover:
         if not spec.share or terms.memory is None or terms.load is None:
             return
         need_bytes = sum(terms.memory)
+        seen: set[Kinds] = set()
         for load in draft.open_gpus((self._pool, kind), self._settings.company_max - 1):
+            kinds = kinds_on(load)
+            if kinds in seen:
+                continue
             if load.id != job.gpus_held[0] and self._is_open(load) and has_room_beside(draft, spec, load, need_bytes):
+                seen.add(kinds)
                 yield load

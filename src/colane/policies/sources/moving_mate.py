@@ -13,6 +13,7 @@ from colane.policies.companies import (
     CompanyValues,
     fits_instead,
     is_untouched,
+    kinds_on,
     made_for,
     may_join,
     may_share,
@@ -87,7 +88,7 @@ class MateFinder:
 
     def _best(self, job: Job, spec: JobSpec, kind: str) -> _Exchange | None:
         best: _Exchange | None = None
-        open_gpus = list(self._open(kind))
+        open_gpus = list({kinds_on(load): load for load in self._open(kind)}.values())
         for mate in self._mates(kind) if open_gpus else ():
             here = self._draft.load(mate.gpus_held[0])
             rest = here.without(mate.id)
