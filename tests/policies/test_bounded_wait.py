@@ -34,6 +34,8 @@ BOUNDS_S = {
                 "max-min",
                 "max-min-packed",
                 "finish-time-fair",
+                "f-sched",
+                "colane",
                 "slurm-fifo",
                 "coda",
             )
