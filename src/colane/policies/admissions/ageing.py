@@ -58,8 +58,8 @@ class AgeingRule(UsualRule):
             yield job
             if draft.is_waiting(job.id) and job.id not in draft.waits:
                 kept = keep_room(draft, job, self._desk.least(job))
-                self._desk.changed(kept)
-                if kept:
+                if kept is not None:
+                    self._desk.changed(kept)
                     return
         if cpu_only is not None:
             keep_host(draft, cpu_only)

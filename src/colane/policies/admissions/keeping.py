@@ -10,18 +10,18 @@ from colane.model.resources import cpu_only_capacity, host_needs
 from colane.policies.indexes.empty import EmptyNodes
 
 
-def keep_room(draft: Draft, job: Job, spec: JobSpec) -> list[GpuLoad]:
-    """Let nobody else start on GPUs of the node that comes nearest to having room for a job; empty: none ever has.
+def keep_room(draft: Draft, job: Job, spec: JobSpec) -> list[GpuLoad] | None:
+    """Let nobody else start on GPUs of the node that comes nearest to having room for a job; None: none ever has.
 
     That is the node with the most free GPUs among those that have enough at all, so free GPUs there become more until
     the job starts. For a job over several nodes, as many of those with the most free as it takes. Its needs are those
     at the smallest size it may have.
 
     Returns:
-        The GPUs kept.
+        The GPUs kept; none of those on which somebody has just started: they are kept from the next plan on.
     """
     if job.home:
-        return _keep(draft, job, spec, list(draft.homes(job)), spec.gpus)
+        return _keep(draft, job, spec, list(draft.homes(job)), spec.gpus) or None
     for gpu_type in draft.view.gpu_types(spec.pool, spec.gpu_type):
         kept, ranks = list[tuple[NodeState, int]](), 0
         able = draft.view.derived(EmptyNodes).able(draft.view, spec, gpu_type)
@@ -31,7 +31,7 @@ def keep_room(draft: Draft, job: Job, spec: JobSpec) -> list[GpuLoad]:
             ranks += here
             if ranks >= spec.gpus:
                 return [gpu for node, count in kept for gpu in _hold(draft, job, spec, node, gpu_type, count)]
-    return []
+    return None
 
 
 def keep_host(draft: Draft, job: Job) -> None:
