@@ -62,7 +62,7 @@ class FakeScheduler:
         slots = [{"gpu": gpu, "lane": 0} for gpu in gpus]
         wish = {"id": job, "attempt": attempt, "run": True, "slots": slots, "cores": cores, "time_limit_s": None}
         wish |= turn
-        self._jobs = {key: wish for key, wish in self._jobs.items() if key[0] != job}
+        self._drop(job)
         self._change({(job, attempt): wish})
 
     def end(self, job: int, attempt: int = 1) -> None:
@@ -79,8 +79,14 @@ class FakeScheduler:
 
     def forget(self, job: int) -> None:
         """Drop a job from the node."""
-        self._jobs = {key: wish for key, wish in self._jobs.items() if key[0] != job}
+        self._drop(job)
         self._change({})
+
+    def _drop(self, job: int) -> None:
+        """The server's thread takes out what has ended meanwhile: nothing is looked through while it changes."""
+        for key in list(self._jobs):
+            if key[0] == job:
+                self._jobs.pop(key, None)
 
     def seen(self, job: int) -> Object | None:
         """What the latest report says of a job."""

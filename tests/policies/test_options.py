@@ -59,7 +59,7 @@ def test_no_options_is_the_policy_itself() -> None:
     [
         (
             "pack:share=always",
-            "policy: pack has no option 'share'; did you mean share_when\\? it has gpu_types, lanes, ",
+            "policy: pack has no option 'share'; did you mean share_when\\? it has gain_min, gpu_types, lanes, ",
         ),
         (
             "fifo-skip:max=1",

@@ -27,22 +27,6 @@ class TypeWish(NamedTuple):
     speed: float
 
 
-class Aim(NamedTuple):
-    """What a round comes to.
-
-    Attributes:
-        members: Who takes part.
-        wishes: In order.
-        types: GPU types of those who are to run.
-        until_s: When the round ends.
-    """
-
-    members: Members
-    wishes: Sequence[TypeWish]
-    types: Mapping[JobId, str]
-    until_s: float
-
-
 class Members:
     """Jobs of a pool that take part in a round, and what they may have.
 
@@ -89,6 +73,22 @@ class Members:
     def all(self) -> Sequence[Job]:
         """All of them."""
         return (*self.waiting, *self.going, *self.movable)
+
+
+class Aim(NamedTuple):
+    """What a round comes to.
+
+    Attributes:
+        members: Who takes part.
+        wishes: In order.
+        types: GPU types of those who are to run.
+        until_s: When the round ends.
+    """
+
+    members: Members
+    wishes: Sequence[TypeWish]
+    types: Mapping[JobId, str]
+    until_s: float
 
 
 def _began(job: Job, round_s: float) -> bool:
