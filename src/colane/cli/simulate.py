@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from math import inf, isfinite
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TextIO
+from typing import TYPE_CHECKING, Annotated, TextIO
 
 import typer
 
@@ -317,7 +317,13 @@ def _opened(path: Path | None) -> Iterator[TextIO | None]:
 
 def make_study(request: Request, wish: _Wish, loads: dict[int, Loaded], runs: list[SeededRun]) -> Study:
     """What is reported of runs."""
-    from colane.cli.simulation import inputs_object, simulated_run  # noqa: PLC0415 - imported late
+    from colane.cli.simulation import (  # noqa: PLC0415 - imported late
+        details,
+        inputs_object,
+        notes,
+        seed_notes,
+        simulated_run,
+    )
     from colane.report.simulated_study import Study  # noqa: PLC0415
 
     if not runs:
@@ -325,50 +331,12 @@ def make_study(request: Request, wish: _Wish, loads: dict[int, Loaded], runs: li
     loaded = loads[runs[0].seed]
     return Study(
         title=f"{loaded.workload.name} on {loaded.cluster.name}",
-        inputs=inputs_object(loaded, _details(request)),
+        inputs=inputs_object(loaded, details(request)),
         runs=tuple(simulated_run(one.run, one.seed, loads[one.seed]) for one in runs),
         jobs={seed: {job.id: job for job in load.workload.jobs} for seed, load in loads.items()},
-        notes=(*_notes(request, loaded), *_seed_notes(request, len(loads))),
+        notes=(*notes(request, loaded), *seed_notes(request, len(loads))),
         runs_asked=len(wish.policies) * len(wish.seeds),
     )
-
-
-def _details(request: Request) -> dict[str, Any]:
-    return {
-        "belief": str(request.belief),
-        "oracle": request.belief == "oracle",
-        "noise": request.noise if request.belief == "profiled" else None,
-        "sharing": request.sharing,
-        "time_scale": request.time_scale,
-        "launch_s": request.driver.launch_s,
-        "restart_s": request.driver.restart_s,
-        "stop_s": request.driver.stop_s,
-        "checkpoints": request.driver.checkpoints,
-    } | ({"switch_s": request.driver.switch_s} if request.driver.switch_s else {})
-
-
-def _notes(request: Request, loaded: Loaded) -> Iterator[str]:
-    from colane.simulate.beliefs import describe  # noqa: PLC0415 - imported late
-
-    yield f"World: {loaded.world.name}."
-    yield f"Belief: {describe(request.belief, request.noise)}."
-    workload = loaded.workload
-    guessed = ", as its content suggests" if workload.guessed else ""
-    source = workload.source or workload.name
-    yield f"Workload: {len(workload.jobs):,} jobs of {source}, read as {workload.format}{guessed}."
-    for left_out in workload.notes:
-        yield f"Workload: {left_out}."
-    if request.time_scale != 1:
-        yield f"Submission times are divided by {request.time_scale:g}."
-    nodes = len(loaded.cluster.nodes)
-    yield f"Cluster: {loaded.cluster.name}, {nodes:,} node{'' if nodes == 1 else 's'}, {loaded.cluster.gpus:,} GPUs."
-
-
-def _seed_notes(request: Request, seeds: int) -> Iterator[str]:
-    from colane.simulate.generators import is_generator  # noqa: PLC0415 - imported late
-
-    if seeds > 1 and not is_generator(request.trace) and request.belief != "profiled":
-        yield "All seeds are alike: the trace is no generator's, and no noise is drawn."
 
 
 def _publish(study: Study, out: Path | None, stories: dict[str, Story], *, as_json: bool) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 from colane.report.metrics import summarise
 from colane.report.simulated import BeliefError, ClusterCurves, JobColumns, ReportedSpan, SimulatedRun
 from colane.simulate.ledger import STATES, AttemptSpan, ClusterTimeline, Rows
-from colane.simulate.request import Loaded
+from colane.simulate.request import Loaded, Request
 from colane.simulate.run import Run
 
 if TYPE_CHECKING:
@@ -123,3 +123,44 @@ def progress() -> Iterator[Callable[[Driver, str], None]]:
             driver.on_progress = moved
 
         yield show
+
+
+def details(request: Request) -> dict[str, Any]:
+    """Settings of a request, as a report's inputs carry them."""
+    return {
+        "belief": str(request.belief),
+        "oracle": request.belief == "oracle",
+        "noise": request.noise if request.belief == "profiled" else None,
+        "sharing": request.sharing,
+        "time_scale": request.time_scale,
+        "launch_s": request.driver.launch_s,
+        "restart_s": request.driver.restart_s,
+        "stop_s": request.driver.stop_s,
+        "checkpoints": request.driver.checkpoints,
+    } | ({"switch_s": request.driver.switch_s} if request.driver.switch_s else {})
+
+
+def notes(request: Request, loaded: Loaded) -> Iterator[str]:
+    """What people should know of the inputs."""
+    from colane.simulate.beliefs import describe  # noqa: PLC0415 - imported late
+
+    yield f"World: {loaded.world.name}."
+    yield f"Belief: {describe(request.belief, request.noise)}."
+    workload = loaded.workload
+    guessed = ", as its content suggests" if workload.guessed else ""
+    source = workload.source or workload.name
+    yield f"Workload: {len(workload.jobs):,} jobs of {source}, read as {workload.format}{guessed}."
+    for left_out in workload.notes:
+        yield f"Workload: {left_out}."
+    if request.time_scale != 1:
+        yield f"Submission times are divided by {request.time_scale:g}."
+    nodes = len(loaded.cluster.nodes)
+    yield f"Cluster: {loaded.cluster.name}, {nodes:,} node{'' if nodes == 1 else 's'}, {loaded.cluster.gpus:,} GPUs."
+
+
+def seed_notes(request: Request, seeds: int) -> Iterator[str]:
+    """What people should know of several seeds."""
+    from colane.simulate.generators import is_generator  # noqa: PLC0415 - imported late
+
+    if seeds > 1 and not is_generator(request.trace) and request.belief != "profiled":
+        yield "All seeds are alike: the trace is no generator's, and no noise is drawn."

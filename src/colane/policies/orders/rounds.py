@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from colane.core.derived import NodesMatterNot
 from colane.core.draft import Draft
 from colane.core.view import ClusterView
 from colane.model.job import Job, JobSpec, NeedClass
@@ -100,17 +101,11 @@ class _Known(NamedTuple):
     parts: Parts
 
 
-class Allocations:
+class Allocations(NodesMatterNot):
     """Solutions of the linear program, kept while jobs, beliefs and GPUs stay as they are."""
 
     def __init__(self) -> None:
         self._known: dict[str, _Known] = {}
-
-    def touched(self, node: int) -> None:
-        """See `Derived`."""
-
-    def removed(self, node: int) -> None:
-        """See `Derived`."""
 
     def parts(self, view: ClusterView, pool: str, shares: FairShares) -> Parts:
         """What each class of need is to have."""

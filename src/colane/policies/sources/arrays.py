@@ -7,7 +7,7 @@ When a large job finds no whole node in its sub-array, small borrowers there are
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from math import inf
 from typing import NamedTuple
@@ -24,7 +24,7 @@ from colane.policies.parts import Classes, Desk, Offer, Order, Rank
 from colane.policies.placing.nodes import on_node
 from colane.policies.placing.over_nodes import over_nodes
 from colane.policies.sources.free import any_free
-from colane.policies.usual import UsualSource
+from colane.policies.usual import UsualFinder, UsualSource
 
 ABORTS_MAX = 3
 """A borrower is stopped for others so often at most; the paper says nothing, and some would never end."""
@@ -39,36 +39,18 @@ class InArrays(UsualSource):
         return InArraysFinder(desk) if desk.explains or any_free(desk) else None
 
 
-class ArrayFinder:
+class ArrayFinder(UsualFinder):
     """What both sources of arrays have in common."""
 
     def __init__(self, desk: Desk) -> None:
-        self.goes_first = False
-        self.grows = False
-        self.single = False
-        self.only_free = False
         self._desk = desk
         self._draft = desk.draft
         self._demand = desk.draft.view.derived(ArrayDemand)
         self._large = self._demand.large_nodes(desk.draft.view, desk.pool)
 
-    def changed(self, gpus: Iterable[GpuLoad]) -> None:
-        """See `Finder`."""
-
     def worth(self, classes: Classes) -> Classes | None:
         """See `Finder`."""
         return classes
-
-    def left_out(self) -> None:
-        """See `Finder`."""
-
-    def has_hope(self, _rank: Rank) -> bool:
-        """See `Finder`."""
-        return True
-
-    def refusal(self, _job: Job, _spec: JobSpec) -> Reason | None:
-        """See `Finder`."""
-        return None
 
     def _is_foreign(self, node: NodeState, spec: JobSpec) -> bool:
         """Whether a node is of the other sub-array."""

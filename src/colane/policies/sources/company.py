@@ -6,7 +6,7 @@ Narayanan et al., OSDI 2020, section 3.1).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from math import inf
 from typing import NamedTuple
@@ -19,9 +19,10 @@ from colane.policies.companies import (
     has_room_beside,
     may_share,
 )
-from colane.policies.parts import Classes, Desk, Offer, Order, Rank
+from colane.policies.parts import Desk, Offer, Order
 from colane.policies.refusals import no_place
 from colane.policies.sources.beside import is_known
+from colane.policies.usual import UsualFinder
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,14 +54,11 @@ class _Company(NamedTuple):
     load: GpuLoad
 
 
-class BestCompanyFinder:
+class BestCompanyFinder(UsualFinder):
     """See `BesideBest`."""
 
     def __init__(self, source: BesideBest, desk: Desk) -> None:
-        self.goes_first = False
         self.grows = True
-        self.single = False
-        self.only_free = False
         self._draft = desk.draft
         self._pool = desk.pool
         self._jobs_max = source.company_max - 1
@@ -73,20 +71,6 @@ class BestCompanyFinder:
             best = self._best(job, spec, kind)
             if best is not None and best.rise > self._rise_min:
                 yield self._offer(best)
-
-    def changed(self, gpus: Iterable[GpuLoad]) -> None:
-        """See `Finder`."""
-
-    def worth(self, _classes: Classes) -> Classes | None:
-        """See `Finder`."""
-        return None
-
-    def left_out(self) -> None:
-        """See `Finder`."""
-
-    def has_hope(self, _rank: Rank) -> bool:
-        """See `Finder`."""
-        return True
 
     def refusal(self, job: Job, spec: JobSpec) -> Reason | None:
         """Company that would not pay, or a first run alone."""

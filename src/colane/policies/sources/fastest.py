@@ -9,10 +9,10 @@ from math import inf
 from colane.core.load import GpuLoad
 from colane.core.situations import distance_of, situation_alone
 from colane.model.job import Job, JobSpec
-from colane.model.reason import Reason
 from colane.policies.parts import Classes, Desk, Offer, Order, Rank
 from colane.policies.sources.connected import Connected, ConnectedFinder
 from colane.policies.sources.free import Free, FreeFinder, any_free
+from colane.policies.usual import UsualFinder
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,13 +28,10 @@ class Fastest:
         return inf
 
 
-class FastestFinder:
+class FastestFinder(UsualFinder):
     """Of each type one place is offered: the first free GPU, or for several GPUs those of highest utility."""
 
     def __init__(self, desk: Desk) -> None:
-        self.goes_first = False
-        self.grows = False
-        self.single = False
         self.only_free = True
         self._draft = desk.draft
         self._free = FreeFinder(Free(), desk)
@@ -66,13 +63,6 @@ class FastestFinder:
         """See `Finder`."""
         return self._free.worth(classes)
 
-    def left_out(self) -> None:
-        """See `Finder`."""
-
     def has_hope(self, rank: Rank) -> bool:
         """See `Finder`."""
         return self._free.has_hope(rank)
-
-    def refusal(self, _job: Job, _spec: JobSpec) -> Reason | None:
-        """See `Finder`."""
-        return None

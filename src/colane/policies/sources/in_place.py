@@ -6,7 +6,7 @@ it, by what their speeds weigh.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from math import inf
 from typing import NamedTuple
@@ -23,6 +23,7 @@ from colane.policies.companies import (
 from colane.policies.indexes.live import LiveJobs
 from colane.policies.means import cheapest, leaving_s, may_leave
 from colane.policies.parts import Classes, Desk, Offer, Order, Rank
+from colane.policies.usual import UsualFinder
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,14 +52,10 @@ class _Place(NamedTuple):
     victim: Job
 
 
-class PlaceFinder:
+class PlaceFinder(UsualFinder):
     """See `InPlaceOf`."""
 
     def __init__(self, source: InPlaceOf, desk: Desk) -> None:
-        self.goes_first = False
-        self.grows = False
-        self.single = False
-        self.only_free = False
         self._desk = desk
         self._draft = desk.draft
         self._rise_min = source.rise_min
@@ -82,24 +79,14 @@ class PlaceFinder:
         if offer is not None:
             yield offer
 
-    def changed(self, gpus: Iterable[GpuLoad]) -> None:
-        """See `Finder`."""
-
     def worth(self, classes: Classes) -> Classes | None:
         """See `Finder`."""
         return classes if self._live.going or self._live.has_ripe(self._draft.now_s, self._desk.queue.quantum_s) else {}
-
-    def left_out(self) -> None:
-        """See `Finder`."""
 
     def has_hope(self, rank: Rank) -> bool:
         """See `Finder`."""
         ranked = self._victims()
         return bool(ranked) and self._desk.queue.displaces(rank, ranked[-1][0])
-
-    def refusal(self, _job: Job, _spec: JobSpec) -> Reason | None:
-        """See `Finder`."""
-        return None
 
     def _victims(self) -> list[tuple[Rank, Job]]:
         """Jobs of one GPU that may be moved, first in rank first."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -20,7 +20,8 @@ from colane.policies.companies import (
 )
 from colane.policies.indexes.live import LiveJobs
 from colane.policies.means import launch_s
-from colane.policies.parts import Classes, Desk, Offer, Order, Rank
+from colane.policies.parts import Desk, Offer, Order
+from colane.policies.usual import UsualFinder
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,14 +45,10 @@ class ByMovingMate:
         return order.quantum_s
 
 
-class MateFinder:
+class MateFinder(UsualFinder):
     """See `ByMovingMate`."""
 
     def __init__(self, source: ByMovingMate, desk: Desk) -> None:
-        self.goes_first = False
-        self.grows = False
-        self.single = False
-        self.only_free = False
         self._draft = desk.draft
         self._desk = desk
         self._jobs_max = source.company_max - 1
@@ -67,24 +64,6 @@ class MateFinder:
             best = self._best(job, spec, kind)
             if best is not None:
                 yield self._offer(job, best)
-
-    def changed(self, gpus: Iterable[GpuLoad]) -> None:
-        """See `Finder`."""
-
-    def worth(self, _classes: Classes) -> Classes | None:
-        """See `Finder`."""
-        return None
-
-    def left_out(self) -> None:
-        """See `Finder`."""
-
-    def has_hope(self, _rank: Rank) -> bool:
-        """See `Finder`."""
-        return True
-
-    def refusal(self, _job: Job, _spec: JobSpec) -> Reason | None:
-        """See `Finder`."""
-        return None
 
     def _best(self, job: Job, spec: JobSpec, kind: str) -> _Exchange | None:
         best: _Exchange | None = None

@@ -5,7 +5,7 @@ They save their state, stop and go on with fewer; what they give up is kept for 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from math import inf
 
@@ -18,6 +18,7 @@ from colane.model.reason import Reason, Why
 from colane.policies.elastic.fair_throughput import USUAL_SIZES, FairThroughput, elastic_jobs, is_resizable
 from colane.policies.elastic.rebalancing import kept
 from colane.policies.parts import Classes, Desk, Offer, Order, Rank
+from colane.policies.usual import UsualFinder
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,14 +73,11 @@ def _sites(sizes: FairThroughput, desk: Desk) -> dict[str, _Site]:
     return sites
 
 
-class ShrinkFinder:
+class ShrinkFinder(UsualFinder):
     """See `ByShrinking`."""
 
     def __init__(self, desk: Desk, sites: dict[str, _Site]) -> None:
-        self.goes_first = False
-        self.grows = False
         self.single = True
-        self.only_free = False
         self._desk = desk
         self._draft = desk.draft
         self._sites = sites
@@ -95,28 +93,21 @@ class ShrinkFinder:
         if best is not None:
             yield self._offer(best[1], best[2], best[3])
 
-    def changed(self, gpus: Iterable[GpuLoad]) -> None:
-        """See `Finder`."""
-
     def worth(self, classes: Classes) -> Classes:
         """See `Finder`."""
         return classes if self._sites else {}
-
-    def left_out(self) -> None:
-        """See `Finder`."""
 
     def has_hope(self, _rank: Rank) -> bool:
         """See `Finder`."""
         return bool(self._sites)
 
-    def refusal(self, _job: Job, _spec: JobSpec) -> Reason | None:
-        """See `Finder`."""
-        return None
-
     def _on(self, name: str, site: _Site, spec: JobSpec) -> tuple[tuple[GpuLoad, ...], list[JobId]] | None:
-        """GPUs for a job on a node, and who has to shrink for them; None where all together are too few."""
+        """GPUs for a job on a node, and who has to shrink for them; None where all together are too few.
+
+        Cores and host memory it must find free already: what those who shrink give up of these is not counted.
+        """
         draft, node = self._draft, self._draft.view.nodes[name]
-        if node.node.pool != spec.pool or spec.anti_collocation or spec.cores:
+        if node.node.pool != spec.pool or spec.anti_collocation or not draft.has_room(node, spec):
             return None
         for kind in draft.view.gpu_types(spec.pool, spec.gpu_type):
             free = list(draft.free_gpus(node, kind))
