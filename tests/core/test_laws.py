@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from colane.core import ClusterState
@@ -72,6 +72,7 @@ def test_every_job_ends_exactly_once_after_the_faults_stop(name: str, seed: int)
 @policies
 @examples(15)
 @given(seed=SEEDS)
+@example(seed=13175)  # a gang that is being stopped to wait again is cancelled: its GPUs are for others now
 def test_planning_again_changes_nothing_and_planning_does_not_touch_the_state(name: str, seed: int) -> None:
     world = World(make(name), seed)
     for _ in range(40):

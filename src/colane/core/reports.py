@@ -72,7 +72,7 @@ def cancel_requested(step: Step, event: CancelRequested) -> None:
     elif job.state is JobState.QUEUED:
         step.leave(job, JobState.CANCELLED, reason)
     elif job.state is JobState.STOPPING:
-        step.put(replace(job, ending=JobState.CANCELLED))
+        step.end_otherwise(job, JobState.CANCELLED)
     else:
         step.stop(job, JobState.CANCELLED, reason)
 

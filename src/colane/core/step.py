@@ -129,6 +129,11 @@ class Step:
         self.put(move(job, JobState.STOPPING, self.now_s, reason, ending=ending, **changes))
         self.heed(job.spec.pool)
 
+    def end_otherwise(self, job: Job, ending: JobState) -> None:
+        """A job that is being stopped ends otherwise: a policy that counted on its coming back hears of it."""
+        self.put(evolve(job, ending=ending))
+        self.heed(job.spec.pool)
+
     def gone_from(self, job: Job, node: str) -> Job:
         """A job that spans several nodes has no process on this one any more: its GPUs there are free."""
         if job.placement is None or len(job.placement.nodes) == 1:
@@ -151,7 +156,7 @@ class Step:
         if self.is_gone(job):
             self.leave(job, to, reason, **({} if to is JobState.QUEUED else {"end_s": end_s}))
         elif job.state is JobState.STOPPING:
-            self.put(evolve(job, ending=to))
+            self.end_otherwise(job, to)
         else:
             self.stop(job, to, reason)
 
