@@ -1,135 +1,81 @@
-"""Policies side by side on the 26 models of Gavel's measured V100 pairs, and a bare greedy loop beside them.
+"""Policies side by side: every preset on workloads of five papers, with intervals over seeds.
 
-    python benchmarks/policies.py --data DIR [--load 1.0 --load 1.5 --load at-once] [--seeds 5] [--policy NAME ...]
+    python benchmarks/policies.py --data DIR --rows a,b [--policy NAME ...] [--seeds 5] [--belief none] [--out OUT]
 
-400 one-GPU jobs of Gavel's run times on 36 V100s, by Poisson arrivals of that load or all at once. Every policy runs in
-Colane's simulator; stopping, launching and parking are charged as `COSTS` says. `greedy` is sixty lines of its own
-below, without any part of Colane: at every event the 36 jobs with least left get a GPU each, and the others join one
-where the sum of speeds rises most, one joiner a GPU, as far as the memory they declare fits; it knows all speeds, and
-moving is free. A row is the mean over the seeds.
+Runs what is not in OUT/results.csv yet, a line each as it ends, and prints a table for each row (`policy_rows.py` says
+what they are): stopped, it goes on where it was. `--table` only prints, `--picture FILE` also draws. `greedy` is a bare
+loop without any part of Colane, of row (a) only, for which moving is free and all speeds are known.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
-import statistics
+import signal
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from math import inf, isnan
 from pathlib import Path
+from typing import NamedTuple
 
-from colane.model.hardware import GpuId
-from colane.model.job import JobState
-from colane.policies.registry import create
-from colane.simulate.beliefs import Belief, make_beliefs
-from colane.simulate.config import DriverConfig
-from colane.simulate.fitting import V100_BYTES
-from colane.simulate.ledger import STATES
-from colane.simulate.request import Request, make_world, shared_by
-from colane.simulate.run import Inputs, Run, simulate
-from colane.simulate.table_world import gavel_models
-from colane.simulate.world import Running, World
-from colane.traces import clusters, generate
-from colane.traces.workload import TraceJob, Workload
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT))
 
-GPUS = 36
-MEAN_S = 60.0 * (0.8 * 280.4 + 0.2 * 3908.6)
-"""Mean of Gavel's run times (`generate.GavelDurations`)."""
+from benchmarks import policy_results, policy_rows  # noqa: E402
+from benchmarks.policy_greedy import Speeds, greedy  # noqa: E402
+from benchmarks.policy_results import Figures, Key, figures_of  # noqa: E402
+from benchmarks.policy_rows import Ask, Setting  # noqa: E402
 
-AT_ONCE = "at-once"
-LOADS = ("1.0", "1.5", AT_ONCE)
-POLICIES = ("fifo", "srtf", "colocate", "topo-aware-share", "max-min-packed", "colane")
-COSTS = DriverConfig(launch_s=20.0, restart_s=10.0, stop_s=5.0, park_bytes_per_s=10e9)
-"""What moving costs: a launch and loading the saved state, saving it, and GPU memory to the host and back."""
+from colane.core import Core  # noqa: E402
+from colane.model.hardware import GpuId  # noqa: E402
+from colane.model.job import JobState  # noqa: E402
+from colane.papers.topology_large import LeastUtilities  # noqa: E402
+from colane.policies.registry import POLICIES, create  # noqa: E402
+from colane.simulate.beliefs import Belief, make_beliefs  # noqa: E402
+from colane.simulate.driver import Driver, Watcher  # noqa: E402
+from colane.simulate.fitting import V100_BYTES  # noqa: E402
+from colane.simulate.ledger import STATES  # noqa: E402
+from colane.simulate.run import Inputs, Run, simulate  # noqa: E402
+from colane.simulate.tables import somewhere  # noqa: E402
+from colane.simulate.world import Running, World  # noqa: E402
+from colane.traces.workload import TraceJob  # noqa: E402
 
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What a run gave its jobs, seconds; in order of submission."""
-
-    submit_s: list[float]
-    end_s: list[float]
-    alone_s: list[float]
-    moves: int = 0
-    unfinished: int = 0
-    cpu_s: float = 0.0
-
-    def figures(self) -> list[float]:
-        """One row of the table, see `COLUMNS`."""
-        jct = sorted(end - submit for submit, end in zip(self.submit_s, self.end_s, strict=True))
-        slow = [(e - s) / a for s, e, a in zip(self.submit_s, self.end_s, self.alone_s, strict=True)]
-        jain = sum(slow) ** 2 / (len(slow) * sum(x * x for x in slow))
-        span = max(self.end_s) - min(self.submit_s)
-        hours = [statistics.mean(jct), _part(jct, 0.95), _part(jct, 0.99), span]
-        return [*(x / 3600 for x in hours), max(slow), jain, self.moves, self.unfinished, self.cpu_s]
+GREEDY = "greedy"
+LIMIT_S = 900.0
 
 
-COLUMNS = ("mean jct h", "p95", "p99", "makespan h", "worst slowdown", "Jain", "moves", "unfinished", "CPU s")
+class Task(NamedTuple):
+    """One run that is asked for."""
+
+    key: Key
+    data: Path
+    checkpoints: bool
+    limit_s: float
 
 
-def _part(ordered: Sequence[float], part: float) -> float:
-    return ordered[min(len(ordered) - 1, int(part * len(ordered)))]
+# -- one run
 
 
-# -- the bare greedy
+def run_task(task: Task) -> Figures:
+    """Make the row's draw and run one policy on it."""
+    key = task.key
+    ask = Ask(task.data, key.seed, key.jobs, Belief(key.belief))
+    setting = policy_rows.ROWS[key.row].make(ask)
+    base, _, order = key.policy.partition(":")
+    return _greedy(setting, order or "shortest") if base == GREEDY else _policy(setting, task)
 
 
-Speeds = Callable[[int, int], tuple[float, float]]
-"""Speeds of two jobs together, each over its own alone; zeros where they do not fit."""
+def _greedy(setting: Setting, order: str) -> Figures:
+    jobs = setting.workload.jobs
+    submit_s, alone_s = [job.submit_s for job in jobs], [job.duration_s or 0.0 for job in jobs]
+    start_s = time.process_time()
+    end_s = greedy(submit_s, alone_s, true_speeds(jobs, setting.world), policy_rows.GAVEL_GPUS, order)
+    return figures_of(submit_s, submit_s, end_s, alone_s)._replace(cpu_s=time.process_time() - start_s)
 
 
-def greedy(submit_s: Sequence[float], alone_s: Sequence[float], speeds: Speeds, gpus: int, order: str) -> list[float]:
-    """When each job ends; `order` is `shortest`, `longest` or `arrival`."""
-    left, end_s = list(alone_s), [inf] * len(alone_s)
-    living: list[int] = []
-    now_s, came = 0.0, 0
-    while came < len(submit_s) or living:
-        sign = {"shortest": 1.0, "longest": -1.0, "arrival": 0.0}[order]
-        living.sort(key=lambda job: (sign * left[job], job))
-        speed = _paired(living, speeds, gpus)
-        ends = min((now_s + left[job] / rate for job, rate in speed.items() if rate > 0), default=inf)
-        then_s = min(ends, submit_s[came] if came < len(submit_s) else inf)
-        for job, rate in speed.items():
-            left[job] -= rate * (then_s - now_s)
-        now_s = then_s
-        for job in [job for job in living if left[job] <= 1e-6]:
-            living.remove(job)
-            end_s[job] = now_s
-        while came < len(submit_s) and submit_s[came] <= now_s:
-            living.append(came)
-            came += 1
-    return end_s
-
-
-def _paired(ordered: Sequence[int], speeds: Speeds, gpus: int) -> dict[int, float]:
-    """The first of the order get a GPU each; of the others each joins where the sum of speeds rises most."""
-    speed = dict.fromkeys(ordered[:gpus], 1.0)
-    single = list(ordered[:gpus])
-    for job in ordered[gpus:]:
-        best, host = 1.0, -1
-        for other in single:
-            together = sum(speeds(other, job))
-            if together > best:
-                best, host = together, other
-        if host >= 0:
-            single.remove(host)
-            speed[host], speed[job] = speeds(host, job)
-    return speed
-
-
-# -- workloads
-
-
-def workload(models: Sequence[generate.JobModel], load: str, jobs: int, seed: int) -> Workload:
-    """Gavel's models and run times, at that load or at once."""
-    gap_s = 0.0 if load == AT_ONCE else MEAN_S / (GPUS * float(load))
-    return generate.poisson(models, jobs=jobs, mean_gap_s=gap_s, seed=seed)
-
-
-def true_speeds(jobs: Sequence[TraceJob], world: World) -> Speeds:
+def true_speeds(jobs: tuple[TraceJob, ...], world: World) -> Speeds:
     """Of two jobs on one V100, by the world's own table."""
     known: dict[tuple[object, ...], tuple[float, float]] = {}
 
@@ -137,9 +83,10 @@ def true_speeds(jobs: Sequence[TraceJob], world: World) -> Speeds:
         return world.steps_per_s(running, ())
 
     def speeds(one: int, other: int) -> tuple[float, float]:
-        key = (*_kind(jobs[one]), *_kind(jobs[other]))
+        kinds = [(jobs[job].model, jobs[job].batch_size) for job in (one, other)]
+        key = (*kinds[0], *kinds[1])
         if key not in known:
-            first, second = _on_gpu(jobs[one]), _on_gpu(jobs[other])
+            first, second = (Running(jobs[job], "v100", (GpuId("a", 0),), sharing="mps") for job in (one, other))
             together = world.steps_per_s(first, [second]), world.steps_per_s(second, [first])
             declared = [jobs[job].spec.gpu_memory_bytes or 0 for job in (one, other)]
             fits = min(together) > 0 and sum(declared) <= V100_BYTES
@@ -149,101 +96,157 @@ def true_speeds(jobs: Sequence[TraceJob], world: World) -> Speeds:
     return speeds
 
 
-def _kind(job: TraceJob) -> tuple[object, ...]:
-    return job.model, job.batch_size
+class _Least:
+    """Notes the least utility of jobs where the row is paper C's."""
+
+    def __init__(self, row: str) -> None:
+        self._found = LeastUtilities() if row.startswith("c") else None
+
+    def watchers(self, core: Core) -> Iterable[Watcher]:
+        """Look on at this core's run."""
+        return () if self._found is None else self._found.of(core)
+
+    @property
+    def below(self) -> int:
+        """Jobs that fell below what they ask for."""
+        return 0 if self._found is None else self._found.violations()
 
 
-def _on_gpu(job: TraceJob) -> Running:
-    return Running(job, "v100", (GpuId("anywhere", 0),), sharing="mps")
-
-
-# -- running
-
-
-def run_greedy(made: Workload, world: World, order: str) -> Outcome:
-    """The bare loop."""
-    submit_s = [job.submit_s for job in made.jobs]
-    alone_s = [job.duration_s or 0.0 for job in made.jobs]
+def _policy(setting: Setting, task: Task) -> Figures:
+    workload, world, cluster, costs = setting
+    beliefs = make_beliefs(Belief(task.key.belief), world, workload.jobs, cluster, noise=0.1, seed=0)
+    if task.checkpoints:
+        workload = policy_rows.preemptible(workload)
+    costs = costs if task.checkpoints else policy_rows.without_checkpoints(costs)
+    policy, least = create(task.key.policy), _Least(task.key.row)
+    given = Inputs(cluster=cluster, workload=workload, world=world, policy=policy, beliefs=beliefs, driver=costs)
     start_s = time.process_time()
-    end_s = greedy(submit_s, alone_s, true_speeds(made.jobs, world), GPUS, order)
-    return Outcome(submit_s, end_s, alone_s, cpu_s=time.process_time() - start_s)
+    run = simulate(given, watchers=least.watchers, on_ready=_limited(task.limit_s))
+    signal.setitimer(signal.ITIMER_PROF, 0.0)
+    found = _figures(run, setting)
+    return found._replace(below=least.below, cpu_s=time.process_time() - start_s)
 
 
-def run_policy(made: Workload, world: World, cluster: clusters.Cluster, name: str, options: Options) -> Outcome:
-    """A policy in Colane's simulator."""
-    beliefs = make_beliefs(options.belief, world, made.jobs, cluster, noise=0.1, seed=0)
-    if options.checkpoints:
-        jobs = tuple(replace(job, spec=replace(job.spec, preemptible=True)) for job in made.jobs)
-        made = replace(made, jobs=jobs)
-    costs = replace(COSTS, checkpoints=options.checkpoints)
-    given = Inputs(cluster=cluster, workload=made, world=world, policy=create(name), beliefs=beliefs, driver=costs)
-    start_s = time.process_time()
-    return _outcome(simulate(given), made, time.process_time() - start_s)
+class _limited:  # noqa: N801 - used as a function
+    """Stops a driver that has used so much CPU."""
+
+    def __init__(self, limit_s: float) -> None:
+        self._limit_s = limit_s
+
+    def __call__(self, driver: Driver) -> None:
+        signal.signal(signal.SIGPROF, lambda _number, _frame: driver.stop())
+        signal.setitimer(signal.ITIMER_PROF, self._limit_s)
 
 
-def _outcome(run: Run, made: Workload, cpu_s: float) -> Outcome:
-    rows, by_id = run.ledger.rows, {int(job.id): job for job in made.jobs}
+def _figures(run: Run, setting: Setting) -> Figures:
+    rows, by_id = run.ledger.rows, {int(job.id): job for job in setting.workload.jobs}
     done = [i for i in range(len(rows)) if STATES[rows.state[i]] is JobState.SUCCEEDED and not isnan(rows.end_s[i])]
     for flaw in run.ledger.flaws[:3]:
         print("flaw:", flaw, file=sys.stderr)
-    return Outcome(
-        [rows.submit_s[i] for i in done],
-        [rows.end_s[i] for i in done],
-        [by_id[rows.id[i]].duration_s or 0.0 for i in done],
-        moves=max(0, len(run.ledger.stays) + run.ledger.stays_dropped - len(rows)),
-        unfinished=run.jobs - len(done),
-        cpu_s=cpu_s,
+    types = {pool: _types(setting, pool) for pool in setting.cluster.pools}
+    alone_s = [_alone_s(by_id[rows.id[i]], types[by_id[rows.id[i]].spec.pool], setting.world) for i in done]
+    found = figures_of(
+        [rows.submit_s[i] for i in done], [rows.first_start_s[i] for i in done], [rows.end_s[i] for i in done], alone_s
     )
+    launches_s = setting.costs.launch_s * len(rows)
+    return found._replace(
+        moves=max(0, len(run.ledger.stays) + run.ledger.stays_dropped - len(rows)),
+        lost_h=max(0.0, run.ledger.idle_s + run.ledger.redone_s - launches_s) / 3600,
+        unfinished=run.submitted - len(done),
+        flaws=len(run.ledger.flaws),
+        interrupted=int(run.ledger.interrupted),
+    )
+
+
+def _types(setting: Setting, pool: str) -> list[str]:
+    return sorted({gpu.type for node in setting.cluster.nodes if node.pool == pool for gpu in node.gpus})
+
+
+def _alone_s(job: TraceJob, gpu_types: Iterable[str], world: World) -> float:
+    """Run time alone on the type where that is shortest."""
+    speeds = [world.steps_per_s(somewhere(job, kind), ()) for kind in gpu_types]
+    return min((world.work_steps(job) / speed for speed in speeds if speed > 0), default=inf)
+
+
+# -- all of them
 
 
 class Options(argparse.Namespace):
     """What is asked for."""
 
     data: Path
-    load: list[str]
+    rows: str
     seeds: int
     jobs: int
     policy: list[str]
     belief: Belief
     checkpoints: bool
+    out: Path
+    workers: int
+    limit_s: float
+    table: bool
+    picture: Path | None
 
 
 def main() -> int:
-    """Print a table for each load."""
+    """Run what is missing and print all that is asked for."""
     options = _options()
-    models = gavel_models(options.data)
-    cluster = shared_by(clusters.load("v100-36"), "mps")
-    for load in options.load or LOADS:
-        print(f"\nload {load}, {options.jobs} jobs, {options.seeds} seeds, beliefs {options.belief}", flush=True)
-        print(f"{'':34}" + "".join(f"{column:>15}" for column in COLUMNS), flush=True)
-        for name in ("greedy", *(options.policy or POLICIES)):
-            base, _, order = name.partition(":")
-            figures = []
-            for seed in range(1, 1 + options.seeds):
-                made = workload(models, load, options.jobs, seed)
-                world = make_world(Request(tables=options.data), made, cluster)
-                if base == "greedy":
-                    outcome = run_greedy(made, world, order or "shortest")
-                else:
-                    outcome = run_policy(made, world, cluster, name, options)
-                figures.append(outcome.figures())
-            print(f"{name:34}" + _row(map(statistics.mean, zip(*figures, strict=True))), flush=True)
+    try:
+        tasks = list(_tasks(options))
+    except ValueError as error:
+        sys.exit(str(error))
+    results = policy_results.Results(options.out / "results.csv")
+    if not options.table:
+        _run(tasks, results, options.workers)
+    found = results.read()
+    for text in policy_results.tables(found, [task.key for task in tasks]):
+        print(text, flush=True)
+    if options.picture is not None:
+        policy_results.draw(found, [task.key for task in tasks], options.picture)
     return 0
 
 
-def _row(figures: Iterable[float]) -> str:
-    return "".join(f"{figure:15.2f}" for figure in figures)
+def _tasks(options: Options) -> Iterator[Task]:
+    for name in policy_rows.chosen(options.rows):
+        row = policy_rows.ROWS[name]
+        for policy in options.policy or _policies(name):
+            for seed in row.seeds[: options.seeds]:
+                jobs = options.jobs or row.jobs
+                key = Key(name, policy, options.belief.value, int(options.checkpoints), jobs, seed)
+                yield Task(key, options.data, options.checkpoints, options.limit_s)
+
+
+def _policies(row: str) -> list[str]:
+    more = {"a": (GREEDY, "colane:objective=makespan"), "b": ("max-min:solver=lp",), "d": ("pack:gain_min=none",)}
+    return [*POLICIES, *more.get(row[0], ())]
+
+
+def _run(tasks: list[Task], results: policy_results.Results, workers: int) -> None:
+    known = results.read()
+    left = [task for task in tasks if task.key not in known]
+    with ProcessPoolExecutor(workers, max_tasks_per_child=20) as pool:
+        waiting = {pool.submit(run_task, task): task for task in left}
+        for count, future in enumerate(as_completed(waiting), 1):
+            key, figures = waiting[future].key, future.result()
+            results.add(key, figures)
+            said = f"{key.row} {key.policy} seed {key.seed}: {figures.cpu_s:.0f} CPU s"
+            print(f"{count} of {len(left)}: {said}", file=sys.stderr, flush=True)
 
 
 def _options() -> Options:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--data", type=Path, default=Path(os.environ.get("COLANE_DATA", ".")))
-    parser.add_argument("--load", action="append", help="A number, or at-once.")
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--jobs", type=int, default=400)
-    parser.add_argument("--policy", action="append", help="One of Colane's, or greedy:longest.")
+    parser.add_argument("--rows", default="all", help="Letters or names, such as a:1.5,c.")
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--jobs", type=int, default=0, help="Of each row, in place of its own number.")
+    parser.add_argument("--policy", action="append", help="One of Colane's, or greedy:longest. Default: all.")
     parser.add_argument("--belief", type=Belief, default=Belief.ORACLE, choices=tuple(Belief))
     parser.add_argument("--no-checkpoints", dest="checkpoints", action="store_false", help="Nobody can be stopped.")
+    parser.add_argument("--out", type=Path, default=Path("policies"), help="Folder of the results.")
+    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--limit-s", type=float, default=LIMIT_S, help="CPU seconds a run may take.")
+    parser.add_argument("--table", action="store_true", help="Run nothing, print what there is.")
+    parser.add_argument("--picture", type=Path, help="Draw mean jct and makespan there, as SVG or PNG.")
     return parser.parse_args(namespace=Options())
 
 

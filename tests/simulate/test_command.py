@@ -212,6 +212,7 @@ def test_bad_rows_can_be_skipped_and_are_counted(tmp_path: Path, capsys: pytest.
         (["--time-scale", "inf"], "--time-scale: must be a number above 0"),
         (["--stop-s", "inf"], "--stop-s: must be a finite number"),
         (["--seeds", "2", "--explain", "1"], "leave --seeds away"),
+        (["-t", "/nowhere.csv", "--seeds", "2"], "/nowhere.csv: cannot be read"),
         (["--world", "table", "--tables", "/nowhere"], "/nowhere: there is no such directory of measured tables"),
         (["--tables", "/"], "holds no measured table"),
         (["-t", "poisson:gap=nan"], "poisson: gap: must be a duration such as 90"),

@@ -154,6 +154,17 @@ def test_a_preempted_job_pays_for_stopping_and_restarting_and_keeps_whole_steps(
     second = next(stay for stay in stays[1:] if stay[0] == 1)
     assert second[2] - second[1] == pytest.approx(1 + 2 + 60)
     assert list(done.ledger.rows.attempts)[list(done.ledger.rows.id).index(1)] == 2
+    # Without a step: two first launches, the stop, and the launch with its restart; 9 of the 49 s were no whole step.
+    assert done.ledger.idle_s == pytest.approx(1 + 1 + 4 + 3)
+    assert done.ledger.redone_s == pytest.approx(9)
+
+
+def test_without_checkpoints_all_steps_are_made_anew() -> None:
+    jobs = [job(1, 0, 100, steps=10), job(2, 50, 20, steps=2)]
+    config = DriverConfig(checkpoints=False)
+    done = run(jobs, cluster(1), Restless(most_attempts=2), FactorsWorld(), config)
+    assert done.ledger.redone_s == pytest.approx(50)
+    assert done.ledger.idle_s == 0
 
 
 def test_a_job_started_again_in_the_moment_it_left_runs_its_second_attempt() -> None:

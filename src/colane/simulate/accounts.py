@@ -42,6 +42,12 @@ class JobAccounts:
         self._ledger.stay(process.id, process.attempt, process.running.gpus, process.start_s, now_s)
         self._gpu_s[process.id] = self._gpu_s.get(process.id, 0.0) + process.gpu_s
         self._ledger.pause(process.id, process.paused_s)
+        self._ledger.idle_s += process.idle_s
+
+    def lose(self, process: Process, kept_steps: float) -> None:
+        """Write down steps it made that its next attempt makes anew."""
+        if process.alone_steps_per_s > 0:
+            self._ledger.redone_s += max(0.0, process.done_steps - kept_steps) / process.alone_steps_per_s
 
     def record_ended(self, job: Job, last: Process | None) -> None:
         """A job has ended; `last` was its process, where it had one until now."""

@@ -258,6 +258,7 @@ class Driver:
         """Its process is killed where it waits, off its GPUs; what it keeps of its steps is a matter of checkpoints."""
         process = self._parked.take(job.id)
         self._saved_steps[job.id] = self._kept_steps(process)
+        self._accounts.lose(process, self._saved_steps[job.id])
         self._events.append(Ended(job.id, job.attempt, "signalled", STOPPED, process.start_s, self.now_s))
 
     def _come_back(self, job: Job) -> Process:
@@ -308,6 +309,7 @@ class Driver:
     def _begin(self, process: Process, _serial: int) -> None:
         """It has launched and steps from now on."""
         if self._here.has(process) and not process.is_stopping and not process.is_parking:
+            process.settle(self.now_s)
             process.is_stepping = process.has_begun = True
             self._speeds.pace_alone(process, self.now_s)
             self._change_company(dict.fromkeys(process.running.gpus))
@@ -352,6 +354,8 @@ class Driver:
         if not job.has_ended:
             self._meter.queue(job.spec.pool, 1, for_gpus=job.spec.gpus > 0)
             self._saved_steps[process.id] = self._kept_steps(process)
+            if process.out_bytes is None:
+                self._accounts.lose(process, self._saved_steps[process.id])
 
     def _kept_steps(self, process: Process) -> float:
         if not self.config.checkpoints or (process.running.job.spec.abortable and not process.running.gpus):

@@ -162,6 +162,8 @@ class Ledger:
         flaws: What was wrong with plans that were refused, one line each.
         interrupted: Whether somebody stopped the run before its end.
         paused_s: Time each job waited for its turn in a lane; only jobs that did.
+        idle_s: Time jobs held GPUs and made no step: launching, saving their state, moving their memory.
+        redone_s: Steps that were made and not kept, each at its time alone.
     """
 
     rows: Rows = field(default_factory=Rows)
@@ -175,6 +177,8 @@ class Ledger:
     flaws: list[str] = field(default_factory=list)
     interrupted: bool = False
     paused_s: dict[int, float] = field(default_factory=dict)
+    idle_s: float = 0.0
+    redone_s: float = 0.0
 
     def stay(self, job: int, attempt: int, gpus: tuple[GpuId, ...], start_s: float, end_s: float) -> None:
         """Remember a time on GPUs, if there is room."""

@@ -40,10 +40,11 @@ class Process:
         loading_left_s: How much of that is left, in seconds alone.
         loading_ratio: Its speed over that alone.
         is_sampled: Whether what its samples say in its present company is not known already.
+        idle_s: Time it held GPUs and made no step, up to `since_s`.
     """
 
     __slots__ = (
-        "alone_steps_per_s", "arrived", "attempt", "first_step_s", "gpu_s", "gpu_share", "has_begun", "id",
+        "alone_steps_per_s", "arrived", "attempt", "first_step_s", "gpu_s", "gpu_share", "has_begun", "id", "idle_s",
         "is_loading", "is_parking", "is_sampled", "is_stepping", "is_stopping", "lane", "lane_part", "lane_share",
         "left_steps", "loading_left_s", "loading_ratio", "occupancy_ratio", "out_bytes", "paused_s", "running",
         "saved_steps", "serial", "since_s", "start_s", "steps_per_s", "turn_efficiency", "work_steps",
@@ -80,6 +81,7 @@ class Process:
         self.loading_left_s = 0.0
         self.loading_ratio = 0.0
         self.is_sampled = False
+        self.idle_s = 0.0
 
     @property
     def done_steps(self) -> float:
@@ -97,6 +99,8 @@ class Process:
         if span_s <= 0:
             return
         self.gpu_s += self.gpu_share * span_s
+        if not self.is_stepping and self.running.gpus:
+            self.idle_s += span_s
         if self.lane_share < 1 and self.is_stepping:
             self.paused_s += (1 - self.lane_share) * span_s
         self.loading_left_s = max(0.0, self.loading_left_s - self.loading_ratio * span_s)

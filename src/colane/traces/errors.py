@@ -24,11 +24,19 @@ class TraceError(ValueError):
         self.column = column
         super().__init__(str(self))
 
+    def __reduce__(self) -> tuple[object, ...]:
+        """So that it comes back whole from another process."""
+        return _remade, (self.path, self.message, self.line, self.column)
+
     def __str__(self) -> str:
         """`FILE:LINE: column 'NAME': MESSAGE`, as far as known."""
         where = self.path if self.line is None else f"{self.path}:{self.line}"
         what = "" if self.column is None else f"column {self.column!r}: "
         return f"{where}: {what}{self.message}"
+
+
+def _remade(path: str, message: str, line: int | None, column: str | None) -> TraceError:
+    return TraceError(path, message, line=line, column=column)
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

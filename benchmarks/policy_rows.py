@@ -1,0 +1,228 @@
+"""The workloads on which `policies.py` compares policies: each with its machines, its truth and what moving costs.
+
+A seed above 0 of a recorded trace is another draw of what the trace leaves to chance, as each row says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import cache, partial
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from colane.papers.sharing import SWEEP_ITERATIONS, SWEEP_JOBS, SWEEPS
+from colane.papers.sharing_memory import read_tables
+from colane.papers.sharing_scenes import job_of
+from colane.papers.sharing_world import Gain, GainWorld
+from colane.papers.topology_large import LOAD_GAP_S, arrivals
+from colane.papers.topology_world import minskys
+from colane.simulate.beliefs import Belief, declare_lengths
+from colane.simulate.config import DriverConfig
+from colane.simulate.factors import FactorsWorld
+from colane.simulate.request import Request, load, make_world, shared_by
+from colane.simulate.table_world import TOPOLOGY_TIMES, TableWorld, gavel_models
+from colane.simulate.tables import Sources, TopologySpeeds
+from colane.simulate.world import World
+from colane.traces import clusters, generate, read
+from colane.traces.tables import topology
+from colane.traces.workload import TraceJob, Workload, compress, only_pools
+
+GAVEL_GPUS = 36
+MEAN_S = 60.0 * (0.8 * 280.4 + 0.2 * 3908.6)
+"""Mean of Gavel's run times (`generate.GavelDurations`)."""
+
+LAUNCHED = DriverConfig(launch_s=20.0, restart_s=10.0, stop_s=5.0, park_bytes_per_s=10e9)
+"""What moving costs: a launch and loading the saved state, saving it, and GPU memory to the host and back."""
+
+RECORDED = replace(LAUNCHED, launch_s=0.0, restart_s=30.0)
+"""The same where recorded times have the first launch in them."""
+
+FREE = DriverConfig()
+"""As Gavel's simulator has it."""
+
+
+class Setting(NamedTuple):
+    """What a run is made of besides policy and beliefs."""
+
+    workload: Workload
+    world: World
+    cluster: clusters.Cluster
+    costs: DriverConfig
+
+
+class Ask(NamedTuple):
+    """Which draw of a row."""
+
+    data: Path
+    seed: int
+    jobs: int
+    belief: Belief
+
+
+class Row(NamedTuple):
+    """A workload of the table.
+
+    Attributes:
+        title: What it is, for people.
+        jobs: How many, where nothing else is asked for; 0 for all there are.
+        make: Makes one draw of it.
+        seeds: Of the draws.
+    """
+
+    title: str
+    jobs: int
+    make: Callable[[Ask], Setting]
+    seeds: range = range(1, 6)
+
+
+# -- (a) Gavel's models on V100s
+
+
+def at_load(load: float | None, ask: Ask) -> Setting:
+    """Gavel's 26 one-GPU models and run times by Poisson arrivals of that load; None: all at once."""
+    gap_s = MEAN_S / (GAVEL_GPUS * load) if load else 0.0
+    made = generate.poisson(gavel_models(ask.data), jobs=ask.jobs, mean_gap_s=gap_s, seed=ask.seed)
+    cluster = shared_by(clusters.load("v100-36"), "mps")
+    return Setting(made, make_world(Request(tables=ask.data), made, cluster), cluster, LAUNCHED)
+
+
+# -- (b) Gavel's traces
+
+
+def gavel_trace(name: str, ask: Ask) -> Setting:
+    """One of Gavel's traces; seeds above 0 have its gaps between submissions in another order."""
+    path = str(ask.data / f"traces/{name}.trace.gz")
+    loaded = load(Request(cluster="gavel-36", trace=path, tables=ask.data), seed=0)
+    workload = _cut(loaded.workload, ask.jobs)
+    if ask.seed:
+        workload = _with_gaps(workload, np.random.default_rng(ask.seed))
+    return Setting(workload, loaded.world, loaded.cluster, FREE)
+
+
+def _with_gaps(workload: Workload, rng: np.random.Generator) -> Workload:
+    submit_s = np.array([job.submit_s for job in workload.jobs])
+    shuffled = np.cumsum([submit_s[0], *rng.permutation(np.diff(submit_s))]).tolist()
+    jobs = tuple(replace(job, submit_s=at_s) for job, at_s in zip(workload.jobs, shuffled, strict=True))
+    return replace(workload, jobs=jobs)
+
+
+# -- (c) paper C's scenarios
+
+
+def hundred_jobs(ask: Ask) -> Setting:
+    """Scenario 1: the authors' 100 jobs on five machines; seeds above 0 are draws of their generator."""
+    recorded = read.read(str(ask.data / "C/workloads-100.json"))
+    made = generate.topology(jobs=ask.jobs, seed=ask.seed) if ask.seed else _cut(recorded, ask.jobs)
+    return _minskys(made, 5, ask.data)
+
+
+def thousands_of_jobs(ask: Ask) -> Setting:
+    """Scenario 2 at a tenth of its machines and a load of 1."""
+    return _minskys(arrivals(ask.jobs, LOAD_GAP_S / 100, ask.seed), 100, ask.data)
+
+
+def _minskys(made: Workload, machines: int, data: Path) -> Setting:
+    # Nothing was measured of jobs on one GPU here: that company brings nothing is all that can be said.
+    table = TopologySpeeds(topology.read(data / TOPOLOGY_TIMES))
+    world = TableWorld(Sources((table,)), made.jobs, FactorsWorld(1.0))
+    return Setting(made, world, minskys(machines), RECORDED)
+
+
+# -- (d) paper B's hyper-parameter sets
+
+
+def sweep(kind: str, gain: Gain, ask: Ask) -> Setting:
+    """300 alike jobs on one P100; seeds above 0 draw their lengths within a fifth on either side."""
+    rng, step_s = np.random.default_rng(ask.seed), 0.2
+    spread = rng.uniform(0.8, 1.2, ask.jobs) if ask.seed else np.ones(ask.jobs)
+    steps = [round(SWEEP_ITERATIONS * part) for part in spread.tolist()]
+    jobs = tuple(job_of(number, kind, steps[number - 1], step_s) for number in range(1, ask.jobs + 1))
+    world = GainWorld(read_tables(ask.data).memory, gain)
+    return Setting(Workload(name=f"sweep-{kind}", jobs=jobs), world, clusters.load("paper-b"), RECORDED)
+
+
+# -- (e) Philly
+
+
+PHILLY_COMPRESSED = 8.0
+"""Its own load is 0.13 to 0.25 of the machines that are known."""
+PHILLY_APART = 10_000
+PHILLY_FROM = 5_000
+
+
+@cache
+def _philly(data: Path) -> tuple[Workload, clusters.Cluster]:
+    cluster = clusters.load("philly")
+    return only_pools(read.read(str(data / "traces/philly.csv.gz")), cluster.pools), cluster
+
+
+def philly(ask: Ask) -> Setting:
+    """So many jobs in a row, eight times as fast; each seed another part of the trace."""
+    workload, cluster = _philly(ask.data)
+    from_job = PHILLY_FROM + PHILLY_APART * (ask.seed - 1)
+    part = replace(workload, jobs=workload.jobs[from_job : from_job + ask.jobs])
+    made = compress(part, PHILLY_COMPRESSED)
+    world = make_world(Request(tables=ask.data), made, cluster)
+    made = replace(made, jobs=declare_lengths(made.jobs, ask.belief, noise=0.0, seed=ask.seed))
+    return Setting(made, world, cluster, RECORDED)
+
+
+def _cut(workload: Workload, jobs: int) -> Workload:
+    return replace(workload, jobs=workload.jobs[:jobs]) if jobs else workload
+
+
+def _sweeps() -> dict[str, Row]:
+    title = "300 x {} on one P100 whose lanes gain what paper B reports"
+    kinds = {
+        kind: Row(title.format(kind), SWEEP_JOBS, partial(sweep, kind, gain), range(5)) for _, kind, gain in SWEEPS
+    }
+    return {f"d:{kind}": row for kind, row in kinds.items()}
+
+
+ROWS: Mapping[str, Row] = {
+    "a:0.5": Row("Gavel's models on 36 V100s, load 0.5", 400, partial(at_load, 0.5)),
+    "a:1.0": Row("the same, load 1.0", 400, partial(at_load, 1.0)),
+    "a:1.5": Row("the same, load 1.5", 400, partial(at_load, 1.5)),
+    "a:at-once": Row("the same, all at once", 400, partial(at_load, None)),
+    "b:gavel-1000s": Row("Gavel's trace of one-GPU jobs", 0, partial(gavel_trace, "gavel-1000s"), range(5)),
+    "b:gavel-1000": Row("Gavel's trace of gangs", 0, partial(gavel_trace, "gavel-1000"), range(5)),
+    "c:1": Row("paper C, scenario 1", 100, hundred_jobs, range(5)),
+    "c:2": Row("paper C, scenario 2 at a tenth", 4000, thousands_of_jobs, range(5)),
+    **_sweeps(),
+    "e": Row("Philly, 2,000 jobs at eight times its pace", 2000, philly),
+}
+"""Every workload; a letter alone names all of its rows."""
+
+
+def preemptible(workload: Workload) -> Workload:
+    """The same jobs, each saving its state when it is asked to stop."""
+    return replace(workload, jobs=tuple(map(_preemptible, workload.jobs)))
+
+
+def _preemptible(job: TraceJob) -> TraceJob:
+    return replace(job, spec=replace(job.spec, preemptible=True))
+
+
+def chosen(asked: str) -> list[str]:
+    """Names of the rows a text names: `a`, `a:1.5,c` or `all`.
+
+    Raises:
+        ValueError: There is no such row.
+    """
+    if asked == "all":
+        return list(ROWS)
+    names: list[str] = []
+    for part in asked.split(","):
+        found = [name for name in ROWS if part in (name, name.partition(":")[0])]
+        if not found:
+            raise ValueError(f"--rows: there is no row {part!r}; there are {', '.join(ROWS)}")
+        names += found
+    return names
+
+
+def without_checkpoints(costs: DriverConfig) -> DriverConfig:
+    """The same costs where nobody saves his state."""
+    return replace(costs, checkpoints=False)
