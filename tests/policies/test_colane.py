@@ -8,7 +8,7 @@ from colane.policies.choices import MostValue
 from colane.policies.registry import UnknownPolicyError, create, preset
 from tests.core.worlds import make_node
 
-from .life import Life, known, step_time
+from .life import Coming, Life, known, step_time
 
 EAGER = preset("colane", quantum_s=0.0, move_s=0.0)
 ONE = [make_node("n0", 1)]
@@ -47,3 +47,21 @@ def test_a_job_on_a_slow_type_moves_to_a_fast_one_that_falls_free() -> None:
 def test_an_unknown_objective_is_named() -> None:
     with pytest.raises(UnknownPolicyError, match="objective must be one of jct, makespan, fair, got 'cheap'"):
         create("colane:objective=cheap")
+
+
+SPEEDS = [step_time(s, kind, gpus=gpus) for s, kind in ((1.0, "V100"), (4.0, "K80")) for gpus in (1, 2)]
+
+
+def on_two_types(jobs: list[Coming]) -> Life:
+    nodes = [make_node("n0", 2, "K80"), make_node("n1", 2)]
+    return Life(EAGER, nodes, jobs, SPEEDS, lambda _spec, kind: 0.25 if kind == "K80" else 1.0).run()
+
+
+def test_a_job_of_several_gpus_starts_on_the_fastest_type_whatever_its_name() -> None:
+    assert on_two_types([known(0, 100, gpus=2)]).spans == {1: [(0, 100)]}
+
+
+def test_a_job_of_several_gpus_moves_to_a_faster_type_that_falls_free() -> None:
+    life = on_two_types([known(0, 100, gpus=2), known(0, 400, gpus=2)])
+    assert life.spans == {1: [(0, 100)], 2: [(0, 100), (100, 475)]}
+    assert life.nodes_used[2] == ["n0", "n1"]

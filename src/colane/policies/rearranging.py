@@ -1,7 +1,8 @@
 """Moving jobs that run: to GPUs, or into company, where all together go faster, if that pays what moving costs.
 
 A job that saves its state is stopped and started there; until it is gone its new place is booked for it. A move must
-raise the sum of speeds by more than a margin, so that planning again at once changes nothing.
+raise the sum of speeds by more than a margin, so that planning again at once changes nothing. Jobs of several GPUs, who
+have no company, go to free GPUs of a faster type, or to better connected ones.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from colane.policies.means import launch_s
 from colane.policies.parts import Desk
 from colane.policies.placing.nodes import on_node
 from colane.policies.shares import kept_times
+from colane.policies.sources.fastest import FastestFinder, speed_on
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +69,7 @@ class _Better(NamedTuple):
     rise: float
     left_s: float
     job: Job
-    load: GpuLoad
+    gpus: tuple[GpuLoad, ...]
 
 
 class _Mover:
@@ -77,6 +79,7 @@ class _Mover:
         self._pool = desk.pool
         self._quantum_s = desk.queue.quantum_s
         self._values = CompanyValues(desk.draft)
+        self._fastest = FastestFinder(desk)
         self._closed: set[GpuId] = set()
         self._live = desk.draft.view.derived(LiveJobs).pool(desk.pool)
         self._expected = Expected(desk.draft, kept_times(desk.draft, desk.pool))
@@ -85,28 +88,28 @@ class _Mover:
         """The move that pays most."""
         best: _Better | None = None
         for job in self._movable():
-            for better in self._better(job):
+            for better in self._better(job) if job.spec.gpus == 1 else self._elsewhere(job):
                 if best is None or better[:2] > best[:2]:
                     best = better
         return best
 
     def move(self, better: _Better) -> None:
         """Do so."""
-        job, load = better.job, better.load
-        had, beside = str(job.gpus_held[0]), load.jobs
-        facts: dict[str, str | int | float] = {"had": had, "gpu": str(load.id), "rise": better.rise}
-        self._closed |= {load.id, *job.gpus_held}
-        self._draft.resize(job, (load,), Reason(Why.MOVED, facts, beside))
+        job, gpus = better.job, better.gpus
+        had, beside = str(job.gpus_held[0]), gpus[0].jobs
+        facts: dict[str, str | int | float] = {"had": had, "gpu": str(gpus[0].id), "rise": better.rise}
+        self._closed |= {*[load.id for load in gpus], *job.gpus_held}
+        self._draft.resize(job, gpus, Reason(Why.MOVED, facts, beside))
+        self._fastest.changed(gpus)
 
     def _movable(self) -> Iterator[Job]:
-        """Jobs of one GPU that save their state and have run for a quantum, on GPUs of which nothing was decided."""
+        """Jobs that save their state and have run for a quantum, on GPUs of which nothing was decided."""
         draft = self._draft
         for job_id in self._live.ripe(draft.now_s, self._quantum_s):
             job = draft.view.job(job_id)
-            if job.state is not JobState.RUNNING or not job.spec.preemptible or len(job.gpus_held) != 1:
+            if job.state is not JobState.RUNNING or not job.spec.preemptible:
                 continue
-            load = draft.load(job.gpus_held[0])
-            if self._is_open(load) and job.spec.gpus == 1:
+            if len(job.gpus_held) == job.spec.gpus and all(self._is_open(draft.load(gpu)) for gpu in job.gpus_held):
                 yield job
 
     def _is_open(self, load: GpuLoad) -> bool:
@@ -123,14 +126,28 @@ class _Mover:
         if self._settings.rise_min >= MOST - loss:
             return
         left_s = self._left_s(job)
-        cost = launch_s(job) / left_s if left_s > 0 else 1.0
+        cost = self._cost(job, left_s)
         for kind in draft.view.gpu_types(self._pool, spec.gpu_type):
             for load in self._places(job, kind):
                 mine = values.booking(job, spec, load)
                 rise = values.total(load, (*load.bookings, mine)) - values.total(load, load.bookings)
                 gain = rise - loss - cost
                 if gain > self._settings.rise_min and not values.hurts(spec, load, load.bookings, mine):
-                    yield _Better(gain, left_s, job, load)
+                    yield _Better(gain, left_s, job, (load,))
+
+    def _elsewhere(self, job: Job) -> Iterator[_Better]:
+        """For a job of several GPUs: free ones of each type."""
+        left_s = self._left_s(job)
+        has = speed_on(self._draft, job.spec, [self._draft.load(gpu) for gpu in job.gpus_held])
+        least = has + self._cost(job, left_s) + self._settings.rise_min
+        for offer in self._fastest.offers(job, job.spec) if least < MOST else ():
+            if offer.ratio > least:
+                yield _Better(offer.ratio - least + self._settings.rise_min, left_s, job, offer.gpus)
+
+    @staticmethod
+    def _cost(job: Job, left_s: float) -> float:
+        """Part of what is left of it that a move would take."""
+        return launch_s(job) / left_s if left_s > 0 else 1.0
 
     def _left_s(self, job: Job) -> float:
         left_s = self._expected.left_s(job)

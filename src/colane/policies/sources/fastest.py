@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from math import inf
 
+from colane.core.draft import Draft
 from colane.core.load import GpuLoad
 from colane.core.situations import distance_of, situation_alone
 from colane.model.job import Job, JobSpec
@@ -39,21 +40,18 @@ class FastestFinder(UsualFinder):
 
     def offers(self, job: Job, spec: JobSpec) -> Iterator[Offer]:
         """See `Finder`."""
-        source = self._free if spec.gpus == 1 else self._connected
-        seen: set[str] = set()
-        for offer in source.offers(job, spec):
-            kind = offer.gpus[0].gpu.type
-            if kind not in seen:
-                seen.add(kind)
-                offer.ratio = self._ratio(spec, offer)
-                yield offer
-            if len(seen) == len(self._draft.view.gpu_types(spec.pool, spec.gpu_type)):
-                return
+        types = self._draft.view.gpu_types(spec.pool, spec.gpu_type)
+        for kind in types:
+            if spec.gpus <= self._draft.free((spec.pool, kind)).most_free or spec.multi_node:
+                offer = self._first(job, spec if len(types) == 1 else replace(spec, gpu_type=kind))
+                if offer is not None:
+                    offer.ratio = speed_on(self._draft, spec, offer.gpus)
+                    yield offer
 
-    def _ratio(self, spec: JobSpec, offer: Offer) -> float:
-        gpus = [load.id for load in offer.gpus]
-        distance = distance_of(self._draft.view.nodes, gpus) if len(gpus) > 1 else None
-        return self._draft.beliefs.rate(spec, situation_alone(offer.gpus, distance=distance)).ratio
+    def _first(self, job: Job, spec: JobSpec) -> Offer | None:
+        if spec.gpus == 1:
+            return next(self._free.offers(job, spec), None)
+        return next(self._connected.offers(job, spec), None)
 
     def changed(self, gpus: Iterable[GpuLoad]) -> None:
         """See `Finder`."""
@@ -66,3 +64,9 @@ class FastestFinder(UsualFinder):
     def has_hope(self, rank: Rank) -> bool:
         """See `Finder`."""
         return self._free.has_hope(rank)
+
+
+def speed_on(draft: Draft, spec: JobSpec, gpus: Sequence[GpuLoad]) -> float:
+    """Speed of a job that has these GPUs for itself, over that in its reference."""
+    distance = distance_of(draft.view.nodes, [load.id for load in gpus]) if len(gpus) > 1 else None
+    return draft.beliefs.rate(spec, situation_alone(gpus, distance=distance)).ratio
