@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from colane.core.events import Outcome
 from colane.core.load import Booking
 from colane.core.situations import rates_of
@@ -9,7 +11,7 @@ from colane.core.state import ClusterState
 from colane.lanes.safety import is_safe
 from colane.model.hardware import GpuId
 from colane.model.job import Job, JobId, JobState
-from colane.model.plan import Move, Park, Resize, SetCores, Start, Stop
+from colane.model.plan import Move, Park, Resize, SetCores, SetThrottle, Start, Stop
 from colane.model.profile import Memory
 
 
@@ -94,6 +96,8 @@ def audit_decisions(state: ClusterState, outcome: Outcome) -> None:
         elif isinstance(action, SetCores):
             assert job.placement is not None
             assert (job.placement.cores, job.placement.cores_elsewhere) == (action.cores, action.cores_elsewhere)
+        elif isinstance(action, SetThrottle):
+            assert job.throttle == action.throttle
         elif isinstance(action, Start | Move) and not is_relief:
             assert job.state not in {JobState.QUEUED, JobState.PAUSED}
             _safe(state, action.placement.gpus)
@@ -117,6 +121,9 @@ def _nodes(state: ClusterState) -> None:
         cores = [core for job in going for core in _cores(job, name)]
         assert len(cores) == len(set(cores))
         assert node.cores_booked == set(cores)
+        withheld = [core for job in jobs if job.throttle is not None for core in job.throttle.withheld]
+        assert node.cores_withheld == Counter(withheld)
+        assert not any(set(job.throttle.withheld) & _cores(job, name) for job in jobs if job.throttle)
         parts = [max(_parts(job, name, job.spec.host_memory_bytes)) for job in jobs]
         moved = sum(job.on_host_bytes or 0 for job in jobs)
         assert node.host_memory_booked_bytes == sum(parts) + moved
@@ -148,7 +155,8 @@ def _parts(job: Job, name: str, total: int) -> list[int]:
 def _queues(state: ClusterState) -> None:
     for pool, queue in state.queues.items():
         waiting = {j.id for j in state.jobs.values() if j.is_waiting and j.spec.pool == pool}
-        assert {*queue, *queue.companies} == waiting
+        cpu_only = {job for line in queue.cpu_only.values() for job in line}
+        assert {*queue, *queue.companies, *cpu_only} == waiting
         assert queue.count == len(waiting)
         plain = {job for line in queue.classes.values() for job in line}
         assert plain == set(queue)

@@ -7,6 +7,7 @@ from random import Random
 
 from colane.core.draft import Draft
 from colane.core.view import ClusterView
+from colane.model.bandwidth import Throttle
 from colane.model.job import Job, JobState
 from colane.model.lane import Turns
 from colane.model.plan import Plan
@@ -32,7 +33,7 @@ class Shuffler:
             changes: tuple[Callable[[Draft, Job], None], ...] = (_park, _park, _stop, _resize, _set_cores, _remark)
             for job in sorted(view.jobs.values(), key=lambda job: job.id):
                 if job.state is JobState.RUNNING and self._random.random() < 0.3:
-                    self._random.choice(changes)(draft, job)
+                    self._random.choice(changes if job.spec.gpus else (_set_throttle, _remark))(draft, job)
         for pool in view.pools:
             for job_id in view.queue(pool):
                 self._serve(draft, view.job(job_id))
@@ -95,6 +96,20 @@ def _set_cores(draft: Draft, job: Job) -> None:
     cores = tuple(sorted((*job.placement.cores, *draft.cores_free(node))))[:2]
     facts: dict[str, str | int | float] = {"cores": len(cores), "had": len(job.placement.cores), "because": "why not"}
     draft.set_cores(job, cores, Reason(Why.CORES_CHANGED, facts))
+
+
+def _set_throttle(draft: Draft, job: Job) -> None:
+    """Of a core or two to all it has, as far as that is free."""
+    if job.placement is None:
+        return
+    node, held = draft.view.nodes[job.placement.node], job.throttle.withheld if job.throttle else ()
+    whole = (*job.placement.cores, *held) if job.placement.cores else node.node.cores
+    free = [core for core in whole if core in job.placement.cores or core in draft.cores_unbooked(node)]
+    cores = tuple(sorted((free if job.placement.cores else whole)[: 1 + job.id % 4]))
+    withheld = tuple([core for core in whole if core not in cores]) if job.placement.cores else ()
+    ratio = 1.0 if job.id % 2 else 0.5
+    throttle = None if cores == tuple(sorted(whole)) and ratio == 1 else Throttle(cores, withheld, ratio)
+    draft.set_throttle(job, throttle, Reason(Why.TAKEN_TO_RUN))
 
 
 def _remark(draft: Draft, job: Job) -> None:

@@ -76,6 +76,8 @@ class World:
     config: CoreConfig = field(default_factory=CoreConfig)
     sized: bool = False
     """Whether some jobs can run on several numbers of GPUs."""
+    cpu_only: bool = False
+    """Whether some jobs have no GPUs."""
     core: Core = field(init=False)
     now_s: float = 0.0
     ended: dict[JobId, Job] = field(default_factory=dict)
@@ -106,6 +108,9 @@ class World:
 
     def submit(self) -> Event:
         job, spec = JobId(self._next), self.several_sizes(self.spec()) if self.sized else self.spec()
+        if self.cpu_only and self.random.random() < 0.3:
+            cores = self.random.choice((0, 2, 4))
+            spec = JobSpec(name=spec.name, family="cpu", gpus=0, cores=cores, pool=spec.pool, abortable=True)
         self._next += 1
         self.submitted[job] = spec
         return Submitted(job, spec)

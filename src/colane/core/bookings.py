@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf
 from typing import NamedTuple
 
+from colane.model.bandwidth import Throttle
 from colane.model.hardware import GpuId, Node
 from colane.model.job import Job, JobId
 from colane.model.placement import Placement, Slot
@@ -19,6 +20,7 @@ class NodeState:
     Attributes:
         order: Its number in the indexes, in order of registration.
         generation: Version of the state in which its desired jobs last changed.
+        cores_withheld: Cores that jobs have given up for a while, with how many have: jobs with GPUs leave them free.
         free: Free GPUs by type, one bit for each index.
         ids: Its GPUs by index.
     """
@@ -28,6 +30,7 @@ class NodeState:
     generation: int
     jobs: dict[JobId, None] = field(default_factory=dict)
     cores_booked: set[int] = field(default_factory=set)
+    cores_withheld: dict[int, int] = field(default_factory=dict)
     host_memory_booked_bytes: int = 0
     host_bandwidth_booked: int = 0
     free: dict[str, int] = field(default_factory=dict)
@@ -35,8 +38,9 @@ class NodeState:
 
     @property
     def cores_free(self) -> int:
-        """Cores nobody has booked."""
-        return len(self.node.cores) - len(self.cores_booked)
+        """Cores nobody has booked, and nobody will get back."""
+        free = len(self.node.cores) - len(self.cores_booked)
+        return free - len([core for core in self.cores_withheld if core not in self.cores_booked])
 
     @property
     def host_memory_free_bytes(self) -> int:
@@ -54,6 +58,9 @@ class NodeState:
         booked = host_booking(job, self.node.name)
         self.jobs[job.id] = None
         self.cores_booked.update(booked.cores)
+        if job.throttle is not None:
+            for core in job.throttle.withheld:
+                self.cores_withheld[core] = self.cores_withheld.get(core, 0) + 1
         self.host_memory_booked_bytes += booked.memory_bytes
         self.host_bandwidth_booked += booked.bandwidth_bytes_per_s
 
@@ -62,8 +69,17 @@ class NodeState:
         booked = host_booking(job, self.node.name)
         del self.jobs[job.id]
         self.cores_booked.difference_update(booked.cores)
+        if job.throttle is not None:
+            self._give_back(job.throttle.withheld)
         self.host_memory_booked_bytes -= booked.memory_bytes
         self.host_bandwidth_booked -= booked.bandwidth_bytes_per_s
+
+    def _give_back(self, cores: Iterable[int]) -> None:
+        """Fewer jobs want these cores back."""
+        for core in cores:
+            left = self.cores_withheld.pop(core) - 1
+            if left:
+                self.cores_withheld[core] = left
 
 
 @dataclass(slots=True)
@@ -137,6 +153,17 @@ def _booked_by(job: Job, placement: Placement, node: str) -> HostBooking:
     ranks = len(placement.slots_on(node))
     memory_bytes = spec.part(spec.host_memory_bytes, ranks)
     return HostBooking(cores, memory_bytes, spec.part(spec.host_bandwidth_bytes_per_s, ranks))
+
+
+def throttled(job: Job, throttle: Throttle | None) -> Placement:
+    """Where a job without GPUs is once it is held back so, or let go; one that books no cores books none by it."""
+    assert job.placement is not None  # noqa: S101 - for the type checker
+    if not job.placement.cores:
+        return job.placement
+    cores = (
+        (*job.placement.cores, *(job.throttle.withheld if job.throttle else ())) if throttle is None else throttle.cores
+    )
+    return replace(job.placement, cores=tuple(sorted(cores)))
 
 
 def nodes_booked(job: Job) -> tuple[str, ...]:

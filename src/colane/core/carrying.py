@@ -7,11 +7,12 @@ from dataclasses import replace
 from typing import Any
 
 from colane.core import parking
+from colane.core.bookings import throttled
 from colane.core.lifecycle import move
 from colane.core.starting import assign
 from colane.core.step import Step
 from colane.model.job import Job, JobState
-from colane.model.plan import Action, Move, Park, Remark, Resize, SetCores, Start, Stop
+from colane.model.plan import Action, Move, Park, Remark, Resize, SetCores, SetThrottle, Start, Stop
 from colane.model.reason import Why
 
 
@@ -64,6 +65,11 @@ def _set_cores(step: Step, job: Job, action: SetCores) -> None:
         step.put(move(job, job.state, step.now_s, action.reason, placement=placement))
 
 
+def _set_throttle(step: Step, job: Job, action: SetThrottle) -> None:
+    changes = {"placement": throttled(job, action.throttle), "throttle": action.throttle}
+    step.rebook(move(job, job.state, step.now_s, action.reason, **changes))
+
+
 def _remark(step: Step, job: Job, action: Remark) -> None:
     """What a search for cores ended with is learnt at once, for the next job of its kind."""
     if action.reason.why is Why.CORES_KEPT:
@@ -78,5 +84,6 @@ DOERS: dict[type, Callable[[Step, Job, Any], None]] = {
     Move: _move,
     Resize: _resize,
     SetCores: _set_cores,
+    SetThrottle: _set_throttle,
     Remark: _remark,
 }

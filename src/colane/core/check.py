@@ -7,16 +7,18 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from colane.core.bookings import throttled
 from colane.core.events import Flaw
 from colane.core.load import GpuLoad
 from colane.core.parking import bytes_to_move, parking_refusal
 from colane.core.returning import returned
 from colane.core.seen import is_overfull
 from colane.core.state import ClusterState
+from colane.model.bandwidth import Throttle
 from colane.model.hardware import GpuId
-from colane.model.job import Job, JobId, JobState
+from colane.model.job import Job, JobId, JobKind, JobState
 from colane.model.placement import Placement
-from colane.model.plan import Action, Move, Park, Plan, Resize, SetCores, Start, Stop
+from colane.model.plan import Action, Move, Park, Plan, Resize, SetCores, SetThrottle, Start, Stop
 from colane.model.resources import Resources, host_needs
 from colane.model.sizes import describe_sizes
 from colane.model.story import STEPPING
@@ -86,6 +88,8 @@ class _Judge:
             return self._move(job, action.placement)
         if isinstance(action, Resize):
             return self._resize(job, action.placement)
+        if isinstance(action, SetThrottle):
+            return self._set_throttle(job, action.throttle)
         return self._set_cores(job, action) if isinstance(action, SetCores) else self._remark(job)
 
     def _start(self, job: Job, placement: Placement) -> Flaws:
@@ -227,6 +231,26 @@ class _Judge:
                 flaws += (Flaw("core-booked-twice", f"job {job.id} has a core of {name} twice", (job.id,)),)
         return flaws
 
+    def _set_throttle(self, job: Job, throttle: Throttle | None) -> Flaws:
+        """It keeps a core at least, all of its own node; what it books is free, or was its own."""
+        placement, spec = job.placement, job.spec
+        if spec.gpus or spec.kind is JobKind.INFERENCE or job.state is not JobState.RUNNING or placement is None:
+            return (Flaw("not-throttled", f"job {job.id} is {job.state}, or is never held back", (job.id,)),)
+        cores = set(throttled(job, throttle).cores) if throttle is None else set(throttle.cores)
+        has = set(self._state.nodes[placement.node].node.cores)
+        is_bounded = throttle is None or (cores and 0 < throttle.bandwidth_ratio <= 1)
+        if not is_bounded or not cores <= has:
+            return (Flaw("wrong-cores", f"job {job.id} would be left no core of {placement.node}", (job.id,)),)
+        if not placement.cores:
+            return ()
+        whole = {*placement.cores, *(job.throttle.withheld if job.throttle else ())}
+        after = cores | set(throttle.withheld if throttle is not None else ())
+        taken = self._cores.setdefault(placement.node, set(self._state.nodes[placement.node].cores_booked))
+        if after != whole or (taken - set(placement.cores)) & cores:
+            return (Flaw("core-booked-twice", f"cores of job {job.id} are taken, or others than it had", (job.id,)),)
+        self._cores[placement.node] = (taken - set(placement.cores)) | cores
+        return ()
+
     @staticmethod
     def _remark(job: Job) -> Flaws:
         if job.state in STEPPING:
@@ -285,6 +309,8 @@ class _Judge:
         taken = self._cores.setdefault(name, set(node.cores_booked))
         if len(cores) != need or not cores <= set(node.node.cores):
             flaws += (Flaw("wrong-cores", f"job {job.id} asks for {job.spec.cores} cores of {name}", (job.id,)),)
+        if job.spec.gpus and (cores - own) & node.cores_withheld.keys():
+            flaws += (Flaw("core-withheld", f"job {job.id} takes cores that others get back", (job.id,)),)
         if (taken - own) & cores:
             flaws += (Flaw("core-booked-twice", f"cores of job {job.id} on {name} are taken", (job.id,)),)
         taken.update(cores)

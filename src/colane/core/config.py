@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from colane.cpu.config import TuningConfig
+from colane.cpu.contention import ContentionConfig
 from colane.model.lane import ShareBetween, TurnRule
 from colane.perf.config import PerfConfig
 
@@ -29,6 +30,7 @@ class CoreConfig:
         quantum_s: How long a turn lasts; None leaves it to the policy.
         share_between: Whose jobs may share a GPU.
         tuning: How cores of training jobs are tuned; None leaves them what they ask for.
+        contention: When jobs without GPUs are held back for training jobs beside them; None never does.
         memory_factors: Safety factors on measured P, and on P so raised + E, when it is booked.
     """
 
@@ -45,4 +47,5 @@ class CoreConfig:
     quantum_s: float | None = None
     share_between: ShareBetween = ShareBetween.ALL
     tuning: TuningConfig | None = None
+    contention: ContentionConfig | None = None
     memory_factors: tuple[float, float] = (PerfConfig().persistent_factor, PerfConfig().total_factor)

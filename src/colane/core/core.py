@@ -14,8 +14,10 @@ from colane.core.check import check
 from colane.core.companies import MeasuredSets
 from colane.core.company import Company, Pacing
 from colane.core.config import CoreConfig
+from colane.core.contention import Contention
 from colane.core.cpu_only import CpuOnlyJobs
 from colane.core.events import (
+    BandwidthObserved,
     CancelRequested,
     Decision,
     Ended,
@@ -66,6 +68,7 @@ HANDLERS: dict[type, Handler] = {
     Launched: reports.launched,
     Progressed: reports.progressed,
     Ended: reports.ended,
+    BandwidthObserved: reports.bandwidth_observed,
     ProfileDeclared: reports.profile_declared,
     Tick: reports.tick,
 }
@@ -97,6 +100,7 @@ class Core:
         self._relief = Relief(state)
         self._returns = Returns(state)
         self._tuning = CoreTuning(state, self.config.tuning)
+        self._contention = Contention(state, self.config.contention)
         self._sets = MeasuredSets()
         self._cpu_only = CpuOnlyJobs(self.config.cpu_only_passes_s)
         self._resume()
@@ -119,12 +123,14 @@ class Core:
         if self.config.guard:
             self._guard.notice(events, self.turns)
         self._tuning.notice(events)
+        self._contention.notice(events)
         self._call(step, self._guard)
         for timer in self._timers.due(now_s):
             reports.timer_due(step, timer)
         self.state.changed_pools.update(self._timers.pools_due(now_s))
         self._call(step, self._returns)
         self._call(step, self._tuning)
+        self._call(step, self._contention)
         self._decide(step)
         return step.outcome()
 

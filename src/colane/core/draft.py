@@ -10,16 +10,30 @@ from dataclasses import replace
 from math import inf
 from typing import Any
 
-from colane.core.bookings import NodeLeft, host_booking
+from colane.core.bookings import NodeLeft, host_booking, throttled
 from colane.core.load import Booking, GpuLoad, book
 from colane.core.overlay import Overlay, books_host
 from colane.core.state import NodeState
 from colane.core.view import ClusterView
 from colane.core.walk import ClassWalk
+from colane.model.bandwidth import Throttle
 from colane.model.hardware import GpuId
 from colane.model.job import Job, JobId, JobSpec, NeedClass
 from colane.model.placement import Placement, Slot
-from colane.model.plan import NOTHING, Action, Blocked, Move, Park, Plan, Remark, Resize, SetCores, Start, Stop
+from colane.model.plan import (
+    NOTHING,
+    Action,
+    Blocked,
+    Move,
+    Park,
+    Plan,
+    Remark,
+    Resize,
+    SetCores,
+    SetThrottle,
+    Start,
+    Stop,
+)
 from colane.model.reason import Reason
 from colane.model.resources import host_needs
 
@@ -73,7 +87,7 @@ class Draft(Overlay):
         need = host_needs(spec, 0)
         outside = set(node.node.cores_outside_devices)
         near = {core for gpu in node.node.gpus for core in gpu.cores}
-        free = [core for core in self.cores_free(node) if core in outside] if need.cores else []
+        free = [core for core in self.cores_unbooked(node) if core in outside] if need.cores else []
         cores = tuple(sorted(sorted(free, key=lambda core: (core in near, core))[: need.cores]))
         left = self._nodes.setdefault(name, NodeLeft())
         left.take(cores)
@@ -137,6 +151,15 @@ class Draft(Overlay):
             left.take(has - had)
         self.actions.append(SetCores(job.id, cores, elsewhere, reason))
 
+    def set_throttle(self, job: Job, throttle: Throttle | None, reason: Reason) -> None:
+        """Hold a running job without GPUs back, or let it go."""
+        assert job.placement is not None  # noqa: S101 - for the type checker
+        had, has = set(job.placement.cores), set(throttled(job, throttle).cores)
+        left = self._nodes.setdefault(job.placement.node, NodeLeft())
+        left.give(had - has)
+        left.take(has - had)
+        self.actions.append(SetThrottle(job.id, throttle, reason))
+
     def remark(self, job: Job, reason: Reason) -> None:
         """Record a reason with a running job."""
         self.actions.append(Remark(job.id, reason))
@@ -169,7 +192,7 @@ class Draft(Overlay):
         """Keep what a waiting job without GPUs books of a node, as far as it is free, from jobs started after this."""
         free, need = self.cpu_only_free(node), host_needs(job.spec, 0)
         left, outside = self._nodes.setdefault(node.node.name, NodeLeft()), set(node.node.cores_outside_devices)
-        left.take([core for core in self.cores_free(node) if core in outside][: need.cores])
+        left.take([core for core in self.cores_unbooked(node) if core in outside][: need.cores])
         left.host_memory_taken_bytes += max(0, min(need.host_memory_bytes, free.host_memory_bytes))
         left.host_bandwidth_taken += max(0, min(need.host_bandwidth_bytes_per_s, free.host_bandwidth_bytes_per_s))
 

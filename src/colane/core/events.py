@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, NamedTuple, final
 
+from colane.model.bandwidth import BandwidthSample
 from colane.model.hardware import Gpu, Node
 from colane.model.job import Exit, Job, JobId, JobSpec, SuspendVia
 from colane.model.plan import Action, Plan
@@ -142,6 +143,13 @@ class Ended:
         self.node = node
 
 
+class BandwidthObserved(NamedTuple):
+    """An agent measured who uses the bandwidth of its node's memory."""
+
+    node: str
+    sample: BandwidthSample
+
+
 class ProfileDeclared(NamedTuple):
     """An owner states what is known of a family."""
 
@@ -164,6 +172,7 @@ Event = (
     | Launched
     | Progressed
     | Ended
+    | BandwidthObserved
     | ProfileDeclared
     | Tick
 )

@@ -59,7 +59,12 @@ class Overlay:
         return (self._free.get(kind) or self.view.free(kind)) if self._free else self.view.free(kind)
 
     def cores_free(self, node: NodeState) -> list[int]:
-        """Cores of a node nobody will have booked, in order."""
+        """Cores of a node that a job with GPUs may have, in order: nobody will have booked them or wants them back."""
+        free, withheld = self.cores_unbooked(node), node.cores_withheld
+        return [core for core in free if core not in withheld] if withheld else free
+
+    def cores_unbooked(self, node: NodeState) -> list[int]:
+        """Cores of a node nobody will have booked, in order: what jobs without GPUs may have."""
         left = self._nodes.get(node.node.name)
         booked = node.cores_booked
         if left is None:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from colane.core import guard, losses, parking, starting
 from colane.core.circles import within
 from colane.core.events import (
+    BandwidthObserved,
     CancelRequested,
     Ended,
     Event,
@@ -182,6 +183,12 @@ def _ended_otherwise(step: Step, job: Job, event: Ended, end_s: float, *, has_su
         _failed(step, job, event, end_s, mates)
     elif step.is_gone(job):
         step.leave(job, JobState.SUCCEEDED, Reason(Why.EXITED), end_s=end_s)
+
+
+def bandwidth_observed(step: Step, event: BandwidthObserved) -> None:
+    """Who uses the bandwidth of a node's memory: `Contention` looks at it."""
+    if event.node not in step.state.nodes:
+        step.stale.append((event, "no such node"))
 
 
 def profile_declared(step: Step, event: ProfileDeclared) -> None:

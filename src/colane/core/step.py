@@ -98,8 +98,8 @@ class Step:
         placement = job.placement
         if job.suspended_via is not SuspendVia.LANE or job.is_on_host or job.left_beside or job.parked:
             changes.update(OFF_HOST)
-        if job.makes_room_for is not None or job.resizes_to is not None:
-            changes |= {"makes_room_for": None, "resizes_to": None}
+        if job.makes_room_for is not None or job.resizes_to is not None or job.throttle is not None:
+            changes |= {"makes_room_for": None, "resizes_to": None, "throttle": None}
         if to is not JobState.QUEUED:
             changes.setdefault("end_s", self.now_s)
         else:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NewType, final
 
+from colane.model.bandwidth import Throttle
 from colane.model.hardware import GpuId
 from colane.model.job_spec import JobSpec, NeedClass, need_class
 from colane.model.kinds import CommPattern, JobKind
@@ -58,6 +59,7 @@ class Job:
         paused_before_s: How long this attempt was PAUSED in all, before that.
         since_s: When it came into its present state; None where that was when it was submitted.
         losses: How often it has lost the hardware it ran on.
+        throttle: How it is held back for training jobs on its node; None where it is not.
         reason: Why it is in its present state.
         story: Changes of state, oldest first: the first and the last ones of a long life. No decision reads it.
         story_left_out: How many changes are left out of it, after its first `STORY_FIRST` (see `colane.model.story`).
@@ -97,6 +99,7 @@ class Job:
     story: tuple[StateChange, ...]
     story_left_out: int
     steps_kept: int
+    throttle: Throttle | None
 
     def __init__(  # noqa: PLR0913, PLR0917 - a record
         self,
@@ -134,6 +137,7 @@ class Job:
         story: tuple[StateChange, ...] = (),
         story_left_out: int = 0,
         steps_kept: int = 0,
+        throttle: Throttle | None = None,
     ) -> None:
         self.id = id
         self.spec = spec
@@ -169,6 +173,7 @@ class Job:
         self.story = story
         self.story_left_out = story_left_out
         self.steps_kept = steps_kept
+        self.throttle = throttle
 
     def copied(self) -> Job:
         """An equal one of its own."""
@@ -207,6 +212,7 @@ class Job:
             self.story,
             self.story_left_out,
             self.steps_kept,
+            self.throttle,
         )
 
     @property

@@ -8,6 +8,7 @@ from math import inf
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple, final
 
+from colane.model.bandwidth import Throttle
 from colane.model.hardware import GpuId
 from colane.model.job import Job, JobId, NeedClass
 from colane.model.placement import Placement
@@ -137,7 +138,22 @@ class Remark:
         self.reason = reason
 
 
-Action = Start | Stop | Park | Move | Resize | SetCores | Remark
+@final
+@dataclass(init=False, unsafe_hash=True, slots=True)
+class SetThrottle:
+    """Hold a running job without GPUs back, or let it go (None), at once and for all its processes."""
+
+    job: Final[JobId]
+    throttle: Final[Throttle | None]
+    reason: Final[Reason]
+
+    def __init__(self, job: JobId, throttle: Throttle | None, reason: Reason) -> None:
+        self.job = job
+        self.throttle = throttle
+        self.reason = reason
+
+
+Action = Start | Stop | Park | Move | Resize | SetCores | SetThrottle | Remark
 
 ACTION_NAMES: Final[Mapping[type, str]] = MappingProxyType(
     {
@@ -147,6 +163,7 @@ ACTION_NAMES: Final[Mapping[type, str]] = MappingProxyType(
         Move: "move",
         Resize: "resize",
         SetCores: "set-cores",
+        SetThrottle: "set-throttle",
         Remark: "remark",
     }
 )

@@ -82,6 +82,8 @@ class Why(StrEnum):
     RESIZED = "resized"
     CORES_CHANGED = "cores-changed"
     CORES_KEPT = "cores-kept"
+    THROTTLED = "throttled"
+    LET_GO = "let-go"
     OUTGROWN = "outgrown"
     CHANGED_LANE = "changed-lane"
     TOO_SLOW_TOGETHER = "too-slow-together"
@@ -200,6 +202,11 @@ SENTENCES: Mapping[Why, str] = MappingProxyType(
         Why.RESIZED: "restarted on {asked} instead of {had}: {because}",
         Why.CORES_CHANGED: "has {cores} cores instead of {had}: {because}",
         Why.CORES_KEPT: "keeps its {cores} cores: {because}",
+        Why.THROTTLED: (
+            "held back to {may} for {jobs}, slowed to {speed:.0%}: {node} uses {used:.0%} of its memory bandwidth "
+            "({by}), this job {own:.0%}"
+        ),
+        Why.LET_GO: "let go to {may}: {because}; {node} uses {used:.0%} of its memory bandwidth ({by})",
         Why.OUTGROWN: (
             "stopped because the jobs on {gpu} were seen to need {need_bytes} of its {have_bytes}: {jobs} with it"
         ),

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from colane.core.lifecycle import is_loss
+from colane.model.bandwidth import Throttle
 from colane.model.category import Category, CoreHint
 from colane.model.hardware import Gpu, GpuId, Node
 from colane.model.job import CommPattern, Exit, Job, JobId, JobKind, JobSpec, JobState, Served, StateChange, SuspendVia
@@ -68,6 +69,7 @@ JOB: Final = record(
     resizes_to=maybe(PLACEMENT),
     reason=maybe(REASON),
     story=several(CHANGE),
+    throttle=maybe(row(Throttle, cores=several(), withheld=several())),
 )
 PROGRESS: Final = record(Progress)
 GPU: Final = record(Gpu, cores=several())

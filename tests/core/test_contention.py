@@ -1,0 +1,234 @@
+"""The contention eliminator in the core: who is held back by what was measured, and what that books."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from colane.core import ClusterState, Core
+from colane.core.check import check
+from colane.core.config import CoreConfig
+from colane.core.events import (
+    BandwidthObserved,
+    Ended,
+    Event,
+    Launched,
+    NodeRegistered,
+    Outcome,
+    Progressed,
+    Submitted,
+)
+from colane.cpu.contention import ContentionConfig
+from colane.model.bandwidth import BY_CPU_TIME, BandwidthSample, Throttle
+from colane.model.hardware import GpuId
+from colane.model.job import Exit, Job, JobId, JobSpec, JobState
+from colane.model.kinds import JobKind
+from colane.model.placement import Placement, Slot
+from colane.model.plan import Plan, SetThrottle, Start
+from colane.model.progress import Progress
+from colane.model.reason import Reason, Why
+from colane.policies.registry import preset
+
+from .audit import audit, audit_decisions
+from .worlds import make_node
+
+CONFIG = CoreConfig(protection_factor=0.0, opaque_after_s=1.0, contention=ContentionConfig())
+TRAIN, HOG, MILD = JobId(1), JobId(2), JobId(3)
+
+
+class Contended:
+    """A node of 16 cores and two GPUs: a training job of 10 steps/s, and jobs without GPUs."""
+
+    def __init__(self, *others: JobSpec, config: CoreConfig = CONFIG) -> None:
+        self.core = Core(preset("fifo"), ClusterState(), config)
+        self.outcomes: list[Outcome] = []
+        self.now_s, self.steps = 0.0, 0.0
+        self.at(NodeRegistered(make_node("n0", 2)))
+        specs = [JobSpec(name="train", family="t", gpus=1, cores=2), *others]
+        for number, spec in enumerate(specs, 1):
+            self.at(Submitted(JobId(number), spec))
+            self.at(Launched(JobId(number), 1, 100 + number, self.now_s))
+        self.go(5, used=None)
+
+    def at(self, *events: Event) -> Outcome:
+        outcome = self.core.step(events, self.now_s)
+        audit(self.core.state)
+        audit_decisions(self.core.state, outcome)
+        assert outcome.rejected is None, outcome.rejected
+        self.outcomes.append(outcome)
+        return outcome
+
+    def go(self, intervals: int, *, used: float | None, speed: float = 1.0, by_job: Any = ((2, 0.6), (3, 0.2))) -> None:
+        """So many intervals in which the training job goes at part of its speed and the node uses so much."""
+        for _ in range(intervals):
+            self.now_s += 10.0
+            self.steps += 100 * speed
+            if TRAIN in self.core.state.jobs:
+                sample = Progress(at_s=self.now_s, steps=int(self.steps), first_step_s=1.0, last_step_s=self.now_s)
+                self.at(Progressed(TRAIN, 1, sample))
+            if used is not None:
+                measured = BandwidthSample(self.now_s, used, by_job, BY_CPU_TIME)
+                self.at(BandwidthObserved("n0", measured))
+
+    def end(self, job: JobId) -> None:
+        self.at(Ended(job, 1, "exited", Exit(0, None), None, self.now_s))
+
+    def job(self, number: JobId) -> Job:
+        return self.core.state.jobs[number]
+
+    def cores(self, number: JobId) -> int:
+        throttle, placement = self.job(number).throttle, self.job(number).placement
+        assert placement is not None
+        return len(placement.cores) if throttle is None else len(throttle.cores)
+
+    def changes(self) -> list[Why]:
+        actions = [one.action for outcome in self.outcomes for one in outcome.decisions]
+        return [action.reason.why for action in actions if isinstance(action, SetThrottle)]
+
+
+def hog(cores: int = 8, **fields: Any) -> JobSpec:
+    return JobSpec(name="hog", family="h", gpus=0, cores=cores, **fields)
+
+
+def test_a_hog_is_held_back_while_it_slows_training_and_let_go_once_all_is_calm() -> None:
+    world = Contended(hog())
+    world.go(3, used=0.9, speed=0.6)
+    assert world.cores(HOG) < 8
+    held = world.cores(HOG)
+    world.go(5, used=0.4)
+    assert world.cores(HOG) == held
+    world.go(40, used=0.4)
+    assert world.cores(HOG) == 8
+    assert world.job(HOG).throttle is None
+    assert set(world.changes()) == {Why.THROTTLED, Why.LET_GO}
+
+
+def test_its_story_says_with_numbers_who_was_slowed_and_what_was_measured() -> None:
+    world = Contended(hog())
+    world.go(2, used=0.9, speed=0.6)
+    reason = world.job(HOG).story[-1].reason
+    assert reason.why is Why.THROTTLED
+    assert reason.jobs == (TRAIN,)
+    assert reason.sentence() == (
+        "held back to 4 cores for job 1, slowed to 60%: n0 uses 90% of its memory bandwidth (cpu-time), this job 60%"
+    )
+    world.end(TRAIN)
+    world.go(1, used=0.9)
+    assert world.job(HOG).story[-1].reason.sentence() == (
+        "let go to all it had: no training job makes steps there any more; n0 uses 90% of its memory bandwidth "
+        "(cpu-time)"
+    )
+
+
+@pytest.mark.parametrize(("used", "speed"), [(0.9, 0.97), (0.7, 0.5)])
+def test_nobody_is_held_back_for_bandwidth_or_slowness_alone(used: float, speed: float) -> None:
+    world = Contended(hog())
+    world.go(30, used=used, speed=speed)
+    assert world.changes() == []
+
+
+def test_a_job_that_answers_requests_is_never_held_back_and_off_nobody_is() -> None:
+    serves = Contended(hog(kind=JobKind.INFERENCE))
+    serves.go(30, used=0.9, speed=0.5)
+    assert serves.changes() == []
+    off = Contended(hog(), config=replace(CONFIG, contention=None))
+    off.go(30, used=0.9, speed=0.5)
+    assert off.changes() == []
+
+
+def test_the_largest_consumer_goes_first_down_to_a_core_then_the_next() -> None:
+    world = Contended(hog(cores=4), hog(cores=4))
+    world.go(60, used=0.9, speed=0.5)
+    assert (world.cores(HOG), world.cores(MILD)) == (1, 1)
+    order = [
+        one.action.job for outcome in world.outcomes for one in outcome.decisions if isinstance(one.action, SetThrottle)
+    ]
+    assert order == [HOG, HOG, MILD, MILD]
+
+
+def test_cores_it_gave_up_are_for_jobs_without_gpus_alone_and_come_back() -> None:
+    world = Contended(hog(cores=12))
+    world.go(3, used=0.9, speed=0.5)
+    withheld = world.job(HOG).throttle
+    assert withheld is not None
+    assert len(withheld.withheld) == 12 - world.cores(HOG)
+    world.at(Submitted(MILD, JobSpec(name="more", family="t", gpus=1, cores=4)))
+    assert world.job(MILD).state is JobState.QUEUED
+    late = JobId(4)
+    world.at(Submitted(late, JobSpec(name="small", family="c", gpus=0, cores=4)))
+    placement = world.job(late).placement
+    assert placement is not None
+    assert set(placement.cores) & set(withheld.withheld)
+    world.end(TRAIN)
+    world.go(1, used=0.9)
+    lent = world.job(HOG).throttle
+    assert lent is not None
+    assert set(lent.withheld) == set(placement.cores) & set(withheld.withheld)
+    world.end(late)
+    world.go(1, used=0.9)
+    assert world.job(HOG).throttle is None
+    assert world.cores(HOG) == 12
+
+
+def test_one_that_books_no_cores_is_confined_to_half_of_the_nodes_away_from_the_training_job() -> None:
+    world = Contended(hog(cores=0))
+    world.go(2, used=0.9, speed=0.5)
+    throttle, train = world.job(HOG).throttle, world.job(TRAIN).placement
+    assert throttle is not None
+    assert train is not None
+    assert len(throttle.cores) == 8
+    assert not set(throttle.cores) & set(train.cores)
+    assert throttle.withheld == ()
+    assert world.core.state.nodes["n0"].cores_booked == set(train.cores)
+
+
+def test_where_bandwidth_can_be_bounded_cores_stay() -> None:
+    world = Contended(hog())
+    for _ in range(3):
+        world.go(1, used=None, speed=0.5)
+        sample = BandwidthSample(world.now_s, 0.9, ((2, 0.6),), "resctrl", can_limit=True)
+        world.at(BandwidthObserved("n0", sample))
+    throttle = world.job(HOG).throttle
+    assert throttle is not None
+    assert (len(throttle.cores), throttle.withheld) == (8, ())
+    assert throttle.bandwidth_ratio < 1
+    assert "% of the memory bandwidth for job 1" in world.job(HOG).story[-1].reason.sentence()
+
+
+def test_a_job_that_is_stopped_gives_all_back() -> None:
+    world = Contended(hog())
+    world.go(3, used=0.9, speed=0.5)
+    world.end(HOG)
+    assert world.core.state.nodes["n0"].cores_withheld == {}
+
+
+def test_the_judge_refuses_what_may_not_be() -> None:
+    world = Contended(hog(cores=4), hog(cores=4, kind=JobKind.INFERENCE))
+    state = world.core.state
+    own, reason = world.job(HOG).placement, Reason(Why.THROTTLED)
+    assert own is not None
+
+    def flaws(job: JobId, throttle: Throttle | None) -> list[str]:
+        return [one.code for one in check(state, Plan(state.version, (SetThrottle(job, throttle, reason),)))]
+
+    half = Throttle(own.cores[:2], own.cores[2:])
+    assert flaws(HOG, half) == []
+    assert flaws(TRAIN, half) == ["not-throttled"]
+    assert flaws(MILD, half) == ["not-throttled"]
+    assert flaws(HOG, Throttle((), own.cores)) == ["wrong-cores"]
+    assert flaws(HOG, Throttle((99,), own.cores)) == ["wrong-cores"]
+    assert flaws(HOG, half._replace(bandwidth_ratio=0.0)) == ["wrong-cores"]
+    assert flaws(HOG, half._replace(withheld=())) == ["core-booked-twice"]
+
+
+def test_the_judge_refuses_a_job_with_gpus_on_cores_that_are_withheld() -> None:
+    world = Contended(hog(cores=12))
+    world.go(3, used=0.9, speed=0.5)
+    throttle = world.job(HOG).throttle
+    assert throttle is not None
+    world.at(Submitted(MILD, JobSpec(name="more", family="t", gpus=1, cores=4)))
+    placement = Placement((Slot(GpuId("n0", 1), 0),), throttle.withheld[:4])
+    plan = Plan(world.core.state.version, (Start(MILD, placement, Reason(Why.FREE_GPU, {"gpu": "n0/1"})),))
+    assert [one.code for one in check(world.core.state, plan)] == ["core-withheld"]
