@@ -36,6 +36,7 @@ def config_of(state_dir: Path, **changes: Any) -> AgentConfig:
         "devices": "cpu:1:1GB",
         "heartbeat_s": HEARTBEAT_S,
         "grace_s": 0.3,
+        "heeds_others": False,
     }
     return AgentConfig(**(settings | changes))
 

@@ -39,9 +39,12 @@ Colane = Callable[..., Said]
 
 
 def environment(**variables: str) -> dict[str, str]:
-    """This process's environment, without anything that leads to a scheduler of the user's."""
+    """This process's environment, without anything that leads to a scheduler of the user's.
+
+    Other tests run at the same time: their load must not keep jobs from sharing.
+    """
     plain = {name: value for name, value in os.environ.items() if not name.startswith("COLANE_")}
-    return {**plain, **variables}
+    return {**plain, "COLANE_OTHERS": "ignore", **variables}
 
 
 @dataclass

@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
-from functools import partial
 from pathlib import Path
 
 import pytest
 
-from colane.cli import demo_plan, other_load
+from colane.cli import demo_plan
 from colane.cli.errors import MisuseError
 from colane.model.hardware import Gpu
 from tests.cli.conftest import COLANE, START_MAX_S, Colane, environment, marked
@@ -133,23 +132,3 @@ def test_cifar10_is_used_where_it_lies(tmp_path: Path) -> None:
 def test_devices_that_are_not_there() -> None:
     with pytest.raises(MisuseError, match="cpu:9999"):
         demo_plan.make_plan("cpu:9999", Path(), None)
-
-
-def test_other_work_on_the_machine_is_spoken_of_where_there_is_some() -> None:
-    assert other_load.remark({"FIFO": 0.02, "co-location": 0.05}, 2) == ""
-    said = other_load.remark({"FIFO": 1.62, "co-location": 0.05}, 2)
-    assert said.startswith(
-        "The machine was busy with other work: of its 2 cores others used 1.6 in the run of FIFO, 0.1"
-    )
-
-
-def test_work_of_the_jobs_and_of_colane_is_not_that_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    readings = {"machine_cpu_s": [100.0, 130.0], "own_cpu_s": [10.0, 15.0]}
-    for name, values in readings.items():
-        monkeypatch.setattr(other_load, name, partial(values.pop, 0))
-    monkeypatch.setattr("time.monotonic", partial([50.0, 60.0].pop, 0))
-    assert other_load.OtherLoad().cores(jobs_cpu_s=5.0) == pytest.approx((130 - 100 - (15 - 10) - 5) / 10)
-
-
-def test_cpu_time_is_read() -> None:
-    assert other_load.machine_cpu_s() > other_load.own_cpu_s() > 0

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -138,3 +140,23 @@ def test_server_and_agent_apart(make_up: MakeUp, tmp_path: Path) -> None:
     assert said.code == 1
     assert len(said.err.splitlines()) == 1
     assert "twin" in said.err
+
+
+SPINS = "print('spins', flush=True)\nwhile True: pass"
+
+
+def test_work_of_others_on_a_device_is_seen(make_up: MakeUp) -> None:
+    up = make_up("--devices", "cpu:1", COLANE_OTHERS="heed")
+    spinning = [subprocess.Popen([sys.executable, "-c", SPINS]) for _ in os.sched_getaffinity(0)]
+    try:
+        until(lambda: _others_ratio(up) >= 0.25, "the load of others")
+        assert "others use" in run_colane(["nodes"], **up.env).out
+    finally:
+        for process in spinning:
+            process.kill()
+            process.wait()
+
+
+def _others_ratio(up: Up) -> float:
+    with up.client as client:
+        return float(client.nodes()[0]["gpus"][0]["others_ratio"])

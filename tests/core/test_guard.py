@@ -11,6 +11,7 @@ from colane.core.company import Company
 from colane.core.config import CoreConfig
 from colane.core.events import (
     Ended,
+    GpusObserved,
     Launched,
     NodeRegistered,
     Outcome,
@@ -184,3 +185,42 @@ def test_a_job_alone_is_in_no_company() -> None:
     core = Core(preset("colocate"), ClusterState())
     core.step([NodeRegistered(make_node("n0", 1)), Submitted(ONE, spec("a"))], 0.0)
     assert core.company(ONE) is None
+
+
+def others_use(world: Shared, ratio: float) -> None:
+    (gpu,) = world.core.state.nodes["n0"].node.gpus
+    world.at(world.now_s, GpusObserved("n0", (replace(gpu, others_ratio=ratio),)))
+
+
+def test_company_is_not_blamed_for_what_others_do_on_the_gpu() -> None:
+    world = Shared(spec("a", preemptible=True), spec("b", preemptible=True))
+    world.go(60, 1.1)
+    others_use(world, 0.6)
+    world.go(300, 4.0)
+    assert world.job(ONE).state is world.job(TWO).state is JobState.RUNNING
+    others_use(world, 0.0)
+    world.go(60, 1.1)
+    assert world.job(TWO).state is JobState.RUNNING
+    world.go(60, 4.0)
+    assert JobState.STOPPING in {world.job(ONE).state, world.job(TWO).state}, "now it is the company"
+
+
+def test_nobody_joins_a_gpu_that_others_use_by_prediction() -> None:
+    world = Shared(spec("a"), spec("b"))
+    others_use(world, 0.6)
+    world.at(3.0, Submitted(JobId(3), spec("a")))
+    assert world.job(JobId(3)).state is JobState.QUEUED
+    assert "uses 60 % of it" in world.core.why(JobId(3), 3.0).sentence()
+    others_use(world, 0.1)
+    assert world.job(JobId(3)).state is JobState.ASSIGNED
+
+
+def test_a_gpu_that_others_use_is_taken_last() -> None:
+    core = Core(preset("fifo"), ClusterState(), LANES)
+    core.step([NodeRegistered(make_node("n0", 2)), NodeRegistered(make_node("n1", 1))], 0.0)
+    used = tuple(replace(gpu, others_ratio=0.5) for gpu in core.state.nodes["n0"].node.gpus[:1])
+    core.step([GpusObserved("n0", (*used, *core.state.nodes["n0"].node.gpus[1:]))], 1.0)
+    core.step([Submitted(JobId(number), spec("a")) for number in (1, 2, 3)], 2.0)
+    audit(core.state)
+    placed = [core.state.jobs[JobId(number)].placement for number in (1, 2, 3)]
+    assert [str(place.gpus[0]) for place in placed if place is not None] == ["n0/1", "n1/0", "n0/0"]

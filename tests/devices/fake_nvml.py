@@ -38,6 +38,7 @@ class FakeGpu:
     nvlink_version: int = 3
     nvlink_mb_per_s: int | None = None
     xids: list[int] = field(default_factory=list)
+    sm_percents: dict[int, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -153,6 +154,12 @@ class FakeNvml:
     def nvmlDeviceGetGraphicsRunningProcesses_v3(self, gpu: FakeGpu) -> list[SimpleNamespace]:
         self._alive(gpu)
         return []
+
+    def nvmlDeviceGetProcessUtilization(self, gpu: FakeGpu, seen_us: int) -> list[SimpleNamespace]:
+        if not self._alive(gpu).sm_percents:
+            raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_FOUND)
+        used = gpu.sm_percents.items()
+        return [SimpleNamespace(pid=pid, timeStamp=seen_us + 10**6, smUtil=percent) for pid, percent in used]
 
     def nvmlDeviceGetMPSComputeRunningProcesses_v3(self, gpu: FakeGpu) -> list[SimpleNamespace]:
         return _processes(self._alive(gpu).mps_clients)

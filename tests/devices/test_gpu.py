@@ -45,6 +45,32 @@ def test_memory_of_strangers_where_nvml_hides_it() -> None:
     assert seen.foreign_bytes == 3 * GB, "what is used less what ours use"
 
 
+def test_kernels_of_strangers_are_told_from_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    passed_s = [100.0]
+    monkeypatch.setattr("time.monotonic", lambda: passed_s[0])
+    fake, devices = devices_of(FakeGpu("GPU-a", sm_percents={OURS: 30}), FakeGpu("GPU-b"))
+    own = OwnProcesses(frozenset({OURS}), frozenset({0}))
+
+    def looks(count: int) -> list[float]:
+        for _ in range(count):
+            passed_s[0] += 2.0
+            seen = devices.observe(own)
+        return [gpu.others_ratio for gpu in seen]
+
+    assert looks(5) == [0.0, 0.0]
+    fake.gpus[0].sm_percents[FOREIGN] = 80
+    assert looks(1)[0] == pytest.approx(0.8 * 2 / 7, abs=0.01), "a burst is no load"
+    assert looks(15) == [pytest.approx(0.8, abs=0.1), 0.0]
+    fake.gpus[0].sm_percents.clear()
+    assert looks(20) == [0.0, 0.0], "no samples since then: nobody used it"
+
+
+def test_a_driver_that_does_not_tell_whose_kernels_run_says_nothing_of_others() -> None:
+    fake, devices = devices_of(FakeGpu("GPU-a", sm_percents={FOREIGN: 80}))
+    fake.missing.add("nvmlDeviceGetProcessUtilization")
+    assert [devices.observe()[0].others_ratio for _ in range(3)] == [0.0] * 3
+
+
 def test_in_a_container_our_own_jobs_are_no_strangers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gpu, "_pids_comparable", lambda: False)
     fake, devices = devices_of(FakeGpu("GPU-a", processes={FOREIGN: 2 * GB}))

@@ -32,7 +32,7 @@ from pathlib import Path
 from colane.agent.config import AgentConfig
 from colane.agent.main import run_agent
 run_agent(AgentConfig(name=sys.argv[4], scheduler_url=sys.argv[2], state_dir=Path(sys.argv[1]), devices=sys.argv[3],
-                      heartbeat_s=0.5, grace_s=1.0, token="faults"))
+                      heartbeat_s=0.5, grace_s=1.0, token="faults", heeds_others=False))
 """
 TOKEN = "faults"
 WAIT_MAX_S = 150.0

@@ -30,10 +30,17 @@ class Bench:
         self._believe(self.observer.change(GPU, "mps", self.beliefs, at_s))
 
     def sample(
-        self, job: int, steps: int, last_s: float, median_s: float | None = None, busy: float | None = 0.5
+        self,
+        job: int,
+        steps: int,
+        last_s: float,
+        median_s: float | None = None,
+        busy: float | None = 0.5,
+        *,
+        others: bool = False,
     ) -> None:
         progress = Progress(at_s=last_s, steps=steps, last_step_s=last_s, step_median_s=median_s, occupancy_ratio=busy)
-        if self.observer.sample(GPU, lambda: self._members, JobId(job), progress, 10):
+        if self.observer.sample(GPU, lambda: self._members, JobId(job), progress, 10, is_disturbed=others):
             self._believe(self.observer.window(GPU, "mps", self.beliefs, last_s))
 
     def _believe(self, lessons: Lessons) -> None:
@@ -127,3 +134,24 @@ def test_a_job_whose_load_was_seen_only_after_its_last_full_window_is_known_by_i
     assert occupancy is not None
     assert occupancy.value == pytest.approx(0.5 * 0.1 * OCCUPANCY_UNITS_PER_S)
     assert bench.beliefs.profiles[A].step_s == known.step_s
+
+
+def test_windows_in_which_others_used_the_gpu_teach_nothing_however_many() -> None:
+    bench = Bench(A)
+    for step in range(1, 200):
+        bench.sample(0, step, 0.3 * step, others=step % 7 == 0)
+    assert bench.step_s() is None
+    for step in range(200, 230):
+        bench.sample(0, step, 60.0 + 0.1 * (step - 200))
+    assert bench.step_s() == pytest.approx(0.1), "since they are gone"
+
+
+def test_company_beside_other_work_is_not_measured() -> None:
+    bench = Bench(A)
+    for step in range(1, 12):
+        bench.sample(0, step, 0.1 * step)
+    bench.start(A, A, at_s=2.0)
+    for step in range(12, 60):
+        bench.sample(0, step, 2.0 + 0.5 * (step - 11), others=True)
+        bench.sample(1, step, 2.0 + 0.5 * (step - 11))
+    assert not any(lessons.measurements for lessons in bench.taught)

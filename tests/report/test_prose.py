@@ -14,6 +14,7 @@ from colane.report.prose import (
     duration,
     failed_jobs,
     jobs_at_once,
+    load_by_others,
     not_measured,
     percent,
     sentences,
@@ -143,3 +144,13 @@ def test_jobs_at_once_are_counted_over_the_time_in_which_any_ran() -> None:
     records = [record(number, 0.0, start_s, end_s) for number, (start_s, end_s) in enumerate(spans)]
     assert jobs_at_once(records) == pytest.approx((10 + 10 + 5 + 5) / 15)
     assert jobs_at_once([]) == 0
+
+
+def test_other_work_on_the_devices_is_spoken_of_where_there_was_some() -> None:
+    quiet = fifo()
+    assert load_by_others([quiet]) == ()
+    barely = replace(quiet, records=tuple(replace(record, others_ratio=0.03) for record in quiet.records))
+    assert load_by_others([barely]) == ()
+    busy = replace(colocate(), records=tuple(replace(record, others_ratio=0.8) for record in colocate().records))
+    (sentence,) = load_by_others([barely, busy])
+    assert "others used 3% in the run of FIFO, 80% in the run of Co-location." in sentence

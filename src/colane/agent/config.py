@@ -32,6 +32,7 @@ class AgentConfig:
         mps: `auto` uses MPS for jobs that ask for it, `on` for every job on one GPU, `off` for none.
         log_cap_bytes: Bytes of output kept for each job.
         stop_jobs: Stop the jobs when the agent stops; else they run on and the next agent adopts them.
+        heeds_others: Tell the scheduler what work that is not ours uses of the devices; it lets nobody join there.
         yield_bound_s: A job that is asked for its turn and reaches no step boundary for so long is left out of turns.
         first_step_bound_s: One that shares a lane and has done no step for so long is reported.
         ended_jobs_max: Ended jobs whose logs and records are kept.
@@ -54,6 +55,7 @@ class AgentConfig:
     mps: MpsMode = "auto"
     log_cap_bytes: int = 64 * 2**20
     stop_jobs: bool = False
+    heeds_others: bool = True
     yield_bound_s: float = 30.0
     first_step_bound_s: float = 600.0
     ended_jobs_max: int = 1000

@@ -109,14 +109,19 @@ class Jobs:
         log.warning("the supervisor of job %s died; what it left was stopped", key)
 
     def sample(
-        self, key: Key, now_s: float, used: Mapping[int, Utilization], held: Mapping[int, HeldByPid | None]
+        self,
+        key: Key,
+        now_s: float,
+        used: Mapping[int, Utilization],
+        held: Mapping[int, HeldByPid | None],
+        others: Mapping[int, float],
     ) -> dict[str, Any]:
         """Give what the report says of an attempt that has not ended; see `AttemptMeter.sample`."""
         job = self._state.job_dir(key)
         started, claimed_by = job.started(), job.claimed_by()
         if started is None or claimed_by is None:
             return {"id": key.job, "attempt": key.attempt, "phase": "launching"}
-        progress = self._meter(job).sample(now_s, claimed_by.pid, used, held)
+        progress = self._meter(job).sample(now_s, claimed_by.pid, used, held, others)
         return {
             "id": key.job,
             "attempt": key.attempt,

@@ -232,8 +232,13 @@ class Agent:
         own = self.jobs.own()
         return OwnProcesses(own.pids | self._mps.server_pids, own.busy)
 
+    def _observed(self) -> tuple[Gpu, ...]:
+        """The devices as they are now, and what others use of them where that is to be heeded."""
+        gpus = self._devices.observe(self._own())
+        return gpus if self._config.heeds_others else tuple(replace(gpu, others_ratio=0.0) for gpu in gpus)
+
     def _describe(self) -> Object:
-        gpus = self._fault.closed(self._devices.observe(self._own()), self._own().busy)
+        gpus = self._fault.closed(self._observed(), self._own().busy)
         config, state = self._config, self.state
         node = node_object(config, state.agent_id, self._address, self._devices, gpus, self._host_refusal)
         return {**node, "leased": self._is_leased()}
@@ -257,9 +262,11 @@ class Agent:
         seen = self._gate.seen()
         self._host.see(frozenset(job for job, one in seen.items() if one.is_parked))
         held = self._held()
-        samples = ((key, self.jobs.sample(key, now_s, used, held)) for key in sorted(self.jobs.observe()))
+        observed = self._observed()
+        others = {gpu.index: gpu.others_ratio for gpu in observed}
+        samples = ((key, self.jobs.sample(key, now_s, used, held, others)) for key in sorted(self.jobs.observe()))
         jobs = [with_host(with_turns(sample, seen.get(key.job)), self._host.said(key)) for key, sample in samples]
-        gpus = with_sharing(self._devices.observe(self._own()), self._mps.active, self.jobs.through_mps())
+        gpus = with_sharing(observed, self._mps.active, self.jobs.through_mps())
         gpus = self._fault.closed(gpus, self._own().busy)
         messages = [
             *self._fault.messages(),

@@ -46,6 +46,28 @@ class Ratios(NamedTuple):
 UNKNOWN = Ratios()
 
 
+class OthersSeen:
+    """Which part of a job's devices others use, over the time the job has them."""
+
+    def __init__(self) -> None:
+        self._since_s: float | None = None
+        self._seen_s = 0.0
+        self._used_s = 0.0
+
+    @property
+    def mean_ratio(self) -> float | None:
+        """The mean so far; None before anything was seen."""
+        return self._used_s / self._seen_s if self._seen_s > 0 else None
+
+    def see(self, now_s: float, ratios: Sequence[float]) -> None:
+        """Take what is used of each of its devices since the last time."""
+        window_s = 0.0 if self._since_s is None else max(0.0, now_s - self._since_s)
+        self._since_s = now_s
+        if ratios:
+            self._seen_s += window_s
+            self._used_s += window_s * statistics.fmean(ratios)
+
+
 class AttemptMeter:
     """Measures one attempt from report to report."""
 
@@ -69,6 +91,7 @@ class AttemptMeter:
         self._stepping = False
         self._used = [0.0, 0.0, 0.0]
         self._ratio = UNKNOWN
+        self._others = OthersSeen()
         self._overhead = overhead or OverheadSeen()
         self._memory: DeviceMemory | None = None
 
@@ -87,6 +110,7 @@ class AttemptMeter:
         supervisor_pid: int,
         used: Mapping[int, Utilization],
         held: Mapping[int, HeldByPid | None] | None = None,
+        others: Mapping[int, float] | None = None,
     ) -> Progress:
         """Take a sample of a running job.
 
@@ -95,12 +119,14 @@ class AttemptMeter:
             supervisor_pid: Its supervisor's.
             used: How its devices were used since the last sample.
             held: What each process holds of each device now, where the driver tells.
+            others: Which part of each device work that is not ours uses now.
         """
         # When the supervisor has just died, who was below it is needed to clean up.
         self.tree = read_tree(supervisor_pid) or self.tree
         # Time of a child that nobody waited for is gone with it; what was seen once was used all the same.
         self._cpu_s_max = max(self._cpu_s_max, self.tree.cpu_s)
         self._add(used)
+        self._others.see(now_s, [(others or {}).get(gpu, 0.0) for gpu in self._facts.gpus])
         return self._progress(now_s, self._cpu_s_max, held)
 
     def last(self, end_s: float, start_s: float, cpu_s: float) -> Progress:
@@ -137,6 +163,7 @@ class AttemptMeter:
             cpu_s=cpu_s,
             occupancy_ratio=occupancy,
             bandwidth_ratio=bandwidth,
+            others_ratio=self._others.mean_ratio,
             occupancy_by=source,
             note=note,
         )

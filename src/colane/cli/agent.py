@@ -45,6 +45,25 @@ BandwidthOption = Annotated[
         help="Bandwidth to host memory that jobs may book here, as 150GB/s.",
     ),
 ]
+
+
+class LoadByOthers(StrEnum):
+    """What an agent does about work on its devices that is not Colane's."""
+
+    HEED = "heed"
+    IGNORE = "ignore"
+
+
+OthersOption = Annotated[
+    LoadByOthers,
+    typer.Option(
+        "--others",
+        envvar="COLANE_OTHERS",
+        show_envvar=True,
+        help="Work of others on the devices: heed it (nothing is learnt from jobs beside it, no company is formed by "
+        "prediction, quiet devices come first), or ignore it.",
+    ),
+]
 PoolOption = Annotated[str, typer.Option("--pool", help="Only jobs of this pool run here.")]
 Heartbeat = Annotated[float, typer.Option("--heartbeat", min=0.05, help="Seconds between two reports of progress.")]
 
@@ -74,6 +93,7 @@ def agent(  # noqa: PLR0913, PLR0917 - a command line option is a parameter
     ] = False,
     heartbeat: Heartbeat = 2.0,
     yield_bound: options.YieldBound = options.YIELD_BOUND,
+    others: OthersOption = LoadByOthers.HEED,
     with_parent: options.WithParent = False,
 ) -> None:
     """Offer this machine's devices to a scheduler, and run the jobs it places here.
@@ -105,6 +125,7 @@ def agent(  # noqa: PLR0913, PLR0917 - a command line option is a parameter
         topology=None if topology is None else imported(topology, "--topology").topology,
         host_bandwidth_bytes_per_s=options.rate("--host-bandwidth", host_bandwidth) or 0,
         stop_jobs=stop_jobs,
+        heeds_others=others is LoadByOthers.HEED,
     )
     os.chdir("/")  # it may run for months: it must not keep a directory from being removed
     try:

@@ -94,22 +94,18 @@ def _check_writable(out: Path) -> None:
 
 def _run(plan: DemoPlan, state_dir: Path, out: Path, screen: Screen) -> tuple[Report, int]:
     """Run all phases on one state directory: each scheduler starts with what the one before has learnt."""
-    from colane.cli.other_load import OtherLoad, remark  # noqa: PLC0415 - imported late
-    from colane.cli.stack import Stack  # noqa: PLC0415
+    from colane.cli.stack import Stack  # noqa: PLC0415 - imported late
 
     screen.begin(plan)
     failed = 0
     made = None
-    others: dict[str, float] = {}
     for place, phase in enumerate(plan.phases):
         with Stack(plan.stack_config(phase, state_dir, HEARTBEAT_S)) as stack:
-            load = OtherLoad()
             ended = _run_phase(stack, plan, phase, screen)
-            others[phase.name] = load.cores(sum((job["progress"] or {}).get("cpu_s") or 0.0 for job in ended))
             failed += _tell_failures(stack, ended)
             if place == len(plan.phases) - 1:
                 screen.say("drawing the report")
-                made = _report(stack, plan, out, remark(others))
+                made = _report(stack, plan, out)
     assert made is not None  # noqa: S101 - there is at least one phase
     return made, failed
 
@@ -149,11 +145,11 @@ def _last_lines(scheduler: Client, job: Object) -> list[str]:
     return text.splitlines()[-LOG_LINES:]
 
 
-def _report(stack: Stack, plan: DemoPlan, out: Path, said: str) -> Report:
+def _report(stack: Stack, plan: DemoPlan, out: Path) -> Report:
     from colane.cli.report import make_report  # noqa: PLC0415 - matplotlib comes with it
 
     with stack.client() as scheduler:
-        return make_report(scheduler, "run", {}, out, plan.title, remarks=(said,) if said else ())
+        return make_report(scheduler, "run", {}, out, plan.title)
 
 
 def _show(made: Report, *, as_json: bool) -> None:

@@ -75,7 +75,8 @@ def _state(node: dict[str, Any], gpu: dict[str, Any]) -> str:
         return "lost"
     if not gpu["healthy"]:
         return "unhealthy"
-    return "busy" if any(_is_on(job, gpu["index"]) for job in node["jobs"]) else "free"
+    state = "busy" if any(_is_on(job, gpu["index"]) for job in node["jobs"]) else "free"
+    return state + (f" (others use {gpu['others_ratio']:.0%})" if gpu.get("others_ratio") else "")
 
 
 def members(node: dict[str, Any], gpu: int) -> str:

@@ -74,10 +74,8 @@ def make_report(
     wanted: Mapping[str, str],
     out: Path,
     title: str,
-    *,
-    remarks: Sequence[str] = (),
 ) -> Report:
-    """Ask the scheduler for finished jobs and write the report of them; `remarks` stand behind what came out.
+    """Ask the scheduler for finished jobs and write the report of them.
 
     Raises:
         FailureError: There are none, one cannot be read, or the directory cannot be written.
@@ -92,7 +90,7 @@ def make_report(
         groups = _groups(items, scheduler.nodes(), label)
         profiles = list(read_profiles(scheduler).values())
         sets = read_measurements(scheduler)
-        return build(groups, sets, out, title=title, profiles=profiles, remarks=remarks)
+        return build(groups, sets, out, title=title, profiles=profiles)
     except OSError as error:
         raise FailureError(f"--out: {out} cannot be written: {error.strerror}") from error
     except ValueError as error:

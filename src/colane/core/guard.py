@@ -77,7 +77,7 @@ class Guard:
         state, config = self._state, self._config
         active = {gpu: _active(state, state.gpus[gpu]) for gpu in shared_gpus(state, job)}
         company = tuple((gpu, b.job, b.lane) for gpu, bookings in active.items() for b in bookings or ())
-        if job.state not in STEPPING or not active or None in active.values():
+        if job.state not in STEPPING or not active or None in active.values() or _is_disturbed(state, active):
             self._paces.forget(job.id)
             return
         steps_min = state.beliefs.config.steps_min
@@ -118,6 +118,11 @@ def _active(state: ClusterState, load: GpuLoad) -> tuple[Booking, ...] | None:
     if passing or any(booking.company is not None for booking in load.bookings):
         return None
     return tuple([booking for booking in load.bookings if states[booking.job] is not JobState.PAUSED])
+
+
+def _is_disturbed(state: ClusterState, gpus: Iterable[GpuId]) -> bool:
+    """Whether others use these GPUs: then how slow a job is says nothing of its company."""
+    return any(state.gpus[gpu].gpu.is_disturbed for gpu in gpus)
 
 
 def company_of(state: ClusterState, paces: Paces, job: Job, turns: Turns) -> Company | None:

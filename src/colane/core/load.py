@@ -118,9 +118,12 @@ class GpuLoad:
 
     @property
     def is_open(self) -> bool:
-        """Whether a policy may let a job join by prediction: it carries shareable one-GPU jobs of known C."""
+        """Whether a policy may let a job join by prediction: it carries shareable one-GPU jobs of known C.
+
+        Nothing is foreseen of company on a GPU that others use, too.
+        """
         known = all(b.load is not None and b.key.gpus == 1 for b in self.bookings)
-        return bool(self.bookings) and known and self.gpu.healthy and self.is_shareable
+        return bool(self.bookings) and known and self.gpu.healthy and not self.gpu.is_disturbed and self.is_shareable
 
     def admits(self, circle: str) -> bool:
         """Whether all its jobs are of one circle with a newcomer."""

@@ -144,13 +144,15 @@ class Overlay:
         return memory is None or sum(memory) <= gpu.capacity_bytes
 
     def free_gpus(self, node: NodeState, gpu_type: str) -> list[GpuLoad]:
-        """Free GPUs of a type on a node, by index."""
+        """Free GPUs of a type on a node, by index; those that others use come last."""
         loads: list[GpuLoad] = []
         mask, ids = self._free_mask(node, gpu_type), node.ids
         while mask:
             low = mask & -mask
             loads.append(self.load(ids[low.bit_length() - 1]))
             mask ^= low
+        if any(load.gpu.is_disturbed for load in loads):
+            loads.sort(key=lambda load: load.gpu.is_disturbed)
         return loads
 
     def free_count(self, node: NodeState, gpu_type: str) -> int:

@@ -385,4 +385,10 @@ def _lose(step: Step, job: Job, reason: Reason) -> None:
 def _observed(known: Gpu, seen: Gpu | None) -> Gpu:
     if seen is None:
         return replace(known, healthy=False)
-    return replace(known, healthy=seen.healthy, foreign_bytes=seen.foreign_bytes, sharing=seen.sharing)
+    return replace(
+        known,
+        healthy=seen.healthy,
+        foreign_bytes=seen.foreign_bytes,
+        others_ratio=seen.others_ratio,
+        sharing=seen.sharing,
+    )

@@ -184,8 +184,9 @@ class Step:
         """A sample of a job goes into the epochs of its GPUs; what a window that is full taught is learnt."""
         beliefs = self.state.beliefs
         for gpu in job.gpus_held:
-            members = partial(self._members, gpu)
-            if self.observer.sample(gpu, members, job.id, progress, beliefs.config.steps_min):
+            members, is_disturbed = partial(self._members, gpu), self.state.gpus[gpu].gpu.is_disturbed
+            steps_min = beliefs.config.steps_min
+            if self.observer.sample(gpu, members, job.id, progress, steps_min, is_disturbed=is_disturbed):
                 self._learn_company(self.observer.window(gpu, self._sharing(gpu), beliefs, self.now_s))
         node = None if job.placement is None else self.state.nodes.get(job.placement.node)
         if node is not None and len(node.node.gpus) > 1:

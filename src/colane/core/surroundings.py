@@ -12,7 +12,8 @@ from colane.perf.topology import cost, shape_of_node
 def hood_of(state: ClusterState, job_id: JobId) -> Hood | None:
     """Where a job runs and who is near it; None where its pace says nothing of neighbours.
 
-    That is while it shares a GPU or spans nodes, and while it or somebody near does not step.
+    That is while it shares a GPU or spans nodes, while it or somebody near does not step, and while others use a GPU
+    of its node.
     """
     job = state.jobs[job_id]
     if job.placement is None or len(job.placement.nodes) > 1 or not job.gpus_held or not _steps(job):
@@ -21,6 +22,8 @@ def hood_of(state: ClusterState, job_id: JobId) -> Hood | None:
     if any(len(state.gpus[gpu].bookings) != 1 for gpu in own):
         return None
     node = state.nodes[own[0].node].node
+    if any(gpu.is_disturbed for gpu in node.gpus):
+        return None
     shape = shape_of_node(node)
     numbers = tuple(sorted(gpu.number for gpu in own))
     mine = shape.sockets_of(numbers)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
+from colane.devices.others import OthersOnCores, Smoothed
 from colane.devices.topology import flat_topology
 from colane.devices.types import NOTHING_OWN, HostFacts, MemoryUse, OwnProcesses, Utilization
 from colane.model.hardware import CPU_DEVICE_TYPE, Gpu
@@ -61,6 +62,7 @@ class CpuDevices:
         host: The machine.
         topology: The machine they stand for; then each socket has cores of its own as far as there are enough, and
             devices may outnumber the cores and share them. None connects them through the host.
+        others: Watches what others use of the cores.
 
     Raises:
         DeviceSpecError: More devices than cores are asked for.
@@ -68,7 +70,9 @@ class CpuDevices:
 
     utilization_by = ""
 
-    def __init__(self, spec: CpuSpec, host: HostFacts, topology: Topology | None = None) -> None:
+    def __init__(
+        self, spec: CpuSpec, host: HostFacts, topology: Topology | None = None, others: OthersOnCores | None = None
+    ) -> None:
         if topology is None and spec.count > len(host.cores):
             raise DeviceSpecError(
                 f"--devices cpu:{spec.count}: this machine lets us use {len(host.cores)} core(s), "
@@ -81,10 +85,20 @@ class CpuDevices:
         by_device = dict(zip(sorted(range(spec.count), key=sockets.__getitem__), parts, strict=True))
         self._gpus = tuple(_cpu_device(i, by_device[i], memory_bytes, sockets[i]) for i in range(spec.count))
         self.topology = topology or flat_topology(sockets)
+        self._watch = others or OthersOnCores()
+        self._others = [Smoothed() for _ in self._gpus]
 
-    def observe(self, own: OwnProcesses = NOTHING_OWN) -> tuple[Gpu, ...]:  # noqa: ARG002 - the Protocol's
-        """Give the devices; cores do not fall ill, and their memory is a declaration."""
-        return self._gpus
+    def observe(self, own: OwnProcesses = NOTHING_OWN) -> tuple[Gpu, ...]:
+        """Give the devices and what others use of them; cores do not fall ill, and their memory is a declaration."""
+        seen = self._watch.sample(own.pids)
+        if seen is not None:
+            window_s, by_core = seen
+            for gpu, others in zip(self._gpus, self._others, strict=True):
+                others.see(sum(by_core.get(core, 0.0) for core in gpu.cores) / len(gpu.cores), window_s)
+        return tuple(
+            replace(gpu, others_ratio=others.told) if others.told else gpu
+            for gpu, others in zip(self._gpus, self._others, strict=True)
+        )
 
     def utilization(self) -> dict[int, Utilization]:
         """Nothing: the agent measures the CPU time of each job itself."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,6 +13,7 @@ import pynvml
 from colane.devices.gpm import GpmMeter
 from colane.devices.host import allowed, cores_of_socket
 from colane.devices.nvml import GpuLostError, Handle, Nvml
+from colane.devices.others import WINDOW_MIN_S, Smoothed
 from colane.devices.rates import RatesMeter
 from colane.devices.topology import read_socket, read_topology
 from colane.devices.types import NOTHING_OWN, HostFacts, MemoryUse, OwnProcesses, Utilization
@@ -56,6 +58,7 @@ class NvmlDevices:
         self._meters = {d.facts.index: _meter(nvml, d.handle) for d in self._devices if d.handle is d.parent}
         self._xids = {device.facts.index: XidWatch(nvml, device.parent) for device in self._devices}
         self._foreign_bytes: dict[int, int] = {}
+        self._others = {device.facts.index: _OthersOnGpu(nvml, device.handle) for device in self._devices}
         sockets = [device.facts.socket for device in self._devices]
         self.topology = read_topology(nvml, [device.parent for device in self._devices], sockets)
 
@@ -92,9 +95,16 @@ class NvmlDevices:
         try:
             healthy = self._is_healthy(device)
             self._foreign_bytes[index] = self._read_foreign_bytes(device, own)
+            if _pids_comparable():
+                self._others[index].look(own.pids)
         except GpuLostError:
             healthy = False
-        return replace(device.facts, healthy=healthy, foreign_bytes=self._foreign_bytes.get(index, 0))
+        return replace(
+            device.facts,
+            healthy=healthy,
+            foreign_bytes=self._foreign_bytes.get(index, 0),
+            others_ratio=self._others[index].smoothed.told,
+        )
 
     def _is_healthy(self, device: _Device) -> bool:
         errors = self._nvml.fields(device.parent, _HEALTH_FIELDS)
@@ -113,6 +123,33 @@ class NvmlDevices:
             return sum(size or 0 for size in foreign.values())
         ours = sum(size or 0 for pid, size in memory_of.items() if pid in own.pids)
         return max(_used_bytes(self._nvml, device.handle) - ours, 0)
+
+
+class _OthersOnGpu:
+    """Which part of the time kernels of processes that are not ours run on a GPU, as the driver samples it."""
+
+    def __init__(self, nvml: Nvml, handle: Handle) -> None:
+        self.smoothed = Smoothed()
+        self._nvml = nvml
+        self._handle = handle
+        self._at_s = time.monotonic()
+        self._seen_us = 0
+
+    def look(self, pids: frozenset[int]) -> None:
+        """Take the samples since the last look, which is some time ago; a driver without them says nothing.
+
+        Raises:
+            GpuLostError: The GPU does not answer any more.
+        """
+        window_s = time.monotonic() - self._at_s
+        if window_s < WINDOW_MIN_S:
+            return
+        self._at_s += window_s
+        samples = self._nvml.call("nvmlDeviceGetProcessUtilization", self._handle, self._seen_us) or ()
+        self._seen_us = max([self._seen_us, *(sample.timeStamp for sample in samples)])
+        latest = {sample.pid: sample for sample in sorted(samples, key=lambda sample: sample.timeStamp)}
+        percent = sum(sample.smUtil for pid, sample in latest.items() if pid not in pids)
+        self.smoothed.see(percent / 100, window_s)
 
 
 def _meter(nvml: Nvml, handle: Handle) -> GpmMeter | RatesMeter:

@@ -12,6 +12,9 @@ CPU_DEVICE_TYPE = "cpu"
 
 DEFAULT_POOL = "default"
 
+DISTURBED_RATIO = 0.25
+"""Of a device of which others use so much, what jobs do there says little of how they run and share."""
+
 TIME_SLICE = "time-slice"
 """The driver's own way of sharing a GPU: processes take turns, kernel after kernel."""
 
@@ -45,6 +48,7 @@ class Gpu:
         cores: Near cores; for a cpu device, the cores that are the device.
         healthy: False takes it out of scheduling.
         foreign_bytes: Memory held by processes that are not ours.
+        others_ratio: Part of it that work that is not ours uses now, 0..1; of a GPU, the time its kernels run.
         sharing: How jobs on it share it now: `time-slice`, `mps` or `cpu`; empty is the usual way of its type.
     """
 
@@ -56,6 +60,7 @@ class Gpu:
     cores: tuple[int, ...] = ()
     healthy: bool = True
     foreign_bytes: int = 0
+    others_ratio: float = 0.0
     sharing: str = ""
 
     def __post_init__(self) -> None:
@@ -67,6 +72,11 @@ class Gpu:
     def is_cpu_device(self) -> bool:
         """Whether this device is a set of CPU cores."""
         return self.type == CPU_DEVICE_TYPE
+
+    @property
+    def is_disturbed(self) -> bool:
+        """Whether others use so much of it that measurements on it mislead."""
+        return self.others_ratio >= DISTURBED_RATIO
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,6 +25,7 @@ class Progress:
         cpu_s: CPU time of its whole process tree so far.
         occupancy_ratio: Occupancy of its GPU while it ran, 0..1.
         bandwidth_ratio: Memory-bandwidth use of its GPU while it ran, 0..1.
+        others_ratio: Mean part of its devices that work that is not ours used while it ran, 0..1.
         occupancy_by: What measured the two ratios (`cpu-time`, `nvml-gpm`, ...).
         note: Why it cannot be followed as usual; empty when it can.
         turn: How it stands in its lane (`running`, `waiting`, `paused`, `ungated`); empty when it shares none.
@@ -50,6 +51,7 @@ class Progress:
     cpu_s: float | None = None
     occupancy_ratio: float | None = None
     bandwidth_ratio: float | None = None
+    others_ratio: float | None = None
     occupancy_by: str = ""
     note: str = ""
     turn: str = ""

@@ -29,6 +29,7 @@ class Why(StrEnum):
     BEHIND = "behind"
     NOT_WORTH_SHARING = "not-worth-sharing"
     UNKNOWN_ALONE_FIRST = "unknown-alone-first"
+    USED_BY_OTHERS = "used-by-others"
     COMPANY_INCOMPLETE = "company-incomplete"
     RESERVED = "reserved"
     WOULD_DELAY = "would-delay"
@@ -127,6 +128,10 @@ SENTENCES: Mapping[Why, str] = MappingProxyType(
         Why.NOT_WORTH_SHARING: (
             "Resources: sharing {gpu} with {jobs} is predicted to give a speed-up of {speedup:.2f}, "
             "below {threshold:.2f} ({source})"
+        ),
+        Why.USED_BY_OTHERS: (
+            "Resources: no GPU is free, and nobody joins {gpu}: work that is not Colane's uses {percent} % of it, and "
+            "what company would bring there is not known"
         ),
         Why.UNKNOWN_ALONE_FIRST: (
             "Resources: not profiled yet, so it waits for a free GPU to run alone first: needs {need}, "

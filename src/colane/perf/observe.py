@@ -4,7 +4,7 @@ An *epoch* of a GPU is a time in which its company does not change; it is learnt
 every job has made its number of steps, or with the epoch; each is twice as long as the one before it, so that a job
 that runs for long teaches soon and seldom. Alone, a job teaches its profile; in company, how much each is slowed and
 the set's speed-up (paper A, eq. 4.1). A window in which a job stood still for something else than its steps (an
-evaluation, a checkpoint) teaches nothing, unless that goes on and on.
+evaluation, a checkpoint) teaches nothing, unless that goes on and on; nor does one in which others used its GPU.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from colane.perf.speedup import OCCUPANCY_UNITS_PER_S, delta, delta_general
 STILL_RATIO = 2.0
 """A window this many times as long as its steps, by their median, was disturbed."""
 DISTURBED_MAX = 3
-"""So many windows in a row are no disturbance any more: the job runs like that."""
+"""So many windows in a row in which a job stood still are no disturbance any more: it runs like that."""
 
 
 class EpochMember(NamedTuple):
@@ -106,10 +106,12 @@ class _Epoch:
     window_steps: int
     tracks: dict[JobId, _EpochTrack] = field(default_factory=dict)
     all_step: bool = False
+    others_came: bool = False
     disturbed: int = 0
 
-    def add(self, job: JobId, progress: Progress) -> None:
+    def add(self, job: JobId, progress: Progress, *, is_disturbed: bool = False) -> None:
         """Take a sample; counting starts when the last member has begun to step, or start-up would count."""
+        self.others_came = self.others_came or is_disturbed
         self.tracks.setdefault(job, _EpochTrack()).add(progress, self.since_s)
         seen = len(self.tracks) == len(self.members)
         if not self.all_step and seen and all(track.last is not None for track in self.tracks.values()):
@@ -124,14 +126,15 @@ class _Epoch:
         return all(track.has_made(steps) for track in self.tracks.values())
 
     def is_disturbed(self) -> bool:
-        """Whether somebody stood still in this window, and it is not yet how things are."""
+        """Whether others used the GPU in this window, or a job stood still and it is not yet how things are."""
         self.disturbed = self.disturbed + 1 if any(t.stood_still for t in self.tracks.values()) else 0
-        return 0 < self.disturbed < DISTURBED_MAX
+        return self.others_came or 0 < self.disturbed < DISTURBED_MAX
 
     def next_window(self) -> None:
         """Begin another one, twice as long unless this one was disturbed."""
-        if not 0 < self.disturbed < DISTURBED_MAX:
+        if not self.others_came and not 0 < self.disturbed < DISTURBED_MAX:
             self.window_steps *= 2
+        self.others_came = False
         for track in self.tracks.values():
             track.restart()
 
@@ -154,7 +157,14 @@ class Observer:
         self._since_s: dict[GpuId, float] = {}
 
     def sample(
-        self, gpu: GpuId, company: Callable[[], Iterable[EpochMember]], job: JobId, progress: Progress, steps_min: int
+        self,
+        gpu: GpuId,
+        company: Callable[[], Iterable[EpochMember]],
+        job: JobId,
+        progress: Progress,
+        steps_min: int,
+        *,
+        is_disturbed: bool = False,
     ) -> bool:
         """A job on this GPU was seen at this point: whether a window is full; see `window`.
 
@@ -164,13 +174,14 @@ class Observer:
             job: Who.
             progress: The sample.
             steps_min: Steps of the first window.
+            is_disturbed: Others use the GPU, too.
         """
         epoch = self._epochs.get(gpu)
         if epoch is None:
             since_s = self._since_s.get(gpu, 0.0)
             epoch = self._epochs[gpu] = _Epoch(tuple(company()), since_s, steps_min)
         if any(member.job == job for member in epoch.members):
-            epoch.add(job, progress)
+            epoch.add(job, progress, is_disturbed=is_disturbed)
         return epoch.is_full(epoch.window_steps)
 
     def window(self, gpu: GpuId, sharing: str, beliefs: Beliefs, at_s: float) -> Lessons:
@@ -211,7 +222,7 @@ def _loads_alone(epoch: _Epoch, beliefs: Beliefs, at_s: float) -> Lessons:
     known, track = beliefs.profiles.get(member.key), epoch.tracks.get(member.job)
     if len(epoch.members) > 1 or track is None or track.latest is None or known is None or known.step_s is None:
         return NOTHING
-    if known.occupancy is not None or not track.occupancies:
+    if epoch.others_came or known.occupancy is not None or not track.occupancies:
         return NOTHING
     by, step_s = track.latest.occupancy_by, known.step_s.value
     occupancy, bandwidth = _weighted(track.occupancies, step_s, by), _weighted(track.bandwidths, step_s, by)

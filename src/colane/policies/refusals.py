@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from colane.core.draft import Draft
+from colane.core.load import GpuLoad
 from colane.core.state import NodeState
 from colane.model.hardware import GpuId
 from colane.model.job import Job, JobId, JobSpec
@@ -36,6 +37,25 @@ def no_place(draft: Draft, spec: JobSpec) -> Reason:
         facts: dict[str, str | int | float] = {"need": spec.gpus, "gpu_type": spec.gpu_type or "any", "have": have}
         return Reason(Why.NO_FREE_GPU, facts, holders)
     return _lacking(draft, spec, types, holders)
+
+
+def not_joined(draft: Draft, spec: JobSpec, lacking: Reason) -> Reason:
+    """Why a job that lacks a free GPU joins none: others use those it might have joined, if there are such."""
+    may_share = lacking.why is Why.NO_FREE_GPU and spec.share and spec.gpus == 1
+    kinds = draft.view.gpu_types(spec.pool, spec.gpu_type) if may_share else ()
+    for load in _used_by_others(draft, spec.pool, kinds):
+        if load.is_shareable and load.bookings:
+            percent = round(100 * load.gpu.others_ratio)
+            return Reason(Why.USED_BY_OTHERS, {"gpu": str(load.id), "percent": percent}, load.jobs)
+    return lacking
+
+
+def _used_by_others(draft: Draft, pool: str, kinds: Iterable[str]) -> Iterator[GpuLoad]:
+    """GPUs of a pool that others use."""
+    for node in draft.view.nodes.values():
+        for gpu in node.node.gpus:
+            if gpu.is_disturbed and node.node.pool == pool and gpu.type in kinds:
+                yield draft.load(GpuId(node.node.name, gpu.index))
 
 
 def _no_gang(draft: Draft, spec: JobSpec, types: Iterable[str], holders: tuple[JobId, ...]) -> Reason:

@@ -27,7 +27,6 @@ def build(
     title: str,
     profiles: Sequence[Profile] = (),
     boundary: Boundary | None = None,
-    remarks: Sequence[str] = (),
 ) -> Report:
     """Write `report.html`, `summary.json`, `jobs.csv` and the figures as PNG into a directory.
 
@@ -38,7 +37,6 @@ def build(
         title: Heading of the page.
         profiles: Draw throughput against batch size, and measured sets against their sums of C and M.
         boundary: Fitted speed-up, drawn into the latter.
-        remarks: Further sentences, behind those that say what came out.
 
     Returns:
         The paths, and sentences and tables for printing.
@@ -49,4 +47,4 @@ def build(
     """
     from colane.report.writer import write  # noqa: PLC0415 - matplotlib takes half a second to import
 
-    return write(groups, measurements, out_dir, title=title, profiles=profiles, boundary=boundary, remarks=remarks)
+    return write(groups, measurements, out_dir, title=title, profiles=profiles, boundary=boundary)

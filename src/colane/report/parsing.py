@@ -85,6 +85,7 @@ class _ProgressFields(BaseModel):
     """Only what a report reads of the progress; the agent's protocol judges the rest."""
 
     step_mean_s: FiniteFloat | None = None
+    others_ratio: FiniteFloat | None = None
 
 
 class _StoryFields(BaseModel):
@@ -179,6 +180,7 @@ def _record_of(fields: _RecordFields) -> RunRecord:
         step_durations_s=tuple(fields.step_durations_s or ()),
         step_mean_s=fields.progress.step_mean_s if fields.progress else None,
         slowdown_total=fields.slowdown_total,
+        others_ratio=fields.progress.others_ratio if fields.progress else None,
         reason=_sentence_of(fields),
     )
 

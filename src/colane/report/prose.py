@@ -35,6 +35,9 @@ TENFOLD_PERCENT = 900.0
 SHARED_FROM_JOBS = 1.1
 """Jobs at once on a device, in the mean, from which a batch is said to have shared."""
 
+OTHERS_WORTH_SAYING = 0.05
+"""Other work on a smaller part of the devices does not change what is compared."""
+
 NEGLIGIBLE_PERCENT = 0.5
 """A change that rounds to 0 % is called no change."""
 
@@ -78,6 +81,26 @@ def sentences(groups: Sequence[RunGroup], metrics: Sequence[GroupMetrics]) -> tu
         return (_alone(ran[0]),)
     by_name = {group.name: group for group in groups}
     return tuple(_against(by_name, ran[0], other) for other in ran[1:])
+
+
+def load_by_others(groups: Sequence[RunGroup]) -> tuple[str, ...]:
+    """That other work was done on the devices meanwhile, which makes runs slower and hard to compare; or nothing."""
+    used = {group.name: ratio for group in groups if (ratio := _others_ratio(group)) is not None}
+    if max(used.values(), default=0.0) < OTHERS_WORTH_SAYING:
+        return ()
+    named = ", ".join(f"{ratio:.0%} in the run of {spoken(name)}" for name, ratio in used.items())
+    said = (
+        f"The devices were busy with other work, too: others used {named}. Times are longer for it, and nobody joins "
+    )
+    return (said + "a device that others use much.",)
+
+
+def _others_ratio(group: RunGroup) -> float | None:
+    """Mean part of the devices of its jobs that others used, by their time on them; None is unknown."""
+    seen = [(r.interval_s[1] - r.interval_s[0], r.others_ratio) for r in group.records if r.interval_s is not None]
+    known = [(span_s, ratio) for span_s, ratio in seen if ratio is not None]
+    whole_s = sum(span_s for span_s, _ in known)
+    return sum(span_s * ratio for span_s, ratio in known) / whole_s if whole_s else None
 
 
 def not_measured(groups: Sequence[RunGroup], metrics: Sequence[GroupMetrics]) -> tuple[str, ...]:

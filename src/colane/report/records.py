@@ -49,6 +49,7 @@ class RunRecord:
         step_durations_s: Durations of its steps, oldest first; empty where they were not measured.
         step_mean_s: Mean step time it reported itself, used where there are no durations.
         slowdown_total: (end - submission) / run time alone, where the writer of the record knows it.
+        others_ratio: Mean part of its devices that others used while it ran, 0..1; None is unknown.
         reason: Why it ended, one sentence.
     """
 
@@ -71,6 +72,7 @@ class RunRecord:
     step_durations_s: tuple[float, ...] = ()
     step_mean_s: float | None = None
     slowdown_total: float | None = None
+    others_ratio: float | None = None
     reason: str = ""
 
     @property

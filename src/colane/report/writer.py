@@ -24,7 +24,7 @@ from colane.report.measured import (
 )
 from colane.report.metrics import GroupMetrics, StepTimes, measure, run_spans_alone, step_times
 from colane.report.profile_plots import Boundary
-from colane.report.prose import failed_jobs, not_measured, sentences
+from colane.report.prose import failed_jobs, load_by_others, not_measured, sentences
 from colane.report.records import RunGroup, RunRecord
 from colane.report.summary import summary_object
 from colane.report.tables import Table, comparison_table, groups_table, jobs_table, sets_table, steps_table
@@ -89,13 +89,12 @@ def write(
     title: str,
     profiles: Sequence[Profile] = (),
     boundary: Boundary | None = None,
-    remarks: Sequence[str] = (),
 ) -> Report:
     """See `colane.report.build`."""
     _refuse_equal_names(groups)
     content = _content(groups, measurements)
-    said = sentences(content.groups, content.metrics)
-    said += (*remarks, verdict(content.sets)) if content.sets else tuple(remarks)
+    said = sentences(content.groups, content.metrics) + load_by_others(content.groups)
+    said += (verdict(content.sets),) if content.sets else ()
     notes = failed_jobs(content.groups) + not_measured(content.groups, content.metrics)
     notes += () if content.sets else (verdict(()),)
     tables = _tables(content)

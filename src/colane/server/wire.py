@@ -176,6 +176,7 @@ class GpuBody(WireModel):
     )
     healthy: bool = True
     foreign_bytes: Size = 0
+    others_ratio: Ratio = 0.0
     sharing: Literal["time-slice", "mps", "cpu"] = "time-slice"
 
 
@@ -260,6 +261,7 @@ class ProgressBody(WireModel):
     cpu_s: Seconds | None = None
     occupancy_ratio: MeasuredRatio | None = None
     bandwidth_ratio: MeasuredRatio | None = None
+    others_ratio: MeasuredRatio | None = None
     occupancy_by: Text = ""
     note: Text = ""
     turn: Literal["", "running", "waiting", "paused", "ungated"] = ""

@@ -16,14 +16,14 @@ Arrange = Callable[[list[GpuLoad]], list[GpuLoad]]
 
 
 def by_socket(loads: list[GpuLoad]) -> list[GpuLoad]:
-    """In order of sockets."""
-    return sorted(loads, key=lambda load: (load.gpu.socket, load.id))
+    """In order of sockets, those that others use last."""
+    return sorted(loads, key=lambda load: (load.gpu.is_disturbed, load.gpu.socket, load.id))
 
 
 def fullest_socket_first(loads: list[GpuLoad]) -> list[GpuLoad]:
     """Sockets with the fewest free GPUs first."""
     free = Counter(load.gpu.socket for load in loads)
-    return sorted(loads, key=lambda load: (free[load.gpu.socket], load.gpu.socket, load.id))
+    return sorted(loads, key=lambda load: (load.gpu.is_disturbed, free[load.gpu.socket], load.gpu.socket, load.id))
 
 
 def on_node(

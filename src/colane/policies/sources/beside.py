@@ -15,7 +15,7 @@ from colane.perf.rate import Prediction, Rate
 from colane.policies.companies import may_join
 from colane.policies.indexes.sharers import Sharers
 from colane.policies.parts import Classes, Desk, Offer, Rank
-from colane.policies.refusals import no_place
+from colane.policies.refusals import no_place, not_joined
 from colane.policies.sources.free import any_free
 from colane.policies.usual import UsualFinder, UsualSource
 
@@ -114,7 +114,7 @@ class LightestFinder(UsualFinder):
         lacking, draft = no_place(self._draft, spec), self._draft
         known = any(is_known(draft, spec, kind) for kind in draft.view.gpu_types(spec.pool, spec.gpu_type))
         first_run = spec.share and spec.gpus == 1 and not known and lacking.why is Why.NO_FREE_GPU
-        return replace(lacking, why=Why.UNKNOWN_ALONE_FIRST) if first_run else None
+        return replace(lacking, why=Why.UNKNOWN_ALONE_FIRST) if first_run else not_joined(draft, spec, lacking)
 
     def _companies(self, spec: JobSpec) -> Iterator[tuple[GpuLoad, Prediction]]:
         """Of each GPU type, the lightest company the job fits into; heavier company would pay still less."""

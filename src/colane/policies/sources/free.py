@@ -36,7 +36,7 @@ ARRANGE: dict[NodesBy, Arrange | None] = {
 
 @dataclass(frozen=True, slots=True)
 class Free(UsualSource):
-    """Free GPUs of one node, or of several where the job may span them.
+    """Free GPUs of one node, or of several where the job may span them; those that others use, too, come last.
 
     Attributes:
         nodes: Which node is taken.
@@ -76,17 +76,27 @@ class FreeFinder(UsualFinder):
         draft, types = self._draft, self._types(job, spec)
         if not spec.anti_collocation:
             for kind in types:
-                index = draft.free((spec.pool, kind))
-                fullest = self._nodes is NodesBy.FULLEST
-                nodes = index.nodes_fullest_first(spec.gpus) if fullest else index.nodes_with(spec.gpus)
-                for order in nodes:
-                    gpus = on_node(draft, spec, kind, draft.view.node_at(order), self._arrange)
-                    if gpus is not None:
+                used_by_others: list[tuple[GpuLoad, ...]] = []
+                for gpus in self._on_nodes(spec, kind):
+                    if any(load.gpu.is_disturbed for load in gpus):
+                        used_by_others.append(gpus)
+                    else:
                         yield Offer(gpus, self._reason(gpus))
+                for gpus in used_by_others:
+                    yield Offer(gpus, self._reason(gpus))
         if spec.multi_node:
             spread = over_nodes(draft, spec, types)
             if spread is not None:
                 yield Offer(spread, self._reason(spread))
+
+    def _on_nodes(self, spec: JobSpec, kind: str) -> Iterator[tuple[GpuLoad, ...]]:
+        """Free GPUs of each node that has enough of a type."""
+        draft, fullest = self._draft, self._nodes is NodesBy.FULLEST
+        index = draft.free((spec.pool, kind))
+        for order in index.nodes_fullest_first(spec.gpus) if fullest else index.nodes_with(spec.gpus):
+            gpus = on_node(draft, spec, kind, draft.view.node_at(order), self._arrange)
+            if gpus is not None:
+                yield gpus
 
     def worth(self, classes: Classes) -> Classes:
         """Classes for which there are enough free GPUs, on one node where they need that."""
