@@ -39,15 +39,15 @@ def no_place(draft: Draft, spec: JobSpec) -> Reason:
     return _lacking(draft, spec, types, holders)
 
 
-def not_joined(draft: Draft, spec: JobSpec, lacking: Reason) -> Reason:
-    """Why a job that lacks a free GPU joins none: others use those it might have joined, if there are such."""
+def not_joined(draft: Draft, spec: JobSpec, lacking: Reason) -> Reason | None:
+    """That others use the GPUs which a job that lacks a free one might have joined; None where there are no such."""
     may_share = lacking.why is Why.NO_FREE_GPU and spec.share and spec.gpus == 1
     kinds = draft.view.gpu_types(spec.pool, spec.gpu_type) if may_share else ()
     for load in _used_by_others(draft, spec.pool, kinds):
         if load.is_shareable and load.bookings:
             percent = round(100 * load.gpu.others_ratio)
             return Reason(Why.USED_BY_OTHERS, {"gpu": str(load.id), "percent": percent}, load.jobs)
-    return lacking
+    return None
 
 
 def _used_by_others(draft: Draft, pool: str, kinds: Iterable[str]) -> Iterator[GpuLoad]:
