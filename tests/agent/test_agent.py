@@ -55,6 +55,7 @@ async def test_it_registers_its_node(fake: FakeScheduler, state: Path) -> None:
             "cores": node["cores"],
             "healthy": True,
             "foreign_bytes": 0,
+            "others_ratio": 0.0,
             "sharing": "cpu",
         }
     ]
