@@ -224,7 +224,7 @@ def _policies(row: str) -> list[str]:
 def _run(tasks: list[Task], results: policy_results.Results, workers: int) -> None:
     known = results.read()
     left = [task for task in tasks if task.key not in known]
-    with ProcessPoolExecutor(workers, max_tasks_per_child=20) as pool:
+    with ProcessPoolExecutor(workers) as pool:
         waiting = {pool.submit(run_task, task): task for task in left}
         for count, future in enumerate(as_completed(waiting), 1):
             key, figures = waiting[future].key, future.result()

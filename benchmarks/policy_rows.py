@@ -23,7 +23,8 @@ from colane.simulate.beliefs import Belief, declare_lengths
 from colane.simulate.config import DriverConfig
 from colane.simulate.factors import FactorsWorld
 from colane.simulate.request import Request, load, make_world, shared_by
-from colane.simulate.table_world import TOPOLOGY_TIMES, TableWorld, gavel_models
+from colane.simulate.table_files import TOPOLOGY_TIMES, gavel_models
+from colane.simulate.table_world import TableWorld
 from colane.simulate.tables import Sources, TopologySpeeds
 from colane.simulate.world import World
 from colane.traces import clusters, generate, read

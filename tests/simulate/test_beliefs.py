@@ -15,7 +15,8 @@ from colane.simulate.beliefs import Belief, OracleBeliefs, declare_lengths, desc
 from colane.simulate.factors import FactorsWorld
 from colane.simulate.request import Request, WorldKind, inputs, load
 from colane.simulate.run import Inputs, simulate
-from colane.simulate.table_world import TableWorld, gavel_models, read_sources
+from colane.simulate.table_files import gavel_models, read_sources
+from colane.simulate.table_world import TableWorld
 from colane.traces.generate import poisson
 
 from .scenes import GIB, cluster, job, workload

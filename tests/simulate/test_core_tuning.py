@@ -17,7 +17,8 @@ from colane.model.reason import Why
 from colane.policies import registry
 from colane.simulate.process import Process
 from colane.simulate.run import Inputs, Run, simulate
-from colane.simulate.table_world import TableWorld, read_sources
+from colane.simulate.table_files import read_sources
+from colane.simulate.table_world import TableWorld
 from colane.traces.clusters import Cluster
 from colane.traces.workload import TraceJob
 from tests.simulate.scenes import job, node, workload

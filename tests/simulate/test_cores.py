@@ -20,7 +20,8 @@ from colane.perf.rate import RateSource
 from colane.perf.situation import Situation
 from colane.policies.placing.nodes import first_fit
 from colane.simulate.run import Run
-from colane.simulate.table_world import TableWorld, read_sources
+from colane.simulate.table_files import read_sources
+from colane.simulate.table_world import TableWorld
 from colane.traces.workload import TraceJob
 from tests.simulate.scenes import GIB, cluster, job, run
 

@@ -17,7 +17,8 @@ from colane.policies import registry
 from colane.simulate.config import DriverConfig
 from colane.simulate.gangs import GangWorld
 from colane.simulate.run import admit
-from colane.simulate.table_world import TableWorld, read_sources
+from colane.simulate.table_files import read_sources
+from colane.simulate.table_world import TableWorld
 from colane.simulate.world import NeutralWorld, Running
 from colane.traces import clusters
 from colane.traces.read import read

@@ -71,10 +71,10 @@ def simulate(  # noqa: PLR0913, PLR0917 - a command line option is a parameter
         Path | None,
         typer.Option(
             "--tables",
-            metavar="DIR",
+            metavar="DIR|FILE",
             envvar="COLANE_DATA",
             show_default="those shipped, with --world table",
-            help="Measured tables for the table world.",
+            help="Measured tables for the table world: a directory, or any of Gavel's throughput files.",
         ),
     ] = None,
     measured: Annotated[

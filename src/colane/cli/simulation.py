@@ -143,6 +143,7 @@ def details(request: Request) -> dict[str, Any]:
 def notes(request: Request, loaded: Loaded) -> Iterator[str]:
     """What people should know of the inputs."""
     from colane.simulate.beliefs import describe  # noqa: PLC0415 - imported late
+    from colane.simulate.gaps import gaps_of  # noqa: PLC0415 - imported late
 
     yield f"World: {loaded.world.name}."
     yield f"Belief: {describe(request.belief, request.noise)}."
@@ -156,6 +157,9 @@ def notes(request: Request, loaded: Loaded) -> Iterator[str]:
         yield f"Submission times are divided by {request.time_scale:g}."
     nodes = len(loaded.cluster.nodes)
     yield f"Cluster: {loaded.cluster.name}, {nodes:,} node{'' if nodes == 1 else 's'}, {loaded.cluster.gpus:,} GPUs."
+    types = sorted({gpu.type for node in loaded.cluster.nodes for gpu in node.gpus})
+    for gap in gaps_of(loaded.world, loaded.workload.jobs, types):
+        yield f"Not known: {gap}."
 
 
 def seed_notes(request: Request, seeds: int) -> Iterator[str]:

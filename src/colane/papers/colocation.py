@@ -22,10 +22,12 @@ from colane.papers.gavel_packing import GavelFifoPacked
 from colane.policies.registry import preset
 from colane.simulate.accuracy import true_delta
 from colane.simulate.beliefs import Belief, examples, make_beliefs
+from colane.simulate.gavel_speeds import GavelSpeeds
 from colane.simulate.request import Loaded, shared_by
 from colane.simulate.run import Inputs, Run, simulate
-from colane.simulate.table_world import TableWorld, gavel_models, read_sources
-from colane.simulate.tables import GavelSpeeds, Sources, canonical
+from colane.simulate.table_files import gavel_models, read_sources
+from colane.simulate.table_world import TableWorld
+from colane.simulate.tables import Sources, canonical
 from colane.simulate.world import Running, Scope
 from colane.traces import clusters
 from colane.traces.generate import poisson
@@ -49,6 +51,7 @@ class StatedPair:
 
     name = "the speed-up the thesis states for its worst pair"
     scope = Scope.GPU
+    gpu_types: Sequence[str] = ("v100",)
 
     def __init__(self, first: tuple[str, int], second: tuple[str, int], step_s: float, delta: float) -> None:
         self._kinds = {(canonical(model), batch) for model, batch in (first, second)}

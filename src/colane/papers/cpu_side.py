@@ -11,7 +11,7 @@ from pathlib import Path
 from colane.papers.claims import Evaluation
 from colane.papers.cpu_month import generator_claim, month, month_claims, month_experiment, run_month, setups
 from colane.papers.cpu_tuning import TuningRun, tuning_claims, tuning_runs
-from colane.simulate.table_world import DATA_VARIABLE, SYNERGY
+from colane.simulate.table_files import DATA_VARIABLE, SYNERGY
 from colane.traces.errors import TraceError
 from colane.traces.tables import synergy
 

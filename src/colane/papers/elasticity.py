@@ -17,7 +17,8 @@ from colane.simulate.beliefs import Belief, make_beliefs
 from colane.simulate.config import DriverConfig
 from colane.simulate.request import Loaded
 from colane.simulate.run import Inputs, Run, simulate
-from colane.simulate.table_world import DATA_VARIABLE, SCALING, TableWorld
+from colane.simulate.table_files import DATA_VARIABLE, SCALING
+from colane.simulate.table_world import TableWorld
 from colane.simulate.tables import ScalingSpeeds, Sources
 from colane.traces import clusters
 from colane.traces.errors import TraceError

@@ -32,7 +32,7 @@ from colane.papers.sharing_turns import (
 from colane.papers.sharing_world import Gain
 from colane.simulate.process import Process
 from colane.simulate.run import Run
-from colane.simulate.table_world import DATA_VARIABLE
+from colane.simulate.table_files import DATA_VARIABLE
 from colane.simulate.world import Running
 from colane.traces import read
 from colane.traces.errors import TraceError

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from colane.model.quantities import parse_count, parse_duration_s, parse_number
-from colane.simulate.table_world import gavel_models, has_sources
+from colane.simulate.table_files import gavel_models, has_sources
 from colane.traces import generate
 from colane.traces.coda import Coda, coda
 from colane.traces.errors import did_you_mean

@@ -13,8 +13,10 @@ from colane.simulate.beliefs import Belief, declare_lengths, make_beliefs
 from colane.simulate.config import DriverConfig
 from colane.simulate.factors import PHILLY_DEMAND, FactorsWorld
 from colane.simulate.generators import is_generator, make_workload
+from colane.simulate.pollux_speeds import with_lengths
 from colane.simulate.run import Inputs
-from colane.simulate.table_world import TableWorld, has_sources, need_tables, read_sources
+from colane.simulate.table_files import has_sources, need_tables, pollux_table, read_sources
+from colane.simulate.table_world import TableWorld
 from colane.simulate.tables import MeasuredSpeeds, Sources
 from colane.simulate.world import NeutralWorld, World
 from colane.traces import clusters, read
@@ -45,7 +47,7 @@ class Request:
         trace: File, generator such as `poisson:jobs=100`, or `sample`.
         trace_format: Name of the trace's format; None guesses it.
         world: Which truth.
-        tables: Directory of measured tables; None takes `COLANE_DATA`.
+        tables: Directory of measured tables, or a file of Gavel's throughputs; None takes `COLANE_DATA`.
         demand: Part of a GPU a job needs of which nothing is known.
         belief: What policies start from.
         noise: Sigma of the log-normal noise on profiled values.
@@ -140,7 +142,7 @@ def make_world(request: Request, workload: Workload, cluster: Cluster) -> World:
         return base
     if request.world is WorldKind.TABLE:
         return TableWorld(read_sources(request.tables), workload.jobs, base, types)
-    if has_steps and has_sources(request.tables):
+    if has_steps and (has_sources(request.tables) or pollux_table(request.tables) is not None):
         world = TableWorld(read_sources(request.tables), workload.jobs, base, types)
         return world if world.knows_jobs else base
     return base if has_steps else NeutralWorld()
@@ -180,4 +182,11 @@ def _workload(request: Request, cluster: Cluster, seed: int) -> Workload:
         workload = only_pools(workload, cluster.pools)
     if request.multi_node:
         workload = spread_large(workload, cluster.gpus_max)
+    table = pollux_table(request.tables) if any(_has_no_length(job) for job in workload.jobs) else None
+    if table is not None:
+        workload = with_lengths(workload, table)
     return workload if request.time_scale == 1 else compress(workload, request.time_scale)
+
+
+def _has_no_length(job: TraceJob) -> bool:
+    return job.steps is None and job.duration_s is None

@@ -2,111 +2,22 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
-from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from colane.model.profile import Memory
 from colane.simulate.factors import FactorsWorld, slowdown_by_work, slowdown_of_several
-from colane.simulate.fitting import fitting_memory
-from colane.simulate.tables import (
-    GavelSpeeds,
-    MeasuredSpeeds,
-    SalusSpeeds,
-    ScalingSpeeds,
-    Sources,
-    SpeedTable,
-    SynergyCores,
-    TopologySpeeds,
-    somewhere,
-)
+from colane.simulate.tables import MeasuredSpeeds, Sources, SpeedTable, somewhere, type_in
 from colane.simulate.world import Running, Scope, part_of_asked
-from colane.traces.errors import TraceError
-from colane.traces.generate import JobModel
-from colane.traces.tables import gavel, salus, scaling, synergy, topology
 from colane.traces.workload import TraceJob
-
-DATA_VARIABLE = "COLANE_DATA"
-"""Directory of measured tables, where none is named."""
-
-GAVEL_PAIRS = Path("A/gavel_v100_throughputs.json.gz")
-GAVEL_ALONE = Path("A/gavel_isolated.csv")
-SALUS_GEOMETRY = Path("B/workload_geometry.csv")
-TOPOLOGY_TIMES = Path("C/prof_from_experiments.json")
-SCALING = Path("E/calibrated_f.json")
-SYNERGY = Path("traces/synergy-cpu/tput_matrix.csv")
-TABLES = (GAVEL_PAIRS, GAVEL_ALONE, SALUS_GEOMETRY, TOPOLOGY_TIMES, SCALING, SYNERGY)
-
-
-def need_tables(folder: Path) -> None:
-    """Refuse a directory that has been named and holds no table.
-
-    Raises:
-        TraceError: So it is.
-    """
-    if not any((folder / table).exists() for table in TABLES):
-        problem = f"holds no measured table; expected files such as {GAVEL_ALONE}"
-        raise TraceError(folder, problem if folder.is_dir() else "there is no such directory of measured tables")
-
-
-def folder_of(folder: Path | None) -> Path | None:
-    """The directory of measured tables: the one named, else `COLANE_DATA`."""
-    return folder or (Path(os.environ[DATA_VARIABLE]) if os.environ.get(DATA_VARIABLE) else None)
-
-
-def has_sources(folder: Path | None = None) -> bool:
-    """Whether there is a table of throughputs to draw models from and to move jobs by."""
-    named = folder_of(folder)
-    return named is not None and (named / GAVEL_PAIRS).exists()
-
-
-def gavel_models(folder: Path | None = None) -> tuple[JobModel, ...]:
-    """Gavel's one-GPU models with their speeds on a V100 and the memory derived from which pairs fit."""
-    table = gavel.read_json(_required(folder) / GAVEL_PAIRS)
-    memory = fitting_memory(table)
-    return tuple(
-        replace(model, gpu_memory_bytes=memory[model.family, model.batch_size]) for model in table.models("v100")
-    )
-
-
-def _required(folder: Path | None) -> Path:
-    named = folder_of(folder)
-    if named is None:
-        raise TraceError("--tables", f"name the directory of measured tables, or set {DATA_VARIABLE}")
-    return named
-
-
-def read_sources(folder: Path | None = None) -> Sources:
-    """Every table of a directory of measured data.
-
-    Args:
-        folder: None takes `COLANE_DATA`.
-
-    Raises:
-        TraceError: There is no table, or one is not right.
-    """
-    named = _required(folder)
-    need_tables(named)
-    pairs = [gavel.read_json(named / GAVEL_PAIRS)] if (named / GAVEL_PAIRS).exists() else []
-    alone = [gavel.read_isolated(named / GAVEL_ALONE)] if (named / GAVEL_ALONE).exists() else []
-    speeds: list[SpeedTable] = [GavelSpeeds(*pairs, *alone)] if pairs or alone else []
-    if (named / TOPOLOGY_TIMES).exists():
-        speeds.append(TopologySpeeds(topology.read(named / TOPOLOGY_TIMES)))
-    if (named / SALUS_GEOMETRY).exists():
-        speeds.append(SalusSpeeds(salus.read_geometry(named / SALUS_GEOMETRY)))
-    if (named / SCALING).exists():
-        speeds.append(ScalingSpeeds(scaling.read(named / SCALING)))
-    cores = SynergyCores(synergy.read_matrix(named / SYNERGY)) if (named / SYNERGY).exists() else None
-    return Sources(tuple(speeds), cores)
 
 
 class TableWorld:
     """Speeds from tables.
 
     Alone: the first table that has the job on that GPU type, times Synergy's factor for its cores (durations were
-    recorded with the cores that the job asked for). Beside one other job
+    recorded with the cores that the job asked for); of a GPU type that no table has, a job without a duration goes as
+    on the fastest type there is one for. Beside one other job
     on the same GPUs: the measured pair. Beside several, or a pair nobody measured: `factors`. Beside jobs on other GPUs
     of its sockets: the worst pair of a table that measured that.
 
@@ -141,21 +52,24 @@ class TableWorld:
         self._demands: dict[Any, float] = {}
 
     @property
+    def tables(self) -> Sequence[SpeedTable]:
+        """Those of use, best first."""
+        return self._speeds
+
+    @property
     def knows_jobs(self) -> bool:
         """Whether any table knows any of the jobs."""
         return bool(self._speeds or self._cores)
 
     def refusal(self, job: TraceJob, gpu_types: Sequence[str]) -> str | None:
-        """A job needs a duration, or steps and a measured speed on every GPU type it may get."""
+        """A job needs a duration, or steps and a measured speed on some GPU type it may get (see the class)."""
         if job.steps is None or job.duration_s is not None:
             return self._base.refusal(job, gpu_types)
-        speeds = {
-            kind: self._somewhere_steps_per_s(job, kind) for kind in gpu_types if job.spec.gpu_type in (None, kind)
-        }
-        if None not in speeds.values() and any(speeds.values()):
+        kinds = [kind for kind in gpu_types if job.spec.gpu_type in (None, kind)]
+        speeds = [self._somewhere_steps_per_s(job, kind) for kind in kinds]
+        if None not in speeds and any(speeds):
             return None
-        unknown = ", ".join(kind for kind, speed in speeds.items() if not speed)
-        return f"has no duration, and no table has the speed of {job.model} on {unknown}"
+        return f"has no duration, and no table has the speed of {job.model} on {', '.join(kinds)}"
 
     def work_steps(self, job: TraceJob) -> float:
         """Its steps; recorded seconds where it has none."""
@@ -208,10 +122,22 @@ class TableWorld:
 
     def _table_alone(self, me: Running) -> float | None:
         speed = next((s for table in self._speeds if (s := table.alone(me)) is not None), None)
+        if speed is None and me.job.duration_s is None and me.gpus:
+            speed = self._elsewhere(me)
         if speed is None and me.job.duration_s is None and self._cores is not None and "v100" in me.gpu_type.lower():
             step_s = self._cores.step_s(me.job)
             speed = None if step_s is None else 1 / step_s
         return speed if speed is None or self._cores is None else speed * self._cores.factor(me.job, me.cores)
+
+    def _elsewhere(self, me: Running) -> float | None:
+        """On the fastest type a table has, of those that do not have this one."""
+        strange = [table for table in self._speeds if type_in(me.gpu_type, table.gpu_types) is None]
+        places = (
+            table.alone(Running(me.job, kind, me.gpus, me.sockets, me.sharing, me.parts, me.cores))
+            for table in strange
+            for kind in table.gpu_types
+        )
+        return max((speed for speed in places if speed), default=None)
 
     def _gain(self, job: TraceJob, cores: int) -> float:
         """Speed with so many cores / speed with as many as it asked for."""

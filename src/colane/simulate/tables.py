@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from functools import cache
-from math import inf
 from typing import NamedTuple, Protocol
 
 from colane.model.hardware import GpuId
 from colane.model.profile import Memory, ProfileKey
-from colane.simulate.factors import demand_of_copies
-from colane.simulate.fitting import fitting_memory
 from colane.simulate.world import Running, Scope
 from colane.traces.readers.topo import STEPS as TOPOLOGY_STEPS
-from colane.traces.tables.gavel import GavelJob, GavelTable, Spot
 from colane.traces.tables.measured import OVERHEAD, RAN_ON, MeasuredTable
 from colane.traces.tables.salus import SalusTable
 from colane.traces.tables.scaling import ScalingTable
@@ -27,6 +23,10 @@ class SpeedTable(Protocol):
 
     name: str
     scope: Scope
+
+    @property
+    def gpu_types(self) -> Sequence[str]:
+        """GPU types it has speeds of, in small letters."""
 
     def knows(self, job: TraceJob) -> bool:
         """Whether it can say anything of a job."""
@@ -50,98 +50,11 @@ def canonical(name: str) -> str:
     return "".join(letter for letter in name.lower() if letter.isalnum())
 
 
-class GavelSpeeds:
-    """Gavel's throughputs (Narayanan et al., OSDI 2020).
-
-    Demands and memory are derived, not measured: demand from the pair of two copies on a V100 (`factors`; the nearest
-    batch size of the model where two copies do not fit), memory from which pairs fit (see `fitting_memory`).
-
-    Args:
-        tables: Alone speeds are taken from the first that has them; pairs from the first that has pairs.
-    """
-
-    name = "Gavel's throughputs"
-    scope = Scope.GPU
-
-    def __init__(self, *tables: GavelTable) -> None:
-        self._tables = tables
-        self._pairs = next((table for table in tables if table.pair_steps_per_s), GavelTable({}))
-        self._models = {canonical(job.model): job.model for table in tables for _, job in table.alone_steps_per_s}
-        self._types = sorted({spot.gpu_type for table in tables for spot, _ in table.alone_steps_per_s})
-        self._demands = self._all_demands()
-        self._memory = fitting_memory(self._pairs)
-
-    def knows(self, job: TraceJob) -> bool:
-        """Whether some GPU type has its speed."""
-        return any(self._alone(self._key(job), kind) for kind in self._types)
-
-    def alone(self, running: Running) -> float | None:
-        """Measured speed with all GPUs on one server; of a job over several, that over servers where it was measured.
-
-        Gavel measured every job on every type: 0, it does not fit, where only others have a speed.
-        """
-        kind = self._type(running.gpu_type)
-        if kind is None:
-            return None
-        key = self._key(running.job)
-        speed = self._alone(key, kind, consolidated=False) if running.parts else None
-        speed = self._alone(key, kind) if speed is None else speed
-        return 0.0 if speed is None and self.knows(running.job) else speed
-
-    def slowdown(self, me: Running, other: Running) -> float | None:
-        """Measured for this pair; jobs with unequal GPUs as their one-GPU forms."""
-        kind = self._type(me.gpu_type)
-        mine, others = self._key(me.job), self._key(other.job)
-        if mine.gpus != others.gpus or me.gpus != other.gpus:
-            mine, others = mine._replace(gpus=1), others._replace(gpus=1)
-        alone = None if kind is None else self._alone(mine, kind)
-        if not alone or kind is None:
-            return None
-        if self._pairs.pair_steps_per_s.get((Spot(kind, consolidated=True), mine, others)) == (0.0, 0.0):
-            return inf
-        pair = self._pairs.together(kind, mine, others)
-        return None if pair is None or not pair[0] else max(1.0, alone / pair[0])
-
-    def demand(self, job: TraceJob, gpu_type: str) -> float | None:  # noqa: ARG002
-        """Derived from two copies on a V100."""
-        key = self._key(job)
-        return self._demands.get((key.model, key.batch_size))
-
-    def memory(self, job: TraceJob, gpu_type: str) -> Memory | None:  # noqa: ARG002
-        """Derived from which pairs fit on a V100 of 16 GB."""
-        key = self._key(job)
-        found = self._memory.get((key.model, key.batch_size))
-        return None if found is None else Memory(0, found)
-
-    def _key(self, job: TraceJob) -> GavelJob:
-        model = self._models.get(canonical(job.model), job.model)
-        return GavelJob(model, job.batch_size, job.spec.gpus)
-
-    def _type(self, gpu_type: str) -> str | None:
-        return next((kind for kind in self._types if kind in gpu_type.lower()), None)
-
-    def _alone(self, key: GavelJob, gpu_type: str, *, consolidated: bool = True) -> float | None:
-        """None also where it was measured not to fit."""
-        found = (table.alone(gpu_type, key, consolidated=consolidated) for table in self._tables)
-        return next((speed for speed in found if speed), None)
-
-    def _all_demands(self) -> dict[tuple[str, int | None], float]:
-        measured: dict[tuple[str, int | None], float] = {}
-        jobs = self._pairs.jobs(1)
-        for job in jobs:
-            alone, pair = self._pairs.alone("v100", job), self._pairs.together("v100", job, job)
-            if alone and pair and pair[0]:
-                measured[job.model, job.batch_size] = demand_of_copies(pair[0] / alone)
-        return {(job.model, job.batch_size): demand for job in jobs if (demand := _nearest(measured, job)) is not None}
-
-
-def _nearest(measured: Mapping[tuple[str, int | None], float], job: GavelJob) -> float | None:
-    own = measured.get((job.model, job.batch_size))
-    if own is not None:
-        return own
-    alike = [(batch or 0, demand) for (model, batch), demand in measured.items() if model == job.model]
-    distances = [(abs(batch - (job.batch_size or 0)), demand) for batch, demand in alike]
-    return min(distances)[1] if distances else None
+def type_in(gpu_type: str, measured: Sequence[str]) -> str | None:
+    """The measured type that a GPU is of: its very name, else the longest that is part of it or that it is part of."""
+    name = gpu_type.lower()
+    alike = [kind for kind in measured if name and (kind in name or name in kind)]
+    return name if name in measured else max(alike, key=len, default=None)
 
 
 class TopologySpeeds:
@@ -153,6 +66,7 @@ class TopologySpeeds:
 
     name = "SC 2017 solo and collocated times"
     scope = Scope.NODE
+    gpu_types: Sequence[str] = ("p100",)
 
     def __init__(self, table: TopologyTable) -> None:
         self._table = table
@@ -200,6 +114,7 @@ class SalusSpeeds:
 
     name = "Salus's geometry"
     scope = Scope.GPU
+    gpu_types: Sequence[str] = ("p100",)
 
     def __init__(self, table: SalusTable) -> None:
         self._table = table
@@ -232,6 +147,7 @@ class ScalingSpeeds:
 
     name = "F-scheduling's f(n) (calibrated, not measured)"
     scope = Scope.GPU
+    gpu_types: Sequence[str] = ("titan",)
 
     def __init__(self, table: ScalingTable) -> None:
         self._table = table
@@ -271,6 +187,7 @@ class MeasuredSpeeds:
     def __init__(self, table: MeasuredTable) -> None:
         self._table = table
         self._families = {(key.family, key.batch_size, key.gpus) for key in table.jobs}
+        self.gpu_types: Sequence[str] = sorted({key.gpu_type for key in table.jobs})
 
     def knows(self, job: TraceJob) -> bool:
         """Whether some GPU type has its step time."""

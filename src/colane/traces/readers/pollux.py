@@ -1,7 +1,8 @@
 """Workloads of Pollux's simulator (Qiao et al., OSDI 2021): `name,time,application,num_replicas,batch_size`.
 
-The batch size is that of the whole job. Its length follows from the application's statistical efficiency, which is
-not in this file, so jobs have neither duration nor steps.
+The batch size is that of the whole job. Its length follows from the application's validation curves, which are not in
+this file (`traces.tables.pollux` reads them), so jobs have neither duration nor steps unless columns of these names
+declare them.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from colane.traces.sheet import read_sheet
 from colane.traces.workload import TraceJob, Workload
 
 NAME = "pollux"
+BATCH_TOTAL = "batch_size_total"
+"""Label of the batch of the whole job."""
 
 
 def matches(path: Path, head: str) -> bool:
@@ -34,12 +37,14 @@ def read(path: Path, text: str, options: Options) -> Workload:
     sheet.unique(names, "name")
     submit_s, gpus = sheet.column("time", cells.seconds), sheet.column("num_replicas", cells.at_least_one)
     batches = sheet.column("batch_size", cells.at_least_one)
+    steps = sheet.column_or("steps", cells.optional(cells.at_least_one), None)
+    duration_s = sheet.column_or("duration", cells.optional(cells.seconds), None)
 
     def make(id_: JobId, row: int, submit_s: float) -> TraceJob:
         spec = JobSpec(
             name=names[row], family=models[row], gpus=gpus[row], batch_size=max(1, batches[row] // gpus[row]),
-            labels={"batch_size_total": str(batches[row])},
+            labels={BATCH_TOTAL: str(batches[row])}, steps_total=steps[row],
         )  # fmt: skip
-        return TraceJob(id=id_, submit_s=submit_s, spec=spec, line=sheet.lines[row])
+        return TraceJob(id=id_, submit_s=submit_s, spec=spec, duration_s=duration_s[row], line=sheet.lines[row])
 
     return assemble(sheet, NAME, Columns(names, submit_s, gpus), make, options)

@@ -1,6 +1,7 @@
 """Gavel's throughputs (Narayanan et al., OSDI 2020; MIT): alone by GPU type and count, and for pairs on one GPU.
 
-Two files: `simulation_throughputs.json` as published, and its flattened form `gavel_isolated.csv` without pairs. Pair
+Any of its files: the published `*_throughputs.json` with pairs or without, of any GPU type, and the flattened form
+`gavel_isolated.csv`. Older ones name a job by its type alone, `ResNet-18 (batch size 16)`: those are of one GPU. Pair
 values are clipped at the speed alone; those of several GPUs are partly extrapolated by their authors.
 """
 
@@ -22,6 +23,7 @@ from colane.traces.sheet import Sheet, read_sheet, read_text
 
 UNCONSOLIDATED = "_unconsolidated"
 ALONE = "null"
+HEAD_CHARS = 4096
 
 
 class GavelJob(NamedTuple):
@@ -89,6 +91,30 @@ class GavelTable:
         )
 
 
+def is_throughputs(path: Path) -> bool:
+    """Whether a file looks like one of Gavel's, by its beginning."""
+    try:
+        head = read_text(path)[:HEAD_CHARS]
+    except TraceError:
+        return False
+    if _is_csv(path):
+        return head.startswith("gpu_type,consolidated,model,batch_size,scale_factor,steps_per_s")
+    return head.lstrip().startswith("{") and f'"{ALONE}":' in head
+
+
+def read_any(path: Path) -> GavelTable:
+    """Read one of Gavel's files, flattened or not.
+
+    Raises:
+        TraceError: It is of neither form.
+    """
+    return read_isolated(path) if _is_csv(path) else read_json(path)
+
+
+def _is_csv(path: Path) -> bool:
+    return ".csv" in path.suffixes
+
+
 def read_isolated(path: Path) -> GavelTable:
     """Read `gavel_isolated.csv`.
 
@@ -123,13 +149,15 @@ def read_json(path: Path) -> GavelTable:
                 pairs[spot, job, other] = float(mine), float(others)
     except (AttributeError, TypeError, ValueError, SyntaxError) as error:
         raise TraceError(path, f"is not a table of throughputs: {error}") from error
+    if not alone:
+        raise TraceError(path, f"is not a table of throughputs: no job has one alone ({ALONE!r})")
     return GavelTable(alone, pairs)
 
 
 def _entries(document: Mapping[str, Any]) -> Iterator[tuple[Spot, GavelJob, GavelJob | None, Any]]:
     """Every value with where, who, and next to whom; None is alone."""
     for gpu_type, jobs in document.items():
-        spot = Spot(gpu_type.removesuffix(UNCONSOLIDATED), not gpu_type.endswith(UNCONSOLIDATED))
+        spot = Spot(gpu_type.removesuffix(UNCONSOLIDATED).lower(), not gpu_type.endswith(UNCONSOLIDATED))
         for key, speeds in jobs.items():
             job = _job(key)
             for other, value in speeds.items():
@@ -138,8 +166,8 @@ def _entries(document: Mapping[str, Any]) -> Iterator[tuple[Spot, GavelJob, Gave
 
 @cache
 def _job(key: str) -> GavelJob:
-    """`('ResNet-18 (batch size 16)', 1)` as the JSON writes it."""
-    job_type, gpus = ast.literal_eval(key)
+    """`('ResNet-18 (batch size 16)', 1)` as the JSON writes it, or the job type alone."""
+    job_type, gpus = ast.literal_eval(key) if key.startswith("(") else (key, 1)
     return GavelJob(*split_job_type(job_type), int(gpus))
 
 
