@@ -7,13 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Final
 
 from colane.model.job import ENDED, Job, JobState
 from colane.model.reason import Reason, Why
 from colane.model.story import StateChange, longer_story
 
 S = JobState
+ASSIGNED: Final = S.ASSIGNED
+PAUSED: Final = S.PAUSED
+QUEUED: Final = S.QUEUED
+FAILED: Final = S.FAILED
 
 MOVES: Mapping[tuple[JobState, JobState], str] = MappingProxyType(
     {
@@ -88,28 +92,32 @@ def move(job: Job, to: JobState, at_s: float, reason: Reason, **changes: Any) ->
     Raises:
         InvalidMoveError: The table has no such move.
     """
-    return moves(job, at_s, ((to, reason),), **changes)
+    moved = moves(job, at_s, ((to, reason),))
+    for name, value in changes.items():
+        setattr(moved, name, value)
+    return moved
 
 
-def moves(job: Job, at_s: float, steps: Sequence[tuple[JobState, Reason]], **changes: Any) -> Job:  # noqa: ANN401
+def moves(job: Job, at_s: float, steps: Sequence[tuple[JobState, Reason]]) -> Job:
     """The job after several moves at one time, each allowed by the table after the one before it.
+
+    Other fields may be set in what is returned, before anybody else sees it.
 
     Raises:
         InvalidMoveError: The table lacks one of them.
     """
-    told: list[StateChange] = []
-    state, last = job.state, steps[-1]
+    moved, told = job.copied(), list[StateChange]()
+    state = job.state
     for to, reason in steps:
         if (state, to) not in MOVES:
             raise InvalidMoveError(evolve(job, state=state, story=(*job.story, *told)), to)
-        if to is not state or state is not S.PAUSED:
-            _note(job, state, to, at_s, reason, changes)
+        if to is not state or state is not PAUSED:
+            _note(moved, state, to, at_s, reason)
         told.append(StateChange(at_s, to, reason))
         state = to
-    changed = _changed(job, changes)
-    changed.state, changed.reason, changed.since_s = state, last[1], at_s
-    changed.story, changed.story_left_out = longer_story(job.story, job.story_left_out, told)
-    return changed
+    moved.state, moved.reason, moved.since_s = state, told[-1].reason, at_s
+    moved.story, moved.story_left_out = longer_story(job.story, job.story_left_out, told)
+    return moved
 
 
 LOSSES = frozenset({Why.NODE_LOST, Why.GPU_LOST, Why.SUPERVISOR_DIED})
@@ -118,27 +126,23 @@ LOSSES = frozenset({Why.NODE_LOST, Why.GPU_LOST, Why.SUPERVISOR_DIED})
 
 def is_loss(to: JobState, reason: Reason) -> bool:
     """Whether a change of state tells that a job has lost the hardware it ran on; asking it to stop does not yet."""
-    return (to is S.QUEUED or to is S.FAILED) and reason.why in LOSSES
+    return (to is QUEUED or to is FAILED) and reason.why in LOSSES
 
 
-def _note(job: Job, old: JobState, to: JobState, at_s: float, reason: Reason, changes: dict[str, Any]) -> None:
+def _note(moved: Job, old: JobState, to: JobState, at_s: float, reason: Reason) -> None:
     """Keep as fields what the story would tell: when it was assigned, how long it was paused, what it has lost."""
-    if to is S.ASSIGNED:
-        changes["assigned_s"], changes["paused_before_s"] = at_s, 0.0
-    elif to is S.PAUSED:
-        changes["paused_since_s"] = at_s
+    if old is PAUSED:
+        moved.paused_before_s, moved.paused_since_s = moved.paused_s(at_s), None
+    if to is ASSIGNED:
+        moved.assigned_s, moved.paused_before_s = at_s, 0.0
+    elif to is PAUSED:
+        moved.paused_since_s = at_s
     elif is_loss(to, reason):
-        changes["losses"] = job.losses + 1
-    if old is S.PAUSED:
-        changes["paused_since_s"], changes["paused_before_s"] = None, job.paused_s(at_s)
+        moved.losses += 1
 
 
 def evolve(job: Job, **changes: Any) -> Job:  # noqa: ANN401
-    """`dataclasses.replace` for jobs at a fraction of its cost; every move of every job passes here."""
-    return _changed(job, changes)
-
-
-def _changed(job: Job, changes: Mapping[str, Any]) -> Job:
+    """`dataclasses.replace` for jobs at a fraction of its cost."""
     fresh = job.copied()
     for name, value in changes.items():
         setattr(fresh, name, value)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Final
 
 from colane.core import guard, losses, parking, starting
 from colane.core.circles import within
@@ -33,6 +34,9 @@ from colane.model.reason import Reason, Why
 from colane.model.story import StateChange
 from colane.perf.observe import memory_seen
 
+SUBMITTED: Final = Reason(Why.SUBMITTED)
+EXITED: Final = Reason(Why.EXITED)
+
 CAUSES: Mapping[str, Why] = {
     "exited": Why.EXIT_CODE,
     "signalled": Why.KILLED_BY_SIGNAL,
@@ -56,12 +60,11 @@ FINAL = frozenset({"not-started", "out-of-memory"})
 
 def submitted(step: Step, event: Submitted) -> None:
     """A job enters the queue."""
-    reason = Reason(Why.SUBMITTED)
-    story = (StateChange(step.now_s, JobState.QUEUED, reason),)
+    story = (StateChange(step.now_s, JobState.QUEUED, SUBMITTED),)
     spec = within(event.spec, step.config.share_between)
     if step.config.tuning is not None:
         spec = with_start_cores(step.state, spec)
-    step.put(Job(id=event.job, spec=spec, submit_s=step.now_s, reason=reason, story=story))
+    step.put(Job(event.job, spec, step.now_s, reason=SUBMITTED, story=story))
 
 
 def cancel_requested(step: Step, event: CancelRequested) -> None:
@@ -164,7 +167,7 @@ def ended(step: Step, event: Ended) -> None:
     end_s = max(event.end_s, job.start_s or job.submit_s)
     has_succeeded = event.outcome == "exited" and event.exit.code == 0
     if has_succeeded and job.state is not JobState.STOPPING and is_on_one_node:
-        step.leave(job, JobState.SUCCEEDED, Reason(Why.EXITED), exit=event.exit, end_s=end_s)
+        step.leave(job, JobState.SUCCEEDED, EXITED, end_s, event.exit)
     else:
         _ended_otherwise(step, job, event, end_s, has_succeeded=has_succeeded)
     if grown is not None:
@@ -182,7 +185,7 @@ def _ended_otherwise(step: Step, job: Job, event: Ended, end_s: float, *, has_su
     elif not has_succeeded:
         _failed(step, job, event, end_s, mates)
     elif step.is_gone(job):
-        step.leave(job, JobState.SUCCEEDED, Reason(Why.EXITED), end_s=end_s)
+        step.leave(job, JobState.SUCCEEDED, EXITED, end_s)
 
 
 def bandwidth_observed(step: Step, event: BandwidthObserved) -> None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Final
 
 from colane.core.check import check
-from colane.core.lifecycle import move, moves
+from colane.core.lifecycle import moves
 from colane.core.step import Step
 from colane.core.timers import TimerKind
 from colane.model.job import Job, JobState
@@ -13,20 +14,31 @@ from colane.model.placement import Placement
 from colane.model.plan import Plan, Start
 from colane.model.reason import Reason, Why
 
-TAKEN_TO_RUN = (JobState.RUNNING, Reason(Why.TAKEN_TO_RUN))
+ASSIGNED: Final = JobState.ASSIGNED
+LAUNCHING: Final = JobState.LAUNCHING
+TAKEN_TO_RUN: Final = (JobState.RUNNING, Reason(Why.TAKEN_TO_RUN))
 
 
 def assign(step: Step, job: Job, placement: Placement, reason: Reason) -> None:
     """Put a queued job there; its agents start it, or it runs at once."""
-    placement = _with_port(step, placement)
-    changes: dict[str, object] = {"attempt": job.attempt + 1, "start_s": None, "first_step_s": None}
-    changes |= {"ending": None, "exit": None, "ended_on": ()}
-    if job.host_refusal:
-        changes["host_refusal"] = ""
+    placement, now_s = _with_port(step, placement), step.now_s
     if step.config.runs_at_once:
-        _run_at_once(step, job, placement, reason, changes)
+        launched = Reason(Why.LAUNCHED, {"pid": 0, "node": placement.node})
+        taken = moves(job, now_s, ((ASSIGNED, reason), (LAUNCHING, launched), TAKEN_TO_RUN))
+        taken.start_s = now_s
+        if job.first_start_s is None:
+            taken.first_start_s = now_s
     else:
-        step.put(move(job, JobState.ASSIGNED, step.now_s, reason, placement=placement, **changes))
+        taken = moves(job, now_s, ((ASSIGNED, reason),))
+        taken.start_s = None
+    taken.placement, taken.attempt = placement, job.attempt + 1
+    taken.first_step_s = taken.ending = taken.exit = None
+    taken.ended_on, taken.host_refusal = (), ""
+    step.put(taken)
+    if taken.start_s is not None:
+        set_timers(step, taken, taken.start_s)
+        if job.spec.preemptible:
+            step.heed(job.spec.pool)
     step.company_changed(placement.gpus)
 
 
@@ -46,21 +58,6 @@ def _with_port(step: Step, placement: Placement) -> Placement:
     taken = {other.port for other in others if other is not None and other.node == placement.node}
     first, last = step.config.gang_ports
     return replace(placement, port=next((port for port in range(first, last + 1) if port not in taken), first))
-
-
-def _run_at_once(step: Step, job: Job, placement: Placement, reason: Reason, changes: dict[str, object]) -> None:
-    """A job is given GPUs, and its process runs from this moment."""
-    now_s = step.now_s
-    changes["start_s"] = now_s
-    if job.first_start_s is None:
-        changes["first_start_s"] = now_s
-    launched = Reason(Why.LAUNCHED, {"pid": 0, "node": placement.node})
-    path = ((JobState.ASSIGNED, reason), (JobState.LAUNCHING, launched), TAKEN_TO_RUN)
-    running = moves(job, now_s, path, placement=placement, **changes)
-    step.put(running)
-    set_timers(step, running, now_s)
-    if job.spec.preemptible:
-        step.heed(job.spec.pool)
 
 
 def set_timers(step: Step, job: Job, start_s: float) -> None:

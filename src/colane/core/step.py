@@ -10,14 +10,14 @@ from typing import NamedTuple
 from colane.core.bookings import nodes_booked
 from colane.core.config import CoreConfig
 from colane.core.events import Decision, Event, Outcome, RejectedPlan
-from colane.core.lifecycle import evolve, move
+from colane.core.lifecycle import QUEUED, evolve, move, moves
 from colane.core.load import Booking
 from colane.core.state import ClusterState
 from colane.core.surroundings import hood_of
 from colane.core.timers import Timers
 from colane.core.useful_cores import with_start_cores
 from colane.model.hardware import GpuId
-from colane.model.job import Job, JobId, JobState, Served, SuspendVia
+from colane.model.job import Exit, Job, JobId, JobState, Served, SuspendVia
 from colane.model.profile import Profile, ProfileKey, SetMeasurement
 from colane.model.progress import Progress
 from colane.model.reason import Reason
@@ -93,34 +93,42 @@ class Step:
         """What this node shall do, or has, changed."""
         self._nodes[node] = None
 
-    def leave(self, job: Job, to: JobState, reason: Reason, **changes: object) -> None:
-        """Move a job off its GPUs, back to the queue or to an end."""
-        placement = job.placement
+    def leave(
+        self, job: Job, to: JobState, reason: Reason, end_s: float | None = None, exit: Exit | None = None
+    ) -> None:
+        """Move a job off its GPUs, back to the queue or to an end; `exit` is how its last process ended, if told."""
+        placement, left = job.placement, moves(job, self.now_s, ((to, reason),))
         if job.suspended_via is not SuspendVia.LANE or job.is_on_host or job.left_beside or job.parked:
-            changes.update(OFF_HOST)
-        if job.makes_room_for is not None or job.resizes_to is not None or job.throttle is not None:
-            changes |= {"makes_room_for": None, "resizes_to": None, "throttle": None}
-        if to is not JobState.QUEUED:
-            changes.setdefault("end_s", self.now_s)
+            for name, value in OFF_HOST.items():
+                setattr(left, name, value)
+        left.makes_room_for = left.resizes_to = left.throttle = None
+        if exit is not None:
+            left.exit = exit
+        if to is QUEUED:
+            self._wait_anew(job, left)
         else:
-            changes["placement"] = None
-            if self.config.tuning is not None:
-                changes["spec"] = with_start_cores(self.state, job.spec)
-            if job.start_s is not None:
-                changes["served"] = self._served(job, job.start_s)
-            progress = self.state.progress.get(job.id)
-            if job.spec.preemptible and progress is not None and progress.steps > job.steps_kept:
-                changes["steps_kept"] = progress.steps
+            left.end_s = self.now_s if end_s is None else end_s
         if placement is not None:
             self.state.release(self.state.jobs[job.id])
             for node in placement.nodes:
                 self.touch(node)
-        self.put(move(job, to, self.now_s, reason, **changes))
+        self.put(left)
         if placement is not None:
             self.company_changed(placement.gpus)
         self.state.progress.pop(job.id, None)
         self.guard.forget(job.id)
         self._learn_stay(self.surroundings.end(job.id))
+
+    def _wait_anew(self, job: Job, left: Job) -> None:
+        """What a job that is queued again keeps of its last attempt."""
+        left.placement = None
+        if self.config.tuning is not None:
+            left.spec = with_start_cores(self.state, job.spec)
+        if job.start_s is not None:
+            left.served = self._served(job, job.start_s)
+        progress = self.state.progress.get(job.id)
+        if job.spec.preemptible and progress is not None and progress.steps > job.steps_kept:
+            left.steps_kept = progress.steps
 
     def stop(self, job: Job, ending: JobState, reason: Reason, **changes: object) -> None:
         """Ask for the end of a job's process; it keeps its GPUs until the process is gone."""
@@ -154,7 +162,7 @@ class Step:
     def finish(self, job: Job, to: JobState, reason: Reason, end_s: float) -> None:
         """End a job or queue it again; a gang that still has processes on other nodes is stopped there first."""
         if self.is_gone(job):
-            self.leave(job, to, reason, **({} if to is JobState.QUEUED else {"end_s": end_s}))
+            self.leave(job, to, reason, end_s)
         elif job.state is JobState.STOPPING:
             self.end_otherwise(job, to)
         else:
