@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterable
 from dataclasses import dataclass, field, replace
 from math import inf
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from colane.model.bandwidth import Throttle
 from colane.model.hardware import GpuId, Node
@@ -57,22 +57,24 @@ class NodeState:
         """Enter a job that is not on it yet, GPUs apart."""
         booked = host_booking(job, self.node.name)
         self.jobs[job.id] = None
-        self.cores_booked.update(booked.cores)
+        if booked is not NO_BOOKING:
+            self.cores_booked.update(booked.cores)
+            self.host_memory_booked_bytes += booked.memory_bytes
+            self.host_bandwidth_booked += booked.bandwidth_bytes_per_s
         if job.throttle is not None:
             for core in job.throttle.withheld:
                 self.cores_withheld[core] = self.cores_withheld.get(core, 0) + 1
-        self.host_memory_booked_bytes += booked.memory_bytes
-        self.host_bandwidth_booked += booked.bandwidth_bytes_per_s
 
     def release(self, job: Job) -> None:
         """Take a job off, as it was booked."""
         booked = host_booking(job, self.node.name)
         del self.jobs[job.id]
-        self.cores_booked.difference_update(booked.cores)
+        if booked is not NO_BOOKING:
+            self.cores_booked.difference_update(booked.cores)
+            self.host_memory_booked_bytes -= booked.memory_bytes
+            self.host_bandwidth_booked -= booked.bandwidth_bytes_per_s
         if job.throttle is not None:
             self._give_back(job.throttle.withheld)
-        self.host_memory_booked_bytes -= booked.memory_bytes
-        self.host_bandwidth_booked -= booked.bandwidth_bytes_per_s
 
     def _give_back(self, cores: Iterable[int]) -> None:
         """Fewer jobs want these cores back."""
@@ -127,6 +129,10 @@ class HostBooking(NamedTuple):
     bandwidth_bytes_per_s: int
 
 
+NO_BOOKING: Final = HostBooking((), 0, 0)
+"""Of most jobs: they book GPUs alone."""
+
+
 def host_booking(job: Job, node: str) -> HostBooking:
     """What a job books of one of its nodes besides GPUs, its GPU memory that lies there included.
 
@@ -134,7 +140,7 @@ def host_booking(job: Job, node: str) -> HostBooking:
     is to have.
     """
     if job.placement is None:
-        return HostBooking((), 0, 0)
+        return NO_BOOKING
     booked = _booked_by(job, job.placement, node)
     if job.has_given_way:
         return HostBooking((), booked.memory_bytes + (job.on_host_bytes or 0), 0)
@@ -149,7 +155,7 @@ def _booked_by(job: Job, placement: Placement, node: str) -> HostBooking:
     """By one placement; most jobs book nothing."""
     spec, cores = job.spec, placement.cores_on(node)
     if not spec.host_memory_bytes and not spec.host_bandwidth_bytes_per_s:
-        return HostBooking(cores, 0, 0)
+        return HostBooking(cores, 0, 0) if cores else NO_BOOKING
     ranks = len(placement.slots_on(node))
     memory_bytes = spec.part(spec.host_memory_bytes, ranks)
     return HostBooking(cores, memory_bytes, spec.part(spec.host_bandwidth_bytes_per_s, ranks))

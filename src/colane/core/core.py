@@ -37,7 +37,7 @@ from colane.core.events import (
 )
 from colane.core.guard import Guard
 from colane.core.overflow import Relief
-from colane.core.policy import Planner, Policy, Watchman, ask
+from colane.core.policy import Planner, Policy, ask
 from colane.core.returning import Returns
 from colane.core.situations import rate_of
 from colane.core.state import ClusterState
@@ -124,24 +124,25 @@ class Core:
             self._guard.notice(events, self.turns)
         self._tuning.notice(events)
         self._contention.notice(events)
-        self._call(step, self._guard)
-        for timer in self._timers.due(now_s):
+        if self._guard.is_due:
+            self._follow(step, self._guard, ())
+        while (timer := self._timers.next_due(now_s)) is not None:
             reports.timer_due(step, timer)
         self.state.changed_pools.update(self._timers.pools_due(now_s))
-        self._call(step, self._returns)
-        self._call(step, self._tuning)
-        self._call(step, self._contention)
+        if self._returns.is_due:
+            self._follow(step, self._returns, ())
+        if self._tuning.is_due:
+            self._follow(step, self._tuning, ())
+        if self._contention.is_due:
+            self._follow(step, self._contention, ())
         self._decide(step)
         return step.outcome()
 
     def _relieve(self, step: Step) -> None:
         self._relief.notice(step.grown)
-        self._call(step, self._relief)
+        if self._relief.is_due:
+            self._follow(step, self._relief, ())
         step.grown = []
-
-    def _call(self, step: Step, planner: Watchman) -> None:
-        if planner.is_due:
-            self._follow(step, planner, ())
 
     def why(self, job: JobId, now_s: float) -> Reason:
         """Why a live job is where it is.
@@ -222,7 +223,8 @@ class Core:
             waiting += [pool for pool in state.changed_pools & self._watched if pool not in waiting]
         if waiting:
             plan = self._follow(step, self.policy, waiting)
-            self._blocked.update(plan.blocked)
+            if plan.blocked:
+                self._blocked.update(plan.blocked)
             for pool in waiting:
                 self._timers.ask_again(pool, plan.again_s.get(pool))
             if self._watched or plan.watches:

@@ -70,16 +70,11 @@ class Draft(Overlay):
 
     def _place(self, job: Job, loads: tuple[GpuLoad, ...], lanes: Sequence[int] | None) -> Placement:
         taken = lanes or [load.next_lane for load in loads]
-        slots = tuple([Slot(load.id, lane) for load, lane in zip(loads, taken, strict=True)])
-        placement = Placement(slots, *self._take(job, loads))
-        gpus, terms = len(slots), self.beliefs.terms
-        self._put(
-            [
-                load.with_booking(book(job, slot.lane, terms(job.spec, load.gpu.type, gpus)))
-                for load, slot in zip(loads, slots, strict=True)
-            ]
-        )
-        return placement
+        slots = tuple([Slot(load.id, taken[rank]) for rank, load in enumerate(loads)])
+        cores, cores_elsewhere = self._take(job, loads)
+        gpus = len(slots)
+        self._put([load.with_booking(self._booking(job, load, slots[rank], gpus)) for rank, load in enumerate(loads)])
+        return Placement(slots, cores, cores_elsewhere)
 
     def start_on_node(self, job: Job, node: NodeState, reason: Reason) -> None:
         """Run a job without GPUs on a node that has room for it, with the cores it books: those near no GPU first."""

@@ -29,14 +29,14 @@ class FreeIndex:
         masks = self.masks
         if free >= len(masks):
             masks.extend([0] * (free + 1 - len(masks)))
-        bit = 1 << node
-        for count in range(1, len(masks)):
-            if count <= free:
-                masks[count] |= bit
-            elif masks[count] & bit:
-                masks[count] ^= bit
-            else:
-                break
+        bit, count = 1 << node, free
+        while count and not masks[count] & bit:
+            masks[count] |= bit
+            count -= 1
+        count = free + 1
+        while count < len(masks) and masks[count] & bit:
+            masks[count] ^= bit
+            count += 1
         while len(masks) > 1 and not masks[-1]:
             masks.pop()
 

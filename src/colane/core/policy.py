@@ -20,14 +20,6 @@ class Planner(Protocol):
         """Changes wanted now, and a reason for every job that still waits."""
 
 
-class Watchman(Planner, Protocol):
-    """A planner that is asked only when it has noticed something."""
-
-    @property
-    def is_due(self) -> bool:
-        """Whether it may want a change."""
-
-
 class Policy(Planner, Protocol):
     """Decides who starts where. Stateless: what it knows is in the view."""
 

@@ -97,11 +97,12 @@ class ClusterState:
 
     def put_job(self, job: Job) -> None:
         """Take the new value of a job; queue and bookings follow its state."""
-        old = self.jobs.get(job.id)
+        old, new = self.jobs.get(job.id), None if job.has_ended else job
         if old is not None and old.is_returning and not job.is_returning:
             self._await_return(old, returning=False)
-        self._leave(old)
-        if job.has_ended:
+        if old is not None and old.is_waiting:
+            self._leave_queue(old)
+        if new is None:
             self.jobs.pop(job.id, None)
             self.progress.pop(job.id, None)
         else:
@@ -109,16 +110,14 @@ class ClusterState:
             self._enter(job)
         if job.spec.gpus:  # no policy's index has to know of the others
             for moved in self._told_of_jobs.values():
-                moved(old, None if job.has_ended else job)
+                moved(old, new)
 
-    def _leave(self, old: Job | None) -> None:
-        if old is None:
-            return
-        if old.is_waiting:
-            self.companies -= old.spec.company is not None
-            self.cpu_only -= not old.spec.gpus
-            self.queues[old.spec.pool].remove(old)
-            self.changed_pools.add(old.spec.pool)
+    def _leave_queue(self, old: Job) -> None:
+        spec = old.spec
+        self.companies -= spec.company is not None
+        self.cpu_only -= not spec.gpus
+        self.queues[spec.pool].remove(old)
+        self.changed_pools.add(spec.pool)
 
     def _enter(self, job: Job) -> None:
         if job.is_waiting:
@@ -221,17 +220,17 @@ class ClusterState:
         touched: dict[str, None] = {}
         for load in loads:
             gpu = load.id
+            name, number = gpu
             old = self.gpus[gpu]
             self._unindex(old)
             self.gpus[gpu] = load
             self._index(load)
-            touched[gpu.node] = None
+            touched[name] = None
             if old.is_free != load.is_free:
-                site = (gpu.node, load.gpu.type)
-                turned[site] = turned.get(site, 0) | 1 << gpu.number
-        if self._derived:
-            for name in touched:
-                self._touch(self.nodes[name])
+                site = (name, load.gpu.type)
+                turned[site] = turned.get(site, 0) | 1 << number
+        for name in touched if self._derived else ():
+            self._touch(self.nodes[name])
         for (name, gpu_type), mask in turned.items():
             node = self.nodes[name]
             self._set_free(node, gpu_type, node.free[gpu_type] ^ mask)

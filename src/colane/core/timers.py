@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from enum import StrEnum
 from heapq import heappop, heappush
 from math import inf
@@ -68,7 +67,6 @@ class Timers:
         self._serial += 1
         heappush(self._heap, Timer(due_s, self._serial, kind, job, attempt))
 
-    def due(self, now_s: float) -> Iterator[Timer]:
-        """Take out all that are due."""
-        while self._heap and self._heap[0].due_s <= now_s:
-            yield heappop(self._heap)
+    def next_due(self, now_s: float) -> Timer | None:
+        """Take out the next one that is due."""
+        return heappop(self._heap) if self._heap and self._heap[0].due_s <= now_s else None

@@ -8,17 +8,15 @@ from typing import NamedTuple
 from colane.core import Core
 from colane.core.events import Progressed
 from colane.core.tuning import SLACK_STEPS
-from colane.model.hardware import GpuId
-from colane.simulate.process import Process
+from colane.simulate.process import GpuUse, Process
 from colane.simulate.sampling import SAMPLE_AFTER_STEPS, Sampler
-from colane.simulate.whereabouts import Whereabouts
 
 
 class SampleDue(NamedTuple):
     """A company on a GPU is to be sampled if its epoch is still this one."""
 
     after_s: float
-    gpu: GpuId
+    use: GpuUse
     epoch: int
 
 
@@ -27,26 +25,23 @@ class CompanySampling:
 
     Args:
         core: Knows which jobs' first steps are awaited.
-        here: Who is where.
         sampler: Takes the samples.
     """
 
-    def __init__(self, core: Core, here: Whereabouts, sampler: Sampler) -> None:
+    def __init__(self, core: Core, sampler: Sampler) -> None:
         self._core = core
-        self._here = here
         self._sampler = sampler
         self._awaits_steps = not core.config.runs_at_once
 
     def dues(self, concerned: Iterable[Process]) -> Iterator[SampleDue]:
         """Yield when to sample every new company of these processes, in seconds from now."""
-        for gpu in dict.fromkeys(process.running.gpus[0] for process in concerned):
-            use = self._here.meter.gpus[gpu]
+        for use in dict.fromkeys([process.uses[0] for process in concerned]):
             company = use.processes.values()
             for after_s in self._sampler.waits_s(company, self._after_steps(company)):
-                yield SampleDue(after_s, gpu, use.epoch)
+                yield SampleDue(after_s, use, use.epoch)
             for process in company if self._core.config.tuning is not None else ():
                 for after_s in self._tuning_waits_s(process):
-                    yield SampleDue(after_s, gpu, use.epoch)
+                    yield SampleDue(after_s, use, use.epoch)
 
     def _tuning_waits_s(self, process: Process) -> Iterator[float]:
         """When the search for a process's cores wants to see it: some steps after each of its moments."""
@@ -56,9 +51,8 @@ class CompanySampling:
             for place, wait_s in enumerate(self._core.tuning_waits_s(process.id)):
                 yield wait_s + SLACK_STEPS * (place + 1) * step_s + (least_s if place > 1 else 0.0)
 
-    def reports_of(self, gpu: GpuId, epoch: int, now_s: float) -> list[Progressed]:
-        """What is reported of a company, if it is still together."""
-        use = self._here.meter.gpus[gpu]
+    def reports_of(self, use: GpuUse, epoch: int, now_s: float) -> list[Progressed]:
+        """What is reported of the company on a GPU, if it is still together."""
         return self.reports(use.processes.values(), now_s) if use.epoch == epoch else []
 
     def reports(self, processes: Iterable[Process], now_s: float) -> list[Progressed]:

@@ -13,7 +13,6 @@ from typing import Protocol
 
 from colane.core import Core
 from colane.core.events import Ended, Event, Launched, Outcome, Progressed, Submitted, Tick
-from colane.model.hardware import GpuId
 from colane.model.job import Exit, Job, JobId, JobState
 from colane.model.progress import Progress
 from colane.simulate.accounts import JobAccounts
@@ -26,7 +25,7 @@ from colane.simulate.ledger import Ledger
 from colane.simulate.meter import Meter
 from colane.simulate.pacing import DueHandlers, ProcessSpeeds
 from colane.simulate.parked import ParkedProcesses
-from colane.simulate.process import Process, first_lane
+from colane.simulate.process import GpuUse, Process, first_lane
 from colane.simulate.sampling import Sampler
 from colane.simulate.timing import TimedAsking
 from colane.simulate.whereabouts import Whereabouts
@@ -71,6 +70,7 @@ class Driver:
     ) -> None:
         self.core = core
         self.world = GangWorld(world) if any(job.spec.multi_node for job in jobs) else world
+        self._counts_steps = world.counts_steps
         self.config = config or DriverConfig()
         self.ledger = Ledger()
         self.now_s = jobs[0].submit_s if jobs else 0.0
@@ -88,7 +88,7 @@ class Driver:
         due = DueHandlers(self._complete, self._loaded, self._does_not_fit)
         self._speeds = ProcessSpeeds(self._here, self._agenda, due)
         self._sampler = Sampler(self.world, core.state.beliefs)
-        self._sampling = CompanySampling(core, self._here, self._sampler)
+        self._sampling = CompanySampling(core, self._sampler)
         self._accounts = JobAccounts(self.ledger, core, self.world, self._by_id)
         self._events: list[Event] = []
         self._saved_steps: dict[JobId, float] = {}
@@ -172,7 +172,7 @@ class Driver:
             return
         if outcome.rejected is not None:
             self.ledger.flaws.append(f"{self.now_s:g} s: " + "; ".join(str(flaw) for flaw in outcome.rejected.flaws))
-        touched: dict[GpuId, None] = {}
+        touched: dict[GpuUse, None] = {}
         started: list[Process] = []
         for job in outcome.jobs:
             self._follow(job, touched)
@@ -180,7 +180,7 @@ class Driver:
             is_away = job.placement is None or job.has_given_way or job.has_ended
             if not is_away and job.id not in self._here.processes:
                 started.append(self._come_back(job) if job.id in self._parked else self._start(job))
-                touched.update(dict.fromkeys(started[-1].running.gpus))
+                touched.update(dict.fromkeys(started[-1].uses))
         if touched:
             self._change_company(touched)
         for watcher in self._watchers:
@@ -189,11 +189,11 @@ class Driver:
                 watcher.started(process, [other.running for other in others if not are_mates(process, other)])
             watcher.outcome(outcome, self.now_s)
 
-    def _follow(self, job: Job, touched: dict[GpuId, None]) -> None:
+    def _follow(self, job: Job, touched: dict[GpuUse, None]) -> None:
         """Take a job off its GPUs, or begin to, where its new value says so."""
         process = last = self._here.processes.get(job.id)
         if process is not None and (job.placement is None or job.attempt != process.attempt or job.has_ended):
-            touched.update(dict.fromkeys(process.running.gpus))
+            touched.update(dict.fromkeys(process.uses))
             self._leave(process, job)
             process = None
         if job.has_ended:
@@ -202,26 +202,26 @@ class Driver:
             self._follow_parked(job, process, touched)
         elif job.state is JobState.STOPPING and process is not None and not process.is_stopping:
             self._stop(process)
-            touched.update(dict.fromkeys(process.running.gpus))
+            touched.update(dict.fromkeys(process.uses))
         elif process is not None and process.lane != first_lane(job):
             process.settle(self.now_s)
             self._here.change_lane(process, first_lane(job))
-            touched.update(dict.fromkeys(process.running.gpus))
+            touched.update(dict.fromkeys(process.uses))
         elif process is not None and job.placement is not None and job.placement.cores_booked != process.running.cores:
             self._change_cores(process, job, touched)
 
-    def _change_cores(self, process: Process, job: Job, touched: dict[GpuId, None]) -> None:
+    def _change_cores(self, process: Process, job: Job, touched: dict[GpuUse, None]) -> None:
         """It goes on at once with other cores, at another speed."""
         process.settle(self.now_s)
         process.running = self._accounts.where(job)
         self._speeds.pace_in_place(process)
         self._speeds.pace_alone(process, self.now_s)
-        touched.update(dict.fromkeys(process.running.gpus))
+        touched.update(dict.fromkeys(process.uses))
 
-    def _follow_parked(self, job: Job, process: Process | None, touched: dict[GpuId, None]) -> None:
+    def _follow_parked(self, job: Job, process: Process | None, touched: dict[GpuUse, None]) -> None:
         """Let its memory leave its GPUs, take it off them, or end it where it is to stop meanwhile."""
         if process is not None:
-            touched.update(dict.fromkeys(process.running.gpus))
+            touched.update(dict.fromkeys(process.uses))
         if job.state is JobState.STOPPING and job.id in self._parked:
             self._end_parked(job)
         elif process is None:
@@ -246,7 +246,7 @@ class Driver:
         job = self.core.state.jobs.get(process.id)
         if not self._here.has(process) or process.is_stopping or job is None:
             return
-        counts = self.world.counts_steps
+        counts = self._counts_steps
         sample = self._sampler.sample(process, self.now_s) if counts else Progress(at_s=self.now_s)
         process.out_bytes = self._parked.bytes_of(job, process.running.gpus)
         sample = replace(sample, on_host_bytes=process.out_bytes)
@@ -312,7 +312,7 @@ class Driver:
             process.settle(self.now_s)
             process.is_stepping = process.has_begun = True
             self._speeds.pace_alone(process, self.now_s)
-            self._change_company(dict.fromkeys(process.running.gpus))
+            self._change_company(dict.fromkeys(process.uses))
 
     def _loaded(self, process: Process, serial: int) -> None:
         if process.serial == serial and process.is_loading:
@@ -336,7 +336,7 @@ class Driver:
             return
         process.settle(self.now_s)
         progress = None
-        if self.world.counts_steps:
+        if self._counts_steps:
             others = self._here.others(process, stepping=True)
             if others or process.is_sampled or how is STOPPED:
                 progress = self._sampler.sample(process, self.now_s)
@@ -360,7 +360,7 @@ class Driver:
     def _kept_steps(self, process: Process) -> float:
         if not self.config.checkpoints or (process.running.job.spec.abortable and not process.running.gpus):
             return 0.0
-        return self._sampler.whole_steps(process) if self.world.counts_steps else process.done_steps
+        return self._sampler.whole_steps(process) if self._counts_steps else process.done_steps
 
     def _record(self, job: Job, last: Process | None) -> None:
         self.ended += 1
@@ -371,14 +371,14 @@ class Driver:
 
     # -- speed
 
-    def _change_company(self, touched: dict[GpuId, None]) -> None:
+    def _change_company(self, touched: dict[GpuUse, None]) -> None:
         concerned = self._speeds.change_company(touched, self.now_s)
-        if self.world.counts_steps:
+        if self._counts_steps:
             for due in self._sampling.dues(concerned.values()):
-                self._agenda.at(self.now_s + due.after_s, self._sample_company, due.gpu, due.epoch)
+                self._agenda.at(self.now_s + due.after_s, self._sample_company, due.use, due.epoch)
 
-    def _sample_company(self, gpu: GpuId, epoch: int) -> None:
-        self._events += self._sampling.reports_of(gpu, epoch, self.now_s)
+    def _sample_company(self, use: GpuUse, epoch: int) -> None:
+        self._events += self._sampling.reports_of(use, epoch, self.now_s)
 
     def _complete(self, process: Process, serial: int) -> None:
         if process.serial == serial and not process.is_stopping:

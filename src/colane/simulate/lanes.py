@@ -7,12 +7,12 @@ shorter in between. Beside a lane, a job meets each of its members for that memb
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import product
 from math import ceil, inf, prod
 
 from colane.lanes.turns import SHARED, Contender, shares
-from colane.model.job import JobKind
+from colane.model.job import JobId, JobKind
 from colane.model.lane import Turns
 from colane.simulate.process import Process
 from colane.simulate.world import Running, World
@@ -43,16 +43,16 @@ class LaneTurns:
         self._arrived = 0
         self.is_used = False
 
-    def enter(self, process: Process, company: Collection[Process]) -> None:
+    def enter(self, process: Process, company: Mapping[JobId, Process]) -> None:
         """A process comes to its GPU; `company` is who is there."""
         self._arrived += 1
         process.arrived = self._arrived
         self.moved(process, company)
 
-    def moved(self, process: Process, company: Collection[Process]) -> None:
+    def moved(self, process: Process, company: Mapping[JobId, Process]) -> None:
         """A process is in another lane of its GPU."""
         if not self.is_used and len(company) > 1:
-            self.is_used = any(are_mates(process, other) for other in company)
+            self.is_used = any(are_mates(process, other) for other in company.values())
 
     def divide(self, concerned: Iterable[Process]) -> None:
         """Set the share of its lane that each of these settled processes has; lanes come whole."""

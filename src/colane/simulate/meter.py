@@ -3,40 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 
 from colane.model.hardware import GpuId, Node
-from colane.model.job import JobId
 from colane.simulate.ledger import ClusterTimeline
-from colane.simulate.process import Process
-
-
-@dataclass(slots=True)
-class GpuUse:
-    """One GPU.
-
-    Attributes:
-        processes: Who is on it, in order of start.
-        utilized: Use its jobs make of it, 0..1.
-        epoch: Grows with every change of company.
-    """
-
-    processes: dict[JobId, Process] = field(default_factory=dict)
-    is_active: bool = False
-    utilized: float = 0.0
-    epoch: int = 0
-
-
-@dataclass(slots=True)
-class _Pool:
-    gpus: int = 0
-    active: int = 0
-    waiting: int = 0
-
-    @property
-    def stranded(self) -> int:
-        """GPUs without a job while somebody waits."""
-        return self.gpus - self.active if self.waiting else 0
+from colane.simulate.process import GpuUse, PoolUse
 
 
 class Meter:
@@ -49,14 +19,14 @@ class Meter:
 
     def __init__(self, nodes: Iterable[Node]) -> None:
         self.gpus: dict[GpuId, GpuUse] = {}
-        self._pools: dict[str, _Pool] = {}
-        self._pool_of: dict[str, _Pool] = {}
+        self._pools: dict[str, PoolUse] = {}
+        self._pool_of: dict[str, PoolUse] = {}
         self._active = 0
         self._utilized = 0.0
         self._stranded = 0
         self.waiting = 0
         for node in nodes:
-            pool = self._pools.setdefault(node.pool, _Pool())
+            pool = self._pools.setdefault(node.pool, PoolUse())
             pool.gpus += len(node.gpus)
             self._pool_of[node.name] = pool
 
@@ -64,7 +34,7 @@ class Meter:
         """One GPU."""
         use = self.gpus.get(gpu)
         if use is None:
-            use = self.gpus[gpu] = GpuUse()
+            use = self.gpus[gpu] = GpuUse(gpu, self._pool_of[gpu.node])
         return use
 
     def queue(self, pool: str, change: int, *, for_gpus: bool = True) -> None:
@@ -74,19 +44,18 @@ class Meter:
             return
         entry = self._pools.get(pool)
         if entry is None:
-            entry = self._pools[pool] = _Pool()
+            entry = self._pools[pool] = PoolUse()
         before = entry.stranded
         entry.waiting += change
         self._stranded += entry.stranded - before
 
-    def refresh(self, gpu: GpuId) -> None:
+    def refresh(self, use: GpuUse) -> None:
         """The company or the speeds on a GPU changed."""
-        use = self.gpus[gpu]
         use.epoch += 1
         active = bool(use.processes)
         if active is not use.is_active:
             use.is_active = active
-            self._activate(self._pool_of[gpu.node], 1 if active else -1)
+            self._activate(use.pool, 1 if active else -1)
         before, use.utilized = use.utilized, self._use_of(use)
         self._utilized += use.utilized - before
 
@@ -94,7 +63,7 @@ class Meter:
         """Append the present totals."""
         curve.add(at_s, self._active, self._utilized, self._stranded, self.waiting, running)
 
-    def _activate(self, pool: _Pool, change: int) -> None:
+    def _activate(self, pool: PoolUse, change: int) -> None:
         before = pool.stranded
         pool.active += change
         self._active += change

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from colane.model.hardware import GpuId
 from colane.model.job import JobId
 from colane.simulate.agenda import Agenda
-from colane.simulate.process import Process
+from colane.simulate.process import GpuUse, Process
 from colane.simulate.whereabouts import Whereabouts
 
 
@@ -40,7 +39,7 @@ class ProcessSpeeds:
         self._agenda = agenda
         self._due = due
 
-    def change_company(self, touched: dict[GpuId, None], now_s: float) -> dict[JobId, Process]:
+    def change_company(self, touched: dict[GpuUse, None], now_s: float) -> dict[JobId, Process]:
         """Company on these GPUs changed: settle, find new speeds, and move the completions.
 
         Returns:
@@ -58,9 +57,9 @@ class ProcessSpeeds:
                 self._set_loading(process, now_s)
             else:
                 self._set_speed(process, now_s)
-            touched.update(dict.fromkeys(process.running.gpus))
-        for gpu in touched:
-            self._here.meter.refresh(gpu)
+            touched.update(dict.fromkeys(process.uses))
+        for use in touched:
+            self._here.meter.refresh(use)
         return concerned
 
     def pace_in_place(self, process: Process) -> None:
@@ -76,12 +75,12 @@ class ProcessSpeeds:
 
     def _share(self, process: Process) -> float:
         """GPUs it is given: of one that carries k jobs each is given 1/k; of k lanes its share of its lane / k."""
-        gpus, uses = process.running.gpus, self._here.meter.gpus
-        if len(gpus) == 1:
-            if self._here.lanes.is_used:
-                return process.lane_part
-            return 1.0 / len(uses[gpus[0]].processes)
-        return sum(1.0 / len(uses[gpu].processes) for gpu in gpus)
+        if len(process.uses) == 1 and self._here.lanes.is_used:
+            return process.lane_part
+        share = 0.0
+        for use in process.uses:
+            share += 1.0 / len(use.processes)
+        return share
 
     def _set_loading(self, process: Process, now_s: float) -> None:
         """Loading is slowed by company as steps are; what does not fit is found out at the first step."""

@@ -1,9 +1,51 @@
-"""A running attempt in virtual time: how much is left, how fast it goes, since when."""
+"""A running attempt in virtual time: how much is left, how fast it goes, since when; and the GPUs such run on."""
 
 from __future__ import annotations
 
-from colane.model.job import Job
+from typing import Final
+
+from colane.model.hardware import GpuId
+from colane.model.job import Job, JobId
 from colane.simulate.world import Running
+
+
+class PoolUse:
+    """How many GPUs a pool has, how many of them carry jobs, and how many jobs wait for it."""
+
+    __slots__ = ("active", "gpus", "waiting")
+
+    def __init__(self) -> None:
+        self.gpus = 0
+        self.active = 0
+        self.waiting = 0
+
+    @property
+    def stranded(self) -> int:
+        """GPUs without a job while somebody waits."""
+        return self.gpus - self.active if self.waiting else 0
+
+
+class GpuUse:
+    """One GPU.
+
+    Attributes:
+        id: Which.
+        pool: Its node's.
+        processes: Who is on it, in order of start.
+        is_active: Whether anybody is, as was counted last.
+        utilized: Use its jobs make of it, 0..1, as was counted last.
+        epoch: Grows with every change of company.
+    """
+
+    __slots__ = ("epoch", "id", "is_active", "pool", "processes", "utilized")
+
+    def __init__(self, gpu: GpuId, pool: PoolUse) -> None:
+        self.id: Final = gpu
+        self.pool: Final = pool
+        self.processes: Final[dict[JobId, Process]] = {}
+        self.is_active = False
+        self.utilized = 0.0
+        self.epoch = 0
 
 
 class Process:
@@ -12,6 +54,7 @@ class Process:
     Attributes:
         id: Its job.
         running: The job and where it runs.
+        uses: Its GPUs, in rank order.
         attempt: Number of the attempt.
         alone_steps_per_s: Its speed with its GPUs to itself and the cores it has.
         occupancy_ratio: Part of a GPU it keeps busy alone; None where the world does not know.
@@ -47,12 +90,13 @@ class Process:
         "alone_steps_per_s", "arrived", "attempt", "first_step_s", "gpu_s", "gpu_share", "has_begun", "id", "idle_s",
         "is_loading", "is_parking", "is_sampled", "is_stepping", "is_stopping", "lane", "lane_part", "lane_share",
         "left_steps", "loading_left_s", "loading_ratio", "occupancy_ratio", "out_bytes", "paused_s", "running",
-        "saved_steps", "serial", "since_s", "start_s", "steps_per_s", "turn_efficiency", "work_steps",
+        "saved_steps", "serial", "since_s", "start_s", "steps_per_s", "turn_efficiency", "uses", "work_steps",
     )  # fmt: skip
 
     def __init__(self, job: Job, running: Running, work_steps: float, saved_steps: float, now_s: float) -> None:
         self.id = job.id
         self.running = running
+        self.uses: tuple[GpuUse, ...] = ()
         self.attempt = job.attempt
         self.alone_steps_per_s = 0.0
         self.occupancy_ratio: float | None = None

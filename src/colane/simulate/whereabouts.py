@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from colane.model.hardware import GpuId
 from colane.model.job import JobId
 from colane.simulate.lanes import LaneTurns
 from colane.simulate.meter import Meter
-from colane.simulate.process import Process
+from colane.simulate.process import GpuUse, Process
 from colane.simulate.world import Scope, World
 
 
@@ -29,6 +28,7 @@ class Whereabouts:
         self.meter = meter
         self.lanes = lanes
         self.processes: dict[JobId, Process] = {}
+        self._counts_nodes = world.scope is Scope.NODE
         self._on_node: dict[str, dict[JobId, Process]] = {}
 
     def has(self, process: Process) -> bool:
@@ -38,45 +38,42 @@ class Whereabouts:
     def enter(self, process: Process) -> None:
         """A process is on its GPUs."""
         self.processes[process.id] = process
-        gpus = process.running.gpus
-        for gpu in gpus:
-            self.meter.use(gpu).processes[process.id] = process
-        if gpus:
-            self.lanes.enter(process, self.meter.gpus[gpus[0]].processes.values())
-        if self.world.scope is Scope.NODE:
-            for node in process.running.nodes:
-                self._on_node.setdefault(node, {})[process.id] = process
+        uses = process.uses = tuple([self.meter.use(gpu) for gpu in process.running.gpus])
+        for use in uses:
+            use.processes[process.id] = process
+        if uses:
+            self.lanes.enter(process, uses[0].processes)
+        for node in process.running.nodes if self._counts_nodes else ():
+            self._on_node.setdefault(node, {})[process.id] = process
 
     def leave(self, process: Process) -> None:
         """A process is off its GPUs."""
         del self.processes[process.id]
-        for gpu in process.running.gpus:
-            del self.meter.gpus[gpu].processes[process.id]
+        for use in process.uses:
+            del use.processes[process.id]
         for node in process.running.nodes if self._on_node else ():
             del self._on_node[node][process.id]
 
     def change_lane(self, process: Process, lane: int) -> None:
         """A settled process goes on in another lane of its GPU."""
         process.lane = lane
-        self.lanes.moved(process, self.meter.gpus[process.running.gpus[0]].processes.values())
+        self.lanes.moved(process, process.uses[0].processes)
 
-    def concerned(self, gpus: Iterable[GpuId]) -> dict[JobId, Process]:
+    def concerned(self, uses: Iterable[GpuUse]) -> dict[JobId, Process]:
         """Whose speed may change when the company on these GPUs does."""
         found: dict[JobId, Process] = {}
-        for gpu in gpus:
-            found.update(self.meter.gpus[gpu].processes)
+        for use in uses:
+            found.update(use.processes)
             if self._on_node:
-                found.update(self._on_node.get(gpu.node, {}))
+                found.update(self._on_node.get(use.id.node, {}))
         return found
 
     def others(self, process: Process, *, stepping: bool) -> list[Process]:
         """Who is in this world's scope with it, in order of start; all, or those who work on their devices."""
         found: dict[JobId, Process] = {}
-        uses = self.meter.gpus
-        for gpu in process.running.gpus:
-            processes = uses[gpu].processes
-            if len(processes) > 1 or process.id not in processes:
-                found.update(processes)
+        for use in process.uses:
+            if len(use.processes) > 1 or process.id not in use.processes:
+                found.update(use.processes)
         if self._on_node:
             for node in process.running.nodes:
                 found.update(self._on_node.get(node, {}))
