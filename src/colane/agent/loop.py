@@ -10,6 +10,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from colane.agent import device_memory, gang
+from colane.agent.bandwidth import BandwidthMeter
 from colane.agent.command import Command
 from colane.agent.config import AgentConfig
 from colane.agent.contact import Contact
@@ -66,6 +67,7 @@ class Agent:
         self._gate = GateThread(gate_path(config.state_dir), bounds, self._nudger(asyncio.get_running_loop()))
         self._host = HostMemory(state.job_dir, Mover(devices), self.woken.set)
         self._placer = CorePlacer(state.job_dir, devices, self.jobs.place)
+        self._bandwidth = BandwidthMeter(devices.host.cores, config.host_bandwidth_bytes_per_s)
         self._host_refusal = suspend.problem()
         self._contact = Contact(scheduler, config.name, self._describe, state)
         self._no_mps: dict[Key, str] = {}
@@ -88,6 +90,7 @@ class Agent:
                 await self._end_jobs()
         finally:
             self._gate.close()
+            self._bandwidth.close()
             self.jobs.close()
 
     async def make_it_so(self) -> None:
@@ -99,6 +102,7 @@ class Agent:
         if desired is not None:
             self._has_limits = any(job.memory_limit_bytes for job in desired.jobs)
             self._placer.follow(desired.jobs)
+            self._bandwidth.follow(desired)
             await self._act(reconcile(desired, self._observe(desired), self._contact.followed), desired)
             self._host.follow(job for job in desired.jobs if self.jobs.is_prepared(job.key))
             self._gate.follow(self._places(desired))
@@ -264,8 +268,10 @@ class Agent:
         held = self._held()
         observed = self._observed()
         others = {gpu.index: gpu.others_ratio for gpu in observed}
-        samples = ((key, self.jobs.sample(key, now_s, used, held, others)) for key in sorted(self.jobs.observe()))
-        jobs = [with_host(with_turns(sample, seen.get(key.job)), self._host.said(key)) for key, sample in samples]
+        samples = {key: self.jobs.sample(key, now_s, used, held, others) for key in sorted(self.jobs.observe())}
+        jobs = [with_host(with_turns(one, seen.get(key.job)), self._host.said(key)) for key, one in samples.items()]
+        cpu_s = {key: one["progress"]["cpu_s"] or 0.0 for key, one in samples.items() if "progress" in one}
+        bandwidth = self._bandwidth.sample(time.monotonic(), self.jobs.below, cpu_s)
         gpus = with_sharing(observed, self._mps.active, self.jobs.through_mps())
         gpus = self._fault.closed(gpus, self._own().busy)
         messages = [
@@ -276,10 +282,12 @@ class Agent:
             *self._gate.messages(),
             *self._host.messages(),
             *self._placer.messages(),
+            *self._bandwidth.messages(),
             *([LIMITS_WATCHED] if self._has_limits else []),
         ]
         report = report_object(self.state.agent_id, now_s, gpus, messages, jobs)
-        return {**report, "cluster_id": self.state.cluster_id or None, "leased": self._is_leased()}
+        whose = {"cluster_id": self.state.cluster_id or None, "leased": self._is_leased()}
+        return {**report, **whose, "bandwidth": bandwidth}
 
     def _held(self) -> Mapping[int, device_memory.HeldByPid | None]:
         """What each process holds of the GPUs with jobs; that the driver hides it is said from then on."""

@@ -72,7 +72,8 @@ def with_sharing(gpus: Iterable[Gpu], mps_active: frozenset[int], through_mps: M
 def read_desired(node: Object) -> Desired:
     """Read what shall run from the node object."""
     jobs = tuple(_desired_job(job) for job in node["jobs"])
-    return Desired(node["generation"], jobs, _turns(node.get("turns") or {}))
+    interval_s = (node.get("bandwidth") or {}).get("interval_s")
+    return Desired(node["generation"], jobs, _turns(node.get("turns") or {}), interval_s)
 
 
 def _desired_job(job: Object) -> DesiredJob:
@@ -91,6 +92,7 @@ def _desired_job(job: Object) -> DesiredJob:
         to_host=bool(job.get("to_host")),
         meeting=_meeting(job.get("gang")),
         memory_limit_bytes=job.get("memory_limit_bytes") or 0,
+        bandwidth_ratio=job.get("bandwidth_ratio", 1.0),
     )
 
 

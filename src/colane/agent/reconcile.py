@@ -50,6 +50,7 @@ class DesiredJob:
         to_host: Its GPU memory is moved to the host while it is paused.
         meeting: Where its ranks here meet those on other nodes; None for a job on this node alone.
         memory_limit_bytes: Host memory that its processes here may use together; 0 does not bound them.
+        bandwidth_ratio: Part of the bandwidth of the node's memory that it may use; 1 does not bound it.
     """
 
     key: Key
@@ -66,15 +67,20 @@ class DesiredJob:
     to_host: bool = False
     meeting: Meeting | None = None
     memory_limit_bytes: int = 0
+    bandwidth_ratio: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class Desired:
-    """All that shall run here, as of one generation of the node, and how jobs of one lane take turns."""
+    """All that shall run here, as of one generation of the node, and how jobs of one lane take turns.
+
+    `bandwidth_interval_s` is how often it is said who uses the bandwidth of memory; None: never.
+    """
 
     generation: int
     jobs: tuple[DesiredJob, ...]
     turns: Turns = field(default_factory=Turns)
+    bandwidth_interval_s: float | None = None
 
 
 class AttemptPhase(Enum):

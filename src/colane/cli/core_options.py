@@ -1,4 +1,4 @@
-"""Options that say how the cores of training jobs are tuned, shared by `up`, `server` and `simulate`."""
+"""Options of the CPU side, shared by `up`, `server` and `simulate`: tuning cores, and who is held back."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from colane.model.quantities import parse_duration_s
 
 if TYPE_CHECKING:
     from colane.cpu.config import TuningConfig
+    from colane.cpu.contention import ContentionConfig
 
 
 class CoreTunerChoice(StrEnum):
@@ -30,6 +31,34 @@ CoreWindowOption = Annotated[
     str, typer.Option("--core-window", metavar="TIME", help="How long it tries each number of cores, as 90s.")
 ]
 CORE_WINDOW: Final = "90s"
+ContentionOption = Annotated[
+    str,
+    typer.Option(
+        "--contention",
+        metavar="TIME|off",
+        help="How often it is measured who uses up memory bandwidth; who slows training beside him is held back.",
+    ),
+]
+CONTENTION: Final = "10s"
+
+
+def contention(text: str) -> ContentionConfig | None:
+    """Return when jobs without GPUs are held back for training jobs; None where they never are.
+
+    Raises:
+        MisuseError: It is neither a time nor `off`.
+    """
+    from colane.cpu.contention import ContentionConfig  # noqa: PLC0415 - imported late
+
+    if text.strip().lower() == "off":
+        return None
+    try:
+        interval_s = parse_duration_s(text)
+    except ValueError as error:
+        raise MisuseError(f"--contention: {error}, or off") from None
+    if interval_s == 0:
+        raise MisuseError("--contention: must be more than 0, or off")
+    return ContentionConfig.of(interval_s)
 
 
 def tuning(choice: CoreTunerChoice, window: str) -> TuningConfig | None:

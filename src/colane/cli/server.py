@@ -31,6 +31,7 @@ def server(  # noqa: PLR0913, PLR0917 - a command line option is a parameter
     memory_factors: options.FactorsOption = options.FACTORS,
     core_tuner: core_options.CoreTunerOption = core_options.CoreTunerChoice.OFF,
     core_window: core_options.CoreWindowOption = core_options.CORE_WINDOW,
+    contention: core_options.ContentionOption = core_options.CONTENTION,
     with_parent: options.WithParent = False,
 ) -> None:
     """Run the scheduler alone; agents on this or other machines join it.
@@ -48,7 +49,7 @@ def server(  # noqa: PLR0913, PLR0917 - a command line option is a parameter
         options.stop_with_parent()
     kept = parse_retention(options.retention(keep_finished))
     core = options.Sharing(
-        share_between, turns, quantum, guard, guard_after, memory_factors, core_tuner, core_window
+        share_between, turns, quantum, guard, guard_after, memory_factors, core_tuner, core_window, contention
     ).core_config()
     config = ServerConfig(
         state_dir=options.state_dir(state),

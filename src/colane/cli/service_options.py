@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Final, NamedTuple
 
 import typer
 
-from colane.cli.core_options import CORE_WINDOW, CoreTunerChoice, tuning
+from colane.cli.core_options import CONTENTION, CORE_WINDOW, CoreTunerChoice, contention, tuning
 from colane.cli.errors import MisuseError
 from colane.client.locate import TOKEN_FILE_VARIABLE, TOKEN_VARIABLE, read_token
 from colane.model.lane import ShareBetween, TurnRule
@@ -210,6 +210,7 @@ class Sharing(NamedTuple):
     memory_factors: str
     core_tuner: CoreTunerChoice = CoreTunerChoice.OFF
     core_window: str = CORE_WINDOW
+    contention: str = CONTENTION
 
     def words(self) -> tuple[str, ...]:
         """Return them as words of a command line.
@@ -225,7 +226,9 @@ class Sharing(NamedTuple):
         words += [] if quantum_s(self.quantum) is None else ["--quantum", str(self.quantum)]
         words += ["--guard", self.guard, "--guard-after", self.guard_after]
         tuning(self.core_tuner, self.core_window)
+        contention(self.contention)
         words += ["--core-tuner", self.core_tuner.value, "--core-window", self.core_window]
+        words += ["--contention", self.contention]
         return (*words, "--memory-factors", self.memory_factors)
 
     def core_config(self) -> CoreConfig:
@@ -246,6 +249,7 @@ class Sharing(NamedTuple):
             guard_after_s=guard_after_s(self.guard_after),
             memory_factors=factors(self.memory_factors),
             tuning=tuning(self.core_tuner, self.core_window),
+            contention=contention(self.contention),
         )
 
 

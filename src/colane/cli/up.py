@@ -45,6 +45,7 @@ def up(  # noqa: PLR0913, PLR0917 - a command line option is a parameter
     memory_factors: options.FactorsOption = options.FACTORS,
     core_tuner: core_options.CoreTunerOption = core_options.CoreTunerChoice.OFF,
     core_window: core_options.CoreWindowOption = core_options.CORE_WINDOW,
+    contention: core_options.ContentionOption = core_options.CONTENTION,
     yield_bound: options.YieldBound = options.YIELD_BOUND,
     keep_jobs: Annotated[
         bool, typer.Option("--keep-jobs", help="Let running jobs go on at the end; the next 'up' takes them over.")
@@ -59,7 +60,7 @@ def up(  # noqa: PLR0913, PLR0917 - a command line option is a parameter
     if topology is not None:
         _judge(topology)
     sharing = options.Sharing(
-        share_between, turns, quantum, guard, guard_after, memory_factors, core_tuner, core_window
+        share_between, turns, quantum, guard, guard_after, memory_factors, core_tuner, core_window, contention
     ).words()
     config = StackConfig(
         state_dir=options.state_dir(state),

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 STEP_FACTOR = 2
 """A step halves what a job has, or doubles it (section V-D halves the cores)."""
@@ -41,6 +41,11 @@ class ContentionConfig:
     bandwidth_min_ratio: float = 0.1
     used_min_ratio: float = 0.02
     steps_min: int = 3
+
+    @classmethod
+    def of(cls, interval_s: float) -> Self:
+        """Thresholds with intervals of this length; waits keep their proportion to it."""
+        return cls(interval_s=interval_s, release_s=6 * interval_s)
 
 
 class Consumer(NamedTuple):

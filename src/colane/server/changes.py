@@ -9,6 +9,7 @@ from typing import Any
 
 from colane.core import suspension
 from colane.core.events import (
+    BandwidthObserved,
     CancelRequested,
     Ended,
     GpusObserved,
@@ -22,6 +23,7 @@ from colane.core.events import (
     SuspendRequested,
 )
 from colane.core.state import NodeState
+from colane.model.bandwidth import BandwidthSample
 from colane.model.hardware import Gpu, Node
 from colane.model.job import Exit, Job, JobId, JobState, SuspendVia
 from colane.model.profile import Profile, ProfileKey, Value, ValueSource
@@ -35,6 +37,7 @@ from colane.server.retention import Retention
 from colane.server.store import FINISHED_JOBS, Delete
 from colane.server.turn import Turn
 from colane.server.wire import (
+    BandwidthBody,
     FinishedBody,
     GpuBody,
     JobReport,
@@ -244,6 +247,13 @@ def report(turn: Turn, name: str, body: ReportBody) -> None:
                 turn.record("message", node=name, message=message)
     for job in body.jobs:
         _report_job(turn, name, job, offset_s(turn.now_s, body.at_s))
+    if body.bandwidth is not None:
+        turn.events.append(BandwidthObserved(name, _bandwidth(body.bandwidth, turn.now_s)))
+
+
+def _bandwidth(body: BandwidthBody, now_s: float) -> BandwidthSample:
+    by_job = tuple([(int(job), ratio) for job, ratio in body.by_job.items()])
+    return BandwidthSample(now_s, body.used_ratio, by_job, body.by, body.can_limit)
 
 
 def lease(turn: Turn, name: str, is_leased: bool | None, *, may_be_endless: bool) -> None:

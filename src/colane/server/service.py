@@ -350,7 +350,9 @@ class Service:
         jobs, seen_s = self.board.assigned(name), self.liveness.last_seen_s(name)
         tight = self.driver.tight_gpus(name)
         totals = {job.id: steps_total(job, self.driver.progress.get(job.id)) for job in jobs}
-        view = node_view(record, seen_s, jobs, self.driver.turns, self.board.nodes, tight, totals)
+        view = node_view(
+            record, seen_s, jobs, self.driver.turns, self.board.nodes, tight, totals, self.driver.config.contention
+        )
         return {**view, "cluster_id": self.cluster_id, "leased": record.leased, "lease_s": self._lease_s(record)}
 
     def _lease_s(self, record: NodeRecord) -> float | None:

@@ -8,6 +8,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from colane.core.company import Company, Pacing
+from colane.cpu.contention import ContentionConfig
+from colane.model.bandwidth import Throttle
 from colane.model.job import Job, JobId, JobState, SuspendVia
 from colane.model.lane import Turns
 from colane.model.placement import Placement
@@ -47,6 +49,7 @@ def job_view(
     body: Body = {name: getattr(job, name) for name in _SCALARS}
     body |= {name: getattr(spec, name) for name in _SPEC_SCALARS}
     body |= _placement(job.placement)
+    body["throttle"] = None if job.throttle is None else _throttle(job.throttle)
     body |= {
         "state": job.state.value,
         "model_name": model_name,
@@ -95,6 +98,11 @@ def rate_view(rate: Rate) -> Body:
     }
 
 
+def _throttle(throttle: Throttle) -> Body:
+    names = {"cores": list(throttle.cores), "withheld_cores": list(throttle.withheld)}
+    return {**names, "bandwidth_ratio": throttle.bandwidth_ratio}
+
+
 def _placement(placement: Placement | None) -> Body:
     if placement is None:
         return {"node": None, "nodes": [], "gpus": [], "lanes": [], "booked_cores": []}
@@ -129,6 +137,7 @@ def node_view(
     nodes: Mapping[str, NodeRecord],
     tight: frozenset[int] = frozenset(),
     totals: Mapping[JobId, int | None] = NO_TOTALS,
+    contention: ContentionConfig | None = None,
 ) -> Body:
     """Return the node object: hardware, the whole desired state of its jobs, and how those of one lane take turns.
 
@@ -142,6 +151,7 @@ def node_view(
         "last_seen_s": last_seen_s,
         "messages": list(record.messages),
         "turns": {"rule": turns.rule.value, "quantum_s": turns.quantum_s},
+        "bandwidth": _measured(jobs, contention),
         "jobs": [
             {
                 **_desired(job, place, name, nodes),
@@ -153,6 +163,14 @@ def node_view(
     }
 
 
+def _measured(jobs: list[Job], contention: ContentionConfig | None) -> Body | None:
+    """How often an agent is to say who uses the bandwidth of its memory; None where nobody could be held back."""
+    alone = all(job.spec.gpus for job in jobs) or not any(job.spec.gpus for job in jobs)
+    if contention is None or (alone and not any(job.throttle is not None for job in jobs)):
+        return None
+    return {"interval_s": contention.interval_s}
+
+
 def _desired(job: Job, placement: Placement, node: str, nodes: Mapping[str, NodeRecord]) -> Body:
     """What an agent is told of a job: its part of it, and how its part finds the others."""
     return {
@@ -160,7 +178,8 @@ def _desired(job: Job, placement: Placement, node: str, nodes: Mapping[str, Node
         "attempt": job.attempt,
         "run": job.state is not JobState.STOPPING,
         "slots": [{"gpu": slot.gpu.number, "lane": slot.lane} for slot in placement.slots_on(node)],
-        "cores": list(placement.cores_on(node)),
+        "cores": list(placement.cores_on(node) if job.throttle is None else job.throttle.cores),
+        "bandwidth_ratio": 1.0 if job.throttle is None else job.throttle.bandwidth_ratio,
         "gang": _gang(placement, node, nodes),
         "time_limit_s": job.spec.time_limit_s,
         "memory_limit_bytes": job.spec.part(job.spec.host_memory_bytes, len(placement.slots_on(node))),

@@ -15,6 +15,7 @@ from pydantic import (
     Field,
     StringConstraints,
     WithJsonSchema,
+    field_validator,
     model_validator,
 )
 
@@ -30,6 +31,7 @@ RETRIES_MAX: Final = 1_000
 PRIORITY_MAX: Final = 2**31
 CORES_MAX: Final = 65_536
 JOBS_PER_REPORT_MAX: Final = 10_000
+ID_DIGITS_MAX: Final = 16
 STEP_DURATIONS_MAX: Final = 10_000
 """Per-step durations kept of one job; an agent sends a sample beyond it."""
 
@@ -218,7 +220,7 @@ class TopologyBody(WireModel):
 
 
 class NodeBody(WireModel):
-    """A node as its agent registers it. The last six fields are the scheduler's own: taken and ignored."""
+    """A node as its agent registers it. The last seven fields are the scheduler's own: taken and ignored."""
 
     name: NodeName
     gpus: Annotated[list[GpuBody | GpuIndexText], Field(max_length=GPUS_MAX)]
@@ -239,6 +241,7 @@ class NodeBody(WireModel):
     lease_s: Any = None
     last_seen_s: Any = None
     turns: Any = None
+    bandwidth: Any = None
     jobs: Any = None
     messages: Any = None
 
@@ -283,6 +286,22 @@ class JobReport(WireModel):
     progress: ProgressBody | None = None
 
 
+class BandwidthBody(WireModel):
+    """Who used the bandwidth of a node's memory; see `model.BandwidthSample`."""
+
+    used_ratio: MeasuredRatio | None = None
+    by_job: Annotated[dict[str, MeasuredRatio], Field(max_length=JOBS_PER_REPORT_MAX)] = Field(default_factory=dict)
+    by: Annotated[str, StringConstraints(max_length=100)] = ""
+    can_limit: bool = False
+
+    @field_validator("by_job")
+    @classmethod
+    def _are_ids(cls, value: dict[str, float]) -> dict[str, float]:
+        if not all(job.isascii() and job.isdigit() and len(job) <= ID_DIGITS_MAX for job in value):
+            raise ValueError("each key must be the id of a job")
+        return value
+
+
 class ReportBody(WireModel):
     """What an agent observes of its node."""
 
@@ -293,6 +312,7 @@ class ReportBody(WireModel):
     gpus: Annotated[list[GpuBody], Field(max_length=GPUS_MAX)] = Field(default_factory=list)
     messages: Annotated[list[Text], Field(max_length=100)] = Field(default_factory=list)
     jobs: Annotated[list[JobReport], Field(max_length=JOBS_PER_REPORT_MAX)] = Field(default_factory=list)
+    bandwidth: BandwidthBody | None = None
 
 
 AttemptEnd = Literal[

@@ -1,4 +1,4 @@
-"""`python -m colane.workloads`: run one built-in training job.
+"""`python -m colane.workloads`: run one built-in training job, or `stream`, which uses up memory bandwidth.
 
 Exit codes: 0 trained to the end, 2 a wrong argument or missing data (one line says which), 143 stopped by
 SIGTERM, 130 by SIGINT; an error of PyTorch itself (out of memory) ends with its own traceback and 1.
@@ -9,15 +9,19 @@ from __future__ import annotations
 import signal
 import sys
 
-from colane.workloads import arguments, catalogue
+from colane.workloads import arguments, catalogue, stream
 from colane.workloads.cifar10 import DatasetError
 from colane.workloads.progress import say
+
+STREAM = "stream"
 
 
 def main() -> int:
     """Run the job that the command line describes."""
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _stop)
+    if sys.argv[1:2] == [STREAM]:
+        return stream.main(sys.argv[2:])
     job, log_every = arguments.parse()
     try:
         from colane.workloads import train  # noqa: PLC0415  # PyTorch takes seconds; wrong arguments need none
