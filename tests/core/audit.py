@@ -13,6 +13,7 @@ from colane.model.hardware import GpuId
 from colane.model.job import Job, JobId, JobState
 from colane.model.plan import Move, Park, Resize, SetCores, SetThrottle, Start, Stop
 from colane.model.profile import Memory
+from colane.model.story import LEAVING
 
 
 def audit(state: ClusterState) -> None:
@@ -41,7 +42,11 @@ def _bookings(state: ClusterState) -> None:
         assert not job.parked or job.state in {JobState.PAUSED, JobState.STOPPING}
         assert bool(job.home) == (job.parked and job.is_on_host)
         assert job.home in {"", *_homes(job)}
-        assert job.resizes_to is None or job.state is JobState.STOPPING
+        if job.state is JobState.CHECKPOINTING:
+            assert job.spec.checkpoint is not None
+            assert job.saves_asked
+            assert job.ending is JobState.QUEUED
+        assert job.resizes_to is None or job.state in LEAVING
         assert not job.is_on_host or (job.gpu_count == 1 and job.state in {JobState.PAUSED, JobState.STOPPING})
         for gpu in _held(job) if not job.is_on_host else ():
             if gpu in expected:
@@ -89,7 +94,7 @@ def audit_decisions(state: ClusterState, outcome: Outcome) -> None:
         action, job, is_relief = decision.action, state.jobs[decision.action.job], decision.policy == "relief"
         if isinstance(action, Stop | Resize):
             assert job.spec.preemptible or is_relief
-            assert job.state is JobState.STOPPING
+            assert job.state in LEAVING
         elif isinstance(action, Park):
             assert job.parked
             assert job.is_leaving_gpus

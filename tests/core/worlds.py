@@ -23,6 +23,7 @@ from colane.core.events import (
     Tick,
 )
 from colane.core.policy import Policy
+from colane.model.checkpoint import SAVED, CheckpointContract
 from colane.model.hardware import Gpu, Node
 from colane.model.job import Exit, Job, JobId, JobSpec, JobState, SuspendVia
 from colane.model.profile import Profile, ProfileKey, Value, ValueSource
@@ -136,6 +137,7 @@ class World:
             steps_limit=pick.choice((None, None, None, 40)),
             steps_total=pick.choice((None, 50, 400, 3000)),
             preemptible=pick.random() < 0.5,
+            checkpoint=CheckpointContract("SIGUSR1", 9.0) if self._next % 3 == 0 else None,
             group=pick.choice(("", "", "g", "h")),
             host_bandwidth_bytes_per_s=pick.choice((0, 0, 30 * GIB)),
         )
@@ -164,6 +166,8 @@ class World:
             moved = job.is_on_host or self.random.random() < 0.7
             refused = "" if moved else "it has two processes"
             sample = replace(sample, on_host_bytes=2 * GIB if moved else None, host_refusal=refused)
+        if job.state is JobState.CHECKPOINTING and self.random.random() < 0.3:
+            sample = replace(sample, save_problem="No space left on device", saves_asked=job.saves_asked)
         return Progressed(job.id, job.attempt, sample, node)
 
     def _sample(self, steps: int) -> Progress:
@@ -183,7 +187,10 @@ class World:
         if not running:
             return Tick()
         job = self.random.choice(running)
-        outcome, code = self.random.choice((("exited", 0), ("exited", 0), ("exited", 1), ("out-of-memory", 1)))
+        ways: tuple[tuple[str, int], ...] = (("exited", 0), ("exited", 0), ("exited", 1), ("out-of-memory", 1))
+        if job.state is JobState.CHECKPOINTING:
+            ways = (("exited", SAVED), ("exited", SAVED), *ways)
+        outcome, code = self.random.choice(ways)
         attempt = job.attempt - self.random.choice((0, 0, 0, 0, 1))
         node = self.random.choice(living(job))
         return Ended(job.id, attempt, outcome, Exit(code, None), self.now_s - 1, self.now_s, None, node)

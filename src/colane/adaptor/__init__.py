@@ -5,6 +5,12 @@
     ...
         steps.step(loss=loss.item())      # at the end of every iteration
 
+Three more let it be stopped for others, resized and moved, and go on where it was:
+
+    done = steps.restore(load)    # before the loop: load() reads the newest state, returns the steps in it
+    ...
+        steps.save(write, every_s=600)    # after step(): write(steps) saves the state when it is asked for, or time
+
 A script of PyTorch or Keras need not: its steps are found by themselves. Where it does, what it reports counts.
 Outside Colane this does nothing, at next to no cost. It never breaks a job: on any doubt it steps aside, and
 says so once on stderr when COLANE_DEBUG is set. It needs the standard library alone. Processes that the job

@@ -134,6 +134,23 @@ class Recorder:
         if self._writer is not None and self.rank != EXPLICIT:
             self._writer.set_total(self._writer.steps + more_steps)
 
+    def restored(self, steps: int) -> None:
+        """Say that the job saves its state by itself, and with how many steps it began."""
+        if self._writer is not None:
+            self._writer.set_restored(steps)
+
+    def saved(self, steps: int) -> None:
+        """Say that a state with so many steps of the whole job is saved; the time that took is no step's."""
+        if self._writer is not None:
+            self._writer.set_saved(time.time(), steps)
+        self._last_s = time.perf_counter()
+
+    def not_saved(self, error: int) -> None:
+        """Say that saving has failed."""
+        if self._writer is not None:
+            self._writer.set_save_failed(time.time(), error)
+        self._last_s = time.perf_counter()
+
     def disarm(self, reason: str | None = None) -> None:
         """Report nothing from now on."""
         self._is_armed = False

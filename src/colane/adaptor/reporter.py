@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
-from . import recorder
+import errno
+import sys
+
+from . import recorder, saving
 from .writer import WireError
+
+TYPE_CHECKING = False  # as `typing` has it, which costs milliseconds to import
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 class Reporter:
-    """Counts the steps of this process. Made by `attach`."""
+    """Counts the steps of this process. Made by `attach`.
 
-    __slots__ = ("_recorder",)
+    Attributes:
+        steps_done: Steps of the whole job: those that `restore` found, and those made since.
+    """
+
+    __slots__ = ("_occasions", "_recorder", "steps_done")
 
     def __init__(self, to: recorder.Recorder | None) -> None:
         self._recorder = to
+        self._occasions: saving.Occasions | None = None
+        self.steps_done = 0
 
     def step(self, loss: float | None = None) -> None:
         """Say that one more step is done.
@@ -20,6 +33,7 @@ class Reporter:
         Args:
             loss: the step's loss as a number. A tensor works too, but reading one waits for its GPU.
         """
+        self.steps_done += 1
         to = self._recorder
         if to is None:
             return
@@ -29,6 +43,54 @@ class Reporter:
             to.disarm(f"no more steps are reported: {error!r}")
             return
         to.boundary(1, number)
+
+    def restore(self, load: Callable[[], int | None]) -> int:
+        """Go on from what an earlier attempt has saved; call it once, after `attach` and before the loop.
+
+        From here on the job is one that saves its state when it is asked, and may be stopped for that.
+
+        Args:
+            load: loads the newest state and returns how many steps are in it; None or 0 without one.
+
+        Returns:
+            How many steps the job has made.
+        """
+        self._occasions = saving.Occasions()
+        self.steps_done = int(load() or 0)
+        if self._recorder is not None:
+            self._recorder.restored(self.steps_done)
+        return self.steps_done
+
+    def save(self, write: Callable[[int], object], every_s: float | None = None) -> None:
+        """Save the state, if Colane asks for it or it is time; call it after `step`, in every rank.
+
+        Asked for, the process leaves once its state is saved (SystemExit) and is started again later. What keeps the
+        disk from taking it is said on stderr and told to Colane, and the job goes on.
+
+        Args:
+            write: writes the state, with the number of steps it is given, so that a crash on the way leaves the one
+                before: a file beside it, fsync, rename.
+            every_s: how often to save unasked; None never does.
+        """
+        occasions = self._occasions
+        why = saving.NOT_DUE if occasions is None else occasions.due(every_s)
+        if occasions is None or why == saving.NOT_DUE:
+            return
+        problem = saving.attempt(write, self.steps_done)
+        occasions.tried()
+        self._tell(problem)
+        if why == saving.ASKED and problem is None:
+            raise SystemExit(saving.exit_code())
+
+    def _tell(self, problem: OSError | None) -> None:
+        if problem is not None and sys.stderr is not None:
+            print(f"colane: the state is not saved: {problem}", file=sys.stderr, flush=True)  # noqa: T201
+        if self._recorder is None:
+            return
+        if problem is None:
+            self._recorder.saved(self.steps_done)
+        else:
+            self._recorder.not_saved(problem.errno or errno.EIO)
 
     def disarm(self, reason: str | None = None) -> None:
         """Report nothing from now on."""

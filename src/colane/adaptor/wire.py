@@ -28,9 +28,15 @@ from colane.adaptor.writer import (
     RECORD,
     RECORD_OFFSETS,
     REFUSED_WORD,
+    RESTORED_WORD,
     RING_OFFSET,
     RING_SLOTS,
     RING_STEPS,
+    SAVE_ERROR_WORD,
+    SAVE_FAILED_WORD,
+    SAVED_STEPS_WORD,
+    SAVED_WORD,
+    SAVES_WORD,
     STEPS_FILE_ENV,
     TOTAL_WORD,
     VERSION,
@@ -49,7 +55,7 @@ READ_TRIES = 64
 After the last, what was read is used as it is: each value is whole, one may belong to the next step."""
 
 _WORD = struct.Struct("=Q")
-_HEAD_BYTES = (HEARTBEAT_WORD + 1) * 8
+_HEAD_BYTES = (SAVE_FAILED_WORD + 1) * 8
 
 
 @dataclass(frozen=True)
@@ -70,6 +76,12 @@ class Steps:
         phase: `writer.IN_STEP` or `writer.BETWEEN_STEPS`, 0 before its first boundary.
         heartbeat_s: unix time of its latest sign of life, None before.
         reserved_bytes: what the framework's allocator holds of its GPU, used or not; None of host memory.
+        saves: whether it saves its state by itself.
+        steps_restored: steps of earlier attempts it went on from.
+        saved_s: unix time at which its state was last saved, None before.
+        steps_saved: steps of the whole job in that state.
+        save_failed_s: unix time at which saving last failed, None where it has not.
+        save_error: error number of that.
     """
 
     steps: int
@@ -84,6 +96,12 @@ class Steps:
     phase: int = 0
     heartbeat_s: float | None = None
     reserved_bytes: int | None = None
+    saves: bool = False
+    steps_restored: int = 0
+    saved_s: float | None = None
+    steps_saved: int | None = None
+    save_failed_s: float | None = None
+    save_error: int = 0
 
 
 def rank_path(path: str | Path, rank: int) -> Path:
@@ -133,9 +151,10 @@ def _read(fd: int, after_step: int) -> Steps | None:
     pid, total, count = (_word(head, index) for index in (PID_WORD, TOTAL_WORD, COUNT_WORD))
     if pid == 0:
         return None
-    first_s, beat_s = (struct.unpack_from("=d", head, word * 8)[0] for word in (FIRST_WORD, HEARTBEAT_WORD))
+    words = (FIRST_WORD, HEARTBEAT_WORD, SAVED_WORD, SAVE_FAILED_WORD)
+    first_s, beat_s, saved_s, failed_s = (struct.unpack_from("=d", head, word * 8)[0] for word in words)
     last_s, loss, persistent, peak, reserved, flags = RECORD.unpack_from(head, RECORD_OFFSETS[count & 1])
-    if not all(map(math.isfinite, (first_s, last_s, beat_s))):
+    if not all(map(math.isfinite, (first_s, last_s, beat_s, saved_s, failed_s))):
         raise ValueError("holds a time that is not a number")
     return Steps(
         steps=count,
@@ -150,6 +169,12 @@ def _read(fd: int, after_step: int) -> Steps | None:
         phase=_word(head, PHASE_WORD),
         heartbeat_s=max(last_s, beat_s) or None,
         reserved_bytes=reserved if count and flags & HAS_MEMORY and flags & ON_GPU else None,
+        saves=bool(_word(head, SAVES_WORD)),
+        steps_restored=_word(head, RESTORED_WORD),
+        saved_s=saved_s or None,
+        steps_saved=_word(head, SAVED_STEPS_WORD) if saved_s else None,
+        save_failed_s=failed_s or None,
+        save_error=_word(head, SAVE_ERROR_WORD),
     )
 
 

@@ -44,6 +44,9 @@ IDENTITY = struct.Struct("=8sQQ")
 # Indexes of 8-byte words in the first page.
 VERSION_WORD, PID_WORD, TOTAL_WORD, FIRST_WORD, COUNT_WORD, REFUSED_WORD = 1, 3, 4, 5, 6, 7
 PHASE_WORD, HEARTBEAT_WORD = 22, 23
+SAVES_WORD, RESTORED_WORD, SAVED_STEPS_WORD, SAVED_WORD, SAVE_ERROR_WORD, SAVE_FAILED_WORD = range(24, 30)
+"""Of the saved state: whether the job saves it by itself (1), steps it began with, steps last saved and when (s), and
+the error number of the last attempt that failed and when (s)."""
 IN_STEP, BETWEEN_STEPS = 1, 2
 """Values of the phase; 0 before the first boundary."""
 
@@ -150,6 +153,21 @@ class Writer:
     def beat(self, now_s: float) -> None:
         """Show that the process lives where no step says so."""
         self._floats[HEARTBEAT_WORD] = now_s
+
+    def set_restored(self, steps: int) -> None:
+        """Say that the job saves its state by itself, and with how many steps it began."""
+        self._words[RESTORED_WORD] = steps
+        self._words[SAVES_WORD] = 1
+
+    def set_saved(self, now_s: float, steps: int) -> None:
+        """Say that a state with so many steps of the whole job is saved."""
+        self._words[SAVED_STEPS_WORD] = steps
+        self._floats[SAVED_WORD] = now_s
+
+    def set_save_failed(self, now_s: float, error: int) -> None:
+        """Say that saving has failed, by an error number of the system."""
+        self._words[SAVE_ERROR_WORD] = error
+        self._floats[SAVE_FAILED_WORD] = now_s
 
     def step(self, now_s: float, duration_s: float, loss: float | None = None) -> None:
         """Publish one more step, which took `duration_s` and ended at unix time `now_s`."""

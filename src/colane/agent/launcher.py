@@ -66,6 +66,8 @@ def plan_launch(
         wire.STEPS_FILE_ENV: str(steps_path),
         GATE_ENV: str(gate_path(config.state_dir)),
     }
+    if launch.get("checkpoint_signal"):
+        colane["COLANE_CHECKPOINT_SIGNAL"] = launch["checkpoint_signal"]
     env = job_environment(
         launch.get("env") or {},
         os.environ,

@@ -26,6 +26,7 @@ from colane.agent.messages import Object, node_object, report_object, with_shari
 from colane.agent.mps import MpsManager
 from colane.agent.placing import CorePlacer
 from colane.agent.reconcile import Act, Action, AttemptPhase, Desired, DesiredJob, Key, reconcile
+from colane.agent.saving import Saver
 from colane.agent.scheduler import Scheduler
 from colane.devices import Devices, OwnProcesses, suspend
 from colane.model.hardware import Gpu
@@ -68,6 +69,7 @@ class Agent:
         self._host = HostMemory(state.job_dir, Mover(devices), self.woken.set)
         self._placer = CorePlacer(state.job_dir, devices, self.jobs.place)
         self._bandwidth = BandwidthMeter(devices.host.cores, config.host_bandwidth_bytes_per_s)
+        self._saver = Saver(state.job_dir, self._ranks)
         self._host_refusal = suspend.problem()
         self._contact = Contact(scheduler, config.name, self._describe, state)
         self._no_mps: dict[Key, str] = {}
@@ -104,6 +106,7 @@ class Agent:
             self._placer.follow(desired.jobs)
             self._bandwidth.follow(desired)
             await self._act(reconcile(desired, self._observe(desired), self._contact.followed), desired)
+            self._saver.follow(desired.jobs)
             self._host.follow(job for job in desired.jobs if self.jobs.is_prepared(job.key))
             self._gate.follow(self._places(desired))
             self._contact.followed = max(self._contact.followed, desired.generation)
@@ -283,6 +286,7 @@ class Agent:
             *self._host.messages(),
             *self._placer.messages(),
             *self._bandwidth.messages(),
+            *self._saver.messages(),
             *([LIMITS_WATCHED] if self._has_limits else []),
         ]
         report = report_object(self.state.agent_id, now_s, gpus, messages, jobs)
@@ -324,7 +328,7 @@ class Agent:
 
 
 def wish_of(job: DesiredJob, *, kept: bool = False) -> Wish:
-    """What the gate must know of a job; one that shall end goes first, so that it can.
+    """What the gate must know of a job; one that shall save or end goes first, so that it can.
 
     `kept` is one whose GPU memory is on the host, or that is not on its devices yet: it stays parked until it is. What
     is moved to the host is moved without its caches.
@@ -334,7 +338,7 @@ def wish_of(job: DesiredJob, *, kept: bool = False) -> Wish:
         lanes=tuple(sorted(set(zip(job.gpus, job.lanes, strict=True)))),
         weight=job.weight,
         priority=job.priority,
-        serves=job.serves or not job.run,
+        serves=job.serves or not job.run or job.save is not None,
         steps_total=job.steps_total,
         paused=(job.paused or kept) and job.run,
         flush=job.flush or job.to_host,

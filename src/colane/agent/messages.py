@@ -9,7 +9,7 @@ from typing import Any
 from colane.agent.config import AgentConfig
 from colane.agent.gang import LOOPBACK, Meeting
 from colane.agent.gate_values import Seen
-from colane.agent.reconcile import Desired, DesiredJob, Key
+from colane.agent.reconcile import Desired, DesiredJob, Key, SaveWish
 from colane.devices import Devices
 from colane.model.hardware import Gpu
 from colane.model.job import JobKind
@@ -91,6 +91,7 @@ def _desired_job(job: Object) -> DesiredJob:
         flush=bool(job.get("flush")),
         to_host=bool(job.get("to_host")),
         meeting=_meeting(job.get("gang")),
+        save=SaveWish(**job["save"]) if job.get("save") else None,
         memory_limit_bytes=job.get("memory_limit_bytes") or 0,
         bandwidth_ratio=job.get("bandwidth_ratio", 1.0),
     )

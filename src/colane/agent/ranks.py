@@ -31,6 +31,12 @@ else:
 NOT_STARTED = 127
 """Exit code when a rank cannot be started, as a shell's."""
 
+SAVED = 75
+"""Exit code of a rank whose state is saved: the others are saving theirs, and are let."""
+
+SAVED_STATUS = SAVED << 8
+"""The same as it is waited for."""
+
 
 class Binding:
     """Where one rank runs."""
@@ -79,15 +85,16 @@ class LocalRanks:
         return problem
 
     def run(self) -> int:
-        """Wait for all; return the status of the first rank that failed, 0 when none did."""
+        """Wait for all; return the status of the first rank that failed, else of one that has saved, else 0."""
         signal.signal(signal.SIGALRM, self._time_is_up)
         first = 0
         while self._ranks:
             pid, status = os.waitpid(-1, 0)
             rank = self._ranks.pop(pid, None)
-            if rank is not None and status != 0 and first == 0:
+            if rank is not None and status != 0 and first in {0, SAVED_STATUS}:
                 first = status
-                self._end_with(rank, status)
+                if status != SAVED_STATUS:
+                    self._end_with(rank, status)
         signal.setitimer(signal.ITIMER_REAL, 0)
         return first
 

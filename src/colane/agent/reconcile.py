@@ -31,6 +31,13 @@ class Key(NamedTuple):
         return f"{self.job}-{self.attempt}"
 
 
+class SaveWish(NamedTuple):
+    """A job is to save its state: by which signal it is told, and which such asking of its attempt it is."""
+
+    signal: str
+    number: int
+
+
 @dataclass(frozen=True, slots=True)
 class DesiredJob:
     """A job the scheduler has placed here.
@@ -49,6 +56,7 @@ class DesiredJob:
         flush: It gives cached GPU memory back when it yields.
         to_host: Its GPU memory is moved to the host while it is paused.
         meeting: Where its ranks here meet those on other nodes; None for a job on this node alone.
+        save: How it is to be asked to save its state now; None where it is not.
         memory_limit_bytes: Host memory that its processes here may use together; 0 does not bound them.
         bandwidth_ratio: Part of the bandwidth of the node's memory that it may use; 1 does not bound it.
     """
@@ -66,6 +74,7 @@ class DesiredJob:
     flush: bool = False
     to_host: bool = False
     meeting: Meeting | None = None
+    save: SaveWish | None = None
     memory_limit_bytes: int = 0
     bandwidth_ratio: float = 1.0
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import os
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -16,6 +17,7 @@ from colane.agent import device_memory
 from colane.agent.device_memory import DeviceMemory, HeldByPid, OverheadSeen
 from colane.agent.jobdir import LaunchFacts
 from colane.agent.processes import ProcessId, Tree, read_tree
+from colane.agent.saving import asked
 from colane.devices import Utilization
 from colane.model.progress import Progress
 
@@ -29,6 +31,9 @@ TIME_MAX_S = 1e12
 """Some thirty thousand years."""
 
 BY_CPU_TIME = "cpu-time"
+
+ERRORS_MAX = 4096
+"""Error numbers of Linux are below this one (MAX_ERRNO)."""
 
 
 WINDOW_MIN_S = 0.2
@@ -144,12 +149,13 @@ class AttemptMeter:
         is_last: bool = False,
     ) -> Progress:
         steps, note = read_noted(self._steps_path)
+        number, problem = _save_problem(self._steps_path, steps) if steps else (0, "")
         memory = self._see_memory(steps, held)
         self._rebase(steps, now_s, cpu_s)
         occupancy, bandwidth, source = self._ratios(now_s, cpu_s, is_last=is_last)
         return Progress(
             at_s=now_s,
-            steps=steps.steps if steps else 0,
+            steps=steps.steps + steps.steps_restored if steps and steps.steps else 0,
             steps_total=steps.steps_total if steps else None,
             first_step_s=steps.first_step_s if steps else None,
             last_step_s=steps.last_step_s if steps else None,
@@ -166,6 +172,11 @@ class AttemptMeter:
             others_ratio=self._others.mean_ratio,
             occupancy_by=source,
             note=note,
+            saves=bool(steps and steps.saves),
+            saved_s=steps.saved_s if steps else None,
+            steps_saved=steps.steps_saved if steps else None,
+            save_problem=problem,
+            saves_asked=number,
         )
 
     def _see_memory(self, steps: wire.Steps | None, held: Mapping[int, HeldByPid | None] | None) -> DeviceMemory | None:
@@ -223,6 +234,15 @@ class AttemptMeter:
             self._used[2] += share_s * (one.bandwidth_ratio or 0.0)
 
 
+def _save_problem(path: Path, steps: wire.Steps) -> tuple[int, str]:
+    """Which asking a job could not answer by saving its state, and what kept it; 0 where there is none."""
+    if steps.save_failed_s is None or not 0 < steps.save_error < ERRORS_MAX:
+        return 0, ""
+    number, asked_s = asked(path.parent)
+    since_s = max(asked_s, steps.saved_s or 0.0)
+    return (number, os.strerror(steps.save_error)) if number and steps.save_failed_s >= since_s else (0, "")
+
+
 def read_steps(path: Path) -> wire.Steps | None:
     """Read a steps file; None before the job has attached, and when it has spoilt its file."""
     return read_noted(path)[0]
@@ -256,8 +276,9 @@ def _other_ranks(path: Path) -> Iterator[wire.Steps]:
 
 def is_plausible(steps: wire.Steps) -> bool:
     """Whether a job can have reported this: it may write anything, and one job must not spoil the node's report."""
-    counts = (steps.steps, steps.steps_total, steps.persistent_bytes, steps.peak_bytes, steps.reserved_bytes)
-    times_s = (steps.first_step_s, steps.last_step_s, *steps.durations_s)
+    sizes_bytes = (steps.persistent_bytes, steps.peak_bytes, steps.reserved_bytes)
+    counts = (steps.steps, steps.steps_total, steps.steps_restored, steps.steps_saved, *sizes_bytes)
+    times_s = (steps.first_step_s, steps.last_step_s, steps.saved_s, steps.save_failed_s, *steps.durations_s)
     countable = all(0 <= (count or 0) <= EXACT_MAX for count in counts)
     return countable and all(0 <= (time_s or 0) <= TIME_MAX_S for time_s in times_s)
 

@@ -50,6 +50,12 @@ def client() -> Client:
     return Client()
 
 
+def saved_text(job: Mapping[str, Any]) -> str:
+    """Return how long ago a job that has not ended saved its state; empty where that is not known."""
+    saved_s = job.get("saved_s")
+    return "" if saved_s is None or has_ended(job) else output.duration(max(0.0, time.time() - saved_s))
+
+
 def current_user() -> str:
     """Return who we are; the number where the system has no name for it."""
     try:

@@ -42,8 +42,9 @@ SHARING = (
     ScreenColumn("SHARE", is_number=True),
     ScreenColumn("SLOWDOWN", is_number=True),
     ScreenColumn("CORES", is_number=True),
+    ScreenColumn("SAVED", is_number=True),
 )
-"""Columns of jobs that share GPUs, or whose cores are tuned; those with nothing to show are left out."""
+"""Columns of jobs that share GPUs, whose cores are tuned or that save their state; empty ones are left out."""
 
 SHARING_PLACE: Final = 5
 """Before STEPS."""
@@ -78,6 +79,8 @@ def list_jobs(
     Of jobs that share GPUs: LANE, and how it stands in it (TURN). SHARE is the part of the lane's time it has had, and
     in brackets the part it gets while all of them want to run. SLOWDOWN is its step time over that alone, as seen, and
     as predicted in brackets.
+
+    SAVED is how long ago a job saved its state, as far as is known.
 
     Of jobs whose cores are tuned, CORES is what they asked for, have, and were found to have use for.
     """
@@ -145,8 +148,8 @@ def table(found: list[jobs.Object]) -> None:
 
 
 def _sharing(job: dict[str, Any]) -> list[str]:
-    """Return lane, turn, share got of asked, slowdown seen of predicted, cores; empty where it shares nothing."""
-    return [*_lanes(job), _cores(job)]
+    """Return lane, turn, share got of asked, slowdown seen of predicted, cores, age of its state; empty where none."""
+    return [*_lanes(job), _cores(job), jobs.saved_text(job)]
 
 
 def _cores(job: dict[str, Any]) -> str:
@@ -161,7 +164,7 @@ def _cores(job: dict[str, Any]) -> str:
 def _lanes(job: dict[str, Any]) -> list[str]:
     sharing, sample = job.get("sharing"), job.get("progress") or {}
     if sharing is None:
-        return [""] * (len(SHARING) - 1)
+        return [""] * (len(SHARING) - 2)
     lanes = ",".join(str(lane) for lane in sorted(set(job["lanes"])))
     turn = sample.get("turn") or ""
     if job["state"] == "paused":

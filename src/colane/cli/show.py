@@ -50,6 +50,7 @@ def _fields(job: dict[str, Any], reason: dict[str, Any]) -> Iterator[tuple[str, 
     yield from _sharing(job)
     yield from _rate(job)
     yield from _cores(job)
+    yield from _checkpoint(job)
     yield "family", job["family"] + (f", batch size {job['batch_size']}" if job["batch_size"] else "")
     yield from _labels(job)
     yield "submitted", _when(job["submit_s"])
@@ -93,6 +94,18 @@ def _cores(job: dict[str, Any]) -> Iterator[tuple[str, str]]:
     seen = "not known yet" if useful is None else str(useful)
     yield "cores", f"{needs['cores_asked']} asked, {len(job['booked_cores'])} granted; of use: {seen}"
     yield "category", needs["category"] + (" (a default start)" if needs["category"] == "unknown" else "")
+
+
+def _checkpoint(job: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield how it is asked to save its state, and what it has saved."""
+    contract = job["needs"].get("checkpoint")
+    if contract is None:
+        return
+    left = f"{output.duration(contract['lead_s'])} to save at {contract['signal']}"
+    failed = f", did not {job['saves_failed']} time{'s' * (job['saves_failed'] > 1)}" if job.get("saves_failed") else ""
+    age = jobs.saved_text(job)
+    known = f"{job['steps_kept']} steps kept by earlier attempts" if job.get("steps_kept") else ""
+    yield "checkpoint", "; ".join(filter(None, [f"saved {age} ago" if age else "none known yet", known, left + failed]))
 
 
 def _names(ids: list[int]) -> str:

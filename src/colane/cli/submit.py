@@ -8,22 +8,19 @@ import sys
 from collections.abc import Callable, Mapping
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import Annotated, Any, Final
 
 import typer
 
-from colane.cli import jobs, output, scripts
+from colane.cli import jobs, output, scripts, submitting
 from colane.cli.errors import MisuseError
 from colane.cli.jobfile import SUFFIXES, JobFile, merged, read_job_file
 from colane.cli.scripts import directives, runnable
 from colane.cli.service_options import time_s
-from colane.client.errors import Refused
 from colane.model.category import Category, CoreHint, parse_category
+from colane.model.checkpoint import parse_contract
 from colane.model.quantities import parse_duration_s
 from colane.model.sizes import parse_sizes
-
-if TYPE_CHECKING:
-    from colane.client.client import Client
 
 NOT_FOR_JOBS: Final = ("COLANE_TOKEN", "COLANE_STATE", "_", "OLDPWD", "SHLVL")
 """Variables of the submitting shell that a job does not get: our token, and what describes that shell itself."""
@@ -110,8 +107,22 @@ def _is_limit(text: str | None) -> str | None:
     return text
 
 
-def _sharing(help_text: str, *names: str, metavar: str | None = None) -> Any:  # noqa: ANN401 - as above
-    return typer.Option(*names, help=help_text, metavar=metavar, show_default=False, rich_help_panel=SHARING)
+def _is_contract(text: str | None) -> str | None:
+    """How a job is asked to save its state."""
+    try:
+        if text is not None:
+            parse_contract(text)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
+    return text
+
+
+def _sharing(
+    help_text: str, *names: str, metavar: str | None = None, callback: Callable[[str | None], str | None] | None = None
+) -> Any:  # noqa: ANN401 - as above
+    return typer.Option(
+        *names, help=help_text, metavar=metavar, show_default=False, rich_help_panel=SHARING, callback=callback
+    )
 
 
 def _placing(help_text: str, *names: str, metavar: str | None = None) -> Any:  # noqa: ANN401 - as above
@@ -180,6 +191,20 @@ def submit(
             "--preemptible",
         ),
     ] = False,
+    checkpoint: Annotated[
+        str | None,
+        _sharing(
+            "How it is asked to save its state before it is stopped, resized or moved; implies --preemptible. "
+            "plain (SIGUSR1), lightning, submitit, nemo, torchrun, or a signal. It leaves with exit code 75, or 0.",
+            "--checkpoint",
+            metavar="HOW",
+            callback=_is_contract,
+        ),
+    ] = None,
+    checkpoint_lead: Annotated[
+        str | None,
+        _sharing("How long saving may take, as 2m (30s to 90s, by HOW).", "--checkpoint-lead", metavar="TIME"),
+    ] = None,
     abortable: Annotated[
         bool, _sharing("Without GPUs: it may be stopped for a job with GPUs, and begins anew later.", "--abortable")
     ] = False,
@@ -260,10 +285,10 @@ def submit(
         _tell_category(job)
         _say_what_is_not_heeded(job)
     with jobs.client() as scheduler:
-        ids = _send(scheduler, file, wanted)
-        _tell(ids, file, as_json=as_json, wait=wait)
+        ids = submitting.send(scheduler, file, wanted)
+        submitting.tell(ids, file, as_json=as_json, wait=wait)
         if wait:
-            raise typer.Exit(_wait(scheduler, ids, as_json=as_json))
+            raise typer.Exit(submitting.wait_for(scheduler, ids, as_json=as_json))
 
 
 def _options(params: Mapping[str, Any]) -> jobs.Object:
@@ -346,51 +371,3 @@ def _say_what_is_not_heeded(job: Mapping[str, Any]) -> None:
             "note: a job does not read standard input; let a shell open what it shall read: "
             "colane submit -- sh -c 'COMMAND < FILE'"
         )
-
-
-def _send(scheduler: Client, file: JobFile, wanted: list[jobs.Object]) -> list[int]:
-    """Submit all or none; a refusal names the option, or the line of the file."""
-    try:
-        return scheduler.submit_batch(wanted) if file.is_batch or len(wanted) > 1 else [scheduler.submit(wanted[0])]
-    except Refused as refused:
-        if refused.status >= 500:
-            raise
-        raise MisuseError("; ".join(_place(file, field, message) for field, message in refused.problems)) from refused
-
-
-def _place(file: JobFile, field: str, message: str) -> str:
-    if not field:
-        return message
-    if file.path == Path():
-        return f"{field}: {message}"
-    place, bare = file.where(field)
-    return f"{place}: {bare}: {message}"
-
-
-def _tell(ids: list[int], file: JobFile, *, as_json: bool, wait: bool) -> None:
-    """Name the ids; while we wait, standard output belongs to the job."""
-    if as_json and not wait:
-        output.print_json({"ids": ids} if file.is_batch else {"id": ids[0]})
-        return
-    for job_id in ids:
-        (output.note if wait else output.say)(f"submitted job {job_id}")
-
-
-def _wait(scheduler: Client, ids: list[int], *, as_json: bool) -> int:
-    """Follow to the end; return the exit code of the first job that failed, 0 of none."""
-    from colane.cli.logs import follow_log  # noqa: PLC0415 - only when it waits
-
-    try:
-        if len(ids) == 1 and not as_json:
-            follow_log(scheduler, ids[0])
-        ended = {job["id"]: job for job in jobs.until_ended(scheduler, ids)}
-    except KeyboardInterrupt:
-        named = " ".join(map(str, ids))
-        output.note(f"not waiting any longer; the job goes on. To stop it: colane cancel {named}")
-        raise
-    in_order = [ended[job_id] for job_id in ids]
-    if as_json:
-        output.print_json(in_order if len(ids) > 1 else in_order[0])
-    for job in in_order:
-        output.note(f"job {job['id']} {job['state']}: {job['reason']}")
-    return next((code for code in map(jobs.exit_code_of, in_order) if code), 0)

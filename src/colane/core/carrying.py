@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from colane.core import parking
+from colane.core import checkpointing, parking
 from colane.core.bookings import throttled
 from colane.core.lifecycle import move
 from colane.core.starting import assign
@@ -29,7 +29,10 @@ def _stop(step: Step, job: Job, action: Stop) -> None:
     """What a company that is too slow achieved is learnt first, so that its like is not brought together again."""
     if action.reason.why is Why.TOO_SLOW_TOGETHER:
         step.company_changed(job.gpus_held)
-    step.stop(job, JobState.QUEUED, action.reason, makes_room_for=action.for_job)
+    if action.reason.why is Why.OUTGROWN:  # their GPU has no room for them until one of them is gone
+        step.stop(job, JobState.QUEUED, action.reason, makes_room_for=action.for_job)
+    else:
+        checkpointing.part(step, job, action.reason, makes_room_for=action.for_job)
 
 
 def _move(step: Step, job: Job, action: Move) -> None:
@@ -52,9 +55,7 @@ def _change_lane(step: Step, job: Job, action: Move) -> None:
 def _resize(step: Step, job: Job, action: Resize) -> None:
     """Stop its process; until that is gone it books what it has and what it is to have."""
     step.company_changed(job.gpus_held)
-    changes = {"ending": JobState.QUEUED, "resizes_to": action.placement, "makes_room_for": action.for_job}
-    step.rebook(move(job, JobState.STOPPING, step.now_s, action.reason, **changes))
-    step.heed(job.spec.pool)
+    checkpointing.part(step, job, action.reason, resizes_to=action.placement, makes_room_for=action.for_job)
 
 
 def _set_cores(step: Step, job: Job, action: SetCores) -> None:

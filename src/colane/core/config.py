@@ -29,6 +29,7 @@ class CoreConfig:
         turn_rule: Which job of a lane goes next; None leaves it to the policy.
         quantum_s: How long a turn lasts; None leaves it to the policy.
         share_between: Whose jobs may share a GPU.
+        saves_failed_max: A job that so often did not save its state when asked is not stopped for others any more.
         tuning: How cores of training jobs are tuned; None leaves them what they ask for.
         contention: When jobs without GPUs are held back for training jobs beside them; None never does.
         memory_factors: Safety factors on measured P, and on P so raised + E, when it is booked.
@@ -46,6 +47,7 @@ class CoreConfig:
     turn_rule: TurnRule | None = None
     quantum_s: float | None = None
     share_between: ShareBetween = ShareBetween.ALL
+    saves_failed_max: int = 3
     tuning: TuningConfig | None = None
     contention: ContentionConfig | None = None
     memory_factors: tuple[float, float] = (PerfConfig().persistent_factor, PerfConfig().total_factor)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from colane.core import guard, reports, starting, suspension
+from colane.core import checkpointing, guard, reports, starting, suspension
 from colane.core.carrying import carry_out
 from colane.core.check import check
 from colane.core.companies import MeasuredSets
@@ -264,5 +264,7 @@ class Core:
             step.company_changed(job.placement.gpus)
             if job.start_s is not None:
                 starting.set_timers(step, job, job.start_s)
+            if job.state is JobState.CHECKPOINTING and job.spec.checkpoint is not None:
+                checkpointing.set_timer(step, job, job.spec.checkpoint)
             if job.state is JobState.RUNNING_PROTECTED and job.first_step_s is not None:
                 step.timers.set(job.first_step_s, TimerKind.PROTECTION_OVER, job.id, job.attempt)

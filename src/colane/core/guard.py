@@ -27,7 +27,7 @@ from colane.model.job import Job, JobId, JobState
 from colane.model.lane import Turns
 from colane.model.plan import Plan
 from colane.model.reason import Reason, Why
-from colane.model.story import STEPPING
+from colane.model.story import LEAVING, STEPPING
 from colane.perf.pace import Paces
 from colane.perf.rate import Rate
 
@@ -114,7 +114,7 @@ def _is_first(job: Job, node: str) -> bool:
 def _active(state: ClusterState, load: GpuLoad) -> tuple[Booking, ...] | None:
     """Bookings of jobs that go on; None while somebody starts or stops, or they are measured together on purpose."""
     states = {booking.job: state.jobs[booking.job].state for booking in load.bookings}
-    passing = any(each in STARTING or each is JobState.STOPPING for each in states.values())
+    passing = any(each in STARTING or each in LEAVING for each in states.values())
     if passing or any(booking.company is not None for booking in load.bookings):
         return None
     return tuple([booking for booking in load.bookings if states[booking.job] is not JobState.PAUSED])

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
-from colane.core import guard, losses, parking, starting
+from colane.core import checkpointing, failing, guard, losses, parking, starting
 from colane.core.circles import within
 from colane.core.events import (
     BandwidthObserved,
@@ -36,26 +35,6 @@ from colane.perf.observe import memory_seen
 
 SUBMITTED: Final = Reason(Why.SUBMITTED)
 EXITED: Final = Reason(Why.EXITED)
-
-CAUSES: Mapping[str, Why] = {
-    "exited": Why.EXIT_CODE,
-    "signalled": Why.KILLED_BY_SIGNAL,
-    "out-of-memory": Why.OUT_OF_MEMORY,
-    "not-started": Why.NOT_STARTED,
-}
-"""Outcomes an agent reports and their reasons."""
-
-LEASE_RUN_OUT = "lease-run-out"
-"""The agent stopped the job itself, having lost its scheduler: the same as a lost node, and no failure of the job."""
-
-SUPERVISOR_DIED = "supervisor-died"
-"""The shim above the process was killed, and with it the process: no failure of the job, counted as a lost node is."""
-
-NODE_FAULT = "node-fault"
-"""The node could not start the job, and would start no other: it is queued again, and nothing is counted."""
-
-FINAL = frozenset({"not-started", "out-of-memory"})
-"""Failures that would come again in the same way, so they are not retried."""
 
 
 def submitted(step: Step, event: Submitted) -> None:
@@ -141,6 +120,7 @@ def progressed(step: Step, event: Progressed) -> None:
     step.state.progress[job.id] = event.progress
     step.observe(job, event.progress)
     job = parking.memory_moved(step, job, event.progress)
+    job = checkpointing.told(step, job, event.progress)
     grown = _learn_memory(step, job, event.progress)
     if event.progress.steps > 0:
         job = _first_step(step, job, event.progress)
@@ -166,7 +146,9 @@ def ended(step: Step, event: Ended) -> None:
         job = evolve(job, start_s=start_s, first_start_s=job.first_start_s or start_s)
     end_s = max(event.end_s, job.start_s or job.submit_s)
     has_succeeded = event.outcome == "exited" and event.exit.code == 0
-    if has_succeeded and job.state is not JobState.STOPPING and is_on_one_node:
+    if checkpointing.is_saved(step, job, event):
+        checkpointing.saved(step, guard.apart(job), event, end_s)
+    elif has_succeeded and job.state is not JobState.STOPPING and is_on_one_node:
         step.leave(job, JobState.SUCCEEDED, EXITED, end_s, event.exit)
     else:
         _ended_otherwise(step, job, event, end_s, has_succeeded=has_succeeded)
@@ -177,13 +159,13 @@ def ended(step: Step, event: Ended) -> None:
 def _ended_otherwise(step: Step, job: Job, event: Ended, end_s: float, *, has_succeeded: bool) -> None:
     """It was asked to stop, has failed, or runs on several nodes."""
     job = evolve(job, exit=job.exit if job.ended_on and job.ending else event.exit)
-    mates = _company(step, job) if event.outcome == "out-of-memory" else ()
+    mates = failing.company(step, job) if event.outcome == "out-of-memory" else ()
     job = step.gone_from(job, event.node)
     if job.state is JobState.STOPPING and job.ending is not None:
         if step.is_gone(job):
             _leave_stopping(step, job, end_s)
     elif not has_succeeded:
-        _failed(step, job, event, end_s, mates)
+        failing.failed(step, job, event, end_s, mates)
     elif step.is_gone(job):
         step.leave(job, JobState.SUCCEEDED, EXITED, end_s)
 
@@ -213,6 +195,8 @@ def timer_due(step: Step, timer: Timer) -> None:
         return
     if timer.kind is TimerKind.TIME_LIMIT:
         _time_limit(step, job)
+    elif timer.kind is TimerKind.CHECKPOINT_DUE:
+        checkpointing.lead_over(step, job)
     elif timer.kind is TimerKind.PROTECTION_OVER and job.state is JobState.RUNNING_PROTECTED:
         _run(step, job, Why.PROTECTION_OVER)
     elif timer.kind is TimerKind.TAKEN_TO_RUN and job.state is JobState.LAUNCHING:
@@ -270,6 +254,8 @@ def _first_step(step: Step, job: Job, progress: Progress) -> Job:
     is_late = was_silent and job.state is JobState.RUNNING and job.reason and job.reason.why is Why.TAKEN_TO_RUN
     if job.state is not JobState.LAUNCHING and not is_late:
         return job
+    if job.falls_back_to is not None:
+        job = evolve(job, falls_back_to=None, launches_failed=0)
     launch_s = max(0.0, first_s - (job.start_s if job.start_s is not None else first_s))
     stepping = move(job, JobState.RUNNING_PROTECTED, step.now_s, Reason(Why.STEPPING), first_step_s=first_s)
     step.put(stepping)
@@ -281,75 +267,9 @@ def _first_step(step: Step, job: Job, progress: Progress) -> Job:
 def _leave_stopping(step: Step, job: Job, end_s: float) -> None:
     ending, reason = job.ending, job.reason or Reason(Why.SUBMITTED)
     if ending is JobState.QUEUED:
-        resizes_to = job.resizes_to
-        step.leave(guard.apart(job), JobState.QUEUED, reason)
-        if resizes_to is not None:
-            starting.restart(step, step.state.jobs[job.id], resizes_to, reason)
+        checkpointing.go_on(step, guard.apart(job), reason)
     elif ending is not None:
         step.leave(job, ending, reason, end_s=end_s)
-
-
-def _failed(step: Step, job: Job, event: Ended, end_s: float, mates: tuple[JobId, ...]) -> None:
-    """An attempt failed beside these jobs: the job ends, or is queued again."""
-    if event.outcome == LEASE_RUN_OUT:
-        _lose(step, job, Reason(Why.NODE_LOST, {"node": event.node}))
-        return
-    if event.outcome == SUPERVISOR_DIED:
-        _lose(step, job, Reason(Why.SUPERVISOR_DIED))
-        return
-    if event.outcome == NODE_FAULT:
-        reason = Reason(Why.NODE_FAULT, {"node": event.node, "detail": event.exit.detail})
-        step.finish(job, JobState.QUEUED, reason, end_s)
-        _close(step, event.node)
-        return
-    verdict = losses.judge(step, job)
-    if verdict is not None:
-        step.finish(job, *verdict, end_s)
-        return
-    cause = _cause(event)
-    failures = job.failures + 1
-    job = evolve(job, failures=failures)
-    left = job.spec.retries - failures
-    if event.outcome == "out-of-memory" and mates and job.spec.share and job.spec.company is None:
-        alone = evolve(job, failures=failures - 1, spec=replace(job.spec, share=False))
-        step.finish(alone, JobState.QUEUED, Reason(Why.RETRY_ALONE, {}, mates), end_s)
-    elif event.outcome == "out-of-memory":
-        step.finish(job, JobState.OUT_OF_MEMORY, cause, end_s)
-    elif event.outcome in FINAL or job.spec.retries == 0:
-        step.finish(job, JobState.FAILED, cause, end_s)
-    elif left < 0:
-        reason = Reason(Why.RETRIES_USED_UP, {"attempt": job.attempt, "cause": cause.sentence()})
-        step.finish(job, JobState.FAILED, reason, end_s)
-    else:
-        facts: dict[str, str | int | float] = {"attempt": job.attempt, "cause": cause.sentence(), "left": left}
-        step.finish(job, JobState.QUEUED, Reason(Why.RETRY, facts), end_s)
-
-
-def _close(step: Step, name: str) -> None:
-    """Offer a node's free GPUs to nobody until its agent says that they can be used."""
-    known = step.state.nodes.get(name)
-    if known is None:
-        return
-    busy = {index for index, gpu in known.ids.items() if step.state.gpus[gpu].jobs}
-    gpus = tuple([gpu if gpu.index in busy else replace(gpu, healthy=False) for gpu in known.node.gpus])
-    step.state.put_node(replace(known.node, gpus=gpus))
-    step.touch(name)
-
-
-def _company(step: Step, job: Job) -> tuple[JobId, ...]:
-    """Who else is on its GPUs."""
-    return tuple(sorted({b.job for gpu in job.gpus_held for b in step.state.gpus[gpu].bookings} - {job.id}))
-
-
-def _cause(event: Ended) -> Reason:
-    why = CAUSES.get(event.outcome, Why.EXIT_CODE)
-    facts: Mapping[str, str | int | None] = {
-        "code": event.exit.code,
-        "signal": event.exit.signal,
-        "detail": event.exit.detail,
-    }
-    known: dict[str, str | int | float] = {name: v for name, v in facts.items() if v is not None}
-    return Reason(why, known)
 
 
 def _same_gpus(old: Node, new: Node) -> set[int]:
@@ -372,17 +292,7 @@ def _lose_jobs(step: Step, node: str, keep: set[int], *, keeps_host: bool = Fals
         is_on_it = job.placement is not None and node in job.placement.nodes
         is_kept = all(slot.gpu.number in keep for slot in slots) if slots else keeps_host
         if is_on_it and not is_kept:
-            _lose(step, job if node in job.ended_on else step.gone_from(job, node), reason)
-
-
-def _lose(step: Step, job: Job, reason: Reason) -> None:
-    """A node of the job is lost; what it still has on others is stopped first."""
-    if job.state is JobState.STOPPING and job.ending not in (None, JobState.QUEUED):
-        step.finish(job, job.ending or JobState.CANCELLED, reason, step.now_s)
-    elif job.losses >= step.config.node_losses_max:
-        step.finish(job, JobState.FAILED, reason, step.now_s)
-    else:
-        step.finish(job, JobState.QUEUED, reason, step.now_s)
+            failing.lose(step, job if node in job.ended_on else step.gone_from(job, node), reason)
 
 
 def _observed(known: Gpu, seen: Gpu | None) -> Gpu:

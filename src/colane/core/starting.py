@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Final
 
 from colane.core.check import check
-from colane.core.lifecycle import moves
+from colane.core.lifecycle import evolve, moves
 from colane.core.step import Step
 from colane.core.timers import TimerKind
 from colane.model.job import Job, JobState
@@ -33,7 +33,7 @@ def assign(step: Step, job: Job, placement: Placement, reason: Reason) -> None:
         taken.start_s = None
     taken.placement, taken.attempt = placement, job.attempt + 1
     taken.first_step_s = taken.ending = taken.exit = None
-    taken.ended_on, taken.host_refusal = (), ""
+    taken.ended_on, taken.host_refusal, taken.saves_asked = (), "", 0
     step.put(taken)
     if taken.start_s is not None:
         set_timers(step, taken, taken.start_s)
@@ -42,11 +42,14 @@ def assign(step: Step, job: Job, placement: Placement, reason: Reason) -> None:
     step.company_changed(placement.gpus)
 
 
-def restart(step: Step, job: Job, placement: Placement, reason: Reason) -> None:
-    """Start a job that is resized at its new place, if that is still to be had; else it waits like others."""
+def restart(step: Step, job: Job, placement: Placement, reason: Reason, had: Placement | None = None) -> None:
+    """Start a job that is resized at its new place, if that is still to be had; else it waits like others.
+
+    Where it does not come up there, it goes back to what it `had`.
+    """
     start = Start(job.id, placement, reason)
     if not check(step.state, Plan(step.state.version, (start,))):
-        assign(step, job, placement, reason)
+        assign(step, evolve(job, falls_back_to=had), placement, reason)
 
 
 def _with_port(step: Step, placement: Placement) -> Placement:

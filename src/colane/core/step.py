@@ -12,6 +12,7 @@ from colane.core.config import CoreConfig
 from colane.core.events import Decision, Event, Outcome, RejectedPlan
 from colane.core.lifecycle import QUEUED, evolve, move, moves
 from colane.core.load import Booking
+from colane.core.saved import steps_kept
 from colane.core.state import ClusterState
 from colane.core.surroundings import hood_of
 from colane.core.timers import Timers
@@ -126,9 +127,7 @@ class Step:
             left.spec = with_start_cores(self.state, job.spec)
         if job.start_s is not None:
             left.served = self._served(job, job.start_s)
-        progress = self.state.progress.get(job.id)
-        if job.spec.preemptible and progress is not None and progress.steps > job.steps_kept:
-            left.steps_kept = progress.steps
+        left.steps_kept = steps_kept(job, self.state.progress.get(job.id))
 
     def stop(self, job: Job, ending: JobState, reason: Reason, **changes: object) -> None:
         """Ask for the end of a job's process; it keeps its GPUs until the process is gone."""

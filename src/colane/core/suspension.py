@@ -18,7 +18,7 @@ from colane.core.step import Step
 from colane.model.job import Job, JobState, SuspendVia
 from colane.model.progress import Progress
 from colane.model.reason import Reason, Why
-from colane.model.story import STEPPING
+from colane.model.story import LEAVING, STEPPING
 
 # -- what is refused
 
@@ -34,7 +34,7 @@ def refusal(
         via: Whether its memory shall be moved to the host.
         node: Where it runs, None while it waits.
     """
-    if _is_done(job, via) and job.state is not JobState.STOPPING:
+    if _is_done(job, via) and job.state not in LEAVING:
         return None
     if job.spec.company is not None:
         return f"job {job.id} is being measured together with others; cancel it instead"
@@ -140,7 +140,7 @@ def resume_requested(step: Step, event: ResumeRequested) -> None:
         step.stale.append((event, "no such live job"))
     elif not job.suspended:
         return
-    elif job.state is JobState.STOPPING:
+    elif job.state in LEAVING:
         step.put(evolve(job, suspended=False))
     elif job.state is JobState.QUEUED:
         step.put(move(job, JobState.QUEUED, step.now_s, Reason(Why.RESUMED, {"by": event.by}), suspended=False))

@@ -16,6 +16,7 @@ class TimerKind(StrEnum):
     TIME_LIMIT = "time-limit"
     PROTECTION_OVER = "protection-over"
     TAKEN_TO_RUN = "taken-to-run"
+    CHECKPOINT_DUE = "checkpoint-due"
 
 
 class Timer(NamedTuple):

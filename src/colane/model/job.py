@@ -44,6 +44,11 @@ class Job:
         ended_on: Nodes from which its processes of this attempt are gone, while others of its nodes still have some.
         served: What its earlier attempts have had, by GPU type and number in their order; the present one is not in it.
         steps_kept: Steps it had made when its last attempt was stopped, as far as was seen, if it saves its state.
+        saves_asked: How often this attempt was asked to save its state before it is stopped.
+        saves_failed: How often it did not, of all attempts.
+        saved_s: When it last saved its state, as far as is known.
+        falls_back_to: Where it ran before it was resized, until it steps at its new size.
+        launches_failed: How often its launch has failed since it was resized.
         suspended: Somebody wants it not to go on: it is PAUSED while it holds GPUs, and does not start while QUEUED.
         suspended_via: How a running one is kept from going on.
         suspended_by: Who last wanted it suspended.
@@ -100,6 +105,11 @@ class Job:
     story_left_out: int
     steps_kept: int
     throttle: Throttle | None
+    saves_asked: int
+    saves_failed: int
+    saved_s: float | None
+    falls_back_to: Placement | None
+    launches_failed: int
 
     def __init__(  # noqa: PLR0913, PLR0917 - a record
         self,
@@ -138,6 +148,11 @@ class Job:
         story_left_out: int = 0,
         steps_kept: int = 0,
         throttle: Throttle | None = None,
+        saves_asked: int = 0,
+        saves_failed: int = 0,
+        saved_s: float | None = None,
+        falls_back_to: Placement | None = None,
+        launches_failed: int = 0,
     ) -> None:
         self.id = id
         self.spec = spec
@@ -174,6 +189,11 @@ class Job:
         self.story_left_out = story_left_out
         self.steps_kept = steps_kept
         self.throttle = throttle
+        self.saves_asked = saves_asked
+        self.saves_failed = saves_failed
+        self.saved_s = saved_s
+        self.falls_back_to = falls_back_to
+        self.launches_failed = launches_failed
 
     def copied(self) -> Job:
         """An equal one of its own."""
@@ -213,6 +233,11 @@ class Job:
             self.story_left_out,
             self.steps_kept,
             self.throttle,
+            self.saves_asked,
+            self.saves_failed,
+            self.saved_s,
+            self.falls_back_to,
+            self.launches_failed,
         )
 
     @property

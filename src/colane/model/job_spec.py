@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from colane.model.category import Category, CoreHint
+from colane.model.checkpoint import CheckpointContract
 from colane.model.hardware import DEFAULT_POOL
 from colane.model.kinds import CommPattern, JobKind
 
@@ -80,6 +81,7 @@ class JobSpec:
         category: What it works on; decides how many cores it starts with where these are tuned (paper D).
         core_hints: What its owner says of the work between two steps, for the same.
         cores_asked: Cores its owner asked for, where `cores` are those it is to start with instead; else None.
+        checkpoint: How it is asked to save its state before it is stopped; None stops it at once, by SIGTERM.
         need: Its class of need, worked out from the fields above.
     """
 
@@ -119,6 +121,7 @@ class JobSpec:
     category: Category = Category.UNKNOWN
     core_hints: tuple[CoreHint, ...] = ()
     cores_asked: int | None = None
+    checkpoint: CheckpointContract | None = None
     need: NeedClass = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:

@@ -34,6 +34,11 @@ class Progress:
         turn_share_ratio: Part it has held of the time since the company of its lanes last changed, 0..1.
         on_host_bytes: GPU memory of it that lies on the host; None while it is on its GPU, or to come back.
         host_refusal: Why its memory cannot be moved to the host, as was asked; empty when it can.
+        saved_s: When it last said that its state is saved; None where it has not.
+        steps_saved: Steps of the whole job in what it saved then.
+        save_problem: Why it could not save its state when it was last asked to; empty where it could.
+        saves_asked: Which asking of its attempt that answers.
+        saves: Whether it saves its state by itself when it is asked (`Reporter.save`).
     """
 
     at_s: float
@@ -60,3 +65,8 @@ class Progress:
     turn_share_ratio: float | None = None
     on_host_bytes: int | None = None
     host_refusal: str = ""
+    saved_s: float | None = None
+    steps_saved: int | None = None
+    save_problem: str = ""
+    saves_asked: int = 0
+    saves: bool = False

@@ -80,6 +80,11 @@ class Why(StrEnum):
     NOT_PARKED = "not-parked"
     COMES_BACK = "comes-back"
     WAITS_PARKED = "waits-parked"
+    CHECKPOINT_TIMED_OUT = "checkpoint-timed-out"
+    CHECKPOINT_FAILED = "checkpoint-failed"
+    CHECKPOINT_DIED = "checkpoint-died"
+    SAVED = "saved"
+    RESIZE_FAILED = "resize-failed"
     RESIZED = "resized"
     CORES_CHANGED = "cores-changed"
     CORES_KEPT = "cores-kept"
@@ -204,6 +209,11 @@ SENTENCES: Mapping[Why, str] = MappingProxyType(
         Why.COMES_BACK: "goes on where it was parked, on {gpu}",
         Why.WAITS_PARKED: "Resources: parked; it can go on only on {home}, whose GPUs are held by {jobs}",
         Why.NOT_PARKED: "goes on, for its GPU memory cannot be moved to the host: {problem}",
+        Why.CHECKPOINT_TIMED_OUT: "asked by {signal} to save its state, it has not within {lead_s:g} s; {then}",
+        Why.CHECKPOINT_FAILED: "it could not save its state: {problem}; {then}",
+        Why.CHECKPOINT_DIED: "it ended while it saved its state ({cause}), and goes on from what it had saved before",
+        Why.SAVED: "its state is saved",
+        Why.RESIZE_FAILED: "its launch with {gpus} GPUs failed ({cause}); {then}",
         Why.RESIZED: "restarted on {asked} instead of {had}: {because}",
         Why.CORES_CHANGED: "has {cores} cores instead of {had}: {because}",
         Why.CORES_KEPT: "keeps its {cores} cores: {because}",

@@ -39,6 +39,9 @@ ENDED = frozenset(
 )
 """States nothing leaves."""
 
+LEAVING = frozenset({JobState.CHECKPOINTING, JobState.STOPPING})
+"""States in which a job is on its way off GPUs that it still holds."""
+
 STEPPING = frozenset({JobState.RUNNING_PROTECTED, JobState.RUNNING})
 """States in which a job's processes do what they are for."""
 

@@ -14,6 +14,7 @@ from colane.core.view import ClusterView
 from colane.model.job import Job, JobId, JobState
 from colane.model.plan import Park, Stop
 from colane.model.reason import Reason, Why
+from colane.model.story import LEAVING
 
 TO_HOST_BYTES_PER_S: Final = 10e9
 """How fast GPU memory is believed to move to the host and back (PCIe 3.0 x16 less its protocol)."""
@@ -41,7 +42,7 @@ def is_movable(job: Job) -> bool:
 
 def is_leaving(job: Job) -> bool:
     """Whether it is on its way off GPUs that it still holds."""
-    return job.state is JobState.STOPPING or (job.parked and not job.is_on_host)
+    return job.state in LEAVING or (job.parked and not job.is_on_host)
 
 
 def may_leave(view: ClusterView, job: Job) -> bool:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from colane.model.category import CoreHint, parse_category
+from colane.model.checkpoint import CheckpointContract, parse_contract
 from colane.model.job import CommPattern, JobKind, JobSpec
 from colane.model.problem import Problem
 from colane.server.documents import Body
@@ -110,6 +111,8 @@ def admit(request: JobRequest, hardware: Hardware, workdir: str) -> Admitted:
         raise RefusedError(422, [misfit])
     launch: Body = {"command": program.command, "workdir": directory, "env": dict(request.env)}
     launch |= {"mps": request.mps, "ranks": request.ranks}
+    if spec.checkpoint is not None:
+        launch["checkpoint_signal"] = spec.checkpoint.signal
     return Admitted(spec, launch, program.model_name)
 
 
@@ -121,6 +124,7 @@ def _conflicts(request: JobRequest, given: set[str]) -> list[Problem]:
             ("host_memory", "host_memory_bytes"),
             ("host_bandwidth", "host_bandwidth_bytes_per_s"),
             ("time_limit", "time_limit_s"),
+            ("checkpoint_lead", "checkpoint_lead_s"),
         )
         if {text, exact} <= given
     ]
@@ -134,7 +138,24 @@ def _conflicts(request: JobRequest, given: set[str]) -> list[Problem]:
         problems += [Problem(name, f"needs a GPU: {fix}") for name, fix in _OF_GPUS.items() if getattr(request, name)]
         if request.ranks == "per-gpu":
             problems.append(Problem("ranks", "needs a GPU: give ranks one, or leave it out"))
-    return problems + _kind_conflicts(request, given)
+    return problems + _checkpoint_problems(request, given) + _kind_conflicts(request, given)
+
+
+def _checkpoint_problems(request: JobRequest, given: set[str]) -> list[Problem]:
+    if request.checkpoint is None:
+        named = sorted(given & {"checkpoint_lead", "checkpoint_lead_s"})
+        return [Problem(name, "says how long saving may take: give checkpoint, too") for name in named]
+    try:
+        _contract(request)
+    except ValueError as error:
+        return [Problem("checkpoint", str(error))]
+    return []
+
+
+def _contract(request: JobRequest) -> CheckpointContract | None:
+    if request.checkpoint is None:
+        return None
+    return parse_contract(request.checkpoint, request.checkpoint_lead or request.checkpoint_lead_s)
 
 
 def _kind_conflicts(request: JobRequest, given: set[str]) -> list[Problem]:
@@ -176,6 +197,8 @@ def _spec(request: JobRequest, program: _Program) -> JobSpec:
     host_memory = request.host_memory_bytes if request.host_memory is None else request.host_memory
     bandwidth = request.host_bandwidth_bytes_per_s if request.host_bandwidth is None else request.host_bandwidth
     values = {name: getattr(request, name) for name in _SPEC_FIELDS}
+    contract = _contract(request)
+    values |= {"checkpoint": contract, "preemptible": request.preemptible or contract is not None}
     return JobSpec(
         name=program.name,
         family=program.family,

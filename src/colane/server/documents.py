@@ -8,6 +8,7 @@ from typing import Any, Final
 from colane.core.lifecycle import is_loss
 from colane.model.bandwidth import Throttle
 from colane.model.category import Category, CoreHint
+from colane.model.checkpoint import CheckpointContract
 from colane.model.hardware import Gpu, GpuId, Node
 from colane.model.job import CommPattern, Exit, Job, JobId, JobKind, JobSpec, JobState, Served, StateChange, SuspendVia
 from colane.model.placement import Placement, Slot
@@ -48,6 +49,7 @@ SPEC: Final = record(
     labels=MAPPING,
     category=choice(Category),
     core_hints=several(choice(CoreHint)),
+    checkpoint=maybe(row(CheckpointContract, saved_codes=several())),
 )
 PLACEMENT: Final = record(
     Placement,
@@ -67,6 +69,7 @@ JOB: Final = record(
     suspended_via=choice(SuspendVia),
     left_beside=several(),
     resizes_to=maybe(PLACEMENT),
+    falls_back_to=maybe(PLACEMENT),
     reason=maybe(REASON),
     story=several(CHANGE),
     throttle=maybe(row(Throttle, cores=several(), withheld=several())),

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 from colane.core.company import Company, Pacing
 from colane.cpu.contention import ContentionConfig
 from colane.model.bandwidth import Throttle
-from colane.model.job import Job, JobId, JobState, SuspendVia
+from colane.model.job import Job, JobId, JobSpec, JobState, SuspendVia
 from colane.model.lane import Turns
 from colane.model.placement import Placement
 from colane.model.progress import Progress
@@ -61,7 +61,10 @@ def job_view(
         "rate": rate_view(pacing.rate) if pacing else None,
         "cores_useful": pacing.cores_useful if pacing else None,
         "policy": policy,
-        "needs": {name: getattr(spec, name) for name in _NEEDS} | {"sizes": list(spec.sizes)},
+        "needs": {name: getattr(spec, name) for name in _NEEDS} | {"sizes": list(spec.sizes)} | _checkpoint(spec),
+        "saved_s": job.saved_s,
+        "steps_kept": job.steps_kept,
+        "saves_failed": job.saves_failed,
         "why": reason.why.value if reason else None,
         "reason": explain(reason)["sentence"] if reason else None,
         "steps": progress.steps if progress else 0,
@@ -73,6 +76,11 @@ def job_view(
         body["steps_total"] = progress.steps_total
     body["steps_total_learned"] = length if body["steps_total"] is None else None
     return body
+
+
+def _checkpoint(spec: JobSpec) -> Body:
+    contract = spec.checkpoint
+    return {"checkpoint": None if contract is None else {**contract._asdict(), "saved_codes": [*contract.saved_codes]}}
 
 
 def sharing_view(company: Company | None) -> Body | None:
@@ -189,7 +197,16 @@ def _desired(job: Job, placement: Placement, node: str, nodes: Mapping[str, Node
         "paused": job.state is JobState.PAUSED,
         "to_host": job.state is JobState.PAUSED and (job.parked or job.suspended_via is SuspendVia.HOST),
         "on_host": job.is_on_host,
+        "save": _save(job),
     }
+
+
+def _save(job: Job) -> Body | None:
+    """The signal that asks a job to save its state now, and which asking of this attempt it is; None of others."""
+    contract = job.spec.checkpoint
+    if job.state is not JobState.CHECKPOINTING or contract is None:
+        return None
+    return {"signal": contract.signal, "number": job.saves_asked}
 
 
 def _flushes(placement: Placement, node: str, tight: frozenset[int]) -> bool:

@@ -19,6 +19,7 @@ from pydantic import (
     model_validator,
 )
 
+from colane.model.checkpoint import LEAD_MAX_S
 from colane.model.quantities import parse_bandwidth_bytes_per_s, parse_duration_s, parse_size_bytes
 from colane.model.sizes import GPUS_MAX, check_sizes, parse_sizes
 
@@ -144,6 +145,9 @@ class JobRequest(WireModel):
     steps_limit: Positive | None = None
     share: bool = True
     preemptible: bool = False
+    checkpoint: Text | None = None
+    checkpoint_lead_s: Annotated[float, Field(gt=0, le=LEAD_MAX_S)] | None = None
+    checkpoint_lead: Annotated[float, Field(gt=0, le=LEAD_MAX_S), BeforeValidator(_duration)] | None = None
     abortable: bool = False
     kind: Literal["training", "inference"] = "training"
     latency_s: Annotated[float, Field(gt=0, le=1e12)] | None = None
@@ -273,6 +277,11 @@ class ProgressBody(WireModel):
     turn_share_ratio: MeasuredRatio | None = None
     on_host_bytes: Size | None = None
     host_refusal: Text = ""
+    saved_s: Seconds | None = None
+    steps_saved: Count | None = None
+    save_problem: Text = ""
+    saves_asked: Count = 0
+    saves: bool = False
 
 
 class JobReport(WireModel):

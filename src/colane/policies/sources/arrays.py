@@ -15,10 +15,11 @@ from typing import NamedTuple
 from colane.core.check import MOVABLE
 from colane.core.load import GpuLoad
 from colane.core.state import NodeState
-from colane.model.job import Job, JobId, JobSpec, JobState
+from colane.model.job import Job, JobId, JobSpec
 from colane.model.plan import Stop
 from colane.model.reason import Reason, Why
 from colane.model.resources import host_needs
+from colane.model.story import LEAVING
 from colane.policies.indexes.arrays import LARGE_GPUS, ArrayDemand
 from colane.policies.parts import Classes, Desk, Offer, Order, Rank
 from colane.policies.placing.nodes import on_node
@@ -224,7 +225,7 @@ class TakeBackFinder(ArrayFinder):
 
     def _leaving(self, node: NodeState) -> list[Job]:
         jobs = [self._draft.view.job(job) for job in node.jobs]
-        return [job for job in jobs if job.state is JobState.STOPPING or job.id in self._taken]
+        return [job for job in jobs if job.state in LEAVING or job.id in self._taken]
 
     def _borrowers(self, node: NodeState, lack: int) -> tuple[Job, ...] | None:
         """Whom to abort for so many cores: one who is enough, else the newest; None where that is not lent."""

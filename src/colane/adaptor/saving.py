@@ -1,0 +1,91 @@
+"""When a job that saves its state by itself is to do so: asked by Colane, or as often as it wants.
+
+Colane asks by a signal. All ranks of a distributed job save at the same step: they agree on it at each call, as the
+preemption callbacks of training frameworks do.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import sys
+import threading
+import time
+
+SIGNAL_ENV = "COLANE_CHECKPOINT_SIGNAL"
+"""Names the signal by which the job was submitted to be asked; SIGUSR1 where it is absent."""
+
+SAVED, DONE = 75, 0
+"""Exit codes that say: my state is saved. torchrun takes every other code than 0 of a rank for a failure."""
+
+NOT_DUE, DUE, ASKED = 0, 1, 2
+
+TYPE_CHECKING = False  # as `typing` has it, which costs milliseconds to import
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import FrameType
+
+
+class Occasions:
+    """Knows when it is time to save.
+
+    Attributes:
+        is_asked: Whether the signal has come since the last attempt to save.
+    """
+
+    __slots__ = ("_before", "_number", "_saved_s", "is_asked")
+
+    def __init__(self) -> None:
+        self.is_asked = False
+        self._saved_s = time.monotonic()
+        self._number = getattr(signal, os.environ.get(SIGNAL_ENV, ""), signal.SIGUSR1)
+        self._before: object = None
+        if threading.current_thread() is threading.main_thread():
+            self._before = signal.signal(self._number, self._note)
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        self.is_asked = True
+        if callable(self._before) and self._before is not signal.default_int_handler:
+            self._before(number, frame)
+
+    def due(self, every_s: float | None) -> int:
+        """Whether to save now, and whether because Colane asks; the same answer in every rank."""
+        is_time = every_s is not None and time.monotonic() - self._saved_s >= every_s
+        return agreed(ASKED if self.is_asked else DUE if is_time else NOT_DUE)
+
+    def tried(self) -> None:
+        """There was an attempt to save."""
+        self.is_asked, self._saved_s = False, time.monotonic()
+
+
+def agreed(mine: int) -> int:
+    """The largest of all ranks' numbers; this one's own without others."""
+    torch = sys.modules.get("torch")
+    distributed = getattr(torch, "distributed", None)
+    if torch is None or distributed is None or not distributed.is_available() or not distributed.is_initialized():
+        return mine
+    if distributed.get_world_size() == 1:
+        return mine
+    device = "cuda" if distributed.get_backend() == "nccl" else "cpu"
+    number = torch.tensor([mine], dtype=torch.int32, device=device)
+    distributed.all_reduce(number, op=distributed.ReduceOp.MAX)
+    return int(number.item())
+
+
+def attempt(write: Callable[[int], object], steps: int) -> OSError | None:
+    """Have a state written; what the disk has against it. Any other error is the job's own."""
+    try:
+        write(steps)
+    except OSError as error:
+        return error
+    except RuntimeError as error:
+        if "PytorchStreamWriter" not in str(error):
+            raise
+        return OSError(errno.EIO, str(error))  # torch.save hides the system's error number
+    return None
+
+
+def exit_code() -> int:
+    """The code by which a process says that its state is saved."""
+    return DONE if "TORCHELASTIC_RUN_ID" in os.environ else SAVED

@@ -1,0 +1,114 @@
+"""Asks jobs to save their state by the signal they have named, once for each asking.
+
+The signal goes to the first processes from the top that catch it. A shell or a launcher that would die of it does not
+get it, nor do the workers below who inherited the handler (data loaders): a handler that saves is to run once for each
+rank.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from colane.agent import processes
+from colane.agent.jobdir import JobDir, read_json, write_json
+from colane.agent.processes import ProcessId
+from colane.agent.reconcile import DesiredJob, Key, SaveWish
+from colane.agent.shim import children
+
+RECORD: Final = "asked.json"
+"""In a job's directory: the number of the latest asking it was told of, and when."""
+
+DEAF: Final = "job {key} does not catch {signal}, by which it is to be asked to save its state (--checkpoint)"
+
+
+class Saver:
+    """Tells jobs of this node to save their state."""
+
+    def __init__(self, find: Callable[[Key], JobDir], launcher: Path) -> None:
+        """Begin.
+
+        Args:
+            find: Gives a job's directory.
+            launcher: The program of ours that starts a process for each GPU: what it catches is not the job's.
+        """
+        self._find = find
+        self._launcher = os.fsencode(launcher)
+        self._deaf: dict[Key, str] = {}
+
+    def follow(self, jobs: Iterable[DesiredJob]) -> None:
+        """Tell those that are to save and do not know yet; who catches no such signal yet is told in a later round."""
+        wishes = {job.key: job.save for job in jobs if job.save is not None and job.run}
+        self._deaf = {key: said for key, said in self._deaf.items() if key in wishes}
+        for key, wish in wishes.items():
+            job = self._find(key)
+            if asked(job.path)[0] < wish.number:
+                self._tell(job, wish)
+
+    def messages(self) -> tuple[str, ...]:
+        """Jobs that are to save and cannot be told."""
+        return tuple(self._deaf.values())
+
+    def _tell(self, job: JobDir, wish: SaveWish) -> None:
+        number, claimed_by, told_s = signal.Signals[wish.signal], job.claimed_by(), time.time()
+        listeners = [] if claimed_by is None else self._catchers(claimed_by.pid, number)
+        told = [process for process in listeners if _send(process, number)]
+        if not told:
+            self._deaf[job.key] = DEAF.format(key=job.key, signal=wish.signal)
+            return
+        self._deaf.pop(job.key, None)
+        with suppress(OSError):  # on a full disk it may be told twice
+            write_json(job.path / RECORD, {"number": wish.number, "at_s": told_s})
+
+    def _catchers(self, supervisor_pid: int, number: int) -> list[ProcessId]:
+        """The first processes below a supervisor that catch a signal."""
+        found, todo = [], children(supervisor_pid)
+        while todo:
+            pid = todo.pop(0)
+            process = processes.identify(pid)
+            if process is not None and catches(pid, number) and not self._is_ours(pid):
+                found.append(process)
+            else:
+                todo += children(pid)
+        return found
+
+    def _is_ours(self, pid: int) -> bool:
+        try:
+            return self._launcher in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        except OSError:
+            return False
+
+
+def asked(job: Path) -> tuple[int, float]:
+    """The number of the latest asking that a job was told of, 0 of none, and when."""
+    told = read_json(job / RECORD) or {}
+    return int(told.get("number", 0)), float(told.get("at_s", 0.0))
+
+
+def catches(pid: int, number: int) -> bool:
+    """Whether a process has a handler of a signal (`SigCgt` of proc_pid_status(5)); False of one that is gone."""
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    except OSError:
+        return False
+    mask = next((int(line.split()[1], 16) for line in lines if line.startswith("SigCgt:")), 0)
+    return bool(mask >> (number - 1) & 1)
+
+
+def _send(process: ProcessId, number: int) -> bool:
+    """Send a signal to exactly this process; whether it was there."""
+    fd = processes.open_pidfd(process)
+    if fd is None:
+        return False
+    try:
+        signal.pidfd_send_signal(fd, number)
+    except (ProcessLookupError, PermissionError):
+        return False
+    finally:
+        os.close(fd)
+    return True

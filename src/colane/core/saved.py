@@ -1,0 +1,36 @@
+"""What a job is known to have saved of its state, by the code its process left with and by what it reports."""
+
+from __future__ import annotations
+
+from colane.model.job import Job
+from colane.model.progress import Progress
+
+
+def has_saved(job: Job, code: int | None) -> bool:
+    """Whether a process that has left with this code says by it that its state is saved: it was asked to."""
+    contract = job.spec.checkpoint
+    return contract is not None and job.saves_asked > 0 and code in contract.saved_codes
+
+
+def is_complete(job: Job, progress: Progress | None, code: int | None) -> bool:
+    """Whether it has left with 0 after all of its steps, as far as it is known how many they are."""
+    if code != 0 or progress is None:
+        return False
+    total = job.spec.steps_total or progress.steps_total
+    return total is not None and progress.steps >= total
+
+
+def steps_kept(job: Job, progress: Progress | None) -> int:
+    """Steps that the next attempt of a job which leaves its GPUs now goes on from.
+
+    As it says itself. One that says nothing keeps what it has made where it has left as one that has saved; without a
+    contract nobody knows, and it is believed to have.
+    """
+    if progress is None or not job.spec.preemptible:
+        return job.steps_kept
+    if progress.steps_saved is not None:
+        return progress.steps_saved
+    code = job.exit.code if job.exit is not None else None
+    if job.spec.checkpoint is not None and not has_saved(job, code):
+        return job.steps_kept
+    return max(job.steps_kept, progress.steps)

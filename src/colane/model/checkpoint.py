@@ -1,0 +1,70 @@
+"""How a job is asked to save its state before it is stopped, and how it says that it has."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final, NamedTuple
+
+SAVED: Final = 75
+"""Exit code of a job that has saved its state and is to be started again (EX_TEMPFAIL of sysexits.h)."""
+
+LEAD_MAX_S: Final = 86_400.0
+
+
+class CheckpointContract(NamedTuple):
+    """How a job that is to go on later is stopped: a signal, and after it so much time to save.
+
+    Attributes:
+        signal: Name of the signal. It goes to the first of its processes, from the top, that catch it: those that
+            would die of it do not get it.
+        lead_s: How long saving may take.
+        saved_codes: Exit codes that say, after the signal, that its state is saved.
+    """
+
+    signal: str
+    lead_s: float
+    saved_codes: tuple[int, ...] = (0, SAVED)
+
+
+CHECKPOINT_PRESETS: Final[Mapping[str, CheckpointContract]] = MappingProxyType(
+    {
+        "plain": CheckpointContract("SIGUSR1", 30.0),
+        "lightning": CheckpointContract("SIGTERM", 60.0),
+        "submitit": CheckpointContract("SIGUSR2", 90.0, (0, SAVED, 255)),
+        "nemo": CheckpointContract("SIGTERM", 60.0),
+        "torchrun": CheckpointContract("SIGUSR1", 60.0),
+    }
+)
+"""What frameworks do when they are asked (docs/elastic.md says how each is set up).
+
+* Lightning ends its loop at SIGTERM, with exit code 0, and saves in `on_exception` where a callback does
+  (`OnExceptionCheckpoint`); its own handler of SIGUSR1 is there under Slurm alone.
+* submitit saves at SIGUSR2 and leaves by `sys.exit(-1)`; its default lead under Slurm is 90 s.
+* NeMo's `PreemptionCallback` ends training at SIGTERM after the step, saves, and leaves with 0.
+* torchrun does not catch SIGUSR1, so it goes to the ranks; once all of them have ended well, torchrun does.
+"""
+
+CHECKPOINT_SIGNALS: Final = ("SIGUSR1", "SIGUSR2", "SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT")
+"""Signals a process can catch and that have no other meaning for it."""
+
+
+def parse_contract(text: str, lead_s: float | None = None) -> CheckpointContract:
+    """A contract from the name of a preset or of a signal, with another lead time where one is given.
+
+    Raises:
+        ValueError: There is no such preset or signal, or the time is not one.
+    """
+    named = text.strip()
+    known = CHECKPOINT_PRESETS.get(named.lower())
+    if known is None:
+        number = named.upper() if named.upper().startswith("SIG") else f"SIG{named.upper()}"
+        if number not in CHECKPOINT_SIGNALS:
+            forms = f"{', '.join(CHECKPOINT_PRESETS)}, or a signal: {', '.join(CHECKPOINT_SIGNALS)}"
+            raise ValueError(f"must be one of {forms}, got {text[:60]!r}")
+        known = CheckpointContract(number, CHECKPOINT_PRESETS["plain"].lead_s)
+    if lead_s is None:
+        return known
+    if not 0 < lead_s <= LEAD_MAX_S:
+        raise ValueError(f"the time to save must be more than 0 s and at most a day, got {lead_s:g} s")
+    return known._replace(lead_s=lead_s)

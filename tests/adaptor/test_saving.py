@@ -1,0 +1,112 @@
+"""The three-line interface of jobs that save their state: restore, step, save."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import colane.adaptor as colane
+from colane.adaptor import wire
+
+JOB = """
+import os, signal, sys
+import colane.adaptor as colane
+path, ends = sys.argv[1], int(sys.argv[2])
+
+def load():
+    return int(open(path).read()) if os.path.exists(path) else None
+
+def write(steps):
+    with open(path + ".new", "w") as file:
+        file.write(str(steps))
+    os.replace(path + ".new", path)
+
+steps = colane.attach(total_steps=ends)
+done = steps.restore(load)
+print("begins", done)
+while steps.steps_done < ends:
+    steps.step()
+    if steps.steps_done == 30:
+        os.kill(os.getpid(), getattr(signal, os.environ.get("COLANE_CHECKPOINT_SIGNAL", "SIGUSR1")))
+    steps.save(write)
+print("done", steps.steps_done)
+"""
+
+
+@pytest.fixture
+def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    made = tmp_path / "steps"
+    wire.create(made)
+    monkeypatch.setenv(wire.STEPS_FILE_ENV, str(made))
+    return made
+
+
+def run(state: Path, **env: str) -> subprocess.CompletedProcess[str]:
+    words = [sys.executable, "-c", JOB, str(state), "50"]
+    return subprocess.run(words, env={**os.environ, **env}, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize("name", ["", "SIGUSR2"])
+def test_a_job_that_is_asked_saves_leaves_and_goes_on_where_it_was(tmp_path: Path, path: Path, name: str) -> None:
+    env = {"COLANE_CHECKPOINT_SIGNAL": name} if name else {}
+    first = run(tmp_path / "state", **env)
+    assert (first.returncode, first.stdout) == (75, "begins 0\n"), first.stderr
+    seen = wire.read(path)
+    assert seen is not None
+    assert (seen.steps, seen.saves, seen.steps_saved, seen.steps_restored) == (30, True, 30, 0)
+    assert seen.saved_s is not None
+    wire.create(path)
+    second = run(tmp_path / "state", **env)
+    assert (second.returncode, second.stdout) == (0, "begins 30\ndone 50\n"), second.stderr
+    seen = wire.read(path)
+    assert seen is not None
+    assert (seen.steps, seen.steps_restored, seen.saved_s) == (20, 30, None)
+
+
+def test_a_rank_of_torchrun_leaves_as_one_that_did_not_fail(tmp_path: Path, path: Path) -> None:
+    assert path.exists()
+    assert run(tmp_path / "state", TORCHELASTIC_RUN_ID="x").returncode == 0
+
+
+def test_a_disk_that_takes_nothing_keeps_the_job_running(tmp_path: Path, path: Path) -> None:
+    ended = run(tmp_path / "no-such-directory" / "state")
+    assert (ended.returncode, ended.stdout) == (0, "begins 0\ndone 50\n")
+    assert "colane: the state is not saved" in ended.stderr
+    seen = wire.read(path)
+    assert seen is not None
+    assert (seen.steps, seen.saved_s, os.strerror(seen.save_error)) == (50, None, "No such file or directory")
+    assert seen.save_failed_s is not None
+
+
+def test_another_error_is_the_jobs_own(path: Path) -> None:
+    assert path.exists()
+    steps = colane.attach()
+    before = signal.getsignal(signal.SIGUSR1)
+    try:
+        assert steps.restore(lambda: None) == 0
+        os.kill(os.getpid(), signal.SIGUSR1)
+        steps.step()
+        with pytest.raises(ZeroDivisionError):
+            steps.save(lambda done: done / 0)
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+
+
+def test_it_saves_as_often_as_it_wants_outside_colane_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(wire.STEPS_FILE_ENV, raising=False)
+    steps, saved = colane.attach(), list[int]()
+    before = signal.getsignal(signal.SIGUSR1)
+    try:
+        steps.restore(lambda: 7)
+        for _ in range(3):
+            steps.step()
+            steps.save(saved.append, every_s=0.0)
+        steps.save(saved.append, every_s=3600.0)
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert saved == [8, 9, 10]

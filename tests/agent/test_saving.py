@@ -1,0 +1,133 @@
+"""Jobs that are asked to save their state: who gets the signal, how often, and what is told of a disk that is full."""
+
+from __future__ import annotations
+
+import errno
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from colane.adaptor import wire
+from colane.agent import processes, ranks
+from colane.agent.jobdir import JobDir, LaunchFacts, write_json
+from colane.agent.reconcile import DesiredJob, Key, SaveWish
+from colane.agent.saving import DEAF, RECORD, Saver, asked
+from colane.agent.telemetry import AttemptMeter
+from tests.agent.shims import Supervised, run
+from tests.agent.waiting import until
+
+KEY = Key(1, 1)
+
+TRAINER = """
+import os, signal, sys, time
+def save(number, frame):
+    with open(f"got-{sys.argv[1]}", "a") as file:
+        file.write(".")
+    if len(open(f"got-{sys.argv[1]}").read()) == 2:
+        os._exit(75)
+signal.signal(getattr(signal, sys.argv[2]), save)
+if len(sys.argv) > 3 and os.fork() == 0:
+    sys.argv[1] = "loader"
+open(f"ready-{sys.argv[1]}", "w").close()
+while True:
+    time.sleep(1000)
+"""
+
+
+def wanted(number: int, signal: str = "SIGUSR1") -> list[DesiredJob]:
+    return [DesiredJob(KEY, run=True, save=SaveWish(signal, number))]
+
+
+def saver_of(job: JobDir) -> Saver:
+    return Saver(lambda _: job, Path(ranks.__file__))
+
+
+def signals(root: Path, who: str) -> int:
+    path = root / f"got-{who}"
+    return len(path.read_text()) if path.exists() else 0
+
+
+def ready(root: Path, *names: str) -> None:
+    for name in names:
+        until((root / f"ready-{name}").exists, f"{name} waits")
+
+
+@pytest.mark.live
+def test_the_first_that_catches_it_gets_the_signal_once_for_each_asking(tmp_path: Path, marker: str) -> None:
+    script = f'{sys.executable} -c "$0" trainer SIGUSR1 forks & wait'
+    supervised = run(tmp_path, "sh", "-c", script, TRAINER, marker=marker)
+    ready(tmp_path, "trainer", "loader")
+    saver = saver_of(supervised.job)
+    saver.follow(wanted(1))
+    until(lambda: signals(tmp_path, "trainer"), "the trainer is told")
+    saver.follow(wanted(1))
+    saver_of(supervised.job).follow(wanted(1))
+    assert asked(supervised.job.path)[0] == 1
+    saver.follow(wanted(2))
+    until(lambda: signals(tmp_path, "trainer") == 2, "it is told again, and leaves")
+    assert supervised.end()["exit_code"] == 0, "the shell, which would die of the signal, lives on"
+    assert signals(tmp_path, "loader") == 0
+    assert saver.messages() == ()
+
+
+@pytest.mark.live
+def test_each_rank_of_ours_is_told_and_none_ends_the_others_by_having_saved(tmp_path: Path, marker: str) -> None:
+    script = f'exec {sys.executable} -c "$0" $RANK SIGTERM'
+    words = (sys.executable, "-I", "-S", ranks.__file__, "0.3", "0", "", "::", "::", "--", "sh", "-c", script, TRAINER)
+    supervised = run(tmp_path, *words, marker=marker)
+    ready(tmp_path, "0", "1")
+    saver = saver_of(supervised.job)
+    saver.follow(wanted(1, "SIGTERM"))
+    until(lambda: signals(tmp_path, "0") and signals(tmp_path, "1"), "both are told")
+    saver.follow(wanted(2, "SIGTERM"))
+    assert supervised.end()["exit_code"] == 75
+    assert (signals(tmp_path, "0"), signals(tmp_path, "1")) == (2, 2)
+
+
+@pytest.mark.live
+def test_a_job_that_catches_nothing_lives_on_and_is_named(tmp_path: Path, marker: str) -> None:
+    supervised = run(tmp_path, "sleep", "1000", marker=marker)
+    main = supervised.main
+    saver = saver_of(supervised.job)
+    saver.follow(wanted(1))
+    assert saver.messages() == (DEAF.format(key="1-1", signal="SIGUSR1"),)
+    assert asked(supervised.job.path) == (0, 0.0)
+    assert processes.identify(main.pid) == main
+    saver.follow([DesiredJob(KEY, run=True)])
+    assert saver.messages() == ()
+    _end(supervised)
+
+
+def _end(supervised: Supervised) -> None:
+    supervised.stop()
+    supervised.end()
+
+
+@pytest.mark.parametrize(
+    ("asked_s", "failed_s", "saved_s", "problem"),
+    [
+        (None, 50.0, None, ""),
+        (60.0, 50.0, None, ""),
+        (40.0, 50.0, None, "No space left on device"),
+        (40.0, 50.0, 55.0, ""),
+    ],
+)
+def test_a_failure_to_save_is_told_of_the_present_asking_alone(
+    tmp_path: Path, asked_s: float | None, failed_s: float, saved_s: float | None, problem: str
+) -> None:
+    wire.create(tmp_path / "steps")
+    writer = wire.Writer(str(tmp_path / "steps"))
+    writer.set_restored(100)
+    writer.step(45.0, 1.0)
+    writer.set_save_failed(failed_s, errno.ENOSPC)
+    if saved_s is not None:
+        writer.set_saved(saved_s, 101)
+    writer.close()
+    if asked_s is not None:
+        write_json(tmp_path / RECORD, {"number": 1, "at_s": asked_s})
+    told = AttemptMeter(tmp_path / "steps", LaunchFacts("boot", 0.0)).last(time.time(), 0.0, 1.0)
+    assert (told.save_problem, told.saves, told.steps) == (problem, True, 101)
+    assert told.saves_asked == (1 if problem else 0)
+    assert (told.saved_s, told.steps_saved) == (saved_s, None if saved_s is None else 101)
