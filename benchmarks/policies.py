@@ -34,11 +34,12 @@ from colane.model.job import JobState  # noqa: E402
 from colane.papers.topology_large import LeastUtilities  # noqa: E402
 from colane.policies.registry import POLICIES, create  # noqa: E402
 from colane.simulate.beliefs import Belief, make_beliefs  # noqa: E402
-from colane.simulate.driver import Driver, Watcher  # noqa: E402
+from colane.simulate.driver import Driver  # noqa: E402
 from colane.simulate.fitting import V100_BYTES  # noqa: E402
 from colane.simulate.ledger import STATES  # noqa: E402
 from colane.simulate.run import Inputs, Run, simulate  # noqa: E402
 from colane.simulate.tables import somewhere  # noqa: E402
+from colane.simulate.watcher import Watcher  # noqa: E402
 from colane.simulate.world import Running, World  # noqa: E402
 from colane.traces.workload import TraceJob  # noqa: E402
 

@@ -10,14 +10,14 @@ import pytest
 from colane.cli import app
 from colane.cpu.tuner import EPSILON_RATIO, STEPS_MAX, TunerName
 from colane.papers import cpu_side
-from colane.papers.cpu_month import CODA, DRF, FIFO, MAIN, MonthNumbers, numbers_of
+from colane.papers.cpu_month import CODA, DRF, FIFO, MAIN, NO_ELIMINATOR, MonthNumbers, numbers_of
 from colane.papers.cpu_side import CpuEvaluation, evaluate
 from colane.papers.cpu_world import CpuMonthWorld, best_cores
 
 
 @pytest.fixture(scope="module")
 def found(data: Path) -> CpuEvaluation:
-    return evaluate(data, jobs=2000, names=MAIN)
+    return evaluate(data, jobs=2000, names=(*MAIN, NO_ELIMINATOR))
 
 
 def test_linear_reaches_the_best_speed_of_every_curve_in_four_steps(found: CpuEvaluation) -> None:
@@ -62,7 +62,9 @@ def test_without_tables_it_says_what_is_missing(tmp_path: Path, capsys: pytest.C
 def numbers(found: CpuEvaluation) -> dict[str, MonthNumbers]:
     (month,) = found.experiments
     workload = month.loaded[1].workload
-    return {name: numbers_of(run, workload, {}) for name, (_, run) in zip(MAIN, month.runs, strict=True)}
+    return {
+        name: numbers_of(run, workload, {}) for name, (_, run) in zip((*MAIN, NO_ELIMINATOR), month.runs, strict=True)
+    }
 
 
 def test_the_month_keeps_the_papers_orderings(numbers: dict[str, MonthNumbers], found: CpuEvaluation) -> None:

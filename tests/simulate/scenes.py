@@ -20,9 +20,9 @@ from colane.model.profile import Memory
 from colane.model.reason import Reason, Why
 from colane.policies.placing.nodes import first_fit
 from colane.simulate.config import DriverConfig
-from colane.simulate.driver import Watcher
 from colane.simulate.process import Process
 from colane.simulate.run import Inputs, Run, simulate
+from colane.simulate.watcher import Watcher
 from colane.simulate.world import Running, Scope, World
 from colane.traces.clusters import Cluster
 from colane.traces.workload import TraceJob, Workload

@@ -20,9 +20,9 @@ from colane.cli.service_options import PolicyBudget, policy_budget_s
 if TYPE_CHECKING:
     from colane.core import Core
     from colane.report.simulated_study import Study
-    from colane.simulate.driver import Watcher
     from colane.simulate.request import Loaded, Request
     from colane.simulate.study import SeededRun
+    from colane.simulate.watcher import Watcher
     from colane.simulate.watchers import Story
 
 DEFAULT_POLICIES = ("fifo", "colocate")

@@ -25,6 +25,8 @@ class BandwidthSample(NamedTuple):
 
 
 BY_RESCTRL: Final = "resctrl"
+BY_WORLD: Final = "world"
+"""A simulation knows it."""
 BY_MISSES: Final = "cache-misses"
 BY_CPU_TIME: Final = "cpu-time"
 """No counter at all: an estimate, as if every busy core used an equal part of the bandwidth."""

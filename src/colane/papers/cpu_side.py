@@ -4,16 +4,31 @@ from __future__ import annotations
 
 import csv
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from colane.papers.claims import Evaluation
-from colane.papers.cpu_month import generator_claim, month, month_claims, month_experiment, run_month, setups
+from colane.papers.claims import Claim, Evaluation
+from colane.papers.cpu_month import (
+    CODA,
+    HEAVIER,
+    NO_ELIMINATOR,
+    MonthRun,
+    eliminator_claim,
+    generator_claim,
+    heavy_at_once,
+    month,
+    month_claims,
+    month_experiment,
+    run_month,
+    setups,
+)  # fmt: skip
 from colane.papers.cpu_tuning import TuningRun, tuning_claims, tuning_runs
 from colane.simulate.table_files import DATA_VARIABLE, SYNERGY
+from colane.traces.coda import Coda
 from colane.traces.errors import TraceError
 from colane.traces.tables import synergy
+from colane.traces.workload import Workload
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +60,17 @@ def evaluate(tables: Path | None, jobs: int | None = None, names: Sequence[str] 
     runs = tuning_runs(synergy.read_matrix(_matrix_file(tables)))
     workload = month(jobs or MONTH_JOBS, MONTH_SEED)
     found = run_month(workload, tuple(setups()) if names is None else names)
-    claims = (*month_claims(found), generator_claim(workload), *tuning_claims(runs))
+    claims = (*month_claims(found), *_eliminator(found, workload))
+    claims += (generator_claim(workload), *tuning_claims(runs))
     experiment = month_experiment(workload, found, MONTH_SEED)
     return CpuEvaluation(claims=claims, experiments=(experiment,), tuning=tuple(runs))
+
+
+def _eliminator(found: Mapping[str, MonthRun], workload: Workload) -> Iterator[Claim]:
+    """Where both of its setups were run."""
+    if {CODA, NO_ELIMINATOR} <= found.keys():
+        heavier = month(len(workload.jobs), MONTH_SEED, HEAVIER * Coda().heavy_ratio)
+        yield eliminator_claim(found, run_month(heavier, (CODA, NO_ELIMINATOR)), heavy_at_once(workload))
 
 
 def write_tables(found: CpuEvaluation, out: Path) -> None:

@@ -30,6 +30,22 @@ STARVED_RATIO = 0.65
 """Speed towards which fewer and fewer cores lead, over the best."""
 
 
+HEAVY = "memory_bandwidth"
+"""Label of the CPU jobs that are heavy on memory bandwidth."""
+
+CORE_BANDWIDTH_RATIO = 0.1
+"""Part of a node's bandwidth that each core of such a job uses; chosen: eight are more than the threshold of 75 %."""
+
+SHORT_RATIO = 0.75
+"""Part from which on others feel it."""
+
+SLOWDOWNS: Mapping[str, float] = MappingProxyType({
+    "bi-att-flow": 1.0, "transformer": 1.0, "alexnet": 0.3, "deepspeech": 0.3, "wavenet": 0.15,
+})  # fmt: skip
+"""Slowdown beside somebody who uses it all, less 1. Stated (section III-D): language models lose half of their speed
+and more, DeepSpeech more than Wavenet, AlexNet some, other vision models nothing; the numbers are chosen."""
+
+
 def best_cores(family: str, gpus: int) -> int:
     """Fewest cores with which a job is as fast as can be."""
     return BEST_CORES[family] + CORES_PER_FURTHER_GPU * (gpus - 1)
@@ -59,13 +75,23 @@ class CpuMonthWorld:
     def speed(self, job: TraceJob, cores: int) -> float:
         """Speed with so many cores over the best."""
         if not job.spec.gpus:
-            return 1.0
+            return min(1.0, cores / job.spec.cores)
         part = min(1.0, cores / best_cores(job.model, job.spec.gpus))
         return STARVED_RATIO + (1 - STARVED_RATIO) * part
 
     def steps_per_s(self, me: Running, others: Sequence[Running]) -> float:  # noqa: ARG002
         """Nobody shares a GPU here."""
         return self.speed(me.job, me.cores)
+
+    def used_ratio(self, running: Running) -> float:
+        """See `BandwidthTruth`."""
+        is_heavy = HEAVY in running.job.spec.labels
+        return running.cores * CORE_BANDWIDTH_RATIO if is_heavy else 0.0
+
+    def slowdown(self, job: TraceJob, used_ratio: float) -> float:
+        """See `BandwidthTruth`."""
+        over = max(0.0, used_ratio - SHORT_RATIO) / (1 - SHORT_RATIO)
+        return 1 + over * SLOWDOWNS.get(job.model, 0.0)
 
     def memory(self, job: TraceJob, gpu_type: str) -> Memory | None:  # noqa: ARG002
         """Not known; each has its GPUs to itself."""

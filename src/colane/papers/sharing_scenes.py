@@ -14,9 +14,9 @@ from colane.perf.beliefs import Beliefs
 from colane.policies.registry import preset
 from colane.policies.table import SHORTEST
 from colane.simulate.beliefs import Belief, make_beliefs
-from colane.simulate.driver import Watcher
 from colane.simulate.request import Loaded
 from colane.simulate.run import Inputs, Run, simulate
+from colane.simulate.watcher import Watcher
 from colane.traces import clusters
 from colane.traces.workload import TraceJob, Workload
 

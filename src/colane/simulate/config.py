@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from colane.simulate.world import BandwidthTruth
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DriverConfig:
@@ -17,6 +19,7 @@ class DriverConfig:
         park_bytes_per_s: How fast GPU memory is moved to the host when a job is parked, and back. The default is what
             one process reaches over PCIe 3.0 x16 with pinned memory, less a fifth for the driver's own work.
         switch_s: Passing on the turn of a lane, which nobody uses meanwhile.
+        bandwidth: Who uses up memory bandwidth of nodes, and whom that slows; None: nobody.
         tick_s: The policy is asked at least this often while jobs live; None asks it only when something happened.
     """
 
@@ -27,3 +30,4 @@ class DriverConfig:
     park_bytes_per_s: float = 10e9
     switch_s: float = 0.0
     tick_s: float | None = None
+    bandwidth: BandwidthTruth | None = None

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from math import inf
-from typing import Protocol
 
 from colane.core import Core
 from colane.core.events import Ended, Event, Launched, Outcome, Progressed, Submitted, Tick
@@ -17,6 +16,7 @@ from colane.model.job import Exit, Job, JobId, JobState
 from colane.model.progress import Progress
 from colane.simulate.accounts import JobAccounts
 from colane.simulate.agenda import Agenda
+from colane.simulate.bandwidth import NodeBandwidth
 from colane.simulate.company_sampling import CompanySampling
 from colane.simulate.config import DriverConfig
 from colane.simulate.gangs import GangWorld
@@ -28,8 +28,9 @@ from colane.simulate.parked import ParkedProcesses
 from colane.simulate.process import GpuUse, Process, first_lane
 from colane.simulate.sampling import Sampler
 from colane.simulate.timing import TimedAsking
+from colane.simulate.watcher import Watcher
 from colane.simulate.whereabouts import Whereabouts
-from colane.simulate.world import Running, World
+from colane.simulate.world import World
 from colane.traces.workload import TraceJob
 
 DONE = Exit(0, None)
@@ -37,16 +38,6 @@ STOPPED = Exit(None, 15)
 OUT_OF_MEMORY = Exit(1, None, "the world's table says these jobs do not fit together")
 STOP_CHECKED_EVERY = 256
 """Somebody's wish to stop, and the progress shown, are looked at every so many moments."""
-
-
-class Watcher(Protocol):
-    """Somebody who looks on."""
-
-    def outcome(self, outcome: Outcome, now_s: float) -> None:
-        """The core has answered."""
-
-    def started(self, process: Process, company: Sequence[Running]) -> None:
-        """A process starts beside these others."""
 
 
 class Driver:
@@ -84,7 +75,9 @@ class Driver:
         self._agenda = Agenda()
         self._meter = Meter(node.node for node in core.state.nodes.values())
         lanes = LaneTurns(core.policy.turns, self.config.switch_s, self.world)
-        self._here = Whereabouts(self.world, self._meter, lanes)
+        bandwidth = self.config.bandwidth
+        self._bandwidth = None if bandwidth is None else NodeBandwidth(bandwidth, core, self._agenda)
+        self._here = Whereabouts(self.world, self._meter, lanes, self._bandwidth)
         due = DueHandlers(self._complete, self._loaded, self._does_not_fit)
         self._speeds = ProcessSpeeds(self._here, self._agenda, due)
         self._sampler = Sampler(self.world, core.state.beliefs)
@@ -181,6 +174,8 @@ class Driver:
             if not is_away and job.id not in self._here.processes:
                 started.append(self._come_back(job) if job.id in self._parked else self._start(job))
                 touched.update(dict.fromkeys(started[-1].uses))
+        if self._bandwidth is not None:
+            touched.update(self._bandwidth.touched(self._meter, self.now_s, self._measure_bandwidth))
         if touched:
             self._change_company(touched)
         for watcher in self._watchers:
@@ -214,6 +209,7 @@ class Driver:
         """It goes on at once with other cores, at another speed."""
         process.settle(self.now_s)
         process.running = self._accounts.where(job)
+        self._here.cores_changed(process)
         self._speeds.pace_in_place(process)
         self._speeds.pace_alone(process, self.now_s)
         touched.update(dict.fromkeys(process.uses))
@@ -379,6 +375,12 @@ class Driver:
 
     def _sample_company(self, use: GpuUse, epoch: int) -> None:
         self._events += self._sampling.reports_of(use, epoch, self.now_s)
+
+    def _measure_bandwidth(self, node: str, _serial: int) -> None:
+        """An interval of a node is over: its agent says who makes steps, and who uses its memory."""
+        if self._bandwidth is not None:
+            trained = self._sampling.reports(self._bandwidth.trains(node, self._here.processes), self.now_s)
+            self._events += [*trained, self._bandwidth.observed(node, self.now_s, self._measure_bandwidth)]
 
     def _complete(self, process: Process, serial: int) -> None:
         if process.serial == serial and not process.is_stopping:

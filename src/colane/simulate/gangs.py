@@ -17,7 +17,7 @@ def running_at(job: TraceJob, placement: Placement, loads: Mapping[GpuId, GpuLoa
     """A job where it was placed; of one over several nodes also the part on each."""
     gpus, cores = placement.gpus, placement.cores_booked
     if not gpus:
-        return Running(job, "", (), (), "", (), cores)
+        return Running(job, "", (), (), "", (), cores, placement.node)
     first = loads[gpus[0]].gpu
     if len(gpus) == 1:
         return Running(job, first.type, gpus, (first.socket,), first.sharing, (), cores)

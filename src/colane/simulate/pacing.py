@@ -104,6 +104,11 @@ class ProcessSpeeds:
             process.serial = 0
 
     def _beside(self, process: Process) -> float:
+        """Steps per second beside those in its scope, with what bandwidth is left on its node."""
+        bandwidth, speed = self._here.bandwidth, self._beside_others(process)
+        return speed if bandwidth is None else speed / bandwidth.slowdown(process.running)
+
+    def _beside_others(self, process: Process) -> float:
         """Steps per second beside those who work on devices in its scope."""
         here = self._here
         others = here.others(process, stepping=True)

@@ -12,13 +12,15 @@ from colane.core.config import CoreConfig
 from colane.core.events import NodeRegistered
 from colane.core.policy import Policy
 from colane.cpu.config import TuningConfig
+from colane.cpu.contention import ContentionConfig
 from colane.model.profile import Profile, SetMeasurement
 from colane.perf.beliefs import Beliefs
 from colane.simulate.accuracy import Accuracy, BeliefErrors
 from colane.simulate.config import DriverConfig
-from colane.simulate.driver import Driver, Watcher
+from colane.simulate.driver import Driver
 from colane.simulate.ledger import Ledger, Refusal
 from colane.simulate.tables import somewhere
+from colane.simulate.watcher import Watcher
 from colane.simulate.world import World
 from colane.traces.check import offered_load, split
 from colane.traces.clusters import Cluster
@@ -36,6 +38,7 @@ class Inputs:
         policy: Who decides.
         beliefs: What it starts from; they learn, so every run needs its own.
         driver: Costs besides steps.
+        contention: When jobs without GPUs are held back for training jobs beside them; None never does.
         tuning: How cores of training jobs are tuned; None leaves them what they ask for.
     """
 
@@ -46,6 +49,7 @@ class Inputs:
     beliefs: Beliefs = field(default_factory=Beliefs)
     driver: DriverConfig = field(default_factory=DriverConfig)
     tuning: TuningConfig | None = None
+    contention: ContentionConfig | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,7 +111,7 @@ def prepare(inputs: Inputs, jobs: Sequence[TraceJob], watchers: Iterable[Watcher
     # Protection after launch is from being stopped: under a policy that spares jobs for longer, a job runs at once.
     # Policies are compared as they were published, which is without the guard.
     at_once = not (inputs.world.counts_steps and _is_heeded(inputs, jobs))
-    config = CoreConfig(runs_at_once=at_once, guard=False, tuning=inputs.tuning)
+    config = CoreConfig(runs_at_once=at_once, guard=False, tuning=inputs.tuning, contention=inputs.contention)
     core = Core(inputs.policy, ClusterState(inputs.beliefs), config)
     start_s = min(jobs[0].submit_s, 0.0) if jobs else 0.0
     core.step([NodeRegistered(node) for node in inputs.cluster.nodes], start_s)

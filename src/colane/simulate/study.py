@@ -15,9 +15,10 @@ from types import FrameType
 
 from colane.core import Core
 from colane.policyfiles.load import create
-from colane.simulate.driver import Driver, Watcher
+from colane.simulate.driver import Driver
 from colane.simulate.request import Loaded, Request, inputs, load
 from colane.simulate.run import Run, simulate
+from colane.simulate.watcher import Watcher
 
 Watch = Callable[[str, Core, Loaded], Iterable[Watcher]]
 """Makes those who look on at a run, given the policy's name, the core and what was loaded."""

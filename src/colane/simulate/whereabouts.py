@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from colane.model.job import JobId
+from colane.simulate.bandwidth import NodeBandwidth
 from colane.simulate.lanes import LaneTurns
 from colane.simulate.meter import Meter
 from colane.simulate.process import GpuUse, Process
@@ -18,15 +19,17 @@ class Whereabouts:
         world: Says how far neighbours are felt.
         meter: Knows each GPU's processes.
         lanes: Knows who shares a lane.
+        bandwidth: Knows who uses up memory bandwidth; None where nobody does.
 
     Attributes:
         processes: By job, in order of start.
     """
 
-    def __init__(self, world: World, meter: Meter, lanes: LaneTurns) -> None:
+    def __init__(self, world: World, meter: Meter, lanes: LaneTurns, bandwidth: NodeBandwidth | None = None) -> None:
         self.world = world
         self.meter = meter
         self.lanes = lanes
+        self.bandwidth = bandwidth
         self.processes: dict[JobId, Process] = {}
         self._counts_nodes = world.scope is Scope.NODE
         self._on_node: dict[str, dict[JobId, Process]] = {}
@@ -38,6 +41,8 @@ class Whereabouts:
     def enter(self, process: Process) -> None:
         """A process is on its GPUs."""
         self.processes[process.id] = process
+        if self.bandwidth is not None:
+            self.bandwidth.enter(process)
         uses = process.uses = tuple([self.meter.use(gpu) for gpu in process.running.gpus])
         for use in uses:
             use.processes[process.id] = process
@@ -49,10 +54,17 @@ class Whereabouts:
     def leave(self, process: Process) -> None:
         """A process is off its GPUs."""
         del self.processes[process.id]
+        if self.bandwidth is not None:
+            self.bandwidth.leave(process)
         for use in process.uses:
             del use.processes[process.id]
         for node in process.running.nodes if self._on_node else ():
             del self._on_node[node][process.id]
+
+    def cores_changed(self, process: Process) -> None:
+        """A process has other cores from now on."""
+        if self.bandwidth is not None:
+            self.bandwidth.enter(process)
 
     def change_lane(self, process: Process, lane: int) -> None:
         """A settled process goes on in another lane of its GPU."""

@@ -35,6 +35,7 @@ class Running:
         sharing: How jobs share its GPUs: `mps`, `time-slice` or `cpu`.
         parts: Of a job over several nodes, what lies on each, in rank order; else empty.
         cores: Cores booked for it; 0 where it shares those near its GPUs.
+        host: The node of a job without GPUs; empty for all others.
 
     A job without GPUs has neither GPUs nor a type of them.
     """
@@ -46,6 +47,7 @@ class Running:
     sharing: Final[str]
     parts: Final[tuple[Running, ...]]
     cores: Final[int]
+    host: Final[str]
 
     def __init__(
         self,
@@ -56,6 +58,7 @@ class Running:
         sharing: str = "time-slice",
         parts: tuple[Running, ...] = (),
         cores: int = 0,
+        host: str = "",
     ) -> None:
         self.job = job
         self.gpu_type = gpu_type
@@ -64,6 +67,7 @@ class Running:
         self.sharing = sharing
         self.parts = parts
         self.cores = cores
+        self.host = host
 
     @property
     def nodes(self) -> tuple[str, ...]:
@@ -114,6 +118,16 @@ class World(Protocol):
             gpu_type: On what.
             cores: Booked for it; 0 shares those near its GPUs.
         """
+
+
+class BandwidthTruth(Protocol):
+    """Who uses the memory bandwidth of nodes, and who feels its lack."""
+
+    def used_ratio(self, running: Running) -> float:
+        """Part of a node's bandwidth that a job without GPUs uses with the cores it has."""
+
+    def slowdown(self, job: TraceJob, used_ratio: float) -> float:
+        """Time of a step of a job with GPUs where others use so much, over that where nobody does."""
 
 
 class NeutralWorld:

@@ -1,0 +1,20 @@
+"""Somebody who looks on while a workload is simulated."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from colane.core.events import Outcome
+from colane.simulate.process import Process
+from colane.simulate.world import Running
+
+
+class Watcher(Protocol):
+    """Somebody who looks on."""
+
+    def outcome(self, outcome: Outcome, now_s: float) -> None:
+        """The core has answered."""
+
+    def started(self, process: Process, company: Sequence[Running]) -> None:
+        """A process starts beside these others."""
