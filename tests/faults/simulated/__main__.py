@@ -1,0 +1,65 @@
+"""Many seeds of faults, over every policy: what went wrong, and how to see it again."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import multiprocessing
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from colane.cli import output
+from colane.policies.registry import POLICIES
+from tests.faults.simulated.cluster import survive
+
+TOLD_EVERY_S = 10.0
+Outcome = tuple[str, int, list[str], list[str]]
+
+
+def main() -> int:
+    """Return 1 when a law was broken."""
+    parser = argparse.ArgumentParser(prog="scripts/faults", description=__doc__)
+    parser.add_argument("--seeds", type=int, default=1000, help="worlds in all, spread over the policies (%(default)s)")
+    parser.add_argument("--first", type=int, default=0, help="seed of the first ones (%(default)s)")
+    parser.add_argument("--policy", choices=sorted(POLICIES), help="this one only")
+    asked = parser.parse_args()
+    if asked.seeds < 1:
+        parser.error("--seeds must be at least 1")
+    policies = [asked.policy] if asked.policy else sorted(POLICIES)
+    worlds = [
+        (policies[number % len(policies)], asked.first + number // len(policies)) for number in range(asked.seeds)
+    ]
+    broken = 0
+    with multiprocessing.Pool() as pool:
+        for policy, seed, problems, story in _told(pool.imap_unordered(_one, worlds), len(worlds)):
+            broken += 1
+            output.say("\n".join([f"\n{policy} seed {seed}:", *problems, *story]))
+            output.say(f"again: scripts/faults --policy {policy} --first {seed} --seeds 1")
+            sys.stdout.flush()
+    output.say(f"{len(worlds)} worlds of {len(policies)} policies: {broken} broke a law")
+    return 1 if broken else 0
+
+
+def _told(outcomes: Iterator[Outcome], count: int) -> Iterator[Outcome]:
+    """Those that broke a law; how far it is, is said now and then."""
+    told_s = time.monotonic()
+    for number, outcome in enumerate(outcomes, start=1):
+        if outcome[2]:
+            yield outcome
+        if time.monotonic() - told_s > TOLD_EVERY_S:
+            told_s = time.monotonic()
+            output.note(f"{number} of {count} worlds")
+
+
+def _one(world: tuple[str, int]) -> Outcome:
+    logging.disable(logging.CRITICAL)
+    with tempfile.TemporaryDirectory() as root:
+        problems, story = survive(*world, Path(root))
+    return *world, problems, story
+
+
+if __name__ == "__main__":
+    sys.exit(main())

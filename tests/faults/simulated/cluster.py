@@ -1,0 +1,350 @@
+"""The whole: a scheduler, machines, clients, faults drawn from a seed, and the laws that hold throughout."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from random import Random
+from typing import Any, Final
+from unittest.mock import patch
+
+from colane.agent import contact
+from colane.agent.reconcile import Key
+from colane.core.config import CoreConfig
+from colane.model.job import JobId, SuspendVia
+from colane.server.assembly import make_service
+from colane.server.board import read_board
+from colane.server.clock import Clocks
+from colane.server.config import ServiceConfig
+from colane.server.documents import Body
+from colane.server.driver import restore_state
+from colane.server.memory_store import MemoryStore
+from colane.server.service import Service
+from colane.server.store import FINISHED_JOBS, Transaction, job_key
+from colane.server.turn import Turn
+from colane.server.wire import FinishedBody, JobRequest, NodeBody, ReportBody
+from tests.core.audit import audit
+from tests.faults.simulated.machine import Machine, forget
+from tests.faults.simulated.network import Object, VirtualNetwork, Weather
+from tests.faults.simulated.processes import VirtualClock
+
+NODE_TIMEOUT_S: Final = 20.0
+CHAOS_S: Final = 150.0
+"""How long faults happen."""
+CALM_S: Final = 900.0
+"""Within this after the last fault every job has ended."""
+EXCLUSIVE: Final = frozenset({"fifo", "best-fit", "easy-backfill", "srtf", "las", "srsf"})
+"""Policies under which no two jobs share a device."""
+
+
+class CrashingStore(MemoryStore):
+    """The scheduler may die just before a commit, or just after it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.crash: Callable[[], None] | None = None
+        self.crashes_before = False
+
+    def commit(self, transaction: Transaction) -> int:
+        """See `Store.commit`."""
+        crash, self.crash = self.crash, None
+        if crash is not None and self.crashes_before:
+            crash()
+            raise ProcessDiedError
+        number = super().commit(transaction)
+        if crash is not None:
+            crash()
+            raise ProcessDiedError
+        return number
+
+
+class ProcessDiedError(BaseException):
+    """Nothing of the process goes on after this."""
+
+
+class Laws:
+    """What must hold at every moment; what does not is said once, and ends the run."""
+
+    def __init__(self, cluster: FaultyCluster) -> None:
+        self._cluster = cluster
+        self._starts: dict[tuple[str, Key], int] = defaultdict(int)
+        self.acknowledged: set[int] = set()
+
+    def started(self, node: str, key: Key) -> None:
+        """A process has begun."""
+        self._starts[node, key] += 1
+        self._demand(self._starts[node, key] == 1, f"attempt {key} was started twice on {node}")
+        self.look()
+
+    def look(self) -> None:
+        """Who lives where: no job in two attempts, no device with two jobs that do not share."""
+        attempts: dict[int, set[int]] = defaultdict(set)
+        for machine in (machine for machine in self._cluster.machines if not machine.is_frozen):
+            on_device: dict[int, list[Key]] = defaultdict(list)
+            for key, attempt in machine.disk.attempts.items():
+                if attempt.alive:
+                    attempts[key.job].add(key.attempt)
+                if attempt.alive and not attempt.is_parked:
+                    for gpu in attempt.desired.gpus:
+                        on_device[gpu].append(key)
+            if self._cluster.is_exclusive:
+                for gpu, keys in on_device.items():
+                    self._demand(len(keys) <= 1, f"{machine.name}/{gpu} runs {[str(key) for key in keys]}")
+        for job, alive in attempts.items():
+            self._demand(len(alive) <= 1, f"job {job} runs in attempts {sorted(alive)} at once")
+
+    def known(self) -> None:
+        """Nobody who was told an id is forgotten, and the records give back what the core has."""
+        store = self._cluster.store
+        board, ended = read_board(store), {key for key, _ in store.read_all(FINISHED_JOBS)}
+        for job in sorted(self.acknowledged):
+            self._demand(JobId(job) in board.jobs or job_key(JobId(job)) in ended, f"job {job} is forgotten")
+        audit(restore_state(store, board, self._cluster.service.config.core))
+
+    def _demand(self, holds: bool, problem: str) -> None:
+        if not holds:
+            self._cluster.clock.problems.append(problem)
+
+
+class FaultyCluster:
+    """One world of one seed.
+
+    Args:
+        policy: Registered name.
+        seed: Of everything that is drawn.
+        root: Where leases are kept.
+    """
+
+    def __init__(self, policy: str, seed: int, root: Path) -> None:
+        self.policy, self.seed = policy, seed
+        self.random = Random(f"{policy} {seed}")
+        self.clock = VirtualClock()
+        self.story: list[str] = []
+        self.laws = Laws(self)
+        self.store = CrashingStore()
+        self.server = self.clock.process("scheduler")
+        self.network = VirtualNetwork(self.clock, self.random, self.server, answer=self._answer)
+        self.is_exclusive = policy.partition(":")[0] in EXCLUSIVE
+        self.server_wall_s = 0.0
+        self._jobs = 0
+        self.start_server()
+        self.machines: list[Machine] = []
+        for number in range(self.random.choice((1, 2, 3, 3))):
+            self.network.weather[f"n{number}"] = Weather()
+            self.machines.append(Machine(self, f"n{number}", self.random.choice((1, 2)), root))
+
+    def close(self) -> None:
+        """Leave nothing."""
+        self.clock.close()
+        for machine in self.machines:
+            forget(machine)
+
+    def since_boot_s(self) -> float:
+        """The clock of leases of the machine whose agent asks."""
+        loop = asyncio.get_running_loop()
+        return next(m.since_boot_s for m in self.machines if m.agent.is_alive and m.agent.loop is loop)
+
+    # -- the scheduler
+
+    def start_server(self) -> None:
+        """The scheduler begins, where none lives, from what is stored."""
+        if self.server.is_alive:
+            return
+        now = self.clock
+        clocks = Clocks(
+            wall=lambda: 1.7e9 + now.now_s + self.server_wall_s,
+            steady=lambda: now.now_s,
+            since_boot=lambda: now.now_s,
+            boot=lambda: "boot",
+        )
+        core = CoreConfig(opaque_after_s=5.0, node_losses_max=50)
+        config = ServiceConfig(policy=self.policy, workdir="/", tick_s=2.0, node_timeout_s=NODE_TIMEOUT_S, core=core)
+
+        async def main() -> None:
+            self.service = make_service(self.store, config, clocks=clocks, agents=self.network)
+            with suppress(ProcessDiedError):
+                await self.service.run()
+
+        self.server.start(main)
+
+    def kill_server(self, again_after_s: float) -> None:
+        """The scheduler dies, and is started again later."""
+        self.server.kill()
+        self.clock.after(again_after_s, self.start_server)
+
+    async def _answer(self, name: str, body: Any) -> Object:
+        service: Service = self.service
+        if name == "register":
+            node = NodeBody.model_validate(body)
+            await service.driver.change(service.register(node))
+            return service.node(node.name)
+        if name == "report":
+            return await service.report(body[0], ReportBody.model_validate(body[1]))
+        if name == "launch_info":
+            return await service.launch(JobId(body))
+        return await service.driver.change(service.finish(FinishedBody.model_validate(body)))
+
+    # -- clients
+
+    def ask(self, doing: Callable[[Service], Any], told: Callable[[Any], None] = lambda _: None) -> None:
+        """A client asks for a change; what comes of it is told if the scheduler lives that long."""
+
+        async def change() -> None:
+            try:
+                answer = await self.service.driver.change(doing(self.service))
+            except Exception as error:  # noqa: BLE001 - refused, as clients may be
+                self.note(f"refused: {error}")
+            else:
+                told(answer)
+
+        if self.server.is_alive:
+            self.server.spawn(change())
+
+    def submit(self) -> None:
+        """Some jobs, now and then over several nodes."""
+        requests = [self._request() for _ in range(self.random.randint(1, 4))]
+        self.ask(lambda service: service.submit(requests), self._acknowledge)
+
+    def _acknowledge(self, ids: list[JobId]) -> None:
+        self.note(f"submitted {[int(job) for job in ids]}")
+        self.laws.acknowledged.update(ids)
+
+    def _request(self) -> JobRequest:
+        pick, most = self.random, sum(machine.gpus for machine in self.machines)
+        gang = most > 1 and pick.random() < 0.25
+        self._jobs += 1
+        work = {
+            "work_s": str(round(pick.choice((5, 60)) * pick.uniform(0.2, 1.5), 1)),
+            "code": str(int(pick.random() < 0.15)),
+        }
+        return JobRequest.model_validate({
+            "name": f"job-{self._jobs}",
+            "command": ["work"],
+            "family": pick.choice("abc"),
+            "labels": work,
+            "gpus": pick.randint(2, min(most, 3)) if gang else pick.choice((1, 1, 1, 1, 0)),
+            "multi_node": gang,
+            "priority": pick.choice((0, 0, 0, 5)) if not gang else 0,
+            "preemptible": pick.random() < 0.5,
+            "retries": pick.choice((0, 0, 2)),
+        })  # fmt: skip
+
+    def meddle(self) -> None:
+        """A user suspends, resumes or cancels a job."""
+        jobs = sorted(self.laws.acknowledged)
+        if not jobs:
+            return
+        job, act = JobId(self.random.choice(jobs)), self.random.choice(("suspend", "resume", "resume", "cancel"))
+        via = self.random.choice(tuple(SuspendVia))
+        if act == "suspend":
+            self.ask(lambda service: service.suspend(job, "user", via))
+        elif act == "resume":
+            self.ask(lambda service: service.resume(job, "user"))
+        elif self.random.random() < 0.3:
+            self.ask(lambda service: service.cancel(job, "user"))
+
+    def note(self, text: str) -> None:
+        """Remember what happened, for whoever looks into a failure."""
+        self.story.append(f"{self.clock.now_s - 1000.0:8.2f} {text}")
+
+    # -- running
+
+    def run(self) -> list[str]:
+        """Chaos, then calm: what went wrong, if anything did."""
+        for _ in range(self.random.randint(4, 8)):
+            self.clock.after(self.random.uniform(0, CHAOS_S * 0.8), self.submit)
+        for _ in range(6):
+            self.clock.after(self.random.uniform(10, CHAOS_S), self.meddle)
+        for _ in range(self.random.randint(4, 12)):
+            self.clock.after(self.random.uniform(2, CHAOS_S), self._fault)
+        start_s = self.clock.now_s
+        self.clock.run(start_s + CHAOS_S)
+        self._heal()
+        self.clock.run(start_s + CHAOS_S + CALM_S, self._is_quiet)
+        if not self.clock.problems:
+            self.laws.known()
+        if not self.clock.problems and not self._is_quiet():
+            left = [f"{job.id} {job.state} ({job.reason.sentence() if job.reason else ''})" for job in self._left()]
+            self.clock.problems.append(f"not ended within {CALM_S:g} s of calm: {'; '.join(left)}")
+        return self.clock.problems
+
+    def _left(self) -> list[Any]:
+        return list(self.service.board.jobs.values()) if self.server.is_alive else []
+
+    def _is_quiet(self) -> bool:
+        is_up = self.server.is_alive and hasattr(self, "service") and self.service.driver.is_ready
+        return is_up and not self.service.board.jobs and not any(m.disk.attempts for m in self.machines)
+
+    def _fault(self) -> None:
+        machine, random = self.random.choice(self.machines), self.random
+        lasts_s = random.choice((2.0, 10.0, 30.0, 60.0)) * random.uniform(0.5, 1.5)
+        faults: dict[str, Callable[[], None]] = {
+            "cut off": lambda: self._weather(machine, lasts_s, Weather(1.0, 1.0)),
+            "not heard": lambda: self._weather(machine, lasts_s, Weather(asks_lost=1.0)),
+            "hears nothing": lambda: self._weather(machine, lasts_s, Weather(answers_lost=1.0)),
+            "bad line": lambda: self._weather(machine, lasts_s, Weather(0.3, 0.3, 0.3, 8.0)),
+            "frozen": lambda: machine.freeze(lasts_s),
+            "agent frozen": lambda: self._freeze_agent(machine, lasts_s),
+            "agent killed": lambda: machine.kill_agent(lasts_s) if machine.agent.is_alive else None,
+            "rebooted": lambda: machine.reboot(lasts_s),
+            "clock set": lambda: self._set_clock(machine),
+            "scheduler frozen": lambda: self._freeze_server(lasts_s),
+            "scheduler killed": lambda: self.kill_server(lasts_s / 3),
+            "scheduler dies at a write": lambda: self._crash_at_write(lasts_s / 3),
+            "disk full": lambda: self._fill_disk(lasts_s),
+        }
+        name = random.choice(sorted(faults))
+        self.note(f"{name} ({machine.name}, {lasts_s:.1f} s)")
+        faults[name]()
+
+    def _weather(self, machine: Machine, lasts_s: float, weather: Weather) -> None:
+        self.network.weather[machine.name] = weather
+        self.clock.after(lasts_s, lambda: self.network.weather.__setitem__(machine.name, Weather()))
+
+    def _freeze_agent(self, machine: Machine, lasts_s: float) -> None:
+        machine.agent.frozen_until_s = self.clock.now_s + lasts_s
+
+    def _freeze_server(self, lasts_s: float) -> None:
+        self.server.frozen_until_s = self.clock.now_s + lasts_s
+
+    def _set_clock(self, machine: Machine) -> None:
+        machine.wall_offset_s += self.random.choice((-7200.0, -90.0, 90.0, 7200.0))
+        self.server_wall_s += self.random.choice((0.0, -3600.0, 3600.0))
+
+    def _crash_at_write(self, again_after_s: float) -> None:
+        self.store.crashes_before = self.random.random() < 0.5
+        self.store.crash = lambda: self.kill_server(again_after_s)
+
+    def _fill_disk(self, lasts_s: float) -> None:
+        self.store.failure = "no space left on device"
+        self.clock.after(lasts_s, lambda: setattr(self.store, "failure", None))
+
+    def _heal(self) -> None:
+        """No fault happens any more; what was killed is started again, what is suspended is resumed."""
+        self.note("calm")
+        self.store.failure = self.store.crash = None
+        for machine in self.machines:
+            self.network.weather[machine.name] = Weather()
+        self.clock.after(90.0, self._resume_all)
+
+    def _resume_all(self) -> None:
+        for job in sorted(self.laws.acknowledged):
+            self.ask(partial(_resumed, job=JobId(job)))
+
+
+def _resumed(service: Service, job: JobId) -> Callable[[Turn], Body]:
+    return service.resume(job, "user")
+
+
+def survive(policy: str, seed: int, root: Path) -> tuple[list[str], list[str]]:
+    """Run one world: what went wrong, and what happened in it."""
+    cluster = FaultyCluster(policy, seed, root)
+    with patch.object(contact, "since_boot_s", cluster.since_boot_s):
+        try:
+            return cluster.run(), cluster.story
+        finally:
+            cluster.close()

@@ -1,0 +1,399 @@
+"""A machine with an agent: its disk and the jobs' processes outlive the agent, the disk outlives a reboot."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import shutil
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+from colane.agent import shim
+from colane.agent.contact import Contact
+from colane.agent.jobs import refusal
+from colane.agent.lease import Lease
+from colane.agent.reconcile import Act, Action, AttemptPhase, Desired, DesiredJob, Key, reconcile
+from colane.agent.telemetry import progress_json
+from colane.model.progress import Progress
+from tests.faults.simulated.network import Object, VirtualLink
+
+if TYPE_CHECKING:
+    from tests.faults.simulated.cluster import FaultyCluster
+
+HEARTBEAT_S = 4.0
+LOOK_S = 0.5
+"""Supervisors look at the lease and at their jobs this often."""
+GRACE_S = 2.0
+STEP_S = 0.25
+GPU_BYTES = 2 * 10**9
+
+
+@dataclass
+class VirtualAttempt:
+    """One start of one job on one machine, on its disk and, while it lives, as a process.
+
+    Attributes:
+        desired: As the scheduler wanted it last.
+        work_s: How long it runs before it ends by itself.
+        code: With this exit code.
+        spawned: Its supervisor is on its way.
+        alive: Its process is there.
+        done_s: How long it has run.
+        start_s: By its machine's wall clock.
+        stop_at_s: When its process will have ended, since it was asked to.
+        gone_at_s: When it will have ended because its lease ran out, by its machine's clock of leases.
+        record: How it ended.
+    """
+
+    desired: DesiredJob
+    work_s: float
+    code: int
+    spawned: bool = False
+    claimed: bool = False
+    alive: bool = False
+    done_s: float = 0.0
+    start_s: float = 0.0
+    stop_at_s: float = math.inf
+    gone_at_s: float = math.inf
+    record: Object | None = None
+    is_parked: bool = False
+    tells: Progress | None = None
+
+    @property
+    def phase(self) -> AttemptPhase:
+        """As the real agent judges it by what is on disk."""
+        if self.record is not None:
+            return AttemptPhase.ENDED
+        if self.claimed:
+            return AttemptPhase.RUNNING if self.alive else AttemptPhase.LOST
+        return AttemptPhase.STARTING if self.spawned else AttemptPhase.PREPARED
+
+
+@dataclass
+class VirtualDisk:
+    """What `StateDir` is to the real agent."""
+
+    agent_id: str
+    root: Path
+    cluster_id: str = ""
+    attempts: dict[Key, VirtualAttempt] = field(default_factory=dict)
+    delivered: set[Key] = field(default_factory=set)
+    lease: Lease = field(init=False)
+
+    def live(self) -> list[Key]:
+        """See `StateDir.live`."""
+        return list(self.attempts)
+
+    def join(self, cluster_id: str) -> None:
+        """See `StateDir.join`."""
+        self.cluster_id = cluster_id
+        self.delivered.clear()
+
+
+class Machine:
+    """See the module's docstring."""
+
+    def __init__(self, cluster: FaultyCluster, name: str, gpus: int, root: Path) -> None:
+        self.name, self.gpus = name, gpus
+        self.wall_offset_s = 0.0
+        self.boot_offset_s = cluster.random.uniform(0, 1e5)
+        self.rate = 1 + cluster.random.uniform(-0.004, 0.004)
+        self.disk = VirtualDisk(f"agent-{name}", root / name)
+        self.disk.root.mkdir()
+        self.agent = cluster.clock.process(f"agent of {name}")
+        self.frozen_until_s = 0.0
+        self.is_frozen = False
+        self._cluster, self._clock = cluster, cluster.clock
+        self._random = Random(cluster.random.random())
+        self._looked_s = self._clock.now_s
+        self._clock.after(LOOK_S, self._look)
+        self.start_agent()
+
+    # -- clocks
+
+    @property
+    def since_boot_s(self) -> float:
+        """Its clock of leases, which runs a little fast or slow."""
+        return self.boot_offset_s + self._clock.now_s * self.rate
+
+    @property
+    def wall_s(self) -> float:
+        """Its wall clock, which may be wrong by minutes."""
+        return 1.7e9 + self._clock.now_s + self.wall_offset_s
+
+    # -- faults
+
+    def start_agent(self) -> None:
+        """An agent begins, where none lives."""
+        if not self.agent.is_alive:
+            self.disk.lease = Lease(self.disk.root, GRACE_S)
+            agent = VirtualAgent(self, self._cluster)
+            self.agent.start(agent.run)
+            self._cluster.network.nudged[self.name] = agent.nudge
+
+    def kill_agent(self, again_after_s: float) -> None:
+        """The agent dies, and is started again later; jobs go on."""
+        self.agent.kill()
+        self.disk.lease.close()
+        for attempt in self.disk.attempts.values():
+            attempt.spawned = False  # a supervisor on its way dies with the agent or claims its job first
+        self._cluster.network.nudged[self.name] = lambda: None
+        self._clock.after(again_after_s, self.start_agent)
+
+    def reboot(self, again_after_s: float) -> None:
+        """Every process dies; what was on the disk is there when the machine is back."""
+        if self.agent.is_alive:
+            self.kill_agent(again_after_s)
+        for attempt in self.disk.attempts.values():
+            attempt.alive = False
+        self.boot_offset_s = -self._clock.now_s * self.rate
+
+    def freeze(self, seconds: float) -> None:
+        """Nothing on it goes on for a while, as with a paused virtual machine."""
+        self.frozen_until_s = self.agent.frozen_until_s = max(self.frozen_until_s, self._clock.now_s + seconds)
+        self.is_frozen = True
+        self._clock.at(self.frozen_until_s, self._thaw)
+
+    def _thaw(self) -> None:
+        """Supervisors sleep until the lease they know is over: those whose time has come wake before anything else."""
+        if self._clock.now_s >= self.frozen_until_s:
+            self._looked_s = self._clock.now_s
+            self._heed_lease()
+            self.is_frozen = False
+            self._cluster.laws.look()
+
+    # -- its processes
+
+    def spawn(self, key: Key) -> None:
+        """Start a prepared attempt in a moment."""
+        attempt = self.disk.attempts[key]
+        attempt.spawned = True
+        self._clock.after(self._random.uniform(0.05, 1.0), lambda: self._begin(key, attempt))
+
+    def _begin(self, key: Key, attempt: VirtualAttempt) -> None:
+        if self.is_frozen:
+            self._clock.after(LOOK_S, lambda: self._begin(key, attempt))
+            return
+        if not attempt.spawned or attempt.record is not None or self.disk.attempts.get(key) is not attempt:
+            return
+        attempt.spawned, attempt.claimed = False, True
+        attempt.start_s = self.wall_s
+        if self._lease()[0] <= self.since_boot_s:
+            self._end(key, attempt, "lease-run-out")
+            return
+        attempt.alive = True
+        self._cluster.laws.started(self.name, key)
+        self.nudge()
+
+    def stop(self, key: Key) -> None:
+        """Ask an attempt to end, as `Jobs.stop`."""
+        attempt = self.disk.attempts[key]
+        if not attempt.claimed and not attempt.spawned:
+            self._end(key, attempt, "not-started")
+        elif attempt.alive:
+            attempt.stop_at_s = min(attempt.stop_at_s, self._clock.now_s + self._random.uniform(0.0, GRACE_S))
+
+    def bury(self, key: Key) -> None:
+        """Record the end of one whose supervisor is gone."""
+        self._end(key, self.disk.attempts[key], "supervisor-died")
+
+    def nudge(self) -> None:
+        """Wake the agent."""
+        self._cluster.network.nudged[self.name]()
+
+    def _look(self) -> None:
+        self._clock.after(LOOK_S, self._look)
+        if self.is_frozen:
+            return
+        passed_s, self._looked_s = self._clock.now_s - self._looked_s, self._clock.now_s
+        alive = [(key, attempt) for key, attempt in self.disk.attempts.items() if attempt.alive]
+        if alive:
+            self._heed_lease()
+        for key, attempt in alive:
+            if attempt.alive:
+                self._go_on(key, attempt, passed_s)
+
+    def _go_on(self, key: Key, attempt: VirtualAttempt, passed_s: float) -> None:
+        wanted = attempt.desired
+        was_parked, attempt.is_parked = attempt.is_parked, wanted.run and (wanted.paused or wanted.to_host)
+        if was_parked and not attempt.is_parked:
+            self._cluster.laws.look()
+        if attempt.stop_at_s <= self._clock.now_s:
+            self._end(key, attempt, "signalled")
+        elif not attempt.is_parked:
+            attempt.done_s += passed_s
+            if attempt.done_s >= attempt.work_s:
+                self._end(key, attempt, "exited")
+
+    def _heed_lease(self) -> None:
+        """Processes whose lease has run out end before the time by which they must be gone."""
+        stop_s, kill_s = self._lease()
+        for key, attempt in list(self.disk.attempts.items()):
+            if attempt.alive and stop_s <= self.since_boot_s and attempt.gone_at_s == math.inf:
+                attempt.gone_at_s = self._random.uniform(stop_s, kill_s)
+            if attempt.alive and attempt.gone_at_s <= self.since_boot_s:
+                self._end(key, attempt, "lease-run-out")
+
+    def _lease(self) -> tuple[float, float]:
+        return shim.read_lease(str(self.disk.root / shim.LEASE)) or (0.0, 0.0)
+
+    def _end(self, key: Key, attempt: VirtualAttempt, outcome: str) -> None:
+        attempt.alive = False
+        exited = attempt.code if outcome == "exited" else None
+        attempt.record = {
+            **refusal(key, "", outcome),
+            "end_s": self.wall_s,
+            "start_s": None if outcome == "not-started" else attempt.start_s,
+            "exit_code": exited,
+            "signal": 15 if outcome == "signalled" else None,
+            "progress": progress_json(self.sample(attempt)),
+        }
+        self.nudge()
+
+    def sample(self, attempt: VirtualAttempt) -> Progress:
+        """What its agent says of a job."""
+        steps = int(attempt.done_s / STEP_S)
+        return Progress(
+            at_s=self.wall_s,
+            steps=steps,
+            first_step_s=attempt.start_s + STEP_S if steps else None,
+            last_step_s=attempt.start_s + STEP_S * steps if steps else None,
+            step_mean_s=STEP_S,
+            step_median_s=STEP_S,
+            persistent_bytes=GPU_BYTES // 4,
+            peak_bytes=GPU_BYTES // 3,
+            memory_by="resident-set",
+            occupancy_ratio=0.2,
+            occupancy_by="cpu-time",
+            on_host_bytes=0 if attempt.is_parked and attempt.desired.to_host else None,
+        )
+
+
+class VirtualAgent:
+    """Rounds as `colane.agent.loop.Agent` makes them, with the real word with the scheduler."""
+
+    def __init__(self, machine: Machine, cluster: FaultyCluster) -> None:
+        self._machine, self._cluster, self._disk = machine, cluster, machine.disk
+        link = VirtualLink(cluster.network, machine.name, machine.agent)
+        state: Any = machine.disk
+        self._contact = Contact(link, machine.name, self._describe, state)
+        self._woken: asyncio.Event | None = None
+
+    def nudge(self) -> None:
+        """Wake it."""
+        if self._woken is not None and self._machine.agent.is_alive:
+            self._machine.agent.loop.call_soon(self._woken.set)
+
+    async def run(self) -> None:
+        """Go on for ever."""
+        self._woken = asyncio.Event()
+        while True:
+            self._woken.clear()
+            await self._round()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(HEARTBEAT_S):
+                    await self._woken.wait()
+
+    async def _round(self) -> None:
+        await self._act(reconcile(None, self._observe()))
+        desired = await self._contact.report(self._report())
+        if desired is not None:
+            self._follow(desired.jobs)
+            told = (job.key for job in desired.jobs if job.key in self._disk.delivered)
+            observed = dict.fromkeys(told, AttemptPhase.DELIVERED) | self._observe()
+            await self._act(reconcile(desired, observed, self._contact.followed), desired)
+            self._contact.followed = max(self._contact.followed, desired.generation)
+
+    def _follow(self, jobs: Iterable[DesiredJob]) -> None:
+        for job in jobs:
+            if job.key in self._disk.attempts:
+                self._disk.attempts[job.key].desired = job
+
+    def _observe(self) -> dict[Key, AttemptPhase]:
+        return {key: attempt.phase for key, attempt in self._disk.attempts.items()}
+
+    async def _act(self, actions: list[Action], desired: Desired | None = None) -> None:
+        wanted = {job.key: job for job in desired.jobs} if desired else {}
+        for act, key in actions:
+            if act is Act.STOP:
+                self._machine.stop(key)
+            elif act is Act.DENY:
+                await self._contact.finished(self._named(refusal(key, "it was stopped before it was started")))
+            elif act is Act.START:
+                await self._start(wanted[key])
+            else:
+                await self._tell(key, is_lost=act is Act.BURY)
+
+    async def _tell(self, key: Key, *, is_lost: bool) -> None:
+        if is_lost:
+            self._machine.bury(key)
+        record = self._disk.attempts[key].record
+        assert record is not None
+        if await self._contact.finished(self._named(record)):
+            self._disk.delivered.add(key)
+            del self._disk.attempts[key]
+
+    async def _start(self, job: DesiredJob) -> None:
+        if job.key not in self._disk.attempts:
+            launch = await self._contact.launch_info(job.key)
+            if launch is None:
+                return
+            work = launch["labels"]
+            self._disk.attempts[job.key] = VirtualAttempt(job, float(work["work_s"]), int(work["code"]))
+        self._machine.spawn(job.key)
+
+    def _named(self, finished: Object) -> Object:
+        return {**finished, "agent_id": self._disk.agent_id, "cluster_id": self._disk.cluster_id or None}
+
+    def _gpus(self) -> list[Object]:
+        return [
+            {"index": index, "uuid": f"cpu-{index}", "type": "cpu", "memory_bytes": GPU_BYTES, "sharing": "cpu"}
+            for index in range(self._machine.gpus)
+        ]
+
+    def _describe(self) -> Object:
+        return {
+            "name": self._machine.name,
+            "agent_id": self._disk.agent_id,
+            "address": f"http://{self._machine.name}",
+            "gpus": self._gpus(),
+            "cores": list(range(8)),
+            "host_memory_bytes": 64 * 10**9,
+            "leased": self._is_leased(),
+        }
+
+    def _report(self) -> Object:
+        jobs = [
+            {
+                "id": key.job,
+                "attempt": key.attempt,
+                "phase": "launched",
+                "pid": 42,
+                "start_s": attempt.start_s,
+                "progress": progress_json(self._machine.sample(attempt)),
+            }
+            for key, attempt in sorted(self._disk.attempts.items())
+            if attempt.phase is AttemptPhase.RUNNING
+        ]
+        return {
+            "agent_id": self._disk.agent_id,
+            "cluster_id": self._disk.cluster_id or None,
+            "at_s": self._machine.wall_s,
+            "leased": self._is_leased(),
+            "gpus": self._gpus(),
+            "jobs": jobs,
+        }
+
+    def _is_leased(self) -> bool:
+        return self._disk.lease.is_bound or not self._disk.live()
+
+
+def forget(machine: Machine) -> None:
+    """Leave nothing of it."""
+    with suppress(OSError):
+        machine.disk.lease.close()
+    shutil.rmtree(machine.disk.root, ignore_errors=True)
