@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import os
 import socket
 import struct
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -100,6 +102,59 @@ def test_an_idle_server_leaves_its_turn_and_enters_for_a_request(to: Recorder, p
     to.enter()
     to.disarm()
     assert [(kind, step) for kind, step, _ in gate.close()] == [(turns.LEAVE, 1), (turns.YIELD, 1)]
+
+
+def test_the_first_use_of_a_device_waits_for_a_turn_where_others_take_some(
+    to: Recorder, path: Path, gate: Gate
+) -> None:
+    control(path, turns.FLAG, 1)
+    to.enter()
+    assert seen(path).phase == writer.IN_STEP + writer.TENTATIVE
+    to.enter()
+    to.boundary()
+    to.disarm()
+    asked = [(turns.YIELD, 0, writer.BETWEEN_STEPS + writer.TENTATIVE), (turns.YIELD, 1, writer.BETWEEN_STEPS)]
+    assert gate.close() == asked
+
+
+def test_who_is_not_asked_for_turns_uses_its_device_at_once_and_says_so(to: Recorder, path: Path) -> None:
+    to.enter()
+    assert seen(path).phase == writer.IN_STEP + writer.TENTATIVE
+    to.boundary()
+    assert seen(path).phase == writer.IN_STEP
+
+
+def test_who_has_trained_takes_the_place_of_who_only_used_its_device(
+    to: Recorder, path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLANE_DEBUG", "1")
+    to.enter()
+    other = os.getppid()
+    monkeypatch.setattr(os, "getpid", lambda: other)
+    with pytest.raises(wire.WireError, match="already reports"):
+        writer.Writer(str(path), is_tentative=True)
+    trains = writer.Writer(str(path))
+    trains.step(1.0, 0.1)
+    monkeypatch.undo()
+    monkeypatch.setenv("COLANE_DEBUG", "1")
+    to.boundary()
+    assert (seen(path).steps, seen(path).pid) == (1, other)
+    assert "another process reports the steps" in capsys.readouterr().err
+    trains.close()
+
+
+def test_a_spawned_process_knows_its_rank_once_the_ranks_have_met(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in recorder.RANK_NAMES:
+        monkeypatch.delenv(name, raising=False)
+    assert recorder.knows_rank(), "this process was spawned by nobody"
+    monkeypatch.setattr("multiprocessing.process.parent_process", object)
+    assert not recorder.knows_rank()
+    group = SimpleNamespace(is_available=lambda: True, is_initialized=lambda: True, get_rank=lambda: 1)
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(distributed=group))
+    assert recorder.knows_rank()
+    assert recorder.rank_path(str(tmp_path / "steps")).endswith("steps.1")
 
 
 def test_waiting_belongs_to_no_step(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from colane.adaptor import turns
+from colane.adaptor import turns, wire
 from colane.agent.launcher import gate_path
 from tests.agent.agents import Running, running
 from tests.agent.fake_scheduler import FakeScheduler, Object
@@ -23,6 +23,7 @@ pytestmark = [pytest.mark.live]
 
 JOB = str(Path(__file__).with_name("turn_job.py"))
 ALONE = str(Path(__file__).with_name("alone.py"))
+FIRST = str(Path(__file__).with_name("first_job.py"))
 GANG = str(Path(__file__).with_name("gang_job.py"))
 STEP_S = 0.002
 
@@ -127,6 +128,38 @@ async def test_a_newcomer_has_its_share_at_once(lane: Lane, tmp_path: Path) -> N
     third = [number for number, (_, job) in enumerate(turns_taken) if job == 3]
     window = [job for _, job in turns_taken[third[2] : third[32]]]
     assert 60 <= len(window) <= 120, f"of three jobs, each third step is its own: {window}"
+
+
+@pytest.mark.parametrize("where", ["attach", "forward", "backward", "update"])
+async def test_a_newcomers_first_step_runs_within_a_turn(lane: Lane, tmp_path: Path, where: str) -> None:
+    """It takes as long as a hundred steps of those that were there."""
+    first_s = 100 * STEP_S
+    notes = str(lane.notes(3))
+    explicit = [JOB, notes, str(STEP_S), "0", "sleep", str(first_s)]
+    program = explicit if where == "attach" else [FIRST, notes, str(first_s), str(STEP_S), where]
+    lane.want(1)
+    lane.want(2)
+    async with running(tmp_path / "state", lane.fake) as agent:
+        await lane.goes_on(agent, (1, 2))
+        await lane.is_in(agent, (1, 2), GATED)
+        began_s = max(lane.steps(job)[-1][1] for job in (1, 2))
+        lane.fake.want(3, sys.executable, *program, env=ENV | lane.env)
+        await lane.goes_on(agent, (1, 2, 3))
+        await lane.end(agent, (1, 2, 3))
+    first = lane.steps(3)[0]
+    assert first[1] - first[0] >= first_s
+    assert overlaps(lane, (1, 2, 3), began_s) == []
+
+
+async def test_jobs_that_start_at_once_take_turns_from_their_first_step(lane: Lane, tmp_path: Path) -> None:
+    first_s = 50 * STEP_S
+    for job in (1, 2, 3):
+        program = (JOB, str(lane.notes(job)), str(STEP_S), "0", "sleep", str(first_s))
+        lane.fake.want(job, sys.executable, *program, env=lane.env)
+    async with running(tmp_path / "state", lane.fake) as agent:
+        await lane.goes_on(agent, (1, 2, 3))
+        await lane.end(agent, (1, 2, 3))
+    assert overlaps(lane, (1, 2, 3), 0.0) == []
 
 
 async def test_the_shortest_preempts_within_a_step(lane: Lane, tmp_path: Path) -> None:
@@ -264,9 +297,7 @@ async def test_ranks_of_a_gang_park_at_one_step(lane: Lane, tmp_path: Path) -> N
 
 
 def steps_at(path: Path) -> int:
-    from colane.adaptor.wire import read  # noqa: PLC0415
-
-    steps = read(path)
+    steps = wire.read(path)
     assert steps is not None
     return steps.steps
 
@@ -316,8 +347,10 @@ async def test_unmodified_scripts_in_turns_count_their_steps_and_give_the_same_b
         lane.fake.want(job, sys.executable, *command, env=ENV | lane.env, turn={"paused": True})
 
     def is_parked(job: int) -> bool:
-        seen = lane.progress(job)
-        return seen.get("turn") == "paused" and 0 < seen["steps"] < STEPS
+        """It has come to its first use of the device, and waits there."""
+        path = tmp_path / "state" / "jobs" / f"{job}-1" / "steps"
+        seen = wire.read(path) if path.exists() else None
+        return seen is not None and bool(seen.phase & wire.BETWEEN_STEPS) and lane.progress(job)["steps"] == 0
 
     async with running(tmp_path / "state", lane.fake) as agent:
         await agent.until(lambda: all(map(is_parked, jobs)), "all are parked", START_S)

@@ -9,7 +9,7 @@ import pytest
 
 from colane.adaptor import turns, wire
 from colane.adaptor.writer import CONTROL_OFFSET
-from colane.agent.gate_page import RANKS_MAX, ControlPage, pages_of
+from colane.agent.gate_page import RANKS_MAX, ControlPage, PageCounters, pages_of
 
 
 @pytest.fixture
@@ -32,7 +32,9 @@ def test_orders_are_read_by_the_job(steps: Path) -> None:
     page.order(flag=False, pause_at=0, flush=False)
     assert words(steps) == (0, 0, 0)
     writer.step(1.0, 0.1)
-    assert page.counters() == (os.getpid(), 1)
+    assert page.counters() == PageCounters(os.getpid(), 1, is_computing=False)
+    writer.set_phase(wire.IN_STEP)
+    assert page.counters().is_computing
     writer.close()
     page.close()
 
@@ -40,7 +42,7 @@ def test_orders_are_read_by_the_job(steps: Path) -> None:
 def test_a_truncated_file_reports_nobody(steps: Path) -> None:
     page = ControlPage(steps)
     os.truncate(steps, 0)
-    assert page.counters() == (0, 0)
+    assert page.counters() == PageCounters(0, 0, is_computing=False)
     page.order(flag=True, pause_at=0, flush=False)
     page.close()
 

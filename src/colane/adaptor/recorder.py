@@ -13,7 +13,7 @@ import threading
 import time
 
 from . import memory
-from .writer import BETWEEN_STEPS, IN_STEP, STEPS_FILE_ENV, WireError, Writer, create
+from .writer import BETWEEN_STEPS, CONTROLS, IN_STEP, SHARES, STEPS_FILE_ENV, WireError, Writer, create
 
 MEMORY_FIRST_STEPS = 10
 """Memory is read at each of the first steps, where it still grows ..."""
@@ -32,6 +32,9 @@ OWN_FAULTS = (AssertionError, AttributeError, ImportError, LookupError, NameErro
 
 TYPE_CHECKING = False  # as `typing` has it, which costs milliseconds to import
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
     from .turns import TurnTaker
 
 
@@ -41,40 +44,53 @@ class Recorder:
     Attributes:
         rank: The best kind of steps that was seen so far.
         has_left: Whether its turn was given up for as long as the job is idle.
+        is_new: Whether the process has not used its device yet: the first use waits for a turn, see `enter`.
         is_registered: Whether this process has claimed the steps file.
     """
 
     def __init__(self, path: str) -> None:
         self.rank = 0
         self.has_left = False
+        self.is_new = True
         self.is_registered = False
         self._path = path
         self._writer: Writer | None = None
-        self._control: memoryview | list[int] = [0]
+        self._control: memoryview | list[int] = [0] * CONTROLS
         self._turns: TurnTaker | None = None
         self._lock = threading.Lock()
-        self._is_armed = True
+        self._is_armed, self._is_settled = True, False
         self._peak_bytes, self._is_on_gpu = 0, False
         self._measure_s = 0.0
         self._expected: int | None = None
         self._last_s = time.perf_counter()
 
-    def register(self, total_steps: int | None = None) -> None:
-        """Claim the steps file, once.
+    def register(self, total_steps: int | None = None, *, is_tentative: bool = False) -> None:
+        """Claim the steps file, once; tentatively where another process of the job may still be the one that trains.
 
         Raises:
             WireError: It cannot be used.
             OSError: A rank's own file cannot be made.
         """
-        if self.is_registered or not self._is_armed:
+        if not self._is_armed:
             return
-        self._is_armed = False  # unless all goes well
-        self._writer = Writer(rank_path(self._path), total_steps)
+        if self.is_registered:
+            if self._writer is not None and not is_tentative:
+                self._stay(self._writer)
+            return
+        self._is_armed = is_tentative  # else a failure is final
+        self._writer = Writer(rank_path(self._path), total_steps, is_tentative=is_tentative)
+        self._writer.set_phase(BETWEEN_STEPS)
         self._control = self._writer.control
-        self._writer.set_phase(IN_STEP)
         if total_steps is None and self._expected is not None:
             self.expect(self._expected)
         self.is_registered = self._is_armed = True
+
+    def _stay(self, writer: Writer) -> None:
+        try:
+            writer.stay()
+        except WireError:
+            self.disarm()
+            raise
 
     def wants(self, rank: int) -> bool:
         """Whether steps of this kind are still to be counted."""
@@ -106,12 +122,20 @@ class Recorder:
                 self._take_turn(leaves=leaves)
 
     def enter(self) -> None:
-        """Wait for a turn before a step, where the last one ended with leaving."""
-        if self.has_left:
+        """Wait for a turn before the device is used, where none is held: at first, and after leaving.
+
+        Who uses its device first and is not asked for turns goes on, seen to be in a step.
+        """
+        if self.has_left or self.is_new:
             with self._lock:
-                self.has_left = False
-                self._ask("enter", self._writer)
+                self._enter()
         self.set_phase(IN_STEP)
+
+    def rest(self) -> None:
+        """Give the turn up, where others may need it, while the job waits for something else than its device."""
+        if self._control[SHARES] and not (self.has_left or self.is_new):
+            with self._lock:
+                self._take_turn(leaves=True)
 
     def beat(self) -> None:
         """Show life where no step says so."""
@@ -154,16 +178,29 @@ class Recorder:
     def disarm(self, reason: str | None = None) -> None:
         """Report nothing from now on."""
         self._is_armed = False
-        self._writer, self._control = None, [0]
+        self._writer, self._control = None, [0] * CONTROLS
         turns, self._turns = self._turns, None
         if turns is not None:
             turns.disarm()
         if reason:
             debug(reason)
 
+    def _enter(self) -> None:
+        is_first, self.is_new = self.is_new, False
+        must_ask, self.has_left = self.has_left, False
+        if is_first:
+            try:
+                self.register(is_tentative=True)
+            except Exception as error:  # noqa: BLE001  # a job that cannot be followed runs all the same
+                debug(f"does not wait for its first turn: {error!r}")
+        if must_ask or (is_first and self._control[0]):
+            self._ask("enter", self._writer)
+
     def _publish(self, writer: Writer, steps: int, loss: float | None) -> None:
         now_s = time.perf_counter()
         count = writer.steps + steps
+        if not self._is_settled:
+            self._settle(writer)
         if count <= MEMORY_FIRST_STEPS or (count % MEMORY_EVERY_STEPS < steps and now_s >= self._measure_s):
             self._measure(writer)
             self._measure_s = now_s + MEMORY_GAP_S
@@ -174,6 +211,12 @@ class Recorder:
             for _ in range(steps):
                 writer.step(time.time(), duration_s / steps, loss)
         self._last_s = now_s
+
+    def _settle(self, writer: Writer) -> None:
+        """At its first step a process makes sure that it is the one that reports them."""
+        writer.stay()
+        writer.set_phase(IN_STEP)
+        self.is_new, self._is_settled = False, True
 
     def _measure(self, writer: Writer) -> None:
         sampled = memory.sample()
@@ -209,7 +252,7 @@ class Recorder:
 
             self._turns = TurnTaker(writer.control)
         except Exception as error:  # noqa: BLE001
-            self._control = [0]
+            self._control = [0] * CONTROLS
             debug(f"takes no turns: {error!r}")
         return self._turns
 
@@ -225,12 +268,25 @@ def rank_path(path: str) -> str:
     return own
 
 
+def knows_rank() -> bool:
+    """Whether `rank_path` can tell: a process that was spawned may be one of several that are not numbered yet."""
+    if any(name in os.environ for name in RANK_NAMES):
+        return True
+    process = sys.modules.get("multiprocessing.process")
+    is_spawned = process is not None and process.parent_process() is not None
+    return not is_spawned or _distributed() is not None
+
+
+def _distributed() -> Any:
+    """Give PyTorch's module of process groups, once there is a group."""
+    found = getattr(sys.modules.get("torch"), "distributed", None)
+    return found if found is not None and found.is_available() and found.is_initialized() else None
+
+
 def _torch_rank() -> str:
     """Ask PyTorch, for ranks that were started without a launcher (`torch.multiprocessing.spawn`)."""
-    distributed = getattr(sys.modules.get("torch"), "distributed", None)
-    if distributed is None or not distributed.is_available() or not distributed.is_initialized():
-        return "0"
-    return str(distributed.get_rank())
+    distributed = _distributed()
+    return "0" if distributed is None else str(distributed.get_rank())
 
 
 _here: Recorder | None = None
@@ -253,6 +309,14 @@ def debug(message: str) -> None:
         print(f"colane: {message}", file=sys.stderr, flush=True)  # noqa: T201
 
 
+def safely(call: Callable[..., None], *args: Any) -> None:
+    """Call one of ours inside the script's own call, which must go on."""
+    try:
+        call(*args)
+    except Exception as error:  # noqa: BLE001
+        debug(f"a step may not be counted: {error!r}")
+
+
 def _disarm_child() -> None:
     """Leave the file to the parent; a child of one that has none (a launcher that forks) may still take it."""
     global _here  # noqa: PLW0603
@@ -269,4 +333,4 @@ def _disarm_child() -> None:
 
 os.register_at_fork(after_in_child=_disarm_child)
 
-__all__ = ["Recorder", "WireError", "current", "debug", "rank_path"]
+__all__ = ["Recorder", "WireError", "current", "debug", "rank_path", "safely"]

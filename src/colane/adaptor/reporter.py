@@ -113,6 +113,7 @@ def attach(total_steps: int | None = None) -> Reporter:
     try:
         to.register()
         to.set_total(total_steps)
+        to.enter()
     except WireError as error:
         recorder.debug(f"steps are not reported: {error}")
         return Reporter(None)

@@ -20,7 +20,7 @@ import threading
 import time
 import weakref
 
-from . import recorder
+from . import recorder, torch_first, torch_loader
 from .cycle import Cycle
 from .writer import BETWEEN_STEPS
 
@@ -44,10 +44,11 @@ class _Thread(threading.local):
     Attributes:
         is_whole: Whether a module is being moved or put into a mode as a whole.
         depth: Calls of root modules inside each other.
+        is_loading: Whether a loader is asked for a batch.
     """
 
     def __init__(self) -> None:
-        self.is_whole = False
+        self.is_whole = self.is_loading = False
         self.depth = 0
 
 
@@ -56,6 +57,7 @@ class Others:
 
     def __init__(self, torch: Any, to: recorder.Recorder) -> None:
         self.thread = _Thread()
+        self.first = torch_first.FirstUse(torch, to, lambda: self.thread.is_loading)
         self._torch = torch
         self._to = to
         self._is_wanted = True
@@ -73,6 +75,7 @@ class Others:
 
     def root(self, module: Any) -> None:
         """Take note of a module that was moved or put into a mode as a whole; hook it if that may be needed."""
+        self.first.moved()
         if not (self._is_wanted or self._is_training_here()) or id(module) in self._handles:
             return
         self._roots[id(module)] = weakref.ref(module)
@@ -257,9 +260,10 @@ def attach(torch: Any, others: Others) -> None:
         setattr(module, name, _as_a_whole(getattr(module, name), others, is_compiling))
     _watch_optimizers(torch, others)
     _watch_backward(torch, others)
-    _watch_loaders(torch, others)
+    torch_loader.attach(torch, others)
     _watch_replays(torch, others)
-    atexit.register(_safely, others.flush)
+    others.first.watch()
+    atexit.register(recorder.safely, others.flush)
 
 
 def attach_compiler(dynamo: Any, others: Others) -> None:
@@ -270,9 +274,10 @@ def attach_compiler(dynamo: Any, others: Others) -> None:
     @functools.wraps(own)
     def init(self: Any, mod: Any, *args: object, **kwargs: object) -> None:
         own(self, mod, *args, **kwargs)
-        _safely(_outside, others, mod, self)
+        recorder.safely(_outside, others, mod, self)
 
     optimized.__init__ = init
+    torch_first.attach_compiler(dynamo, others.first)
 
 
 def _outside(others: Others, inner: Any, outer: Any) -> None:
@@ -293,7 +298,7 @@ def _as_a_whole(own: Callable[..., Any], others: Others, is_compiling: Callable[
             result = own(self, *args, **kwargs)
         finally:
             thread.is_whole = False
-        _safely(others.root, self)
+        recorder.safely(others.root, self)
         return result
 
     return whole
@@ -305,7 +310,7 @@ def _watch_optimizers(torch: Any, others: Others) -> None:
     @functools.wraps(own)
     def init(self: Any, *args: Any, **kwargs: Any) -> None:
         own(self, *args, **kwargs)
-        _safely(others.optimizer_made)
+        recorder.safely(others.optimizer_made)
 
     torch.optim.Optimizer.__init__ = init
 
@@ -317,29 +322,13 @@ def _watch_backward(torch: Any, others: Others) -> None:
 
     @functools.wraps(own)
     def backward(*args: Any, **kwargs: Any) -> Any:
+        others.first.used()
         result = own(*args, **kwargs)
         if not is_compiling() and in_backward() == -1:  # checkpointed parts go backward within backward
-            _safely(others.went_backward)
+            recorder.safely(others.went_backward)
         return result
 
     torch.autograd.backward = backward
-
-
-def _watch_loaders(torch: Any, others: Others) -> None:
-    iterator = torch.utils.data.dataloader._BaseDataLoaderIter  # noqa: SLF001
-    own = iterator.__next__
-
-    @functools.wraps(own)
-    def following(self: Any) -> Any:
-        if self.__dict__.get("_colane_gave"):
-            self._colane_gave = False
-            _safely(others.batch)
-        batch = own(self)
-        self._colane_gave = True
-        _safely(others.gave, self)
-        return batch
-
-    iterator.__next__ = following
 
 
 def _watch_replays(torch: Any, others: Others) -> None:
@@ -351,7 +340,7 @@ def _watch_replays(torch: Any, others: Others) -> None:
     @functools.wraps(own)
     def replay(self: Any) -> Any:
         result = own(self)
-        _safely(others.replayed, id(self))
+        recorder.safely(others.replayed, id(self))
         return result
 
     graph.replay = replay
@@ -386,11 +375,3 @@ def _without_hooks(state: dict[str, Any], ours: set[int]) -> dict[str, Any]:
         if hooks and not ours.isdisjoint(hooks):
             kept[name] = type(hooks)((key, hook) for key, hook in hooks.items() if key not in ours)
     return kept
-
-
-def _safely(call: Callable[..., None], *args: Any) -> None:
-    """Call one of ours inside the script's own call, which must go on."""
-    try:
-        call(*args)
-    except Exception as error:  # noqa: BLE001
-        recorder.debug(f"a step may not be counted: {error!r}")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import sys
 
-from . import recorder, torch_forward
+from . import recorder, torch_first, torch_forward
 from .cycle import Cycle
 
 TYPE_CHECKING = False  # as `typing` has it, which costs milliseconds to import
@@ -132,7 +132,7 @@ def attach(torch: Any) -> None:
 
     _handle = optimizer.register_optimizer_step_post_hook(_steps.post)
     _watch_scaler(torch, _steps)
-    _register_with_cuda(torch, to)
+    _register_with_cuda(torch, to, _steps.others.first)
     torch_forward.attach(torch, _steps.others)
 
 
@@ -165,13 +165,15 @@ def _watch_scaler(torch: Any, steps: StepFinder) -> None:
     scaler.step = step
 
 
-def _register_with_cuda(torch: Any, to: recorder.Recorder) -> None:
-    """Register at the first use of a GPU: from then on the process holds memory there."""
+def _register_with_cuda(torch: Any, to: recorder.Recorder, first: torch_first.FirstUse) -> None:
+    """Register at the first use of a GPU, in a turn: from then on the process holds memory there."""
 
     def register() -> None:
         try:
-            if to.rank != recorder.EXPLICIT:
-                to.register()
+            if recorder.knows_rank():
+                if to.rank != recorder.EXPLICIT:
+                    to.register()
+                first.initialised()
         except Exception as error:  # noqa: BLE001  # PyTorch would fail to initialise
             recorder.debug(f"steps are not reported: {error!r}")
 

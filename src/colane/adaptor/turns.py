@@ -40,6 +40,8 @@ FLUSH = 2
 """1: give cached GPU memory back before yielding, because the lane needs it."""
 HOLD = 3
 """1: who waits goes on by the agent's word alone, for its device may be another job's: it waits for the next agent."""
+SHARES = 4
+"""1: the job shares a lane, so that it gives its turn up while it waits for something else than its device."""
 
 PROTOCOL = 1
 _MAGIC = b"CLNG"

@@ -14,12 +14,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from colane.adaptor.writer import (
+    BETWEEN_STEPS,
     COUNT_WORD,
     FIRST_WORD,
     HAS_LOSS,
     HAS_MEMORY,
     HEARTBEAT_WORD,
     IDENTITY,
+    IN_STEP,
     MAGIC,
     ON_GPU,
     OTHER_VERSION,
@@ -48,7 +50,18 @@ from colane.adaptor.writer import (
     problem,
 )
 
-__all__ = ["RING_STEPS", "STEPS_FILE_ENV", "Steps", "VersionError", "WireError", "Writer", "create", "read"]
+__all__ = [
+    "BETWEEN_STEPS",
+    "IN_STEP",
+    "RING_STEPS",
+    "STEPS_FILE_ENV",
+    "Steps",
+    "VersionError",
+    "WireError",
+    "Writer",
+    "create",
+    "read",
+]
 
 READ_TRIES = 64
 """A step takes far longer than reading one page, so the second try nearly always finds the counter at rest.
@@ -73,7 +86,7 @@ class Steps:
         peak_bytes: peak memory (P + E): on a GPU with the blocks the allocator could not use then.
         durations_s: durations of the latest steps, oldest first, at most `RING_STEPS` of them. The first
             step's runs from `attach`.
-        phase: `writer.IN_STEP` or `writer.BETWEEN_STEPS`, 0 before its first boundary.
+        phase: `IN_STEP` or `BETWEEN_STEPS`, with `writer.TENTATIVE` before its first boundary.
         heartbeat_s: unix time of its latest sign of life, None before.
         reserved_bytes: what the framework's allocator holds of its GPU, used or not; None of host memory.
         saves: whether it saves its state by itself.

@@ -33,6 +33,8 @@ PAGE_BYTES = 4096
 CONTROL_OFFSET = PAGE_BYTES
 """The page for turns. Its first word is the flag: 0 run freely, else ask at each boundary; `turns` says the rest."""
 CONTROL_WORDS = PAGE_BYTES // 8
+SHARES, CONTROLS = 4, 5
+"""Which word says whether the job shares a lane, and how many words there are."""
 RING_OFFSET = 2 * PAGE_BYTES
 FILE_BYTES = RING_OFFSET + -(-RING_SLOTS * 8 // PAGE_BYTES) * PAGE_BYTES
 
@@ -47,8 +49,9 @@ PHASE_WORD, HEARTBEAT_WORD = 22, 23
 SAVES_WORD, RESTORED_WORD, SAVED_STEPS_WORD, SAVED_WORD, SAVE_ERROR_WORD, SAVE_FAILED_WORD = range(24, 30)
 """Of the saved state: whether the job saves it by itself (1), steps it began with, steps last saved and when (s), and
 the error number of the last attempt that failed and when (s)."""
-IN_STEP, BETWEEN_STEPS = 1, 2
-"""Values of the phase; 0 before the first boundary."""
+IN_STEP, BETWEEN_STEPS, TENTATIVE = 1, 2, 4
+"""Values of the phase. `TENTATIVE` is added while a process has used its device but ended no step and registered no
+GPU: another process of the job that does may take its place."""
 
 RECORD = struct.Struct("=ddQQQQ")
 """Of the latest step: unix time (s), loss, persistent bytes, peak bytes, reserved bytes, flags."""
@@ -112,9 +115,9 @@ class Writer:
         WireError: no such file, another version, or another living process writes it.
     """
 
-    __slots__ = ("_floats", "_map", "_memory", "_ring", "_words", "control", "steps")
+    __slots__ = ("_floats", "_map", "_mark", "_memory", "_ring", "_words", "control", "steps")
 
-    def __init__(self, path: str, total_steps: int | None = None) -> None:
+    def __init__(self, path: str, total_steps: int | None = None, *, is_tentative: bool = False) -> None:
         self._map = _open(path)
         with memoryview(self._map) as view:
             self._words, self._floats = view.cast("Q"), view.cast("d")
@@ -122,15 +125,27 @@ class Writer:
         self.control = self._words[CONTROL_OFFSET // 8 : CONTROL_OFFSET // 8 + CONTROL_WORDS]
         self._memory = (0, 0, 0, 0)
         self.steps = self._words[COUNT_WORD]
+        self._mark = TENTATIVE if is_tentative else 0
         self._claim(path)
         self.set_total(total_steps)
 
     def _claim(self, path: str) -> None:
         owner = self._words[PID_WORD]
-        if owner not in (0, os.getpid()) and _alive(owner):
+        may_replace = self._words[PHASE_WORD] & TENTATIVE and not self._mark
+        if owner not in (0, os.getpid()) and not may_replace and _alive(owner):
             self.close()
             raise WireError(f"{path}: process {owner} already reports its steps here")
         self._words[PID_WORD] = os.getpid()
+
+    def stay(self) -> None:
+        """Give the place to nobody from now on.
+
+        Raises:
+            WireError: Another process has it already.
+        """
+        if self._words[PID_WORD] != os.getpid():
+            raise WireError("another process reports the steps")
+        self._mark = 0
 
     def set_total(self, total_steps: int | None) -> None:
         """Say how many steps there will be; None when that is unknown."""
@@ -148,7 +163,7 @@ class Writer:
 
     def set_phase(self, phase: int) -> None:
         """Say whether a step is being computed (`IN_STEP`) or the job waits at a boundary (`BETWEEN_STEPS`)."""
-        self._words[PHASE_WORD] = phase
+        self._words[PHASE_WORD] = phase | self._mark
 
     def beat(self, now_s: float) -> None:
         """Show that the process lives where no step says so."""

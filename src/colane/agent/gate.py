@@ -36,6 +36,8 @@ LOOK_EVERY_S = 0.1
 """While jobs share lanes: for ranks that have come, and for those asked in vain."""
 STALLED_S = 0.5
 """After so long with some ranks parked and others not, they are let go to a later step."""
+MEETING_S = 10.0
+"""Before their first step ranks wait longer for each other: they may still import what the others have."""
 LINKS_MAX = 1024
 BACKLOG = 128
 
@@ -308,16 +310,16 @@ class LaneGate:
 
     def _scan(self, gang: Gang) -> None:
         for index, page in gang.open_pages():
-            claimed, steps = page.counters()
+            claimed, steps, is_computing = page.counters()
             rank = gang.ranks.get(index)
             if claimed and (rank is None or rank.claimed != claimed):
                 rank = self._enlist(gang, index, page, claimed)
             if rank is not None and gang.held:
                 self.floor.parked(gang.job, steps, self._clock())
-            elif rank is not None and steps and rank.link is None:
+            elif rank is not None and (steps or is_computing) and rank.link is None:
                 self.floor.stepping(gang.job, steps, self._clock())
         now_s = self._clock()
-        if gang.stalled_s is not None and now_s - gang.stalled_s > STALLED_S:
+        if gang.stalled_s is not None and now_s - gang.stalled_s > (STALLED_S if gang.has_stepped() else MEETING_S):
             gang.stalled_s = now_s if any(rank.waiting is not None for rank in gang.ranks.values()) else None
             gang.retry()
 
@@ -328,6 +330,7 @@ class LaneGate:
             self._gangs[job].go(flag=orders.flags[job])
         for job, flag in orders.flags.items():
             gang = self._gangs[job]
+            gang.tell(shares=self.floor.is_asked(job))
             if flag != gang.flag:
                 (gang.raise_flag if flag else gang.lower_flag)()
         self._hold_parked()

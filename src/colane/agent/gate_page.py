@@ -10,15 +10,30 @@ import stat
 import struct
 from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 
 from colane.adaptor import turns
-from colane.adaptor.writer import CONTROL_OFFSET, COUNT_WORD, PID_WORD
+from colane.adaptor.writer import CONTROL_OFFSET, COUNT_WORD, IN_STEP, PHASE_WORD, PID_WORD
 
 RANKS_MAX = 256
 """Processes of one job on one node."""
 
 _WORD = struct.Struct("=Q")
-_COUNTERS = struct.Struct(f"={COUNT_WORD - PID_WORD + 1}Q")
+_COUNTERS = struct.Struct(f"={PHASE_WORD - PID_WORD + 1}Q")
+
+
+class PageCounters(NamedTuple):
+    """What a process says of itself.
+
+    Attributes:
+        pid: Its number as it sees it; 0 before there is one.
+        steps: Steps it has done.
+        is_computing: Whether it is in a step, as it says at its first use of the device and after each turn.
+    """
+
+    pid: int
+    steps: int
+    is_computing: bool
 
 
 class ControlPage:
@@ -37,13 +52,13 @@ class ControlPage:
             raise OSError(f"{path} is no steps file")
         self._written: dict[int, int] = {}
 
-    def counters(self) -> tuple[int, int]:
-        """Pid of the process that reports here, 0 before there is one, and its steps."""
+    def counters(self) -> PageCounters:
+        """Say who reports here, and how far it is."""
         try:
             words = _COUNTERS.unpack(os.pread(self._fd, _COUNTERS.size, PID_WORD * 8))
         except (OSError, struct.error):
-            return 0, 0
-        return words[0], words[-1]
+            return PageCounters(0, 0, is_computing=False)
+        return PageCounters(words[0], words[COUNT_WORD - PID_WORD], bool(words[-1] & IN_STEP))
 
     def is_held(self) -> bool:
         """Whether who waits here goes on by our word alone, as an earlier agent may have said."""
@@ -51,13 +66,14 @@ class ControlPage:
             return bool(_WORD.unpack(os.pread(self._fd, _WORD.size, CONTROL_OFFSET + turns.HOLD * 8))[0])
         return False
 
-    def order(self, *, flag: bool, pause_at: int, flush: bool, hold: bool = False) -> None:
+    def order(self, *, flag: bool, pause_at: int, flush: bool, hold: bool = False, shares: bool = False) -> None:
         """Say what the job does at its boundaries; the flag rises last and falls first."""
         self._write(turns.HOLD, int(hold))
         if not flag:
             self._write(turns.FLAG, 0)
         self._write(turns.PAUSE_AT, pause_at)
         self._write(turns.FLUSH, int(flush))
+        self._write(turns.SHARES, int(shares))
         if flag:
             self._write(turns.FLAG, 1)
 

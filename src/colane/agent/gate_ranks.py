@@ -84,6 +84,7 @@ class Gang:
         expected: How many there will be.
         flag: Whether they ask at their boundaries.
         flush: Whether they give cached memory back when they yield.
+        shares: Whether the job shares a lane.
         held: Whether all of them wait, and go on by our word alone: their devices may be another job's.
         stalled_s: Since when some wait for others.
     """
@@ -94,6 +95,7 @@ class Gang:
     expected: int = 1
     flag: bool = False
     flush: bool = False
+    shares: bool = False
     held: bool = False
     stalled_s: float | None = None
     _pages: dict[int, ControlPage] = field(default_factory=dict)
@@ -127,6 +129,16 @@ class Gang:
     def is_gang(self) -> bool:
         """Whether several processes must stop at one step."""
         return self.expected > 1 or len(self.ranks) > 1
+
+    def has_stepped(self) -> bool:
+        """Whether any rank has done a step."""
+        return self._top() > 0
+
+    def tell(self, *, shares: bool) -> None:
+        """Say whether the job shares a lane."""
+        if shares != self.shares:
+            self.shares = shares
+            self._order()
 
     def raise_flag(self) -> None:
         """Have all ranks ask, a gang's at one step."""
@@ -173,7 +185,7 @@ class Gang:
         for rank in list(self.ranks.values()):
             rank.unwatch()
         if not self.held:
-            self.flag, self._target = False, 0
+            self.flag, self.shares, self._target = False, False, 0
             self._order()
             for rank in self.ranks.values():
                 rank.release()
@@ -181,8 +193,8 @@ class Gang:
             page.close()
 
     def _correct(self, ranks: Sequence[Rank]) -> None:
-        """Some wait and others do not, or elsewhere."""
-        if not self.flag or len(ranks) < self.expected:
+        """Some wait and others do not, or elsewhere; all wait for each other before their first step."""
+        if not self.flag or (len(ranks) < self.expected and self.has_stepped()):
             for rank in ranks:
                 if rank.waiting is not None:
                     rank.release()
@@ -218,4 +230,5 @@ class Gang:
             self._order_page(page)
 
     def _order_page(self, page: ControlPage) -> None:
-        page.order(flag=self.flag or self.held, pause_at=self._target, flush=self.flush, hold=self.held)
+        flag, pause_at = self.flag or self.held, self._target
+        page.order(flag=flag, pause_at=pause_at, flush=self.flush, hold=self.held, shares=self.shares)

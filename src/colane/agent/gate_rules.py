@@ -183,12 +183,16 @@ class Floor:
         """Learn from the turn that ends how long its steps are."""
         done = steps - party.steps
         if party.holds and party.granted and done > 0:
-            step_s = (now_s - party.since_s) / done
-            known = party.step_s if party.measured else None
-            party.step_s = step_s if known is None else STEP_AGE * known + (1 - STEP_AGE) * step_s
-            party.measured += done
+            if party.steps:
+                self._measure(party, (now_s - party.since_s) / done, done)
             self._clock.ran(party.wish.job, 0.0, done)
         party.steps = max(party.steps, steps)
+
+    def _measure(self, party: _Party, step_s: float, done: int) -> None:
+        """Its first steps warm up, so a turn that began with none says nothing of the others."""
+        known = party.step_s if party.measured else None
+        party.step_s = step_s if known is None else STEP_AGE * known + (1 - STEP_AGE) * step_s
+        party.measured += done
 
     def _move(self, party: _Party, stand: Stand, now_s: float) -> None:
         """Book the time it stood as it did, and let it stand otherwise."""

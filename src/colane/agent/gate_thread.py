@@ -54,6 +54,19 @@ class GateThread:
         if gate is not None:
             self._loop.call_soon_threadsafe(gate.follow, follow)
 
+    async def heed(self, follow: Follow) -> None:
+        """Take what shall run here before any of it is started; a gate that is slow to do so is not waited for."""
+        gate = self._gate
+        if gate is None:
+            return
+
+        async def take() -> None:
+            gate.follow(follow)
+
+        taken = asyncio.run_coroutine_threadsafe(take(), self._loop)
+        with suppress(TimeoutError):
+            await asyncio.wait_for(asyncio.wrap_future(taken), ANSWER_MAX_S)
+
     def seen(self) -> dict[int, Seen]:
         """Say how the jobs fare that share lanes."""
         return self._ask(lambda gate: gate.seen(), {})

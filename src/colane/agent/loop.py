@@ -145,8 +145,13 @@ class Agent:
         for act, key in actions:
             if act is not Act.START:
                 await self._see_to(key, self._end(act, key))
-        starts = (key for act, key in actions if act is Act.START)
-        await asyncio.gather(*(self._see_to(key, self._start(wanted[key])) for key in starts))
+        starts, has_fault = [key for act, key in actions if act is Act.START], bool(self._fault.problem)
+        await asyncio.gather(*(self._see_to(key, self._make_ready(wanted[key])) for key in starts))
+        ready = [key for key in starts if not has_fault and self.jobs.is_prepared(key)]
+        if ready and desired is not None:  # whom they share a lane with they must know at their first step
+            await self._gate.heed(self._places(desired))
+        for key in ready:
+            self.jobs.spawn(key)
 
     async def _see_to(self, key: Key, doing: Awaitable[None]) -> None:
         """What the disk prevents for one job is tried again in the next round; the others do not wait for it."""
@@ -165,23 +170,23 @@ class Agent:
                 await self.jobs.bury(key)
             await self._tell(key)
 
-    async def _start(self, job: DesiredJob) -> None:
+    async def _make_ready(self, job: DesiredJob) -> None:
         if self._fault.problem:
             if self._fault.is_confirmed:
                 await self._refuse(job.key, self._fault.problem, NODE_FAULT)
             return
         if not self.jobs.is_prepared(job.key):
             launch = await self._contact.launch_info(job.key)
-            if launch is None or not await self._prepare(job, launch):
-                return
-        self.jobs.spawn(job.key)
+            if launch is not None:
+                await self._prepare(job, launch)
 
-    async def _prepare(self, job: DesiredJob, launch: Object) -> bool:
-        """Write down what is to be run; whether that was possible, else the scheduler is told."""
+    async def _prepare(self, job: DesiredJob, launch: Object) -> None:
+        """Write down what is to be run; where that is impossible the scheduler is told."""
         by_index = {gpu.index: gpu for gpu in self._devices.observe(self._own())}
         missing = [index for index in job.gpus if index not in by_index]
         if missing:
-            return await self._refuse(job.key, f"this node has no device {missing[0]}")
+            await self._refuse(job.key, f"this node has no device {missing[0]}")
+            return
         gpus = [by_index[index] for index in job.gpus]
         command, facts = plan_launch(
             job,
@@ -197,10 +202,9 @@ class Agent:
             self.jobs.prepare(job.key, command, facts)
         except OSError as error:
             self._fault.note(f"{self.state.jobs} cannot be written: {error.strerror}")
-            return await self._refuse(job.key, self._fault.problem, NODE_FAULT)
+            await self._refuse(job.key, self._fault.problem, NODE_FAULT)
         except ValueError as error:
-            return await self._refuse(job.key, f"no process can be given this: {error}")
-        return True
+            await self._refuse(job.key, f"no process can be given this: {error}")
 
     def _arranged(
         self, command: Command, facts: LaunchFacts, launch: Object, gpus: list[Gpu], meeting: gang.Meeting | None
@@ -214,9 +218,8 @@ class Agent:
         by_rank = gang.cores_of_ranks(gpus, command.cores) if launch.get("ranks") == gang.PER_GPU else ()
         return command, replace(facts, port=meeting.port if meeting is not None else 0, rank_cores=by_rank)
 
-    async def _refuse(self, key: Key, detail: str, outcome: str = "not-started") -> bool:
+    async def _refuse(self, key: Key, detail: str, outcome: str = "not-started") -> None:
         await self._contact.finished(self._named(refusal(key, detail, outcome)))
-        return False
 
     async def _mps_for(self, key: Key, launch: Object, gpus: list[Gpu]) -> Mapping[str, str]:
         if not wants_mps(self._config, launch, gpus):
