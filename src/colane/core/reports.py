@@ -259,6 +259,8 @@ def _first_step(step: Step, job: Job, progress: Progress) -> Job:
     launch_s = max(0.0, first_s - (job.start_s if job.start_s is not None else first_s))
     stepping = move(job, JobState.RUNNING_PROTECTED, step.now_s, Reason(Why.STEPPING), first_step_s=first_s)
     step.put(stepping)
+    if is_late:  # a plan might have taken it off its GPUs until now
+        step.heed(job.spec.pool)
     due_s = first_s + step.config.protection_factor * launch_s
     step.timers.set(due_s, TimerKind.PROTECTION_OVER, job.id, job.attempt)
     return stepping

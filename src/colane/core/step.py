@@ -168,7 +168,7 @@ class Step:
             self.stop(job, to, reason)
 
     def heed(self, pool: str) -> None:
-        """A job's GPUs come free, or may be taken from now on: ask a policy that waits for that."""
+        """A job's GPUs come free, or from now on may or may not be taken: ask a policy that waits for that."""
         if self.timers.is_watched(pool):
             self.state.changed_pools.add(pool)
 
