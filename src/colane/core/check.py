@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from colane.core.bookings import throttled
 from colane.core.events import Flaw
+from colane.core.lifecycle import MOVABLE
 from colane.core.load import GpuLoad
 from colane.core.parking import bytes_to_move, parking_refusal
 from colane.core.returning import returned
@@ -24,9 +25,6 @@ from colane.model.sizes import describe_sizes
 from colane.model.story import STEPPING
 
 Flaws = tuple[Flaw, ...]
-
-MOVABLE = frozenset({JobState.RUNNING, JobState.PAUSED})
-"""Only these may be taken off their GPUs by a plan; the others are protected or on their way."""
 
 
 def check(state: ClusterState, plan: Plan) -> tuple[Flaw, ...]:

@@ -12,12 +12,11 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import NamedTuple
 
-from colane.core.check import MOVABLE
 from colane.core.company import Company, shared_gpus
 from colane.core.config import CoreConfig
 from colane.core.draft import Draft
 from colane.core.events import Event, Progressed
-from colane.core.lifecycle import evolve
+from colane.core.lifecycle import MOVABLE, evolve
 from colane.core.load import Booking, GpuLoad
 from colane.core.situations import rates_of
 from colane.core.state import ClusterState

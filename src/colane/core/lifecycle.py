@@ -83,6 +83,9 @@ MOVES: Mapping[tuple[JobState, JobState], str] = MappingProxyType(
     }
 )
 
+MOVABLE = frozenset({S.RUNNING, S.PAUSED})
+"""Only these may be taken off their GPUs by a plan; the others are protected or on their way."""
+
 
 class InvalidMoveError(Exception):
     """A move the table does not have; its message is the job's story."""

@@ -73,7 +73,6 @@ def park(step: Step, job: Job, action: Park) -> None:
     step.company_changed(job.gpus_held)
     changes = {"parked": True, "makes_room_for": action.for_job}
     step.put(move(job, JobState.PAUSED, step.now_s, action.reason, **changes))
-    step.heed(job.spec.pool)
 
 
 def memory_moved(step: Step, job: Job, progress: Progress) -> Job:
@@ -159,7 +158,6 @@ def go_on(step: Step, job: Job, reason: Reason, to: JobState = JobState.RUNNING,
     if job.spec.time_limit_s is not None and job.start_s is not None:
         due_s = job.start_s + job.spec.time_limit_s + job.paused_s(step.now_s)
         step.timers.set(due_s, TimerKind.TIME_LIMIT, job.id, job.attempt)
-    step.heed(job.spec.pool)
     return job
 
 

@@ -55,7 +55,7 @@ def cancel_requested(step: Step, event: CancelRequested) -> None:
     elif job.state is JobState.QUEUED:
         step.leave(job, JobState.CANCELLED, reason)
     elif job.state is JobState.STOPPING:
-        step.end_otherwise(job, JobState.CANCELLED)
+        step.put(replace(job, ending=JobState.CANCELLED))
     else:
         step.stop(job, JobState.CANCELLED, reason)
 
@@ -216,10 +216,8 @@ def _time_limit(step: Step, job: Job) -> None:
 
 
 def _run(step: Step, job: Job, why: Why) -> None:
-    """From now on a plan may take the job off its GPUs; a policy that waits for that is asked."""
+    """From now on a plan may take the job off its GPUs."""
     step.put(move(job, JobState.RUNNING, step.now_s, Reason(why)))
-    if job.spec.preemptible or job.first_step_s is not None:
-        step.heed(job.spec.pool)
 
 
 def _believed(step: Step, event: Event, job_id: JobId, attempt: int) -> Job | None:
@@ -259,8 +257,6 @@ def _first_step(step: Step, job: Job, progress: Progress) -> Job:
     launch_s = max(0.0, first_s - (job.start_s if job.start_s is not None else first_s))
     stepping = move(job, JobState.RUNNING_PROTECTED, step.now_s, Reason(Why.STEPPING), first_step_s=first_s)
     step.put(stepping)
-    if is_late:  # a plan might have taken it off its GPUs until now
-        step.heed(job.spec.pool)
     due_s = first_s + step.config.protection_factor * launch_s
     step.timers.set(due_s, TimerKind.PROTECTION_OVER, job.id, job.attempt)
     return stepping

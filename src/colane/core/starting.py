@@ -37,8 +37,6 @@ def assign(step: Step, job: Job, placement: Placement, reason: Reason) -> None:
     step.put(taken)
     if taken.start_s is not None:
         set_timers(step, taken, taken.start_s)
-        if job.spec.preemptible:
-            step.heed(job.spec.pool)
     step.company_changed(placement.gpus)
 
 

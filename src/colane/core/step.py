@@ -10,7 +10,7 @@ from typing import NamedTuple
 from colane.core.bookings import nodes_booked
 from colane.core.config import CoreConfig
 from colane.core.events import Decision, Event, Outcome, RejectedPlan
-from colane.core.lifecycle import QUEUED, evolve, move, moves
+from colane.core.lifecycle import MOVABLE, QUEUED, evolve, move, moves
 from colane.core.load import Booking
 from colane.core.saved import steps_kept
 from colane.core.state import ClusterState
@@ -37,6 +37,18 @@ OFF_HOST: Mapping[str, object] = MappingProxyType(
     }
 )
 """Fields of a job that is on its GPUs, and is to stay there as far as anybody has said."""
+
+
+_Hold = tuple[JobState | None, JobState | None, bool, bool, bool, str] | None
+
+
+def _hold(job: Job | None) -> _Hold:
+    """How firmly a job sits on GPUs: whether a plan may take them, whether they come free, and how it ends then."""
+    if job is None or job.placement is None:
+        return None
+    may_leave = job.state in MOVABLE and (job.spec.preemptible or job.first_step_s is not None)
+    state = job.state if may_leave or job.state is JobState.STOPPING else None
+    return state, job.ending, job.parked, job.suspended, job.is_on_host, job.host_refusal
 
 
 class Watchers(NamedTuple):
@@ -75,11 +87,13 @@ class Step:
         self._profiles: dict[ProfileKey, Profile] = {}
 
     def put(self, job: Job) -> None:
-        """Take a job's new value; its node learns of it."""
+        """Take a job's new value; its node learns of it, and a policy that waits for GPUs if it may take other ones."""
         self._jobs[job.id] = job
         if job.placement is not None:
             for node in job.placement.nodes:
                 self._nodes[node] = None
+        if self.timers.is_watched(job.spec.pool) and _hold(self.state.jobs.get(job.id)) != _hold(job):
+            self.state.changed_pools.add(job.spec.pool)
         self.state.put_job(job)
 
     def rebook(self, job: Job) -> None:
@@ -134,12 +148,6 @@ class Step:
         if job.state is JobState.STOPPING:
             return
         self.put(move(job, JobState.STOPPING, self.now_s, reason, ending=ending, **changes))
-        self.heed(job.spec.pool)
-
-    def end_otherwise(self, job: Job, ending: JobState) -> None:
-        """A job that is being stopped ends otherwise: a policy that counted on its coming back hears of it."""
-        self.put(evolve(job, ending=ending))
-        self.heed(job.spec.pool)
 
     def gone_from(self, job: Job, node: str) -> Job:
         """A job that spans several nodes has no process on this one any more: its GPUs there are free."""
@@ -163,14 +171,9 @@ class Step:
         if self.is_gone(job):
             self.leave(job, to, reason, end_s)
         elif job.state is JobState.STOPPING:
-            self.end_otherwise(job, to)
+            self.put(evolve(job, ending=to))
         else:
             self.stop(job, to, reason)
-
-    def heed(self, pool: str) -> None:
-        """A job's GPUs come free, or from now on may or may not be taken: ask a policy that waits for that."""
-        if self.timers.is_watched(pool):
-            self.state.changed_pools.add(pool)
 
     def _served(self, job: Job, start_s: float) -> tuple[Served, ...]:
         """What a job has had, with the attempt that ends now."""

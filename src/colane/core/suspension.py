@@ -127,7 +127,6 @@ def _pause(step: Step, job: Job, event: SuspendRequested) -> None:
     if job.on_host_bytes is not None:
         reason = off_its_gpus(step.state, job, job.on_host_bytes)
     step.put(move(job, JobState.PAUSED, step.now_s, reason))
-    step.heed(job.spec.pool)
 
 
 # -- going on

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from colane.core.check import MOVABLE
 from colane.core.draft import Draft
+from colane.core.lifecycle import MOVABLE
 from colane.core.view import ClusterView
 from colane.model.job import Job, JobId, JobState
 from colane.model.plan import Park, Stop

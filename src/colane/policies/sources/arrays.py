@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import NamedTuple
 
-from colane.core.check import MOVABLE
+from colane.core.lifecycle import MOVABLE
 from colane.core.load import GpuLoad
 from colane.core.state import NodeState
 from colane.model.job import Job, JobId, JobSpec
