@@ -24,6 +24,7 @@ from dataclasses import replace
 from functools import partial
 from statistics import median
 from time import perf_counter
+from typing import NamedTuple
 
 from colane.core import ClusterState, Core
 from colane.core.config import CoreConfig
@@ -47,7 +48,10 @@ from colane.policies.sources.making_room import MakingRoom
 GIB = 2**30
 GPU_TYPE = "Tesla V100-SXM2-16GB"
 FAMILIES = 26
-"""Gavel's table has 26 single-GPU models."""
+"""Gavel's table has 26 single-GPU models; `--families` makes more of them, over the same range of load."""
+
+LOAD_RANGE = 5.0, 31.0
+"""Occupancy of the lightest family and of one beyond the heaviest, in millions: the heaviest do not pair."""
 
 
 SOURCES = (Free(), BesideLightest(), InLane(), Connected(), MakingRoom())
@@ -68,31 +72,41 @@ def node(number: int, gpus: int) -> Node:
     return Node(name=f"n{number:05d}", gpus=devices, cores=tuple(range(32)), host_memory_bytes=256 * GIB)
 
 
-def profile(family: int) -> Profile:
-    """Families of rising load; the heaviest do not pair."""
-    measured = ValueSource.MEASURED
+def profile(family: int, families: int) -> Profile:
+    """Families of rising load."""
+    measured, (least, beyond) = ValueSource.MEASURED, LOAD_RANGE
+    load = least + (beyond - least) * family / families
     return Profile(
         key=ProfileKey(f"f{family}", 64, 1, GPU_TYPE),
         step_s=Value(0.1, measured, 10),
         persistent_bytes=Value(float(GIB), measured),
         ephemeral_bytes=Value(2.0 * GIB, measured),
-        occupancy=Value(1e6 * (family + 5), measured, 10),
-        bandwidth=Value(5e5 * (family + 5), measured, 10),
+        occupancy=Value(1e6 * load, measured, 10),
+        bandwidth=Value(5e5 * load, measured, 10),
     )
 
 
-def cluster(policy: str, nodes: int, gpus: int) -> Core:
+class Size(NamedTuple):
+    """How much there is of everything."""
+
+    nodes: int
+    gpus: int
+    queued: int
+    families: int
+
+
+def cluster(policy: str, size: Size, config: CoreConfig | None = None) -> Core:
     """An empty cluster that knows every family."""
-    core = Core(policy_of(policy), ClusterState())
-    core.step([NodeRegistered(node(k, gpus)) for k in range(nodes)], 0.0)
-    core.step([ProfileDeclared(profile(k)) for k in range(FAMILIES)], 0.0)
+    core = Core(policy_of(policy), ClusterState(), config or CoreConfig())
+    core.step([NodeRegistered(node(k, size.gpus)) for k in range(size.nodes)], 0.0)
+    core.step([ProfileDeclared(profile(k, size.families)) for k in range(size.families)], 0.0)
     return core
 
 
-def submissions(first: int, count: int) -> list[Submitted]:
+def submissions(first: int, count: int, families: int) -> list[Submitted]:
     """Jobs of all families in turn."""
     return [
-        Submitted(JobId(k), JobSpec(name=str(k), family=f"f{k % FAMILIES}", batch_size=64))
+        Submitted(JobId(k), JobSpec(name=str(k), family=f"f{k % families}", batch_size=64))
         for k in range(first, first + count)
     ]
 
@@ -104,13 +118,13 @@ def timed(action: Callable[[], object]) -> float:
     return perf_counter() - start
 
 
-def fill(policy: str, nodes: int, gpus: int, queued: int) -> tuple[Core, float]:
+def fill(policy: str, size: Size) -> tuple[Core, float]:
     """Seconds the first plan takes, on an empty cluster with a full queue."""
-    core = cluster(policy, nodes, gpus)
+    core = cluster(policy, size)
     nodes_there = [known.node for known in core.state.nodes.values()]
     for at in nodes_there:
         core.state.put_node(replace(at, gpus=tuple(replace(gpu, healthy=False) for gpu in at.gpus)))
-    core.step(submissions(0, queued), 1.0)
+    core.step(submissions(0, size.queued, size.families), 1.0)
     for at in nodes_there:
         core.state.put_node(at)
     seconds = timed(lambda: core.policy.plan(ClusterView(core.state, 1.0)))
@@ -118,30 +132,28 @@ def fill(policy: str, nodes: int, gpus: int, queued: int) -> tuple[Core, float]:
     return core, seconds
 
 
-def ripe(policy: str, nodes: int, gpus: int, queued: int, repeat: int) -> float:
+def ripe(policy: str, size: Size, repeat: int) -> float:
     """Seconds of a pass in which running jobs might be stopped, and none is."""
-    core = Core(policy_of(policy), ClusterState(), CoreConfig(opaque_after_s=0.0))
-    core.step([NodeRegistered(node(k, gpus)) for k in range(nodes)], 0.0)
-    core.step([ProfileDeclared(profile(k)) for k in range(FAMILIES)], 0.0)
+    core = cluster(policy, size, CoreConfig(opaque_after_s=0.0))
     spec = JobSpec(name="j", family="f0", batch_size=64, preemptible=True, share=False, steps_total=20_000)
-    core.step([Submitted(JobId(k), spec) for k in range(nodes * gpus + queued)], 0.0)
+    core.step([Submitted(JobId(k), spec) for k in range(size.nodes * size.gpus + size.queued)], 0.0)
     running = [job for job in core.state.jobs.values() if job.placement is not None]
     core.step([Launched(job.id, job.attempt, 1, 0.0) for job in running], 0.0)
     passes = [timed(partial(core.step, [Tick()], 100.0 + k)) for k in range(repeat)]
     return median(passes)
 
 
-def measure(policy: str, nodes: int, gpus: int, queued: int, repeat: int) -> dict[str, float]:
+def measure(policy: str, size: Size, repeat: int) -> dict[str, float]:
     """All figures of one policy, in milliseconds."""
-    core, fill_s = fill(policy, nodes, gpus, queued)
-    first = queued
-    while (missing := queued - sum(queue.count for queue in core.state.queues.values())) > 0:
-        core.step(submissions(first, missing), 2.0)
+    core, fill_s = fill(policy, size)
+    first = size.queued
+    while (missing := size.queued - sum(queue.count for queue in core.state.queues.values())) > 0:
+        core.step(submissions(first, missing, size.families), 2.0)
         first += missing
     gc.collect()
     gc.freeze()
     passes = [timed(lambda: core.step([Tick()], 3.0)) for _ in range(repeat)]
-    arrivals = [timed(partial(core.step, [event], 3.0)) for event in submissions(first, repeat)]
+    arrivals = [timed(partial(core.step, [event], 3.0)) for event in submissions(first, repeat, size.families)]
     running = [job for job in core.state.jobs.values() if job.placement is not None][:repeat]
     ends = [Ended(job.id, job.attempt, "exited", Exit(0, None), 2.0, 4.0) for job in running]
     replaced = [timed(partial(core.step, [event], 4.0)) for event in ends]
@@ -154,7 +166,7 @@ def measure(policy: str, nodes: int, gpus: int, queued: int, repeat: int) -> dic
         "pass_ms": median(passes) * 1e3,
         "arrival_ms": median(arrivals) * 1e3,
         "end_ms": median(replaced) * 1e3,
-        "ripe_pass_ms": ripe(policy, nodes, gpus, queued, max(1, repeat // 5)) * 1e3,
+        "ripe_pass_ms": ripe(policy, size, max(1, repeat // 5)) * 1e3,
         "pass_to_sort_ratio": median(passes) / sort_s,
     }
 
@@ -166,13 +178,14 @@ def main() -> None:
     parser.add_argument("--nodes", type=int, default=1000)
     parser.add_argument("--gpus", type=int, default=8)
     parser.add_argument("--queued", type=int, default=10_000)
+    parser.add_argument("--families", type=int, default=FAMILIES, help="kinds of jobs")
     parser.add_argument("--repeat", type=int, default=50)
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
     quick = [name for name in POLICIES if not any(isinstance(source, InLane) for source in create(name).sources)]
     rows: dict[str, dict[str, float]] = {}
     for name in args.policy or [*quick, *COMPOSITIONS]:
-        row = rows[name] = measure(name, args.nodes, args.gpus, args.queued, args.repeat)
+        row = rows[name] = measure(name, Size(args.nodes, args.gpus, args.queued, args.families), args.repeat)
         if args.json:
             continue
         if len(rows) == 1:

@@ -75,6 +75,7 @@ def test_every_job_ends_exactly_once_after_the_faults_stop(name: str, seed: int)
 @example(seed=13175)  # a gang that is being stopped to wait again is cancelled: its GPUs are for others now
 @example(seed=626871096)  # one that was taken to run begins to step late: it is protected, another has to leave
 @example(seed=1652293601)  # memory of one suspended while it was parked cannot be moved: it may be stopped now
+@example(seed=2070385725)  # nothing happens in a pool where a borrower may be stopped by now
 def test_planning_again_changes_nothing_and_planning_does_not_touch_the_state(name: str, seed: int) -> None:
     world = World(make(name), seed)
     for _ in range(40):

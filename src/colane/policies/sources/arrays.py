@@ -219,9 +219,14 @@ class TakeBackFinder(ArrayFinder):
         return sorted(may, key=lambda job: (-job.gpu_count, -(job.start_s or 0.0), -job.id))
 
     def _may_stop(self, job: Job) -> bool:
-        ran_s = self._draft.now_s - (job.start_s if job.start_s is not None else inf)
-        is_new = job.spec.gpus > 0 and ran_s < self._desk.queue.quantum_s
-        return job.state in MOVABLE and job.id not in self._taken and not is_new
+        """Whether it may now; of one too new for that it is asked again when it is not."""
+        if job.state not in MOVABLE or job.id in self._taken or job.start_s is None:
+            return False
+        spared_until_s = job.start_s + self._desk.queue.quantum_s
+        is_new = job.spec.gpus > 0 and self._draft.now_s < spared_until_s
+        if is_new:
+            self._draft.ask_again(self._desk.pool, spared_until_s)
+        return not is_new
 
     def _leaving(self, node: NodeState) -> list[Job]:
         jobs = [self._draft.view.job(job) for job in node.jobs]
