@@ -83,6 +83,7 @@ def test_a_scheduler_that_remembers_decides_as_one_that_was_just_started(policy:
         for _ in range(60):
             if forgets:
                 world.core.state._derived.clear()
+                world.core._settled.clear()
             world.step(world.random_event(), world.random_event())
         runs.append([decision for outcome in world.outcomes for decision in outcome.decisions])
     assert runs[0] == runs[1]

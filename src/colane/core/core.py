@@ -5,11 +5,12 @@ The server feeds it real events, the simulator virtual ones; neither has a sched
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from colane.core import checkpointing, guard, reports, starting, suspension
 from colane.core.carrying import carry_out
+from colane.core.changes import Newcomers
 from colane.core.check import check
 from colane.core.companies import MeasuredSets
 from colane.core.company import Company, Pacing
@@ -45,7 +46,7 @@ from colane.core.step import Step, Watchers
 from colane.core.timers import TimerKind, Timers
 from colane.core.tuning import CoreTuning
 from colane.core.useful_cores import useful_cores_of
-from colane.core.view import ClusterView
+from colane.core.view import NOBODY, ClusterView
 from colane.model.job import JobId, JobState
 from colane.model.lane import Turns
 from colane.model.plan import Blocked, Plan
@@ -96,6 +97,7 @@ class Core:
         self._timers = Timers()
         self._blocked: dict[str, Blocked] = {}
         self._watched: set[str] = set()
+        self._settled: set[str] = set()
         self._guard = Guard(state, self._watchers.guard, self.config)
         self._relief = Relief(state)
         self._returns = Returns(state)
@@ -195,13 +197,13 @@ class Core:
         """
         state = self.state
         while state.changed_pools:
-            pools, lessons, decisions = state.changed_pools, step.lessons, len(step.decisions)
+            pools, lessons, decisions = tuple(state.changed_pools), step.lessons, len(step.decisions)
             wants_more = self._ask(step)
-            state.changed_pools = set()
+            state.changed_pools.clear()
             if step.lessons > lessons:
-                state.changed_pools = set(state.queues)
+                state.changed_pools.update(state.queues)
             elif wants_more and len(step.decisions) > decisions:
-                state.changed_pools = {pool for pool in pools if pool in state.queues}
+                state.changed_pools.update([pool for pool in pools if pool in state.queues])
 
     def _ask(self, step: Step) -> bool:
         """Follow one plan for what has changed; whether the policy wants to be asked again."""
@@ -220,17 +222,27 @@ class Core:
         if self._blocked:
             waiting = [pool for pool in waiting if not self._is_blocked(pool, step.now_s)]
         if self._watched:
-            waiting += [pool for pool in state.changed_pools & self._watched if pool not in waiting]
-        if waiting:
-            plan = self._follow(step, self.policy, waiting)
-            if plan.blocked:
-                self._blocked.update(plan.blocked)
-            for pool in waiting:
-                self._timers.ask_again(pool, plan.again_s.get(pool))
-            if self._watched or plan.watches:
-                self._watched = (self._watched - set(waiting)) | set(plan.watches)
-            return plan
-        return None
+            waiting += [pool for pool in state.changed_pools if pool in self._watched and pool not in waiting]
+        return self._ask_about(step, waiting) if waiting else None
+
+    def _ask_about(self, step: Step, pools: list[str]) -> Plan:
+        """Follow the policy's plan for these pools, and note what it says of the next one."""
+        settled, newcomers = self._settled, NOBODY
+        if settled:
+            newcomers = {pool: self.state.changed_pools.newcomers(pool) for pool in pools if pool in settled}
+        plan = self._follow(step, self.policy, pools, newcomers)
+        if plan.blocked:
+            self._blocked.update(plan.blocked)
+        for pool in pools:
+            is_partial = pool in plan.settled and newcomers.get(pool) is not None
+            self._timers.ask_again(pool, plan.again_s.get(pool), keeps_earlier=is_partial)
+        if self._watched or plan.watches:
+            self._watched = (self._watched - set(pools)) | set(plan.watches)
+        if settled:
+            settled.difference_update(pools)
+        if plan.settled and step.rejected is None:
+            settled.update(plan.settled)
+        return plan
 
     def _is_blocked(self, pool: str, now_s: float) -> bool:
         """Whether the policy has said that nothing can change in a pool yet."""
@@ -242,9 +254,11 @@ class Core:
         del self._blocked[pool]
         return False
 
-    def _follow(self, step: Step, planner: Planner, pools: Iterable[str]) -> Plan:
+    def _follow(
+        self, step: Step, planner: Planner, pools: Iterable[str], newcomers: Mapping[str, Newcomers | None] = NOBODY
+    ) -> Plan:
         """Ask for a plan, judge it, carry it out, and record what was decided by whom."""
-        view = ClusterView(self.state, step.now_s, pools=pools)
+        view = ClusterView(self.state, step.now_s, pools=pools, newcomers=newcomers)
         plan = self.ask(planner, view)
         flaws = check(self.state, plan) if plan.actions or plan.holds else ()
         if flaws:

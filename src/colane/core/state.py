@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Any, Final, TypeVar
 
 from colane.core.bookings import NodeState, nodes_booked, slots_booked
+from colane.core.changes import Changes
 from colane.core.derived import Derived
 from colane.core.free import FreeIndex
 from colane.core.load import Booking, GpuLoad, book
@@ -58,7 +59,7 @@ class ClusterState:
         self.free: dict[Kind, FreeIndex] = {}
         self.gpu_types: dict[str, list[str]] = {}
         self.by_order: dict[int, NodeState] = {}
-        self.changed_pools: set[str] = set()
+        self.changed_pools = Changes()
         self.keys_in_use: dict[ProfileKey, set[GpuId]] = {}
         self.companies = 0
         self.cpu_only = 0
@@ -127,7 +128,7 @@ class ClusterState:
             queue.add(job)
             self.companies += job.spec.company is not None
             self.cpu_only += not job.spec.gpus
-            self.changed_pools.add(job.spec.pool)
+            self.changed_pools.came(job)
         if job.placement is not None:
             for name in nodes_booked(job):
                 node = self.nodes.get(name)

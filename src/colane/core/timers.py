@@ -45,11 +45,14 @@ class Timers:
             due_s = min(due_s, *self._asks.values())
         return None if due_s == inf else due_s
 
-    def ask_again(self, pool: str, due_s: float | None) -> None:
-        """The policy wants to be asked about a pool then, in place of what it wanted before; None never."""
+    def ask_again(self, pool: str, due_s: float | None, *, keeps_earlier: bool = False) -> None:
+        """The policy wants to be asked about a pool then, in place of what it wanted before; None never.
+
+        Where it has looked at a part of the pool alone, what it wanted before stands if that is earlier.
+        """
         if due_s is not None:
-            self._asks[pool] = due_s
-        elif self._asks:
+            self._asks[pool] = min(due_s, self._asks.get(pool, inf)) if keeps_earlier else due_s
+        elif self._asks and not keeps_earlier:
             self._asks.pop(pool, None)
 
     def is_watched(self, pool: str) -> bool:

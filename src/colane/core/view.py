@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from types import MappingProxyType
 
+from colane.core.changes import Newcomers
 from colane.core.free import FreeIndex
 from colane.core.load import GpuLoad
 from colane.core.parking import bytes_to_move, parking_refusal
@@ -15,6 +17,7 @@ from colane.model.progress import Progress
 from colane.perf.beliefs import Beliefs
 
 EMPTY = PoolQueue()
+NOBODY: Mapping[str, Newcomers | None] = MappingProxyType({})
 
 
 class ClusterView:
@@ -26,7 +29,7 @@ class ClusterView:
         explain: The job somebody asks about; the policy may then take time to name the jobs in the way.
     """
 
-    __slots__ = ("_pools", "_state", "explain", "now_s", "seed")
+    __slots__ = ("_newcomers", "_pools", "_state", "explain", "now_s", "seed")
 
     def __init__(
         self,
@@ -34,10 +37,12 @@ class ClusterView:
         now_s: float,
         *,
         pools: Iterable[str] | None = None,
+        newcomers: Mapping[str, Newcomers | None] = NOBODY,
         explain: JobId | None = None,
         seed: int = 0,
     ) -> None:
         self._state = state
+        self._newcomers = newcomers
         self._pools = sorted(state.queues if pools is None else pools)
         self.now_s = now_s
         self.seed = seed
@@ -62,6 +67,10 @@ class ClusterView:
     def changed_pools(self) -> list[str]:
         """Pools in which something changed, in order of name, whether somebody waits there or not."""
         return self._pools
+
+    def newcomers(self, pool: str) -> Newcomers | None:
+        """Who has come since the last plan, where nothing else has happened that the plan might depend on."""
+        return self._newcomers.get(pool)
 
     @property
     def nodes(self) -> Mapping[str, NodeState]:

@@ -212,6 +212,8 @@ class Plan:
         holds: GPUs kept for waiting jobs in this plan: nobody else starts on them by it.
         serves_cpu_only: Whether it has placed the jobs without GPUs too, so that nobody else does after it.
         watches: Pools the policy wants to be asked about whenever something changes there, even while nobody waits.
+        settled: Pools in which nobody who waits now can have anything before something else changes than that more
+            jobs come, or a time it has asked for: the next plan may look at those alone (`ClusterView.newcomers`).
     """
 
     based_on: Final[int]
@@ -224,6 +226,7 @@ class Plan:
     holds: Final[Mapping[JobId, tuple[GpuId, ...]]]
     serves_cpu_only: Final[bool]
     watches: Final[tuple[str, ...]]
+    settled: Final[tuple[str, ...]]
 
     def __init__(  # noqa: PLR0913 - a record
         self,
@@ -238,6 +241,7 @@ class Plan:
         *,
         serves_cpu_only: bool = False,
         watches: tuple[str, ...] = (),
+        settled: tuple[str, ...] = (),
     ) -> None:
         self.based_on = based_on
         self.actions = actions
@@ -249,6 +253,7 @@ class Plan:
         self.holds = holds
         self.serves_cpu_only = serves_cpu_only
         self.watches = watches
+        self.settled = settled
 
     def reason_for(self, job: Job) -> Reason:
         """Why a job starts or waits under this plan."""

@@ -108,6 +108,8 @@ class _Service:
         self._promised: set[JobId] = set()
         self._at_home: list[Finder] = []
         self._now: list[Finder] = []
+        self._may_settle = parts.moving is None and not self._rules and desk.queue.aim is None and not desk.explains
+        self._newcomers = draft.view.newcomers(pool) if self._settles() else None
 
     def move(self, moving: Moving | None) -> None:
         """Move those that run, before those that wait are served."""
@@ -122,19 +124,25 @@ class _Service:
                     self._serve_one(job)
         if self._finders or not self._desk.skips_hopeless:
             while self._serve_line():
-                pass
+                self._newcomers = None
+        if self._settles():
+            self._draft.settle(self._desk.pool)
 
     def dissolve(self) -> None:
         """Break the circles of desk, finders and rules: what a plan took is free at once, collector or not."""
         self._desk.finders = []
         self._desk.reason = None
 
+    def _settles(self) -> bool:
+        """Whether those who are refused are refused until something else happens than that others come."""
+        return self._may_settle and all(finder.settles for finder in self._finders)
+
     def _serve_line(self) -> bool:
         """Walk the line once; whether another walk may help somebody."""
         for rule in self._rules:
             rule.walks()
         walk = self._desk.queue.walk(self._worth)
-        started, refused = False, False
+        started, refused = False, self._newcomers is not None
         for job in walk:
             if not self._is_open(job):
                 continue
@@ -274,18 +282,24 @@ class _Service:
 
     def _worth(self) -> Classes:
         """Classes of the pool's waiting jobs worth looking at: the others find nothing now."""
-        classes = self._draft.view.queue(self._desk.pool).classes
+        everybody = self._draft.view.queue(self._desk.pool).classes
         if not self._desk.skips_hopeless:
-            return classes
-        found: dict[ClassKey, Line] = {}
+            return everybody
+        found = self._promising(everybody)
+        if len(found) < len(everybody):
+            for finder in self._finders:
+                finder.left_out()
+        return found
+
+    def _promising(self, everybody: Classes) -> Classes:
+        """Those who came, or everybody where more has happened, of whom some source can have something."""
+        came, found = self._newcomers, dict[ClassKey, Line]()
+        classes = everybody if came is None else {key: everybody[key] for key in came if key in everybody}
         for finder in self._finders:
             worth = finder.worth(classes)
             if worth is None:
                 return classes
             found.update(worth)
-        if len(found) < len(classes):
-            for finder in self._finders:
-                finder.left_out()
         return found
 
 

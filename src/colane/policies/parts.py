@@ -266,6 +266,10 @@ class Finder(Protocol):
     only_free: bool
     """Whether the number of free GPUs alone decides when it can offer more than now."""
 
+    @property
+    def settles(self) -> bool:
+        """Whether a job for which it has nothing will have nothing, whoever comes, until something else happens."""
+
     def offers(self, job: Job, spec: JobSpec) -> Iterator[Offer]:
         """Ways to run a job of this size, best first."""
 

@@ -29,6 +29,11 @@ class UsualFinder:
     single: bool = False
     only_free: bool = False
 
+    @property
+    def settles(self) -> bool:
+        """See `Finder`."""
+        return False
+
     def changed(self, _gpus: Iterable[GpuLoad]) -> None:
         """See `Finder`."""
 

@@ -93,6 +93,11 @@ class LightestFinder(UsualFinder):
         self._speedup_min = source.speedup_min
         self._jobs_max = source.company_max - 1
 
+    @property
+    def settles(self) -> bool:
+        """See `Finder`."""
+        return True
+
     def offers(self, _job: Job, spec: JobSpec) -> Iterator[Offer]:
         """See `Finder`."""
         for load, prediction in self._companies(spec):
@@ -170,6 +175,11 @@ class PartnerFinder(UsualFinder):
         self._pool = desk.pool
         self._speedup_min = source.speedup_min
         self._singles: dict[str, dict[Partner, list[GpuLoad]]] = {}
+
+    @property
+    def settles(self) -> bool:
+        """See `Finder`."""
+        return True
 
     def offers(self, _job: Job, spec: JobSpec) -> Iterator[Offer]:
         """See `Finder`."""

@@ -57,6 +57,11 @@ class ConnectedFinder(UsualFinder):
             spares_neighbours=source.postpones, measure=source.measure,
         )  # fmt: skip
 
+    @property
+    def settles(self) -> bool:
+        """See `Finder`."""
+        return True
+
     def offers(self, job: Job, spec: JobSpec) -> Iterator[Offer]:
         """See `Finder`."""
         least = least_utility(self._desk, job) if self._postpones else 0.0

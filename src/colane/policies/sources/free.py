@@ -71,6 +71,11 @@ class FreeFinder(UsualFinder):
         self._arrange = ARRANGE[source.nodes]
         self._gpu_types = source.gpu_types
 
+    @property
+    def settles(self) -> bool:
+        """See `Finder`."""
+        return True
+
     def offers(self, job: Job, spec: JobSpec) -> Iterator[Offer]:
         """See `Finder`."""
         draft, types = self._draft, self._types(job, spec)

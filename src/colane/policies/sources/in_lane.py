@@ -132,6 +132,11 @@ class LaneFinder(UsualFinder):
         self._now: dict[GpuId, JoinableGpu] = {}
         self._fresh: list[JoinableGpu] = []
 
+    @property
+    def settles(self) -> bool:
+        """See `Finder`."""
+        return True
+
     def offers(self, job: Job, spec: JobSpec) -> Iterator[Offer]:
         """A new lane where there is room for one, else the first lane it may join."""
         if not _may_share(spec):

@@ -99,6 +99,11 @@ class RoomFinder(UsualFinder):
         self._survey = TenantSurvey(desk, displaces)
         desk.draft.ask_again(desk.pool, inf)
 
+    @property
+    def settles(self) -> bool:
+        """While nothing comes free and nobody may be stopped."""
+        return self._survey.is_empty
+
     def offers(self, job: Job, spec: JobSpec) -> Iterator[Offer]:
         """See `Finder`."""
         vacancy = self._on_coming(job, spec) or self._by_leaving(job, spec)
