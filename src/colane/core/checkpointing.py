@@ -36,7 +36,6 @@ def part(step: Step, job: Job, reason: Reason, **changes: object) -> None:
         step.put(job)
     else:
         step.rebook(job)
-    step.heed(job.spec.pool)
 
 
 def set_timer(step: Step, job: Job, contract: CheckpointContract) -> None:
@@ -69,7 +68,6 @@ def told(step: Step, job: Job, progress: Progress) -> Job:
     if progress.saves and job.spec.checkpoint is None and job.saves_failed < step.config.saves_failed_max:
         job = evolve(job, spec=replace(job.spec, checkpoint=CHECKPOINT_PRESETS["plain"], preemptible=True))
         step.put(job)
-        step.heed(job.spec.pool)
     is_answer = progress.save_problem != "" and progress.saves_asked == job.saves_asked
     if job.state is JobState.CHECKPOINTING and is_answer and not job.ended_on:
         job = _stay(step, _failed_once_more(step, job), Why.CHECKPOINT_FAILED, {"problem": progress.save_problem})
@@ -95,7 +93,6 @@ def _stay(step: Step, job: Job, why: Why, facts: dict[str, str | int | float]) -
     lead_s = job.spec.checkpoint.lead_s if job.spec.checkpoint is not None else 0.0
     due_s = step.now_s + step.config.protection_factor * lead_s
     step.timers.set(due_s, TimerKind.PROTECTION_OVER, job.id, job.attempt)
-    step.heed(job.spec.pool)
     return stays
 
 

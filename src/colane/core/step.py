@@ -22,6 +22,7 @@ from colane.model.job import Exit, Job, JobId, JobState, Served, SuspendVia
 from colane.model.profile import Profile, ProfileKey, SetMeasurement
 from colane.model.progress import Progress
 from colane.model.reason import Reason
+from colane.model.story import LEAVING
 from colane.perf.nearby import Stay, Surroundings, lesson
 from colane.perf.observe import EpochMember, Lessons, Observer
 from colane.perf.pace import Paces
@@ -39,16 +40,17 @@ OFF_HOST: Mapping[str, object] = MappingProxyType(
 """Fields of a job that is on its GPUs, and is to stay there as far as anybody has said."""
 
 
-_Hold = tuple[JobState | None, JobState | None, bool, bool, bool, str] | None
+_Hold = tuple[JobState | None, JobState | None, bool, bool, bool, bool, str] | None
 
 
 def _hold(job: Job | None) -> _Hold:
     """How firmly a job sits on GPUs: whether a plan may take them, whether they come free, and how it ends then."""
     if job is None or job.placement is None:
         return None
-    may_leave = job.state in MOVABLE and (job.spec.preemptible or job.first_step_s is not None)
-    state = job.state if may_leave or job.state is JobState.STOPPING else None
-    return state, job.ending, job.parked, job.suspended, job.is_on_host, job.host_refusal
+    allowed = job.spec.preemptible
+    may_leave = job.state in MOVABLE and (allowed or job.first_step_s is not None)
+    state = job.state if may_leave or job.state in LEAVING else None
+    return state, job.ending, allowed, job.parked, job.suspended, job.is_on_host, job.host_refusal
 
 
 class Watchers(NamedTuple):
