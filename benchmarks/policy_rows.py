@@ -171,6 +171,17 @@ def philly(ask: Ask) -> Setting:
     return Setting(made, world, cluster, RECORDED)
 
 
+# -- (f) Pollux
+
+
+def pollux(ask: Ask) -> Setting:
+    """Pollux's workloads of 160 jobs on 16 servers of four T4s; each seed is another of them."""
+    path = str(ask.data / f"traces/pollux-profiles/workloads/workload-{ask.seed}.csv")
+    request = Request(cluster="pollux", trace=path, tables=ask.data, demand=1.0, multi_node=True)
+    loaded = load(request, seed=0)
+    return Setting(_cut(loaded.workload, ask.jobs), loaded.world, loaded.cluster, RECORDED)
+
+
 def _cut(workload: Workload, jobs: int) -> Workload:
     return replace(workload, jobs=workload.jobs[:jobs]) if jobs else workload
 
@@ -194,6 +205,7 @@ ROWS: Mapping[str, Row] = {
     "c:2": Row("paper C, scenario 2 at a tenth", 4000, thousands_of_jobs, range(5)),
     **_sweeps(),
     "e": Row("Philly, 2,000 jobs at eight times its pace", 2000, philly),
+    "f": Row("Pollux's workloads on 64 T4s", 0, pollux),
 }
 """Every workload; a letter alone names all of its rows."""
 

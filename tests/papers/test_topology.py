@@ -21,10 +21,19 @@ from colane.papers.topology import (
 )
 from colane.papers.topology_large import LeastUtilities, arrivals, large
 from colane.papers.topology_placers import GOLDEN, golden_utilities
-from colane.papers.topology_world import POLICIES, TICK_S, TOPO_AWARE_P, TickedRun, minskys, neighbour_beliefs
+from colane.papers.topology_world import (
+    POLICIES,
+    TICK_S,
+    TOPO_AWARE,
+    TOPO_AWARE_P,
+    TickedRun,
+    minskys,
+    neighbour_beliefs,
+)
 from colane.perf.beliefs import profile_key
 from colane.perf.neighbours import Measure
 from colane.policies.options import with_options
+from colane.policies.registry import create
 from colane.simulate.beliefs import Belief, make_beliefs
 from colane.simulate.table_world import TableWorld
 from colane.simulate.tables import Sources, TopologySpeeds
@@ -107,6 +116,17 @@ def test_many_machines_finish_everything_and_no_plan_is_refused(table: TopologyT
     assert run.ledger.flaws == []
     assert len(run.ledger.rows) == 400
     assert queue_s(run).min() >= 0
+
+
+def test_few_jobs_on_many_machines_are_not_packed_beside_neighbours_that_slow_them(table: TopologyTable) -> None:
+    worst = {}
+    for policy in (create("topo-aware"), TOPO_AWARE):
+        rows = large(table, policy, arrivals(40, 1.0), 1000).ledger.rows
+        spans = zip(rows.start_s, rows.end_s, rows.alone_s, strict=True)
+        worst[policy is TOPO_AWARE] = max((end_s - start_s) / alone_s for start_s, end_s, alone_s in spans)
+    ours, papers = worst[False], worst[True]
+    assert ours == pytest.approx(1.0)
+    assert papers > 1.05
 
 
 def test_the_command_prints_claims_and_draws(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

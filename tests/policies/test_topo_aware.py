@@ -13,13 +13,13 @@ from colane.core.policy import Policy
 from colane.core.view import ClusterView
 from colane.model.hardware import Gpu, Node
 from colane.model.job import Exit, JobId, JobSpec
-from colane.model.profile import ProfileKey
+from colane.model.profile import ProfileKey, SetMeasurement
 from colane.model.reason import Why
 from colane.perf.beliefs import Beliefs
 from colane.perf.neighbours import WORST_MIN, Beside, NeighbourBeliefs
 from colane.perf.situation import Situation
 from colane.perf.topology import flat
-from colane.perf.utility import job_utility
+from colane.perf.utility import NEUTRAL, job_utility
 from colane.perf.views import gpu_harm
 from colane.policies.indexes.sites import SITES_MIN, Site, SiteIndex
 from colane.policies.placing.node_fit import Neighbour, Question, judge
@@ -374,6 +374,34 @@ def test_who_asks_for_a_least_utility_does_not_share_below_it() -> None:
     submit(core, 1, batch_size=64, utility_min=0.9)
     submit(core, 2, batch_size=64, utility_min=0.9)
     assert places(core) == {1: "n0/0"}
+
+
+@pytest.mark.parametrize(("asked", "shares"), [(0.9, False), (0.05, True)])
+def test_nobody_is_joined_who_would_fall_below_his_own_least(asked: float, shares: bool) -> None:
+    """The newcomer is not slowed, the one he joins takes twice as long: what counts is that one's own slowdown."""
+    mine, other = (ProfileKey(family, 64, 1, "P100") for family in ("new", "here"))
+    pair = SetMeasurement(
+        keys=(mine, other), sharing="mps", step_alone_s=(0.1, 0.1), step_together_s=(0.1, 0.2), steps=(99, 99),
+        delta=1.0, delta_general=1.0, at_s=0.0,
+    )  # fmt: skip
+    policy = preset("topo-aware", name="both", postpones=True, company_max=2)
+    gpu = Gpu(index=0, uuid="g", type="P100", memory_bytes=16 * GIB, sharing="mps")
+    core = start(policy, [Node(name="n0", gpus=(gpu,))])
+    core.step([ProfileDeclared(make_profile(f, "P100", 1e6, 2 * GIB)) for f in ("new", "here")], 0.0)
+    core.state.beliefs.learn_set(pair)
+    submit(core, 1, family="here", batch_size=64, utility_min=asked)
+    submit(core, 2, family="new", batch_size=64)
+    assert (2 in places(core)) is shares
+
+
+def test_what_a_neighbour_makes_felt_outweighs_fragmentation() -> None:
+    """On n0 nothing would be left free, but its neighbour slows by 5 %; the paper's equal weights take it."""
+    for policy, node in ((create("topo-aware"), "n1"), (preset("topo-aware", weights=NEUTRAL), "n0")):
+        core = start(policy, [machine("n0"), machine("n1")], disturbing(("b", "a", 1.05)))
+        for number, family in enumerate(("c", "c", "a"), 1):
+            submit(core, number, family=family)
+        submit(core, 4, family="b")
+        assert places(core)[4].startswith(node)
 
 
 @pytest.mark.parametrize("seed", range(10))

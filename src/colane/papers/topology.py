@@ -255,15 +255,20 @@ def _hundred_claims(hundred: Scenario, folder: Path) -> Iterator[Claim]:
 
 
 def _code_claim(folder: Path, table: TopologyTable) -> Claim:
-    """With interference counted as the authors' code does, every neighbour that disturbs at all is too much."""
+    """With interference counted and utility asked for as in the authors' code; sparing neighbours too costs waiting."""
     jobs = read.read(str(folder / "C" / "workloads-100.json")).jobs
-    policies = [with_options(policy, {"measure": Measure.INVERSE}) for policy in (TOPO_AWARE, TOPO_AWARE_P)]
+    theirs = {"measure": Measure.INVERSE, "spares_neighbours": False}
+    policies = [with_options(policy, theirs) for policy in (TOPO_AWARE, TOPO_AWARE_P)]
     rows = {policy.name: run_ticked(policy, jobs, table, 5) for policy in policies}
     broken = {policy: violations(found, Measure.INVERSE) for policy, found in rows.items()}
     waits = {policy: mean_wait_s(found) for policy, found in rows.items()}
+    sparing = run_ticked(with_options(TOPO_AWARE_P, {"measure": Measure.INVERSE}), jobs, table, 5)
+    spared = f"{mean_wait_s(sparing):.1f} s and {violations(sparing, Measure.INVERSE)} jobs"
+    holds = waits["topo-aware-p"] < waits["topo-aware"] and broken["topo-aware-p"] < broken["topo-aware"]
     return Claim(
-        "C-g-code", "the same with interference counted as in their code: jobs below their least utility",
-        "topo-aware 16, topo-aware-p 2 (their check spares no neighbour)",
-        f"{said(broken, 'jobs', 0)}; mean wait {said(waits, 's')}",
-        ClaimVerdict.SAME if broken["topo-aware-p"] == 0 else "differs: see the numbers",
+        "C-g-code", "the same with interference counted as in their code, which asks for the newcomer's utility alone",
+        "mean wait 36.1, topo-aware-p 31.2 s; below the least 16, topo-aware-p 2 jobs",
+        f"mean wait {said(waits, 's')}; below the least {said(broken, 'jobs', 0)} "
+        f"(topo-aware-p that spares neighbours, almost each of which is too much by this measure: {spared})",
+        ordering(holds),
     )  # fmt: skip

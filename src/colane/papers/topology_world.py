@@ -22,7 +22,7 @@ from colane.model.profile import ProfileKey
 from colane.perf.beliefs import Beliefs
 from colane.perf.neighbours import Beside, Measure, NeighbourBeliefs
 from colane.perf.topology import comm_of, excess, shape_of_node
-from colane.perf.utility import job_utility
+from colane.perf.utility import NEUTRAL, job_utility
 from colane.perf.views import harm_beside
 from colane.policies.registry import preset
 from colane.traces import clusters
@@ -35,9 +35,9 @@ TICK_S = 1.1
 
 FCFS = preset("fcfs")
 BF = preset("best-fit")
-TOPO_AWARE = preset("topo-aware", max_wait_s=None)
-TOPO_AWARE_P = preset("topo-aware", name="topo-aware-p", postpones=True, max_wait_s=None)
-"""The paper's policies: nobody is served out of turn for having waited long."""
+TOPO_AWARE = preset("topo-aware", weights=NEUTRAL, max_wait_s=None)
+TOPO_AWARE_P = preset("topo-aware", name="topo-aware-p", weights=NEUTRAL, postpones=True, max_wait_s=None)
+"""The paper's policies: all three terms weigh the same, and nobody is served out of turn for having waited long."""
 
 POLICIES: tuple[Policy, ...] = (FCFS, BF, TOPO_AWARE, TOPO_AWARE_P)
 

@@ -7,6 +7,7 @@ from types import MappingProxyType
 from typing import Final
 
 from colane.model.lane import TurnRule, Turns
+from colane.perf.utility import FELT_FIRST
 from colane.policies.admissions.ageing import DAY_S, HOUR_S, WEEK_S, Ageing
 from colane.policies.admissions.line import Backfill, DepthMax, HeadOfLine
 from colane.policies.choices import MostValue
@@ -82,17 +83,17 @@ PRESETS: Final[tuple[Composed, ...]] = (
     # Paper C.
     Composed(
         "topo-aware", Arrival(),
-        (Connected(), BesideByUtility(1), BY_PRIORITY),
+        (Connected(weights=FELT_FIRST), BesideByUtility(1, FELT_FIRST), BY_PRIORITY),
         (HOUR, HeadOfLine(strict=False), DepthMax()),
     ),
     Composed(
         "topo-aware-p", Arrival(),
-        (Connected(postpones=True), BesideByUtility(1, postpones=True), BY_PRIORITY),
+        (Connected(weights=FELT_FIRST, postpones=True), BesideByUtility(1, FELT_FIRST, postpones=True), BY_PRIORITY),
         (HOUR, HeadOfLine(strict=False), DepthMax()),
     ),
     Composed(
         "topo-aware-share", Arrival(),
-        (Connected(), BesideByUtility(2), BY_PRIORITY),
+        (Connected(weights=FELT_FIRST), BesideByUtility(2, FELT_FIRST), BY_PRIORITY),
         (HOUR, HeadOfLine(strict=False), DepthMax()),
     ),
     # The product's own.

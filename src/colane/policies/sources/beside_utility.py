@@ -13,7 +13,7 @@ from colane.model.job import Job, JobSpec
 from colane.model.reason import Why
 from colane.perf.rate import Prediction, Rate
 from colane.perf.topology import comm_of
-from colane.perf.utility import NEUTRAL, Weights
+from colane.perf.utility import NEUTRAL, Weights, job_utility
 from colane.perf.views import gpu_harm, harm_beside
 from colane.policies.companies import may_join
 from colane.policies.indexes.sites import SHAPES, residents
@@ -28,6 +28,18 @@ LOOKED_AT_MAX = 64
 
 SPEEDUP_MIN = 1.0
 """Jobs share when all together are predicted to be no slower than one after another (paper A, section 4.1)."""
+
+
+class LeastOf(NamedTuple):
+    """Least utilities.
+
+    Attributes:
+        own: Of the newcomer.
+        others: Whether those he joins may not fall below their own either.
+    """
+
+    own: float
+    others: bool
 
 
 class SharedPlace(NamedTuple):
@@ -75,26 +87,27 @@ class UtilityFinder(UsualFinder):
         """See `Finder`."""
         source, draft = self._source, self._desk.draft
         least = least_utility(self._desk, job) if source.postpones else 0.0
-        best = best_company(draft, spec, least, source.company_max, source.weights)
+        asks = LeastOf(least, others=source.postpones and not self._desk.is_overdue(job))
+        best = best_company(draft, spec, asks, source.company_max, source.weights)
         if best is not None:
             reason = share_reason(Why.SHARES, best.load, best.prediction, SPEEDUP_MIN)
             yield Offer((best.load,), reason, utility=best.fit.system)
 
 
 def best_company(
-    draft: Draft, spec: JobSpec, least: float, company_max: int, weights: Weights = NEUTRAL
+    draft: Draft, spec: JobSpec, least: LeastOf, company_max: int, weights: Weights = NEUTRAL
 ) -> SharedPlace | None:
     """The company in which a job and the cluster fare best; None where no job gains or somebody falls too low.
 
     Args:
         draft: Where decisions are made.
         spec: A job of one GPU that may share.
-        least: Least utility it asks for; with one, nobody it joins may fall below his own either.
+        least: Utilities that are asked for.
         company_max: Jobs on a GPU at most.
         weights: Of the utility's terms.
     """
-    found = [company for company in _companies(draft, spec, company_max, weights) if company.fit.job >= least]
-    spared = [company for company in found if not least or not _harms(draft, company)]
+    found = [company for company in _companies(draft, spec, company_max, weights) if company.fit.job >= least.own]
+    spared = [company for company in found if not least.others or not _harms(draft, company, weights)]
     return max(spared, key=lambda company: (company.fit.system, company.fit.job), default=None)
 
 
@@ -128,7 +141,18 @@ def _judge(draft: Draft, spec: JobSpec, load: GpuLoad, rate: Rate, weights: Weig
     return judge(Question(shape, 1 << gpu, near, 1, comm_of(spec), weights, shared), (gpu,))
 
 
-def _harms(draft: Draft, company: SharedPlace) -> bool:
-    """Whether one of those it joins, slowed like it, would fall below his own least utility."""
-    specs = (draft.view.job(job).spec for job in company.load.jobs)
-    return any(company.fit.job < spec.utility_min for spec in specs)
+def _harms(draft: Draft, company: SharedPlace, weights: Weights) -> bool:
+    """Whether one of those it joins would fall below his own least utility."""
+    for job in company.load.jobs:
+        spec = draft.view.job(job).spec
+        if spec.utility_min and _utility_of(draft, spec, company, weights) < spec.utility_min:
+            return True
+    return False
+
+
+def _utility_of(draft: Draft, spec: JobSpec, company: SharedPlace, weights: Weights) -> float:
+    """Of one who is joined, by his own slowdown there; that of the newcomer where no more is foreseen than a sum."""
+    slowed = company.prediction.of(draft.beliefs.terms(spec, company.load.gpu.type).key)
+    if slowed is None:
+        return company.fit.job
+    return job_utility(0.0, min(1.0, (slowed.slowdown - 1.0) / draft.beliefs.neighbours.worst), weights)

@@ -32,12 +32,14 @@ class Connected(UsualSource):
         measure: How slowdowns by neighbours count.
         postpones: Whether a job waits while the best utility is below its `utility_min`, or a running neighbour would
             fall below its own. One that is overdue asks for no utility any more.
+        spares_neighbours: Whether neighbours count for that; the authors' code asks only for the newcomer's utility.
     """
 
     placer: PlacementSearch = PlacementSearch.EXACT
     weights: Weights = NEUTRAL
     measure: Measure = Measure.EXCESS
     postpones: bool = False
+    spares_neighbours: bool = True
 
     def bind(self, desk: Desk) -> ConnectedFinder | None:
         """See `Source` and `Free.bind`."""
@@ -54,7 +56,7 @@ class ConnectedFinder(UsualFinder):
         self._free = FreeFinder(Free(), desk)
         self._places = BestPlaces(
             desk.draft, desk.pool, source.placer, source.weights,
-            spares_neighbours=source.postpones, measure=source.measure,
+            spares_neighbours=source.postpones and source.spares_neighbours, measure=source.measure,
         )  # fmt: skip
 
     @property
