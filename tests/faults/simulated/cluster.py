@@ -16,6 +16,8 @@ from colane.agent import contact
 from colane.agent.reconcile import Key
 from colane.core.config import CoreConfig
 from colane.model.job import JobId, SuspendVia
+from colane.policies.registry import POLICIES
+from colane.server import changes
 from colane.server.assembly import make_service
 from colane.server.board import read_board
 from colane.server.clock import Clocks
@@ -26,17 +28,20 @@ from colane.server.memory_store import MemoryStore
 from colane.server.service import Service
 from colane.server.store import FINISHED_JOBS, Transaction, job_key
 from colane.server.turn import Turn
-from colane.server.wire import FinishedBody, JobRequest, NodeBody, ReportBody
+from colane.server.wire import FinishedBody, JobRequest, NodeBody, ProfileBody, ReportBody
 from tests.core.audit import audit
-from tests.faults.simulated.machine import Machine, forget
+from tests.faults.simulated.machine import LEAD_S, STEP_S, Machine, forget
 from tests.faults.simulated.network import Object, VirtualNetwork, Weather
 from tests.faults.simulated.processes import VirtualClock
 
 NODE_TIMEOUT_S: Final = 20.0
+FAMILIES: Final = ("a", "b", "c")
 CHAOS_S: Final = 150.0
 """How long faults happen."""
 CALM_S: Final = 900.0
 """Within this after the last fault every job has ended."""
+TRIED: Final = (*sorted(POLICIES), "f-sched:pays_back=false", "fifo:size=largest")
+"""Every policy by its name, and those whose options let more happen."""
 EXCLUSIVE: Final = frozenset({"fifo", "best-fit", "easy-backfill", "srtf", "las", "srsf"})
 """Policies under which no two jobs share a device."""
 
@@ -135,7 +140,7 @@ class FaultyCluster:
         self.machines: list[Machine] = []
         for number in range(self.random.choice((1, 2, 3, 3))):
             self.network.weather[f"n{number}"] = Weather()
-            self.machines.append(Machine(self, f"n{number}", self.random.choice((1, 2)), root))
+            self.machines.append(Machine(self, f"n{number}", self.random.choice((1, 2, 3)), root))
 
     def close(self) -> None:
         """Leave nothing."""
@@ -204,6 +209,14 @@ class FaultyCluster:
         if self.server.is_alive:
             self.server.spawn(change())
 
+    def declare(self) -> None:
+        """It is known how fast jobs go on one device and on two, so that elastic ones may grow."""
+        for family in FAMILIES:
+            for gpus, step_s in ((1, STEP_S), (2, 0.55 * STEP_S), (3, 0.4 * STEP_S)):
+                key = {"family": family, "gpus": gpus, "gpu_type": "cpu"}
+                body = ProfileBody.model_validate({"key": key, "step_s": {"value": step_s, "samples": 10}})
+                self.ask(partial(_declared, body=body))
+
     def submit(self) -> None:
         """Some jobs, now and then over several nodes."""
         requests = [self._request() for _ in range(self.random.randint(1, 4))]
@@ -217,6 +230,9 @@ class FaultyCluster:
         pick, most = self.random, sum(machine.gpus for machine in self.machines)
         gang = most > 1 and pick.random() < 0.25
         self._jobs += 1
+        saves = not gang and pick.random() < 0.4
+        most_here = max(machine.gpus for machine in self.machines)
+        gpus = pick.randint(2, min(most, 3)) if gang else pick.choice((1, 1, 1, 1, int(saves)))
         work = {
             "work_s": str(round(pick.choice((5, 60)) * pick.uniform(0.2, 1.5), 1)),
             "code": str(int(pick.random() < 0.15)),
@@ -224,12 +240,13 @@ class FaultyCluster:
         return JobRequest.model_validate({
             "name": f"job-{self._jobs}",
             "command": ["work"],
-            "family": pick.choice("abc"),
+            "family": pick.choice(FAMILIES),
             "labels": work,
-            "gpus": pick.randint(2, min(most, 3)) if gang else pick.choice((1, 1, 1, 1, 0)),
+            "gpus": f"1..{most_here}" if saves and pick.random() < 0.6 else gpus,
             "multi_node": gang,
             "priority": pick.choice((0, 0, 0, 5)) if not gang else 0,
-            "preemptible": pick.random() < 0.5,
+            "preemptible": saves or pick.random() < 0.5,
+            **({"checkpoint": "plain", "checkpoint_lead_s": LEAD_S} if saves else {}),
             "retries": pick.choice((0, 0, 2)),
         })  # fmt: skip
 
@@ -255,6 +272,7 @@ class FaultyCluster:
 
     def run(self) -> list[str]:
         """Chaos, then calm: what went wrong, if anything did."""
+        self.clock.after(1.0, self.declare)
         for _ in range(self.random.randint(4, 8)):
             self.clock.after(self.random.uniform(0, CHAOS_S * 0.8), self.submit)
         for _ in range(6):
@@ -334,6 +352,10 @@ class FaultyCluster:
     def _resume_all(self) -> None:
         for job in sorted(self.laws.acknowledged):
             self.ask(partial(_resumed, job=JobId(job)))
+
+
+def _declared(_service: Service, body: ProfileBody) -> Callable[[Turn], None]:
+    return partial(changes.declare, body=body)
 
 
 def _resumed(service: Service, job: JobId) -> Callable[[Turn], Body]:

@@ -18,6 +18,7 @@ from colane.agent.jobs import refusal
 from colane.agent.lease import Lease
 from colane.agent.reconcile import Act, Action, AttemptPhase, Desired, DesiredJob, Key, reconcile
 from colane.agent.telemetry import progress_json
+from colane.model.checkpoint import SAVED
 from colane.model.progress import Progress
 from tests.faults.simulated.network import Object, VirtualLink
 
@@ -30,6 +31,8 @@ LOOK_S = 0.5
 GRACE_S = 2.0
 STEP_S = 0.25
 GPU_BYTES = 2 * 10**9
+LEAD_S = 6.0
+"""Jobs that save their state ask for so much time to do it."""
 
 
 @dataclass
@@ -47,6 +50,10 @@ class VirtualAttempt:
         stop_at_s: When its process will have ended, since it was asked to.
         gone_at_s: When it will have ended because its lease ran out, by its machine's clock of leases.
         record: How it ended.
+        is_parked: It waits at a step boundary.
+        asked: The number of the latest asking to save that it was told of.
+        refuses: The number of the one it could not answer.
+        saves_at_s: When it will have saved, and leaves.
     """
 
     desired: DesiredJob
@@ -61,7 +68,9 @@ class VirtualAttempt:
     gone_at_s: float = math.inf
     record: Object | None = None
     is_parked: bool = False
-    tells: Progress | None = None
+    asked: int = 0
+    refuses: int = 0
+    saves_at_s: float = math.inf
 
     @property
     def phase(self) -> AttemptPhase:
@@ -197,6 +206,20 @@ class Machine:
         elif attempt.alive:
             attempt.stop_at_s = min(attempt.stop_at_s, self._clock.now_s + self._random.uniform(0.0, GRACE_S))
 
+    def save(self, key: Key, number: int) -> None:
+        """Ask an attempt to save its state: most do in time, some late, never, or not at all for want of room."""
+        attempt = self.disk.attempts[key]
+        if not attempt.alive or attempt.asked >= number:
+            return
+        attempt.asked = number
+        answer = self._random.random()
+        if answer < 0.6:
+            attempt.saves_at_s = self._clock.now_s + self._random.uniform(0.1, 1.3 * LEAD_S)
+        elif answer < 0.75:
+            attempt.refuses = number
+        elif answer < 0.85:
+            attempt.code, attempt.work_s = 1, attempt.done_s  # it dies while it saves
+
     def bury(self, key: Key) -> None:
         """Record the end of one whose supervisor is gone."""
         self._end(key, self.disk.attempts[key], "supervisor-died")
@@ -224,6 +247,9 @@ class Machine:
             self._cluster.laws.look()
         if attempt.stop_at_s <= self._clock.now_s:
             self._end(key, attempt, "signalled")
+        elif attempt.saves_at_s <= self._clock.now_s:
+            attempt.code = SAVED
+            self._end(key, attempt, "exited")
         elif not attempt.is_parked:
             attempt.done_s += passed_s
             if attempt.done_s >= attempt.work_s:
@@ -270,6 +296,8 @@ class Machine:
             occupancy_ratio=0.2,
             occupancy_by="cpu-time",
             on_host_bytes=0 if attempt.is_parked and attempt.desired.to_host else None,
+            save_problem="No space left on device" if attempt.refuses else "",
+            saves_asked=attempt.refuses,
         )
 
 
@@ -312,6 +340,8 @@ class VirtualAgent:
         for job in jobs:
             if job.key in self._disk.attempts:
                 self._disk.attempts[job.key].desired = job
+                if job.save is not None and job.run:
+                    self._machine.save(job.key, job.save.number)
 
     def _observe(self) -> dict[Key, AttemptPhase]:
         return {key: attempt.phase for key, attempt in self._disk.attempts.items()}
