@@ -16,7 +16,14 @@ from tests.core.worlds import World
 from tests.examples import examples
 
 EAGER = ["srtf:quantum_s=1", "las:queues_gpu_s=5", "max-min:quantum_s=2"]
-KEEPING = [*EAGER, "max-min-packed:quantum_s=1", "finish-time-fair:lease_s=1", "sjf", "drf"]
+KEEPING = [
+    *EAGER,
+    "colane:quantum_s=1,move_s=0",
+    "max-min-packed:quantum_s=1",
+    "finish-time-fair:lease_s=1",
+    "sjf",
+    "drf",
+]
 SEEDS = st.integers(min_value=0, max_value=2**32 - 1)
 
 

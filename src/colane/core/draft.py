@@ -171,6 +171,7 @@ class Draft(Overlay):
         kept: dict[str, int] = {}
         for load in loads:
             self.held[load.id] = job.id
+            self.touched.append(load.id)
             kept[load.gpu.type] = kept.get(load.gpu.type, 0) | 1 << load.id.number
         for gpu_type, mask in kept.items():
             free = self._free_mask(node, gpu_type)

@@ -35,6 +35,7 @@ class Overlay:
         now_s: The time.
         beliefs: What is believed of speed and memory.
         held: GPUs kept for waiting jobs.
+        touched: GPUs about which something was decided, in that order.
     """
 
     def __init__(self, view: ClusterView) -> None:
@@ -42,6 +43,7 @@ class Overlay:
         self.now_s = view.now_s
         self.beliefs = view.beliefs
         self.held: dict[GpuId, JobId] = {}
+        self.touched: list[GpuId] = []
         self._loads: dict[GpuId, GpuLoad] = {}
         self._nodes: dict[str, NodeLeft] = {}
         self._free: dict[Kind, FreeIndex] = {}
@@ -184,6 +186,7 @@ class Overlay:
         for load in loads:
             old = self.load(load.id)
             self._loads[load.id] = load
+            self.touched.append(load.id)
             if self._open:
                 kind = (self.view.nodes[load.id.node].node.pool, load.gpu.type)
                 _drop(self._open.get((kind, len(old.bookings))), old)

@@ -52,7 +52,8 @@ def profile_key(spec: JobSpec, gpu_type: str, gpus: int | None = None) -> Profil
 class Beliefs:
     """Profiles, measured sets and the model fitted to them; `neighbours` for jobs on other GPUs of a socket.
 
-    `version` grows with every profile that is learnt, so what was worked out from profiles may be kept while it stays.
+    `version` grows with every profile that is learnt, so what was worked out from profiles may be kept while it stays;
+    `lessons` with every profile and every measured set, for what was worked out from rates of jobs in company.
     """
 
     def __init__(
@@ -63,6 +64,7 @@ class Beliefs:
         neighbours: NeighbourBeliefs | None = None,
     ) -> None:
         self.version = 0
+        self.lessons = 0
         self.config = config or PerfConfig()
         self.neighbours = NeighbourBeliefs() if neighbours is None else neighbours
         self._profiles: dict[ProfileKey, Profile] = {profile.key: profile for profile in profiles}
@@ -197,6 +199,7 @@ class Beliefs:
         self._profiles[profile.key] = merged
         self._see_overhead(merged)
         self.version += 1
+        self.lessons += 1
         self.neighbours.believe(merged)
         self._curves.put(merged)
         self._companies.forget(merged.key)
@@ -212,6 +215,7 @@ class Beliefs:
     def learn_set(self, measurement: SetMeasurement) -> None:
         """Fold a measured set into the mean of its kind; one whose times say nothing is left out."""
         if self._companies.learn(measurement):
+            self.lessons += 1
             self._rates.clear()
 
     def _rate(self, spec: JobSpec, situation: Situation) -> Rate:

@@ -40,7 +40,8 @@ def _utility(offer: Offer) -> float:
 class MostValue:
     """The one of most value: its speed there, less what others lose, less what it costs spread over what it has left.
 
-    Of equal ones the first. One that brings no more than it takes is not taken.
+    Of equal ones the first. One that brings no more than it takes is not taken; with full speed at nobody's cost no
+    other is looked for.
     """
 
     def choose(self, desk: Desk, job: Job, _spec: JobSpec, offers: Iterator[Offer]) -> Offer | None:
@@ -51,8 +52,13 @@ class MostValue:
             value = offer.ratio - offer.harm - offer.cost_s / horizon_s
             if value > most:
                 best, most = offer, value
+            if most >= ALL:
+                break
         return best
 
+
+ALL: Final = 1.0
+"""Value of an offer that brings a job its full speed and costs nobody anything."""
 
 MOST_URGENT_S: Final = 60.0
 """What is left of a job counts as so much at least, so that costs of seconds do not keep short jobs waiting."""

@@ -3,78 +3,211 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import inf
+from typing import Final, NamedTuple
 
 from colane.core.draft import Draft
 from colane.core.load import Booking, GpuLoad, book
-from colane.model.job import Job, JobSpec
-from colane.model.profile import ProfileKey
+from colane.core.state import Kind
+from colane.model.hardware import GpuId
+from colane.model.job import Job, JobId, JobSpec, JobState
 from colane.perf.rate import Rate
 from colane.perf.situation import Situation
-from colane.policies.indexes.live import PoolJobs
-from colane.policies.means import is_leaving
+from colane.policies.indexes.alike import Alike, GpusAlike, Leaver, Members, Site, others
+from colane.policies.indexes.live import PoolJobs, ran_since_s
+from colane.policies.means import is_leaving, is_movable
 
-Kinds = tuple[str, tuple[ProfileKey, ...], int]
-"""All that decides what company on a GPU is worth, and for whom there is room: sharing, kinds of jobs, memory left."""
+GROUPS_MAX: Final = 64
+"""Of a GPU type so many kinds of company are looked at for a job, the lightest first (paper A's order)."""
 
 
-def kinds_on(load: GpuLoad) -> Kinds:
-    """Who is on a GPU; of GPUs that are alike in it one need be looked at."""
-    return load.gpu.sharing, tuple([booking.key for booking in load.bookings]), load.left_bytes
+LEAVERS_MAX: Final = 512
+"""So many of those who could go elsewhere are looked at, those with most to gain first; alike ones count once."""
+
+
+class Joining(NamedTuple):
+    """A GPU to come to, and by how much the sum of speeds rises."""
+
+    rise: float
+    load: GpuLoad
 
 
 class CompanyValues:
-    """What companies are worth, remembered for one plan by what they are."""
+    """What companies are worth, by what they are: GPUs alike in it are looked at once (`GpusAlike`).
 
-    def __init__(self, draft: Draft) -> None:
+    Args:
+        draft: Where decisions are made.
+        pool: Where.
+        jobs_max: Jobs that a GPU may have for another to join.
+    """
+
+    def __init__(self, draft: Draft, pool: str, jobs_max: int) -> None:
         self._draft = draft
-        self._totals: dict[tuple[str, str, tuple[ProfileKey, ...]], float] = {}
+        self._pool = pool
+        self._jobs_max = jobs_max
+        self.alike = draft.view.derived(GpusAlike)
+        self.look()
+
+    def look(self) -> None:
+        """Something was decided."""
+        self.alike.look(self._draft)
 
     def rate(self, spec: JobSpec, load: GpuLoad, others: Sequence[Booking]) -> Rate:
         """Of a job on a GPU, in a lane of its own beside these."""
         keys = tuple([booking.key for booking in others])
         return self._draft.beliefs.rate(spec, Situation(load.gpu.type, 1, None, load.gpu.sharing, keys))
 
-    def total(self, load: GpuLoad, bookings: Sequence[Booking]) -> float:
-        """Sum of the speeds of these jobs on a GPU."""
-        if not bookings:
+    def number(self, job: Job, spec: JobSpec, gpu_type: str) -> int | None:
+        """Of a job as a companion on a GPU of a type; None where its memory or load is not known."""
+        number = self.number_any(job, spec, gpu_type)
+        known = self.alike.known[number]
+        return None if known.memory is None or known.load is None else number
+
+    def number_any(self, job: Job, spec: JobSpec, gpu_type: str) -> int:
+        """The same, whatever is known of it."""
+        asked = spec.need, spec.utility_min, gpu_type
+        number = self.alike.numbers.get(asked)
+        if number is None:
+            booking = book(job, 0, self._draft.beliefs.terms(spec, gpu_type))
+            number = self.alike.numbers[asked] = self.alike.number(booking, spec)
+        return number
+
+    def elsewhere(self, number: int, gpu_type: str) -> int:
+        """The number of a companion on another GPU type."""
+        spec = self.alike.specs[number]
+        return self.number_any(Job(JobId(0), spec, 0.0), spec, gpu_type)
+
+    def total(self, site: Site, members: Members) -> float:
+        """Sum of the speeds of these companions on a GPU."""
+        if not members:
             return 0.0
-        asked = (load.gpu.type, load.gpu.sharing, tuple([booking.key for booking in bookings]))
-        total = self._totals.get(asked)
+        asked = site, tuple(sorted(members))
+        total = self.alike.totals.get(asked)
         if total is None:
-            total = self._totals[asked] = self._work_out(load, bookings)
+            total = 0.0
+            for place in range(len(members)):
+                total += self.ratio(site, members[place], others(members, place))
+            self.alike.totals[asked] = total
         return total
 
-    def _work_out(self, load: GpuLoad, bookings: Sequence[Booking]) -> float:
-        jobs, total = self._draft.view.jobs, 0.0
-        for place, booking in enumerate(bookings):
-            others = [*bookings[:place], *bookings[place + 1 :]]
-            total += self.rate(jobs[booking.job].spec, load, others).ratio
-        return total
+    def ratio(self, site: Site, number: int, beside: Members) -> float:
+        """Speed of a companion beside others."""
+        keys = tuple([self.alike.known[other].key for other in beside])
+        return self._draft.beliefs.rate(self.alike.specs[number], Situation(site[0], 1, None, site[1], keys)).ratio
 
-    def booking(self, job: Job, spec: JobSpec, load: GpuLoad) -> Booking:
-        """What a job would hold of a GPU, in a lane of its own."""
-        return book(job, load.next_lane, self._draft.beliefs.terms(spec, load.gpu.type))
+    def rise(self, number: int, site: Site, members: Members) -> float:
+        """By how much the sum of speeds rises by one that joins; minus infinity where anybody would be too slow."""
+        joined = (*members, number)
+        for place, who in enumerate(joined):
+            least = self.alike.known[who].utility_min
+            if least and self.ratio(site, who, others(joined, place)) < least:
+                return -inf
+        return self.total(site, joined) - self.total(site, members)
 
-    def hurts(self, spec: JobSpec, load: GpuLoad, others: Sequence[Booking], mine: Booking) -> bool:
-        """Whether a job or one of those it would join would fall below its own least speed."""
-        for place, booking in enumerate(others):
-            other = self._draft.view.jobs[booking.job].spec
-            if other.utility_min:
-                beside = [*others[:place], *others[place + 1 :], mine]
-                if self.rate(other, load, beside).ratio < other.utility_min:
-                    return True
-        return spec.utility_min > 0 and self.rate(spec, load, others).ratio < spec.utility_min
+    def rise_at(self, number: int, alike: Alike) -> float:
+        """The same for a group of GPUs; minus infinity where it may not be joined by such a job."""
+        rise = alike.rises.get(number)
+        if rise is None:
+            rise = self.rise(number, alike.site, alike.members) if self._may_join(number, alike) else -inf
+            alike.rises[number] = rise
+        return rise
+
+    def _may_join(self, number: int, alike: Alike) -> bool:
+        known = self.alike.known[number]
+        if known.memory is None or known.load is None or sum(known.memory) > alike.left_bytes:
+            return False
+        return known.share and alike.circle == known.circle
+
+    def loss(self, alike: Alike, place: int) -> float:
+        """By how much the sum of speeds falls if one of a group leaves."""
+        return self.total(alike.site, alike.members) - self.total(alike.site, others(alike.members, place))
+
+    def top(self, number: int, gpu_type: str) -> float:
+        """By how much the sum of speeds rises at most by a companion that joins somebody, cores apart."""
+        kind = self._pool, gpu_type
+        asked, version = (number, kind, self._jobs_max), self.alike.version(kind)
+        known = self.alike.tops.get(asked)
+        if known is None or known[0] != version:
+            rises = [self.rise_at(number, alike) for alike in self._groups(kind)]
+            known = self.alike.tops[asked] = version, max(rises, default=-inf)
+        return known[1]
+
+    def _groups(self, kind: Kind) -> list[Alike]:
+        return self.alike.lightest(kind, self._jobs_max, GROUPS_MAX)
+
+    def best(self, spec: JobSpec, number: int, gpu_type: str) -> Joining | None:
+        """The GPU where the sum of speeds rises most by a job that joins; of equal ones the lightest."""
+        return self._best(spec, number, gpu_type, None)
+
+    def best_but(self, spec: JobSpec, number: int, gpu_type: str, but: GpuId) -> Joining | None:
+        """The same for one that comes from that GPU, among those of which nothing was decided in this plan."""
+        return self._best(spec, number, gpu_type, but)
+
+    def _best(self, spec: JobSpec, number: int, gpu_type: str, but: GpuId | None) -> Joining | None:
+        best: Joining | None = None
+        for rise, _, alike in self._ranked(number, (self._pool, gpu_type)):
+            if best is not None and rise < best.rise:
+                break
+            load = self._with_room(alike, spec, but)
+            if load is not None and (best is None or load.sort_key < best.load.sort_key):
+                best = Joining(rise, load)
+        return best
+
+    def _ranked(self, number: int, kind: Kind) -> list[tuple[float, int, Alike]]:
+        """Groups that may be joined, the best first."""
+        found: list[tuple[float, int, Alike]] = []
+        for alike in self._groups(kind):
+            rise = self.rise_at(number, alike)
+            if rise > -inf:
+                found.append((rise, -len(found), alike))
+        found.sort(key=_rise_of, reverse=True)
+        return found
+
+    def _with_room(self, alike: Alike, spec: JobSpec, but: GpuId | None) -> GpuLoad | None:
+        draft = self._draft
+        for gpu in alike.joinable if but is None else alike.gpus:
+            if gpu != but and draft.has_room(draft.view.nodes[gpu.node], spec):
+                return draft.load(gpu)
+        return None
+
+    def leavers(self, gpu_type: str) -> list[Leaver]:
+        """Who shares a GPU and could join somebody on another of that type, those with most to gain first."""
+        asked = (self._pool, gpu_type), self._jobs_max
+        changes, found = self.alike.leavers.get(asked, (-1, []))
+        if changes != self.alike.changes:
+            found = [
+                Leaver(self.top(alike.members[place], gpu_type) - self.loss(alike, place), alike, place)
+                for alike in self.alike.present(asked[0])
+                for place in range(len(alike.members) if alike.gpus and len(alike.members) > 1 else 0)
+            ]
+            found.sort(key=_goes_before)
+            del found[LEAVERS_MAX:]
+            self.alike.leavers[asked] = self.alike.changes, found
+        return found
+
+
+def _rise_of(entry: tuple[float, int, Alike]) -> float:
+    return entry[0]
+
+
+def _goes_before(leaver: Leaver) -> tuple[float, GpuId, int]:
+    return -leaver.gain, leaver.alike.gpus[0], leaver.place
+
+
+def is_ripe(draft: Draft, job: Job, quantum_s: float) -> bool:
+    """Whether a job of one GPU saves its state, runs, and has done so for a quantum: then it may be started elsewhere.
+
+    As `PoolJobs.ripe`, for one job.
+    """
+    if job.state is not JobState.RUNNING or not job.spec.preemptible or len(job.gpus_held) != 1:
+        return False
+    return is_movable(job) and ran_since_s(job) + quantum_s <= draft.now_s
 
 
 def is_settled(draft: Draft, load: GpuLoad) -> bool:
     """Whether nobody is on his way off a GPU: who comes next there is settled then."""
     jobs = draft.view.jobs
     return not any(is_leaving(jobs[booking.job]) for booking in load.bookings)
-
-
-def has_room_beside(draft: Draft, spec: JobSpec, load: GpuLoad, needed_bytes: int) -> bool:
-    """Whether memory, cores and circles let a job come to a GPU as it is."""
-    return needed_bytes <= load.left_bytes and may_join(draft, load, spec) and is_settled(draft, load)
 
 
 def made_for(draft: Draft, live: PoolJobs, job: Job) -> GpuLoad | None:

@@ -3,14 +3,25 @@
 from __future__ import annotations
 
 from math import inf
+from typing import NamedTuple
 
 from colane.core.draft import Draft
 from colane.core.situations import situation_in
 from colane.model.job import Job, JobId, JobState
 from colane.perf.situation import Situation
-from colane.policies.times import RunTimes, attained_s, present_s
+from colane.policies.indexes.live import LiveJobs
+from colane.policies.shares import kept_times
+from colane.policies.times import Left, attained_s, present_s
 
 GOING = frozenset({JobState.RUNNING_PROTECTED, JobState.RUNNING})
+
+
+class _Length(NamedTuple):
+    """What was left of a job when its present attempt began, all of it alone where it is fastest, and its steps."""
+
+    left: Left
+    total_s: float
+    steps: float
 
 
 class Expected:
@@ -20,9 +31,10 @@ class Expected:
     in its present company.
     """
 
-    def __init__(self, draft: Draft, times: RunTimes) -> None:
+    def __init__(self, draft: Draft, pool: str) -> None:
         self._draft = draft
-        self._times = times
+        self._times = kept_times(draft, pool)
+        self._kept = draft.view.derived(LiveJobs).kept(draft.view, pool)
         self._left_s: dict[JobId, float | None] = {}
 
     def left_s(self, job: Job) -> float | None:
@@ -32,19 +44,25 @@ class Expected:
         return self._left_s[job.id]
 
     def _work_out(self, job: Job) -> float | None:
+        length = self._kept.of(job, self._length)
+        if length is None:
+            return None
+        done = None if length.steps == inf else self._part_done(job, length.steps)
+        return length.left.at(job, self._draft.now_s) if done is None else max(0.0, 1.0 - done) * length.total_s
+
+    def _length(self, job: Job) -> _Length | None:
+        """What holds of a job as long as it stays as it is and nothing is learnt."""
         left, total_s = self._times.left(self._draft.view, job), self._times.run_s(job.spec)
         if left is None or total_s is None:
             return None
-        done = self._part_done(job)
-        return left.at(job, self._draft.now_s) if done is None else max(0.0, 1.0 - done) * total_s
+        return _Length(left, total_s, min(job.spec.steps_total or inf, job.spec.steps_limit or inf))
 
-    def _part_done(self, job: Job) -> float | None:
+    def _part_done(self, job: Job, steps: float) -> float | None:
         """Part of its steps it has made by now; None where nobody has counted them."""
-        steps = min(job.spec.steps_total or inf, job.spec.steps_limit or inf)
         sample, done = self._draft.view.progress(job.id), job.steps_kept
         if sample is not None and sample.steps:
             done = max(done, sample.steps)
-        if steps == inf or not done:
+        if not done:
             return None
         return (done + self._steps_since(job, 0.0 if sample is None else sample.at_s)) / steps
 

@@ -7,21 +7,22 @@ have no company, go to free GPUs of a faster type, or to better connected ones.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from colane.core.load import GpuLoad
 from colane.model.hardware import GpuId
-from colane.model.job import Job, JobState
+from colane.model.job import Job, JobSpec, JobState
 from colane.model.reason import Reason, Why
-from colane.policies.companies import CompanyValues, Kinds, has_room_beside, is_settled, kinds_on
+from colane.perf.situation import Situation
+from colane.policies.companies import CompanyValues, Joining, is_ripe, is_untouched
 from colane.policies.expected import Expected, had_s
+from colane.policies.indexes.alike import Alike
 from colane.policies.indexes.live import LiveJobs
 from colane.policies.means import launch_s
 from colane.policies.parts import Desk
 from colane.policies.placing.nodes import on_node
-from colane.policies.shares import kept_times
 from colane.policies.sources.fastest import FastestFinder, speed_on
 
 
@@ -51,6 +52,9 @@ class Rearranging:
         if not self.moves:
             return
         desk.draft.watch(desk.pool)
+        live = desk.draft.view.derived(LiveJobs).pool(desk.pool)
+        if not live.has_ripe(desk.draft.now_s, desk.queue.quantum_s):
+            return
         mover = _Mover(self, desk)
         for _ in range(self.moves_max):
             best = mover.best()
@@ -72,25 +76,28 @@ class _Better(NamedTuple):
     gpus: tuple[GpuLoad, ...]
 
 
+def _worth(better: _Better) -> tuple[float, float, int]:
+    return better.rise, better.left_s, -better.job.id
+
+
 class _Mover:
     def __init__(self, settings: Rearranging, desk: Desk) -> None:
         self._settings = settings
         self._draft = desk.draft
         self._pool = desk.pool
         self._quantum_s = desk.queue.quantum_s
-        self._values = CompanyValues(desk.draft)
+        self._values = CompanyValues(desk.draft, desk.pool, settings.company_max - 1)
         self._fastest = FastestFinder(desk)
         self._closed: set[GpuId] = set()
         self._live = desk.draft.view.derived(LiveJobs).pool(desk.pool)
-        self._expected = Expected(desk.draft, kept_times(desk.draft, desk.pool))
+        self._expected = Expected(desk.draft, desk.pool)
 
     def best(self) -> _Better | None:
         """The move that pays most."""
         best: _Better | None = None
-        for job in self._movable():
-            for better in self._better(job) if job.spec.gpus == 1 else self._elsewhere(job):
-                if best is None or better[:2] > best[:2]:
-                    best = better
+        for better in (*self._of_one_gpu(), *self._of_several()):
+            if best is None or _worth(better) > _worth(best):
+                best = better
         return best
 
     def move(self, better: _Better) -> None:
@@ -100,43 +107,77 @@ class _Mover:
         facts: dict[str, str | int | float] = {"had": had, "gpu": str(gpus[0].id), "rise": better.rise}
         self._closed |= {*[load.id for load in gpus], *job.gpus_held}
         self._draft.resize(job, gpus, Reason(Why.MOVED, facts, beside))
+        self._values.look()
         self._fastest.changed(gpus)
 
-    def _movable(self) -> Iterator[Job]:
-        """Jobs that save their state and have run for a quantum, on GPUs of which nothing was decided."""
-        draft = self._draft
-        for job_id in self._live.ripe(draft.now_s, self._quantum_s):
-            job = draft.view.job(job_id)
-            if job.state is not JobState.RUNNING or not job.spec.preemptible:
-                continue
-            if len(job.gpus_held) == job.spec.gpus and all(self._is_open(draft.load(gpu)) for gpu in job.gpus_held):
+    # -- jobs of one GPU
+
+    def _of_one_gpu(self) -> Iterator[_Better]:
+        for gpu_type in self._draft.view.gpu_types(self._pool):
+            for alike in list(self._values.alike.present((self._pool, gpu_type))):
+                for place in range(len(alike.members) if alike.gpus else 0):
+                    loss = self._values.loss(alike, place)
+                    kinds = self._better_kinds(alike.members[place], alike, loss)
+                    for job in self._movable(alike, place) if kinds else ():
+                        yield from self._better(job, kinds, loss)
+
+    def _better_kinds(self, number: int, alike: Alike, loss: float) -> list[tuple[str, int]]:
+        """GPU types on which a companion may be better off, with its number there."""
+        least, values, found = loss + self._settings.rise_min, self._values, list[tuple[str, int]]()
+        spec = values.alike.specs[number]
+        for gpu_type in self._draft.view.gpu_types(self._pool, spec.gpu_type) if least < MOST else ():
+            there = number if gpu_type == alike.kind[1] else values.elsewhere(number, gpu_type)
+            is_free = self._draft.free((self._pool, gpu_type)).most_free > 0
+            if values.top(there, gpu_type) > least or (is_free and self._alone(spec, gpu_type) > least):
+                found.append((gpu_type, there))
+        return found
+
+    def _movable(self, alike: Alike, place: int) -> Iterator[Job]:
+        """Those of a group that save their state and have run for a quantum."""
+        for gpu in alike.gpus:
+            job = self._draft.view.job(self._draft.load(gpu).jobs[place])
+            if gpu not in self._closed and job.spec.gpus == 1 and is_ripe(self._draft, job, self._quantum_s):
                 yield job
 
-    def _is_open(self, load: GpuLoad) -> bool:
-        """Whether nothing was decided about a GPU, nor is about to happen there."""
-        draft = self._draft
-        untouched = load is draft.view.gpu(load.id) and load.id not in draft.held and load.id not in self._closed
-        return untouched and is_settled(draft, load)
-
-    def _better(self, job: Job) -> Iterator[_Better]:
-        draft, values, spec = self._draft, self._values, job.spec
-        here = draft.load(job.gpus_held[0])
-        rest = here.without(job.id)
-        loss = values.total(here, here.bookings) - values.total(here, rest.bookings)
-        if self._settings.rise_min >= MOST - loss:
-            return
+    def _better(self, job: Job, kinds: Iterable[tuple[str, int]], loss: float) -> Iterator[_Better]:
         left_s = self._left_s(job)
         cost = self._cost(job, left_s)
-        for kind in draft.view.gpu_types(self._pool, spec.gpu_type):
-            for load in self._places(job, kind):
-                mine = values.booking(job, spec, load)
-                rise = values.total(load, (*load.bookings, mine)) - values.total(load, load.bookings)
-                gain = rise - loss - cost
-                if gain > self._settings.rise_min and not values.hurts(spec, load, load.bookings, mine):
-                    yield _Better(gain, left_s, job, (load,))
+        for gpu_type, number in kinds:
+            for rise, load in self._places(job, gpu_type, number):
+                if rise - loss - cost > self._settings.rise_min:
+                    yield _Better(rise - loss - cost, left_s, job, (load,))
+
+    def _places(self, job: Job, gpu_type: str, number: int) -> Iterator[Joining]:
+        """A free GPU of a type, and the best one it could join."""
+        draft, spec = self._draft, job.spec
+        for order in draft.free((self._pool, gpu_type)).nodes_with(1):
+            gpus = on_node(draft, spec, gpu_type, draft.view.node_at(order), None)
+            if gpus is not None:
+                yield Joining(self._alone(spec, gpu_type), gpus[0])
+                break
+        best = self._values.best_but(spec, number, gpu_type, job.gpus_held[0])
+        if best is not None and best.load.id not in self._closed:
+            yield best
+
+    def _alone(self, spec: JobSpec, gpu_type: str) -> float:
+        return self._draft.beliefs.rate(spec, Situation(gpu_type, 1)).ratio
+
+    # -- jobs of several
+
+    def _of_several(self) -> Iterator[_Better]:
+        """For jobs of several GPUs: free ones of each type."""
+        for job_id in self._live.ripe_gangs(self._draft.now_s, self._quantum_s):
+            job = self._draft.view.job(job_id)
+            if job.state is not JobState.RUNNING or not job.spec.preemptible:
+                continue
+            if len(job.gpus_held) == job.spec.gpus and all(self._is_open(gpu) for gpu in job.gpus_held):
+                yield from self._elsewhere(job)
+
+    def _is_open(self, gpu: GpuId) -> bool:
+        """Whether nothing was decided about a GPU, nor is about to happen there."""
+        return gpu not in self._closed and is_untouched(self._draft, self._draft.load(gpu))
 
     def _elsewhere(self, job: Job) -> Iterator[_Better]:
-        """For a job of several GPUs: free ones of each type."""
         left_s = self._left_s(job)
         has = speed_on(self._draft, job.spec, [self._draft.load(gpu) for gpu in job.gpus_held])
         least = has + self._cost(job, left_s) + self._settings.rise_min
@@ -152,24 +193,3 @@ class _Mover:
     def _left_s(self, job: Job) -> float:
         left_s = self._expected.left_s(job)
         return had_s(job, self._draft.now_s) if left_s is None else left_s
-
-    def _places(self, job: Job, kind: str) -> Iterator[GpuLoad]:
-        """A free GPU of a type, and those whose jobs it could join."""
-        draft, spec = self._draft, job.spec
-        for order in draft.free((self._pool, kind)).nodes_with(1):
-            gpus = on_node(draft, spec, kind, draft.view.node_at(order), None)
-            if gpus is not None:
-                yield gpus[0]
-                break
-        terms = draft.beliefs.terms(spec, kind)
-        if not spec.share or terms.memory is None or terms.load is None:
-            return
-        need_bytes = sum(terms.memory)
-        seen: set[Kinds] = set()
-        for load in draft.open_gpus((self._pool, kind), self._settings.company_max - 1):
-            kinds = kinds_on(load)
-            if kinds in seen:
-                continue
-            if load.id != job.gpus_held[0] and self._is_open(load) and has_room_beside(draft, spec, load, need_bytes):
-                seen.add(kinds)
-                yield load

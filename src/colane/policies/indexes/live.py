@@ -53,11 +53,16 @@ class PoolJobs:
     returned: dict[JobId, Job] = field(default_factory=dict)
     going: dict[JobId, Job] = field(default_factory=dict)
     _movable: list[tuple[float, JobId]] = field(default_factory=list)
+    _gangs: list[tuple[float, JobId]] = field(default_factory=list)
 
     def ripe(self, now_s: float, quantum_s: float) -> Iterator[JobId]:
         """Jobs that may be stopped and have run for a quantum."""
         count = self._count_ripe(now_s, quantum_s)
         return (job for _, job in islice(self._movable, count))
+
+    def ripe_gangs(self, now_s: float, quantum_s: float) -> Iterator[JobId]:
+        """Those of them with several GPUs."""
+        return (job for began_s, job in self._gangs if began_s + quantum_s <= now_s)
 
     def has_ripe(self, now_s: float, quantum_s: float) -> bool:
         """Whether there is one."""
@@ -93,6 +98,8 @@ class PoolJobs:
             self.going[job.id] = job
         elif is_movable(job):
             insort(self._movable, _start(job))
+            if len(job.gpus_held) > 1:
+                insort(self._gangs, _start(job))
 
     def _drop(self, job: Job) -> None:
         if job.placement is None or job.home:
@@ -101,6 +108,8 @@ class PoolJobs:
             del self.going[job.id]
         elif is_movable(job):
             del self._movable[bisect_left(self._movable, _start(job))]
+            if len(job.gpus_held) > 1:
+                del self._gangs[bisect_left(self._gangs, _start(job))]
 
     def _count(self, job: Job, change: int) -> None:
         spec, gpus = job.spec, job.gpu_count
@@ -127,9 +136,13 @@ def _counts(job: Job) -> bool:
 
 
 def _start(job: Job) -> tuple[float, JobId]:
-    """Since when it has run at a stretch."""
+    return ran_since_s(job), job.id
+
+
+def ran_since_s(job: Job) -> float:
+    """Since when it has run at a stretch; infinite before its start."""
     came_s = job.since_s if job.paused_before_s else job.start_s
-    return (inf if came_s is None else came_s), job.id
+    return inf if came_s is None else came_s
 
 
 @dataclass(slots=True)

@@ -15,7 +15,6 @@ from colane.policies.expected import Expected, had_s
 from colane.policies.orders.length import ByLength, sorted_lines
 from colane.policies.orders.walks import each_ranked, priority_of, ranked
 from colane.policies.parts import Queue, Rank, alike
-from colane.policies.shares import kept_times
 from colane.policies.times import attained_gpu_s
 
 
@@ -48,7 +47,7 @@ class ByValue:
 
     def bind(self, draft: Draft, pool: str) -> Queue:
         """See `Order`."""
-        expected = Expected(draft, kept_times(draft, pool))
+        expected = Expected(draft, pool)
         rank = {
             Objective.JCT: self._by_left,
             Objective.MAKESPAN: self._by_most_left,

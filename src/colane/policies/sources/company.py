@@ -6,20 +6,17 @@ Narayanan et al., OSDI 2020, section 3.1).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from math import inf
 from typing import NamedTuple
 
 from colane.core.load import GpuLoad
+from colane.core.queue import Line
 from colane.model.job import Job, JobSpec
 from colane.model.reason import Reason, Why
-from colane.policies.companies import (
-    CompanyValues,
-    has_room_beside,
-    may_share,
-)
-from colane.policies.parts import Desk, Offer, Order
+from colane.policies.companies import CompanyValues, may_share
+from colane.policies.parts import Classes, ClassKey, Desk, Offer, Order, Rank
 from colane.policies.refusals import no_place
 from colane.policies.sources.beside import is_known
 from colane.policies.usual import UsualFinder
@@ -61,16 +58,36 @@ class BestCompanyFinder(UsualFinder):
         self.grows = True
         self._draft = desk.draft
         self._pool = desk.pool
-        self._jobs_max = source.company_max - 1
         self._rise_min = source.rise_min
-        self._values = CompanyValues(desk.draft)
+        self._values = CompanyValues(desk.draft, desk.pool, source.company_max - 1)
+        self._has_hope = True
 
     def offers(self, job: Job, spec: JobSpec) -> Iterator[Offer]:
         """See `Finder`."""
         for kind in self._draft.view.gpu_types(self._pool, spec.gpu_type):
-            best = self._best(job, spec, kind)
-            if best is not None and best.rise > self._rise_min:
-                yield self._offer(best)
+            if self._rises(job, spec, kind):
+                best = self._best(job, spec, kind)
+                if best is not None and best.rise > self._rise_min:
+                    yield self._offer(best)
+
+    def changed(self, _gpus: Iterable[GpuLoad]) -> None:
+        """See `Finder`."""
+        self._values.look()
+        self._has_hope = True
+
+    def worth(self, classes: Classes) -> Classes:
+        """Classes for which there is company that pays, cores apart, and those that are looked at one by one."""
+        found: dict[ClassKey, Line] = {}
+        for key, line in classes.items():
+            need = key[1]
+            if need.home or (need.share and (need.sizes or (need.gpus == 1 and self._may_rise(line)))):
+                found[key] = line
+        self._has_hope = bool(found)
+        return found
+
+    def has_hope(self, _rank: Rank) -> bool:
+        """See `Finder`."""
+        return self._has_hope
 
     def refusal(self, job: Job, spec: JobSpec) -> Reason | None:
         """Company that would not pay, or a first run alone."""
@@ -84,19 +101,26 @@ class BestCompanyFinder(UsualFinder):
         lacking, known = no_place(self._draft, spec), any(is_known(self._draft, spec, kind) for kind in kinds)
         return None if known or lacking.why is not Why.NO_FREE_GPU else replace(lacking, why=Why.UNKNOWN_ALONE_FIRST)
 
+    def _may_rise(self, line: Line) -> bool:
+        """Whether the first of a class could come to anybody's GPU."""
+        first = line.first
+        if first is None:
+            return False
+        job, rises = self._draft.view.job(first), False
+        for kind in self._draft.view.gpu_types(self._pool, job.spec.gpu_type):
+            rises = rises or self._rises(job, job.spec, kind)
+        return rises
+
+    def _rises(self, job: Job, spec: JobSpec, kind: str) -> bool:
+        number = self._values.number(job, spec, kind) if may_share(spec) else None
+        return number is not None and self._values.top(number, kind) > self._rise_min
+
     def _best(self, job: Job, spec: JobSpec, kind: str) -> _Company | None:
-        terms = self._draft.beliefs.terms(spec, kind)
-        if not may_share(spec) or terms.memory is None or terms.load is None:
+        number = self._values.number(job, spec, kind)
+        best = None if number is None else self._values.best(spec, number, kind)
+        if best is None:
             return None
-        need_bytes, values, best = sum(terms.memory), self._values, None
-        for load in self._draft.open_gpus((self._pool, kind), self._jobs_max):
-            if not has_room_beside(self._draft, spec, load, need_bytes):
-                continue
-            mine = values.booking(job, spec, load)
-            rise = values.total(load, (*load.bookings, mine)) - values.total(load, load.bookings)
-            if (best is None or rise > best.rise) and not values.hurts(spec, load, load.bookings, mine):
-                best = _Company(rise, values.rate(spec, load, load.bookings).ratio, load)
-        return best
+        return _Company(best.rise, self._values.rate(spec, best.load, best.load.bookings).ratio, best.load)
 
     def _offer(self, best: _Company) -> Offer:
         reason = Reason(Why.SHARES_BEST, _facts(best, self._rise_min), best.load.jobs)

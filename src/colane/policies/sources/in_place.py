@@ -6,7 +6,7 @@ it, by what their speeds weigh.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from math import inf
 from typing import NamedTuple
@@ -20,6 +20,7 @@ from colane.policies.companies import (
     is_untouched,
     made_for,
 )
+from colane.policies.indexes.alike import Alike, others
 from colane.policies.indexes.live import LiveJobs
 from colane.policies.means import cheapest, leaving_s, may_leave
 from colane.policies.parts import Classes, Desk, Offer, Order, Rank
@@ -52,6 +53,14 @@ class _Place(NamedTuple):
     victim: Job
 
 
+class _AlikeVictims(NamedTuple):
+    """Victims in the same place of GPUs that are alike, the last in rank first."""
+
+    alike: Alike
+    place: int
+    victims: list[tuple[Rank, Job]]
+
+
 class PlaceFinder(UsualFinder):
     """See `InPlaceOf`."""
 
@@ -59,10 +68,10 @@ class PlaceFinder(UsualFinder):
         self._desk = desk
         self._draft = desk.draft
         self._rise_min = source.rise_min
-        self._values = CompanyValues(desk.draft)
+        self._values = CompanyValues(desk.draft, desk.pool, source.company_max - 1)
         self._live = desk.draft.view.derived(LiveJobs).pool(desk.pool)
         self._ranked: list[tuple[Rank, Job]] | None = None
-        self._leaving: set[JobId] = set()
+        self._groups: list[_AlikeVictims] | None = None
         desk.draft.ask_again(desk.pool, inf)
         desk.draft.ask_again(desk.pool, self._live.ripens_s(desk.draft.now_s, desk.queue.quantum_s))
 
@@ -97,32 +106,53 @@ class PlaceFinder(UsualFinder):
             self._ranked = sorted([(queue.rank(job), job) for job in mine], key=_rank_of)
         return self._ranked
 
+    def changed(self, _gpus: Iterable[GpuLoad]) -> None:
+        """See `Finder`."""
+        self._values.look()
+
+    def _alike(self) -> list[_AlikeVictims]:
+        """Victims by what they are and in what company, in each group and of all groups the last in rank first."""
+        if self._groups is None:
+            groups: dict[tuple[Alike, int], _AlikeVictims] = {}
+            for rank, victim in reversed(self._victims()):
+                gpu = victim.gpus_held[0]
+                alike = self._values.alike.of(gpu)
+                if alike is not None:
+                    place = self._draft.view.gpu(gpu).jobs.index(victim.id)
+                    group = groups.get((alike, place))
+                    if group is None:
+                        group = groups[alike, place] = _AlikeVictims(alike, place, [])
+                    group.victims.append((rank, victim))
+            self._groups = list(groups.values())
+        return self._groups
+
     def _places(self, job: Job, spec: JobSpec) -> Iterator[_Place]:
+        """The last in rank of each group: of those alike his speed weighs least."""
         draft, queue, rank = self._draft, self._desk.queue, self._desk.queue.rank(job)
         types = draft.view.gpu_types(self._desk.pool, spec.gpu_type)
-        for other_rank, victim in reversed(self._victims()):
-            if not queue.displaces(rank, other_rank):
+        for group in self._alike() if self.has_hope(rank) else ():
+            if not queue.displaces(rank, group.victims[0][0]):
                 break
-            load = draft.load(victim.gpus_held[0])
-            if victim.id in self._leaving or not is_untouched(draft, load) or load.gpu.type not in types:
-                continue
-            place = self._instead(job, spec, load, victim, other_rank)
-            if place is not None:
-                yield place
+            if group.alike.kind[1] in types:
+                place = self._instead(job, spec, group, rank)
+                if place is not None:
+                    yield place
 
-    def _instead(self, job: Job, spec: JobSpec, load: GpuLoad, victim: Job, rank: Rank) -> _Place | None:
-        """What it is worth to come to a GPU that somebody leaves."""
-        values, rest = self._values, load.without(victim.id)
-        if not fits_instead(self._draft, spec, rest, victim):
+    def _instead(self, job: Job, spec: JobSpec, group: _AlikeVictims, rank: Rank) -> _Place | None:
+        """What it is worth to come to a GPU that somebody of a group leaves."""
+        alike, values, weigh = group.alike, self._values, self._desk.queue.weigh
+        number, rest = values.number_any(job, spec, alike.kind[1]), others(alike.members, group.place)
+        rise = values.rise(number, alike.site, rest)
+        if rise <= (self._rise_min if rest else 0.0):
             return None
-        mine = values.booking(job, spec, rest)
-        alone = values.total(load, rest.bookings)
-        rise = values.total(load, (*rest.bookings, mine)) - alone
-        if rise <= (self._rise_min if rest.bookings else 0.0) or values.hurts(spec, rest, rest.bookings, mine):
-            return None
-        weigh = self._desk.queue.weigh
-        lost = (values.total(load, load.bookings) - alone) * weigh(victim) / weigh(job)
-        return _Place(rise - lost, rank, values.rate(spec, load, rest.bookings).ratio, load, victim)
+        for other_rank, victim in group.victims:
+            if not self._desk.queue.displaces(rank, other_rank):
+                return None
+            load = self._draft.load(victim.gpus_held[0])
+            if is_untouched(self._draft, load) and fits_instead(self._draft, spec, load.without(victim.id), victim):
+                lost = values.loss(alike, group.place) * weigh(victim) / weigh(job)
+                return _Place(rise - lost, other_rank, values.ratio(alike.site, number, rest), load, victim)
+        return None
 
     def _offer(self, job: Job, place: _Place) -> Offer | None:
         queue = self._desk.queue
@@ -130,12 +160,9 @@ class PlaceFinder(UsualFinder):
         if action is None:
             return None
 
-        def accepted() -> None:
-            self._leaving.add(place.victim.id)
-
         return Offer(
             (place.load,), Reason(Why.MAKING_ROOM, {}, (place.victim.id,)), room=(action,), waits_for=place.load.jobs,
-            accepted=accepted, is_later=True, ratio=place.ratio, harm=place.ratio - place.value,
+            is_later=True, ratio=place.ratio, harm=place.ratio - place.value,
             cost_s=leaving_s(self._draft.view, place.victim, action),
         )  # fmt: skip
 

@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from colane.core.load import GpuLoad
-from colane.model.job import Job, JobSpec, JobState
+from colane.model.job import Job, JobSpec
 from colane.model.reason import Reason, Why
-from colane.policies.companies import (
-    CompanyValues,
-    fits_instead,
-    is_untouched,
-    kinds_on,
-    made_for,
-    may_join,
-    may_share,
-)
+from colane.policies.companies import CompanyValues, fits_instead, is_ripe, made_for, may_share
+from colane.policies.indexes.alike import Alike, Leaver, others
 from colane.policies.indexes.live import LiveJobs
 from colane.policies.means import launch_s
-from colane.policies.parts import Desk, Offer, Order
+from colane.policies.parts import Classes, Desk, Offer, Order, Rank
 from colane.policies.usual import UsualFinder
 
 
@@ -31,10 +24,12 @@ class ByMovingMate:
     Attributes:
         company_max: Jobs on one GPU at most.
         moving_min: The sum of speeds must rise by so much more than by the best company there is.
+        looks_max: Exchanges looked at in one plan at most, for those who are asked first; GPUs alike count once.
     """
 
     company_max: int = 2
     moving_min: float = 0.1
+    looks_max: int = 4096
 
     def bind(self, desk: Desk) -> MateFinder | None:
         """See `Source`."""
@@ -51,9 +46,9 @@ class MateFinder(UsualFinder):
     def __init__(self, source: ByMovingMate, desk: Desk) -> None:
         self._draft = desk.draft
         self._desk = desk
-        self._jobs_max = source.company_max - 1
         self._moving_min = source.moving_min
-        self._values = CompanyValues(desk.draft)
+        self._looks_left = source.looks_max
+        self._values = CompanyValues(desk.draft, desk.pool, source.company_max - 1)
         self._live = desk.draft.view.derived(LiveJobs).pool(desk.pool)
 
     def offers(self, job: Job, spec: JobSpec) -> Iterator[Offer]:
@@ -65,51 +60,61 @@ class MateFinder(UsualFinder):
             if best is not None:
                 yield self._offer(job, best)
 
+    def changed(self, _gpus: Iterable[GpuLoad]) -> None:
+        """See `Finder`."""
+        self._values.look()
+
+    def worth(self, classes: Classes) -> Classes:
+        """Nobody while nobody may be started elsewhere."""
+        return classes if self._may_move() else {}
+
+    def has_hope(self, _rank: Rank) -> bool:
+        """See `Finder`."""
+        return self._may_move()
+
+    def _may_move(self) -> bool:
+        return self._looks_left > 0 and self._live.has_ripe(self._draft.now_s, self._desk.queue.quantum_s)
+
     def _best(self, job: Job, spec: JobSpec, kind: str) -> _Exchange | None:
-        best: _Exchange | None = None
-        open_gpus = list({kinds_on(load): load for load in self._open(kind)}.values())
-        for mate in self._mates(kind) if open_gpus else ():
-            here = self._draft.load(mate.gpus_held[0])
-            rest = here.without(mate.id)
-            if not fits_instead(self._draft, spec, rest, mate):
-                continue
-            for there in open_gpus:
-                found = self._exchange(job, spec, mate, here, rest, there)
-                if found is not None and (best is None or found.value > best.value):
-                    best = found
+        best, least = None, self._moving_min
+        number = self._values.number(job, spec, kind) if self._may_move() else None
+        for leaver in () if number is None else self._values.leavers(kind):
+            if leaver.gain + MOST <= least or self._looks_left <= 0:
+                break
+            self._looks_left -= 1
+            found = self._exchange(spec, number or 0, leaver, least)
+            if found is not None:
+                best, least = found, found.value
         return best
 
-    def _open(self, kind: str) -> Iterator[GpuLoad]:
-        for load in self._draft.open_gpus((self._desk.pool, kind), self._jobs_max):
-            if is_untouched(self._draft, load):
-                yield load
+    def _exchange(self, spec: JobSpec, number: int, leaver: Leaver, least: float) -> _Exchange | None:
+        """If a job of that group leaves for where it fits best; None where that is worth no more than the least."""
+        alike, values = leaver.alike, self._values
+        rest = others(alike.members, leaver.place)
+        rise = values.rise(number, alike.site, rest)
+        if rise + leaver.gain <= least:
+            return None
+        found = self._mate(spec, alike, leaver.place)
+        if found is None:
+            return None
+        here, mate = found
+        there = values.best_but(mate.spec, alike.members[leaver.place], alike.site[0], here.id)
+        if there is None or rise - values.loss(alike, leaver.place) + there.rise <= least:
+            return None
+        value = rise - values.loss(alike, leaver.place) + there.rise
+        return _Exchange(value, values.ratio(alike.site, number, rest), here, mate, there.load)
 
-    def _mates(self, kind: str) -> Iterator[Job]:
-        """Jobs that share a GPU and may be started elsewhere."""
+    def _mate(self, spec: JobSpec, alike: Alike, place: int) -> tuple[GpuLoad, Job] | None:
+        """The first of a group who may be started elsewhere, so that a job of such needs may come in his place."""
         draft = self._draft
-        for job_id in self._live.ripe(draft.now_s, self._desk.queue.quantum_s):
-            job = draft.view.job(job_id)
-            if job.state is not JobState.RUNNING or not job.spec.preemptible or len(job.gpus_held) != 1:
-                continue
-            load = draft.load(job.gpus_held[0])
-            if len(load.bookings) > 1 and load.gpu.type == kind and is_untouched(draft, load):
-                yield job
-
-    def _exchange(
-        self, job: Job, spec: JobSpec, mate: Job, here: GpuLoad, rest: GpuLoad, there: GpuLoad
-    ) -> _Exchange | None:
-        draft, values = self._draft, self._values
-        memory = draft.beliefs.terms(mate.spec, there.gpu.type).memory
-        if there.id == here.id or memory is None or sum(memory) > there.left_bytes:
-            return None
-        mine, his = values.booking(job, spec, rest), values.booking(mate, mate.spec, there)
-        before = values.total(here, here.bookings) + values.total(there, there.bookings)
-        after = values.total(here, (*rest.bookings, mine)) + values.total(there, (*there.bookings, his))
-        if not may_join(draft, there, mate.spec) or values.hurts(mate.spec, there, there.bookings, his):
-            return None
-        if values.hurts(spec, rest, rest.bookings, mine):
-            return None
-        return _Exchange(after - before, values.rate(spec, here, rest.bookings).ratio, here, mate, there)
+        for gpu in alike.gpus:
+            load = draft.load(gpu)
+            mate = draft.view.job(load.jobs[place])
+            if is_ripe(draft, mate, self._desk.queue.quantum_s) and fits_instead(
+                draft, spec, load.without(mate.id), mate
+            ):
+                return load, mate
+        return None
 
     def _offer(self, job: Job, best: _Exchange) -> Offer:
         mate, here, there = best.mate, best.here, best.there
@@ -132,3 +137,7 @@ class _Exchange(NamedTuple):
     here: GpuLoad
     mate: Job
     there: GpuLoad
+
+
+MOST: Final = 1.0
+"""The sum of speeds rises by no more than the speed of who comes, which is 1 at most."""

@@ -1,0 +1,355 @@
+"""GPUs in use, by all that decides what company on them is worth; kept from one plan to the next.
+
+Of GPUs that are alike one need be looked at. What is decided in a plan is followed by what its draft has touched, and
+read anew from the cluster in the next one.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Iterable
+from heapq import merge
+from typing import Final, NamedTuple, final
+
+from colane.core.draft import Draft
+from colane.core.load import Booking, GpuLoad
+from colane.core.state import Kind
+from colane.core.view import ClusterView
+from colane.model.hardware import GpuId
+from colane.model.job import Job, JobSpec, NeedClass
+from colane.model.profile import Memory, ProfileKey
+from colane.perf.beliefs import Load
+from colane.policies.means import is_leaving
+
+ALIKES_MAX: Final = 1 << 14
+"""Groups that are remembered at once though no GPU is in them."""
+
+COMPANIONS_MAX: Final = 1 << 16
+"""Companions that are told apart; then all begins anew."""
+
+
+class CompanyMember(NamedTuple):
+    """All of a job that counts on a GPU it shares: its speed, that of others beside it, and who may come.
+
+    `asked` is the GPU type it asked for, to which its speed is compared.
+    """
+
+    key: ProfileKey
+    memory: Memory | None
+    load: Load | None
+    share: bool
+    company: str | None
+    circle: str
+    asked: str | None
+    utility_min: float
+
+
+def companion(booking: Booking, spec: JobSpec) -> CompanyMember:
+    """A job as it counts on a GPU."""
+    known = booking.key, booking.memory, booking.load, booking.share, booking.company, booking.circle
+    return CompanyMember(*known, spec.gpu_type, spec.utility_min)
+
+
+Members = tuple[int, ...]
+"""Companions by number, in order of their start."""
+
+Site = tuple[str, str]
+"""A GPU type and a way of sharing: where companions are as fast as they are."""
+
+_Key = tuple[Kind, str, Members, int, str | None]
+
+
+@final
+class Alike:
+    """GPUs that are alike.
+
+    Attributes:
+        kind: Their pool and type.
+        site: Their type and way of sharing.
+        members: Who is on each.
+        left_bytes: Memory left beside them.
+        circle: Who may join; None where nobody may.
+        weight: Sums of C and M of who is on each, and how many they are.
+        order: Of those of one weight.
+        gpus: Those of which nothing was decided in the present plan, in order.
+        fresh: Others that may be joined, in order.
+        rises: By how much the sum of speeds rises by a companion that joins; minus infinity where somebody is hurt.
+    """
+
+    __slots__ = ("circle", "fresh", "gpus", "kind", "left_bytes", "members", "order", "rises", "site", "weight")
+
+    def __init__(self, kind: Kind, members: Members, load: GpuLoad) -> None:
+        self.kind: Final = kind
+        self.site: Final[Site] = (kind[1], load.gpu.sharing)
+        self.order: Final = (*[str(booking.key) for booking in load.bookings], str(load.left_bytes))
+        self.weight: Final = load.sort_key[:3]
+        self.members: Final = members
+        self.left_bytes: Final = load.left_bytes
+        self.circle: Final = _circle_of(load)
+        self.gpus: list[GpuId] = []
+        self.fresh: list[GpuId] = []
+        self.rises: dict[int, float] = {}
+
+    @property
+    def joinable(self) -> Iterable[GpuId]:
+        """Both, in order."""
+        if not self.gpus:
+            return self.fresh
+        return merge(self.gpus, self.fresh) if self.fresh else self.gpus
+
+
+class Leaver(NamedTuple):
+    """One of the members of a group, by place, and by how much the sum of speeds would rise if it went elsewhere."""
+
+    gain: float
+    alike: Alike
+    place: int
+
+
+_Weight = tuple[float, float, int]
+_Entry = tuple[_Weight, tuple[str, ...], Alike]
+"""A group by its weight, then by who is in it."""
+
+
+def _circle_of(load: GpuLoad) -> str | None:
+    """Who may join."""
+    circle = load.bookings[0].circle
+    return circle if load.is_open and load.admits(circle) else None
+
+
+class GpusAlike:
+    """See the module.
+
+    Attributes:
+        changes: Grows with everything that may change an answer, but for time and what a plan decides.
+        specs: One description of each companion, by its number.
+        known: Each companion, by its number.
+        totals: Sums of speeds of companies, see `CompanyValues`; forgotten when something is learnt.
+        numbers: Of jobs that were asked for, see `CompanyValues.number`.
+        tops: How much the sum of speeds rises at most by a companion, and for which version of the groups that holds,
+            see `CompanyValues.top`.
+        leavers: Who could go, with the changes it holds for, see `CompanyValues.leavers`.
+    """
+
+    def __init__(self) -> None:
+        self.changes = 0
+        self.specs: list[JobSpec] = []
+        self.totals: dict[tuple[Site, Members], float] = {}
+        self.numbers: dict[tuple[NeedClass, float, str], int] = {}
+        self.tops: dict[tuple[int, Kind, int], tuple[int, float]] = {}
+        self.leavers: dict[tuple[Kind, int], tuple[int, list[Leaver]]] = {}
+        self.known: list[CompanyMember] = []
+        self._numbers: dict[CompanyMember, int] = {}
+        self._groups: dict[_Key, Alike] = {}
+        self._present: dict[Kind, dict[Alike, None]] = {}
+        self._lightest: dict[Kind, list[_Entry]] = {}
+        self._versions: dict[Kind, int] = {}
+        self._at: dict[GpuId, Alike] = {}
+        self._known: dict[GpuId, GpuLoad] = {}
+        self._ids: dict[int, tuple[GpuId, ...]] = {}
+        self._nodes: set[int] = set()
+        self._changed: dict[GpuId, None] = {}
+        self._lessons = -1
+        self._plan = 0
+        self._followed = 0
+
+    # -- told by the state
+
+    def touched(self, node: int) -> None:
+        """See `Derived`."""
+        self._nodes.add(node)
+
+    def removed(self, node: int) -> None:
+        """See `Derived`."""
+        self._nodes.discard(node)
+        self.changes += 1
+        for gpu in self._ids.pop(node, ()):
+            self._drop(gpu)
+
+    def moved(self, old: Job | None, new: Job | None) -> None:
+        """See `DerivedOfJobs`; who comes to a GPU or goes touches its node."""
+        if old is None or new is None or new.placement is None:
+            return
+        self.changes += 1
+        if is_leaving(old) != is_leaving(new) or old.spec is not new.spec:
+            self._changed.update(dict.fromkeys(new.gpus_held))
+
+    # -- asked by policies
+
+    def look(self, draft: Draft) -> None:
+        """Follow what has changed in the cluster, and what has been decided since."""
+        if draft.worked_out.get(GpusAlike) != self._plan or not self._plan:
+            self._begin(draft)
+        touched = draft.touched
+        while self._followed < len(touched):
+            gpu = touched[self._followed]
+            self._followed += 1
+            self._changed[gpu] = None
+            self._take_out(gpu)
+            load = draft.load(gpu)
+            if gpu not in draft.held and load.bookings and (alike := self._group(draft.view, load)) is not None:
+                insort(alike.fresh, gpu)
+                self._enter(gpu, alike)
+
+    def present(self, kind: Kind) -> dict[Alike, None]:
+        """Groups of a kind with any GPUs."""
+        return self._present.get(kind, {})
+
+    def version(self, kind: Kind) -> int:
+        """Changes with the groups of a kind that may be joined."""
+        return self._versions.get(kind, 0)
+
+    def lightest(self, kind: Kind, jobs_max: int, count: int) -> list[Alike]:
+        """The lightest groups of a kind that may be joined and have at most so many members."""
+        found: list[Alike] = []
+        for _, _, alike in self._lightest.get(kind, ()):
+            if len(alike.members) <= jobs_max:
+                found.append(alike)
+                if len(found) == count:
+                    break
+        return found
+
+    def of(self, gpu: GpuId) -> Alike | None:
+        """The group of a GPU, None where it is in none."""
+        return self._at.get(gpu)
+
+    def number(self, booking: Booking, spec: JobSpec) -> int:
+        """Of a companion."""
+        known = companion(booking, spec)
+        number = self._numbers.get(known)
+        if number is None:
+            number = self._numbers[known] = len(self.specs)
+            self.specs.append(spec)
+            self.known.append(known)
+        return number
+
+    # -- following
+
+    def _begin(self, draft: Draft) -> None:
+        """A plan begins: what the last one decided has been carried out by now, or not."""
+        self._plan += 1
+        self._followed = 0
+        draft.worked_out[GpusAlike] = self._plan
+        view = draft.view
+        if self._lessons != view.beliefs.lessons:
+            self._forget(view.beliefs.lessons)
+        if len(self.specs) > COMPANIONS_MAX:
+            self._empty(view)
+        for order in sorted(self._nodes):
+            self._read_node(view, order)
+        self._nodes.clear()
+        changed, self._changed = self._changed, {}
+        for gpu in changed:
+            self._read(view, gpu)
+        self._tidy()
+
+    def _forget(self, lessons: int) -> None:
+        """Something was learnt: no value holds any more."""
+        self._lessons = lessons
+        self.changes += 1
+        for known in (self.totals, self.numbers, self.leavers, self.tops):
+            known.clear()
+        for alike in self._groups.values():
+            alike.rises.clear()
+
+    def _empty(self, view: ClusterView) -> None:
+        """Begin anew: companions that came and went have used up their numbers."""
+        self._forget(self._lessons)
+        for known in (
+            self._numbers,
+            self._groups,
+            self._present,
+            self._lightest,
+            self._at,
+            self._known,
+            self._ids,
+            self._changed,
+        ):
+            known.clear()
+        self.specs.clear()
+        self.known.clear()
+        self._nodes.update([node.order for node in view.nodes.values()])
+
+    def _tidy(self) -> None:
+        if len(self._groups) > ALIKES_MAX + len(self._at):
+            self._groups = {key: alike for key, alike in self._groups.items() if alike.gpus}
+
+    def _read_node(self, view: ClusterView, order: int) -> None:
+        self.changes += 1
+        ids = tuple(view.node_at(order).ids.values())
+        for gpu in set(self._ids.get(order, ())).difference(ids):
+            self._drop(gpu)
+        self._ids[order] = ids
+        for gpu in ids:
+            if view.gpu(gpu) is not self._known.get(gpu):
+                self._read(view, gpu)
+
+    def _drop(self, gpu: GpuId) -> None:
+        self._take_out(gpu)
+        self._known.pop(gpu, None)
+        self._changed.pop(gpu, None)
+
+    def _read(self, view: ClusterView, gpu: GpuId) -> None:
+        self._take_out(gpu)
+        load = self._known[gpu] = view.gpu(gpu)
+        alike = self._group(view, load) if load.bookings else None
+        if alike is not None:
+            insort(alike.gpus, gpu)
+            self._enter(gpu, alike)
+
+    def _enter(self, gpu: GpuId, alike: Alike) -> None:
+        self._at[gpu] = alike
+        present = self._present.setdefault(alike.kind, {})
+        if alike not in present:
+            present[alike] = None
+            self._list(alike, is_new=True)
+
+    def _list(self, alike: Alike, *, is_new: bool) -> None:
+        """Keep the list of groups that may be joined."""
+        if alike.circle is None:
+            return
+        lightest, entry = self._lightest.setdefault(alike.kind, []), (alike.weight, alike.order, alike)
+        self._versions[alike.kind] = self._versions.get(alike.kind, 0) + 1
+        if is_new:
+            insort(lightest, entry, key=_place_of)
+        else:
+            place = bisect_left(lightest, entry[:2], key=_place_of)
+            while lightest[place][2] is not alike:
+                place += 1
+            del lightest[place]
+
+    def _take_out(self, gpu: GpuId) -> None:
+        alike = self._at.pop(gpu, None)
+        if alike is None:
+            return
+        for gpus in (alike.gpus, alike.fresh):
+            place = bisect_left(gpus, gpu)
+            if place < len(gpus) and gpus[place] == gpu:
+                del gpus[place]
+        if not alike.gpus and not alike.fresh:
+            del self._present[alike.kind][alike]
+            self._list(alike, is_new=False)
+
+    def _group(self, view: ClusterView, load: GpuLoad) -> Alike | None:
+        """Of a GPU in use that stays as it is; None where somebody is leaving, is to come back, or it is broken."""
+        if load.returning or not load.gpu.healthy:
+            return None
+        jobs = view.jobs
+        if any(is_leaving(jobs[booking.job]) for booking in load.bookings):
+            return None
+        members = tuple([self.number(booking, jobs[booking.job].spec) for booking in load.bookings])
+        kind = view.nodes[load.id.node].node.pool, load.gpu.type
+        key = kind, load.gpu.sharing, members, load.left_bytes, _circle_of(load)
+        alike = self._groups.get(key)
+        if alike is None:
+            alike = self._groups[key] = Alike(kind, members, load)
+        return alike
+
+
+def others(members: Members, place: int) -> Members:
+    """All but one of them."""
+    return (*members[:place], *members[place + 1 :])
+
+
+def _place_of(entry: _Entry) -> tuple[_Weight, tuple[str, ...]]:
+    return entry[:2]

@@ -1,0 +1,79 @@
+"""GPUs by what company on them is worth: every GPU is in the group it would be put in anew."""
+
+from __future__ import annotations
+
+from math import inf
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from colane.core.draft import Draft
+from colane.core.state import ClusterState
+from colane.core.view import ClusterView
+from colane.policies.companies import CompanyValues
+from colane.policies.indexes.alike import GpusAlike
+from colane.policies.means import is_leaving
+from colane.policies.registry import create
+from tests.core.worlds import World
+from tests.examples import examples
+
+SEEDS = st.integers(min_value=0, max_value=2**32 - 1)
+
+
+def stands(state: ClusterState) -> dict[str, tuple[object, ...]]:
+    """What a group is to say of every GPU in use that stays as it is."""
+    found: dict[str, tuple[object, ...]] = {}
+    for gpu, load in state.gpus.items():
+        leaves = any(is_leaving(state.jobs[booking.job]) for booking in load.bookings)
+        if load.bookings and not load.returning and load.gpu.healthy and not leaves:
+            asked = [state.jobs[booking.job].spec.gpu_type for booking in load.bookings]
+            keys = tuple(zip([booking.key for booking in load.bookings], asked, strict=True))
+            circles = {booking.circle for booking in load.bookings}
+            circle = load.bookings[0].circle if load.is_open and len(circles) == 1 else None
+            found[str(gpu)] = keys, load.left_bytes, circle
+    return found
+
+
+def kept(index: GpusAlike, state: ClusterState) -> dict[str, tuple[object, ...]]:
+    """The same by the index, each GPU in one group."""
+    found: dict[str, tuple[object, ...]] = {}
+    for kind in {state.kind_of(load) for load in state.gpus.values()}:
+        for alike in index.present(kind):
+            for gpu in alike.gpus:
+                keys = tuple((index.known[number].key, index.known[number].asked) for number in alike.members)
+                assert str(gpu) not in found
+                found[str(gpu)] = keys, alike.left_bytes, alike.circle
+    return found
+
+
+@examples(25)
+@given(seed=SEEDS)
+def test_every_gpu_is_in_its_group_after_every_event(seed: int) -> None:
+    world = World(create("colane:quantum_s=1,move_s=0"), seed)
+    state, seen = world.core.state, 0
+    for _ in range(40):
+        world.step(world.random_event())
+        index = state.derived(GpusAlike)
+        index.look(Draft(ClusterView(state, world.now_s)))
+        assert kept(index, state) == stands(state)
+        seen += len(stands(state))
+    assert seen
+
+
+@examples(15)
+@given(seed=SEEDS)
+def test_the_best_company_is_the_best_of_all(seed: int) -> None:
+    world = World(create("colane:quantum_s=1,move_s=0"), seed)
+    state = world.core.state
+    for _ in range(30):
+        world.step(world.random_event())
+        view = ClusterView(state, world.now_s)
+        for job in [job for job in state.jobs.values() if job.is_waiting and job.spec.gpus == 1]:
+            for gpu_type in view.gpu_types(job.spec.pool):
+                values = CompanyValues(Draft(view), job.spec.pool, 1)
+                number = values.number(job, job.spec, gpu_type)
+                if number is not None:
+                    groups = [a for a in values.alike.present((job.spec.pool, gpu_type)) if len(a.members) == 1]
+                    assert values.top(number, gpu_type) == max(
+                        [values.rise_at(number, a) for a in groups], default=-inf
+                    )
