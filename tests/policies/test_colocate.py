@@ -12,7 +12,7 @@ from colane.core.policy import Policy
 from colane.model.job import Exit, JobId, JobSpec
 from colane.model.profile import ProfileKey, SetMeasurement
 from colane.model.reason import Why
-from colane.policies.registry import preset
+from colane.policies.registry import create, preset
 from tests.core.worlds import GIB, make_node, make_profile
 
 V100 = "Tesla V100-SXM2-16GB"
@@ -115,6 +115,24 @@ def test_a_measured_set_overrules_the_threshold() -> None:
     assert core.why(JobId(2), 2.0).sentence() == (
         "Resources: sharing n0/0 with job 1 is predicted to give a speed-up of 0.80, below 1.00 (measured 1 time(s))"
     )
+
+
+@pytest.mark.parametrize("policy", ["colocate", "max-min-packed"])
+@pytest.mark.parametrize(("gain_by", "company"), [("delta", (1,)), ("speeds", (1, 2))])
+def test_by_summed_speeds_a_long_step_does_not_outweigh_a_short_one(
+    policy: str, gain_by: str, company: tuple[int, ...]
+) -> None:
+    """Steps of 0.1 and 1 s alone, 0.12 and 1.3 s together: delta 0.85, but 0.83 + 0.77 of their speeds."""
+    core = make_core(policy=create(f"{policy}:gain_by={gain_by}"), a=1e6)
+    core.step([ProfileDeclared(make_profile("b", V100, 1e6, 2 * GIB, 1.0))], 0.0)
+    keys = (ProfileKey("a", 64, 1, V100), ProfileKey("b", 64, 1, V100))
+    pair = SetMeasurement(
+        keys=keys, sharing="mps", step_alone_s=(0.1, 1.0), step_together_s=(0.12, 1.3), steps=(99, 99),
+        delta=0.846, delta_general=0.846, at_s=0.5,
+    )  # fmt: skip
+    core.state.beliefs.learn_set(pair)
+    submit(core, job("a"), job("b"))
+    assert companies(core) == [company]
 
 
 def test_a_job_that_waited_too_long_goes_first_and_holds_up_the_rest() -> None:

@@ -25,6 +25,7 @@ from colane.policies.parts import Classes, Desk, Offer, Order, Rank
 from colane.policies.placing.nodes import on_node
 from colane.policies.placing.over_nodes import over_nodes
 from colane.policies.sources.free import any_free
+from colane.policies.speeds import fastest_first
 from colane.policies.usual import UsualFinder, UsualSource
 
 ABORTS_MAX = 3
@@ -80,7 +81,7 @@ class InArraysFinder(ArrayFinder):
     def offers(self, _job: Job, spec: JobSpec) -> Iterator[Offer]:
         """See `Finder`; over several nodes where no one has room and the job may span them."""
         draft = self._draft
-        types = draft.view.gpu_types(spec.pool, spec.gpu_type)
+        types = fastest_first(draft, spec, draft.view.gpu_types(spec.pool, spec.gpu_type))
         for kind in types if not spec.anti_collocation else ():
             for node in self._own_first(spec, kind):
                 gpus = on_node(draft, spec, kind, node)

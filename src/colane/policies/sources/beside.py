@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from enum import StrEnum
 
 from colane.core.draft import Draft
 from colane.core.load import GpuLoad
@@ -17,6 +18,7 @@ from colane.policies.indexes.sharers import Sharers
 from colane.policies.parts import Classes, Desk, Offer, Rank
 from colane.policies.refusals import no_place, not_joined
 from colane.policies.sources.free import any_free
+from colane.policies.speeds import fastest_first
 from colane.policies.usual import UsualFinder, UsualSource
 
 
@@ -63,6 +65,23 @@ def share_reason(why: Why, load: GpuLoad, prediction: Prediction, threshold: flo
     return Reason(why, facts, load.jobs)
 
 
+class GainBy(StrEnum):
+    """What a company has to gain in."""
+
+    DELTA = "delta"
+    """Time one after another over time together, for equal numbers of steps (paper A, equation 4.1)."""
+    SPEEDS = "speeds"
+    """The sum of all speeds, each over that alone (Gavel's normalised throughput): long steps do not outweigh short."""
+
+
+def gain(prediction: Prediction, gain_by: GainBy) -> Prediction:
+    """What is predicted, with the gain that is asked for in the place of the speed-up."""
+    if gain_by is GainBy.DELTA or not prediction.jobs:
+        return prediction  # of a set of which delta is all that is known, its jobs are taken to be slowed alike
+    total = sum([1.0 / job.slowdown for job in prediction.jobs])
+    return prediction._replace(speedup=total, source=f"{prediction.source}, sum of speeds")
+
+
 @dataclass(frozen=True, slots=True)
 class BesideLightest(UsualSource):
     """With the jobs of the GPU that has the smallest (C, M), if the set gains (paper A, algorithm 2, corrected).
@@ -73,10 +92,12 @@ class BesideLightest(UsualSource):
     Attributes:
         speedup_min: Jobs share when the predicted speed-up is at least this (paper A: 1).
         company_max: Jobs on one GPU at most (paper A studied 2 and 3).
+        gain_by: What the speed-up is: paper A's delta, or the sum of speeds.
     """
 
     speedup_min: float = 1.0
     company_max: int = 3
+    gain_by: GainBy = GainBy.DELTA
 
     def bind(self, desk: Desk) -> LightestFinder:
         """See `Source`."""
@@ -92,6 +113,7 @@ class LightestFinder(UsualFinder):
         self._draft = desk.draft
         self._speedup_min = source.speedup_min
         self._jobs_max = source.company_max - 1
+        self._gain_by = source.gain_by
 
     @property
     def settles(self) -> bool:
@@ -122,14 +144,14 @@ class LightestFinder(UsualFinder):
         return replace(lacking, why=Why.UNKNOWN_ALONE_FIRST) if first_run else not_joined(draft, spec, lacking)
 
     def _companies(self, spec: JobSpec) -> Iterator[tuple[GpuLoad, Prediction]]:
-        """Of each GPU type, the lightest company the job fits into; heavier company would pay still less."""
+        """Of each GPU type, the fastest first, the lightest company it fits into; heavier would pay still less."""
         if not spec.share or spec.gpus != 1:
             return
-        for kind in self._draft.view.gpu_types(spec.pool, spec.gpu_type):
+        for kind in fastest_first(self._draft, spec, self._draft.view.gpu_types(spec.pool, spec.gpu_type)):
             load = self._lightest(spec, kind)
             prediction = predict(self._draft, spec, load) if load is not None else None
             if load is not None and prediction is not None:
-                yield load, prediction
+                yield load, gain(prediction, self._gain_by)
 
     def _lightest(self, spec: JobSpec, gpu_type: str) -> GpuLoad | None:
         terms = self._draft.beliefs.terms(spec, gpu_type)
@@ -153,10 +175,12 @@ class BesidePartner(UsualSource):
     Attributes:
         packed: Whether jobs may share a GPU in pairs at all.
         speedup_min: Two jobs share a GPU when their predicted speed-up is at least this.
+        gain_by: What the speed-up is: paper A's delta, or the sum of speeds.
     """
 
     packed: bool = True
     speedup_min: float = 1.0
+    gain_by: GainBy = GainBy.DELTA
 
     def bind(self, desk: Desk) -> PartnerFinder | None:
         """See `Source`."""
@@ -174,6 +198,7 @@ class PartnerFinder(UsualFinder):
         self._draft = desk.draft
         self._pool = desk.pool
         self._speedup_min = source.speedup_min
+        self._gain_by = source.gain_by
         self._singles: dict[str, dict[Partner, list[GpuLoad]]] = {}
 
     @property
@@ -205,7 +230,8 @@ class PartnerFinder(UsualFinder):
             if not is_known(self._draft, spec, kind):
                 continue
             for loads in self._by_partner(kind).values():
-                prediction = predict(self._draft, spec, loads[0])
+                found = predict(self._draft, spec, loads[0])
+                prediction = None if found is None else gain(found, self._gain_by)
                 if prediction is None or prediction.speedup < self._speedup_min:
                     continue
                 load = next((load for load in loads if self._fits(load, spec)), None)

@@ -13,6 +13,7 @@ from colane.model.reason import Reason, Why
 from colane.policies.parts import Classes, ClassKey, Desk, Offer, Rank
 from colane.policies.placing.nodes import Arrange, by_socket, fullest_socket_first, on_node
 from colane.policies.placing.over_nodes import over_nodes
+from colane.policies.speeds import fastest_first
 from colane.policies.usual import UsualFinder, UsualSource
 
 
@@ -40,7 +41,8 @@ class Free(UsualSource):
 
     Attributes:
         nodes: Which node is taken.
-        gpu_types: Tried first, in this order; the pool's others follow by name.
+        gpu_types: Tried first, in this order; the pool's others follow by name. Where none are named, the type on which
+            the job is believed to be fastest goes first.
     """
 
     nodes: NodesBy = NodesBy.FIRST
@@ -130,10 +132,8 @@ class FreeFinder(UsualFinder):
         if self._gpu_types:
             said = self._gpu_types
             return sorted(types, key=lambda kind: said.index(kind) if kind in said else len(said))
-        if preferred is None:
-            return types
-        roomy = [kind for kind in types if draft.free((spec.pool, kind)).most_free >= spec.gpus]
-        return preferred(job, spec, types if spec.multi_node else roomy)
+        roomy = [kind for kind in types if spec.multi_node or draft.free((spec.pool, kind)).most_free >= spec.gpus]
+        return fastest_first(draft, spec, roomy) if preferred is None else preferred(job, spec, roomy)
 
     def _reason(self, gpus: tuple[GpuLoad, ...]) -> Reason:
         if self._nodes is not NodesBy.FULLEST:

@@ -36,6 +36,7 @@ from colane.policies.indexes.lanes import Candidates, FullestFirst, JoinableGpu,
 from colane.policies.parts import Desk, Offer
 from colane.policies.refusals import no_place
 from colane.policies.sources.answers import miss_reason, missed
+from colane.policies.speeds import fastest_first
 from colane.policies.usual import UsualFinder, UsualSource
 
 
@@ -232,8 +233,8 @@ class LaneFinder(UsualFinder):
         return all(circle(other, self._between) == mine for other in others)
 
     def _memory(self, spec: JobSpec) -> Iterator[tuple[str, Memory]]:
-        """GPU types on which a job's need is known."""
-        for kind in self._draft.view.gpu_types(self._pool, spec.gpu_type):
+        """GPU types on which a job's need is known, that on which it is fastest first."""
+        for kind in fastest_first(self._draft, spec, self._draft.view.gpu_types(self._pool, spec.gpu_type)):
             memory = self._draft.beliefs.terms(spec, kind).memory
             if memory is not None:
                 yield kind, memory

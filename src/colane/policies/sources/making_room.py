@@ -32,6 +32,7 @@ from colane.policies.sources.tenants import (
     amount_of,
     take_from,
 )
+from colane.policies.speeds import fastest_first
 from colane.policies.usual import UsualFinder
 
 
@@ -196,7 +197,7 @@ class RoomFinder(UsualFinder):
         if bandwidth + sum(u.host_bandwidth for u in units) < need.host_bandwidth_bytes_per_s:
             return None
         types, preferred = draft.view.gpu_types(self._desk.pool, spec.gpu_type), self._desk.queue.preferred
-        for kind in types if preferred is None else preferred(job, spec, types):
+        for kind in fastest_first(draft, spec, types) if preferred is None else preferred(job, spec, types):
             loads = [load for load in self._loads(site, job, kind, takers, units) if draft.fits_alone(load, spec)]
             if len(loads) >= spec.gpus:
                 return tuple(loads[: spec.gpus])

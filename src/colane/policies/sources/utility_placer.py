@@ -28,6 +28,7 @@ from colane.policies.placing.drb import drb
 from colane.policies.placing.exact import exact
 from colane.policies.placing.node_fit import Fit, Neighbour, Question, interference, left_free
 from colane.policies.placing.spread import Part, parts_of, spread_excess
+from colane.policies.speeds import speeds_by_type
 
 
 class PlacementSearch(StrEnum):
@@ -144,22 +145,26 @@ class BestPlaces:
         self.refused = BestRefused()
 
     def best(self, spec: JobSpec, least: float) -> UtilityPlace | None:
-        """Best place whose utility for the job is at least `least`; `refused` says what was passed over.
+        """Best place, of several GPU types by speed times utility, whose utility for the job is at least `least`.
+
+        `refused` says what was passed over.
 
         Without a least utility the job goes to the best place there is and its neighbours have to bear it.
         """
         self.refused = BestRefused()
-        found = [place for kind in self._types(spec) for place in self._first(spec, kind, least)]
-        return max(found, key=lambda place: place.fit.system, default=None)
+        best: tuple[float, UtilityPlace] | None = None
+        for kind, ratio in speeds_by_type(self._draft, spec, self._draft.view.gpu_types(spec.pool, spec.gpu_type)):
+            for place in self._first(spec, kind, least):
+                worth = ratio * place.fit.system
+                if best is None or worth > best[0]:
+                    best = worth, place
+        return None if best is None else best[1]
 
     def changed(self, node: NodeState) -> None:
         """Something was decided about a node; GPU types that nobody has asked for yet will hear of it then."""
         self._changed[node.node.name] = node
         for sites in self._sites.values():
             sites.changed(node)
-
-    def _types(self, spec: JobSpec) -> list[str]:
-        return self._draft.view.gpu_types(spec.pool, spec.gpu_type)
 
     def _first(self, spec: JobSpec, gpu_type: str, least: float) -> Iterator[UtilityPlace]:
         """The best place on GPUs of one type, if any: on one node, else on several where the job may span them."""
