@@ -69,17 +69,19 @@ def test_the_reference_is_the_type_it_asked_for_else_the_fastest() -> None:
     assert (unknown.step_s, unknown.ratio, unknown.source) == (None, 1.0, RateSource.DEFAULT)
 
 
-def test_another_number_of_gpus_is_measured_else_on_a_line_else_in_proportion() -> None:
+def test_another_number_of_gpus_is_measured_else_fitted_else_in_proportion() -> None:
     spec = replace(SPEC, gpus=4)
     one, four, eight = (known(ME._replace(gpus=n), step_s) for n, step_s in ((1, 0.4), (4, 0.2), (8, 0.15)))
     beliefs = Beliefs(profiles=[one, four])
     assert beliefs.rate(spec, Situation(FAST, 1)).ratio == 0.5
     assert beliefs.rate(spec, Situation(FAST, 1)).source is RateSource.MEASURED
     two = beliefs.rate(spec, Situation(FAST, 2))
-    assert two.steps_per_s == pytest.approx(2.5 + (5 - 2.5) / 3)
-    assert two.source is RateSource.INTERPOLATED
+    shared_s, same_s = 0.8 / 3, 0.4 - 0.8 / 3
+    assert two.step_s == pytest.approx(shared_s / 2 + same_s)
+    assert two.source is RateSource.FITTED
     more = beliefs.rate(spec, Situation(FAST, 8))
-    assert (more.ratio, more.step_s, more.source) == (1.0, None, RateSource.DEFAULT)
+    assert more.step_s == pytest.approx(shared_s / 8 + same_s)
+    assert more.ratio == pytest.approx(0.2 / (shared_s / 8 + same_s))
     beliefs.learn_profile(eight)
     assert beliefs.rate(spec, Situation(FAST, 8)).ratio == pytest.approx(4 / 3)
     fewer = Beliefs(profiles=[four]).rate(spec, Situation(FAST, 1))

@@ -116,3 +116,20 @@ def test_who_starts_gets_one_of_his_sizes(policy: Composed, seed: int) -> None:
             if isinstance(decision.action, Start):
                 spec = world.core.state.jobs[decision.action.job].spec
                 assert spec.can_run_on(len(decision.action.placement.slots))
+
+
+@pytest.mark.parametrize("known", [1, 2, 4])
+def test_a_job_of_which_one_size_is_known_grows_and_shrinks_as_one_of_which_none_is(known: int) -> None:
+    profile = make_profile("f", "V100", 1e6, 2**30, step_s=0.04)
+    core = Core(create("f-sched:rise_ratio_min=0,pays_back=no"), ClusterState(), CoreConfig(opaque_after_s=0.0))
+    declared = ProfileDeclared(replace(profile, key=profile.key._replace(gpus=known)))
+    core.step([NodeRegistered(make_node("n", 4)), declared], 0.0)
+    spec = replace(WIDE, cores=0, preemptible=True)
+    core.step([Submitted(JobId(1), spec), Submitted(JobId(2), spec)], 0.0)
+    assert counts(core) == {1: 2, 2: 2}
+    core.step([Launched(JobId(n), 1, n, 1.0, "n") for n in (1, 2)], 1.0)
+    core.step([Tick()], 2.0)
+    core.step([Ended(JobId(2), 1, "exited", Exit(0, None), 1.0, 3.0, None, "n")], 3.0)
+    resized = core.state.jobs[JobId(1)].resizes_to
+    assert resized is not None
+    assert len(resized.slots) == 4

@@ -17,6 +17,7 @@ SPREADS: Mapping[RateSource, float] = {
     RateSource.MEASURED: 0.05,
     RateSource.DECLARED: 0.1,
     RateSource.INTERPOLATED: 0.2,
+    RateSource.FITTED: 0.2,
     RateSource.REGRESSION: 0.3,
     RateSource.WORK_BOUND: 0.37,
     RateSource.THRESHOLD: 0.48,

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 
 from colane.model.profile import Profile, ProfileKey, Value, ValueSource
-from colane.perf.factors import UNKNOWN_FACTOR, known_steps, of_count, of_distance, of_ratio, times
+from colane.perf.factors import FITTED_MIN, UNKNOWN_FACTOR, known_steps, of_count, of_distance, of_ratio, times
 from colane.perf.rate import NEUTRAL_FACTOR, Factor
+from colane.perf.scaling import fitted_step_s
 
 Family = tuple[str, int | None]
 """Family and batch size."""
@@ -133,6 +134,14 @@ class Curves:
             return here
         asked = self.of(reference).steps.get(reference.gpus)
         if asked is None or not size.is_known:
-            return None
+            return self._fitted(key)
         slowdown = size.slowdown * self.of(key).distance(key.gpus, distance).slowdown
         return Value(asked.value * slowdown, ValueSource.PREDICTED, asked.samples)
+
+    def _fitted(self, key: ProfileKey) -> Value | None:
+        """Step time with so many GPUs by those that are known of the same type; None while they are too few."""
+        steps = self.of(key).steps
+        if len(steps) < FITTED_MIN or not key.gpus:
+            return None
+        fitted = fitted_step_s({gpus: step_s.value for gpus, step_s in steps.items()}, key.gpus)
+        return Value(fitted, ValueSource.PREDICTED, min([step_s.samples for step_s in steps.values()]))

@@ -3,7 +3,7 @@
 | factor | measured | model | default |
 | --- | --- | --- | --- |
 | type | step times on both types | | no difference |
-| number of GPUs | step times at both | speed on a line between known counts | fewer: in proportion; more: no gain |
+| number of GPUs | step times at both | fitted to known counts, two at least | fewer: in proportion; more: no gain |
 | locality | step times there and at the nearest | on a line between known ones | beyond: as the farthest; else none |
 | cores | step times with so many | speed on a line between known numbers | beyond: as the last; fewer: in proportion |
 | turns | shares of the fair rule; of `rr` by step times | | equal shares |
@@ -20,10 +20,14 @@ from colane.model.lane import TurnRule
 from colane.model.profile import CorePace, PlacePace, Profile, ProfileKey, Value
 from colane.perf.neighbours import NeighbourBeliefs
 from colane.perf.rate import NEUTRAL_FACTOR, OF_VALUE, Factor, Prediction, RateSource, weakest
+from colane.perf.scaling import fitted_step_s
 from colane.perf.situation import LaneMate
 
 PROMISING = frozenset({TurnRule.FAIR, TurnRule.RR})
 """Rules under which everybody's turn comes soon."""
+
+FITTED_MIN = 2
+"""Numbers of GPUs that must be known before others are told by them."""
 
 UNKNOWN_FACTOR = Factor(1.0, RateSource.DEFAULT)
 """Taken to change nothing, as nothing is known."""
@@ -65,10 +69,12 @@ def of_count(counts: Mapping[int, Value], asked: int, given: int) -> Factor:
     here, there = counts.get(given), counts.get(asked)
     if here is not None and there is not None:
         return of_ratio(here, there)
-    if there is not None and min(counts) < given < max(counts):
-        speeds = [(float(count), 1 / counts[count].value) for count in sorted(counts)]
-        return Factor(1 / (on_line(speeds, given) * there.value), RateSource.INTERPOLATED, there.samples)
-    return Factor(max(1.0, asked / max(1, given)), RateSource.DEFAULT)
+    if len(counts) < FITTED_MIN or not given or not asked:
+        return Factor(max(1.0, asked / max(1, given)), RateSource.DEFAULT)
+    steps_s = {count: value.value for count, value in counts.items()}
+    given_s = here.value if here is not None else fitted_step_s(steps_s, given)
+    asked_s = there.value if there is not None else fitted_step_s(steps_s, asked)
+    return Factor(given_s / asked_s, RateSource.FITTED, min([value.samples for value in counts.values()]))
 
 
 def of_distance(places: Sequence[PlacePace], distance: float) -> Factor:

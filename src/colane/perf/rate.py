@@ -22,6 +22,7 @@ class RateSource(StrEnum):
     MEASURED = "measured"
     DECLARED = "declared"
     INTERPOLATED = "interpolated"
+    FITTED = "fitted"
     REGRESSION = "regression"
     WORK_BOUND = "work-bound"
     THRESHOLD = "threshold"
@@ -40,6 +41,7 @@ _SENTENCES: Mapping[RateSource, str] = {
     RateSource.MEASURED: "measured in this very situation",
     RateSource.DECLARED: "declared by its owner",
     RateSource.INTERPOLATED: "between situations that were measured",
+    RateSource.FITTED: "fitted to other numbers of GPUs that were measured",
     RateSource.WORK_BOUND: "a GPU does no more than one second of work in a second",
     RateSource.THRESHOLD: "the threshold on the sum of C of its GPU type",
     RateSource.REGRESSION: "fitted to jobs that were measured together",

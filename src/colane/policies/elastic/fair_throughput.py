@@ -58,9 +58,19 @@ USUAL_SIZES: Final = FairThroughput()
 
 
 def steps_per_s(draft: Draft, job: Job, gpus: int) -> float:
-    """Throughput of a job alone with so many GPUs; else in parts of that at the size it asked for."""
-    rate = draft.beliefs.rate(job.spec, Situation(gpu_type_of(draft.view, job) or "", gpus))
-    return rate.ratio if rate.steps_per_s is None else rate.steps_per_s
+    """Throughput of a job alone with so many GPUs; in parts of that at the size it asked for, while none is known.
+
+    What is known of one of its sizes gives the unit of the others: steps per second are not weighed against parts.
+    """
+    gpu_type = gpu_type_of(draft.view, job) or ""
+    rate = draft.beliefs.rate(job.spec, Situation(gpu_type, gpus))
+    if rate.steps_per_s is not None:
+        return rate.steps_per_s
+    for size in sorted(job.spec.sizes, key=lambda size: (abs(size - gpus), size)):
+        known = draft.beliefs.rate(job.spec, Situation(gpu_type, size))
+        if known.steps_per_s is not None:
+            return known.steps_per_s * rate.ratio / known.ratio
+    return rate.ratio
 
 
 def is_resizable(job: Job) -> bool:
