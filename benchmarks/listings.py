@@ -27,6 +27,7 @@ from typing import Any
 
 import httpx
 
+from colane.server.access import Callers
 from colane.server.app import create_app
 from colane.server.assembly import make_service
 from colane.server.config import ServiceConfig
@@ -48,6 +49,7 @@ ENDED = {
 RUNNING = {"agent_id": "a", "at_s": 1.0, "jobs": [{"id": 1, "attempt": 1, "phase": "launched", "pid": 1}]}
 COMMANDS = ("ps", "ps --all", "ps --user me", "show LAST", "why LAST", "show 1", "nodes")
 PATHS = ("/listing", "/listing?ended=true", "/listing?ended=true&user=nobody", "/jobs", "/finished_jobs?limit=1000")
+TOKEN = "benchmark"  # noqa: S105 - of a scheduler that lives for the measurement
 SERVE = """
 import sys
 from pathlib import Path
@@ -113,8 +115,12 @@ class serving(AsyncExitStack):  # noqa: N801 - used like a function
             await driving
 
         self.push_async_callback(stop)
-        transport = httpx.ASGITransport(create_app(service, GateRules()))
-        return await self.enter_async_context(httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1"))
+        transport = httpx.ASGITransport(create_app(service, GateRules(callers=Callers(token=TOKEN))))
+        return await self.enter_async_context(
+            httpx.AsyncClient(
+                transport=transport, base_url="http://127.0.0.1", headers={"Authorization": f"Bearer {TOKEN}"}
+            )
+        )
 
 
 def measured(state: Path, last: int, runs: int, limit_ms: float) -> int:
@@ -123,7 +129,7 @@ def measured(state: Path, last: int, runs: int, limit_ms: float) -> int:
     try:
         url = until_up(state, server.pid)
         env = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-        env |= {"COLANE_URL": url, "COLANE_TOKEN": "benchmark"}
+        env |= {"COLANE_URL": url, "COLANE_TOKEN": TOKEN}
         print("| what | wall, median (ms) | CPU of the client, median (ms) |\n|---|---|---|")
         row("Python with the same libraries", runs, lambda: run([sys.executable, "-c", BARE], env))
         slow = [

@@ -47,6 +47,7 @@ class Running:
 
     address: str
     task: asyncio.Task[None]
+    fake: FakeScheduler
 
     async def until(self, look: Callable[[], T | None], what: str = "", deadline_s: float = DEADLINE_S) -> T:
         """Look until there is something to see, while the agent goes on."""
@@ -58,8 +59,11 @@ class Running:
         return seen
 
     async def get(self, path: str, **headers: str) -> httpx.Response:
+        """Ask the agent as its scheduler does, unless the headers say otherwise."""
+        secret = next((node["secret"] for node in self.fake.nodes.values() if node["address"] == self.address), "")
+        known = {"Authorization": f"Bearer {secret}"}
         async with httpx.AsyncClient(trust_env=False) as client:
-            return await client.get(self.address + path, headers=headers)
+            return await client.get(self.address + path, headers={**known, **headers})
 
 
 @asynccontextmanager
@@ -72,7 +76,7 @@ async def running(state_dir: Path, fake: FakeScheduler, **changes: Any) -> Async
     if task.done():
         await task
     try:
-        yield Running(listening.result(), task)
+        yield Running(listening.result(), task, fake)
     finally:
         stop.set()
         await task

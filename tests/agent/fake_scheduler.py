@@ -12,6 +12,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from colane.agent.users import own_account
 from colane.client.errors import Refused, SchedulerUnreachable
 from colane.model.problem import Problem
 from colane.server.wire import FinishedBody, NodeBody, ReportBody
@@ -20,8 +21,8 @@ Object = dict[str, Any]
 Key = tuple[int, int]
 
 NODE_FIELDS = {
-    "leased", "name", "agent_id", "address", "pool", "gpus", "cores", "host_memory_bytes", "host_bandwidth_bytes_per_s",
-    "host_refusal", "topology",
+    "leased", "secret", "runs_as", "name", "agent_id", "address", "pool", "gpus", "cores", "host_memory_bytes",
+    "host_bandwidth_bytes_per_s", "host_refusal", "topology",
 }  # fmt: skip
 REPORT_FIELDS = {"leased", "agent_id", "cluster_id", "at_s", "gpus", "messages", "jobs", "bandwidth"}
 FINISHED_FIELDS = {
@@ -55,7 +56,7 @@ class FakeScheduler:
         """Place a job; `turn` holds what the node object says of its turns."""
         cores, turn = launch.pop("cores", []), launch.pop("turn", {})
         self._launches[job] = {
-            "id": job, "attempt": attempt, "name": "test", "user": "me", "command": list(command),
+            "id": job, "attempt": attempt, "name": "test", "user": own_account().name, "command": list(command),
             "workdir": "/", "env": {}, "gpus": len(gpus), "mps": False, "gpu_memory_bytes": None, "labels": {},
             **launch,
         }  # fmt: skip

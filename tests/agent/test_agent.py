@@ -14,7 +14,7 @@ from colane.agent.command import Command
 from colane.agent.config import AgentConfig
 from colane.agent.environment import THREAD_POOLS
 from colane.agent.errors import AgentError
-from colane.agent.jobdir import JobDir, LaunchFacts, StateDir
+from colane.agent.jobdir import OWN, JobDir, LaunchFacts, StateDir
 from colane.agent.launcher import Launcher
 from colane.agent.logs import read_log
 from colane.agent.processes import ProcessId, boot_id
@@ -141,7 +141,7 @@ async def test_the_environment_is_exactly_as_promised(
         "COLANE_ATTEMPT": "1",
         "COLANE_NODE": "node-1",
         "COLANE_URL": "http://fake",
-        "COLANE_STEPS_FILE": str(state / "jobs" / "7-1" / "steps"),
+        "COLANE_STEPS_FILE": str(state / "jobs" / "7-1" / "own" / "steps"),
         "COLANE_ADAPTOR_DIR": str(bundle.place(state)),
         "COLANE_GATE": str(state / "gate"),
         "PYTHONPATH": str(bundle.place(state)),
@@ -358,8 +358,7 @@ async def test_one_agent_for_each_name(fake: FakeScheduler, tmp_path: Path) -> N
     [
         ({"devices": "cpu:9999"}, "--devices cpu:9999"),
         ({"topology": Topology((), ())}, "--topology: connects 0 GPUs, but this agent has 1 device"),
-        ({"host": "192.0.2.1", "token": "t"}, "cannot listen on 192.0.2.1:0"),
-        ({"host": "192.0.2.1"}, "--host 192.0.2.1: an agent that others can reach needs a token"),
+        ({"host": "192.0.2.1"}, "cannot listen on 192.0.2.1:0"),
     ],
 )
 async def test_settings_that_cannot_be(fake: FakeScheduler, state: Path, changes: dict[str, Any], says: str) -> None:
@@ -424,11 +423,11 @@ async def test_occupancy_of_a_cpu_device_is_its_cpu_time(
 
 async def test_logs_over_the_api(fake: FakeScheduler, state: Path, mark: dict[str, str]) -> None:
     fake.want(7, "sh", "-c", "printf 0123456789", env=mark)
-    async with running(state, fake, token="secret") as agent:
+    async with running(state, fake, token="of the scheduler") as agent:
         await agent.until(lambda: fake.ends)
-        key = {"Authorization": "Bearer secret"}
-        assert (await agent.get("/log/7/1")).status_code == 401
-        assert (await agent.get("/run", Authorization="Bearer wrong")).status_code == 401
+        key = {"Authorization": f"Bearer {fake.nodes['node-1']['secret']}"}
+        assert (await agent.get("/log/7/1", Authorization="")).status_code == 401
+        assert (await agent.get("/run", Authorization="Bearer of the scheduler")).status_code == 401
         assert (await agent.get("/health")).status_code == 200
         part = await agent.get("/log/7/1?offset=2&limit=3", **key)
         assert (part.content, part.headers["X-Colane-Next-Offset"]) == (b"234", "5")
@@ -453,7 +452,9 @@ async def test_files_that_a_power_cut_emptied(
 
 def test_secrets_are_for_the_owner_only(state: Path, mark: dict[str, str]) -> None:
     job = prepare(state, mark, "true")
-    assert all(path.stat().st_mode & 0o077 == 0 for path in (state, job.path, job.path / shim.COMMAND))
+    assert all(path.stat().st_mode & 0o077 == 0 for path in (job.path / shim.COMMAND, job.path / OWN))
+    # Root's others may pass through to what is their job's, and look at nothing.
+    assert all(path.stat().st_mode & 0o066 == 0 for path in (state, job.path))
 
 
 def test_config_has_the_documented_defaults(tmp_path: Path) -> None:

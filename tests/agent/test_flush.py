@@ -25,7 +25,7 @@ async def test_who_shares_a_lane_gives_caches_back_while_that_is_asked_for(tmp_p
     env, fake = {"PATH": os.environ["PATH"], name: value}, FakeScheduler()
 
     def flushes(job: int) -> bool:
-        with (tmp_path / "state" / "jobs" / f"{job}-1" / "steps").open("rb") as steps:
+        with (tmp_path / "state" / "jobs" / f"{job}-1" / "own" / "steps").open("rb") as steps:
             steps.seek(CONTROL_OFFSET + turns.FLUSH * 8)
             return struct.unpack("=Q", steps.read(8)) != (0,)
 

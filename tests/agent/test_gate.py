@@ -288,7 +288,8 @@ async def test_ranks_of_a_gang_park_at_one_step(lane: Lane, tmp_path: Path) -> N
         await lane.is_in(agent, (1,), ("paused",))
         await lane.goes_on(agent, (2,))
         parked = {
-            rank: steps_at(tmp_path / "state" / "jobs" / "1-1" / name) for rank, name in ((0, "steps"), (1, "steps.1"))
+            rank: steps_at(tmp_path / "state" / "jobs" / "1-1" / "own" / name)
+            for rank, name in ((0, "steps"), (1, "steps.1"))
         }
         assert parked[0] == parked[1]
         lane.fake.pause(1, paused=False)

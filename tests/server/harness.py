@@ -12,6 +12,7 @@ from typing import Any
 import httpx
 from fastapi import FastAPI
 
+from colane.server.access import Callers
 from colane.server.app import create_app
 from colane.server.assembly import make_service
 from colane.server.config import ServiceConfig
@@ -22,6 +23,8 @@ from colane.server.store import AuditLine, Store, Transaction
 
 DEADLINE_S = 60.0
 GB = 10**9
+TOKEN = "the operator's"
+OPERATOR = {"Authorization": f"Bearer {TOKEN}"}
 SLEEP = {"command": ["sleep", "5"]}
 
 
@@ -130,6 +133,12 @@ class World:
         return json.dumps([line.body for line in self.service.store.audit(0, 100_000)])
 
 
+def rules_of(service: Service | None = None, **settings: Any) -> GateRules:
+    """The door of a scheduler that knows one operator, and whoever its board has tokens of."""
+    tokens: Callable[[], Any] = dict if service is None else (lambda: service.board.tokens)
+    return GateRules(callers=Callers(token=TOKEN, tokens=tokens), **settings)
+
+
 @asynccontextmanager
 async def world(
     store: Store | None = None, *, rules: GateRules | None = None, agents: Agents | None = None, **settings: Any
@@ -138,10 +147,10 @@ async def world(
     reached = agents or Agents()
     config = ServiceConfig(**{"policy": "fifo", "workdir": "/srv", **settings})
     service = make_service(store or MemoryStore(), config, agents=reached, clocks=clocks)
-    app = create_app(service, rules or GateRules())
+    app = create_app(service, rules or rules_of(service))
     driving = asyncio.create_task(service.run())
     transport = httpx.ASGITransport(app)
-    async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as http:
+    async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1", headers=OPERATOR) as http:
         try:
             yield World(service, app, http, reached)
         finally:

@@ -25,7 +25,6 @@ from colane.server.board import CLUSTER_KEY
 from colane.server.clock import Clocks
 from colane.server.config import ServiceConfig
 from colane.server.feed import RECENT_LINES_MAX, Feed
-from colane.server.gate import GateRules
 from colane.server.idempotency import KEPT_S, expired
 from colane.server.memory_store import MemoryStore
 from colane.server.sqlite_store import SqliteStore
@@ -33,6 +32,7 @@ from colane.server.store import IDEMPOTENCY, META, SUBMITTED_JOBS, AuditEntry, P
 from colane.server.streams import json_list
 from tests.server.harness import (
     DEADLINE_S,
+    OPERATOR,
     SLEEP,
     CountingStore,
     SteadyClock,
@@ -41,6 +41,7 @@ from tests.server.harness import (
     launched,
     node,
     report,
+    rules_of,
     world,
 )
 
@@ -317,8 +318,8 @@ async def test_a_driver_that_fails_answers_503_and_ends_the_service(monkeypatch:
     monkeypatch.setattr(registry, "create", lambda _: Broken())
     service = make_service(MemoryStore(), ServiceConfig(policy="x", workdir="/"))
     driving = asyncio.create_task(service.run())
-    transport = httpx.ASGITransport(create_app(service, GateRules()))
-    async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as http:
+    transport = httpx.ASGITransport(create_app(service, rules_of(service)))
+    async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1", headers=OPERATOR) as http:
         async with asyncio.timeout(DEADLINE_S):
             answers = await asyncio.gather(*(http.post("/job", json=SLEEP) for _ in range(3)))
             assert {answer.status_code for answer in answers} == {503}

@@ -33,11 +33,16 @@ def test_clients_find_it_by_a_file_and_it_tidies_up(tmp_path: Path) -> None:
     state = tmp_path / "state"
     with scheduler(state) as started:
         published = json.loads((state / "server.json").read_text())
-        assert published == {"url": started.url, "pid": started.process.pid}
+        assert published == {
+            "url": started.url,
+            "pid": started.process.pid,
+            "socket": str(state / "socket"),
+        }
         assert started.line == f"colane scheduler listens on {started.url} (policy fifo, state {state})\n"
         assert started.http.get("/health").json()["status"] == "ok"
         assert started.stop(signal.SIGTERM) == 0
     assert not (state / "server.json").exists()
+    assert not (state / "socket").exists()
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

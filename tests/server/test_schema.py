@@ -14,10 +14,9 @@ from schemathesis.checks import positive_data_acceptance
 from colane.server.app import create_app
 from colane.server.assembly import make_service
 from colane.server.config import ServiceConfig
-from colane.server.gate import GateRules
 from colane.server.memory_store import MemoryStore
 from tests.examples import examples
-from tests.server.harness import SLEEP, node
+from tests.server.harness import SLEEP, node, rules_of
 from tests.server.processes import Scheduler, scheduler
 
 pytestmark = pytest.mark.live
@@ -29,7 +28,7 @@ BEYOND_THE_SCHEMA = [positive_data_acceptance]
 
 def operations() -> dict[str, Any]:
     service = make_service(MemoryStore(), ServiceConfig(policy="fifo", workdir="/srv"))
-    schema = schemathesis.openapi.from_dict(create_app(service, GateRules()).openapi())
+    schema = schemathesis.openapi.from_dict(create_app(service, rules_of(service)).openapi())
     # An event stream does not end, and a log belongs to an agent.
     found = schema.exclude(path_regex="^/events$|/log$").get_all_operations()
     return {operation.label: operation for operation in (each.ok() for each in found)}
@@ -49,7 +48,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scheduler]:
 
 
 def test_the_schema_has_all_operations() -> None:
-    assert len(OPERATIONS) == 26
+    assert len(OPERATIONS) == 29
 
 
 def negatable(label: str) -> bool:

@@ -23,33 +23,33 @@ OPEN_PATH = "/health"
 _ID = re.compile(r"[0-9]{1,16}", re.ASCII)
 
 
-class TokenGate:
-    """Lets only callers with the token in; the health is anybody's."""
+class SecretGate:
+    """Lets only callers with the secret in, which the scheduler was told; the health is anybody's."""
 
-    def __init__(self, app: ASGIApp, token: str | None) -> None:
+    def __init__(self, app: ASGIApp, secret: str) -> None:
         self._app = app
-        self._expected = f"Bearer {token}".encode() if token else None
+        self._expected = f"Bearer {secret}".encode()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on or refuse it."""
-        gate = self._app if self._lets_in(scope) else _refuse_token()
+        gate = self._app if self._lets_in(scope) else _refuse_stranger()
         await gate(scope, receive, send)
 
     def _lets_in(self, scope: Scope) -> bool:
-        if self._expected is None or scope["type"] != "http" or scope["path"] == OPEN_PATH:
+        if scope["type"] != "http" or scope["path"] == OPEN_PATH:
             return True
         given = next((value for name, value in scope["headers"] if name == b"authorization"), b"")
         return secrets.compare_digest(given, self._expected)
 
 
-def make_app(state: StateDir, wake: Callable[[], None], *, name: str, token: str | None = None) -> Starlette:
+def make_app(state: StateDir, wake: Callable[[], None], *, name: str, secret: str) -> Starlette:
     """Build the API.
 
     Args:
         state: Where the logs are.
         wake: Called for each nudge.
         name: The node's name.
-        token: Demanded of every caller where set.
+        secret: Demanded of every caller.
     """
 
     async def run(_: Request) -> Response:
@@ -71,7 +71,7 @@ def make_app(state: StateDir, wake: Callable[[], None], *, name: str, token: str
         Route("/log/{job}/{attempt}", log),
         Route(OPEN_PATH, health),
     ]
-    return Starlette(routes=routes, middleware=[Middleware(TokenGate, token=token)])
+    return Starlette(routes=routes, middleware=[Middleware(SecretGate, secret=secret)])
 
 
 def _answer_log(state: StateDir, key: Key, query: Mapping[str, str]) -> Response:
@@ -95,8 +95,8 @@ def _number(query: Mapping[str, str], field: str, default: int) -> int:
         raise ValueError(f"{field} must be a whole number, got {text!r}") from error
 
 
-def _refuse_token() -> Response:
-    return _error(401, "a valid token is needed")
+def _refuse_stranger() -> Response:
+    return _error(401, "only this node's scheduler may ask")
 
 
 def _error(status: int, detail: str) -> Response:

@@ -20,6 +20,7 @@ class Command:
         grace_s: From SIGTERM to SIGKILL.
         memory_nodes: NUMA nodes to take memory from first; empty leaves that to the kernel.
         memory_limit_bytes: Host memory that all its processes may use together; 0 does not bound them.
+        run_as: User id, group id and further groups of its processes; empty leaves them the agent's.
     """
 
     argv: tuple[str, ...]
@@ -30,6 +31,7 @@ class Command:
     grace_s: float = 10.0
     memory_nodes: tuple[int, ...] = ()
     memory_limit_bytes: int = 0
+    run_as: tuple[int, ...] = ()
 
     def encode(self) -> bytes:
         """Give it as fields with a NUL after each: the one byte that no argument or variable can hold.
@@ -39,7 +41,7 @@ class Command:
         """
         if not self.argv:
             raise ValueError("the command is empty")
-        places = (",".join(map(str, ids)) for ids in (self.cores, self.memory_nodes))
+        places = (",".join(map(str, ids)) for ids in (self.cores, self.memory_nodes, self.run_as))
         numbers = (*places, str(self.log_cap_bytes), str(self.grace_s), str(self.memory_limit_bytes))
         variables = (f"{key}={value}" for key, value in self.env.items())
         fields = (self.workdir, *numbers, str(len(self.argv)), *self.argv, *variables)

@@ -20,7 +20,7 @@ class AgentConfig:
         name: The node's name, unique in the cluster.
         scheduler_url: Base URL of the scheduler.
         state_dir: Where jobs' directories live; one agent at a time.
-        token: Sent to the scheduler, and demanded of whoever calls the agent; None for neither.
+        token: Sent to the scheduler; None for none.
         host: Address to listen on; also the one told to the scheduler, unless it means every address.
         port: Port to listen on; 0 takes a free one.
         devices: `gpu`, `cpu:N[:MEMORY]`, or None for what there is.

@@ -12,6 +12,9 @@ BASE_NAMES = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "TZ"
 """What a job gets from the agent's own environment where its request does not say. Nothing else passes: engines
 put settings of their own there (Ray, Slurm) that are not meant for jobs."""
 
+OF_THE_USER = frozenset({"HOME", "USER", "LOGNAME", "SHELL", "TMPDIR"})
+"""Names of those that say something of one user only."""
+
 THREAD_POOLS = (
     "OMP_NUM_THREADS",
     "MKL_NUM_THREADS",
@@ -31,6 +34,7 @@ def job_environment(
     colane: Mapping[str, str],
     mps: Mapping[str, str],
     adaptor: Path | None = None,
+    user: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
     """Put a job's whole environment together.
 
@@ -41,13 +45,15 @@ def job_environment(
         cores: The job's cores.
         colane: `COLANE_*` variables.
         mps: Variables that lead to an MPS daemon; empty without one.
+        user: What the job's user brings; None where that is the agent's own.
         adaptor: Directory that goes first on Python's path; None leaves the path alone.
 
     Returns:
         The request's environment. Under it lie the agent's basic names and the sizes of thread pools; over it what
         the placement decides and the job must not: devices, `COLANE_*`, MPS.
     """
-    base = {name: own[name] for name in BASE_NAMES if name in own}
+    base = {name: own[name] for name in BASE_NAMES if name in own and (user is None or name not in OF_THE_USER)}
+    base |= user or {}
     threads = dict.fromkeys(open_pools(requested), str(len(cores))) if cores else {}
     kept = {name: value for name, value in requested.items() if not name.startswith("CUDA_MPS_")}
     whole = {**base, **threads, **kept, **visible_devices(gpus), **colane, **mps}

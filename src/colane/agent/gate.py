@@ -351,7 +351,7 @@ def _listen(path: Path) -> socket.socket:
     try:
         listener.setblocking(False)
         turns.at_address(os.fspath(path), listener.bind)
-        path.chmod(0o600)
+        path.chmod(0o666 if os.geteuid() == 0 else 0o600)  # who asks is told by the kernel
         listener.listen(BACKLOG)
     except OSError:
         listener.close()

@@ -6,8 +6,10 @@
     STATE/ended/7-1/        after that: its log and its records, for a while
 
 In a job's directory: `launch.json` (how it was placed), `command` (what the shim runs; holds the user's environment, so
-only the owner may read it), `steps` (what the job reports), the shim's files (see `shim`), `finished.json`
-(what the scheduler is told). A directory appears complete, by rename.
+only the agent may read it), `own/` (the job's user's: `steps`, what the job reports), the shim's files (see `shim`),
+`finished.json` (what the scheduler is told). A directory appears complete, by rename.
+
+Where the agent is root, others may pass through these directories to what is theirs, and read nothing else.
 """
 
 from __future__ import annotations
@@ -33,10 +35,11 @@ from colane.agent.logs import segments
 from colane.agent.processes import ProcessId, boot_id
 from colane.agent.reconcile import Key
 
-LAUNCH, STEPS, FINISHED, SHIM_ERRORS = "launch.json", "steps", "finished.json", "shim.err"
+LAUNCH, OWN, STEPS, FINISHED, SHIM_ERRORS = "launch.json", "own", "steps", "finished.json", "shim.err"
 _NAME = re.compile(r"\d+-\d+")
 _SECRET = 0o600
 _PRIVATE = 0o700
+_PASSABLE = 0o711
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +78,7 @@ class JobDir:
     @property
     def steps_path(self) -> Path:
         """The steps file that the job writes."""
-        return self.path / STEPS
+        return self.path / OWN / STEPS
 
     def facts(self) -> LaunchFacts:
         """How it is placed; where a power cut has taken that, of no boot that is known."""
@@ -187,6 +190,8 @@ class StateDir:
         try:
             for path in (self.root, self.jobs, self.ended):
                 path.mkdir(mode=_PRIVATE, parents=True, exist_ok=True)
+            for path in (self.root, self.jobs):
+                path.chmod(_passable())
             self._lock = self._take_lock()
             self.agent_id = self._read_agent_id()
             self.lease = Lease(self.root, grace_s)
@@ -229,7 +234,12 @@ class StateDir:
         try:
             write_json(draft / LAUNCH, asdict(facts))
             write_secret(draft / shim.COMMAND, command.encode())
-            wire.create(draft / STEPS)
+            (draft / OWN).mkdir(mode=_PRIVATE)
+            wire.create(draft / OWN / STEPS)
+            if command.run_as:
+                for path in (draft / OWN / STEPS, draft / OWN):
+                    os.chown(path, *command.run_as[:2])
+            draft.chmod(_passable())
             draft.rename(place)
         except (OSError, ValueError):
             shutil.rmtree(draft, ignore_errors=True)
@@ -238,12 +248,12 @@ class StateDir:
 
     def steps_path(self, key: Key) -> Path:
         """Where an attempt's steps file will be, before it is prepared."""
-        return self.jobs / str(key) / STEPS
+        return self.jobs / str(key) / OWN / STEPS
 
     def deliver(self, job: JobDir) -> None:
         """Move an attempt whose end the scheduler knows out of the way; secrets do not stay."""
-        for path in (job.path / shim.COMMAND, *job.path.glob(f"{STEPS}*")):
-            path.unlink(missing_ok=True)
+        (job.path / shim.COMMAND).unlink(missing_ok=True)
+        shutil.rmtree(job.path / OWN, ignore_errors=True)
         job.path.rename(self.ended / job.path.name)
 
     def join(self, cluster_id: str) -> None:
@@ -289,6 +299,11 @@ class StateDir:
     def _drop_drafts(self) -> None:
         for path in self.jobs.glob(".*"):
             shutil.rmtree(path, ignore_errors=True)
+
+
+def _passable() -> int:
+    """Mode of a directory on the way to what is a job's user's."""
+    return _PASSABLE if os.geteuid() == 0 else _PRIVATE
 
 
 def read_text(path: Path) -> str | None:

@@ -22,6 +22,7 @@ from colane.agent.environment import job_cores, job_environment
 from colane.agent.jobdir import SHIM_ERRORS, JobDir, LaunchFacts
 from colane.agent.processes import boot_id
 from colane.agent.reconcile import DesiredJob, Key
+from colane.agent.users import Account
 from colane.model.hardware import Gpu
 
 
@@ -45,6 +46,7 @@ def plan_launch(
     node_cores: Sequence[int],
     steps_path: Path,
     mps: Mapping[str, str],
+    account: Account | None = None,
 ) -> tuple[Command, LaunchFacts]:
     """Say exactly what is run.
 
@@ -56,7 +58,9 @@ def plan_launch(
         node_cores: All cores of this node.
         steps_path: Where its steps file will be.
         mps: Variables that lead to an MPS daemon; empty without one.
+        account: As whom it runs; None for the agent's own user.
     """
+    is_other = account is not None and account.uid != os.geteuid()
     cores = job_cores(job.cores, gpus, node_cores)
     colane = {
         "COLANE_JOB_ID": str(job.key.job),
@@ -76,6 +80,7 @@ def plan_launch(
         colane=colane,
         mps=mps,
         adaptor=bundle.place(config.state_dir),
+        user=account.variables if account is not None and is_other else None,
     )
     command = Command(
         tuple(launch["command"]),
@@ -85,6 +90,7 @@ def plan_launch(
         log_cap_bytes=config.log_cap_bytes,
         grace_s=config.grace_s,
         memory_limit_bytes=job.memory_limit_bytes,
+        run_as=(account.uid, account.gid, *account.groups) if account is not None and is_other else (),
     )
     cpu_devices = any(gpu.is_cpu_device for gpu in gpus)
     return command, LaunchFacts(boot_id(), time.time(), job.gpus, cores, cpu_devices, bool(mps))

@@ -22,12 +22,13 @@ from colane.agent.host_memory import HostMemory, Mover, with_host
 from colane.agent.jobdir import LaunchFacts, StateDir
 from colane.agent.jobs import Jobs, refusal
 from colane.agent.launcher import gate_path, plan_launch, wants_mps
-from colane.agent.messages import Object, node_object, report_object, with_sharing, with_turns
+from colane.agent.messages import Door, Object, node_object, report_object, with_sharing, with_turns
 from colane.agent.mps import MpsManager
 from colane.agent.placing import CorePlacer
 from colane.agent.reconcile import Act, Action, AttemptPhase, Desired, DesiredJob, Key, reconcile
 from colane.agent.saving import Saver
 from colane.agent.scheduler import Scheduler
+from colane.agent.users import UnknownUserError, account_for, whose_jobs
 from colane.devices import Devices, OwnProcesses, suspend
 from colane.model.hardware import Gpu
 
@@ -49,7 +50,7 @@ class Agent:
     """One node: its jobs, its devices, its word with the scheduler."""
 
     def __init__(
-        self, config: AgentConfig, scheduler: Scheduler, devices: Devices, state: StateDir, address: str
+        self, config: AgentConfig, scheduler: Scheduler, devices: Devices, state: StateDir, door: Door
     ) -> None:
         self.woken = asyncio.Event()
         self.state = state
@@ -57,7 +58,10 @@ class Agent:
         self.jobs = Jobs(state, self.woken.set, devices.utilization_by, self._fault.note)
         self._config = config
         self._devices = devices
-        self._address = address
+        self._door = door
+        self._runs_as, closed = whose_jobs(state.root)
+        if closed:
+            log.warning("%s", closed)
         self._ranks = gang.place_program(state.root)
         self._memory_problem = gang.memory_problem(devices.host)
         self._memory_note = ""
@@ -188,6 +192,10 @@ class Agent:
             await self._refuse(job.key, f"this node has no device {missing[0]}")
             return
         gpus = [by_index[index] for index in job.gpus]
+        try:
+            account = account_for(launch.get("user") or "", self._runs_as)
+        except UnknownUserError as error:
+            return await self._refuse(job.key, str(error))
         command, facts = plan_launch(
             job,
             launch,
@@ -196,6 +204,7 @@ class Agent:
             node_cores=self._devices.host.cores,
             steps_path=self.state.steps_path(job.key),
             mps=await self._mps_for(job.key, launch, gpus),
+            account=account,
         )
         command, facts = self._arranged(command, facts, launch, gpus, job.meeting)
         try:
@@ -250,8 +259,8 @@ class Agent:
     def _describe(self) -> Object:
         gpus = self._fault.closed(self._observed(), self._own().busy)
         config, state = self._config, self.state
-        node = node_object(config, state.agent_id, self._address, self._devices, gpus, self._host_refusal)
-        return {**node, "leased": self._is_leased()}
+        node = node_object(config, state.agent_id, self._door, self._devices, gpus, self._host_refusal)
+        return {**node, "leased": self._is_leased(), "runs_as": self._runs_as}
 
     def _places(self, desired: Desired) -> Follow:
         """Where the gate finds the jobs, and what it does with them."""

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import logging
+import secrets
 import signal
 import socket
 import sys
@@ -19,6 +19,7 @@ from colane.agent.config import AgentConfig
 from colane.agent.errors import AgentError
 from colane.agent.jobdir import StateDir
 from colane.agent.loop import Agent
+from colane.agent.messages import Door
 from colane.agent.scheduler import Scheduler
 from colane.client.agent_link import AgentLink
 from colane.devices import Devices, DeviceSpecError, discover
@@ -62,15 +63,15 @@ async def serve(
     Raises:
         AgentError: It cannot go on; the message is one line for the person who started it.
     """
-    _judge(config)
     devices = _discover(config)
     state = StateDir(config.state_dir, config.grace_s)
     try:
         with _listen(config) as listener:
             address = _address(config, listener)
             async with _linked(config, scheduler) as link:
-                agent = Agent(config, link, devices, state, address)
-                async with _api(agent, config, listener):
+                door = Door(address, secrets.token_urlsafe(32))
+                agent = Agent(config, link, devices, state, door)
+                async with _api(agent, config, door, listener):
                     (on_address or _log_address)(address)
                     await agent.run(stop or asyncio.Event())
     finally:
@@ -96,21 +97,6 @@ async def _linked(config: AgentConfig, scheduler: Scheduler | None) -> AsyncIter
 
 def _log_address(address: str) -> None:
     log.info("the agent listens on %s", address)
-
-
-def _judge(config: AgentConfig) -> None:
-    """Who can reach the agent can read the jobs' logs."""
-    if config.token is None and not _is_loopback(config.host):
-        raise AgentError(
-            f"--host {config.host}: an agent that others can reach needs a token; give --token or set COLANE_TOKEN"
-        )
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def _discover(config: AgentConfig) -> Devices:
@@ -154,9 +140,9 @@ class _AgentServer(uvicorn.Server):
 
 
 @asynccontextmanager
-async def _api(agent: Agent, config: AgentConfig, listener: socket.socket) -> AsyncIterator[None]:
+async def _api(agent: Agent, config: AgentConfig, door: Door, listener: socket.socket) -> AsyncIterator[None]:
     """Serve the agent's API meanwhile."""
-    app = make_app(agent.state, agent.woken.set, name=config.name, token=config.token)
+    app = make_app(agent.state, agent.woken.set, name=config.name, secret=door.secret)
     settings = uvicorn.Config(
         app, log_config=None, access_log=False, lifespan="off", ws="none", timeout_graceful_shutdown=ANSWERS_MAX_S
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from colane.agent.config import AgentConfig
 from colane.agent.gang import LOOPBACK, Meeting
@@ -17,18 +17,27 @@ from colane.model.lane import TurnRule, Turns
 
 Object = dict[str, Any]
 
+
+class Door(NamedTuple):
+    """How the scheduler calls this agent: its base URL, and what it must bring."""
+
+    address: str
+    secret: str
+
+
 MESSAGES_MAX = 100
 """Messages of one report: people read the first few, the scheduler takes no more."""
 
 
 def node_object(
-    config: AgentConfig, agent_id: str, address: str, devices: Devices, gpus: Sequence[Gpu], host_refusal: str = ""
+    config: AgentConfig, agent_id: str, door: Door, devices: Devices, gpus: Sequence[Gpu], host_refusal: str = ""
 ) -> Object:
     """Describe this node for its registration."""
     return {
+        "secret": door.secret,
         "name": config.name,
         "agent_id": agent_id,
-        "address": address,
+        "address": door.address,
         "pool": config.pool,
         "gpus": gpu_objects(gpus),
         "topology": asdict(devices.topology),

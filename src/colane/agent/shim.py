@@ -12,6 +12,7 @@ One process for each attempt of a job, from its start to its end. Its rules:
   that nothing of the job is left. The job's first process dies with it (PR_SET_PDEATHSIG).
 * SIGTERM asks it to stop the job: SIGTERM to the whole tree, SIGKILL after the grace time.
 * It stops the job, too, when the agent's lease has run out: another attempt may be started elsewhere then.
+* It stays who the agent is when the job is another user's: the job can neither end it nor write its records.
 * It kills the job when its processes together use more host memory than it may: its booking is what others count on.
 * It writes `exit` only when the whole tree is gone, so its sight means that the devices are free.
 
@@ -72,7 +73,7 @@ class ShimCommand:
     """What to run, read from what `colane.agent.command.ShimCommand` wrote: the same fields."""
 
     def __init__(self, data: bytes) -> None:
-        workdir, cores, nodes, cap, grace, limit, count, *rest = (
+        workdir, cores, nodes, run_as, cap, grace, limit, count, *rest = (
             os.fsdecode(field) for field in data.split(b"\0")[:-1]
         )
         self.argv = rest[: int(count)]
@@ -80,6 +81,7 @@ class ShimCommand:
         self.env = dict(variable.split("=", 1) for variable in rest[int(count) :])
         self.cores = tuple(int(core) for core in cores.split(",") if core)
         self.memory_nodes = tuple(int(node) for node in nodes.split(",") if node)
+        self.run_as = tuple(int(number) for number in run_as.split(",") if number)
         self.log_cap_bytes = int(cap)
         self.grace_s = float(grace)
         self.memory_limit_bytes = int(limit)
@@ -347,15 +349,17 @@ def become(command: ShimCommand, output_fd: int, trouble_fd: int, supervisor_pid
     """Turn this freshly forked process into the job; what prevents it goes to `trouble_fd`."""
     what = "process"
     try:
-        prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != supervisor_pid:  # it died before we asked to die with it
-            os._exit(127)
+        die_with(supervisor_pid)
         os.setsid()
         restore_signals()
         what = f"cores {','.join(map(str, command.cores))}"
         if command.cores:
             os.sched_setaffinity(0, command.cores)
         prefer_memory(command.memory_nodes)
+        if command.run_as:
+            what = f"user {command.run_as[0]}"
+            become_user(*command.run_as)
+            die_with(supervisor_pid)  # the kernel forgot it with the change of user
         what = f"working directory {command.workdir!r}"
         os.chdir(command.workdir)
         what = f"command {command.argv[0]!r}"
@@ -366,6 +370,22 @@ def become(command: ShimCommand, output_fd: int, trouble_fd: int, supervisor_pid
         os.write(trouble_fd, f"{what}: {explain(error, command)}".encode(errors="replace"))
     finally:
         os._exit(127)
+
+
+def die_with(supervisor_pid: int) -> None:
+    """Have the kernel kill this process when its supervisor dies."""
+    prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != supervisor_pid:  # it died before we asked to die with it
+        os._exit(127)
+
+
+def become_user(uid: int, gid: int, *groups: int) -> None:
+    """Be another user from now on, without a way back; the groups first, for a plain user may not change them."""
+    import warnings  # noqa: F401 - for execvpe: the user may not be able to read this Python's library
+
+    os.setgroups(groups)
+    os.setresgid(gid, gid, gid)
+    os.setresuid(uid, uid, uid)
 
 
 def explain(error: OSError | ValueError, command: ShimCommand) -> str:

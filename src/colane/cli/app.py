@@ -34,6 +34,7 @@ NOUNS: Final = (
     "topo",
     "profile",
     "adaptor",
+    "token",
     "report",
     "export",
     "simulate",
@@ -90,7 +91,7 @@ def _options(
     """Run deep-learning jobs together on shared GPUs.
 
     Commands find the scheduler by COLANE_URL (and COLANE_TOKEN), else by the state directory of a scheduler on
-    this machine (COLANE_STATE), else at http://127.0.0.1:8642.
+    this machine (COLANE_STATE, yours, or the system's /var/lib/colane), else at http://127.0.0.1:8642.
     """
 
 

@@ -86,7 +86,6 @@ class DemoPlan:
         """Return the batch of a phase."""
         common = {
             **self.job,
-            "user": jobs.current_user(),
             "workdir": str(Path.cwd()),
             "env": self.env,
             "python": sys.executable,

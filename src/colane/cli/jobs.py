@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
-import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -54,14 +52,6 @@ def saved_text(job: Mapping[str, Any]) -> str:
     """Return how long ago a job that has not ended saved its state; empty where that is not known."""
     saved_s = job.get("saved_s")
     return "" if saved_s is None or has_ended(job) else output.duration(max(0.0, time.time() - saved_s))
-
-
-def current_user() -> str:
-    """Return who we are; the number where the system has no name for it."""
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):
-        return str(os.getuid())
 
 
 def parse_labels(texts: Sequence[str] | None, option: str = "--label") -> dict[str, str]:

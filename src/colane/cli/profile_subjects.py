@@ -128,7 +128,7 @@ def _at_size(job: jobs.Object, size: int) -> jobs.Object:
 def _shell(job: Mapping[str, Any]) -> jobs.Object:
     """Return what this shell gives to a job, as `colane submit` does."""
     env = {name: value for name, value in os.environ.items() if name not in NOT_FOR_JOBS}
-    shell: jobs.Object = {"user": jobs.current_user(), "env": env, "workdir": str(Path.cwd())}
+    shell: jobs.Object = {"env": env, "workdir": str(Path.cwd())}
     return shell | ({"python": sys.executable} if "model_name" in job else {})
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from colane.cli import jobs, output
+from colane.cli import output
 from colane.cli.suspend import JobsArgument, change
 
 
@@ -15,4 +15,4 @@ def register(app: typer.Typer) -> None:
 
 def resume(job: JobsArgument, as_json: output.Json = False) -> None:
     """Let suspended jobs go on; others stay as they are."""
-    change(job, lambda scheduler, each: scheduler.resume(each, by=jobs.current_user()), as_json=as_json)
+    change(job, lambda scheduler, each: scheduler.resume(each), as_json=as_json)

@@ -335,7 +335,7 @@ def _file_alone(words: list[str], options: Mapping[str, Any]) -> JobFile:
 def _shell(job: Mapping[str, Any]) -> jobs.Object:
     """Return what the submitting shell gives to a job."""
     env = {name: value for name, value in os.environ.items() if name not in NOT_FOR_JOBS}
-    shell: jobs.Object = {"user": jobs.current_user(), "env": env, "workdir": str(Path.cwd())}
+    shell: jobs.Object = {"env": env, "workdir": str(Path.cwd())}
     if "model_name" in job:
         shell["python"] = sys.executable
     return shell

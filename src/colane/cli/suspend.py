@@ -52,9 +52,7 @@ def suspend(
     A policy may park a running job in that way to make room for another, whether or not it is --preemptible: 'colane
     why' says for whom. It goes on by itself once its node has a GPU for it, and 'colane suspend' keeps it off its GPUs.
     """
-    change(
-        job, lambda scheduler, each: scheduler.suspend(each, by=jobs.current_user(), to_host=to_host), as_json=as_json
-    )
+    change(job, lambda scheduler, each: scheduler.suspend(each, to_host=to_host), as_json=as_json)
 
 
 def change(ids: list[int], ask: Callable[[Client, int], None], *, as_json: bool) -> None:

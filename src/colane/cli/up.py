@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated, Any
@@ -98,14 +99,24 @@ def _judge(topology: str) -> None:
 def _greeting(stack: Stack) -> Iterator[str]:
     config = stack.config
     yield f"colane scheduler at {stack.url}, policy {config.policy}, state in {config.state_dir}"
-    yield from (_device(config.node, gpu) for gpu in stack.node()["gpus"])
+    node = stack.node()
+    yield from (_device(config.node, gpu) for gpu in node["gpus"])
     with stack.client() as scheduler:
         health = scheduler.health()
     if health["queued"] or health["running"]:
         yield f"from before: {health['running']} running, {health['queued']} waiting"
+    yield from _about_users(node)
     if not _is_found_by_itself(config.state_dir):
         yield f"in other terminals: export COLANE_STATE={config.state_dir}"
     yield "submit with 'colane submit -- python train.py', look with 'colane ps', stop all with Ctrl-C"
+
+
+def _about_users(node: dict[str, Any]) -> Iterator[str]:
+    """Say what being root means for users; nobody else has a choice."""
+    if os.geteuid() == 0:
+        only = node["runs_as"]
+        served = f"only {only} may submit" if only else "every user of this machine may submit"
+        yield f"run by root: {served}; jobs run as whoever submits them"
 
 
 def _is_found_by_itself(state_dir: Path) -> bool:

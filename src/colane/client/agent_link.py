@@ -7,6 +7,7 @@ from typing import Any, Final, Self
 
 import httpx
 
+from colane.client.client import address_of
 from colane.client.errors import Refused, SchedulerUnreachable, refused
 
 TIMEOUT_S: Final = 10.0
@@ -28,7 +29,9 @@ class AgentLink:
     def __init__(self, url: str, token: str | None = None, *, timeout_s: float = TIMEOUT_S) -> None:
         self._url = url.rstrip("/")
         headers = {"Authorization": f"Bearer {token}"} if token else {}
-        self._http = httpx.AsyncClient(headers=headers, timeout=timeout_s, trust_env=False)
+        self._base, socket = address_of(self._url)
+        transport = None if socket is None else httpx.AsyncHTTPTransport(uds=socket)
+        self._http = httpx.AsyncClient(transport=transport, headers=headers, timeout=timeout_s, trust_env=False)
 
     async def __aenter__(self) -> Self:
         return self
@@ -60,7 +63,7 @@ class AgentLink:
 
     async def _ask(self, method: str, path: str, body: Object | None = None) -> Object:
         try:
-            answer = await self._http.request(method, self._url + path, json=body)
+            answer = await self._http.request(method, self._base + path, json=body)
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise SchedulerUnreachable(self._url, str(error) or type(error).__name__) from error
         content = _json(answer)

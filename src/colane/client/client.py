@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import secrets
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -10,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self, TypeVar
 
 from colane.client.errors import Refused, SchedulerUnreachable, refused
 from colane.client.light_httpx import prepare_httpx
-from colane.client.locate import find_token, find_url
+from colane.client.locate import UNIX, find_token, find_url
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -22,6 +24,9 @@ TIMEOUT_S: Final = 60.0
 
 RETRIES: Final = 2
 """A request whose answer was lost is sent again with the same idempotency key."""
+
+TOKEN_BYTES: Final = 32
+"""Of chance in a token: nobody tries all of them."""
 
 PAGE_JOBS: Final = 1_000
 Object = dict[str, Any]
@@ -58,6 +63,7 @@ class Client:
         self.url = (url or find_url()).rstrip("/")
         self._token = token or find_token(self.url)
         self._timeout_s = timeout_s
+        self._base, self._socket = address_of(self.url)
         self._connection: httpx.Client | None = None
 
     def __enter__(self) -> Self:
@@ -180,6 +186,23 @@ class Client:
         with self._stream("/events", _without_none(after=after)) as answer:
             yield from read_events(answer.iter_lines())
 
+    # -- tokens
+
+    def tokens(self) -> list[Object]:
+        """Return what is known of tokens: an operator's client of all, a user's of his own."""
+        return list(self._get("/tokens"))
+
+    def make_token(self, *, user: str | None = None, node: str | None = None, role: str | None = None) -> str:
+        """Make a token for a user or for the agent of a node, and return it: nobody else knows it."""
+        token = secrets.token_urlsafe(TOKEN_BYTES)
+        digest = hashlib.sha256(token.encode()).hexdigest()
+        self._change("POST", "/tokens", {"digest": digest, **_without_none(user=user, node=node, role=role)})
+        return token
+
+    def revoke_token(self, token_id: str) -> None:
+        """Let a token count no longer."""
+        self._change("DELETE", f"/token/{token_id}")
+
     # -- HTTP
 
     def _get(self, path: str, **params: Any) -> Any:  # noqa: ANN401 - JSON
@@ -199,7 +222,7 @@ class Client:
         raise AssertionError("the last attempt returns or raises")
 
     def _ask(self, method: str, path: str, **options: Any) -> httpx.Response:  # noqa: ANN401 - passed through
-        answer = self._reach(lambda http: http.request(method, self.url + path, **options))
+        answer = self._reach(lambda http: http.request(method, self._base + path, **options))
         if not answer.is_success:
             raise refused(answer.status_code, _json(answer))
         return answer
@@ -210,7 +233,7 @@ class Client:
         import httpx  # noqa: PLC0415 - imported late
 
         quiet = httpx.Timeout(self._timeout_s, read=None)
-        request = self._http().build_request("GET", self.url + path, params=params, timeout=quiet)
+        request = self._http().build_request("GET", self._base + path, params=params, timeout=quiet)
         answer = self._reach(lambda http: http.send(request, stream=True))
         try:
             if not answer.is_success:
@@ -242,12 +265,18 @@ class Client:
 
             headers = {"Authorization": f"Bearer {self._token}"} if self._token else {}
             self._connection = httpx.Client(
+                transport=None if self._socket is None else httpx.HTTPTransport(uds=self._socket),
                 headers=headers,
                 timeout=self._timeout_s,
                 trust_env=False,
                 verify=self.url.startswith("https:"),  # reading the certificates takes 20 ms; http has none
             )
         return self._connection
+
+
+def address_of(url: str) -> tuple[str, str | None]:
+    """Return what requests to a scheduler begin with, and the path of its socket, None for TCP."""
+    return ("http://localhost", url.removeprefix(UNIX)) if url.startswith(UNIX) else (url, None)
 
 
 def read_events(lines: Iterator[str]) -> Iterator[Event]:

@@ -1,4 +1,8 @@
-"""Where the scheduler is: `COLANE_URL`, else the one on this machine by its state directory, else the default."""
+"""Where the scheduler is: `COLANE_URL`, else the one on this machine by its state directory, else the default.
+
+On its own machine a scheduler is called through its socket where that can be reached: the kernel then says who calls,
+and no token is needed.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,7 @@ import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
 from colane.client.errors import BadUrl
@@ -16,31 +20,43 @@ URL_VARIABLE: Final = "COLANE_URL"
 TOKEN_VARIABLE: Final = "COLANE_TOKEN"  # noqa: S105 - the name of a variable
 STATE_VARIABLE: Final = "COLANE_STATE"
 TOKEN_FILE_VARIABLE: Final = "COLANE_TOKEN_FILE"  # noqa: S105 - as above
+SYSTEM_STATE: Final = Path("/var/lib/colane")
+"""The state directory of a scheduler that root runs, where every user of the machine looks for one."""
+UNIX: Final = "unix://"
+"""How the URL of a socket begins; its path follows."""
 SERVER_FILE: Final = "server.json"
+SOCKET_FILE: Final = "socket"
 TOKEN_FILE: Final = "token"  # noqa: S105 - the name of a file
 """What a scheduler that was given no token demands: only who may read its state directory can know it."""
 
 
 def default_state_dir(environment: Mapping[str, str] = os.environ) -> Path:
-    """Return the scheduler's state directory where none is named: `COLANE_STATE`, else the platform's."""
+    """Return the scheduler's state directory: `COLANE_STATE`, else root's is the system's, a user's the platform's."""
     named = environment.get(STATE_VARIABLE)
     if named:
         return Path(named)
+    if os.geteuid() == 0:
+        return SYSTEM_STATE
     from platformdirs import user_state_path  # noqa: PLC0415 - imported late: most commands know the URL
 
     return user_state_path("colane", appauthor=False)
 
 
 def find_url(state_dir: Path | None = None, environment: Mapping[str, str] = os.environ) -> str:
-    """Return the scheduler's URL.
+    """Return the scheduler's URL; `unix:///PATH` is the socket of one on this machine.
 
     Raises:
         BadUrl: `COLANE_URL` is none.
     """
     named = environment.get(URL_VARIABLE)
+    places = list(dict.fromkeys([state_dir or default_state_dir(environment), SYSTEM_STATE]))
     if named:
-        return judged(named)
-    return _published(state_dir or default_state_dir(environment)) or DEFAULT_URL
+        url = judged(named)
+        has_token = any(environment.get(name) for name in (TOKEN_VARIABLE, TOKEN_FILE_VARIABLE))
+        sockets = (found.socket for place in places if (found := _published(place)) is not None and found.url == url)
+        return url if has_token else next(filter(None, sockets), url)
+    found = next(filter(None, map(_published, places)), None)
+    return DEFAULT_URL if found is None else found.socket or found.url
 
 
 def judged(url: str) -> str:
@@ -51,6 +67,8 @@ def judged(url: str) -> str:
     """
     try:
         parts = urlsplit(url)
+        if url.startswith(f"{UNIX}/") and url.isprintable():
+            return url
         is_good = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
     except ValueError:  # a port that is no number, brackets that do not match
         is_good = False
@@ -72,7 +90,9 @@ def find_token(url: str, environment: Mapping[str, str] = os.environ) -> str | N
     if file:
         return read_token(Path(file))
     state_dir = default_state_dir(environment)
-    return read_token(state_dir / TOKEN_FILE) if _published(state_dir) == url.rstrip("/") else None
+    found = _published(state_dir)
+    is_ours = found is not None and found.url == url.rstrip("/")
+    return read_token(state_dir / TOKEN_FILE) if is_ours else None
 
 
 def read_token(path: Path) -> str | None:
@@ -83,11 +103,19 @@ def read_token(path: Path) -> str | None:
         return None
 
 
-def _published(state_dir: Path) -> str | None:
+class _Published(NamedTuple):
+    """Where a scheduler listens: its URL, and that of its socket where it can be reached, else empty."""
+
+    url: str
+    socket: str
+
+
+def _published(state_dir: Path) -> _Published | None:
     """Return what a scheduler has written there; a file a killed one left behind names a URL nobody answers at."""
     try:
         body = json.loads((state_dir / SERVER_FILE).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
     url = body.get("url") if isinstance(body, dict) else None
-    return url if isinstance(url, str) and url else None
+    path = state_dir.absolute() / SOCKET_FILE
+    return _Published(url, f"{UNIX}{path}" if path.is_socket() else "") if isinstance(url, str) and url else None

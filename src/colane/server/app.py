@@ -11,7 +11,7 @@ from fastapi.responses import HTMLResponse, JSONResponse
 from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 
-from colane.server import routes_jobs, routes_nodes, routes_records
+from colane.server import routes_jobs, routes_nodes, routes_records, routes_tokens
 from colane.server.api_page import api_page
 from colane.server.gate import Gate, GateRules, refusal_response
 from colane.server.problems import RefusedError, from_pydantic
@@ -40,6 +40,7 @@ REFUSALS: Final[dict[int | str, dict[str, Any]]] = {
     for status, text in {
         400: "The body is not JSON",
         401: "A token is needed",
+        403: "Not the caller's to do",
         404: "There is no such thing",
         409: "Conflict",
         413: "The body is too large",
@@ -56,7 +57,7 @@ def create_app(service: Service, rules: GateRules) -> FastAPI:
     """Return the application of a service."""
     app = FastAPI(title="Colane scheduler", version=VERSION, responses=REFUSALS, docs_url=None, redoc_url=None)
     app.state.service = service
-    for router in (routes_jobs.router, routes_nodes.router, routes_records.router):
+    for router in (routes_jobs.router, routes_nodes.router, routes_records.router, routes_tokens.router):
         app.include_router(router)
     app.add_api_route("/docs", _docs, include_in_schema=False, response_class=HTMLResponse)
     app.add_exception_handler(RefusedError, _refused)

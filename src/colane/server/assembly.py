@@ -37,9 +37,8 @@ def make_service(
         StoreError: The store cannot be read.
         UnknownPolicyError: No policy of that name.
     """
-    headers = {"Authorization": f"Bearer {config.token}"} if config.token else {}
     # Agents are on this machine or in this cluster: a proxy from the environment must not see them.
-    client = httpx.AsyncClient(headers=headers, trust_env=False, transport=agents)
+    client = httpx.AsyncClient(trust_env=False, transport=agents)
     feed = Feed(store)
     clocks = clocks or Clocks()
     clock = ServiceClock(clocks)

@@ -8,15 +8,25 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from colane.model.hardware import Node
 from colane.model.job import Job, JobId
 from colane.server import documents
-from colane.server.codec import UNREADABLE, record, several
+from colane.server.access import Caller, Role, TokenRecord
+from colane.server.codec import UNREADABLE, choice, record, several
 from colane.server.documents import Body
 from colane.server.hardware import Hardware
-from colane.server.store import ASSIGNED_JOBS, LENGTHS, META, NODES, SUBMITTED_JOBS, Document, Store
+from colane.server.store import (
+    ASSIGNED_JOBS,
+    LENGTHS,
+    META,
+    NODES,
+    SUBMITTED_JOBS,
+    TOKENS,
+    Document,
+    Store,
+)
 
 log = logging.getLogger(__name__)
 Value = TypeVar("Value")
@@ -26,6 +36,18 @@ CLUSTER_KEY: Final = "cluster"
 """Which cluster this store is of: an id made with it, so that ids of jobs from another store are not taken for ours."""
 CLOCK_KEY: Final = "clock"
 """Where the service's time stood at the last commit."""
+
+
+class AgentDoor(NamedTuple):
+    """How an agent is called: its base URL, empty where it has none, and what it demands of the caller."""
+
+    address: str
+    secret: str
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """Headers of a request to it."""
+        return {"Authorization": f"Bearer {self.secret}"} if self.secret else {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +61,8 @@ class NodeRecord:
         lost: Its agent was silent for too long; it holds no jobs.
         messages: What its agent has to say (MPS that could not be started, ...).
         leased: Its jobs end by themselves when it is silent; of one without a lease, silence tells nothing.
+        secret: What its agent demands of whoever calls it.
+        runs_as: The one user whose jobs its agent can run, empty for everybody's.
     """
 
     node: Node
@@ -47,6 +71,13 @@ class NodeRecord:
     lost: bool = False
     messages: tuple[str, ...] = ()
     leased: bool = True
+    secret: str = field(default="", repr=False)
+    runs_as: str = ""
+
+    @property
+    def door(self) -> AgentDoor:
+        """How its agent is called."""
+        return AgentDoor(self.node.address, self.secret)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +106,7 @@ class Board:
         on_node: Live jobs that hold GPUs of a node, in order of id.
         counters: See `Counters`.
         hardware: What all nodes have, for judging requests.
+        tokens: Tokens by digest.
         lengths: Steps that jobs took when one of their kind last ran to success, by `lengths.kind_of`.
     """
 
@@ -84,6 +116,7 @@ class Board:
     on_node: dict[str, set[JobId]] = field(default_factory=dict)
     counters: Counters = field(default_factory=Counters)
     hardware: Hardware = field(default_factory=Hardware)
+    tokens: dict[str, TokenRecord] = field(default_factory=dict)
     lengths: dict[str, int] = field(default_factory=dict)
 
     def put_job(self, job: Job) -> None:
@@ -110,6 +143,14 @@ class Board:
         if changed:
             self.hardware = Hardware(known.node for known in self.nodes.values())
 
+    def put_tokens(self, changed: Mapping[str, TokenRecord | None]) -> None:
+        """Take new tokens, and drop those that are None."""
+        for digest, token in changed.items():
+            if token is None:
+                self.tokens.pop(digest, None)
+            else:
+                self.tokens[digest] = token
+
     def assigned(self, node: str) -> list[Job]:
         """Live jobs that hold GPUs of a node, in order of id."""
         return [self.jobs[job] for job in sorted(self.on_node.get(node, ()))]
@@ -124,6 +165,7 @@ def _held_nodes(job: Job | None) -> tuple[str, ...]:
 
 NODE_RECORD: Final = record(NodeRecord, node=documents.NODE, messages=several())
 COUNTERS: Final = record(Counters)
+TOKEN: Final = record(TokenRecord, caller=record(Caller, role=choice(Role)))
 
 
 def encode_record(node: NodeRecord) -> Body:
@@ -159,6 +201,8 @@ def read_board(store: Store) -> Board:
     records = readable(NODES, store.read_all(NODES), decode_record)
     board.put_nodes(sorted(records, key=lambda known: known.order))
     board.lengths.update((kind, int(body["steps"])) for kind, body in store.read_all(LENGTHS))
+    tokens = readable(TOKENS, store.read_all(TOKENS), TOKEN.read)
+    board.tokens.update((token.digest, token) for token in tokens)
     live = [one for name in (SUBMITTED_JOBS, ASSIGNED_JOBS) for one in readable(name, store.read_all(name), _live)]
     for job, model_name in sorted(live, key=lambda one: one[0].id):
         board.put_job(job)

@@ -28,6 +28,7 @@ from colane.model.hardware import Gpu, Node
 from colane.model.job import Exit, Job, JobId, JobState, SuspendVia
 from colane.model.profile import Profile, ProfileKey, Value, ValueSource
 from colane.model.progress import Progress
+from colane.server.access import Caller
 from colane.server.admission import Admitted
 from colane.server.board import NodeRecord
 from colane.server.clock import AGENT_OFFSET_MIN_S, offset_s
@@ -111,9 +112,10 @@ def resume(turn: Turn, job_id: JobId, by: str) -> None:
     turn.events.append(ResumeRequested(job_id, by))
 
 
-def cancel_queued(turn: Turn, by: str) -> list[JobId]:
-    """Cancel all queued jobs and return their ids."""
-    ids = [job.id for job in turn.board.jobs.values() if job.state is JobState.QUEUED]
+def cancel_queued(turn: Turn, caller: Caller, by: str) -> list[JobId]:
+    """Cancel all queued jobs that are the caller's to touch, and return their ids."""
+    queued = (job for job in turn.board.jobs.values() if job.state is JobState.QUEUED)
+    ids = [job.id for job in queued if caller.owns(job.spec.user)]
     turn.events.extend(CancelRequested(job_id, by) for job_id in ids)
     return ids
 
@@ -147,6 +149,7 @@ def register(turn: Turn, body: NodeBody) -> None:
         raise RefusedError.because(422, text, "topology")
     turn.agents[body.name] = body.agent_id
     turn.leased[body.name] = body.leased
+    turn.registered[body.name] = body
     turn.events.append(NodeRegistered(node))
     turn.record("node-registered", node=node.name, pool=node.pool, gpus=[gpu.type for gpu in node.gpus])
 

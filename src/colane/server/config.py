@@ -17,7 +17,6 @@ class ServiceConfig:
         policy: Registered name, or FILE.py:NAME of a user's own.
         policy_budget_s: What a pass of a user's own policy may take.
         workdir: Directory of jobs that name none.
-        token: Sent to agents.
         tick_s: The core is asked at least this often.
         node_timeout_s: A node silent for longer is lost.
         batch_jobs_max: Jobs in one request.
@@ -28,7 +27,6 @@ class ServiceConfig:
     policy: str
     workdir: str
     policy_budget_s: float = BUDGET_S
-    token: str | None = None
     tick_s: float = 1.0
     node_timeout_s: float = 60.0
     batch_jobs_max: int = 10_000

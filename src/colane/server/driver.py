@@ -185,7 +185,7 @@ class LiveDriver:
         loop = asyncio.get_running_loop()
         self._written_steady_s = loop.time()
         with ThreadPoolExecutor(1, "colane-commit") as committer:
-            self.notifier.nudge(record.node.address for record in self.board.nodes.values())
+            self.notifier.nudge(record.door for record in self.board.nodes.values())
             try:
                 while not self._stopping or self._queue:
                     await self._turn(loop, committer)
@@ -266,7 +266,7 @@ class LiveDriver:
         entry.apply(self.board)
         self.feed.publish(last_number, entry.transaction.audit)
         nodes = (self.board.nodes.get(name) for name in outcome.nodes)
-        self.notifier.nudge(record.node.address for record in nodes if record is not None)
+        self.notifier.nudge(record.door for record in nodes if record is not None)
 
     def _probe(self, turn: Turn, steady_s: float) -> Transaction:
         """What is written where nothing was for a while: whether the store takes it is news."""

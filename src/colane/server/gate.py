@@ -1,8 +1,7 @@
-"""The door: token, Host, content type and body size are judged here, before any route sees a request."""
+"""The door: who asks, Host, content type and body size are judged here, before any route sees a request."""
 
 from __future__ import annotations
 
-import hmac
 import ipaddress
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -12,11 +11,17 @@ from starlette.datastructures import Headers
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from colane.server.access import Caller, Callers
 from colane.server.problems import RefusedError
 
 WITH_BODY: Final = frozenset({"POST", "PUT", "PATCH"})
 OPEN_PATHS: Final = frozenset({"/health"})
 """Answered without a token, so that a supervisor can ask."""
+
+PEER_UID: Final = "peer_uid"
+"""In a request's state where it came over a unix socket: the user of the process at its other end."""
+CALLER: Final = "caller"
+"""In a request's state behind the door: who asks."""
 
 LOOPBACK_NAMES: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 
@@ -34,13 +39,13 @@ class GateRules:
     """What may pass.
 
     Attributes:
-        token: Needed in `Authorization: Bearer`; None for none.
+        callers: Knows who asks: by the socket, else by the token in `Authorization: Bearer`.
         hosts: Host names a request may be addressed to, None for any. A web page that points its own name at
             127.0.0.1 (DNS rebinding) still sends its own name.
         body_bytes_max: Largest body.
     """
 
-    token: str | None = None
+    callers: Callers
     hosts: frozenset[str] | None = LOOPBACK_NAMES
     body_bytes_max: int = 8 * 2**20
 
@@ -70,8 +75,9 @@ class Gate:
         rules = self._rules
         if rules.hosts is not None and host_name(headers.get("host", "")) not in rules.hosts:
             raise RefusedError.because(421, "this scheduler answers to its loopback names only")
-        if rules.token is not None and scope["path"] not in OPEN_PATHS:
-            _check_token(rules.token, headers.get("authorization", ""))
+        if scope["path"] not in OPEN_PATHS:
+            state = scope.setdefault("state", {})
+            state[CALLER] = _caller(rules.callers, state.get(PEER_UID), headers.get("authorization"))
         if scope["method"] in WITH_BODY:
             kind = headers.get("content-type", "").partition(";")[0].strip().lower()
             if kind != "application/json":
@@ -110,14 +116,19 @@ def _too_large(limit: int) -> RefusedError:
     return RefusedError.because(413, f"the body is larger than {limit} bytes; send fewer jobs at once")
 
 
-def _check_token(token: str, header: str) -> None:
-    scheme, _, given = header.partition(" ")
+def _caller(callers: Callers, peer_uid: int | None, header: str | None) -> Caller:
+    """Who asks; a token that is given counts, also over a unix socket: an agent there speaks as an agent."""
+    if header is None and peer_uid is not None:
+        return callers.by_uid(peer_uid)
+    scheme, _, given = (header or "").partition(" ")
     if scheme.lower() != "bearer" or not given.strip():
         raise RefusedError.because(401, "a token is needed: Authorization: Bearer TOKEN (set COLANE_TOKEN)")
-    if not hmac.compare_digest(given.strip().encode(), token.encode()):
+    known = callers.by_token(given.strip())
+    if known is None:
         raise RefusedError.because(
             401, "the token given is not this scheduler's (it comes from COLANE_TOKEN, else from a file)"
         )
+    return known
 
 
 def host_name(header: str) -> str:

@@ -13,7 +13,6 @@ from colane.server.turn import Turn
 KEPT_S: Final = 24 * 3600.0
 """A client that has not retried for a day will not."""
 
-KEY_LENGTH_MAX: Final = 200
 KEYS_AT_ONCE: Final = 1_000
 """Keys looked at in one go when old ones are removed."""
 
@@ -24,17 +23,13 @@ def fingerprint(method: str, path: str, body: bytes) -> str:
 
 
 def once(
-    store: Store, key: str | None, print_: str, prepare: Callable[[Turn], dict[str, Any]]
+    store: Store, key: str, print_: str, prepare: Callable[[Turn], dict[str, Any]]
 ) -> Callable[[Turn], dict[str, Any]]:
     """Wrap a change so that a key that was seen gives its first answer and changes nothing.
 
     Raises (from the wrapped change):
         RefusedError: 422 when the key was used for another request.
     """
-    if key is None:
-        return prepare
-    if not 0 < len(key) <= KEY_LENGTH_MAX:
-        raise RefusedError.because(422, f"must have 1 to {KEY_LENGTH_MAX} characters", "Idempotency-Key")
 
     def prepare_once(turn: Turn) -> dict[str, Any]:
         known = turn.answers.get(key) or store.get(IDEMPOTENCY, key)

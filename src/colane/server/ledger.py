@@ -13,9 +13,11 @@ from colane.model.plan import ACTION_NAMES, placement_of
 from colane.model.profile import ProfileKey
 from colane.model.reason import Reason
 from colane.server import documents
+from colane.server.access import TokenRecord
 from colane.server.board import (
     CLOCK_KEY,
     COUNTERS_KEY,
+    TOKEN,
     Board,
     Counters,
     NodeRecord,
@@ -37,6 +39,7 @@ from colane.server.store import (
     NODES,
     PROFILES,
     SUBMITTED_JOBS,
+    TOKENS,
     AuditEntry,
     Delete,
     Put,
@@ -63,6 +66,7 @@ class LedgerEntry:
         nodes: New values of nodes.
         removed_nodes: Nodes that are forgotten.
         counters: New values of the counters.
+        tokens: Tokens that are new, None for revoked ones.
         lengths: What ended jobs tell of the lengths of their kinds.
     """
 
@@ -72,6 +76,7 @@ class LedgerEntry:
     nodes: tuple[NodeRecord, ...]
     removed_nodes: frozenset[str]
     counters: Counters
+    tokens: Mapping[str, TokenRecord | None]
     lengths: Mapping[str, int]
 
     def apply(self, board: Board) -> None:
@@ -81,6 +86,7 @@ class LedgerEntry:
             board.put_job(job)
         board.put_nodes(self.nodes, self.removed_nodes)
         board.counters = self.counters
+        board.put_tokens(self.tokens)
         board.lengths.update(self.lengths)
 
 
@@ -103,6 +109,8 @@ def compose(turn: Turn, outcome: Outcome, hardware: Mapping[str, Node], policy: 
     puts += [Put(LENGTHS, kind, {"steps": steps}) for kind, steps in lengths.items()]
     puts += [Put(IDEMPOTENCY, key, answer) for key, answer in turn.answers.items()]
     removed = turn.removed_nodes - set(outcome.nodes)
+    puts += [Put(TOKENS, key, TOKEN.write(token)) for key, token in turn.tokens.items() if token is not None]
+    deletes += [Delete(TOKENS, key) for key, token in turn.tokens.items() if token is None]
     deletes += [*(Delete(NODES, name) for name in sorted(removed)), *turn.deletes]
     audit = [*turn.audit, *_audit(turn, outcome, policy)]
     if puts or deletes or audit or turn.clears:
@@ -116,6 +124,7 @@ def compose(turn: Turn, outcome: Outcome, hardware: Mapping[str, Node], policy: 
         records,
         frozenset(removed),
         counters,
+        turn.tokens,
         lengths,
     )
 
@@ -135,7 +144,7 @@ def _records(turn: Turn, outcome: Outcome, hardware: Mapping[str, Node]) -> Iter
     for name in outcome.lost_nodes:
         if name in turn.board.nodes and name not in outcome.nodes and name not in turn.removed_nodes:
             yield replace(turn.board.nodes[name], lost=True, generation=outcome.version)
-    said = turn.messages.keys() | turn.leased.keys()
+    said = turn.messages.keys() | turn.leased.keys() | turn.registered.keys()
     for name in said - {*outcome.nodes, *outcome.lost_nodes, *turn.removed_nodes}:
         yield _said(turn, turn.board.nodes[name])
 
@@ -144,6 +153,9 @@ def _said(turn: Turn, known: NodeRecord) -> NodeRecord:
     """A record with what its agent has said in this turn."""
     name = known.node.name
     messages, leased = turn.messages.get(name, known.messages), turn.leased.get(name, known.leased)
+    body = turn.registered.get(name)
+    if body is not None:
+        known = replace(known, secret=body.secret, runs_as=body.runs_as)
     return replace(known, messages=messages, leased=leased)
 
 

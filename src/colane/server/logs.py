@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 
 import httpx
 
+from colane.server.board import AgentDoor
 from colane.server.problems import RefusedError
 
 READ_TIMEOUT_S: Final = 10.0
@@ -21,12 +22,12 @@ NEXT_OFFSET_HEADER: Final = "X-Colane-Next-Offset"
 
 
 class LogPlace(NamedTuple):
-    """Where an attempt's log lies; `address` is empty when its node is gone."""
+    """Where an attempt's log lies; the door has no address when its node is gone."""
 
     job: int
     attempt: int
     node: str
-    address: str
+    door: AgentDoor
     live: bool
 
 
@@ -49,11 +50,12 @@ async def read_log(client: httpx.AsyncClient, place: LogPlace, offset: int, limi
     """
     if place.attempt == 0 or not place.node:
         return Chunk(b"", max(offset, 0))
-    if not place.address:
+    if not place.door.address:
         raise RefusedError.because(404, f"the log is on node {place.node}, which is not registered any more")
-    url = f"{place.address}/log/{place.job}/{place.attempt}"
+    url = f"{place.door.address}/log/{place.job}/{place.attempt}"
+    asked = {"offset": offset, "limit": limit}
     try:
-        answer = await client.get(url, params={"offset": offset, "limit": limit}, timeout=READ_TIMEOUT_S)
+        answer = await client.get(url, params=asked, headers=place.door.headers, timeout=READ_TIMEOUT_S)
     except (httpx.HTTPError, httpx.InvalidURL) as error:
         what = str(error) or type(error).__name__
         raise RefusedError.because(502, f"the agent of node {place.node} does not answer: {what}") from error

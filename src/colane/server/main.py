@@ -10,26 +10,31 @@ import json
 import logging
 import os
 import secrets
-import signal
 import socket
 import struct
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import FrameType
-from typing import Any, Final
-
-import uvicorn
+from typing import Final, TypeVar
 
 from colane.client.locate import TOKEN_FILE, read_token
 from colane.core.config import CoreConfig
 from colane.policyfiles.guard import BUDGET_S
+from colane.server.access import Callers, user_name
 from colane.server.app import create_app
 from colane.server.assembly import make_service
 from colane.server.config import ServiceConfig
 from colane.server.gate import LOOPBACK_NAMES, GateRules, is_loopback
+from colane.server.listening import (
+    SOCKET_FILE,
+    ApiServer,
+    ListenError,
+    listen_tcp,
+    listen_unix,
+    url_of,
+    uvicorn_config,
+)
 from colane.server.retention import Retention
 from colane.server.service import Service
 from colane.server.sqlite_store import SqliteStore
@@ -38,16 +43,13 @@ DEFAULT_PORT: Final = 8642
 STORE_FILE: Final = "colane.db"
 LOCK_FILE: Final = "lock"
 SERVER_FILE: Final = "server.json"
-"""`{"url": ..., "pid": ...}` while a scheduler listens; clients on the machine find it here."""
+"""`{"url": ..., "pid": ..., "socket": ...}` while a scheduler listens; clients on the machine find it here."""
 
-BACKLOG: Final = 2048
-KEEP_ALIVE_S: Final = 75
-"""Longer than any period of an agent or a client, so that a pooled connection is not closed under a request."""
-
-SHUTDOWN_S: Final = 5
-"""Requests under way get this long when the scheduler is told to stop."""
+PASSABLE: Final = 0o711
+"""Mode of root's state directory: everybody may pass to the socket, and to what is his of his jobs; none may look."""
 
 log = logging.getLogger(__name__)
+Listener = TypeVar("Listener")
 
 
 class ServerError(Exception):
@@ -101,7 +103,7 @@ def run_server(config: ServerConfig, on_listening: Callable[[str], None] | None 
         StoreError: The store cannot be opened or read.
         UnknownPolicyError: No policy of that name.
     """
-    factory = _uvicorn_config(None).get_loop_factory()
+    factory = uvicorn_config(None).get_loop_factory()
     with asyncio.Runner(loop_factory=factory) as runner:
         runner.run(serve(config, on_listening))
 
@@ -115,18 +117,22 @@ async def serve(config: ServerConfig, on_listening: Callable[[str], None] | None
         config = replace(config, token=config.token or own_token(config.state_dir))
         loop.add_reader(name, _dismiss, name)
         stack.callback(loop.remove_reader, name)
-        listener = stack.enter_context(_listen(config.host, config.port))
+        listener = stack.enter_context(_listening(lambda: listen_tcp(config.host, config.port)))
+        local = _listening(lambda: listen_unix(config.state_dir / SOCKET_FILE))
+        if local is not None:
+            stack.enter_context(local)
+            stack.callback((config.state_dir / SOCKET_FILE).unlink, missing_ok=True)
         store = SqliteStore(config.state_dir / STORE_FILE)
         stack.callback(store.close)
         service = make_service(store, _service_config(config))
-        url = _url(config.host, listener.getsockname()[1])
+        url = url_of(config.host, listener.getsockname()[1])
         stack.callback(_withdraw, config.state_dir / SERVER_FILE)
 
         def announce() -> None:
-            _publish(config.state_dir / SERVER_FILE, url)
+            _publish(config.state_dir / SERVER_FILE, url, local is not None)
             (on_listening or _print_url(config))(url)
 
-        server = _ApiServer(_uvicorn_config(create_app(service, _rules(config))), service, announce)
+        server = ApiServer(uvicorn_config(create_app(service, _rules(config, service))), service, announce, local)
         await _run(server, service, listener)
 
 
@@ -145,7 +151,6 @@ def _service_config(config: ServerConfig) -> ServiceConfig:
         policy=config.policy,
         policy_budget_s=config.policy_budget_s,
         workdir=str(config.workdir),
-        token=config.token,
         tick_s=config.tick_s,
         node_timeout_s=config.node_timeout_s,
         batch_jobs_max=config.batch_jobs_max,
@@ -154,9 +159,18 @@ def _service_config(config: ServerConfig) -> ServiceConfig:
     )
 
 
-def _rules(config: ServerConfig) -> GateRules:
+def _listening(listen: Callable[[], Listener]) -> Listener:
+    try:
+        return listen()
+    except ListenError as error:
+        raise ServerError(str(error)) from error
+
+
+def _rules(config: ServerConfig, service: Service) -> GateRules:
+    assert config.token is not None  # noqa: S101 - made before this at the latest
+    callers = Callers(token=config.token, tokens=lambda: service.board.tokens)
     hosts = LOOPBACK_NAMES | {config.host} if is_loopback(config.host) else None
-    return GateRules(token=config.token, hosts=hosts, body_bytes_max=config.body_bytes_max)
+    return GateRules(callers=callers, hosts=hosts, body_bytes_max=config.body_bytes_max)
 
 
 def _write_pid(handle: int, state_dir: Path) -> None:
@@ -217,6 +231,8 @@ def _locked(state_dir: Path) -> Iterator[socket.socket]:
     """Hold the state directory: two schedulers on one store would each run ahead of the other."""
     try:
         state_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+        if os.geteuid() == 0:
+            state_dir.chmod(PASSABLE)
         handle = os.open(state_dir / LOCK_FILE, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
     except OSError as error:
         raise ServerError(f"state: {state_dir} cannot be used: {error.strerror}") from error
@@ -253,24 +269,11 @@ def own_token(state_dir: Path) -> str:
     return token
 
 
-def _listen(host: str, port: int) -> socket.socket:
-    try:
-        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-        return socket.create_server((host, port), family=family, backlog=BACKLOG)
-    except OSError as error:
-        hint = "; choose another --port, 0 for any" if error.errno else ""
-        raise ServerError(f"port: cannot listen on {host}:{port}: {error.strerror}{hint}") from error
-
-
-def _url(host: str, port: int) -> str:
-    reachable = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - compared, not bound
-    return f"http://[{reachable}]:{port}" if ":" in reachable else f"http://{reachable}:{port}"
-
-
-def _publish(path: Path, url: str) -> None:
+def _publish(path: Path, url: str, has_socket: bool) -> None:
     fresh = path.with_suffix(".new")
+    body = {"url": url, "pid": os.getpid(), **({"socket": str(path.with_name(SOCKET_FILE))} if has_socket else {})}
     try:
-        fresh.write_text(json.dumps({"url": url, "pid": os.getpid()}) + "\n", encoding="utf-8")
+        fresh.write_text(json.dumps(body) + "\n", encoding="utf-8")
         fresh.replace(path)
     except OSError as error:
         raise _unwritable(path.parent, error) from error
@@ -280,62 +283,23 @@ def _withdraw(path: Path) -> None:
     path.unlink(missing_ok=True)
 
 
+def about_users() -> str:
+    """Say who may use a scheduler that we run, in one line."""
+    if os.geteuid() == 0:
+        return "every user of this machine may submit; jobs run as whoever submits them (docs/security.md)"
+    return f"users: {user_name(os.geteuid())} alone; run it as root to serve everybody (docs/security.md)"
+
+
 def _print_url(config: ServerConfig) -> Callable[[str], None]:
     def show(url: str) -> None:
         sys.stdout.write(f"colane scheduler listens on {url} (policy {config.policy}, state {config.state_dir})\n")
+        sys.stdout.write(f"{about_users()}\n")
         sys.stdout.flush()
 
     return show
 
 
-def _uvicorn_config(app: Any) -> uvicorn.Config:  # noqa: ANN401 - an ASGI application, or none yet
-    return uvicorn.Config(
-        app,
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        lifespan="off",
-        backlog=BACKLOG,
-        timeout_keep_alive=KEEP_ALIVE_S,
-        timeout_graceful_shutdown=SHUTDOWN_S,
-    )
-
-
-class _ApiServer(uvicorn.Server):
-    """uvicorn, with our word once it listens and streams ended before it waits for connections to close."""
-
-    def __init__(self, config: uvicorn.Config, service: Service, announce: Callable[[], None]) -> None:
-        super().__init__(config)
-        self._service = service
-        self._announce = announce
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
-        self._announce()
-
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        self._service.end_streams()
-        await super().shutdown(sockets)
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """Stop on SIGINT and SIGTERM; unlike uvicorn's own, do not raise them again before we have cleaned up."""
-        if threading.current_thread() is not threading.main_thread():
-            yield
-            return
-
-        def stop(number: int, frame: FrameType | None) -> None:
-            self.handle_exit(number, frame)
-
-        before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
-
-
-async def _run(server: _ApiServer, service: Service, listener: socket.socket) -> None:
+async def _run(server: ApiServer, service: Service, listener: socket.socket) -> None:
     """Serve until told to stop, or until the driver fails: then the process must not go on answering."""
     driving = asyncio.create_task(service.run())
     driving.add_done_callback(lambda _: setattr(server, "should_exit", True))

@@ -9,6 +9,8 @@ from typing import Final
 
 import httpx
 
+from colane.server.board import AgentDoor
+
 NUDGE_TIMEOUT_S: Final = 2.0
 """An agent answers at once; one that does not will look by itself soon."""
 
@@ -22,42 +24,42 @@ class Notifier:
     """Sends at most one nudge per node at a time; changes during one give one more.
 
     Args:
-        client: Carries the token where there is one.
+        client: Talks to agents.
     """
 
     def __init__(self, client: httpx.AsyncClient) -> None:
         self._client = client
         self._limit = asyncio.Semaphore(NUDGES_AT_ONCE)
-        self._again: dict[str, bool] = {}
+        self._again: dict[AgentDoor, bool] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def nudge(self, addresses: Iterable[str]) -> None:
-        """Nudge agents by base URL, without waiting."""
-        for address in addresses:
-            if address in self._again:
-                self._again[address] = True
-            elif address:
-                self._again[address] = False
-                task = asyncio.create_task(self._send(address))
+    def nudge(self, doors: Iterable[AgentDoor]) -> None:
+        """Nudge agents, without waiting."""
+        for door in doors:
+            if door in self._again:
+                self._again[door] = True
+            elif door.address:
+                self._again[door] = False
+                task = asyncio.create_task(self._send(door))
                 self._tasks.add(task)
                 task.add_done_callback(self._tasks.discard)
 
-    async def _send(self, address: str) -> None:
+    async def _send(self, door: AgentDoor) -> None:
         try:
             more = True
             while more:
-                self._again[address] = False
+                self._again[door] = False
                 async with self._limit:
-                    await self._post(address)
-                more = self._again[address]
+                    await self._post(door)
+                more = self._again[door]
         finally:
-            del self._again[address]
+            del self._again[door]
 
-    async def _post(self, address: str) -> None:
+    async def _post(self, door: AgentDoor) -> None:
         try:
-            await self._client.post(f"{address}/run", json={}, timeout=NUDGE_TIMEOUT_S)
+            await self._client.post(f"{door.address}/run", json={}, headers=door.headers, timeout=NUDGE_TIMEOUT_S)
         except (httpx.HTTPError, httpx.InvalidURL) as error:
-            log.info("agent at %s was not reached: %s", address, error or type(error).__name__)
+            log.info("agent at %s was not reached: %s", door.address, error or type(error).__name__)
 
     async def close(self) -> None:
         """Give up nudges that are under way."""

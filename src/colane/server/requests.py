@@ -7,6 +7,8 @@ from typing import Annotated, Any, cast
 
 from fastapi import Depends, Header, Path, Request
 
+from colane.server.access import Caller
+from colane.server.gate import CALLER
 from colane.server.idempotency import fingerprint, once
 from colane.server.service import Service
 from colane.server.turn import Turn
@@ -18,7 +20,13 @@ async def the_service(request: Request) -> Service:
     return cast("Service", request.app.state.service)
 
 
+async def the_caller(request: Request) -> Caller:
+    """Return who asks, as the door has found."""
+    return cast("Caller", getattr(request.state, CALLER))
+
+
 TheService = Annotated[Service, Depends(the_service)]
+TheCaller = Annotated[Caller, Depends(the_caller)]
 JobIdPath = Annotated[int, Path(ge=1, le=EXACT_MAX, description="Id of a job")]
 IdempotencyKey = Annotated[
     str | None, Header(min_length=1, max_length=200, description="The same key gives the first answer again")
@@ -34,6 +42,7 @@ async def change_once(
         RefusedError: What the change refuses; 422 when the key was used for another request; 503.
     """
     if key is not None:
+        key = f"{await the_caller(request)}: {key}"  # nobody is given the answer to another one's key
         mark = fingerprint(request.method, str(request.url.path), await request.body())
         prepare = once(service.store, key, mark, prepare)
     return await service.driver.change(prepare)

@@ -11,9 +11,10 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from colane.model.job import JobId, JobState, SuspendVia
 from colane.server import changes
+from colane.server.access import Caller
 from colane.server.logs import NEXT_OFFSET_HEADER, follow_log, read_range
 from colane.server.problems import RefusedError, from_pydantic
-from colane.server.requests import IdempotencyKey, JobIdPath, TheService, change_once
+from colane.server.requests import IdempotencyKey, JobIdPath, TheCaller, TheService, change_once
 from colane.server.streams import json_list
 from colane.server.turn import Turn
 from colane.server.wire import EXACT_MAX, JobRequest, WireModel
@@ -22,10 +23,20 @@ LOG_BYTES_MAX: Final = 8 * 2**20
 """Bytes of a log in one answer; the header names the offset to go on from."""
 
 router = APIRouter()
-By = Annotated[str, Query(max_length=200, pattern=r"^[^\x00-\x1f\x7f]+$", description="Who asks for it, for the story")]
+By = Annotated[
+    str | None,
+    Query(
+        max_length=200, pattern=r"^[^\x00-\x1f\x7f]+$", description="What an operator's request comes of, for the story"
+    ),
+]
 After = Annotated[int, Query(ge=0, le=EXACT_MAX, description="Only ids above this")]
 Limit = Annotated[int | None, Query(ge=1, le=EXACT_MAX, description="At most so many")]
 JSON: Final = "application/json"
+
+
+def _said(caller: Caller, by: str | None) -> str:
+    """Who asks, as the story names him: only an operator may say it in words of his own."""
+    return by if by is not None and caller.may_all else caller.name
 
 
 class Batch(WireModel):
@@ -60,9 +71,11 @@ _BATCH_BODY: Final[dict[str, Any]] = {
 
 
 @router.post("/jobs", openapi_extra=_BATCH_BODY)
-async def submit_batch(request: Request, service: TheService, idempotency_key: IdempotencyKey = None) -> JSONResponse:
+async def submit_batch(
+    request: Request, service: TheService, caller: TheCaller, idempotency_key: IdempotencyKey = None
+) -> JSONResponse:
     """Append jobs to the queue's end, all or none; the answer names their ids in order."""
-    prepare = service.submit(parse_batch(await request.body()))
+    prepare = service.submit(parse_batch(await request.body()), caller)
 
     def prepare_batch(turn: Turn) -> dict[str, Any]:
         return {"ids": prepare(turn)}
@@ -94,22 +107,22 @@ async def queued_jobs(service: TheService, after: After = 0, limit: Limit = None
 
 @router.delete("/jobs")
 async def cancel_queued(
-    request: Request, service: TheService, idempotency_key: IdempotencyKey = None, by: By = "its owner"
+    request: Request, service: TheService, caller: TheCaller, idempotency_key: IdempotencyKey = None, by: By = None
 ) -> JSONResponse:
-    """Cancel all queued jobs."""
+    """Cancel all queued jobs of the caller, an operator everybody's."""
 
     def prepare(turn: Turn) -> dict[str, Any]:
-        return {"ids": changes.cancel_queued(turn, by)}
+        return {"ids": changes.cancel_queued(turn, caller, _said(caller, by))}
 
     return JSONResponse(await change_once(request, service, idempotency_key, prepare))
 
 
 @router.post("/job")
 async def submit(
-    request: Request, service: TheService, body: JobRequest, idempotency_key: IdempotencyKey = None
+    request: Request, service: TheService, caller: TheCaller, body: JobRequest, idempotency_key: IdempotencyKey = None
 ) -> JSONResponse:
     """Append a job to the queue's end."""
-    return JSONResponse(await change_once(request, service, idempotency_key, service.submit_one(body)))
+    return JSONResponse(await change_once(request, service, idempotency_key, service.submit_one(body, caller)))
 
 
 @router.get("/job/{number}")
@@ -122,12 +135,13 @@ async def show(service: TheService, number: JobIdPath) -> JSONResponse:
 async def cancel(
     request: Request,
     service: TheService,
+    caller: TheCaller,
     number: JobIdPath,
     idempotency_key: IdempotencyKey = None,
-    by: By = "its owner",
+    by: By = None,
 ) -> JSONResponse:
     """Cancel a job: a queued one ends now, a running one when its process is gone."""
-    prepare = service.cancel(JobId(number), by)
+    prepare = service.cancel(JobId(number), caller, _said(caller, by))
     return JSONResponse(await change_once(request, service, idempotency_key, prepare))
 
 
@@ -141,9 +155,10 @@ class SuspendBody(WireModel):
 async def suspend(
     request: Request,
     service: TheService,
+    caller: TheCaller,
     number: JobIdPath,
     idempotency_key: IdempotencyKey = None,
-    by: By = "its owner",
+    by: By = None,
     body: SuspendBody | None = None,
 ) -> JSONResponse:
     """Suspend a job: a queued one does not start, a running one waits at a step boundary and keeps its memory.
@@ -151,7 +166,7 @@ async def suspend(
     With `to_host` its GPU memory is moved to the host besides; its GPU is free for others until it is resumed.
     """
     via = SuspendVia.HOST if body is not None and body.to_host else SuspendVia.LANE
-    prepare = service.suspend(JobId(number), by, via)
+    prepare = service.suspend(JobId(number), caller, _said(caller, by), via)
     return JSONResponse(await change_once(request, service, idempotency_key, prepare))
 
 
@@ -159,12 +174,13 @@ async def suspend(
 async def resume(
     request: Request,
     service: TheService,
+    caller: TheCaller,
     number: JobIdPath,
     idempotency_key: IdempotencyKey = None,
-    by: By = "its owner",
+    by: By = None,
 ) -> JSONResponse:
     """Let a suspended job go on; any other stays as it is."""
-    prepare = service.resume(JobId(number), by)
+    prepare = service.resume(JobId(number), caller, _said(caller, by))
     return JSONResponse(await change_once(request, service, idempotency_key, prepare))
 
 
@@ -175,26 +191,27 @@ async def why(service: TheService, number: JobIdPath) -> JSONResponse:
 
 
 @router.get("/job/{number}/launch")
-async def launch(service: TheService, number: JobIdPath) -> JSONResponse:
+async def launch(service: TheService, caller: TheCaller, number: JobIdPath) -> JSONResponse:
     """Return what the agent needs to start a job; the only answer that holds a command or an environment."""
-    return JSONResponse(await service.launch(JobId(number)), headers={"Cache-Control": "no-store"})
+    return JSONResponse(await service.launch(JobId(number), caller), headers={"Cache-Control": "no-store"})
 
 
 @router.get("/job/{number}/log", response_class=Response)
 async def read(
     service: TheService,
+    caller: TheCaller,
     number: JobIdPath,
     offset: Annotated[int, Query(ge=-EXACT_MAX, le=EXACT_MAX, description="From the end when negative")] = 0,
     limit: Annotated[int, Query(ge=1, le=LOG_BYTES_MAX)] = LOG_BYTES_MAX,
     follow: bool = False,
 ) -> Response:
     """Return a range of a job's log, or stream it until the job has ended."""
-    place = await service.locate_log(JobId(number))
+    place = await service.locate_log(JobId(number), caller)
     plain = "text/plain; charset=utf-8"
     if not follow:
         chunk = await read_range(service.http, place, offset, limit)
         return Response(chunk.data, media_type=plain, headers={NEXT_OFFSET_HEADER: str(chunk.next_offset)})
-    stream = follow_log(service.http, lambda: service.locate_log(JobId(number)), offset, service.stopping)
+    stream = follow_log(service.http, lambda: service.locate_log(JobId(number), caller), offset, service.stopping)
     return StreamingResponse(await _started(stream), media_type=plain)
 
 

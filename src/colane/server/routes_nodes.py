@@ -9,7 +9,7 @@ from fastapi.responses import JSONResponse
 
 from colane.server import changes
 from colane.server.problems import RefusedError
-from colane.server.requests import IdempotencyKey, TheService, change_once
+from colane.server.requests import IdempotencyKey, TheCaller, TheService, change_once
 from colane.server.turn import Turn
 from colane.server.wire import FinishedBody, NodeBody, ReportBody
 
@@ -18,8 +18,9 @@ NamePath = Annotated[str, Path(min_length=1, max_length=100, description="Name o
 
 
 @router.post("/node")
-async def register(service: TheService, body: NodeBody) -> JSONResponse:
+async def register(service: TheService, caller: TheCaller, body: NodeBody) -> JSONResponse:
     """Register a node; registering it again is an update. Another live agent of the same name is refused."""
+    caller.demand_node(body.name)
     await service.driver.change(service.register(body))
     return JSONResponse(service.node(body.name))
 
@@ -31,8 +32,11 @@ async def nodes(service: TheService) -> JSONResponse:
 
 
 @router.delete("/nodes")
-async def remove_nodes(request: Request, service: TheService, idempotency_key: IdempotencyKey = None) -> JSONResponse:
+async def remove_nodes(
+    request: Request, service: TheService, caller: TheCaller, idempotency_key: IdempotencyKey = None
+) -> JSONResponse:
     """Forget all nodes; refused while jobs are assigned."""
+    caller.demand_operator("forget nodes")
 
     def prepare(turn: Turn) -> dict[str, Any]:
         return {"removed": changes.remove_nodes(turn)}
@@ -48,9 +52,10 @@ async def node(service: TheService, name: NamePath) -> JSONResponse:
 
 @router.delete("/node/{name}")
 async def remove_node(
-    request: Request, service: TheService, name: NamePath, idempotency_key: IdempotencyKey = None
+    request: Request, service: TheService, caller: TheCaller, name: NamePath, idempotency_key: IdempotencyKey = None
 ) -> JSONResponse:
     """Forget a node that never comes back; its jobs are queued again, so nothing of them may run there any more."""
+    caller.demand_operator("forget nodes")
 
     def prepare(turn: Turn) -> dict[str, Any]:
         changes.remove_node(turn, name)
@@ -60,8 +65,9 @@ async def remove_node(
 
 
 @router.put("/node/{name}")
-async def update(service: TheService, name: NamePath, body: NodeBody) -> JSONResponse:
+async def update(service: TheService, caller: TheCaller, name: NamePath, body: NodeBody) -> JSONResponse:
     """Replace a node's description."""
+    caller.demand_node(name)
     if body.name != name:
         raise RefusedError.because(422, f"must be {name!r} as in the path, got {body.name!r}", "name")
     service.node(name)
@@ -70,12 +76,14 @@ async def update(service: TheService, name: NamePath, body: NodeBody) -> JSONRes
 
 
 @router.post("/node/{name}/report")
-async def report(service: TheService, name: NamePath, body: ReportBody) -> JSONResponse:
+async def report(service: TheService, caller: TheCaller, name: NamePath, body: ReportBody) -> JSONResponse:
     """Take in what an agent observes and return the node: heartbeat and reconcile in one."""
+    caller.demand_node(name)
     return JSONResponse(await service.report(name, body))
 
 
 @router.post("/finished_job")
-async def finished_job(service: TheService, body: FinishedBody) -> JSONResponse:
+async def finished_job(service: TheService, caller: TheCaller, body: FinishedBody) -> JSONResponse:
     """Take in how an attempt ended; 200 also when it is no longer believed."""
+    caller.demand_node(body.node)
     return JSONResponse(await service.driver.change(service.finish(body)))

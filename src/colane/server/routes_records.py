@@ -13,7 +13,7 @@ from colane.server import changes
 from colane.server import listing as shown
 from colane.server.listing import Wanted
 from colane.server.problems import RefusedError
-from colane.server.requests import IdempotencyKey, TheService, change_once
+from colane.server.requests import IdempotencyKey, TheCaller, TheService, change_once
 from colane.server.store import MEASUREMENTS, PROFILES
 from colane.server.streams import json_list, sse_lines
 from colane.server.turn import Turn
@@ -65,9 +65,10 @@ async def listing(
 
 @router.delete("/finished_jobs")
 async def remove_finished(
-    request: Request, service: TheService, idempotency_key: IdempotencyKey = None
+    request: Request, service: TheService, caller: TheCaller, idempotency_key: IdempotencyKey = None
 ) -> JSONResponse:
     """Forget all finished jobs; profiles and measurements stay."""
+    caller.demand_operator("forget finished jobs")
 
     def prepare(turn: Turn) -> dict[str, Any]:
         changes.remove_finished(turn)
@@ -85,9 +86,10 @@ async def profiles(service: TheService) -> StreamingResponse:
 
 @router.put("/profiles")
 async def declare_profile(
-    request: Request, service: TheService, body: ProfileBody, idempotency_key: IdempotencyKey = None
+    request: Request, service: TheService, caller: TheCaller, body: ProfileBody, idempotency_key: IdempotencyKey = None
 ) -> JSONResponse:
     """Declare what is known of a family; measured values stay above declared ones."""
+    caller.demand_operator("declare profiles")
 
     def prepare(turn: Turn) -> dict[str, Any]:
         changes.declare(turn, body)

@@ -15,9 +15,10 @@ import httpx
 
 from colane.model.job import Job, JobId, JobState, SuspendVia
 from colane.model.problem import Problem
-from colane.server import changes, documents
+from colane.server import changes, documents, leases, ownership
+from colane.server.access import Caller
 from colane.server.admission import admit_all
-from colane.server.board import Board, NodeRecord, readable
+from colane.server.board import AgentDoor, Board, readable
 from colane.server.codec import UNREADABLE
 from colane.server.config import ServiceConfig
 from colane.server.documents import Body
@@ -46,9 +47,6 @@ from colane.server.wire import FinishedBody, JobRequest, NodeBody, ReportBody
 
 CLEANING_PERIOD_S: Final = 3600.0
 """How often answers to idempotency keys that nobody will use again, and records of old jobs, are removed."""
-
-DRIFT_RATIO: Final = 0.01
-"""Two machines' clocks run at rates that differ by less; crystals keep to a hundredth of that."""
 
 PAGE_ROWS: Final = 500
 """Records read from the store at once."""
@@ -138,20 +136,27 @@ class Service:
 
     # -- jobs
 
-    def submit(self, requests: list[JobRequest]) -> Callable[[Turn], list[JobId]]:
-        """Return the change that judges and appends jobs."""
+    def submit(self, requests: list[JobRequest], caller: Caller) -> Callable[[Turn], list[JobId]]:
+        """Return the change that judges and appends jobs, the caller's where they name no other user.
+
+        Raises:
+            RefusedError: 403, somebody else's.
+        """
         if len(requests) > self.config.batch_jobs_max:
             most = self.config.batch_jobs_max
             raise RefusedError.because(422, f"must be at most {most} at once, got {len(requests)}", "jobs")
 
+        owned = [ownership.owned(request, caller) for request in requests]
+
         def prepare(turn: Turn) -> list[JobId]:
-            return changes.submit(turn, admit_all(requests, turn.board.hardware, self.config.workdir))
+            ownership.demand_runnable(owned, turn.board)
+            return changes.submit(turn, admit_all(owned, turn.board.hardware, self.config.workdir))
 
         return prepare
 
-    def submit_one(self, request: JobRequest) -> Callable[[Turn], Body]:
+    def submit_one(self, request: JobRequest, caller: Caller) -> Callable[[Turn], Body]:
         """Return the change that judges and appends one job; problems name its fields alone."""
-        prepare = self.submit([request])
+        prepare = self.submit([request], caller)
 
         def prepare_one(turn: Turn) -> Body:
             try:
@@ -162,11 +167,11 @@ class Service:
 
         return prepare_one
 
-    def cancel(self, job_id: JobId, by: str) -> Callable[[Turn], Body]:
+    def cancel(self, job_id: JobId, caller: Caller, by: str) -> Callable[[Turn], Body]:
         """Return the change that cancels a job, whatever it does; a cancelled one stays so."""
 
         def prepare(turn: Turn) -> Body:
-            ended = self.store.get(FINISHED_JOBS, job_key(job_id)) if job_id not in turn.board.jobs else None
+            ended = ownership.judge(self.store, turn, job_id, caller, "cancel")
             if ended is None:
                 changes.cancel(turn, job_id, by)
             elif ended["job"]["state"] != JobState.CANCELLED:
@@ -175,31 +180,25 @@ class Service:
 
         return prepare
 
-    def suspend(self, job_id: JobId, by: str, via: SuspendVia) -> Callable[[Turn], Body]:
+    def suspend(self, job_id: JobId, caller: Caller, by: str, via: SuspendVia) -> Callable[[Turn], Body]:
         """Return the change that suspends a live job."""
 
         def prepare(turn: Turn) -> Body:
-            self._demand_live(turn, job_id)
+            ownership.demand_live(self.store, turn, job_id, caller, "suspend")
             changes.suspend(turn, job_id, by, via, self.driver.core.state.nodes)
             return {"id": job_id}
 
         return prepare
 
-    def resume(self, job_id: JobId, by: str) -> Callable[[Turn], Body]:
+    def resume(self, job_id: JobId, caller: Caller, by: str) -> Callable[[Turn], Body]:
         """Return the change that lets a live job go on."""
 
         def prepare(turn: Turn) -> Body:
-            self._demand_live(turn, job_id)
+            ownership.demand_live(self.store, turn, job_id, caller, "resume")
             changes.resume(turn, job_id, by)
             return {"id": job_id}
 
         return prepare
-
-    def _demand_live(self, turn: Turn, job_id: JobId) -> None:
-        """Refuse a job that has ended, by its end; one nobody knows is for the caller to refuse."""
-        ended = self.store.get(FINISHED_JOBS, job_key(job_id)) if job_id not in turn.board.jobs else None
-        if ended is not None:
-            raise RefusedError.because(409, f"job {job_id} has already ended: {ended['job']['state']}")
 
     async def job(self, job_id: JobId) -> Body:
         """Return a job, live or ended.
@@ -242,13 +241,16 @@ class Service:
         pacing, driver = self.driver.pacing(job.id), self.driver
         return standing(job, pacing.company if pacing else None, self.board.jobs, driver.progress, driver.turns)
 
-    async def launch(self, job_id: JobId) -> Body:
+    async def launch(self, job_id: JobId, caller: Caller) -> Body:
         """Return what the agent needs to start a job.
 
         Raises:
-            RefusedError: 404, no such live job; 409, it runs nowhere.
+            RefusedError: 403, neither its owner nor an agent it is placed with; 404, no such live job; 409, it runs
+                nowhere.
         """
         job = self.board.jobs.get(job_id)
+        if job is not None:
+            ownership.demand_launch(job, caller)
         secret = await asyncio.to_thread(self.store.get, LAUNCH_SPECS, job_key(job_id))
         if job is None or secret is None:
             raise RefusedError.because(404, f"there is no live job {job_id}")
@@ -266,17 +268,19 @@ class Service:
             **secret,
         }
 
-    async def locate_log(self, job_id: JobId) -> LogPlace:
+    async def locate_log(self, job_id: JobId, caller: Caller) -> LogPlace:
         """Return where the log of a job's latest attempt lies.
 
         Raises:
-            RefusedError: 404.
+            RefusedError: 403, somebody else's; 404.
         """
         live = self.board.jobs.get(job_id)
         job = live or documents.decode_job((await self._ended(job_id))["job"])
+        caller.demand_owner(job_id, job.spec.user, "read the log of")
         node = job.placement.node if job.placement else ""
         record = self.board.nodes.get(node)
-        return LogPlace(job_id, job.attempt, node, record.node.address if record else "", live is not None)
+        door = record.door if record else AgentDoor("", "")
+        return LogPlace(job_id, job.attempt, node, door, live is not None)
 
     async def _shown(self, job_id: JobId) -> Body:
         try:
@@ -320,7 +324,7 @@ class Service:
 
         def prepare(turn: Turn) -> None:
             changes.report(turn, name, self._ours(body))
-            changes.lease(turn, name, body.leased, may_be_endless=self._stands_alone(name))
+            changes.lease(turn, name, body.leased, may_be_endless=leases.stands_alone(self.board, name))
             self.liveness.hear(name, turn.now_s)
 
         trial = Turn(self.board, self.driver.now(), 0, self.driver.progress)
@@ -353,21 +357,12 @@ class Service:
         view = node_view(
             record, seen_s, jobs, self.driver.turns, self.board.nodes, tight, totals, self.driver.config.contention
         )
-        return {**view, "cluster_id": self.cluster_id, "leased": record.leased, "lease_s": self._lease_s(record)}
-
-    def _lease_s(self, record: NodeRecord) -> float | None:
-        """How long after its report all processes of a node must be gone if no other is answered; None: never."""
-        if not record.leased and self._stands_alone(record.node.name):
-            return None
-        return self.config.node_timeout_s / (1 + DRIFT_RATIO)
-
-    def _stands_alone(self, name: str) -> bool:
-        """Whether no other node could run a node's jobs: then they wait for it, however long it is silent."""
-        pool = self.board.nodes[name].node.pool if name in self.board.nodes else None
-        return not any(
-            other.node.pool == pool and not other.lost and other.node.name != name
-            for other in self.board.nodes.values()
-        )
+        return {
+            **view,
+            "cluster_id": self.cluster_id,
+            "leased": record.leased,
+            "lease_s": leases.lease_s(self.board, record, self.config.node_timeout_s),
+        }
 
     @property
     def _status(self) -> str:

@@ -34,6 +34,8 @@ MEASUREMENTS: Final = "measurements"
 """Sets of jobs that ran together, by state version and position."""
 LENGTHS: Final = "lengths"
 """Steps that jobs of a kind took when one last ran to success, by `lengths.kind_of`."""
+TOKENS: Final = "tokens"
+"""Whom tokens stand for, by their digests."""
 IDEMPOTENCY: Final = "idempotency"
 """First answers by idempotency key."""
 META: Final = "meta"
@@ -48,6 +50,7 @@ COLLECTIONS: Final = (
     PROFILES,
     MEASUREMENTS,
     LENGTHS,
+    TOKENS,
     IDEMPOTENCY,
     META,
 )

@@ -9,11 +9,13 @@ from typing import Any
 from colane.core.events import Event
 from colane.model.job import JobId
 from colane.model.progress import Progress
+from colane.server.access import TokenRecord
 from colane.server.admission import Admitted
 from colane.server.board import Board
 from colane.server.clock import ClockMark
 from colane.server.documents import Body
 from colane.server.store import AuditEntry, Delete
+from colane.server.wire import NodeBody
 
 
 @dataclass(slots=True)
@@ -31,7 +33,9 @@ class Turn:
         finished: Bodies of `/finished_job` whose attempt ends in this turn.
         agents: Agents that registered in this turn, by node.
         messages: New messages of nodes.
+        registered: How nodes were described in this turn, by name.
         leased: Whether jobs of nodes end by themselves, where that is news.
+        tokens: Tokens made in this turn, by digest; None for one that is revoked.
         removed_nodes: Nodes to forget.
         clears: Collections to empty.
         deletes: Single documents to remove beside those that the outcome gives.
@@ -49,7 +53,9 @@ class Turn:
     finished: dict[tuple[JobId, str], Body] = field(default_factory=dict)
     agents: dict[str, str] = field(default_factory=dict)
     messages: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    registered: dict[str, NodeBody] = field(default_factory=dict)
     leased: dict[str, bool] = field(default_factory=dict)
+    tokens: dict[str, TokenRecord | None] = field(default_factory=dict)
     removed_nodes: set[str] = field(default_factory=set)
     clears: list[str] = field(default_factory=list)
     deletes: list[Delete] = field(default_factory=list)

@@ -158,6 +158,7 @@ def node_view(
         "lost": record.lost,
         "last_seen_s": last_seen_s,
         "messages": list(record.messages),
+        "runs_as": record.runs_as,
         "turns": {"rule": turns.rule.value, "quantum_s": turns.quantum_s},
         "bandwidth": _measured(jobs, contention),
         "jobs": [

@@ -229,6 +229,8 @@ class NodeBody(WireModel):
     name: NodeName
     gpus: Annotated[list[GpuBody | GpuIndexText], Field(max_length=GPUS_MAX)]
     leased: bool = True
+    runs_as: Annotated[str, StringConstraints(max_length=200, pattern=r"^[^\x00-\x1f\x7f]*$")] = ""
+    secret: Annotated[str, StringConstraints(max_length=200, pattern=r"^[!-~]*$")] = Field("", repr=False)
     agent_id: Annotated[str, StringConstraints(max_length=200)] = ""
     address: Annotated[str, StringConstraints(max_length=1_000, pattern=r"^(https?://[^\s@]+)?$")] = ""
     pool: Name = "default"
