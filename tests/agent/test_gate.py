@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from colane.adaptor import turns, wire
+from colane.agent import gate
 from colane.agent.launcher import gate_path
 from tests.agent.agents import Running, running
 from tests.agent.fake_scheduler import FakeScheduler, Object
@@ -251,6 +252,22 @@ async def test_strangers_are_refused_and_harm_nobody(lane: Lane, tmp_path: Path)
         silent = [turns.connect(path) for _ in range(20)]
         await lane.goes_on(agent, (1, 2))
         for stranger in silent:
+            stranger.close()
+        await lane.end(agent, (1, 2))
+
+
+async def test_a_job_that_holds_connections_keeps_no_newcomer_out(
+    lane: Lane, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gate, "LINKS_MAX", 8)
+    async with running(tmp_path / "state", lane.fake) as agent:
+        await agent.until(lambda: gate_path(tmp_path / "state").exists())
+        path = str(gate_path(tmp_path / "state"))
+        held = [turns.connect(path) for _ in range(20)]
+        lane.want(1)
+        lane.want(2)
+        await lane.goes_on(agent, (1, 2))
+        for stranger in held:
             stranger.close()
         await lane.end(agent, (1, 2))
 

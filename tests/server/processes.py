@@ -53,14 +53,14 @@ class Scheduler:
 
 
 @contextmanager
-def scheduler(state: Path, **settings: Any) -> Iterator[Scheduler]:
-    """Start a scheduler, wait until it listens, and end it."""
+def scheduler(state: Path, *, before: str = "", **settings: Any) -> Iterator[Scheduler]:
+    """Start a scheduler, wait until it listens, and end it; `before` is run in its process first."""
     import json  # noqa: PLC0415 - kept beside its one use
     import tempfile  # noqa: PLC0415
 
     wanted = {"state_dir": str(state), "port": 0, "policy": "fifo", **settings}
     with tempfile.TemporaryFile("w+") as errors:
-        command = [sys.executable, "-c", PROGRAM, json.dumps(wanted)]
+        command = [sys.executable, "-c", before + PROGRAM, json.dumps(wanted)]
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True)
         try:
             assert process.stdout is not None

@@ -24,7 +24,7 @@ from colane.server.assembly import make_service
 from colane.server.board import CLUSTER_KEY
 from colane.server.clock import Clocks
 from colane.server.config import ServiceConfig
-from colane.server.feed import RECENT_LINES_MAX, Feed
+from colane.server.feed import RECENT_LINES_MAX, WOKEN_AT_ONCE, Feed
 from colane.server.idempotency import KEPT_S, expired
 from colane.server.memory_store import MemoryStore
 from colane.server.sqlite_store import SqliteStore
@@ -269,6 +269,41 @@ class TestEvents:
         feed.close()
         async with asyncio.timeout(DEADLINE_S):
             await following
+
+    async def test_a_thousand_followers_keep_nobody_waiting(self) -> None:
+        """Whoever else has something to do gets his turn after a few of them, however many there are."""
+        store = MemoryStore()
+        feed, seen, most, last = Feed(store), 0, 0, 0
+
+        async def follow() -> None:
+            nonlocal seen
+            async for _ in feed.follow(0):
+                seen += 1
+
+        following = [asyncio.create_task(follow()) for _ in range(1000)]
+        await asyncio.sleep(0)
+        entry = AuditEntry(0.0, "job", {})
+        feed.publish(store.commit(Transaction(audit=[entry])), [entry])
+        async with asyncio.timeout(DEADLINE_S):
+            while seen < len(following):
+                await asyncio.sleep(0)
+                most, last = max(most, seen - last), seen
+        assert most <= WOKEN_AT_ONCE
+        feed.close()
+        await asyncio.gather(*following)
+
+    async def test_a_follower_that_has_gone_is_forgotten(self) -> None:
+        feed = Feed(MemoryStore())
+
+        async def follow() -> None:
+            async for _ in feed.follow(0):
+                raise AssertionError("there is nothing to read")
+
+        following = asyncio.create_task(follow())
+        await asyncio.sleep(0)
+        following.cancel()
+        await asyncio.wait({following})
+        assert not feed._waiting
 
     async def test_a_wrong_resume_point_is_refused(self) -> None:
         async with world() as w:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from colane.server.access import Callers
 from colane.server.gate import GateRules, host_name, is_loopback
 from colane.server.main import ServerConfig, ServerError, serve
-from tests.server.harness import SLEEP, rules_of, world
+from tests.server.harness import OPERATOR, SLEEP, rules_of, world
 
 JSON = {"Content-Type": "application/json"}
 
@@ -85,6 +87,31 @@ class TestBody:
         async with world() as w:
             headers = {"Content-Type": "application/json; charset=utf-8"}
             assert (await w.http.post("/job", content=b'{"command": ["a"]}', headers=headers)).status_code == 200
+
+    async def test_one_that_does_not_come_is_not_waited_for(self) -> None:
+        async with world(rules=rules_of(body_max_s=0.01)) as w:
+            scope = {
+                "type": "http",
+                "method": "POST",
+                "path": "/job",
+                "headers": [
+                    (b"host", b"localhost"),
+                    (b"authorization", OPERATOR["Authorization"].encode()),
+                    (b"content-type", b"application/json"),
+                ],
+            }
+            said: list[Any] = []
+
+            async def nothing() -> Any:
+                await asyncio.Event().wait()
+
+            async def note(message: Any) -> None:
+                said.append(message)
+
+            await w.app(scope, nothing, note)
+            assert said[0]["status"] == 408
+            assert (b"connection", b"close") in said[0]["headers"]
+            assert b"the body did not come within 0.01 s" in said[1]["body"]
 
     async def test_one_too_large_is_refused_before_it_is_read(self) -> None:
         async with world(rules=rules_of(body_bytes_max=100)) as w:

@@ -137,3 +137,14 @@ def test_a_token_is_made_for_the_owner_and_demanded_of_everybody(tmp_path: Path)
         token = first.token
     with scheduler(tmp_path) as second:
         assert second.token == token
+
+
+def test_headers_that_do_not_come_are_not_waited_for(tmp_path: Path) -> None:
+    code = "import colane.server.listening as listening; listening.HEADERS_MAX_S = 0.2\n"
+    with scheduler(tmp_path / "state", before=code) as started:
+        host, port = started.url.removeprefix("http://").split(":")
+        for begun in (b"", b"GET /health HTTP/1.1\r\nHost: local"):
+            with socket.create_connection((host, int(port)), timeout=DEADLINE_S) as slow:
+                slow.sendall(begun)
+                assert slow.recv(1) == b"", "hung up on"
+        assert started.http.get("/health").status_code == 200

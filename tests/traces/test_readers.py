@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import tracemalloc
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from colane.traces import sheet
 from colane.traces.errors import TraceError
 from colane.traces.read import FORMATS, read, sample
 from colane.traces.readers import colane_csv
@@ -304,6 +306,20 @@ def test_gzip_is_unpacked_and_a_torn_one_refused(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-20])
     with pytest.raises(TraceError, match="is not a whole gzip file"):
         read(path)
+
+
+def test_a_bomb_is_refused_before_it_fills_the_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "t.csv.gz"
+    path.write_bytes(gzip.compress(bytes(64 * 2**20)))
+    assert path.stat().st_size < 100_000
+    monkeypatch.setattr(sheet, "TEXT_BYTES_MAX", 4 * 2**20)
+    tracemalloc.start()
+    try:
+        with pytest.raises(TraceError, match="is larger than 4 MiB"):
+            read(path)
+        assert tracemalloc.get_traced_memory()[1] < 16 * 2**20
+    finally:
+        tracemalloc.stop()
 
 
 def test_unreadable_files(tmp_path: Path) -> None:

@@ -38,7 +38,8 @@ STALLED_S = 0.5
 """After so long with some ranks parked and others not, they are let go to a later step."""
 MEETING_S = 10.0
 """Before their first step ranks wait longer for each other: they may still import what the others have."""
-LINKS_MAX = 1024
+LINKS_MAX = 512
+"""Half of the files that a process may usually open: beyond it the connection goes that has been silent longest."""
 BACKLOG = 128
 
 
@@ -86,7 +87,7 @@ class LaneGate:
         self._nudge = nudge
         self._gangs: dict[int, Gang] = {}
         self._places: dict[int, Place] = {}
-        self._links: set[RankConnection] = set()
+        self._links: dict[RankConnection, None] = {}
         self._refused: set[int] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._looking: asyncio.TimerHandle | None = None
@@ -153,12 +154,17 @@ class LaneGate:
         with suppress(OSError):
             connection, _ = self._listener.accept()
             if len(self._links) >= LINKS_MAX:
-                connection.close()
-                return
+                self._make_room()
             connection.setblocking(False)
             link = RankConnection(connection, _peer_pid(connection))
-            self._links.add(link)
+            self._links[link] = None
             self._loop.add_reader(connection, self._on_packet, link)
+
+    def _make_room(self) -> None:
+        """Drop whoever connected first and is no rank of a job: a job that holds connections keeps no newcomer out."""
+        idle = next((link for link in self._links if link.rank is None), None)
+        if idle is not None:
+            self._drop_link(idle)
 
     def _on_packet(self, link: RankConnection) -> None:
         try:
@@ -245,7 +251,7 @@ class LaneGate:
 
     def _drop_link(self, link: RankConnection) -> None:
         if link in self._links:
-            self._links.remove(link)
+            del self._links[link]
             self._loop.remove_reader(link.connection)
             link.connection.close()
         if link.rank is not None and link.rank.link is link:

@@ -190,7 +190,7 @@ class Agent:
         missing = [index for index in job.gpus if index not in by_index]
         if missing:
             await self._refuse(job.key, f"this node has no device {missing[0]}")
-            return
+            return None
         gpus = [by_index[index] for index in job.gpus]
         try:
             account = account_for(launch.get("user") or "", self._runs_as)

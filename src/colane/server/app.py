@@ -42,6 +42,7 @@ REFUSALS: Final[dict[int | str, dict[str, Any]]] = {
         401: "A token is needed",
         403: "Not the caller's to do",
         404: "There is no such thing",
+        408: "The body does not come",
         409: "Conflict",
         413: "The body is too large",
         415: "Content-Type is not application/json",

@@ -1,5 +1,7 @@
 """Server-sent events: every audit line, in order, without gaps, resumable by its number.
 
+Subscribers are woken a few at a time with pauses between, so that thousands of them keep no request waiting.
+
 A subscriber is only told *that* there is more and reads it himself, from memory when it is recent, else from the
 store; a slow one costs nobody anything.
 """
@@ -9,12 +11,17 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Sequence
+from itertools import islice
 from typing import Final
 
 from colane.server.store import AuditEntry, AuditLine, Store
 
 RECENT_LINES_MAX: Final = 2_000
 """Lines kept in memory, under 2 MB: a subscriber no further behind than this costs no read of the store."""
+
+WOKEN_AT_ONCE: Final = 10
+WAKE_PAUSE_S: Final = 0.005
+"""Between two groups of subscribers: a group takes the loop for about as long, so requests have half of it."""
 
 LINES_AT_ONCE: Final = 500
 """Lines read from the store at once by a subscriber that is further behind."""
@@ -26,7 +33,8 @@ class Feed:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._recent: deque[AuditLine] = deque(maxlen=RECENT_LINES_MAX)
-        self._more = asyncio.Event()
+        self._waiting: dict[asyncio.Future[None], None] = {}
+        self._is_waking = False
         self._closed = False
         self.last_number = store.last_audit_number()
 
@@ -36,24 +44,45 @@ class Feed:
         for number, (at_s, kind, body) in enumerate(entries, start=first):
             self._recent.append(AuditLine(number, at_s, kind, body))
         self.last_number = last_number
-        self._more.set()
-        self._more = asyncio.Event()
+        if self._waiting and not self._is_waking:
+            self._is_waking = True
+            asyncio.get_running_loop().call_soon(self._wake)
 
     def close(self) -> None:
         """End all followers."""
         self._closed = True
-        self._more.set()
+        self._release(len(self._waiting))
+
+    def _wake(self) -> None:
+        """Wake the group that has waited longest, the next one a little later."""
+        self._release(WOKEN_AT_ONCE)
+        self._is_waking = bool(self._waiting)
+        if self._is_waking:
+            asyncio.get_running_loop().call_later(WAKE_PAUSE_S, self._wake)
+
+    def _release(self, count: int) -> None:
+        for waiting in list(islice(self._waiting, count)):
+            del self._waiting[waiting]
+            if not waiting.done():
+                waiting.set_result(None)
 
     async def follow(self, after: int) -> AsyncIterator[AuditLine]:
         """Yield every line with a number above `after`, until the feed is closed."""
         while not self._closed:
-            more = self._more
             lines = await self._read(after)
             for line in lines:
                 yield line
                 after = line.number
-            if not lines:
-                await more.wait()
+            if not lines and after >= self.last_number and not self._closed:
+                await self._news()
+
+    async def _news(self) -> None:
+        waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting[waiting] = None
+        try:
+            await waiting
+        finally:
+            self._waiting.pop(waiting, None)
 
     async def _read(self, after: int) -> list[AuditLine]:
         if after >= self.last_number:

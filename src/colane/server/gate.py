@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -43,11 +44,13 @@ class GateRules:
         hosts: Host names a request may be addressed to, None for any. A web page that points its own name at
             127.0.0.1 (DNS rebinding) still sends its own name.
         body_bytes_max: Largest body.
+        body_max_s: How long a body may take to come.
     """
 
     callers: Callers
     hosts: frozenset[str] | None = LOOPBACK_NAMES
     body_bytes_max: int = 8 * 2**20
+    body_max_s: float = 60.0
 
 
 class Gate:
@@ -65,7 +68,7 @@ class Gate:
         try:
             headers = Headers(scope=scope)
             self._judge(scope, headers)
-            passed = await self._body(headers, receive) if scope["method"] in WITH_BODY else receive
+            passed = await self._timely(headers, receive) if scope["method"] in WITH_BODY else receive
         except RefusedError as refused:
             await refusal_response(refused)(scope, receive, send)
             return
@@ -82,6 +85,14 @@ class Gate:
             kind = headers.get("content-type", "").partition(";")[0].strip().lower()
             if kind != "application/json":
                 raise RefusedError.because(415, "Content-Type must be application/json")
+
+    async def _timely(self, headers: Headers, receive: Receive) -> Receive:
+        try:
+            async with asyncio.timeout(self._rules.body_max_s):
+                return await self._body(headers, receive)
+        except TimeoutError as error:
+            text = f"the body did not come within {self._rules.body_max_s:g} s"
+            raise RefusedError.because(408, text) from error
 
     async def _body(self, headers: Headers, receive: Receive) -> Receive:
         """Read the whole body, within the limit, and give it to the app in one piece."""
@@ -144,4 +155,6 @@ def refusal_response(refused: RefusedError) -> JSONResponse:
     headers: dict[str, Any] = {"WWW-Authenticate": "Bearer"} if refused.status == 401 else {}
     if refused.status == 503:
         headers["Retry-After"] = "1"
+    if refused.status == 408:
+        headers["Connection"] = "close"
     return JSONResponse(refused.body(), refused.status, headers=headers)

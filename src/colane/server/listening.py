@@ -28,6 +28,9 @@ KEEP_ALIVE_S: Final = 75
 SHUTDOWN_S: Final = 5
 """Requests under way get this long when the scheduler is told to stop."""
 
+HEADERS_MAX_S: Final = 20.0
+"""From the connection, or from the first byte of a request, to the end of its headers."""
+
 SOCKET_FILE: Final = "socket"
 SOCKET_MODE: Final = 0o666
 """Whoever can reach the directory may connect: who he is decides what he may."""
@@ -42,14 +45,41 @@ class ListenError(Exception):
 
 
 class PeerProtocol(HttpToolsProtocol):
-    """HTTP that knows the user at the other end of a unix socket."""
+    """HTTP that knows the user at the other end of a unix socket, and waits for nobody's headers for ever."""
+
+    _patience: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Ask the kernel, once for a connection."""
         super().connection_made(transport)
+        self._be_patient()
         uid = peer_uid(transport)
         if uid is not None:
             self.app_state = {**self.app_state, PEER_UID: uid}
+
+    def on_message_begin(self) -> None:
+        """A request has begun: its headers must follow."""
+        super().on_message_begin()
+        self._be_patient()
+
+    def on_headers_complete(self) -> None:
+        """They have come."""
+        self._end_patience()
+        super().on_headers_complete()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Nobody is waited for any more."""
+        self._end_patience()
+        super().connection_lost(exc)
+
+    def _be_patient(self) -> None:
+        self._end_patience()
+        self._patience = self.loop.call_later(HEADERS_MAX_S, self.transport.close)
+
+    def _end_patience(self) -> None:
+        if self._patience is not None:
+            self._patience.cancel()
+            self._patience = None
 
 
 def peer_uid(transport: asyncio.Transport) -> int | None:

@@ -15,21 +15,37 @@ from colane.traces.errors import TraceError, did_you_mean
 T = TypeVar("T")
 
 
+TEXT_BYTES_MAX = 2 * 2**30
+"""No recorded trace is as large; a file that would be is refused before it fills the memory."""
+
+READ_BYTES = 2**20
+
+
 def read_text(path: Path) -> str:
     """Return the text of a file, unpacked when its name ends in `.gz`.
 
     Raises:
-        TraceError: It cannot be read, is no whole gzip file, or no UTF-8.
+        TraceError: It cannot be read, is too large, no whole gzip file, or no UTF-8.
     """
     try:
-        raw = path.read_bytes()
-        return (gzip.decompress(raw) if path.suffix == ".gz" else raw).decode("utf-8-sig")
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+            return _bounded(path, file).decode("utf-8-sig")
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise TraceError(path, f"is not a whole gzip file ({error})") from error
     except UnicodeDecodeError as error:
         raise TraceError(path, f"is not UTF-8 text (byte {error.start})") from error
     except OSError as error:
         raise TraceError(path, f"cannot be read: {error.strerror or error}") from error
+
+
+def _bounded(path: Path, file: io.BufferedIOBase) -> bytearray:
+    """Read piece by piece: a megabyte of gzip may stand for a gigabyte."""
+    text = bytearray()
+    while part := file.read(READ_BYTES):
+        text += part
+        if len(text) > TEXT_BYTES_MAX:
+            raise TraceError(path, f"is larger than {TEXT_BYTES_MAX >> 20} MiB; leave out what is not needed")
+    return text
 
 
 class Sheet:
