@@ -366,7 +366,7 @@ async def test_unmodified_scripts_in_turns_count_their_steps_and_give_the_same_b
 
     def is_parked(job: int) -> bool:
         """It has come to its first use of the device, and waits there."""
-        path = tmp_path / "state" / "jobs" / f"{job}-1" / "steps"
+        path = tmp_path / "state" / "jobs" / f"{job}-1" / "own" / "steps"
         seen = wire.read(path) if path.exists() else None
         return seen is not None and bool(seen.phase & wire.BETWEEN_STEPS) and lane.progress(job)["steps"] == 0
 

@@ -18,6 +18,7 @@ from colane.core.config import CoreConfig
 from colane.model.job import JobId, SuspendVia
 from colane.policies.registry import POLICIES
 from colane.server import changes
+from colane.server.access import Caller, Role
 from colane.server.assembly import make_service
 from colane.server.board import read_board
 from colane.server.clock import Clocks
@@ -44,6 +45,10 @@ TRIED: Final = (*sorted(POLICIES), "f-sched:pays_back=false", "fifo:size=largest
 """Every policy by its name, and those whose options let more happen."""
 EXCLUSIVE: Final = frozenset({"fifo", "best-fit", "easy-backfill", "srtf", "las", "srsf"})
 """Policies under which no two jobs share a device."""
+
+
+OPERATOR: Final = Caller("operator", Role.OPERATOR)
+USERS: Final = (Caller("ann", Role.USER), Caller("bob", Role.USER))
 
 
 class CrashingStore(MemoryStore):
@@ -78,6 +83,11 @@ class Laws:
         self._cluster = cluster
         self._starts: dict[tuple[str, Key], int] = defaultdict(int)
         self.acknowledged: set[int] = set()
+        self.owners: dict[int, Caller] = {}
+
+    def touched(self, job: int, by: Caller) -> None:
+        """Somebody has changed a job and was told so."""
+        self._demand(self.owners[job] == by, f"{by} has changed job {job} of {self.owners[job]}")
 
     def started(self, node: str, key: Key) -> None:
         """A process has begun."""
@@ -190,7 +200,7 @@ class FaultyCluster:
         if name == "report":
             return await service.report(body[0], ReportBody.model_validate(body[1]))
         if name == "launch_info":
-            return await service.launch(JobId(body))
+            return await service.launch(JobId(body), OPERATOR)
         return await service.driver.change(service.finish(FinishedBody.model_validate(body)))
 
     # -- clients
@@ -220,11 +230,13 @@ class FaultyCluster:
     def submit(self) -> None:
         """Some jobs, now and then over several nodes."""
         requests = [self._request() for _ in range(self.random.randint(1, 4))]
-        self.ask(lambda service: service.submit(requests), self._acknowledge)
+        user = self.random.choice(USERS)
+        self.ask(lambda service: service.submit(requests, user), partial(self._acknowledge, user))
 
-    def _acknowledge(self, ids: list[JobId]) -> None:
+    def _acknowledge(self, user: Caller, ids: list[JobId]) -> None:
         self.note(f"submitted {[int(job) for job in ids]}")
         self.laws.acknowledged.update(ids)
+        self.laws.owners.update(dict.fromkeys(ids, user))
 
     def _request(self) -> JobRequest:
         pick, most = self.random, sum(machine.gpus for machine in self.machines)
@@ -251,18 +263,22 @@ class FaultyCluster:
         })  # fmt: skip
 
     def meddle(self) -> None:
-        """A user suspends, resumes or cancels a job."""
+        """A user suspends, resumes or cancels a job, or tries to: it may be another's."""
         jobs = sorted(self.laws.acknowledged)
         if not jobs:
             return
         job, act = JobId(self.random.choice(jobs)), self.random.choice(("suspend", "resume", "resume", "cancel"))
-        via = self.random.choice(tuple(SuspendVia))
+        via, user = self.random.choice(tuple(SuspendVia)), self.random.choice(USERS)
+
+        def told(_: Any) -> None:
+            self.laws.touched(job, user)
+
         if act == "suspend":
-            self.ask(lambda service: service.suspend(job, "user", via))
+            self.ask(lambda service: service.suspend(job, user, user.name, via), told)
         elif act == "resume":
-            self.ask(lambda service: service.resume(job, "user"))
+            self.ask(lambda service: service.resume(job, user, user.name), told)
         elif self.random.random() < 0.3:
-            self.ask(lambda service: service.cancel(job, "user"))
+            self.ask(lambda service: service.cancel(job, user, user.name), told)
 
     def note(self, text: str) -> None:
         """Remember what happened, for whoever looks into a failure."""
@@ -359,7 +375,7 @@ def _declared(_service: Service, body: ProfileBody) -> Callable[[Turn], None]:
 
 
 def _resumed(service: Service, job: JobId) -> Callable[[Turn], Body]:
-    return service.resume(job, "user")
+    return service.resume(job, OPERATOR, "operator")
 
 
 def survive(policy: str, seed: int, root: Path) -> tuple[list[str], list[str]]:

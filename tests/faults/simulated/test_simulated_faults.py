@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from colane.server.service import Service
+from colane.server import leases
 from tests.faults.simulated.cluster import NODE_TIMEOUT_S, TRIED, survive
 
 SEEDS = int(os.environ.get("COLANE_FAULT_SEEDS", "20"))
@@ -24,7 +24,7 @@ def test_laws_hold_whatever_fails(policy: str, seed: int, tmp_path: Path) -> Non
 def test_a_lease_that_outlasts_the_patience_of_the_scheduler_is_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Service, "_lease_s", lambda *_: 2 * NODE_TIMEOUT_S)
+    monkeypatch.setattr(leases, "lease_s", lambda *_: 2 * NODE_TIMEOUT_S)
     roots = (tmp_path / str(seed) for seed in range(TRIED_MAX))
     for seed, root in enumerate(roots):
         root.mkdir()
