@@ -217,10 +217,17 @@ assert model._forward_hooks
 opt = torch.optim.SGD(model.parameters(), lr=0.1)
 assert not model._forward_hooks and not model._forward_pre_hooks
 model.eval()
-assert not model._forward_hooks
+assert len(model._forward_hooks) == len(model._forward_pre_hooks) == 1
+model.eval()
+assert len(model._forward_hooks) == 1
+import copy, pickle
+for one in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
+    assert not one._forward_hooks and not one._forward_pre_hooks
+model.train()
+assert not model._forward_hooks and not model._forward_pre_hooks
 print("done")
 """
 
 
-def test_a_model_with_an_optimizer_carries_no_hooks(trained: Trained) -> None:
+def test_a_model_with_an_optimizer_carries_hooks_in_eval_mode_only(trained: Trained) -> None:
     assert trained(NO_HOOKS_LEFT).out == "done\n"

@@ -168,7 +168,7 @@ def test_waiting_belongs_to_no_step(path: Path, monkeypatch: pytest.MonkeyPatch)
     to.boundary()
     control(path, turns.FLAG, 0)
     to.boundary()
-    assert seen(path).durations_s[1:] == (10.0, 10.0)
+    assert seen(path).durations_s[1:] == (10.0, 20.0), "the clock is read before and after: what lies between is none's"
 
 
 def test_a_fault_of_the_gate_costs_turns_not_the_job(

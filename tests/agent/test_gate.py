@@ -25,6 +25,7 @@ pytestmark = [pytest.mark.live]
 JOB = str(Path(__file__).with_name("turn_job.py"))
 ALONE = str(Path(__file__).with_name("alone.py"))
 FIRST = str(Path(__file__).with_name("first_job.py"))
+RESTING = str(Path(__file__).with_name("resting_job.py"))
 GANG = str(Path(__file__).with_name("gang_job.py"))
 STEP_S = 0.002
 
@@ -150,6 +151,28 @@ async def test_a_newcomers_first_step_runs_within_a_turn(lane: Lane, tmp_path: P
     first = lane.steps(3)[0]
     assert first[1] - first[0] >= first_s
     assert overlaps(lane, (1, 2, 3), began_s) == []
+
+
+@pytest.mark.parametrize("what", ["evaluate", "load", "work", "save"])
+async def test_nobody_waits_for_the_rests_of_a_job(lane: Lane, tmp_path: Path, what: str) -> None:
+    """It evaluates, waits for data or saves for the time of two hundred steps; others have their turns meanwhile."""
+    rest_s = 200 * STEP_S
+    lane.want(1)
+    async with running(tmp_path / "state", lane.fake) as agent:
+        await lane.goes_on(agent, (1,))
+        lane.fake.want(
+            2, sys.executable, RESTING, str(lane.notes(2)), str(STEP_S), str(rest_s), what, env=ENV | lane.env
+        )
+        rests = tmp_path / "notes-2.rests"
+        await agent.until(lambda: rests.exists() and rests.read_bytes().count(b"\n") >= 4, "four rests")
+        await lane.end(agent, (1, 2))
+    spans = [tuple(map(float, line.split()[1:])) for line in rests.read_bytes().split(b"\n")[:-1]]
+    for began_s, ended_s in spans[1:4]:  # that data come late is not known the first time
+        assert ended_s - began_s >= (rest_s / 4 if what == "work" else rest_s), "a worker loads ahead"
+        within = [one for one, other in lane.steps(1) if began_s <= one and other <= ended_s]
+        assert len(within) >= 4, what
+    assert overlaps(lane, (1, 2), lane.steps(2)[0][0]) == []
+    assert lane.fake.ends[2, 1]["progress"]["steps"] < 60, "steps of training only"
 
 
 async def test_jobs_that_start_at_once_take_turns_from_their_first_step(lane: Lane, tmp_path: Path) -> None:

@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from typing import Any
 
 
+SLACK_BYTES = 64 * 1024**2
+"""What a script may hold between steps one time more than another: a batch, some losses."""
+
+
 class MemorySample:
     """What this process holds.
 
@@ -44,6 +48,14 @@ def sample() -> MemorySample | None:
     if torch is not None and cuda is not None and cuda.is_initialized():
         return max((_of_gpu(torch, gpu) for gpu in range(cuda.device_count())), key=_peak, default=None)
     return resident()
+
+
+def is_in_use(persistent_bytes: int) -> bool:
+    """Whether this process holds much more of its GPU than it does between steps: then it is within one."""
+    sampled = sample() if persistent_bytes else None
+    if sampled is None or not sampled.on_gpu:
+        return False
+    return sampled.persistent_bytes > persistent_bytes + max(SLACK_BYTES, persistent_bytes // 20)
 
 
 def _of_gpu(torch: Any, gpu: int) -> MemorySample:

@@ -131,11 +131,36 @@ class Recorder:
                 self._enter()
         self.set_phase(IN_STEP)
 
-    def rest(self) -> None:
-        """Give the turn up, where others may need it, while the job waits for something else than its device."""
-        if self._control[SHARES] and not (self.has_left or self.is_new):
+    def shares(self) -> bool:
+        """Whether the job shares a lane."""
+        return bool(self._control[SHARES])
+
+    def rest(self) -> bool:
+        """Give the turn up while the job waits for something else than its device; whether it has: then `enter`.
+
+        Not where another thread computes meanwhile, where ranks would have to stop at one place, or within a step,
+        whose memory counts for the turn.
+        """
+        if not self.shares() or self.has_left or self.is_new or not self._is_between():
+            return False
+        with self._lock:
+            self._take_turn(leaves=True)
+        return self.has_left
+
+    def pause(self) -> None:
+        """Give way to others at the end of something that is no step of training."""
+        if self._control[0] and not (self.has_left or self.is_new) and self._is_alone():
             with self._lock:
-                self._take_turn(leaves=True)
+                self._take_turn(leaves=False)
+
+    def _is_alone(self) -> bool:
+        from .turns import ranks_here  # only jobs that share need it
+
+        return threading.get_ident() == threading.main_thread().ident and ranks_here() == 1
+
+    def _is_between(self) -> bool:
+        writer = self._writer
+        return writer is not None and self._is_alone() and not memory.is_in_use(writer.persistent_bytes)
 
     def beat(self) -> None:
         """Show life where no step says so."""
@@ -239,12 +264,13 @@ class Recorder:
         if turns is None:
             return
         writer.set_phase(BETWEEN_STEPS)
+        began_s = time.perf_counter()
         try:
             getattr(turns, what)(writer.steps)
         except OWN_FAULTS as error:  # anything else comes from a signal handler of the script
             self.disarm(f"takes no more turns: {error!r}")
         self.set_phase(BETWEEN_STEPS if self.has_left else IN_STEP)
-        self._last_s = time.perf_counter()
+        self._last_s += time.perf_counter() - began_s
 
     def _make_turns(self, writer: Writer) -> TurnTaker | None:
         try:

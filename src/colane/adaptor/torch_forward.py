@@ -20,7 +20,7 @@ import threading
 import time
 import weakref
 
-from . import recorder, torch_first, torch_loader
+from . import recorder, torch_first, torch_loader, torch_rests
 from .cycle import Cycle
 from .writer import BETWEEN_STEPS
 
@@ -57,9 +57,10 @@ class Others:
 
     def __init__(self, torch: Any, to: recorder.Recorder) -> None:
         self.thread = _Thread()
+        self.evaluations = torch_rests.Evaluations(torch, to)
         self.first = torch_first.FirstUse(torch, to, lambda: self.thread.is_loading)
         self._torch = torch
-        self._to = to
+        self.to = to
         self._is_wanted = True
         self._in_backward = False
         self._roots: dict[int, weakref.ref[Any]] = {}
@@ -76,6 +77,10 @@ class Others:
     def root(self, module: Any) -> None:
         """Take note of a module that was moved or put into a mode as a whole; hook it if that may be needed."""
         self.first.moved()
+        if not self._is_wanted:
+            if not module.training:
+                save_whole(self._torch, self)
+            self.evaluations.follow(module)
         if not (self._is_wanted or self._is_training_here()) or id(module) in self._handles:
             return
         self._roots[id(module)] = weakref.ref(module)
@@ -113,7 +118,7 @@ class Others:
     def batch(self) -> None:
         """Hear that a loader is asked for another batch after one that it gave."""
         self._giver = None
-        self._to.beat()
+        self.to.beat()
         self._event(LOADER, 0)
 
     def gave(self, loader: Any) -> None:
@@ -137,12 +142,14 @@ class Others:
 
     def unhook(self, module: Any) -> None:
         """Take the hooks off one module."""
+        self.evaluations.unhook(module)
         for handle in self._handles.pop(id(module), ()):
             handle.remove()
 
     def own_hooks(self) -> set[int]:
         """Return the ids of our hooks, to leave them out of what is saved."""
-        return {handle.id for handles in self._handles.values() for handle in handles}
+        own = {handle.id for handles in self._handles.values() for handle in handles}
+        return own | self.evaluations.own_hooks()
 
     def flush(self) -> None:
         """Count at the end of the process what was held back."""
@@ -151,12 +158,12 @@ class Others:
         if self._giver is not None:
             self._event(LOADER, 0)
         early, self._early = self._early, 0
-        if early and self._to.wants(self._rank):
-            self._to.boundary(early)
+        if early and self.to.wants(self._rank):
+            self.to.boundary(early)
 
     def _is_training_here(self) -> bool:
         """Whether roots are worth noting all the same: optimizers may turn out to step in backward."""
-        return self._to.rank < recorder.OPTIMIZER
+        return self.to.rank < recorder.OPTIMIZER
 
     def _hook(self, module: Any) -> None:
         if id(module) in self._handles:
@@ -164,11 +171,11 @@ class Others:
         save_whole(self._torch, self)
         pre, post = self._hooks(id(module))
         first = module.register_forward_pre_hook(pre)
-        self._handles[id(module)] = first, _register_post(module, post)
+        self._handles[id(module)] = first, torch_rests.register_post(module, post)
 
     def _hooks(self, key: int) -> tuple[Callable[..., None], Callable[..., None]]:
         """Make the hooks of one module; a copy of the module has them too, but another id."""
-        thread, is_compiling, grad = self.thread, _is_compiling(self._torch), self._torch.is_grad_enabled
+        thread, is_compiling, grad = self.thread, torch_rests.compiling(self._torch), self._torch.is_grad_enabled
 
         def colane_forward_pre(module: object, _args: object) -> None:
             if is_compiling() or id(module) != key:
@@ -189,16 +196,16 @@ class Others:
     def _begin(self) -> None:
         if self._pending is not None:
             self._finish_pending()
-        if self._to.rank == FORWARD:
-            self._to.enter()
+        if self.to.rank == FORWARD:
+            self.to.enter()
 
     def _end(self, key: int, *, is_open: bool) -> None:
         if is_open:
             self._pending = key
             return
         self._event(FORWARD, key, leaves=True)
-        if self._to.rank == FORWARD:
-            self._to.set_phase(BETWEEN_STEPS)
+        if self.to.rank == FORWARD:
+            self.to.set_phase(BETWEEN_STEPS)
 
     def _finish_pending(self) -> None:
         key, self._pending = self._pending, None
@@ -206,20 +213,20 @@ class Others:
 
     def _event(self, rank: int, key: object, count: int | None = None, *, leaves: bool = False) -> None:
         """Count a step of one kind, unless a better kind has been seen; hold back what may not have been steps."""
-        if rank < self._rank or not self._is_wanted or not self._to.wants(rank):
+        if rank < self._rank or not self._is_wanted or not self.to.wants(rank):
             return
         if self._torch.utils.data.get_worker_info() is not None:
             return
         if rank > self._rank:
             self._rank, self._cycle, self._early, self._first_s = rank, Cycle(), 0, time.monotonic()
         count = self._cycle.event(key) if count is None else count
-        if self._to.rank != rank:
+        if self.to.rank != rank:
             self._early += count
             if not self._is_sure():
                 return
             count, self._early = self._early, 0
         if count:
-            self._to.step(rank, count, leaves=leaves)
+            self.to.step(rank, count, leaves=leaves)
 
     def _is_sure(self) -> bool:
         if self._rank == LOADER:
@@ -239,29 +246,17 @@ class Others:
         self._handles.clear()
 
 
-def _register_post(module: Any, post: Callable[..., None]) -> Any:
-    try:
-        return module.register_forward_hook(post, always_call=True)
-    except TypeError:  # PyTorch before 2.0
-        return module.register_forward_hook(post)
-
-
-def _is_compiling(torch: Any) -> Callable[[], bool]:
-    compiler = getattr(torch, "compiler", None)
-    found = getattr(compiler, "is_compiling", None) or getattr(torch._dynamo, "is_compiling", None)  # noqa: SLF001
-    return found or (lambda: False)
-
-
 def attach(torch: Any, others: Others) -> None:
     """Watch for roots, loaders and graphs."""
     module = torch.nn.Module
-    is_compiling = _is_compiling(torch)
+    is_compiling = torch_rests.compiling(torch)
     for name in ("train", "_apply"):
         setattr(module, name, _as_a_whole(getattr(module, name), others, is_compiling))
     _watch_optimizers(torch, others)
     _watch_backward(torch, others)
     torch_loader.attach(torch, others)
     _watch_replays(torch, others)
+    torch_rests.watch_saves(torch, others.to)
     others.first.watch()
     atexit.register(recorder.safely, others.flush)
 
@@ -282,6 +277,7 @@ def attach_compiler(dynamo: Any, others: Others) -> None:
 
 def _outside(others: Others, inner: Any, outer: Any) -> None:
     others.unhook(inner)
+    others.evaluations.compiled(inner, outer)
     others.root(outer)
 
 
@@ -318,7 +314,7 @@ def _watch_optimizers(torch: Any, others: Others) -> None:
 def _watch_backward(torch: Any, others: Others) -> None:
     own = torch.autograd.backward  # `Tensor.backward` calls it by this name
     in_backward = getattr(torch._C, "_current_graph_task_id", lambda: -1)  # noqa: SLF001
-    is_compiling = _is_compiling(torch)
+    is_compiling = torch_rests.compiling(torch)
 
     @functools.wraps(own)
     def backward(*args: Any, **kwargs: Any) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 
+from . import torch_rests
 from .recorder import safely
 
 TYPE_CHECKING = False  # as `typing` has it, which costs milliseconds to import
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 def attach(torch: Any, others: Others) -> None:
     """Follow every loader's batches."""
     iterator = torch.utils.data.dataloader._BaseDataLoaderIter  # noqa: SLF001
-    own, thread = iterator.__next__, others.thread
+    own, thread, to = iterator.__next__, others.thread, others.to
 
     @functools.wraps(own)
     def following(self: Any) -> Any:
@@ -25,7 +26,7 @@ def attach(torch: Any, others: Others) -> None:
             safely(others.batch)
         thread.is_loading = True
         try:
-            batch = own(self)
+            batch = torch_rests.next_batch(own, self, to)
         finally:
             thread.is_loading = False
         self._colane_gave = True

@@ -137,6 +137,11 @@ class Writer:
             raise WireError(f"{path}: process {owner} already reports its steps here")
         self._words[PID_WORD] = os.getpid()
 
+    @property
+    def persistent_bytes(self) -> int:
+        """P of a GPU as it was measured last; 0 before, and of the host."""
+        return self._memory[0] if self._memory[3] & ON_GPU else 0
+
     def stay(self) -> None:
         """Give the place to nobody from now on.
 
