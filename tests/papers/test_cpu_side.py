@@ -9,10 +9,13 @@ import pytest
 
 from colane.cli import app
 from colane.cpu.tuner import EPSILON_RATIO, STEPS_MAX, TunerName
+from colane.model.job import JobId, JobSpec
 from colane.papers import cpu_side
+from colane.papers.cpu_ceiling import cpu_jobs_within
 from colane.papers.cpu_month import CODA, DRF, FIFO, MAIN, NO_ELIMINATOR, MonthNumbers, numbers_of
 from colane.papers.cpu_side import CpuEvaluation, evaluate
 from colane.papers.cpu_world import CpuMonthWorld, best_cores
+from colane.traces.workload import TraceJob, Workload
 
 
 @pytest.fixture(scope="module")
@@ -95,3 +98,16 @@ def test_the_made_up_curves_say_what_the_paper_says(found: CpuEvaluation) -> Non
     speeds = [world.speed(alexnet, cores) for cores in range(1, 9)]
     assert speeds[3] - speeds[2] == pytest.approx(speeds[1] - speeds[0])
     assert speeds[4:] == [1.0] * 4
+
+
+def test_in_one_pool_a_cpu_job_waits_for_cores_alone_and_never_for_its_turn() -> None:
+    def job(number: int, submit_s: float, cores: int, duration_s: float, gpus: int = 0) -> TraceJob:
+        spec = JobSpec(name="j", family="transformer" if gpus else "c", gpus=gpus, cores=cores)
+        return TraceJob(id=JobId(number), submit_s=submit_s, spec=spec, duration_s=duration_s)
+
+    # Four cores: training takes two for 100 s; the second job needs four, the third two at once.
+    jobs = job(1, 0, 1, 100, gpus=1), job(2, 1, 4, 10), job(3, 2, 2, 10), job(4, 3, 1, 1)
+    workload = Workload(name="w", jobs=jobs, source="test")
+    assert cpu_jobs_within(workload, 4, 0.0) == pytest.approx(1 / 3)
+    assert cpu_jobs_within(workload, 4, 9.0) == pytest.approx(2 / 3)
+    assert cpu_jobs_within(workload, 4, 99.0) == 1

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from colane.papers.claims import Claim, Evaluation
+from colane.papers.cpu_ceiling import pool_claim
 from colane.papers.cpu_month import (
     CODA,
     HEAVIER,
@@ -61,7 +62,7 @@ def evaluate(tables: Path | None, jobs: int | None = None, names: Sequence[str] 
     workload = month(jobs or MONTH_JOBS, MONTH_SEED)
     found = run_month(workload, tuple(setups()) if names is None else names)
     claims = (*month_claims(found), *_eliminator(found, workload))
-    claims += (generator_claim(workload), *tuning_claims(runs))
+    claims += (pool_claim(workload), generator_claim(workload), *tuning_claims(runs))
     experiment = month_experiment(workload, found, MONTH_SEED)
     return CpuEvaluation(claims=claims, experiments=(experiment,), tuning=tuple(runs))
 
