@@ -48,10 +48,10 @@ def test_who_has_left_is_brought_back_and_who_keeps_to_a_part_is_left_alone(grow
     affinity.give(growing, CoreGrant(frozenset(ONE)))
     first, *_, last = processes.read_tree(growing).processes[1:4]
     os.sched_setaffinity(first.pid, {*ONE, *OTHER})
-    assert affinity.confine([first, last], CoreGrant(frozenset(ONE))) == ""
+    assert affinity.confine([first, last], CoreGrant(frozenset(ONE))) == ("", 1)
     assert os.sched_getaffinity(first.pid) == ONE
     both = CoreGrant(frozenset(ONE | OTHER))
-    affinity.confine([first, last], both)
+    assert affinity.confine([first, last], both) == ("", 0)
     assert os.sched_getaffinity(last.pid) == ONE, "a part of its cores, by its own choice"
     affinity.confine([first, last], both, before=CoreGrant(frozenset(ONE)))
     assert os.sched_getaffinity(last.pid) == ONE | OTHER, "born while they changed"

@@ -232,3 +232,39 @@ def test_the_judge_refuses_a_job_with_gpus_on_cores_that_are_withheld() -> None:
     placement = Placement((Slot(GpuId("n0", 1), 0),), throttle.withheld[:4])
     plan = Plan(world.core.state.version, (Start(MILD, placement, Reason(Why.FREE_GPU, {"gpu": "n0/1"})),))
     assert [one.code for one in check(world.core.state, plan)] == ["core-withheld"]
+
+
+def fewer(world: Contended, *cores: int) -> None:
+    node = world.core.state.nodes["n0"].node
+    world.at(NodeRegistered(replace(node, cores=cores)))
+
+
+def test_jobs_go_on_with_what_is_left_of_their_cores_when_the_node_loses_some() -> None:
+    world = Contended(hog(cores=6))
+    train, other = world.job(TRAIN).placement, world.job(HOG).placement
+    assert train is not None
+    assert other is not None
+    lost = {train.cores[0], *other.cores[:4]}
+    fewer(world, *(core for core in range(16) if core not in lost))
+    assert (world.cores(TRAIN), world.cores(HOG)) == (1, 2)
+    assert world.job(HOG).attempt == world.job(TRAIN).attempt == 1
+    assert world.job(HOG).reason is not None
+    assert world.job(HOG).story[-1].reason.sentence() == "has 2 cores instead of 6: its node has lost the others"
+    assert world.core.state.nodes["n0"].cores_free == 16 - 5 - 3
+
+
+def test_one_that_lost_all_of_its_own_has_a_free_one_and_one_held_back_keeps_what_is_left() -> None:
+    world = Contended(hog(cores=6))
+    train = world.job(TRAIN).placement
+    assert train is not None
+    fewer(world, *(core for core in range(16) if core not in train.cores))
+    assert world.cores(TRAIN) == 1
+    world = Contended(hog(cores=8))
+    world.go(2, used=0.9, speed=0.6)
+    throttle = world.job(HOG).throttle
+    assert throttle is not None
+    gone = {throttle.cores[0], throttle.withheld[0]}
+    fewer(world, *(core for core in range(16) if core not in gone))
+    now = world.job(HOG).throttle
+    assert now is not None
+    assert (now.cores, now.withheld) == (throttle.cores[1:], throttle.withheld[1:])

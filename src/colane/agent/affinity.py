@@ -57,7 +57,19 @@ def give(supervisor_pid: int, grant: CoreGrant) -> str:
     return problem
 
 
-def confine(below: Iterable[ProcessId], grant: CoreGrant, before: CoreGrant | None = None) -> str:
+class Confined(NamedTuple):
+    """What came of bringing threads back.
+
+    Attributes:
+        problem: Why one of them could not be; empty when all are there.
+        escaped: How many had given themselves other cores than the job has.
+    """
+
+    problem: str = ""
+    escaped: int = 0
+
+
+def confine(below: Iterable[ProcessId], grant: CoreGrant, before: CoreGrant | None = None) -> Confined:
     """Put those threads on their cores that may run elsewhere; one that keeps to a part of them is left alone.
 
     Args:
@@ -65,16 +77,15 @@ def confine(below: Iterable[ProcessId], grant: CoreGrant, before: CoreGrant | No
         grant: Their cores.
         before: Cores they have just had: a thread that still has exactly these was born while they changed.
 
-    Returns:
-        Why one of them could not be; empty when all are there.
     """
-    problem = ""
+    problem, escaped = "", 0
     for process in below:
         cores, old = grant.of(process.pid), None if before is None else before.of(process.pid)
         strays = [tid for tid in _threads(process.pid) if _is_stray(tid, cores, old)]
         if strays and processes.identify(process.pid) == process:
             problem = next(filter(None, [_put(tid, cores) for tid in strays]), problem)
-    return problem
+            escaped += len(strays) if before is None else 0
+    return Confined(problem, escaped)
 
 
 def _is_stray(tid: int, cores: frozenset[int], old: frozenset[int] | None) -> bool:

@@ -62,6 +62,10 @@ class Contact:
         self._renew(sent_s, node.get("lease_s"))
         return self._membership.follow(node.get("cluster_id") or "", read_desired(node))
 
+    def describe_anew(self) -> None:
+        """The node has other hardware than it was registered with."""
+        self._registered = False
+
     async def finished(self, finished: Object) -> bool:
         """Tell that an attempt has ended; whether the scheduler knows now.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
@@ -76,6 +77,7 @@ class Agent:
         self._saver = Saver(state.job_dir, self._ranks)
         self._host_refusal = suspend.problem()
         self._contact = Contact(scheduler, config.name, self._describe, state)
+        self._cores = devices.host.cores
         self._no_mps: dict[Key, str] = {}
         self._trimmed_s = float("-inf")
         self._ill: frozenset[int] = frozenset()
@@ -103,6 +105,7 @@ class Agent:
         """One round: tell of ends, report, and do what the scheduler wants."""
         await self._tell_of_ill_devices()
         self._fault.look()
+        self._look_at_cores()
         await self._act(reconcile(None, self.jobs.observe()))
         desired = await self._contact.report(self._report())
         if desired is not None:
@@ -126,6 +129,14 @@ class Agent:
                 loop.call_soon_threadsafe(self.woken.set)
 
         return nudge
+
+    def _look_at_cores(self) -> None:
+        """An administrator may take cores from this node, or give it more, while it runs (cpusets)."""
+        cores = tuple(sorted(os.sched_getaffinity(0)))
+        if cores != self._cores:
+            log.warning("this agent may use %d cores now, it had %d", len(cores), len(self._cores))
+            self._cores = cores
+            self._contact.describe_anew()
 
     async def _tell_of_ill_devices(self) -> None:
         """Before the ends of jobs: one that died of its GPU did not fail, and its scheduler must know by then."""
@@ -260,7 +271,8 @@ class Agent:
         gpus = self._fault.closed(self._observed(), self._own().busy)
         config, state = self._config, self.state
         node = node_object(config, state.agent_id, self._door, self._devices, gpus, self._host_refusal)
-        return {**node, "leased": self._is_leased(), "runs_as": self._runs_as}
+        here = {"cores": list(self._cores), "leased": self._is_leased(), "runs_as": self._runs_as}
+        return {**node, **here}
 
     def _places(self, desired: Desired) -> Follow:
         """Where the gate finds the jobs, and what it does with them."""

@@ -39,6 +39,7 @@ class _Placed:
         lags: Whether it still has the devices it had before.
         trouble: Why it is not where it shall be.
         stray: Why a thread of it that left its cores could not be brought back.
+        escapes: How often a thread of it had left its cores.
     """
 
     asked: tuple[tuple[int, ...], tuple[int, ...]] | None = None
@@ -48,6 +49,7 @@ class _Placed:
     lags: bool = False
     trouble: str = ""
     stray: str = ""
+    escapes: int = 0
 
 
 class CorePlacer:
@@ -82,7 +84,8 @@ class CorePlacer:
         """Bring back threads that left their job's cores; `below` gives a job's processes without its supervisor."""
         for key, placed in self._places.items():
             if placed.grant is not None:
-                placed.stray = affinity.confine(below(key), placed.grant, placed.before)
+                found = affinity.confine(below(key), placed.grant, placed.before)
+                placed.stray, placed.escapes = found.problem, placed.escapes + found.escaped
                 placed.rounds_left -= 1
                 if placed.rounds_left <= 0:
                     placed.before = None
@@ -94,7 +97,11 @@ class CorePlacer:
     def messages(self) -> list[str]:
         """Say which jobs are not where they shall be."""
         troubled = sorted((key, placed.trouble or placed.stray) for key, placed in self._places.items())
-        return [f"job {key.job} is not on its cores: {trouble}" for key, trouble in troubled if trouble]
+        left = [(key, placed.escapes) for key, placed in sorted(self._places.items()) if placed.escapes]
+        return [
+            *(f"job {key.job} is not on its cores: {trouble}" for key, trouble in troubled if trouble),
+            *(f"job {key.job} leaves its cores by itself: put back {_roughly(count)}" for key, count in left),
+        ]
 
     def _is_late(self, key: Key, job: DesiredJob) -> bool:
         placed = self._places.setdefault(key, _Placed())
@@ -135,12 +142,18 @@ class CorePlacer:
         placed = self._places.get(key)
         if placed is not None and placed.grant is not None:
             below = processes.read_tree(supervisor_pid).processes[1:]
-            placed.stray = affinity.confine(below, placed.grant, placed.before)
+            placed.stray = affinity.confine(below, placed.grant, placed.before).problem
 
     def _note(self, key: Key, placed: _Placed, trouble: str) -> None:
         if trouble and trouble != placed.trouble:
             log.warning("job %s is not on its cores: %s", key, trouble)
         placed.trouble = trouble
+
+
+def _roughly(count: int) -> str:
+    """By powers of ten: it goes on, and each number is a message."""
+    least = 10 ** (len(str(count)) - 1)
+    return f"{least} times or more" if least > 1 else "once or more"
 
 
 def _placed_at(facts: LaunchFacts, job: DesiredJob, gpus: Sequence[Gpu], node_cores: Sequence[int]) -> LaunchFacts:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -32,6 +33,13 @@ LOG_LINES: Final = 10
 """Shown of a job that failed."""
 
 
+class DemoPaper(StrEnum):
+    """Whose idea is shown."""
+
+    A = "A"
+    D = "D"
+
+
 def register(app: typer.Typer) -> None:
     """Add the command."""
     app.command("demo", epilog="Example: [bold]colane demo --out my-demo[/bold]")(demo)
@@ -46,19 +54,27 @@ def demo(
     iters: Annotated[
         int | None, typer.Option("--iters", min=1, show_default="about a minute a run", help="Steps of each job.")
     ] = None,
+    paper: Annotated[
+        DemoPaper, typer.Option("--paper", help="A: jobs share a device. D: cores are found, and a hog is held back.")
+    ] = DemoPaper.A,
     as_json: output.Json = False,
 ) -> None:
     """Train six models on this machine, first one after another and then together, and show what sharing bought.
 
     Starts a scheduler and an agent of its own, submits paper A's best case (two each of VGG-19, VGG-11 and ResNet-18)
     under FIFO and then under co-location, and ends with a report. Without a GPU it uses the CPU and small models, and
-    takes less than three minutes. Ctrl-C stops everything it has started.
+    takes less than three minutes. With --paper D it shows, in a minute or two on cpu devices, how a job is given the
+    cores it has use for, and how one that uses up memory bandwidth is held back for training beside it. Ctrl-C stops
+    everything it has started.
     """
     from colane.cli.demo_plan import make_plan  # noqa: PLC0415 - imported late
     from colane.cli.demo_screen import make_screen  # noqa: PLC0415
     from colane.cli.stack import interruptible  # noqa: PLC0415
 
     _check_trainer()
+    if paper is DemoPaper.D:
+        _cores(out.absolute(), devices, as_json=as_json)
+        return
     plan = make_plan(devices, dataset_path, iters)
     out = out.absolute()
     _check_writable(out)
@@ -71,6 +87,21 @@ def demo(
     _show(made, as_json=as_json)
     if failed:
         raise FailureError(f"{failed} of the jobs did not succeed; their last words stand above")
+
+
+def _cores(out: Path, devices: str | None, *, as_json: bool) -> None:
+    """Paper D's: one service, three acts, one figure."""
+    from colane.cli import demo_cores  # noqa: PLC0415 - imported late
+    from colane.cli.stack import Stack, interruptible  # noqa: PLC0415
+
+    _check_writable(out)
+    state_dir = Path(tempfile.mkdtemp(prefix="colane-demo-"))
+    try:
+        with interruptible(), Stack(demo_cores.stack_config(state_dir, devices)) as stack:
+            watching = demo_cores.act(stack)
+    finally:
+        shutil.rmtree(state_dir, ignore_errors=True)
+    demo_cores.publish(watching, out, as_json=as_json)
 
 
 def _check_trainer() -> None:

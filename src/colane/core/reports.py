@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from colane.core import checkpointing, failing, guard, losses, parking, starting
+from colane.core import checkpointing, failing, fewer_cores, guard, losses, parking, starting
 from colane.core.circles import within
 from colane.core.events import (
     BandwidthObserved,
@@ -66,9 +66,10 @@ def node_registered(step: Step, event: NodeRegistered) -> None:
     known = step.state.nodes.get(node.name)
     before = known.node if known is not None else node
     if known is not None:
-        is_same = known.node.pool == node.pool and set(known.node.cores) <= set(node.cores)
-        _lose_jobs(step, node.name, keep=_same_gpus(known.node, node), keeps_host=is_same)
+        is_same = known.node.pool == node.pool and bool(set(known.node.cores) & set(node.cores))
+        _lose_jobs(step, node.name, keep=_same_gpus(known.node, node), keeps_host=is_same or not known.node.cores)
     step.state.put_node(node)
+    fewer_cores.follow(step, node)
     step.touch(node.name)
     losses.lose_gpus(step, before, node)
     step.company_changed(GpuId(node.name, gpu.index) for gpu in node.gpus)
