@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from colane.cli import jobs, output
+from colane.cli import output
 from colane.cli.service_options import node_name
 from colane.cli.stack import StackConfig
 
@@ -67,7 +67,7 @@ class Watching:
 
     def submit(self, name: str, request: Object, **env: str) -> int:
         """Start a job."""
-        whole = {**request, "name": name, "user": jobs.current_user(), "env": {**os.environ, **env}}
+        whole = {**request, "name": name, "env": {**os.environ, **env}}
         number = self.client.submit(whole)
         self.names[number], self.seen[name] = name, []
         return number
