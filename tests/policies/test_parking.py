@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from colane.core import ClusterState, Core
@@ -24,10 +26,11 @@ LONG, SHORT = JobId(1), JobId(2)
 class Machine:
     """A core over one node whose agent says what it is told to."""
 
-    def __init__(self, policy: str, devices: int = 1, gpu_type: str = CPU_DEVICE_TYPE) -> None:
+    def __init__(self, policy: str, devices: int = 1, gpu_type: str = CPU_DEVICE_TYPE, host_refusal: str = "") -> None:
         self.core = Core(create(policy), ClusterState(), CoreConfig(protection_factor=0.0))
         self.now_s = 0.0
-        self.do(NodeRegistered(make_node("n0", devices, gpu_type)), ProfileDeclared(step_time(1.0, gpu_type)))
+        node = replace(make_node("n0", devices, gpu_type), host_refusal=host_refusal)
+        self.do(NodeRegistered(node), ProfileDeclared(step_time(1.0, gpu_type)))
 
     def do(self, *events: Event, after_s: float = 1.0) -> Outcome:
         self.now_s += after_s
@@ -45,9 +48,9 @@ class Machine:
         self.sample(job)
         self.do()
 
-    def sample(self, job: JobId, **changes: int | None) -> Outcome:
-        values: dict[str, object] = {"persistent_bytes": 1 << 20, **changes}
-        sample = Progress(at_s=self.now_s, steps=5, first_step_s=self.now_s, **values)  # type: ignore[arg-type]
+    def sample(self, job: JobId, **changes: float | None) -> Outcome:
+        values: dict[str, object] = {"persistent_bytes": 1 << 20, "steps": 5, **changes}
+        sample = Progress(at_s=self.now_s, first_step_s=self.now_s, **values)  # type: ignore[arg-type]
         return self.do(Progressed(job, 1, sample))
 
     def state(self, job: JobId) -> JobState:

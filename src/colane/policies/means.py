@@ -6,6 +6,7 @@ very GPU. Stopped, it loses the time of its launch, may go on anywhere, and must
 
 from __future__ import annotations
 
+from math import inf
 from typing import Final
 
 from colane.core.draft import Draft
@@ -79,7 +80,7 @@ def _is_parked(draft: Draft, victim: Job, host_bytes: int, away_s: float) -> boo
     if node.node.host_memory_bytes and needs + host_bytes > draft.host_memory_free_bytes(node):
         return False
     bound_s = max(BOUND_S, BOUND_RATIO * away_s)
-    return not victim.spec.preemptible or 2 * needs / TO_HOST_BYTES_PER_S + bound_s < launch_s(victim)
+    return not victim.spec.preemptible or _parked_s(draft.view, victim) + bound_s < stopped_s(draft.view, victim)
 
 
 def launch_s(job: Job) -> float:
@@ -89,8 +90,35 @@ def launch_s(job: Job) -> float:
     return max(0.0, job.first_step_s - job.start_s)
 
 
+def unsaved_s(view: ClusterView, job: Job) -> float:
+    """Work of a job that is lost if it is stopped now: its steps since it last said that its state is saved.
+
+    0 where it saves when it is asked to, as far as it has always done so, and where it never says.
+    """
+    progress, saves = view.progress(job.id), job.spec.checkpoint is not None and not job.saves_failed
+    if saves or progress is None or progress.steps_saved is None or progress.step_mean_s is None:
+        return 0.0
+    return max(0, progress.steps - progress.steps_saved) * progress.step_mean_s
+
+
+def stopped_s(view: ClusterView, job: Job) -> float:
+    """What being stopped, and going on later, is believed to take a job: what is not saved, and its launch."""
+    return launch_s(job) + unsaved_s(view, job)
+
+
+def _parked_s(view: ClusterView, job: Job) -> float:
+    """The same of being parked: its memory is moved to the host and back."""
+    return 2 * view.bytes_to_move(job) / TO_HOST_BYTES_PER_S
+
+
 def leaving_s(view: ClusterView, job: Job, action: Stop | Park) -> float:
-    """What leaving its GPUs and going on later is believed to take a job."""
-    if isinstance(action, Park):
-        return 2 * view.bytes_to_move(job) / TO_HOST_BYTES_PER_S
-    return launch_s(job)
+    """What leaving its GPUs so and going on later is believed to take a job."""
+    return _parked_s(view, job) if isinstance(action, Park) else stopped_s(view, job)
+
+
+def least_lost_s(view: ClusterView, job: Job) -> float:
+    """The same by the cheapest means it has, in whole seconds, so that what hardly differs counts as equal."""
+    lost_s = stopped_s(view, job) if job.spec.preemptible else inf
+    if lost_s > BOUND_S and view.parking_refusal(job) is None:
+        lost_s = min(lost_s, _parked_s(view, job) + (BOUND_S if job.spec.preemptible else 0.0))
+    return lost_s if lost_s == inf else float(round(lost_s))

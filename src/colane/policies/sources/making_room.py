@@ -140,7 +140,10 @@ class RoomFinder(UsualFinder):
         return None
 
     def _by_leaving(self, job: Job, spec: JobSpec) -> _Vacancy | None:
-        """The node on which the most valuable job to leave is least valuable, then the fewest GPUs are emptied."""
+        """The node on which the most valuable job to leave is least valuable, then the fewest GPUs are emptied.
+
+        Of jobs of one rank those are least valuable that lose least: unsaved work, memory to move, their launch.
+        """
         survey, rank = self._survey, self._desk.queue.rank(job)
         best: tuple[Rank, int, int, _Vacancy] | None = None
         for worst, order, site in reversed(survey.stoppable() if survey.may_displace(rank) else ()):
@@ -150,10 +153,10 @@ class RoomFinder(UsualFinder):
                 break
             if site.gpus + self._without_leaving(site) < spec.gpus:
                 continue
-            vacancy = self._least(site, job, spec, [u for u in survey.units(site) if survey.displaces(rank, u.rank)])
+            vacancy = self._least(site, job, spec, [u for u in survey.units(site) if survey.displaces(rank, u.worth)])
             if vacancy is None:
                 continue
-            cost = min(unit.rank for unit in vacancy.units), -sum(len(unit.gpus) for unit in vacancy.units), order
+            cost = min(unit.worth for unit in vacancy.units), -sum(len(unit.gpus) for unit in vacancy.units), order
             if best is None or cost > best[:3]:
                 best = (*cost, vacancy)
         return None if best is None else best[3]

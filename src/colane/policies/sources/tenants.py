@@ -17,14 +17,17 @@ from colane.core.state import NodeState
 from colane.model.hardware import GpuId
 from colane.model.job import Job, JobId
 from colane.policies.indexes.live import LiveJobs
-from colane.policies.means import is_leaving, may_leave
+from colane.policies.means import is_leaving, least_lost_s, may_leave
 from colane.policies.parts import Desk, Rank
 
 
 class Unit(NamedTuple):
-    """Jobs that can only leave together to free their GPUs; as valuable as the most valuable of them."""
+    """Jobs that can only leave together to free their GPUs.
 
-    rank: Rank
+    `worth` is that of the most valuable of them: its rank, then the less the more it loses by leaving.
+    """
+
+    worth: Rank
     jobs: tuple[JobId, ...]
     gpus: tuple[GpuId, ...]
     cores: int
@@ -45,7 +48,7 @@ class NodeTenants:
 
     `cores`, `host_memory_bytes` and `host_bandwidth` come with stopping jobs, by the job they are kept for; every such
     job has a key.
-    `worst` is the last rank of those that may be stopped there, `gpus` are as many as they hold.
+    `worst` is the least worth of those that may be stopped there, `gpus` are as many as they hold.
     """
 
     node: NodeState
@@ -75,7 +78,7 @@ class TenantSurvey:
         self._has_looked = False
         self._sites: dict[str, NodeTenants] = {}
         self._open: list[NodeTenants] = []
-        self._ranks: dict[JobId, Rank] = {}
+        self._worths: dict[JobId, Rank] = {}
         self._worst: Rank | None = None
         self._by_worst: list[tuple[Rank, int, NodeTenants]] | None = None
 
@@ -90,11 +93,11 @@ class TenantSurvey:
 
     def may_displace(self, rank: Rank) -> bool:
         """Whether anybody might be stopped for a job of this rank or one after it."""
-        return self._worst is not None and self._displaces(rank, self._worst)
+        return self._worst is not None and self.displaces(rank, self._worst)
 
     def displaces(self, waiting: Rank, running: Rank) -> bool:
-        """Whether a waiting job of the first rank may take the place of a running one of the second."""
-        return self._displaces(waiting, running)
+        """Whether a waiting job of the first rank may take the place of a running one of the second worth."""
+        return self._displaces(waiting, running[:-1])
 
     @property
     def open_nodes(self) -> list[NodeTenants]:
@@ -118,7 +121,7 @@ class TenantSurvey:
         if entry is not None:
             del entries[bisect_left(entries, entry[:2], key=_place)]
         units = self.units(node)
-        node.worst = units[0].rank if units else None
+        node.worst = units[0].worth if units else None
         entry = self._entry(node)
         if entry is not None:
             insort(entries, entry, key=_place)
@@ -147,9 +150,10 @@ class TenantSurvey:
             self.watch()
             self._note_going()
             self._open = sorted([site for site in self._sites.values() if site.cores], key=_order)
-            ripe = [job for job in self._ripe() if may_leave(self._draft.view, job)]
-            self._ranks = {job.id: self._queue.rank(job) for job in ripe}
-            self._worst = max(self._ranks.values(), default=None)
+            view = self._draft.view
+            ripe = [job for job in self._ripe() if may_leave(view, job)]
+            self._worths = {job.id: (*self._queue.rank(job), -least_lost_s(view, job)) for job in ripe}
+            self._worst = max(self._worths.values(), default=None)
 
     def _ripe(self) -> Iterator[Job]:
         """Jobs that may be stopped now."""
@@ -160,10 +164,10 @@ class TenantSurvey:
         """Nodes on which somebody may be stopped, by the last rank there."""
         if self._by_worst is None:
             jobs = self._draft.view.jobs
-            for job, rank in self._ranks.items():
+            for job, worth in self._worths.items():
                 placement = jobs[job].placement
                 site = self._at(placement.node if placement else "")
-                site.worst = rank if site.worst is None else max(site.worst, rank)
+                site.worst = worth if site.worst is None else max(site.worst, worth)
                 site.gpus += len(placement.gpus) if placement else 0
             self._by_worst = sorted(filter(None, map(self._entry, self._sites.values())), key=_place)
         return self._by_worst
@@ -190,9 +194,9 @@ class TenantSurvey:
             jobs = self._draft.view.jobs
             here = [jobs[job] for job in site.node.jobs]
             going = {job.id for job in here if is_leaving(job)}
-            companies = {self._company(job) - going for job in here if job.id in self._ranks}
+            companies = {self._company(job) - going for job in here if job.id in self._worths}
             units = [
-                self._unit([jobs[job] for job in sorted(them)]) for them in companies if them <= self._ranks.keys()
+                self._unit([jobs[job] for job in sorted(them)]) for them in companies if them <= self._worths.keys()
             ]
             site.units = sorted(units, key=_least_first)
         return site.units
@@ -220,7 +224,7 @@ class TenantSurvey:
     def _unit(self, jobs: list[Job]) -> Unit:
         gpus = {gpu for job in jobs if job.placement for gpu in job.placement.gpus}
         return Unit(
-            min(self._ranks[job.id] for job in jobs),
+            min(self._worths[job.id] for job in jobs),
             tuple(job.id for job in jobs),
             tuple(sorted(gpus)),
             sum(len(job.placement.cores) for job in jobs if job.placement),
@@ -245,7 +249,7 @@ def _place(entry: tuple[Rank, int, NodeTenants]) -> tuple[Rank, int]:
 
 
 def _least_first(unit: Unit) -> Rank:
-    return (*(-value for value in unit.rank), -float(unit.jobs[-1]))
+    return (*(-value for value in unit.worth), -float(unit.jobs[-1]))
 
 
 def amount_of(amounts: dict[JobId | None, int], takers: AbstractSet[JobId | None] | None) -> int:
