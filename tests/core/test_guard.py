@@ -20,6 +20,7 @@ from colane.core.events import (
     Submitted,
     SuspendRequested,
 )
+from colane.model.hardware import Node
 from colane.model.job import Exit, Job, JobId, JobSpec, JobState
 from colane.model.lane import TurnRule
 from colane.model.profile import ProfileKey
@@ -32,6 +33,11 @@ from .worlds import GIB, make_node, make_profile
 
 ONE, TWO = JobId(1), JobId(2)
 LANES = CoreConfig(protection_factor=0.0, guard_after_s=30.0)
+NODE = make_node("n0", 1)
+NO_TURNS = replace(LANES, turn_rule=TurnRule.FIFO)
+"""Nobody is promised a share, so nobody is brought to take turns ..."""
+NO_HOST = replace(NODE, host_refusal="its driver is of version 550, moving takes 570")
+"""... and nobody can be parked: there is nothing left but stopping."""
 
 
 def spec(family: str, *, preemptible: bool = False) -> JobSpec:
@@ -41,9 +47,9 @@ def spec(family: str, *, preemptible: bool = False) -> JobSpec:
 class Shared:
     """Jobs 1 and 2, whose steps take 0.1 s alone, beside each other on one GPU; their samples come every 5 s."""
 
-    def __init__(self, first: JobSpec, second: JobSpec, config: CoreConfig = LANES) -> None:
+    def __init__(self, first: JobSpec, second: JobSpec, config: CoreConfig = LANES, node: Node = NODE) -> None:
         self.core = Core(preset("colocate"), ClusterState(), config)
-        self.at(0.0, NodeRegistered(make_node("n0", 1)))
+        self.at(0.0, NodeRegistered(node))
         for family in ("a", "b"):
             self.at(0.0, ProfileDeclared(make_profile(family, "V100", 1e6, 2 * GIB)))
         self.at(1.0, Submitted(ONE, first), Submitted(TWO, second))
@@ -88,7 +94,7 @@ def test_jobs_as_fast_as_predicted_are_left_alone() -> None:
 
 
 def test_the_newest_preemptible_job_is_separated_with_the_reason_and_gets_a_gpu_to_itself() -> None:
-    world = Shared(spec("a", preemptible=True), spec("b", preemptible=True))
+    world = Shared(spec("a", preemptible=True), spec("b", preemptible=True), NO_TURNS, NO_HOST)
     world.go(70, 1.9)
     newest = world.job(TWO)
     assert (newest.state, newest.ending) == (JobState.STOPPING, JobState.QUEUED)
@@ -106,8 +112,44 @@ def test_the_newest_preemptible_job_is_separated_with_the_reason_and_gets_a_gpu_
     assert world.job(TWO).state is JobState.ASSIGNED
 
 
+def moves_of(job: Job) -> list[Why]:
+    return [line.reason.why for line in job.story]
+
+
+@pytest.mark.parametrize("preemptible", [False, True])
+def test_a_pair_slower_than_predicted_takes_turns_within_a_minute_and_loses_no_step(preemptible: bool) -> None:
+    config = CoreConfig(protection_factor=0.0)
+    world = Shared(spec("a", preemptible=preemptible), spec("b", preemptible=preemptible), config)
+    world.go(60, 1.5)
+    newest = world.job(TWO)
+    assert (newest.state, newest.attempt, newest.story[-1].reason.why) == (JobState.RUNNING, 1, Why.TURNS_INSTEAD)
+    assert "side by side, job 2 went 1.50 times slower than alone" in newest.story[-1].reason.sentence()
+    company = world.company()
+    assert (company.mates, company.others, company.predicted) == ((TWO,), (), 2.0)
+    done = world.job(ONE).attempt, world.done[ONE]
+    world.go(300, 2.05)
+    assert (world.job(ONE).state, world.job(TWO).state) == (JobState.RUNNING, JobState.RUNNING), "as slow as predicted"
+    assert (world.job(ONE).attempt, world.done[ONE] > done[1]) == (1, True)
+
+
+def test_who_is_too_slow_in_turns_too_is_parked_and_goes_on_alone() -> None:
+    world = Shared(spec("a", preemptible=True), spec("b"))
+    world.go(40, 1.5)
+    world.go(60, 3.5)
+    parked = world.job(TWO)
+    assert (parked.state, parked.attempt, parked.parked) == (JobState.PAUSED, 1, True)
+    assert moves_of(parked)[-2:] == [Why.TURNS_INSTEAD, Why.PARKED_TOO_SLOW]
+    at_s = world.now_s
+    moved = Progress(at_s=at_s, steps=int(world.done[TWO]), first_step_s=3.0, last_step_s=at_s, on_host_bytes=2 * GIB)
+    world.at(at_s, Progressed(TWO, 1, moved))
+    world.at(at_s + 10, Submitted(JobId(3), spec("a")))
+    world.at(at_s + 20, Ended(ONE, 1, "exited", Exit(0, None), 2.0, at_s + 20))
+    assert world.job(TWO).spec.share is False
+    assert world.job(TWO).attempt == 1
+
+
 def test_what_the_company_achieved_is_learnt_before_it_is_separated() -> None:
-    world = Shared(spec("a"), spec("b", preemptible=True))
+    world = Shared(spec("a"), spec("b", preemptible=True), NO_TURNS, NO_HOST)
     world.go(70, 2.5)
     assert world.job(TWO).state is JobState.STOPPING
     beliefs = world.core.state.beliefs
@@ -119,20 +161,20 @@ def test_what_the_company_achieved_is_learnt_before_it_is_separated() -> None:
 
 
 def test_an_older_job_goes_if_the_newest_may_not_be_stopped() -> None:
-    world = Shared(spec("a", preemptible=True), spec("b"))
+    world = Shared(spec("a", preemptible=True), spec("b"), NO_TURNS, NO_HOST)
     world.go(70, 1.9)
     assert (world.job(ONE).state, world.job(TWO).state) == (JobState.STOPPING, JobState.RUNNING)
 
 
 def test_where_nobody_may_be_stopped_it_is_said_once_and_nobody_is() -> None:
-    world = Shared(spec("a"), spec("b"))
+    world = Shared(spec("a"), spec("b"), NO_TURNS, NO_HOST)
     world.go(300, 1.9)
     for number in (ONE, TWO):
         job = world.job(number)
         assert job.state is JobState.RUNNING
         said = [line.reason.why for line in job.story].count(Why.SLOW_TOGETHER)
         assert said == 1
-    assert "none of them may be stopped" in world.core.why(ONE, 400.0).sentence()
+    assert "none of them can take turns, be parked or be stopped" in world.core.why(ONE, 400.0).sentence()
 
 
 def test_it_takes_some_time_and_can_be_switched_off() -> None:
@@ -193,7 +235,7 @@ def others_use(world: Shared, ratio: float) -> None:
 
 
 def test_company_is_not_blamed_for_what_others_do_on_the_gpu() -> None:
-    world = Shared(spec("a", preemptible=True), spec("b", preemptible=True))
+    world = Shared(spec("a", preemptible=True), spec("b", preemptible=True), NO_TURNS, NO_HOST)
     world.go(60, 1.1)
     others_use(world, 0.6)
     world.go(300, 4.0)

@@ -116,9 +116,9 @@ GuardOption = Annotated[
 GUARD: Final = "30%"
 GUARD_PERCENT_MAX: Final = 1_000_000.0
 GuardAfterOption = Annotated[
-    str, typer.Option("--guard-after", metavar="TIME", help="For how long they must be, as 60s or 5m.")
+    str, typer.Option("--guard-after", metavar="TIME", help="For how long they must be, as 45s or 5m.")
 ]
-GUARD_AFTER: Final = "60s"
+GUARD_AFTER: Final = "45s"
 FactorsOption = Annotated[
     str,
     typer.Option(

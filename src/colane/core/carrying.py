@@ -9,6 +9,7 @@ from typing import Any
 from colane.core import checkpointing, parking
 from colane.core.bookings import throttled
 from colane.core.lifecycle import move
+from colane.core.separating import apart
 from colane.core.starting import assign
 from colane.core.step import Step
 from colane.model.job import Job, JobState
@@ -33,6 +34,10 @@ def _stop(step: Step, job: Job, action: Stop) -> None:
         step.stop(job, JobState.QUEUED, action.reason, makes_room_for=action.for_job)
     else:
         checkpointing.part(step, job, action.reason, makes_room_for=action.for_job)
+
+
+def _park(step: Step, job: Job, action: Park) -> None:
+    parking.park(step, apart(job, action.reason), action)
 
 
 def _move(step: Step, job: Job, action: Move) -> None:
@@ -81,7 +86,7 @@ def _remark(step: Step, job: Job, action: Remark) -> None:
 DOERS: dict[type, Callable[[Step, Job, Any], None]] = {
     Start: _start,
     Stop: _stop,
-    Park: parking.park,
+    Park: _park,
     Move: _move,
     Resize: _resize,
     SetCores: _set_cores,

@@ -43,7 +43,7 @@ class CoreConfig:
     cpu_only_passes_s: float = 3600.0
     guard: bool = True
     guard_margin_ratio: float = 0.3
-    guard_after_s: float = 60.0
+    guard_after_s: float = 45.0
     turn_rule: TurnRule | None = None
     quantum_s: float | None = None
     share_between: ShareBetween = ShareBetween.ALL

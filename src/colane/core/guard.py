@@ -1,23 +1,21 @@
 """The guard: jobs that are slower in company than was predicted are separated, or it is said that they are.
 
-Prediction may be wrong, and a job may change while it runs. Of a company that is too slow for some time the newest
-joiner that is preemptible is stopped and queued again, to run with a GPU to itself. What the company achieved is learnt
-before, so that policies that ask for predictions do not bring its like together again. Nobody is stopped who would lose
-his work.
+Prediction may be wrong, and a job may change while it runs. A company that is too slow for some time is separated by
+the cheapest means (`separating`). What the company achieved is learnt before, so that policies that ask for predictions
+do not bring its like together again. Nobody is stopped who would lose his work.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import NamedTuple
 
 from colane.core.company import Company, shared_gpus
 from colane.core.config import CoreConfig
 from colane.core.draft import Draft
 from colane.core.events import Event, Progressed
-from colane.core.lifecycle import MOVABLE, evolve
 from colane.core.load import Booking, GpuLoad
+from colane.core.separating import Facts, Separation
 from colane.core.situations import rates_of
 from colane.core.state import ClusterState
 from colane.core.view import ClusterView
@@ -25,7 +23,6 @@ from colane.model.hardware import GpuId
 from colane.model.job import Job, JobId, JobState
 from colane.model.lane import Turns
 from colane.model.plan import Plan
-from colane.model.reason import Reason, Why
 from colane.model.story import LEAVING, STEPPING
 from colane.perf.pace import Paces
 from colane.perf.rate import Rate
@@ -57,6 +54,7 @@ class Guard:
         self._paces = paces
         self._config = config
         self._suspects: list[Suspect] = []
+        self._turns = Turns()
 
     @property
     def is_due(self) -> bool:
@@ -66,6 +64,7 @@ class Guard:
     def notice(self, events: Iterable[Event], turns: Turns) -> None:
         """Look at the jobs of which samples have come in this step."""
         self._suspects.clear()
+        self._turns = turns
         for event in events:
             if isinstance(event, Progressed):
                 job = self._state.jobs.get(event.job)
@@ -92,7 +91,7 @@ class Guard:
             self._suspects.append(Suspect(job.id, seen.measured, seen.predicted))
 
     def plan(self, view: ClusterView) -> Plan:
-        """Separate each of them from the company it is too slow in, or say that nobody there may be stopped."""
+        """Separate each of them from the company it is too slow in, or say that this cannot be done."""
         draft, broken = Draft(view), set[GpuId]()
         for suspect in self._suspects:
             job = view.jobs.get(suspect.job)
@@ -101,7 +100,8 @@ class Guard:
                 load = max(shared, key=lambda load: len(load.bookings))
                 if load.id not in broken:
                     broken.add(load.id)
-                    _separate(draft, load, job, suspect)
+                    facts: Facts = {"measured": suspect.measured, "predicted": suspect.predicted}
+                    Separation(draft, load, job, facts).carry_out(self._turns)
         return draft.plan()
 
 
@@ -147,32 +147,3 @@ def _measured(paces: Paces, job: Job, rate: Rate) -> float | None:
     """Step time now over step time alone in the same place with the same cores."""
     step_s = paces.step_s(job.id)
     return None if step_s is None or rate.alone is None else step_s / (rate.alone.value * rate.factors.cores.slowdown)
-
-
-def _separate(draft: Draft, load: GpuLoad, job: Job, suspect: Suspect) -> None:
-    """Stop the newest joiner that may be, on the GPU with most jobs; say so where nobody may."""
-    members = [draft.view.job(booking.job) for booking in reversed(load.bookings)]
-    stoppable = [one for one in members if one.spec.preemptible and one.placement and len(one.placement.nodes) == 1]
-    newest = next((one for one in stoppable if one.state in MOVABLE), None)
-    facts: dict[str, str | int | float] = {
-        "gpu": str(load.id),
-        "measured": suspect.measured,
-        "predicted": suspect.predicted,
-    }
-    if newest is not None:
-        rest = tuple(sorted(one.id for one in members if one is not newest))
-        draft.stop(newest, Reason(Why.TOO_SLOW_TOGETHER, {**facts, "job": job.id}, rest))
-    elif not stoppable and job.state is JobState.RUNNING and not _is_said(job):
-        rest = tuple(sorted(one.id for one in members if one is not job))
-        draft.remark(job, Reason(Why.SLOW_TOGETHER, facts, rest))
-
-
-def _is_said(job: Job) -> bool:
-    return job.reason is not None and job.reason.why is Why.SLOW_TOGETHER
-
-
-def apart(job: Job) -> Job:
-    """The job as it is queued again: one that was too slow in company gets a GPU to itself."""
-    if job.reason is None or job.reason.why is not Why.TOO_SLOW_TOGETHER:
-        return job
-    return evolve(job, spec=replace(job.spec, share=False))

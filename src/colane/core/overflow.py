@@ -54,7 +54,7 @@ class Relief:
 
     def _relieve(self, draft: Draft, load: GpuLoad) -> None:
         layout = seen_layout(self._state, load)
-        moves, gone = squeeze(layout, partial(_may_take_turns, draft.view))
+        moves, gone = squeeze(layout, partial(may_take_turns, draft.view))
         need_bytes, have_bytes = layout.needed_bytes, load.capacity_bytes
         facts: dict[str, str | int | float] = {"gpu": str(load.id), "need_bytes": need_bytes, "have_bytes": have_bytes}
         for job_id, lane in moves:
@@ -67,7 +67,7 @@ class Relief:
             draft.stop(draft.view.job(JobId(job_id)), Reason(Why.OUTGROWN, facts, rest))
 
 
-def _may_take_turns(view: ClusterView, job_id: int, mates: Sequence[int]) -> bool:
+def may_take_turns(view: ClusterView, job_id: int, mates: Sequence[int]) -> bool:
     """Whether a job may come to a lane while it runs: all there reach step boundaries, and nobody's answers wait."""
     if view.job(JobId(job_id)).state not in STEPPING:
         return False

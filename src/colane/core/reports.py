@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from colane.core import checkpointing, failing, fewer_cores, guard, losses, parking, starting
+from colane.core import checkpointing, failing, fewer_cores, losses, parking, starting
 from colane.core.circles import within
 from colane.core.events import (
     BandwidthObserved,
@@ -22,6 +22,7 @@ from colane.core.events import (
     Tick,
 )
 from colane.core.lifecycle import evolve, move
+from colane.core.separating import apart
 from colane.core.step import Step
 from colane.core.timers import Timer, TimerKind
 from colane.core.useful_cores import with_start_cores
@@ -148,7 +149,7 @@ def ended(step: Step, event: Ended) -> None:
     end_s = max(event.end_s, job.start_s or job.submit_s)
     has_succeeded = event.outcome == "exited" and event.exit.code == 0
     if checkpointing.is_saved(step, job, event):
-        checkpointing.saved(step, guard.apart(job), event, end_s)
+        checkpointing.saved(step, apart(job), event, end_s)
     elif has_succeeded and job.state is not JobState.STOPPING and is_on_one_node:
         step.leave(job, JobState.SUCCEEDED, EXITED, end_s, event.exit)
     else:
@@ -266,7 +267,7 @@ def _first_step(step: Step, job: Job, progress: Progress) -> Job:
 def _leave_stopping(step: Step, job: Job, end_s: float) -> None:
     ending, reason = job.ending, job.reason or Reason(Why.SUBMITTED)
     if ending is JobState.QUEUED:
-        checkpointing.go_on(step, guard.apart(job), reason)
+        checkpointing.go_on(step, apart(job), reason)
     elif ending is not None:
         step.leave(job, ending, reason, end_s=end_s)
 

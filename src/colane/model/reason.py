@@ -92,6 +92,8 @@ class Why(StrEnum):
     LET_GO = "let-go"
     OUTGROWN = "outgrown"
     CHANGED_LANE = "changed-lane"
+    TURNS_INSTEAD = "turns-instead"
+    PARKED_TOO_SLOW = "parked-too-slow"
     TOO_SLOW_TOGETHER = "too-slow-together"
     SLOW_TOGETHER = "slow-together"
     RETRY_ALONE = "retry-alone"
@@ -229,13 +231,21 @@ SENTENCES: Mapping[Why, str] = MappingProxyType(
             "takes turns with {jobs} in lane {lane} of {gpu} from now on: side by side the jobs there were seen to "
             "need {need_bytes} of its {have_bytes}"
         ),
+        Why.TURNS_INSTEAD: (
+            "takes turns with {jobs} in lane {lane} of {gpu} from now on: side by side, job {job} went {measured:.2f} "
+            "times slower than alone, predicted {predicted:.2f}"
+        ),
+        Why.PARKED_TOO_SLOW: (
+            "gives its GPU up because job {job} went {measured:.2f} times slower on {gpu} than alone, predicted "
+            "{predicted:.2f} while {jobs} shared it; it goes on with a GPU to itself"
+        ),
         Why.TOO_SLOW_TOGETHER: (
             "stopped because job {job} went {measured:.2f} times slower on {gpu} than alone, predicted {predicted:.2f} "
             "while {jobs} shared it; it is run again with a GPU to itself"
         ),
         Why.SLOW_TOGETHER: (
             "goes {measured:.2f} times slower on {gpu} than alone, predicted {predicted:.2f}, beside {jobs}; "
-            "none of them may be stopped"
+            "none of them can take turns, be parked or be stopped"
         ),
         Why.RETRY_ALONE: "ran out of memory beside {jobs}; it is tried once more with a GPU to itself",
         Why.RETRY: "attempt {attempt} ended ({cause}); {left} retries left",
