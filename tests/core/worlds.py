@@ -33,7 +33,7 @@ from colane.model.story import STEPPING
 GIB = 2**30
 FAMILIES = ("vgg11", "vgg19", "resnet18", "resnet50", "unknown")
 TYPES = ("A100", "V100")
-VIAS = tuple(SuspendVia)
+VIAS = (SuspendVia.LANE, SuspendVia.HOST)
 
 
 def make_node(name: str, gpus: int, gpu_type: str = "V100", pool: str = "default", cores: int = 16) -> Node:

@@ -239,7 +239,7 @@ async def test_openapi_names_every_endpoint_of_the_interfaces() -> None:
             "/job/{number}/suspend", "/job/{number}/resume",
             "/live_jobs", "/node", "/nodes", "/node/{name}", "/node/{name}/report", "/finished_job",
             "/finished_jobs", "/listing", "/profiles", "/measurements", "/events", "/health",
-            "/tokens", "/token/{token}",
+            "/tokens", "/token/{token}", "/usage",
         }  # fmt: skip
         assert paths == promised
         page = (await w.http.get("/docs")).text

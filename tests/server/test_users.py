@@ -223,3 +223,13 @@ def test_who_owns(role: Role) -> None:
         Role.OPERATOR: (True, True, True),
         Role.AGENT: (False, False, False),
     }[role]
+
+
+async def test_only_an_operator_goes_before_the_others() -> None:
+    async with world() as w:
+        ann = await guest(w, "a", user="ann")
+        status, said = await ann.ask("POST", "/job", {"command": ["true"], "priority": 1})
+        assert (status, said["detail"][0]["field"]) == (403, "priority")
+        for fields in ({"priority": -5}, {"priority": 0}, {"qos": "debug"}):
+            assert (await ann.ask("POST", "/job", {"command": ["true"], **fields}))[0] == 200
+        await w.submit(priority=1000)

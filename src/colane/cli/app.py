@@ -34,6 +34,7 @@ NOUNS: Final = (
     "topo",
     "profile",
     "adaptor",
+    "usage",
     "token",
     "report",
     "export",

@@ -7,6 +7,7 @@ import typer
 from colane.cli import core_options
 from colane.cli import service_options as options
 from colane.cli.errors import FailureError, MisuseError
+from colane.cli.limits import LimitsOption, quotas
 from colane.model.lane import ShareBetween
 
 
@@ -23,6 +24,7 @@ def server(  # noqa: PLR0913, PLR0917 - a command line option is a parameter
     state: options.State = None,
     token_file: options.TokenFile = None,
     keep_finished: options.KeepFinished = options.KEEP_FINISHED,
+    limits: LimitsOption = None,
     share_between: options.ShareOption = ShareBetween.ALL,
     turns: options.TurnsOption = None,
     quantum: options.QuantumOption = None,
@@ -59,6 +61,7 @@ def server(  # noqa: PLR0913, PLR0917 - a command line option is a parameter
         policy_budget_s=options.policy_budget_s([policy], policy_budget),
         token=options.token(token_file),
         keep_finished=kept,
+        quotas=quotas(limits),
         core=core,
     )
     try:

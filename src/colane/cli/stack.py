@@ -58,6 +58,7 @@ class StackConfig:
         mps: As `AgentConfig.mps`.
         keep_jobs: Leave jobs running at the end.
         keep_finished: What the scheduler keeps of finished jobs, as on its command line.
+        limits: File of what users may have.
         sharing: Further words of its command line.
         heartbeat_s: Seconds between the agent's reports.
         yield_bound_s: As `AgentConfig.yield_bound_s`.
@@ -76,6 +77,7 @@ class StackConfig:
     mps: str = "auto"
     keep_jobs: bool = False
     keep_finished: str = KEEP_FINISHED
+    limits: Path | None = None
     sharing: tuple[str, ...] = ()
     heartbeat_s: float = 2.0
     yield_bound_s: float = 30.0
@@ -207,6 +209,7 @@ class Stack:
         words = ["server", "--state", str(config.state_dir), "--host", config.host, "--port", str(self._port)]
         env = {TOKEN_VARIABLE: config.token} if config.token else {}
         words += ["--policy", config.policy, "--keep-finished", config.keep_finished, *config.sharing]
+        words += ["--limits", str(config.limits)] if config.limits is not None else []
         child = self._server = _Child("scheduler", words, env)
         self.url = _wait_for(child, lambda: _published(config.state_dir, child.process.pid))
         # A scheduler that is started again must be where its agent and its users know it.

@@ -57,6 +57,14 @@ class Kind(StrEnum):
     INFERENCE = "inference"
 
 
+class Qos(StrEnum):
+    """How a job is served."""
+
+    DEBUG = "debug"
+    NORMAL = "normal"
+    SWEEP = "sweep"
+
+
 class Pattern(StrEnum):
     """Which ranks of a job talk to each other."""
 
@@ -163,7 +171,13 @@ def submit(
         str | None,
         _need("Bandwidth to host memory, as 20GB/s, where machines say theirs.", "--host-bandwidth", metavar="RATE"),
     ] = None,
-    priority: Annotated[int | None, _need("Higher goes first where the policy heeds it.", "--priority")] = None,
+    priority: Annotated[
+        int | None, _need("Higher goes first where the policy heeds it; above 0 for operators.", "--priority")
+    ] = None,
+    qos: Annotated[
+        Qos | None,
+        _need("debug: first, at most 30 minutes and 2 GPUs. sweep: last, may be stopped for others.", "--qos"),
+    ] = None,
     time_limit: Annotated[
         str | None,
         _need(

@@ -12,6 +12,7 @@ import typer
 from colane.cli import core_options, output
 from colane.cli import service_options as options
 from colane.cli.agent import BandwidthOption, Mps, MpsOption, NameOption, TopologyOption
+from colane.cli.limits import LimitsOption, quotas
 from colane.model.lane import ShareBetween
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ def up(  # noqa: PLR0913, PLR0917 - a command line option is a parameter
     mps: MpsOption = Mps.AUTO,
     name: NameOption = None,
     keep_finished: options.KeepFinished = options.KEEP_FINISHED,
+    limits: LimitsOption = None,
     share_between: options.ShareOption = ShareBetween.ALL,
     turns: options.TurnsOption = None,
     quantum: options.QuantumOption = None,
@@ -63,6 +65,7 @@ def up(  # noqa: PLR0913, PLR0917 - a command line option is a parameter
     sharing = options.Sharing(
         share_between, turns, quantum, guard, guard_after, memory_factors, core_tuner, core_window, contention
     ).words()
+    quotas(limits)
     config = StackConfig(
         state_dir=options.state_dir(state),
         node=name or options.node_name(),
@@ -77,6 +80,7 @@ def up(  # noqa: PLR0913, PLR0917 - a command line option is a parameter
         keep_jobs=keep_jobs,
         yield_bound_s=options.yield_bound_s(yield_bound),
         keep_finished=options.retention(keep_finished),
+        limits=None if limits is None else limits.expanduser().absolute(),
         sharing=(*sharing, *options.budget_words(policy, policy_budget)),
     )
     with suppress(KeyboardInterrupt), interruptible(), Stack(config) as stack:

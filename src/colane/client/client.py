@@ -186,6 +186,10 @@ class Client:
         with self._stream("/events", _without_none(after=after)) as answer:
             yield from read_events(answer.iter_lines())
 
+    def usage(self, since_s: float = 0.0) -> list[Object]:
+        """Return what users have had since a unix time, and what they have now."""
+        return list(self._get("/usage", since_s=max(0.0, since_s)))
+
     # -- tokens
 
     def tokens(self) -> list[Object]:

@@ -36,6 +36,8 @@ def refusal(
     """
     if _is_done(job, via) and job.state not in LEAVING:
         return None
+    if via is SuspendVia.LIMIT and job.state is not JobState.QUEUED:
+        return f"job {job.id} is {job.state}; a limit holds only jobs that wait"
     if job.spec.company is not None:
         return f"job {job.id} is being measured together with others; cancel it instead"
     if job.state is JobState.QUEUED or (job.state is JobState.PAUSED and (job.is_on_host or job.parked)):
@@ -47,7 +49,9 @@ def refusal(
 
 
 def _is_done(job: Job, via: SuspendVia) -> bool:
-    """Whether it is suspended as is asked for, or more."""
+    """Whether it is suspended as is asked for, or more; what a limit holds may still be held by somebody."""
+    if job.suspended_via is SuspendVia.LIMIT and via is not SuspendVia.LIMIT:
+        return False
     return job.suspended and (via is SuspendVia.LANE or job.suspended_via is via or job.state is JobState.QUEUED)
 
 
@@ -107,8 +111,9 @@ def suspend_requested(step: Step, event: SuspendRequested) -> None:
                 job,
                 JobState.QUEUED,
                 step.now_s,
-                Reason(Why.HELD, {"by": event.by}),
+                _holding(event.via, event.by),
                 suspended=True,
+                suspended_via=SuspendVia.LIMIT if event.via is SuspendVia.LIMIT else SuspendVia.LANE,
                 suspended_by=event.by,
             )
         )
@@ -155,4 +160,8 @@ def resume_requested(step: Step, event: ResumeRequested) -> None:
 
 def held_reason(job: Job) -> Reason:
     """Why a suspended job in the queue does not start: who wanted that, whatever has happened to it since."""
-    return Reason(Why.HELD, {"by": job.suspended_by})
+    return _holding(job.suspended_via, job.suspended_by)
+
+
+def _holding(via: SuspendVia, by: str) -> Reason:
+    return Reason(Why.LIMIT if via is SuspendVia.LIMIT else Why.HELD, {"by": by})

@@ -42,6 +42,7 @@ class Why(StrEnum):
     NO_GAIN = "no-gain"
     TOO_SLOW_TO_ANSWER = "too-slow-to-answer"
     HELD = "held"
+    LIMIT = "limit"
     POLICY_FAILED = "policy-failed"
     # starting
     FREE_GPU = "free-gpu"
@@ -164,6 +165,7 @@ SENTENCES: Mapping[Why, str] = MappingProxyType(
             "Resources: taking turns with {jobs} on {gpu}, an answer could take {bound_s:.3g} s, "
             "above the objective of {latency_s:.3g} s"
         ),
+        Why.LIMIT: "QOSMaxJobsPerUserLimit: {by} is reached; it starts when others of the same user have ended",
         Why.HELD: "JobHeldUser: suspended by {by}; colane resume lets it start",
         Why.POLICY_FAILED: "Priority: nobody starts until policy {policy} plans again: {problem}",
         Why.FREE_GPU: "{gpu} is free",

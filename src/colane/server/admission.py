@@ -15,6 +15,7 @@ from colane.server.documents import Body
 from colane.server.family import derive_family, name_of
 from colane.server.hardware import Hardware
 from colane.server.problems import RefusedError
+from colane.server.qos import with_preset
 from colane.server.wire import JobRequest
 from colane.workloads import catalogue
 
@@ -99,6 +100,7 @@ def admit(request: JobRequest, hardware: Hardware, workdir: str) -> Admitted:
         RefusedError: 422 with what is wrong.
     """
     given = request.model_fields_set
+    request = with_preset(request)
     problems = _conflicts(request, given)
     if problems:
         raise RefusedError(422, problems)

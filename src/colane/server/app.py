@@ -48,6 +48,7 @@ REFUSALS: Final[dict[int | str, dict[str, Any]]] = {
         415: "Content-Type is not application/json",
         421: "Addressed to another host",
         422: "A field is wrong",
+        429: "More than the user may have",
         502: "An agent does not answer",
         503: "The store cannot be written",
     }.items()

@@ -14,6 +14,7 @@ from colane.server.driver import LiveDriver, Timing
 from colane.server.feed import Feed
 from colane.server.liveness import Liveness
 from colane.server.notifier import Notifier
+from colane.server.quotas import QuotaKeeper
 from colane.server.service import Service
 from colane.server.store import META, Put, Store, Transaction
 
@@ -45,7 +46,9 @@ def make_service(
     liveness = Liveness(config.node_timeout_s, clocks.steady, config.tick_s)
     timing = Timing(tick_s=config.tick_s, clock=clock)
     decider = guarded(config.policy, config.policy_budget_s)
-    driver = LiveDriver(store, decider, timing, liveness, feed, Notifier(client), config=config.core)
+    driver = LiveDriver(
+        store, decider, timing, liveness, feed, Notifier(client), config=config.core, keeper=QuotaKeeper(config.quotas)
+    )
     driver.load()
     cluster_id = _cluster_id(store)
     known = store.get(META, CLOCK_KEY)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from colane.core.config import CoreConfig
 from colane.policyfiles.guard import BUDGET_S
+from colane.server.quotas import Quotas
 from colane.server.retention import Retention
 
 
@@ -21,6 +22,7 @@ class ServiceConfig:
         node_timeout_s: A node silent for longer is lost.
         batch_jobs_max: Jobs in one request.
         keep_finished: What is kept of finished jobs.
+        quotas: How much users may have.
         core: How jobs are treated, whatever the policy.
     """
 
@@ -31,4 +33,5 @@ class ServiceConfig:
     node_timeout_s: float = 60.0
     batch_jobs_max: int = 10_000
     keep_finished: Retention = field(default_factory=Retention)
+    quotas: Quotas = field(default_factory=Quotas)
     core: CoreConfig = field(default_factory=CoreConfig)

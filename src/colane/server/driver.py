@@ -37,6 +37,7 @@ from colane.server.ledger import LedgerEntry, compose, put_clock
 from colane.server.liveness import Liveness
 from colane.server.notifier import Notifier
 from colane.server.problems import RefusedError
+from colane.server.quotas import QuotaKeeper
 from colane.server.store import MEASUREMENTS, PROFILES, Store, StoreError, Transaction
 from colane.server.turn import Turn
 
@@ -86,6 +87,7 @@ class LiveDriver:
         notifier: How agents are nudged.
         board: What is durable, for readers.
         config: Settings of the core.
+        keeper: Holds jobs of users back who have as much as they may.
         problem: Why nothing can be written at present, None while all is well.
     """
 
@@ -97,6 +99,7 @@ class LiveDriver:
     notifier: Notifier
     board: Board = field(default_factory=Board)
     config: CoreConfig = field(default_factory=CoreConfig)
+    keeper: QuotaKeeper = field(default_factory=QuotaKeeper)
     _core: Core | None = None
     _queue: deque[_Waiting] = field(default_factory=deque)
     _taken: list[_Waiting] = field(default_factory=list)
@@ -234,6 +237,8 @@ class LiveDriver:
             return
         for waiting in self._taken:
             _resolve(waiting)
+        if any(True for _ in self.keeper.releases(self.board)):
+            self._wake.set()
 
     def _gather(self, steady_s: float) -> Turn:
         now_s = self.now()
@@ -249,6 +254,7 @@ class LiveDriver:
                 _refuse(waiting, RefusedError.because(503, str(error)))
             else:
                 self._taken.append(waiting)
+        turn.events.extend(self.keeper.releases(self.board))
         if steady_s >= self._next_tick_steady_s:
             self._next_tick_steady_s = steady_s + self.timing.tick_s
             self._add_time(turn)

@@ -35,6 +35,7 @@ from colane.server.listening import (
     url_of,
     uvicorn_config,
 )
+from colane.server.quotas import Quotas
 from colane.server.retention import Retention
 from colane.server.service import Service
 from colane.server.sqlite_store import SqliteStore
@@ -73,6 +74,7 @@ class ServerConfig:
         node_timeout_s: A node silent for longer is lost.
         tick_s: The core is asked at least this often.
         keep_finished: What is kept of finished jobs.
+        quotas: How much users may have.
         core: How jobs are treated, whatever the policy.
     """
 
@@ -88,6 +90,7 @@ class ServerConfig:
     node_timeout_s: float = 60.0
     tick_s: float = 1.0
     keep_finished: Retention = field(default_factory=Retention)
+    quotas: Quotas = field(default_factory=Quotas)
     core: CoreConfig = field(default_factory=CoreConfig)
 
 
@@ -155,6 +158,7 @@ def _service_config(config: ServerConfig) -> ServiceConfig:
         node_timeout_s=config.node_timeout_s,
         batch_jobs_max=config.batch_jobs_max,
         keep_finished=config.keep_finished,
+        quotas=config.quotas,
         core=config.core,
     )
 

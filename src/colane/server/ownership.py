@@ -20,6 +20,9 @@ def owned(request: JobRequest, caller: Caller) -> JobRequest:
         RefusedError: 403, it names somebody for whom the caller may not submit.
     """
     user = caller.submits_as(request.user)
+    if request.priority > 0 and not caller.may_all:
+        text = "must be at most 0: only an operator raises it; qos debug puts short jobs first"
+        raise RefusedError.because(403, text, "priority")
     return request if request.user == user else request.model_copy(update={"user": user})
 
 

@@ -17,6 +17,7 @@ from colane.server.requests import IdempotencyKey, TheCaller, TheService, change
 from colane.server.store import MEASUREMENTS, PROFILES
 from colane.server.streams import json_list, sse_lines
 from colane.server.turn import Turn
+from colane.server.usage import usage
 from colane.server.wire import EXACT_MAX, ProfileBody
 
 LABEL_FILTERS_MAX: Final = 16
@@ -116,6 +117,15 @@ async def events(
     if last_event_id is not None:
         start = int(last_event_id)
     return EventSourceResponse(sse_lines(service.feed, start), ping=PING_S, shutdown_grace_period=GRACE_S)
+
+
+@router.get("/usage")
+async def users(
+    service: TheService,
+    since_s: Annotated[float, Query(ge=0, le=1e12, description="Of jobs that ended at this unix time or later")] = 0.0,
+) -> JSONResponse:
+    """Return what users have had since then and have now, who had most first."""
+    return JSONResponse(await asyncio.to_thread(usage, service.store, service.board, since_s, service.driver.now()))
 
 
 @router.get("/health")

@@ -150,7 +150,8 @@ class Service:
 
         def prepare(turn: Turn) -> list[JobId]:
             ownership.demand_runnable(owned, turn.board)
-            return changes.submit(turn, admit_all(owned, turn.board.hardware, self.config.workdir))
+            admitted = admit_all(owned, turn.board.hardware, self.config.workdir)
+            return self.driver.keeper.submit(turn, admitted)
 
         return prepare
 
@@ -195,7 +196,7 @@ class Service:
 
         def prepare(turn: Turn) -> Body:
             ownership.demand_live(self.store, turn, job_id, caller, "resume")
-            changes.resume(turn, job_id, by)
+            self.driver.keeper.resume(turn, job_id, by)
             return {"id": job_id}
 
         return prepare

@@ -134,6 +134,7 @@ class JobRequest(WireModel):
     host_bandwidth_bytes_per_s: Size = 0
     host_bandwidth: RateText | None = None
     priority: Annotated[int, Field(ge=-PRIORITY_MAX, le=PRIORITY_MAX)] = 0
+    qos: Literal["debug", "normal", "sweep"] = "normal"
     time_limit_s: Annotated[float, Field(gt=0, le=1e12)] | None = None
     time_limit: Annotated[float, Field(gt=0, le=1e12), BeforeValidator(_duration)] | None = None
     retries: Annotated[int, Field(ge=0, le=RETRIES_MAX)] = 0

@@ -268,7 +268,7 @@ class FaultyCluster:
         if not jobs:
             return
         job, act = JobId(self.random.choice(jobs)), self.random.choice(("suspend", "resume", "resume", "cancel"))
-        via, user = self.random.choice(tuple(SuspendVia)), self.random.choice(USERS)
+        via, user = self.random.choice((SuspendVia.LANE, SuspendVia.HOST)), self.random.choice(USERS)
 
         def told(_: Any) -> None:
             self.laws.touched(job, user)

@@ -1,0 +1,37 @@
+"""How much users may have: a file that `up` and `server` are given."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from colane.cli.errors import MisuseError
+
+if TYPE_CHECKING:
+    from colane.server.quotas import Quotas
+
+LimitsOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--limits",
+        metavar="FILE",
+        show_default="none",
+        help="How much users may have: gpus, running, queued, submits_per_minute by user (TOML, docs/security.md).",
+    ),
+]
+
+
+def quotas(file: Path | None) -> Quotas:
+    """Return the limits that a file says, none where there is no file.
+
+    Raises:
+        MisuseError: It cannot be read, or says what cannot be.
+    """
+    from colane.server.quotas import LimitsError, Quotas, read_quotas  # noqa: PLC0415 - imported late
+
+    try:
+        return Quotas() if file is None else read_quotas(file.expanduser())
+    except LimitsError as error:
+        raise MisuseError(f"--limits: {error}") from error

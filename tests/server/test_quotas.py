@@ -1,0 +1,166 @@
+"""What users may have: told when they submit, and kept while their jobs wait and run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from colane.server.clock import Clocks
+from colane.server.memory_store import MemoryStore
+from colane.server.quotas import Limits, LimitsError, Quotas, read_quotas
+from tests.server.harness import SLEEP, SteadyClock, World, finished, node, report, world
+
+FILE = """
+[default]
+gpus = 2
+queued = 10
+[user.ann]
+running = 1
+submits_per_minute = 5
+"""
+
+
+async def has_state(w: World, job: int, state: str) -> None:
+    await w.line(lambda line: line.kind == "job" and line.body["job"] == job and line.body["state"] == state)
+
+
+async def running(w: World, user: str) -> tuple[int, int]:
+    """Jobs and GPUs that a user's jobs hold."""
+    jobs = [job for job in await w.good("GET", "/live_jobs") if job["user"] == user and job["node"]]
+    return len(jobs), sum(len(job["gpus"]) for job in jobs)
+
+
+def test_a_file_says_it(tmp_path: Path) -> None:
+    (tmp_path / "limits.toml").write_text(FILE)
+    quotas = read_quotas(tmp_path / "limits.toml")
+    assert quotas.of("bob") == Limits(gpus=2, queued=10)
+    assert quotas.of("ann") == Limits(running=1, submits_per_minute=5)
+    assert not Quotas().are_any
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("[default", "limits.toml: "),
+        ("[group.x]\ngpus = 1", "there is no table 'group'"),
+        ("user = 3", "user: must be tables"),
+        ("[user]\nann = 3", "user.ann: must be a table of gpus"),
+        ("[default]\ngpu = 1", "default.gpu: did you mean gpus"),
+        ("[user.ann]\ngpus = -1", "user.ann.gpus: must be a whole number from 0 up, got -1"),
+        ("[default]\nqueued = true", "must be a whole number from 0 up, got True"),
+        ("[default]\nqueued = 1.5", "must be a whole number from 0 up, got 1.5"),
+    ],
+)
+def test_a_file_that_says_what_cannot_be(tmp_path: Path, text: str, says: str) -> None:
+    (tmp_path / "limits.toml").write_text(text)
+    with pytest.raises(LimitsError) as error:
+        read_quotas(tmp_path / "limits.toml")
+    assert says in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(LimitsError, match="cannot be read"):
+        read_quotas(tmp_path / "none.toml")
+
+
+async def test_more_than_a_user_may_have_waits_with_its_reason_and_goes_on_by_itself() -> None:
+    async with world(quotas=Quotas(Limits(gpus=2), {"bob": Limits()})) as w:
+        await w.good("POST", "/node", node(gpus=4))
+        for _ in range(3):
+            await w.submit(user="ann")
+        for job in (1, 2):
+            await has_state(w, job, "assigned")
+        assert (await w.good("GET", "/job/3/why"))["sentence"] == (
+            "QOSMaxJobsPerUserLimit: ann's limit of 2 GPUs is reached; "
+            "it starts when others of the same user have ended"
+        )
+        assert await running(w, "ann") == (2, 2)
+        await w.submit(user="bob")
+        await w.submit(user="bob")
+        await has_state(w, 5, "assigned")
+        await w.good("POST", "/node/n1/report", report(*[{"id": 1, "attempt": 1, "phase": "launched", "pid": 1}]))
+        await w.good("POST", "/finished_job", finished(1))
+        await has_state(w, 3, "assigned")
+
+
+async def test_nobody_gets_round_it_by_suspending_and_resuming() -> None:
+    async with world(quotas=Quotas(Limits(running=1))) as w:
+        await w.good("POST", "/node", node(gpus=4))
+        await w.submit(user="ann")
+        await has_state(w, 1, "assigned")
+        await w.submit(user="ann")
+        status, said = await w.refused("POST", "/job/2/resume", {})
+        assert (status, "job 2 waits for ann's limit of 1 running jobs" in said) == (409, True)
+        await w.good("POST", "/job/2/suspend", {})
+        assert (await w.good("GET", "/job/2/why"))["why"] == "held"
+        await w.good("POST", "/job/2/resume", {})
+        assert (await w.good("GET", "/job/2/why"))["why"] == "limit"
+        assert await running(w, "ann") == (1, 1)
+
+
+async def test_held_jobs_are_held_by_the_next_scheduler_and_let_go_by_one_without_limits() -> None:
+    store = MemoryStore()
+    quotas = Quotas(Limits(gpus=1))
+    async with world(store, quotas=quotas) as w:
+        await w.good("POST", "/node", node(gpus=4))
+        for _ in range(3):
+            await w.submit(user="ann")
+        await has_state(w, 1, "assigned")
+    async with world(store, quotas=quotas, tick_s=0.01) as w:
+        await w.submit(user="bob")
+        await has_state(w, 4, "assigned")
+        assert await running(w, "ann") == (1, 1)
+    async with world(store, tick_s=0.01) as w:
+        await has_state(w, 3, "assigned")
+        assert await running(w, "ann") == (3, 3)
+
+
+@pytest.mark.parametrize("seed", range(5))
+async def test_no_one_ever_has_more_whatever_is_asked(seed: int) -> None:
+    random, most = Random(seed), {"ann": (2, 3), "bob": (3, 2)}
+    quotas = Quotas(Limits(), {user: Limits(running=jobs, gpus=gpus) for user, (jobs, gpus) in most.items()})
+    async with world(quotas=quotas, tick_s=0.01) as w:
+        await w.good("POST", "/node", node(gpus=8))
+        ids: list[int] = []
+        for _ in range(60):
+            act = random.choice(("submit", "submit", "cancel", "suspend", "resume"))
+            if act == "submit" or not ids:
+                ids.append(await w.submit(user=random.choice(("ann", "bob")), gpus=random.choice((1, 1, 2))))
+            elif act == "cancel":
+                await w.http.delete(f"/job/{random.choice(ids)}")
+            else:
+                await w.http.post(f"/job/{random.choice(ids)}/{act}", json={})
+            for user, (jobs, gpus) in most.items():
+                has = await running(w, user)
+                assert has[0] <= jobs
+                assert has[1] <= gpus
+
+
+async def test_what_could_never_run_and_what_is_too_much_at_once_is_refused_whole() -> None:
+    clock = SteadyClock(step_s=0.0)
+    quotas = Quotas(
+        Limits(gpus=1), {"ann": Limits(queued=2), "eve": Limits(running=0), "dan": Limits(submits_per_minute=2)}
+    )
+    async with world(quotas=quotas, clocks=Clocks(steady=clock)) as w:
+        status, said = await w.refused("POST", "/job", {**SLEEP, "user": "bob", "gpus": 2})
+        assert (status, said) == (422, [{"field": "gpus", "message": "must be at most 1, the limit of bob, got 2"}])
+        status, said = await w.refused("POST", "/job", {**SLEEP, "user": "eve"})
+        assert (status, said) == (422, [{"field": "user", "message": "eve may run no jobs"}])
+        await w.submit(user="ann")
+        status, said = await w.refused("POST", "/jobs", [{**SLEEP, "user": "ann"}] * 2)
+        assert (status, said) == (
+            429, "ann may have 2 jobs waiting, and has 1; submit 2 more when some have started"
+        )  # fmt: skip
+        await w.submit(user="ann")
+        for _ in range(2):
+            await w.submit(user="dan")
+        status, said = await w.refused("POST", "/job", {**SLEEP, "user": "dan"})
+        assert (status, said) == (
+            429, "dan may submit 2 jobs a minute, and has submitted 2; wait, or send fewer at once"
+        )  # fmt: skip
+        clock.skip(61.0)
+        await w.submit(user="dan")
+        assert [job["user"] for job in await w.good("GET", "/jobs")] == ["ann", "ann", "dan", "dan", "dan"]
