@@ -31,7 +31,7 @@ TRAIN = """
 import keras
 callbacks = keras.callbacks.CallbackList()
 callbacks.on_train_begin()
-for batch in range(7):
+for batch in range(8):
     callbacks.on_train_batch_end(batch)
 callbacks.on_predict_batch_end(0)
 print(keras.__spec__.loader is keras.__loader__, type(keras.__loader__).__name__)
@@ -89,12 +89,22 @@ for name, callbacks in (("test", evaluate), ("predict", predict)):
 """
 
 
-def test_batches_of_evaluate_and_predict_are_steps_and_those_of_validation_are_not(job: Job) -> None:
+def test_after_training_batches_of_evaluate_and_predict_are_no_steps_and_those_of_validation_never_are(
+    job: Job,
+) -> None:
     job.train(EVALUATES)
     seen = job.seen()
     assert seen is not None
-    assert (seen.steps, seen.steps_total) == (14, 14)
+    assert (seen.steps, seen.steps_total) == (8, 8)
     assert job.errors == ""
+
+
+def test_a_job_that_only_evaluates_or_predicts_has_these_as_its_steps(job: Job) -> None:
+    training = EVALUATES[EVALUATES.index("fit.on_train_begin") : EVALUATES.index("for name")]
+    job.train(EVALUATES.replace(training, ""))
+    seen = job.seen()
+    assert seen is not None
+    assert (seen.steps, seen.steps_total) == (6, 6)
 
 
 AT_ONCE = """

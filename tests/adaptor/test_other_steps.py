@@ -66,6 +66,19 @@ for i in range(10):
         for p in model.parameters():
             p -= 0.1 * p.grad; p.grad = None
 """
+BY_HAND_WITH_EVALUATION = f"""{SMALL}
+for epoch in range(2):
+    model.train()
+    for i in range(5):
+        loss_of().backward()
+        with torch.no_grad():
+            for p in model.parameters():
+                p -= 0.1 * p.grad; p.grad = None
+    model.eval()
+    with torch.no_grad():
+        for i in range(79):
+            model(x)
+"""
 OWN_OPTIMIZER = f"""{SMALL}
 class Own:
     def __init__(self, params): self.params = list(params)
@@ -159,6 +172,7 @@ EXACT = {
     "compiled": (COMPILED, 10),
     "compiled, then eval": (COMPILED_THEN_EVAL, 10),
     "by hand": (BY_HAND, 10),
+    "by hand, with evaluation": (BY_HAND_WITH_EVALUATION, 10),
     "own optimizer": (OWN_OPTIMIZER, 10),
     "regression": (REGRESSION, 10),
     "no module": (NO_MODULE, 10),

@@ -10,8 +10,11 @@ TYPE_CHECKING = False  # as `typing` has it, which costs milliseconds to import
 if TYPE_CHECKING:
     from typing import Any
 
-TRAINS = "_colane_trains"
-"""Kept on a list of callbacks that was told of the begin of training: what it hears of tests is validation."""
+
+class Trained:
+    """Whether this process has trained: then what is evaluated or predicted is no progress of its training."""
+
+    has_begun = False
 
 
 def attach(keras: Any) -> None:
@@ -19,37 +22,39 @@ def attach(keras: Any) -> None:
     to = recorder.current()
     if to is None:
         return
-    callbacks = keras.callbacks.CallbackList
+    callbacks, trained = keras.callbacks.CallbackList, Trained()
     for kind in ("train", "predict", "test"):
-        _follow_begin(callbacks, f"on_{kind}_begin", to)
-        _follow(callbacks, f"on_{kind}_batch_end", to)
+        _follow_begin(callbacks, f"on_{kind}_begin", to, trained)
+        _follow(callbacks, f"on_{kind}_batch_end", to, trained)
 
 
-def _follow(callbacks: Any, name: str, to: recorder.Recorder) -> None:
-    own, is_test = getattr(callbacks, name), "test" in name
+def _follow(callbacks: Any, name: str, to: recorder.Recorder, trained: Trained) -> None:
+    own, is_train = getattr(callbacks, name), "train" in name
 
     @functools.wraps(own)
     def end(self: object, *args: object, **kwargs: object) -> object:
         result = own(self, *args, **kwargs)
-        if not (is_test and getattr(self, TRAINS, False)):  # validation is no progress of the training
+        if is_train or not trained.has_begun:
             to.step(recorder.KERAS, _batches(self, *args[:1]))
+        else:
+            to.boundary(0)  # others may take their turn here all the same
         return result
 
     setattr(callbacks, name, end)
 
 
-def _follow_begin(callbacks: Any, name: str, to: recorder.Recorder) -> None:
+def _follow_begin(callbacks: Any, name: str, to: recorder.Recorder, trained: Trained) -> None:
     """Read the number of steps where they begin: the list knows it."""
     own = getattr(callbacks, name)
-    is_train, is_test = "train" in name, "test" in name
+    is_train = "train" in name
 
     @functools.wraps(own)
     def begin(self: Any, *args: object, **kwargs: object) -> object:
         result = own(self, *args, **kwargs)
         try:
             if is_train:
-                setattr(self, TRAINS, True)
-            if not (is_test and getattr(self, TRAINS, False)):
+                trained.has_begun = True
+            if is_train or not trained.has_begun:
                 to.expect(_count(self))
         except (AttributeError, KeyError, TypeError, ValueError):
             pass  # it does not know either

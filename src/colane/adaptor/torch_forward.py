@@ -4,7 +4,8 @@ In this order, the first that is seen counts:
 
 1. Calls of a root module (one that was moved, put into eval or train mode as a whole), by hooks on that one
    instance. Never global module hooks: they cost hundreds of microseconds a step and stop compilation.
-   Without gradients a step ends with the call; with them, where the next call begins.
+   Without gradients a step ends with the call; with them, where the next call begins. Once a backward pass was seen
+   the script trains, and calls without gradients are its evaluation.
 2. Replays of a CUDA graph.
 3. Backward passes: training by hand, whose updates nobody sees.
 4. Batches taken from a DataLoader; after a while only, since scripts also run through their data beforehand.
@@ -73,6 +74,7 @@ class Others:
         self._replayed: set[int] = set()
         self._replays = 0
         self._giver: weakref.ref[Any] | None = None
+        self._trains = False
 
     def root(self, module: Any) -> None:
         """Take note of a module that was moved or put into a mode as a whole; hook it if that may be needed."""
@@ -137,7 +139,11 @@ class Others:
             self._replayed.add(graph)
 
     def went_backward(self) -> None:
-        """Hear of the end of a backward pass: the last that is seen of a step whose update is made by hand."""
+        """Hear of the end of a backward pass: the last that is seen of a step whose update is made by hand.
+
+        From then on calls without gradients are evaluation, and no steps.
+        """
+        self._trains = True
         self._event(BACKWARD, 0)
 
     def unhook(self, module: Any) -> None:
@@ -202,6 +208,10 @@ class Others:
     def _end(self, key: int, *, is_open: bool) -> None:
         if is_open:
             self._pending = key
+            return
+        if self._trains:
+            if self.to.rank == FORWARD:
+                self.to.boundary(0, leaves=True)  # others may take their turn here all the same
             return
         self._event(FORWARD, key, leaves=True)
         if self.to.rank == FORWARD:
