@@ -18,10 +18,13 @@ DEADLINE_S = 60.0
 PROGRAM = """
 import json, sys
 from pathlib import Path
+from colane.client.tls import TlsFiles
 from colane.server.main import ServerConfig, run_server
 
 settings = json.loads(sys.argv[1])
-run_server(ServerConfig(**{**settings, "state_dir": Path(settings["state_dir"])}))
+tls = settings.pop("tls", None)
+paths = {"state_dir": Path(settings["state_dir"]), "tls": tls and TlsFiles(*map(Path, tls))}
+run_server(ServerConfig(**{**settings, **paths}))
 """
 
 

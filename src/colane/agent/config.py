@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from colane.client.tls import TlsFiles
 from colane.model.hardware import DEFAULT_POOL
 from colane.model.topology import Topology
 
@@ -21,6 +22,7 @@ class AgentConfig:
         scheduler_url: Base URL of the scheduler.
         state_dir: Where jobs' directories live; one agent at a time.
         token: Sent to the scheduler; None for none.
+        tls: Certificate and key of its API; None for plain HTTP.
         host: Address to listen on; also the one told to the scheduler, unless it means every address.
         port: Port to listen on; 0 takes a free one.
         devices: `gpu`, `cpu:N[:MEMORY]`, or None for what there is.
@@ -44,6 +46,7 @@ class AgentConfig:
     scheduler_url: str
     state_dir: Path
     token: str | None = None
+    tls: TlsFiles | None = None
     host: str = "127.0.0.1"
     port: int = 0
     devices: str | None = None

@@ -22,6 +22,7 @@ from colane.agent.loop import Agent
 from colane.agent.messages import Door
 from colane.agent.scheduler import Scheduler
 from colane.client.agent_link import AgentLink
+from colane.client.tls import TlsError
 from colane.devices import Devices, DeviceSpecError, discover
 
 log = logging.getLogger(__name__)
@@ -63,6 +64,7 @@ async def serve(
     Raises:
         AgentError: It cannot go on; the message is one line for the person who started it.
     """
+    _check_tls(config)
     devices = _discover(config)
     state = StateDir(config.state_dir, config.grace_s)
     try:
@@ -99,6 +101,14 @@ def _log_address(address: str) -> None:
     log.info("the agent listens on %s", address)
 
 
+def _check_tls(config: AgentConfig) -> None:
+    try:
+        if config.tls is not None:
+            config.tls.check()
+    except TlsError as error:
+        raise AgentError(f"--tls-cert: {error}") from error
+
+
 def _discover(config: AgentConfig) -> Devices:
     try:
         return discover(config.devices, config.topology)
@@ -118,7 +128,8 @@ def _listen(config: AgentConfig) -> socket.socket:
 def _address(config: AgentConfig, listener: socket.socket) -> str:
     """Say where the scheduler finds us: on the interface that leads to it when we listen on all."""
     host = config.host if config.host not in EVERY_ADDRESS else _own_address(config.scheduler_url)
-    return f"http://{f'[{host}]' if ':' in host else host}:{listener.getsockname()[1]}"
+    scheme = "http" if config.tls is None else "https"
+    return f"{scheme}://{f'[{host}]' if ':' in host else host}:{listener.getsockname()[1]}"
 
 
 def _own_address(scheduler_url: str) -> str:
@@ -144,7 +155,14 @@ async def _api(agent: Agent, config: AgentConfig, door: Door, listener: socket.s
     """Serve the agent's API meanwhile."""
     app = make_app(agent.state, agent.woken.set, name=config.name, secret=door.secret)
     settings = uvicorn.Config(
-        app, log_config=None, access_log=False, lifespan="off", ws="none", timeout_graceful_shutdown=ANSWERS_MAX_S
+        app,
+        log_config=None,
+        access_log=False,
+        lifespan="off",
+        ws="none",
+        timeout_graceful_shutdown=ANSWERS_MAX_S,
+        ssl_certfile=None if config.tls is None else str(config.tls.cert),
+        ssl_keyfile=None if config.tls is None else str(config.tls.key),
     )
     server = _AgentServer(settings)
     serving = asyncio.create_task(server.serve(sockets=[listener]))

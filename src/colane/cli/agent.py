@@ -11,6 +11,7 @@ import typer
 
 from colane.cli import service_options as options
 from colane.cli.errors import FailureError, MisuseError
+from colane.cli.tls import TlsCert, TlsKey, tls_files
 
 
 class Mps(StrEnum):
@@ -88,6 +89,8 @@ def agent(  # noqa: PLR0913, PLR0917 - a command line option is a parameter
         typer.Option("--state", show_default="agent in the scheduler's", help="Where jobs' logs and records are kept."),
     ] = None,
     token_file: options.TokenFile = None,
+    tls_cert: TlsCert = None,
+    tls_key: TlsKey = None,
     stop_jobs: Annotated[
         bool, typer.Option("--stop-jobs", help="Stop the jobs with the agent; else they run on for the next one.")
     ] = False,
@@ -116,6 +119,7 @@ def agent(  # noqa: PLR0913, PLR0917 - a command line option is a parameter
         state_dir=(state or options.state_dir(None) / options.AGENT_DIR).absolute(),
         token=options.token(token_file) or find_token(url),
         host=host,
+        tls=tls_files(tls_cert, tls_key),
         port=port,
         devices=devices,
         pool=pool,
@@ -131,6 +135,6 @@ def agent(  # noqa: PLR0913, PLR0917 - a command line option is a parameter
     try:
         run_agent(config)
     except AgentError as error:
-        raise (MisuseError if str(error).startswith(("--devices", "--topology")) else FailureError)(
+        raise (MisuseError if str(error).startswith(("--devices", "--topology", "--tls-cert")) else FailureError)(
             str(error)
         ) from error

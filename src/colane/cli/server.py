@@ -8,6 +8,7 @@ from colane.cli import core_options
 from colane.cli import service_options as options
 from colane.cli.errors import FailureError, MisuseError
 from colane.cli.limits import LimitsOption, quotas
+from colane.cli.tls import TlsCert, TlsKey, tls_files
 from colane.model.lane import ShareBetween
 
 
@@ -24,6 +25,8 @@ def server(  # noqa: PLR0913, PLR0917 - a command line option is a parameter
     state: options.State = None,
     token_file: options.TokenFile = None,
     keep_finished: options.KeepFinished = options.KEEP_FINISHED,
+    tls_cert: TlsCert = None,
+    tls_key: TlsKey = None,
     limits: LimitsOption = None,
     share_between: options.ShareOption = ShareBetween.ALL,
     turns: options.TurnsOption = None,
@@ -60,6 +63,7 @@ def server(  # noqa: PLR0913, PLR0917 - a command line option is a parameter
         policy=policy,
         policy_budget_s=options.policy_budget_s([policy], policy_budget),
         token=options.token(token_file),
+        tls=tls_files(tls_cert, tls_key),
         keep_finished=kept,
         quotas=quotas(limits),
         core=core,
@@ -69,7 +73,7 @@ def server(  # noqa: PLR0913, PLR0917 - a command line option is a parameter
     except UnknownPolicyError as error:
         raise MisuseError(f"--{error}") from error
     except ServerError as error:
-        asked_wrongly = str(error).startswith(("host:", "token:"))
+        asked_wrongly = str(error).startswith(("host:", "token:", "tls-cert:"))
         raise (MisuseError if asked_wrongly else FailureError)(f"--{error}") from error
     except StoreError as error:
         raise FailureError(f"the store in {config.state_dir} cannot be used: {error}") from error

@@ -9,6 +9,7 @@ import httpx
 
 from colane.client.client import address_of
 from colane.client.errors import Refused, SchedulerUnreachable, refused
+from colane.client.tls import trusted
 
 TIMEOUT_S: Final = 10.0
 """A busy scheduler commits within milliseconds; after this it is as good as gone, and the agent asks again."""
@@ -31,7 +32,9 @@ class AgentLink:
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         self._base, socket = address_of(self._url)
         transport = None if socket is None else httpx.AsyncHTTPTransport(uds=socket)
-        self._http = httpx.AsyncClient(transport=transport, headers=headers, timeout=timeout_s, trust_env=False)
+        self._http = httpx.AsyncClient(
+            transport=transport, headers=headers, timeout=timeout_s, trust_env=False, verify=trusted()
+        )
 
     async def __aenter__(self) -> Self:
         return self

@@ -15,6 +15,7 @@ from colane.client.light_httpx import prepare_httpx
 from colane.client.locate import UNIX, find_token, find_url
 
 if TYPE_CHECKING:
+    import ssl
     from types import TracebackType
 
     import httpx
@@ -273,9 +274,18 @@ class Client:
                 headers=headers,
                 timeout=self._timeout_s,
                 trust_env=False,
-                verify=self.url.startswith("https:"),  # reading the certificates takes 20 ms; http has none
+                verify=_trust(self.url),
             )
         return self._connection
+
+
+def _trust(url: str) -> ssl.SSLContext | bool:
+    """What is trusted of https; reading the certificates takes 20 ms, and http has none."""
+    if not url.startswith("https:"):
+        return False
+    from colane.client.tls import trusted  # noqa: PLC0415 - imported late
+
+    return trusted()
 
 
 def address_of(url: str) -> tuple[str, str | None]:

@@ -18,6 +18,7 @@ from typing import Any, Final
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from colane.client.tls import TlsFiles
 from colane.server.gate import PEER_UID
 from colane.server.service import Service
 
@@ -105,10 +106,10 @@ def listen_tcp(host: str, port: int) -> socket.socket:
         raise ListenError(f"port: cannot listen on {host}:{port}: {error.strerror}{hint}") from error
 
 
-def url_of(host: str, port: int) -> str:
+def url_of(host: str, port: int, scheme: str = "http") -> str:
     """Return the URL at which this machine reaches an address that is listened at."""
     reachable = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - compared, not bound
-    return f"http://[{reachable}]:{port}" if ":" in reachable else f"http://{reachable}:{port}"
+    return f"{scheme}://[{reachable}]:{port}" if ":" in reachable else f"{scheme}://{reachable}:{port}"
 
 
 def listen_unix(path: Path) -> socket.socket | None:
@@ -132,13 +133,15 @@ def listen_unix(path: Path) -> socket.socket | None:
     return listener
 
 
-def uvicorn_config(app: Any) -> uvicorn.Config:  # noqa: ANN401 - an ASGI application, or none yet
-    """Return how HTTP is served."""
+def uvicorn_config(app: Any, tls: TlsFiles | None = None) -> uvicorn.Config:  # noqa: ANN401 - ASGI, or none yet
+    """Return how HTTP is served: over TCP by TLS where there are files for it, over the unix socket always plain."""
     return uvicorn.Config(
         app,
         http=PeerProtocol,
         proxy_headers=False,
         ws="none",
+        ssl_certfile=None if tls is None else str(tls.cert),
+        ssl_keyfile=None if tls is None else str(tls.key),
         log_config=None,
         access_log=False,
         server_header=False,

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from colane.client.locate import TOKEN_FILE, read_token
+from colane.client.tls import TlsError, TlsFiles
 from colane.core.config import CoreConfig
 from colane.policyfiles.guard import BUDGET_S
 from colane.server.access import Callers, user_name
@@ -68,6 +69,7 @@ class ServerConfig:
         policy: Registered name, or FILE.py:NAME of a user's own.
         policy_budget_s: What a pass of a user's own policy may take.
         token: Needed by every client; None takes the one in the state directory, made when it is not there.
+        tls: Certificate and key of what listens at TCP; None for plain HTTP.
         workdir: Directory of jobs that name none.
         body_bytes_max: Largest request.
         batch_jobs_max: Jobs in one request.
@@ -84,6 +86,7 @@ class ServerConfig:
     policy: str = "colocate"
     policy_budget_s: float = BUDGET_S
     token: str | None = field(default=None, repr=False)
+    tls: TlsFiles | None = None
     workdir: Path = field(default_factory=Path.cwd)
     body_bytes_max: int = 8 * 2**20
     batch_jobs_max: int = 10_000
@@ -128,14 +131,15 @@ async def serve(config: ServerConfig, on_listening: Callable[[str], None] | None
         store = SqliteStore(config.state_dir / STORE_FILE)
         stack.callback(store.close)
         service = make_service(store, _service_config(config))
-        url = url_of(config.host, listener.getsockname()[1])
+        url = url_of(config.host, listener.getsockname()[1], "http" if config.tls is None else "https")
         stack.callback(_withdraw, config.state_dir / SERVER_FILE)
 
         def announce() -> None:
             _publish(config.state_dir / SERVER_FILE, url, local is not None)
             (on_listening or _print_url(config))(url)
 
-        server = ApiServer(uvicorn_config(create_app(service, _rules(config, service))), service, announce, local)
+        app = create_app(service, _rules(config, service))
+        server = ApiServer(uvicorn_config(app, config.tls), service, announce, local)
         await _run(server, service, listener)
 
 
@@ -145,6 +149,11 @@ def _check(config: ServerConfig) -> None:
             f"host: {config.host} is reachable from other machines, so a token is needed: set COLANE_TOKEN, "
             "or listen on 127.0.0.1"
         )
+    if config.tls is not None:
+        try:
+            config.tls.check()
+        except TlsError as error:
+            raise ServerError(f"tls-cert: {error}") from error
     if config.token is not None and not config.token.strip():
         raise ServerError("token: must not be empty")
 

@@ -1,0 +1,55 @@
+"""TLS by files of certificates: whom callers trust, and that what a listener is given fits together."""
+
+from __future__ import annotations
+
+import os
+import ssl
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from colane.client.errors import BadUrl
+
+CA_VARIABLE: Final = "COLANE_CA_FILE"
+"""Names a file of the certificates that are trusted besides those of the system: of a CA of one's own."""
+
+
+class TlsError(Exception):
+    """A certificate and its key cannot be used; the message is one line that names the file."""
+
+
+class TlsFiles(NamedTuple):
+    """A listener's certificate, with what leads to its CA, and its key, as PEM."""
+
+    cert: Path
+    key: Path
+
+    def check(self) -> None:
+        """See that a listener can use them, before it does.
+
+        Raises:
+            TlsError: It cannot.
+        """
+        try:
+            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(self.cert, self.key)
+        except ssl.SSLError as error:
+            what = error.reason or "no certificate and key in PEM"
+            raise TlsError(f"{self.cert} and {self.key} cannot be used: {what}") from error
+        except OSError as error:
+            raise TlsError(f"{self.cert} or {self.key} cannot be read: {error.strerror}") from error
+
+
+def trusted(environment: Mapping[str, str] = os.environ) -> ssl.SSLContext:
+    """Return what callers trust: the system's certificates and those that `COLANE_CA_FILE` names.
+
+    Raises:
+        BadUrl: They cannot be read.
+    """
+    context = ssl.create_default_context()
+    file = environment.get(CA_VARIABLE)
+    if file:
+        try:
+            context.load_verify_locations(file)
+        except (OSError, ssl.SSLError) as error:
+            raise BadUrl(f"{CA_VARIABLE}: {file} holds no certificates that can be read") from error
+    return context
