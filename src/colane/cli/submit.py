@@ -25,8 +25,8 @@ from colane.model.sizes import parse_sizes
 NOT_FOR_JOBS: Final = ("COLANE_TOKEN", "COLANE_STATE", "_", "OLDPWD", "SHLVL")
 """Variables of the submitting shell that a job does not get: our token, and what describes that shell itself."""
 
-MODEL_FIELDS: Final = {"model": "model_name", "dataset_path": "dataset_path"}
-"""Options whose field has another name, or needs a path made absolute."""
+MODEL_FIELDS: Final = {"model": "model_name", "checkpoint_every": "checkpoint_every_s"}
+"""Options whose field has another name."""
 
 FLAGS: Final[Mapping[str, Mapping[str, bool]]] = {
     "no_share": {"share": False},
@@ -279,6 +279,10 @@ def submit(
     image_size: Annotated[int | None, _model("Side of the images in pixels.", "--image-size")] = None,
     width: Annotated[float | None, _model("Scales the model's channels.", "--width")] = None,
     seed: Annotated[int | None, _model("Makes a run repeatable.", "--seed")] = None,
+    checkpoint_dir: Annotated[
+        Path | None, _model("Where it saves its state, so that it may be stopped and resized.", "--checkpoint-dir")
+    ] = None,
+    checkpoint_every: Annotated[float | None, _model("Seconds between two states (600).", "--checkpoint-every")] = None,
     device: Annotated[str | None, _model("auto, cpu or cuda.", "--device")] = None,
     wait: Annotated[
         bool, typer.Option("--wait", "-W", help="Follow the job to its end and leave with its exit code.")

@@ -118,6 +118,8 @@ class JobRequest(WireModel):
     width: float | None = None
     seed: int | None = None
     device: Text | None = None
+    checkpoint_dir: Text | None = None
+    checkpoint_every_s: float | None = None
     python: Word | None = Field(None, description="Interpreter that runs the built-in trainer")
 
     name: Name | None = None

@@ -1,7 +1,8 @@
 """`python -m colane.workloads`: run one built-in training job, or `stream`, which uses up memory bandwidth.
 
-Exit codes: 0 trained to the end, 2 a wrong argument or missing data (one line says which), 143 stopped by
-SIGTERM, 130 by SIGINT; an error of PyTorch itself (out of memory) ends with its own traceback and 1.
+Exit codes: 0 trained to the end, 2 a wrong argument or missing data (one line says which), 75 asked by SIGUSR1 to save
+its state and has (with --checkpoint-dir), 143 stopped by SIGTERM, 130 by SIGINT; an error of PyTorch itself (out of
+memory) ends with its own traceback and 1.
 """
 
 from __future__ import annotations
@@ -25,11 +26,12 @@ def main() -> int:
     job, log_every = arguments.parse()
     try:
         from colane.workloads import train  # noqa: PLC0415  # PyTorch takes seconds; wrong arguments need none
+        from colane.workloads.checkpoints import UnusableStateError  # noqa: PLC0415
     except ModuleNotFoundError as error:
         return _refuse(f"needs {error.name}: pip install 'colane[workloads]'")
     try:
         train.run(job, log_every)
-    except (DatasetError, train.DeviceError) as error:
+    except (DatasetError, train.DeviceError, UnusableStateError) as error:
         return _refuse(str(error))
     return 0
 

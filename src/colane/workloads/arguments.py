@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 
 from colane.workloads import catalogue
 
-TEXTS = ("model_name", "dataset", "optim", "dataset_path", "device")
+TEXTS = ("model_name", "dataset", "optim", "dataset_path", "device", "checkpoint_dir")
 
 LOG_EVERY = 10
 """Steps between two lines of progress."""

@@ -114,6 +114,8 @@ EXTRA_FIELDS: Mapping[str, Field] = {
     "width": Field(1.0, _real(above=True, below=16.0)),
     "seed": Field(None, _whole(0, 2**63 - 1)),
     "device": Field("auto", _one_of(DEVICES)),
+    "checkpoint_dir": Field(None, _path),
+    "checkpoint_every_s": Field(600.0, _real()),
 }
 
 _ALL = {**FIELDS, **EXTRA_FIELDS}

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
-from torch.utils.data import DataLoader, Dataset, RandomSampler
+from torch.utils.data import DataLoader, Dataset, Sampler
 
 from colane.workloads import cifar10, unpickle
 
@@ -99,6 +100,44 @@ def make_synthetic(num_class: int, side: int, seed: int) -> Samples:
     return Samples(images, labels, (0.5,) * 3, (0.29,) * 3)
 
 
+class Draw(NamedTuple):
+    """One sample to take, and the seed of all that is random about it."""
+
+    sample: int
+    seed: int
+
+
+class Draws(Sampler[Draw]):  # type: ignore[misc]  # torch is not typed here
+    """Which samples a training takes, shuffled anew each time all were seen: by the seed and their number alone.
+
+    So a training that goes on at some number takes what it would have taken, whoever loads them.
+    """
+
+    def __init__(self, samples: int, seed: int, first: int, last: int) -> None:
+        self._samples, self._seed, self._first, self._last = samples, seed, first, last
+
+    def __len__(self) -> int:
+        return self._last - self._first
+
+    def __iter__(self) -> Iterator[Draw]:
+        """Yield them in order."""
+        number = self._first
+        while number < self._last:
+            epoch, place = divmod(number, self._samples)
+            generator = torch.Generator().manual_seed(mixed(self._seed, epoch))
+            for sample in torch.randperm(self._samples, generator=generator)[place:].tolist():
+                if number == self._last:
+                    return
+                yield Draw(sample, mixed(self._seed, epoch, number + 1))
+                number += 1
+
+
+def mixed(*numbers: int) -> int:
+    """One seed of several numbers."""
+    words = np.random.SeedSequence(numbers).generate_state(2)
+    return int(words[0]) << 31 | int(words[1]) >> 1
+
+
 class Augmented(Dataset[tuple[Tensor, int]]):  # type: ignore[misc]  # torch is not typed here
     """Samples that are scaled to `side`, cropped and flipped at random and normalised when taken."""
 
@@ -111,13 +150,14 @@ class Augmented(Dataset[tuple[Tensor, int]]):  # type: ignore[misc]  # torch is 
     def __len__(self) -> int:
         return len(self._samples.labels)
 
-    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+    def __getitem__(self, draw: Draw) -> tuple[Tensor, int]:
         """Return one augmented image, (3, side, side) float32, and its label."""
-        image = self._sized(self._samples.images[index].float() / 255)
-        image = _random_crop(functional.pad(image, (self._padding,) * 4), self._side)
-        if self._flip and bool(torch.rand(()) < 0.5):
+        generator = torch.Generator().manual_seed(draw.seed)
+        image = self._sized(self._samples.images[draw.sample].float() / 255)
+        image = _random_crop(functional.pad(image, (self._padding,) * 4), self._side, generator)
+        if self._flip and bool(torch.rand((), generator=generator) < 0.5):
             image = image.flip(-1)
-        return (image - self._mean) / self._std, int(self._samples.labels[index])
+        return (image - self._mean) / self._std, int(self._samples.labels[draw.sample])
 
     def _sized(self, image: Tensor) -> Tensor:
         if image.shape[-1] == self._side:
@@ -126,8 +166,8 @@ class Augmented(Dataset[tuple[Tensor, int]]):  # type: ignore[misc]  # torch is 
         return functional.interpolate(image[None], size=size, mode="bilinear", align_corners=False)[0]
 
 
-def _random_crop(image: Tensor, side: int) -> Tensor:
-    top, left = torch.randint(0, image.shape[-1] - side + 1, (2,)).tolist()
+def _random_crop(image: Tensor, side: int, generator: torch.Generator) -> Tensor:
+    top, left = torch.randint(0, image.shape[-1] - side + 1, (2,), generator=generator).tolist()
     return image[:, top : top + side, left : left + side]
 
 
@@ -136,17 +176,18 @@ def loader(
     batch_size: int,
     batches: int,
     workers: int,
-    generator: torch.Generator,
+    seed: int,
     *,
+    done: int = 0,
     pin_memory: bool = False,
 ) -> DataLoader[tuple[Tensor, int]]:
-    """Return a loader of exactly `batches` full batches, shuffled anew each time all samples were seen."""
+    """Return a loader of `batches` full batches but the first `done`, shuffled anew each time all samples were seen."""
     return DataLoader(
         dataset,
         batch_size=batch_size,
-        sampler=RandomSampler(dataset, num_samples=batches * batch_size, generator=generator),
+        sampler=Draws(len(dataset), seed, done * batch_size, batches * batch_size),
         num_workers=workers,
-        generator=generator,
+        generator=torch.Generator().manual_seed(seed),
         pin_memory=pin_memory,
         worker_init_fn=_leave_signals_to_parent if workers else None,
         # What PyTorch has always done on Linux; a spawned worker would import it all again.

@@ -17,11 +17,11 @@ def say(line: str) -> None:
 class Log:
     """Prints a line every few steps, and a summary."""
 
-    def __init__(self, job: Mapping[str, Any], every: int) -> None:
+    def __init__(self, job: Mapping[str, Any], every: int, done: int = 0) -> None:
         self._name, self._total, self._every = job["model_name"], job["iters"], every
-        self._done, self._loss = 0, float("nan")
+        self._done, self._loss, self._before = done, float("nan"), done
         self._start_s = self._line_s = time.perf_counter()
-        self._line_done = 0
+        self._line_done = done
 
     def step(self, loss: float) -> None:
         """Count one step."""
@@ -36,6 +36,7 @@ class Log:
     def end(self) -> None:
         """Print the summary."""
         took_s = time.perf_counter() - self._start_s
-        rate = self._done / took_s
-        outcome = f"{self._done} steps in {took_s:.2f} s {rate:.2f} steps/s loss {self._loss:.4f}"
+        made = self._done - self._before
+        rate = made / took_s
+        outcome = f"{made} steps in {took_s:.2f} s {rate:.2f} steps/s loss {self._loss:.4f}"
         say(f"done {self._name} {outcome}")

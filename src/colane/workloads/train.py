@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,9 @@ from torch import Tensor, nn
 
 import colane.adaptor as colane
 from colane.workloads import data, models
+from colane.workloads.checkpoints import Training
 from colane.workloads.progress import Log, say
+from colane.workloads.statefile import StateFile
 
 
 class DeviceError(Exception):
@@ -25,16 +29,35 @@ def run(job: Mapping[str, Any], log_every: int) -> None:
     Raises:
         DeviceError: CUDA was asked for and there is none.
         cifar10.DatasetError: the dataset cannot be read.
+        UnusableStateError: the saved state is that of another training, or may not be read.
         torch.OutOfMemoryError: the model does not fit the GPU.
     """
     device = pick_device(job["device"])
-    generator = _determined(job["seed"])
+    seed = _determined(job["seed"])
     _use_given_threads()
     model = models.build(job["model_name"], job["num_class"], job["width"]).to(device)
     say(_title(job, model, device))
-    batches = _batches(job, generator, device)
+    optimizer = make_optimizer(job, model)
+    samples = _samples(job)
     steps = colane.attach(total_steps=job["iters"])
-    _train(model, make_optimizer(job, model), _on_device(batches, device), steps, Log(job, log_every))
+    training = Training(model, optimizer, seed, StateFile(_state_path(job))) if job["checkpoint_dir"] else None
+    done = steps.restore(training.load) if training is not None else 0
+    batches = _batches(job, samples, training.seed if training is not None else seed, done, device)
+    save = partial(steps.save, training.save, job["checkpoint_every_s"]) if training is not None else _save_nothing
+    _train(model, optimizer, _on_device(batches, device), steps, Log(job, log_every, done), save)
+
+
+def _state_path(job: Mapping[str, Any]) -> Path:
+    """Each job has a file of its own, which all its attempts find."""
+    folder = Path(job["checkpoint_dir"]).expanduser()
+    with suppress(OSError):  # said when a state is saved
+        folder.mkdir(parents=True, exist_ok=True)
+    name = f"{job['model_name']}-{os.environ.get('COLANE_JOB_ID', 'alone')}.state"
+    return folder / name
+
+
+def _save_nothing() -> None:
+    """A training without a directory for its state is one that cannot be stopped and go on."""
 
 
 def _train(
@@ -43,6 +66,7 @@ def _train(
     batches: Iterable[tuple[Tensor, Tensor]],
     steps: colane.Reporter,
     log: Log,
+    save: Callable[[], None],
 ) -> None:
     criterion = nn.CrossEntropyLoss()
     model.train()
@@ -54,6 +78,7 @@ def _train(
         value = loss.item()
         steps.step(loss=value)
         log.step(value)
+        save()
     log.end()
 
 
@@ -76,14 +101,14 @@ def make_optimizer(job: Mapping[str, Any], model: nn.Module) -> torch.optim.Opti
     return {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}[job["optim"]](**common)
 
 
-def _determined(seed: int | None) -> torch.Generator:
-    """Seed everything random, where a seed is given; the loader's workers are seeded from the generator."""
+def _determined(seed: int | None) -> int:
+    """Seed everything random, by chance where no seed is given; the seed."""
     if seed is None:
         torch.backends.cudnn.benchmark = True
-        return torch.Generator().manual_seed(torch.seed() % 2**63)
+        return int(torch.seed()) % 2**63
     torch.manual_seed(seed)
     torch.backends.cudnn.deterministic = True
-    return torch.Generator().manual_seed(seed)
+    return seed
 
 
 def _use_given_threads() -> None:
@@ -93,16 +118,18 @@ def _use_given_threads() -> None:
         torch.set_num_threads(int(given))
 
 
-def _batches(
-    job: Mapping[str, Any], generator: torch.Generator, device: torch.device
-) -> Iterable[tuple[Tensor, Tensor]]:
+def _samples(job: Mapping[str, Any]) -> data.Samples:
     folder = Path(job["dataset_path"]).expanduser()
-    side = job["image_size"]
-    samples = data.load(job["dataset"], folder, job["num_class"], side, job["seed"] or 0)
-    augmented = data.Augmented(samples, side, flip=data.flips(job["dataset"]))
+    return data.load(job["dataset"], folder, job["num_class"], job["image_size"], job["seed"] or 0)
+
+
+def _batches(
+    job: Mapping[str, Any], samples: data.Samples, seed: int, done: int, device: torch.device
+) -> Iterable[tuple[Tensor, Tensor]]:
+    augmented = data.Augmented(samples, job["image_size"], flip=data.flips(job["dataset"]))
     pinned = device.type == "cuda"
     batches: Iterable[tuple[Tensor, Tensor]] = data.loader(
-        augmented, job["batch_size"], job["iters"], job["workers"], generator, pin_memory=pinned
+        augmented, job["batch_size"], job["iters"], job["workers"], seed, done=done, pin_memory=pinned
     )
     return batches
 
