@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from colane.model.job import JobId
 from colane.policies.choices import MostValue
 from colane.policies.registry import UnknownPolicyError, create, preset
 from tests.core.worlds import make_node
 
 from .life import Coming, Life, known, step_time
+from .test_topo_aware import disturbing, end, machine, places, start, submit
 
 EAGER = preset("colane", quantum_s=0.0, move_s=0.0)
 ONE = [make_node("n0", 1)]
@@ -65,3 +67,22 @@ def test_a_job_of_several_gpus_moves_to_a_faster_type_that_falls_free() -> None:
     life = on_two_types([known(0, 100, gpus=2), known(0, 400, gpus=2)])
     assert life.spans == {1: [(0, 100)], 2: [(0, 100), (100, 475)]}
     assert life.nodes_used[2] == ["n0", "n1"]
+
+
+def test_a_job_keeps_away_from_neighbours_that_disturb_it() -> None:
+    core = start(create("colane"), [machine()], disturbing(("a", "b", 1.5)))
+    submit(core, 1, family="b")
+    submit(core, 2, family="a")
+    assert places(core) == {1: "n0/0", 2: "n0/2"}
+
+
+def test_a_job_waits_below_its_least_utility_and_one_of_its_class_that_asks_for_none_starts() -> None:
+    core = start(create("colane"), [machine()])
+    for number in (1, 2, 3, 4):
+        submit(core, number)
+    end(core, 2, 1.0)
+    end(core, 3, 1.0)
+    submit(core, 5, 2.0, gpus=2, utility_min=0.5)
+    submit(core, 6, 2.0, gpus=2)
+    assert {job: place for job, place in places(core).items() if job > 4} == {6: "n0/1 n0/2"}
+    assert core.why(JobId(5), 2.0).sentence().startswith("Resources: ")

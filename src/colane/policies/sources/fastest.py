@@ -1,4 +1,8 @@
-"""Free GPUs of the type on which a job is fastest, well connected where it has several."""
+"""Free GPUs of the type on which a job is fastest, well connected where it has several.
+
+Where it is known how jobs disturb neighbours on their sockets, or a job asks for a least utility, a job of one GPU is
+placed like one of several: by utility, and it waits while that is below its own least one, or would be a neighbour's.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +14,7 @@ from colane.core.draft import Draft
 from colane.core.load import GpuLoad
 from colane.core.situations import distance_of, situation_alone
 from colane.model.job import Job, JobSpec
+from colane.model.reason import Reason
 from colane.policies.parts import Classes, Desk, Offer, Order, Rank
 from colane.policies.sources.connected import Connected, ConnectedFinder
 from colane.policies.sources.free import Free, FreeFinder, any_free
@@ -36,11 +41,12 @@ class FastestFinder(UsualFinder):
         self.only_free = True
         self._draft = desk.draft
         self._free = FreeFinder(Free(), desk)
-        self._connected = ConnectedFinder(Connected(), desk)
+        self._connected = ConnectedFinder(Connected(postpones=True), desk)
+        self._knows_neighbours = len(desk.draft.beliefs.neighbours) > 0
 
     def offers(self, job: Job, spec: JobSpec) -> Iterator[Offer]:
         """See `Finder`."""
-        types = self._draft.view.gpu_types(spec.pool, spec.gpu_type)
+        types, self.single = self._draft.view.gpu_types(spec.pool, spec.gpu_type), False
         for kind in types:
             if spec.gpus <= self._draft.free((spec.pool, kind)).most_free or spec.multi_node:
                 offer = self._first(job, spec if len(types) == 1 else replace(spec, gpu_type=kind))
@@ -49,9 +55,15 @@ class FastestFinder(UsualFinder):
                     yield offer
 
     def _first(self, job: Job, spec: JobSpec) -> Offer | None:
-        if spec.gpus == 1:
+        if spec.gpus == 1 and not spec.utility_min and not self._knows_neighbours:
             return next(self._free.offers(job, spec), None)
-        return next(self._connected.offers(job, spec), None)
+        offer = next(self._connected.offers(job, spec), None)
+        self.single = self.single or self._connected.single
+        return offer
+
+    def refusal(self, job: Job, spec: JobSpec) -> Reason | None:
+        """See `Finder`."""
+        return self._connected.refusal(job, spec)
 
     def changed(self, gpus: Iterable[GpuLoad]) -> None:
         """See `Finder`."""
