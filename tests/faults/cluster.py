@@ -24,7 +24,8 @@ from colane.core.config import CoreConfig
 from colane.server.main import ServerConfig, run_server
 run_server(ServerConfig(state_dir=Path(sys.argv[1]), port=int(sys.argv[2]), policy=sys.argv[3],
                         node_timeout_s=float(sys.argv[4]), token="faults",
-                        core=CoreConfig(protection_factor=float(sys.argv[5]), gang_ports=(int(sys.argv[6]),) * 2)))
+                        core=CoreConfig(protection_factor=float(sys.argv[5]), gang_ports=(int(sys.argv[6]),) * 2,
+                                        guard_after_s=float(sys.argv[7]))))
 """
 AGENT = """
 import sys
@@ -49,6 +50,7 @@ class Cluster:
         devices: str,
         node_timeout_s: float = 30.0,
         protection_factor: float = CoreConfig().protection_factor,
+        guard_after_s: float = CoreConfig().guard_after_s,
     ) -> None:
         self.folder = folder
         # Of its own, as other tests run on this machine meanwhile: its scheduler's, also while that is down, and the
@@ -58,7 +60,7 @@ class Cluster:
         self.url = f"http://127.0.0.1:{self.port}"
         self.policy = policy
         self.devices = devices
-        self.settings = [str(node_timeout_s), str(protection_factor), str(gang_port)]
+        self.settings = [str(node_timeout_s), str(protection_factor), str(gang_port), str(guard_after_s)]
         self.pipe = folder / "told"
         os.mkfifo(self.pipe)
         self._told = os.open(self.pipe, os.O_RDWR | os.O_NONBLOCK)
