@@ -155,13 +155,18 @@ def _tune(stack: Stack, watching: Watching, number: int) -> None:
     """Until its cores are found, and a little longer."""
 
     def found(live: dict[int, Object]) -> bool:
-        job = live.get(number)
-        return job is None or (job["cores_useful"] is not None and "tries" not in (job["reason"] or "tries"))
+        return number not in live or has_settled(live[number])
 
     watching.until(stack, lambda live: number not in live or live[number]["steps"] > 0, START_MAX_S)
     if not watching.until(stack, found, SEARCH_MAX_S):
         output.note("the search has not ended within its time: this machine is busy")
     watching.until(stack, lambda _: False, AFTER_S)
+
+
+def has_settled(job: Object) -> bool:
+    """Whether the search for its cores has ended: the last word on them is no further try."""
+    said = [line for line in job["story"] if line["why"] in {"cores-changed", "cores-kept"}]
+    return bool(said) and "; tries" not in said[-1]["sentence"]
 
 
 def _contend(stack: Stack, watching: Watching, training_job: int) -> None:
