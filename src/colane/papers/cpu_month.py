@@ -18,7 +18,10 @@ from colane.model.job import JobId
 from colane.model.plan import SetCores, Start
 from colane.papers.claims import Claim, Experiment, ordering, queue_s
 from colane.papers.cpu_world import HEAVY, CpuMonthWorld
-from colane.policies.registry import preset
+from colane.policies.composed import Composed
+from colane.policies.cpu_array import CpuArray
+from colane.policies.registry import POLICIES, preset
+from colane.policies.sources.arrays import InArrays, TakeBack
 from colane.simulate.config import DriverConfig
 from colane.simulate.process import Process
 from colane.simulate.request import Loaded
@@ -38,7 +41,7 @@ LARGE_EVERY = 4
 WHOLE_JOBS, WHOLE_DAYS = 100_000, 30.0
 AT_ONCE_S, SHORT_S, TEN_MINUTES_S, HOUR_S = 10.0, 180.0, 600.0, 3600.0
 FIFO, DRF, CODA, ARRAYS, TUNER = "fifo", "drf", "coda", "arrays alone", "tuner alone"
-NO_ELIMINATOR = "coda, eliminator off"
+NO_ELIMINATOR, COLANE = "coda, eliminator off", "colane with arrays"
 MAIN = (FIFO, DRF, CODA)
 
 
@@ -58,8 +61,15 @@ def setups() -> dict[str, Setup]:
         CODA: Setup(preset("coda"), tunes=True, eliminates=True),
         NO_ELIMINATOR: Setup(preset("coda", name=NO_ELIMINATOR), tunes=True),
         ARRAYS: Setup(preset("coda", name=ARRAYS), tunes=False),
+        COLANE: Setup(colane_with_arrays(), tunes=True, eliminates=True),
         TUNER: Setup(preset("slurm-fifo", name=TUNER), tunes=True),
     }
+
+
+def colane_with_arrays() -> Composed:
+    """Jobs by value, each taking the offer of most value, in CODA's arrays: they are parts as all others are."""
+    parts = InArrays(), TakeBack()
+    return replace(POLICIES["colane"], name=COLANE, sources=parts, cpu_jobs=CpuArray(), moving=None)
 
 
 class GrantedCores:
@@ -224,7 +234,7 @@ CPU_IN_3MIN_MIN = 94.0
 
 def month_claims(found: Mapping[str, MonthRun]) -> Iterator[Claim]:
     """Claims D-a and D-c to D-f, each with every number it states, and what each part of CODA does alone."""
-    main = {name: found[name] for name in MAIN}
+    main = {name: found[name] for name in (*MAIN, COLANE) if name in found}
     fifo, drf, ours = (found[name].numbers for name in MAIN)
     gains = ours.used_active - max(fifo.used_active, drf.used_active)
     yield Claim(
