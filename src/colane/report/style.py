@@ -86,14 +86,17 @@ Parameters = ParamSpec("Parameters")
 
 
 def styled(draw: Callable[Parameters, Figure]) -> Callable[Parameters, Figure]:
-    """Draw under the report's own settings, whatever the user's matplotlibrc says."""
+    """Draw under the report's own settings, whatever the user's matplotlibrc says, and lay the figure out."""
 
     @wraps(draw)
     def drawn(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Figure:
         with mpl.rc_context():
             mpl.rcdefaults()
             mpl.rcParams.update(RC)
-            return draw(*args, **kwargs)
+            figure = draw(*args, **kwargs)
+            figure.draw_without_rendering()
+        figure.set_layout_engine("none")  # done once, and not again for every file it is written to
+        return figure
 
     return drawn
 

@@ -108,7 +108,8 @@ def load(request: Request, seed: int) -> Loaded:
     with collector_held():
         jobs = declare_lengths(workload.jobs, request.belief, noise=request.noise, seed=seed)
         if request.driver.checkpoints:
-            jobs = tuple(map(_preemptible, jobs))
+            for job in jobs:  # nobody else has seen them yet
+                job.spec.preemptible = True
     if world.counts_steps:
         cluster = shared_by(cluster, request.sharing)
     return Loaded(cluster, replace(workload, jobs=jobs), world)
@@ -122,11 +123,6 @@ def shared_by(cluster: Cluster, sharing: str) -> Cluster:
 
     nodes = tuple(replace(node, gpus=tuple(map(shared, node.gpus))) for node in cluster.nodes)
     return replace(cluster, nodes=nodes)
-
-
-def _preemptible(job: TraceJob) -> TraceJob:
-    """The job as one that saves its state when it is asked to stop."""
-    return job if job.spec.preemptible else replace(job, spec=replace(job.spec, preemptible=True))
 
 
 def make_world(request: Request, workload: Workload, cluster: Cluster) -> World:

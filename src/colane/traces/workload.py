@@ -105,6 +105,8 @@ def collector_held() -> Iterator[None]:
         yield
     finally:
         if was_enabled:
+            gc.freeze()
+            gc.unfreeze()  # what was made is taken for old: only a full collection looks at it
             gc.enable()
 
 
