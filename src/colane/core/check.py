@@ -6,6 +6,7 @@ It runs after every policy call: in tests, in each simulated step, before each c
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Final
 
 from colane.core.bookings import throttled
 from colane.core.events import Flaw
@@ -25,6 +26,7 @@ from colane.model.sizes import describe_sizes
 from colane.model.story import STEPPING
 
 Flaws = tuple[Flaw, ...]
+QUEUED: Final = JobState.QUEUED
 
 
 def check(state: ClusterState, plan: Plan) -> tuple[Flaw, ...]:
@@ -91,7 +93,7 @@ class _Judge:
         return self._set_cores(job, action) if isinstance(action, SetCores) else self._remark(job)
 
     def _start(self, job: Job, placement: Placement) -> Flaws:
-        if job.state is not JobState.QUEUED:
+        if job.state is not QUEUED:
             return (Flaw("not-waiting", f"job {job.id} is {job.state}", (job.id,)),)
         if job.suspended:
             return (Flaw("starts-a-held-job", f"job {job.id} is suspended", (job.id,)),)
@@ -266,9 +268,9 @@ class _Judge:
         if not spec.can_run_on(len(gpus)):
             text = f"job {job.id} asks for {describe_sizes(spec.sizes or (spec.gpus,))} GPUs, gets {len(gpus)}"
             flaws += (Flaw("gang-not-whole", text, (job.id,)),)
-        if len(set(gpus)) != len(gpus):
-            flaws += (Flaw("gpu-twice-in-gang", f"job {job.id} has a GPU for two ranks", (job.id,)),)
         if len(gpus) > 1:
+            if len(set(gpus)) != len(gpus):
+                flaws += (Flaw("gpu-twice-in-gang", f"job {job.id} has a GPU for two ranks", (job.id,)),)
             flaws += _spread(job, placement)
         for gpu in gpus:
             flaws += self._rank(job, gpu)

@@ -217,7 +217,6 @@ class ClusterState:
 
     def set_loads(self, loads: Iterable[GpuLoad]) -> None:
         """Take the new values of GPUs and keep every index true."""
-        turned: dict[tuple[str, str], int] = {}
         touched: dict[str, None] = {}
         for load in loads:
             gpu = load.id
@@ -228,13 +227,10 @@ class ClusterState:
             self._index(load)
             touched[name] = None
             if old.is_free != load.is_free:
-                site = (name, load.gpu.type)
-                turned[site] = turned.get(site, 0) | 1 << number
+                node, gpu_type = self.nodes[name], load.gpu.type
+                self._set_free(node, gpu_type, node.free[gpu_type] ^ 1 << number)
         for name in touched if self._derived else ():
             self._touch(self.nodes[name])
-        for (name, gpu_type), mask in turned.items():
-            node = self.nodes[name]
-            self._set_free(node, gpu_type, node.free[gpu_type] ^ mask)
 
     def refresh_bookings(self, key: ProfileKey) -> None:
         """Re-book the jobs of a kind whose profile changed, with whatever number of GPUs, by the new beliefs."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NewType, final
+from typing import Final, NewType, final
 
 from colane.model.bandwidth import Throttle
 from colane.model.hardware import GpuId
@@ -17,6 +17,9 @@ __all__ = [
     "ENDED", "CommPattern", "Exit", "Job", "JobId", "JobKind", "JobSpec", "JobState", "NeedClass", "Served",
     "StateChange", "SuspendVia", "need_class",
 ]  # fmt: skip
+
+QUEUED: Final = JobState.QUEUED
+PAUSED: Final = JobState.PAUSED
 
 JobId = NewType("JobId", int)
 """Handed out in order of submission, so that order of arrival is order of id."""
@@ -248,8 +251,8 @@ class Job:
     @property
     def is_waiting(self) -> bool:
         """Whether it is in the queue, and may start or, parked, come back."""
-        is_parked = self.home != "" and self.state is JobState.PAUSED
-        return (self.state is JobState.QUEUED or is_parked) and not self.suspended
+        is_parked = self.home != "" and self.state is PAUSED
+        return (self.state is QUEUED or is_parked) and not self.suspended
 
     @property
     def is_on_host(self) -> bool:
@@ -265,13 +268,13 @@ class Job:
     def is_leaving_gpus(self) -> bool:
         """Whether its GPU memory is to be on the host, and it holds its GPUs until then."""
         asked = self.parked or (self.suspended and self.suspended_via is SuspendVia.HOST)
-        return asked and self.state is JobState.PAUSED and self.on_host_bytes is None
+        return asked and self.state is PAUSED and self.on_host_bytes is None
 
     @property
     def is_returning(self) -> bool:
         """Whether the GPUs its memory left are kept for it, to go on there."""
         is_let_go = self.on_host_bytes is not None and not self.suspended and not self.home
-        return is_let_go and self.state is JobState.PAUSED
+        return is_let_go and self.state is PAUSED
 
     @property
     def gpu_count(self) -> int:

@@ -194,7 +194,7 @@ class _Service:
         """Who is asked for offers: room is made for the smallest size alone, nobody leaves for another to be larger."""
         if job.home:
             return self._finders_at_home()
-        if spec.gpus == self._desk.sizer.fewest(spec):
+        if not spec.sizes or spec.gpus == self._desk.sizer.fewest(spec):
             return self._finders
         if not self._now:
             self._now = [finder for finder in self._finders if not isinstance(finder, RoomFinder)]

@@ -84,7 +84,10 @@ class FreeFinder(UsualFinder):
         if not spec.anti_collocation:
             for kind in types:
                 used_by_others: list[tuple[GpuLoad, ...]] = []
-                for gpus in self._on_nodes(spec, kind):
+                for order in self._nodes_with(spec, kind):
+                    gpus = on_node(draft, spec, kind, draft.view.node_at(order), self._arrange)
+                    if gpus is None:
+                        continue
                     if any(load.gpu.is_disturbed for load in gpus):
                         used_by_others.append(gpus)
                     else:
@@ -96,14 +99,11 @@ class FreeFinder(UsualFinder):
             if spread is not None:
                 yield Offer(spread, self._reason(spread))
 
-    def _on_nodes(self, spec: JobSpec, kind: str) -> Iterator[tuple[GpuLoad, ...]]:
-        """Free GPUs of each node that has enough of a type."""
-        draft, fullest = self._draft, self._nodes is NodesBy.FULLEST
-        index = draft.free((spec.pool, kind))
-        for order in index.nodes_fullest_first(spec.gpus) if fullest else index.nodes_with(spec.gpus):
-            gpus = on_node(draft, spec, kind, draft.view.node_at(order), self._arrange)
-            if gpus is not None:
-                yield gpus
+    def _nodes_with(self, spec: JobSpec, kind: str) -> Iterator[int]:
+        """Order numbers of the nodes with enough free GPUs of a type."""
+        index = self._draft.free((spec.pool, kind))
+        is_fullest = self._nodes is NodesBy.FULLEST
+        return index.nodes_fullest_first(spec.gpus) if is_fullest else index.nodes_with(spec.gpus)
 
     def worth(self, classes: Classes) -> Classes:
         """Classes for which there are enough free GPUs, on one node where they need that."""
