@@ -94,9 +94,10 @@ def styled(draw: Callable[Parameters, Figure]) -> Callable[Parameters, Figure]:
             mpl.rcdefaults()
             mpl.rcParams.update(RC)
             figure = draw(*args, **kwargs)
-            figure.draw_without_rendering()
-        figure.set_layout_engine("none")  # done once, and not again for every file it is written to
-        return figure
+            if (engine := figure.get_layout_engine()) is not None:
+                engine.execute(figure)
+            figure.set_layout_engine(None)  # laid out once, not again for every file it is written to
+            return figure
 
     return drawn
 
