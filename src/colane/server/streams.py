@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator, Iterable, Iterator
 from itertools import islice
-from typing import Any, Final
+from typing import Final
 
 from colane.server.documents import Body
 from colane.server.feed import Feed
@@ -24,8 +24,7 @@ def json_list(items: Iterable[Body]) -> Iterator[bytes]:
     yield b"]" if lead == b"," else b"[]"
 
 
-async def sse_lines(feed: Feed, after: int) -> AsyncIterator[dict[str, Any]]:
-    """Yield server-sent events: id, event (kind) and data (JSON)."""
-    async for line in feed.follow(after):
-        data = json.dumps({"at_s": line.at_s, **line.body})
-        yield {"id": str(line.number), "event": line.kind, "data": data}
+async def sse_lines(feed: Feed, after: int) -> AsyncIterator[bytes]:
+    """Yield server-sent events, all that there are at a time."""
+    async for lines in feed.batches(after):
+        yield b"".join([feed.text(line) for line in lines])
