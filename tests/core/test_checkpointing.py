@@ -296,3 +296,32 @@ def test_a_restarted_scheduler_goes_on_waiting_for_the_rest_of_the_time() -> Non
     scene.core = Core(scene.policy, ClusterState.restore(nodes, state.jobs.values(), state.beliefs, state.version))
     assert scene.at(129.9).state is JobState.CHECKPOINTING
     assert scene.at(130.0).state is JobState.RUNNING_PROTECTED
+
+
+def test_what_is_lost_is_run_time_whose_steps_were_not_saved() -> None:
+    scene = Scene()
+    scene.wishes(2)
+    scene.ends(4.0, SAVED)
+    assert scene.job.lost_s == 0.0
+    lost = Scene()
+    lost.wishes(0)
+    lost.at(lost.now_s + 30.0)
+    lost.ends(5.0, 143, outcome="signalled", steps=60, saved_s=109.0, steps_saved=45)
+    assert lost.job.lost_s == pytest.approx(0.25 * 126.0), "15 of 60 steps, of a run since 9"
+
+
+def test_of_a_job_that_keeps_nothing_all_is_lost_and_of_a_later_attempt_only_its_own() -> None:
+    scene = Scene(replace(SPEC, preemptible=False, checkpoint=None, retries=3))
+    scene.ends(9.0, 1)
+    assert scene.job.lost_s == pytest.approx(100.0)
+    kept = Scene()
+    kept.wishes(2)
+    kept.ends(4.0, SAVED)
+    kept.runs(2)
+    kept.at(kept.now_s, kept.progress(steps=80))
+    start_s = kept.job.start_s
+    kept.wishes(0)
+    kept.at(kept.now_s + 30.0)
+    kept.ends(1.0, 143, outcome="signalled", steps=100)
+    assert start_s is not None
+    assert kept.job.lost_s == pytest.approx(kept.now_s - start_s), "40 of 40: 60 are of the attempt before"

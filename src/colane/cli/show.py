@@ -11,6 +11,11 @@ import typer
 from colane.cli import jobs, output
 from colane.cli.output import ScreenColumn
 from colane.model.sizes import describe_sizes
+from colane.model.story import JobState
+from colane.model.time_spent import BUCKETS
+
+SPENT = ("queueing", "launching", "running", "paused", "checkpointing", "untold")
+"""Where a job's time goes, in the order of its life."""
 
 
 def register(app: typer.Typer) -> None:
@@ -56,6 +61,7 @@ def _fields(job: dict[str, Any], reason: dict[str, Any]) -> Iterator[tuple[str, 
     yield "submitted", _when(job["submit_s"])
     yield "started", _when(job["first_start_s"]) + (f" (attempt {job['attempt']})" if job["attempt"] > 1 else "")
     yield "ended", _when(job["end_s"])
+    yield from _time_spent(job)
     yield from _ending(job)
     yield from _progress(job)
 
@@ -106,6 +112,19 @@ def _checkpoint(job: dict[str, Any]) -> Iterator[tuple[str, str]]:
     age = jobs.saved_text(job)
     known = f"{job['steps_kept']} steps kept by earlier attempts" if job.get("steps_kept") else ""
     yield "checkpoint", "; ".join(filter(None, [f"saved {age} ago" if age else "none known yet", known, left + failed]))
+
+
+def _time_spent(job: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield where its time has gone, if it has had GPUs."""
+    told = job.get("time_spent")
+    if told is None or job["first_start_s"] is None:
+        return
+    spent, now = dict(told), BUCKETS.get(JobState(job["state"]))
+    if now is not None:
+        spent[now] += max(0.0, time.time() - job["story"][-1]["at_s"])
+    parts = [f"{output.duration(spent[f'{name}_s'])} {name}" for name in SPENT if spent[f"{name}_s"] > 0]
+    lost = f"; {output.duration(job['lost_s'])} of the running was lost" if job.get("lost_s") else ""
+    yield "time", ", ".join(parts) + lost
 
 
 def _names(ids: list[int]) -> str:

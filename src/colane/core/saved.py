@@ -6,6 +6,14 @@ from colane.model.job import Job
 from colane.model.progress import Progress
 
 
+def lost_part(job: Job, progress: Progress | None, kept: int) -> float:
+    """Part of the steps made by this attempt, 0..1, that the next one does not go on from; 0 where none were seen."""
+    if progress is None or progress.steps <= 0:
+        return 0.0
+    made = progress.steps - job.steps_kept if progress.steps > job.steps_kept else progress.steps
+    return min(1.0, max(0.0, (progress.steps - kept) / made))
+
+
 def has_saved(job: Job, code: int | None) -> bool:
     """Whether a process that has left with this code says by it that its state is saved: it was asked to."""
     contract = job.spec.checkpoint

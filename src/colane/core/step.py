@@ -12,7 +12,7 @@ from colane.core.config import CoreConfig
 from colane.core.events import Decision, Event, Outcome, RejectedPlan
 from colane.core.lifecycle import MOVABLE, QUEUED, evolve, move, moves
 from colane.core.load import Booking
-from colane.core.saved import steps_kept
+from colane.core.saved import lost_part, steps_kept
 from colane.core.state import ClusterState
 from colane.core.surroundings import hood_of
 from colane.core.timers import Timers
@@ -143,7 +143,11 @@ class Step:
             left.spec = with_start_cores(self.state, job.spec)
         if job.start_s is not None:
             left.served = self._served(job, job.start_s)
-        left.steps_kept = steps_kept(job, self.state.progress.get(job.id))
+        progress = self.state.progress.get(job.id)
+        left.steps_kept = steps_kept(job, progress)
+        if job.start_s is not None:
+            run_s = max(0.0, self.now_s - job.start_s - job.paused_s(self.now_s))
+            left.lost_s = job.lost_s + lost_part(job, progress, left.steps_kept) * run_s
 
     def stop(self, job: Job, ending: JobState, reason: Reason, **changes: object) -> None:
         """Ask for the end of a job's process; it keeps its GPUs until the process is gone."""

@@ -52,6 +52,7 @@ class Job:
         saved_s: When it last saved its state, as far as is known.
         falls_back_to: Where it ran before it was resized, until it steps at its new size.
         launches_failed: How often its launch has failed since it was resized.
+        lost_s: Run time whose steps had to be made again, or are to be, as far as was seen.
         suspended: Somebody wants it not to go on: it is PAUSED while it holds GPUs, and does not start while QUEUED.
         suspended_via: How a running one is kept from going on.
         suspended_by: Who last wanted it suspended.
@@ -113,6 +114,7 @@ class Job:
     saved_s: float | None
     falls_back_to: Placement | None
     launches_failed: int
+    lost_s: float
 
     def __init__(  # noqa: PLR0913, PLR0917 - a record
         self,
@@ -156,6 +158,7 @@ class Job:
         saved_s: float | None = None,
         falls_back_to: Placement | None = None,
         launches_failed: int = 0,
+        lost_s: float = 0.0,
     ) -> None:
         self.id = id
         self.spec = spec
@@ -197,6 +200,7 @@ class Job:
         self.saved_s = saved_s
         self.falls_back_to = falls_back_to
         self.launches_failed = launches_failed
+        self.lost_s = lost_s
 
     def copied(self) -> Job:
         """An equal one of its own."""
@@ -241,6 +245,7 @@ class Job:
             self.saved_s,
             self.falls_back_to,
             self.launches_failed,
+            self.lost_s,
         )
 
     @property

@@ -134,6 +134,12 @@ class _RecordFields(BaseModel):
     on_host_bytes: int | None = None
     steps_total_learned: object = None
     cores_useful: int | None = None
+    throttle: dict[str, object] | None = None
+    saved_s: FiniteFloat | None = None
+    lost_s: FiniteFloat | None = None
+    time_spent: dict[str, object] | None = None
+    steps_kept: int | None = None
+    saves_failed: int | None = None
     sharing: object = None
     nodes: list[str] | None = None
     lanes: list[int] | None = None

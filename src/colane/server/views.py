@@ -14,6 +14,7 @@ from colane.model.job import Job, JobId, JobSpec, JobState, SuspendVia
 from colane.model.lane import Turns
 from colane.model.placement import Placement
 from colane.model.progress import Progress
+from colane.model.time_spent import time_spent
 from colane.perf.rate import Rate
 from colane.server import documents
 from colane.server.board import NodeRecord
@@ -63,6 +64,8 @@ def job_view(
         "policy": policy,
         "needs": {name: getattr(spec, name) for name in _NEEDS} | {"sizes": list(spec.sizes)} | _checkpoint(spec),
         "saved_s": job.saved_s,
+        "lost_s": job.lost_s,
+        "time_spent": _time_spent(job),
         "steps_kept": job.steps_kept,
         "saves_failed": job.saves_failed,
         "why": reason.why.value if reason else None,
@@ -76,6 +79,12 @@ def job_view(
         body["steps_total"] = progress.steps_total
     body["steps_total_learned"] = length if body["steps_total"] is None else None
     return body
+
+
+def _time_spent(job: Job) -> Body:
+    """Where its time had gone when it came into its present state."""
+    until_s = job.story[-1].at_s if job.story else job.submit_s
+    return time_spent(job.story, job.story_left_out, until_s)._asdict()
 
 
 def _checkpoint(spec: JobSpec) -> Body:

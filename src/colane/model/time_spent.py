@@ -1,0 +1,62 @@
+"""Where a job's time has gone, by its story: paper E's accounting (Fig. 3), with pausing and saving apart."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Final, NamedTuple
+
+from colane.model.story import STORY_FIRST, JobState, StateChange
+
+
+class TimeSpent(NamedTuple):
+    """Seconds of a job's life from its submission to its end, or until now; they add up to it.
+
+    Attributes:
+        queueing_s: It waited for GPUs.
+        launching_s: It had GPUs and had made no step, or was not yet taken to run.
+        running_s: It ran.
+        paused_s: It was suspended or parked.
+        checkpointing_s: It was asked to save its state, or was being stopped.
+        untold_s: In a long story's part that is not kept.
+    """
+
+    queueing_s: float = 0.0
+    launching_s: float = 0.0
+    running_s: float = 0.0
+    paused_s: float = 0.0
+    checkpointing_s: float = 0.0
+    untold_s: float = 0.0
+
+
+BUCKETS: Final[Mapping[JobState, str]] = MappingProxyType(
+    {
+        JobState.QUEUED: "queueing_s",
+        JobState.ASSIGNED: "launching_s",
+        JobState.LAUNCHING: "launching_s",
+        JobState.RUNNING_PROTECTED: "running_s",
+        JobState.RUNNING: "running_s",
+        JobState.PAUSED: "paused_s",
+        JobState.CHECKPOINTING: "checkpointing_s",
+        JobState.STOPPING: "checkpointing_s",
+    }
+)
+"""Which time a state counts to; states that nothing leaves count to none."""
+
+
+def time_spent(story: Sequence[StateChange], left_out: int, until_s: float) -> TimeSpent:
+    """Where the time has gone.
+
+    Args:
+        story: Of the job, its submission first.
+        left_out: Changes that are left out of it after its first ones.
+        until_s: When it ended, or now.
+    """
+    found = dict.fromkeys(TimeSpent._fields, 0.0)
+    ends_s = [*[change.at_s for change in story[1:]], until_s][: len(story)]
+    for place, (change, end_s) in enumerate(zip(story, ends_s, strict=True)):
+        is_gap = left_out > 0 and place == STORY_FIRST - 1
+        name = "untold_s" if is_gap else BUCKETS.get(change.state)
+        if name is not None:
+            found[name] += max(0.0, end_s - change.at_s)
+    return TimeSpent(**found)
