@@ -13,8 +13,7 @@ from colane.model.job import CommPattern
 from colane.perf.topology import Comm, Shape, flat, shape_of
 from colane.policies.placing.bipartition import bipartition, cut
 from colane.policies.placing.drb import drb, edges
-from colane.policies.placing.exact import exact
-from colane.policies.placing.node_fit import Neighbour, Question, judge, left_free
+from colane.policies.placing.node_fit import Neighbour, Question, exact, judge, left_free
 from colane.policies.placing.spread import spread_excess
 from colane.traces.topologies import PRESETS
 

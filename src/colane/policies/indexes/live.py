@@ -17,6 +17,7 @@ from colane.core.derived import NodesMatterNot
 from colane.core.view import ClusterView
 from colane.model.hardware import Node
 from colane.model.job import Job, JobId, JobSpec, NeedClass
+from colane.policies.indexes.nodes import OfNodes
 from colane.policies.means import is_leaving, is_movable
 
 T = TypeVar("T")
@@ -174,24 +175,14 @@ class Kept:
 NO_GPUS: Counter[str] = Counter()
 
 
-class LiveJobs:
+class LiveJobs(OfNodes):
     """See the module."""
 
     def __init__(self) -> None:
+        super().__init__()
         self._pools: dict[str, PoolJobs] = {}
         self._kept: dict[str, Kept] = {}
-        self._nodes: dict[int, Node] = {}
-        self._touched: set[int] = set()
         self._gpus: dict[str, Counter[str]] = {}
-
-    def touched(self, node: int) -> None:
-        """See `Derived`."""
-        self._touched.add(node)
-
-    def removed(self, node: int) -> None:
-        """See `Derived`."""
-        self._touched.discard(node)
-        self._count_gpus(self._nodes.pop(node, None), -1)
 
     def moved(self, old: Job | None, new: Job | None) -> None:
         """See `DerivedOfJobs`."""
@@ -214,30 +205,19 @@ class LiveJobs:
 
     def gpus(self, view: ClusterView, pool: str) -> Counter[str]:
         """Healthy GPUs of a pool by type."""
-        self._look(view)
+        self.look(view)
         return self._gpus.get(pool, NO_GPUS)
 
     def kept(self, view: ClusterView, pool: str) -> Kept:
         """What was worked out for a pool before and holds still."""
-        self._look(view)
+        self.look(view)
         kept = self._kept.get(pool)
         if kept is None or kept.beliefs != view.beliefs.version:
             kept = self._kept[pool] = Kept(view.beliefs.version)
         return kept
 
-    def _look(self, view: ClusterView) -> None:
-        """Count the GPUs of nodes that are not what they were."""
-        for order in self._touched:
-            node, known = view.node_at(order).node, self._nodes.get(order)
-            if node is not known:
-                self._count_gpus(known, -1)
-                self._count_gpus(node, 1)
-                self._nodes[order] = node
-        self._touched.clear()
-
-    def _count_gpus(self, node: Node | None, change: int) -> None:
-        if node is None:
-            return
+    def count(self, node: Node, change: int) -> None:
+        """See `OfNodes`."""
         gpus = self._gpus.setdefault(node.pool, Counter())
         for gpu in node.gpus:
             gpus[gpu.type] += change * gpu.healthy

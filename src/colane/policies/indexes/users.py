@@ -11,6 +11,7 @@ from colane.core.view import ClusterView
 from colane.model.hardware import Node
 from colane.model.job import Job, JobId, JobSpec, NeedClass
 from colane.model.resources import host_needs
+from colane.policies.indexes.nodes import OfNodes
 
 RESOURCES = ("GPUs", "cores", "host memory")
 
@@ -49,24 +50,14 @@ def plus(amounts: Amounts, more: Amounts, times: int = 1) -> Amounts:
     return amounts[0] + times * more[0], amounts[1] + times * more[1], amounts[2] + times * more[2]
 
 
-class Users:
+class Users(OfNodes):
     """See the module."""
 
     def __init__(self) -> None:
+        super().__init__()
         self._taken: dict[tuple[str, str], Amounts] = {}
         self._lines: dict[str, dict[str, dict[tuple[int, NeedClass], Line]]] = {}
         self._capacities: dict[str, Amounts] = {}
-        self._nodes: dict[int, Node] = {}
-        self._touched: set[int] = set()
-
-    def touched(self, node: int) -> None:
-        """See `Derived`."""
-        self._touched.add(node)
-
-    def removed(self, node: int) -> None:
-        """See `Derived`."""
-        self._touched.discard(node)
-        self._count_node(self._nodes.pop(node, None), -1)
 
     def moved(self, old: Job | None, new: Job | None) -> None:
         """See `DerivedOfJobs`."""
@@ -93,18 +84,12 @@ class Users:
 
     def capacities(self, view: ClusterView, pool: str) -> Amounts:
         """What there is."""
-        for order in self._touched:
-            node, known = view.node_at(order).node, self._nodes.get(order)
-            if node is not known:
-                self._count_node(known, -1)
-                self._count_node(node, 1)
-                self._nodes[order] = node
-        self._touched.clear()
+        self.look(view)
         return self._capacities.get(pool, NOTHING)
 
-    def _count_node(self, node: Node | None, change: int) -> None:
-        if node is not None:
-            self._capacities[node.pool] = plus(self._capacities.get(node.pool, NOTHING), offers(node), change)
+    def count(self, node: Node, change: int) -> None:
+        """See `OfNodes`."""
+        self._capacities[node.pool] = plus(self._capacities.get(node.pool, NOTHING), offers(node), change)
 
     def _enter(self, job: Job) -> None:
         spec = job.spec

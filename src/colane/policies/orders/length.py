@@ -18,7 +18,7 @@ from colane.core.queue import Line
 from colane.core.view import ClusterView
 from colane.model.job import Job, JobId
 from colane.policies.indexes.live import LiveJobs
-from colane.policies.orders.walks import Entry, Lines, by_priority, priority_of, ranked
+from colane.policies.orders.walks import Entry, Lines, by_gain, by_priority, priority_of, ranked
 from colane.policies.parts import ClassKey, Queue, Rank
 from colane.policies.shares import kept_times
 from colane.policies.times import RunTimes
@@ -70,15 +70,10 @@ class LeastRemaining:
         return Queue(
             walk=ranked(draft, sorted_lines(draft, draft.view.derived(ByRemaining), rank)),
             rank=rank,
-            displaces=self._displaces,
+            displaces=partial(by_gain, self.gain_min),
             quantum_s=self.quantum_s,
             because="it has less left to do",
         )
-
-    def _displaces(self, waiting: Rank, running: Rank) -> bool:
-        if waiting[0] != running[0]:
-            return waiting[0] < running[0]
-        return waiting[1] * self.gain_min < running[1]
 
 
 @dataclass(slots=True)

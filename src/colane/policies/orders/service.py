@@ -17,7 +17,7 @@ from colane.model.job import Job, JobId
 from colane.policies.aims import TypeWish
 from colane.policies.indexes.live import LiveJobs
 from colane.policies.orders.rounds import Wishes, in_rounds, wishes_for_lacks
-from colane.policies.orders.walks import Entry, Lines, each_ranked, priority_of, ranked
+from colane.policies.orders.walks import Entry, Lines, by_gain, each_ranked, priority_of, ranked
 from colane.policies.parts import ClassKey, Queue, Rank
 from colane.policies.rounds import round_end_s, round_start_s
 from colane.policies.shares import FairShares, kept_times
@@ -129,17 +129,12 @@ class SmallestPart:
         return Queue(
             walk=ranked(draft, _newcomers_by_arrival(draft, pool, rank)),
             rank=rank,
-            displaces=self._displaces,
+            displaces=partial(by_gain, self.surplus_min),
             quantum_s=self.quantum_s,
             because="it has had less of its fair share",
             until_s=round_end_s(draft.now_s, self.quantum_s),
             preferred=lambda _job, spec, types: shares.preferred(spec, types),
         )
-
-    def _displaces(self, waiting: Rank, running: Rank) -> bool:
-        if waiting[0] != running[0]:
-            return waiting[0] < running[0]
-        return waiting[1] * self.surplus_min < running[1]
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from colane.core.draft import Draft
 from colane.model.job import Job, JobSpec
 from colane.model.reason import Reason, Why
 from colane.policies.indexes.users import ShareBy, UserLine, Users
-from colane.policies.orders.walks import by_priority
+from colane.policies.orders.walks import by_priority, rank_by_priority
 from colane.policies.parts import Classes, ClassKey, Offer, Queue, Rank
 from colane.policies.shares import UserShares
 from colane.policies.usual import UsualOrder
@@ -40,7 +40,7 @@ class LeastShare(UsualOrder):
         def reason(job: Job, offer: Offer) -> Reason:
             return _reason(shares, job, offer)
 
-        return Queue(walk=walk, rank=_rank, displaces=by_priority, reason=reason)
+        return Queue(walk=walk, rank=rank_by_priority, displaces=by_priority, reason=reason)
 
 
 class _ByShare:
@@ -82,10 +82,6 @@ class _ByShare:
     def took(self, _job: Job, spec: JobSpec) -> None:
         """See `Walk`."""
         self._shares.add(spec)
-
-
-def _rank(job: Job) -> Rank:
-    return (float(-job.spec.priority),)
 
 
 def _reason(shares: UserShares, job: Job, offer: Offer) -> Reason:

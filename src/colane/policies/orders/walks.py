@@ -24,6 +24,18 @@ def priority_of(spec: JobSpec) -> float:
     return float(-spec.priority)
 
 
+def rank_by_priority(job: Job) -> Rank:
+    """Where nothing but priority counts."""
+    return (priority_of(job.spec),)
+
+
+def by_gain(gain_min: float, waiting: Rank, running: Rank) -> bool:
+    """A job takes the place of one of lower priority, or of its own and a second number more than so many times its."""
+    if waiting[0] != running[0]:
+        return waiting[0] < running[0]
+    return waiting[1] * gain_min < running[1]
+
+
 def by_priority(waiting: Rank, running: Rank) -> bool:
     """A job takes the place of one of lower priority only."""
     return waiting[0] < running[0]
@@ -159,8 +171,4 @@ def in_line(draft: Draft, pool: str, keys: Keys | None = None) -> Queue:
     def walk(worth: Callable[[], Classes]) -> ByClass:
         return ByClass(draft, pool, worth, keys)
 
-    return Queue(walk=walk, rank=_rank, displaces=by_priority, is_arrival=keys is None)
-
-
-def _rank(job: Job) -> Rank:
-    return (float(-job.spec.priority),)
+    return Queue(walk=walk, rank=rank_by_priority, displaces=by_priority, is_arrival=keys is None)

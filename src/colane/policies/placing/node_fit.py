@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from itertools import groupby
 from operator import itemgetter
 from typing import NamedTuple
 
-from colane.perf.topology import Comm, Shape, best_order, excess
+from colane.perf.topology import Comm, Shape, best_order, distinct_sets, excess
 from colane.perf.utility import NEUTRAL, Weights, job_utility, system_utility
 
 
@@ -138,3 +139,12 @@ def front(question: Question, sets: Iterable[tuple[int, ...]]) -> tuple[Fit, ...
             best = min(equal, key=lambda fit: (sockets_broken(question, fit.gpus), fit.gpus))
             kept.append(best._replace(gpus=best_order(question.shape, best.gpus, question.comm.pattern)))
     return tuple(kept)
+
+
+@lru_cache(maxsize=1 << 17)
+def exact(question: Question) -> tuple[Fit, ...]:
+    """Best sets for a job on a node of all free ones that differ; the best for the cluster first. Empty: no room.
+
+    Later ones are better for the job.
+    """
+    return front(question, distinct_sets(question.shape, question.free, question.ranks))

@@ -3,11 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
 from colane.core.draft import Draft
+from colane.core.free import FreeIndex
 from colane.core.load import GpuLoad
 from colane.core.state import NodeState
 from colane.model.job import JobSpec
+
+
+class NodeShare(NamedTuple):
+    """What a job over several nodes has of one of them.
+
+    Attributes:
+        fitting: Free GPUs of the node on which a rank may run.
+        ranks: How many of these it takes.
+    """
+
+    node: NodeState
+    fitting: tuple[GpuLoad, ...]
+    ranks: int
 
 
 def over_nodes(draft: Draft, spec: JobSpec, types: Iterable[str]) -> tuple[GpuLoad, ...] | None:
@@ -23,26 +38,31 @@ def over_nodes(draft: Draft, spec: JobSpec, types: Iterable[str]) -> tuple[GpuLo
 
 
 def _of_type(draft: Draft, spec: JobSpec, gpu_type: str) -> tuple[GpuLoad, ...] | None:
-    taken: list[GpuLoad] = []
-    for node in _emptiest_first(draft, spec, gpu_type):
-        wanted = 1 if spec.anti_collocation else spec.gpus - len(taken)
-        taken += _here(draft, spec, gpu_type, node, wanted)
-        if len(taken) == spec.gpus:
-            return tuple(taken)
+    found = shares_of(draft, spec, gpu_type)
+    return None if found is None else tuple([load for share in found for load in share.fitting[: share.ranks]])
+
+
+def shares_of(draft: Draft, spec: JobSpec, gpu_type: str) -> list[NodeShare] | None:
+    """Nodes with the most free GPUs of a type first, as few as it takes; None when there are too few.
+
+    Of each as many as it has cores and host memory for; one alone where ranks must not share a node.
+    """
+    found: list[NodeShare] = []
+    left, index = spec.gpus, draft.free((spec.pool, gpu_type))
+    for node in _emptiest_first(draft, index):
+        fitting = tuple([load for load in draft.free_gpus(node, gpu_type) if draft.fits_alone(load, spec)])
+        ranks = min(1 if spec.anti_collocation else left, len(fitting))
+        while ranks and not draft.has_room(node, spec, ranks):
+            ranks -= 1
+        if ranks:
+            found.append(NodeShare(node, fitting, ranks))
+            left -= ranks
+        if not left:
+            return found
     return None
 
 
-def _emptiest_first(draft: Draft, spec: JobSpec, gpu_type: str) -> Iterator[NodeState]:
-    index = draft.free((spec.pool, gpu_type))
-    for exact in range(index.most_free, 0, -1):
-        for order in index.nodes_with_exactly(exact):
+def _emptiest_first(draft: Draft, index: FreeIndex) -> Iterator[NodeState]:
+    for free in range(index.most_free, 0, -1):
+        for order in index.nodes_with_exactly(free):
             yield draft.view.node_at(order)
-
-
-def _here(draft: Draft, spec: JobSpec, gpu_type: str, node: NodeState, wanted: int) -> list[GpuLoad]:
-    """As many GPUs of a node as it has cores and host memory for, at most `wanted`."""
-    fitting = [load for load in draft.free_gpus(node, gpu_type) if draft.fits_alone(load, spec)]
-    ranks = min(wanted, len(fitting))
-    while ranks and not draft.has_room(node, spec, ranks):
-        ranks -= 1
-    return fitting[:ranks]

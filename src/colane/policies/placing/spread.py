@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from colane.core.draft import Draft
-from colane.core.load import GpuLoad
 from colane.core.state import NodeState
 from colane.model.job import CommPattern, JobSpec
 from colane.perf.topology import ACROSS_MACHINES, WEIGHT_MAX, Comm, Shape, bounds, cost
 from colane.policies.placing.node_fit import Fit, Question
+from colane.policies.placing.over_nodes import shares_of
 
 
 class Part(NamedTuple):
@@ -30,35 +30,14 @@ Ask = Callable[[NodeState, int, int], tuple[Question, tuple[Fit, ...]]]
 
 def parts_of(draft: Draft, spec: JobSpec, gpu_type: str, ask: Ask) -> list[tuple[Part, Question]] | None:
     """Parts on nodes with the most free GPUs first; None when there are too few. One rank a node where asked."""
+    shares = shares_of(draft, spec, gpu_type)
+    if shares is None:
+        return None
     found: list[tuple[Part, Question]] = []
-    left = spec.gpus
-    for node in _emptiest_first(draft, spec.pool, gpu_type):
-        fitting = [load for load in draft.free_gpus(node, gpu_type) if draft.fits_alone(load, spec)]
-        ranks = _ranks(draft, node, spec, min(1 if spec.anti_collocation else left, len(fitting)))
-        if not ranks:
-            continue
-        question, fits = ask(node, _mask(fitting), ranks)
+    for node, fitting, ranks in shares:
+        question, fits = ask(node, sum([1 << load.id.number for load in fitting]), ranks)
         found.append((Part(node, fits[0].gpus), question))
-        left -= ranks
-        if not left:
-            return found
-    return None
-
-
-def _mask(loads: Sequence[GpuLoad]) -> int:
-    return sum(1 << load.id.number for load in loads)
-
-
-def _ranks(draft: Draft, node: NodeState, spec: JobSpec, most: int) -> int:
-    """As many as the node has cores and host memory for."""
-    return next((ranks for ranks in range(most, 0, -1) if draft.has_room(node, spec, ranks)), 0)
-
-
-def _emptiest_first(draft: Draft, pool: str, gpu_type: str) -> Iterator[NodeState]:
-    index = draft.free((pool, gpu_type))
-    for exact in range(index.most_free, 0, -1):
-        for order in index.nodes_with_exactly(exact):
-            yield draft.view.node_at(order)
+    return found
 
 
 def spread_excess(parts: Sequence[tuple[Shape, tuple[int, ...]]], comm: Comm, *, apart: bool) -> float:

@@ -13,7 +13,7 @@ from colane.model.job import Job, JobSpec
 from colane.model.profile import ProfileKey
 from colane.model.reason import Reason, Why
 from colane.perf.rate import Prediction, Rate
-from colane.policies.companies import may_join
+from colane.policies.companies import may_join, may_share
 from colane.policies.indexes.sharers import Sharers
 from colane.policies.parts import Classes, Desk, Offer, Rank
 from colane.policies.refusals import no_place, not_joined
@@ -140,12 +140,12 @@ class LightestFinder(UsualFinder):
             return share_reason(Why.NOT_WORTH_SHARING, load, prediction, self._speedup_min)
         lacking, draft = no_place(self._draft, spec), self._draft
         known = any(is_known(draft, spec, kind) for kind in draft.view.gpu_types(spec.pool, spec.gpu_type))
-        first_run = spec.share and spec.gpus == 1 and not known and lacking.why is Why.NO_FREE_GPU
+        first_run = may_share(spec) and not known and lacking.why is Why.NO_FREE_GPU
         return replace(lacking, why=Why.UNKNOWN_ALONE_FIRST) if first_run else not_joined(draft, spec, lacking)
 
     def _companies(self, spec: JobSpec) -> Iterator[tuple[GpuLoad, Prediction]]:
         """Of each GPU type, the fastest first, the lightest company it fits into; heavier would pay still less."""
-        if not spec.share or spec.gpus != 1:
+        if not may_share(spec):
             return
         for kind in fastest_first(self._draft, spec, self._draft.view.gpu_types(spec.pool, spec.gpu_type)):
             load = self._lightest(spec, kind)
@@ -224,7 +224,7 @@ class PartnerFinder(UsualFinder):
 
     def _partners(self, spec: JobSpec) -> Iterator[tuple[GpuLoad, Prediction]]:
         """One GPU for each kind of partner that pays."""
-        if not spec.share or spec.gpus != 1:
+        if not may_share(spec):
             return
         for kind in self._draft.view.gpu_types(self._pool, spec.gpu_type):
             if not is_known(self._draft, spec, kind):

@@ -15,7 +15,7 @@ from colane.perf.rate import Prediction, Rate
 from colane.perf.topology import comm_of
 from colane.perf.utility import NEUTRAL, Weights, job_utility
 from colane.perf.views import gpu_harm, harm_beside
-from colane.policies.companies import may_join
+from colane.policies.companies import may_join, may_share
 from colane.policies.indexes.sites import SHAPES, residents
 from colane.policies.parts import Desk, Offer
 from colane.policies.placing.node_fit import Fit, Neighbour, Question, judge
@@ -112,7 +112,7 @@ def best_company(
 
 
 def _companies(draft: Draft, spec: JobSpec, company_max: int, weights: Weights) -> Iterator[SharedPlace]:
-    if not spec.share or spec.gpus != 1 or company_max < 2:
+    if not may_share(spec) or company_max < 2:
         return
     for kind in draft.view.gpu_types(spec.pool, spec.gpu_type):
         if not is_known(draft, spec, kind):

@@ -30,7 +30,7 @@ from colane.model.job import Job, JobId, JobKind, JobSpec, NeedClass
 from colane.model.lane import ShareBetween
 from colane.model.profile import Memory
 from colane.model.reason import Reason, Why
-from colane.policies.companies import may_join
+from colane.policies.companies import may_join, may_share
 from colane.policies.gains import Gains
 from colane.policies.indexes.lanes import Candidates, FullestFirst, JoinableGpu, LaneIndex, entry_of, is_joinable
 from colane.policies.parts import Desk, Offer
@@ -140,7 +140,7 @@ class LaneFinder(UsualFinder):
 
     def offers(self, job: Job, spec: JobSpec) -> Iterator[Offer]:
         """A new lane where there is room for one, else the first lane it may join."""
-        if not _may_share(spec):
+        if not may_share(spec):
             return
         found = self._first(job, spec, self._own_lane, new=True) if self._opens else None
         if found is None and self._joins:
@@ -161,7 +161,7 @@ class LaneFinder(UsualFinder):
     def refusal(self, job: Job, spec: JobSpec) -> Reason | None:
         """Why nothing was found: no lane with room, a first run alone, an answer too late, no gain."""
         lacking, draft = no_place(self._draft, spec), self._draft
-        if lacking.why is not Why.NO_FREE_GPU or not _may_share(spec):
+        if lacking.why is not Why.NO_FREE_GPU or not may_share(spec):
             return None
         known = list(self._memory(spec))
         if not known:
@@ -259,10 +259,6 @@ class LaneFinder(UsualFinder):
         spot = self._find(layout_of(load), memory)
         miss = missed(self._draft, load, spot.lane, spec) if spot is not None else None
         return None if spot is None or miss is None else miss_reason(load, _mates(load, spot.lane), miss)
-
-
-def _may_share(spec: JobSpec) -> bool:
-    return spec.share and spec.gpus == 1
 
 
 def _reason(load: GpuLoad, spot: LaneSpot) -> Reason:

@@ -25,8 +25,7 @@ from colane.perf.utility import NEUTRAL, Weights, job_utility, system_utility
 from colane.perf.views import harm_beside
 from colane.policies.indexes.sites import SHAPES, Occupant, Ranking, Resident, Row, Site, Sites, residents
 from colane.policies.placing.drb import drb
-from colane.policies.placing.exact import exact
-from colane.policies.placing.node_fit import Fit, Neighbour, Question, interference, left_free
+from colane.policies.placing.node_fit import Fit, Neighbour, Question, exact, interference, left_free
 from colane.policies.placing.spread import Part, parts_of, spread_excess
 from colane.policies.speeds import speeds_by_type
 
