@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from colane.model.job import JobId
+from colane.core import ClusterState, Core
+from colane.core.events import NodeRegistered, ProfileDeclared, Submitted
+from colane.model.job import JobId, JobSpec
 from colane.policies.choices import MostValue
 from colane.policies.registry import UnknownPolicyError, create, preset
-from tests.core.worlds import make_node
+from tests.core.worlds import GIB, make_node, make_profile
 
 from .life import Coming, Life, known, step_time
 from .test_topo_aware import disturbing, end, machine, places, start, submit
@@ -27,7 +29,7 @@ def test_a_shorter_job_takes_the_place_of_a_longer_one_which_goes_on_later() -> 
 
 
 def test_for_the_makespan_the_longer_job_takes_the_place_of_the_shorter() -> None:
-    policy = create("colane:objective=makespan,quantum_s=0,move_s=0")
+    policy = create("colane:objective=makespan,quantum_s=0,move_s=0,keeps_min=1.25")
     life = Life(policy, ONE, [known(0, 40), known(20, 100)], STEP).run()
     assert life.spans[2][0] == (20, 120)
 
@@ -86,3 +88,14 @@ def test_a_job_waits_below_its_least_utility_and_one_of_its_class_that_asks_for_
     submit(core, 6, 2.0, gpus=2)
     assert {job: place for job, place in places(core).items() if job > 4} == {6: "n0/1 n0/2"}
     assert core.why(JobId(5), 2.0).sentence().startswith("Resources: ")
+
+
+@pytest.mark.parametrize(("objective", "together"), [("jct", (1, 2)), ("makespan", (1,))])
+def test_under_makespan_nobody_joins_the_job_that_takes_longest(objective: str, together: tuple[int, ...]) -> None:
+    core = Core(create(f"colane:objective={objective}"), ClusterState())
+    core.step([NodeRegistered(make_node("n0", 1))], 0.0)
+    core.step([ProfileDeclared(make_profile("light", "V100", 1.3e8, 2 * GIB, step_s=1.0))], 0.0)
+    specs = [JobSpec(name="j", family="light", batch_size=64, steps_total=steps) for steps in (100, 60)]
+    for number, spec in enumerate(specs, 1):
+        core.step([Submitted(JobId(number), spec)], float(number))
+    assert [load.jobs for load in core.state.gpus.values()] == [together]

@@ -16,6 +16,7 @@ from colane.perf.situation import Situation
 from colane.policies.indexes.alike import Alike, GpusAlike, Leaver, Members, Site, others
 from colane.policies.indexes.live import PoolJobs, ran_since_s
 from colane.policies.means import is_leaving, is_movable
+from colane.policies.parts import Queue
 
 GROUPS_MAX: Final = 64
 """Of a GPU type so many kinds of company are looked at for a job, the lightest first (paper A's order)."""
@@ -41,9 +42,10 @@ class CompanyValues:
         jobs_max: Jobs that a GPU may have for another to join.
     """
 
-    def __init__(self, draft: Draft, pool: str, jobs_max: int) -> None:
+    def __init__(self, draft: Draft, pool: str, jobs_max: int, queue: Queue | None = None) -> None:
         self._draft = draft
         self._pool = pool
+        self._queue = queue
         self._jobs_max = jobs_max
         self.alike = draft.view.derived(GpusAlike)
         self.look()
@@ -148,7 +150,7 @@ class CompanyValues:
         for rise, _, alike in self._ranked(number, (self._pool, gpu_type)):
             if best is not None and rise < best.rise:
                 break
-            load = self._with_room(alike, spec, but)
+            load = self._with_room(alike, spec, number, but)
             if load is not None and (best is None or load.sort_key < best.load.sort_key):
                 best = Joining(rise, load)
         return best
@@ -163,12 +165,25 @@ class CompanyValues:
         found.sort(key=_rise_of, reverse=True)
         return found
 
-    def _with_room(self, alike: Alike, spec: JobSpec, but: GpuId | None) -> GpuLoad | None:
+    def _with_room(self, alike: Alike, spec: JobSpec, number: int, but: GpuId | None) -> GpuLoad | None:
         draft = self._draft
         for gpu in alike.joinable if but is None else alike.gpus:
             if gpu != but and draft.has_room(draft.view.nodes[gpu.node], spec):
-                return draft.load(gpu)
+                load = draft.load(gpu)
+                if not self.delays_end(load, alike.site, alike.members, number):
+                    return load
         return None
+
+    def delays_end(self, load: GpuLoad, site: Site, members: Members, number: int) -> bool:
+        """Whether somebody on a GPU would take longer beside a companion than the longest job of all takes alone."""
+        if self._queue is None or self._queue.longest_s is None:
+            return False
+        longest_s, jobs = self._queue.longest_s(), self._draft.view.jobs
+        for place, booking in enumerate(load.bookings):
+            ratio = self.ratio(site, members[place], (*others(members, place), number))
+            if (self._queue.left_s(jobs[booking.job]) or 0.0) > longest_s * ratio:
+                return True
+        return False
 
     def leavers(self, gpu_type: str) -> list[Leaver]:
         """Who shares a GPU and could join somebody on another of that type, those with most to gain first."""

@@ -128,6 +128,7 @@ class Queue:
         is_arrival: Whether nothing but priority and arrival counts, so that no newcomer of a priority goes first.
         weigh: How much a job's speed counts beside that of others; only ratios of it matter.
         left_s: What a job is expected to have left to do, alone at its best; None where the order does not ask for it.
+        longest_s: How long the job with most left is expected to take alone, where nobody is to end later by company.
     """
 
     __slots__ = (
@@ -136,6 +137,7 @@ class Queue:
         "displaces",
         "is_arrival",
         "left_s",
+        "longest_s",
         "preferred",
         "quantum_s",
         "rank",
@@ -162,10 +164,12 @@ class Queue:
         is_arrival: bool = False,
         weigh: Callable[[Job], float] = alike,
         left_s: Callable[[Job], float | None] = nobody_knows,
+        longest_s: Callable[[], float] | None = None,
     ) -> None:
         self.aim: Final = aim
         self.weigh: Final = weigh
         self.left_s: Final = left_s
+        self.longest_s: Final = longest_s
         self.is_arrival: Final = is_arrival
         self.walk: Final = walk
         self.rank: Final = rank

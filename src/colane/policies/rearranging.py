@@ -86,7 +86,7 @@ class _Mover:
         self._draft = desk.draft
         self._pool = desk.pool
         self._quantum_s = desk.queue.quantum_s
-        self._values = CompanyValues(desk.draft, desk.pool, settings.company_max - 1)
+        self._values = CompanyValues(desk.draft, desk.pool, settings.company_max - 1, desk.queue)
         self._fastest = FastestFinder(desk)
         self._closed: set[GpuId] = set()
         self._live = desk.draft.view.derived(LiveJobs).pool(desk.pool)

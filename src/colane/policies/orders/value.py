@@ -35,13 +35,16 @@ class ByValue:
 
     Attributes:
         objective: What is aimed at.
-        gain_min: Under `jct` and `makespan`, a job takes another's place if it weighs this many times as much.
+        gain_min: Under `jct`, a job takes another's place if it weighs this many times as much.
+        keeps_min: Under `makespan` a longer job takes a shorter one's place if it has so many times as much left, so
+            that those of much the same length do not change places for ever.
         move_s: Besides, so much must be gained that making room is worth it.
         quantum_s: A job runs at least this long before another takes its place.
     """
 
     objective: Objective = Objective.JCT
     gain_min: float = 1.25
+    keeps_min: float = 10.0
     move_s: float = 60.0
     quantum_s: float = 60.0
 
@@ -64,6 +67,7 @@ class ByValue:
         return Queue(
             walk=ranked(draft, lines), rank=rank, displaces=self._displaces, quantum_s=self.quantum_s,
             because=BECAUSE[self.objective], weigh=self._weigh(left_s), left_s=left_s,
+            longest_s=longest(draft, pool, left_s) if self.objective is Objective.MAKESPAN else None,
         )  # fmt: skip
 
     def _weigh(self, left_s: Callable[[Job], float]) -> Callable[[Job], float]:
@@ -105,8 +109,21 @@ class ByValue:
         if waiting[0] != running[0]:
             return waiting[0] < running[0]
         if self.objective is Objective.MAKESPAN:
-            return -waiting[1] > -running[1] * self.gain_min + self.move_s
+            return -waiting[1] > -running[1] * self.keeps_min + self.move_s
         return (waiting[1] + self.move_s) * self.gain_min < running[1]
+
+
+def longest(draft: Draft, pool: str, left_s: Callable[[Job], float]) -> Callable[[], float]:
+    """What the job of a pool with most left has left, worked out when first asked for."""
+    known: list[float] = []
+
+    def longest_s() -> float:
+        if not known:
+            jobs = draft.view.jobs.values()
+            known.append(max([left_s(job) for job in jobs if job.spec.pool == pool and job.spec.gpus], default=0.0))
+        return known[0]
+
+    return longest_s
 
 
 BECAUSE = {

@@ -59,7 +59,7 @@ class BestCompanyFinder(UsualFinder):
         self._draft = desk.draft
         self._pool = desk.pool
         self._rise_min = source.rise_min
-        self._values = CompanyValues(desk.draft, desk.pool, source.company_max - 1)
+        self._values = CompanyValues(desk.draft, desk.pool, source.company_max - 1, desk.queue)
         self._has_hope = True
 
     def offers(self, job: Job, spec: JobSpec) -> Iterator[Offer]:

@@ -68,7 +68,7 @@ class PlaceFinder(UsualFinder):
         self._desk = desk
         self._draft = desk.draft
         self._rise_min = source.rise_min
-        self._values = CompanyValues(desk.draft, desk.pool, source.company_max - 1)
+        self._values = CompanyValues(desk.draft, desk.pool, source.company_max - 1, desk.queue)
         self._live = desk.draft.view.derived(LiveJobs).pool(desk.pool)
         self._ranked: list[tuple[Rank, Job]] | None = None
         self._groups: list[_AlikeVictims] | None = None

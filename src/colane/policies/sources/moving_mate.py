@@ -48,7 +48,7 @@ class MateFinder(UsualFinder):
         self._desk = desk
         self._moving_min = source.moving_min
         self._looks_left = source.looks_max
-        self._values = CompanyValues(desk.draft, desk.pool, source.company_max - 1)
+        self._values = CompanyValues(desk.draft, desk.pool, source.company_max - 1, desk.queue)
         self._live = desk.draft.view.derived(LiveJobs).pool(desk.pool)
 
     def offers(self, job: Job, spec: JobSpec) -> Iterator[Offer]:
