@@ -263,21 +263,29 @@ class Cuda:
     def is_current_stream_capturing(self) -> bool:
         return self.capturing
 
-    def synchronize(self) -> None:
+    def device_count(self) -> int:
+        return 3
+
+    def synchronize(self, device: int) -> None:
         if self.broken:
             raise RuntimeError("CUDA error: an illegal memory access was encountered")
-        self.done.append("synchronize")
+        self.done.append(f"synchronize {device}")
 
     def empty_cache(self) -> None:
         self.done.append("empty_cache")
 
 
-@pytest.mark.parametrize(("flush", "done"), [(0, ["synchronize"]), (1, ["synchronize", "empty_cache"])])
+def torch_with(cuda: Cuda) -> types.SimpleNamespace:
+    """PyTorch with contexts on the first and the third of three GPUs."""
+    return types.SimpleNamespace(cuda=cuda, _C=types.SimpleNamespace(_cuda_hasPrimaryContext=lambda gpu: gpu != 1))
+
+
+@pytest.mark.parametrize(("flush", "done"), [(0, []), (1, ["empty_cache"])])
 def test_the_gpu_is_idle_before_the_turn_is_given_up(
     taker_of: Make, gate: Path, monkeypatch: pytest.MonkeyPatch, flush: int, done: list[str]
 ) -> None:
     cuda = Cuda()
-    monkeypatch.setitem(sys.modules, "torch", types.SimpleNamespace(cuda=cuda))
+    monkeypatch.setitem(sys.modules, "torch", torch_with(cuda))
     seen = []
 
     def serve(connection: socket.socket) -> None:
@@ -287,14 +295,36 @@ def test_the_gpu_is_idle_before_the_turn_is_given_up(
 
     with agent(gate, serve):
         taker_of(FLUSH=flush).boundary(1)
-    assert seen == [done]
+    assert seen == [["synchronize 0", "synchronize 2", *done]], "each device with a context, and no other"
+
+
+def test_what_other_frameworks_have_under_way_is_waited_for(
+    taker_of: Make, gate: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[str] = []
+    live = types.SimpleNamespace(is_deleted=lambda: False, block_until_ready=lambda: done.append("jax"))
+    gone = types.SimpleNamespace(is_deleted=lambda: True)
+    device = types.SimpleNamespace(synchronize=lambda: done.append("cupy"))
+    monkeypatch.delitem(sys.modules, "torch", raising=False)
+    monkeypatch.setitem(sys.modules, "jax", types.SimpleNamespace(live_arrays=lambda: [live, gone]))
+    monkeypatch.setitem(sys.modules, "cupy", types.SimpleNamespace(cuda=types.SimpleNamespace(Device=lambda: device)))
+    seen = []
+
+    def serve(connection: socket.socket) -> None:
+        *_, serial = read_request(connection.recv(100))
+        seen.append(list(done))
+        connection.send(answer(GO, serial))
+
+    with agent(gate, serve):
+        taker_of().boundary(1)
+    assert seen == [["jax", "cupy"]]
 
 
 @pytest.mark.parametrize("cuda", [Cuda(capturing=True), Cuda(broken=True)])
 def test_a_graph_under_capture_and_an_error_of_cuda_are_left_alone(
     taker_of: Make, gate: Path, monkeypatch: pytest.MonkeyPatch, cuda: Cuda
 ) -> None:
-    monkeypatch.setitem(sys.modules, "torch", types.SimpleNamespace(cuda=cuda))
+    monkeypatch.setitem(sys.modules, "torch", torch_with(cuda))
     with agent(gate, lambda _connection: None):
         taker_of().boundary(1)
     assert cuda.done == []

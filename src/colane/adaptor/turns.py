@@ -27,6 +27,7 @@ from contextlib import suppress
 TYPE_CHECKING = False  # as `typing` has it, which costs milliseconds to import
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import Any
 
 GATE_ENV = "COLANE_GATE"
 """The environment variable that names the agent's socket."""
@@ -187,19 +188,21 @@ class TurnTaker:
         return kind if serial == self._serial else WAIT
 
     def _settle(self) -> bool:
-        """Wait for the GPU, so that nothing of this job runs in another's turn; give memory back if asked.
+        """Wait for all devices, so that nothing of this job runs in another's turn; give memory back if asked.
 
         False while a CUDA graph is being recorded: waiting would spoil it.
         """
-        cuda = getattr(sys.modules.get("torch"), "cuda", None)
-        if cuda is None or not cuda.is_initialized():
-            return True
+        torch = sys.modules.get("torch")
+        cuda = getattr(torch, "cuda", None)
         try:
-            if cuda.is_current_stream_capturing():
-                return False
-            cuda.synchronize()
-            if self._words[FLUSH]:
-                cuda.empty_cache()
+            if cuda is not None and cuda.is_initialized():
+                if cuda.is_current_stream_capturing():
+                    return False
+                for device in _devices_in_use(torch):
+                    cuda.synchronize(device)
+                if self._words[FLUSH]:
+                    cuda.empty_cache()
+            _wait_for_other_frameworks()
         except RuntimeError:
             return False  # an error of CUDA: the job meets it itself
         return True
@@ -208,6 +211,25 @@ class TurnTaker:
         held, self._socket = self._socket, None
         if held is not None:
             held.close()
+
+
+def _devices_in_use(torch: Any) -> list[int | None]:
+    """Give the GPUs on which this process has a context: to wait for another would make one there."""
+    has_context = getattr(torch._C, "_cuda_hasPrimaryContext", None)  # noqa: SLF001
+    if has_context is None:
+        return [None]
+    return [device for device in range(torch.cuda.device_count()) if has_context(device)]
+
+
+def _wait_for_other_frameworks() -> None:
+    """Wait for what JAX and CuPy have under way, each by its own means."""
+    live_arrays = getattr(sys.modules.get("jax"), "live_arrays", tuple)
+    for array in live_arrays():
+        if not array.is_deleted():
+            array.block_until_ready()
+    cuda = getattr(sys.modules.get("cupy"), "cuda", None)
+    if cuda is not None:
+        cuda.Device().synchronize()
 
 
 def connect(path: str) -> socket.socket:
