@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 
-class Trained:
+class TrainingSeen:
     """Whether this process has trained: then what is evaluated or predicted is no progress of its training."""
 
     has_begun = False
@@ -22,13 +22,13 @@ def attach(keras: Any) -> None:
     to = recorder.current()
     if to is None:
         return
-    callbacks, trained = keras.callbacks.CallbackList, Trained()
+    callbacks, trained = keras.callbacks.CallbackList, TrainingSeen()
     for kind in ("train", "predict", "test"):
         _follow_begin(callbacks, f"on_{kind}_begin", to, trained)
         _follow(callbacks, f"on_{kind}_batch_end", to, trained)
 
 
-def _follow(callbacks: Any, name: str, to: recorder.Recorder, trained: Trained) -> None:
+def _follow(callbacks: Any, name: str, to: recorder.Recorder, trained: TrainingSeen) -> None:
     own, is_train = getattr(callbacks, name), "train" in name
 
     @functools.wraps(own)
@@ -43,7 +43,7 @@ def _follow(callbacks: Any, name: str, to: recorder.Recorder, trained: Trained) 
     setattr(callbacks, name, end)
 
 
-def _follow_begin(callbacks: Any, name: str, to: recorder.Recorder, trained: Trained) -> None:
+def _follow_begin(callbacks: Any, name: str, to: recorder.Recorder, trained: TrainingSeen) -> None:
     """Read the number of steps where they begin: the list knows it."""
     own = getattr(callbacks, name)
     is_train = "train" in name
