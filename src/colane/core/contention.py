@@ -35,7 +35,7 @@ NOT_SHORT = "it has not been short for a while"
 
 
 @dataclass(slots=True)
-class Trained:
+class TrainingPace:
     """How fast a training job was and is.
 
     Attributes:
@@ -82,7 +82,7 @@ class Contention:
         self._state = state
         self._config = config
         self._nodes: dict[str, Watched] = {}
-        self._trained: dict[JobId, Trained] = {}
+        self._trained: dict[JobId, TrainingPace] = {}
         self._paces = Paces()
         self._fresh: list[str] = []
 
@@ -124,11 +124,11 @@ class Contention:
         company = self._company(job)
         known = self._trained.get(job.id)
         if known is None or known.company != company:
-            known = self._trained[job.id] = Trained(company, event.progress.at_s)
+            known = self._trained[job.id] = TrainingPace(company, event.progress.at_s)
         self._window(job, known, node, event.progress, config)
 
     def _window(
-        self, job: Job, known: Trained, node: Watched | None, progress: Progress, config: ContentionConfig
+        self, job: Job, known: TrainingPace, node: Watched | None, progress: Progress, config: ContentionConfig
     ) -> None:
         """Take a sample; one that ends a window says how fast the job is now, or was while nothing was short."""
         key = known.company, 0 if node is None else node.changes
