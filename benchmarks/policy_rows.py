@@ -187,7 +187,7 @@ def _cut(workload: Workload, jobs: int) -> Workload:
 
 
 def _sweeps() -> dict[str, Row]:
-    title = "300 x {} on one P100 whose lanes gain what paper B reports"
+    title = "300 x {} on one P100 (paper B)"
     kinds = {
         kind: Row(title.format(kind), SWEEP_JOBS, partial(sweep, kind, gain), range(5)) for _, kind, gain in SWEEPS
     }
@@ -196,9 +196,9 @@ def _sweeps() -> dict[str, Row]:
 
 ROWS: Mapping[str, Row] = {
     "a:0.5": Row("Gavel's models on 36 V100s, load 0.5", 400, partial(at_load, 0.5)),
-    "a:1.0": Row("the same, load 1.0", 400, partial(at_load, 1.0)),
-    "a:1.5": Row("the same, load 1.5", 400, partial(at_load, 1.5)),
-    "a:at-once": Row("the same, all at once", 400, partial(at_load, None)),
+    "a:1.0": Row("Gavel's models on 36 V100s, load 1.0", 400, partial(at_load, 1.0)),
+    "a:1.5": Row("Gavel's models on 36 V100s, load 1.5", 400, partial(at_load, 1.5)),
+    "a:at-once": Row("Gavel's models on 36 V100s, all at once", 400, partial(at_load, None)),
     "b:gavel-1000s": Row("Gavel's trace of one-GPU jobs", 0, partial(gavel_trace, "gavel-1000s"), range(5)),
     "b:gavel-1000": Row("Gavel's trace of gangs", 0, partial(gavel_trace, "gavel-1000"), range(5)),
     "c:1": Row("paper C, scenario 1", 100, hundred_jobs, range(5)),
