@@ -117,8 +117,11 @@ def _end(supervised: Supervised) -> None:
 def test_a_failure_to_save_is_told_of_the_present_asking_alone(
     tmp_path: Path, asked_s: float | None, failed_s: float, saved_s: float | None, problem: str
 ) -> None:
-    wire.create(tmp_path / "steps")
-    writer = wire.Writer(str(tmp_path / "steps"))
+    directory = tmp_path / "1-1"
+    steps_path = JobDir(directory).steps_path
+    steps_path.parent.mkdir(parents=True)
+    wire.create(steps_path)
+    writer = wire.Writer(str(steps_path))
     writer.set_restored(100)
     writer.step(45.0, 1.0)
     writer.set_save_failed(failed_s, errno.ENOSPC)
@@ -126,8 +129,8 @@ def test_a_failure_to_save_is_told_of_the_present_asking_alone(
         writer.set_saved(saved_s, 101)
     writer.close()
     if asked_s is not None:
-        write_json(tmp_path / RECORD, {"number": 1, "at_s": asked_s})
-    told = AttemptMeter(tmp_path / "steps", LaunchFacts("boot", 0.0)).last(time.time(), 0.0, 1.0)
+        write_json(directory / RECORD, {"number": 1, "at_s": asked_s})
+    told = AttemptMeter(steps_path, LaunchFacts("boot", 0.0)).last(time.time(), 0.0, 1.0)
     assert (told.save_problem, told.saves, told.steps) == (problem, True, 101)
     assert told.saves_asked == (1 if problem else 0)
     assert (told.saved_s, told.steps_saved) == (saved_s, None if saved_s is None else 101)

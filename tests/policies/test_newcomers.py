@@ -27,7 +27,7 @@ from colane.policies.sources.in_lane import InLane
 from colane.policies.sources.making_room import MakingRoom
 from colane.policies.usual import UsualFinder, UsualSource
 from tests.core.worlds import World, make_node
-from tests.examples import examples
+from tests.examples import IS_COMPILED, examples
 
 SEEDS = st.integers(min_value=0, max_value=2**32 - 1)
 EVERY_SOURCE = (Free(), BesideLightest(), InLane(), Connected(), MakingRoom())
@@ -70,6 +70,9 @@ def test_random_worlds_reach_plans_for_newcomers_alone(name: str) -> None:
         for _ in range(60):
             world.step(world.random_event())
     assert partial > 0
+
+
+own_source = pytest.mark.skipif(IS_COMPILED, reason="a source of a test cannot derive from a compiled one")
 
 
 class Asked(UsualSource):
@@ -116,6 +119,7 @@ def came(number: int) -> Submitted:
     return Submitted(JobId(number), JobSpec(name=str(number), family=f"f{number}"))
 
 
+@own_source
 def test_one_who_comes_is_looked_at_alone() -> None:
     source = Asked(settles=True)
     core = full_cluster(source)
@@ -125,6 +129,7 @@ def test_one_who_comes_is_looked_at_alone() -> None:
     assert source.jobs == [7, 2, 3, 4, 5, 6, 7]
 
 
+@own_source
 def test_everybody_is_looked_at_where_a_source_cannot_tell() -> None:
     source = Asked(settles=False)
     core = full_cluster(source)
@@ -132,6 +137,7 @@ def test_everybody_is_looked_at_where_a_source_cannot_tell() -> None:
     assert source.jobs == [2, 3, 4, 5, 6, 7]
 
 
+@own_source
 def test_everybody_is_looked_at_where_somebody_has_left_as_well() -> None:
     source = Asked(settles=True)
     core = full_cluster(source)

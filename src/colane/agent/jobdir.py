@@ -172,6 +172,11 @@ CLUSTER = "cluster"
 GRACE_S = 10.0
 
 
+def directory_of(steps_path: Path) -> Path:
+    """The directory of the job whose steps file this is."""
+    return steps_path.parent.parent
+
+
 class StateDir:
     """All attempts on disk, and the right to touch them."""
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from colane.adaptor import wire
 from colane.agent import device_memory
 from colane.agent.device_memory import DeviceMemory, HeldByPid, OverheadSeen
-from colane.agent.jobdir import LaunchFacts
+from colane.agent.jobdir import LaunchFacts, directory_of
 from colane.agent.processes import ProcessId, Tree, read_tree
 from colane.agent.saving import asked
 from colane.devices import Utilization
@@ -238,7 +238,7 @@ def _save_problem(path: Path, steps: wire.Steps) -> tuple[int, str]:
     """Which asking a job could not answer by saving its state, and what kept it; 0 where there is none."""
     if steps.save_failed_s is None or not 0 < steps.save_error < ERRORS_MAX:
         return 0, ""
-    number, asked_s = asked(path.parent)
+    number, asked_s = asked(directory_of(path))
     since_s = max(asked_s, steps.saved_s or 0.0)
     return (number, os.strerror(steps.save_error)) if number and steps.save_failed_s >= since_s else (0, "")
 
