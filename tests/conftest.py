@@ -13,6 +13,9 @@ from tests.examples import EXAMPLES_UNLESS_SAID, examples
 settings.register_profile("colane", examples(EXAMPLES_UNLESS_SAID))
 settings.load_profile("colane")
 
+os.environ.setdefault("COLANE_OTHERS", "ignore")
+"""Other tests run at the same time: their load must not keep jobs from sharing and from teaching."""
+
 DATA = Path(os.environ.get("COLANE_DATA", Path(__file__).parents[2] / "shared" / "data"))
 
 

@@ -138,8 +138,8 @@ def test_server_and_agent_apart(make_up: MakeUp, tmp_path: Path) -> None:
     up = make_up("--devices", "cpu:1", "--name", "twin")
     said = run_colane(["agent", "--name", "twin", "--devices", "cpu:1", "--state", str(tmp_path / "agent")], **up.env)
     assert said.code == 1
-    assert len(said.err.splitlines()) == 1
-    assert "twin" in said.err
+    assert "twin" in said.err.splitlines()[-1]
+    assert len(said.err.splitlines()) <= 2, "as root it says besides whom it serves"
 
 
 SPINS = "print('spins', flush=True)\nwhile True: pass"

@@ -117,8 +117,11 @@ def test_its_node_may_come_back_but_not_be_lost() -> None:
     core.step([NodeRegistered(node())], 4.0)
     assert core.state.jobs[JobId(1)].attempt == 2
     core.step([NodeRegistered(node(cores=3))], 5.0)
-    assert core.state.jobs[JobId(1)].reason is not None
-    assert core.state.jobs[JobId(1)].losses == 2
+    job = core.state.jobs[JobId(1)]
+    assert (job.attempt, job.losses) == (2, 1), "it goes on with cores that are left"
+    assert job.placement is not None
+    assert set(job.placement.cores) <= {0, 1, 2}
+    assert job.placement.cores
 
 
 def test_it_runs_live_states_and_can_be_cancelled() -> None:

@@ -117,6 +117,6 @@ def pid_of(cluster: Cluster, job: int) -> int:
     """The process that reports the job's steps, as its steps file says."""
     from colane.adaptor.wire import read  # noqa: PLC0415
 
-    (path,) = (cluster.folder / "agent" / "jobs").glob(f"{job}-*/steps")
+    (path,) = (cluster.folder / "agent" / "jobs").glob(f"{job}-*/own/steps")
     reported = until(lambda: read(path), cluster, f"job {job} reports")
     return int(reported.pid)

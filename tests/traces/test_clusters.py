@@ -18,6 +18,7 @@ SHAPES = {
     "paper-a": (2, 2), "paper-b": (1, 1), "minsky": (1, 4), "dgx1": (1, 8), "dgx-a100": (1, 8), "dgx2": (1, 16),
     "pcie-8x2socket": (1, 8), "paper-d": (80, 400),
     "paper-e": (1, 6), "philly": (352, 2816), "gavel-36": (9, 36), "v100-36": (9, 36),
+    "pollux": (16, 64),
 }  # fmt: skip
 
 
@@ -30,7 +31,7 @@ def test_every_preset_has_its_shape() -> None:
         assert set(cluster.extras) == {node.name for node in cluster.nodes}
 
 
-@pytest.mark.parametrize("name", [name for name in SHAPES if name not in {"philly", "gavel-36", "v100-36"}])
+@pytest.mark.parametrize("name", [name for name in SHAPES if name not in {"philly", "gavel-36", "v100-36", "pollux"}])
 def test_nodes_of_several_gpus_know_their_links(name: str) -> None:
     for node in load(name).nodes:
         several = len(node.gpus) > 1

@@ -139,7 +139,7 @@ SYNERGY_HEADER = ",".join((*synergy.FIXED_COLUMNS, "m0", "m1", "m2", "m3", "m4",
     [
         (gavel.read_isolated, GAVEL_HEADER + "v100,1,A3C,,1,fast\n", ":2: column 'steps_per_s': expected a number"),
         (gavel.read_isolated, GAVEL_HEADER + "v100,1,A3C,,1,1\n" * 2, ":3: A3C stands in the table twice"),
-        (gavel.read_json, '{"v100": {"A3C": {"null": 1}}}', "is not a table of throughputs"),
+        (gavel.read_json, '{"v100": {"A3C": 1}}', "is not a table of throughputs"),
         (gavel.read_json, "[]", "is not a table of throughputs"),
         (gavel.read_json, "{", "is not JSON"),
         (topology.read, '{"solo": {}}', "is not a profile of solo and collocated times: KeyError"),

@@ -20,6 +20,7 @@ from typing import Any, Final
 from colane.client.client import Client
 from colane.client.errors import Refused
 from colane.client.knowledge import read_measurements, read_profiles
+from colane.model.hardware import DISTURBED_RATIO
 from colane.model.job import ENDED
 from colane.model.profile import Profile, ProfileKey, SetMeasurement
 
@@ -158,7 +159,14 @@ class Profiler:
                     f"from; give it more work"
                 )
             limit = self.rules.steps + _steps_within(2 * self.rules.reports_s, _progress(job).get("step_mean_s"))
-        raise ProfileError(f"{subject.name}: no profile was learnt in {ATTEMPTS} runs; is its agent reporting?")
+        raise ProfileError(f"{subject.name}: no profile was learnt in {ATTEMPTS} runs; {self._hint()}")
+
+    def _hint(self) -> str:
+        """What may have kept a job from teaching its profile."""
+        gpus = [gpu for node in self.client.nodes() for gpu in node["gpus"]]
+        if any(gpu["others_ratio"] >= DISTURBED_RATIO for gpu in gpus):
+            return "other work uses the devices (colane nodes), and beside it nothing is learnt: wait until it is done"
+        return "is its agent reporting?"
 
     def together(self, subjects: Sequence[Subject], *, mps: bool = False) -> SetRun:
         """Run subjects, each of which has a profile, at once on one GPU until their set is measured."""
