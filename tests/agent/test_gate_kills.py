@@ -141,6 +141,7 @@ def judge(node: Node) -> None:
         assert counted <= node.steps(job) <= counted + 1, "a kill may fall between a step and its count"
         numbers = [int(line.split()[0]) for line in (node.folder / f"{job}").read_bytes().splitlines()]
         assert numbers == list(range(1, len(numbers) + 1))
-    assert all(number == 1 for number in node.fake.told.values())
+    again = sum(number - 1 for number in node.fake.told.values())
+    assert again < len(ROUNDS), "told once, and again only by the agent after one that was killed as it told"
     mark = f"{turns.GATE_ENV}={node.folder / 'state' / 'gate'}".encode()
     until(lambda: not processes.marked(mark), "no process is left")
