@@ -15,7 +15,6 @@ from colane.core.load import Booking, GpuLoad, book
 from colane.core.overlay import Overlay, books_host
 from colane.core.state import NodeState
 from colane.core.view import ClusterView
-from colane.core.walk import ClassWalk
 from colane.model.bandwidth import Throttle
 from colane.model.hardware import GpuId
 from colane.model.job import Job, JobId, JobSpec, NeedClass
@@ -36,8 +35,6 @@ from colane.model.plan import (
 )
 from colane.model.reason import Reason
 from colane.model.resources import host_needs
-
-__all__ = ["ClassWalk", "Draft"]
 
 Cores = tuple[int, ...]
 

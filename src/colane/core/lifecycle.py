@@ -158,11 +158,6 @@ def evolve(job: Job, **changes: Any) -> Job:  # noqa: ANN401
     return fresh
 
 
-def can_move(job: Job, to: JobState) -> bool:
-    """Whether the table has this move."""
-    return (job.state, to) in MOVES
-
-
 def diagram() -> str:
     """The table as a Mermaid state diagram."""
     lines = ["stateDiagram-v2", f"    [*] --> {S.QUEUED.name}"]

@@ -38,17 +38,6 @@ def work_bound_speedup(step_s: Sequence[float], occupancy: Sequence[float]) -> f
     return sum(step_s) / max(*step_s, busy_s)
 
 
-def work_bound_slowdown(step_s: Sequence[float], occupancy: Sequence[float]) -> float:
-    """Least slowdown of each job on such a device: what all would keep busy of it, where that is more than all of it.
-
-    Args:
-        step_s: Step times alone, above 0.
-        occupancy: C of each job, percent x us over two steps.
-    """
-    busy = [c / (step * OCCUPANCY_UNITS_PER_S) for step, c in zip(step_s, occupancy, strict=True)]
-    return max(1.0, sum(busy))
-
-
 class LinearFit(NamedTuple):
     """Least-squares fit delta = w0 + w1 * sum of C + w2 * sum of M over measured sets."""
 
