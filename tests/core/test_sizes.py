@@ -75,9 +75,9 @@ def test_jobs_of_other_sizes_are_of_another_class() -> None:
 
 
 def test_the_largest_that_some_node_could_hold() -> None:
-    assert Inventory([make_node("n", 3)]).largest_size(SIZED) == 2
-    assert Inventory([make_node("n", 9)]).largest_size(SIZED) == 4
-    assert Inventory([make_node("n", 0)]).largest_size(SIZED) is None
+    assert Inventory([make_node("n", 3)]).sized(SIZED).gpus == 2
+    assert Inventory([make_node("n", 9)]).sized(SIZED).gpus == 4
+    assert Inventory([make_node("n", 0)]).sized(SIZED).gpus == 1  # which is what it is refused for
 
 
 @given(sizes=st.sets(st.integers(1, 12), min_size=1), gpus=st.integers(0, 12), cores=st.integers(0, 40))
@@ -86,7 +86,7 @@ def test_no_larger_size_could_be_held(sizes: set[int], gpus: int, cores: int) ->
     spec = JobSpec(name="j", family="f", gpus=found[-1], sizes=found, cores=cores)
     inventory = Inventory([make_node("n", gpus)])
     held = [size for size in found if inventory.shortfall(replace(spec, gpus=size)) is None]
-    assert inventory.largest_size(spec) == max(held, default=None)
+    assert inventory.sized(spec).gpus == max(held, default=found[0])
 
 
 def test_what_is_booked_is_for_the_largest_size_whatever_it_would_like_best() -> None:

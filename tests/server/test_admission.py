@@ -183,7 +183,8 @@ class TestHardware:
 
     def test_sizes_no_node_has_are_refused_by_the_smallest(self) -> None:
         (problem,) = refusal(run(gpus="5..8"))
-        assert problem == Problem("gpus", "asks for 5, but no node of pool default has more than 4 GPUs of one type")
+        message = "asks for 5 at least, but no node of pool default has more than 4 GPUs of one type"
+        assert problem == Problem("gpus", message)
         assert take(run(gpus="5..8"), Hardware()).spec.gpus == 8
 
     def test_cores_of_cpu_devices_are_not_for_jobs_without_gpus(self) -> None:

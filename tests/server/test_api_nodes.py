@@ -419,3 +419,13 @@ async def test_a_ratio_rounded_below_zero_costs_no_report() -> None:
         assert (await w.good("GET", f"/job/{job}"))["progress"]["occupancy_ratio"] == 0.0
         sample["occupancy_ratio"] = -0.5
         assert (await w.refused("POST", "/node/n1/report", report(launched(job, progress=sample))))[0] == 422
+
+
+@pytest.mark.parametrize("step_s", [0, -1, {"value": 0}, {"value": -0.5}, "NaN"], ids=str)
+async def test_a_declared_step_takes_time(step_s: Any) -> None:
+    async with world() as w:
+        profile = {"key": {"family": "f", "gpus": 2, "gpu_type": "cpu"}, "step_s": step_s}
+        status, detail = await w.refused("PUT", "/profiles", profile)
+        assert status == 422
+        assert detail[0]["field"].startswith("step_s")
+        assert await w.good("GET", "/profiles") == []

@@ -134,6 +134,10 @@ GAVEL_HEADER = "gpu_type,consolidated,model,batch_size,scale_factor,steps_per_s\
 SYNERGY_HEADER = ",".join((*synergy.FIXED_COLUMNS, "m0", "m1", "m2", "m3", "m4", *synergy.HEADER_TAIL)) + "\n"
 
 
+def f_of(speeds: str) -> str:
+    return f'{{"f": {{"m": {speeds}}}, "launch_s": 1, "checkpoint_plus_stop_s": 1}}'
+
+
 @pytest.mark.parametrize(
     ("read", "text", "message"),
     [
@@ -159,7 +163,16 @@ SYNERGY_HEADER = ",".join((*synergy.FIXED_COLUMNS, "m0", "m1", "m2", "m3", "m4",
         (salus.read_memory, "Network,Persistent Mem (MB),Peak\na,1,x\n", ":2: column 'Peak': expected a number"),
         (salus.read_memory, "Network,Peak\na,1\n", r"has no column 'Persistent Mem \(MB\)'"),
         (salus.read_geometry, "workload\na\na\n", "id 'a' stands in line 2 already"),
-        (scaling.read, '{"f": {"m": [0, -1]}, "launch_s": 1, "checkpoint_plus_stop_s": 1}', "none negative"),
+        (scaling.read, f_of("[0, 2, -1]"), r"column 'f.m\[2\]': must be more than 0"),
+        (scaling.read, f_of("[0, 2, 0]"), r"column 'f.m\[2\]': must be more than 0"),
+        (scaling.read, f_of("[0, 2, NaN, 3]"), r"column 'f.m\[2\]': expected a finite number, got nan"),
+        (scaling.read, f_of("[0, 2, 1e999]"), r"column 'f.m\[2\]': expected a finite number, got inf"),
+        (scaling.read, f_of("[0, null, 3]"), r"column 'f.m\[1\]': expected a finite number, got nothing; .*1 GPUs"),
+        (scaling.read, f_of("[1, 2]"), r"column 'f.m\[0\]': must be 0"),
+        (scaling.read, f_of("[]"), "column 'f.m': must be a list of speeds"),
+        (scaling.read, f_of("[0, 1]").replace('"launch_s": 1', '"launch_s": -1'), "launch_s and"),
+        (gavel.read_json, '{"v100": {"A3C": {"null": NaN}}}', "v100, A3C on 1 GPUs: expected a finite number, got nan"),
+        (gavel.read_json, '{"v100": {"A3C": {"null": -2}}}', "v100, A3C on 1 GPUs: must not be negative"),
         (scaling.read, '{"f": 3}', "is not a table of speeds by number of GPUs"),
     ],
 )

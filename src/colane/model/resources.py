@@ -183,7 +183,11 @@ class Inventory:
         each = [host_capacity(node) for node in nodes]
         return _gpu_shortfall(spec, types, nodes) or _host_shortfall(spec, each) or Shortfall(Lack.AT_ONCE)
 
-    def largest_size(self, spec: JobSpec) -> int | None:
+    def sized(self, spec: JobSpec) -> JobSpec:
+        """A job of several sizes with the largest that could ever run as its best; its smallest where none could."""
+        return spec.at(self._largest_size(spec) or spec.gpus_min) if spec.sizes else spec
+
+    def _largest_size(self, spec: JobSpec) -> int | None:
         """The most GPUs that a job of several sizes could ever be given; None when it could never run."""
         # What can hold a job of some size can hold a smaller one, so half of the rest is left out each time.
         fitting, beyond = 0, len(spec.sizes)

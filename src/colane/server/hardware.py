@@ -30,9 +30,8 @@ class Hardware:
         self._inventory = Inventory(nodes)
 
     def sized(self, spec: JobSpec) -> JobSpec:
-        """The job, if it is of several sizes, with the largest that could ever run as the one it would like best."""
-        size = self._inventory.largest_size(spec)
-        return spec if size is None else replace(spec, gpus=size)
+        """See `Inventory.sized`; where no node is known, the job as it is."""
+        return self._inventory.sized(spec) if self._inventory.gpu_types(spec.pool) else spec
 
     def problem(self, spec: JobSpec) -> Problem | None:
         """Return why no node of the job's pool could ever run it, in any size; None when one could or none is known."""
@@ -62,10 +61,12 @@ def _on_a_node(spec: JobSpec, shortfall: Shortfall) -> str:
     if shortfall.lack is Lack.AT_ONCE:
         return f"no single node of pool {spec.pool} has all that is asked for at once"
     what = f"{spec.gpu_type} GPUs" if spec.gpu_type else "GPUs of one type"
-    return f"asks for {spec.gpus}, but no node of pool {spec.pool} has more than {shortfall.most} {what}"
+    least = " at least" if spec.sizes else ""
+    return f"asks for {spec.gpus}{least}, but no node of pool {spec.pool} has more than {shortfall.most} {what}"
 
 
 def _over_nodes(spec: JobSpec, shortfall: Shortfall) -> str:
     what = "nodes with a GPU" if spec.anti_collocation else "GPUs"
     beside = " with the memory and the cores its ranks need" if shortfall.lack is Lack.AT_ONCE else ""
-    return f"asks for {spec.gpus} over several nodes, but pool {spec.pool} has {shortfall.most} such {what}{beside}"
+    asked = f"asks for {spec.gpus}{' at least' if spec.sizes else ''} over several nodes"
+    return f"{asked}, but pool {spec.pool} has {shortfall.most} such {what}{beside}"

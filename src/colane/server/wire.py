@@ -41,6 +41,7 @@ Count = Annotated[int, Field(ge=0, le=EXACT_MAX)]
 Positive = Annotated[int, Field(ge=1, le=EXACT_MAX)]
 Seconds = Annotated[float, Field(ge=0, le=1e12)]
 Ratio = Annotated[float, Field(ge=0)]
+StepTime = Annotated[float, Field(gt=0, le=1e12)]
 NEARLY_ZERO: Final = -0.01
 """A measured ratio just below zero is a rounding of whoever measured: it must not cost a whole report."""
 
@@ -371,6 +372,12 @@ class ValueBody(WireModel):
     by: Text = ""
 
 
+class StepBody(ValueBody):
+    """A declared step time: a step that takes no time would be infinitely fast."""
+
+    value: StepTime
+
+
 class KeyBody(WireModel):
     """Whom a profile describes."""
 
@@ -384,8 +391,8 @@ class ProfileBody(WireModel):
     """A declared profile; a bare number stands for a declared value."""
 
     key: KeyBody
-    step_s: ValueBody | Ratio | None = None
-    step_median_s: ValueBody | Ratio | None = None
+    step_s: StepBody | StepTime | None = None
+    step_median_s: StepBody | StepTime | None = None
     persistent_bytes: ValueBody | Ratio | None = None
     ephemeral_bytes: ValueBody | Ratio | None = None
     overhead_bytes: ValueBody | Ratio | None = None

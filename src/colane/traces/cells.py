@@ -23,6 +23,13 @@ def number(text: str) -> float:
     return value
 
 
+def json_number(value: object) -> float:
+    """A finite number of a JSON document, which Python reads NaN and Infinity from, too."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise ValueError(f"expected a finite number, got {'nothing' if value is None else repr(value)}")
+    return float(value)
+
+
 def seconds(text: str) -> float:
     """A finite number of seconds, not negative."""
     value = number(text)

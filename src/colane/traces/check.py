@@ -96,8 +96,8 @@ def split(workload: Workload, cluster: Cluster) -> tuple[tuple[TraceJob, ...], t
 
 
 def _sized(job: TraceJob, inventory: Inventory) -> TraceJob:
-    size = inventory.largest_size(job.spec)
-    return job if size in {None, job.spec.gpus} else replace(job, spec=replace(job.spec, gpus=size))
+    spec = inventory.sized(job.spec)
+    return job if spec is job.spec else replace(job, spec=spec)
 
 
 def offered_load(jobs: Iterable[TraceJob], gpus: int, span_s: float) -> float | None:
@@ -229,10 +229,11 @@ def _name(job: TraceJob) -> str:
 
 def _sentence(spec: JobSpec, shortfall: Shortfall, types: Sequence[str]) -> str:
     lack, need, most = shortfall
+    least = " at least" if spec.sizes else ""
     if lack is Lack.GPUS:
-        return f"needs {spec.gpus} GPUs {_where(spec)} {most}"
+        return f"needs {spec.gpus} GPUs{least} {_where(spec)} {most}"
     if lack is Lack.AT_ONCE and spec.multi_node:
-        return f"needs {spec.gpus} GPUs, the nodes of its pool have memory and cores for {most} of its ranks"
+        return f"needs {spec.gpus} GPUs{least}, the nodes of its pool have memory and cores for {most} of its ranks"
     texts = {
         Lack.NODES: f"no node is in pool {spec.pool!r}",
         Lack.GPU_TYPE: f"needs GPU type {spec.gpu_type}, there are {', '.join(types) or 'no GPUs'}",

@@ -143,15 +143,26 @@ def read_json(path: Path) -> GavelTable:
     try:
         for spot, job, other, value in _entries(document):
             if other is None:
-                alone[spot, job] = float(value)
+                alone[spot, job] = _speed(spot, job, value)
             else:
                 mine, others = value
-                pairs[spot, job, other] = float(mine), float(others)
+                pairs[spot, job, other] = _speed(spot, job, mine), _speed(spot, other, others)
     except (AttributeError, TypeError, ValueError, SyntaxError) as error:
         raise TraceError(path, f"is not a table of throughputs: {error}") from error
     if not alone:
         raise TraceError(path, f"is not a table of throughputs: no job has one alone ({ALONE!r})")
     return GavelTable(alone, pairs)
+
+
+def _speed(spot: Spot, job: GavelJob, value: object) -> float:
+    """Steps per second; 0 is Gavel's word for what does not run there."""
+    try:
+        speed = cells.json_number(value)
+    except ValueError as error:
+        raise ValueError(f"{spot.gpu_type}, {job.model} on {job.gpus} GPUs: {error}") from error
+    if speed < 0:
+        raise ValueError(f"{spot.gpu_type}, {job.model} on {job.gpus} GPUs: must not be negative, got {value!r}")
+    return speed
 
 
 def _entries(document: Mapping[str, Any]) -> Iterator[tuple[Spot, GavelJob, GavelJob | None, Any]]:

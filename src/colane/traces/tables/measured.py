@@ -10,6 +10,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -169,6 +170,6 @@ def _read_job(raw: Mapping[str, Any]) -> MeasuredJob:
 
 
 def _positive(value: object) -> float:
-    if not isinstance(value, int | float) or not value > 0:
+    if not isinstance(value, int | float) or not 0 < value < inf:
         raise ValueError(f"expected a number above 0, got {value!r}")
     return float(value)

@@ -9,8 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import accumulate
+from math import isfinite
 from pathlib import Path
+from typing import Any
 
+from colane.traces import cells
 from colane.traces.errors import TraceError
 from colane.traces.readers.assemble import load_json
 from colane.traces.sheet import read_text
@@ -46,19 +49,29 @@ def read(path: Path) -> ScalingTable:
     """Read the table.
 
     Raises:
-        TraceError: It is not of that form, or a speed is negative.
+        TraceError: It is not of that form, or an entry is no speed; the message names the entry.
     """
     document = load_json(path, read_text(path))
     try:
-        table = ScalingTable(
-            {model: tuple(map(float, speeds)) for model, speeds in document["f"].items()},
-            float(document["launch_s"]),
-            float(document["checkpoint_plus_stop_s"]),
-            str(document.get("note", "")),
-        )
+        costs = float(document["launch_s"]), float(document["checkpoint_plus_stop_s"])
+        given, note = dict(document["f"]), str(document.get("note", ""))
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise TraceError(path, f"is not a table of speeds by number of GPUs: {error!r}") from error
-    for model, speeds in table.steps_per_s.items():
-        if not speeds or not all(speed >= 0 for speed in speeds):
-            raise TraceError(path, "speeds must be numbers from 0 GPUs on, none negative", column=model)
-    return table
+    if not all(isfinite(cost_s) and cost_s >= 0 for cost_s in costs):
+        raise TraceError(path, "launch_s and checkpoint_plus_stop_s must be seconds from 0 up")
+    return ScalingTable({model: _speeds(path, model, speeds) for model, speeds in given.items()}, *costs, note)
+
+
+def _speeds(path: Path, model: str, given: Any) -> tuple[float, ...]:  # noqa: ANN401 - JSON is what its file says
+    """Speeds by number of GPUs from 0, where it cannot run."""
+    if not isinstance(given, list) or len(given) < 2:
+        raise TraceError(path, "must be a list of speeds: 0 for no GPU, then of 1, 2, ... GPUs", column=f"f.{model}")
+    for gpus, value in enumerate(given):
+        try:
+            speed = cells.json_number(value)
+        except ValueError as error:
+            raise TraceError(path, f"{error}; name the speed with {gpus} GPUs", column=f"f.{model}[{gpus}]") from error
+        if (speed <= 0) if gpus else (speed != 0):
+            wanted = "must be more than 0: leave sizes that cannot run out of the job's" if gpus else "must be 0"
+            raise TraceError(path, f"{wanted}, got {value!r}", column=f"f.{model}[{gpus}]")
+    return tuple(map(float, given))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -95,6 +96,6 @@ def _measured(times: Mapping[TopologyJob, float]) -> dict[TopologyJob, float]:
 
 
 def _time(value: object) -> float:
-    if not isinstance(value, int | float) or not value >= 0:
+    if not isinstance(value, int | float) or not 0 <= value < inf:
         raise ValueError(f"expected seconds, got {value!r}")
     return float(value)
