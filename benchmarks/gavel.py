@@ -79,7 +79,7 @@ def main() -> int:
 def run_ours(data: Path, trace: str, policy: str) -> dict[str, Any]:
     """Simulate here, in this process."""
     path, belief = data / f"traces/{trace}.trace.gz", PAIRS[policy].belief
-    loaded = load(Request(cluster="gavel-36", trace=str(path), tables=data, belief=belief), seed=0)
+    loaded = load(Request(cluster="gavel-36", trace=str(path), tables=data, belief=belief, preemptible=True), seed=0)
     cluster, workload, world = loaded.cluster, loaded.workload, loaded.world
     beliefs = make_beliefs(belief, world, workload.jobs, cluster, noise=0.0, seed=0)
     given = Inputs(cluster=cluster, workload=workload, world=world, policy=PAIRS[policy].ours, beliefs=beliefs)

@@ -118,7 +118,6 @@ def _policy(setting: Setting, task: Task) -> Figures:
     beliefs = make_beliefs(Belief(task.key.belief), world, workload.jobs, cluster, noise=0.1, seed=0)
     if task.checkpoints:
         workload = policy_rows.preemptible(workload)
-    costs = costs if task.checkpoints else policy_rows.without_checkpoints(costs)
     policy, least = create(task.key.policy), _Least(task.key.row)
     given = Inputs(cluster=cluster, workload=workload, world=world, policy=policy, beliefs=beliefs, driver=costs)
     start_s = time.process_time()

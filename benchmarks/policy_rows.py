@@ -35,7 +35,7 @@ GAVEL_GPUS = 36
 MEAN_S = 60.0 * (0.8 * 280.4 + 0.2 * 3908.6)
 """Mean of Gavel's run times (`generate.GavelDurations`)."""
 
-LAUNCHED = DriverConfig(launch_s=20.0, restart_s=10.0, stop_s=5.0, park_bytes_per_s=10e9)
+LAUNCHED = DriverConfig(launch_s=20.0, restart_s=10.0, stop_s=5.0, to_host_bytes_per_s=10e9)
 """What moving costs: a launch and loading the saved state, saving it, and GPU memory to the host and back."""
 
 RECORDED = replace(LAUNCHED, launch_s=0.0, restart_s=30.0)
@@ -234,8 +234,3 @@ def chosen(asked: str) -> list[str]:
             raise ValueError(f"--rows: there is no row {part!r}; there are {', '.join(ROWS)}")
         names += found
     return names
-
-
-def without_checkpoints(costs: DriverConfig) -> DriverConfig:
-    """The same costs where nobody saves his state."""
-    return replace(costs, checkpoints=False)

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from math import inf
 from typing import Any, cast
 
 import pytest
 
 from colane.core import Core
+from colane.core.draft import Draft
 from colane.core.events import Outcome
 from colane.core.view import ClusterView
-from colane.model.job import JobState
+from colane.model.job import JobId, JobState
+from colane.model.lane import Turns
 from colane.model.plan import Plan
+from colane.model.reason import Reason, Why
 from colane.policies.registry import create
 from colane.simulate.config import DriverConfig
 from colane.simulate.driver import Driver
@@ -24,6 +28,7 @@ from colane.simulate.run import Inputs, Run, admit, prepare, simulate
 from colane.simulate.world import NeutralWorld, Running, World
 from colane.traces import clusters
 from colane.traces.clusters import Cluster
+from colane.traces.costs import Costs
 from colane.traces.generate import heavy_load
 from colane.traces.workload import TraceJob
 
@@ -159,12 +164,43 @@ def test_a_preempted_job_pays_for_stopping_and_restarting_and_keeps_whole_steps(
     assert done.ledger.redone_s == pytest.approx(9)
 
 
-def test_without_checkpoints_all_steps_are_made_anew() -> None:
-    jobs = [job(1, 0, 100, steps=10), job(2, 50, 20, steps=2)]
-    config = DriverConfig(checkpoints=False)
-    done = run(jobs, cluster(1), Restless(most_attempts=2), FactorsWorld(), config)
-    assert done.ledger.redone_s == pytest.approx(50)
-    assert done.ledger.idle_s == 0
+@dataclass(frozen=True)
+class AbortingPolicy:
+    """Stops the first job once, as soon as another waits; the core places jobs without GPUs by itself."""
+
+    name: str = "aborting"
+    turns: Turns = field(default_factory=Turns)
+    spares_s: float = inf
+
+    def plan(self, view: ClusterView) -> Plan:
+        draft, first = Draft(view), view.jobs.get(JobId(1))
+        waits = any(one.state is JobState.QUEUED for one in view.jobs.values())
+        if waits and first is not None and first.state is JobState.RUNNING and first.attempt == 1:
+            draft.stop(first, Reason(Why.PREEMPTED, {"because": "a test"}, (JobId(2),)))
+        return draft.plan()
+
+
+@pytest.mark.parametrize(("saves", "redone_s"), [(True, 0), (False, 50)])
+def test_only_a_job_that_saves_its_state_goes_on_from_it(saves: bool, redone_s: float) -> None:
+    wants: Any = {"gpus": 0, "cores": 6}
+    jobs = [job(1, 0, 100, preemptible=saves, abortable=True, **wants), job(2, 50, 20, **wants)]
+    done = run(jobs, cluster(1), AbortingPolicy(), NeutralWorld())
+    assert done.ledger.flaws == []
+    assert max(ends(done).values()) == 120 + redone_s
+    assert sum(done.ledger.rows.attempts) == 3
+    assert done.ledger.redone_s == pytest.approx(redone_s)
+
+
+def test_each_node_has_the_costs_its_description_says() -> None:
+    slow = Costs(launch_s=3, stop_s=6, restart_s=4)
+    config = DriverConfig(launch_s=1, of_nodes={"n1": slow})
+    done = run([job(1, 0, 10), job(2, 0, 10)], cluster(1, 1), create("fifo"), NeutralWorld(), config)
+    assert ends(done) == {1: 11, 2: 13}
+    over_both = [job(1, 0, 10, gpus=2, multi_node=True)]
+    assert ends(run(over_both, cluster(1, 1), create("fifo"), NeutralWorld(), config)) == {1: 13}
+    again = run([job(1, 0, 10), job(2, 4, 10)], cluster(1), Restless(most_attempts=2), NeutralWorld(),
+                DriverConfig(of_nodes={"n0": slow}))  # fmt: skip
+    assert max(ends(again).values()) == 10 + 10 + 6 + 3 * 3 + 4 + 0
 
 
 def test_a_job_started_again_in_the_moment_it_left_runs_its_second_attempt() -> None:

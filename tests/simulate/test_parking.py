@@ -33,9 +33,9 @@ from .scenes import GIB, Parkings, cluster, job, node, random_cluster, random_jo
 SEEDS = st.integers(min_value=0, max_value=2**32 - 1)
 COSTS = st.sampled_from(
     [
-        DriverConfig(park_bytes_per_s=1e9),
+        DriverConfig(to_host_bytes_per_s=1e9),
         DriverConfig(launch_s=3, restart_s=2, stop_s=1),
-        DriverConfig(checkpoints=False, stop_s=4, park_bytes_per_s=1e8),
+        DriverConfig(park_s=0.5, stop_s=4, to_host_bytes_per_s=1e8),
     ]
 )
 WORLDS = st.sampled_from([NeutralWorld(), FactorsWorld(), FactorsWorld(0.9)])
@@ -137,7 +137,7 @@ def two_jobs(machines: Cluster, *, gpu_memory_bytes: int | None, **costs: float)
 @pytest.mark.parametrize("size_bytes", [2 * GIB, None])
 def test_parking_costs_moving_the_memory_out_and_in_and_nothing_else(size_bytes: int | None) -> None:
     """Where nothing is known of its memory, all of its GPU's is taken to be moved."""
-    done = two_jobs(cluster(1), gpu_memory_bytes=size_bytes, park_bytes_per_s=float(GIB), launch_s=5.0)
+    done = two_jobs(cluster(1), gpu_memory_bytes=size_bytes, to_host_bytes_per_s=float(GIB), launch_s=5.0)
     move_s = 2.0 if size_bytes else 16.0
     ends = dict(zip(done.ledger.rows.id, done.ledger.rows.end_s, strict=True))
     assert ends == pytest.approx({2: 10 + move_s + 5 + 50, 1: 105 + 2 * move_s + 5 + 50})
@@ -145,13 +145,19 @@ def test_parking_costs_moving_the_memory_out_and_in_and_nothing_else(size_bytes:
     assert [(stay.job, stay.attempt) for stay in done.ledger.stays] == [(1, 1), (2, 1), (1, 1)]
 
 
+def test_parking_costs_what_the_node_takes_for_it_both_ways() -> None:
+    done = two_jobs(cluster(1), gpu_memory_bytes=2 * GIB, to_host_bytes_per_s=float(GIB), park_s=3.0)
+    ends = dict(zip(done.ledger.rows.id, done.ledger.rows.end_s, strict=True))
+    assert ends == pytest.approx({2: 10 + 5 + 50, 1: 100 + 2 * 5 + 50})
+
+
 def test_on_cpu_devices_parking_is_free() -> None:
     devices = Cluster("test", (node("n0", 1, gpu_type=CPU_DEVICE_TYPE),))
-    done = two_jobs(devices, gpu_memory_bytes=2 * GIB, park_bytes_per_s=1.0)
+    done = two_jobs(devices, gpu_memory_bytes=2 * GIB, to_host_bytes_per_s=1.0)
     assert dict(zip(done.ledger.rows.id, done.ledger.rows.end_s, strict=True)) == pytest.approx({2: 60.0, 1: 150.0})
 
 
 def test_a_job_parked_while_it_launches_launches_again_when_it_comes_back() -> None:
-    done = two_jobs(cluster(1), gpu_memory_bytes=GIB, park_bytes_per_s=float(GIB), launch_s=30.0)
+    done = two_jobs(cluster(1), gpu_memory_bytes=GIB, to_host_bytes_per_s=float(GIB), launch_s=30.0)
     ends = dict(zip(done.ledger.rows.id, done.ledger.rows.end_s, strict=True))
     assert ends == pytest.approx({2: 10 + 1 + 30 + 50, 1: 91 + 1 + 30 + 100})

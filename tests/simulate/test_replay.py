@@ -15,6 +15,7 @@ from colane.model.profile import Memory, Profile, ProfileKey, SetMeasurement, Va
 from colane.simulate.request import Request, WorldKind, inputs, load
 from colane.simulate.run import simulate
 from colane.traces.errors import TraceError
+from colane.traces.read import read
 from colane.traces.tables import measured
 
 A, B = (ProfileKey(family, 8, 1, "cpu") for family in ("a", "b"))
@@ -148,6 +149,28 @@ def test_the_command_line_takes_an_export(made: Exported, capsys: pytest.Capture
     found = json.loads(capsys.readouterr().out)
     assert "what the live cluster measured" in found["world"]
     assert found["runs"][0]["finished"] == 2
+
+
+class SavingScheduler(FakeScheduler):
+    """Of its two jobs the first saves its state."""
+
+    def finished_jobs(self, labels: object = None) -> list[dict[str, Any]]:
+        first, *others = super().finished_jobs(labels)
+        return [{**first, "needs": {**first["needs"], "preemptible": True, "abortable": False}}, *others]
+
+
+@pytest.mark.parametrize(("words", "saving"), [((), 1), (("--checkpoints",), 2), (("--no-checkpoints",), 0)])
+def test_who_may_be_stopped_is_kept_unless_the_command_says_otherwise(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], words: tuple[str, ...], saving: int
+) -> None:
+    made = export_jobs(SavingScheduler(), {}, tmp_path / "export")  # type: ignore[arg-type]
+    assert [job.spec.preemptible for job in read(made.trace).jobs] == [True, False]
+    made.cluster.write_text(f"costs: {{restart: 7s, to_host: 5GB/s}}\n{made.cluster.read_text()}")
+    files = ["-c", str(made.cluster), "-t", str(made.trace), "--measured", str(made.measured)]
+    assert app.run(["simulate", *files, "-p", "fifo", "--json", "--to-host", "2GB/s", *words]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["preemptible_jobs"] == saving
+    assert [(one["restart_s"], one["to_host_bytes_per_s"], one["park_s"]) for one in found["costs"]] == [(7, 2e9, 0)]
 
 
 class SilentScheduler(FakeScheduler):

@@ -83,6 +83,37 @@ groups:
 """
 
 
+def test_costs_are_those_of_the_file_and_a_group_may_have_others(file: File) -> None:
+    text = """
+costs: {launch: 20s, restart: 1m, to_host: 12GB/s}
+groups:
+  - {name: old, count: 2, gpus: 1, gpu_type: V100, gpu_memory: 16GB}
+  - {name: new, gpus: 1, gpu_type: A100, gpu_memory: 40GB, costs: {to_host: 20GB/s, park: 250ms, switch: 0.001}}
+"""
+    everywhere = {"launch_s": 20.0, "restart_s": 60.0, "to_host_bytes_per_s": 12e9}
+    new = {**everywhere, "to_host_bytes_per_s": 20e9, "park_s": 0.25, "switch_s": 0.001}
+    found = load(file(text, "mine.yaml")).costs
+    assert found == {"old-0": everywhere, "old-1": everywhere, "new-0": new}
+    assert load("dgx1").costs == {}
+
+
+@pytest.mark.parametrize(
+    ("costs", "message"),
+    [
+        ("{lanch: 20s}", r"'lanch': unknown key in costs \(did you mean launch"),
+        ("{launch: soon}", r"'costs\.launch': must be a duration such as"),
+        ("{stop: -1}", r"'costs\.stop': must be a duration"),
+        ("{to_host: 0}", r"'costs\.to_host': must be above 0 bytes per second, got 0"),
+        ("20s", "expected keys and values in costs, got '20s'"),
+        ("", "expected keys and values in costs, got None"),
+    ],
+)
+def test_bad_costs_are_refused(file: File, costs: str, message: str) -> None:
+    text = f"costs: {costs}\ngroups: [{{gpus: 1, gpu_type: V100, gpu_memory: 16GB}}]\n"
+    with pytest.raises(TraceError, match=message):
+        load(file(text, "mine.yaml"))
+
+
 MATRIX = "\tGPU0\tGPU1\tCPU Affinity\nGPU0\t X \tNV2\t0-2\nGPU1\tNV2\t X \t3-5\n"
 
 

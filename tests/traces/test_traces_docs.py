@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from colane.traces import costs
 from colane.traces.clusters import KEYS, TOPOLOGIES, preset_names
 from colane.traces.read import FORMATS
 from colane.traces.readers.colane_csv import COLUMNS
@@ -27,6 +28,6 @@ def test_every_column_with_its_unit() -> None:
 def test_every_format_key_preset_and_topology() -> None:
     assert list(table("Other formats")) == list(FORMATS)
     keys = table("Clusters")
-    assert list(keys) == list(KEYS)
+    assert list(keys) == [*KEYS, "costs", *costs.KEYS]
     assert all(f"`{name}`" in keys["topology"] for name in TOPOLOGIES)
     assert all(f"`{name}`" in TEXT for name in preset_names())

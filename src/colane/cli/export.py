@@ -193,7 +193,7 @@ def _own_overhead_s(item: Mapping[str, Any], gpu_type: str, table: MeasuredTable
 
 NEEDS = (
     "gpus", "sizes", "multi_node", "anti_collocation", "gpu_type", "gpu_memory_bytes", "cores", "host_memory_bytes",
-    "host_bandwidth_bytes_per_s", "time_limit_s", "retries", "share",
+    "host_bandwidth_bytes_per_s", "time_limit_s", "retries", "share", "preemptible", "abortable",
 )  # fmt: skip
 """Needs of a job that a trace can carry; a record of an older service lacks the newer ones."""
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from math import inf, isfinite
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TextIO
+from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
 
@@ -27,7 +27,10 @@ if TYPE_CHECKING:
 
 DEFAULT_POLICIES = ("fifo", "colocate")
 INTERRUPTED = 130
-COSTS = ("--launch-s", "--restart-s", "--stop-s", "--switch-s")
+
+
+def _cost(option: str, help_: str) -> Any:  # noqa: ANN401 - as typer's own
+    return typer.Option(option, min=0.0, show_default="as the cluster says, else 0", help=help_)
 
 
 def register(app: typer.Typer) -> None:
@@ -102,20 +105,32 @@ def simulate(  # noqa: PLR0913, PLR0917 - a command line option is a parameter
     time_scale: Annotated[
         float, typer.Option("--time-scale", metavar="X", help="Divide all submission times by this.")
     ] = 1.0,
-    launch_s: Annotated[float, typer.Option("--launch-s", min=0.0, help="From a start to the first work.")] = 0.0,
+    launch_s: Annotated[float | None, _cost("--launch-s", "From a start to the first work.")] = None,
     restart_s: Annotated[
-        float, typer.Option("--restart-s", min=0.0, help="Added to it when a job goes on from a checkpoint.")
-    ] = 0.0,
-    stop_s: Annotated[float, typer.Option("--stop-s", min=0.0, help="From the order to stop to free GPUs.")] = 0.0,
-    switch_s: Annotated[
-        float, typer.Option("--switch-s", min=0.0, help="What passing on the turn of a lane costs it.")
-    ] = 0.0,
-    checkpoints: Annotated[
-        bool,
+        float | None, _cost("--restart-s", "Added to it when a job goes on from a checkpoint.")
+    ] = None,
+    stop_s: Annotated[float | None, _cost("--stop-s", "From the order to stop to free GPUs.")] = None,
+    park_s: Annotated[
+        float | None, _cost("--park-s", "Parking a job, and bringing it back, besides moving its memory.")
+    ] = None,
+    to_host: Annotated[
+        str | None,
         typer.Option(
-            "--checkpoints/--no-checkpoints", help="Whether stopped jobs keep their steps and may be preempted."
+            "--to-host",
+            metavar="BYTES/S",
+            show_default="as the cluster says, else 10GB/s",
+            help="How fast GPU memory moves to the host and back when a job is parked.",
         ),
-    ] = True,
+    ] = None,
+    switch_s: Annotated[float | None, _cost("--switch-s", "What passing on the turn of a lane costs it.")] = None,
+    checkpoints: Annotated[
+        bool | None,
+        typer.Option(
+            "--checkpoints/--no-checkpoints",
+            show_default="as the trace says of each job, else none",
+            help="Whether all jobs save their state when they are stopped, and may be preempted, or none.",
+        ),
+    ] = None,
     sharing: Annotated[
         str, typer.Option("--sharing", help="How jobs share a GPU: mps or time-slice; predictions differ by it.")
     ] = "mps",
@@ -153,8 +168,10 @@ def simulate(  # noqa: PLR0913, PLR0917 - a command line option is a parameter
     request = make_request(
         cluster=cluster, trace=trace, trace_format=trace_format, world=world, tables=tables, measured=measured,
         demand=demand, belief="oracle" if oracle else belief, noise=noise, time_scale=time_scale,
-        skip_bad_rows=skip_bad_rows, any_pool=any_pool, sharing=sharing, costs=(launch_s, restart_s, stop_s, switch_s),
-        checkpoints=checkpoints, multi_node=multi_node, cpu_jobs=cpu_jobs,
+        skip_bad_rows=skip_bad_rows, any_pool=any_pool, sharing=sharing, costs={
+            "launch_s": launch_s, "restart_s": restart_s, "stop_s": stop_s, "park_s": park_s, "switch_s": switch_s,
+            "to_host_bytes_per_s": _bandwidth(to_host),
+        }, checkpoints=checkpoints, multi_node=multi_node, cpu_jobs=cpu_jobs,
     )  # fmt: skip
     budget_s = policy_budget_s(chosen, policy_budget)
     request = replace(request, policy_budget_s=budget_s, tuning=tuning(core_tuner, core_window))
@@ -180,8 +197,8 @@ def make_request(  # noqa: PLR0913
     skip_bad_rows: bool = False,
     any_pool: bool = False,
     sharing: str = "mps",
-    costs: tuple[float, float, float, float] = (0.0, 0.0, 0.0, 0.0),
-    checkpoints: bool = True,
+    costs: Mapping[str, float | None] | None = None,
+    checkpoints: bool | None = None,
     multi_node: bool = False,
     cpu_jobs: bool = False,
 ) -> Request:
@@ -191,19 +208,15 @@ def make_request(  # noqa: PLR0913
         MisuseError: One of them is not possible; the near ones are named.
     """
     from colane.simulate.beliefs import Belief  # noqa: PLC0415 - imported late
-    from colane.simulate.config import DriverConfig  # noqa: PLC0415
     from colane.simulate.factors import PHILLY_DEMAND  # noqa: PLC0415
     from colane.simulate.request import Request, WorldKind  # noqa: PLC0415
 
     if not 0 < time_scale < inf:
         raise MisuseError(f"--time-scale: must be a number above 0, got {time_scale:g}")
-    _check_finite({"--noise": noise, **dict(zip(COSTS, costs, strict=True))})
+    ordered = {name: value for name, value in (costs or {}).items() if value is not None}
+    _check_finite({"--noise": noise, **{f"--{name.replace('_', '-')}": value for name, value in ordered.items()}})
     if demand is not None and not 0 < demand <= 1:
         raise MisuseError(f"--demand: must be above 0 and at most 1, got {demand:g}")
-    launch_s, restart_s, stop_s, switch_s = costs
-    driver = DriverConfig(
-        launch_s=launch_s, restart_s=restart_s, stop_s=stop_s, switch_s=switch_s, checkpoints=checkpoints
-    )
     from colane.traces.tables import SHIPPED  # noqa: PLC0415
 
     kind = WorldKind(_one_of("--world", world, [kind.value for kind in WorldKind]))
@@ -223,8 +236,18 @@ def make_request(  # noqa: PLR0913
         multi_node=multi_node,
         cpu_jobs=cpu_jobs,
         sharing=_one_of("--sharing", sharing, ["mps", "time-slice"]),
-        driver=driver,
+        costs=ordered,
+        preemptible=checkpoints,
     )
+
+
+def _bandwidth(to_host: str | None) -> float | None:
+    from colane.traces.costs import parse_to_host  # noqa: PLC0415 - imported late
+
+    try:
+        return None if to_host is None else parse_to_host(to_host)
+    except ValueError as error:
+        raise MisuseError(f"--to-host: {error}") from error
 
 
 def _check_finite(options: dict[str, float]) -> None:
@@ -331,7 +354,7 @@ def make_study(request: Request, wish: _Wish, loads: dict[int, Loaded], runs: li
     loaded = loads[runs[0].seed]
     return Study(
         title=f"{loaded.workload.name} on {loaded.cluster.name}",
-        inputs=inputs_object(loaded, details(request)),
+        inputs=inputs_object(loaded, details(request, loaded)),
         runs=tuple(simulated_run(one.run, one.seed, loads[one.seed]) for one in runs),
         jobs={seed: {job.id: job for job in load.workload.jobs} for seed, load in loads.items()},
         notes=(*notes(request, loaded), *seed_notes(request, len(loads))),

@@ -5,15 +5,18 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from colane.report.metrics import summarise
 from colane.report.simulated import BeliefError, ClusterCurves, JobColumns, ReportedSpan, SimulatedRun
+from colane.simulate.config import described
 from colane.simulate.ledger import STATES, AttemptSpan, ClusterTimeline, Rows
 from colane.simulate.request import Loaded, Request
 from colane.simulate.run import Run
+from colane.traces.costs import Costs
 
 if TYPE_CHECKING:
     from colane.simulate.driver import Driver
@@ -125,7 +128,7 @@ def progress() -> Iterator[Callable[[Driver, str], None]]:
         yield show
 
 
-def details(request: Request) -> dict[str, Any]:
+def details(request: Request, loaded: Loaded) -> dict[str, Any]:
     """Settings of a request, as a report's inputs carry them."""
     return {
         "belief": str(request.belief),
@@ -133,11 +136,20 @@ def details(request: Request) -> dict[str, Any]:
         "noise": request.noise if request.belief == "profiled" else None,
         "sharing": request.sharing,
         "time_scale": request.time_scale,
-        "launch_s": request.driver.launch_s,
-        "restart_s": request.driver.restart_s,
-        "stop_s": request.driver.stop_s,
-        "checkpoints": request.driver.checkpoints,
-    } | ({"switch_s": request.driver.switch_s} if request.driver.switch_s else {})
+        "costs": _costs(request, loaded),
+        "preemptible_jobs": sum(job.spec.preemptible for job in loaded.workload.jobs),
+    }
+
+
+def _costs(request: Request, loaded: Loaded) -> list[dict[str, Any]]:
+    """What living takes besides steps, of each set of nodes that have it in common."""
+    config = described(request.driver, loaded.cluster.costs, request.costs)
+    alike: dict[tuple[float, ...], int] = {}
+    names = [cost.name for cost in fields(Costs)]
+    for node in loaded.cluster.nodes:
+        found = tuple(getattr(config.on(node.name), name) for name in names)
+        alike[found] = alike.get(found, 0) + 1
+    return [{"nodes": nodes, **dict(zip(names, found, strict=True))} for found, nodes in alike.items()]
 
 
 def notes(request: Request, loaded: Loaded) -> Iterator[str]:
@@ -157,9 +169,18 @@ def notes(request: Request, loaded: Loaded) -> Iterator[str]:
         yield f"Submission times are divided by {request.time_scale:g}."
     nodes = len(loaded.cluster.nodes)
     yield f"Cluster: {loaded.cluster.name}, {nodes:,} node{'' if nodes == 1 else 's'}, {loaded.cluster.gpus:,} GPUs."
+    yield from map(_said_of_costs, _costs(request, loaded))
+    saving = sum(job.spec.preemptible for job in workload.jobs)
+    yield f"{saving:,} of {len(workload.jobs):,} jobs save their state and may be stopped for others."
     types = sorted({gpu.type for node in loaded.cluster.nodes for gpu in node.gpus})
     for gap in gaps_of(loaded.world, loaded.workload.jobs, types):
         yield f"Not known: {gap}."
+
+
+def _said_of_costs(costs: Mapping[str, Any]) -> str:
+    times = [f"{name} {costs[f'{name}_s']:g} s" for name in ("launch", "restart", "stop", "park", "switch")]
+    nodes = "1 node" if costs["nodes"] == 1 else f"{costs['nodes']:,} nodes"
+    return f"Costs on {nodes}: {', '.join(times)}; memory moves at {costs['to_host_bytes_per_s'] / 1e9:g} GB/s."
 
 
 def seed_notes(request: Request, seeds: int) -> Iterator[str]:

@@ -2,32 +2,52 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
-from colane.simulate.world import BandwidthTruth
+from colane.simulate.world import BandwidthTruth, Running
+from colane.traces.costs import Costs, highest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DriverConfig:
-    """What living takes besides steps.
+class DriverConfig(Costs):
+    """What living takes besides steps, on nodes that have no costs of their own, and what else a driver is told.
 
     Attributes:
-        launch_s: From start of a process to its stepping.
-        restart_s: Added to it for every attempt but the first: loading the saved state.
-        stop_s: From the wish to stop a process, which halts its steps, to its end: saving the state.
-        checkpoints: Whether a job that is stopped and queued again keeps the whole steps it made.
-        park_bytes_per_s: How fast GPU memory is moved to the host when a job is parked, and back. The default is what
-            one process reaches over PCIe 3.0 x16 with pinned memory, less a fifth for the driver's own work.
-        switch_s: Passing on the turn of a lane, which nobody uses meanwhile.
+        of_nodes: Costs of nodes that differ, by name.
         bandwidth: Who uses up memory bandwidth of nodes, and whom that slows; None: nobody.
         tick_s: The policy is asked at least this often while jobs live; None asks it only when something happened.
     """
 
-    launch_s: float = 0.0
-    restart_s: float = 0.0
-    stop_s: float = 0.0
-    checkpoints: bool = True
-    park_bytes_per_s: float = 10e9
-    switch_s: float = 0.0
+    of_nodes: Mapping[str, Costs] = field(default_factory=dict, hash=False)
     tick_s: float | None = None
     bandwidth: BandwidthTruth | None = None
+
+    def on(self, node: str) -> Costs:
+        """What a job on a node pays."""
+        return self.of_nodes.get(node, self)
+
+    def of(self, running: Running) -> Costs:
+        """What a job pays where it runs."""
+        return highest([self.on(node) for node in running.nodes or (running.host,)]) if self.of_nodes else self
+
+    @property
+    def launch_max_s(self) -> float:
+        """Longest launch of all, of an attempt that is not the first."""
+        return max(costs.launch_s + costs.restart_s for costs in (self, *self.of_nodes.values()))
+
+
+def described(
+    config: DriverConfig, said: Mapping[str, Mapping[str, float]], ordered: Mapping[str, float]
+) -> DriverConfig:
+    """A driver's costs where the description of a cluster says some of them.
+
+    Args:
+        config: Costs where nobody says anything.
+        said: What the description says, by node: fields of `Costs`.
+        ordered: What goes before the description, on every node.
+    """
+    config = replace(config, **ordered)  # type: ignore[arg-type]  # fields of Costs, all of them numbers
+    base = {name: getattr(config, name) for name in Costs.__dataclass_fields__}
+    of_nodes = {node: Costs(**{**base, **fields, **ordered}) for node, fields in said.items()}
+    return replace(config, of_nodes=of_nodes)

@@ -74,7 +74,7 @@ class Driver:
         self._by_id = {job.id: job for job in jobs}
         self._agenda = Agenda()
         self._meter = Meter(node.node for node in core.state.nodes.values())
-        lanes = LaneTurns(core.policy.turns, self.config.switch_s, self.world)
+        lanes = LaneTurns(core.policy.turns, self.config, self.world)
         bandwidth = self.config.bandwidth
         self._bandwidth = None if bandwidth is None else NodeBandwidth(bandwidth, core, self._agenda)
         self._here = Whereabouts(self.world, self._meter, lanes, self._bandwidth)
@@ -236,7 +236,7 @@ class Driver:
         process.is_parking, process.is_stepping, process.is_loading = True, False, False
         self._speeds.pace_alone(process, self.now_s)
         size_bytes = self._parked.bytes_of(job, process.running.gpus)
-        self._agenda.at(self.now_s + self._parked.move_s(size_bytes), self._moved, process)
+        self._agenda.at(self.now_s + self._parked.move_s(process, size_bytes), self._moved, process)
 
     def _moved(self, process: Process, _serial: int) -> None:
         job = self.core.state.jobs.get(process.id)
@@ -264,7 +264,8 @@ class Driver:
         process = self._enter(job)
         process.first_step_s, process.has_begun = before.first_step_s, before.has_begun
         launch_s = 0.0 if before.has_begun else self._launch_s(job, process)
-        self._agenda.at(self.now_s + self._parked.move_s(before.out_bytes or 0) + launch_s, self._begin, process)
+        move_s = self._parked.move_s(process, before.out_bytes or 0)
+        self._agenda.at(self.now_s + move_s + launch_s, self._begin, process)
         if job.is_leaving_gpus:
             self._park(process, job)
         elif job.state is JobState.STOPPING:
@@ -282,7 +283,7 @@ class Driver:
         return process
 
     def _launch_s(self, job: Job, process: Process) -> float:
-        costs = self.config
+        costs = self.config.of(process.running)
         restart_s = costs.restart_s if job.attempt > 1 else 0.0
         return self.world.startup_s(process.running.job) + costs.launch_s + restart_s
 
@@ -321,7 +322,8 @@ class Driver:
         process.settle(self.now_s)
         process.is_stopping, process.is_stepping, process.is_loading = True, False, False
         self._speeds.pace_alone(process, self.now_s)
-        self._agenda.at(self.now_s + self.config.stop_s, self._stopped, process)
+        stop_s = self.config.of(process.running).stop_s
+        self._agenda.at(self.now_s + stop_s, self._stopped, process)
 
     def _stopped(self, process: Process, _serial: int) -> None:
         self._end(process, "signalled", STOPPED)
@@ -354,7 +356,8 @@ class Driver:
                 self._accounts.lose(process, self._saved_steps[process.id])
 
     def _kept_steps(self, process: Process) -> float:
-        if not self.config.checkpoints or (process.running.job.spec.abortable and not process.running.gpus):
+        """What a job goes on from after a stop: only one that saves its state has anything."""
+        if not process.running.job.spec.preemptible:
             return 0.0
         return self._sampler.whole_steps(process) if self._counts_steps else process.done_steps
 

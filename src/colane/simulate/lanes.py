@@ -14,6 +14,7 @@ from math import ceil, inf, prod
 from colane.lanes.turns import SHARED, Contender, shares
 from colane.model.job import JobId, JobKind
 from colane.model.lane import Turns
+from colane.simulate.config import DriverConfig
 from colane.simulate.process import Process
 from colane.simulate.world import Running, World
 
@@ -32,13 +33,13 @@ class LaneTurns:
 
     Args:
         turns: How the jobs of a lane take turns.
-        switch_s: What passing the turn on costs the lane.
+        config: What passing the turn on costs a lane, by node.
         world: The truth about speed alone and in company.
     """
 
-    def __init__(self, turns: Turns, switch_s: float, world: World) -> None:
+    def __init__(self, turns: Turns, config: DriverConfig, world: World) -> None:
         self._turns = turns
-        self._switch_s = switch_s
+        self._config = config
         self._world = world
         self._arrived = 0
         self.is_used = False
@@ -109,11 +110,12 @@ class LaneTurns:
 
     def _efficiency(self, process: Process, given: dict[int, float]) -> float:
         """Part of its turns that is not spent on passing them on."""
-        if not self._switch_s or self._turns.rule not in SHARED or sum(part > 0 for part in given.values()) < 2:
+        switch_s = self._config.on(process.running.gpus[0].node).switch_s if process.running.gpus else 0.0
+        if not switch_s or self._turns.rule not in SHARED or sum(part > 0 for part in given.values()) < 2:
             return 1.0
         step_s = self._step_s(process)
         turn_s = step_s * max(1, ceil(self._turns.quantum_s / step_s)) if 0 < step_s < inf else self._turns.quantum_s
-        return turn_s / (turn_s + self._switch_s)
+        return turn_s / (turn_s + switch_s)
 
 
 def are_mates(one: Process, other: Process) -> bool:

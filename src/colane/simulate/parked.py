@@ -15,12 +15,12 @@ class ParkedProcesses:
 
     Args:
         core: Knows what is believed of their memory.
-        config: How fast memory is moved.
+        config: What moving memory costs on each node.
     """
 
     def __init__(self, core: Core, config: DriverConfig) -> None:
         self._core = core
-        self._bandwidth = config.park_bytes_per_s
+        self._config = config
         self._away: dict[JobId, Process] = {}
 
     def __contains__(self, job: JobId) -> bool:
@@ -31,9 +31,9 @@ class ParkedProcesses:
         gpu = self._core.state.gpus[gpus[0]].gpu
         return 0 if gpu.is_cpu_device else bytes_to_move(self._core.state, job) or gpu.memory_bytes
 
-    def move_s(self, size_bytes: int) -> float:
-        """How long moving so much memory takes, one way."""
-        return size_bytes / self._bandwidth
+    def move_s(self, process: Process, size_bytes: int) -> float:
+        """How long moving so much memory off its GPUs or back onto them takes."""
+        return self._config.of(process.running).move_s(size_bytes)
 
     def put(self, process: Process) -> None:
         """It is off its GPUs."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
@@ -10,7 +11,7 @@ from colane.cpu.config import TuningConfig
 from colane.model.hardware import CPU_DEVICE_TYPE, DEFAULT_POOL, Gpu
 from colane.policyfiles.guard import BUDGET_S, strict
 from colane.simulate.beliefs import Belief, declare_lengths, make_beliefs
-from colane.simulate.config import DriverConfig
+from colane.simulate.config import DriverConfig, described
 from colane.simulate.factors import PHILLY_DEMAND, FactorsWorld
 from colane.simulate.generators import is_generator, make_workload
 from colane.simulate.pollux_speeds import with_lengths
@@ -58,7 +59,9 @@ class Request:
         cpu_jobs: Keep jobs of a recorded trace that ask for no GPU.
         sharing: How jobs share a GPU; beliefs are kept apart by it, and Gavel's pairs were measured with `mps`.
         measured: File of `colane export`: what a live cluster measured goes before all other tables.
-        driver: Costs besides steps.
+        costs: Costs that go before what the cluster says of them: fields of `Costs`.
+        preemptible: Whether every job saves its state when it is stopped, or none does; None: as the trace says.
+        driver: Costs where neither says anything.
         policy_budget_s: What a pass of a user's own policy may take.
         tuning: How cores of training jobs are tuned; None leaves them what they ask for.
     """
@@ -78,6 +81,8 @@ class Request:
     cpu_jobs: bool = False
     sharing: str = "mps"
     measured: Path | None = None
+    costs: Mapping[str, float] = field(default_factory=dict, hash=False)
+    preemptible: bool | None = None
     driver: DriverConfig = field(default_factory=DriverConfig)
     policy_budget_s: float = BUDGET_S
     tuning: TuningConfig | None = None
@@ -107,9 +112,9 @@ def load(request: Request, seed: int) -> Loaded:
     world = make_world(request, workload, cluster)
     with collector_held():
         jobs = declare_lengths(workload.jobs, request.belief, noise=request.noise, seed=seed)
-        if request.driver.checkpoints:
+        if request.preemptible is not None:
             for job in jobs:  # nobody else has seen them yet
-                job.spec.preemptible = True
+                job.spec.preemptible = request.preemptible
     if world.counts_steps:
         cluster = shared_by(cluster, request.sharing)
     return Loaded(cluster, replace(workload, jobs=jobs), world)
@@ -159,7 +164,7 @@ def inputs(request: Request, loaded: Loaded, policy: str, seed: int) -> Inputs:
         world=loaded.world,
         policy=strict(policy, request.policy_budget_s),
         beliefs=beliefs,
-        driver=request.driver,
+        driver=described(request.driver, loaded.cluster.costs, request.costs),
         tuning=request.tuning,
     )
 

@@ -130,12 +130,12 @@ def _is_heeded(inputs: Inputs, jobs: Sequence[TraceJob]) -> bool:
 
 def _protected_s(inputs: Inputs, jobs: Sequence[TraceJob]) -> float:
     """No job is protected for longer after its start."""
-    world, costs = inputs.world, inputs.driver
+    world, launch_max_s = inputs.world, inputs.driver.launch_max_s
     types = {pool: _gpu_types(inputs.cluster, pool) for pool in inputs.cluster.pools}
     places = (somewhere(job, kind) for job in jobs for kind in types.get(job.spec.pool, ()))
     slowest = min((speed for place in places if (speed := world.steps_per_s(place, ())) > 0), default=inf)
     startup_s = max(map(world.startup_s, jobs), default=0.0)
-    launch_s = startup_s + costs.launch_s + costs.restart_s + COMPANY_SLOWDOWN_MAX / slowest
+    launch_s = startup_s + launch_max_s + COMPANY_SLOWDOWN_MAX / slowest
     return (1 + CoreConfig().protection_factor) * launch_s
 
 

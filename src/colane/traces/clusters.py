@@ -13,7 +13,7 @@ import yaml
 from colane.model.hardware import DEFAULT_POOL, Gpu, Node
 from colane.model.quantities import parse_bandwidth_bytes_per_s, parse_count, parse_size_bytes
 from colane.model.topology import Topology
-from colane.traces import topologies
+from colane.traces import costs, topologies
 from colane.traces.errors import TraceError, did_you_mean
 from colane.traces.sheet import read_text
 from colane.traces.topology_file import read_topology
@@ -52,12 +52,14 @@ class Cluster:
         nodes: By group, then number.
         extras: By node name.
         source: File it was read from.
+        costs: What living takes besides steps, as far as it is said: fields of `Costs`, by node name.
     """
 
     name: str
     nodes: tuple[Node, ...]
     extras: Mapping[str, NodeExtras] = field(default_factory=dict)
     source: str = ""
+    costs: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
     @property
     def gpus(self) -> int:
@@ -110,12 +112,19 @@ def read(path: Path) -> Cluster:
         document = yaml.safe_load(read_text(path))
     except yaml.YAMLError as error:
         raise TraceError(path, f"is not YAML ({_first_line(error)})", line=_line(error)) from error
-    keys = _mapping(path, document, "the file", {"name", "groups"})
+    keys = _mapping(path, document, "the file", {"name", "costs", "groups"})
     groups = keys.get("groups")
     if not isinstance(groups, list) or not groups:
         raise TraceError(path, "expected a list of at least one group of nodes", column="groups")
     name = _value(path, keys, "name", _text, path.stem)
-    return _cluster(path, name, [_group(path, number, group) for number, group in enumerate(groups)])
+    everywhere = _costs(path, keys, "costs")
+    return _cluster(path, name, [_group(path, number, group, everywhere) for number, group in enumerate(groups)])
+
+
+def _costs(path: Path, keys: Mapping[str, Any], where: str) -> dict[str, float]:
+    """What is said of costs, by field of `Costs`."""
+    said = _mapping(path, keys.get("costs", {}), where, costs.KEYS)
+    return {costs.KEYS[key][0]: _value(path, said, key, costs.KEYS[key][1], REQUIRED, where) for key in said}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,6 +143,7 @@ class _Group:
     network: float | None
     topology: str
     pool: str
+    costs: Mapping[str, float]
     links: Topology | None = None
 
 
@@ -161,9 +171,9 @@ KEYS: Mapping[str, tuple[Callable[[Any], Any], Any]] = {
 """Keys of a group, each with its parser and its default. `docs/traces.md` explains them."""
 
 
-def _group(path: Path, number: int, raw: object) -> _Group:
+def _group(path: Path, number: int, raw: object, everywhere: Mapping[str, float]) -> _Group:
     where = f"groups[{number}]"
-    keys = _mapping(path, raw, where, KEYS)
+    keys = _mapping(path, raw, where, {*KEYS, "costs"})
     values = {key: _value(path, keys, key, parse, default, where) for key, (parse, default) in KEYS.items()}
     values["name"] = values["name"] or f"group{number}"
     for key in ("gpu_type", "gpu_memory"):
@@ -174,7 +184,7 @@ def _group(path: Path, number: int, raw: object) -> _Group:
     values["topology"] = _topology(path, values["topology"], where)
     values["links"] = _links(path, values, where)
     values["gpu_type"], values["gpu_memory"] = values["gpu_type"] or "", values["gpu_memory"] or 0
-    return _Group(**values)
+    return _Group(**values, costs={**everywhere, **_costs(path, keys, f"{where}.costs")})
 
 
 def _example(key: str) -> str:
@@ -245,11 +255,13 @@ def _cluster(path: Path, name: str, groups: list[_Group]) -> Cluster:
         raise TraceError(path, f"two groups are named {twice[0]!r}: node names would clash", column="groups")
     nodes: list[Node] = []
     extras: dict[str, NodeExtras] = {}
+    said: dict[str, Mapping[str, float]] = {}
     for group in groups:
         made = _nodes(group)
         nodes += made
         extras |= dict.fromkeys((node.name for node in made), _extras(group))
-    return Cluster(name, tuple(nodes), extras, str(path))
+        said |= dict.fromkeys((node.name for node in made if group.costs), group.costs)
+    return Cluster(name, tuple(nodes), extras, str(path), said)
 
 
 def _nodes(group: _Group) -> list[Node]:

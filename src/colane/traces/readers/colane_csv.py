@@ -72,6 +72,10 @@ COLUMNS = (
     Column("retries", "number", "how often a failed attempt is tried again", 0, cells.count,
            lambda job: job.spec.retries),
     Column("share", "1 or 0", "0 keeps every other job off its GPUs", True, cells.flag, lambda job: job.spec.share),
+    Column("preemptible", "1 or 0", "1 saves its state when stopped, goes on from it, may be stopped for others", False,
+           cells.flag, lambda job: job.spec.preemptible),
+    Column("abortable", "1 or 0", "1 lets a job without GPUs be stopped for others, though it then begins anew", False,
+           cells.flag, lambda job: job.spec.abortable),
     Column("outcome", "text", "how it ended where it was recorded", "", str, lambda job: job.outcome),
 )  # fmt: skip
 """Every column. Only `submit_s` is required; further columns `label:NAME` become labels."""

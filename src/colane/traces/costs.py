@@ -1,0 +1,70 @@
+"""What starting, stopping and moving jobs takes on a node, as the description of a cluster states it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any, Final
+
+from colane.model.quantities import parse_bandwidth_bytes_per_s, parse_duration_s
+
+TO_HOST_BYTES_PER_S: Final = 10e9
+"""What one process reaches over PCIe 3.0 x16 with pinned memory, less a fifth for the driver's own work."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Costs:
+    """What living takes on a node besides steps.
+
+    Attributes:
+        launch_s: From start of a process to its stepping.
+        restart_s: Added to it for every attempt but the first: loading the saved state.
+        stop_s: From the wish to stop a process, which halts its steps, to its end: saving the state.
+        park_s: Parking a job, and bringing it back, each take so long besides moving its memory.
+        to_host_bytes_per_s: How fast GPU memory is moved to the host when a job is parked, and back.
+        switch_s: Passing on the turn of a lane, which nobody uses meanwhile.
+    """
+
+    launch_s: float = 0.0
+    restart_s: float = 0.0
+    stop_s: float = 0.0
+    park_s: float = 0.0
+    to_host_bytes_per_s: float = TO_HOST_BYTES_PER_S
+    switch_s: float = 0.0
+
+    def move_s(self, size_bytes: int) -> float:
+        """How long parking a job with so much GPU memory takes, or bringing it back."""
+        return self.park_s + size_bytes / self.to_host_bytes_per_s
+
+
+def highest(costs: Iterable[Costs]) -> Costs:
+    """What a job over several nodes pays: of every cost the highest, as its ranks wait for each other."""
+    first, *others = costs
+    for other in others:
+        worst = {cost.name: max(getattr(first, cost.name), getattr(other, cost.name)) for cost in fields(Costs)}
+        worst["to_host_bytes_per_s"] = min(first.to_host_bytes_per_s, other.to_host_bytes_per_s)
+        first = replace(first, **worst)
+    return first
+
+
+def parse_to_host(value: object) -> float:
+    """Return bytes per second above 0.
+
+    Raises:
+        ValueError: Not a bandwidth, or none.
+    """
+    found = parse_bandwidth_bytes_per_s(value)
+    if not found > 0:
+        raise ValueError(f"must be above 0 bytes per second, got {value!r}")
+    return found
+
+
+KEYS: Final[Mapping[str, tuple[str, Callable[[Any], float]]]] = {
+    "launch": ("launch_s", parse_duration_s),
+    "restart": ("restart_s", parse_duration_s),
+    "stop": ("stop_s", parse_duration_s),
+    "park": ("park_s", parse_duration_s),
+    "to_host": ("to_host_bytes_per_s", parse_to_host),
+    "switch": ("switch_s", parse_duration_s),
+}
+"""Keys of `costs` in a cluster file: the field each sets, and how its value is read."""
