@@ -15,7 +15,7 @@ from starlette.routing import Route
 from colane.agent.users import own_account
 from colane.client.errors import Refused, SchedulerUnreachable
 from colane.model.problem import Problem
-from colane.server.wire import FinishedBody, NodeBody, ReportBody
+from colane.server.wire_nodes import FinishedBody, NodeBody, ReportBody
 
 Object = dict[str, Any]
 Key = tuple[int, int]

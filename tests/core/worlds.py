@@ -12,6 +12,7 @@ from colane.core.events import (
     Ended,
     Event,
     Launched,
+    NodeDrained,
     NodeLost,
     NodeRegistered,
     Outcome,
@@ -24,7 +25,7 @@ from colane.core.events import (
 )
 from colane.core.policy import Policy
 from colane.model.checkpoint import SAVED, CheckpointContract
-from colane.model.hardware import Gpu, Node
+from colane.model.hardware import Drain, Gpu, Node
 from colane.model.job import Exit, Job, JobId, JobSpec, JobState, SuspendVia
 from colane.model.profile import Profile, ProfileKey, Value, ValueSource
 from colane.model.progress import Progress
@@ -79,6 +80,8 @@ class World:
     """Whether some jobs can run on several numbers of GPUs."""
     cpu_only: bool = False
     """Whether some jobs have no GPUs."""
+    drains: bool = False
+    """Whether nodes are drained, with and without a deadline, and undrained."""
     core: Core = field(init=False)
     now_s: float = 0.0
     ended: dict[JobId, Job] = field(default_factory=dict)
@@ -104,6 +107,8 @@ class World:
         return outcome
 
     def random_event(self) -> Event:
+        if self.drains and self.random.random() < 0.08:
+            return self.drain()
         makers = (self.submit, self.submit, self.submit, self.progress, self.progress, self.finish, self.other)
         return self.random.choice(makers)()
 
@@ -213,6 +218,13 @@ class World:
         if choice >= 4 and jobs:
             return self.suspend(jobs) if choice > 4 else self.resume(jobs)
         return Tick()
+
+    def drain(self) -> Event:
+        """Of any node, or an end of it; by an operator or its agent."""
+        pick = self.random
+        deadline_s = pick.choice((None, self.now_s + 6.0))
+        drain = Drain("ann", "a fan", self.now_s, deadline_s) if pick.random() < 0.6 else None
+        return NodeDrained(pick.choice(sorted(self.core.state.nodes)), drain, by_agent=pick.random() < 0.4)
 
     def suspend(self, jobs: list[JobId]) -> Event:
         """Of any job, mostly of one that can be."""

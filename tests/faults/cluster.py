@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import select
 import signal
@@ -28,12 +29,13 @@ run_server(ServerConfig(state_dir=Path(sys.argv[1]), port=int(sys.argv[2]), poli
                                         guard_after_s=float(sys.argv[7]))))
 """
 AGENT = """
-import sys
+import json, sys
 from pathlib import Path
 from colane.agent.config import AgentConfig
 from colane.agent.main import run_agent
 run_agent(AgentConfig(name=sys.argv[4], scheduler_url=sys.argv[2], state_dir=Path(sys.argv[1]), devices=sys.argv[3],
-                      heartbeat_s=0.5, grace_s=1.0, token="faults", heeds_others=False))
+                      heartbeat_s=0.5, grace_s=1.0, token="faults", heeds_others=False,
+                      **json.loads(sys.argv[5])))
 """
 TOKEN = "faults"
 WAIT_MAX_S = 150.0
@@ -51,6 +53,7 @@ class Cluster:
         node_timeout_s: float = 30.0,
         protection_factor: float = CoreConfig().protection_factor,
         guard_after_s: float = CoreConfig().guard_after_s,
+        **agents: object,
     ) -> None:
         self.folder = folder
         # Of its own, as other tests run on this machine meanwhile: its scheduler's, also while that is down, and the
@@ -60,6 +63,8 @@ class Cluster:
         self.url = f"http://127.0.0.1:{self.port}"
         self.policy = policy
         self.devices = devices
+        self._agents = json.dumps(agents)
+        """More settings of each agent."""
         self.settings = [str(node_timeout_s), str(protection_factor), str(gang_port), str(guard_after_s)]
         self.pipe = folder / "told"
         os.mkfifo(self.pipe)
@@ -72,8 +77,8 @@ class Cluster:
     def start(self, name: str) -> None:
         args = {
             "server": [SERVER, str(self.folder / "server"), str(self.port), self.policy, *self.settings],
-            "agent": [AGENT, str(self.folder / "agent"), self.url, self.devices, "node-1"],
-            "agent-2": [AGENT, str(self.folder / "agent-2"), self.url, self.devices, "node-2"],
+            "agent": [AGENT, str(self.folder / "agent"), self.url, self.devices, "node-1", self._agents],
+            "agent-2": [AGENT, str(self.folder / "agent-2"), self.url, self.devices, "node-2", self._agents],
         }[name]
         with (self.folder / f"{name}.log").open("ab") as log:
             self.processes[name] = subprocess.Popen(

@@ -97,7 +97,7 @@ def test_ill_gpus_count_only_where_asked() -> None:
     ill = node("a", 2)
     ill = replace(ill, gpus=(replace(ill.gpus[0], healthy=False), ill.gpus[1]))
     assert ranks_held(ill, spec(2), "V100") == 2
-    assert ranks_held(ill, spec(2), "V100", healthy_only=True) == 1
+    assert ranks_held(ill, spec(2), "V100", usable_only=True) == 1
 
 
 @given(

@@ -54,6 +54,7 @@ def held(state: ClusterState) -> dict[str, Any]:
         },
         "bookings": {gpu: sorted((b.job, b.lane) for b in load.bookings) for gpu, load in state.gpus.items()},
         "returning": set(state.returning),
+        "draining": set(state.draining),
         "profiles": state.beliefs.profiles,
     }  # fmt: skip
 
@@ -61,7 +62,7 @@ def held(state: ClusterState) -> dict[str, Any]:
 @pytest.mark.parametrize("name", sorted(POLICIES))
 @pytest.mark.parametrize("seed", range(3))
 def test_restarted_after_any_event_nothing_differs(name: str, seed: int) -> None:
-    world = Recorded(create(name), seed)
+    world = Recorded(create(name), seed, drains=True)
     for _ in range(EVENTS):
         world.step(world.random_event())
         board, state = world.restored()

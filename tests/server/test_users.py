@@ -62,6 +62,8 @@ TOUCHES: dict[str, tuple[str, str, Any]] = {
     "end": ("POST", "/finished_job", finished(1)),
     "forget a node": ("DELETE", "/node/n1", None),
     "forget nodes": ("DELETE", "/nodes", None),
+    "drain a node": ("POST", "/node/n1/drain", {}),
+    "undrain a node": ("DELETE", "/node/n1/drain", None),
     "forget history": ("DELETE", "/finished_jobs", None),
     "profile": ("PUT", "/profiles", PROFILE),
 }

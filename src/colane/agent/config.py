@@ -34,6 +34,9 @@ class AgentConfig:
         mps: `auto` uses MPS for jobs that ask for it, `on` for every job on one GPU, `off` for none.
         log_cap_bytes: Bytes of output kept for each job.
         stop_jobs: Stop the jobs when the agent stops; else they run on and the next agent adopts them.
+        drain_on_stop_s: When it is stopped, the node is drained first, and its jobs have so long; 0 leaves them be.
+        notice_file: While it is there, the machine is about to go.
+        notice_command: While it ends with 0, the machine is about to go; empty for none.
         heeds_others: Tell the scheduler what work that is not ours uses of the devices; it lets nobody join there.
         yield_bound_s: A job that is asked for its turn and reaches no step boundary for so long is left out of turns.
         first_step_bound_s: One that shares a lane and has done no step for so long is reported.
@@ -58,6 +61,9 @@ class AgentConfig:
     mps: MpsMode = "auto"
     log_cap_bytes: int = 64 * 2**20
     stop_jobs: bool = False
+    drain_on_stop_s: float = 0.0
+    notice_file: Path | None = None
+    notice_command: str = ""
     heeds_others: bool = True
     yield_bound_s: float = 30.0
     first_step_bound_s: float = 600.0

@@ -25,6 +25,7 @@ from colane.agent.jobs import Jobs, refusal
 from colane.agent.launcher import gate_path, plan_launch, wants_mps
 from colane.agent.messages import Door, Object, node_object, report_object, with_sharing, with_turns
 from colane.agent.mps import MpsManager
+from colane.agent.notice import NoticeWatch
 from colane.agent.placing import CorePlacer
 from colane.agent.reconcile import Act, Action, AttemptPhase, Desired, DesiredJob, Key, reconcile
 from colane.agent.saving import Saver
@@ -41,6 +42,7 @@ TRIM_EVERY_S = 60.0
 LAST_WORDS_S = 5.0
 """When the jobs end with the agent, it waits their grace time and this long for them and for the scheduler."""
 
+STOPS = "its agent was told to stop"
 NODE_FAULT = "node-fault"
 LIMITS_WATCHED = "host memory of jobs that book some is watched: one that uses more ends as out of memory"
 NOT_HERE = "it was stopped before it was started on this node"
@@ -75,6 +77,8 @@ class Agent:
         self._placer = CorePlacer(state.job_dir, devices, self.jobs.place)
         self._bandwidth = BandwidthMeter(devices.host.cores, config.host_bandwidth_bytes_per_s)
         self._saver = Saver(state.job_dir, self._ranks)
+        self._notice = NoticeWatch(config.notice_file, config.notice_command, self.woken.set)
+        self._is_wanted = False
         self._host_refusal = suspend.problem()
         self._contact = Contact(scheduler, config.name, self._describe, state)
         self._cores = devices.host.cores
@@ -82,21 +86,29 @@ class Agent:
         self._trimmed_s = float("-inf")
         self._ill: frozenset[int] = frozenset()
 
-    async def run(self, stop: asyncio.Event) -> None:
-        """Go on until `stop` is set; then leave the jobs to the next agent, or end them where so configured.
+    async def run(self, stop: asyncio.Event, hurry: asyncio.Event | None = None) -> None:
+        """Go on until `stop` is set; then leave the jobs to the next agent, or drain the node or end them if so set.
+
+        Args:
+            stop: Ends it.
+            hurry: Ends the draining, too.
 
         Raises:
             AgentError: The scheduler refuses this node.
         """
         await self._mps.adopt(self._devices.observe())
+        self._notice.start()
         try:
             while not stop.is_set():
                 self.woken.clear()
                 await self.make_it_so()
                 await self._rest(stop, self._config.heartbeat_s)
+            if self._config.drain_on_stop_s:
+                await self._let_jobs_go(hurry or asyncio.Event())
             if self._config.stop_jobs:
                 await self._end_jobs()
         finally:
+            await self._notice.close()
             self._gate.close()
             self._bandwidth.close()
             self.jobs.close()
@@ -109,6 +121,7 @@ class Agent:
         await self._act(reconcile(None, self.jobs.observe()))
         desired = await self._contact.report(self._report())
         if desired is not None:
+            self._is_wanted = bool(desired.jobs)
             self._has_limits = any(job.memory_limit_bytes for job in desired.jobs)
             self._placer.follow(desired.jobs)
             self._bandwidth.follow(desired)
@@ -311,11 +324,14 @@ class Agent:
             *self._placer.messages(),
             *self._bandwidth.messages(),
             *self._saver.messages(),
+            *self._notice.messages(),
             *([LIMITS_WATCHED] if self._has_limits else []),
         ]
         report = report_object(self.state.agent_id, now_s, gpus, messages, jobs)
         whose = {"cluster_id": self.state.cluster_id or None, "leased": self._is_leased()}
-        return {**report, **whose, "bandwidth": bandwidth}
+        notice = self._notice.look()
+        told = {} if notice is None else {"notice": notice.told(self._config.grace_s)}
+        return {**report, **whose, **told, "bandwidth": bandwidth}
 
     def _held(self) -> Mapping[int, device_memory.HeldByPid | None]:
         """What each process holds of the GPUs with jobs; that the driver hides it is said from then on."""
@@ -336,6 +352,18 @@ class Agent:
         self.state.trim(
             jobs_max=config.ended_jobs_max, age_max_s=config.ended_age_max_s, bytes_max=config.ended_bytes_max
         )
+
+    async def _let_jobs_go(self, hurry: asyncio.Event) -> None:
+        """Have the node drained, and go on until its jobs have left, as far as they do within the time."""
+        spare_s = self._config.grace_s + LAST_WORDS_S
+        end_s = time.monotonic() + self._config.drain_on_stop_s + spare_s
+        self._notice.leave(STOPS, self._config.drain_on_stop_s + self._config.grace_s)
+        self._is_wanted = True
+        while (self._is_wanted or self.state.live()) and time.monotonic() < end_s and not hurry.is_set():
+            self.woken.clear()
+            await self.make_it_so()
+            if self._is_wanted or self.state.live():
+                await self._rest(hurry, self._config.heartbeat_s)
 
     async def _end_jobs(self) -> None:
         """Stop every job and tell the scheduler, as far as it listens within the time."""

@@ -50,6 +50,7 @@ async def serve(
     config: AgentConfig,
     *,
     stop: asyncio.Event | None = None,
+    hurry: asyncio.Event | None = None,
     scheduler: Scheduler | None = None,
     on_address: Callable[[str], None] | None = None,
 ) -> None:
@@ -58,6 +59,7 @@ async def serve(
     Args:
         config: Its settings.
         stop: Set it to end the agent; without one it runs until it is cancelled.
+        hurry: Set it to end an agent that drains its node before it ends.
         scheduler: Whom it serves; by default the one at `config.scheduler_url`.
         on_address: Called with the agent's base URL once it listens.
 
@@ -75,17 +77,22 @@ async def serve(
                 agent = Agent(config, link, devices, state, door)
                 async with _api(agent, config, door, listener):
                     (on_address or _log_address)(address)
-                    await agent.run(stop or asyncio.Event())
+                    await agent.run(stop or asyncio.Event(), hurry)
     finally:
         state.close()
 
 
 async def _run_until_signal(config: AgentConfig) -> None:
-    stop = asyncio.Event()
+    stop, hurry = asyncio.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()
+
+    def end() -> None:
+        """Be told to stop; told again, drain no longer."""
+        (hurry if stop.is_set() else stop).set()
+
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
-    await serve(config, stop=stop)
+        loop.add_signal_handler(number, end)
+    await serve(config, stop=stop, hurry=hurry)
 
 
 @asynccontextmanager

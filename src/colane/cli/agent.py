@@ -65,6 +65,34 @@ OthersOption = Annotated[
         "prediction, quiet devices come first), or ignore it.",
     ),
 ]
+DrainOnStop = Annotated[
+    str | None,
+    typer.Option(
+        "--drain-on-stop",
+        metavar="TIME",
+        show_default="leaves the jobs",
+        help="At SIGTERM (a machine's shutdown) drain the node first: its jobs have so long (60s) to save and leave.",
+    ),
+]
+NoticeFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--notice-file",
+        show_default=False,
+        help="The node is drained while this file is there: when the machine goes (120, or 2026-11-22T16:00:00Z) and "
+        "why, both may be left out.",
+    ),
+]
+NoticeCommand = Annotated[
+    str,
+    typer.Option(
+        "--notice-command",
+        metavar="COMMAND",
+        show_default=False,
+        help="The node is drained while this ends with 0, asked every 5 s (a cloud's notice to a spot instance); it "
+        "prints what --notice-file would hold.",
+    ),
+]
 PoolOption = Annotated[str, typer.Option("--pool", help="Only jobs of this pool run here.")]
 Heartbeat = Annotated[float, typer.Option("--heartbeat", min=0.05, help="Seconds between two reports of progress.")]
 
@@ -94,6 +122,9 @@ def agent(  # noqa: PLR0913, PLR0917 - a command line option is a parameter
     stop_jobs: Annotated[
         bool, typer.Option("--stop-jobs", help="Stop the jobs with the agent; else they run on for the next one.")
     ] = False,
+    drain_on_stop: DrainOnStop = None,
+    notice_file: NoticeFile = None,
+    notice_command: NoticeCommand = "",
     heartbeat: Heartbeat = 2.0,
     yield_bound: options.YieldBound = options.YIELD_BOUND,
     others: OthersOption = LoadByOthers.HEED,
@@ -129,6 +160,9 @@ def agent(  # noqa: PLR0913, PLR0917 - a command line option is a parameter
         topology=None if topology is None else imported(topology, "--topology").topology,
         host_bandwidth_bytes_per_s=options.rate("--host-bandwidth", host_bandwidth) or 0,
         stop_jobs=stop_jobs,
+        drain_on_stop_s=0.0 if drain_on_stop is None else options.time_s("--drain-on-stop", drain_on_stop),
+        notice_file=None if notice_file is None else notice_file.absolute(),
+        notice_command=notice_command,
         heeds_others=others is LoadByOthers.HEED,
     )
     os.chdir("/")  # it may run for months: it must not keep a directory from being removed

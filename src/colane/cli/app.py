@@ -31,6 +31,7 @@ NOUNS: Final = (
     "suspend",
     "resume",
     "nodes",
+    "drain",
     "topo",
     "profile",
     "adaptor",

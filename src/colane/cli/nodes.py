@@ -8,6 +8,7 @@ from typing import Any
 import typer
 
 from colane.cli import jobs, output
+from colane.cli.drain import state_text
 from colane.cli.output import ScreenColumn
 
 COLUMNS = (
@@ -40,6 +41,8 @@ def list_nodes(as_json: output.Json = False) -> None:
         return
     output.print_table(COLUMNS, [row for node in nodes for row in _rows(node)])
     for node in nodes:
+        if node.get("drain") or node.get("notice"):
+            output.say(f"{node['name']}: {state_text(node)}")
         for message in node["messages"]:
             output.say(f"{node['name']}: {output.clean(message)}")
     if not nodes:
@@ -75,7 +78,8 @@ def _state(node: dict[str, Any], gpu: dict[str, Any]) -> str:
         return "lost"
     if not gpu["healthy"]:
         return "unhealthy"
-    state = "busy" if any(_is_on(job, gpu["index"]) for job in node["jobs"]) else "free"
+    drained = "drained" if node.get("drain") or node.get("notice") else "free"
+    state = "busy" if any(_is_on(job, gpu["index"]) for job in node["jobs"]) else drained
     return state + (f" (others use {gpu['others_ratio']:.0%})" if gpu.get("others_ratio") else "")
 
 

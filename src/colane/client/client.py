@@ -166,6 +166,14 @@ class Client:
         """Forget all nodes; refused while jobs are assigned."""
         return list(self._change("DELETE", "/nodes")["removed"])
 
+    def drain(self, name: str, *, deadline_s: float | None = None, reason: str = "") -> None:
+        """Let a node take no new jobs, and its jobs go; those still there after so many seconds are stopped."""
+        self._change("POST", f"/node/{name}/drain", _without_none(deadline_s=deadline_s, reason=reason))
+
+    def undrain(self, name: str) -> None:
+        """Let a node take jobs again."""
+        self._change("DELETE", f"/node/{name}/drain")
+
     def profiles(self) -> list[Object]:
         """Return all profiles."""
         return list(self._get("/profiles"))

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Final
 
 from colane.core.bookings import throttled
+from colane.core.drain import lets_go
 from colane.core.events import Flaw
 from colane.core.lifecycle import MOVABLE
 from colane.core.load import GpuLoad
@@ -283,6 +284,8 @@ class _Judge:
             return (Flaw("no-such-node", f"there is no node {placement.node!r}", (job.id,)),)
         if node.node.pool != job.spec.pool:
             return (Flaw("wrong-pool", f"{placement.node} is not in pool {job.spec.pool}", (job.id,)),)
+        if node.node.drains:
+            return (Flaw("node-drained", f"{placement.node} is drained", (job.id,)),)
         if not set(placement.cores) <= set(node.node.cores_outside_devices):
             return (Flaw("wrong-cores", f"cores of job {job.id} on {placement.node} are cpu devices", (job.id,)),)
         return ()
@@ -296,6 +299,9 @@ class _Judge:
             return (Flaw("wrong-gpu-type", f"job {job.id} asks for {spec.gpu_type}, {gpu} is not", (job.id,)),)
         if self._state.nodes[gpu.node].node.pool != spec.pool:
             return (Flaw("wrong-pool", f"{gpu} is not in pool {spec.pool}", (job.id,)),)
+        lives_there = gpu in job.gpus_held or (job.home != "" and job.placement is not None)
+        if load.closed and not lives_there:
+            return (Flaw("node-drained", f"{gpu.node} is drained, and job {job.id} would be new there", (job.id,)),)
         return ()
 
     def _take_cores(
@@ -362,8 +368,11 @@ class _Judge:
     def _stop(self, job: Job) -> Flaws:
         """It keeps its GPUs until its process is gone, so nothing is free by it yet.
 
-        Where the jobs on a GPU were seen to need more than it has, somebody has to go, and may be anybody.
+        Where the jobs on a GPU were seen to need more than it has, somebody has to go, and may be anybody. So it is
+        where the deadline of a node that is drained is over.
         """
+        if lets_go(self._state, job):
+            return ()
         is_protected = job.state not in MOVABLE
         if not is_protected and (job.spec.preemptible or (job.spec.abortable and not job.spec.gpus)):
             return ()

@@ -19,7 +19,7 @@ from colane.model.job import Job, JobSpec, JobState
 from colane.model.progress import Progress
 from colane.model.reason import Reason, Why
 
-ASKABLE = frozenset({JobState.RUNNING, JobState.PAUSED})
+ASKABLE = frozenset({JobState.RUNNING, JobState.RUNNING_PROTECTED, JobState.PAUSED})
 
 
 def part(step: Step, job: Job, reason: Reason, **changes: object) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from colane.core import checkpointing, guard, reports, starting, suspension
+from colane.core import checkpointing, drain, guard, reports, starting, suspension
 from colane.core.carrying import carry_out
 from colane.core.changes import Newcomers
 from colane.core.check import check
@@ -17,6 +17,7 @@ from colane.core.company import Company, Pacing
 from colane.core.config import CoreConfig
 from colane.core.contention import Contention
 from colane.core.cpu_only import CpuOnlyJobs
+from colane.core.drain import Drains
 from colane.core.events import (
     BandwidthObserved,
     CancelRequested,
@@ -25,6 +26,7 @@ from colane.core.events import (
     Event,
     GpusObserved,
     Launched,
+    NodeDrained,
     NodeLost,
     NodeRegistered,
     Outcome,
@@ -65,6 +67,7 @@ HANDLERS: dict[type, Handler] = {
     ResumeRequested: suspension.resume_requested,
     NodeRegistered: reports.node_registered,
     NodeLost: reports.node_lost,
+    NodeDrained: drain.drained,
     GpusObserved: reports.gpus_observed,
     Launched: reports.launched,
     Progressed: reports.progressed,
@@ -104,6 +107,7 @@ class Core:
         self._tuning = CoreTuning(state, self.config.tuning)
         self._contention = Contention(state, self.config.contention)
         self._sets = MeasuredSets()
+        self._drains = Drains(state)
         self._cpu_only = CpuOnlyJobs(self.config.cpu_only_passes_s)
         self._resume()
 
@@ -128,9 +132,13 @@ class Core:
         self._contention.notice(events)
         if self._guard.is_due:
             self._follow(step, self._guard, ())
+        self._timers.woken(now_s)
         while (timer := self._timers.next_due(now_s)) is not None:
             reports.timer_due(step, timer)
         self.state.changed_pools.update(self._timers.pools_due(now_s))
+        if self._drains.is_due:
+            self._drains.notice(step)
+            self._follow(step, self._drains, ())
         if self._returns.is_due:
             self._follow(step, self._returns, ())
         if self._tuning.is_due:

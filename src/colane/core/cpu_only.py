@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from heapq import heapify, heappop, heappush
+from typing import Final
 
 from colane.core.draft import Draft
 from colane.core.free import bits
@@ -20,6 +21,9 @@ from colane.model.job import Job, JobId, JobSpec, NeedClass
 from colane.model.plan import Plan
 from colane.model.reason import Reason, Why
 from colane.model.resources import Resources, host_capacity, host_needs, ranks_held
+
+NODES_NAMED_MAX: Final = 4
+"""A sentence names at most this many nodes, so that it stays one line."""
 
 
 class CpuOnlyRoom:
@@ -140,6 +144,9 @@ def no_room(draft: Draft, spec: JobSpec, overdue: Job | None = None) -> Reason:
     nodes = [node for node in draft.view.nodes.values() if node.node.pool == spec.pool]
     if not nodes:
         return Reason(Why.NO_NODE, {"pool": spec.pool})
+    names, nodes = [node.node.name for node in nodes], [node for node in nodes if not node.node.drains]
+    if not nodes:
+        return nodes_drained(names)
     free = [draft.cpu_only_free(node) for node in nodes]
     if overdue is not None and any(host_needs(spec, 0) <= one for one in free):
         return Reason(Why.BEHIND, {}, (overdue.id,))
@@ -151,6 +158,14 @@ def no_room(draft: Draft, spec: JobSpec, overdue: Job | None = None) -> Reason:
         "have_bytes": max(one.host_memory_bytes for one in free),
     }
     return Reason(Why.NO_ROOM_ON_HOST, facts, holders)
+
+
+def nodes_drained(names: list[str]) -> Reason:
+    """That all nodes that could run a job are drained."""
+    more = len(names) - NODES_NAMED_MAX
+    return Reason(
+        Why.NODES_DRAINED, {"nodes": ", ".join(names[:NODES_NAMED_MAX]) + (f" and {more} more" if more > 0 else "")}
+    )
 
 
 def _books_host(spec: JobSpec) -> bool:

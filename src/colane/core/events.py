@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple, final
 
 from colane.model.bandwidth import BandwidthSample
-from colane.model.hardware import Gpu, Node
+from colane.model.hardware import Drain, Gpu, Node
 from colane.model.job import Exit, Job, JobId, JobSpec, SuspendVia
 from colane.model.plan import Action, Plan
 from colane.model.profile import Profile, SetMeasurement
@@ -59,6 +59,17 @@ class NodeLost(NamedTuple):
     """A node was silent for too long, or was removed."""
 
     node: str
+
+
+class NodeDrained(NamedTuple):
+    """A node takes no new jobs and lets those go that it has; or does not any more, where `drain` is None.
+
+    It is an operator's word, or notice that the agent has of the machine's end: both hold until taken back.
+    """
+
+    node: str
+    drain: Drain | None
+    by_agent: bool = False
 
 
 class GpusObserved(NamedTuple):
@@ -168,6 +179,7 @@ Event = (
     | ResumeRequested
     | NodeRegistered
     | NodeLost
+    | NodeDrained
     | GpusObserved
     | Launched
     | Progressed

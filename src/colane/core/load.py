@@ -62,21 +62,38 @@ class GpuLoad:
     """A GPU and the jobs booked on it.
 
     `returning` are jobs whose memory lies on the host and that wait to come back: nobody else may start here until
-    they have.
+    they have. Of a node that is drained it is `closed`: no job is newly given it.
     """
 
     id: Final[GpuId]
     gpu: Final[Gpu]
     bookings: Final[tuple[Booking, ...]]
     returning: Final[tuple[JobId, ...]]
+    closed: Final[bool]
 
     def __init__(
-        self, id: GpuId, gpu: Gpu, bookings: tuple[Booking, ...] = (), returning: tuple[JobId, ...] = ()
+        self,
+        id: GpuId,
+        gpu: Gpu,
+        bookings: tuple[Booking, ...] = (),
+        returning: tuple[JobId, ...] = (),
+        closed: bool = False,
     ) -> None:
         self.id = id
         self.gpu = gpu
         self.bookings = bookings
         self.returning = returning
+        self.closed = closed
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether it works, and its node takes jobs."""
+        return self.gpu.healthy and not self.closed
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it works and nobody is there or is to come back: a job that lives on its node may have it."""
+        return not self.bookings and not self.returning and self.gpu.healthy
 
     @property
     def capacity_bytes(self) -> int:
@@ -91,7 +108,7 @@ class GpuLoad:
     @property
     def is_free(self) -> bool:
         """Whether a job may have it alone."""
-        return not self.bookings and not self.returning and self.gpu.healthy
+        return not self.bookings and not self.returning and self.gpu.healthy and not self.closed
 
     @property
     def needed_bytes(self) -> int | None:
@@ -123,7 +140,7 @@ class GpuLoad:
         Nothing is foreseen of company on a GPU that others use, too.
         """
         known = all(b.load is not None and b.key.gpus == 1 for b in self.bookings)
-        return bool(self.bookings) and known and self.gpu.healthy and not self.gpu.is_disturbed and self.is_shareable
+        return bool(self.bookings) and known and self.is_usable and not self.gpu.is_disturbed and self.is_shareable
 
     def admits(self, circle: str) -> bool:
         """Whether all its jobs are of one circle with a newcomer."""
@@ -146,16 +163,17 @@ class GpuLoad:
 
     def with_booking(self, booking: Booking) -> GpuLoad:
         """The same GPU with one job more."""
-        return GpuLoad(self.id, self.gpu, (*self.bookings, booking), self.returning)
+        return GpuLoad(self.id, self.gpu, (*self.bookings, booking), self.returning, self.closed)
 
     def without(self, job: JobId) -> GpuLoad:
         """The same GPU with that job gone."""
-        return GpuLoad(self.id, self.gpu, tuple([b for b in self.bookings if b.job != job]), self.returning)
+        bookings = tuple([b for b in self.bookings if b.job != job])
+        return GpuLoad(self.id, self.gpu, bookings, self.returning, self.closed)
 
     def in_lane(self, job: JobId, lane: int) -> GpuLoad:
         """The same GPU with that job in another lane."""
         bookings = tuple([replace(b, lane=lane) if b.job == job else b for b in self.bookings])
-        return GpuLoad(self.id, self.gpu, bookings, self.returning)
+        return GpuLoad(self.id, self.gpu, bookings, self.returning, self.closed)
 
     def awaited_by(self, job: JobId, *, returning: bool) -> GpuLoad:
         """The same GPU with that job waiting to come back, or not any more."""

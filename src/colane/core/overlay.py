@@ -93,8 +93,10 @@ class Overlay:
     def has_room(self, node: NodeState, spec: JobSpec, ranks: int | None = None) -> bool:
         """Whether a node has the cores, the host memory and its bandwidth that a job books there.
 
-        For so many of its ranks, or for all.
+        For so many of its ranks, or for all. One that is drained has no room for jobs without GPUs.
         """
+        if not spec.gpus and node.node.drains:
+            return False
         if not books_host(spec):
             return True
         free = self.host_free(node) if spec.gpus else self.cpu_only_free(node)
@@ -102,7 +104,7 @@ class Overlay:
 
     def had_room(self, node: NodeState, spec: JobSpec) -> bool:
         """Whether a node had room for a job without GPUs before anything was decided in this draft."""
-        return not books_host(spec) or host_needs(spec, 0) <= _cpu_only_free(node)
+        return not node.node.drains and (not books_host(spec) or host_needs(spec, 0) <= _cpu_only_free(node))
 
     def cpu_only_free(self, node: NodeState) -> Resources:
         """What a node will have for jobs without GPUs: the cores that are its cpu devices are not theirs."""

@@ -65,6 +65,8 @@ def node_registered(step: Step, event: NodeRegistered) -> None:
     """A node joins or comes back; jobs on GPUs it no longer has are treated as lost."""
     node = event.node
     known = step.state.nodes.get(node.name)
+    if known is not None:
+        node = replace(node, drain=known.node.drain, notice=known.node.notice)  # until somebody says otherwise
     before = known.node if known is not None else node
     if known is not None:
         is_same = known.node.pool == node.pool and bool(set(known.node.cores) & set(node.cores))

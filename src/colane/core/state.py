@@ -45,7 +45,8 @@ __all__ = ["ClusterState", "D", "Kind", "NodeState", "SortKey"]
 class ClusterState:
     """Nodes, live jobs, bookings and beliefs, with their indexes.
 
-    Where `steps_unseen` is set, running jobs are taken to step though nobody has seen them do so.
+    Where `steps_unseen` is set, running jobs are taken to step though nobody has seen them do so. `draining` has the
+    nodes that are drained, each with whether its deadline is over.
     """
 
     def __init__(self, beliefs: Beliefs | None = None, version: int = 0) -> None:
@@ -64,6 +65,7 @@ class ClusterState:
         self.companies = 0
         self.cpu_only = 0
         self.returning: dict[JobId, None] = {}
+        self.draining: dict[str, bool] = {}
         self.steps_unseen = False
         self._open: dict[tuple[Kind, int], list[SortKey]] = {}
         self._derived: dict[Question, Derived] = {}
@@ -203,6 +205,10 @@ class ClusterState:
             self._forget_gpus(known)
             known.node = node
         self._enter_gpus(known)
+        if node.drains:
+            self.draining.setdefault(node.name, False)
+        else:
+            self.draining.pop(node.name, None)
         self._touch(known)
         self.changed_pools.add(node.pool)
 
@@ -210,6 +216,7 @@ class ClusterState:
         """Drop a node that carries no job any more."""
         node = self.nodes[name]
         self._forget_gpus(node)
+        self.draining.pop(name, None)
         del self.nodes[name]
         del self.by_order[node.order]
         for index in self._derived.values():
@@ -305,9 +312,10 @@ class ClusterState:
         return {job.id: job for job in self.jobs.values() if job.placement is not None}
 
     def _enter_gpus(self, node: NodeState) -> None:
+        closed = bool(node.node.drains)
         for gpu in node.node.gpus:
             gpu_id = node.ids[gpu.index] = GpuId(node.node.name, gpu.index)
-            self.gpus[gpu_id] = GpuLoad(gpu_id, gpu)
+            self.gpus[gpu_id] = GpuLoad(gpu_id, gpu, closed=closed)
         for job_id in node.jobs:
             job = self.jobs[job_id]
             for slot in slots_booked(job, node.node.name):

@@ -36,6 +36,7 @@ class Timers:
         self._heap: list[Timer] = []
         self._serial = 0
         self._asks: dict[str, float] = {}
+        self._wakes: set[float] = set()
 
     @property
     def next_s(self) -> float | None:
@@ -43,6 +44,8 @@ class Timers:
         due_s = self._heap[0].due_s if self._heap else inf
         if self._asks:
             due_s = min(due_s, *self._asks.values())
+        if self._wakes:
+            due_s = min(due_s, *self._wakes)
         return None if due_s == inf else due_s
 
     def ask_again(self, pool: str, due_s: float | None, *, keeps_earlier: bool = False) -> None:
@@ -65,6 +68,14 @@ class Timers:
         for pool in due:
             del self._asks[pool]
         return due
+
+    def wake(self, due_s: float) -> None:
+        """Let there be a step at that time, whatever else happens."""
+        self._wakes.add(due_s)
+
+    def woken(self, now_s: float) -> None:
+        """Times that have come are waited for no longer."""
+        self._wakes = {due_s for due_s in self._wakes if due_s > now_s}
 
     def set(self, due_s: float, kind: TimerKind, job: JobId, attempt: int) -> None:
         """Remember one."""

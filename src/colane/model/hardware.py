@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import inf
 from typing import NamedTuple
 
 from colane.model.topology import Topology
@@ -79,6 +80,27 @@ class Gpu:
         return self.others_ratio >= DISTURBED_RATIO
 
 
+class Drain(NamedTuple):
+    """Why a node takes no new jobs and lets those go that it has.
+
+    Attributes:
+        by: Who asked for it.
+        reason: In his words; empty where he gave none.
+        since_s: When.
+        deadline_s: When jobs that are still there are stopped; None lets those finish that cannot go on elsewhere.
+    """
+
+    by: str
+    reason: str
+    since_s: float
+    deadline_s: float | None = None
+
+    @property
+    def because(self) -> str:
+        """Who and why, as reasons name it."""
+        return f"by {self.by} ({self.reason})" if self.reason else f"by {self.by}"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
     """A machine with an agent.
@@ -94,6 +116,8 @@ class Node:
         agent_id: Identity of the agent's state directory; a second agent of the same name is refused by it.
         topology: How its GPUs are connected, by position in `gpus`; None when unknown: then sockets alone tell.
         host_refusal: Why GPU memory of jobs cannot be moved to its host; empty when it can, as far as is known.
+        drain: An operator drains it; None where nobody does. It outlives the agent.
+        notice: Its agent has notice that the machine is about to go; None where it has none.
     """
 
     name: str
@@ -106,6 +130,18 @@ class Node:
     agent_id: str = ""
     topology: Topology | None = None
     host_refusal: str = ""
+    drain: Drain | None = None
+    notice: Drain | None = None
+
+    @property
+    def drains(self) -> tuple[Drain, ...]:
+        """Why it takes no new jobs, its operator's word first; empty of a node that takes some."""
+        return tuple([drain for drain in (self.drain, self.notice) if drain is not None])
+
+    @property
+    def leaves_s(self) -> float:
+        """When jobs that are still there are stopped; infinite where they may finish."""
+        return min([drain.deadline_s for drain in self.drains if drain.deadline_s is not None], default=inf)
 
     @property
     def cores_outside_devices(self) -> tuple[int, ...]:

@@ -42,6 +42,7 @@ class Why(StrEnum):
     NO_GAIN = "no-gain"
     TOO_SLOW_TO_ANSWER = "too-slow-to-answer"
     HELD = "held"
+    NODES_DRAINED = "nodes-drained"
     LIMIT = "limit"
     POLICY_FAILED = "policy-failed"
     # starting
@@ -66,6 +67,8 @@ class Why(StrEnum):
     NODE_LOST = "node-lost"
     GPU_LOST = "gpu-lost"
     NODE_FAULT = "node-fault"
+    DRAINED = "drained"
+    DRAIN_OVER = "drain-over"
     SUSPENDED = "suspended"
     SUSPENDED_TO_HOST = "suspended-to-host"
     MOVED_TO_HOST = "moved-to-host"
@@ -165,6 +168,9 @@ SENTENCES: Mapping[Why, str] = MappingProxyType(
             "Resources: taking turns with {jobs} on {gpu}, an answer could take {bound_s:.3g} s, "
             "above the objective of {latency_s:.3g} s"
         ),
+        Why.NODES_DRAINED: (
+            "ReqNodeNotAvail: every node that could run it takes no new jobs: {nodes}; colane undrain lets it again"
+        ),
         Why.LIMIT: "QOSMaxJobsPerUserLimit: {by} is reached; it starts when others of the same user have ended",
         Why.HELD: "JobHeldUser: suspended by {by}; colane resume lets it start",
         Why.POLICY_FAILED: "Priority: nobody starts until policy {policy} plans again: {problem}",
@@ -190,6 +196,8 @@ SENTENCES: Mapping[Why, str] = MappingProxyType(
         Why.NODE_LOST: "node {node} was lost",
         Why.GPU_LOST: "GPU {gpu} does not work any more",
         Why.NODE_FAULT: "node {node} could not start it: {detail}",
+        Why.DRAINED: "leaves {node}, which is drained {because}",
+        Why.DRAIN_OVER: "stopped, for {node} is drained {because} and the time for that is over",
         Why.SUSPENDED: "suspended by {by}; it waits at a step boundary and keeps its GPU memory",
         Why.SUSPENDED_TO_HOST: "suspended by {by}; it waits at a step boundary, its GPU memory is moved to the host",
         Why.MOVED_TO_HOST: "its GPU memory, {size_bytes}, is on the host, and {gpu} is free for others; {was}",

@@ -100,20 +100,18 @@ def cpu_only_capacity(node: Node) -> Resources:
     return Resources(0, outside, has.host_memory_bytes, has.host_bandwidth_bytes_per_s)
 
 
-def capacity(
-    node: Node, gpu_type: str | None = None, memory_bytes: int = 0, *, healthy_only: bool = False
-) -> Resources:
+def capacity(node: Node, gpu_type: str | None = None, memory_bytes: int = 0, *, usable_only: bool = False) -> Resources:
     """What an empty node has, of its GPUs those of a type (None: any) with at least that memory each."""
     gpus = 0
     for gpu in node.gpus:
         suits = gpu_type in {None, gpu.type} and gpu.memory_bytes >= memory_bytes
-        gpus += suits and (gpu.healthy or not healthy_only)
+        gpus += suits and (not usable_only or (gpu.healthy and not node.drains))
     return Resources(gpus, gpu_memory_bytes=memory_bytes) + host_capacity(node)
 
 
-def ranks_held(node: Node, spec: JobSpec, gpu_type: str, *, healthy_only: bool = False) -> int:
+def ranks_held(node: Node, spec: JobSpec, gpu_type: str, *, usable_only: bool = False) -> int:
     """How many ranks of a job at most an empty node could hold at once on GPUs of that type."""
-    has = capacity(node, gpu_type, spec.gpu_memory_bytes or 0, healthy_only=healthy_only)
+    has = capacity(node, gpu_type, spec.gpu_memory_bytes or 0, usable_only=usable_only)
     ranks = min(has.gpus, 1 if spec.anti_collocation else spec.gpus)
     while ranks and not needs(spec, ranks) <= has:
         ranks -= 1

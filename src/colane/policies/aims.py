@@ -66,7 +66,7 @@ class Members:
         for job in theirs:
             for gpu in job.gpus_held:
                 load = draft.view.gpu(gpu)
-                if load.jobs[0] == job.id and members.issuperset(load.jobs) and load.gpu.healthy:
+                if load.jobs[0] == job.id and members.issuperset(load.jobs) and load.is_usable:
                     self.gpus[gpu.node, load.gpu.type] += 1
 
     @property

@@ -238,7 +238,7 @@ def made_for(draft: Draft, live: PoolJobs, job: Job) -> GpuLoad | None:
 def is_untouched(draft: Draft, load: GpuLoad) -> bool:
     """Whether a GPU is as it was when the plan began, nobody is leaving it, and it is kept for nobody."""
     same = load is draft.view.gpu(load.id) and load.id not in draft.held
-    return same and not load.returning and load.gpu.healthy and is_settled(draft, load)
+    return same and not load.returning and load.is_usable and is_settled(draft, load)
 
 
 def fits_instead(draft: Draft, spec: JobSpec, rest: GpuLoad, leaver: Job) -> bool:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from colane.core.cpu_only import nodes_drained
 from colane.core.draft import Draft
 from colane.core.load import GpuLoad
 from colane.core.state import NodeState
 from colane.model.hardware import GpuId
 from colane.model.job import Job, JobId, JobSpec
 from colane.model.reason import Reason, Why
-from colane.model.resources import host_needs
+from colane.model.resources import host_needs, ranks_held
 
 
 def refuse(draft: Draft, job: Job, spec: JobSpec) -> None:
@@ -29,6 +30,9 @@ def no_place(draft: Draft, spec: JobSpec) -> Reason:
     types = draft.view.gpu_types(spec.pool, spec.gpu_type)
     if not types:
         return Reason(Why.NO_NODE, {"pool": spec.pool})
+    away = _drained(draft, spec, types)
+    if away is not None:
+        return away
     holders = draft.view.holders(spec.pool)
     if spec.multi_node:
         return _no_gang(draft, spec, types, holders)
@@ -37,6 +41,18 @@ def no_place(draft: Draft, spec: JobSpec) -> Reason:
         facts: dict[str, str | int | float] = {"need": spec.gpus, "gpu_type": spec.gpu_type or "any", "have": have}
         return Reason(Why.NO_FREE_GPU, facts, holders)
     return _lacking(draft, spec, types, holders)
+
+
+def _drained(draft: Draft, spec: JobSpec, types: Iterable[str]) -> Reason | None:
+    """That every node that could ever run it is drained; None where one is not, or where there is none at all."""
+    least = 1 if spec.multi_node else spec.gpus
+    drained: list[str] = []
+    for node in draft.view.nodes.values():
+        if node.node.pool == spec.pool and any(ranks_held(node.node, spec, kind) >= least for kind in types):
+            if not node.node.drains:
+                return None
+            drained.append(node.node.name)
+    return nodes_drained(drained) if drained else None
 
 
 def not_joined(draft: Draft, spec: JobSpec, lacking: Reason) -> Reason | None:

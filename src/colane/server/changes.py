@@ -28,6 +28,7 @@ from colane.model.hardware import Gpu, Node
 from colane.model.job import Exit, Job, JobId, JobState, SuspendVia
 from colane.model.profile import Profile, ProfileKey, Value, ValueSource
 from colane.model.progress import Progress
+from colane.server import draining
 from colane.server.access import Caller
 from colane.server.admission import Admitted
 from colane.server.board import NodeRecord
@@ -37,16 +38,15 @@ from colane.server.problems import RefusedError
 from colane.server.retention import Retention
 from colane.server.store import FINISHED_JOBS, Delete
 from colane.server.turn import Turn
-from colane.server.wire import (
+from colane.server.wire import ProfileBody, ValueBody
+from colane.server.wire_nodes import (
     BandwidthBody,
     FinishedBody,
     GpuBody,
     JobReport,
     NodeBody,
-    ProfileBody,
     ProgressBody,
     ReportBody,
-    ValueBody,
 )
 
 EMPTY: Mapping[str, NodeState] = MappingProxyType({})
@@ -142,6 +142,8 @@ def register(turn: Turn, body: NodeBody) -> None:
             "name",
         )
     node = _node(body)
+    if known is not None:  # it is drained until somebody says otherwise
+        node = replace(node, drain=known.node.drain, notice=known.node.notice)
     if len({gpu.index for gpu in node.gpus}) != len(node.gpus):
         raise RefusedError.because(422, "each GPU needs an index of its own", "gpus")
     if node.topology is not None and node.topology.gpus != len(node.gpus):
@@ -242,6 +244,7 @@ def report(turn: Turn, name: str, body: ReportBody) -> None:
         turn.record("node-returned", node=name)
     elif gpus and gpus != record.node.gpus:
         turn.events.append(GpusObserved(name, gpus))
+    draining.heed_notice(turn, record, body.notice)
     messages = tuple(body.messages)
     if messages != record.messages:
         turn.messages[name] = messages

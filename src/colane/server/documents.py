@@ -9,7 +9,7 @@ from colane.core.lifecycle import is_loss
 from colane.model.bandwidth import Throttle
 from colane.model.category import Category, CoreHint
 from colane.model.checkpoint import CheckpointContract
-from colane.model.hardware import Gpu, GpuId, Node
+from colane.model.hardware import Drain, Gpu, GpuId, Node
 from colane.model.job import CommPattern, Exit, Job, JobId, JobKind, JobSpec, JobState, Served, StateChange, SuspendVia
 from colane.model.placement import Placement, Slot
 from colane.model.profile import CorePace, PlacePace, Profile, ProfileKey, SetMeasurement, Slowdown, Value, ValueSource
@@ -79,7 +79,8 @@ GPU: Final = record(Gpu, cores=several())
 TOPOLOGY: Final = record(
     Topology, links=several(several(row(Link, kind=choice(LinkKind)))), sockets=several(), switches=several()
 )
-NODE: Final = record(Node, gpus=several(GPU), cores=several(), topology=maybe(TOPOLOGY))
+DRAIN: Final = maybe(record(Drain))
+NODE: Final = record(Node, gpus=several(GPU), cores=several(), topology=maybe(TOPOLOGY), drain=DRAIN, notice=DRAIN)
 KEY: Final = record(ProfileKey)
 VALUE: Final = record(Value, source=choice(ValueSource))
 PROFILE: Final = record(

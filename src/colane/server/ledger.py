@@ -144,7 +144,7 @@ def _records(turn: Turn, outcome: Outcome, hardware: Mapping[str, Node]) -> Iter
     for name in outcome.lost_nodes:
         if name in turn.board.nodes and name not in outcome.nodes and name not in turn.removed_nodes:
             yield replace(turn.board.nodes[name], lost=True, generation=outcome.version)
-    said = turn.messages.keys() | turn.leased.keys() | turn.registered.keys()
+    said = turn.messages.keys() | turn.leased.keys() | turn.registered.keys() | turn.drained.keys()
     for name in said - {*outcome.nodes, *outcome.lost_nodes, *turn.removed_nodes}:
         yield _said(turn, turn.board.nodes[name])
 
@@ -156,7 +156,8 @@ def _said(turn: Turn, known: NodeRecord) -> NodeRecord:
     body = turn.registered.get(name)
     if body is not None:
         known = replace(known, secret=body.secret, runs_as=body.runs_as)
-    return replace(known, messages=messages, leased=leased)
+    node = replace(known.node, drain=turn.drained[name]) if name in turn.drained else known.node
+    return replace(known, messages=messages, leased=leased, node=node)
 
 
 def _job_changes(turn: Turn, outcome: Outcome, policy: str) -> tuple[list[Put], list[Delete]]:

@@ -7,11 +7,12 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Path, Request
 from fastapi.responses import JSONResponse
 
-from colane.server import changes
+from colane.model.hardware import Drain
+from colane.server import changes, draining
 from colane.server.problems import RefusedError
 from colane.server.requests import IdempotencyKey, TheCaller, TheService, change_once
 from colane.server.turn import Turn
-from colane.server.wire import FinishedBody, NodeBody, ReportBody
+from colane.server.wire_nodes import DrainBody, FinishedBody, NodeBody, ReportBody
 
 router = APIRouter()
 NamePath = Annotated[str, Path(min_length=1, max_length=100, description="Name of a node")]
@@ -60,6 +61,44 @@ async def remove_node(
     def prepare(turn: Turn) -> dict[str, Any]:
         changes.remove_node(turn, name)
         return {"removed": [name]}
+
+    return JSONResponse(await change_once(request, service, idempotency_key, prepare))
+
+
+@router.post("/node/{name}/drain")
+async def drain(
+    request: Request,
+    service: TheService,
+    caller: TheCaller,
+    name: NamePath,
+    idempotency_key: IdempotencyKey = None,
+    body: DrainBody | None = None,
+) -> JSONResponse:
+    """Let a node take no new jobs, and its jobs go elsewhere or finish; those still there at the deadline are stopped.
+
+    The deadline is in seconds from now. Asked again, the last word counts.
+    """
+    caller.demand_operator("drain nodes")
+    asked = body or DrainBody()
+
+    def prepare(turn: Turn) -> dict[str, Any]:
+        deadline_s = None if asked.deadline_s is None else turn.now_s + asked.deadline_s
+        draining.drain(turn, name, Drain(caller.name, asked.reason, turn.now_s, deadline_s))
+        return {"drained": [name]}
+
+    return JSONResponse(await change_once(request, service, idempotency_key, prepare))
+
+
+@router.delete("/node/{name}/drain")
+async def undrain(
+    request: Request, service: TheService, caller: TheCaller, name: NamePath, idempotency_key: IdempotencyKey = None
+) -> JSONResponse:
+    """Let a node take jobs again; notice that its agent has of its own stays."""
+    caller.demand_operator("undrain nodes")
+
+    def prepare(turn: Turn) -> dict[str, Any]:
+        draining.drain(turn, name, None)
+        return {"undrained": [name]}
 
     return JSONResponse(await change_once(request, service, idempotency_key, prepare))
 

@@ -43,7 +43,8 @@ from colane.server.store import (
 )
 from colane.server.turn import Turn
 from colane.server.views import finished_view, job_view, node_view
-from colane.server.wire import FinishedBody, JobRequest, NodeBody, ReportBody
+from colane.server.wire import JobRequest
+from colane.server.wire_nodes import FinishedBody, NodeBody, ReportBody
 
 CLEANING_PERIOD_S: Final = 3600.0
 """How often answers to idempotency keys that nobody will use again, and records of old jobs, are removed."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from colane.core.events import Event
+from colane.model.hardware import Drain
 from colane.model.job import JobId
 from colane.model.progress import Progress
 from colane.server.access import TokenRecord
@@ -15,7 +16,7 @@ from colane.server.board import Board
 from colane.server.clock import ClockMark
 from colane.server.documents import Body
 from colane.server.store import AuditEntry, Delete
-from colane.server.wire import NodeBody
+from colane.server.wire_nodes import NodeBody
 
 
 @dataclass(slots=True)
@@ -34,6 +35,7 @@ class Turn:
         agents: Agents that registered in this turn, by node.
         messages: New messages of nodes.
         registered: How nodes were described in this turn, by name.
+        drained: Why nodes that are lost are drained once they are back; None where they are not.
         leased: Whether jobs of nodes end by themselves, where that is news.
         tokens: Tokens made in this turn, by digest; None for one that is revoked.
         removed_nodes: Nodes to forget.
@@ -54,6 +56,7 @@ class Turn:
     agents: dict[str, str] = field(default_factory=dict)
     messages: dict[str, tuple[str, ...]] = field(default_factory=dict)
     registered: dict[str, NodeBody] = field(default_factory=dict)
+    drained: dict[str, Drain | None] = field(default_factory=dict)
     leased: dict[str, bool] = field(default_factory=dict)
     tokens: dict[str, TokenRecord | None] = field(default_factory=dict)
     removed_nodes: set[str] = field(default_factory=set)

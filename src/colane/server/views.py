@@ -164,6 +164,7 @@ def node_view(
     return {
         **documents.encode_node(record.node),
         "generation": record.generation,
+        "state": _node_state(record, jobs),
         "lost": record.lost,
         "last_seen_s": last_seen_s,
         "messages": list(record.messages),
@@ -179,6 +180,14 @@ def node_view(
             for job, place in placed
         ],
     }
+
+
+def _node_state(record: NodeRecord, jobs: list[Job]) -> str:
+    if record.lost:
+        return "lost"
+    if not record.node.drains:
+        return "up"
+    return "draining" if jobs else "drained"
 
 
 def _measured(jobs: list[Job], contention: ContentionConfig | None) -> Body | None:

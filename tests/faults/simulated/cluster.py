@@ -29,7 +29,8 @@ from colane.server.memory_store import MemoryStore
 from colane.server.service import Service
 from colane.server.store import FINISHED_JOBS, Transaction, job_key
 from colane.server.turn import Turn
-from colane.server.wire import FinishedBody, JobRequest, NodeBody, ProfileBody, ReportBody
+from colane.server.wire import JobRequest, ProfileBody
+from colane.server.wire_nodes import FinishedBody, NodeBody, ReportBody
 from tests.core.audit import audit
 from tests.faults.simulated.machine import LEAD_S, STEP_S, Machine, forget
 from tests.faults.simulated.network import Object, VirtualNetwork, Weather

@@ -127,7 +127,8 @@ class _PoolThroughputs:
         kinds = self._draft.view.gpu_types(desk.pool)
         counts = self._draft.view.derived(LiveJobs).gpus(self._draft.view, desk.pool)
         self._all = sum([counts[kind] for kind in kinds])
-        self._most_on_a_node = max([len(node.node.gpus) for node in self._draft.view.nodes.values()], default=0)
+        taking = [node.node for node in self._draft.view.nodes.values() if not node.node.drains]
+        self._most_on_a_node = max([len(node.gpus) for node in taking], default=0)
 
     def asks(self) -> tuple[dict[JobId, Throughput], int, list[float]]:
         """Jobs with their throughputs in order of arrival, GPUs to be had, and speeds that stay."""

@@ -332,7 +332,7 @@ class GpusAlike:
 
     def _group(self, view: ClusterView, load: GpuLoad) -> Alike | None:
         """Of a GPU in use that stays as it is; None where somebody is leaving, is to come back, or it is broken."""
-        if load.returning or not load.gpu.healthy:
+        if load.returning or not load.is_usable:
             return None
         jobs = view.jobs
         if any(is_leaving(jobs[booking.job]) for booking in load.bookings):

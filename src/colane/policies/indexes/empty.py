@@ -72,7 +72,7 @@ def _able(view: ClusterView, spec: JobSpec, gpu_type: str) -> Able:
     nodes, ranks = 0, dict[int, int]()
     for node in view.nodes.values():
         if node.node.pool == spec.pool:
-            held = ranks_held(node.node, spec, gpu_type, healthy_only=True)
+            held = ranks_held(node.node, spec, gpu_type, usable_only=True)
             if held >= least:
                 nodes |= 1 << node.order
                 ranks[node.order] = held

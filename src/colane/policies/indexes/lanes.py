@@ -43,7 +43,7 @@ class JoinableGpu(NamedTuple):
 def is_joinable(load: GpuLoad) -> bool:
     """Whether a GPU carries jobs that may have company: one-GPU jobs of known memory that allow it."""
     alone = all(booking.key.gpus == 1 for booking in load.bookings)
-    return bool(load.bookings) and alone and load.gpu.healthy and load.is_shareable
+    return bool(load.bookings) and alone and load.is_usable and load.is_shareable
 
 
 def entry_of(load: GpuLoad, sign: int) -> JoinableGpu:

@@ -204,7 +204,7 @@ class LiveJobs(OfNodes):
         return found
 
     def gpus(self, view: ClusterView, pool: str) -> Counter[str]:
-        """Healthy GPUs of a pool by type."""
+        """GPUs of a pool that work, by type, of nodes that take jobs."""
         self.look(view)
         return self._gpus.get(pool, NO_GPUS)
 
@@ -220,7 +220,7 @@ class LiveJobs(OfNodes):
         """See `OfNodes`."""
         gpus = self._gpus.setdefault(node.pool, Counter())
         for gpu in node.gpus:
-            gpus[gpu.type] += change * gpu.healthy
+            gpus[gpu.type] += change * (gpu.healthy and not node.drains)
         self._kept.pop(node.pool, None)
 
 

@@ -222,7 +222,8 @@ class RoomFinder(UsualFinder):
             load = draft.load(gpu)
             untouched = load is draft.view.gpu(gpu)
             kept = load.returning or gpu in draft.held or (homes is not None and gpu not in homes)
-            if untouched and load.gpu.type == kind and load.gpu.healthy and not kept:
+            usable = load.is_usable if homes is None else load.gpu.healthy
+            if untouched and load.gpu.type == kind and usable and not kept:
                 yield load
 
     # -- deciding

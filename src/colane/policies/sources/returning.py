@@ -29,7 +29,7 @@ class ReturnFinder(UsualFinder):
             return
         own = set(placement.gpus)
         homes = sorted(draft.homes(job), key=lambda load: (load.id not in own, load.id))
-        free = [load for load in homes if load.is_free and draft.fits_alone(load, spec)]
+        free = [load for load in homes if load.is_empty and draft.fits_alone(load, spec)]
         if len(free) >= len(placement.gpus):
             yield self._offer(job, tuple(free[: len(placement.gpus)]))
             return

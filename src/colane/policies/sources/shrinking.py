@@ -107,7 +107,8 @@ class ShrinkFinder(UsualFinder):
         Cores and host memory it must find free already: what those who shrink give up of these is not counted.
         """
         draft, node = self._draft, self._draft.view.nodes[name]
-        if node.node.pool != spec.pool or spec.anti_collocation or not draft.has_room(node, spec):
+        is_barred = node.node.pool != spec.pool or bool(node.node.drains) or spec.anti_collocation
+        if is_barred or not draft.has_room(node, spec):
             return None
         for kind in draft.view.gpu_types(spec.pool, spec.gpu_type):
             free = list(draft.free_gpus(node, kind))

@@ -1,0 +1,105 @@
+"""Draining nodes by the API: asked, shown, kept over a restart, and told by agents of their own machines."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from colane.server.memory_store import MemoryStore
+from tests.server.harness import launched, node, report, world
+
+
+async def test_a_drained_node_is_shown_and_takes_nobody_until_it_is_undrained() -> None:
+    async with world() as w:
+        await w.good("POST", "/node", node())
+        await w.good("POST", "/node/n1/drain", {"reason": "new fan", "deadline_s": "10m"})
+        drained = await w.good("GET", "/node/n1")
+        assert (drained["state"], drained["drain"]["reason"], drained["notice"]) == ("drained", "new fan", None)
+        assert drained["drain"]["deadline_s"] - drained["drain"]["since_s"] == 600.0
+        job = await w.submit()
+        assert await w.state(job) == "queued"
+        assert "n1" in (await w.good("GET", f"/job/{job}/why"))["sentence"]
+        await w.good("DELETE", "/node/n1/drain")
+        assert await w.state(job) == "assigned"
+        assert (await w.good("GET", "/node/n1"))["state"] == "up"
+        assert '"new fan"' in w.everything_stored()
+
+
+async def test_it_is_kept_over_a_restart_and_over_a_new_registration() -> None:
+    store = MemoryStore()
+    async with world(store) as w:
+        await w.good("POST", "/node", node())
+        await w.good("POST", "/node/n1/drain", {})
+    async with world(store) as w:
+        await w.good("POST", "/node", node())
+        assert (await w.good("GET", "/node/n1"))["state"] == "drained"
+        assert await w.state(await w.submit()) == "queued"
+
+
+async def test_jobs_leave_and_whoever_is_there_at_the_deadline_is_stopped() -> None:
+    async with world() as w:
+        await w.good("POST", "/node", node(gpus=2))
+        stays, goes = await w.submit(), await w.submit(preemptible=True)
+        await w.good("POST", "/node/n1/report", report(launched(stays), launched(goes)))
+        await w.good("POST", "/node/n1/drain", {"deadline_s": 3600})
+        assert [await w.state(stays), await w.state(goes)] == ["launching", "stopping"]
+        assert (await w.good("GET", "/node/n1"))["state"] == "draining"
+        await w.good("POST", "/node/n1/drain", {"deadline_s": 0})
+        assert await w.state(stays) == "stopping"
+        assert "the time for that is over" in (await w.good("GET", f"/job/{stays}"))["reason"]
+
+
+async def test_a_lost_node_is_drained_once_it_is_back() -> None:
+    store = MemoryStore()
+    async with world(store, node_timeout_s=0.05, tick_s=0.01) as w:
+        await w.good("POST", "/node", node())
+        await w.good("POST", "/node", node("n2", agent_id="a2"))
+        await w.line(lambda line: line.kind == "node-lost" and line.body["node"] == "n1")
+        await w.good("POST", "/node/n1/drain", {"reason": "smoke"})
+        assert (await w.good("GET", "/node/n1"))["state"] == "lost"
+        await w.good("POST", "/node/n1/report", report())
+        assert (await w.good("GET", "/node/n1"))["drain"]["reason"] == "smoke"
+
+
+async def test_an_agents_notice_drains_its_node_while_it_says_so() -> None:
+    async with world() as w:
+        await w.good("POST", "/node", node())
+        told = await w.good("POST", "/node/n1/report", report(notice={"reason": "spot", "left_s": 110.0}))
+        assert (told["state"], told["drain"], told["notice"]["by"]) == ("drained", None, "node n1")
+        before = w.service.store.last_audit_number()
+        again = await w.good("POST", "/node/n1/report", report(notice={"reason": "spot", "left_s": 109.5}))
+        assert again["notice"] == told["notice"]
+        assert w.service.store.last_audit_number() == before, "it is no news"
+        sooner = await w.good("POST", "/node/n1/report", report(notice={"reason": "spot", "left_s": 30.0}))
+        assert sooner["notice"]["deadline_s"] < told["notice"]["deadline_s"] - 60
+        assert (await w.good("POST", "/node/n1/report", report()))["state"] == "up"
+
+
+async def test_an_operators_drain_stays_when_the_notice_is_taken_back() -> None:
+    async with world() as w:
+        await w.good("POST", "/node", node())
+        await w.good("POST", "/node/n1/drain", {})
+        await w.good("POST", "/node/n1/report", report(notice={}))
+        assert (await w.good("POST", "/node/n1/report", report()))["state"] == "drained"
+        await w.good("POST", "/node/n1/report", report(notice={}))
+        await w.good("DELETE", "/node/n1/drain")
+        assert (await w.good("GET", "/node/n1"))["state"] == "drained", "its agent has notice of its own"
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status", "word"),
+    [
+        ("/node/n9/drain", {}, 404, "there is no node 'n9'"),
+        ("/node/n1/drain", {"deadline_s": "soon"}, 422, "deadline_s"),
+        ("/node/n1/drain", {"deadline_s": -1}, 422, "deadline_s"),
+        ("/node/n1/drain", {"reason": "a\nb"}, 422, "reason"),
+        ("/node/n1/drain", {"by": "eve"}, 422, "by"),
+    ],
+)
+async def test_what_is_asked_wrongly_drains_nothing(path: str, body: dict[str, Any], status: int, word: str) -> None:
+    async with world() as w:
+        await w.good("POST", "/node", node())
+        assert (await w.refused("POST", path, body))[0] == status
+        assert word in str(await w.refused("POST", path, body))
+        assert (await w.good("GET", "/node/n1"))["state"] == "up"
