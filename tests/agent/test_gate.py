@@ -248,6 +248,30 @@ async def test_a_stopped_holder_is_left_out_reported_and_taken_in_again(lane: La
         await lane.end(agent, (1, 2))
 
 
+async def test_a_mate_without_room_beside_one_that_is_left_out_waits_until_it_is_back(
+    lane: Lane, tmp_path: Path
+) -> None:
+    for job in (1, 2):  # of 1 GB; together 0.8 GB in turns, 1.4 GB side by side
+        lane.want(job, memory=[100_000_000, 600_000_000])
+    async with running(tmp_path / "state", lane.fake, yield_bound_s=0.3) as agent:
+        await lane.goes_on(agent, (1, 2))
+        await lane.is_in(agent, (1, 2), GATED)
+        os.kill(lane.pid(1), signal.SIGSTOP)
+        await lane.is_in(agent, (1,), ("ungated",))
+        await lane.is_in(agent, (2,), ("kept",))
+        assert "beside job 1, which runs without turns" in lane.progress(2)["note"]
+        done, reports = lane.count(2), len(lane.fake.reports)
+        await agent.until(lambda: len(lane.fake.reports) > reports + 10, "more reports")
+        assert lane.count(2) == done
+        os.kill(lane.pid(1), signal.SIGCONT)
+        await lane.goes_on(agent, (1, 2))
+        await lane.is_in(agent, (1, 2), GATED)
+        began_s = max(lane.steps(job)[-1][1] for job in (1, 2))
+        await lane.goes_on(agent, (1, 2), 20)
+        await lane.end(agent, (1, 2))
+    assert overlaps(lane, (1, 2), began_s) == []
+
+
 async def test_one_that_never_steps_is_reported_and_not_killed(lane: Lane, tmp_path: Path) -> None:
     lane.want(1)
     lane.fake.want(2, "sleep", "1000", env=lane.env)

@@ -63,8 +63,10 @@ def _bookings(state: ClusterState) -> None:
 
 
 def _memory(state: ClusterState, booking: Booking, gpu_type: str) -> Memory | None:
-    """What is believed now of a job with so many GPUs as it has."""
-    return state.beliefs.memory(state.jobs[booking.job].spec, gpu_type, booking.key.gpus)
+    """What is believed now of a job with so many GPUs as it has; without turns it may hold all of it at any time."""
+    job = state.jobs[booking.job]
+    memory = state.beliefs.memory(job.spec, gpu_type, booking.key.gpus)
+    return Memory(sum(memory), 0) if memory is not None and job.turn == "ungated" else memory
 
 
 def _homes(job: Job) -> set[str]:

@@ -14,7 +14,7 @@ import os
 import socket
 import struct
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -24,7 +24,7 @@ from colane.adaptor import turns
 from colane.agent import processes
 from colane.agent.gate_page import RANKS_MAX, ControlPage
 from colane.agent.gate_ranks import Gang, Rank, RankConnection
-from colane.agent.gate_rules import Floor
+from colane.agent.gate_rules import NOT_BOUNDED, Floor
 from colane.agent.gate_values import GateTimeouts, Seen, Wish
 from colane.agent.launcher import watch_exit
 from colane.agent.processes import ProcessId
@@ -60,10 +60,11 @@ class Place(NamedTuple):
 
 
 class Follow(NamedTuple):
-    """What shall run here, and how turns are handed out."""
+    """What shall run here, how turns are handed out, and what the jobs may use together of each device."""
 
     places: Sequence[Place]
     turns: Turns
+    capacity_bytes: Mapping[int, int] = NOT_BOUNDED
 
 
 class LaneGate:
@@ -106,7 +107,8 @@ class LaneGate:
             gang = self._gangs.setdefault(job, Gang(job, place.steps_path))
             gang.flush = place.wish.flush
             gang.open_pages()
-        self.floor.follow([self._wish(place) for place in follow.places], follow.turns, self._clock())
+        wishes = [self._wish(place) for place in follow.places]
+        self.floor.follow(wishes, follow.turns, self._clock(), follow.capacity_bytes)
         self._look()
 
     def seen(self) -> dict[int, Seen]:

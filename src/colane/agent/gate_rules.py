@@ -4,14 +4,18 @@ Rules:
     * A job holds its lanes from the moment it is let go, or is seen to run, until it waits at a boundary again.
     * A job that shares no lane is never asked. One that starts, or waits for nothing, holds nobody up.
     * Who is asked and does not come to a boundary within the bound is left out of the turns: it runs beside the lane,
-      it is said why, and it is taken in again at its next boundary. Nothing is killed.
+      it is said why, and it is taken in again at its next boundary. Nothing is killed. Meanwhile those for whose
+      memory there is no room beside it are kept at their boundaries (`gate_memory`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
+from colane.agent.gate_memory import kept_back
+from colane.agent.gate_party import Party, note, state, tenant, times
 from colane.agent.gate_values import GateTimeouts, Lane, Orders, Seen, Stand, Wish
 from colane.lanes.turns import SHARED, Contender, LaneRequest, TurnClock, grant, yields_to
 from colane.model.lane import TurnRule, Turns
@@ -26,41 +30,8 @@ BOUND_STEPS = 5.0
 """A job is given up on no sooner than after so many of its steps."""
 
 
-@dataclass(slots=True)
-class _Party:
-    wish: Wish
-    arrived: int
-    since_s: float
-    booked_s: float
-    stand: Stand = Stand.AWAY
-    ungated: str = ""
-    granted: bool = False
-    asked_s: float | None = None
-    steps: int = 0
-    measured: int = 0
-    step_s: float | None = None
-    service_s: float = 0.0
-    wait_s: float = 0.0
-    mates: tuple[int, ...] = ()
-    company_service_s: float = 0.0
-    company_wait_s: float = 0.0
-
-    @property
-    def holds(self) -> bool:
-        return self.stand is Stand.RUNNING
-
-    @property
-    def wants(self) -> bool:
-        return self.stand is Stand.READY and not self.wish.paused
-
-    @property
-    def is_parked(self) -> bool:
-        return self.wish.paused and self.stand in {Stand.READY, Stand.IDLE}
-
-    @property
-    def is_off(self) -> bool:
-        """Whether it has given its lanes up."""
-        return self.wish.hold and self.is_parked
+NOT_BOUNDED: Mapping[int, int] = MappingProxyType({})
+"""Of devices whose memory is not judged."""
 
 
 @dataclass
@@ -74,13 +45,16 @@ class Floor:
 
     turns: Turns = field(default_factory=Turns)
     bounds: GateTimeouts = field(default_factory=GateTimeouts)
-    _parties: dict[int, _Party] = field(default_factory=dict)
+    _parties: dict[int, Party] = field(default_factory=dict)
     _clock: TurnClock = field(default_factory=TurnClock)
+    _capacity_bytes: Mapping[int, int] = field(default_factory=dict)
     _arrivals: int = 0
 
-    def follow(self, wishes: Iterable[Wish], turns: Turns, now_s: float) -> None:
-        """Take what the scheduler wants: newcomers, departures, changes."""
-        self.turns = turns
+    def follow(
+        self, wishes: Iterable[Wish], turns: Turns, now_s: float, capacity_bytes: Mapping[int, int] = NOT_BOUNDED
+    ) -> None:
+        """Take what the scheduler wants: newcomers, departures, changes; and what jobs may use of each device."""
+        self.turns, self._capacity_bytes = turns, capacity_bytes
         wanted = {wish.job: wish for wish in wishes}
         for job in [job for job in self._parties if job not in wanted]:
             self.drop(job, now_s)
@@ -91,6 +65,7 @@ class Floor:
                 self._admit(wish, now_s)
         for party in self._parties.values():
             self._note_company(party, now_s)
+        self._keep(now_s)
 
     def drop(self, job: int, now_s: float) -> None:
         """Forget a job."""
@@ -98,6 +73,7 @@ class Floor:
             self._clock.leave(job)
             for party in self._parties.values():
                 self._note_company(party, now_s)
+            self._keep(now_s)
 
     def stepping(self, job: int, steps: int, now_s: float) -> None:
         """It is seen to run without having been let go: it came before there were others, or before this agent."""
@@ -118,8 +94,8 @@ class Floor:
         """Its process is gone."""
         party = self._parties.get(job)
         if party is not None:
-            party.ungated = ""
             self._move(party, Stand.AWAY, now_s)
+            self._take_in(party, now_s)
 
     def settle(self, now_s: float) -> Orders:
         """Say who is let go, who is asked for the lane, and when to look again."""
@@ -150,8 +126,8 @@ class Floor:
         return {job: self._see(party, now_s) for job, party in self._parties.items() if self._is_watched(party)}
 
     def messages(self) -> list[str]:
-        """Say who is left out of the turns, and why."""
-        return [f"job {job} {party.ungated}" for job, party in sorted(self._parties.items()) if party.ungated]
+        """Say who is left out of the turns or kept from them, and why."""
+        return [f"job {job} {note(party)}" for job, party in sorted(self._parties.items()) if note(party)]
 
     def holders(self) -> dict[int, tuple[Lane, ...]]:
         """Jobs that hold their lanes now, and those lanes."""
@@ -161,12 +137,12 @@ class Floor:
 
     def _admit(self, wish: Wish, now_s: float) -> None:
         self._arrivals += 1
-        self._parties[wish.job] = party = _Party(wish, self._arrivals, now_s, now_s)
+        self._parties[wish.job] = party = Party(wish, self._arrivals, now_s, now_s)
         self._book_holders(now_s)
         self._clock.join(wish.job, wish.weight, self._find_mates(party))
         self._clock.rest(wish.job)
 
-    def _change(self, party: _Party, wish: Wish, now_s: float) -> None:
+    def _change(self, party: Party, wish: Wish, now_s: float) -> None:
         self._book(party, now_s)
         party.wish = wish
         self._sync(party, now_s)
@@ -175,11 +151,11 @@ class Floor:
         party = self._parties.get(job)
         if party is None:
             return
-        party.ungated = ""
         self._count(party, steps, now_s)
         self._move(party, stand, now_s)
+        self._take_in(party, now_s)
 
-    def _count(self, party: _Party, steps: int, now_s: float) -> None:
+    def _count(self, party: Party, steps: int, now_s: float) -> None:
         """Learn from the turn that ends how long its steps are."""
         done = steps - party.steps
         if party.holds and party.granted and done > 0:
@@ -188,13 +164,13 @@ class Floor:
             self._clock.ran(party.wish.job, 0.0, done)
         party.steps = max(party.steps, steps)
 
-    def _measure(self, party: _Party, step_s: float, done: int) -> None:
+    def _measure(self, party: Party, step_s: float, done: int) -> None:
         """Its first steps warm up, so a turn that began with none says nothing of the others."""
         known = party.step_s if party.measured else None
         party.step_s = step_s if known is None else STEP_AGE * known + (1 - STEP_AGE) * step_s
         party.measured += done
 
-    def _move(self, party: _Party, stand: Stand, now_s: float) -> None:
+    def _move(self, party: Party, stand: Stand, now_s: float) -> None:
         """Book the time it stood as it did, and let it stand otherwise."""
         self._book(party, now_s)
         if stand is not party.stand:
@@ -206,12 +182,12 @@ class Floor:
             for other in self._parties.values():
                 self._note_company(other, now_s)
 
-    def _book(self, party: _Party, now_s: float) -> None:
+    def _book(self, party: Party, now_s: float) -> None:
         passed_s, party.booked_s = now_s - party.booked_s, now_s
         if party.holds:
             party.service_s += passed_s
             self._clock.ran(party.wish.job, passed_s)
-        elif party.wants:
+        elif party.waits:
             party.wait_s += passed_s
 
     def _book_holders(self, now_s: float) -> None:
@@ -220,7 +196,7 @@ class Floor:
             if party.holds:
                 self._book(party, now_s)
 
-    def _sync(self, party: _Party, now_s: float) -> None:
+    def _sync(self, party: Party, now_s: float) -> None:
         """Who neither runs nor wants to saves no claim up."""
         job = party.wish.job
         if not (party.holds or party.wants):
@@ -229,24 +205,24 @@ class Floor:
             self._book_holders(now_s)
             self._clock.wake(job, party.mates)
 
-    def _note_company(self, party: _Party, now_s: float) -> None:
+    def _note_company(self, party: Party, now_s: float) -> None:
         mates = self._find_mates(party)
         if mates != party.mates:
             party.mates = mates
-            party.company_service_s, party.company_wait_s = _times(party, now_s)
+            party.company_service_s, party.company_wait_s = times(party, now_s)
 
     # -- what follows from it ----------------------------------------------------------------------------------------
 
-    def _find_mates(self, party: _Party) -> tuple[int, ...]:
+    def _find_mates(self, party: Party) -> tuple[int, ...]:
         """The jobs it shares a lane with."""
         lanes = set() if party.is_off else set(party.wish.lanes)
         others = ((job, other) for job, other in self._parties.items() if other is not party and not other.is_off)
         return tuple(job for job, other in others if not lanes.isdisjoint(other.wish.lanes))
 
-    def _is_watched(self, party: _Party) -> bool:
-        return party.wish.paused or bool(party.mates)
+    def _is_watched(self, party: Party) -> bool:
+        return party.is_to_wait or bool(party.mates)
 
-    def _is_contended(self, party: _Party) -> bool:
+    def _is_contended(self, party: Party) -> bool:
         """Whether it must take turns: with anybody who does, and, once left out, with everybody."""
         return any(party.ungated or not self._parties[mate].ungated for mate in party.mates)
 
@@ -257,15 +233,36 @@ class Floor:
             elif self._is_late(party) and now_s >= party.since_s + self.bounds.first_step_s:
                 self._leave_out(party, "shares a lane and has reached no step boundary", now_s)
 
-    def _is_late(self, party: _Party) -> bool:
+    def _is_late(self, party: Party) -> bool:
         return party.stand is Stand.AWAY and not party.ungated and self._is_contended(party)
 
-    def _leave_out(self, party: _Party, why: str, now_s: float) -> None:
+    def _leave_out(self, party: Party, why: str, now_s: float) -> None:
         waited_s = now_s - (party.asked_s if party.asked_s is not None else party.since_s)
         self._move(party, Stand.AWAY, now_s)
         party.ungated = f"{why} for {waited_s:.0f} s: it runs beside its lane, without turns"
+        self._keep(now_s)
 
-    def _bound_s(self, party: _Party) -> float:
+    def _take_in(self, party: Party, now_s: float) -> None:
+        """One that was left out is back, or gone."""
+        if party.ungated:
+            party.ungated = ""
+            self._keep(now_s)
+
+    def _keep(self, now_s: float) -> None:
+        """Have those wait for whose steps there is no room beside one that is left out; let the others go on."""
+        kept: dict[int, tuple[int, ...]] = {}
+        for party in self._parties.values():
+            if party.steps and not party.mates:  # nobody asks it any more
+                party.ungated = ""
+        if any(party.ungated for party in self._parties.values()):
+            kept = kept_back([tenant(party) for party in self._parties.values()], self._capacity_bytes)
+        for job, party in self._parties.items():
+            if party.kept_for != kept.get(job, ()):
+                self._book(party, now_s)
+                party.kept_for = kept.get(job, ())
+                self._sync(party, now_s)
+
+    def _bound_s(self, party: Party) -> float:
         return max(self.bounds.yield_s, BOUND_STEPS * (party.step_s or 0.0))
 
     def _grant(self, now_s: float) -> list[int]:
@@ -277,10 +274,10 @@ class Floor:
             self._parties[job].granted = True
         return go
 
-    def _claim(self, party: _Party, now_s: float) -> LaneRequest:
+    def _claim(self, party: Party, now_s: float) -> LaneRequest:
         return LaneRequest(self._member(party, now_s), frozenset(party.wish.lanes))
 
-    def _member(self, party: _Party, now_s: float) -> Contender:
+    def _member(self, party: Party, now_s: float) -> Contender:
         wish, job = party.wish, party.wish.job
         open_s = now_s - party.booked_s if party.holds else 0.0
         running_s = now_s - party.since_s if party.holds else 0.0
@@ -297,21 +294,21 @@ class Floor:
             serves=wish.serves,
         )
 
-    def _remaining_s(self, party: _Party, running_s: float) -> float | None:
+    def _remaining_s(self, party: Party, running_s: float) -> float | None:
         if party.wish.steps_total is None:
             return None
         if self._is_probed(party) or party.step_s is None:
             return 0.0
         return max(0.0, (party.wish.steps_total - party.steps) * party.step_s - running_s)
 
-    def _is_probed(self, party: _Party) -> bool:
+    def _is_probed(self, party: Party) -> bool:
         """Whether its steps must be measured before its remaining time can be said."""
         known = self.turns.rule is not TurnRule.SRTF or party.wish.steps_total is None
         return not known and party.measured < PROBE_STEPS
 
-    def _flag(self, party: _Party, now_s: float) -> bool:
+    def _flag(self, party: Party, now_s: float) -> bool:
         if not party.holds:
-            return self._is_contended(party) or party.wish.paused
+            return self._is_contended(party) or party.is_to_wait
         asked = self._is_to_yield(party, now_s)
         if not asked:
             party.asked_s = None
@@ -319,19 +316,19 @@ class Floor:
             party.asked_s = now_s
         return asked or (party.wish.serves and self._is_contended(party))
 
-    def _is_to_yield(self, party: _Party, now_s: float) -> bool:
+    def _is_to_yield(self, party: Party, now_s: float) -> bool:
         waiting = self._waiting_for(party)
-        if party.wish.paused or (waiting and self._is_probed(party)) or self._is_beside_another(party):
+        if party.is_to_wait or (waiting and self._is_probed(party)) or self._is_beside_another(party):
             return True
         over = not party.granted or now_s >= party.since_s + self.turns.quantum_s
         mine = self._member(party, now_s)
         return any(yields_to(self.turns.rule, mine, self._member(other, now_s), quantum_over=over) for other in waiting)
 
-    def _is_beside_another(self, party: _Party) -> bool:
+    def _is_beside_another(self, party: Party) -> bool:
         """Whether it was not let go, and another runs in its lane: as after an agent that is gone."""
         return not party.granted and any(self._parties[mate].holds for mate in party.mates)
 
-    def _waiting_for(self, party: _Party) -> list[_Party]:
+    def _waiting_for(self, party: Party) -> list[Party]:
         mates = (self._parties[mate] for mate in party.mates)
         return [mate for mate in mates if mate.wants]
 
@@ -348,26 +345,9 @@ class Floor:
         ]
         return min((time_s for time_s in times if time_s > now_s), default=None)
 
-    def _see(self, party: _Party, now_s: float) -> Seen:
-        service_s, wait_s = _times(party, now_s)
+    def _see(self, party: Party, now_s: float) -> Seen:
+        service_s, wait_s = times(party, now_s)
         served_s, waited_s = service_s - party.company_service_s, wait_s - party.company_wait_s
         whole_s = served_s + waited_s
         share_ratio = served_s / whole_s if whole_s > 0 else 0.0
-        return Seen(_state(party), service_s, wait_s, share_ratio, party.is_parked, party.ungated)
-
-
-def _times(party: _Party, now_s: float) -> tuple[float, float]:
-    """Service and wait with what is not booked yet."""
-    passed_s = now_s - party.booked_s
-    return (
-        party.service_s + (passed_s if party.holds else 0.0),
-        party.wait_s + (passed_s if party.wants else 0.0),
-    )
-
-
-def _state(party: _Party) -> str:
-    if party.ungated:
-        return "ungated"
-    if party.wish.paused and not party.holds:
-        return "paused"
-    return "running" if party.holds or party.stand is Stand.AWAY else "waiting"
+        return Seen(state(party), service_s, wait_s, share_ratio, party.is_parked, note(party))

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import NamedTuple
 
+from colane.model.profile import Memory
+
 Lane = tuple[int, int]
 """Device and lane number."""
 
@@ -25,6 +27,7 @@ class Wish:
         paused: It stays parked until this is taken back.
         flush: It gives cached GPU memory back when it yields.
         hold: Once it is parked it gives its lanes up, and goes on by the agent's word alone.
+        memory: What it books of each of its devices; None where that is not known.
     """
 
     job: int
@@ -36,6 +39,7 @@ class Wish:
     paused: bool = False
     flush: bool = False
     hold: bool = False
+    memory: Memory | None = None
 
 
 class GateTimeouts(NamedTuple):
@@ -66,7 +70,7 @@ class Seen(NamedTuple):
     """What is reported of a job's turns.
 
     Attributes:
-        state: `running`, `waiting`, `paused` or `ungated`.
+        state: `running`, `waiting`, `paused`, `ungated` or `kept`.
         service_s: Time it has held its lanes.
         wait_s: Time it has waited for them.
         share_ratio: Part it has held of the time since the company of its lanes last changed.

@@ -69,7 +69,8 @@ class Agent:
         self._memory_problem = gang.memory_problem(devices.host)
         self._memory_note = ""
         self._has_limits = False
-        self._gpus = frozenset(gpu.index for gpu in devices.observe() if not gpu.is_cpu_device)
+        self._gpus_seen = devices.observe()
+        self._gpus = frozenset(gpu.index for gpu in self._gpus_seen if not gpu.is_cpu_device)
         self._mps = MpsManager(state.root / "mps")
         bounds = GateTimeouts(config.yield_bound_s, config.first_step_bound_s)
         self._gate = GateThread(gate_path(config.state_dir), bounds, self._nudger(asyncio.get_running_loop()))
@@ -277,7 +278,7 @@ class Agent:
 
     def _observed(self) -> tuple[Gpu, ...]:
         """The devices as they are now, and what others use of them where that is to be heeded."""
-        gpus = self._devices.observe(self._own())
+        gpus = self._gpus_seen = self._devices.observe(self._own())
         return gpus if self._config.heeds_others else tuple(replace(gpu, others_ratio=0.0) for gpu in gpus)
 
     def _describe(self) -> Object:
@@ -298,7 +299,7 @@ class Agent:
             )
             for job in desired.jobs
         )
-        return Follow(tuple(places), desired.turns)
+        return Follow(tuple(places), desired.turns, {gpu.index: gpu.capacity_bytes for gpu in self._gpus_seen})
 
     def _report(self) -> Object:
         now_s = time.time()
@@ -395,4 +396,5 @@ def wish_of(job: DesiredJob, *, kept: bool = False) -> Wish:
         paused=(job.paused or kept) and job.run,
         flush=job.flush or job.to_host,
         hold=(job.to_host or kept) and job.run,
+        memory=job.memory,
     )

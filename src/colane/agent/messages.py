@@ -14,6 +14,7 @@ from colane.devices import Devices
 from colane.model.hardware import Gpu
 from colane.model.job import JobKind
 from colane.model.lane import TurnRule, Turns
+from colane.model.profile import Memory
 
 Object = dict[str, Any]
 
@@ -103,6 +104,7 @@ def _desired_job(job: Object) -> DesiredJob:
         save=SaveWish(**job["save"]) if job.get("save") else None,
         memory_limit_bytes=job.get("memory_limit_bytes") or 0,
         bandwidth_ratio=job.get("bandwidth_ratio", 1.0),
+        memory=Memory(*job["memory"]) if job.get("memory") else None,
     )
 
 

@@ -18,6 +18,7 @@ from typing import NamedTuple
 from colane.agent.gang import Meeting
 from colane.agent.processes import ProcessId
 from colane.model.lane import Turns
+from colane.model.profile import Memory
 
 
 class Key(NamedTuple):
@@ -59,6 +60,7 @@ class DesiredJob:
         save: How it is to be asked to save its state now; None where it is not.
         memory_limit_bytes: Host memory that its processes here may use together; 0 does not bound them.
         bandwidth_ratio: Part of the bandwidth of the node's memory that it may use; 1 does not bound it.
+        memory: What it books of each of its devices; None where it books none, or the scheduler does not know.
     """
 
     key: Key
@@ -77,6 +79,7 @@ class DesiredJob:
     save: SaveWish | None = None
     memory_limit_bytes: int = 0
     bandwidth_ratio: float = 1.0
+    memory: Memory | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from colane.lanes.safety import has_room_for_caches, needed_bytes
 from colane.model.hardware import Gpu, GpuId
 from colane.model.job import Job, JobId
 from colane.model.profile import Memory, ProfileKey
+from colane.model.progress import UNGATED
 from colane.perf.beliefs import Load, Terms
 
 
@@ -52,8 +53,18 @@ class Booking:
 
 def book(job: Job, lane: int, terms: Terms) -> Booking:
     """What a job holds of a GPU in that lane, by present beliefs."""
-    spec = job.spec
-    return Booking(job.id, lane, terms.key, spec.user, spec.share, spec.company, terms.memory, terms.load, spec.circle)
+    spec, memory = job.spec, memory_held(job, terms)
+    return Booking(job.id, lane, terms.key, spec.user, spec.share, spec.company, memory, terms.load, spec.circle)
+
+
+def memory_held(job: Job, terms: Terms) -> Memory | None:
+    """What a job may hold of a GPU while others of its lane step, and beyond it in its turn.
+
+    One that runs without turns may hold all it needs at any time, as in a lane of its own.
+    """
+    if terms.memory is None or job.turn != UNGATED:
+        return terms.memory
+    return Memory(terms.memory.persistent_bytes + terms.memory.ephemeral_bytes, 0)
 
 
 @final
@@ -98,7 +109,7 @@ class GpuLoad:
     @property
     def capacity_bytes(self) -> int:
         """Memory our jobs may use: usable memory less what foreign processes hold."""
-        return max(0, self.gpu.memory_bytes - self.gpu.foreign_bytes)
+        return self.gpu.capacity_bytes
 
     @property
     def jobs(self) -> tuple[JobId, ...]:

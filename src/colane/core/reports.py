@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from colane.core import checkpointing, failing, fewer_cores, losses, parking, starting
+from colane.core import checkpointing, failing, fewer_cores, losses, out_of_turns, parking, starting
 from colane.core.circles import within
 from colane.core.events import (
     BandwidthObserved,
@@ -124,6 +124,7 @@ def progressed(step: Step, event: Progressed) -> None:
     step.state.progress[job.id] = event.progress
     step.observe(job, event.progress)
     job = parking.memory_moved(step, job, event.progress)
+    job = out_of_turns.told(step, job, event.progress)
     job = checkpointing.told(step, job, event.progress)
     grown = _learn_memory(step, job, event.progress)
     if event.progress.steps > 0:
@@ -253,7 +254,7 @@ def _first_step(step: Step, job: Job, progress: Progress) -> Job:
     """Protect a job that has begun to step; one that was taken to run for its silence is only known better now."""
     first_s = progress.first_step_s if progress.first_step_s is not None else step.now_s
     was_silent = step.config.opaque_after_s > 0 and not step.config.runs_at_once
-    is_late = was_silent and job.state is JobState.RUNNING and job.reason and job.reason.why is Why.TAKEN_TO_RUN
+    is_late = was_silent and job.state is JobState.RUNNING and job.first_step_s is None
     if job.state is not JobState.LAUNCHING and not is_late:
         return job
     if job.falls_back_to is not None:

@@ -15,7 +15,7 @@ from colane.core.bookings import NodeState, nodes_booked, slots_booked
 from colane.core.changes import Changes
 from colane.core.derived import Derived
 from colane.core.free import FreeIndex
-from colane.core.load import Booking, GpuLoad, book
+from colane.core.load import Booking, GpuLoad, book, memory_held
 from colane.core.queue import PoolQueue
 from colane.model.hardware import GpuId, Node
 from colane.model.job import Job, JobId
@@ -23,7 +23,7 @@ from colane.model.placement import Placement
 from colane.model.plan import Blocked
 from colane.model.profile import ProfileKey
 from colane.model.progress import Progress
-from colane.perf.beliefs import Beliefs
+from colane.perf.beliefs import Beliefs, Terms
 
 Kind = tuple[str, str]
 """A pool and a GPU type: GPUs of one kind are interchangeable to a policy."""
@@ -189,7 +189,11 @@ class ClusterState:
 
     def booking(self, job: Job, gpu_type: str, lane: int, gpus: int | None = None) -> Booking:
         """What a job holds of a GPU of that type, by present beliefs of a job with so many GPUs."""
-        return book(job, lane, self.beliefs.terms(job.spec, gpu_type, job.gpu_count if gpus is None else gpus))
+        return book(job, lane, self.terms_of(job, gpu_type, gpus))
+
+    def terms_of(self, job: Job, gpu_type: str, gpus: int | None = None) -> Terms:
+        """What is believed of a job with so many GPUs of that type, else as many as it has or asks for."""
+        return self.beliefs.terms(job.spec, gpu_type, job.gpu_count if gpus is None else gpus)
 
     # -- nodes and GPUs
 
@@ -254,8 +258,9 @@ class ClusterState:
 
     def _is_fresh(self, booking: Booking, gpu_type: str) -> bool:
         """Whether a booking is what present beliefs say."""
-        terms = self.beliefs.terms(self.jobs[booking.job].spec, gpu_type, booking.key.gpus)
-        return booking.memory == terms.memory and booking.load == terms.load
+        job = self.jobs[booking.job]
+        terms = self.beliefs.terms(job.spec, gpu_type, booking.key.gpus)
+        return booking.memory == memory_held(job, terms) and booking.load == terms.load
 
     def open_gpus(self, kind: Kind, jobs: int) -> list[SortKey]:
         """Sort keys of the GPUs of a kind with that many jobs that may be joined, lightest first.

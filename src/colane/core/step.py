@@ -119,6 +119,7 @@ class Step:
             for name, value in OFF_HOST.items():
                 setattr(left, name, value)
         left.makes_room_for = left.resizes_to = left.throttle = None
+        left.turn = ""
         if exit is not None:
             left.exit = exit
         if to is QUEUED:

@@ -70,6 +70,11 @@ class Gpu:
             object.__setattr__(self, "sharing", usual_sharing(self.type))
 
     @property
+    def capacity_bytes(self) -> int:
+        """Memory our jobs may use: usable memory less what foreign processes hold."""
+        return max(0, self.memory_bytes - self.foreign_bytes)
+
+    @property
     def is_cpu_device(self) -> bool:
         """Whether this device is a set of CPU cores."""
         return self.type == CPU_DEVICE_TYPE

@@ -68,6 +68,7 @@ class Job:
         paused_before_s: How long this attempt was PAUSED in all, before that.
         since_s: When it came into its present state; None where that was when it was submitted.
         losses: How often it has lost the hardware it ran on.
+        turn: `ungated` while its agent lets it run without turns, `kept` while it waits for such a one; else empty.
         throttle: How it is held back for training jobs on its node; None where it is not.
         reason: Why it is in its present state.
         story: Changes of state, oldest first: the first and the last ones of a long life. No decision reads it.
@@ -115,6 +116,7 @@ class Job:
     falls_back_to: Placement | None
     launches_failed: int
     lost_s: float
+    turn: str
 
     def __init__(  # noqa: PLR0913, PLR0917 - a record
         self,
@@ -159,6 +161,7 @@ class Job:
         falls_back_to: Placement | None = None,
         launches_failed: int = 0,
         lost_s: float = 0.0,
+        turn: str = "",
     ) -> None:
         self.id = id
         self.spec = spec
@@ -201,6 +204,7 @@ class Job:
         self.falls_back_to = falls_back_to
         self.launches_failed = launches_failed
         self.lost_s = lost_s
+        self.turn = turn
 
     def copied(self) -> Job:
         """An equal one of its own."""
@@ -246,6 +250,7 @@ class Job:
             self.falls_back_to,
             self.launches_failed,
             self.lost_s,
+            self.turn,
         )
 
     @property

@@ -4,6 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+UNGATED = "ungated"
+"""It runs beside its lane, without turns."""
+
+KEPT = "kept"
+"""It waits at its boundary until one that runs without turns is back, for want of memory."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
@@ -28,7 +34,7 @@ class Progress:
         others_ratio: Mean part of its devices that work that is not ours used while it ran, 0..1.
         occupancy_by: What measured the two ratios (`cpu-time`, `nvml-gpm`, ...).
         note: Why it cannot be followed as usual; empty when it can.
-        turn: How it stands in its lane (`running`, `waiting`, `paused`, `ungated`); empty when it shares none.
+        turn: How it stands in its lane (`running`, `waiting`, `paused`, `ungated`, `kept`); empty when it shares none.
         turn_service_s: Time it has held its lanes while it shared them.
         turn_wait_s: Time it has waited for them.
         turn_share_ratio: Part it has held of the time since the company of its lanes last changed, 0..1.

@@ -96,6 +96,9 @@ class Why(StrEnum):
     LET_GO = "let-go"
     OUTGROWN = "outgrown"
     CHANGED_LANE = "changed-lane"
+    OUT_OF_TURNS = "out-of-turns"
+    KEPT_WAITING = "kept-waiting"
+    TAKES_TURNS_AGAIN = "takes-turns-again"
     TURNS_INSTEAD = "turns-instead"
     PARKED_TOO_SLOW = "parked-too-slow"
     TOO_SLOW_TOGETHER = "too-slow-together"
@@ -241,6 +244,12 @@ SENTENCES: Mapping[Why, str] = MappingProxyType(
             "takes turns with {jobs} in lane {lane} of {gpu} from now on: side by side the jobs there were seen to "
             "need {need_bytes} of its {have_bytes}"
         ),
+        Why.OUT_OF_TURNS: (
+            "runs without turns beside lane {lane} of {gpu}, shared with {jobs}, and counts as a lane of its own until "
+            "it is back: {detail}"
+        ),
+        Why.KEPT_WAITING: "kept from its turns in lane {lane} of {gpu}, shared with {jobs}: {detail}",
+        Why.TAKES_TURNS_AGAIN: "is back in the turns of lane {lane} of {gpu}, shared with {jobs}",
         Why.TURNS_INSTEAD: (
             "takes turns with {jobs} in lane {lane} of {gpu} from now on: side by side, job {job} went {measured:.2f} "
             "times slower than alone, predicted {predicted:.2f}"

@@ -22,7 +22,6 @@ from colane.core.core import Core
 from colane.core.events import NodeLost, Outcome, Tick
 from colane.core.policy import Policy
 from colane.core.state import ClusterState
-from colane.model.hardware import GpuId
 from colane.model.job import JobId
 from colane.model.lane import Turns
 from colane.model.progress import Progress
@@ -40,6 +39,7 @@ from colane.server.problems import RefusedError
 from colane.server.quotas import QuotaKeeper
 from colane.server.store import MEASUREMENTS, PROFILES, Store, StoreError, Transaction
 from colane.server.turn import Turn
+from colane.server.views import MemoryView
 
 EVENTS_PER_TURN_MAX: Final = 20_000
 """A turn takes requests until it has this many events: bounds how long the others wait for one commit."""
@@ -154,13 +154,18 @@ class LiveDriver:
         """How jobs of one lane take turns, as set, else as the policy says."""
         return Turns() if self._core is None else self._core.turns
 
-    def tight_gpus(self, node: str) -> frozenset[int]:
-        """Indexes of a node's GPUs whose jobs must give cached memory back when they yield."""
+    def memory_of(self, node: str) -> MemoryView:
+        """What a node's agent is told of the memory of its GPUs."""
         known = None if self._core is None else self._core.state.nodes.get(node)
         if self._core is None or known is None:
-            return frozenset()
-        loads = (self._core.state.gpus[GpuId(node, gpu.index)] for gpu in known.node.gpus)
-        return frozenset(load.gpu.index for load in loads if load.is_tight)
+            return MemoryView()
+        state = self._core.state
+        loads = [state.gpus[gpu] for gpu in known.ids.values()]
+        booked = [(b.job, state.terms_of(state.jobs[b.job], load.gpu.type)) for load in loads for b in load.bookings]
+        return MemoryView(
+            frozenset(load.gpu.index for load in loads if load.is_tight),
+            {job: terms.memory for job, terms in booked if terms.memory is not None},
+        )
 
     def pacing(self, job: JobId) -> Pacing | None:
         """How fast a job is believed to go, and how it shares its GPUs; None when it is not live."""

@@ -354,11 +354,9 @@ class Service:
         if record is None:
             raise RefusedError.because(404, f"there is no node {name!r}")
         jobs, seen_s = self.board.assigned(name), self.liveness.last_seen_s(name)
-        tight = self.driver.tight_gpus(name)
+        memory, contention = self.driver.memory_of(name), self.driver.config.contention
         totals = {job.id: steps_total(job, self.driver.progress.get(job.id)) for job in jobs}
-        view = node_view(
-            record, seen_s, jobs, self.driver.turns, self.board.nodes, tight, totals, self.driver.config.contention
-        )
+        view = node_view(record, seen_s, jobs, self.driver.turns, self.board.nodes, memory, totals, contention)
         return {
             **view,
             "cluster_id": self.cluster_id,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from colane.core.company import Company, Pacing
@@ -13,6 +13,7 @@ from colane.model.bandwidth import Throttle
 from colane.model.job import Job, JobId, JobSpec, JobState, SuspendVia
 from colane.model.lane import Turns
 from colane.model.placement import Placement
+from colane.model.profile import Memory
 from colane.model.progress import Progress
 from colane.model.time_spent import time_spent
 from colane.perf.rate import Rate
@@ -35,6 +36,21 @@ _NEEDS = (
 
 
 NO_TOTALS: Mapping[JobId, int | None] = MappingProxyType({})
+
+
+class MemoryView(NamedTuple):
+    """What an agent is told of the memory of its GPUs.
+
+    Attributes:
+        tight: Indexes of GPUs whose jobs give cached memory back when they yield.
+        booked: P and E that a job books of each of its GPUs there, of those of which they are known.
+    """
+
+    tight: frozenset[int] = frozenset()
+    booked: Mapping[JobId, Memory] = MappingProxyType({})
+
+
+NO_MEMORY = MemoryView()
 
 
 def job_view(
@@ -152,13 +168,13 @@ def node_view(
     jobs: list[Job],
     turns: Turns,
     nodes: Mapping[str, NodeRecord],
-    tight: frozenset[int] = frozenset(),
+    memory: MemoryView = NO_MEMORY,
     totals: Mapping[JobId, int | None] = NO_TOTALS,
     contention: ContentionConfig | None = None,
 ) -> Body:
     """Return the node object: hardware, the whole desired state of its jobs, and how those of one lane take turns.
 
-    On `tight` GPUs jobs give cached memory back when they yield; `totals` are the steps of jobs, where known.
+    `totals` are the steps of jobs, where known.
     """
     name, placed = record.node.name, [(job, job.placement) for job in jobs if job.placement is not None]
     return {
@@ -175,7 +191,8 @@ def node_view(
             {
                 **_desired(job, place, name, nodes),
                 "steps_total": totals.get(job.id, job.spec.steps_total),
-                "flush": _flushes(place, name, tight),
+                "flush": _flushes(place, name, memory.tight),
+                "memory": memory.booked.get(job.id),
             }
             for job, place in placed
         ],

@@ -149,7 +149,7 @@ class ProgressBody(WireModel):
     others_ratio: MeasuredRatio | None = None
     occupancy_by: Text = ""
     note: Text = ""
-    turn: Literal["", "running", "waiting", "paused", "ungated"] = ""
+    turn: Literal["", "running", "waiting", "paused", "ungated", "kept"] = ""
     turn_service_s: Seconds | None = None
     turn_wait_s: Seconds | None = None
     turn_share_ratio: MeasuredRatio | None = None
