@@ -29,7 +29,16 @@ FINISHED_FIELDS = {
     "id", "attempt", "node", "agent_id", "cluster_id", "start_s", "end_s", "exit_code", "signal", "outcome", "detail",
     "step_durations_s", "progress", "log_bytes", "log_truncated",
 }  # fmt: skip
-OUTCOMES = {"exited", "signalled", "out-of-memory", "not-started", "supervisor-died", "lease-run-out", "node-fault"}
+OUTCOMES = {
+    "exited",
+    "signalled",
+    "out-of-memory",
+    "not-started",
+    "supervisor-died",
+    "lease-run-out",
+    "node-fault",
+    "no-memory",
+}
 
 
 class FakeScheduler:

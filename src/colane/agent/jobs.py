@@ -20,11 +20,12 @@ from colane.agent import processes
 from colane.agent.command import Command
 from colane.agent.device_memory import HeldByPid, OverheadSeen
 from colane.agent.jobdir import FINISHED, JobDir, LaunchFacts, StateDir, write_json
+from colane.agent.launch_check import DeviceOccupant, occupant
 from colane.agent.launcher import Launcher, watch_exit
 from colane.agent.logs import read_tail
 from colane.agent.outcome import TAIL_BYTES, classify, printable
 from colane.agent.processes import ProcessId
-from colane.agent.reconcile import AttemptPhase, Evidence, Key, phase_of
+from colane.agent.reconcile import AttemptPhase, DesiredJob, Evidence, Key, phase_of
 from colane.agent.telemetry import AttemptMeter, progress_json, read_steps
 from colane.devices import OwnProcesses, Utilization
 from colane.model.progress import Progress
@@ -156,6 +157,19 @@ class Jobs:
         """Give a job's processes without its supervisor, as of its last sample."""
         meter = self._meters.get(key)
         return () if meter is None else meter.processes[1:]
+
+    def occupants(self, wanted: Mapping[Key, DesiredJob], held: Mapping[int, HeldByPid | None]) -> list[DeviceOccupant]:
+        """Give what attempts that have not ended take of their devices, given what each process holds of them now.
+
+        One whose GPU memory is on the host takes nothing.
+        """
+        found = []
+        for job in self._state.live():
+            booked = wanted.get(job.key)
+            is_on_host = booked is not None and booked.memory is None and booked.to_host
+            if not (job.has_ended() or is_on_host):
+                found.append(occupant(job.key, job.facts().gpus, booked, self._meter(job).memory_now(held)))
+        return [one for one in found if one is not None]
 
     def place(self, key: Key, facts: LaunchFacts) -> None:
         """It runs elsewhere on this node from now on."""

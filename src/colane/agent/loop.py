@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
-from colane.agent import device_memory, gang
+from colane.agent import device_memory, gang, launch_check
 from colane.agent.bandwidth import BandwidthMeter
 from colane.agent.command import Command
 from colane.agent.config import AgentConfig
@@ -175,12 +175,26 @@ class Agent:
             if act is not Act.START:
                 await self._see_to(key, self._end(act, key))
         starts, has_fault = [key for act, key in actions if act is Act.START], bool(self._fault.problem)
+        starts = await self._fitting(starts, wanted)
         await asyncio.gather(*(self._see_to(key, self._make_ready(wanted[key])) for key in starts))
         ready = [key for key in starts if not has_fault and self.jobs.is_prepared(key)]
         if ready and desired is not None:  # whom they share a lane with they must know at their first step
             await self._gate.heed(self._places(desired))
         for key in ready:
             self.jobs.spawn(key)
+
+    async def _fitting(self, starts: list[Key], wanted: Mapping[Key, DesiredJob]) -> list[Key]:
+        """Those that fit beside what their devices carry now; others are sent back, or wait for who is about to end."""
+        fresh = [wanted[key] for key in starts if not self.jobs.is_prepared(key)]
+        if not any(job.memory for job in fresh):
+            return starts
+        gpus, held = {gpu.index: gpu for gpu in self._observed()}, self._held()
+        verdict = launch_check.judge(fresh, self.jobs.occupants(wanted, held), gpus)
+        if verdict.sent_back:  # what is seen here is booked first, so that nobody is sent here again for it
+            await self._contact.report(self._report())
+        for key, problem in verdict.sent_back.items():
+            await self._see_to(key, self._refuse(key, problem, launch_check.SHORT_OF_MEMORY))
+        return [key for key in starts if key not in verdict.sent_back and key not in verdict.waiting]
 
     async def _see_to(self, key: Key, doing: Awaitable[None]) -> None:
         """What the disk prevents for one job is tried again in the next round; the others do not wait for it."""

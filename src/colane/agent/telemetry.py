@@ -179,17 +179,25 @@ class AttemptMeter:
             saves_asked=number,
         )
 
+    def memory_now(self, held: Mapping[int, HeldByPid | None]) -> DeviceMemory | None:
+        """What it holds of its devices at this moment, given what each process holds; None of nothing."""
+        return self._memory_of(read_steps(self._steps_path), held)
+
     def _see_memory(self, steps: wire.Steps | None, held: Mapping[int, HeldByPid | None] | None) -> DeviceMemory | None:
         """What it holds of its devices; of one that has ended, what was seen last."""
+        if held is None and self._memory is not None and not self._facts.cpu_devices:
+            return self._memory
+        seen = self._memory_of(steps, held or {})
+        self._overhead.see(seen.overhead_bytes if seen else None)
+        self._memory = seen or self._memory
+        return seen if self._facts.cpu_devices else self._memory
+
+    def _memory_of(self, steps: wire.Steps | None, held: Mapping[int, HeldByPid | None]) -> DeviceMemory | None:
         ranks = [] if steps is None else [steps, *_other_ranks(self._steps_path)]
         if self._facts.cpu_devices:
             return device_memory.on_host(ranks, len(self._facts.gpus))
-        if held is not None or self._memory is None:
-            pids, usual_bytes = {process.pid for process in self.processes}, self._overhead.usual_bytes
-            seen = device_memory.on_gpus(self._facts.gpus, ranks, pids, held or {}, usual_bytes)
-            self._overhead.see(seen.overhead_bytes if seen else None)
-            self._memory = seen or self._memory
-        return self._memory
+        pids = {process.pid for process in self.processes}
+        return device_memory.on_gpus(self._facts.gpus, ranks, pids, held, self._overhead.usual_bytes)
 
     def _rebase(self, steps: wire.Steps | None, now_s: float, cpu_s: float) -> None:
         """Imports and data loading before the first step say nothing of how the job uses a device: start anew."""

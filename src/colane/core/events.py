@@ -121,7 +121,7 @@ class Ended:
     """The process of this attempt is gone from `node`, with all its children.
 
     `outcome` is one of `exited`, `signalled`, `out-of-memory`, `not-started`, `supervisor-died`,
-    `lease-run-out`, `node-fault`.
+    `lease-run-out`, `node-fault`, `no-memory`.
     """
 
     job: Final[JobId]

@@ -7,7 +7,8 @@ from dataclasses import replace
 
 from colane.core import checkpointing, losses
 from colane.core.events import Ended
-from colane.core.lifecycle import evolve
+from colane.core.lifecycle import evolve, move
+from colane.core.memory import learn_memory
 from colane.core.step import Step
 from colane.model.job import Job, JobId, JobState
 from colane.model.reason import Reason, Why
@@ -31,6 +32,15 @@ SUPERVISOR_DIED = "supervisor-died"
 NODE_FAULT = "node-fault"
 """The node could not start the job, and would start no other: it is queued again, and nothing is counted."""
 
+SENT_BACK = "no-memory"
+"""The agent saw that the job does not fit beside what its GPUs carry, and did not start it: nothing is counted."""
+
+SENT_BACK_MAX = 3
+"""A job that was sent back so often in a row is held: what was booked after each time has not helped."""
+
+BESIDE_OTHERS = frozenset({SENT_BACK, "out-of-memory"})
+"""Outcomes in which it matters who else was there."""
+
 FINAL = frozenset({"not-started", "out-of-memory"})
 """Failures that would come again in the same way, so they are not retried."""
 
@@ -48,6 +58,9 @@ def failed(step: Step, job: Job, event: Ended, end_s: float, mates: tuple[JobId,
         step.finish(job, JobState.QUEUED, reason, end_s)
         _close(step, event.node)
         return
+    if event.outcome == SENT_BACK:
+        _sent_back(step, job, event, end_s, mates)
+        return
     verdict = losses.judge(step, job)
     if verdict is not None:
         step.finish(job, *verdict, end_s)
@@ -57,6 +70,23 @@ def failed(step: Step, job: Job, event: Ended, end_s: float, mates: tuple[JobId,
         checkpointing.died(step, job, cause)
     elif job.state not in COMING_UP or not checkpointing.launch_failed(step, job, cause, end_s):
         _own_failure(step, job, event, end_s, mates)
+
+
+def _sent_back(step: Step, job: Job, event: Ended, end_s: float, mates: tuple[JobId, ...]) -> None:
+    """The ledger was wrong: all that was seen of the others is booked, to the byte, before it may start again."""
+    job = evolve(job, sent_back=job.sent_back + 1)
+    reason = Reason(Why.SENT_BACK, {"node": event.node, "detail": event.exit.detail}, mates)
+    for mate in mates:
+        progress = step.state.progress.get(mate)
+        grown = None if progress is None else learn_memory(step, step.state.jobs[mate], progress, growth_ratio=1.0)
+        if grown is not None:
+            step.grown.append(grown)
+    step.finish(job, JobState.QUEUED, reason, end_s)
+    back = step.state.jobs.get(job.id)
+    if back is not None and back.state is JobState.QUEUED and back.sent_back >= SENT_BACK_MAX:
+        by = f"the scheduler, for {event.node} sent it back {back.sent_back} times in a row"
+        held = {"suspended": True, "suspended_by": by, "sent_back": 0}
+        step.put(move(back, JobState.QUEUED, step.now_s, Reason(Why.HELD, {"by": by}), **held))
 
 
 def _own_failure(step: Step, job: Job, event: Ended, end_s: float, mates: tuple[JobId, ...]) -> None:

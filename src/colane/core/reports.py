@@ -22,17 +22,16 @@ from colane.core.events import (
     Tick,
 )
 from colane.core.lifecycle import evolve, move
+from colane.core.memory import learn_memory
 from colane.core.separating import apart
 from colane.core.step import Step
 from colane.core.timers import Timer, TimerKind
 from colane.core.useful_cores import with_start_cores
 from colane.model.hardware import Gpu, GpuId, Node
 from colane.model.job import Job, JobId, JobState
-from colane.model.profile import ProfileKey
 from colane.model.progress import Progress
 from colane.model.reason import Reason, Why
 from colane.model.story import StateChange
-from colane.perf.observe import memory_seen
 
 SUBMITTED: Final = Reason(Why.SUBMITTED)
 EXITED: Final = Reason(Why.EXITED)
@@ -111,7 +110,7 @@ def launched(step: Step, event: Launched) -> None:
     start_s = max(event.start_s, job.submit_s)
     reason = Reason(Why.LAUNCHED, {"pid": event.pid, "node": job.placement.node if job.placement else ""})
     first = job.first_start_s if job.first_start_s is not None else start_s
-    job = move(job, JobState.LAUNCHING, step.now_s, reason, start_s=start_s, first_start_s=first)
+    job = move(job, JobState.LAUNCHING, step.now_s, reason, start_s=start_s, first_start_s=first, sent_back=0)
     step.put(job)
     starting.set_timers(step, job, start_s)
 
@@ -126,7 +125,7 @@ def progressed(step: Step, event: Progressed) -> None:
     job = parking.memory_moved(step, job, event.progress)
     job = out_of_turns.told(step, job, event.progress)
     job = checkpointing.told(step, job, event.progress)
-    grown = _learn_memory(step, job, event.progress)
+    grown = learn_memory(step, job, event.progress)
     if event.progress.steps > 0:
         job = _first_step(step, job, event.progress)
     limit = job.spec.steps_limit
@@ -144,7 +143,7 @@ def ended(step: Step, event: Ended) -> None:
     grown, is_on_one_node = None, len(job.placement.nodes) == 1
     if event.progress is not None and event.node in ("", job.placement.node):
         step.state.progress[job.id] = event.progress
-        grown = _learn_memory(step, job, event.progress)
+        grown = learn_memory(step, job, event.progress)
         step.observe(job, event.progress)
     if job.start_s is None and event.start_s is not None:
         start_s = max(event.start_s, job.submit_s)
@@ -164,7 +163,7 @@ def ended(step: Step, event: Ended) -> None:
 def _ended_otherwise(step: Step, job: Job, event: Ended, end_s: float, *, has_succeeded: bool) -> None:
     """It was asked to stop, has failed, or runs on several nodes."""
     job = evolve(job, exit=job.exit if job.ended_on and job.ending else event.exit)
-    mates = failing.company(step, job) if event.outcome == "out-of-memory" else ()
+    mates = failing.company(step, job) if event.outcome in failing.BESIDE_OTHERS else ()
     job = step.gone_from(job, event.node)
     if job.state is JobState.STOPPING and job.ending is not None:
         if step.is_gone(job):
@@ -235,19 +234,6 @@ def _believed(step: Step, event: Event, job_id: JobId, attempt: int) -> Job | No
         step.stale.append((event, f"attempt {attempt} is not attempt {job.attempt}"))
         return None
     return job
-
-
-def _learn_memory(step: Step, job: Job, progress: Progress) -> ProfileKey | None:
-    """Believe what a sample shows of memory; its kind, if that is more than was known."""
-    if not job.gpus_held or progress.steps == 0:
-        return None
-    gpu_type = step.state.gpus[job.gpus_held[0]].gpu.type
-    key = step.state.beliefs.terms(job.spec, gpu_type, job.gpu_count).key
-    seen = memory_seen(key, progress, step.state.beliefs.profiles.get(key))
-    if seen is None:
-        return None
-    step.learn(seen)
-    return key
 
 
 def _first_step(step: Step, job: Job, progress: Progress) -> Job:

@@ -69,6 +69,7 @@ class Job:
         since_s: When it came into its present state; None where that was when it was submitted.
         losses: How often it has lost the hardware it ran on.
         turn: `ungated` while its agent lets it run without turns, `kept` while it waits for such a one; else empty.
+        sent_back: How often in a row agents have sent it back before it was started, for want of memory.
         throttle: How it is held back for training jobs on its node; None where it is not.
         reason: Why it is in its present state.
         story: Changes of state, oldest first: the first and the last ones of a long life. No decision reads it.
@@ -117,6 +118,7 @@ class Job:
     launches_failed: int
     lost_s: float
     turn: str
+    sent_back: int
 
     def __init__(  # noqa: PLR0913, PLR0917 - a record
         self,
@@ -162,6 +164,7 @@ class Job:
         launches_failed: int = 0,
         lost_s: float = 0.0,
         turn: str = "",
+        sent_back: int = 0,
     ) -> None:
         self.id = id
         self.spec = spec
@@ -205,6 +208,7 @@ class Job:
         self.launches_failed = launches_failed
         self.lost_s = lost_s
         self.turn = turn
+        self.sent_back = sent_back
 
     def copied(self) -> Job:
         """An equal one of its own."""
@@ -251,6 +255,7 @@ class Job:
             self.launches_failed,
             self.lost_s,
             self.turn,
+            self.sent_back,
         )
 
     @property

@@ -69,6 +69,7 @@ class Why(StrEnum):
     NODE_FAULT = "node-fault"
     DRAINED = "drained"
     DRAIN_OVER = "drain-over"
+    SENT_BACK = "sent-back"
     SUSPENDED = "suspended"
     SUSPENDED_TO_HOST = "suspended-to-host"
     MOVED_TO_HOST = "moved-to-host"
@@ -201,6 +202,7 @@ SENTENCES: Mapping[Why, str] = MappingProxyType(
         Why.NODE_FAULT: "node {node} could not start it: {detail}",
         Why.DRAINED: "leaves {node}, which is drained {because}",
         Why.DRAIN_OVER: "stopped, for {node} is drained {because} and the time for that is over",
+        Why.SENT_BACK: "sent back by {node} before it was started, beside {jobs}: {detail}",
         Why.SUSPENDED: "suspended by {by}; it waits at a step boundary and keeps its GPU memory",
         Why.SUSPENDED_TO_HOST: "suspended by {by}; it waits at a step boundary, its GPU memory is moved to the host",
         Why.MOVED_TO_HOST: "its GPU memory, {size_bytes}, is on the host, and {gpu} is free for others; {was}",

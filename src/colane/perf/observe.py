@@ -247,8 +247,14 @@ def _profile(member: EpochMember, track: _EpochTrack, at_s: float) -> Profile:
     )
 
 
-def memory_seen(key: ProfileKey, progress: Progress, known: Profile | None) -> Profile | None:
-    """A profile of P and E alone, if this sample shows more memory than is known; None otherwise.
+MEMORY_GROWTH_RATIO = 1.02
+"""Growth below this is left to the safety factors, so that a slowly growing process is not written every second."""
+
+
+def memory_seen(
+    key: ProfileKey, progress: Progress, known: Profile | None, growth_ratio: float = MEMORY_GROWTH_RATIO
+) -> Profile | None:
+    """A profile of P and E alone, if this sample shows so many times more memory than is known; None otherwise.
 
     Memory is learnt at once and in any company: waiting for an epoch's end could let a job join where there is
     no room any more.
@@ -258,7 +264,10 @@ def memory_seen(key: ProfileKey, progress: Progress, known: Profile | None) -> P
     ephemeral = max(0, progress.peak_bytes - progress.persistent_bytes)
     persistent_known = known.persistent_bytes if known else None
     ephemeral_known = known.ephemeral_bytes if known else None
-    if not _grew(persistent_known, progress.persistent_bytes) and not _grew(ephemeral_known, ephemeral):
+    if not any(
+        _grew(known_value, seen_bytes, growth_ratio)
+        for known_value, seen_bytes in ((persistent_known, progress.persistent_bytes), (ephemeral_known, ephemeral))
+    ):
         return None
     return Profile(
         key=key,
@@ -273,14 +282,10 @@ def _overhead(progress: Progress) -> Value | None:
     return None if progress.overhead_bytes is None else Value(float(progress.overhead_bytes), ValueSource.MEASURED)
 
 
-MEMORY_GROWTH_RATIO = 1.02
-"""Growth below this is left to the safety factors, so that a slowly growing process is not written every second."""
-
-
-def _grew(known: Value | None, seen_bytes: int) -> bool:
+def _grew(known: Value | None, seen_bytes: int, growth_ratio: float) -> bool:
     if known is None or known.source is not ValueSource.MEASURED:
         return True
-    return seen_bytes > known.value * MEMORY_GROWTH_RATIO
+    return seen_bytes > known.value * growth_ratio
 
 
 def _weighted(ratios: list[float], step_s: float, by: str) -> Value | None:

@@ -204,7 +204,7 @@ class ReportBody(WireModel):
 
 
 AttemptEnd = Literal[
-    "exited", "signalled", "out-of-memory", "not-started", "supervisor-died", "lease-run-out", "node-fault"
+    "exited", "signalled", "out-of-memory", "not-started", "supervisor-died", "lease-run-out", "node-fault", "no-memory"
 ]
 
 
