@@ -18,7 +18,7 @@ from colane.agent.contact import Contact
 from colane.agent.faults import NodeFault
 from colane.agent.gate import Follow, Place
 from colane.agent.gate_thread import GateThread
-from colane.agent.gate_values import GateTimeouts, Wish
+from colane.agent.gate_values import GateTimeouts
 from colane.agent.host_memory import HostMemory, Mover, with_host
 from colane.agent.jobdir import LaunchFacts, StateDir
 from colane.agent.jobs import Jobs, refusal
@@ -31,6 +31,7 @@ from colane.agent.reconcile import Act, Action, AttemptPhase, Desired, DesiredJo
 from colane.agent.saving import Saver
 from colane.agent.scheduler import Scheduler
 from colane.agent.users import UnknownUserError, account_for, whose_jobs
+from colane.agent.wishes import wish_of
 from colane.devices import Devices, OwnProcesses, suspend
 from colane.model.hardware import Gpu
 
@@ -392,23 +393,3 @@ class Agent:
                 break  # told, as far as somebody listened; the rest is told by the next agent
             await self._rest(never, min(self._config.heartbeat_s, LAST_WORDS_S))
         await self._mps.stop()
-
-
-def wish_of(job: DesiredJob, *, kept: bool = False) -> Wish:
-    """What the gate must know of a job; one that shall save or end goes first, so that it can.
-
-    `kept` is one whose GPU memory is on the host, or that is not on its devices yet: it stays parked until it is. What
-    is moved to the host is moved without its caches.
-    """
-    return Wish(
-        job=job.key.job,
-        lanes=tuple(sorted(set(zip(job.gpus, job.lanes, strict=True)))),
-        weight=job.weight,
-        priority=job.priority,
-        serves=job.serves or not job.run or job.save is not None,
-        steps_total=job.steps_total,
-        paused=(job.paused or kept) and job.run,
-        flush=job.flush or job.to_host,
-        hold=(job.to_host or kept) and job.run,
-        memory=job.memory,
-    )
