@@ -1,7 +1,8 @@
 """How many random examples a law is tried on, and whether they are the same every time.
 
 `COLANE_FUZZ=5` draws new examples, five times as many; without it they are always the same. `COLANE_QUICK=1` takes a
-fifth of them, for a look between two changes. Over the compiled code as few do: what it decides is compared with its source by `tests/golden` and `tests/compiled`.
+fifth of them, for a look between two changes. Over the compiled code as few do: what it decides is compared with its
+source by `tests/golden` and `tests/compiled`.
 """
 
 from __future__ import annotations
