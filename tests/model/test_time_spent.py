@@ -28,6 +28,14 @@ def test_each_state_counts_to_its_time() -> None:
     assert time_spent((), 0, 7.0) == TimeSpent(), "a record of before there were stories"
 
 
+def test_a_job_taken_to_run_was_launching_until_its_first_step_if_one_came() -> None:
+    taken, stepping = Reason(Why.TAKEN_TO_RUN), Reason(Why.STEPPING)
+    first = (*story((0, S.LAUNCHING)), StateChange(10.0, S.RUNNING, taken))
+    assert time_spent(first, 0, 40.0) == TimeSpent(launching_s=10.0, running_s=30.0)
+    late = (*first, StateChange(25.0, S.RUNNING_PROTECTED, stepping))
+    assert time_spent(late, 0, 40.0) == TimeSpent(launching_s=25.0, running_s=15.0)
+
+
 @given(st.lists(st.tuples(st.floats(0.0, 100.0), st.sampled_from(S)), min_size=1, max_size=150))
 def test_it_adds_up_whatever_is_left_out(steps: list[tuple[float, JobState]]) -> None:
     at_s, changes = 0.0, []

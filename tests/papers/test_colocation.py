@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from colane.cli import app
-from colane.cli.paper import ELSEWHERE, NEEDED
+from colane.cli.paper import ELSEWHERE, MODULES, NEEDED
 from colane.papers.claims import Claim, ClaimVerdict, Evaluation, queue_s
 from colane.papers.colocation import evaluate
 from colane.papers.gavel_packing import GavelFifoPacked
@@ -84,7 +84,7 @@ def test_an_unknown_paper_is_named_with_those_known(capsys: pytest.CaptureFixtur
     assert "known: A (Co-location" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("letter", ["A", "B", "C", "D"])
+@pytest.mark.parametrize("letter", sorted(MODULES))
 def test_a_directory_without_the_tables_is_named_with_the_file_that_is_missing(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, letter: str
 ) -> None:

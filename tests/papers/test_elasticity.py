@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from colane.cli import app
 from colane.papers import elasticity
 from colane.papers.claims import Evaluation
 from colane.traces.errors import TraceError
@@ -26,6 +27,7 @@ def test_identities_and_orderings(found: Evaluation) -> None:
     verdicts = {claim.id: str(claim.verdict) for claim in found.claims}
     assert verdicts["E-b"] == "same"
     assert verdicts["E-c"] == "ordering holds"
+    assert verdicts["E-f"].startswith("within 2 %")
     assert verdicts["E-v"].startswith("inert at 0.5")
 
 
@@ -36,6 +38,12 @@ def test_jobs_are_resized_as_the_papers_states_have_it(found: Evaluation) -> Non
     sizes = {job: [len(span.gpus) for span in run.ledger.stays if span.job == job] for job in run.ledger.rows.id}
     assert sizes == {1: [6, 3, 2], 2: [3, 2, 3], 3: [1, 3], 4: [1, 2, 3]}
     assert not run.ledger.flaws
+
+
+def test_the_command_writes_claims_and_where_the_time_of_jobs_went(data: Path, tmp_path: Path) -> None:
+    assert app.run(["paper", "e", "--data", str(data), "--out", str(tmp_path), "--json"]) == 0
+    assert (tmp_path / "claims.json").is_file()
+    assert (tmp_path / "four-jobs" / "time_spent.png").is_file()
 
 
 def test_without_tables_it_says_what_is_missing(tmp_path: Path) -> None:

@@ -13,10 +13,11 @@ import pytest
 
 from colane.model.job import JobState
 from colane.model.profile import Profile, Value, ValueSource
+from colane.model.time_spent import TimeSpent
 from colane.report import build
 from colane.report.html import JOB_ROWS_MAX, without_equal
 from colane.report.profile_plots import Boundary
-from colane.report.records import RunGroup
+from colane.report.records import JobTime, RunGroup
 from colane.report.tables import Table, TableColumn
 
 from .batches import DEVICES, colocate, fifo, key, measurement, record
@@ -99,6 +100,16 @@ def test_the_summary_file_uses_the_common_names(tmp_path: Path) -> None:
     assert found["not_measured"] == list(report.notes)
 
 
+def test_where_time_went_is_drawn_and_told_as_the_mean_of_a_job(tmp_path: Path) -> None:
+    times = [JobTime("job-1", TimeSpent(1.0, 2.0, 6.0, 0.0, 1.0), 2.0), JobTime("job-2", TimeSpent(3.0, 2.0, 4.0))]
+    jobs = [replace(record, time=time) for record, time in zip(fifo().records, [*times, None], strict=True)]
+    report = build([RunGroup("fifo", tuple(jobs))], [], tmp_path, title="x")
+    assert tmp_path / "time_spent.png" in report.figures
+    (row,) = json.loads(report.summary_json.read_text())["time_spent"]
+    told = {"queueing_s": 2.0, "launching_s": 2.0, "running_s": 4.0, "lost_s": 1.0, "checkpointing_s": 0.5}
+    assert row == {"group": "fifo", "jobs": 2, "paused_s": 0.0, **told}
+
+
 def test_every_job_is_in_the_csv(tmp_path: Path) -> None:
     report = build([fifo(), colocate()], [], tmp_path, title="x")
     rows = list(csv.DictReader(report.jobs_csv.read_text(encoding="utf-8").splitlines()))
@@ -111,7 +122,7 @@ def test_every_job_is_in_the_csv(tmp_path: Path) -> None:
 def test_tables_are_plain_rows_for_a_terminal(tmp_path: Path) -> None:
     report = build([fifo(), colocate()], [], tmp_path, title="x")
     tables = {table.key: table for table in report.tables}
-    assert set(tables) == {"groups", "comparisons", "measured_sets", "step_times", "jobs"}
+    assert set(tables) == {"groups", "comparisons", "measured_sets", "step_times", "time_spent", "jobs"}
     assert tables["groups"].texts()[1][:4] == ["colocate", "3", "3", "16 s"]
     assert tables["comparisons"].texts()[0][:3] == ["colocate", "fifo", "-20 %"]
     for table in report.tables:

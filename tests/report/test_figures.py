@@ -16,10 +16,12 @@ from matplotlib.text import Text
 from matplotlib.transforms import Bbox
 from PIL import Image
 
-from colane.report import plots, profile_plots, style, timeline
+from colane.model.time_spent import TimeSpent
+from colane.report import plots, profile_plots, style, time_plots, timeline
 from colane.report.measured import SetPoint
 from colane.report.metrics import StepTimes
 from colane.report.profile_plots import Boundary
+from colane.report.records import JobTime
 
 from .batches import key
 
@@ -29,6 +31,12 @@ NAMES = ("fifo", "colocate", "best-fit", "a-policy-of-my-own-with-a-rather-long-
 def times_s(jobs: int, seed: int) -> list[float]:
     rng = Random(seed)
     return [rng.lognormvariate(4, 1.5) for _ in range(jobs)]
+
+
+def job_times(jobs: int) -> list[JobTime]:
+    rng = Random(jobs)
+    spent = [TimeSpent(*(rng.expovariate(0.01) for _ in TimeSpent._fields)) for _ in range(jobs)]
+    return [JobTime(f"job-{n}", one, one.running_s / 3) for n, one in enumerate(spent)]
 
 
 def panel(name: str, jobs: int, devices: int, lanes: int) -> timeline.Panel:
@@ -103,6 +111,9 @@ FIGURES: dict[str, Callable[[], Figure]] = {
     "kernels": lambda: profile_plots.kernel_histograms(
         {f"family-{i}": [x % 101 for x in times_s(900, i)] for i in range(5)}, quantity="achieved occupancy"
     ),
+    "time of jobs": lambda: time_plots.time_bars({name: job_times(5) for name in NAMES[:3]}),
+    "time of many jobs": lambda: time_plots.time_bars({name: job_times(500) for name in NAMES}),
+    "time of one job that ended at once": lambda: time_plots.time_bars({"a": [JobTime("x", TimeSpent())], "b": []}),
     "kernels of nothing": lambda: profile_plots.kernel_histograms({"a": []}, quantity="achieved occupancy"),
 }
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from colane.core.lifecycle import evolve
 from colane.model.hardware import Gpu, GpuId, Node
 from colane.model.job import Job, JobId, JobSpec, JobState, StateChange
 from colane.model.placement import Placement, Slot
@@ -55,6 +56,16 @@ def test_a_record_of_the_scheduler_is_read() -> None:
     assert found.gpus == ("node-1/0",)
     assert (found.steps, found.steps_total, found.step_s) == (3, 3, 0.25)
     assert found.reason == "exited with code 0"
+
+
+def test_where_its_time_has_gone_is_read_with_what_was_lost() -> None:
+    told = ((100.0, JobState.QUEUED), (102.0, JobState.LAUNCHING), (105.0, JobState.RUNNING))
+    story = tuple(StateChange(at_s, state, Reason(Why.SUBMITTED)) for at_s, state in told)
+    (found,) = parse_records([item(evolve(job(), story=(*story, *job().story), lost_s=2.0))])
+    assert found.time is not None
+    assert found.time.label == "train #7"
+    parts = {name: value for name, value in found.time.parts_s.items() if value}
+    assert parts == {"queueing": 2.0, "launching": 3.0, "running": 4.0, "lost": 2.0}
 
 
 def test_a_job_that_never_started_is_read() -> None:

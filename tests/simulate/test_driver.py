@@ -162,6 +162,10 @@ def test_a_preempted_job_pays_for_stopping_and_restarting_and_keeps_whole_steps(
     # Without a step: two first launches, the stop, and the launch with its restart; 9 of the 49 s were no whole step.
     assert done.ledger.idle_s == pytest.approx(1 + 1 + 4 + 3)
     assert done.ledger.redone_s == pytest.approx(9)
+    first, other = done.ledger.time_spent[1], done.ledger.time_spent[2]
+    assert (first.launching_s, first.checkpointing_s, first.running_s) == pytest.approx((1 + 3, 4, 49 + 60))
+    assert first.queueing_s + sum(first[1:]) == pytest.approx(second[2])
+    assert (other.launching_s, other.running_s) == pytest.approx((1, 20))
 
 
 @dataclass(frozen=True)

@@ -110,6 +110,8 @@ def run(seed: int, policy: Policy) -> tuple[Run, tuple[TraceJob, ...], Onlooker]
 def test_elastic_jobs_end_once_and_within_their_sizes(policy: Policy, seed: int) -> None:
     done, jobs, _ = run(seed, policy)
     assert not done.ledger.flaws
+    lives = zip(done.ledger.rows.id, done.ledger.rows.submit_s, done.ledger.rows.end_s, strict=True)
+    assert all(sum(done.ledger.time_spent[id_]) == pytest.approx(end - begin) for id_, begin, end in lives)
     assert not done.stuck
     assert sorted(done.ledger.rows.id) == [one.id for one in jobs]
     by_id = {int(one.id): one for one in jobs}

@@ -35,6 +35,7 @@ NEEDED: Final = {
     "B": "B/workload_geometry.csv",
     "C": "C/prof_from_experiments.json",
     "D": "traces/synergy-cpu/tput_matrix.csv",
+    "E": "E/calibrated_f.json",
 }
 """The first table that each evaluation reads."""
 

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from colane.report.metrics import summarise
+from colane.report.records import JobTime
 from colane.report.simulated import BeliefError, ClusterCurves, JobColumns, ReportedSpan, SimulatedRun
 from colane.simulate.config import described
-from colane.simulate.ledger import STATES, AttemptSpan, ClusterTimeline, Rows
+from colane.simulate.ledger import STATES, AttemptSpan, ClusterTimeline, Ledger, Rows
 from colane.simulate.request import Loaded, Request
 from colane.simulate.run import Run
 from colane.traces.costs import Costs
@@ -50,8 +51,18 @@ def simulated_run(run: Run, seed: int, loaded: Loaded) -> SimulatedRun:
         wall_s=run.wall_s,
         is_partial=ledger.interrupted,
         pause_s=ledger.paused_s,
+        times=_times(ledger, loaded),
         stuck=run.stuck,
     )
+
+
+def _times(ledger: Ledger, loaded: Loaded) -> dict[int, JobTime]:
+    """By job; of too many jobs none, rather than of some."""
+    if len(ledger.time_spent) < len(ledger.rows):
+        return {}
+    names = {int(job.id): job.spec.name for job in loaded.workload.jobs}
+    lost_s = ledger.lost_s
+    return {job: JobTime(names[job], spent, lost_s.get(job, 0.0)) for job, spent in sorted(ledger.time_spent.items())}
 
 
 def _columns(rows: Rows) -> JobColumns:

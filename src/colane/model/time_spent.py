@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
+from colane.model.reason import Why
 from colane.model.story import STORY_FIRST, JobState, StateChange
 
 
@@ -14,7 +15,7 @@ class TimeSpent(NamedTuple):
 
     Attributes:
         queueing_s: It waited for GPUs.
-        launching_s: It had GPUs and had made no step, or was not yet taken to run.
+        launching_s: It had GPUs and had made no step. Of one that makes none at all, until it was taken to run.
         running_s: It ran.
         paused_s: It was suspended or parked.
         checkpointing_s: It was asked to save its state, or was being stopped.
@@ -44,6 +45,12 @@ BUCKETS: Final[Mapping[JobState, str]] = MappingProxyType(
 """Which time a state counts to; states that nothing leaves count to none."""
 
 
+def _went_to(change: StateChange, following: StateChange | None) -> str | None:
+    """What time in a state went to; a job that was taken to run before its first step was still launching."""
+    was_early = change.reason.why is Why.TAKEN_TO_RUN and following is not None and following.reason.why is Why.STEPPING
+    return "launching_s" if was_early else BUCKETS.get(change.state)
+
+
 def time_spent(story: Sequence[StateChange], left_out: int, until_s: float) -> TimeSpent:
     """Where the time has gone.
 
@@ -56,7 +63,7 @@ def time_spent(story: Sequence[StateChange], left_out: int, until_s: float) -> T
     ends_s = [*[change.at_s for change in story[1:]], until_s][: len(story)]
     for place, (change, end_s) in enumerate(zip(story, ends_s, strict=True)):
         is_gap = left_out > 0 and place == STORY_FIRST - 1
-        name = "untold_s" if is_gap else BUCKETS.get(change.state)
+        name = "untold_s" if is_gap else _went_to(change, story[place + 1] if place + 1 < len(story) else None)
         if name is not None:
             found[name] += max(0.0, end_s - change.at_s)
     return TimeSpent(**found)

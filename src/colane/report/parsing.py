@@ -21,7 +21,8 @@ from pydantic import (
 
 from colane.model.job import ENDED, JobState
 from colane.model.profile import ProfileKey, SetMeasurement
-from colane.report.records import Device, RunRecord
+from colane.model.time_spent import TimeSpent
+from colane.report.records import Device, JobTime, RunRecord
 
 
 class RecordError(ValueError):
@@ -92,6 +93,17 @@ class _StoryFields(BaseModel):
     sentence: str = ""
 
 
+class _TimeFields(BaseModel):
+    """Seconds by what they went to; a part that is not told is none."""
+
+    queueing_s: Annotated[FiniteFloat, Field(ge=0)] = 0.0
+    launching_s: Annotated[FiniteFloat, Field(ge=0)] = 0.0
+    running_s: Annotated[FiniteFloat, Field(ge=0)] = 0.0
+    paused_s: Annotated[FiniteFloat, Field(ge=0)] = 0.0
+    checkpointing_s: Annotated[FiniteFloat, Field(ge=0)] = 0.0
+    untold_s: Annotated[FiniteFloat, Field(ge=0)] = 0.0
+
+
 class _RecordFields(BaseModel):
     """Fields of one record; those without a default must be there, and no other may be."""
 
@@ -119,6 +131,8 @@ class _RecordFields(BaseModel):
     slowdown_total: Annotated[FiniteFloat, Field(gt=0)] | None = None
     reason: object = None
     rate: object = None
+    lost_s: Annotated[FiniteFloat, Field(ge=0)] = 0.0
+    time_spent: _TimeFields | None = None
     story_left_out: int = 0
     story: list[_StoryFields] = Field(default_factory=list)
     # Accepted and not read: what else the scheduler says of a job.
@@ -136,8 +150,6 @@ class _RecordFields(BaseModel):
     cores_useful: int | None = None
     throttle: dict[str, object] | None = None
     saved_s: FiniteFloat | None = None
-    lost_s: FiniteFloat | None = None
-    time_spent: dict[str, object] | None = None
     steps_kept: int | None = None
     saves_failed: int | None = None
     sharing: object = None
@@ -187,8 +199,15 @@ def _record_of(fields: _RecordFields) -> RunRecord:
         step_mean_s=fields.progress.step_mean_s if fields.progress else None,
         slowdown_total=fields.slowdown_total,
         others_ratio=fields.progress.others_ratio if fields.progress else None,
+        time=_time_of(fields),
         reason=_sentence_of(fields),
     )
+
+
+def _time_of(fields: _RecordFields) -> JobTime | None:
+    if fields.time_spent is None:
+        return None
+    return JobTime(f"{fields.name} #{fields.id}", TimeSpent(**fields.time_spent.model_dump()), fields.lost_s)
 
 
 def _sentence_of(fields: _RecordFields) -> str:

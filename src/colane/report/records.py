@@ -13,9 +13,37 @@ from typing import NamedTuple
 
 from colane.model.job import JobState
 from colane.model.profile import ProfileKey
+from colane.model.time_spent import TimeSpent
 
 UNLABELLED = "(no label)"
 """Group of the records that lack the label they are grouped by, so that none is dropped silently."""
+
+
+class JobTime(NamedTuple):
+    """Where a job's time has gone.
+
+    Attributes:
+        label: The job, as a figure names it.
+        spent: From its submission to its end.
+        lost_s: Of the running, what had to be made again.
+    """
+
+    label: str
+    spent: TimeSpent
+    lost_s: float = 0.0
+
+    @property
+    def parts_s(self) -> dict[str, float]:
+        """Seconds by what they went to; those of running that were lost are a part of their own."""
+        parts = {name.removesuffix("_s"): value for name, value in self.spent._asdict().items()}
+        lost_s = min(self.lost_s, parts["running"])
+        return {**parts, "running": parts["running"] - lost_s, "lost": lost_s}
+
+
+def mean_parts_s(times: Sequence[JobTime]) -> dict[str, float]:
+    """Mean of each part over jobs, at least one."""
+    every = [time.parts_s for time in times]
+    return {name: sum(parts[name] for parts in every) / len(every) for name in every[0]}
 
 
 class Device(NamedTuple):
@@ -50,6 +78,7 @@ class RunRecord:
         step_mean_s: Mean step time it reported itself, used where there are no durations.
         slowdown_total: (end - submission) / run time alone, where the writer of the record knows it.
         others_ratio: Mean part of its devices that others used while it ran, 0..1; None is unknown.
+        time: Where its time has gone; None of records of before it was told.
         reason: Why it ended, one sentence.
     """
 
@@ -73,6 +102,7 @@ class RunRecord:
     step_mean_s: float | None = None
     slowdown_total: float | None = None
     others_ratio: float | None = None
+    time: JobTime | None = None
     reason: str = ""
 
     @property
@@ -134,6 +164,12 @@ class RunGroup:
         used = {name for record in self.records for name in record.gpus}
         every = [*known.values(), *(Device(name) for name in used - known.keys())]
         return tuple(sorted(every, key=lambda device: _device_order(device.name)))
+
+    @property
+    def times(self) -> tuple[JobTime, ...]:
+        """Where the time of its jobs has gone, in order of submission, as far as it was told."""
+        ordered = sorted(self.records, key=lambda record: (record.submit_s, record.id))
+        return tuple(record.time for record in ordered if record.time is not None)
 
     def keys_by_id(self) -> dict[int, ProfileKey]:
         """Whom each job behaves alike, by job id; the GPU type is empty where no device says it."""

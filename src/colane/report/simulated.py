@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from colane.model.job import JobState
 from colane.report.metrics import Summary, summarise
+from colane.report.records import JobTime
 from colane.traces.workload import TraceJob
 
 Floats = NDArray[np.float64]
@@ -129,6 +130,7 @@ class SimulatedRun:
         plan_s: Wall time of each call of the policy.
         wall_s: Wall time of the run.
         is_partial: Whether somebody stopped it.
+        times: Where the time of each job went, by job; empty where the run is too large to keep it.
         pause_s: Time each job waited for its turn in a lane; only jobs that did.
         stuck: The first of the jobs that never ended, and why.
     """
@@ -149,6 +151,7 @@ class SimulatedRun:
     plan_s: Floats = field(default_factory=lambda: np.empty(0))
     wall_s: float = 0.0
     is_partial: bool = False
+    times: Mapping[int, JobTime] = field(default_factory=dict)
     pause_s: Mapping[int, float] = field(default_factory=dict)
     stuck: str = ""
 

@@ -10,9 +10,10 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from colane.report import html, plots, simulated_plots, style, timeline
+from colane.report import html, plots, simulated_plots, style, time_plots, timeline
 from colane.report.metrics import Summary, percent_change, summarise
 from colane.report.prose import duration, percent, spoken
+from colane.report.records import JobTime
 from colane.report.simulated import (
     BeliefError,
     Interval,
@@ -23,7 +24,7 @@ from colane.report.simulated import (
 from colane.report.simulated_csv import write_jobs, write_refused
 from colane.report.simulated_study import Study
 from colane.report.simulated_tables import compared_table, refused_table, runs_table
-from colane.report.tables import Table
+from colane.report.tables import Table, times_table
 from colane.traces.workload import TraceJob
 
 COMPARED: Mapping[str, str] = {
@@ -293,7 +294,12 @@ def _tables(study: Study) -> tuple[Table, ...]:
     if _compares(study):
         tables.append(compared_table([(p, {n: _interval(study, p, n) for n in COMPARED}) for p in study.policies]))
     refused = study.runs[0].refused if study.runs else ()
-    return (*tables, refused_table(refused))
+    return (*tables, times_table(_times(study)), refused_table(refused))
+
+
+def _times(study: Study) -> dict[str, tuple[JobTime, ...]]:
+    """Of the run of each policy that is drawn."""
+    return {policy: tuple(run.times.values()) for policy, run in study.first().items()}
 
 
 def _compares(study: Study) -> bool:
@@ -314,6 +320,9 @@ def _drawings(study: Study) -> Iterator[tuple[str, Figure, str, bool]]:
         figure = simulated_plots.gpus_over_time(curves, gpus)
         yield "gpus_over_time", figure, "GPUs with a job, and the use those jobs make of them.", False
         yield "queue_over_time", simulated_plots.queue_over_time(curves), "Jobs waiting.", False
+    times = _times(study)
+    if any(times.values()):
+        yield "time_spent", time_plots.time_bars(times), time_plots.CAPTION, True
     if _compares(study):
         intervals = {name: {p: _interval(study, p, name) for p in study.policies} for name in COMPARED}
         figure = simulated_plots.comparison(intervals, len(study.seeds))

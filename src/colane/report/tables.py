@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from colane.report.measured import MeasuredSet, short_name
 from colane.report.metrics import (
@@ -17,7 +17,7 @@ from colane.report.metrics import (
     shared_ratios,
 )
 from colane.report.prose import duration, percent
-from colane.report.records import RunGroup, RunRecord
+from colane.report.records import JobTime, RunGroup, RunRecord, mean_parts_s
 
 Cell = str | int | float | None
 """A value as JSON carries it; None is unknown."""
@@ -102,6 +102,22 @@ def comparison_table(metrics: Sequence[GroupMetrics]) -> Table:
     )
     rows = tuple(_comparison_row(compare(ran[0], other)) for other in ran[1:])
     return Table("comparisons", "Change from the first group", columns, rows, "Less is better, but for GPU active.")
+
+
+def times_table(groups: Mapping[str, Sequence[JobTime]]) -> Table:
+    """Where the time of the jobs of each group has gone, the mean of a job."""
+    columns = (
+        _text("group", "Group"),
+        _number("jobs", "Jobs"),
+        *(_seconds(f"{part}_s", part.capitalize()) for part in TIME_PARTS),
+    )
+    means = {name: (len(times), mean_parts_s(times)) for name, times in groups.items() if times}
+    rows = tuple((name, jobs, *(parts[part] for part in TIME_PARTS)) for name, (jobs, parts) in means.items())
+    note = "Lost is running whose steps had to be made again; checkpointing counts stopping."
+    return Table("time_spent", "Where the time of a job goes, mean", columns, rows, note)
+
+
+TIME_PARTS: Final = ("queueing", "launching", "running", "lost", "paused", "checkpointing")
 
 
 def sets_table(sets: Sequence[MeasuredSet]) -> Table:

@@ -13,7 +13,7 @@ from pathlib import Path
 from matplotlib.figure import Figure
 
 from colane.model.profile import Profile, SetMeasurement
-from colane.report import html, plots, profile_plots, style, timeline
+from colane.report import html, plots, profile_plots, style, time_plots, timeline
 from colane.report.measured import (
     MeasuredSet,
     mps_gains,
@@ -27,7 +27,7 @@ from colane.report.profile_plots import Boundary
 from colane.report.prose import failed_jobs, load_by_others, not_measured, sentences
 from colane.report.records import RunGroup, RunRecord
 from colane.report.summary import summary_object
-from colane.report.tables import Table, comparison_table, groups_table, jobs_table, sets_table, steps_table
+from colane.report.tables import Table, comparison_table, groups_table, jobs_table, sets_table, steps_table, times_table
 
 TRADE_OFF_GROUPS_MIN = 3
 """Of two groups the table and the bars say as much."""
@@ -134,6 +134,7 @@ def _tables(content: _Content) -> tuple[Table, ...]:
     return (
         groups_table(content.metrics),
         comparison_table(content.metrics),
+        times_table({group.name: group.times for group in content.groups}),
         sets_table(content.sets),
         steps_table(content.steps),
         jobs_table(content.groups),
@@ -152,6 +153,9 @@ def _run_drawings(content: _Content) -> Iterator[_Drawing]:
     panels = [_panel(group) for group in content.groups]
     caption = "Which job ran when on which device; jobs that shared a device are stacked within its band."
     yield _Drawing("timeline", timeline.timeline(panels), caption, wide=True)
+    times = {g.name: g.times for g in content.groups if g.times}
+    if times:
+        yield _Drawing("time_spent", time_plots.time_bars(times), time_plots.CAPTION, wide=True)
     makespans_s = {m.name: m.makespan_s for m in content.metrics}
     yield _Drawing("makespan", plots.makespan_bars(makespans_s), "Last end - first submission.")
     points = _trade_off_points(content.metrics)

@@ -44,15 +44,21 @@ class JobAccounts:
         self._ledger.pause(process.id, process.paused_s)
         self._ledger.idle_s += process.idle_s
 
+    def launched(self, process: Process) -> None:
+        """Write down how long a settled process took until it steps, where its story says that it ran at once."""
+        if self._core.config.runs_at_once:
+            self._ledger.launch(process.id, process.since_s - process.start_s)
+
     def lose(self, process: Process, kept_steps: float) -> None:
         """Write down steps it made that its next attempt makes anew."""
         if process.alone_steps_per_s > 0:
-            self._ledger.redone_s += max(0.0, process.done_steps - kept_steps) / process.alone_steps_per_s
+            self._ledger.lose(process.id, (process.done_steps - kept_steps) / process.alone_steps_per_s)
 
     def record_ended(self, job: Job, last: Process | None) -> None:
         """A job has ended; `last` was its process, where it had one until now."""
         alone_s = self._alone_s(job) if last is None else _alone_s(last.work_steps, last.alone_steps_per_s)
         self._ledger.rows.add(job, self._gpu_s.pop(job.id, 0.0), alone_s)
+        self._ledger.account(job, job.end_s or 0.0)
 
     def record_living(self, processes: Iterable[Process], now_s: float) -> None:
         """Jobs that have not ended when the run stops, as they stand."""
@@ -61,6 +67,7 @@ class JobAccounts:
             self.book(process, now_s)
         for job in sorted(self._core.state.jobs.values(), key=lambda job: job.id):
             self._ledger.rows.add(job, self._gpu_s.get(job.id, 0.0), self._alone_s(job))
+            self._ledger.account(job, now_s)
 
     def _alone_s(self, job: Job) -> float:
         traced = self._traced[job.id]

@@ -307,6 +307,7 @@ class Driver:
         """It has launched and steps from now on."""
         if self._here.has(process) and not process.is_stopping and not process.is_parking:
             process.settle(self.now_s)
+            self._accounts.launched(process)
             process.is_stepping = process.has_begun = True
             self._speeds.pace_alone(process, self.now_s)
             self._change_company(dict.fromkeys(process.uses))

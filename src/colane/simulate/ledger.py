@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from colane.model.hardware import GpuId
 from colane.model.job import Job, JobState
+from colane.model.time_spent import TimeSpent, time_spent
 
 UNKNOWN = float("nan")
 STATES = tuple(JobState)
@@ -16,6 +17,8 @@ STATE_CODES = {state: code for code, state in enumerate(STATES)}
 INTERVALS_MAX = 4000
 """So many stays on GPUs are kept for a Gantt chart; a run with more is too large to draw."""
 
+ACCOUNTS_MAX = 4000
+"""Of so many jobs it is kept where their time has gone; those of a longer trace come to one mean all the same."""
 
 CURVE_COLUMNS = 6
 
@@ -161,9 +164,10 @@ class Ledger:
         plan_s: Wall time of every call of the policy.
         flaws: What was wrong with plans that were refused, one line each.
         interrupted: Whether somebody stopped the run before its end.
+        time_spent: Where the time of each job went, of the first `ACCOUNTS_MAX` that ended.
+        lost_s: Steps each job made that its next attempt made anew, at its speed alone; only jobs with such.
         paused_s: Time each job waited for its turn in a lane; only jobs that did.
         idle_s: Time jobs held GPUs and made no step: launching, saving their state, moving their memory.
-        redone_s: Steps that were made and not kept, each at its time alone.
     """
 
     rows: Rows = field(default_factory=Rows)
@@ -176,9 +180,33 @@ class Ledger:
     plan_s: array[float] = field(default_factory=lambda: array("d"))
     flaws: list[str] = field(default_factory=list)
     interrupted: bool = False
+    time_spent: dict[int, TimeSpent] = field(default_factory=dict)
+    lost_s: dict[int, float] = field(default_factory=dict)
     paused_s: dict[int, float] = field(default_factory=dict)
+    _launching_s: dict[int, float] = field(default_factory=dict)
     idle_s: float = 0.0
-    redone_s: float = 0.0
+
+    @property
+    def redone_s(self) -> float:
+        """Steps that were made and not kept, of all jobs, each at its time alone."""
+        return sum(self.lost_s.values())
+
+    def account(self, job: Job, until_s: float) -> None:
+        """Keep where the time of a job went, up to its end or to the end of the run."""
+        if len(self.time_spent) < ACCOUNTS_MAX:
+            spent = time_spent(job.story, job.story_left_out, until_s)
+            launching_s = min(spent.running_s, self._launching_s.pop(job.id, 0.0))
+            running_s, launching_s = spent.running_s - launching_s, spent.launching_s + launching_s
+            self.time_spent[job.id] = spent._replace(running_s=running_s, launching_s=launching_s)
+
+    def launch(self, job: int, launching_s: float) -> None:
+        """Add what a job took to launch that its story does not tell."""
+        self._launching_s[job] = self._launching_s.get(job, 0.0) + launching_s
+
+    def lose(self, job: int, lost_s: float) -> None:
+        """Add what a job has to make anew."""
+        if lost_s > 0:
+            self.lost_s[job] = self.lost_s.get(job, 0.0) + lost_s
 
     def stay(self, job: int, attempt: int, gpus: tuple[GpuId, ...], start_s: float, end_s: float) -> None:
         """Remember a time on GPUs, if there is room."""
