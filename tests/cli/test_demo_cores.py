@@ -78,8 +78,8 @@ def test_looks_become_a_table_and_a_figure(tmp_path: Path, capsys: pytest.Captur
         assert [row["cores"] for row in csv.DictReader(file)] == ["1", "1", "2"]
 
 
-def test_its_jobs_are_tuned_and_paper_e_has_no_demo(colane: Colane) -> None:
+def test_its_jobs_are_tuned_and_paper_b_has_no_demo(colane: Colane) -> None:
     config = demo_cores.stack_config(Path("s"), None)
     assert config.devices == "cpu:1"
     assert config.sharing[:2] == ("--core-tuner", "linear")
-    assert colane("demo", "--paper", "E").code == 2
+    assert colane("demo", "--paper", "B").code == 2

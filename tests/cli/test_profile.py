@@ -13,13 +13,16 @@ from typing import Any
 import pytest
 
 from colane.cli.app import run
+from colane.cli.profile_output import scaling_of
 from colane.cli.profile_subjects import Asked, parse_batch_sizes, read_subjects
 from colane.cli.stack import Stack, StackConfig
 from colane.client.client import Client
 from colane.client.knowledge import decode_profile
 from colane.client.profile_session import Session, modes_for, sets_of
 from colane.client.profiling import AloneRun, Profiler, Rules, SetRun, Subject
-from colane.model.profile import ProfileKey, SetMeasurement
+from colane.model.job_spec import JobSpec
+from colane.model.profile import Profile, ProfileKey, SetMeasurement, Value, ValueSource
+from colane.perf.beliefs import Beliefs
 from colane.server.family import derive_family
 
 STEPPER = textwrap.dedent("""
@@ -154,6 +157,10 @@ def test_failures_are_one_line_and_the_round_goes_on(colane: Command, tmp_path: 
         (["--together", "--all-pairs", "vgg11"], "not both"),
         (["--together", "--model", "vgg11", "vgg19"], "as words"),
         (["--together", "--gpus", "2", "vgg11", "vgg19"], "on one GPU"),
+        (["--gpus", "4..2", "--model", "vgg11"], "the smallest number of GPUs comes first: 2..4"),
+        (["--gpus", "1,2", "--model", "vgg11"], "--gpus: 2 is more than any node of pool default has of type V100 (1)"),
+        (["--gpus", "0", "--model", "vgg11"], "a profile is of a job on GPUs"),
+        (["--together", "--gpus", "1..2", "vgg11", "vgg19"], "on one GPU"),
         (["--batch-sizes", "64,0", "--model", "vgg11"], "'0'"),
         (["--batch-sizes", "64", "--", "python", "x.py"], "{batch_size}"),
         (["--model", "resnet18", "--dataset-path", "/nowhere"], "/nowhere is not a directory"),
@@ -184,13 +191,14 @@ def profile_body(family: str, gigabytes: int) -> dict[str, Any]:
 class FakeScheduler:
     """As much of a client as the planning of sets needs."""
 
-    def __init__(self, profiles: list[dict[str, Any]]) -> None:
+    def __init__(self, profiles: list[dict[str, Any]], gpus: int = 1) -> None:
         self.known = profiles
+        self.gpus = gpus
         self.sharing = "time-slice"
 
     def nodes(self) -> list[dict[str, Any]]:
         found = node()
-        found["gpus"][0]["sharing"] = self.sharing
+        found["gpus"] = [{**found["gpus"][0], "sharing": self.sharing} for _ in range(self.gpus)]
         return [{**found, "messages": ["MPS on GPU 0 could not be started", "something else"]}]
 
     def profiles(self) -> list[dict[str, Any]]:
@@ -207,6 +215,23 @@ def test_subjects_carry_what_decides_the_key() -> None:
     command = read_subjects(Asked(["python", "train.py", "--lr", "1"]), FakeScheduler([]))[0]  # type: ignore[arg-type]
     assert command.key.family == derive_family(["python", "train.py", "--lr", "1"], str(Path.cwd()))
     assert parse_batch_sizes("64, 128,64") == [64, 128]
+
+
+def test_a_job_is_measured_at_each_number_of_gpus_as_the_policies_ask_for_it() -> None:
+    fake = FakeScheduler([], gpus=4)
+    options = {"gpus": "1,2,4", "family": "net", "ranks": "per-gpu"}
+    subjects = read_subjects(Asked(["python", "x.py"], options), fake)  # type: ignore[arg-type]
+    assert [subject.name for subject in subjects] == ["net", "net x2", "net x4"]
+    assert [subject.request["gpus"] for subject in subjects] == [1, 2, 4]
+    assert {subject.request["ranks"] for subject in subjects} == {"per-gpu"}
+    elastic = JobSpec(name="j", family="net", gpus=4, sizes=(1, 2, 4))
+    asked = {gpus: Beliefs().terms(elastic, "V100", gpus).key for gpus in (1, 2, 4)}
+    assert list(asked.values()) == [subject.key for subject in subjects]
+    known = [Profile(key=key, step_s=Value(1 / gpus, ValueSource.MEASURED)) for gpus, key in asked.items()]
+    (curve,) = scaling_of(known).values()
+    assert curve.measured == {1: 1.0, 2: 2.0, 4: 4.0}
+    assert curve.believed == pytest.approx({1: 1.0, 2: 2.0, 3: 3.0, 4: 4.0})
+    assert scaling_of(known[:1]) == {}
 
 
 def test_sets_that_do_not_fit_are_left_out() -> None:

@@ -17,7 +17,8 @@ from matplotlib.transforms import Bbox
 from PIL import Image
 
 from colane.model.time_spent import TimeSpent
-from colane.report import plots, profile_plots, style, time_plots, timeline
+from colane.report import elastic_plots, plots, profile_plots, style, time_plots, timeline
+from colane.report.elastic_plots import DeviceSpan, LossPoint, ThroughputCurve
 from colane.report.measured import SetPoint
 from colane.report.metrics import StepTimes
 from colane.report.profile_plots import Boundary
@@ -31,6 +32,14 @@ NAMES = ("fifo", "colocate", "best-fit", "a-policy-of-my-own-with-a-rather-long-
 def times_s(jobs: int, seed: int) -> list[float]:
     rng = Random(seed)
     return [rng.lognormvariate(4, 1.5) for _ in range(jobs)]
+
+
+def elastic_jobs() -> Figure:
+    spans = {name: [DeviceSpan(4 - at, 10.0 * at, 10.0 * at + 10) for at in range(3)] for name in NAMES}
+    losses = {name: [LossPoint(step, 1 + step // 40, 2.0 / step) for step in range(1, 100)] for name in NAMES}
+    curves = {name: ThroughputCurve({1: 1.0}, {1: 1.0, 2: 2.0}) for name in NAMES[:2]}
+    whole = {name: [point.loss for point in points] for name, points in losses.items()}
+    return elastic_plots.elastic_jobs(spans, 4, curves, losses, whole)
 
 
 def job_times(jobs: int) -> list[JobTime]:
@@ -111,6 +120,11 @@ FIGURES: dict[str, Callable[[], Figure]] = {
     "kernels": lambda: profile_plots.kernel_histograms(
         {f"family-{i}": [x % 101 for x in times_s(900, i)] for i in range(5)}, quantity="achieved occupancy"
     ),
+    "f(n)": lambda: elastic_plots.throughputs(
+        {"a": ThroughputCurve({1: 2.0, 4: 6.0}, {n: 1.7 * n for n in range(1, 5)})}
+    ),
+    "f(n) of nothing": lambda: elastic_plots.throughputs({}),
+    "elastic jobs": elastic_jobs,
     "time of jobs": lambda: time_plots.time_bars({name: job_times(5) for name in NAMES[:3]}),
     "time of many jobs": lambda: time_plots.time_bars({name: job_times(500) for name in NAMES}),
     "time of one job that ended at once": lambda: time_plots.time_bars({"a": [JobTime("x", TimeSpent())], "b": []}),

@@ -4,9 +4,18 @@ import json
 from pathlib import Path
 
 from colane.model.profile import Profile, ProfileKey, SetMeasurement, Value, ValueSource
+from colane.report.elastic_plots import ThroughputCurve
 from colane.report.measured import summarise_sets
 from colane.report.profile_plots import Boundary
-from colane.report.profiles import Findings, drawings, profiles_table, speedups_by_batch, summary_object, write
+from colane.report.profiles import (
+    Findings,
+    drawings,
+    profiles_table,
+    scaling_table,
+    speedups_by_batch,
+    summary_object,
+    write,
+)
 
 
 def key(family: str, batch: int | None = 64) -> ProfileKey:
@@ -80,6 +89,18 @@ def test_figures_of_the_paper_are_drawn_where_there_is_something_to_draw() -> No
     flat = Findings(profiles=[profile("a", bandwidth=False)], measurements=[measured(key("a"), key("a"))])
     assert [drawing.key for drawing in drawings(flat)] == ["speedup_2_time-slice", "plane_time-slice"]
     assert list(drawings(Findings(profiles=[profile("a")]))) == []
+    scaled = Findings(profiles=[profile("a")], scaling={"a": CURVE})
+    assert [drawing.key for drawing in drawings(scaled)] == ["throughput_by_gpus"]
+
+
+CURVE = ThroughputCurve({1: 2.0, 4: 6.0}, {1: 2.0, 2: 3.6, 3: 4.9, 4: 6.0})
+
+
+def test_throughputs_between_measured_sizes_say_that_they_are_fitted() -> None:
+    assert scaling_table({"a": CURVE}).texts() == [
+        ["a", "1", "2", "x 1.00", "profile"], ["a", "2", "3.6", "x 1.80", "fitted"],
+        ["a", "3", "4.9", "x 2.45", "fitted"], ["a", "4", "6", "x 3.00", "profile"],
+    ]  # fmt: skip
 
 
 def test_files(tmp_path: Path) -> None:

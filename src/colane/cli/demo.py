@@ -38,6 +38,7 @@ class DemoPaper(StrEnum):
 
     A = "A"
     D = "D"
+    E = "E"
 
 
 def register(app: typer.Typer) -> None:
@@ -55,7 +56,10 @@ def demo(
         int | None, typer.Option("--iters", min=1, show_default="about a minute a run", help="Steps of each job.")
     ] = None,
     paper: Annotated[
-        DemoPaper, typer.Option("--paper", help="A: jobs share a device. D: cores are found, and a hog is held back.")
+        DemoPaper,
+        typer.Option(
+            "--paper", help="A: jobs share a device. D: cores are found, and a hog is held back. E: jobs are resized."
+        ),
     ] = DemoPaper.A,
     as_json: output.Json = False,
 ) -> None:
@@ -64,13 +68,17 @@ def demo(
     Starts a scheduler and an agent of its own, submits paper A's best case (two each of VGG-19, VGG-11 and ResNet-18)
     under FIFO and then under co-location, and ends with a report. Without a GPU it uses the CPU and small models, and
     takes less than three minutes. With --paper D it shows, in a minute or two on cpu devices, how a job is given the
-    cores it has use for, and how one that uses up memory bandwidth is held back for training beside it. Ctrl-C stops
-    everything it has started.
+    cores it has use for, and how one that uses up memory bandwidth is held back for training beside it. With
+    --paper E it shows, in less than two minutes on four cpu devices, how two elastic jobs are resized for each other
+    and for a newcomer, and that their loss curves do not notice. Ctrl-C stops everything it has started.
     """
     from colane.cli.demo_plan import make_plan  # noqa: PLC0415 - imported late
     from colane.cli.demo_screen import make_screen  # noqa: PLC0415
     from colane.cli.stack import interruptible  # noqa: PLC0415
 
+    if paper is DemoPaper.E:
+        _sizes(out.absolute(), devices, as_json=as_json)
+        return
     _check_trainer()
     if paper is DemoPaper.D:
         _cores(out.absolute(), devices, as_json=as_json)
@@ -102,6 +110,24 @@ def _cores(out: Path, devices: str | None, *, as_json: bool) -> None:
     finally:
         shutil.rmtree(state_dir, ignore_errors=True)
     demo_cores.publish(watching, out, as_json=as_json)
+
+
+def _sizes(out: Path, devices: str | None, *, as_json: bool) -> None:
+    """Paper E's: one service, two acts, one figure."""
+    from colane.cli import demo_elastic  # noqa: PLC0415 - imported late
+    from colane.cli.stack import Stack, interruptible  # noqa: PLC0415
+
+    _check_writable(out)
+    state_dir = Path(tempfile.mkdtemp(prefix="colane-demo-"))
+    try:
+        with interruptible():
+            with Stack(demo_elastic.stack_config(state_dir, devices)) as stack:
+                watch, curves, many = demo_elastic.act(stack, state_dir)
+            broken = demo_elastic.publish(watch, curves, many, state_dir, out, as_json=as_json)
+    finally:
+        shutil.rmtree(state_dir, ignore_errors=True)
+    if broken:
+        raise FailureError(f"{broken} of the jobs did not make each step once, as if it had never been resized")
 
 
 def _check_trainer() -> None:

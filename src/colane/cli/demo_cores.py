@@ -6,25 +6,20 @@ import csv
 import json
 import os
 import sys
-import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from colane.cli import output
+from colane.cli.demo_watch import HEARTBEAT_S, DemoWatch
 from colane.cli.service_options import node_name
 from colane.cli.stack import StackConfig
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from colane.cli.jobs import Object
     from colane.cli.stack import Stack
-    from colane.client.client import Client
     from colane.report.core_plots import CoreSample
 
-LOOK_EVERY_S: Final = 0.5
-HEARTBEAT_S: Final = 0.5
 WINDOW: Final = "4s"
 """Each number of cores is tried so long; the paper's 90 s would make an hour of it."""
 
@@ -48,49 +43,34 @@ HOG: Final = "memory hog"
 
 
 @dataclass
-class Watching:
-    """Looks at jobs, and what was seen.
+class Watching(DemoWatch):
+    """Looks at cores and speeds.
 
     Attributes:
-        client: Of the scheduler.
-        began_s: When the demo did.
-        names: Jobs by number.
         seen: Looks, by name.
     """
 
-    client: Client
-    began_s: float = field(default_factory=time.monotonic)
-    names: dict[int, str] = field(default_factory=dict)
     seen: dict[str, list[CoreSample]] = field(default_factory=dict)
     _steps: dict[int, list[tuple[float, int]]] = field(default_factory=dict)
-    _told: dict[int, int] = field(default_factory=dict)
+
+    @property
+    def tells(self) -> frozenset[str]:
+        """See `DemoWatch`."""
+        return TOLD
 
     def submit(self, name: str, request: Object, **env: str) -> int:
         """Start a job."""
-        whole = {**request, "name": name, "env": {**os.environ, **env}}
-        number = self.client.submit(whole)
-        self.names[number], self.seen[name] = name, []
-        return number
+        self.seen[name] = []
+        return super().submit(name, request, **env)
 
-    def look(self) -> dict[int, Object]:
-        """Look at all live jobs, and tell what was decided about their cores since."""
-        live = {job["id"]: job for job in self.client.live_jobs() if job["id"] in self.names}
-        for number, job in live.items():
-            self._note(number, job)
-        return live
-
-    def _note(self, number: int, job: Object) -> None:
+    def note(self, number: int, job: Object, now_s: float) -> None:
+        """See `DemoWatch`."""
         from colane.report.core_plots import CoreSample  # noqa: PLC0415 - matplotlib comes with it
 
-        now_s, name = time.monotonic() - self.began_s, self.names[number]
         cores = job["throttle"]["cores"] if job["throttle"] else job["booked_cores"]
         runs = job["state"] in {"launching", "running", "running-protected"}
         count = (len(cores) or len(os.sched_getaffinity(0))) if runs else 0
-        self.seen[name].append(CoreSample(now_s, count, self._speed(number, job["progress"] or {})))
-        for line in job["story"][self._told.get(number, 0) :]:
-            if line["why"] in TOLD:
-                output.note(f"{now_s:5.1f} s  {name}: {line['sentence']}")
-        self._told[number] = len(job["story"])
+        self.seen[self.names[number]].append(CoreSample(now_s, count, self._speed(number, job["progress"] or {})))
 
     def _speed(self, number: int, progress: Object) -> float | None:
         """Steps a second over the last while, by the job's own clock."""
@@ -102,15 +82,6 @@ class Watching:
             points.pop(0)
         span_s = points[-1][0] - points[0][0]
         return (points[-1][1] - points[0][1]) / span_s if span_s > 0 else None
-
-    def until(self, stack: Stack, is_done: Callable[[dict[int, Object]], bool], max_s: float) -> bool:
-        """Look until something is so, for so long at most; whether it came to be."""
-        deadline_s = time.monotonic() + max_s
-        while time.monotonic() < deadline_s:
-            if is_done(self.look()):
-                return True
-            stack.watch(LOOK_EVERY_S)
-        return False
 
 
 TOLD: Final = frozenset({"cores-changed", "cores-kept", "throttled", "let-go"})

@@ -11,6 +11,8 @@ import typer
 
 from colane.cli import jobs, output
 from colane.cli.errors import FAILURE, FailureError, MisuseError
+from colane.cli.submit import Ranks
+from colane.model.sizes import parse_sizes
 
 if TYPE_CHECKING:
     from colane.cli.profile_subjects import Asked
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
 
 REQUEST_OPTIONS: Final = (
     "batch_size", "dataset", "dataset_path", "workers", "image_size", "width", "gpus", "gpu_type", "gpu_memory",
-    "pool", "family",
+    "pool", "family", "ranks",
 )  # fmt: skip
 """Options that are fields of a job request by the same name."""
 
@@ -28,6 +30,7 @@ SET_SIZES: Final = {"all_pairs": 2, "all_triples": 3}
 
 EXAMPLES: Final = """Examples: [bold]colane profile --steps 30 -- python train.py[/bold] measures a script;
 [bold]colane profile --model resnet18 --batch-sizes 64,128,256[/bold] draws throughput against batch size;
+[bold]colane profile --gpus 1..4 -- python train.py[/bold] learns how much faster it is on more GPUs;
 [bold]colane profile --together resnet18:64 vgg11:64[/bold] measures what sharing a device brings;
 [bold]colane profile --all-pairs resnet18:64 vgg11:64 job.yaml[/bold] does so for every pair."""
 
@@ -67,7 +70,11 @@ def profile(
     workers: Annotated[int | None, _alone("Data loader processes.", "--workers")] = None,
     image_size: Annotated[int | None, _alone("Side of the images in pixels.", "--image-size")] = None,
     width: Annotated[float | None, _alone("Scales the model's channels.", "--width")] = None,
-    gpus: Annotated[int | None, _alone("GPUs on one machine.", "--gpus", "-G")] = None,
+    gpus: Annotated[
+        str | None,
+        _alone("GPUs on one machine; at each of several, as 1..4 or 1,2,4, for f(n).", "--gpus", "-G", metavar="N"),
+    ] = None,
+    ranks: Annotated[Ranks | None, _alone("Processes that are started: one, or one for each GPU.", "--ranks")] = None,
     gpu_type: Annotated[str | None, _alone("Only GPUs of this type.", "--gpu-type")] = None,
     gpu_memory: Annotated[str | None, _alone("Peak memory on each GPU.", "--gpu-memory", metavar="SIZE")] = None,
     pool: Annotated[str | None, _alone("Only machines of this pool.", "--pool", "-p")] = None,
@@ -100,6 +107,7 @@ def profile(
     steps measure best. Options stand before the jobs.
     """
     _check(ctx.params)
+    _check_gpus(gpus)
     with jobs.client() as scheduler:
         if show_list:
             _show_all(scheduler, out, as_json=as_json)
@@ -117,8 +125,18 @@ def _check(params: Mapping[str, Any]) -> None:
     if chosen and chosen[0] in ("together", *SET_SIZES):
         if params["model"] or params["batch_sizes"]:
             raise MisuseError(f"--{chosen[0].replace('_', '-')}: name the jobs as words: resnet18:64 vgg11:64")
-        if (params["gpus"] or 1) > 1:
+        if params["gpus"] not in {None, "1"}:
             raise MisuseError("--gpus: sets are measured on one GPU")
+
+
+def _check_gpus(text: str | None) -> None:
+    """Judge the numbers of GPUs before anybody is asked."""
+    if text is None:
+        return
+    try:
+        parse_sizes(text)
+    except ValueError as error:
+        raise MisuseError(f"--gpus: {error}") from error
 
 
 def _asked(params: Mapping[str, Any]) -> Asked:

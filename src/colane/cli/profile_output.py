@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from colane.client.profile_session import Session
     from colane.client.profiling import Subject
     from colane.model.profile import Profile, SetMeasurement, Value
+    from colane.report.elastic_plots import ThroughputCurve
     from colane.report.profile_plots import Boundary
     from colane.report.profiles import Findings
     from colane.report.tables import Table
@@ -79,7 +80,9 @@ def show_all(scheduler: Client, out: Path | None, *, as_json: bool) -> None:
 
     profiles, measurements = list(read_profiles(scheduler).values()), read_measurements(scheduler)
     boundaries, notes = fit_boundaries(profiles, measurements)
-    found = Findings(profiles=profiles, measurements=measurements, boundaries=boundaries, notes=notes)
+    found = Findings(
+        profiles=profiles, measurements=measurements, boundaries=boundaries, scaling=scaling_of(profiles), notes=notes
+    )
     files = write_files(found, out)
     if as_json:
         output.print_json(_object(found, files, []))
@@ -97,13 +100,35 @@ def findings_of(session: Session, subjects: Iterable[Subject]) -> Findings:
     scheduler = session.profiler.client
     known, measured = read_profiles(scheduler), read_measurements(scheduler)
     boundaries, notes = fit_boundaries(known.values(), measured) if session.sets else ({}, [])
+    profiles = session.profiles(subjects)
     return Findings(
-        profiles=session.profiles(subjects),
+        profiles=profiles,
+        scaling=scaling_of(profiles),
         measurements=session.measurements,
         sampled_step_s=session.sampled_step_s,
         boundaries=boundaries,
         notes=[*session.notes, *notes],
     )
+
+
+def scaling_of(profiles: Iterable[Profile]) -> dict[str, ThroughputCurve]:
+    """f(n) of each kind of job measured on several numbers of GPUs, with what is believed of those between."""
+    from colane.perf.scaling import fitted_step_s  # noqa: PLC0415 - imported late
+    from colane.report.elastic_plots import ThroughputCurve  # noqa: PLC0415 - matplotlib comes with it
+
+    steps_s: dict[str, dict[int, float]] = {}
+    for profile in profiles:
+        if profile.step_s is not None and profile.step_s.value > 0:
+            kind = str(profile.key._replace(gpus=1))
+            steps_s.setdefault(kind, {})[profile.key.gpus] = profile.step_s.value
+    return {
+        kind: ThroughputCurve(
+            {gpus: 1 / step_s for gpus, step_s in sorted(known.items())},
+            {gpus: 1 / fitted_step_s(known, gpus) for gpus in range(min(known), max(known) + 1)},
+        )
+        for kind, known in sorted(steps_s.items())
+        if len(known) > 1
+    }
 
 
 def fit_boundaries(
@@ -164,10 +189,13 @@ def _object(found: Findings, files: Iterable[Path], failures: Iterable[str]) -> 
 
 def _print_tables(found: Findings) -> None:
     from colane.report.measured import summarise_sets  # noqa: PLC0415 - as above
-    from colane.report.profiles import profiles_table  # noqa: PLC0415
+    from colane.report.profiles import profiles_table, scaling_table  # noqa: PLC0415
     from colane.report.tables import sets_table  # noqa: PLC0415
 
     _print_table(profiles_table(found.profiles, found.sampled_step_s))
+    if found.scaling:
+        output.say()
+        _print_table(scaling_table(found.scaling))
     if found.measurements:
         output.say()
         _print_table(sets_table(summarise_sets(found.measurements)))

@@ -17,6 +17,7 @@ from colane.cli.submit import NOT_FOR_JOBS
 from colane.client.client import Client
 from colane.client.profiling import ProfileError, Subject, gpu_type_of
 from colane.model.profile import ProfileKey
+from colane.model.sizes import check_sizes, parse_sizes
 
 BATCH_PLACE: Final = "{batch_size}"
 """Stands in a command for each of the batch sizes."""
@@ -71,7 +72,22 @@ def parse_batch_sizes(text: str | None) -> list[int]:
 def _requests(asked: Asked) -> list[jobs.Object]:
     found = _named(asked) if asked.several else _described(asked)
     whole = [merged(job, asked.options, _shell(job | dict(asked.options))) for job in found]
-    return [at for job in whole for at in _at_sizes(job, asked.batch_sizes)]
+    sized = [at for job in whole for at in _at_gpus(job, several=asked.several)]
+    return [at for job in sized for at in _at_sizes(job, asked.batch_sizes)]
+
+
+def _at_gpus(job: jobs.Object, *, several: bool) -> list[jobs.Object]:
+    """The job at each number of GPUs that it names."""
+    given = job.get("gpus", 1)
+    try:
+        sizes = check_sizes(given) if isinstance(given, list) else parse_sizes(str(given))
+    except ValueError as error:
+        raise MisuseError(f"--gpus: {error}") from error
+    if sizes == (0,):
+        raise MisuseError("--gpus: a profile is of a job on GPUs; give 1 or more")
+    if several and sizes != (1,):
+        raise MisuseError("--gpus: sets are measured on one GPU")
+    return [job | {"gpus": gpus} for gpus in sizes]
 
 
 def _named(asked: Asked) -> list[jobs.Object]:
@@ -138,8 +154,16 @@ def _subject(request: jobs.Object, nodes: Iterable[Mapping[str, Any]]) -> Subjec
         kind = gpu_type_of(nodes, request.get("gpu_type"), request.get("pool", "default"))
     except ProfileError as error:
         raise MisuseError(str(error)) from error
-    key = ProfileKey(request["family"], request.get("batch_size"), request.get("gpus", 1), kind)
+    _refuse_beyond(request["gpus"], kind, request.get("pool", "default"), nodes)
+    key = ProfileKey(request["family"], request.get("batch_size"), request["gpus"], kind)
     return Subject(key=key, request={**request, "gpu_type": kind})
+
+
+def _refuse_beyond(gpus: int, kind: str, pool: str, nodes: Iterable[Mapping[str, Any]]) -> None:
+    """Refuse a number of GPUs that no machine has, before anything runs."""
+    counts = [sum(gpu["type"] == kind for gpu in n["gpus"]) for n in nodes if n["pool"] == pool and not n["lost"]]
+    if gpus > max(counts, default=0):
+        raise MisuseError(f"--gpus: {gpus} is more than any node of pool {pool} has of type {kind} ({max(counts)})")
 
 
 def _complete(request: jobs.Object) -> jobs.Object:

@@ -70,8 +70,9 @@ class Subject:
 
     @property
     def name(self) -> str:
-        """Family and batch size."""
-        return self.key.family + ("" if self.key.batch_size is None else f" b{self.key.batch_size}")
+        """Family and batch size, and of several GPUs their number."""
+        batch = "" if self.key.batch_size is None else f" b{self.key.batch_size}"
+        return self.key.family + batch + (f" x{self.key.gpus}" if self.key.gpus > 1 else "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 from matplotlib.figure import Figure
 
 from colane.model.profile import Profile, ProfileKey, SetMeasurement, Value
-from colane.report import html, profile_plots, style
+from colane.report import elastic_plots, html, profile_plots, style
+from colane.report.elastic_plots import ThroughputCurve
 from colane.report.measured import (
     MeasuredSet,
     mps_gains,
@@ -40,6 +41,7 @@ class Findings:
         sampled_step_s: Mean of ten sampled steps by key (paper A, 4.2), where a run has just taken it.
         boundaries: Fitted speed-up by way of sharing.
         kernels: Percentages of each kernel launch, by quantity (`occupancy`, `bandwidth`) and name of the job.
+        scaling: f(n) by kind of job, of those that were measured on several numbers of GPUs.
         notes: What a reader must know.
     """
 
@@ -48,6 +50,7 @@ class Findings:
     sampled_step_s: Mapping[ProfileKey, float] = field(default_factory=dict)
     boundaries: Mapping[str, Boundary] = field(default_factory=dict)
     kernels: Mapping[str, Mapping[str, Sequence[float]]] = field(default_factory=dict)
+    scaling: Mapping[str, ThroughputCurve] = field(default_factory=dict)
     notes: Sequence[str] = ()
 
 
@@ -85,11 +88,35 @@ def profiles_table(profiles: Iterable[Profile], sampled_step_s: Mapping[ProfileK
     return Table("profiles", "Profiles", columns, rows, note)
 
 
+def scaling_table(curves: Mapping[str, ThroughputCurve]) -> Table:
+    """f(n), a row for each number of GPUs up to the largest that is known; those between are by the fit."""
+    columns = (
+        TableColumn("job", "Job", _text, is_number=False),
+        TableColumn("gpus", "GPUs", _text),
+        TableColumn("steps_per_s", "Steps/s", lambda cell: f"{cell:.4g}"),
+        TableColumn("speedup", "Against the least", lambda cell: f"x {cell:.2f}"),
+        TableColumn("source", "From", _text, is_number=False),
+    )
+    rows = tuple(row for name, curve in curves.items() for row in _scaling_rows(name, curve))
+    return Table("throughput_by_gpus", "Throughput by number of GPUs, f(n)", columns, rows)
+
+
+def _scaling_rows(name: str, curve: ThroughputCurve) -> Iterator[tuple[Cell, ...]]:
+    least = curve.measured[min(curve.measured)]
+    for gpus in sorted(curve.believed | curve.measured):
+        is_measured = gpus in curve.measured
+        speed = curve.measured[gpus] if is_measured else curve.believed[gpus]
+        yield name, gpus, speed, speed / least, "profile" if is_measured else "fitted"
+
+
 def drawings(findings: Findings) -> Iterator[Drawing]:
     """The paper's figures, as far as there is something to draw."""
     throughputs = throughput_by_batch(findings.profiles)
     if any(len(points) > 1 for points in throughputs.values()):
         yield Drawing("throughput", profile_plots.throughput(throughputs), "Samples per second, alone (Fig. 3.1).")
+    if findings.scaling:
+        caption = "f(n): steps per second, alone, by number of GPUs."
+        yield Drawing("throughput_by_gpus", elastic_plots.throughputs(findings.scaling), caption)
     sets = summarise_sets(findings.measurements)
     yield from _set_drawings(sets, findings)
     for quantity, percents in findings.kernels.items():
@@ -106,7 +133,8 @@ def write(findings: Findings, out_dir: Path, *, title: str) -> tuple[Path, ...]:
     """
     sets = summarise_sets(findings.measurements)
     said = [verdict(sets)] if sets else [_count(findings.profiles)]
-    tables = (profiles_table(findings.profiles, findings.sampled_step_s), sets_table(sets))
+    profiles = profiles_table(findings.profiles, findings.sampled_step_s)
+    tables = (profiles, scaling_table(findings.scaling), sets_table(sets))
     drawn = list(drawings(findings))
     out_dir.mkdir(parents=True, exist_ok=True)
     pictures = [
@@ -127,6 +155,7 @@ def summary_object(findings: Findings) -> dict[str, Any]:
     return {
         "profiles": profiles_table(findings.profiles, findings.sampled_step_s).records(),
         "sets": sets_table(sets).records(),
+        "throughput_by_gpus": scaling_table(findings.scaling).records(),
         "verdict": verdict(sets),
         "mps_gains": [{"set": name, "gain": gain} for name, gain in mps_gains(sets)],
         "boundaries": {sharing: boundary._asdict() for sharing, boundary in findings.boundaries.items()},

@@ -111,10 +111,14 @@ def times_table(groups: Mapping[str, Sequence[JobTime]]) -> Table:
         _number("jobs", "Jobs"),
         *(_seconds(f"{part}_s", part.capitalize()) for part in TIME_PARTS),
     )
-    means = {name: (len(times), mean_parts_s(times)) for name, times in groups.items() if times}
-    rows = tuple((name, jobs, *(parts[part] for part in TIME_PARTS)) for name, (jobs, parts) in means.items())
+    rows = tuple(_times_row(name, times) for name, times in groups.items() if times)
     note = "Lost is running whose steps had to be made again; checkpointing counts stopping."
     return Table("time_spent", "Where the time of a job goes, mean", columns, rows, note)
+
+
+def _times_row(name: str, times: Sequence[JobTime]) -> tuple[Cell, ...]:
+    parts = mean_parts_s(times)
+    return name, len(times), *(parts[part] for part in TIME_PARTS)
 
 
 TIME_PARTS: Final = ("queueing", "launching", "running", "lost", "paused", "checkpointing")

@@ -58,7 +58,7 @@ def time_bars(groups: Mapping[str, Sequence[JobTime]]) -> Figure:
     return fig
 
 
-def _panels(groups: Mapping[str, Sequence[JobTime]]) -> dict[str, list[tuple[str, Mapping[str, float]]]]:
+def _panels(groups: Mapping[str, Sequence[JobTime]]) -> dict[str, list[tuple[str, dict[str, float]]]]:
     """Bars with their labels by panel; one panel of means where there are too many jobs."""
     known = {name: times for name, times in groups.items() if times}
     if sum(map(len, known.values())) <= BARS_MAX:
@@ -67,7 +67,7 @@ def _panels(groups: Mapping[str, Sequence[JobTime]]) -> dict[str, list[tuple[str
     return {"Mean of the jobs": means}
 
 
-def _panel(axes: Axes, name: str, bars: Sequence[tuple[str, Mapping[str, float]]], unit_s: float) -> None:
+def _panel(axes: Axes, name: str, bars: Sequence[tuple[str, dict[str, float]]], unit_s: float) -> None:
     for row, (_, parts) in enumerate(bars):
         end = 0.0
         for part, colour in COLOURS.items():

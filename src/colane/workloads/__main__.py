@@ -1,4 +1,6 @@
-"""`python -m colane.workloads`: run one built-in training job, or `stream`, which uses up memory bandwidth.
+"""`python -m colane.workloads`: run one built-in training job.
+
+`stream` uses up memory bandwidth, `data-parallel` trains on any number of devices.
 
 Exit codes: 0 trained to the end, 2 a wrong argument or missing data (one line says which), 75 asked by SIGUSR1 to save
 its state and has (with --checkpoint-dir), 143 stopped by SIGTERM, 130 by SIGINT; an error of PyTorch itself (out of
@@ -9,20 +11,22 @@ from __future__ import annotations
 
 import signal
 import sys
+from importlib import import_module
 
-from colane.workloads import arguments, catalogue, stream
+from colane.workloads import arguments, catalogue
 from colane.workloads.cifar10 import DatasetError
 from colane.workloads.progress import say
 
-STREAM = "stream"
+OTHERS = {"stream": "stream", "data-parallel": "data_parallel"}
+"""Jobs with arguments of their own, and their modules."""
 
 
 def main() -> int:
     """Run the job that the command line describes."""
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _stop)
-    if sys.argv[1:2] == [STREAM]:
-        return stream.main(sys.argv[2:])
+    if sys.argv[1:2] and sys.argv[1] in OTHERS:
+        return int(import_module(f"colane.workloads.{OTHERS[sys.argv[1]]}").main(sys.argv[2:]))
     job, log_every = arguments.parse()
     try:
         from colane.workloads import train  # noqa: PLC0415  # PyTorch takes seconds; wrong arguments need none
