@@ -160,9 +160,9 @@ def _subject(request: jobs.Object, nodes: Iterable[Mapping[str, Any]]) -> Subjec
 
 
 def _refuse_beyond(gpus: int, kind: str, pool: str, nodes: Iterable[Mapping[str, Any]]) -> None:
-    """Refuse a number of GPUs that no machine has, before anything runs."""
+    """Refuse a number of GPUs that no machine has of a type that is there, before anything runs."""
     counts = [sum(gpu["type"] == kind for gpu in n["gpus"]) for n in nodes if n["pool"] == pool and not n["lost"]]
-    if gpus > max(counts, default=0):
+    if any(counts) and gpus > max(counts):
         raise MisuseError(f"--gpus: {gpus} is more than any node of pool {pool} has of type {kind} ({max(counts)})")
 
 
