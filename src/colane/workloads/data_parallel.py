@@ -37,7 +37,7 @@ MEET_MAX_S: Final = 60.0
 """Processes that wait longer for each other take the others for dead."""
 
 
-class Asked(NamedTuple):
+class TinyTraining(NamedTuple):
     """What is to be trained, and what a device takes for it."""
 
     steps: int
@@ -88,7 +88,7 @@ def devices() -> int:
     return int(os.environ.get("NPROC_PER_NODE", "1"))
 
 
-def _parsed(words: Sequence[str]) -> Asked:
+def _parsed(words: Sequence[str]) -> TinyTraining:
     parser = argparse.ArgumentParser(prog="python -m colane.workloads data-parallel", description=__doc__)
     parser.add_argument("--steps", type=int, default=1000)
     parser.add_argument("--batch", type=int, default=48, help="samples of a step, over all devices")
@@ -96,10 +96,10 @@ def _parsed(words: Sequence[str]) -> Asked:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--state", type=Path, help="file that the state is saved to and taken up from")
     parser.add_argument("--losses", type=Path, help="file that a line is added to for each step: step, devices, loss")
-    return Asked(**vars(parser.parse_args(words)))
+    return TinyTraining(**vars(parser.parse_args(words)))
 
 
-def _train(shared: Shared, asked: Asked) -> None:
+def _train(shared: Shared, asked: TinyTraining) -> None:
     """Make the steps; this process is the one that reports and saves."""
     file = None if asked.state is None else StateFile(asked.state)
     shared.weights[:] = np.random.default_rng(asked.seed).normal(0.0, 0.3, SIZE)
@@ -121,7 +121,7 @@ def _tell(lines: TextIO | None, step: int, many: int, loss: float) -> None:
         lines.write(f"{step} {many} {loss!r}\n")
 
 
-def _step(shared: Shared, asked: Asked, step: int) -> float:
+def _step(shared: Shared, asked: TinyTraining, step: int) -> float:
     """One step of all processes; the mean loss of its samples."""
     shared.step[0] = step
     shared.begun.wait(MEET_MAX_S)
@@ -131,7 +131,7 @@ def _step(shared: Shared, asked: Asked, step: int) -> float:
     return float(shared.losses.sum()) / asked.batch
 
 
-def _work(shared: Shared, place: int, asked: Asked) -> None:
+def _work(shared: Shared, place: int, asked: TinyTraining) -> None:
     """What another process than the first does, until it is killed or left alone."""
     while True:
         try:
@@ -142,7 +142,7 @@ def _work(shared: Shared, place: int, asked: Asked) -> None:
             return
 
 
-def _share(shared: Shared, place: int, asked: Asked, step: int) -> None:
+def _share(shared: Shared, place: int, asked: TinyTraining, step: int) -> None:
     """Gradient and loss of every n-th sample of a step, in the time a device takes for them."""
     began_s = time.monotonic()
     inputs, labels = _samples(asked, step)
@@ -152,7 +152,7 @@ def _share(shared: Shared, place: int, asked: Asked, step: int) -> None:
     time.sleep(max(0.0, left_s))
 
 
-def _samples(asked: Asked, step: int) -> tuple[Floats, NDArray[np.int64]]:
+def _samples(asked: TinyTraining, step: int) -> tuple[Floats, NDArray[np.int64]]:
     """Points and which of a few random directions each lies along most; the directions follow from the seed."""
     directions = np.random.default_rng([asked.seed, 2**32]).normal(size=(INPUTS, OUTPUTS))
     inputs = np.random.default_rng([asked.seed, step]).normal(size=(asked.batch, INPUTS))
