@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 from math import inf
+from random import Random
 
-from hypothesis import given
+import pytest
+from hypothesis import event, given
 from hypothesis import strategies as st
 
 from colane.core.draft import Draft
 from colane.core.state import ClusterState
 from colane.core.view import ClusterView
+from colane.model.job import JobSpec
+from colane.model.profile import ProfileKey, SetMeasurement
+from colane.perf.beliefs import profile_key
+from colane.perf.situation import Situation
 from colane.policies.companies import CompanyValues
-from colane.policies.indexes.alike import GpusAlike
+from colane.policies.indexes.alike import GpusAlike, Site
 from colane.policies.means import is_leaving
 from colane.policies.registry import create
-from tests.core.worlds import World
+from tests.core.worlds import FAMILIES, TYPES, World
 from tests.examples import examples
 
 SEEDS = st.integers(min_value=0, max_value=2**32 - 1)
@@ -29,7 +35,7 @@ def stands(state: ClusterState) -> dict[str, tuple[object, ...]]:
             asked = [state.jobs[booking.job].spec.gpu_type for booking in load.bookings]
             keys = tuple(zip([booking.key for booking in load.bookings], asked, strict=True))
             circles = {booking.circle for booking in load.bookings}
-            circle = load.bookings[0].circle if load.is_open and len(circles) == 1 else None
+            circle = load.bookings[0].circle if load.is_foreseeable and len(circles) == 1 else None
             found[str(gpu)] = keys, load.left_bytes, circle
     return found
 
@@ -40,7 +46,8 @@ def kept(index: GpusAlike, state: ClusterState) -> dict[str, tuple[object, ...]]
     for kind in {state.kind_of(load) for load in state.gpus.values()}:
         for alike in index.present(kind):
             for gpu in alike.gpus:
-                keys = tuple((index.known[number].key, index.known[number].asked) for number in alike.members)
+                who = [index.companions.known[number] for number in alike.members]
+                keys = tuple((one.key, one.asked) for one in who)
                 assert str(gpu) not in found
                 found[str(gpu)] = keys, alike.left_bytes, alike.circle
     return found
@@ -58,6 +65,52 @@ def test_every_gpu_is_in_its_group_after_every_event(seed: int) -> None:
         assert kept(index, state) == stands(state)
         seen += len(stands(state))
     assert seen
+
+
+def total(state: ClusterState, site: Site, specs: list[JobSpec]) -> float:
+    """Sum of the speeds of such jobs on a GPU, worked out anew."""
+    found = 0.0
+    for place, spec in enumerate(specs):
+        beside = tuple(profile_key(other, site[0]) for at, other in enumerate(specs) if at != place)
+        found += state.beliefs.rate(spec, Situation(site[0], 1, None, site[1], beside)).ratio
+    return found
+
+
+def measured(random: Random) -> SetMeasurement:
+    """A pair that ran together, slower than alone."""
+    kind = random.choice(TYPES)
+    keys = tuple(sorted((ProfileKey(family, 64, 1, kind) for family in random.choices(FAMILIES, k=2)), key=str))
+    together_s = (random.uniform(0.1, 0.3), random.uniform(0.1, 0.3))
+    together_s = together_s if keys[0] != keys[1] else (together_s[0], together_s[0])
+    return SetMeasurement(
+        keys=keys, sharing="mps", step_alone_s=(0.1, 0.1), step_together_s=together_s, steps=(20, 20),
+        delta=1.0, delta_general=1.0, at_s=0.0,
+    )  # fmt: skip
+
+
+@examples(15)
+@given(seed=SEEDS)
+def test_what_was_learnt_counts_at_once_for_all_whom_it_concerns(seed: int) -> None:
+    world, random, seen = World(create("colane:quantum_s=1,move_s=0"), seed), Random(seed), 0
+    state = world.core.state
+    for _ in range(30):
+        world.step(world.random_event())
+        if random.random() < 0.5:
+            state.beliefs.learn_set(measured(random))
+        view = ClusterView(state, world.now_s)
+        for job in [job for job in state.jobs.values() if job.is_waiting and job.spec.gpus == 1]:
+            for gpu_type in view.gpu_types(job.spec.pool, job.spec.gpu_type):
+                values = CompanyValues(Draft(view), job.spec.pool, 1)
+                number = values.number(job, job.spec, gpu_type)
+                if number is None:
+                    continue
+                for group in values.alike.present((job.spec.pool, gpu_type)):
+                    rise = values.rise_at(number, group)
+                    there = [values.alike.companions.specs[member] for member in group.members]
+                    anew = total(state, group.site, [*there, job.spec]) - total(state, group.site, there)
+                    assert rise == -inf or rise == pytest.approx(anew)
+                    seen += rise > -inf
+    event(f"company was worth something {min(seen, 3)} times or more")
 
 
 @examples(15)

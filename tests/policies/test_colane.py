@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
+
 import pytest
 
 from colane.core import ClusterState, Core
-from colane.core.events import NodeRegistered, ProfileDeclared, Submitted
+from colane.core.events import Launched, NodeRegistered, ProfileDeclared, Progressed, Submitted
 from colane.model.job import JobId, JobSpec
+from colane.model.profile import SetMeasurement
+from colane.model.progress import Progress
+from colane.model.reason import Why
 from colane.policies.choices import MostValue
 from colane.policies.registry import UnknownPolicyError, create, preset
 from tests.core.worlds import GIB, make_node, make_profile
@@ -99,3 +105,51 @@ def test_under_makespan_nobody_joins_the_job_that_takes_longest(objective: str, 
     for number, spec in enumerate(specs, 1):
         core.step([Submitted(JobId(number), spec)], float(number))
     assert [load.jobs for load in core.state.gpus.values()] == [together]
+
+
+def crowd(jobs: int, slowdowns: Mapping[int, float]) -> Core:
+    """One GPU, alike jobs with time alone and memory known, and what companies of so many were seen to cost each."""
+    core = Core(create("colane"), ClusterState())
+    core.step([NodeRegistered(make_node("n0", 1))], 0.0)
+    alike = replace(make_profile("light", "V100", 0.0, GIB // 2, step_s=1.0), occupancy=None, bandwidth=None)
+    core.step([ProfileDeclared(alike)], 0.0)
+    for count, slowdown in slowdowns.items():
+        seen = SetMeasurement(
+            keys=(alike.key,) * count, sharing="mps", step_alone_s=(1.0,) * count,
+            step_together_s=(slowdown,) * count, steps=(50,) * count, delta=1.0, delta_general=1.0, at_s=0.0,
+        )  # fmt: skip
+        core.state.beliefs.learn_set(seen)
+    for number in range(1, jobs + 1):
+        spec = JobSpec(name="j", family="light", batch_size=64, steps_total=1000)
+        core.step([Submitted(JobId(number), spec)], float(number))
+    return core
+
+
+def on_the_gpu(core: Core) -> int:
+    return sum(len(load.jobs) for load in core.state.gpus.values())
+
+
+def test_more_than_two_share_where_each_of_them_brings_something() -> None:
+    core = crowd(40, {**{count: 1 + 0.1 * count for count in range(2, 6)}, 6: 2.0})
+    assert on_the_gpu(core) == 5
+    assert core.why(JobId(40), 50.0).sentence().startswith("Resources: ")
+
+
+def test_a_third_joins_only_while_so_many_wait_that_all_end_earlier_by_it() -> None:
+    seen = {2: 1.6, 3: 2.3, 4: 4.0}
+    assert on_the_gpu(crowd(4, seen)) == 2
+    assert on_the_gpu(crowd(40, seen)) == 3
+
+
+def test_of_what_nothing_is_known_one_pair_at_a_time_is_tried_once_its_first_makes_steps() -> None:
+    core = crowd(3, {})
+    assert on_the_gpu(core) == 1
+    job = core.state.jobs[JobId(1)]
+    core.step([Launched(job.id, job.attempt, 1, 4.0)], 4.0)
+    core.step([Progressed(job.id, job.attempt, Progress(at_s=5.0, steps=2, first_step_s=4.5))], 5.0)
+    core.step([Submitted(JobId(4), core.state.jobs[JobId(3)].spec)], 6.0)
+    together = next(iter(core.state.gpus.values())).jobs
+    reason = core.state.jobs[together[-1]].reason
+    assert len(together) == 2
+    assert reason is not None
+    assert reason.why is Why.TRIES_COMPANY

@@ -9,7 +9,7 @@ from colane.core.view import ClusterView
 from colane.lanes.assign import How, find
 from colane.model.hardware import GpuId
 from colane.model.profile import Memory
-from colane.policies.indexes.lanes import Candidates, FullestFirst, JoinableGpu, LaneIndex, entry_of, is_joinable
+from colane.policies.indexes.lanes import Candidates, FullestFirst, JoinableGpu, LaneIndex, entry_of
 from colane.policies.registry import preset
 from colane.policies.sources.in_lane import layout_of
 from tests.core.worlds import GIB, World
@@ -27,7 +27,7 @@ def test_it_is_true_after_every_event(seed: int, index: type[LaneIndex]) -> None
         world.step(world.random_event())
         view = ClusterView(state, world.now_s)
         for kind in state.free:
-            loads = [load for load in state.gpus.values() if state.kind_of(load) == kind and is_joinable(load)]
+            loads = [load for load in state.gpus.values() if state.kind_of(load) == kind and load.is_joinable]
             for left_bytes in (0, 2 * GIB):
                 expected = [entry_of(load, index.sign) for load in loads if load.left_bytes >= left_bytes]
                 assert sorted(view.derived(index).entries(view, kind, left_bytes)) == sorted(expected)
@@ -40,7 +40,7 @@ def test_two_numbers_of_a_gpu_tell_whether_it_has_room(seed: int, persistent: in
     memory = Memory(persistent * GIB, ephemeral * GIB)
     for _ in range(30):
         world.step(world.random_event())
-        for load in filter(is_joinable, world.core.state.gpus.values()):
+        for load in (each for each in world.core.state.gpus.values() if each.is_joinable):
             spot, entry = find(layout_of(load), memory), entry_of(load, 1)
             assert entry.has_room_in_lane(memory) == (spot is not None)
             assert entry.has_room_for_lane(memory) == (spot is not None and spot.how is How.NEW)

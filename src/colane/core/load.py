@@ -145,13 +145,20 @@ class GpuLoad:
         return not self.returning and all(b.share and b.memory is not None and b.company is None for b in self.bookings)
 
     @property
-    def is_open(self) -> bool:
-        """Whether a policy may let a job join by prediction: it carries shareable one-GPU jobs of known C.
+    def is_joinable(self) -> bool:
+        """Whether it carries jobs that may have company: one-GPU jobs of known memory that allow it."""
+        alone = all(booking.key.gpus == 1 for booking in self.bookings)
+        return bool(self.bookings) and alone and self.is_usable and self.is_shareable
 
-        Nothing is foreseen of company on a GPU that others use, too.
-        """
-        known = all(b.load is not None and b.key.gpus == 1 for b in self.bookings)
-        return bool(self.bookings) and known and self.is_usable and not self.gpu.is_disturbed and self.is_shareable
+    @property
+    def is_foreseeable(self) -> bool:
+        """Whether one may join by what is foreseen: of company on a GPU that others use, too, that is nothing."""
+        return self.is_joinable and not self.gpu.is_disturbed
+
+    @property
+    def is_open(self) -> bool:
+        """Whether one may do so by paper A's rule, which asks for everybody's C."""
+        return self.is_foreseeable and all(booking.load is not None for booking in self.bookings)
 
     def admits(self, circle: str) -> bool:
         """Whether all its jobs are of one circle with a newcomer."""

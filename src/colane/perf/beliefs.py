@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
@@ -25,6 +26,12 @@ __all__ = [
 
 RATES_MAX = 1 << 16
 """Rates remembered at most; then all are forgotten."""
+
+TAUGHT_MAX = 256
+"""Lessons of which it is remembered whom they concern; who has missed more must take it that all do."""
+
+Kind = tuple[str, int | None]
+"""A family and a batch size."""
 
 _Asked = tuple[str, int | None, int, str | None, int, float, Situation]
 
@@ -52,9 +59,13 @@ def profile_key(spec: JobSpec, gpu_type: str, gpus: int | None = None) -> Profil
 class Beliefs:
     """Profiles, measured sets and the model fitted to them; `neighbours` for jobs on other GPUs of a socket.
 
-    `version` grows with every profile that is learnt, so what was worked out from profiles may be kept while it stays;
-    `lessons` with every profile and every measured set, for what was worked out from rates of jobs in company.
+    `learns` says whether what is not known yet will be once it was seen. `version` grows with every profile that is
+    learnt, so what was worked out from profiles may be kept while it stays;
+    `lessons` with every profile and every measured set, for what was worked out from rates of jobs in company;
+    `taught` says whom they concern.
     """
+
+    learns: bool = True
 
     def __init__(
         self,
@@ -65,6 +76,7 @@ class Beliefs:
     ) -> None:
         self.version = 0
         self.lessons = 0
+        self._taught: deque[frozenset[Kind] | None] = deque(maxlen=TAUGHT_MAX)
         self.config = config or PerfConfig()
         self.neighbours = NeighbourBeliefs() if neighbours is None else neighbours
         self._profiles: dict[ProfileKey, Profile] = {profile.key: profile for profile in profiles}
@@ -93,6 +105,19 @@ class Beliefs:
     def curve(self, spec: JobSpec, gpu_type: str) -> Curve:
         """What is known of a job on a GPU type, by number of GPUs and how they are connected."""
         return self._curves.of(profile_key(spec, gpu_type))
+
+    def taught(self, since: int) -> frozenset[Kind] | None:
+        """Whom all lessons after the first so many concern: rates of jobs of these kinds, or of any in their company.
+
+        None where that may be everybody.
+        """
+        missed = self.lessons - since
+        found = frozenset[Kind]()
+        for concerned in list(self._taught)[-missed:] if 0 < missed <= len(self._taught) else ():
+            if concerned is None:
+                return None
+            found |= concerned
+        return found if missed <= len(self._taught) else None
 
     def terms(self, spec: JobSpec, gpu_type: str, gpus: int | None = None) -> Terms:
         """Key, memory and load of a job on a GPU type, remembered until a profile changes.
@@ -197,9 +222,8 @@ class Beliefs:
         old = self._profiles.get(profile.key)
         merged = profile if old is None else merge_profiles(old, profile, self.config.samples_max)
         self._profiles[profile.key] = merged
-        self._see_overhead(merged)
         self.version += 1
-        self.lessons += 1
+        self._note(None if self._see_overhead(merged) else frozenset([(merged.key.family, merged.key.batch_size)]))
         self.neighbours.believe(merged)
         self._curves.put(merged)
         self._companies.forget(merged.key)
@@ -207,15 +231,23 @@ class Beliefs:
         self._rates.clear()
         return merged
 
-    def _see_overhead(self, profile: Profile) -> None:
-        if profile.overhead_bytes is not None:
-            known = self._overheads.get(profile.key.gpu_type, 0.0)
-            self._overheads[profile.key.gpu_type] = max(known, profile.overhead_bytes.value)
+    def _note(self, concerned: frozenset[Kind] | None) -> None:
+        self.lessons += 1
+        self._taught.append(concerned)
+
+    def _see_overhead(self, profile: Profile) -> bool:
+        """Whether it is more than was known of the GPU type."""
+        kind, seen = profile.key.gpu_type, profile.overhead_bytes
+        if seen is None or seen.value <= self._overheads.get(kind, 0.0):
+            return False
+        self._overheads[kind] = seen.value
+        return True
 
     def learn_set(self, measurement: SetMeasurement) -> None:
         """Fold a measured set into the mean of its kind; one whose times say nothing is left out."""
         if self._companies.learn(measurement):
-            self.lessons += 1
+            kinds = frozenset([(key.family, key.batch_size) for key in measurement.keys])
+            self._note(None if self._companies.is_telling else kinds)
             self._rates.clear()
 
     def _rate(self, spec: JobSpec, situation: Situation) -> Rate:

@@ -85,6 +85,7 @@ class Companies:
         self._config = config
         self._profiles = profiles
         self._counts: dict[tuple[str, str], int] = {}
+        self._last = ("", "")
         self._model: Interference | None = None
         self._scale: Scale | None = None
         self._fitted = 0
@@ -104,10 +105,9 @@ class Companies:
             return False
         asked = measurement.sharing, tuple(sorted(measurement.keys, key=sort_key))
         logs = _mean_logs(measurement)
-        old = self.sets.pop(asked, None)
+        old, self._last = self.sets.pop(asked, None), (asked[1][0].gpu_type, measurement.sharing)
         if old is None:
-            place = asked[1][0].gpu_type, measurement.sharing
-            self._counts[place] = self._counts.get(place, 0) + 1
+            self._counts[self._last] = self._counts.get(self._last, 0) + 1
             self._unfitted += 1
             self.sets[asked] = SetBelief(logs, measurement.delta, 1)
         else:
@@ -116,6 +116,15 @@ class Companies:
             self._unfitted += max(moved) >= MOVED_MIN
         self._predictions.clear()
         return True
+
+    @property
+    def is_telling(self) -> bool:
+        """Whether what was learnt last changes what is foreseen of other sets, too."""
+        return self._is_unfit or self._counts[self._last] <= self._config.sets_min
+
+    @property
+    def _is_unfit(self) -> bool:
+        return self._unfitted > 0 and self._unfitted >= UNFITTED_RATIO * self._fitted
 
     def predict(self, keys: Keys, sharing: str) -> Prediction | None:
         """What is foreseen of a set, sorted; None when too little is known."""
@@ -208,7 +217,7 @@ class Companies:
 
     def _fit(self) -> None:
         """Fit the model anew, if enough has been measured since."""
-        if not self._unfitted or self._unfitted < UNFITTED_RATIO * self._fitted:
+        if not self._is_unfit:
             return
         from colane.perf.interference import Interference  # noqa: PLC0415 - the core must import without numpy
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import inf
+from math import ceil, inf, log2
 from typing import Final, NamedTuple
 
 from colane.core.draft import Draft
@@ -13,10 +13,18 @@ from colane.model.hardware import GpuId
 from colane.model.job import Job, JobId, JobSpec, JobState
 from colane.perf.rate import Rate
 from colane.perf.situation import Situation
-from colane.policies.indexes.alike import Alike, GpusAlike, Leaver, Members, Site, others
-from colane.policies.indexes.live import PoolJobs, ran_since_s
+from colane.policies.indexes.alike import Alike, GpusAlike, Leaver, Site, others
+from colane.policies.indexes.companions import Members
+from colane.policies.indexes.live import LiveJobs, PoolJobs, ran_since_s
 from colane.policies.means import is_leaving, is_movable
 from colane.policies.parts import Queue
+
+COMPANY_MAX: Final = 16
+"""Jobs on one GPU at most: memory and what company brings end it sooner."""
+
+DILUTED_MIN: Final = 2
+"""Of so many jobs on a GPU a further one must pay for the time all there take longer: one of a pair can go on
+elsewhere as soon as a GPU falls free."""
 
 GROUPS_MAX: Final = 64
 """Of a GPU type so many kinds of company are looked at for a job, the lightest first (paper A's order)."""
@@ -48,6 +56,9 @@ class CompanyValues:
         self._queue = queue
         self._jobs_max = jobs_max
         self.alike = draft.view.derived(GpusAlike)
+        gpus = draft.view.derived(LiveJobs).gpus(draft.view, pool)
+        self._waiting = in_doublings(draft.view.queue(pool).count / max(1, sum(gpus.values())))
+        self.alike.wait(pool, self._waiting)
         self.look()
 
     def look(self) -> None:
@@ -60,48 +71,50 @@ class CompanyValues:
         return self._draft.beliefs.rate(spec, Situation(load.gpu.type, 1, None, load.gpu.sharing, keys))
 
     def number(self, job: Job, spec: JobSpec, gpu_type: str) -> int | None:
-        """Of a job as a companion on a GPU of a type; None where its memory or load is not known."""
+        """Of a job as a companion on a GPU of a type; None where its memory is not known."""
         number = self.number_any(job, spec, gpu_type)
-        known = self.alike.known[number]
-        return None if known.memory is None or known.load is None else number
+        return None if self.alike.companions.known[number].memory is None else number
 
     def number_any(self, job: Job, spec: JobSpec, gpu_type: str) -> int:
         """The same, whatever is known of it."""
         asked = spec.need, spec.utility_min, gpu_type
-        number = self.alike.numbers.get(asked)
+        number = self.alike.companions.asked.get(asked)
         if number is None:
             booking = book(job, 0, self._draft.beliefs.terms(spec, gpu_type))
-            number = self.alike.numbers[asked] = self.alike.number(booking, spec)
+            number = self.alike.companions.asked[asked] = self.alike.companions.number(booking, spec)
         return number
 
     def elsewhere(self, number: int, gpu_type: str) -> int:
         """The number of a companion on another GPU type."""
-        spec = self.alike.specs[number]
+        spec = self.alike.companions.specs[number]
         return self.number_any(Job(JobId(0), spec, 0.0), spec, gpu_type)
 
     def total(self, site: Site, members: Members) -> float:
         """Sum of the speeds of these companions on a GPU."""
         if not members:
             return 0.0
-        asked = site, tuple(sorted(members))
-        total = self.alike.totals.get(asked)
-        if total is None:
+        asked, stamp = (site, tuple(sorted(members))), self.alike.companions.stamp(members)
+        known = self.alike.totals.get(asked)
+        if known is None or known[0] != stamp:
             total = 0.0
             for place in range(len(members)):
                 total += self.ratio(site, members[place], others(members, place))
-            self.alike.totals[asked] = total
-        return total
+            known = self.alike.totals[asked] = stamp, total
+        return known[1]
 
     def ratio(self, site: Site, number: int, beside: Members) -> float:
         """Speed of a companion beside others."""
-        keys = tuple([self.alike.known[other].key for other in beside])
-        return self._draft.beliefs.rate(self.alike.specs[number], Situation(site[0], 1, None, site[1], keys)).ratio
+        return self._rate(site, number, beside).ratio
+
+    def _rate(self, site: Site, number: int, beside: Members) -> Rate:
+        keys = tuple([self.alike.companions.known[other].key for other in beside])
+        return self._draft.beliefs.rate(self.alike.companions.specs[number], Situation(site[0], 1, None, site[1], keys))
 
     def rise(self, number: int, site: Site, members: Members) -> float:
         """By how much the sum of speeds rises by one that joins; minus infinity where anybody would be too slow."""
         joined = (*members, number)
         for place, who in enumerate(joined):
-            least = self.alike.known[who].utility_min
+            least = self.alike.companions.known[who].utility_min
             if least and self.ratio(site, who, others(joined, place)) < least:
                 return -inf
         return self.total(site, joined) - self.total(site, members)
@@ -114,9 +127,63 @@ class CompanyValues:
             alike.rises[number] = rise
         return rise
 
+    def is_known(self, site: Site, members: Members) -> bool:
+        """Whether anything is known of what these companions do to each other."""
+        asked, stamp = (site, tuple(sorted(members))), self.alike.companions.stamp(members)
+        known = self.alike.known_sets.get(asked)
+        if known is None or known[0] != stamp:
+            is_known = self._rate(site, members[0], members[1:]).factors.gpu.is_known
+            known = self.alike.known_sets[asked] = stamp, is_known
+        return known[1]
+
+    def has_untried(self, number: int, gpu_type: str) -> bool:
+        """Whether there is company for a companion of which nothing is known, cores apart."""
+        kind = self._pool, gpu_type
+        version = self.alike.version(kind)
+        known = self.alike.tries.get((number, kind))
+        if known is None or known[0] != version:
+            found = any(self._is_untried(number, alike) for alike in self._groups(kind))
+            known = self.alike.tries[number, kind] = version, found
+        return known[1]
+
+    def _is_untried(self, number: int, alike: Alike) -> bool:
+        """Whether a companion could be the second on GPUs where nobody knows what that means, nor tries it now.
+
+        Only those whose time alone is known can be seen to be slower.
+        """
+        if len(alike.members) != 1 or not self._draft.beliefs.learns or self.rise_at(number, alike) == -inf:
+            return False
+        joined = (*alike.members, number)
+        if self.is_known(alike.site, joined) or self.alike.is_there(alike.kind, joined):
+            return False
+        alone = [self._rate(alike.site, who, ()).alone for who in joined]
+        return None not in alone
+
+    def untried(self, spec: JobSpec, number: int, gpu_type: str) -> GpuLoad | None:
+        """The lightest GPU where company may be tried: who is there makes steps, so that it will be known."""
+        draft, jobs = self._draft, self._draft.view.jobs
+        for alike in self._groups((self._pool, gpu_type)) if self.has_untried(number, gpu_type) else ():
+            for gpu in alike.gpus if self._is_untried(number, alike) else ():
+                load = draft.load(gpu)
+                steps = jobs[load.jobs[0]].first_step_s is not None
+                if steps and draft.has_room(draft.view.nodes[gpu.node], spec):
+                    return load
+        return None
+
+    def dilution(self, alike: Alike) -> float:
+        """By how much the sum of speeds must rise for jobs to end earlier on average if one more joins those there.
+
+        Of N alike jobs for a GPU, k at a time at a sum of s, the mean end is (N + k) / 2 s times the length of one: one
+        more at a time pays if s rises by more than s / (N + k).
+        """
+        count = len(alike.members)
+        if count < DILUTED_MIN or (self._queue is not None and self._queue.longest_s is not None):
+            return -inf
+        return self.total(alike.site, alike.members) / (2 * count + self._waiting)
+
     def _may_join(self, number: int, alike: Alike) -> bool:
-        known = self.alike.known[number]
-        if known.memory is None or known.load is None or sum(known.memory) > alike.left_bytes:
+        known = self.alike.companions.known[number]
+        if known.memory is None or sum(known.memory) > alike.left_bytes:
             return False
         return known.share and alike.circle == known.circle
 
@@ -124,13 +191,19 @@ class CompanyValues:
         """By how much the sum of speeds falls if one of a group leaves."""
         return self.total(alike.site, alike.members) - self.total(alike.site, others(alike.members, place))
 
+    def stamp(self) -> int:
+        """What was worked out of all groups holds as long as this stays the same."""
+        alike, pool = self.alike, self._pool
+        return alike.lessons + sum([alike.version((pool, kind)) for kind in self._draft.view.gpu_types(pool)])
+
     def top(self, number: int, gpu_type: str) -> float:
         """By how much the sum of speeds rises at most by a companion that joins somebody, cores apart."""
         kind = self._pool, gpu_type
         asked, version = (number, kind, self._jobs_max), self.alike.version(kind)
         known = self.alike.tops.get(asked)
         if known is None or known[0] != version:
-            rises = [self.rise_at(number, alike) for alike in self._groups(kind)]
+            found = [(self.rise_at(number, alike), alike) for alike in self._groups(kind)]
+            rises = [rise for rise, alike in found if rise > self.dilution(alike)]
             known = self.alike.tops[asked] = version, max(rises, default=-inf)
         return known[1]
 
@@ -160,7 +233,7 @@ class CompanyValues:
         found: list[tuple[float, int, Alike]] = []
         for alike in self._groups(kind):
             rise = self.rise_at(number, alike)
-            if rise > -inf:
+            if rise > self.dilution(alike):
                 found.append((rise, -len(found), alike))
         found.sort(key=_rise_of, reverse=True)
         return found
@@ -199,6 +272,11 @@ class CompanyValues:
             del found[LEAVERS_MAX:]
             self.alike.leavers[asked] = self.alike.changes, found
         return found
+
+
+def in_doublings(number: float) -> float:
+    """The next larger power of two, so that what follows from it holds for a while; 0 below a 16th."""
+    return 0.0 if number < 1 / 16 else 2.0 ** ceil(log2(number))
 
 
 def _rise_of(entry: tuple[float, int, Alike]) -> float:
@@ -247,8 +325,8 @@ def fits_instead(draft: Draft, spec: JobSpec, rest: GpuLoad, leaver: Job) -> boo
     if not rest.bookings:
         fits = draft.fits_alone(rest, spec)
     else:
-        known = terms.memory is not None and terms.load is not None and sum(terms.memory) <= rest.left_bytes
-        fits = known and spec.share and rest.is_open and rest.admits(spec.circle)
+        known = terms.memory is not None and sum(terms.memory) <= rest.left_bytes
+        fits = known and spec.share and rest.is_foreseeable and rest.admits(spec.circle)
     cores = len(leaver.placement.cores) if leaver.placement is not None else 0
     return fits and draft.host_free(node).cores + cores >= spec.cores
 

@@ -16,7 +16,7 @@ from colane.model.hardware import GpuId
 from colane.model.job import Job, JobSpec, JobState
 from colane.model.reason import Reason, Why
 from colane.perf.situation import Situation
-from colane.policies.companies import CompanyValues, Joining, is_ripe, is_untouched
+from colane.policies.companies import COMPANY_MAX, CompanyValues, Joining, is_ripe, is_untouched
 from colane.policies.expected import Expected, had_s
 from colane.policies.indexes.alike import Alike
 from colane.policies.indexes.live import LiveJobs
@@ -38,7 +38,7 @@ class Rearranging:
     """
 
     moves: bool = True
-    company_max: int = 2
+    company_max: int = COMPANY_MAX
     rise_min: float = 0.1
     moves_max: int = 8
 
@@ -124,7 +124,7 @@ class _Mover:
     def _better_kinds(self, number: int, alike: Alike, loss: float) -> list[tuple[str, int]]:
         """GPU types on which a companion may be better off, with its number there."""
         least, values, found = loss + self._settings.rise_min, self._values, list[tuple[str, int]]()
-        spec = values.alike.specs[number]
+        spec = values.alike.companions.specs[number]
         for gpu_type in self._draft.view.gpu_types(self._pool, spec.gpu_type) if least < MOST else ():
             there = number if gpu_type == alike.kind[1] else values.elsewhere(number, gpu_type)
             is_free = self._draft.free((self._pool, gpu_type)).most_free > 0

@@ -34,7 +34,7 @@ class Sampler:
     def __init__(self, world: World, beliefs: Beliefs) -> None:
         self._world = world
         self._beliefs = beliefs
-        self._learns = getattr(beliefs, "learns", True)
+        self._learns = beliefs.learns
         self._true: dict[ProfileKey, tuple[Profile, float, float | None, int | None]] = {}
 
     def waits_s(self, company: Iterable[Process], after_steps: Iterable[int]) -> Iterator[float]:

@@ -8,50 +8,23 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Iterable
+from collections.abc import Set as AbstractSet
 from heapq import merge
 from typing import Final, NamedTuple, final
 
 from colane.core.draft import Draft
-from colane.core.load import Booking, GpuLoad
+from colane.core.load import GpuLoad
+from colane.core.queue import Line
 from colane.core.state import Kind
 from colane.core.view import ClusterView
 from colane.model.hardware import GpuId
-from colane.model.job import Job, JobSpec, NeedClass
-from colane.model.profile import Memory, ProfileKey
-from colane.perf.beliefs import Load
+from colane.model.job import Job, JobId
+from colane.perf.beliefs import Beliefs
+from colane.policies.indexes.companions import COMPANIONS_MAX, Companions, Members
 from colane.policies.means import is_leaving
 
 ALIKES_MAX: Final = 1 << 14
 """Groups that are remembered at once though no GPU is in them."""
-
-COMPANIONS_MAX: Final = 1 << 16
-"""Companions that are told apart; then all begins anew."""
-
-
-class CompanyMember(NamedTuple):
-    """All of a job that counts on a GPU it shares: its speed, that of others beside it, and who may come.
-
-    `asked` is the GPU type it asked for, to which its speed is compared.
-    """
-
-    key: ProfileKey
-    memory: Memory | None
-    load: Load | None
-    share: bool
-    company: str | None
-    circle: str
-    asked: str | None
-    utility_min: float
-
-
-def companion(booking: Booking, spec: JobSpec) -> CompanyMember:
-    """A job as it counts on a GPU."""
-    known = booking.key, booking.memory, booking.load, booking.share, booking.company, booking.circle
-    return CompanyMember(*known, spec.gpu_type, spec.utility_min)
-
-
-Members = tuple[int, ...]
-"""Companions by number, in order of their start."""
 
 Site = tuple[str, str]
 """A GPU type and a way of sharing: where companions are as fast as they are."""
@@ -114,18 +87,20 @@ _Entry = tuple[_Weight, tuple[str, ...], Alike]
 def _circle_of(load: GpuLoad) -> str | None:
     """Who may join."""
     circle = load.bookings[0].circle
-    return circle if load.is_open and load.admits(circle) else None
+    return circle if load.is_foreseeable and load.admits(circle) else None
 
 
 class GpusAlike:
     """See the module.
 
     Attributes:
+        lessons: So many were learnt when its values were worked out.
         changes: Grows with everything that may change an answer, but for time and what a plan decides.
-        specs: One description of each companion, by its number.
-        known: Each companion, by its number.
-        totals: Sums of speeds of companies, see `CompanyValues`; forgotten when something is learnt.
-        numbers: Of jobs that were asked for, see `CompanyValues.number`.
+        companions: Who is on them.
+        totals: Sums of speeds of companies, see `CompanyValues`, each with the stamp it holds for.
+        known_sets: Whether anything is known of companies, see `CompanyValues.is_known`, with stamps likewise.
+        hopes: Whether there is company for the first of a class, and for whom and which stamp that holds.
+        tries: Whether there is company to be tried for a companion, and for which version of the groups that holds.
         tops: How much the sum of speeds rises at most by a companion, and for which version of the groups that holds,
             see `CompanyValues.top`.
         leavers: Who could go, with the changes it holds for, see `CompanyValues.leavers`.
@@ -133,23 +108,25 @@ class GpusAlike:
 
     def __init__(self) -> None:
         self.changes = 0
-        self.specs: list[JobSpec] = []
-        self.totals: dict[tuple[Site, Members], float] = {}
-        self.numbers: dict[tuple[NeedClass, float, str], int] = {}
+        self.companions = Companions()
+        self.totals: dict[tuple[Site, Members], tuple[int, float]] = {}
+        self.hopes: dict[Line, tuple[JobId, int, bool]] = {}
         self.tops: dict[tuple[int, Kind, int], tuple[int, float]] = {}
+        self.known_sets: dict[tuple[Site, Members], tuple[int, bool]] = {}
+        self.tries: dict[tuple[int, Kind], tuple[int, bool]] = {}
         self.leavers: dict[tuple[Kind, int], tuple[int, list[Leaver]]] = {}
-        self.known: list[CompanyMember] = []
-        self._numbers: dict[CompanyMember, int] = {}
         self._groups: dict[_Key, Alike] = {}
         self._present: dict[Kind, dict[Alike, None]] = {}
         self._lightest: dict[Kind, list[_Entry]] = {}
         self._versions: dict[Kind, int] = {}
+        self._waiting: dict[str, float] = {}
+        self._companies: dict[tuple[Kind, Members], int] = {}
         self._at: dict[GpuId, Alike] = {}
         self._known: dict[GpuId, GpuLoad] = {}
         self._ids: dict[int, tuple[GpuId, ...]] = {}
         self._nodes: set[int] = set()
         self._changed: dict[GpuId, None] = {}
-        self._lessons = -1
+        self.lessons = -1
         self._plan = 0
         self._followed = 0
 
@@ -191,9 +168,25 @@ class GpusAlike:
                 insort(alike.fresh, gpu)
                 self._enter(gpu, alike)
 
+    def wait(self, pool: str, jobs: float) -> None:
+        """So many jobs wait for each GPU of a pool; what company is worth to them follows from it."""
+        if self._waiting.get(pool, 0.0) != jobs:
+            self._waiting[pool] = jobs
+            self._renew([kind for kind in self._present if kind[0] == pool])
+
+    def _renew(self, kinds: Iterable[Kind]) -> None:
+        """Groups stay what they are, but no answer about all of a kind holds any more."""
+        self.changes += 1
+        for kind in kinds:
+            self._versions[kind] = self._versions.get(kind, 0) + 1
+
     def present(self, kind: Kind) -> dict[Alike, None]:
         """Groups of a kind with any GPUs."""
         return self._present.get(kind, {})
+
+    def is_there(self, kind: Kind, members: Members) -> bool:
+        """Whether there is a GPU with just these companions."""
+        return bool(self._companies.get((kind, tuple(sorted(members)))))
 
     def version(self, kind: Kind) -> int:
         """Changes with the groups of a kind that may be joined."""
@@ -213,16 +206,6 @@ class GpusAlike:
         """The group of a GPU, None where it is in none."""
         return self._at.get(gpu)
 
-    def number(self, booking: Booking, spec: JobSpec) -> int:
-        """Of a companion."""
-        known = companion(booking, spec)
-        number = self._numbers.get(known)
-        if number is None:
-            number = self._numbers[known] = len(self.specs)
-            self.specs.append(spec)
-            self.known.append(known)
-        return number
-
     # -- following
 
     def _begin(self, draft: Draft) -> None:
@@ -231,9 +214,9 @@ class GpusAlike:
         self._followed = 0
         draft.worked_out[GpusAlike] = self._plan
         view = draft.view
-        if self._lessons != view.beliefs.lessons:
-            self._forget(view.beliefs.lessons)
-        if len(self.specs) > COMPANIONS_MAX:
+        if self.lessons != view.beliefs.lessons:
+            self._learn(view.beliefs)
+        if len(self.companions.specs) > COMPANIONS_MAX:
             self._empty(view)
         for order in sorted(self._nodes):
             self._read_node(view, order)
@@ -243,34 +226,54 @@ class GpusAlike:
             self._read(view, gpu)
         self._tidy()
 
-    def _forget(self, lessons: int) -> None:
-        """Something was learnt: no value holds any more."""
-        self._lessons = lessons
+    def _learn(self, beliefs: Beliefs) -> None:
+        """Something was learnt: no value holds any more of those whom it concerns, nor of any in their company."""
+        taught, self.lessons = beliefs.taught(self.lessons), beliefs.lessons
+        if taught is None:
+            self._forget()
+            return
+        numbers = self.companions.learn(taught)
+        for alike in self._groups.values():
+            self._unlearn(alike, numbers)
+        self._renew(self._present)
+
+    @staticmethod
+    def _unlearn(alike: Alike, numbers: AbstractSet[int]) -> None:
+        if numbers.isdisjoint(alike.members):
+            for number in numbers & alike.rises.keys():
+                del alike.rises[number]
+        else:
+            alike.rises.clear()
+
+    def _forget(self) -> None:
+        """No value holds any more."""
         self.changes += 1
-        for known in (self.totals, self.numbers, self.leavers, self.tops):
+        self.companions.asked.clear()
+        for known in (self.totals, self.leavers, self.tops, self.known_sets, self.tries, self.hopes):
             known.clear()
         for alike in self._groups.values():
             alike.rises.clear()
 
     def _empty(self, view: ClusterView) -> None:
         """Begin anew: companions that came and went have used up their numbers."""
-        self._forget(self._lessons)
+        self._forget()
         for known in (
-            self._numbers,
             self._groups,
             self._present,
             self._lightest,
+            self._companies,
             self._at,
             self._known,
             self._ids,
             self._changed,
         ):
             known.clear()
-        self.specs.clear()
-        self.known.clear()
+        self.companions = Companions()
         self._nodes.update([node.order for node in view.nodes.values()])
 
     def _tidy(self) -> None:
+        if len(self.hopes) > ALIKES_MAX:
+            self.hopes.clear()
         if len(self._groups) > ALIKES_MAX + len(self._at):
             self._groups = {key: alike for key, alike in self._groups.items() if alike.gpus}
 
@@ -299,10 +302,17 @@ class GpusAlike:
 
     def _enter(self, gpu: GpuId, alike: Alike) -> None:
         self._at[gpu] = alike
+        self._count(alike, 1)
         present = self._present.setdefault(alike.kind, {})
         if alike not in present:
             present[alike] = None
             self._list(alike, is_new=True)
+
+    def _count(self, alike: Alike, change: int) -> None:
+        asked = alike.kind, tuple(sorted(alike.members))
+        count = self._companies.pop(asked, 0) + change
+        if count:
+            self._companies[asked] = count
 
     def _list(self, alike: Alike, *, is_new: bool) -> None:
         """Keep the list of groups that may be joined."""
@@ -322,6 +332,7 @@ class GpusAlike:
         alike = self._at.pop(gpu, None)
         if alike is None:
             return
+        self._count(alike, -1)
         for gpus in (alike.gpus, alike.fresh):
             place = bisect_left(gpus, gpu)
             if place < len(gpus) and gpus[place] == gpu:
@@ -337,7 +348,7 @@ class GpusAlike:
         jobs = view.jobs
         if any(is_leaving(jobs[booking.job]) for booking in load.bookings):
             return None
-        members = tuple([self.number(booking, jobs[booking.job].spec) for booking in load.bookings])
+        members = tuple([self.companions.number(booking, jobs[booking.job].spec) for booking in load.bookings])
         kind = view.nodes[load.id.node].node.pool, load.gpu.type
         key = kind, load.gpu.sharing, members, load.left_bytes, _circle_of(load)
         alike = self._groups.get(key)

@@ -40,12 +40,6 @@ class JoinableGpu(NamedTuple):
         return memory.persistent_bytes + growth <= self.left_bytes
 
 
-def is_joinable(load: GpuLoad) -> bool:
-    """Whether a GPU carries jobs that may have company: one-GPU jobs of known memory that allow it."""
-    alone = all(booking.key.gpus == 1 for booking in load.bookings)
-    return bool(load.bookings) and alone and load.is_usable and load.is_shareable
-
-
 def entry_of(load: GpuLoad, sign: int) -> JoinableGpu:
     """The entry of a GPU that may be joined; `sign` is 1 for fewest jobs first, -1 for most."""
     largest = max((b.memory.ephemeral_bytes for b in load.bookings if b.memory is not None), default=0)
@@ -107,7 +101,7 @@ class LaneIndex:
         node = view.node_at(order).node
         for gpu in node.gpus:
             load = view.gpu(GpuId(node.name, gpu.index))
-            if is_joinable(load):
+            if load.is_joinable:
                 yield (node.pool, gpu.type), entry_of(load, self.sign)
 
 

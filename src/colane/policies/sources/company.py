@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from math import inf
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from colane.core.load import GpuLoad
 from colane.core.queue import Line
 from colane.model.job import Job, JobSpec
 from colane.model.reason import Reason, Why
-from colane.policies.companies import CompanyValues, may_share
+from colane.policies.companies import COMPANY_MAX, CompanyValues, may_share
 from colane.policies.parts import Classes, ClassKey, Desk, Offer, Order, Rank
 from colane.policies.refusals import no_place
 from colane.policies.sources.beside import is_known
@@ -31,7 +31,7 @@ class BesideBest:
         rise_min: The sum of speeds must rise by so much.
     """
 
-    company_max: int = 2
+    company_max: int = COMPANY_MAX
     rise_min: float = 0.0
 
     def bind(self, desk: Desk) -> BestCompanyFinder | None:
@@ -41,6 +41,10 @@ class BesideBest:
     def spares_s(self, _order: Order) -> float:
         """Nobody is stopped."""
         return inf
+
+
+TRIED: Final = 0.05
+"""What company counts as worth of which nothing is known: little, so that what is known to pay goes before."""
 
 
 class _Company(NamedTuple):
@@ -61,6 +65,7 @@ class BestCompanyFinder(UsualFinder):
         self._rise_min = source.rise_min
         self._values = CompanyValues(desk.draft, desk.pool, source.company_max - 1, desk.queue)
         self._has_hope = True
+        self._stamp = 0
 
     def offers(self, job: Job, spec: JobSpec) -> Iterator[Offer]:
         """See `Finder`."""
@@ -69,6 +74,9 @@ class BestCompanyFinder(UsualFinder):
                 best = self._best(job, spec, kind)
                 if best is not None and best.rise > self._rise_min:
                     yield self._offer(best)
+            load = self._untried(job, spec, kind)
+            if load is not None:
+                yield self._try(spec, load)
 
     def changed(self, _gpus: Iterable[GpuLoad]) -> None:
         """See `Finder`."""
@@ -78,6 +86,7 @@ class BestCompanyFinder(UsualFinder):
     def worth(self, classes: Classes) -> Classes:
         """Classes for which there is company that pays, cores apart, and those that are looked at one by one."""
         found: dict[ClassKey, Line] = {}
+        self._stamp = self._values.stamp()
         for key, line in classes.items():
             need = key[1]
             if need.home or (need.share and (need.sizes or (need.gpus == 1 and self._may_rise(line)))):
@@ -97,7 +106,8 @@ class BestCompanyFinder(UsualFinder):
         found = [best for kind in kinds if (best := self._best(job, spec, kind)) is not None]
         if found:
             best = max(found, key=_rise)
-            return Reason(Why.NOT_WORTH_SHARING, _facts(best, self._rise_min), best.load.jobs)
+            facts: dict[str, str | int | float] = {"gpu": str(best.load.id), "gain": best.rise, "least": self._rise_min}
+            return Reason(Why.NO_GAIN, facts, best.load.jobs)
         lacking, known = no_place(self._draft, spec), any(is_known(self._draft, spec, kind) for kind in kinds)
         return None if known or lacking.why is not Why.NO_FREE_GPU else replace(lacking, why=Why.UNKNOWN_ALONE_FIRST)
 
@@ -106,10 +116,22 @@ class BestCompanyFinder(UsualFinder):
         first = line.first
         if first is None:
             return False
+        known = self._values.alike.hopes.get(line)
+        if known is not None and known[0] == first and known[1] == self._stamp:
+            return known[2]
         job, rises = self._draft.view.job(first), False
         for kind in self._draft.view.gpu_types(self._pool, job.spec.gpu_type):
-            rises = rises or self._rises(job, job.spec, kind)
+            rises = rises or self._rises(job, job.spec, kind) or self._may_try(job, kind)
+        self._values.alike.hopes[line] = first, self._stamp, rises
         return rises
+
+    def _may_try(self, job: Job, kind: str) -> bool:
+        number = self._values.number(job, job.spec, kind)
+        return number is not None and self._values.has_untried(number, kind)
+
+    def _untried(self, job: Job, spec: JobSpec, kind: str) -> GpuLoad | None:
+        number = self._values.number(job, spec, kind) if may_share(spec) else None
+        return None if number is None else self._values.untried(spec, number, kind)
 
     def _rises(self, job: Job, spec: JobSpec, kind: str) -> bool:
         number = self._values.number(job, spec, kind) if may_share(spec) else None
@@ -121,6 +143,12 @@ class BestCompanyFinder(UsualFinder):
         if best is None:
             return None
         return _Company(best.rise, self._values.rate(spec, best.load, best.load.bookings).ratio, best.load)
+
+    def _try(self, spec: JobSpec, load: GpuLoad) -> Offer:
+        """Nobody loses more by it than by taking turns; what is learnt counts for all alike."""
+        ratio = self._values.rate(spec, load, load.bookings).ratio
+        reason = Reason(Why.TRIES_COMPANY, {"gpu": str(load.id)}, load.jobs)
+        return Offer((load,), reason, utility=TRIED, ratio=ratio, harm=ratio - TRIED)
 
     def _offer(self, best: _Company) -> Offer:
         reason = Reason(Why.SHARES_BEST, _facts(best, self._rise_min), best.load.jobs)

@@ -32,7 +32,7 @@ from colane.model.profile import Memory
 from colane.model.reason import Reason, Why
 from colane.policies.companies import may_join, may_share
 from colane.policies.gains import Gains
-from colane.policies.indexes.lanes import Candidates, FullestFirst, JoinableGpu, LaneIndex, entry_of, is_joinable
+from colane.policies.indexes.lanes import Candidates, FullestFirst, JoinableGpu, LaneIndex, entry_of
 from colane.policies.parts import Desk, Offer
 from colane.policies.refusals import no_place
 from colane.policies.sources.answers import miss_reason, missed
@@ -153,7 +153,7 @@ class LaneFinder(UsualFinder):
         """See `Finder`."""
         for gpu in gpus:
             load = self._draft.load(gpu.id)
-            if is_joinable(load):
+            if load.is_joinable:
                 entry = entry_of(load, self._index.sign)
                 self._now[load.id] = entry
                 self._fresh.append(entry)

@@ -15,6 +15,7 @@ from colane.core.load import GpuLoad
 from colane.model.job import Job, JobId, JobSpec
 from colane.model.reason import Reason, Why
 from colane.policies.companies import (
+    COMPANY_MAX,
     CompanyValues,
     fits_instead,
     is_untouched,
@@ -31,7 +32,7 @@ from colane.policies.usual import UsualFinder
 class InPlaceOf:
     """In the place of one who goes behind in the order, beside the rest of his company."""
 
-    company_max: int = 2
+    company_max: int = COMPANY_MAX
     rise_min: float = 0.0
 
     def bind(self, desk: Desk) -> PlaceFinder | None:

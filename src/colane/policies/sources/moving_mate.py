@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from colane.core.load import GpuLoad
 from colane.model.job import Job, JobSpec
 from colane.model.reason import Reason, Why
-from colane.policies.companies import CompanyValues, fits_instead, is_ripe, made_for, may_share
+from colane.policies.companies import COMPANY_MAX, CompanyValues, fits_instead, is_ripe, made_for, may_share
 from colane.policies.indexes.alike import Alike, Leaver, others
 from colane.policies.indexes.live import LiveJobs
 from colane.policies.means import launch_s
@@ -27,7 +27,7 @@ class ByMovingMate:
         looks_max: Exchanges looked at in one plan at most, for those who are asked first; GPUs alike count once.
     """
 
-    company_max: int = 2
+    company_max: int = COMPANY_MAX
     moving_min: float = 0.1
     looks_max: int = 4096
 

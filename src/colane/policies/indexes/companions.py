@@ -1,0 +1,86 @@
+"""Jobs as they count on a GPU that they share, by number: of those that are alike one need be looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final, NamedTuple, final
+
+from colane.core.load import Booking
+from colane.model.job import JobSpec, NeedClass
+from colane.model.profile import Memory, ProfileKey
+from colane.perf.beliefs import Kind as KindOfJob
+from colane.perf.beliefs import Load
+
+COMPANIONS_MAX: Final = 1 << 16
+"""Companions that are told apart; then all begins anew."""
+
+
+class CompanyMember(NamedTuple):
+    """All of a job that counts on a GPU it shares: its speed, that of others beside it, and who may come.
+
+    `asked` is the GPU type it asked for, to which its speed is compared.
+    """
+
+    key: ProfileKey
+    memory: Memory | None
+    load: Load | None
+    share: bool
+    company: str | None
+    circle: str
+    asked: str | None
+    utility_min: float
+
+
+def companion(booking: Booking, spec: JobSpec) -> CompanyMember:
+    """A job as it counts on a GPU."""
+    known = booking.key, booking.memory, booking.load, booking.share, booking.company, booking.circle
+    return CompanyMember(*known, spec.gpu_type, spec.utility_min)
+
+
+Members = tuple[int, ...]
+"""Companions by number, in order of their start."""
+
+
+@final
+class Companions:
+    """See the module.
+
+    Attributes:
+        specs: One description of each, by its number.
+        known: Each, by its number.
+        asked: Numbers of jobs that were asked for, see `CompanyValues.number`.
+    """
+
+    def __init__(self) -> None:
+        self.specs: list[JobSpec] = []
+        self.known: list[CompanyMember] = []
+        self.asked: dict[tuple[NeedClass, float, str], int] = {}
+        self._numbers: dict[CompanyMember, int] = {}
+        self._lessons: list[int] = []
+        self._of_kind: dict[KindOfJob, set[int]] = {}
+
+    def number(self, booking: Booking, spec: JobSpec) -> int:
+        """Of a companion."""
+        known = companion(booking, spec)
+        number = self._numbers.get(known)
+        if number is None:
+            number = self._numbers[known] = len(self.specs)
+            self._of_kind.setdefault((known.key.family, known.key.batch_size), set()).add(number)
+            self.specs.append(spec)
+            self.known.append(known)
+            self._lessons.append(0)
+        return number
+
+    def stamp(self, members: Members) -> int:
+        """What was worked out of these holds as long as this stays the same."""
+        lessons = self._lessons
+        return sum([lessons[number] for number in members])
+
+    def learn(self, kinds: Iterable[KindOfJob]) -> set[int]:
+        """Something was learnt of these kinds: it concerns the companions that are returned."""
+        numbers = set[int]().union(*[self._of_kind.get(kind, ()) for kind in kinds])
+        for number in numbers:
+            self._lessons[number] += 1
+        for asked in [asked for asked, number in self.asked.items() if number in numbers]:
+            del self.asked[asked]
+        return numbers
