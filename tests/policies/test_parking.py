@@ -12,6 +12,7 @@ from colane.core.events import Ended, Event, Launched, NodeRegistered, Outcome, 
 from colane.model.hardware import CPU_DEVICE_TYPE
 from colane.model.job import Exit, JobId, JobSpec, JobState
 from colane.model.plan import Move, Park, Start, Stop
+from colane.model.profile import ProfileKey, SetMeasurement
 from colane.model.progress import Progress
 from colane.model.reason import Why
 from colane.policies.registry import create
@@ -126,3 +127,24 @@ def test_who_reports_no_steps_is_left_alone() -> None:
     machine.do(Submitted(SHORT, JobSpec(name="s", family="f", steps_total=50)), after_s=100.0)
     assert not machine.do(after_s=400.0).decisions
     assert machine.core.why(SHORT, machine.now_s).why is Why.NO_FREE_GPU
+
+
+def test_under_colane_a_parked_job_comes_back_beside_new_mates_once_that_pays() -> None:
+    machine, needs = Machine("colane:quantum_s=5,move_s=0"), {"gpu_memory_bytes": 1 << 20}
+    machine.run(LONG, steps_total=100_000, **needs)
+    short = JobSpec(name="s", family="f", steps_total=50, gpu_memory_bytes=1 << 20)
+    machine.do(Submitted(SHORT, short), after_s=100.0)
+    machine.sample(LONG, on_host_bytes=0)
+    machine.launch(SHORT)
+    assert machine.state(LONG) is JobState.PAUSED
+
+    key = ProfileKey("f", None, 1, CPU_DEVICE_TYPE)
+    seen = SetMeasurement(
+        keys=(key, key), sharing="mps", step_alone_s=(1.0, 1.0), step_together_s=(1.2, 1.2),
+        steps=(50, 50), delta=1.6, delta_general=1.6, at_s=machine.now_s,
+    )  # fmt: skip
+    machine.core.state.beliefs.learn_set(seen)
+    came = machine.do(Submitted(JobId(3), replace(short, name="t", share=False)))
+    back = [decision.action for decision in came.decisions if isinstance(decision.action, Move)]
+    assert [(move.job, move.reason.why) for move in back] == [(LONG, Why.SHARES_BEST)]
+    assert machine.core.state.jobs[LONG].gpus_held == machine.core.state.jobs[SHORT].gpus_held

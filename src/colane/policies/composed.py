@@ -201,10 +201,10 @@ class _Service:
         return self._now
 
     def _finders_at_home(self) -> list[Finder]:
-        """For a parked job: its own place, and whoever makes room there."""
+        """For a parked job: its own place, company there, and whoever makes room there."""
         if not self._at_home:
-            making = [finder for finder in self._finders if isinstance(finder, RoomFinder)]
-            self._at_home = [ReturnFinder(self._desk), *making]
+            others = [finder for finder in self._finders if finder.at_home]
+            self._at_home = [ReturnFinder(self._desk), *others]
         return self._at_home
 
     def _is_allowed(self, job: Job, spec: JobSpec, offer: Offer) -> bool:

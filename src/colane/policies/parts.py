@@ -267,6 +267,9 @@ class Finder(Protocol):
     single: bool
     """Whether what was just refused says nothing about others of the same class."""
 
+    at_home: bool
+    """Whether it has offers for a parked job, on the GPUs that it may come back to."""
+
     only_free: bool
     """Whether the number of free GPUs alone decides when it can offer more than now."""
 

@@ -27,6 +27,7 @@ class UsualFinder:
     goes_first: bool = False
     grows: bool = False
     single: bool = False
+    at_home: bool = False
     only_free: bool = False
 
     @property

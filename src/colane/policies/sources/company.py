@@ -59,7 +59,7 @@ class BestCompanyFinder(UsualFinder):
     """See `BesideBest`."""
 
     def __init__(self, source: BesideBest, desk: Desk) -> None:
-        self.grows = True
+        self.grows = self.at_home = True
         self._draft = desk.draft
         self._pool = desk.pool
         self._rise_min = source.rise_min
@@ -69,6 +69,9 @@ class BestCompanyFinder(UsualFinder):
 
     def offers(self, job: Job, spec: JobSpec) -> Iterator[Offer]:
         """See `Finder`."""
+        if job.home:
+            yield from self._at_home(job, spec)
+            return
         for kind in self._draft.view.gpu_types(self._pool, spec.gpu_type):
             if self._rises(job, spec, kind):
                 best = self._best(job, spec, kind)
@@ -77,6 +80,15 @@ class BestCompanyFinder(UsualFinder):
             load = self._untried(job, spec, kind)
             if load is not None:
                 yield self._try(spec, load)
+
+    def _at_home(self, job: Job, spec: JobSpec) -> Iterator[Offer]:
+        """Beside those who have come since it was parked."""
+        draft, values = self._draft, self._values
+        for load in draft.homes(job) if may_share(spec) and draft.has_room_at_home(job) else ():
+            number, group = values.number(job, spec, load.gpu.type), values.alike.of(load.id)
+            rise = -inf if number is None or group is None else values.rise_at(number, group)
+            if group is not None and rise > max(self._rise_min, values.dilution(group)):
+                yield self._offer(_Company(rise, values.rate(spec, load, load.bookings).ratio, load))
 
     def changed(self, _gpus: Iterable[GpuLoad]) -> None:
         """See `Finder`."""

@@ -93,6 +93,8 @@ class _Vacancy(NamedTuple):
 class RoomFinder(UsualFinder):
     """See `MakingRoom`."""
 
+    at_home = True
+
     def __init__(self, desk: Desk, displaces: Callable[[Rank, Rank], bool], because: str) -> None:
         self._desk = desk
         self._draft = desk.draft
