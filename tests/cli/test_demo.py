@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from colane.cli import demo_plan
+from colane.cli import demo_mixed, demo_plan
+from colane.cli.demo_mixed import MixedPlan, make_mixed_plan
 from colane.cli.errors import MisuseError
 from colane.model.hardware import Gpu
 from tests.cli.conftest import COLANE, START_MAX_S, Colane, environment, marked
@@ -30,7 +32,7 @@ def test_a_tiny_demo_ends_with_a_report(colane: Colane, tmp_path: Path, monkeypa
     monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
     (tmp_path / "tmp").mkdir()
     monkeypatch.setattr("tempfile.tempdir", None)
-    said = colane("demo", "--iters", "60", "--out", str(tmp_path / "out"), "--devices", "cpu:1")
+    said = colane("demo", "--paper", "A", "--iters", "60", "--out", str(tmp_path / "out"), "--devices", "cpu:1")
     assert said.code == 0, said
     assert "run 1 of 2: FIFO" in said.out
     assert "run 2 of 2: co-location" in said.out
@@ -46,6 +48,54 @@ def test_a_tiny_demo_ends_with_a_report(colane: Colane, tmp_path: Path, monkeypa
     for name in ("timeline", "makespan", "run_span_cdf", "queue_cdf", "jobs_over_time"):
         assert (tmp_path / "out" / f"{name}.png").read_bytes().startswith(b"\x89PNG")
     assert not list((tmp_path / "tmp").glob("colane-demo-*"))
+
+
+@pytest.mark.live
+@torch_and_data
+def test_a_tiny_mixed_demo_says_what_each_mechanism_brought(
+    colane: Colane, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = MixedPlan.jobs
+    kept = {"loading", "cpu-only"}
+    monkeypatch.setattr(MixedPlan, "jobs", lambda *of: [job for job in whole(*of) if job["name"] in kept])
+    monkeypatch.setattr(demo_mixed, "LOADING_ITERS", 60)
+    monkeypatch.setattr(demo_mixed, "SMALL_ITERS", 20)
+    monkeypatch.setattr(demo_mixed, "CPU_SECONDS", 1)
+    said = colane("demo", "--mixed", "--out", str(tmp_path / "out"), "--devices", "cpu:1")
+    assert said.code == 0, said
+    summary = json.loads((tmp_path / "out" / "summary.json").read_text())
+    assert [job["job"] for job in summary["mixed"]] == ["loading", "cpu-only", "urgent"]
+    for opening in ("Cores: the job", "The job without a device began", "Urgency: the urgent job waited"):
+        assert any(sentence.startswith(opening) for sentence in summary["sentences"])
+    assert (tmp_path / "out" / "timeline.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_mixed_batch_has_one_urgent_job_once_the_longest_is_half_done(tmp_path: Path) -> None:
+    plan = make_mixed_plan("cpu:1", tmp_path)
+    phase = plan.phases[0]
+    longest = {"name": demo_mixed.LOADING, "steps": 249, "steps_total": 500, "end_s": None}
+    assert not plan.arrivals(phase, [longest])
+    (urgent,) = plan.arrivals(phase, [{**longest, "steps": 250}])
+    assert urgent["name"] == demo_mixed.URGENT
+    assert urgent["priority"] > 0
+    assert not plan.arrivals(phase, [{**longest, "steps": 251}, urgent])
+    assert plan.arrivals(phase, [{**longest, "steps": None, "end_s": 5.0}])
+
+
+def test_an_elastic_job_has_as_many_sizes_as_there_are_devices(tmp_path: Path) -> None:
+    (one,) = (job for job in make_mixed_plan("cpu:1", tmp_path).jobs(demo_mixed.FIFO) if job["name"] == "elastic")
+    assert "gpus" not in one
+    plan = replace(make_mixed_plan("cpu:1", tmp_path), device_count=2)
+    (two,) = (job for job in plan.jobs(demo_mixed.FIFO) if job["name"] == "elastic")
+    assert two["gpus"] == [1, 2]
+
+
+@pytest.mark.parametrize("more", [("--paper", "A"), ("--iters", "5")])
+def test_one_batch_alone_is_asked_for_once(colane: Colane, tmp_path: Path, more: tuple[str, str]) -> None:
+    said = colane("demo", "--mixed", *more, "--out", str(tmp_path / "out"))
+    assert said.code == 2
+    assert "--mixed" in said.err
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.live

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from colane.cli import jobs
 from colane.cli.errors import MisuseError
+from colane.cli.jobs import Object
 from colane.cli.service_options import node_name
 from colane.cli.stack import StackConfig
 from colane.devices import DeviceSpecError, discover
@@ -47,12 +47,14 @@ class DemoPhase:
         policy: Registered name.
         words: What it does, for the screen.
         mps: As `AgentConfig.mps`.
+        words_of_server: Further words of the scheduler's command line.
     """
 
     name: str
     policy: str
     words: str
     mps: str = "off"
+    words_of_server: tuple[str, ...] = ()
 
 
 FIFO: Final = DemoPhase("FIFO", "fifo", "one job at a time on a device")
@@ -82,7 +84,7 @@ class DemoPlan:
     words: tuple[str, ...]
     agent_env: dict[str, str] = field(default_factory=dict)
 
-    def jobs(self, phase: DemoPhase) -> list[jobs.Object]:
+    def jobs(self, phase: DemoPhase) -> list[Object]:
         """Return the batch of a phase."""
         common = {
             **self.job,
@@ -93,6 +95,10 @@ class DemoPlan:
         }
         names = [(model, copy) for copy in range(1, COPIES + 1) for model in MODELS]
         return [{**common, "model_name": model, "family": model, "name": f"{model}-{copy}"} for model, copy in names]
+
+    def arrivals(self, _phase: DemoPhase, _batch: Sequence[Object]) -> list[Object]:
+        """Return what is submitted while the batch runs: nothing."""
+        return []
 
     def stack_config(self, phase: DemoPhase, state_dir: Path, heartbeat_s: float) -> StackConfig:
         """Return what to start for a phase."""
@@ -144,7 +150,7 @@ def _cpu_plan(devices: Sequence[Gpu], spec: str, data: dict[str, Any], iters: in
         phases=(FIFO, COLOCATION),
         devices=spec,
         job={**data, "batch_size": CPU_BATCH, "width": CPU_WIDTH, "iters": iters, "workers": 0, "seed": 1},
-        env=_job_env() | {"OMP_NUM_THREADS": "1"},
+        env=job_env() | {"OMP_NUM_THREADS": "1"},
         title="Colane demo: paper A's best case, scaled down for a CPU",
         words=(
             f"{_batch_words(data, CPU_BATCH, iters)}, at {CPU_WIDTH:g} of their width",
@@ -162,7 +168,7 @@ def _gpu_plan(devices: Sequence[Gpu], spec: str | None, data: dict[str, Any], it
         phases=(FIFO, COLOCATION, *mps),
         devices=spec or "gpu",
         job={**data, "batch_size": PAPER_BATCH, "iters": iters, "workers": PAPER_WORKERS, "seed": 1},
-        env=_job_env(),
+        env=job_env(),
         agent_env={"CUDA_VISIBLE_DEVICES": ",".join(gpu.uuid for gpu in chosen)},
         title="Colane demo: paper A's best case",
         words=(
@@ -177,6 +183,6 @@ def _batch_words(data: dict[str, Any], batch: int, iters: int) -> str:
     return f"{COPIES} each of VGG-19, VGG-11 and ResNet-18, batch {batch}, {iters} steps, on {data['dataset']}"
 
 
-def _job_env() -> dict[str, str]:
+def job_env() -> dict[str, str]:
     """Give the jobs what a shell would: a search path, a home, where Python finds things."""
     return {name: value for name, value in os.environ.items() if name in ENV_NAMES}

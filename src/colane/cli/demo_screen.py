@@ -7,7 +7,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -17,8 +17,11 @@ from rich.table import Table
 from rich.text import Text
 
 from colane.cli import jobs, output
-from colane.cli.demo_plan import DemoPhase, DemoPlan
+from colane.cli.demo_plan import DemoPhase
 from colane.cli.jobs import Object
+
+if TYPE_CHECKING:
+    from colane.cli.demo_run import BatchPlan
 
 BAR_WIDTH = 24
 NARROW_BAR_WIDTH = 12
@@ -38,7 +41,7 @@ class Screen(ABC):
         """Time since the present run of the batch began."""
         return output.duration(time.monotonic() - self._start_s)
 
-    def begin(self, plan: DemoPlan) -> None:
+    def begin(self, plan: BatchPlan) -> None:
         """Say what is about to happen."""
         self._phases = plan.phases
         for line in plan.words:
@@ -98,9 +101,8 @@ class PlainScreen(Screen):
         for job in batch:
             state = job["state"].removesuffix("-protected")
             if self._states.get(job["id"], "queued") != state:
-                where = f" on {', '.join(job['gpus'])}" if state == "running" else ""
-                steps = f", {jobs.progress_text(job)} steps, {_loss(job)}" if jobs.has_ended(job) else ""
-                self.say(f"{self.elapsed:>12}  {job['name']} is {state}{where}{steps}")
+                where = f" on {', '.join(job['gpus'])}" if state == "running" and job["gpus"] else ""
+                self.say(f"{self.elapsed:>12}  {job['name']} is {state}{where}{_made(job)}")
             self._states[job["id"]] = state
 
 
@@ -166,6 +168,12 @@ class LiveScreen(Screen):
         width = BAR_WIDTH if self._console.width >= WIDE_TERMINAL else NARROW_BAR_WIDTH
         finished = "green" if ended else "cyan"
         return ProgressBar(total=total, completed=steps, width=width, complete_style="cyan", finished_style=finished)
+
+
+def _made(job: Object) -> str:
+    """What a job that has ended has made, as far as it says so."""
+    steps = jobs.progress_text(job) if jobs.has_ended(job) else ""
+    return ", ".join(["", f"{steps} steps", *filter(None, [_loss(job)])]) if steps else ""
 
 
 def _loss(job: Object) -> str:

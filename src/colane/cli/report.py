@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from colane.client.client import Client
     from colane.report.records import RunGroup
     from colane.report.tables import Table
-    from colane.report.writer import Report
+    from colane.report.writer import Chapter, Report
 
 CHANGES: Final = {
     "makespan_s": "makespan_percent",
@@ -74,6 +74,7 @@ def make_report(
     wanted: Mapping[str, str],
     out: Path,
     title: str,
+    chapter: Chapter | None = None,
 ) -> Report:
     """Ask the scheduler for finished jobs and write the report of them.
 
@@ -90,7 +91,7 @@ def make_report(
         groups = _groups(items, scheduler.nodes(), label)
         profiles = list(read_profiles(scheduler).values())
         sets = read_measurements(scheduler)
-        return build(groups, sets, out, title=title, profiles=profiles)
+        return build(groups, sets, out, title=title, profiles=profiles, chapter=chapter)
     except OSError as error:
         raise FailureError(f"--out: {out} cannot be written: {error.strerror}") from error
     except ValueError as error:
@@ -109,6 +110,8 @@ def _groups(items: list[Any], nodes: list[Any], label: str | None) -> tuple[RunG
 def print_report(made: Report) -> None:
     """Print the tables of results, what they say, and where the files are."""
     tables = {table.key: table for table in made.tables}
+    if "mixed" in tables:
+        _print_columns(tables["mixed"], _keys(tables["mixed"]))
     _print_groups(tables["groups"], tables["comparisons"])
     if tables["measured_sets"].rows:
         _print_columns(tables["measured_sets"], SET_COLUMNS)

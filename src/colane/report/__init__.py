@@ -14,7 +14,7 @@ from colane.report.records import RunGroup
 
 if TYPE_CHECKING:
     from colane.report.profile_plots import Boundary
-    from colane.report.writer import Report
+    from colane.report.writer import Chapter, Report
 
 __all__ = ["build"]
 
@@ -27,6 +27,7 @@ def build(
     title: str,
     profiles: Sequence[Profile] = (),
     boundary: Boundary | None = None,
+    chapter: Chapter | None = None,
 ) -> Report:
     """Write `report.html`, `summary.json`, `jobs.csv` and the figures as PNG into a directory.
 
@@ -37,6 +38,7 @@ def build(
         title: Heading of the page.
         profiles: Draw throughput against batch size, and measured sets against their sums of C and M.
         boundary: Fitted speed-up, drawn into the latter.
+        chapter: What its caller has seen itself.
 
     Returns:
         The paths, and sentences and tables for printing.
@@ -47,4 +49,4 @@ def build(
     """
     from colane.report.writer import write  # noqa: PLC0415 - matplotlib takes half a second to import
 
-    return write(groups, measurements, out_dir, title=title, profiles=profiles, boundary=boundary)
+    return write(groups, measurements, out_dir, title=title, profiles=profiles, boundary=boundary, chapter=chapter)

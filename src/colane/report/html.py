@@ -84,7 +84,7 @@ def page(
     return _document(title, "\n".join(body))
 
 
-RESULT_TABLES = ("groups", "comparisons")
+RESULT_TABLES = ("mixed", "groups", "comparisons")
 
 
 def _document(title: str, body: str) -> str:

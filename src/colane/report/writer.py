@@ -32,6 +32,9 @@ from colane.report.tables import Table, comparison_table, groups_table, jobs_tab
 TRADE_OFF_GROUPS_MIN = 3
 """Of two groups the table and the bars say as much."""
 
+IN_RUNS = frozenset({"groups", "jobs"})
+"""Tables that the summary for programs has in another form, or leaves to jobs.csv."""
+
 PLANE_SETS_MIN = 4
 """Fewer sets show no boundary between those sharing pays for and others."""
 
@@ -64,6 +67,23 @@ class Report:
 
 
 @dataclass(frozen=True, slots=True)
+class Chapter:
+    """What the caller of a report has seen of the runs itself.
+
+    Attributes:
+        said: Sentences that follow the summary.
+        table: Of results.
+        timeline: Shown instead of that made of the jobs' records.
+        caption: Of the timeline.
+    """
+
+    said: tuple[str, ...]
+    table: Table
+    timeline: Figure
+    caption: str
+
+
+@dataclass(frozen=True, slots=True)
 class _Drawing:
     key: str
     figure: Figure
@@ -89,16 +109,18 @@ def write(
     title: str,
     profiles: Sequence[Profile] = (),
     boundary: Boundary | None = None,
+    chapter: Chapter | None = None,
 ) -> Report:
     """See `colane.report.build`."""
     _refuse_equal_names(groups)
     content = _content(groups, measurements)
     said = sentences(content.groups, content.metrics) + load_by_others(content.groups)
     said += (verdict(content.sets),) if content.sets else ()
+    said += chapter.said if chapter else ()
     notes = failed_jobs(content.groups) + not_measured(content.groups, content.metrics)
     notes += () if content.sets else (verdict(()),)
-    tables = _tables(content)
-    drawings = tuple(_drawings(content, profiles, boundary))
+    tables = ((chapter.table,) if chapter else ()) + _tables(content)
+    drawings = tuple(_drawings(content, profiles, boundary, chapter))
     out_dir.mkdir(parents=True, exist_ok=True)
     pictures = [_picture(drawing) for drawing in drawings]
     return Report(
@@ -141,7 +163,10 @@ def _tables(content: _Content) -> tuple[Table, ...]:
     )
 
 
-def _drawings(content: _Content, profiles: Sequence[Profile], boundary: Boundary | None) -> Iterator[_Drawing]:
+def _drawings(
+    content: _Content, profiles: Sequence[Profile], boundary: Boundary | None, chapter: Chapter | None
+) -> Iterator[_Drawing]:
+    yield _timeline(content) if chapter is None else _Drawing("timeline", chapter.timeline, chapter.caption, wide=True)
     yield from _run_drawings(content)
     if any(found.slowdown is not None for found in content.steps):
         yield _Drawing("step_times", plots.step_time_pairs(content.steps), "Step time alone and together.")
@@ -149,10 +174,13 @@ def _drawings(content: _Content, profiles: Sequence[Profile], boundary: Boundary
     yield from _profile_drawings(content.sets, profiles, boundary)
 
 
-def _run_drawings(content: _Content) -> Iterator[_Drawing]:
+def _timeline(content: _Content) -> _Drawing:
     panels = [_panel(group) for group in content.groups]
     caption = "Which job ran when on which device; jobs that shared a device are stacked within its band."
-    yield _Drawing("timeline", timeline.timeline(panels), caption, wide=True)
+    return _Drawing("timeline", timeline.timeline(panels), caption, wide=True)
+
+
+def _run_drawings(content: _Content) -> Iterator[_Drawing]:
     times = {g.name: g.times for g in content.groups if g.times}
     if times:
         yield _Drawing("time_spent", time_plots.time_bars(times), time_plots.CAPTION, wide=True)
@@ -262,7 +290,7 @@ def _picture(drawing: _Drawing) -> html.Picture:
 
 
 def _json(title: str, said: Sequence[str], content: _Content, tables: Sequence[Table], notes: Sequence[str]) -> str:
-    whole = summary_object(title, said, content.metrics, tables[1:-1], notes)
+    whole = summary_object(title, said, content.metrics, [t for t in tables if t.key not in IN_RUNS], notes)
     return json.dumps(whole, indent=1, allow_nan=False, ensure_ascii=False) + "\n"
 
 
