@@ -11,8 +11,10 @@ from typing import Any
 import pytest
 from typer.main import get_command
 
-from colane.cli import app
+from colane.cli import app, report
+from colane.cli.errors import MisuseError
 from tests.cli.conftest import COLANE, Colane, environment, run_colane
+from tests.report.test_parsing import item
 
 
 def lines(text: str) -> list[str]:
@@ -44,6 +46,26 @@ def lines(text: str) -> list[str]:
         (["submit", "nowhere.yaml"], "nowhere.yaml: there is no such file"),
         (["submit", "--model", "vgg19", "--", "python", "x.py"], "--model or a command, not both"),
         (["submit", "--env", "X", "--", "true"], "--env: must be NAME=VALUE, got 'X'"),
+        (["submit", "--gpu", "1", "--", "true"], "No such option: --gpu; did you mean --gpus? (see"),
+        (["submit", "--time", "10", "--", "true"], "did you mean --time-limit?"),
+        (["submit", "--memory", "1GB", "--", "true"], "did you mean --host-memory or --gpu-memory?"),
+        (["submit", "--partition", "x", "--", "true"], "did you mean --pool?"),
+        (["submit", "--gres", "gpu:1", "--", "true"], "did you mean --gpus?"),
+        (["submit", "--batchsize", "8", "--model", "vgg11"], "did you mean --batch-size?"),
+        (["submit", "--array", "0-3", "--", "true"], "--array; submit once for each"),
+        (["submit", "--output", "x", "--", "true"], "a job's output is kept for it: colane logs JOB"),
+        (["submit", "--nothing-like-it", "--", "true"], "--nothing-like-it (see colane submit --help)"),
+        (["logs", "7", "--tail", "5"], "did you mean --lines?"),
+        (["ps", "--state", "running"], "did you mean --all?"),
+        (["report", "--output", "x"], "did you mean --out?"),
+        (["up", "--polic", "fifo"], "did you mean --policy?"),
+        (["ps", "--usr", "x"], "did you mean --user?"),
+        (["submit", "--priority", "high", "--", "true"], "'--priority': must be a whole number (see"),
+        (["submit", "--weight", "much", "--", "true"], "'--weight': must be a number (see"),
+        (["submit", "--mem", "10", "--", "true"], "host_memory: say 10MB or 10GB; 10 alone would count bytes"),
+        (["submit", "--host-bandwidth", "20", "--", "true"], "say 20MB/s or 20GB/s; 20 alone would count bytes/s"),
+        (["submit", "/tmp"], "/tmp is a directory and no program"),  # noqa: S108 - only named
+        (["cancel", "all"], "all jobs are meant by --all"),
         (["submit", "--gpus", "many", "--", "true"], "Invalid value for '--gpus'"),
         (["server", "--keep-finished", "forever"], "--keep-finished: must be all, a duration such as 30d, or a number"),
         (["up", "--keep-finished", "-1"], "--keep-finished: must be all, a duration such as 30d, or a number"),
@@ -63,7 +85,7 @@ def lines(text: str) -> list[str]:
         (["adaptor", "install", "--python", "/bin/true"], "/bin/true is no Python of version 3.8 or later"),
         (["up", "--mps", "maybe"], "--mps"),
         (["up", "--port", "70000"], "less than or equal to 65535"),
-        (["demo", "--iters", "0"], "greater than or equal to 1"),
+        (["demo", "--iters", "0"], "must be greater than or equal to 1"),
         (["demo", "--devices", "tpu:4"], "--devices tpu:4: unknown kind of device 'tpu'"),
     ],
 )
@@ -182,3 +204,9 @@ def test_asking_the_scheduler_imports_no_library_that_draws() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["True"]
+
+
+def test_a_label_that_no_job_has_is_named_with_those_there_are() -> None:
+    with pytest.raises(MisuseError, match="no finished job has a label 'rum'; there are run"):
+        report.grouped([item()], [], "rum")
+    assert [group.name for group in report.grouped([item()], [], "run")] == ["fifo"]

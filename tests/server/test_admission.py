@@ -148,6 +148,7 @@ class TestHardware:
         ("need", "field", "message"),
         [
             ({"gpu_type": "H20"}, "gpu_type", "unknown 'H20'; did you mean H200? known: H200, V100"),
+            ({"pool": "slwo"}, "pool", "unknown 'slwo'; did you mean slow? known: default, other, slow"),
             ({"gpus": 5}, "gpus", "asks for 5, but no node of pool default has more than 4"),
             ({"gpus": 3, "gpu_type": "H200"}, "gpus", "more than 2 H200 GPUs"),
             ({"gpu_memory": "200GB"}, "gpu_memory_bytes", "the largest has 140000000000"),

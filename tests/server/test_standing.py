@@ -32,6 +32,10 @@ async def test_a_job_alone_says_so_and_a_waiting_one_nothing() -> None:
         await run(w, {"steps": 5})
         assert await now(w, 1) == ["on n1/0, with no other job on it"]
         assert await now(w, 2) == []
+        await run(w, {"steps": 9, "others_ratio": 0.6})
+        assert (await now(w, 1))[1:] == [
+            "work that is not Colane's has used 60% of its devices while it ran, which slows it"
+        ]
 
 
 async def test_shares_under_fair_turns() -> None:

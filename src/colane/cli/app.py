@@ -14,7 +14,7 @@ import typer
 from typer.main import get_command
 
 from colane.cli.errors import FAILURE, from_scheduler, one_line
-from colane.cli.other_words import meant_by
+from colane.cli.other_words import meant_by, meant_option
 from colane.client.errors import SchedulerError
 
 NOUNS: Final = (
@@ -108,8 +108,13 @@ def _version(*, on: bool) -> None:
 
 _NO_COMMAND: Final = re.compile(r"No such command '(?P<name>[^']+)'")
 
-PYDANTIC_NOISE = "Value error, "
-"""How values that are checked by functions of ours begin to be complained of."""
+NOISE: Final = {
+    "Value error, ": "",
+    "Input should be a valid integer, unable to parse string as an integer": "must be a whole number",
+    "Input should be a valid number, unable to parse string as a number": "must be a number",
+    "Input should be ": "must be ",
+}
+"""How the library that checks values complains of them, and our words for it."""
 
 
 def run(args: Sequence[str] | None = None) -> int:
@@ -137,9 +142,14 @@ def _message(error: typer.TyperException) -> str:
     unknown = _unknown_command(error)
     if (meant := meant_by(unknown)) is not None:
         return f"No such command '{unknown}'; {meant}"
-    context = getattr(error, "ctx", None)
-    hint = f" (see {context.command_path} --help)" if context is not None else ""
-    return f"{error.format_message().replace(PYDANTIC_NOISE, '')}{hint}"
+    context, said = getattr(error, "ctx", None), error.format_message()
+    option = getattr(error, "option_name", None)
+    if option is not None and context is not None and hasattr(error, "possibilities"):
+        known = [name for param in context.command.params for name in param.opts if name.startswith("--")]
+        said = f"No such option: {option}; {meant_option(option, known, context.command.name)}".removesuffix("; ")
+    for noise, plain in NOISE.items():
+        said = said.replace(noise, plain)
+    return f"{said} (see {context.command_path} --help)" if context is not None and said else said
 
 
 def _unknown_command(error: typer.TyperException) -> str:

@@ -24,10 +24,16 @@ def register(app: typer.Typer) -> None:
     )
 
 
+def _parse_job_id(text: str) -> int:
+    if text == "all":
+        raise typer.BadParameter("all jobs are meant by --all")
+    return jobs.parse_job_id(text)
+
+
 def cancel(
     job: Annotated[
         list[int] | None,
-        typer.Argument(metavar="[JOB]...", parser=jobs.parse_job_id, show_default=False, help="Ids of the jobs."),
+        typer.Argument(metavar="[JOB]...", parser=_parse_job_id, show_default=False, help="Ids of the jobs."),
     ] = None,
     everything: Annotated[
         bool, typer.Option("--all", help="All your jobs that wait or run; an operator: everybody's.")

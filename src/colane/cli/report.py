@@ -88,7 +88,7 @@ def make_report(
     if not items:
         raise FailureError("report: no job has ended yet" + (" with these labels" if wanted else ""))
     try:
-        groups = _groups(items, scheduler.nodes(), label)
+        groups = grouped(items, scheduler.nodes(), label)
         profiles = list(read_profiles(scheduler).values())
         sets = read_measurements(scheduler)
         return build(groups, sets, out, title=title, profiles=profiles, chapter=chapter)
@@ -98,12 +98,22 @@ def make_report(
         raise FailureError(f"report: {error}") from error
 
 
-def _groups(items: list[Any], nodes: list[Any], label: str | None) -> tuple[RunGroup, ...]:
+def grouped(items: list[Any], nodes: list[Any], label: str | None) -> tuple[RunGroup, ...]:
+    """Return finished jobs, as the scheduler gives them, by the values of a label; without one by their policy.
+
+    Raises:
+        MisuseError: None has that label.
+        ValueError: One cannot be read.
+    """
     from colane.report import parsing, records  # noqa: PLC0415 - as above
 
     parsed, devices = parsing.parse_records(items), parsing.devices_of_nodes(nodes)
     if label is None:
         return records.group_by_policy(parsed, devices)
+    known = sorted({name for record in parsed for name in record.labels})
+    if label not in known:
+        there = f"there are {', '.join(known)}" if known else "none has any"
+        raise MisuseError(f"--label: no finished job has a label {label!r}; {there}")
     return records.group_by_label(parsed, label, devices)
 
 

@@ -43,6 +43,8 @@ def runnable(words: Sequence[str], workdir: str | None = None) -> list[str]:
         MisuseError: The first word is a file here that nobody knows how to run.
     """
     script = Path(workdir or ".").expanduser() / words[0]
+    if script.is_dir() and ("/" in words[0] or not shutil.which(words[0])):
+        raise MisuseError(f"{words[0]} is a directory and no program; name what runs: colane submit -- python FILE")
     if "/" in words[0] or shutil.which(words[0]) or not script.is_file():
         return list(words)
     first = _head(script).partition("\n")[0]

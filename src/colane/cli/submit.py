@@ -299,6 +299,7 @@ def submit(
     file = _jobs_asked_for(ctx.params["words"] or [], options)
     wanted = [merged(job, options, _shell(job | options)) for job in file.jobs]
     for job in wanted:
+        _refuse_mere_bytes(job)
         _make_absolute(job)
         _tell_category(job)
         _say_what_is_not_heeded(job)
@@ -357,6 +358,21 @@ def _shell(job: Mapping[str, Any]) -> jobs.Object:
     if "model_name" in job:
         shell["python"] = sys.executable
     return shell
+
+
+MERE_BYTES_MAX: Final = 10**6
+"""A bare number up to this, where a size is asked for, was hardly meant in bytes."""
+
+SIZES: Final = ("gpu_memory", "host_memory", "host_bandwidth")
+
+
+def _refuse_mere_bytes(job: Mapping[str, Any]) -> None:
+    """Slurm reads a bare number as megabytes, we as bytes: nobody means ten bytes by `--mem 10`."""
+    for field in SIZES:
+        given = str(job.get(field, "")).strip()
+        if given.isdecimal() and 0 < int(given) <= MERE_BYTES_MAX:
+            rate = "/s" if field == "host_bandwidth" else ""
+            raise MisuseError(f"{field}: say {given}MB{rate} or {given}GB{rate}; {given} alone would count bytes{rate}")
 
 
 def _make_absolute(job: jobs.Object) -> None:

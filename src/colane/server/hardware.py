@@ -27,7 +27,9 @@ class Hardware:
     """What all registered nodes have. Lost nodes count: they may come back."""
 
     def __init__(self, nodes: Iterable[Node] = ()) -> None:
-        self._inventory = Inventory(nodes)
+        known = tuple(nodes)
+        self._inventory = Inventory(known)
+        self._pools = sorted({node.pool for node in known})
 
     def sized(self, spec: JobSpec) -> JobSpec:
         """See `Inventory.sized`; where no node is known, the job as it is."""
@@ -35,6 +37,9 @@ class Hardware:
 
     def problem(self, spec: JobSpec) -> Problem | None:
         """Return why no node of the job's pool could ever run it, in any size; None when one could or none is known."""
+        if self._pools and spec.pool not in self._pools:
+            hint = near_matches(spec.pool, self._pools)
+            return Problem("pool", f"unknown {spec.pool!r}; {hint}known: {', '.join(self._pools)}")
         spec = replace(spec, gpus=spec.gpus_min)
         shortfall = self._inventory.shortfall(spec)
         if shortfall is None or shortfall.lack is Lack.NODES:

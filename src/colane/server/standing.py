@@ -7,6 +7,7 @@ from typing import Final
 
 from colane.core.company import Company
 from colane.lanes.turns import SHARED, Contender, precedence
+from colane.model.hardware import DISTURBED_RATIO
 from colane.model.job import Job, JobId
 from colane.model.kinds import JobKind
 from colane.model.lane import TurnRule, Turns
@@ -37,11 +38,19 @@ def standing(job: Job, company: Company | None, jobs: Mapping[JobId, Job], sampl
     """
     if job.placement is None or job.state not in STEPPING:
         return []
+    by_others = _used_by_others(samples.get(job.id))
     if company is None:
-        return [
-            f"{_place(job)}, with no other job on it" if job.placement.slots else f"on {job.placement.node}, no GPU"
-        ]
-    return list(_shared(job, company, jobs, samples, turns))
+        alone = f"{_place(job)}, with no other job on it" if job.placement.slots else f"on {job.placement.node}, no GPU"
+        return [alone, *by_others]
+    return [*_shared(job, company, jobs, samples, turns), *by_others]
+
+
+def _used_by_others(sample: Progress | None) -> list[str]:
+    """That work which is not ours slows it, where there is enough of that."""
+    ratio = None if sample is None else sample.others_ratio
+    if ratio is None or ratio < DISTURBED_RATIO:
+        return []
+    return [f"work that is not Colane's has used {ratio:.0%} of its devices while it ran, which slows it"]
 
 
 def _shared(job: Job, company: Company, jobs: Mapping[JobId, Job], samples: Samples, turns: Turns) -> Iterator[str]:
