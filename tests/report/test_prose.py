@@ -34,17 +34,17 @@ def notes(*groups: RunGroup) -> str:
 
 def test_the_summary_says_what_sharing_bought_and_cost() -> None:
     change = Comparison("fifo", "colocate", -38.0, 22.0, None, None, None)
-    expected = "Co-location ended the batch in 61 s instead of 98 s (-38 %), for +22 % run span."
+    expected = "Co-location ended the batch in 61 s instead of 98 s (-38 %); a job ran 22 % longer on average."
     assert change_sentence(change, 98.0, 61.0) == expected
 
 
 @pytest.mark.parametrize(
     ("makespan", "run_span", "ending"),
     [
-        (12.0, 22.0, "(+12 %), with +22 % run span."),
-        (-12.0, -5.0, "(-12 %), with -5 % run span."),
-        (-12.0, 0.2, "(-12 %), with no change of the mean run span."),
-        (0.1, 30.0, "(no change), with +30 % run span."),
+        (12.0, 22.0, "(+12 %); a job ran 22 % longer on average."),
+        (-12.0, -5.0, "(-12 %); a job ran 5 % shorter on average."),
+        (-12.0, 0.2, "(-12 %); a job ran as long on average."),
+        (0.1, 30.0, "(no change); a job ran 30 % longer on average."),
         (-12.0, None, "(-12 %)."),
     ],
 )
@@ -57,7 +57,7 @@ def test_groups_are_compared_with_the_first() -> None:
     slowdown = (12 / 10 + 12 / 10 + 16 / 18) / 3  # b ran alone twice, for 20 s and 16 s
     (sentence,) = said(fifo(), colocate())
     assert sentence == (
-        "Co-location ended the batch in 16 s instead of 20 s (-20 %), with no change of the mean run span: "
+        "Co-location ended the batch in 16 s instead of 20 s (-20 %); a job ran as long on average: "
         f"1.2 jobs ran at once on a device, each {slowdown:.2f} times as long as alone."
     )
 
@@ -97,7 +97,7 @@ def test_what_was_not_measured_is_said() -> None:
 
 
 def test_a_clean_run_has_only_the_standing_note() -> None:
-    assert notes(fifo()).startswith("GPU activity says whether a device had a job")
+    assert notes(fifo()).startswith("Devices in use: whether a device had a job")
 
 
 def test_failed_jobs_are_named_with_the_reason_and_counted() -> None:

@@ -35,7 +35,9 @@ th, td { border-bottom: 1px solid var(--grid); padding: .3rem .45rem; text-align
 th { background: var(--soft); }
 .number { text-align: right; }
 td.number, td:first-child { white-space: nowrap; }
-td:last-child:not(.number) { min-width: 14rem; }
+td:not(.number):not(:first-child) { min-width: 4.8rem; overflow-wrap: anywhere; }
+td:last-child:not(.number) { min-width: 9rem; }
+#jobs + .scroll table { font-size: .75rem; }
 dt { font-weight: 600; }
 dd { margin: 0 0 .3rem 1.5rem; }
 nav a { color: inherit; margin-right: 1rem; }

@@ -5,6 +5,7 @@ Delta is eq. 4.1 of paper A: sum of the step times alone / longest step time tog
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -124,7 +125,16 @@ def throughput_by_batch(profiles: Iterable[Profile]) -> dict[str, list[tuple[int
 def short_name(key: ProfileKey) -> str:
     """Family and batch size, and the GPU count beyond one."""
     batch = "" if key.batch_size is None else f" b{key.batch_size}"
-    return f"{key.family}{batch}" + ("" if key.gpus == 1 else f" x{key.gpus}")
+    return f"{plain_family(key.family)}{batch}" + ("" if key.gpus == 1 else f" x{key.gpus}")
+
+
+def plain_family(family: str) -> str:
+    """A family without the digits that tell directories of one name apart."""
+    script, _, options = family.partition(" ")
+    return " ".join(filter(None, [_DIRECTORY.sub("", script), options]))
+
+
+_DIRECTORY = re.compile(r"@[0-9a-f]{8}$")
 
 
 def _together(keys: tuple[ProfileKey, ...], sharing: str, taken: Sequence[SetMeasurement]) -> MeasuredSet:

@@ -87,6 +87,8 @@ class _ProgressFields(BaseModel):
 
     step_mean_s: FiniteFloat | None = None
     others_ratio: FiniteFloat | None = None
+    occupancy_ratio: FiniteFloat | None = None
+    peak_bytes: NonNegativeInt | None = None
 
 
 class _StoryFields(BaseModel):
@@ -200,6 +202,8 @@ def _record_of(fields: _RecordFields) -> RunRecord:
         slowdown_total=fields.slowdown_total,
         others_ratio=fields.progress.others_ratio if fields.progress else None,
         time=_time_of(fields),
+        occupancy_ratio=fields.progress.occupancy_ratio if fields.progress else None,
+        peak_bytes=fields.progress.peak_bytes if fields.progress else None,
         reason=_sentence_of(fields),
     )
 

@@ -65,14 +65,14 @@ def cdf(values_s: Mapping[str, Sequence[float] | NDArray[np.float64]], *, title:
 
 
 @style.styled
-def makespan_bars(makespans_s: Mapping[str, float | None], *, title: str = "Makespan") -> Figure:
+def makespan_bars(makespans_s: Mapping[str, float | None], *, title: str = "How long the whole batch took") -> Figure:
     """One bar for each group, with its value and the change from the first (paper A, Figs 6.3, 6.7)."""
     fig = style.new_figure(1.3 + 0.42 * max(len(makespans_s), 1))
     axes = fig.subplots()
     known = [value for value in makespans_s.values() if value]
     first = next((i for i, value in enumerate(makespans_s.values()) if value), 0)
     if not known:
-        style.say_nothing_to_draw(axes, "Makespan: no job ran")
+        style.say_nothing_to_draw(axes, "Whole batch: no job ran")
         return fig
     unit_s, unit = style.time_unit(max(known))
     texts = [_makespan_text(value, known[0], is_first=i == first) for i, value in enumerate(makespans_s.values())]
@@ -83,7 +83,7 @@ def makespan_bars(makespans_s: Mapping[str, float | None], *, title: str = "Make
     axes.set_yticks(range(len(makespans_s)), [style.shortened(name) for name in makespans_s])
     axes.set_ylim(len(makespans_s) - 0.5, -0.5)
     axes.set_xlim(0, _end_beyond_texts(lengths, texts, names=list(makespans_s)))
-    axes.set_xlabel(f"makespan ({unit})")
+    axes.set_xlabel(f"first submission to last end ({unit})")
     axes.grid(visible=False, axis="y")
     axes.set_title(title)
     return fig
@@ -154,9 +154,9 @@ def trade_off(points_s: Mapping[str, tuple[float, float] | None]) -> Figure:
     ]
     axes.set_xlim(0, style.axis_end(max(p[0] for p in known) / x_s, 1.15))
     axes.set_ylim(0, style.axis_end(max(p[1] for p in known) / y_s, 1.15))
-    axes.set_xlabel(f"mean run span ({x_unit}): how long a job runs")
-    axes.set_ylabel(f"makespan ({y_unit}): how long the batch takes")
-    axes.set_title("Makespan against run span: better is to the left and below")
+    axes.set_xlabel(f"mean time from start to end of a job ({x_unit})")
+    axes.set_ylabel(f"time for the whole batch ({y_unit})")
+    axes.set_title("Whole batch against single job: better is to the left and below")
     style.legend_above(fig, drawn, [style.shortened(name) for name in points_s])
     return fig
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from colane.model.hardware import DISTURBED_RATIO
 from colane.report.metrics import (
     FAILED,
     Comparison,
@@ -110,24 +111,27 @@ def not_measured(groups: Sequence[RunGroup], metrics: Sequence[GroupMetrics]) ->
         said += [f"{group.name}: {note}" for note in _group_notes(group, measured)]
     said += _slowdown_notes(groups)
     said.append(
-        "GPU activity says whether a device had a job, not how busy the job kept it; finished jobs carry no "
-        "samples of that."
+        "Devices in use: whether a device had a job. How busy it was is known as a mean of each job; finished jobs "
+        "carry no samples of that."
     )
     return tuple(said)
 
 
 def change_sentence(comparison: Comparison, base_s: float, other_s: float) -> str:
-    """As `Co-location ended the batch in 61 s instead of 98 s (-38 %), for +22 % run span`."""
+    """As `Co-location ended the batch in 61 s instead of 98 s (-38 %); a job ran 22 % longer on average`."""
     said = f"{spoken(comparison.other)} ended the batch in {duration(other_s)} instead of {duration(base_s)}"
     said += f" ({percent(comparison.makespan_percent)})"
     run_span = comparison.run_span_percent
-    if run_span is None:
-        return said + "."
-    if abs(run_span) < NEGLIGIBLE_PERCENT:
-        return said + ", with no change of the mean run span."
-    better = comparison.makespan_percent is not None and comparison.makespan_percent < 0
-    joint = "for" if better and run_span > 0 else "with"
-    return said + f", {joint} {percent(run_span)} run span."
+    return said + ("." if run_span is None else f"; a job ran {as_length(run_span)} on average.")
+
+
+def as_length(change: float) -> str:
+    """A change of a time as people say it: `22 % longer`, `5 % shorter`, `as long`, `12 times as long`."""
+    if abs(change) < NEGLIGIBLE_PERCENT:
+        return "as long"
+    if change >= TENFOLD_PERCENT:
+        return f"{percent(change)} as long"
+    return f"{abs(change):.0f} % {'longer' if change > 0 else 'shorter'}"
 
 
 def _alone(measured: GroupMetrics) -> str:
@@ -156,10 +160,14 @@ def _against(by_name: dict[str, RunGroup], base: GroupMetrics, other: GroupMetri
 
 
 def _why(group: RunGroup, measured: GroupMetrics) -> str:
-    """How many jobs ran at once, and what that cost each: the reason of a gain or loss by sharing; else empty."""
+    """How many jobs ran at once, and what that cost each: the reason of a gain or loss by sharing, or of none."""
     together, slowed = jobs_at_once(group.records) / max(measured.devices, 1), measured.slowdown_exec
-    if slowed is None or slowed.jobs < measured.finished or together < SHARED_FROM_JOBS:
-        return ""
+    if together < SHARED_FROM_JOBS:
+        others = _others_ratio(group)
+        is_disturbed = others is not None and others >= DISTURBED_RATIO
+        return f": hardly any jobs shared a device, as other work used {others:.0%} of them" if is_disturbed else ""
+    if slowed is None or slowed.jobs < measured.finished:
+        return f": {together:.1f} jobs ran at once on a device"
     return f": {together:.1f} jobs ran at once on a device, each {slowed.mean:.2f} times as long as alone"
 
 
@@ -188,7 +196,7 @@ def _group_notes(group: RunGroup, measured: GroupMetrics) -> Iterator[str]:
             "activity and the timeline only the last attempt."
         )
     if not group.devices and measured.makespan_s is not None:
-        yield "its devices are not known, so idle ones that no job used are not counted in GPU activity."
+        yield "its devices are not known, so idle ones that no job used are not counted in devices in use."
     without = sum(record.step_s is None for record in group.records if record.first_start_s is not None)
     if without:
         yield f"{_count(without, 'job')} reported no step times."

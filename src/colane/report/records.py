@@ -79,6 +79,8 @@ class RunRecord:
         slowdown_total: (end - submission) / run time alone, where the writer of the record knows it.
         others_ratio: Mean part of its devices that others used while it ran, 0..1; None is unknown.
         time: Where its time has gone; None of records of before it was told.
+        occupancy_ratio: Mean part of its devices' time it kept them busy, 0..1; None is unknown.
+        peak_bytes: Most memory it held on a device; None is unknown.
         reason: Why it ended, one sentence.
     """
 
@@ -103,6 +105,8 @@ class RunRecord:
     slowdown_total: float | None = None
     others_ratio: float | None = None
     time: JobTime | None = None
+    occupancy_ratio: float | None = None
+    peak_bytes: int | None = None
     reason: str = ""
 
     @property

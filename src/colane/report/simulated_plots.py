@@ -61,10 +61,10 @@ def comparison(metrics: Mapping[str, Mapping[str, Interval | None]], seeds: int)
         metrics: Value by policy, by name of the metric; names that end in `_ratio` are shown in percent.
         seeds: How many runs stand behind a bar.
     """
-    columns = 2
+    columns = 3
     rows = -(-len(metrics) // columns)
     policies = list(next(iter(metrics.values()), {}))
-    fig = style.new_figure(0.9 + rows * (0.75 + 0.3 * max(len(policies), 1)))
+    fig = style.new_figure(0.9 + rows * (0.75 + 0.3 * max(len(policies), 1)), is_wide=True)
     every = fig.subplots(rows, columns, squeeze=False)
     for axes, (name, values) in zip(every.flat, metrics.items(), strict=False):
         _bars(axes, name, values)
@@ -136,10 +136,10 @@ def _bar(axes: Axes, place: int, value: Interval, scale: float, *, is_ratio: boo
 
 
 METRIC_NAMES: Mapping[str, str] = {
-    "makespan_s": "Makespan",
-    "mean_jct_s": "JCT, mean",
-    "p95_jct_s": "JCT, p95",
-    "mean_queueing_s": "Queueing, mean",
+    "makespan_s": "All jobs",
+    "mean_jct_s": "Took, mean",
+    "p95_jct_s": "Took, p95",
+    "mean_queueing_s": "Waited, mean",
     "gpu_active_ratio": "GPUs with a job",
     "gpu_utilization_ratio": "GPUs' use",
 }

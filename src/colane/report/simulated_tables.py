@@ -11,9 +11,10 @@ from colane.report.simulated_plots import METRIC_NAMES
 from colane.report.tables import Cell, Table, TableColumn
 
 NOTE = (
-    "JCT = end - submission. Queueing = first start - submission. Run span = end - first start (paper A: JCT). "
-    "Makespan = last end - first submission. Active = part of the GPUs' time with at least one job; used = busy "
-    "fraction x efficiency; idle beside a queue = GPUs without a job while a job of their pool waits."
+    "All jobs = first submission to last end (makespan). Of a job: took = submission to end (JCT), waited = submission "
+    "to first start (queueing), ran = first start to end (run span; paper A: JCT). GPUs with a job = part of their "
+    "time; GPUs' use = busy fraction x efficiency; idle beside a queue = GPUs without a job while a job of their pool "
+    "waits."
 )
 
 
@@ -23,15 +24,15 @@ def runs_table(rows: Sequence[tuple[str, SimulatedRun, SimulatedMetrics]]) -> Ta
         TableColumn("name", "Policy", _text, is_number=False),
         TableColumn("jobs", "Jobs", _count),
         TableColumn("finished", "Finished", _count),
-        TableColumn("makespan_s", "Makespan", _seconds),
-        TableColumn("jct_mean_s", "JCT, mean", _seconds),
-        TableColumn("jct_p50_s", "p50", _seconds),
-        TableColumn("jct_p95_s", "p95", _seconds),
-        TableColumn("queue_mean_s", "Queueing, mean", _seconds),
-        TableColumn("queue_p95_s", "p95", _seconds),
-        TableColumn("run_span_mean_s", "Run span, mean", _seconds),
-        TableColumn("gpu_active_ratio", "Active", _ratio),
-        TableColumn("gpu_utilization_ratio", "Used", _ratio),
+        TableColumn("makespan_s", "All jobs", _seconds),
+        TableColumn("jct_mean_s", "Took, mean", _seconds),
+        TableColumn("jct_p50_s", "Took, p50", _seconds),
+        TableColumn("jct_p95_s", "Took, p95", _seconds),
+        TableColumn("queue_mean_s", "Waited, mean", _seconds),
+        TableColumn("queue_p95_s", "Waited, p95", _seconds),
+        TableColumn("run_span_mean_s", "Ran, mean", _seconds),
+        TableColumn("gpu_active_ratio", "GPUs with a job", _ratio),
+        TableColumn("gpu_utilization_ratio", "GPUs' use", _ratio),
         TableColumn("fragmentation_ratio", "Idle beside a queue", _ratio),
         TableColumn("restarts", "Restarts", _count),
         TableColumn("slo_violations", "SLO missed", _count),

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 
 from colane.report import html, plots, simulated_plots, style, time_plots, timeline
 from colane.report.metrics import Summary, percent_change, summarise
-from colane.report.prose import duration, percent, spoken
+from colane.report.prose import NEGLIGIBLE_PERCENT, TENFOLD_PERCENT, duration, percent, spoken
 from colane.report.records import JobTime
 from colane.report.simulated import (
     BeliefError,
@@ -147,9 +147,7 @@ def sentences(study: Study) -> tuple[str, ...]:
     if not study.runs:
         return ("Nothing was simulated.",)
     base = study.policies[0]
-    said = [_alone(study, base)]
-    said += [_against(study, base, other) for other in study.policies[1:]]
-    return tuple(said)
+    return (*(_against(study, base, other) for other in study.policies[1:]), _alone(study, base))
 
 
 def notes(study: Study) -> tuple[str, ...]:
@@ -231,17 +229,32 @@ def _alone(study: Study, policy: str) -> str:
     said = f"{spoken(policy)} finished {found.finished:,} of {found.jobs:,} jobs"
     said += of if found.makespan_s is None else f" in {duration(found.makespan_s)}{of}"
     if found.jct_s and found.queue_s:
-        said += f"; mean JCT {duration(found.jct_s.mean)}, of which {duration(found.queue_s.mean)} queueing"
+        said += (
+            f"; a job took {duration(found.jct_s.mean)} on average, of which it waited {duration(found.queue_s.mean)}"
+        )
     return said + "."
 
 
 def _against(study: Study, base: str, other: str) -> str:
     means = {name: (_interval(study, base, name), _interval(study, other, name)) for name in COMPARED}
     changes = {name: percent_change(a.mean if a else None, b.mean if b else None) for name, (a, b) in means.items()}
-    return (
-        f"{spoken(other)} against {spoken(base)}: makespan {percent(changes['makespan_s'])}, mean JCT "
-        f"{percent(changes['mean_jct_s'])}, mean queueing {percent(changes['mean_queueing_s'])}."
-    )
+    said = f"{spoken(other)} against {spoken(base)}: all jobs are done {_earlier(changes['makespan_s'])}"
+    for name, does in (("mean_jct_s", "takes"), ("mean_queueing_s", "waits")):
+        said += "" if changes[name] is None else f"; on average a job {does} {_less_or_more(changes[name] or 0.0)}"
+    both = [found.mean for found in means["gpu_utilization_ratio"] if found is not None]
+    return said + (f"; {both[1]:.0%} of the GPUs' worth is used instead of {both[0]:.0%}." if len(both) == 2 else ".")
+
+
+def _earlier(change: float | None) -> str:
+    if change is None or abs(change) < NEGLIGIBLE_PERCENT:
+        return "in the same time"
+    return f"in {_less_or_more(change)} time"
+
+
+def _less_or_more(change: float) -> str:
+    if abs(change) < NEGLIGIBLE_PERCENT:
+        return "as long"
+    return percent(change) if change >= TENFOLD_PERCENT else f"{abs(change):.0f} % {'less' if change < 0 else 'more'}"
 
 
 def _run_name(study: Study, run: SimulatedRun) -> str:
@@ -310,10 +323,15 @@ def _drawings(study: Study) -> Iterator[tuple[str, Figure, str, bool]]:
     runs = study.first()
     done = {policy: run.columns.succeeded for policy, run in runs.items()}
     jct_s = {p: (r.columns.end_s - r.columns.submit_s)[done[p]] for p, r in runs.items()}
-    yield "jct_cdf", plots.cdf(jct_s, title="JCT of the jobs", quantity="JCT"), "End - submission.", False
+    yield (
+        "jct_cdf",
+        plots.cdf(jct_s, title="How long jobs took", quantity="submission to end"),
+        "Submission to end (JCT).",
+        False,
+    )
     queue_s = {p: (r.columns.first_start_s - r.columns.submit_s)[done[p]] for p, r in runs.items()}
-    figure = plots.cdf(queue_s, title="Queueing of the jobs", quantity="queueing")
-    yield "queue_cdf", figure, "First start - submission.", False
+    figure = plots.cdf(queue_s, title="How long jobs waited", quantity="waiting in the queue")
+    yield "queue_cdf", figure, "Submission to first start.", False
     curves = {policy: run.curves for policy, run in runs.items() if run.curves.at_s.size}
     if curves:
         gpus = max(len(run.gpus) for run in runs.values())

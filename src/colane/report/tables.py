@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from colane.report.measured import MeasuredSet, short_name
+from colane.report.measured import MeasuredSet, plain_family, short_name
 from colane.report.metrics import (
     Comparison,
     GroupMetrics,
@@ -66,14 +66,14 @@ def groups_table(metrics: Sequence[GroupMetrics]) -> Table:
         _text("name", "Group"),
         _number("jobs", "Jobs"),
         _number("finished", "Succeeded"),
-        _seconds("makespan_s", "Makespan"),
-        _seconds("run_span_mean_s", "Run span, mean"),
-        _seconds("run_span_p95_s", "Run span, p95"),
-        _seconds("queue_mean_s", "Queueing, mean"),
-        _seconds("queue_p95_s", "Queueing, p95"),
-        _seconds("jct_mean_s", "JCT, mean"),
-        _seconds("jct_p95_s", "JCT, p95"),
-        _ratio("gpu_active_ratio", "GPU active"),
+        _seconds("makespan_s", "Whole batch"),
+        _seconds("run_span_mean_s", "Ran, mean"),
+        _seconds("run_span_p95_s", "Ran, p95"),
+        _seconds("queue_mean_s", "Waited, mean"),
+        _seconds("queue_p95_s", "Waited, p95"),
+        _seconds("jct_mean_s", "Took, mean"),
+        _seconds("jct_p95_s", "Took, p95"),
+        _ratio("gpu_active_ratio", "Devices in use"),
         _decimal("jobs_per_hour", "Jobs/h"),
         _decimal("steps_per_s", "Steps/s"),
         _decimal("slowdown_exec_mean", "Slowdown, mean"),
@@ -81,9 +81,9 @@ def groups_table(metrics: Sequence[GroupMetrics]) -> Table:
         _number("restarts", "Restarts"),
     )
     note = (
-        "Run span = end - first start (paper A: JCT). JCT = end - submission. Queueing = first start - "
-        "submission. Makespan = last end - first submission. Slowdown = run span / run span of the same work "
-        "alone. GPU active = part of the devices' time with at least one job."
+        "Whole batch = first submission to last end (makespan). Of a job: took = submission to end (JCT), waited = "
+        "submission to first start (queueing), ran = first start to end (run span; paper A: JCT). Slowdown = how long "
+        "it ran over how long the same work ran alone. Devices in use = part of their time with at least one job."
     )
     return Table("groups", "What each group achieved", columns, tuple(map(_group_row, metrics)), note)
 
@@ -94,14 +94,14 @@ def comparison_table(metrics: Sequence[GroupMetrics]) -> Table:
     columns = (
         _text("other", "Group"),
         _text("base", "Against"),
-        _percent("makespan_percent", "Makespan"),
-        _percent("run_span_percent", "Run span, mean"),
-        _percent("jct_percent", "JCT, mean"),
-        _percent("queue_percent", "Queueing, mean"),
-        TableColumn("gpu_active_points", "GPU active", _show_points),
+        _percent("makespan_percent", "Whole batch"),
+        _percent("run_span_percent", "Ran, mean"),
+        _percent("jct_percent", "Took, mean"),
+        _percent("queue_percent", "Waited, mean"),
+        TableColumn("gpu_active_points", "Devices in use", _show_points),
     )
     rows = tuple(_comparison_row(compare(ran[0], other)) for other in ran[1:])
-    return Table("comparisons", "Change from the first group", columns, rows, "Less is better, but for GPU active.")
+    return Table("comparisons", "Change from the first group", columns, rows, "Less is better, but for devices in use.")
 
 
 def times_table(groups: Mapping[str, Sequence[JobTime]]) -> Table:
@@ -150,9 +150,9 @@ def steps_table(times: Sequence[StepTimes]) -> Table:
     columns = (
         _text("job", "Job"),
         _seconds("alone_s", "Step alone"),
-        _number("alone_jobs", "Jobs"),
+        _number("alone_jobs", "Jobs alone"),
         _seconds("together_s", "Step together"),
-        _number("together_jobs", "Jobs"),
+        _number("together_jobs", "Jobs together"),
         _decimal("slowdown", "Slowdown"),
     )
     rows = tuple((short_name(t.key), t.alone_s, t.alone_jobs, t.together_s, t.together_jobs, t.slowdown) for t in times)
@@ -171,9 +171,9 @@ def jobs_table(groups: Sequence[RunGroup]) -> Table:
         _text("user", "User"),
         _text("state", "State"),
         _text("gpus", "GPUs"),
-        _seconds("queue_s", "Queueing"),
-        _seconds("run_span_s", "Run span"),
-        _seconds("jct_s", "JCT"),
+        _seconds("queue_s", "Waited"),
+        _seconds("run_span_s", "Ran"),
+        _seconds("jct_s", "Took"),
         _ratio("shared_ratio", "Shared"),
         _number("steps", "Steps"),
         _seconds("step_s", "Step"),
@@ -248,7 +248,7 @@ def _job_row(group: str, record: RunRecord, shared_ratio: float | None) -> tuple
         group,
         record.id,
         record.name,
-        record.family,
+        plain_family(record.family),
         record.batch_size,
         record.user,
         str(record.state),

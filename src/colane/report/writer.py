@@ -13,10 +13,11 @@ from pathlib import Path
 from matplotlib.figure import Figure
 
 from colane.model.profile import Profile, SetMeasurement
-from colane.report import html, plots, profile_plots, style, time_plots, timeline
+from colane.report import html, plots, profile_plots, style, time_plots, timeline, use_plots
 from colane.report.measured import (
     MeasuredSet,
     mps_gains,
+    plain_family,
     set_points,
     summarise_sets,
     throughput_by_batch,
@@ -34,6 +35,8 @@ TRADE_OFF_GROUPS_MIN = 3
 
 IN_RUNS = frozenset({"groups", "jobs"})
 """Tables that the summary for programs has in another form, or leaves to jobs.csv."""
+
+DISTRIBUTION_JOBS_MIN = 2
 
 PLANE_SETS_MIN = 4
 """Fewer sets show no boundary between those sharing pays for and others."""
@@ -185,19 +188,33 @@ def _run_drawings(content: _Content) -> Iterator[_Drawing]:
     if times:
         yield _Drawing("time_spent", time_plots.time_bars(times), time_plots.CAPTION, wide=True)
     makespans_s = {m.name: m.makespan_s for m in content.metrics}
-    yield _Drawing("makespan", plots.makespan_bars(makespans_s), "Last end - first submission.")
+    if len(makespans_s) > 1:
+        caption = "First submission to last end of the batch (makespan)."
+        yield _Drawing("makespan", plots.makespan_bars(makespans_s), caption)
     points = _trade_off_points(content.metrics)
     if sum(point is not None for point in points.values()) >= TRADE_OFF_GROUPS_MIN:
-        caption = "Mean run span of a job against the makespan of its batch."
+        caption = "How long a job ran on average (run span) against how long its batch took (makespan)."
         yield _Drawing("trade_off", plots.trade_off(points), caption)
     caption = "How long the queue was, and how many jobs ran at once."
     yield _Drawing("jobs_over_time", plots.jobs_over_time(_lives(content.groups)), caption)
+    if use_plots.is_known(content.groups):
+        yield _Drawing("use_over_time", use_plots.use_over_time(content.groups), use_plots.CAPTION, wide=True)
+        if use_plots.has_several(content.groups):
+            yield _Drawing("use_by_device", use_plots.use_by_device(content.groups), use_plots.CAPTION, wide=True)
+    yield from _distributions(content)
+
+
+def _distributions(content: _Content) -> Iterator[_Drawing]:
+    """How times are spread over jobs, where a group has more than one job: of one, the table says it."""
     spans_s = {g.name: _known(r.run_span_s for r in _succeeded(g)) for g in content.groups}
-    figure = plots.cdf(spans_s, title="Run span of the jobs", quantity="run span")
-    yield _Drawing("run_span_cdf", figure, "End - first start (paper A: JCT); number of jobs in brackets.")
+    if max(map(len, spans_s.values()), default=0) < DISTRIBUTION_JOBS_MIN:
+        return
+    figure = plots.cdf(spans_s, title="How long jobs ran", quantity="start to end")
+    caption = "First start to end of a job (run span; paper A: JCT); number of jobs in brackets."
+    yield _Drawing("run_span_cdf", figure, caption)
     queues_s = {g.name: _known(r.queue_s for r in _succeeded(g)) for g in content.groups}
-    figure = plots.cdf(queues_s, title="Queueing of the jobs", quantity="queueing")
-    yield _Drawing("queue_cdf", figure, "First start - submission; number of jobs in brackets.")
+    figure = plots.cdf(queues_s, title="How long jobs waited", quantity="waiting in the queue")
+    yield _Drawing("queue_cdf", figure, "Submission to first start of a job; number of jobs in brackets.")
 
 
 def _set_drawings(sets: Sequence[MeasuredSet]) -> Iterator[_Drawing]:
@@ -261,7 +278,7 @@ def _bars(record: RunRecord) -> tuple[timeline.Bar, ...]:
             start_s=start_s,
             end_s=end_s,
             label=f"{record.name} #{record.id}",
-            family=record.family,
+            family=plain_family(record.family),
             succeeded=record.succeeded,
         )
         for device in dict.fromkeys(record.gpus)
