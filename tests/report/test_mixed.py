@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 
 from colane.report import style
-from colane.report.mixed import Look, MixedJob, MixedRun, Role, mechanism_sentences, mixed_table, shared_s
+from colane.report.mixed import JobLook, MixedJob, MixedRun, MixedRole, mechanism_sentences, mixed_table, shared_s
 from colane.report.mixed_plots import mixed_timeline
 
 DEVICE = ("vm/0",)
 
 
-def job(name: str, role: Role, start_s: float, end_s: float, *looks: Look, submit_s: float = 0.0) -> MixedJob:
-    seen = looks or (Look(start_s, DEVICE, (0,), 1),)
+def job(name: str, role: MixedRole, start_s: float, end_s: float, *looks: JobLook, submit_s: float = 0.0) -> MixedJob:
+    seen = looks or (JobLook(start_s, DEVICE, (0,), 1),)
     return MixedJob(name=name, role=role, submit_s=submit_s, start_s=start_s, end_s=end_s, looks=seen)
 
 
@@ -23,14 +23,19 @@ def run(name: str, *jobs: MixedJob, others_ratio: float | None = None, **more: o
     return MixedRun(name=name, jobs={one.name: one for one in jobs}, others_ratio=others_ratio, **found)  # type: ignore[arg-type]
 
 
-SMALL = (job("small-1", Role.SHARING, 0, 10), job("small-2", Role.SHARING, 10, 20))
-TOGETHER = (job("small-1", Role.SHARING, 0, 12), job("small-2", Role.SHARING, 2, 14, Look(2, DEVICE, (1,), 1)))
+SMALL = (job("small-1", MixedRole.SHARING, 0, 10), job("small-2", MixedRole.SHARING, 10, 20))
+TOGETHER = (
+    job("small-1", MixedRole.SHARING, 0, 12),
+    job("small-2", MixedRole.SHARING, 2, 14, JobLook(2, DEVICE, (1,), 1)),
+)
 
 
 def test_side_by_side_is_time_in_which_two_were_on_a_device() -> None:
     assert shared_s(run("FIFO", *SMALL)) == 0
     assert shared_s(run("colane", *TOGETHER)) == 10
-    parked = job("small-2", Role.SHARING, 2, 14, Look(2, DEVICE, (1,), 1), Look(5, DEVICE, (1,), 1, is_parked=True))
+    parked = job(
+        "small-2", MixedRole.SHARING, 2, 14, JobLook(2, DEVICE, (1,), 1), JobLook(5, DEVICE, (1,), 1, is_parked=True)
+    )
     assert shared_s(run("colane", TOGETHER[0], parked)) == 3
 
 
@@ -55,8 +60,8 @@ def test_who_does_not_share_is_told_why(others_ratio: float, deltas: dict[str, f
 
 
 def loading(*cores: tuple[float, int, int]) -> MixedJob:
-    looks = [Look(at_s, DEVICE, (0,), count, steps=steps, step_s=100 + at_s) for at_s, count, steps in cores]
-    return job("loading", Role.CORES, 0, 40, *looks)
+    looks = [JobLook(at_s, DEVICE, (0,), count, steps=steps, step_s=100 + at_s) for at_s, count, steps in cores]
+    return job("loading", MixedRole.CORES, 0, 40, *looks)
 
 
 def test_cores_are_said_with_the_speed_at_each() -> None:
@@ -74,32 +79,34 @@ def test_a_job_that_kept_its_cores_says_why() -> None:
 
 
 def test_one_device_leaves_an_elastic_job_nothing_to_grow_into() -> None:
-    one = run("FIFO", job("elastic", Role.ELASTIC, 0, 10))
+    one = run("FIFO", job("elastic", MixedRole.ELASTIC, 0, 10))
     assert "nothing to gain here, as 2 cores make one device" in mechanism_sentences(one, one)[0]
     both = ("vm/0", "vm/1")
-    grown = job("elastic", Role.ELASTIC, 0, 8, Look(0, DEVICE, (0,), 2), Look(3, both, (0, 0), 4))
+    grown = job("elastic", MixedRole.ELASTIC, 0, 8, JobLook(0, DEVICE, (0,), 2), JobLook(3, both, (0, 0), 4))
     said = mechanism_sentences(
-        run("FIFO", job("elastic", Role.ELASTIC, 0, 10), devices=both), run("c", grown, devices=both)
+        run("FIFO", job("elastic", MixedRole.ELASTIC, 0, 10), devices=both), run("c", grown, devices=both)
     )
     assert "8 s instead of 10 s (-20 %), on 1, then 2 devices." in said[0]
 
 
 def test_who_waited_for_the_urgent_one_is_named() -> None:
-    before = run("FIFO", job("urgent", Role.URGENT, 30, 40, submit_s=10))
+    before = run("FIFO", job("urgent", MixedRole.URGENT, 30, 40, submit_s=10))
     parked = job(
         "loading",
-        Role.SHARING,
+        MixedRole.SHARING,
         0,
         40,
-        Look(0, DEVICE, (0,), 1),
-        Look(11, DEVICE, (0,), 1, is_parked=True),
-        Look(21, DEVICE, (0,), 1),
+        JobLook(0, DEVICE, (0,), 1),
+        JobLook(11, DEVICE, (0,), 1, is_parked=True),
+        JobLook(21, DEVICE, (0,), 1),
     )
-    after = run("colane", job("urgent", Role.URGENT, 11, 21, submit_s=10), parked)
+    after = run("colane", job("urgent", MixedRole.URGENT, 11, 21, submit_s=10), parked)
     said = mechanism_sentences(before, after)[-1]
     assert "waited 1 s instead of 20 s (-95 %)" in said
     assert "loading for 10 s waited at a step boundary" in said
-    beside = run("colane", job("urgent", Role.URGENT, 11, 21, submit_s=10), job("loading", Role.SHARING, 0, 40))
+    beside = run(
+        "colane", job("urgent", MixedRole.URGENT, 11, 21, submit_s=10), job("loading", MixedRole.SHARING, 0, 40)
+    )
     assert "it ran beside loading." in mechanism_sentences(before, beside)[-1]
 
 
@@ -109,8 +116,10 @@ def test_the_table_has_a_row_for_each_job_of_both_runs() -> None:
 
 
 def test_the_timeline_has_a_row_for_each_lane_and_for_those_that_wait(tmp_path: Path) -> None:
-    parked = job("small-2", Role.SHARING, 2, 14, Look(2, DEVICE, (1,), 1), Look(5, DEVICE, (1,), 1, is_parked=True))
-    cpu = job("cpu-only", Role.WITHOUT_DEVICE, 0, 5, Look(0, (), (), 2))
+    parked = job(
+        "small-2", MixedRole.SHARING, 2, 14, JobLook(2, DEVICE, (1,), 1), JobLook(5, DEVICE, (1,), 1, is_parked=True)
+    )
+    cpu = job("cpu-only", MixedRole.WITHOUT_DEVICE, 0, 5, JobLook(0, (), (), 2))
     figure = mixed_timeline([run("FIFO", *SMALL), run("colane", TOGETHER[0], parked, cpu)])
     rows = [[label.get_text() for label in axes.get_yticklabels()] for axes in figure.axes]
     assert rows == [["vm/0 lane 0"], ["vm/0 lane 0", "vm/0 lane 1", "waits for vm/0", "no device"]]

@@ -16,7 +16,7 @@ from colane.cli.jobs import Object
 from colane.cli.service_options import node_name
 from colane.cli.stack import StackConfig
 from colane.devices import DeviceSpecError, discover
-from colane.report.mixed import Look, MixedJob, MixedRun, Role
+from colane.report.mixed import JobLook, MixedJob, MixedRun, MixedRole
 
 if TYPE_CHECKING:
     from colane.model.hardware import Gpu
@@ -116,8 +116,8 @@ class MixedPlan:
         return {**shared, "name": "cpu-only", "command": command, "gpus": 0}
 
 
-ROLES: Final[Mapping[str, Role]] = {
-    LOADING: Role.CORES, URGENT: Role.URGENT, "elastic": Role.ELASTIC, "cpu-only": Role.WITHOUT_DEVICE,
+ROLES: Final[Mapping[str, MixedRole]] = {
+    LOADING: MixedRole.CORES, URGENT: MixedRole.URGENT, "elastic": MixedRole.ELASTIC, "cpu-only": MixedRole.WITHOUT_DEVICE,
 }  # fmt: skip
 
 
@@ -163,13 +163,13 @@ def _words(count: int, kind: str) -> tuple[str, ...]:
     return (said + "one without a device, and in the middle an urgent one",)
 
 
-class Watcher:
+class MixedWatcher:
     """Looks at the jobs of a run while it goes on."""
 
     def __init__(self, plan: MixedPlan) -> None:
         self._plan = plan
         self._began_s = time.time()
-        self._looks: dict[str, list[Look]] = {}
+        self._looks: dict[str, list[JobLook]] = {}
 
     def begin(self) -> None:
         """Count from now."""
@@ -182,7 +182,7 @@ class Watcher:
                 before = self._looks.setdefault(job["name"], [])
                 before.append(self._look(job, before[-1] if before else None))
 
-    def _look(self, job: Object, last: Look | None) -> Look:
+    def _look(self, job: Object, last: JobLook | None) -> JobLook:
         is_parked = job["state"] == "paused"
         devices, lanes = tuple(job["gpus"]), tuple(job["lanes"])
         if is_parked and not devices and last is not None:
@@ -190,7 +190,7 @@ class Watcher:
         cores = (job["throttle"] or {}).get("cores") or job["booked_cores"]
         progress = job["progress"] or {}
         count = len(cores) or self._plan.cores
-        return Look(
+        return JobLook(
             time.time() - self._began_s, devices, lanes, count, is_parked, progress.get("steps") or 0,
             progress.get("last_step_s"),
         )  # fmt: skip
@@ -209,7 +209,7 @@ class Watcher:
         name, first_s = job["name"], job["first_start_s"]
         told = [line for line in job["story"] if line["why"] in {"cores-changed", "cores-kept"}]
         return MixedJob(
-            name=name, role=ROLES.get(name, Role.SHARING), submit_s=job["submit_s"] - self._began_s,
+            name=name, role=ROLES.get(name, MixedRole.SHARING), submit_s=job["submit_s"] - self._began_s,
             start_s=None if first_s is None else first_s - self._began_s, end_s=job["end_s"] - self._began_s,
             looks=tuple(self._looks.get(name, ())), cores_told=told[-1]["sentence"] if told else "",
             held_back=sum(line["why"] == "throttled" for line in job["story"]),

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
 from colane.cli import output
-from colane.cli.demo_mixed import MixedPlan, Watcher
+from colane.cli.demo_mixed import MixedPlan, MixedWatcher
 from colane.cli.demo_plan import LABEL, DemoPhase
 from colane.cli.jobs import Object
 from colane.cli.stack import Stack, StackConfig
@@ -51,8 +51,6 @@ class BatchPlan(Protocol):
 AtEnd = Callable[[Stack, DemoPhase, Sequence[Object]], None]
 """What is done once all jobs of a phase have ended, while its scheduler still answers."""
 
-Look = Callable[[Sequence[Object]], None]
-
 
 def run_paper(plan: DemoPlan, state_dir: Path, out: Path, screen: Screen) -> tuple[Report, int]:
     """Run paper A's batch, and return the report and how many jobs failed."""
@@ -71,7 +69,7 @@ def run_mixed(plan: MixedPlan, state_dir: Path, out: Path, screen: Screen) -> tu
     """Run the mixed batch, and return the report and how many jobs failed."""
     from colane.client.knowledge import read_measurements  # noqa: PLC0415 - as it is needed
 
-    watcher = Watcher(plan)
+    watcher = MixedWatcher(plan)
     runs: list[MixedRun] = []
     made: list[Report] = []
 
@@ -86,7 +84,9 @@ def run_mixed(plan: MixedPlan, state_dir: Path, out: Path, screen: Screen) -> tu
     return made[0], failed
 
 
-def run_batch(plan: BatchPlan, state_dir: Path, screen: Screen, at_end: AtEnd, watcher: Watcher | None = None) -> int:
+def run_batch(
+    plan: BatchPlan, state_dir: Path, screen: Screen, at_end: AtEnd, watcher: MixedWatcher | None = None
+) -> int:
     """Run all phases on one state directory: each scheduler starts with what the one before has learnt.
 
     Returns:
@@ -103,7 +103,7 @@ def run_batch(plan: BatchPlan, state_dir: Path, screen: Screen, at_end: AtEnd, w
 
 
 def _run_phase(
-    stack: Stack, plan: BatchPlan, phase: DemoPhase, screen: Screen, watcher: Watcher | None
+    stack: Stack, plan: BatchPlan, phase: DemoPhase, screen: Screen, watcher: MixedWatcher | None
 ) -> list[Object]:
     """Submit the batch, show it until every job has ended, and return the ended jobs."""
     with stack.client() as scheduler, screen.phase(phase):
@@ -161,9 +161,9 @@ def _mixed_report(stack: Stack, plan: MixedPlan, runs: Sequence[MixedRun], out: 
     from colane.cli.report import make_report  # noqa: PLC0415 - as above
     from colane.report.mixed import mechanism_sentences, mixed_table  # noqa: PLC0415
     from colane.report.mixed_plots import mixed_timeline  # noqa: PLC0415
-    from colane.report.writer import Chapter  # noqa: PLC0415
+    from colane.report.writer import ReportChapter  # noqa: PLC0415
 
     caption = "Which job was in which lane of which device, and how many cores it could use."
-    chapter = Chapter(mechanism_sentences(*runs), mixed_table(*runs), mixed_timeline(runs), caption)
+    chapter = ReportChapter(mechanism_sentences(*runs), mixed_table(*runs), mixed_timeline(runs), caption)
     with stack.client() as scheduler:
         return make_report(scheduler, LABEL, {}, out, plan.title, chapter)

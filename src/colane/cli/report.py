@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from colane.client.client import Client
     from colane.report.records import RunGroup
     from colane.report.tables import Table
-    from colane.report.writer import Chapter, Report
+    from colane.report.writer import ReportChapter, Report
 
 CHANGES: Final = {
     "makespan_s": "makespan_percent",
@@ -74,7 +74,7 @@ def make_report(
     wanted: Mapping[str, str],
     out: Path,
     title: str,
-    chapter: Chapter | None = None,
+    chapter: ReportChapter | None = None,
 ) -> Report:
     """Ask the scheduler for finished jobs and write the report of them.
 

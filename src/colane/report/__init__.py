@@ -14,7 +14,7 @@ from colane.report.records import RunGroup
 
 if TYPE_CHECKING:
     from colane.report.profile_plots import Boundary
-    from colane.report.writer import Chapter, Report
+    from colane.report.writer import ReportChapter, Report
 
 __all__ = ["build"]
 
@@ -27,7 +27,7 @@ def build(
     title: str,
     profiles: Sequence[Profile] = (),
     boundary: Boundary | None = None,
-    chapter: Chapter | None = None,
+    chapter: ReportChapter | None = None,
 ) -> Report:
     """Write `report.html`, `summary.json`, `jobs.csv` and the figures as PNG into a directory.
 

@@ -18,7 +18,7 @@ STEADY_STEPS = 10
 """A speed over fewer steps says little."""
 
 
-class Role(StrEnum):
+class MixedRole(StrEnum):
     """Which mechanism a job is there for."""
 
     SHARING = "shares a device"
@@ -28,7 +28,7 @@ class Role(StrEnum):
     URGENT = "urgent"
 
 
-class Look(NamedTuple):
+class JobLook(NamedTuple):
     """One look at a job.
 
     Attributes:
@@ -51,7 +51,7 @@ class Look(NamedTuple):
 
 
 class Stretch(NamedTuple):
-    """A time in which nothing about a job's place changed; devices, lanes and cores as in `Look`."""
+    """A time in which nothing about a job's place changed; devices, lanes and cores as in `JobLook`."""
 
     start_s: float
     end_s: float
@@ -77,11 +77,11 @@ class MixedJob:
     """
 
     name: str
-    role: Role
+    role: MixedRole
     submit_s: float
     start_s: float | None
     end_s: float
-    looks: Sequence[Look] = ()
+    looks: Sequence[JobLook] = ()
     cores_told: str = ""
     held_back: int = 0
 
@@ -141,7 +141,7 @@ class MixedRun:
         """The last end."""
         return max((job.end_s for job in self.jobs.values()), default=0.0)
 
-    def of(self, role: Role) -> list[MixedJob]:
+    def of(self, role: MixedRole) -> list[MixedJob]:
         """Jobs that are there for this, in order."""
         return [job for job in self.jobs.values() if job.role is role]
 
@@ -190,7 +190,7 @@ def mechanism_sentences(base: MixedRun, other: MixedRun) -> tuple[str, ...]:
 
 
 def _sharing(base: MixedRun, other: MixedRun) -> str:
-    before, after = (run.of(Role.SHARING) for run in (base, other))
+    before, after = (run.of(MixedRole.SHARING) for run in (base, other))
     if not before or not after:
         return ""
     span_before_s, span_after_s = (sum(job.whole_s for job in jobs) / len(jobs) for jobs in (before, after))
@@ -244,7 +244,7 @@ def _overlap_s(spans: Sequence[tuple[float, float]]) -> float:
 
 
 def _cores(base: MixedRun, other: MixedRun) -> str:
-    before, after = (next(iter(run.of(Role.CORES)), None) for run in (base, other))
+    before, after = (next(iter(run.of(MixedRole.CORES)), None) for run in (base, other))
     if before is None or after is None:
         return ""
     had, now = (_distinct([s.cores for s in job.stretches() if s.devices]) for job in (before, after))
@@ -268,7 +268,7 @@ def _why_no_more(job: MixedJob, run: MixedRun, had: Sequence[int]) -> str:
 
 
 def _without_device(base: MixedRun, other: MixedRun) -> str:
-    before, after = (next(iter(run.of(Role.WITHOUT_DEVICE)), None) for run in (base, other))
+    before, after = (next(iter(run.of(MixedRole.WITHOUT_DEVICE)), None) for run in (base, other))
     if before is None or after is None:
         return ""
     said = f"The job without a device began after {duration(after.waited_s)} (under {base.name} after "
@@ -282,7 +282,7 @@ def _without_device(base: MixedRun, other: MixedRun) -> str:
 
 
 def _elastic(base: MixedRun, other: MixedRun) -> str:
-    before, after = (next(iter(run.of(Role.ELASTIC)), None) for run in (base, other))
+    before, after = (next(iter(run.of(MixedRole.ELASTIC)), None) for run in (base, other))
     if before is None or after is None:
         return ""
     had = _distinct([len(s.devices) for s in after.stretches() if s.devices])
@@ -297,7 +297,7 @@ def _elastic(base: MixedRun, other: MixedRun) -> str:
 
 
 def _urgent(base: MixedRun, other: MixedRun) -> str:
-    before, after = (next(iter(run.of(Role.URGENT)), None) for run in (base, other))
+    before, after = (next(iter(run.of(MixedRole.URGENT)), None) for run in (base, other))
     if before is None or after is None:
         return ""
     said = f"Urgency: {_instead('the urgent job waited', after.waited_s, before.waited_s)} for its start and "

@@ -239,8 +239,9 @@ def _against(study: Study, base: str, other: str) -> str:
     means = {name: (_interval(study, base, name), _interval(study, other, name)) for name in COMPARED}
     changes = {name: percent_change(a.mean if a else None, b.mean if b else None) for name, (a, b) in means.items()}
     said = f"{spoken(other)} against {spoken(base)}: all jobs are done {_earlier(changes['makespan_s'])}"
-    for name, does in (("mean_jct_s", "takes"), ("mean_queueing_s", "waits")):
-        said += "" if changes[name] is None else f"; on average a job {does} {_less_or_more(changes[name] or 0.0)}"
+    known = (("takes", changes["mean_jct_s"]), ("waits", changes["mean_queueing_s"]))
+    does = " and ".join(f"{verb} {_less_or_more(change)}" for verb, change in known if change is not None)
+    said += f"; a job {does} on average" if does else ""
     both = [found.mean for found in means["gpu_utilization_ratio"] if found is not None]
     return said + (f"; {both[1]:.0%} of the GPUs' worth is used instead of {both[0]:.0%}." if len(both) == 2 else ".")
 

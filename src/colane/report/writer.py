@@ -70,7 +70,7 @@ class Report:
 
 
 @dataclass(frozen=True, slots=True)
-class Chapter:
+class ReportChapter:
     """What the caller of a report has seen of the runs itself.
 
     Attributes:
@@ -112,7 +112,7 @@ def write(
     title: str,
     profiles: Sequence[Profile] = (),
     boundary: Boundary | None = None,
-    chapter: Chapter | None = None,
+    chapter: ReportChapter | None = None,
 ) -> Report:
     """See `colane.report.build`."""
     _refuse_equal_names(groups)
@@ -167,7 +167,7 @@ def _tables(content: _Content) -> tuple[Table, ...]:
 
 
 def _drawings(
-    content: _Content, profiles: Sequence[Profile], boundary: Boundary | None, chapter: Chapter | None
+    content: _Content, profiles: Sequence[Profile], boundary: Boundary | None, chapter: ReportChapter | None
 ) -> Iterator[_Drawing]:
     yield _timeline(content) if chapter is None else _Drawing("timeline", chapter.timeline, chapter.caption, wide=True)
     yield from _run_drawings(content)
