@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from colane.report import style
-from colane.report.mixed import JobLook, MixedJob, MixedRun, MixedRole, mechanism_sentences, mixed_table, shared_s
+from colane.report.mixed import JobLook, MixedJob, MixedRole, MixedRun, mechanism_sentences, mixed_table, shared_s
 from colane.report.mixed_plots import mixed_timeline
 
 DEVICE = ("vm/0",)

@@ -16,7 +16,7 @@ from colane.cli.jobs import Object
 from colane.cli.service_options import node_name
 from colane.cli.stack import StackConfig
 from colane.devices import DeviceSpecError, discover
-from colane.report.mixed import JobLook, MixedJob, MixedRun, MixedRole
+from colane.report.mixed import JobLook, MixedJob, MixedRole, MixedRun
 
 if TYPE_CHECKING:
     from colane.model.hardware import Gpu
@@ -117,8 +117,11 @@ class MixedPlan:
 
 
 ROLES: Final[Mapping[str, MixedRole]] = {
-    LOADING: MixedRole.CORES, URGENT: MixedRole.URGENT, "elastic": MixedRole.ELASTIC, "cpu-only": MixedRole.WITHOUT_DEVICE,
-}  # fmt: skip
+    LOADING: MixedRole.CORES,
+    URGENT: MixedRole.URGENT,
+    "elastic": MixedRole.ELASTIC,
+    "cpu-only": MixedRole.WITHOUT_DEVICE,
+}
 
 
 def make_mixed_plan(devices: str | None, states: Path, scale: float = 1.0) -> MixedPlan:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from colane.client.client import Client
     from colane.report.records import RunGroup
     from colane.report.tables import Table
-    from colane.report.writer import ReportChapter, Report
+    from colane.report.writer import Report, ReportChapter
 
 CHANGES: Final = {
     "makespan_s": "makespan_percent",

@@ -14,7 +14,7 @@ from colane.report.records import RunGroup
 
 if TYPE_CHECKING:
     from colane.report.profile_plots import Boundary
-    from colane.report.writer import ReportChapter, Report
+    from colane.report.writer import Report, ReportChapter
 
 __all__ = ["build"]
 
