@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
@@ -86,39 +87,40 @@ def demo(
         return
     _check_writable(out)
     screen = make_screen(quiet=as_json)
+    made: dict[str, Report] = {}
     failed = 0
     if not mixed:
-        failed += _paper(out, devices, dataset_path, iters or (None if paper else WHOLE_ITERS), screen, as_json=as_json)
+        made["paper_a"], lost = _paper(out, devices, dataset_path, iters or (None if paper else WHOLE_ITERS), screen)
+        failed += lost
+        _show(made["paper_a"], as_json=as_json)
     if paper is None:
-        failed += _mixed(out if mixed else out / MIXED_DIR, devices, screen, as_json=as_json)
+        made["mixed"], lost = _mixed(out if mixed else out / MIXED_DIR, devices, screen)
+        failed += lost
+        _show(made["mixed"], as_json=as_json)
+    if as_json:
+        _print_json(made)
     if failed:
         raise FailureError(f"{failed} of the jobs did not succeed; their last words stand above")
 
 
-def _paper(
-    out: Path, devices: str | None, dataset_path: Path, iters: int | None, screen: Screen, *, as_json: bool
-) -> int:
-    """Paper A's batch; how many jobs failed."""
+def _paper(out: Path, devices: str | None, dataset_path: Path, iters: int | None, screen: Screen) -> tuple[Report, int]:
+    """Paper A's batch: its report, and how many jobs failed."""
     from colane.cli.demo_plan import make_plan  # noqa: PLC0415 - imported late
     from colane.cli.demo_run import run_paper  # noqa: PLC0415
 
     plan = make_plan(devices, dataset_path, iters)
     with _state() as state_dir:
-        made, failed = run_paper(plan, state_dir, out, screen)
-    _show(made, as_json=as_json)
-    return failed
+        return run_paper(plan, state_dir, out, screen)
 
 
-def _mixed(out: Path, devices: str | None, screen: Screen, *, as_json: bool) -> int:
-    """The mixed batch; how many jobs failed."""
+def _mixed(out: Path, devices: str | None, screen: Screen) -> tuple[Report, int]:
+    """The mixed batch: its report, and how many jobs failed."""
     from colane.cli.demo_mixed import make_mixed_plan  # noqa: PLC0415 - imported late
     from colane.cli.demo_run import run_mixed  # noqa: PLC0415
 
     with _state() as state_dir:
         plan = make_mixed_plan(devices, state_dir / "saved")
-        made, failed = run_mixed(plan, state_dir, out, screen)
-    _show(made, as_json=as_json)
-    return failed
+        return run_mixed(plan, state_dir, out, screen)
 
 
 @contextmanager
@@ -181,7 +183,11 @@ def _check_writable(out: Path) -> None:
 def _show(made: Report, *, as_json: bool) -> None:
     from colane.cli.report import print_report  # noqa: PLC0415 - as above
 
-    if as_json:
-        output.say(made.summary_json.read_text(encoding="utf-8").rstrip())
-    else:
+    if not as_json:
         print_report(made)
+
+
+def _print_json(made: Mapping[str, Report]) -> None:
+    """One document: the summary of the only batch, or those of both by name."""
+    found = {name: json.loads(report.summary_json.read_text(encoding="utf-8")) for name, report in made.items()}
+    output.print_json(found if len(found) > 1 else next(iter(found.values())))
