@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from colane.cli import app
-from colane.papers import elasticity
+from colane.papers import elastic_workloads, elasticity
 from colane.papers.claims import Evaluation
+from colane.simulate.table_files import pollux_table
 from colane.traces.errors import TraceError
+
+
+@pytest.fixture(scope="module", autouse=True)
+def few() -> Iterator[None]:
+    """Two small workloads stand for the ten."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(elasticity, "SEEDS", 2)
+        patch.setattr(elasticity, "POISSON_JOBS", 40)
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -29,6 +40,21 @@ def test_identities_and_orderings(found: Evaluation) -> None:
     assert verdicts["E-c"] == "ordering holds"
     assert verdicts["E-f"].startswith("within 2 %")
     assert verdicts["E-v"].startswith("inert at 0.5")
+
+
+def test_chosen_sizes_beat_fifo_and_every_static_split(found: Evaluation) -> None:
+    claims = [claim for claim in found.claims if claim.id == "E-p"]
+    assert len(claims) == 3 + len(elastic_workloads.SIZES) + 1
+    assert claims[-1].verdict == "ordering holds"
+
+
+def test_which_jobs_come_depends_on_the_seed_alone(data: Path) -> None:
+    table = pollux_table(data)
+    assert table is not None
+    rigid, elastic = (elastic_workloads.drawn(table, name, 3, 30) for name in ("static-2", "f-sched"))
+    kept = [(job.submit_s, job.steps, job.model) for job in rigid.jobs]
+    assert kept == [(job.submit_s, job.steps, job.model) for job in elastic.jobs]
+    assert ({job.spec.gpus for job in rigid.jobs}, {job.spec.sizes for job in elastic.jobs}) == ({2}, {(1, 2, 3, 4)})
 
 
 def test_jobs_are_resized_as_the_papers_states_have_it(found: Evaluation) -> None:

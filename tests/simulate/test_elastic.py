@@ -105,7 +105,9 @@ def run(seed: int, policy: Policy) -> tuple[Run, tuple[TraceJob, ...], Onlooker]
     return simulate(inputs, watchers=watch), jobs, seen[0]
 
 
-@pytest.mark.parametrize("policy", [preset("f-sched"), EAGER, preset("fifo")], ids=lambda policy: policy.name)
+@pytest.mark.parametrize(
+    "policy", [preset("f-sched"), EAGER, preset("colane"), preset("fifo")], ids=lambda policy: policy.name
+)
 @given(seed=SEEDS)
 def test_elastic_jobs_end_once_and_within_their_sizes(policy: Policy, seed: int) -> None:
     done, jobs, _ = run(seed, policy)

@@ -12,13 +12,14 @@ from colane.core.policy import Policy
 from colane.model.job import JobId
 from colane.model.job_spec import JobSpec
 from colane.model.time_spent import TimeSpent
+from colane.papers import elastic_workloads
 from colane.papers.claims import Claim, ClaimVerdict, Evaluation, Experiment, ordering, said
 from colane.policies.registry import preset
 from colane.simulate.beliefs import Belief, make_beliefs
 from colane.simulate.config import DriverConfig
 from colane.simulate.request import Loaded
 from colane.simulate.run import Inputs, Run, simulate
-from colane.simulate.table_files import DATA_VARIABLE, SCALING
+from colane.simulate.table_files import DATA_VARIABLE, SCALING, pollux_table
 from colane.simulate.table_world import TableWorld
 from colane.simulate.tables import ScalingSpeeds, Sources
 from colane.traces import clusters
@@ -32,6 +33,9 @@ STEPS: Final = 2000
 EVERY_S: Final = 100.0
 MODELS: Final = ("ResNet-50", "InceptionV3", "ResNet-50", "InceptionV3")
 SLOTS: Final = (1, 2, 3, 6)
+
+SEEDS: Final = 10
+POISSON_JOBS: Final = 160
 
 PUBLISHED_S: Final = {"f-sched": 1350.0, "static-1": 1557.0, "static-2": 1593.0, "static-3": 1498.0, "static-6": 2138.0}
 """Table 2: from the first submission to the last end."""
@@ -55,7 +59,7 @@ PAPER: Final = preset("f-sched", variance_max=0.5, rise_min=1.0, rise_ratio_min=
 
 
 def evaluate(tables: Path | None) -> Evaluation:
-    """Run everything.
+    """Run everything; workloads of Pollux's applications where its measurements are there.
 
     Args:
         tables: Directory of measured tables; None takes `COLANE_DATA`.
@@ -78,6 +82,7 @@ def evaluate(tables: Path | None) -> Evaluation:
         _time_spent(runs["f-sched"]),
         _swept(sweep),
         _as_shipped(shipped),
+        *_on_pollux(tables),
     )
     note = f"Speeds: {table.note}."
     experiments = Experiment(
@@ -88,6 +93,11 @@ def evaluate(tables: Path | None) -> Evaluation:
         note,
     )
     return Evaluation(claims, (experiments,))
+
+
+def _on_pollux(tables: Path | None) -> tuple[Claim, ...]:
+    measured = pollux_table(tables)
+    return () if measured is None else elastic_workloads.evaluate(measured, SEEDS, POISSON_JOBS)
 
 
 def jobs(gpus: int, sizes: tuple[int, ...]) -> tuple[TraceJob, ...]:

@@ -18,7 +18,7 @@ from colane.model.lane import TurnRule, Turns
 
 WORDS: Mapping[str, bool] = MappingProxyType({"yes": True, "true": True, "no": False, "false": False})
 
-PARTS = frozenset({"sources", "admits"})
+PARTS = frozenset({"sources", "admits", "ways"})
 """Fields that hold several parts, or none."""
 
 T = TypeVar("T")

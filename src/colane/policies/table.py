@@ -14,9 +14,10 @@ from colane.policies.choices import MostValue
 from colane.policies.composed import Composed
 from colane.policies.cpu_array import CpuArray
 from colane.policies.elastic.fair_throughput import FairThroughput
+from colane.policies.elastic.most_value import VALUE_SIZES, Resizing
 from colane.policies.elastic.rebalancing import Rebalancing
 from colane.policies.indexes.users import ShareBy
-from colane.policies.moves import ToAim
+from colane.policies.moves import InTurn, ToAim
 from colane.policies.orders.arrival import Arrival, InferenceFirst, LightestFirst
 from colane.policies.orders.length import LeastRemaining, Shortest
 from colane.policies.orders.service import LeastAttained, SmallestPart, WorstFinish
@@ -99,8 +100,8 @@ PRESETS: Final[tuple[Composed, ...]] = (
     # The product's own.
     Composed(
         "colane", ByValue(),
-        (Fastest(), BesideBest(), ByMovingMate(), InPlaceOf(), BY_ORDER),
-        (WEEK,), choose=MostValue(), moving=Rearranging(),
+        (Fastest(), BesideBest(), ByMovingMate(), InPlaceOf(), ByShrinking(VALUE_SIZES), BY_ORDER),
+        (WEEK,), sizes=VALUE_SIZES, choose=MostValue(), moving=InTurn((Rearranging(), Resizing())),
     ),
 )  # fmt: skip
 

@@ -18,13 +18,9 @@ from colane.core.state import NodeState
 from colane.model.job import Job, JobId
 from colane.model.reason import Reason, Why
 from colane.model.resources import host_needs
-from colane.policies.elastic.fair_throughput import (
-    USUAL_SIZES,
-    FairThroughput,
-    elastic_jobs,
-    is_resizable,
-    steps_per_s,
-)
+from colane.policies.elastic.fair_throughput import USUAL_SIZES
+from colane.policies.elastic.planned import PlannedSizes
+from colane.policies.elastic.running import elastic_jobs, is_resizable
 from colane.policies.means import launch_s
 from colane.policies.parts import Desk
 from colane.policies.times import RunTimes, attained_s
@@ -44,7 +40,7 @@ class Rebalancing:
         pays_back: Whether a job that grows must regain its restart in the time it has left.
     """
 
-    sizes: FairThroughput = USUAL_SIZES
+    sizes: PlannedSizes = USUAL_SIZES
     rise_min: float = 0.0
     rise_ratio_min: float = 0.05
     pays_back: bool = True
@@ -58,8 +54,9 @@ class Rebalancing:
         """Resize whom the plan gives another size, then let others have what is left."""
         desk.draft.watch(desk.pool)
         desk.draft.ask_again(desk.pool, inf)
-        targets = self.sizes.targets(desk)
-        for node, jobs in _by_node(desk).items():
+        found = _by_node(desk)
+        targets = self.sizes.targets(desk) if found else {}
+        for node, jobs in found.items():
             site = _NodeSizes(self, desk, desk.draft.view.nodes[node], jobs)
             site.aim({job.id: targets.get(job.id, job.gpu_count) for job in jobs})
             site.use_leftovers()
@@ -71,7 +68,12 @@ def _by_node(desk: Desk) -> dict[str, list[Job]]:
     found: dict[str, list[Job]] = {}
     decided = {action.job for action in desk.draft.actions}
     for job in elastic_jobs(desk):
-        if job.id not in decided and is_resizable(job) and job.placement is not None and len(job.placement.nodes) == 1:
+        if (
+            job.id not in decided
+            and is_resizable(desk.draft, job)
+            and job.placement is not None
+            and len(job.placement.nodes) == 1
+        ):
             found.setdefault(job.placement.node, []).append(job)
     return found
 
@@ -172,7 +174,7 @@ class _NodeSizes:
         return then > 0 and _left_s(self._desk, job) * (1 - now / then) > launch_s(job) + STOP_S
 
     def _speed(self, job: Job, gpus: int) -> float:
-        return steps_per_s(self._desk.draft, job, gpus)
+        return self._settings.sizes.speed(self._desk, job, gpus)
 
     def _usable(self, kind: str) -> int:
         """Free GPUs of a type on the node."""

@@ -11,12 +11,15 @@ from math import inf
 
 from colane.core.load import GpuLoad
 from colane.model.hardware import GpuId
-from colane.model.job import Job, JobId, JobSpec
+from colane.model.job import Job, JobSpec
 from colane.model.placement import Placement
 from colane.model.plan import Resize
 from colane.model.reason import Reason, Why
-from colane.policies.elastic.fair_throughput import USUAL_SIZES, FairThroughput, elastic_jobs, is_resizable
+from colane.policies.elastic.fair_throughput import USUAL_SIZES
+from colane.policies.elastic.planned import PlannedSizes
 from colane.policies.elastic.rebalancing import kept
+from colane.policies.elastic.running import elastic_jobs, is_resizable, steps_per_s
+from colane.policies.means import launch_s
 from colane.policies.parts import Classes, Desk, Offer, Order, Rank
 from colane.policies.usual import UsualFinder
 
@@ -29,12 +32,12 @@ class ByShrinking:
         sizes: How many GPUs each is to have.
     """
 
-    sizes: FairThroughput = USUAL_SIZES
+    sizes: PlannedSizes = USUAL_SIZES
 
     def bind(self, desk: Desk) -> ShrinkFinder | None:
         """See `Source`; where nothing elastic runs there is nothing to shrink."""
         sites = _sites(self.sizes, desk)
-        return ShrinkFinder(desk, sites) if sites else None
+        return ShrinkFinder(self.sizes, desk, sites) if sites else None
 
     def spares_s(self, _order: Order) -> float:
         """A job that is resized is stopped, as soon as it is not protected."""
@@ -47,14 +50,34 @@ class _Site:
 
     Attributes:
         coming: GPUs that jobs which are being resized give up.
-        shrinkable: Running jobs with what each would keep and give up.
+        shrinkable: Who could give GPUs up, first who is to.
     """
 
     coming: list[GpuId] = field(default_factory=list)
-    shrinkable: list[tuple[Job, tuple[GpuLoad, ...], tuple[GpuLoad, ...]]] = field(default_factory=list)
+    shrinkable: list[_Giver] = field(default_factory=list)
 
 
-def _sites(sizes: FairThroughput, desk: Desk) -> dict[str, _Site]:
+@dataclass(frozen=True, slots=True)
+class _Giver:
+    """A running job that has more GPUs than it is to have.
+
+    Attributes:
+        keeps: With which it goes on.
+        gives: The others.
+        loss: What its speed counts less by it.
+    """
+
+    job: Job
+    keeps: tuple[GpuLoad, ...]
+    gives: tuple[GpuLoad, ...]
+    loss: float
+
+
+def _loss_by_gpu(giver: _Giver) -> float:
+    return giver.loss / len(giver.gives)
+
+
+def _sites(sizes: PlannedSizes, desk: Desk) -> dict[str, _Site]:
     sites: dict[str, _Site] = {}
     for job in elastic_jobs(desk):
         if job.placement is None or len(job.placement.nodes) != 1:
@@ -63,35 +86,41 @@ def _sites(sizes: FairThroughput, desk: Desk) -> dict[str, _Site]:
             given = set(job.placement.gpus) - set(job.resizes_to.gpus)
             if given:
                 sites.setdefault(job.placement.node, _Site()).coming += sorted(given)
-        elif is_resizable(job):
+        elif is_resizable(desk.draft, job):
             target = max(sizes.targets(desk).get(job.id, 0), job.spec.gpus_min)
             size = max([n for n in job.spec.sizes if n <= target], default=job.gpu_count)
             if size < job.gpu_count:
                 keeps = kept(desk, job, size)
                 gives = tuple([desk.draft.load(g) for g in job.gpus_held if g not in {load.id for load in keeps}])
-                sites.setdefault(job.placement.node, _Site()).shrinkable.append((job, keeps, gives))
+                loss = sizes.speed(desk, job, job.gpu_count) - sizes.speed(desk, job, size)
+                sites.setdefault(job.placement.node, _Site()).shrinkable.append(_Giver(job, keeps, gives, loss))
+    for site in sites.values() if sizes.by_loss else ():
+        site.shrinkable.sort(key=_loss_by_gpu)
     return sites
 
 
 class ShrinkFinder(UsualFinder):
     """See `ByShrinking`."""
 
-    def __init__(self, desk: Desk, sites: dict[str, _Site]) -> None:
+    def __init__(self, sizes: PlannedSizes, desk: Desk, sites: dict[str, _Site]) -> None:
         self.single = True
+        self._sizes = sizes
         self._desk = desk
         self._draft = desk.draft
         self._sites = sites
         desk.draft.ask_again(desk.pool, inf)
 
-    def offers(self, _job: Job, spec: JobSpec) -> Iterator[Offer]:
-        """See `Finder`: on the node where fewest jobs have to shrink."""
-        best: tuple[int, str, tuple[GpuLoad, ...], list[JobId]] | None = None
+    def offers(self, job: Job, spec: JobSpec) -> Iterator[Offer]:
+        """See `Finder`: on the node where least is lost, or where fewest jobs have to shrink."""
+        best: tuple[tuple[float, str], tuple[GpuLoad, ...], list[_Giver]] | None = None
         for name, site in self._sites.items():
             found = self._on(name, site, spec)
-            if found is not None and (best is None or (len(found[1]), name) < best[:2]):
-                best = (len(found[1]), name, *found)
+            if found is not None:
+                lost = sum([giver.loss for giver in found[1]]) if self._sizes.by_loss else float(len(found[1]))
+                if best is None or (lost, name) < best[0]:
+                    best = ((lost, name), *found)
         if best is not None:
-            yield self._offer(best[1], best[2], best[3])
+            yield self._offer(job, spec, best[0][1], best[1], best[2])
 
     def worth(self, classes: Classes) -> Classes:
         """See `Finder`."""
@@ -101,7 +130,7 @@ class ShrinkFinder(UsualFinder):
         """See `Finder`."""
         return bool(self._sites)
 
-    def _on(self, name: str, site: _Site, spec: JobSpec) -> tuple[tuple[GpuLoad, ...], list[JobId]] | None:
+    def _on(self, name: str, site: _Site, spec: JobSpec) -> tuple[tuple[GpuLoad, ...], list[_Giver]] | None:
         """GPUs for a job on a node, and who has to shrink for them; None where all together are too few.
 
         Cores and host memory it must find free already: what those who shrink give up of these is not counted.
@@ -113,30 +142,34 @@ class ShrinkFinder(UsualFinder):
         for kind in draft.view.gpu_types(spec.pool, spec.gpu_type):
             free = list(draft.free_gpus(node, kind))
             coming = [draft.load(gpu) for gpu in site.coming if gpu not in draft.held]
-            loads, shrinks = [load for load in (*free, *coming) if load.gpu.type == kind], list[JobId]()
-            for job, _, gives in site.shrinkable:
+            loads, shrinks = [load for load in (*free, *coming) if load.gpu.type == kind], list[_Giver]()
+            for giver in site.shrinkable:
                 if len(loads) >= spec.gpus:
                     break
-                if gives[0].gpu.type == kind:
-                    loads += gives
-                    shrinks.append(job.id)
+                if giver.gives[0].gpu.type == kind:
+                    loads += giver.gives
+                    shrinks.append(giver)
             fitting = [load for load in loads if draft.fits_alone(load, spec)]
             if len(fitting) >= spec.gpus:
                 return tuple(fitting[: spec.gpus]), shrinks
         return None
 
-    def _offer(self, name: str, gpus: tuple[GpuLoad, ...], shrinks: list[JobId]) -> Offer:
+    def _offer(self, job: Job, spec: JobSpec, name: str, gpus: tuple[GpuLoad, ...], shrinks: list[_Giver]) -> Offer:
         site = self._sites[name]
-        room = tuple([self._resize(job, keeps) for job, keeps, _ in site.shrinkable if job.id in shrinks])
 
         def accepted() -> None:
-            gone = [gives for job, _, gives in site.shrinkable if job.id in shrinks]
-            site.coming += [load.id for gives in gone for load in gives]
-            site.shrinkable = [entry for entry in site.shrinkable if entry[0].id not in shrinks]
+            site.coming += [load.id for giver in shrinks for load in giver.gives]
+            site.shrinkable = [giver for giver in site.shrinkable if giver not in shrinks]
 
-        waits_for = tuple(sorted({job for load in gpus for job in load.jobs}))
-        reason = Reason(Why.MAKING_ROOM, {}, tuple(shrinks))
-        return Offer(gpus, reason, room=room, waits_for=waits_for, accepted=accepted, is_later=True)
+        whole = steps_per_s(self._draft, job, job.spec.gpus)
+        return Offer(
+            gpus, Reason(Why.MAKING_ROOM, {}, tuple([giver.job.id for giver in shrinks])),
+            room=tuple([self._resize(giver.job, giver.keeps) for giver in shrinks]),
+            waits_for=tuple(sorted({other for load in gpus for other in load.jobs})), accepted=accepted, is_later=True,
+            ratio=steps_per_s(self._draft, job, spec.gpus) / whole if whole > 0 else 0.0,
+            harm=sum([giver.loss for giver in shrinks]) / self._desk.queue.weigh(job),
+            cost_s=max([launch_s(giver.job) for giver in shrinks], default=0.0),
+        )  # fmt: skip
 
     @staticmethod
     def _resize(job: Job, keeps: tuple[GpuLoad, ...]) -> Resize:

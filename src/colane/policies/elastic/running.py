@@ -1,0 +1,68 @@
+"""Elastic jobs that run: who they are, who of them may be resized now, and how fast they go at each size."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from colane.core.derived import NodesMatterNot
+from colane.core.draft import Draft
+from colane.model.job import Job, JobId, JobState
+from colane.perf.situation import Situation
+from colane.policies.parts import Desk
+from colane.policies.times import gpu_type_of
+
+
+def steps_per_s(draft: Draft, job: Job, gpus: int) -> float:
+    """Throughput of a job alone with so many GPUs; in parts of that at the size it asked for, while none is known.
+
+    What is known of one of its sizes gives the unit of the others: steps per second are not weighed against parts.
+    """
+    gpu_type = gpu_type_of(draft.view, job) or ""
+    rate = draft.beliefs.rate(job.spec, Situation(gpu_type, gpus))
+    if rate.steps_per_s is not None:
+        return rate.steps_per_s
+    for size in sorted(job.spec.sizes, key=lambda size: (abs(size - gpus), size)):
+        known = draft.beliefs.rate(job.spec, Situation(gpu_type, size))
+        if known.steps_per_s is not None:
+            return known.steps_per_s * rate.ratio / known.ratio
+    return rate.ratio
+
+
+def is_resizable(draft: Draft, job: Job) -> bool:
+    """Whether a running job may be given another number of GPUs now: it shares none with others."""
+    if not job.spec.sizes or not job.spec.preemptible or job.state is not JobState.RUNNING or job.parked:
+        return False
+    return all(len(draft.load(gpu).jobs) == 1 for gpu in job.gpus_held)
+
+
+def elastic_jobs(desk: Desk) -> Iterator[Job]:
+    """Running jobs of the pool of several sizes, in order of id."""
+    view = desk.draft.view
+    for job_id in sorted(view.derived(ElasticJobs).of(desk.pool)):
+        yield view.job(job_id)
+
+
+class ElasticJobs(NodesMatterNot):
+    """Jobs of several sizes that hold GPUs, by pool; kept from one plan to the next."""
+
+    def __init__(self) -> None:
+        self._pools: dict[str, set[JobId]] = {}
+
+    def moved(self, old: Job | None, new: Job | None) -> None:
+        """See `DerivedOfJobs`."""
+        if old is not None and _holds(old):
+            self._pools[old.spec.pool].discard(old.id)
+        if new is not None and _holds(new):
+            self._pools.setdefault(new.spec.pool, set()).add(new.id)
+
+    def of(self, pool: str) -> set[JobId]:
+        """Those of a pool."""
+        return self._pools.get(pool, NOBODY)
+
+
+NOBODY: Final[set[JobId]] = set()
+
+
+def _holds(job: Job) -> bool:
+    return bool(job.spec.sizes) and job.placement is not None and not job.home
