@@ -6,14 +6,14 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
-from colane.model.profile import Memory
+from colane.simulate.tables import SpeedsAlone
 from colane.simulate.world import Running, Scope
 from colane.traces.readers.pollux import BATCH_TOTAL
 from colane.traces.tables.pollux import Application, PolluxTable
 from colane.traces.workload import Note, TraceJob, Workload
 
 
-class PolluxSpeeds:
+class PolluxSpeeds(SpeedsAlone):
     """Step times by GPUs on each node and batch per GPU (Qiao et al., OSDI 2021); a job keeps its total batch.
 
     Args:
@@ -38,18 +38,6 @@ class PolluxSpeeds:
         if found is None or batch is None or "t4" not in running.gpu_type.lower():
             return None
         return 1 / found.step_s(tuple(Counter([gpu.node for gpu in running.gpus]).values()), batch)
-
-    def slowdown(self, me: Running, other: Running) -> float | None:  # noqa: ARG002
-        """Not measured."""
-        return None
-
-    def demand(self, job: TraceJob, gpu_type: str) -> float | None:  # noqa: ARG002
-        """Not measured."""
-        return None
-
-    def memory(self, job: TraceJob, gpu_type: str) -> Memory | None:  # noqa: ARG002
-        """Not measured."""
-        return None
 
 
 def batch_total(job: TraceJob) -> int | None:

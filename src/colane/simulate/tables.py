@@ -44,6 +44,22 @@ class SpeedTable(Protocol):
         """P and E on each GPU."""
 
 
+class SpeedsAlone:
+    """What a table does not know that has speeds of jobs alone; one that knows more overrides it."""
+
+    def slowdown(self, _me: Running, _other: Running) -> float | None:
+        """Not known."""
+        return None
+
+    def demand(self, _job: TraceJob, _gpu_type: str) -> float | None:
+        """Not known."""
+        return None
+
+    def memory(self, _job: TraceJob, _gpu_type: str) -> Memory | None:
+        """Not known."""
+        return None
+
+
 @cache
 def canonical(name: str) -> str:
     """A model's name without case, blanks and dashes: `ResNet-18` and `resnet18` are one."""
@@ -57,7 +73,7 @@ def type_in(gpu_type: str, measured: Sequence[str]) -> str | None:
     return name if name in measured else max(alike, key=len, default=None)
 
 
-class TopologySpeeds:
+class TopologySpeeds(SpeedsAlone):
     """Solo and collocated times of the topology-aware scheduler (Amaral et al., SC 2017), by its simulator's model.
 
     A job is slowed only by neighbours on GPUs of its own sockets, by the worst of them, and never below its time alone
@@ -92,14 +108,6 @@ class TopologySpeeds:
         solo_s, beside_s = self._solo_s(mine, one_socket=len(me.sockets) == 1), self._table.next_to(mine, others)
         return None if solo_s is None or beside_s is None else max(1.0, beside_s / solo_s)
 
-    def demand(self, job: TraceJob, gpu_type: str) -> float | None:  # noqa: ARG002
-        """Not measured."""
-        return None
-
-    def memory(self, job: TraceJob, gpu_type: str) -> Memory | None:  # noqa: ARG002
-        """Not measured."""
-        return None
-
     def _solo_s(self, key: TopologyJob, *, one_socket: bool) -> float | None:
         solo_s = self._table.solo(key, one_socket=one_socket)
         return self._table.solo(key, one_socket=not one_socket) if solo_s is None else solo_s
@@ -109,7 +117,7 @@ def _topology_job(job: TraceJob) -> TopologyJob | None:
     return None if job.batch_size is None else TopologyJob(job.model, job.batch_size, job.spec.gpus)
 
 
-class SalusSpeeds:
+class SalusSpeeds(SpeedsAlone):
     """Salus's step times and memory on a P100 (Yu and Chowdhury, MLSys 2020)."""
 
     name = "Salus's geometry"
@@ -128,21 +136,13 @@ class SalusSpeeds:
         found = self._table.of(running.job.model, running.job.batch_size)
         return None if found is None or "p100" not in running.gpu_type.lower() else 1 / found.step_s
 
-    def slowdown(self, me: Running, other: Running) -> float | None:  # noqa: ARG002
-        """Not measured."""
-        return None
-
-    def demand(self, job: TraceJob, gpu_type: str) -> float | None:  # noqa: ARG002
-        """Not measured."""
-        return None
-
     def memory(self, job: TraceJob, gpu_type: str) -> Memory | None:  # noqa: ARG002
         """P and E, taken to be the same on any GPU."""
         found = self._table.of(job.model, job.batch_size)
         return None if found is None else found.memory
 
 
-class ScalingSpeeds:
+class ScalingSpeeds(SpeedsAlone):
     """f(n) of F-scheduling (Seo, 2020). Its file was found by search, not measured."""
 
     name = "F-scheduling's f(n) (calibrated, not measured)"
@@ -161,18 +161,6 @@ class ScalingSpeeds:
         if "titan" not in running.gpu_type.lower():
             return None
         return self._table.speed(running.job.model, len(running.gpus)) or None
-
-    def slowdown(self, me: Running, other: Running) -> float | None:  # noqa: ARG002
-        """Not known."""
-        return None
-
-    def demand(self, job: TraceJob, gpu_type: str) -> float | None:  # noqa: ARG002
-        """Not known."""
-        return None
-
-    def memory(self, job: TraceJob, gpu_type: str) -> Memory | None:  # noqa: ARG002
-        """Not known."""
-        return None
 
 
 class MeasuredSpeeds:
