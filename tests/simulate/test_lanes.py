@@ -163,9 +163,11 @@ def test_passing_on_the_turn_costs_the_lane(quantum_s: float, end_s: float) -> N
 
 
 def test_a_server_goes_first_for_the_part_of_the_time_it_is_busy() -> None:
-    server = laned(1, 0, 10, kind=JobKind.INFERENCE, gpu_ratio=0.25)
+    """Its requests come as they came when it was alone: it is as fast as ever, and training pauses a quarter."""
+    server = laned(1, 0, 40, kind=JobKind.INFERENCE, gpu_ratio=0.25)
     done = live(Laned(), server, laned(2, 0, 30))
     assert ends(done) == {1: 40, 2: 40}
+    assert done.ledger.paused_s == {2: 10}
 
 
 def test_a_busy_server_stops_training_in_its_lane() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import ceil
 
 from colane.agent.gate_memory import Tenant
 from colane.agent.gate_values import Stand, Wish
@@ -22,6 +23,7 @@ class Party:
         ungated: Why it runs without turns; empty while it has them.
         kept_for: Jobs without turns beside which its steps have no room.
         granted: Whether it was let go, and not only seen to run.
+        counted_s: Since when its steps count among its company: when the last newcomer came.
         asked_s: Since when it is asked for its turn.
         steps: Steps it has done.
         measured: Steps by which `step_s` is known.
@@ -41,6 +43,7 @@ class Party:
     ungated: str = ""
     kept_for: tuple[int, ...] = ()
     granted: bool = False
+    counted_s: float = 0.0
     asked_s: float | None = None
     steps: int = 0
     measured: int = 0
@@ -50,6 +53,12 @@ class Party:
     mates: tuple[int, ...] = ()
     company_service_s: float = 0.0
     company_wait_s: float = 0.0
+
+    def steps_beside(self, done: int, now_s: float) -> int:
+        """How many of the steps of the turn that ends now it made beside the company it has: all where nobody came."""
+        if self.counted_s <= self.since_s:
+            return done
+        return min(done, ceil(done * (now_s - self.counted_s) / (now_s - self.since_s)))
 
     @property
     def holds(self) -> bool:

@@ -139,8 +139,11 @@ class Floor:
         self._arrivals += 1
         self._parties[wish.job] = party = Party(wish, self._arrivals, now_s, now_s)
         self._book_holders(now_s)
-        self._clock.join(wish.job, wish.weight, self._find_mates(party))
+        mates = self._find_mates(party)
+        self._clock.join(wish.job, wish.weight, mates)
         self._clock.rest(wish.job)
+        for mate in mates:
+            self._parties[mate].counted_s = now_s
 
     def _change(self, party: Party, wish: Wish, now_s: float) -> None:
         self._book(party, now_s)
@@ -161,7 +164,7 @@ class Floor:
         if party.holds and party.granted and done > 0:
             if party.steps:
                 self._measure(party, (now_s - party.since_s) / done, done)
-            self._clock.ran(party.wish.job, 0.0, done)
+            self._clock.ran(party.wish.job, 0.0, party.steps_beside(done, now_s))
         party.steps = max(party.steps, steps)
 
     def _measure(self, party: Party, step_s: float, done: int) -> None:

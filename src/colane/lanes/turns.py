@@ -1,8 +1,8 @@
 """Whose turn is next in a lane (paper B, section 3.4, and the order functions of its released scheduler).
 
-Pure rules for jobs that share a lane and run one at a time. Live, the agent's gate applies them; in virtual time
-the simulator does. Only ready jobs are given, so every rule is work-conserving: who loads data or has not reached
-a boundary holds nobody up.
+Pure rules for jobs that share a lane and run one at a time. Live, the agent's gate grants turns by them; in virtual
+time a lane is divided by `shares`, which is the limit of those grants. Only ready jobs are given, so every rule is
+work-conserving: who loads data or has not reached a boundary holds nobody up.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ class Contender(NamedTuple):
         remaining_s: Time it still needs the lane, None when unknown.
         step_s: Length of its steps, None when unknown.
         serves: It answers requests: it goes before training under every rule.
+        demand_ratio: Part of the lane's time it wants in the long run: all of it, or less if it is idle in between.
     """
 
     id: int
@@ -41,6 +42,7 @@ class Contender(NamedTuple):
     remaining_s: float | None = None
     step_s: float | None = None
     serves: bool = False
+    demand_ratio: float = 1.0
 
 
 _Key = tuple[float, ...]
@@ -81,21 +83,40 @@ def yields_to(rule: TurnRule, holder: Contender, other: Contender, *, quantum_ov
 
 
 def shares(rule: TurnRule, members: Sequence[Contender]) -> dict[int, float]:
-    """Long-run share of a lane's time that each of these always-ready jobs gets; they sum to 1.
+    """Long-run share of a lane's time that each of these jobs gets by its grants: at most what it wants, 1 in all.
 
-    `fair` divides by weight; `rr` gives as many steps to each, so time in proportion to their step times (equal where
-    one is unknown); under the other rules the first gets all.
+    Who serves goes before who trains. Among equals, `fair` divides by weight; `rr` gives as many steps to each, so time
+    in proportion to their step times (equal where one is unknown); what one does not want goes to the others. Under the
+    other rules the first gets all it wants, then the next.
     """
-    if not members:
-        return {}
-    served = [member for member in members if member.serves] or list(members)
-    given = dict.fromkeys((member.id for member in members), 0.0)
-    if rule not in SHARED:
-        first = min(served, key=lambda member: precedence(rule, member))
-        return given | {first.id: 1.0}
-    wanted = _weights(rule, served)
-    total = math.fsum(wanted)
-    return given | {member.id: part / total for member, part in zip(served, wanted, strict=True)}
+    given: dict[int, float] = {}
+    left = 1.0
+    for serves in (True, False):
+        group = [member for member in members if member.serves == serves]
+        found = _divided(rule, group, left) if rule in SHARED else _in_order(rule, group, left)
+        given.update(found)
+        left = max(0.0, left - math.fsum(found.values()))
+    return given
+
+
+def _in_order(rule: TurnRule, members: Sequence[Contender], left: float) -> dict[int, float]:
+    given = {}
+    for member in sorted(members, key=lambda member: precedence(rule, member)):
+        given[member.id] = min(left, member.demand_ratio)
+        left -= given[member.id]
+    return given
+
+
+def _divided(rule: TurnRule, members: Sequence[Contender], left: float) -> dict[int, float]:
+    """By weight; those who want less than that come first, so that the others divide what remains."""
+    weights = dict(zip([member.id for member in members], _weights(rule, members), strict=True))
+    given, open_ = {}, math.fsum(weights.values())
+    for member in sorted(members, key=lambda member: member.demand_ratio / weights[member.id]):
+        part = left * weights[member.id] / open_ if open_ > 0 else 0.0
+        given[member.id] = min(part, member.demand_ratio)
+        left -= given[member.id]
+        open_ -= weights[member.id]
+    return given
 
 
 def _weights(rule: TurnRule, members: Sequence[Contender]) -> list[float]:

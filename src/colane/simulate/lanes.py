@@ -1,8 +1,9 @@
 """Lanes in virtual time: jobs in different lanes of a GPU run at once, jobs of one lane share its time.
 
 Turns are far shorter than the time between events, so a lane is treated as a fluid: each member goes at its share of
-the lane (`lanes.turns.shares`). Order changes only at events: under the shortest-first rule the one that runs only gets
-shorter in between. Beside a lane, a job meets each of its members for that member's part of the time.
+the lane (`lanes.turns.shares`), which is what the gate's grants give it in the long run: tests play both. Order changes
+only at events: under the shortest-first rule the one that runs only gets shorter in between. Beside a lane, a job meets
+each of its members for that member's part of the time.
 """
 
 from __future__ import annotations
@@ -75,33 +76,26 @@ class LaneTurns:
             if other.lane_share > 0 and not are_mates(process, other):
                 beside.setdefault(_lane(other), []).append(other)
         mean = sum(part * self._world.steps_per_s(process.running, them) for part, them in _companies(beside))
-        return mean * process.lane_share * process.turn_efficiency
+        return mean * process.lane_pace * process.turn_efficiency
 
     def _divide_lane(self, members: Sequence[Process], lane_part: float) -> None:
         ready = [process for process in members if process.is_stepping]
-        given = self._shares(ready) if len(members) > 1 else {}
+        given = shares(self._turns.rule, [self._member(process) for process in ready]) if len(members) > 1 else {}
         total = sum(given.values())
         for process in members:
             process.lane_share = given.get(process.id, 1.0)
+            process.lane_pace = min(1.0, process.lane_share / _demand_ratio(process))
             process.lane_part = lane_part * (given.get(process.id, 0.0) / total if total else 1.0 / len(members))
             process.turn_efficiency = self._efficiency(process, given)
 
-    def _shares(self, ready: Sequence[Process]) -> dict[int, float]:
-        """Servers have the part of the lane they are busy, before all others; the rest is shared by the rule."""
-        serving = [process for process in ready if _serves(process)]
-        asked = {process.id: process.running.job.gpu_ratio for process in serving}
-        training = [self._member(process) for process in ready if not _serves(process)]
-        busy = max(1.0, sum(asked.values()))
-        served: dict[int, float] = {job: part / busy for job, part in asked.items()}
-        left = max(0.0, 1.0 - sum(served.values()))
-        return served | {job: part * left for job, part in shares(self._turns.rule, training).items()}
-
     def _member(self, process: Process) -> Contender:
-        spec, step_s = process.running.job.spec, self._step_s(process)
-        left_s = process.left_steps * step_s if step_s < inf else None
+        """As the gate sees it: how long it still takes is known where its steps were declared."""
+        spec, step_s = process.running.job.spec, self._step_s(process) * _demand_ratio(process)
+        known = step_s < inf and spec.steps_total is not None
+        left_s = max(0.0, (spec.steps_total or 0) - process.done_steps) * step_s if known else None
         return Contender(
             id=process.id, arrived=process.arrived, weight=spec.weight, priority=spec.priority, remaining_s=left_s,
-            step_s=step_s if step_s < inf else None,
+            step_s=step_s if step_s < inf else None, serves=_serves(process), demand_ratio=_demand_ratio(process),
         )  # fmt: skip
 
     def _step_s(self, process: Process) -> float:
@@ -113,7 +107,7 @@ class LaneTurns:
         switch_s = self._config.on(process.running.gpus[0].node).switch_s if process.running.gpus else 0.0
         if not switch_s or self._turns.rule not in SHARED or sum(part > 0 for part in given.values()) < 2:
             return 1.0
-        step_s = self._step_s(process)
+        step_s = self._step_s(process) * _demand_ratio(process)
         turn_s = step_s * max(1, ceil(self._turns.quantum_s / step_s)) if 0 < step_s < inf else self._turns.quantum_s
         return turn_s / (turn_s + switch_s)
 
@@ -129,6 +123,11 @@ def _lane(process: Process) -> Lane:
 
 def _serves(process: Process) -> bool:
     return process.running.job.spec.kind is JobKind.INFERENCE
+
+
+def _demand_ratio(process: Process) -> float:
+    """Part of a lane's time it has work for: who serves waits for requests in between."""
+    return process.running.job.gpu_ratio if _serves(process) else 1.0
 
 
 def _companies(lanes: dict[Lane, list[Process]]) -> Iterator[tuple[float, list[Running]]]:

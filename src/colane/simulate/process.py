@@ -76,6 +76,7 @@ class Process:
         lane: Lane it is in, on its first GPU.
         arrived: Its serial number among all starts.
         lane_share: Part of its lane's time it has.
+        lane_pace: Its speed by that, as part of its speed with the lane to itself.
         lane_part: Part of its GPU that this is.
         turn_efficiency: Part of its turns that is not lost to passing them on.
         paused_s: Time it waited for its turn, up to `since_s`.
@@ -88,9 +89,10 @@ class Process:
 
     __slots__ = (
         "alone_steps_per_s", "arrived", "attempt", "first_step_s", "gpu_s", "gpu_share", "has_begun", "id", "idle_s",
-        "is_loading", "is_parking", "is_sampled", "is_stepping", "is_stopping", "lane", "lane_part", "lane_share",
-        "left_steps", "loading_left_s", "loading_ratio", "occupancy_ratio", "out_bytes", "paused_s", "running",
-        "saved_steps", "serial", "since_s", "start_s", "steps_per_s", "turn_efficiency", "uses", "work_steps",
+        "is_loading", "is_parking", "is_sampled", "is_stepping", "is_stopping", "lane", "lane_pace", "lane_part",
+        "lane_share", "left_steps", "loading_left_s", "loading_ratio", "occupancy_ratio", "out_bytes", "paused_s",
+        "running", "saved_steps", "serial", "since_s", "start_s", "steps_per_s", "turn_efficiency", "uses",
+        "work_steps",
     )  # fmt: skip
 
     def __init__(self, job: Job, running: Running, work_steps: float, saved_steps: float, now_s: float) -> None:
@@ -118,6 +120,7 @@ class Process:
         self.first_step_s: float | None = None
         self.arrived = 0
         self.lane_share = 1.0
+        self.lane_pace = 1.0
         self.lane_part = 1.0
         self.turn_efficiency = 1.0
         self.paused_s = 0.0
@@ -145,8 +148,8 @@ class Process:
         self.gpu_s += self.gpu_share * span_s
         if not self.is_stepping and self.running.gpus:
             self.idle_s += span_s
-        if self.lane_share < 1 and self.is_stepping:
-            self.paused_s += (1 - self.lane_share) * span_s
+        if self.lane_pace < 1 and self.is_stepping:
+            self.paused_s += (1 - self.lane_pace) * span_s
         self.loading_left_s = max(0.0, self.loading_left_s - self.loading_ratio * span_s)
         made = self.steps_per_s * span_s
         if self.first_step_s is None and made > 0:
