@@ -2,7 +2,9 @@
 
 A part is a function that measures, checks what it measured, and returns an object. It is written to
 `RESULTS/SCRIPT/PART.json`; a part whose file says `complete` is not run again. A part that runs out of time keeps
-what it has and says `incomplete`; the next call goes on from there. `RESULTS/SCRIPT.json` has everything.
+what it has and says `incomplete`; the next call goes on from there. One that fails, by an assertion as by anything
+else, writes what it has, its checks and where it failed; one that is killed loses what it found since it last kept it.
+`RESULTS/SCRIPT.json` has everything.
 """
 
 from __future__ import annotations
@@ -16,11 +18,13 @@ import subprocess
 import sys
 import tempfile
 import time
+import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
+from math import isfinite
 from pathlib import Path
 from typing import Any, Final
 
@@ -41,7 +45,11 @@ MINUTES: Final = 8.0
 STOP_S: Final = 45.0
 """A part that has used up its time gets this long to write down what it has and to stop its processes."""
 
+TRACE_LINES: Final = 6
+
 TINY_DEVICES: Final = "cpu:1:16GB"
+TINY_ENV: Final = {"COLANE_OTHERS": "ignore"}
+"""In small, numbers prove nothing, and other work on the machine must not keep a part from its end."""
 NODE: Final = "measured"
 HEARTBEAT_S: Final = 0.5
 """Reports four times as often as in service: a set of fast jobs is measured in fewer steps."""
@@ -72,6 +80,7 @@ class Run:
         out_dir: For figures.
         state_dir: The scheduler's, kept between parts: profiles and measured sets live in it.
         data: Directory of CIFAR-10, None for synthetic data.
+        path: Where its result is written.
         checks: What was checked so far.
         notes: What a reader must know.
     """
@@ -83,12 +92,23 @@ class Run:
     out_dir: Path
     state_dir: Path
     data: Path | None = None
+    path: Path | None = None
     checks: list[Check] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
     def check(self, name: str, passed: object, detail: object = "") -> None:
         """Keep the outcome of a check."""
         self.checks.append(Check(name, bool(passed), str(detail)))
+
+    def keep(self, found: Object) -> None:
+        """Write down what was measured so far, so that a kill costs no more than what comes after."""
+        if self.path is not None:
+            write_result(self.path, _result(self, {**found, "status": "incomplete"}))
+
+    def kept(self) -> Object:
+        """What an earlier call of this part has measured; empty where it was complete, or there is none."""
+        known = {} if self.path is None else read_result(self.path)
+        return known if known.get("status") != "complete" else {}
 
     @property
     def left_s(self) -> float:
@@ -106,7 +126,7 @@ class Run:
             devices=TINY_DEVICES if self.tiny else "gpu",
             mps="off" if self.tiny else mps,
             heartbeat_s=HEARTBEAT_S,
-            env={} if self.tiny else {"CUDA_VISIBLE_DEVICES": visible},
+            env=TINY_ENV if self.tiny else {"CUDA_VISIBLE_DEVICES": visible},
         )
         with Stack(config) as stack:
             yield stack
@@ -139,6 +159,8 @@ def main(script: Script, argv: Sequence[str] | None = None) -> int:
     """Run a script; 0 when nothing failed, also where there is no GPU."""
     options = _parse(script, argv)
     gpus = _find_devices(tiny=options.tiny)
+    if options.summarise:
+        return _summarise(script, options, list(script.parts), gpus)
     if not gpus:
         _say({"script": script.name, "status": NO_GPU})
         return 0
@@ -163,6 +185,7 @@ def _parse(script: Script, argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--part", default="all", choices=["all", *script.parts], metavar="PART", help=_names(script))
     parser.add_argument("--minutes", type=float, default=MINUTES, help=f"for each part (default {MINUTES:g})")
     parser.add_argument("--tiny", action="store_true", help="the whole logic on the CPU, in a minute")
+    parser.add_argument("--summarise", action="store_true", help="measure nothing, sum up the results there are")
     parser.add_argument("--again", action="store_true", help="also parts that are complete")
     parser.add_argument("--out", type=Path, default=RESULTS, help="directory of the results")
     parser.add_argument("--state", type=Path, help="directory of the scheduler (short: MPS keeps sockets in it)")
@@ -199,21 +222,26 @@ def _run_apart(script: Script, options: argparse.Namespace, part: str) -> None:
     path = _result_path(script, options, part)
     before = path.stat().st_mtime_ns if path.exists() else None
     env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])}
+    how = run_apart(words, env, options.minutes * 60 + STOP_S)
+    after = path.stat().st_mtime_ns if path.exists() else None
+    if after == before:
+        kept = read_result(path) if before is not None else {"part": part, "checks": []}
+        write_result(path, {**kept, "status": "failed", "error": f"no result was written: {how}"})
+
+
+def run_apart(words: Sequence[str], env: Mapping[str, str], limit_s: float) -> str:
+    """Run a command with all it starts within its time; how it ended."""
     process = subprocess.Popen(words, cwd=ROOT, env=env, start_new_session=True)
     try:
-        code = process.wait(options.minutes * 60 + STOP_S)
-        how = f"exit code {code}"
+        return f"exit code {process.wait(limit_s)}"
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
-        how = "it hung and was killed"
+        return "it hung and was killed"
     except BaseException:
         process.terminate()
         process.wait(STOP_S)
         raise
-    after = path.stat().st_mtime_ns if path.exists() else None
-    if after == before:
-        _write(path, {"part": part, "status": "failed", "error": f"no result was written: {how}", "checks": []})
 
 
 def _run_here(script: Script, options: argparse.Namespace, gpus: Sequence[Gpu]) -> int:
@@ -226,47 +254,76 @@ def _run_here(script: Script, options: argparse.Namespace, gpus: Sequence[Gpu]) 
         out_dir=Path(options.out) / script.name / options.part,
         state_dir=options.state / ("tiny" if options.tiny else gpus[0].uuid),
         data=options.data,
+        path=_result_path(script, options, options.part),
     )
-    try:
-        with interruptible():
-            found: Object = {"status": "complete"} | script.parts[options.part](run)
-    except (ProfileError, SchedulerError, FailureError, OSError) as error:
-        found = {"status": "failed", "error": str(error)}
+    found = _measure(script.parts[options.part], run)
     if any(not check.passed for check in run.checks):
         found["status"] = "failed"
-    found = {
-        "part": options.part,
-        **found,
-        "seconds": round(time.time() - start_s, 1),
-        "device": gpus[0].type,
-        "gpus": len(gpus),
-        "tiny": options.tiny,
-        "notes": run.notes,
-        "checks": [{"name": c.name, "passed": c.passed, "detail": c.detail} for c in run.checks],
-    }
-    _write(_result_path(script, options, options.part), found)
+    found = _result(run, {**found, "seconds": round(time.time() - start_s, 1)})
+    write_result(_result_path(script, options, options.part), found)
     _say({name: found.get(name) for name in ("part", "status", "seconds", "error") if found.get(name) is not None})
     return int(found["status"] == "failed")
 
 
+def _measure(part: PartFunction, run: Run) -> Object:
+    """What a part found; where it failed or was told to end, what it had kept, and why."""
+    try:
+        with interruptible():
+            return {"status": "complete"} | part(run)
+    except (ProfileError, SchedulerError, FailureError, OSError) as error:
+        return {**run.kept(), "status": "failed", "error": str(error)}
+    except KeyboardInterrupt:
+        return {**run.kept(), "status": "incomplete", "error": "it was told to end"}
+    except Exception as error:  # noqa: BLE001 - an assertion, too, must not cost what was measured
+        trace = traceback.format_exception(error)[-TRACE_LINES:]
+        return {**run.kept(), "status": "failed", "error": f"{type(error).__name__}: {error}", "trace": trace}
+
+
+def _result(run: Run, found: Object) -> Object:
+    """What a part found, with all that is kept of every part."""
+    return {
+        "part": run.part,
+        **found,
+        "device": run.gpus[0].type,
+        "gpus": len(run.gpus),
+        "tiny": run.tiny,
+        "notes": run.notes,
+        "checks": [{"name": c.name, "passed": c.passed, "detail": c.detail} for c in run.checks],
+    }
+
+
 def _summarise(script: Script, options: argparse.Namespace, names: Sequence[str], gpus: Sequence[Gpu]) -> int:
-    results = {name: json.loads(_result_path(script, options, name).read_text(encoding="utf-8")) for name in names}
+    read = {name: read_result(_result_path(script, options, name)) for name in names}
+    results = {name: found for name, found in read.items() if found}
     out_dir = Path(options.out) / script.name
     whole = {
         "script": script.name,
         "at": datetime.now(UTC).isoformat(timespec="seconds"),
         "environment": _environment(gpus),
-        "parts": {name: {"status": each["status"], "seconds": each.get("seconds")} for name, each in results.items()},
+        "parts": {
+            name: {"status": each.get("status"), "seconds": each.get("seconds")} for name, each in results.items()
+        },
         "failed_checks": [
-            {"part": name, **check} for name, each in results.items() for check in each["checks"] if not check["passed"]
+            {"part": name, **check}
+            for name, each in results.items()
+            for check in each.get("checks", ())
+            if not check["passed"]
         ],
-        **script.summary(results, out_dir),
+        **_last_word(script, results, out_dir),
     }
     path = Path(options.out) / f"{script.name}.json"
-    _write(path, whole)
-    statuses = [each["status"] for each in results.values()]
+    write_result(path, whole)
+    statuses = [str(each.get("status")) for each in results.values()]
     _say({"script": script.name, "report": str(path)} | {s: statuses.count(s) for s in dict.fromkeys(statuses)})
     return int("failed" in statuses)
+
+
+def _last_word(script: Script, results: Mapping[str, Object], out_dir: Path) -> Object:
+    """Its summary; one that fails on what there is costs no number."""
+    try:
+        return script.summary(results, out_dir)
+    except Exception as error:  # noqa: BLE001 - the parts' results are kept whatever it stumbles on
+        return {"summary_error": f"{type(error).__name__}: {error}"}
 
 
 def _environment(gpus: Sequence[Gpu]) -> Object:
@@ -277,21 +334,43 @@ def _environment(gpus: Sequence[Gpu]) -> Object:
         except PackageNotFoundError:
             packages[name] = None
     kinds = [gpu.type for gpu in gpus]
-    return {"gpus": kinds, "memory_bytes": gpus[0].memory_bytes, "python": platform.python_version(), **packages}
+    return {
+        "gpus": kinds,
+        "memory_bytes": gpus[0].memory_bytes if gpus else None,
+        "python": platform.python_version(),
+        **packages,
+    }
 
 
 def _is_complete(path: Path) -> bool:
+    return bool(read_result(path).get("status") == "complete")
+
+
+def read_result(path: Path) -> Object:
+    """Return a result; empty where there is none, or half of one."""
     try:
-        return bool(json.loads(path.read_text(encoding="utf-8"))["status"] == "complete")
-    except (OSError, ValueError, KeyError):
-        return False
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
-def _write(path: Path, body: Object) -> None:
+def write_result(path: Path, body: Object) -> None:
+    """Write a result whole or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
     fresh = path.with_suffix(".new")
-    fresh.write_text(json.dumps(body, indent=1, ensure_ascii=False, allow_nan=False) + "\n", encoding="utf-8")
+    text = json.dumps(_finite(body), indent=1, ensure_ascii=False, allow_nan=False, default=str)
+    fresh.write_text(text + "\n", encoding="utf-8")
     fresh.replace(path)
+
+
+def _finite(value: Any) -> Any:  # noqa: ANN401 - whatever JSON has
+    """The same without numbers that JSON lacks, which would cost the whole result."""
+    if isinstance(value, float) and not isfinite(value):
+        return None
+    if isinstance(value, Mapping):
+        return {str(key): _finite(one) for key, one in value.items()}
+    return [_finite(one) for one in value] if isinstance(value, list | tuple) else value
 
 
 def _say(body: Object) -> None:

@@ -61,7 +61,9 @@ def overhead(run: Run) -> Object:
     """One job alone with the adaptor and without it, in turn: the difference, and the same losses."""
     words = ("solo", str(TINY_SOLO_STEPS if run.tiny else SOLO_STEPS), "tiny" if run.tiny else "large")
     with tempfile.TemporaryDirectory() as folder:
-        bare, armed = job_env(), {**job_env(), **job_environment(Path(folder))}
+        bare, adaptor = job_env(), job_environment(Path(folder))
+        path = os.pathsep.join(filter(None, [adaptor["PYTHONPATH"], bare.get("PYTHONPATH")]))
+        armed = {**bare, **adaptor, "PYTHONPATH": path}
         rounds = 1 if run.tiny else SOLO_ROUNDS
         found = [(_ask(run, words, bare), _ask(run, words, armed)) for _ in range(rounds)]
         steps = _steps_seen(Path(folder) / "steps")
@@ -85,8 +87,7 @@ def _ask(run: Run, words: Sequence[str], env: Mapping[str, str], **more: str) ->
     """Run a job that prints what it found."""
     visible = {} if run.tiny else {"CUDA_VISIBLE_DEVICES": run.gpus[0].uuid}
     command = [sys.executable, str(JOB), *words]
-    path = os.pathsep.join(filter(None, [env.get("PYTHONPATH"), str(ROOT / "src")]))
-    whole = {**env, "PYTHONPATH": path, **visible, **more}
+    whole = {**env, **visible, **more}
     done = subprocess.run(command, env=whole, capture_output=True, text=True, check=False)
     if done.returncode:
         raise FailureError(f"{' '.join(words)} failed: {done.stderr.strip().splitlines()[-1:]}")
@@ -147,7 +148,7 @@ def _latencies_s(run: Run, count: int, serve_s: float) -> list[float]:
 
 def sets(run: Run, size: int, batch: int) -> Object:
     """Every set of so many models: alone, in turns in one lane, and side by side."""
-    known, batch = _known(run), TINY_BATCH if run.tiny else batch
+    known, batch = run.kept(), TINY_BATCH if run.tiny else batch
     alone: dict[str, float] = known.get("alone_step_s", {})
     found: dict[str, Object] = known.get("sets", {})
     for model in _models(run):
@@ -157,18 +158,10 @@ def sets(run: Run, size: int, batch: int) -> Object:
     for names in wanted:
         if run.left_s > SET_MAX_S * (not run.tiny) and set(names) <= alone.keys():
             found["+".join(names)] = _one_set(run, names, batch, [alone[name] for name in names])
+            run.keep({"batch": batch, "quantum_s": QUANTUM_S, "alone_step_s": alone, "sets": found})
     is_whole = len(alone) == len(_models(run)) and all("+".join(names) in found for names in wanted)
     status = "complete" if is_whole else "incomplete"
     return {"status": status, "batch": batch, "quantum_s": QUANTUM_S, "alone_step_s": alone, "sets": found}
-
-
-def _known(run: Run) -> Object:
-    """What an earlier call of this part has measured."""
-    try:
-        known: Object = json.loads(run.out_dir.with_suffix(".json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return known if known.get("status") == "incomplete" else {}
 
 
 def _one_set(run: Run, names: Sequence[str], batch: int, alone_s: Sequence[float]) -> Object:

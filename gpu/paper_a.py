@@ -31,6 +31,7 @@ from gpu.claims import (  # noqa: E402
     claims,
 )
 from gpu.harness import HEARTBEAT_S, Object, Run, Script, job_env, main  # noqa: E402
+from gpu.seen_sets import SeenSets, keys_of  # noqa: E402
 
 from colane.cli.profile_output import fit_boundaries  # noqa: E402
 from colane.client.client import Client  # noqa: E402
@@ -43,7 +44,7 @@ from colane.client.knowledge import (  # noqa: E402
 from colane.client.profile_session import Session, sets_of  # noqa: E402
 from colane.client.profiling import ENDED_STATES, Profiler, Rules, Subject  # noqa: E402
 from colane.devices.kernels import NCU_OPTIONS, KernelTraceError, read_trace  # noqa: E402
-from colane.model.profile import ProfileKey, SetMeasurement  # noqa: E402
+from colane.model.profile import ProfileKey  # noqa: E402
 from colane.report import build  # noqa: E402
 from colane.report.parsing import devices_of_nodes, parse_records  # noqa: E402
 from colane.report.profiles import Findings, write  # noqa: E402
@@ -95,28 +96,33 @@ def alone(run: Run, batch: int) -> Object:
     return _status(run, session) | {"profiles": [encode_profile(p) for p in profiles], "sampled_step_s": sampled}
 
 
-def together(run: Run, size: int, batch: int, *, mps: bool) -> Object:
+def together(run: Run, size: int, batch: int, *, mps: bool, models: Sequence[str] = ()) -> Object:
     """Measure delta of all sets of that many models; what an earlier call has measured is not measured again."""
     if mps and not shutil.which(MPS_CONTROL):
         run.notes.append(f"{MPS_CONTROL} is not installed: nothing is measured with MPS")
         return {"measurements": [], "profiles": []}
     sharing = "cpu" if run.tiny else "mps" if mps else "time-slice"
     with run.stack(mps="auto" if mps else "off") as stack, stack.client() as scheduler:
-        session, subjects = _session(run, scheduler), _subjects(run, batch)
+        session, subjects = _session(run, scheduler), _subjects(run, batch, models)
+        seen = SeenSets(run, session, subjects, sharing)
         sets = sets_of(subjects, size)
-        done = _measured(read_measurements(scheduler), sharing)
-        session.measure_sets([s for s in sets if _keys(s) not in done], (mps,))
-        wanted = {_keys(group) for group in sets}
-        found = [m for m in read_measurements(scheduler) if m.sharing == sharing and tuple(sorted(m.keys)) in wanted]
-        profiles = session.profiles(subjects)
+        for some in _rounds([s for s in sets if keys_of(s) not in seen.done()], mps=mps):
+            if not session.failures or run.left_s > LAST_WORDS_S:
+                session.measure_sets(some, (mps,))
+                run.keep(seen.body(sets))
+        found, body = seen.of(sets), seen.body(sets)
     have = len({m.keys for m in found})
     run.check("MPS could be started", not mps or run.left_s < LAST_WORDS_S or found, session.notes)
     wrong = [m for m in session.measurements if m.sharing != sharing]
     run.check("the way of sharing is the one asked for", not wrong, [m.sharing for m in wrong])
     least = 0.0 if run.tiny else DELTA_MIN
     run.check("deltas are plausible", all(least < m.delta < len(m.keys) + 0.5 for m in found), [m.delta for m in found])
-    body = {"measurements": [encode_measurement(m) for m in found], "profiles": [encode_profile(p) for p in profiles]}
     return _status(run, session, complete=have == len(sets)) | {"sets": len(sets), "measured": have} | body
+
+
+def _rounds(sets: Sequence[tuple[Subject, ...]], *, mps: bool) -> list[Sequence[tuple[Subject, ...]]]:
+    """One by one, so that each is kept as it is measured; through MPS at once, as its daemon is started each time."""
+    return [sets] if mps and sets else [[one] for one in sets]
 
 
 def kernels(run: Run) -> Object:
@@ -219,14 +225,6 @@ def _subject(run: Run, model: str, batch: int, workers: int | None) -> Subject:
     return Subject(key=ProfileKey(family, batch, 1, kind), request=request)
 
 
-def _keys(subjects: Sequence[Subject]) -> tuple[ProfileKey, ...]:
-    return tuple(sorted(subject.key for subject in subjects))
-
-
-def _measured(measurements: Sequence[SetMeasurement], sharing: str) -> set[tuple[ProfileKey, ...]]:
-    return {tuple(sorted(m.keys)) for m in measurements if m.sharing == sharing}
-
-
 def _status(run: Run, session: Session, *, complete: bool = True) -> Object:
     run.notes += session.notes
     if session.failures and run.left_s > LAST_WORDS_S:
@@ -239,7 +237,7 @@ def _learn(session: Session, scheduler: Client, subjects: Sequence[Subject]) -> 
     """Have the profiles and the set's delta known, so that the policy decides from what was measured here."""
     sets = [group for size in range(2, len(subjects) + 1) for group in sets_of(subjects, size)]
     done = {tuple(sorted(m.keys)) for m in read_measurements(scheduler)}
-    session.measure_sets([group for group in sets if _keys(group) not in done], (False,))
+    session.measure_sets([group for group in sets if keys_of(group) not in done], (False,))
 
 
 def _phases(run: Run) -> list[tuple[str, str, str]]:
@@ -351,6 +349,9 @@ def _trace(run: Run, subject: Subject, command: Sequence[str], path: Path) -> Ob
 
 def _parts() -> dict[str, Callable[[Run], Object]]:
     parts: dict[str, Callable[[Run], Object]] = {f"alone-{b}": partial(alone, batch=b) for b in BATCHES}
+    models, batch = CASES["best"]
+    for name, mps in (("best-pairs", False), ("best-pairs-mps", True)):
+        parts[name] = partial(together, size=2, batch=batch, mps=mps, models=models)
     for size, name in ((2, "pairs"), (3, "triples")):
         for batch in BATCHES:
             parts[f"{name}-{batch}"] = partial(together, size=size, batch=batch, mps=False)
