@@ -65,12 +65,12 @@ class Contended:
         for _ in range(intervals):
             self.now_s += 10.0
             self.steps += 100 * speed
-            if TRAIN in self.core.state.jobs:
-                sample = Progress(at_s=self.now_s, steps=int(self.steps), first_step_s=1.0, last_step_s=self.now_s)
-                self.at(Progressed(TRAIN, 1, sample))
             if used is not None:
                 measured = BandwidthSample(self.now_s, used, by_job, BY_CPU_TIME)
                 self.at(BandwidthObserved("n0", measured))
+            if TRAIN in self.core.state.jobs:
+                sample = Progress(at_s=self.now_s, steps=int(self.steps), first_step_s=1.0, last_step_s=self.now_s)
+                self.at(Progressed(TRAIN, 1, sample))
 
     def end(self, job: JobId) -> None:
         self.at(Ended(job, 1, "exited", Exit(0, None), None, self.now_s))
@@ -103,6 +103,25 @@ def test_a_hog_is_held_back_while_it_slows_training_and_let_go_once_all_is_calm(
     assert world.cores(HOG) == 8
     assert world.job(HOG).throttle is None
     assert set(world.changes()) == {Why.THROTTLED, Why.LET_GO}
+
+
+def believed_step_s(world: Contended) -> float:
+    (profile,) = [one for one in world.core.state.beliefs.profiles.values() if one.key.family == "t"]
+    assert profile.step_s is not None
+    return profile.step_s.value
+
+
+def test_what_training_does_beside_a_hog_teaches_nothing_and_goes_on_teaching_when_it_is_short_alone() -> None:
+    # Nobody is held back for it: where it stays short, what is believed stays what it was.
+    watched = replace(CONFIG, contention=ContentionConfig(drop_ratio=0.9))
+    world = Contended(hog(), config=watched)
+    world.go(5, used=0.4)
+    calm_s = believed_step_s(world)
+    assert calm_s == pytest.approx(0.1)
+    world.go(40, used=0.9, speed=0.5)
+    assert believed_step_s(world) == calm_s
+    world.go(40, used=0.9, speed=0.5, by_job=((1, 0.9),))
+    assert believed_step_s(world) > calm_s, "what training is by its own doing it always is"
 
 
 def test_its_story_says_with_numbers_who_was_slowed_and_what_was_measured() -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Final, NamedTuple
 
-from colane.model.bandwidth import Throttle
+from colane.model.bandwidth import BandwidthSample, Throttle
 from colane.model.hardware import GpuId, Node
 from colane.model.job import Job, JobId
 from colane.model.placement import Placement, Slot
@@ -23,6 +23,7 @@ class NodeState:
         cores_withheld: Cores that jobs have given up for a while, with how many have: jobs with GPUs leave them free.
         free: Free GPUs by type, one bit for each index.
         ids: Its GPUs by index.
+        bandwidth: Who was last seen to use the bandwidth of its memory.
     """
 
     node: Node
@@ -35,6 +36,7 @@ class NodeState:
     host_bandwidth_booked: int = 0
     free: dict[str, int] = field(default_factory=dict)
     ids: dict[int, GpuId] = field(default_factory=dict)
+    bandwidth: BandwidthSample | None = None
 
     @property
     def cores_free(self) -> int:

@@ -8,12 +8,13 @@ jobs with GPUs leave free what it gave up, so that it can have that back. Traini
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable
 from dataclasses import dataclass, field
 from statistics import median
 
 from colane.core.draft import Draft
-from colane.core.events import BandwidthObserved, Ended, Event, Progressed
+from colane.core.events import BandwidthObserved, Event
+from colane.core.sampled import SampleWatch
 from colane.core.situations import rate_of
 from colane.core.state import ClusterState, NodeState
 from colane.core.view import ClusterView
@@ -68,7 +69,7 @@ class Watched:
     changes: int = 0
 
 
-class Contention:
+class Contention(SampleWatch):
     """Notices where training jobs are slowed for lack of bandwidth, and plans who is held back or let go.
 
     Args:
@@ -79,8 +80,8 @@ class Contention:
     name = "contention"
 
     def __init__(self, state: ClusterState, config: ContentionConfig | None) -> None:
-        self._state = state
-        self._config = config
+        super().__init__(state, is_on=config is not None)
+        self._config = config or ContentionConfig()
         self._nodes: dict[str, Watched] = {}
         self._trained: dict[JobId, TrainingPace] = {}
         self._paces = Paces()
@@ -91,21 +92,16 @@ class Contention:
         """Whether something was measured since it was asked last."""
         return bool(self._fresh)
 
-    def notice(self, events: Iterable[Event]) -> None:
-        """Look at what was seen in this step."""
-        if self._config is None:
-            return
-        for event in events:
-            if isinstance(event, Progressed):
-                self._progressed(event, self._config)
-            elif isinstance(event, BandwidthObserved):
-                self._measured(event, self._config)
-            elif isinstance(event, Ended):
-                self._trained.pop(event.job, None)
-                self._paces.forget(event.job)
+    def _forget(self, job: JobId) -> None:
+        self._trained.pop(job, None)
+        self._paces.forget(job)
 
-    def _measured(self, event: BandwidthObserved, config: ContentionConfig) -> None:
-        sample = event.sample
+    def _noticed(self, event: Event) -> None:
+        if isinstance(event, BandwidthObserved):
+            self._measured(event)
+
+    def _measured(self, event: BandwidthObserved) -> None:
+        sample, config = event.sample, self._config
         if sample.used_ratio is None or event.node not in self._state.nodes:
             return
         known = self._nodes.get(event.node)
@@ -116,23 +112,20 @@ class Contention:
             known.short_s = sample.at_s
         self._fresh.append(event.node)
 
-    def _progressed(self, event: Progressed, config: ContentionConfig) -> None:
-        job = self._state.jobs.get(event.job)
-        if job is None or job.placement is None or job.attempt != event.attempt or not trains(job):
+    def _sampled(self, job: Job, progress: Progress) -> None:
+        if job.placement is None or not trains(job):
             return
         node = self._nodes.get(job.placement.node)
         company = self._company(job)
         known = self._trained.get(job.id)
         if known is None or known.company != company:
-            known = self._trained[job.id] = TrainingPace(company, event.progress.at_s)
-        self._window(job, known, node, event.progress, config)
+            known = self._trained[job.id] = TrainingPace(company, progress.at_s)
+        self._window(job, known, node, progress)
 
-    def _window(
-        self, job: Job, known: TrainingPace, node: Watched | None, progress: Progress, config: ContentionConfig
-    ) -> None:
+    def _window(self, job: Job, known: TrainingPace, node: Watched | None, progress: Progress) -> None:
         """Take a sample; one that ends a window says how fast the job is now, or was while nothing was short."""
         key = known.company, 0 if node is None else node.changes
-        steps_min, window_s = config.steps_min, config.interval_s
+        steps_min, window_s = self._config.steps_min, self._config.interval_s
         if not self._paces.add(job.id, key, progress, steps_min=steps_min, window_s=window_s):
             return
         known.now_s = self._paces.step_s(job.id)
@@ -161,7 +154,7 @@ class Contention:
         jobs = {job: draft.view.job(job) for job in node.jobs}
         training = [job for job in jobs.values() if trains(job)]
         speeds = {job.id: speed for job in training if (speed := self._speed(job)) is not None}
-        least = 1 - (self._config or ContentionConfig()).drop_ratio
+        least = 1 - self._config.drop_ratio
         slowed = {job: speed for job, speed in speeds.items() if speed < least}
         sample = known.sample
         used = dict(sample.by_job)

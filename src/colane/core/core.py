@@ -104,7 +104,7 @@ class Core:
         self._guard = Guard(state, self._watchers.guard, self.config)
         self._relief = Relief(state)
         self._returns = Returns(state)
-        self._tuning = CoreTuning(state, self.config.tuning)
+        self._tuning = CoreTuning(state, self.config.tuning, self.config.contention)
         self._contention = Contention(state, self.config.contention)
         self._sets = MeasuredSets()
         self._drains = Drains(state)

@@ -175,9 +175,12 @@ def _ended_otherwise(step: Step, job: Job, event: Ended, end_s: float, *, has_su
 
 
 def bandwidth_observed(step: Step, event: BandwidthObserved) -> None:
-    """Who uses the bandwidth of a node's memory: `Contention` looks at it."""
-    if event.node not in step.state.nodes:
+    """Who uses the bandwidth of a node's memory: `Contention` looks at it, and while it is short nothing is learnt."""
+    node = step.state.nodes.get(event.node)
+    if node is None:
         step.stale.append((event, "no such node"))
+    else:
+        node.bandwidth = event.sample
 
 
 def profile_declared(step: Step, event: ProfileDeclared) -> None:

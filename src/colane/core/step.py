@@ -9,12 +9,13 @@ from typing import NamedTuple
 
 from colane.core.bookings import nodes_booked
 from colane.core.config import CoreConfig
+from colane.core.contended import is_contended
 from colane.core.events import Decision, Event, Outcome, RejectedPlan
 from colane.core.lifecycle import MOVABLE, QUEUED, evolve, move, moves
 from colane.core.load import Booking
 from colane.core.saved import lost_part, steps_kept
 from colane.core.state import ClusterState
-from colane.core.surroundings import hood_of
+from colane.core.surroundings import hood_of, nobody
 from colane.core.timers import Timers
 from colane.core.useful_cores import with_start_cores
 from colane.model.hardware import GpuId
@@ -199,15 +200,17 @@ class Step:
 
     def observe(self, job: Job, progress: Progress) -> None:
         """A sample of a job goes into the epochs of its GPUs; what a window that is full taught is learnt."""
-        beliefs = self.state.beliefs
+        beliefs, contention = self.state.beliefs, self.config.contention
         for gpu in job.gpus_held:
-            members, is_disturbed = partial(self._members, gpu), self.state.gpus[gpu].gpu.is_disturbed
+            contended = is_contended(self.state, gpu.node, contention, self.now_s)
+            members, is_disturbed = partial(self._members, gpu), contended or self.state.gpus[gpu].gpu.is_disturbed
             steps_min = beliefs.config.steps_min
             if self.observer.sample(gpu, members, job.id, progress, steps_min, is_disturbed=is_disturbed):
                 self._learn_company(self.observer.window(gpu, self._sharing(gpu), beliefs, self.now_s))
         node = None if job.placement is None else self.state.nodes.get(job.placement.node)
         if node is not None and len(node.node.gpus) > 1:
-            look = partial(hood_of, self.state, job.id)
+            contended = is_contended(self.state, node.node.name, contention, self.now_s)
+            look = nobody if contended else partial(hood_of, self.state, job.id)
             self._learn_stay(
                 self.surroundings.sample(job.id, node.generation, look, progress, beliefs.config.steps_min)
             )

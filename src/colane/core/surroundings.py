@@ -9,6 +9,11 @@ from colane.perf.nearby import Hood, Near
 from colane.perf.topology import cost, shape_of_node
 
 
+def nobody() -> Hood | None:
+    """What is said where a job's pace says nothing of its neighbours, whoever they are."""
+    return None
+
+
 def hood_of(state: ClusterState, job_id: JobId) -> Hood | None:
     """Where a job runs and who is near it; None where its pace says nothing of neighbours.
 

@@ -8,17 +8,18 @@ of it starts with that.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from colane.core.bookings import NodeState
+from colane.core.contended import is_contended
 from colane.core.draft import Draft
-from colane.core.events import Ended, Event, Progressed
 from colane.core.load import GpuLoad
+from colane.core.sampled import SampleWatch
 from colane.core.state import ClusterState
 from colane.core.useful_cores import is_tuned, tries
 from colane.core.view import ClusterView
 from colane.cpu.config import TuningConfig
+from colane.cpu.contention import ContentionConfig
 from colane.cpu.tuner import TUNERS, CoreTry, found
 from colane.cpu.window import TryWindow
 from colane.model.job import Job, JobId, JobState
@@ -49,19 +50,23 @@ class Search:
     is_over: bool = False
 
 
-class CoreTuning:
+class CoreTuning(SampleWatch):
     """Notices when a try has lasted long enough, and plans the next.
 
     Args:
         state: Whose jobs.
         config: How; None tunes nobody.
+        contention: When bandwidth is short; a try in which it was begins anew.
     """
 
     name = "core-tuning"
 
-    def __init__(self, state: ClusterState, config: TuningConfig | None) -> None:
-        self._state = state
-        self._config = config
+    def __init__(
+        self, state: ClusterState, config: TuningConfig | None, contention: ContentionConfig | None = None
+    ) -> None:
+        super().__init__(state, is_on=config is not None)
+        self._contention = contention
+        self._config = config or TuningConfig()
         self._searches: dict[JobId, Search] = {}
         self._ready: dict[JobId, None] = {}
 
@@ -71,23 +76,18 @@ class CoreTuning:
         jobs = self._state.jobs
         return any(job in jobs and jobs[job].state is JobState.RUNNING for job in self._ready)
 
-    def notice(self, events: Iterable[Event]) -> None:
-        """Look at the jobs of which samples have come in this step."""
-        if self._config is None:
-            return
-        for event in events:
-            if isinstance(event, Ended):
-                self._searches.pop(event.job, None)
-                self._ready.pop(event.job, None)
-            elif isinstance(event, Progressed):
-                job = self._state.jobs.get(event.job)
-                if job is not None and job.attempt == event.attempt and job.state in STEPPING:
-                    self._look(job, event.progress, self._config)
+    def _forget(self, job: JobId) -> None:
+        self._searches.pop(job, None)
+        self._ready.pop(job, None)
+
+    def _sampled(self, job: Job, progress: Progress) -> None:
+        if job.state in STEPPING:
+            self._look(job, progress, self._config)
 
     def waits_s(self, job: JobId) -> tuple[float, ...]:
         """When a driver that samples only where it matters is to sample a job, counted from a change, in seconds."""
         config, live, search = self._config, self._state.jobs.get(job), self._searches.get(job)
-        if config is None or live is None or not _may_be_tuned(live) or (search is not None and search.is_over):
+        if not self._is_on or live is None or not _may_be_tuned(live) or (search is not None and search.is_over):
             return ()
         first = config.settle_s if search is not None else config.warm_up_s
         return first, first + config.settle_s, first + 2 * config.settle_s + config.window_s
@@ -99,7 +99,9 @@ class CoreTuning:
         if search is None or search.is_over or job.id in self._ready:
             return
         company = self._company(job)
-        if search.window.company != company:
+        if (
+            job.placement is not None and is_contended(self._state, job.placement.node, self._contention, progress.at_s)
+        ) or search.window.company != company:  # how fast it goes says nothing of its cores now
             search.window = TryWindow(search.window.cores, progress.at_s + config.settle_s, company)
         trial = search.window.add(progress, config, is_alone=not company)
         if trial is not None:
@@ -134,7 +136,7 @@ class CoreTuning:
             job, search = view.jobs.get(job_id), self._searches.get(job_id)
             if job is None or search is None or search.attempt != job.attempt:
                 del self._ready[job_id]
-            elif job.state is JobState.RUNNING and job.placement is not None and self._config is not None:
+            elif job.state is JobState.RUNNING and job.placement is not None:
                 del self._ready[job_id]
                 self._go_on(draft, job, job.placement, search, self._config)
         return draft.plan()

@@ -251,10 +251,10 @@ def report(turn: Turn, name: str, body: ReportBody) -> None:
         for message in messages:
             if message not in record.messages:
                 turn.record("message", node=name, message=message)
+    if body.bandwidth is not None:  # first: in what its jobs did until now, this was so
+        turn.events.append(BandwidthObserved(name, _bandwidth(body.bandwidth, turn.now_s)))
     for job in body.jobs:
         _report_job(turn, name, job, offset_s(turn.now_s, body.at_s))
-    if body.bandwidth is not None:
-        turn.events.append(BandwidthObserved(name, _bandwidth(body.bandwidth, turn.now_s)))
 
 
 def _bandwidth(body: BandwidthBody, now_s: float) -> BandwidthSample:

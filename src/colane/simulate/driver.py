@@ -384,7 +384,7 @@ class Driver:
         """An interval of a node is over: its agent says who makes steps, and who uses its memory."""
         if self._bandwidth is not None:
             trained = self._sampling.reports(self._bandwidth.trains(node, self._here.processes), self.now_s)
-            self._events += [*trained, self._bandwidth.observed(node, self.now_s, self._measure_bandwidth)]
+            self._events += [self._bandwidth.observed(node, self.now_s, self._measure_bandwidth), *trained]
 
     def _complete(self, process: Process, serial: int) -> None:
         if process.serial == serial and not process.is_stopping:
