@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from colane.core import ClusterState, Core
-from colane.core.events import CancelRequested, NodeRegistered, Submitted, Tick
+from colane.core.events import CancelRequested, Ended, NodeRegistered, Submitted, Tick
 from colane.core.policy import Planner, Policy
 from colane.core.view import ClusterView
-from colane.model.job import Job, JobId, JobSpec
+from colane.model.job import Exit, Job, JobId, JobSpec
 from colane.model.plan import Plan
 from colane.policies.admissions.ageing import Ageing
 from colane.policies.composed import Composed
@@ -72,6 +72,35 @@ def test_random_worlds_reach_plans_for_newcomers_alone(name: str) -> None:
     assert partial > 0
 
 
+def test_a_full_cluster_is_asked_about_those_only_who_may_take_a_place() -> None:
+    core, asked = Core(create("colocate"), ClusterState()), list[float]()
+    inner = core.ask
+
+    def ask(planner: Planner, view: ClusterView) -> Plan:
+        asked.append(view.now_s)
+        return inner(planner, view)
+
+    core.step([NodeRegistered(make_node("a", 1))], 0.0)
+    core.step([came(1)], 1.0)
+    core.step([came(2)], 2.0)
+    core.ask = ask
+    core.step([came(3)], 3.0)
+    assert asked == []
+    core.step([Submitted(JobId(4), JobSpec(name="4", family="f4", priority=1))], 4.0)
+    assert asked == [4.0]
+    core.step([CancelRequested(JobId(1), "ann")], 5.0)
+    assert [decision.action.job for decision in core.step([ended(1)], 6.0).decisions] == [4]
+
+
+def test_what_came_free_while_nobody_waited_is_there_for_who_comes() -> None:
+    core = Core(create("best-fit"), ClusterState())
+    core.step([NodeRegistered(make_node("a", 1))], 0.0)
+    core.step([came(1), came(2)], 1.0)
+    core.step([CancelRequested(JobId(2), "ann"), CancelRequested(JobId(1), "ann")], 2.0)
+    core.step([ended(1)], 3.0)
+    assert [decision.action.job for decision in core.step([came(3)], 4.0).decisions] == [3]
+
+
 own_source = pytest.mark.skipif(IS_COMPILED, reason="a source of a test cannot derive from a compiled one")
 
 
@@ -117,6 +146,11 @@ def full_cluster(source: Asked) -> Core:
 def came(number: int) -> Submitted:
     """A job of a family of its own."""
     return Submitted(JobId(number), JobSpec(name=str(number), family=f"f{number}"))
+
+
+def ended(number: int) -> Ended:
+    """The end of a first attempt."""
+    return Ended(JobId(number), 1, "signalled", Exit(None, 15), None, 0.0)
 
 
 @own_source

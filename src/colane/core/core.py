@@ -100,7 +100,7 @@ class Core:
         self._timers = Timers()
         self._blocked: dict[str, Blocked] = {}
         self._watched: set[str] = set()
-        self._settled: set[str] = set()
+        self._settled: dict[str, float] = {}
         self._guard = Guard(state, self._watchers.guard, self.config)
         self._relief = Relief(state)
         self._returns = Returns(state)
@@ -216,11 +216,13 @@ class Core:
     def _ask(self, step: Step) -> bool:
         """Follow one plan for what has changed; whether the policy wants to be asked again."""
         state = self.state
+        if self._settled:
+            self._unsettle()
         waiting = [pool for pool in state.changed_pools if pool in state.queues and state.queues[pool].count]
         plan = self._ask_policy(step, waiting)
         if state.cpu_only and waiting and (plan is None or not plan.serves_cpu_only):
             self._follow(step, self._cpu_only, waiting)
-        return plan is not None and any(pool not in plan.blocked for pool in plan.again_s)
+        return plan is not None and bool(plan.again_s) and any(pool not in plan.blocked for pool in plan.again_s)
 
     def _ask_policy(self, step: Step, waiting: list[str]) -> Plan | None:
         state = self.state
@@ -229,6 +231,8 @@ class Core:
             waiting = [pool for pool in waiting if state.queues[pool].count]
         if self._blocked:
             waiting = [pool for pool in waiting if not self._is_blocked(pool, step.now_s)]
+        if self._settled:
+            waiting = [pool for pool in waiting if not self._is_full(pool)]
         if self._watched:
             waiting += [pool for pool in state.changed_pools if pool in self._watched and pool not in waiting]
         return self._ask_about(step, waiting) if waiting else None
@@ -246,11 +250,25 @@ class Core:
             self._timers.ask_again(pool, plan.again_s.get(pool), keeps_earlier=is_partial)
         if self._watched or plan.watches:
             self._watched = (self._watched - set(pools)) | set(plan.watches)
-        if settled:
-            settled.difference_update(pools)
+        for pool in pools if settled else ():
+            settled.pop(pool, None)
         if plan.settled and step.rejected is None:
             settled.update(plan.settled)
         return plan
+
+    def _unsettle(self) -> None:
+        """Forget what the policy has said of pools in which more has happened than that jobs came."""
+        for pool in self.state.changed_pools:
+            if self.state.changed_pools.newcomers(pool) is None:
+                self._settled.pop(pool, None)
+
+    def _is_full(self, pool: str) -> bool:
+        """Whether the policy has said that those who came, and nothing else happened, find nothing."""
+        up_to = self._settled.get(pool)
+        came = None if up_to is None else self.state.changed_pools.newcomers(pool)
+        if came is None or up_to is None:
+            return False
+        return max([priority for priority, _ in came], default=up_to) <= up_to
 
     def _is_blocked(self, pool: str, now_s: float) -> bool:
         """Whether the policy has said that nothing can change in a pool yet."""

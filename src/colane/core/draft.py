@@ -53,7 +53,7 @@ class Draft(Overlay):
         self.serves_cpu_only = False
         self.worked_out: dict[object, Any] = {}
         self.watched: dict[str, None] = {}
-        self.settled: dict[str, None] = {}
+        self.settled: dict[str, float] = {}
 
     def start(self, job: Job, gpus: Iterable[GpuLoad], reason: Reason, lanes: Sequence[int] | None = None) -> None:
         """Run a waiting job on these GPUs, one a rank, in these lanes or else a new one on each, with its cores.
@@ -201,9 +201,12 @@ class Draft(Overlay):
         """Ask the policy about a pool whenever something changes there, even while nobody waits."""
         self.watched[pool] = None
 
-    def settle(self, pool: str) -> None:
-        """Nobody who waits there can have anything before something else happens, see `Plan.settled`."""
-        self.settled[pool] = None
+    def settle(self, pool: str, up_to: float = -inf) -> None:
+        """Nobody who waits there can have anything before something else happens, see `Plan.settled`.
+
+        Nor can who comes, `up_to` this priority.
+        """
+        self.settled[pool] = up_to
 
     def block(self, job: Job, spec: JobSpec, until_s: float = inf) -> None:
         """If the first in line, whom nobody may pass, lacks free GPUs: ask again when that has changed, or then.
@@ -233,7 +236,7 @@ class Draft(Overlay):
         return Plan(
             self.view.version, actions, *waits, self.again_s, self.blocked, holds,
             serves_cpu_only=self.serves_cpu_only, watches=tuple(self.watched),
-            settled=tuple(self.settled),
+            settled=self.settled,
         )  # fmt: skip
 
     def _holds(self) -> dict[JobId, tuple[GpuId, ...]]:

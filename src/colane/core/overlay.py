@@ -51,6 +51,7 @@ class Overlay:
         self._open: dict[tuple[Kind, int], list[SortKey]] = {}
         self._started: set[JobId] = set()
         self._cpu_only: dict[str, list[JobSpec]] = {}
+        self._has_opened = False
 
     def load(self, gpu: GpuId) -> GpuLoad:
         """A GPU as it will be."""
@@ -155,8 +156,10 @@ class Overlay:
             low = mask & -mask
             loads.append(self.load(ids[low.bit_length() - 1]))
             mask ^= low
-        if any(load.gpu.is_disturbed for load in loads):
-            loads.sort(key=lambda load: load.gpu.is_disturbed)
+        for load in loads:
+            if load.gpu.is_disturbed:
+                loads.sort(key=_is_disturbed)
+                break
         return loads
 
     def free_count(self, node: NodeState, gpu_type: str) -> int:
@@ -174,7 +177,7 @@ class Overlay:
         for jobs in range(1, jobs_max + 1):
             if self.view.open_gpus(kind, jobs):
                 return True
-        return bool(self._loads)
+        return self._has_opened
 
     def is_waiting(self, job: JobId) -> bool:
         """Whether nothing has been decided for it yet."""
@@ -188,6 +191,7 @@ class Overlay:
             old = self.load(load.id)
             self._loads[load.id] = load
             self.touched.append(load.id)
+            self._has_opened = self._has_opened or load.is_open
             if self._open:
                 kind = (self.view.nodes[load.id.node].node.pool, load.gpu.type)
                 _drop(self._open.get((kind, len(old.bookings))), old)
@@ -224,6 +228,10 @@ def _cpu_only_free(node: NodeState) -> Resources:
     outside = node.node.cores_outside_devices
     cores = len([core for core in outside if core not in node.cores_booked]) if node.cores_booked else len(outside)
     return Resources(0, cores, node.host_memory_free_bytes, node.host_bandwidth_free)
+
+
+def _is_disturbed(load: GpuLoad) -> bool:
+    return load.gpu.is_disturbed
 
 
 def _drop(keys: list[SortKey] | None, load: GpuLoad) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from types import MappingProxyType
 
 from colane.core.changes import Newcomers
@@ -59,9 +59,9 @@ class ClusterView:
         return self._state.beliefs
 
     @property
-    def pools(self) -> Iterator[str]:
+    def pools(self) -> list[str]:
         """Pools in which something changed and somebody waits, in order of name."""
-        return (pool for pool in self._pools if (queue := self._state.queues.get(pool)) and queue.count)
+        return [pool for pool in self._pools if self.queue(pool).count]
 
     @property
     def changed_pools(self) -> list[str]:

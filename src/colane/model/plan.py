@@ -213,7 +213,8 @@ class Plan:
         serves_cpu_only: Whether it has placed the jobs without GPUs too, so that nobody else does after it.
         watches: Pools the policy wants to be asked about whenever something changes there, even while nobody waits.
         settled: Pools in which nobody who waits now can have anything before something else changes than that more
-            jobs come, or a time it has asked for: the next plan may look at those alone (`ClusterView.newcomers`).
+            jobs come, or a time it has asked for: the next plan may look at those alone (`ClusterView.newcomers`), and
+            need not be asked for while all of them have at most the priority given here, as they find nothing either.
     """
 
     based_on: Final[int]
@@ -226,7 +227,7 @@ class Plan:
     holds: Final[Mapping[JobId, tuple[GpuId, ...]]]
     serves_cpu_only: Final[bool]
     watches: Final[tuple[str, ...]]
-    settled: Final[tuple[str, ...]]
+    settled: Final[Mapping[str, float]]
 
     def __init__(  # noqa: PLR0913 - a record
         self,
@@ -241,7 +242,7 @@ class Plan:
         *,
         serves_cpu_only: bool = False,
         watches: tuple[str, ...] = (),
-        settled: tuple[str, ...] = (),
+        settled: Mapping[str, float] = NOTHING,
     ) -> None:
         self.based_on = based_on
         self.actions = actions

@@ -30,6 +30,7 @@ from colane.policies.parts import (
     Moving,
     Offer,
     Order,
+    Rank,
     Rule,
     Sizer,
     Source,
@@ -43,6 +44,9 @@ from colane.policies.sources.returning import ReturnFinder
 
 USUAL_TURNS: Final = Turns()
 BESIDE_POLICY: Final = BesidePolicy()
+
+FOREMOST: Final[Rank] = (-inf,)
+"""Nobody goes before a job of this rank."""
 
 NOT_FOR_LACK_OF_GPUS: Final = frozenset({Why.NO_NODE, Why.NO_MEMORY})
 """Reasons that would hold as well if no GPU was kept for anybody."""
@@ -109,6 +113,8 @@ class _Service:
         self._at_home: list[Finder] = []
         self._now: list[Finder] = []
         self._may_settle = parts.moving is None and not self._rules and desk.queue.aim is None and not desk.explains
+        self._has_full = isinstance(parts.cpu_jobs, BesidePolicy)
+        self._lowest = inf
         self._newcomers = draft.view.newcomers(pool) if self._settles() else None
 
     def move(self, moving: Moving | None) -> None:
@@ -126,7 +132,7 @@ class _Service:
             while self._serve_line():
                 self._newcomers = None
         if self._settles():
-            self._draft.settle(self._desk.pool)
+            self._draft.settle(self._desk.pool, self._full_up_to())
 
     def dissolve(self) -> None:
         """Break the circles of desk, finders and rules: what a plan took is free at once, collector or not."""
@@ -135,7 +141,19 @@ class _Service:
 
     def _settles(self) -> bool:
         """Whether those who are refused are refused until something else happens than that others come."""
-        return self._may_settle and all(finder.settles for finder in self._finders)
+        settles = self._may_settle
+        for finder in self._finders:
+            settles = settles and finder.settles
+        return settles
+
+    def _full_up_to(self) -> float:
+        """Whoever comes finds nothing either, up to this priority: nobody has hope, or would outrank who runs."""
+        pool, is_full = self._desk.pool, self._has_full
+        for finder in self._finders:
+            is_full = is_full and not finder.has_hope(FOREMOST)
+        if not is_full or pool in self._draft.again_s:
+            return -inf
+        return min(max(self._draft.view.queue(pool).lines, default=-inf), self._lowest)
 
     def _serve_line(self) -> bool:
         """Walk the line once; whether another walk may help somebody."""
@@ -156,7 +174,7 @@ class _Service:
                 break
         if started and refused:
             for finder in self._finders:
-                if finder.grows:
+                if finder.grows and (finder.has_grown or self._desk.explains):
                     return True
         return False
 
@@ -218,6 +236,7 @@ class _Service:
             own = self._desk.reason
             reason = offer.reason if own is None else own(job, offer)
             draft.start(job, offer.gpus, reason, offer.lanes)
+            self._lowest = min(self._lowest, job.spec.priority)
         if offer.accepted is not None:
             offer.accepted()
         self._desk.changed(offer.gpus)

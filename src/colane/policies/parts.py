@@ -264,6 +264,9 @@ class Finder(Protocol):
     grows: bool
     """Whether a job that has started may open the way for one that found nothing before."""
 
+    has_grown: bool
+    """Whether one in this plan may have."""
+
     single: bool
     """Whether what was just refused says nothing about others of the same class."""
 

@@ -26,6 +26,7 @@ class UsualFinder:
 
     goes_first: bool = False
     grows: bool = False
+    has_grown: bool = True
     single: bool = False
     at_home: bool = False
     only_free: bool = False

@@ -121,7 +121,7 @@ class StepTimes(NamedTuple):
 
 def summarise(values: Iterable[float]) -> Summary | None:
     """Mean and percentiles (linear interpolation, as numpy's default); None for no values."""
-    found = np.fromiter(values, dtype=float)
+    found = values if isinstance(values, np.ndarray) else np.fromiter(values, dtype=float)
     if found.size == 0:
         return None
     p50, p95, p99 = (float(value) for value in np.percentile(found, (50, 95, 99)))

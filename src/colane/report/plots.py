@@ -48,7 +48,7 @@ def cdf(values_s: Mapping[str, Sequence[float] | NDArray[np.float64]], *, title:
     """
     fig = style.new_figure(4.0)
     axes = fig.subplots()
-    every_s = np.fromiter((value for found in values_s.values() for value in found), dtype=float)
+    every_s = np.concatenate([np.asarray(found, dtype=float) for found in values_s.values()] or [np.empty(0)])
     if every_s.size == 0:
         style.say_nothing_to_draw(axes, f"{quantity}: no job succeeded")
         return fig

@@ -109,6 +109,7 @@ class LightestFinder(UsualFinder):
 
     def __init__(self, source: BesideLightest, desk: Desk) -> None:
         self.grows = source.company_max > 1
+        self.has_grown = False
         self._desk = desk
         self._draft = desk.draft
         self._speedup_min = source.speedup_min
@@ -125,6 +126,12 @@ class LightestFinder(UsualFinder):
         for load, prediction in self._companies(spec):
             if prediction.speedup >= self._speedup_min:
                 yield Offer((load,), share_reason(Why.SHARES, load, prediction, self._speedup_min))
+
+    def changed(self, gpus: Iterable[GpuLoad]) -> None:
+        """A job that has just started where others may join it opens the way for one that found nothing before."""
+        for gpu in gpus:
+            load = self._draft.load(gpu.id)
+            self.has_grown = self.has_grown or (load.is_open and len(load.bookings) <= self._jobs_max)
 
     def worth(self, classes: Classes) -> Classes:
         """Those of whom enough is known, while there is company or may come to be; parked jobs may come back."""
@@ -195,6 +202,7 @@ class PartnerFinder(UsualFinder):
 
     def __init__(self, source: BesidePartner, desk: Desk) -> None:
         self.grows = True
+        self.has_grown = False
         self._draft = desk.draft
         self._pool = desk.pool
         self._speedup_min = source.speedup_min
@@ -219,8 +227,10 @@ class PartnerFinder(UsualFinder):
         """A job that has just started alone on a GPU may be joined from now on."""
         for gpu in gpus:
             load = self._draft.load(gpu.id)
-            if len(load.bookings) == 1 and load.is_open and load.gpu.type in self._singles:
-                self._singles[load.gpu.type].setdefault(_partner(load), []).append(load)
+            if len(load.bookings) == 1 and load.is_open:
+                self.has_grown = True
+                if load.gpu.type in self._singles:
+                    self._singles[load.gpu.type].setdefault(_partner(load), []).append(load)
 
     def _partners(self, spec: JobSpec) -> Iterator[tuple[GpuLoad, Prediction]]:
         """One GPU for each kind of partner that pays."""

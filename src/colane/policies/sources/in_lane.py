@@ -117,6 +117,7 @@ class LaneFinder(UsualFinder):
     def __init__(self, source: InLane, desk: Desk) -> None:
         self.goes_first = source.share_when is ShareWhen.ALWAYS
         self.grows = True
+        self.has_grown = False
         self.single = source.share_between is not ShareBetween.ALL
         self._draft = desk.draft
         self._pool = desk.pool
@@ -154,6 +155,7 @@ class LaneFinder(UsualFinder):
         for gpu in gpus:
             load = self._draft.load(gpu.id)
             if load.is_joinable:
+                self.has_grown = True
                 entry = entry_of(load, self._index.sign)
                 self._now[load.id] = entry
                 self._fresh.append(entry)
