@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from colane.agent import processes, shim
+from colane.agent import processes, programs, shim_files
 from colane.agent.command import Command
 from colane.agent.jobdir import JobDir
 from colane.agent.logs import read_log
@@ -58,14 +58,19 @@ def write_command(root: Path, argv: list[str], *, marker: str, **changes: Any) -
     settings: dict[str, Any] = {"workdir": str(root), "env": {"PATH": os.environ["PATH"]}, "grace_s": QUICK_GRACE_S}
     settings |= changes
     settings["env"] = {**settings["env"], name: value}
-    (path / shim.COMMAND).write_bytes(Command(tuple(argv), **settings).encode())
+    (path / shim_files.COMMAND).write_bytes(Command(tuple(argv), **settings).encode())
     return JobDir(path)
+
+
+def program(root: Path, name: str) -> list[str]:
+    """How an agent runs its copy of the shim or of `ranks`."""
+    return [sys.executable, "-I", "-S", str(programs.place(root) / name)]
 
 
 def launch(job: JobDir, preexec: Any = None) -> Supervised:
     """Start the shim; back when the command runs or cannot."""
     with (job.path / "shim.err").open("ab") as errors:
-        command = [sys.executable, "-I", "-S", shim.__file__, str(job.path)]
+        command = [*program(job.path.parent, programs.SHIM), str(job.path)]
         subprocess.run(command, check=True, stderr=errors, cwd="/", preexec_fn=preexec, timeout=DEADLINE_S)
     return Supervised(job)
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from colane.adaptor import bundle
-from colane.agent import processes, shim
+from colane.agent import processes, shim_files, shim_system
 from colane.agent.command import Command
 from colane.agent.config import AgentConfig
 from colane.agent.environment import THREAD_POOLS
@@ -278,10 +278,10 @@ def prepare(state: Path, mark: dict[str, str], *argv: str, boot: str | None = No
 
 async def test_an_agent_that_ends_right_after_a_launch_leaves_no_child(state: Path, mark: dict[str, str]) -> None:
     job = prepare(state, mark, "true")
-    launcher, before = Launcher(state), set(shim.children(os.getpid()))
+    launcher, before = Launcher(state), set(shim_system.children(os.getpid()))
     launcher.spawn(job, lambda _: None)
     launcher.close()
-    assert set(shim.children(os.getpid())) <= before
+    assert set(shim_system.children(os.getpid())) <= before
     claimed_by = job.claimed_by()
     assert claimed_by is not None
     until_gone(claimed_by)
@@ -331,7 +331,7 @@ async def test_what_has_no_supervisor_is_neither_adopted_nor_run_again(
         "agent's own claim": f"0 0 {boot}",
     }
     if kind in claims:
-        (job.path / shim.CLAIM).write_text(claims[kind])
+        (job.path / shim_files.CLAIM).write_text(claims[kind])
     async with running(state, fake) as agent:
         await agent.until(lambda: fake.ends)
     assert fake.ends[7, 1]["outcome"] == "supervisor-died"
@@ -452,7 +452,7 @@ async def test_files_that_a_power_cut_emptied(
 
 def test_secrets_are_for_the_owner_only(state: Path, mark: dict[str, str]) -> None:
     job = prepare(state, mark, "true")
-    assert all(path.stat().st_mode & 0o077 == 0 for path in (job.path / shim.COMMAND, job.path / OWN))
+    assert all(path.stat().st_mode & 0o077 == 0 for path in (job.path / shim_files.COMMAND, job.path / OWN))
     # Root's others may pass through to what is their job's, and look at nothing.
     assert all(path.stat().st_mode & 0o066 == 0 for path in (state, job.path))
 

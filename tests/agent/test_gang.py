@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from colane.agent import gang, shim
+from colane.agent import gang, shim_system
 from colane.agent.command import Command
 from colane.agent.environment import THREAD_POOLS, open_pools
 from colane.devices.types import HostFacts
@@ -103,10 +103,10 @@ def test_memory_near_the_gpus() -> None:
 
 
 def test_what_is_not_permitted_is_said_once_and_only_where_it_matters(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shim, "libc", lambda *_: -1)
+    monkeypatch.setattr(shim_system, "libc", lambda *_: -1)
     assert gang.memory_problem(FLAT) == ""
     assert "set_mempolicy" in gang.memory_problem(HOST)
-    monkeypatch.setattr(shim, "libc", lambda *_: 0)
+    monkeypatch.setattr(shim_system, "libc", lambda *_: 0)
     assert gang.memory_problem(HOST) == ""
 
 

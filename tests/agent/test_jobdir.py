@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from colane.adaptor import wire
-from colane.agent import shim
+from colane.agent import shim, shim_files
 from colane.agent.command import Command
 from colane.agent.errors import AgentError
 from colane.agent.jobdir import FINISHED, JobDir, LaunchFacts, StateDir, write_json
@@ -27,7 +27,7 @@ def test_an_attempt_is_read_back(state: StateDir) -> None:
     state.prepare(Key(7, 2), COMMAND, FACTS)
     (job,) = state.live()
     assert (job.key, job.facts()) == (Key(7, 2), FACTS)
-    assert shim.ShimCommand((job.path / shim.COMMAND).read_bytes()).env == COMMAND.env
+    assert shim.ShimCommand((job.path / shim_files.COMMAND).read_bytes()).env == COMMAND.env
     assert job.claimed_by() is None
     assert not job.has_ended()
     assert state.find(Key(7, 2)) == job.path
@@ -44,7 +44,7 @@ def test_an_attempt_is_prepared_once(state: StateDir) -> None:
 
 def test_a_claim_names_its_process(state: StateDir) -> None:
     job = state.prepare(Key(7, 1), COMMAND, FACTS)
-    (job.path / shim.CLAIM).write_text("12 345 some-boot\n")
+    (job.path / shim_files.CLAIM).write_text("12 345 some-boot\n")
     assert job.claimed_by() == ProcessId(12, 345, "some-boot")
     assert not job.close("not-started", "too late")
     assert not job.has_ended()
@@ -126,7 +126,7 @@ def test_what_is_no_attempt_is_left_alone(state: StateDir) -> None:
 
 def test_an_exit_record_of_a_lost_supervisor_tells_what_is_kept(state: StateDir) -> None:
     job = state.prepare(Key(7, 1), COMMAND, FACTS)
-    (job.path / shim.STARTED).write_text(json.dumps({"pid": 1, "start_ticks": 2, "start_s": 77.0}))
+    (job.path / shim_files.STARTED).write_text(json.dumps({"pid": 1, "start_ticks": 2, "start_s": 77.0}))
     (job.path / "log.0").write_bytes(b"abc")
     (job.path / "log.10").write_bytes(b"de")
     job.record_end("supervisor-died", "it was killed")

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from colane.agent import shim
+from colane.agent import shim_files
 from colane.agent.logs import read_log, read_tail, segments
 from tests.agent.agents import running
 from tests.agent.fake_scheduler import FakeScheduler
@@ -66,7 +66,7 @@ def test_first_and_latest_output_is_kept_within_the_cap(
     place = tmp_path_factory.mktemp("log")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(place)
-        log = shim.CappedLog(cap)
+        log = shim_files.CappedLog(cap)
         for chunk in chunks:
             log.write(chunk)
         log.close()
@@ -76,9 +76,9 @@ def test_first_and_latest_output_is_kept_within_the_cap(
     assert sum(segment.size for segment in kept) <= cap
     assert all(segment.path.read_bytes() == whole[segment.start : segment.end] for segment in kept)
     assert log.truncated == (sum(segment.size for segment in kept) < len(whole))
-    half = shim.LOG_SEGMENTS // 2 * (cap // shim.LOG_SEGMENTS)
+    half = shim_files.LOG_SEGMENTS // 2 * (cap // shim_files.LOG_SEGMENTS)
     assert read_log(place, 0, min(half, len(whole))).data == whole[:half]
-    tail = half - cap // shim.LOG_SEGMENTS
+    tail = half - cap // shim_files.LOG_SEGMENTS
     assert tail == 0 or read_log(place, -tail, tail).data == whole[-tail:]
 
 

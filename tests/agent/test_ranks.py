@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import os
-import py_compile
 import signal
-import sys
 from pathlib import Path
 
 import pytest
 
-from colane.agent import gang, processes, ranks, shim
-from tests.agent.shims import Supervised, run
+from colane.agent import processes, programs, ranks
+from tests.agent.shims import Supervised, program, run
 from tests.agent.waiting import until, until_gone
 
 pytestmark = pytest.mark.live
@@ -22,7 +20,7 @@ STUBBORN = 'trap "" TERM; while :; do sleep 1000; done'
 
 def start(root: Path, bindings: list[str], *command: str, marker: str, first_rank: int = 0) -> Supervised:
     numbers = (GRACE_S, str(first_rank), "OMP_NUM_THREADS,MKL_NUM_THREADS")
-    words = [sys.executable, "-I", "-S", ranks.__file__, *numbers, *bindings, "--", *command]
+    words = [*program(root, programs.RANKS), *numbers, *bindings, "--", *command]
     return run(root, *words, marker=marker)
 
 
@@ -125,7 +123,5 @@ def test_all_ranks_start_or_none(
 
 
 def test_the_compiled_copy_runs_without_the_package(tmp_path: Path, marker: str) -> None:
-    program = gang.place_program(tmp_path)
-    py_compile.compile(shim.__file__, str(tmp_path / "shim.pyc"), doraise=True)
-    words = [sys.executable, "-I", "-S", str(program), GRACE_S, "0", "::", "--", "true"]
+    words = [*program(tmp_path, programs.RANKS), GRACE_S, "0", "::", "--", "true"]
     assert run(tmp_path, *words, marker=marker).end()["exit_code"] == 0

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from colane.adaptor import wire
-from colane.agent import processes, ranks
+from colane.agent import processes, programs
 from colane.agent.jobdir import JobDir, LaunchFacts, write_json
 from colane.agent.reconcile import DesiredJob, Key, SaveWish
 from colane.agent.saving import DEAF, RECORD, Saver, asked
 from colane.agent.telemetry import AttemptMeter
-from tests.agent.shims import Supervised, run
+from tests.agent.shims import Supervised, program, run
 from tests.agent.waiting import until
 
 KEY = Key(1, 1)
@@ -41,7 +41,7 @@ def wanted(number: int, signal: str = "SIGUSR1") -> list[DesiredJob]:
 
 
 def saver_of(job: JobDir) -> Saver:
-    return Saver(lambda _: job, Path(ranks.__file__))
+    return Saver(lambda _: job, programs.folder(job.path.parent))
 
 
 def signals(root: Path, who: str) -> int:
@@ -75,7 +75,7 @@ def test_the_first_that_catches_it_gets_the_signal_once_for_each_asking(tmp_path
 @pytest.mark.live
 def test_each_rank_of_ours_is_told_and_none_ends_the_others_by_having_saved(tmp_path: Path, marker: str) -> None:
     script = f'exec {sys.executable} -c "$0" $RANK SIGTERM'
-    words = (sys.executable, "-I", "-S", ranks.__file__, "0.3", "0", "", "::", "::", "--", "sh", "-c", script, TRAINER)
+    words = (*program(tmp_path, programs.RANKS), "0.3", "0", "", "::", "::", "--", "sh", "-c", script, TRAINER)
     supervised = run(tmp_path, *words, marker=marker)
     ready(tmp_path, "0", "1")
     saver = saver_of(supervised.job)

@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from colane.agent import processes, shim
+from colane.agent import processes, programs, shim, shim_files
 from colane.agent.command import Command
 from colane.agent.logs import read_log, segments
 from colane.agent.outcome import classify
-from tests.agent.shims import QUICK_GRACE_S, Supervised, launch, run, write_command
+from tests.agent.shims import QUICK_GRACE_S, Supervised, launch, program, run, write_command
 from tests.agent.waiting import until, until_gone
 
 pytestmark = pytest.mark.live
@@ -86,7 +86,7 @@ def test_memory_is_taken_from_its_nodes_first_where_that_is_permitted(
     tmp_path: Path, marker: str, nodes: tuple[int, ...]
 ) -> None:
     asked = subprocess.run(
-        [sys.executable, "-c", f"from colane.agent import shim; print(shim.prefer_memory({nodes}))"],
+        [sys.executable, "-c", f"from colane.agent import shim_system; print(shim_system.prefer_memory({nodes}))"],
         capture_output=True, text=True, check=True,
     )  # fmt: skip
     supervised = run(tmp_path, "head", "-n1", "/proc/self/numa_maps", marker=marker, memory_nodes=nodes)
@@ -121,7 +121,7 @@ def test_a_command_that_cannot_be_started(tmp_path: Path, marker: str, argv: lis
     record = run(tmp_path, *argv, marker=marker).end()
     assert (record["outcome"], record["exit_code"], record["signal"]) == ("not-started", None, None)
     assert says in record["detail"]
-    assert not (tmp_path / "1-1" / shim.STARTED).exists()
+    assert not (tmp_path / "1-1" / shim_files.STARTED).exists()
 
 
 def test_a_missing_working_directory(tmp_path: Path, marker: str) -> None:
@@ -278,7 +278,7 @@ def test_a_directory_is_run_once(tmp_path: Path, marker: str) -> None:
 
 def test_many_at_once_run_it_once(tmp_path: Path, marker: str) -> None:
     job = write_command(tmp_path, ["sh", "-c", "echo ran"], marker=marker)
-    argv = [os.fsdecode(part) for part in (sys.executable, "-I", "-S", shim.__file__, job.path)]
+    argv = [*program(tmp_path, programs.SHIM), str(job.path)]
     crowd = [subprocess.Popen(argv) for _ in range(6)]
     assert [one.wait(20) for one in crowd] == [0] * 6
     supervised = Supervised(job)

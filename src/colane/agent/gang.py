@@ -7,7 +7,6 @@ A job is one process, which may start others itself (`torchrun`, `mp.spawn`), or
 from __future__ import annotations
 
 import os
-import py_compile
 import random
 import socket
 import sys
@@ -16,7 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from colane.agent import ranks, shim
+from colane.agent import shim_system
 from colane.agent.command import Command
 from colane.agent.environment import open_pools
 from colane.devices.types import HostFacts
@@ -59,13 +58,6 @@ class Meeting:
     def orders(self, here: int) -> dict[str, str]:
         """Give what ranks that we start need beside their own numbers."""
         return {**self.hints(here), "WORLD_SIZE": str(self.ranks), "GROUP_RANK": str(self.node)}
-
-
-def place_program(state_root: Path) -> Path:
-    """Put a compiled copy of `ranks` beside the shim's, which it needs; see `Launcher`."""
-    program = state_root / "ranks.pyc"
-    py_compile.compile(ranks.__file__, str(program), doraise=True)
-    return program
 
 
 def needs_meeting(launch: Mapping[str, Any], gpus: Sequence[Gpu]) -> bool:
@@ -143,8 +135,8 @@ def memory_problem(host: HostFacts) -> str:
     """Say why memory cannot be taken near the GPUs of this machine; empty when it can, or need not."""
     if len(set(host.sockets.values())) < 2:
         return ""
-    number = shim.SET_MEMPOLICY.get(os.uname().machine)
-    if number is not None and shim.libc("syscall", number, 0, 0, 0) == 0:  # MPOL_DEFAULT, as it is
+    number = shim_system.SET_MEMPOLICY.get(os.uname().machine)
+    if number is not None and shim_system.libc("syscall", number, 0, 0, 0) == 0:  # MPOL_DEFAULT, as it is
         return ""
     return "jobs' memory cannot be kept near their GPUs: this system does not permit set_mempolicy(2)"
 

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from colane.adaptor import wire
-from colane.agent import shim
+from colane.agent import shim_files
 from colane.agent.command import Command
 from colane.agent.errors import AgentError
 from colane.agent.lease import Lease
@@ -97,7 +97,7 @@ class JobDir:
         A directory that is older than this boot counts as claimed by a process of that boot: its claim may have
         been lost with the power, and nothing may run twice.
         """
-        text = read_text(self.path / shim.CLAIM)
+        text = read_text(self.path / shim_files.CLAIM)
         if text is None:
             prepared_in = self.facts().boot_id
             return None if prepared_in == boot_id() else ProcessId(0, 0, prepared_in)
@@ -106,11 +106,11 @@ class JobDir:
 
     def started(self) -> dict[str, Any] | None:
         """Pid, start ticks and start time of its main process; None before it runs."""
-        return read_json(self.path / shim.STARTED)
+        return read_json(self.path / shim_files.STARTED)
 
     def exit_record(self) -> dict[str, Any] | None:
         """How it ended; None before."""
-        return read_json(self.path / shim.EXIT)
+        return read_json(self.path / shim_files.EXIT)
 
     def has_ended(self) -> bool:
         """Whether there is a record of its end."""
@@ -150,14 +150,14 @@ class JobDir:
             "log_bytes": kept[-1].end if kept else 0,
             "log_truncated": any(a.end != b.start for a, b in pairwise(kept)),
         }
-        write_json(self.path / shim.EXIT, record)
+        write_json(self.path / shim_files.EXIT, record)
 
     def _claim(self) -> bool:
-        draft = self.path / f"{shim.CLAIM}.agent"
+        draft = self.path / f"{shim_files.CLAIM}.agent"
         # Pid 0 of this boot: whoever finds this claim without a record knows that no supervisor holds it.
         draft.write_text(f"0 0 {boot_id()}\n")
         try:
-            (self.path / shim.CLAIM).hardlink_to(draft)
+            (self.path / shim_files.CLAIM).hardlink_to(draft)
         except FileExistsError:
             return False
         finally:
@@ -238,7 +238,7 @@ class StateDir:
         draft.mkdir(mode=_PRIVATE)
         try:
             write_json(draft / LAUNCH, asdict(facts))
-            write_secret(draft / shim.COMMAND, command.encode())
+            write_secret(draft / shim_files.COMMAND, command.encode())
             (draft / OWN).mkdir(mode=_PRIVATE)
             wire.create(draft / OWN / STEPS)
             if command.run_as:
@@ -257,7 +257,7 @@ class StateDir:
 
     def deliver(self, job: JobDir) -> None:
         """Move an attempt whose end the scheduler knows out of the way; secrets do not stay."""
-        (job.path / shim.COMMAND).unlink(missing_ok=True)
+        (job.path / shim_files.COMMAND).unlink(missing_ok=True)
         shutil.rmtree(job.path / OWN, ignore_errors=True)
         job.path.rename(self.ended / job.path.name)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import py_compile
 import subprocess
 import sys
 import time
@@ -15,7 +14,7 @@ from typing import Any, NamedTuple
 
 from colane.adaptor import bundle, wire
 from colane.adaptor.turns import GATE_ENV
-from colane.agent import shim
+from colane.agent import programs
 from colane.agent.command import Command
 from colane.agent.config import AgentConfig
 from colane.agent.environment import job_cores, job_environment
@@ -111,10 +110,7 @@ class Launcher:
     """Starts supervisors, each in a process that is not our child when it runs."""
 
     def __init__(self, state_root: Path) -> None:
-        # Compiled once: compiling it for each job would cost a third of the time to start.
-        # A copy of our own also stays what it is when the package is upgraded under a running agent.
-        self._program = state_root / "shim.pyc"
-        py_compile.compile(shim.__file__, str(self._program), doraise=True)
+        self._program = programs.place(state_root) / programs.SHIM
         bundle.unpack(state_root)
         self._under_way: dict[Key, _Launch] = {}
 

@@ -11,7 +11,7 @@ import os
 import time
 from pathlib import Path
 
-from colane.agent import shim
+from colane.agent import shim_files
 
 KILL_MARGIN_S = 1.0
 """Killing takes a moment, and so does noticing that it is time."""
@@ -37,8 +37,8 @@ class Lease:
         """
         self._grace_s = grace_s
         # Written in place, always as long: that works on a full disk, too.
-        self._fd = os.open(root / shim.LEASE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        known = shim.read_lease(str(root / shim.LEASE))
+        self._fd = os.open(root / shim_files.LEASE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        known = shim_files.read_lease(str(root / shim_files.LEASE))
         self.is_bound = known is not None and math.isfinite(known[0])
         if known is None:
             self._write(math.inf, math.inf)
@@ -65,4 +65,4 @@ class Lease:
         os.close(self._fd)
 
     def _write(self, stop_s: float, kill_s: float) -> None:
-        os.pwrite(self._fd, shim.lease_line(stop_s, kill_s), 0)
+        os.pwrite(self._fd, shim_files.lease_line(stop_s, kill_s), 0)

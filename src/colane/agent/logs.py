@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from colane.agent.shim import LOG_PREFIX
+from colane.agent.shim_files import LOG_PREFIX
 
 READ_MAX_BYTES = 1 << 20
 """One answer holds at most this much; whoever wants more asks again from `next_offset`."""

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
-from colane.agent import device_memory, gang, launch_check
+from colane.agent import device_memory, gang, launch_check, programs
 from colane.agent.bandwidth import BandwidthMeter
 from colane.agent.command import Command
 from colane.agent.config import AgentConfig
@@ -66,7 +66,7 @@ class Agent:
         self._runs_as, closed = whose_jobs(state.root)
         if closed:
             log.warning("%s", closed)
-        self._ranks = gang.place_program(state.root)
+        self._ranks = programs.place(state.root) / programs.RANKS
         self._memory_problem = gang.memory_problem(devices.host)
         self._memory_note = ""
         self._has_limits = False
@@ -78,7 +78,7 @@ class Agent:
         self._host = HostMemory(state.job_dir, Mover(devices), self.woken.set)
         self._placer = CorePlacer(state.job_dir, devices, self.jobs.place)
         self._bandwidth = BandwidthMeter(devices.host.cores, config.host_bandwidth_bytes_per_s)
-        self._saver = Saver(state.job_dir, self._ranks)
+        self._saver = Saver(state.job_dir, programs.folder(state.root))
         self._notice = NoticeWatch(config.notice_file, config.notice_command, self.woken.set)
         self._is_wanted = False
         self._host_refusal = suspend.problem()

@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-from colane.agent.shim import children
+from colane.agent.shim_system import children
 
 _CLOCK_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 

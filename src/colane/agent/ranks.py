@@ -6,8 +6,9 @@ One BINDING for each rank, `CORES:NODES:THREADS`: core numbers, NUMA nodes to ta
 each variable in POOLS (as OMP_NUM_THREADS); each may be empty. WORLD_SIZE and where the ranks meet (MASTER_ADDR,
 MASTER_PORT) are in the environment already; RANK, LOCAL_RANK and LOCAL_WORLD_SIZE are added here.
 
-It runs under the shim, as a copy beside the shim's, and needs the standard library alone. It ends as the first rank to
-fail ended: with its exit code, or by its signal. Being stopped is the shim's matter, which signals the whole tree.
+It runs under the shim, as a copy beside the shim's, and needs the standard library and `shim_system` alone. It ends as
+the first rank to fail ended: with its exit code, or by its signal. Being stopped is the shim's matter, which signals
+the whole tree.
 """
 
 # ruff: noqa: S606 - exec is what it does
@@ -20,13 +21,10 @@ import signal
 import sys
 from types import FrameType
 
-if __name__ == "__main__":  # beside the shim's copy, wherever colane is installed
+if __name__ == "__main__":  # a copy, beside those of its parts, wherever colane is installed: see `programs`
     sys.path.insert(0, os.path.dirname(os.path.realpath(__file__)))  # noqa: PTH120 - pathlib slows the start
-    import shim  # type: ignore[import-not-found,unused-ignore]
 
-    del sys.path[0]
-else:
-    from colane.agent import shim
+from colane.agent import shim_system as system
 
 NOT_STARTED = 127
 """Exit code when a rank cannot be started, as a shell's."""
@@ -78,7 +76,7 @@ class LocalRanks:
         if not problem:
             os.write(opener, b"." * len(self._ranks))
         os.close(opener)  # who has not got a byte by now goes away
-        problem = problem or shim.read_all(trouble).decode(errors="replace").partition("\n")[0]
+        problem = problem or system.read_all(trouble).decode(errors="replace").partition("\n")[0]
         if problem:
             self._kill(signal.SIGKILL)
             self._reap_all()
@@ -112,10 +110,10 @@ class LocalRanks:
         """Turn this freshly forked process into a rank; what prevents it goes to `trouble`."""
         binding, what = self._bindings[local], f"rank {self._first_rank + local}"
         try:
-            shim.restore_signals()
+            system.restore_signals()
             if binding.cores:
                 os.sched_setaffinity(0, binding.cores)
-            shim.prefer_memory(binding.nodes)
+            system.prefer_memory(binding.nodes)
             what = f"{what}, command {self._argv[0]!r}"
             os.execvpe(self._argv[0], self._argv, self._environment(local, binding))
         except (OSError, ValueError) as error:
@@ -144,7 +142,7 @@ class LocalRanks:
 
     def _kill(self, number: int) -> None:
         for pid in list(self._ranks):
-            shim.send(pid, number)
+            system.send(pid, number)
 
     def _reap_all(self) -> None:
         while self._ranks:

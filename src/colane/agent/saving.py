@@ -19,7 +19,7 @@ from colane.agent import processes
 from colane.agent.jobdir import JobDir, read_json, write_json
 from colane.agent.processes import ProcessId
 from colane.agent.reconcile import DesiredJob, Key, SaveWish
-from colane.agent.shim import children
+from colane.agent.shim_system import children
 
 RECORD: Final = "asked.json"
 """In a job's directory: the number of the latest asking it was told of, and when."""
@@ -27,18 +27,22 @@ RECORD: Final = "asked.json"
 DEAF: Final = "job {key} does not catch {signal}, by which it is to be asked to save its state (--checkpoint)"
 
 
+PROGRAM_WORDS = 4
+"""A program of ours is run as these many words: Python, its two options, the program."""
+
+
 class Saver:
     """Tells jobs of this node to save their state."""
 
-    def __init__(self, find: Callable[[Key], JobDir], launcher: Path) -> None:
+    def __init__(self, find: Callable[[Key], JobDir], programs: Path) -> None:
         """Begin.
 
         Args:
             find: Gives a job's directory.
-            launcher: The program of ours that starts a process for each GPU: what it catches is not the job's.
+            programs: Where those of ours are, of whatever version: what a process of theirs catches is not the job's.
         """
         self._find = find
-        self._launcher = os.fsencode(launcher)
+        self._programs = os.fsencode(programs) + b"/"
         self._deaf: dict[Key, str] = {}
 
     def follow(self, jobs: Iterable[DesiredJob]) -> None:
@@ -79,9 +83,10 @@ class Saver:
 
     def _is_ours(self, pid: int) -> bool:
         try:
-            return self._launcher in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+            words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
         except OSError:
             return False
+        return any(word.startswith(self._programs) for word in words[:PROGRAM_WORDS])
 
 
 def asked(job: Path) -> tuple[int, float]:

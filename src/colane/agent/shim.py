@@ -4,8 +4,9 @@
 
 One process for each attempt of a job, from its start to its end. Its rules:
 
-* Standard library alone, and of that only what starts fast: it is on the way of every job's start. Hence the
-  private `_signal` and `_ctypes`, whose public wrappers cost 5 ms each, and no `json` before the job runs.
+* Standard library and its parts (`shim_files`, `shim_system`) alone, and of that only what starts fast: it is on the
+  way of every job's start. Hence the private `_signal` and `_ctypes`, whose public wrappers cost 5 ms each, and no
+  `json` before the job runs.
 * It claims the directory by linking a complete file to one name, which succeeds once. Whoever comes second goes
   away, so that a launch repeated after a crash never runs a job twice.
 * It is the subreaper (prctl(2)) of everything the job starts: daemons come back to it, so no child left means
@@ -20,7 +21,7 @@ Files: reads `command`; writes `claim`, `started`, `log.OFFSET` (segments of the
 output they begin) and `exit`.
 """
 
-# ruff: noqa: PTH104, PTH108, PTH110, PTH208, PLC0415, S606 - pathlib and eager imports slow every start
+# ruff: noqa: PTH110, PTH120, PLC0415, S606 - pathlib and eager imports slow every start
 
 from __future__ import annotations
 
@@ -30,14 +31,39 @@ import select
 import sys
 import time
 
-COMMAND, CLAIM, STARTED, EXIT, LOG_PREFIX = "command", "claim", "started", "exit", "log."
-LEASE = "lease"
-"""In the agent's directory, two above a job's: when its jobs must stop and be gone, unless it is renewed before."""
-LEASE_PATH = f"../../{LEASE}"
-NO_WORD = "the scheduler was not heard of for too long"
+if __name__ == "__main__":  # a copy, beside those of its parts, wherever colane is installed: see `programs`
+    sys.path.insert(0, os.path.dirname(os.path.realpath(__file__)))
 
-LOG_SEGMENTS = 8
-"""A log over its cap keeps its first and its latest half; it is dropped in pieces of an eighth."""
+from colane.agent.shim_files import (
+    COMMAND,
+    LEASE_PATH,
+    STARTED,
+    CappedLog,
+    claim,
+    publish,
+    publish_exit,
+    read_lease,
+    reserve,
+    since_boot_s,
+)
+from colane.agent.shim_system import (
+    PR_SET_CHILD_SUBREAPER,
+    READ_BYTES,
+    count_oom_kills,
+    descendants,
+    die_with,
+    kill_tree,
+    prctl,
+    prefer_memory,
+    read_all,
+    read_file,
+    read_start_ticks,
+    restore_signals,
+    send,
+    used_memory_bytes,
+)
+
+NO_WORD = "the scheduler was not heard of for too long"
 
 LEFTOVER_GRACE_S = 1.0
 """What a job leaves running when its main process ends has this long to end itself: its result is known, and
@@ -46,9 +72,6 @@ its devices wait."""
 KILL_ROUND_MS = 20
 """Between two rounds of SIGKILL. More than one is needed only while a process forks or hangs in the kernel."""
 
-LOG_RETRY_S = 1.0
-"""After a failed write (disk full) output is thrown away this long, so that the job never waits for a disk."""
-
 ENDLESS_S = float("inf")
 LEASE_LOOK_MS = 1000
 """An endless lease is looked at this often: it may be bounded any time."""
@@ -56,21 +79,11 @@ LEASE_LOOK_MS = 1000
 MEMORY_LOOK_MS = 200
 """How often the memory of a bounded job is looked at: some 20 microseconds for each of its processes."""
 
-LEASE_READS = 3
-"""Readings before one that is being written is given up."""
-
-READ_BYTES = 1 << 18
-RECORD_BYTES = 4096
-"""Reserved for the exit record before the job starts, so that a job that fills the disk still ends on record."""
-
 DETAIL_CHARS = 1000
-
-PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
-SET_MEMPOLICY = {"x86_64": 238, "aarch64": 237, "riscv64": 237, "ppc64le": 261}
 
 
 class ShimCommand:
-    """What to run, read from what `colane.agent.command.ShimCommand` wrote: the same fields."""
+    """What to run, read from what `colane.agent.command.Command` wrote: the same fields."""
 
     def __init__(self, data: bytes) -> None:
         workdir, cores, nodes, run_as, cap, grace, limit, count, *rest = (
@@ -85,88 +98,6 @@ class ShimCommand:
         self.log_cap_bytes = int(cap)
         self.grace_s = float(grace)
         self.memory_limit_bytes = int(limit)
-
-
-def since_boot_s() -> float:
-    """Seconds since boot: the clock of leases."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME)
-
-
-def lease_line(stop_s: float, kill_s: float) -> bytes:
-    """The lease as it is written: always as long, and said twice, so that a torn one is told from a whole one."""
-    text = f"{stop_s:20.3f} {kill_s:20.3f}"
-    return f"{text} {text}\n".encode()
-
-
-def read_lease(path: str) -> tuple[float, float] | None:
-    """When to stop the job and when it must be gone; None where there is no lease."""
-    for _ in range(LEASE_READS):
-        try:
-            fields = read_file(path).split()
-        except OSError:
-            return None
-        if len(fields) == 4 and fields[:2] == fields[2:]:
-            return float(fields[0]), float(fields[1])
-    return None
-
-
-class CappedLog:
-    """The job's output on disk, at most a cap of it: the first half and the latest half."""
-
-    def __init__(self, cap_bytes: int) -> None:
-        self.seen_bytes = 0
-        self.truncated = False
-        self._segment_bytes = max(cap_bytes // LOG_SEGMENTS, 1)
-        self._segments: list[str] = []
-        self._fd = -1
-        self._room_bytes = 0
-        self._retry_at_s = 0.0
-
-    def write(self, data: bytes) -> None:
-        """Keep the data, or lose it and remember that: never wait, never fail."""
-        view = memoryview(data)
-        while view:
-            written = self._write_some(view)
-            self.seen_bytes += written or len(view)
-            view = view[written:] if written else view[:0]
-
-    def close(self) -> None:
-        """Leave the segment written so far."""
-        if self._fd >= 0:
-            os.close(self._fd)
-        self._fd, self._room_bytes = -1, 0
-
-    def _write_some(self, view: memoryview) -> int:
-        """Write into the segment, give the number of bytes; 0 means that the rest is lost."""
-        if time.monotonic() < self._retry_at_s:
-            return 0
-        try:
-            if self._room_bytes == 0:
-                self._open_segment()
-            written = os.write(self._fd, view[: self._room_bytes])
-        except OSError:
-            self._give_up()
-            return 0
-        self._room_bytes -= written
-        return written
-
-    def _open_segment(self) -> None:
-        self.close()
-        if len(self._segments) >= LOG_SEGMENTS:
-            self.truncated = True
-            os.unlink(self._segments.pop(LOG_SEGMENTS // 2))
-        name = f"{LOG_PREFIX}{self.seen_bytes}"
-        self._fd = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-        self._segments.append(name)
-        self._room_bytes = self._segment_bytes
-
-    def _give_up(self) -> None:
-        """The next segment begins behind what is lost; an empty one would stand in its way."""
-        self.truncated = True
-        self._retry_at_s = time.monotonic() + LOG_RETRY_S
-        if self._fd >= 0 and self._room_bytes == self._segment_bytes:
-            os.unlink(self._segments.pop())
-        self.close()
 
 
 class Supervisor:
@@ -372,13 +303,6 @@ def become(command: ShimCommand, output_fd: int, trouble_fd: int, supervisor_pid
         os._exit(127)
 
 
-def die_with(supervisor_pid: int) -> None:
-    """Have the kernel kill this process when its supervisor dies."""
-    prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != supervisor_pid:  # it died before we asked to die with it
-        os._exit(127)
-
-
 def become_user(uid: int, gid: int, *groups: int) -> None:
     """Be another user from now on, without a way back; the groups first, for a plain user may not change them."""
     import warnings  # noqa: F401 - for execvpe: the user may not be able to read this Python's library
@@ -394,195 +318,6 @@ def explain(error: OSError | ValueError, command: ShimCommand) -> str:
     if isinstance(error, FileNotFoundError) and "/" in program and os.path.exists(program):
         return f"{error.strerror}: the interpreter of its first line"
     return (error.strerror if isinstance(error, OSError) else None) or str(error)
-
-
-def restore_signals() -> None:
-    """Python ignores SIGPIPE and SIGXFSZ, `nohup` SIGHUP, a script's `&` SIGINT and SIGQUIT; jobs expect none."""
-    for number in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
-        signal.signal(number, signal.SIG_DFL)
-    signal.pthread_sigmask(signal.SIG_SETMASK, ())
-
-
-def libc(name: str, *arguments: int | bytes) -> int:
-    """Call a function of the C library."""
-    try:
-        import _ctypes
-
-        result = _ctypes.call_function(_ctypes.dlsym(_ctypes.dlopen("", 0), name), arguments)
-    except (ImportError, AttributeError):  # another Python than the one this was tried with
-        import ctypes
-
-        result = getattr(ctypes.CDLL(None), name)(*arguments)
-    return int(result)
-
-
-def prctl(option: int, value: int) -> None:
-    """Set an attribute of this process in the kernel; OSError when it refuses."""
-    if libc("prctl", option, value, 0, 0, 0) != 0:
-        raise OSError(0, f"prctl({option}, {value}) was refused")
-
-
-def prefer_memory(nodes: tuple[int, ...]) -> bool:
-    """Take this process's memory from these NUMA nodes first (set_mempolicy(2)); False where that is not permitted."""
-    if not nodes or (number := SET_MEMPOLICY.get(os.uname().machine)) is None:
-        return not nodes
-    words = max(nodes) // 64 + 1
-    mask = sum(1 << node for node in set(nodes)).to_bytes(8 * words, sys.byteorder)
-    mode = 1 if len(nodes) == 1 else 5  # MPOL_PREFERRED, MPOL_PREFERRED_MANY
-    return libc("syscall", number, mode, mask, 64 * words + 1) == 0
-
-
-def descendants() -> list[int]:
-    """Every process below this one, zombies included."""
-    found, todo = [], children(os.getpid())
-    while todo:
-        found.append(todo.pop())
-        todo += children(found[-1])
-    return found
-
-
-def children(pid: int) -> list[int]:
-    """Children of all threads of a process; none when it is gone."""
-    root = f"/proc/{pid}/task"
-    try:
-        paths = [f"{root}/{thread}/children" for thread in os.listdir(root)]
-        return [int(child) for path in paths for child in read_file(path).split()]
-    except OSError:
-        return []
-
-
-def used_memory_bytes(limit_bytes: int) -> int:
-    """Host memory of all processes below this one; what they share counts once where the sum is over the limit.
-
-    Telling what is shared takes the kernel a walk through all pages, so it is asked only then.
-    """
-    pids = descendants()
-    resident_bytes = sum(map(resident_memory_bytes, pids))
-    return sum(map(proportional_memory_bytes, pids)) if resident_bytes > limit_bytes else resident_bytes
-
-
-def resident_memory_bytes(pid: int) -> int:
-    """Memory that is mapped in a process, shared or not; 0 when it is gone."""
-    try:
-        return int(read_file(f"/proc/{pid}/statm").split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    except (OSError, IndexError):
-        return 0
-
-
-def proportional_memory_bytes(pid: int) -> int:
-    """Memory of a process with its part of what it shares (proc_pid_smaps(5)); all of it where that is not shown."""
-    try:
-        lines = read_file(f"/proc/{pid}/smaps_rollup").splitlines()
-    except OSError:
-        return resident_memory_bytes(pid)
-    return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith(b"Pss:"))
-
-
-def kill_tree() -> None:
-    """SIGKILL to all, again until nobody is found who has not got it: a fork may slip through one pass."""
-    killed: set[int] = set()
-    while fresh := [pid for pid in descendants() if pid not in killed]:
-        for pid in fresh:
-            send(pid, signal.SIGKILL)
-        killed.update(fresh)
-
-
-def send(pid: int, number: int) -> None:
-    """Send a signal to a process that may be gone or, having gained privileges, not be ours to signal."""
-    try:
-        os.kill(pid, number)
-    except (ProcessLookupError, PermissionError):
-        return
-
-
-def read_file(path: str) -> bytes:
-    """Read a small file."""
-    return read_all(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
-
-
-def read_all(fd: int) -> bytes:
-    """Read up to the end, and close."""
-    parts = []
-    try:
-        while part := os.read(fd, READ_BYTES):
-            parts.append(part)
-    finally:
-        os.close(fd)
-    return b"".join(parts)
-
-
-def read_start_ticks(pid: int) -> int:
-    """When a process started, in clock ticks since boot: field 22 of proc_pid_stat(5); 0 when it is gone."""
-    try:
-        return int(read_file(f"/proc/{pid}/stat").rpartition(b")")[2].split()[19])
-    except OSError:
-        return 0
-
-
-def count_oom_kills() -> int:
-    """How many processes the kernel has killed for want of memory since boot; 0 where it does not count."""
-    try:
-        lines = read_file("/proc/vmstat").splitlines()
-    except OSError:
-        return 0
-    return sum(int(line.split()[1]) for line in lines if line.startswith(b"oom_kill "))
-
-
-def claim() -> bool:
-    """Make the current directory this process's own; False when somebody else has it."""
-    draft, boot = f"{CLAIM}.{os.getpid()}", read_file("/proc/sys/kernel/random/boot_id").decode().strip()
-    # Pid, start time and boot of a process: together they never come again.
-    publish(draft, f"{os.getpid()} {read_start_ticks(os.getpid())} {boot}\n", durable=False)
-    try:
-        os.link(draft, CLAIM)
-    except FileExistsError:
-        return False
-    finally:
-        os.unlink(draft)
-    return True
-
-
-def reserve() -> None:
-    """Keep room on the disk for the exit record; on a full disk `publish_exit` waits for room instead."""
-    fd = os.open(f"{EXIT}.new", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        os.posix_fallocate(fd, 0, RECORD_BYTES)
-    except OSError:
-        return
-    finally:
-        os.close(fd)
-
-
-def publish(name: str, text: str, *, durable: bool) -> None:
-    """Make a file appear whole; with `durable` it survives a power cut."""
-    fd = os.open(f"{name}.new", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        length = os.pwrite(fd, text.encode(), 0)
-        os.ftruncate(fd, length)
-        if durable:
-            os.fsync(fd)
-    finally:
-        os.close(fd)
-    os.rename(f"{name}.new", name)
-    if durable:  # the new name too
-        directory = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        os.fsync(directory)
-        os.close(directory)
-
-
-def publish_exit(text: str, wake_fd: int) -> None:
-    """Write the exit record, trying again while the disk refuses; without its directory nobody waits for it."""
-    waiter = select.poll()
-    waiter.register(wake_fd, 0)
-    while True:
-        try:
-            publish(EXIT, text, durable=True)
-        except FileNotFoundError:
-            return
-        except OSError:
-            waiter.poll(LOG_RETRY_S * 1000)
-        else:
-            return
 
 
 def catch_signals() -> int:

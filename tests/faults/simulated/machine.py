@@ -12,7 +12,7 @@ from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from colane.agent import shim
+from colane.agent import shim_files
 from colane.agent.contact import Contact
 from colane.agent.jobs import refusal
 from colane.agent.lease import Lease
@@ -265,7 +265,7 @@ class Machine:
                 self._end(key, attempt, "lease-run-out")
 
     def _lease(self) -> tuple[float, float]:
-        return shim.read_lease(str(self.disk.root / shim.LEASE)) or (0.0, 0.0)
+        return shim_files.read_lease(str(self.disk.root / shim_files.LEASE)) or (0.0, 0.0)
 
     def _end(self, key: Key, attempt: VirtualAttempt, outcome: str) -> None:
         attempt.alive = False

@@ -1,0 +1,66 @@
+"""The programs that stand between the agent and its jobs: compiled copies in a directory of their own.
+
+Compiled once: compiling them for each job would cost a third of the time to start. Each version has its own directory,
+and none is taken away, so that a supervisor that is just starting finds the parts it belongs to, though the package is
+upgraded and the agent started anew meanwhile.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import py_compile
+import shutil
+import sys
+from functools import cache
+from pathlib import Path
+from typing import Final
+from uuid import uuid4
+
+SHIM: Final = "shim.pyc"
+RANKS: Final = "ranks.pyc"
+
+_PACKAGE: Final = Path(__file__).parents[1]
+_FILES: Final = {
+    "agent/shim.py": SHIM,
+    "agent/ranks.py": RANKS,
+    "agent/__init__.py": "colane/agent/__init__.pyc",
+    "agent/shim_files.py": "colane/agent/shim_files.pyc",
+    "agent/shim_system.py": "colane/agent/shim_system.pyc",
+}
+"""Sources, and where their copies go."""
+
+
+@cache
+def _version() -> str:
+    """Of this Python and of all sources, read once: an agent whose package is upgraded goes on with its own."""
+    digest = hashlib.sha256(sys.version.encode())
+    for source in _FILES:
+        digest.update((_PACKAGE / source).read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def folder(state_root: Path) -> Path:
+    """Where an agent's programs are, of whatever version."""
+    return state_root.absolute() / "programs"
+
+
+def place(state_root: Path) -> Path:
+    """Put the programs of this version below an agent's directory, and return where they are.
+
+    Raises:
+        OSError: They cannot be written.
+    """
+    target = folder(state_root) / _version()
+    if target.is_dir():
+        return target
+    draft = target.with_name(f".{uuid4().hex}")
+    for source, copy in _FILES.items():
+        (draft / copy).parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+        py_compile.compile(str(_PACKAGE / source), str(draft / copy), doraise=True)
+    try:
+        draft.rename(target)
+    except OSError:
+        shutil.rmtree(draft, ignore_errors=True)
+        if not target.is_dir():  # else another was quicker
+            raise
+    return target
