@@ -49,6 +49,7 @@ class FakeScheduler:
         self.reports: list[Object] = []
         self.ends: dict[Key, Object] = {}
         self.told: Counter[Key] = Counter()
+        self.tellings: list[tuple[int, Key]] = []
         self.registrations = 0
         self.calls = 0
         self.away = False
@@ -145,6 +146,7 @@ class FakeScheduler:
             raise Refused(503, [Problem("", "the store cannot be written")])
         key = (finished["id"], finished["attempt"])
         self.told[key] += 1
+        self.tellings.append((self.registrations, key))
         assert self.ends.setdefault(key, finished) == finished, "an end is always told in the same words"
         wish = self._jobs.pop(key, None)
         self._generation += wish is not None
