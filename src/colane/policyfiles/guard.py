@@ -84,6 +84,7 @@ class StrictPolicy:
         """
         try:
             plan = within(self._budget_s, lambda: self._policy.plan(view))
+            flaw = flaw_of(plan, view.now_s)
         except OverdueError as overdue:
             line = _line(overdue.frame, str(self._file))
             message = f"{self._file}{line}: plan(view) took longer than {self._budget_s:g} s"
@@ -91,7 +92,7 @@ class StrictPolicy:
         except BaseException as error:
             where = f"{self._file}{where_in(self._file, error)}"
             raise PolicyFaultError(f"{where}: {said(error)}", f"{where}: {type(error).__name__}") from error
-        if flaw := flaw_of(plan, view.now_s):
+        if flaw:
             raise PolicyFaultError(f"{self._file}: {flaw}")
         return plan
 

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from math import isfinite
+from types import NoneType
 from typing import Any, get_args
 
+from colane.model.bandwidth import Throttle
 from colane.model.hardware import GpuId
 from colane.model.placement import Placement, Slot
-from colane.model.plan import Action, Blocked, Plan, placement_of
+from colane.model.plan import Action, Blocked, Plan, SetCores, SetThrottle, placement_of
 from colane.model.reason import Reason
 
 Judge = Callable[[Any], str]
@@ -49,6 +51,9 @@ def _flaws(plan: Plan, now_s: float) -> Iterator[str]:
         return "" if is_later else f"must be a time after view.now_s, got {at_s!r}"
 
     yield from _mapping("again_s", plan.again_s, later)
+    yield from _mapping("settled", plan.settled, _priority)
+    if not _holds_only(plan.watches, str):
+        yield f"Plan.watches must be a tuple of pools, got {plan.watches!r}"
 
 
 def _mapping(name: str, values: object, judge: Judge) -> Iterator[str]:
@@ -69,7 +74,19 @@ def _action(action: object) -> str:
     if flaw := _reason(known.reason):
         return f"the reason for job {known.job} {flaw}"
     placement = placement_of(known)
-    return f"the placement of job {known.job} {flaw}" if placement is not None and (flaw := _place(placement)) else ""
+    if placement is not None and (flaw := _place(placement)):
+        return f"the placement of job {known.job} {flaw}"
+    return f"{type(known).__name__} of job {known.job} {flaw}" if (flaw := _rest_of(known)) else ""
+
+
+def _rest_of(action: Action) -> str:
+    """What an action says besides its job, reason and placement."""
+    if isinstance(action, SetCores):
+        return _cores(action.cores, action.cores_elsewhere)
+    if isinstance(action, SetThrottle):
+        return _throttle(action.throttle)
+    for_job: object = getattr(action, "for_job", None)
+    return "" if for_job is None or isinstance(for_job, int) else f"is for job {for_job!r}"
 
 
 def _reason(reason: object) -> str:
@@ -83,14 +100,40 @@ def _reason(reason: object) -> str:
     return ""
 
 
+def _throttle(throttle: object) -> str:
+    if throttle is None:
+        return ""
+    if not isinstance(throttle, Throttle) or not isinstance(throttle.bandwidth_ratio, (int, float)):
+        return f"must have a Throttle or None, got {throttle!r}"
+    return _cores((*throttle.cores, *throttle.withheld), ())
+
+
 def _place(placement: object) -> str:
     if not isinstance(placement, Placement):
         return f"must be a Placement, got {placement!r}"
-    if not all(isinstance(slot, Slot) and isinstance(slot.lane, int) for slot in placement.slots):
-        return f"must have Slots with lanes, got {placement.slots!r}"
-    if flaw := _gpus(placement.gpus):
-        return flaw
-    return "" if all(isinstance(core, int) for core in placement.cores) else f"has cores {placement.cores!r}"
+    if not all(isinstance(slot, Slot) and isinstance(slot.lane, int) and slot.lane >= 0 for slot in placement.slots):
+        return f"must have Slots with lanes from 0, got {placement.slots!r}"
+    if not isinstance(placement.port, int) or not isinstance(placement.node, str):
+        return f"must have a port and the name of a node, got {placement!r}"
+    return _gpus(placement.gpus) or _cores(placement.cores, placement.cores_elsewhere)
+
+
+def _cores(cores: object, elsewhere: object) -> str:
+    if not _holds_only(cores, int):
+        return f"must have cores as a tuple of numbers, got {cores!r}"
+    if isinstance(elsewhere, tuple) and all(map(_is_cores_of_node, elsewhere)):
+        return ""
+    return f"must have cores elsewhere as (node, numbers) each, got {elsewhere!r}"
+
+
+def _is_cores_of_node(pair: object) -> bool:
+    if not isinstance(pair, tuple) or len(pair) != 2:
+        return False
+    return isinstance(pair[0], str) and _holds_only(pair[1], int)
+
+
+def _holds_only(values: object, kind: type) -> bool:
+    return isinstance(values, tuple) and all(isinstance(value, kind) for value in values)
 
 
 def _gpus(gpus: object) -> str:
@@ -99,4 +142,13 @@ def _gpus(gpus: object) -> str:
 
 
 def _blocked(blocked: object) -> str:
-    return "" if isinstance(blocked, Blocked) else f"must be a Blocked, got {blocked!r}"
+    kinds: tuple[type | tuple[type, ...], ...] = (int, int, (str, NoneType), (int, float))
+    if isinstance(blocked, Blocked) and all(
+        isinstance(value, kind) for value, kind in zip(blocked, kinds, strict=True)
+    ):
+        return ""
+    return f"must be a Blocked with its job, GPUs, type or None, and time, got {blocked!r}"
+
+
+def _priority(up_to: object) -> str:
+    return "" if isinstance(up_to, (int, float)) else f"must be a priority, got {up_to!r}"
