@@ -7,7 +7,6 @@ import math
 import shutil
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any
@@ -20,6 +19,7 @@ from colane.agent.reconcile import Act, Action, AttemptPhase, Desired, DesiredJo
 from colane.agent.telemetry import progress_json
 from colane.model.checkpoint import SAVED
 from colane.model.progress import Progress
+from tests.faults.simulated.disk import VirtualAttempt, VirtualDisk
 from tests.faults.simulated.network import Object, VirtualLink
 
 if TYPE_CHECKING:
@@ -33,74 +33,6 @@ STEP_S = 0.25
 GPU_BYTES = 2 * 10**9
 LEAD_S = 6.0
 """Jobs that save their state ask for so much time to do it."""
-
-
-@dataclass
-class VirtualAttempt:
-    """One start of one job on one machine, on its disk and, while it lives, as a process.
-
-    Attributes:
-        desired: As the scheduler wanted it last.
-        work_s: How long it runs before it ends by itself.
-        code: With this exit code.
-        spawned: Its supervisor is on its way.
-        alive: Its process is there.
-        done_s: How long it has run.
-        start_s: By its machine's wall clock.
-        stop_at_s: When its process will have ended, since it was asked to.
-        gone_at_s: When it will have ended because its lease ran out, by its machine's clock of leases.
-        record: How it ended.
-        is_parked: It waits at a step boundary.
-        asked: The number of the latest asking to save that it was told of.
-        refuses: The number of the one it could not answer.
-        saves_at_s: When it will have saved, and leaves.
-    """
-
-    desired: DesiredJob
-    work_s: float
-    code: int
-    spawned: bool = False
-    claimed: bool = False
-    alive: bool = False
-    done_s: float = 0.0
-    start_s: float = 0.0
-    stop_at_s: float = math.inf
-    gone_at_s: float = math.inf
-    record: Object | None = None
-    is_parked: bool = False
-    asked: int = 0
-    refuses: int = 0
-    saves_at_s: float = math.inf
-
-    @property
-    def phase(self) -> AttemptPhase:
-        """As the real agent judges it by what is on disk."""
-        if self.record is not None:
-            return AttemptPhase.ENDED
-        if self.claimed:
-            return AttemptPhase.RUNNING if self.alive else AttemptPhase.LOST
-        return AttemptPhase.STARTING if self.spawned else AttemptPhase.PREPARED
-
-
-@dataclass
-class VirtualDisk:
-    """What `StateDir` is to the real agent."""
-
-    agent_id: str
-    root: Path
-    cluster_id: str = ""
-    attempts: dict[Key, VirtualAttempt] = field(default_factory=dict)
-    delivered: set[Key] = field(default_factory=set)
-    lease: Lease = field(init=False)
-
-    def live(self) -> list[Key]:
-        """See `StateDir.live`."""
-        return list(self.attempts)
-
-    def join(self, cluster_id: str) -> None:
-        """See `StateDir.join`."""
-        self.cluster_id = cluster_id
-        self.delivered.clear()
 
 
 class Machine:

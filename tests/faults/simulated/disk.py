@@ -1,0 +1,79 @@
+"""What outlives an agent on a simulated machine: its disk, and the attempts on it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from colane.agent.lease import Lease
+from colane.agent.reconcile import AttemptPhase, DesiredJob, Key
+from tests.faults.simulated.network import Object
+
+
+@dataclass
+class VirtualAttempt:
+    """One start of one job on one machine, on its disk and, while it lives, as a process.
+
+    Attributes:
+        desired: As the scheduler wanted it last.
+        work_s: How long it runs before it ends by itself.
+        code: With this exit code.
+        spawned: Its supervisor is on its way.
+        alive: Its process is there.
+        done_s: How long it has run.
+        start_s: By its machine's wall clock.
+        stop_at_s: When its process will have ended, since it was asked to.
+        gone_at_s: When it will have ended because its lease ran out, by its machine's clock of leases.
+        record: How it ended.
+        is_parked: It waits at a step boundary.
+        asked: The number of the latest asking to save that it was told of.
+        refuses: The number of the one it could not answer.
+        saves_at_s: When it will have saved, and leaves.
+    """
+
+    desired: DesiredJob
+    work_s: float
+    code: int
+    spawned: bool = False
+    claimed: bool = False
+    alive: bool = False
+    done_s: float = 0.0
+    start_s: float = 0.0
+    stop_at_s: float = math.inf
+    gone_at_s: float = math.inf
+    record: Object | None = None
+    is_parked: bool = False
+    asked: int = 0
+    refuses: int = 0
+    saves_at_s: float = math.inf
+
+    @property
+    def phase(self) -> AttemptPhase:
+        """As the real agent judges it by what is on disk."""
+        if self.record is not None:
+            return AttemptPhase.ENDED
+        if self.claimed:
+            return AttemptPhase.RUNNING if self.alive else AttemptPhase.LOST
+        return AttemptPhase.STARTING if self.spawned else AttemptPhase.PREPARED
+
+
+@dataclass
+class VirtualDisk:
+    """What `StateDir` is to the real agent."""
+
+    agent_id: str
+    root: Path
+    cluster_id: str = ""
+    attempts: dict[Key, VirtualAttempt] = field(default_factory=dict)
+    delivered: set[Key] = field(default_factory=set)
+    lease: Lease = field(init=False)
+
+    def live(self) -> list[Key]:
+        """See `StateDir.live`."""
+        return list(self.attempts)
+
+    def join(self, cluster_id: str) -> None:
+        """See `StateDir.join`."""
+        self.cluster_id = cluster_id
+        self.delivered.clear()
