@@ -107,9 +107,9 @@ def test_under_makespan_nobody_joins_the_job_that_takes_longest(objective: str, 
     assert [load.jobs for load in core.state.gpus.values()] == [together]
 
 
-def crowd(jobs: int, slowdowns: Mapping[int, float]) -> Core:
+def crowd(jobs: int, slowdowns: Mapping[int, float], policy: str = "colane") -> Core:
     """One GPU, alike jobs with time alone and memory known, and what companies of so many were seen to cost each."""
-    core = Core(create("colane"), ClusterState())
+    core = Core(create(policy), ClusterState())
     core.step([NodeRegistered(make_node("n0", 1))], 0.0)
     alike = replace(make_profile("light", "V100", 0.0, GIB // 2, step_s=1.0), occupancy=None, bandwidth=None)
     core.step([ProfileDeclared(alike)], 0.0)
@@ -133,6 +133,10 @@ def test_more_than_two_share_where_each_of_them_brings_something() -> None:
     core = crowd(40, {**{count: 1 + 0.1 * count for count in range(2, 6)}, 6: 2.0})
     assert on_the_gpu(core) == 5
     assert core.why(JobId(40), 50.0).sentence().startswith("Resources: ")
+
+
+def test_under_makespan_alike_jobs_share_as_long_as_their_work_takes_longer_than_any_of_them() -> None:
+    assert on_the_gpu(crowd(8, {2: 1.4, 3: 5.0}, "colane:objective=makespan")) == 2
 
 
 def test_a_third_joins_only_while_so_many_wait_that_all_end_earlier_by_it() -> None:

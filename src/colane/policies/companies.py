@@ -177,7 +177,7 @@ class CompanyValues:
         more at a time pays if s rises by more than s / (N + k).
         """
         count = len(alike.members)
-        if count < DILUTED_MIN or (self._queue is not None and self._queue.longest_s is not None):
+        if count < DILUTED_MIN or (self._queue is not None and self._queue.soonest_end_s is not None):
             return -inf
         return self.total(alike.site, alike.members) / (2 * count + self._waiting)
 
@@ -248,13 +248,13 @@ class CompanyValues:
         return None
 
     def delays_end(self, load: GpuLoad, site: Site, members: Members, number: int) -> bool:
-        """Whether somebody on a GPU would take longer beside a companion than the longest job of all takes alone."""
-        if self._queue is None or self._queue.longest_s is None:
+        """Whether somebody on a GPU would end later beside a companion than all could have ended at best."""
+        if self._queue is None or self._queue.soonest_end_s is None:
             return False
-        longest_s, jobs = self._queue.longest_s(), self._draft.view.jobs
+        end_s, jobs = self._queue.soonest_end_s(), self._draft.view.jobs
         for place, booking in enumerate(load.bookings):
             ratio = self.ratio(site, members[place], (*others(members, place), number))
-            if (self._queue.left_s(jobs[booking.job]) or 0.0) > longest_s * ratio:
+            if (self._queue.left_s(jobs[booking.job]) or 0.0) > end_s * ratio:
                 return True
         return False
 

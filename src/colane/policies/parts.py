@@ -128,7 +128,7 @@ class Queue:
         is_arrival: Whether nothing but priority and arrival counts, so that no newcomer of a priority goes first.
         weigh: How much a job's speed counts beside that of others; only ratios of it matter.
         left_s: What a job is expected to have left to do, alone at its best; None where the order does not ask for it.
-        longest_s: How long the job with most left is expected to take alone, where nobody is to end later by company.
+        soonest_end_s: In how many seconds all could have ended at best, where nobody is to end later by company.
     """
 
     __slots__ = (
@@ -137,11 +137,11 @@ class Queue:
         "displaces",
         "is_arrival",
         "left_s",
-        "longest_s",
         "preferred",
         "quantum_s",
         "rank",
         "reason",
+        "soonest_end_s",
         "turns_s",
         "until_s",
         "walk",
@@ -164,12 +164,12 @@ class Queue:
         is_arrival: bool = False,
         weigh: Callable[[Job], float] = alike,
         left_s: Callable[[Job], float | None] = nobody_knows,
-        longest_s: Callable[[], float] | None = None,
+        soonest_end_s: Callable[[], float] | None = None,
     ) -> None:
         self.aim: Final = aim
         self.weigh: Final = weigh
         self.left_s: Final = left_s
-        self.longest_s: Final = longest_s
+        self.soonest_end_s: Final = soonest_end_s
         self.is_arrival: Final = is_arrival
         self.walk: Final = walk
         self.rank: Final = rank

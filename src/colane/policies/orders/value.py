@@ -6,12 +6,14 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
 
 from colane.core.circles import circle
 from colane.core.draft import Draft
 from colane.model.job import Job
 from colane.model.lane import ShareBetween
 from colane.policies.expected import Expected, had_s
+from colane.policies.indexes.live import LiveJobs
 from colane.policies.orders.length import ByLength, sorted_lines
 from colane.policies.orders.walks import each_ranked, priority_of, ranked
 from colane.policies.parts import Queue, Rank, alike
@@ -67,7 +69,7 @@ class ByValue:
         return Queue(
             walk=ranked(draft, lines), rank=rank, displaces=self._displaces, quantum_s=self.quantum_s,
             because=BECAUSE[self.objective], weigh=self._weigh(left_s), left_s=left_s,
-            longest_s=longest(draft, pool, left_s) if self.objective is Objective.MAKESPAN else None,
+            soonest_end_s=soonest_end(draft, pool, left_s) if self.objective is Objective.MAKESPAN else None,
         )  # fmt: skip
 
     def _weigh(self, left_s: Callable[[Job], float]) -> Callable[[Job], float]:
@@ -113,17 +115,26 @@ class ByValue:
         return (waiting[1] + self.move_s) * self.gain_min < running[1]
 
 
-def longest(draft: Draft, pool: str, left_s: Callable[[Job], float]) -> Callable[[], float]:
-    """What the job of a pool with most left has left, worked out when first asked for."""
+SHARED_MAX: Final = 2.0
+"""What a GPU does with company is believed to be no more than so many times what it does with one job."""
+
+
+def soonest_end(draft: Draft, pool: str, left_s: Callable[[Job], float]) -> Callable[[], float]:
+    """In how many seconds all jobs of a pool could have ended at best, worked out when first asked for.
+
+    The one with most left alone, or all work on all GPUs in the best company, whichever takes longer.
+    """
     known: list[float] = []
 
-    def longest_s() -> float:
+    def end_s() -> float:
         if not known:
-            jobs = draft.view.jobs.values()
-            known.append(max([left_s(job) for job in jobs if job.spec.pool == pool and job.spec.gpus], default=0.0))
+            jobs = [job for job in draft.view.jobs.values() if job.spec.pool == pool and job.spec.gpus]
+            gpus = sum(draft.view.derived(LiveJobs).gpus(draft.view, pool).values())
+            work_s = sum([left_s(job) * job.gpu_count for job in jobs]) / (SHARED_MAX * max(1, gpus))
+            known.append(max([work_s, *[left_s(job) for job in jobs]]))
         return known[0]
 
-    return longest_s
+    return end_s
 
 
 BECAUSE = {
