@@ -18,7 +18,6 @@ from colane.model.reason import Reason, Why
 from colane.policies.companies import COMPANY_MAX, CompanyValues, may_share
 from colane.policies.parts import Classes, ClassKey, Desk, Offer, Order, Rank
 from colane.policies.refusals import no_place
-from colane.policies.sources.beside import is_known
 from colane.policies.usual import UsualFinder
 
 
@@ -120,7 +119,8 @@ class BestCompanyFinder(UsualFinder):
             best = max(found, key=_rise)
             facts: dict[str, str | int | float] = {"gpu": str(best.load.id), "gain": best.rise, "least": self._rise_min}
             return Reason(Why.NO_GAIN, facts, best.load.jobs)
-        lacking, known = no_place(self._draft, spec), any(is_known(self._draft, spec, kind) for kind in kinds)
+        lacking = no_place(self._draft, spec)
+        known = any(self._values.number(job, spec, kind) is not None for kind in kinds)
         return None if known or lacking.why is not Why.NO_FREE_GPU else replace(lacking, why=Why.UNKNOWN_ALONE_FIRST)
 
     def _may_rise(self, line: Line) -> bool:
