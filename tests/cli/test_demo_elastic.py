@@ -15,6 +15,7 @@ from colane.cli import demo_elastic
 from colane.cli.demo_elastic import JOBS, SizeWatch, publish, read_losses, request
 from colane.client.client import Client
 from colane.report.elastic_plots import ThroughputCurve
+from colane.workloads import data_parallel
 
 
 class Looked:
@@ -60,6 +61,20 @@ def test_a_step_is_the_same_on_any_number_of_devices_and_after_a_restart(tmp_pat
     whole, three = (read_losses(tmp_path / name) for name in ("whole", "three"))
     assert [point.loss for point in three] == pytest.approx([point.loss for point in whole])
     assert ([point.devices for point in three], whole[-1].loss < whole[0].loss / 2) == ([3] * 40, True)
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["--steps", "0"], "whole number from 1 up"),
+        (["--sample-ms", "nan"], "milliseconds from 0 up"),
+        (["--losses", "/nowhere/x"], "/nowhere is no directory"),
+    ],
+)
+def test_arguments_that_are_none_are_refused(words: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        data_parallel.main(words)
+    assert says in capsys.readouterr().err.splitlines()[-1]
 
 
 def test_devices_over_time_and_speeds_come_of_the_looks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

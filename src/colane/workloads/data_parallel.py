@@ -90,13 +90,30 @@ def devices() -> int:
 
 def _parsed(words: Sequence[str]) -> TinyTraining:
     parser = argparse.ArgumentParser(prog="python -m colane.workloads data-parallel", description=__doc__)
-    parser.add_argument("--steps", type=int, default=1000)
-    parser.add_argument("--batch", type=int, default=48, help="samples of a step, over all devices")
-    parser.add_argument("--sample-ms", type=float, default=2.0, help="what one takes on a device")
-    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--steps", type=_positive, default=1000)
+    parser.add_argument("--batch", type=_positive, default=48, help="samples of a step, over all devices")
+    parser.add_argument("--sample-ms", type=_milliseconds, default=2.0, help="what one takes on a device")
+    parser.add_argument("--seed", type=_positive, default=1)
     parser.add_argument("--state", type=Path, help="file that the state is saved to and taken up from")
     parser.add_argument("--losses", type=Path, help="file that a line is added to for each step: step, devices, loss")
-    return TinyTraining(**vars(parser.parse_args(words)))
+    asked = TinyTraining(**vars(parser.parse_args(words)))
+    for option, path in (("--state", asked.state), ("--losses", asked.losses)):
+        if path is not None and not path.parent.is_dir():
+            parser.error(f"{option}: {path.parent} is no directory")
+    return asked
+
+
+def _positive(text: str) -> int:
+    if not text.isdecimal() or not int(text):
+        raise argparse.ArgumentTypeError(f"must be a whole number from 1 up, got {text!r}")
+    return int(text)
+
+
+def _milliseconds(text: str) -> float:
+    value = float(text)
+    if not 0 <= value < 1e6:
+        raise argparse.ArgumentTypeError(f"must be milliseconds from 0 up, got {text!r}")
+    return value
 
 
 def _train(shared: Shared, asked: TinyTraining) -> None:
