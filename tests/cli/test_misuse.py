@@ -210,3 +210,11 @@ def test_a_label_that_no_job_has_is_named_with_those_there_are() -> None:
     with pytest.raises(MisuseError, match="no finished job has a label 'rum'; there are run"):
         report.grouped([item()], [], "rum")
     assert [group.name for group in report.grouped([item()], [], "run")] == ["fifo"]
+
+
+def test_mere_bytes_are_refused_by_their_line_of_the_file(colane: Colane, tmp_path: Path) -> None:
+    file = tmp_path / "jobs.yaml"
+    file.write_text("- command: [ls]\n- command: [ls]\n  host_memory: 64\n")
+    said = colane("submit", str(file))
+    assert said.code == 2
+    assert f"{file}:3: host_memory: say 64MB or 64GB" in said.err

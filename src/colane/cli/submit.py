@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
+from itertools import product
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -298,8 +299,8 @@ def submit(
     options = _options(ctx.params)
     file = _jobs_asked_for(ctx.params["words"] or [], options)
     wanted = [merged(job, options, _shell(job | options)) for job in file.jobs]
+    _refuse_mere_bytes(file, wanted)
     for job in wanted:
-        _refuse_mere_bytes(job)
         _make_absolute(job)
         _tell_category(job)
         _say_what_is_not_heeded(job)
@@ -366,13 +367,14 @@ MERE_BYTES_MAX: Final = 10**6
 SIZES: Final = ("gpu_memory", "host_memory", "host_bandwidth")
 
 
-def _refuse_mere_bytes(job: Mapping[str, Any]) -> None:
+def _refuse_mere_bytes(file: JobFile, wanted: Sequence[jobs.Object]) -> None:
     """Slurm reads a bare number as megabytes, we as bytes: nobody means ten bytes by `--mem 10`."""
-    for field in SIZES:
-        given = str(job.get(field, "")).strip()
+    for number, field in product(range(len(wanted)), SIZES):
+        given = str(wanted[number].get(field, "")).strip()
         if given.isdecimal() and 0 < int(given) <= MERE_BYTES_MAX:
             rate = "/s" if field == "host_bandwidth" else ""
-            raise MisuseError(f"{field}: say {given}MB{rate} or {given}GB{rate}; {given} alone would count bytes{rate}")
+            said = f"say {given}MB{rate} or {given}GB{rate}; {given} alone would count bytes{rate}"
+            raise MisuseError(submitting.place(file, f"jobs[{number}].{field}" if file.is_batch else field, said))
 
 
 def _make_absolute(job: jobs.Object) -> None:

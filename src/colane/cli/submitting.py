@@ -21,10 +21,11 @@ def send(scheduler: Client, file: JobFile, wanted: list[jobs.Object]) -> list[in
     except Refused as refused:
         if refused.status >= 500:
             raise
-        raise MisuseError("; ".join(_place(file, field, message) for field, message in refused.problems)) from refused
+        raise MisuseError("; ".join(place(file, field, message) for field, message in refused.problems)) from refused
 
 
-def _place(file: JobFile, field: str, message: str) -> str:
+def place(file: JobFile, field: str, message: str) -> str:
+    """Return a complaint about a field with where that stands: in which line of the file, or as it is."""
     if not field:
         return message
     if file.path == Path():
