@@ -237,8 +237,8 @@ async def test_openapi_names_every_endpoint_of_the_interfaces() -> None:
         promised = {
             "/jobs", "/job", "/job/{number}", "/job/{number}/why", "/job/{number}/log", "/job/{number}/launch",
             "/job/{number}/suspend", "/job/{number}/resume",
-            "/live_jobs", "/node", "/nodes", "/node/{name}", "/node/{name}/report", "/finished_job",
-            "/finished_jobs", "/listing", "/profiles", "/measurements", "/events", "/health",
+            "/live_jobs", "/node", "/nodes", "/node/{name}", "/node/{name}/report", "/node/{name}/drain",
+            "/finished_job", "/finished_jobs", "/listing", "/profiles", "/measurements", "/events", "/health",
             "/tokens", "/token/{token}", "/usage",
         }  # fmt: skip
         assert paths == promised

@@ -156,6 +156,7 @@ async def test_a_node_that_serves_one_user_takes_nobody_elses_jobs() -> None:
         assert (status, said[0]["field"]) == (403, "user")
         assert "bob may not submit here: node n1 runs jobs of ann only" in said[0]["message"]
         await w.submit(user="ann")
+        await w.good("POST", "/node", node("n2", agent_id="a2", pool="elsewhere"))
         await w.submit(user="bob", pool="elsewhere")
 
 
