@@ -48,7 +48,7 @@ def test_alone_at_what_it_asked_for_is_the_reference() -> None:
 
 
 def test_of_a_job_nobody_knows_no_speed_is_made_up() -> None:
-    rate = Beliefs().rate(SPEC, Situation(FAST, beside=(YOU,)))
+    rate = Beliefs().rate(SPEC, Situation(FAST, sharing="mps", beside=(YOU,)))
     assert (rate.step_s, rate.steps_per_s, rate.together) == (None, None, None)
     assert (rate.ratio, rate.source) == (0.5, RateSource.DEFAULT)
     assert speedup(rate) is None
@@ -170,10 +170,11 @@ def test_bus_and_gpu_do_not_add_up_the_slower_counts() -> None:
     neighbours = NeighbourBeliefs({Beside(ME, THEY): 3.0})
     beliefs = Beliefs(profiles=[known(ME, 0.1), known(YOU, 0.1, busy=1.0)], neighbours=neighbours)
     beside, near = (YOU,), (THEY,)
-    assert beliefs.rate(SPEC, Situation(FAST, beside=beside)).slowdown == 1.5
-    assert beliefs.rate(SPEC, Situation(FAST, beside=beside, near=near)).slowdown == 3.0
+    alone = Situation(FAST, sharing="mps", beside=beside)
+    assert beliefs.rate(SPEC, alone).slowdown == 1.5
+    assert beliefs.rate(SPEC, alone._replace(near=near)).slowdown == 3.0
     mates = (LaneMate(YOU),)
-    assert beliefs.rate(SPEC, Situation(FAST, beside=beside, near=near, mates=mates)).slowdown == pytest.approx(6.0)
+    assert beliefs.rate(SPEC, alone._replace(near=near, mates=mates)).slowdown == pytest.approx(6.0)
 
 
 def test_each_source_of_the_same_gpu_gives_its_prediction() -> None:
@@ -198,12 +199,37 @@ def test_each_source_of_the_same_gpu_gives_its_prediction() -> None:
     for one, two in pairwise(keys[1:]):
         beliefs.learn_set(measured(one, two, delta=1.5, sharing="mps"))
     assert source(beliefs, "mps") is RateSource.REGRESSION
-    assert source(beliefs, "time-slice") is RateSource.REGRESSION
+    assert source(beliefs, "time-slice") is RateSource.NO_EVIDENCE
     beliefs.learn_set(measured(keys[0], keys[1], delta=1.0, sharing="mps"))
     assert source(beliefs, "mps") is RateSource.MEASURED
     exact = beliefs.rate(spec, Situation(FAST, sharing="mps", beside=(keys[1],)))
     assert speedup(exact) == pytest.approx(1.0, rel=0.05)
     assert exact.ratio == pytest.approx(0.5, rel=0.05)
+
+
+@pytest.mark.parametrize("busy", [0.1, 0.5, 1.0, None])
+def test_time_slicing_is_as_slow_as_taking_turns_until_something_tells_otherwise(busy: float | None) -> None:
+    keys = [ProfileKey(f"f{k}", 64, 1, FAST) for k in range(4)]
+    beliefs = Beliefs(profiles=[] if busy is None else [known(key, 0.1, busy=busy) for key in keys])
+    for count in (2, 3):
+        found = beliefs.predict(keys[:count], "time-slice")
+        assert found is not None
+        assert (found.speedup, found.basis, found.pays(1.0), found.pays(0.5)) == (
+            1.0,
+            RateSource.NO_EVIDENCE,
+            False,
+            False,
+        )
+        rate = beliefs.rate(
+            replace(SPEC, family="f0"), Situation(FAST, sharing="time-slice", beside=tuple(keys[1:count]))
+        )
+        assert (rate.slowdown, rate.source) == (float(count), RateSource.NO_EVIDENCE)
+    beliefs.learn_set(measured(keys[0], keys[1], delta=1.8, sharing="time-slice"))
+    found = beliefs.predict(keys[:2], "time-slice")
+    assert found is not None
+    assert found.speedup == pytest.approx(1.8, rel=0.1)
+    assert found.basis is RateSource.MEASURED
+    assert found.pays(1.0)
 
 
 def test_no_prediction_is_below_zero_and_none_makes_a_rate_infinite() -> None:
@@ -217,7 +243,7 @@ def test_the_weakest_link_is_said_and_spreads_add_as_independent_errors() -> Non
     beliefs = Beliefs(
         profiles=[known(ME, 0.1), known(ME._replace(gpu_type=SLOW), 0.2), known(YOU._replace(gpu_type=SLOW), 0.1)]
     )
-    rate = beliefs.rate(SPEC, Situation(SLOW, beside=(YOU._replace(gpu_type=SLOW),)))
+    rate = beliefs.rate(SPEC, Situation(SLOW, sharing="mps", beside=(YOU._replace(gpu_type=SLOW),)))
     assert rate.source is RateSource.WORK_BOUND
     of_type = SPREADS[RateSource.MEASURED] * sqrt(1 + 1 / 10)
     assert rate.spread_ratio == pytest.approx(hypot(of_type, SPREADS[RateSource.WORK_BOUND]))

@@ -126,12 +126,12 @@ def test_far_beyond_its_sets_a_prediction_stays_between_standstill_and_no_slowdo
 
 def test_a_way_of_sharing_nobody_measured_is_told_half_of_what_was_measured_in_another() -> None:
     profiles = [make_profile(name, V100, 1.5e7, GIB) for name in ("f0", "f1")]
-    beliefs = Beliefs(profiles=profiles)
+    beliefs = Beliefs(PerfConfig(occupancy_max={}), profiles)
     keys = [profile.key for profile in profiles]
-    bound = beliefs.predict(keys, "time-slice")
+    bound = beliefs.predict(keys, "mps")
     for _ in range(3):
-        beliefs.learn_set(measurement("f0", "f1", delta_value=0.7))
-    measured, elsewhere = beliefs.predict(keys, "mps"), beliefs.predict(keys, "time-slice")
+        beliefs.learn_set(replace(measurement("f0", "f1", delta_value=0.7), sharing="time-slice"))
+    measured, elsewhere = beliefs.predict(keys, "time-slice"), beliefs.predict(keys, "mps")
     assert bound is not None
     assert measured is not None
     assert elsewhere is not None

@@ -28,6 +28,7 @@ class Why(StrEnum):
     NO_ROOM_ON_HOST = "no-room-on-host"
     BEHIND = "behind"
     NOT_WORTH_SHARING = "not-worth-sharing"
+    NO_EVIDENCE = "no-evidence"
     UNKNOWN_ALONE_FIRST = "unknown-alone-first"
     USED_BY_OTHERS = "used-by-others"
     COMPANY_INCOMPLETE = "company-incomplete"
@@ -144,6 +145,10 @@ SENTENCES: Mapping[Why, str] = MappingProxyType(
         Why.NOT_WORTH_SHARING: (
             "Resources: sharing {gpu} with {jobs} is predicted to give a speed-up of {speedup:.2f}, "
             "below {threshold:.2f} ({source})"
+        ),
+        Why.NO_EVIDENCE: (
+            "Resources: waits for a free GPU: {gpu} is shared by time slicing, and nothing was measured that tells of "
+            "a gain beside {jobs}"
         ),
         Why.USED_BY_OTHERS: (
             "Resources: no GPU is free, and nobody joins {gpu}: work that is not Colane's uses {percent} % of it, and "

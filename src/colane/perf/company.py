@@ -2,7 +2,8 @@
 
 The chain, each link weighed by its evidence: the very set as it was measured, drawn towards what is expected of its
 pairs (`perf.interference`: family pair, effects of each job, its features), and that towards the bound by work. Until
-enough was measured on a GPU type with a threshold (paper A), that goes before what was measured of others.
+enough was measured on a GPU type with a threshold (paper A), that goes before what was measured of others. Jobs that
+share by the driver's time slicing are foreseen to gain nothing until enough is known of their like.
 """
 
 from __future__ import annotations
@@ -155,6 +156,8 @@ class Companies:
 
     def _foreseen(self, keys: Keys, sharing: str) -> Prediction | None:
         expected = self._expected(keys, sharing)
+        if sharing == TIME_SLICE and min([one.evidence for one in expected.values()], default=0.0) < EVIDENCE_MIN:
+            return without_gain(keys)
         if not expected:
             return None
         jobs = [_slowed(key, expected[key].log_slowdown, expected[key].variance) for key in keys]
@@ -242,6 +245,15 @@ class Companies:
                     slowdown = 1.0 + (exp(belief.logs[me]) - 1.0) * one / sum(demands)
                     met = Encounter(me.gpu_type, sharing, self._companion(me), other)
                     yield Sighting(met, log(slowdown), variance)
+
+
+def without_gain(keys: Keys) -> Prediction:
+    """Of jobs that share by time slicing, and of whose like nothing was measured: as if they took turns.
+
+    Kernels of different processes never run at once there, so occupancy and bandwidth say nothing of a gain.
+    """
+    jobs = tuple([Slowed(key, float(len(keys))) for key in keys])
+    return Prediction(1.0, "nothing measured of time slicing there", RateSource.NO_EVIDENCE, 0, jobs)
 
 
 def of_several(pairs: Sequence[Estimate]) -> Estimate:

@@ -21,6 +21,7 @@ SPREADS: Mapping[RateSource, float] = {
     RateSource.REGRESSION: 0.3,
     RateSource.WORK_BOUND: 0.37,
     RateSource.THRESHOLD: 0.48,
+    RateSource.NO_EVIDENCE: 0.5,
     RateSource.DEFAULT: 1.0,
     RateSource.NO_PROMISE: 1.0,
 }

@@ -26,6 +26,7 @@ class RateSource(StrEnum):
     REGRESSION = "regression"
     WORK_BOUND = "work-bound"
     THRESHOLD = "threshold"
+    NO_EVIDENCE = "no-evidence"
     DEFAULT = "default"
     NO_PROMISE = "no-promise"
 
@@ -45,6 +46,7 @@ _SENTENCES: Mapping[RateSource, str] = {
     RateSource.WORK_BOUND: "a GPU does no more than one second of work in a second",
     RateSource.THRESHOLD: "the threshold on the sum of C of its GPU type",
     RateSource.REGRESSION: "fitted to jobs that were measured together",
+    RateSource.NO_EVIDENCE: "nothing tells that time slicing gains anything: as slow as taking turns",
     RateSource.DEFAULT: "nothing is known: a default",
     RateSource.NO_PROMISE: "its lane's rule promises it no share: an equal one is taken",
 }
@@ -143,6 +145,10 @@ class Prediction(NamedTuple):
     basis: RateSource = RateSource.DEFAULT
     samples: int = 0
     jobs: tuple[Slowed, ...] = ()
+
+    def pays(self, speedup_min: float) -> bool:
+        """Whether such a speed-up is foreseen; of company of which nothing tells that it gains, none is."""
+        return self.speedup >= speedup_min and self.basis is not RateSource.NO_EVIDENCE
 
     def of(self, key: ProfileKey) -> Slowed | None:
         """What it costs a job of that kind, None where that is not told."""

@@ -12,7 +12,7 @@ from colane.core.situations import situation_beside
 from colane.model.job import Job, JobSpec
 from colane.model.profile import ProfileKey
 from colane.model.reason import Reason, Why
-from colane.perf.rate import Prediction, Rate
+from colane.perf.rate import Prediction, Rate, RateSource
 from colane.policies.companies import may_join, may_share
 from colane.policies.indexes.sharers import Sharers
 from colane.policies.parts import Classes, Desk, Offer, Rank
@@ -124,7 +124,7 @@ class LightestFinder(UsualFinder):
     def offers(self, _job: Job, spec: JobSpec) -> Iterator[Offer]:
         """See `Finder`."""
         for load, prediction in self._companies(spec):
-            if prediction.speedup >= self._speedup_min:
+            if prediction.pays(self._speedup_min):
                 yield Offer((load,), share_reason(Why.SHARES, load, prediction, self._speedup_min))
 
     def changed(self, gpus: Iterable[GpuLoad]) -> None:
@@ -144,7 +144,8 @@ class LightestFinder(UsualFinder):
     def refusal(self, _job: Job, spec: JobSpec) -> Reason | None:
         """Company that would not pay, or a first run alone."""
         for load, prediction in self._companies(spec):
-            return share_reason(Why.NOT_WORTH_SHARING, load, prediction, self._speedup_min)
+            why = Why.NO_EVIDENCE if prediction.basis is RateSource.NO_EVIDENCE else Why.NOT_WORTH_SHARING
+            return share_reason(why, load, prediction, self._speedup_min)
         lacking, draft = no_place(self._draft, spec), self._draft
         known = any(is_known(draft, spec, kind) for kind in draft.view.gpu_types(spec.pool, spec.gpu_type))
         first_run = may_share(spec) and not known and lacking.why is Why.NO_FREE_GPU
@@ -242,7 +243,7 @@ class PartnerFinder(UsualFinder):
             for loads in self._by_partner(kind).values():
                 found = predict(self._draft, spec, loads[0])
                 prediction = None if found is None else gain(found, self._gain_by)
-                if prediction is None or prediction.speedup < self._speedup_min:
+                if prediction is None or not prediction.pays(self._speedup_min):
                     continue
                 load = next((load for load in loads if self._fits(load, spec)), None)
                 if load is not None:

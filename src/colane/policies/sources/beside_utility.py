@@ -122,7 +122,7 @@ def _companies(draft: Draft, spec: JobSpec, company_max: int, weights: Weights) 
             if memory is None or sum(memory) > load.left_bytes or not may_join(draft, load, spec):
                 continue
             rate = rate_beside(draft, spec, load)
-            if rate.together is not None and rate.together.speedup >= SPEEDUP_MIN:
+            if rate.together is not None and rate.together.pays(SPEEDUP_MIN):
                 yield SharedPlace(load, rate.together, _judge(draft, spec, load, rate, weights))
 
 
