@@ -94,6 +94,14 @@ def test_a_job_that_never_reaches_a_boundary_is_told_of_all_the_same() -> None:
     assert fields["turn"].startswith("ungated; 0% of the lane's time")
 
 
+def test_how_long_turns_last_and_what_passing_them_on_takes_is_shown() -> None:
+    sample = {"turn": "running", "turn_share_ratio": 0.5, "turn_wait_s": 1.0, "turn_service_s": 1.0}
+    chosen = {"turn_quantum_s": 0.0198, "turn_handoff_s": 0.0002}
+    assert show._turn(sample | chosen).endswith("; turns of 19.8 ms, passed on in 0.2 ms")
+    assert show._turn(sample | chosen | {"turn_quantum_s": 0.0}).endswith("; turns of one step, passed on in 0.2 ms")
+    assert show._turn(sample | {"turn_quantum_s": None, "turn_handoff_s": 0.0002}) == show._turn(sample)
+
+
 def test_the_guard_is_on_unless_it_is_switched_off() -> None:
     def config(
         guard: str = options.GUARD, after: str = options.GUARD_AFTER, factors: str = options.FACTORS

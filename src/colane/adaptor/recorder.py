@@ -276,7 +276,7 @@ class Recorder:
         try:
             from .turns import TurnTaker  # only jobs that share need it
 
-            self._turns = TurnTaker(writer.control)
+            self._turns = TurnTaker(writer.control, writer.stamp)
         except Exception as error:  # noqa: BLE001
             self._control = [0] * CONTROLS
             debug(f"takes no turns: {error!r}")

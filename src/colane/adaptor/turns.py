@@ -44,6 +44,9 @@ HOLD = 3
 SHARES = 4
 """1: the job shares a lane, so that it gives its turn up while it waits for something else than its device."""
 
+YIELDED_WORD, RESUMED_WORD = 30, 31
+"""Words of the steps page, as in `writer`."""
+
 PROTOCOL = 1
 _MAGIC = b"CLNG"
 
@@ -73,11 +76,17 @@ class TurnTaker:
         waited_s: Time spent waiting for turns so far.
     """
 
-    __slots__ = ("_asking", "_dead", "_retry_s", "_serial", "_socket", "_words", "waited_s")
+    __slots__ = ("_asking", "_dead", "_retry_s", "_serial", "_socket", "_stamp", "_words", "waited_s")
 
-    def __init__(self, words: memoryview) -> None:
-        """Begin; `words` is the control page as 8-byte words. Nothing is opened before the first question."""
+    def __init__(self, words: memoryview, stamp: Callable[[int], None] | None = None) -> None:
+        """Begin; nothing is opened before the first question.
+
+        Args:
+            words: The control page as 8-byte words.
+            stamp: Notes when the turn is given up and when the next one has come, see `Writer.stamp`.
+        """
         self.waited_s = 0.0
+        self._stamp = stamp
         self._words = words
         self._socket: socket.socket | None = None
         self._serial = 0
@@ -132,11 +141,15 @@ class TurnTaker:
 
     def _exchange(self, kind: int, step: int) -> None:
         self._serial += 1
+        if self._stamp is not None:
+            self._stamp(YIELDED_WORD)
         self._send(kind, step)
         if kind == YIELD:
             began_s = time.perf_counter()
             try:
                 self._await_go(step)
+                if self._stamp is not None:
+                    self._stamp(RESUMED_WORD)
             finally:
                 self.waited_s += time.perf_counter() - began_s
 

@@ -18,6 +18,7 @@ import mmap
 import os
 import struct
 import sys
+import time
 
 STEPS_FILE_ENV = "COLANE_STEPS_FILE"
 """The environment variable that tells a job where its steps file is."""
@@ -49,6 +50,8 @@ PHASE_WORD, HEARTBEAT_WORD = 22, 23
 SAVES_WORD, RESTORED_WORD, SAVED_STEPS_WORD, SAVED_WORD, SAVE_ERROR_WORD, SAVE_FAILED_WORD = range(24, 30)
 """Of the saved state: whether the job saves it by itself (1), steps it began with, steps last saved and when (s), and
 the error number of the last attempt that failed and when (s)."""
+YIELDED_WORD, RESUMED_WORD = 30, 31
+"""When its device was last idle for others, and when it last went on by the gate's word (CLOCK_MONOTONIC, ns)."""
 IN_STEP, BETWEEN_STEPS, TENTATIVE = 1, 2, 4
 """Values of the phase. `TENTATIVE` is added while a process has used its device but ended no step and registered no
 GPU: another process of the job that does may take its place."""
@@ -169,6 +172,10 @@ class Writer:
     def set_phase(self, phase: int) -> None:
         """Say whether a step is being computed (`IN_STEP`) or the job waits at a boundary (`BETWEEN_STEPS`)."""
         self._words[PHASE_WORD] = phase | self._mark
+
+    def stamp(self, word: int) -> None:
+        """Say that now is when it gives its turn up (`YIELDED_WORD`), or has got one (`RESUMED_WORD`)."""
+        self._words[word] = time.monotonic_ns()
 
     def beat(self, now_s: float) -> None:
         """Show that the process lives where no step says so."""

@@ -202,13 +202,13 @@ class LaneGate:
     def _on_leave(self, rank: Rank, step: int) -> None:
         """One that has no request to answer; the ranks of a gang never leave one by one."""
         if not rank.gang.is_gang():
-            self.floor.idle(rank.gang.job, step, self._clock())
+            self.floor.idle(rank.gang.job, step, self._clock(), rank.page.times())
             self._settle()
 
     def _gather(self, gang: Gang) -> None:
         step = gang.gather()
         if step is not None:
-            self.floor.parked(gang.job, step, self._clock())
+            self.floor.parked(gang.job, step, self._clock(), gang.times())
             self._settle()
         elif gang.stalled_s is None:
             gang.stalled_s = self._clock()

@@ -13,12 +13,22 @@ from pathlib import Path
 from typing import NamedTuple
 
 from colane.adaptor import turns
-from colane.adaptor.writer import CONTROL_OFFSET, COUNT_WORD, IN_STEP, PHASE_WORD, PID_WORD
+from colane.adaptor.writer import (
+    CONTROL_OFFSET,
+    COUNT_WORD,
+    IN_STEP,
+    PHASE_WORD,
+    PID_WORD,
+    RESUMED_WORD,
+    YIELDED_WORD,
+)
+from colane.agent.gate_values import TurnTimes
 
 RANKS_MAX = 256
 """Processes of one job on one node."""
 
 _WORD = struct.Struct("=Q")
+_TIMES = struct.Struct(f"={RESUMED_WORD - YIELDED_WORD + 1}Q")
 _COUNTERS = struct.Struct(f"={PHASE_WORD - PID_WORD + 1}Q")
 
 
@@ -59,6 +69,14 @@ class ControlPage:
         except (OSError, struct.error):
             return PageCounters(0, 0, is_computing=False)
         return PageCounters(words[0], words[COUNT_WORD - PID_WORD], bool(words[-1] & IN_STEP))
+
+    def times(self) -> TurnTimes:
+        """Say when it last gave its turn up, and when it last got one; 0 for never."""
+        try:
+            yielded_ns, resumed_ns = _TIMES.unpack(os.pread(self._fd, _TIMES.size, YIELDED_WORD * 8))
+        except (OSError, struct.error):
+            return TurnTimes(0.0, 0.0)
+        return TurnTimes(yielded_ns * 1e-9, resumed_ns * 1e-9)
 
     def is_held(self) -> bool:
         """Whether who waits here goes on by our word alone, as an earlier agent may have said."""

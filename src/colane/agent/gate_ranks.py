@@ -16,6 +16,7 @@ from pathlib import Path
 
 from colane.adaptor import turns
 from colane.agent.gate_page import ControlPage, pages_of
+from colane.agent.gate_values import TurnTimes
 
 log = logging.getLogger(__name__)
 
@@ -173,6 +174,11 @@ class Gang:
         if not self.held:
             self._correct(ranks)
         return None
+
+    def times(self) -> TurnTimes:
+        """When the last of its ranks gave its turn up, and the last got it."""
+        seen = [rank.page.times() for rank in self.ranks.values()]
+        return TurnTimes(max(one.yielded_s for one in seen), max(one.resumed_s for one in seen))
 
     def retry(self) -> None:
         """Put the step further: some rank has run past it, and waits for those that are parked."""

@@ -14,10 +14,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
+from colane.agent.gate_handoff import Handoffs
 from colane.agent.gate_memory import kept_back
 from colane.agent.gate_party import Party, note, state, tenant, times
-from colane.agent.gate_values import GateTimeouts, Lane, Orders, Seen, Stand, Wish
-from colane.lanes.turns import SHARED, Contender, LaneRequest, TurnClock, grant, yields_to
+from colane.agent.gate_values import GateTimeouts, Lane, Orders, Seen, Stand, TurnTimes, Wish
+from colane.lanes.turns import SHARED, Contender, LaneRequest, TurnClock, grant, quantum_s, yields_to
 from colane.model.lane import TurnRule, Turns
 
 PROBE_STEPS = 3
@@ -47,6 +48,7 @@ class Floor:
     bounds: GateTimeouts = field(default_factory=GateTimeouts)
     _parties: dict[int, Party] = field(default_factory=dict)
     _clock: TurnClock = field(default_factory=TurnClock)
+    _handoffs: Handoffs = field(default_factory=Handoffs)
     _capacity_bytes: Mapping[int, int] = field(default_factory=dict)
     _arrivals: int = 0
 
@@ -65,6 +67,7 @@ class Floor:
                 self._admit(wish, now_s)
         for party in self._parties.values():
             self._note_company(party, now_s)
+        self._handoffs.forget(wanted, [lane for wish in wanted.values() for lane in wish.lanes])
         self._keep(now_s)
 
     def drop(self, job: int, now_s: float) -> None:
@@ -82,13 +85,13 @@ class Floor:
             party.steps = max(party.steps, steps)
             self._move(party, Stand.RUNNING, now_s)
 
-    def parked(self, job: int, steps: int, now_s: float) -> None:
+    def parked(self, job: int, steps: int, now_s: float, times: TurnTimes | None = None) -> None:
         """It waits at a boundary, after `steps` steps, and wants to go on."""
-        self._stop(job, steps, Stand.READY, now_s)
+        self._stop(job, steps, Stand.READY, now_s, times)
 
-    def idle(self, job: int, steps: int, now_s: float) -> None:
+    def idle(self, job: int, steps: int, now_s: float, times: TurnTimes | None = None) -> None:
         """It has given up its turn and wants none until it asks."""
-        self._stop(job, steps, Stand.IDLE, now_s)
+        self._stop(job, steps, Stand.IDLE, now_s, times)
 
     def away(self, job: int, now_s: float) -> None:
         """Its process is gone."""
@@ -150,10 +153,12 @@ class Floor:
         party.wish = wish
         self._sync(party, now_s)
 
-    def _stop(self, job: int, steps: int, stand: Stand, now_s: float) -> None:
+    def _stop(self, job: int, steps: int, stand: Stand, now_s: float, times: TurnTimes | None) -> None:
         party = self._parties.get(job)
         if party is None:
             return
+        if party.holds and times is not None:
+            self._handoffs.yielded(job, party.wish.lanes, times)
         self._count(party, steps, now_s)
         self._move(party, stand, now_s)
         self._take_in(party, now_s)
@@ -275,7 +280,12 @@ class Floor:
         for job in go:
             self._move(self._parties[job], Stand.RUNNING, now_s)
             self._parties[job].granted = True
+            self._handoffs.granted(job, self._parties[job].wish.lanes)
+        self._handoffs.settled()
         return go
+
+    def _quantum_s(self, party: Party) -> float:
+        return quantum_s(self.turns, self._handoffs.mean_s(party.wish.lanes))
 
     def _claim(self, party: Party, now_s: float) -> LaneRequest:
         return LaneRequest(self._member(party, now_s), frozenset(party.wish.lanes))
@@ -323,7 +333,7 @@ class Floor:
         waiting = self._waiting_for(party)
         if party.is_to_wait or (waiting and self._is_probed(party)) or self._is_beside_another(party):
             return True
-        over = not party.granted or now_s >= party.since_s + self.turns.quantum_s
+        over = not party.granted or now_s >= party.since_s + self._quantum_s(party)
         mine = self._member(party, now_s)
         return any(yields_to(self.turns.rule, mine, self._member(other, now_s), quantum_over=over) for other in waiting)
 
@@ -337,7 +347,7 @@ class Floor:
 
     def _next_s(self, now_s: float) -> float | None:
         times = [
-            party.since_s + self.turns.quantum_s
+            party.since_s + self._quantum_s(party)
             for party in self._parties.values()
             if party.holds and self.turns.rule in SHARED and self._waiting_for(party)
         ]
@@ -353,4 +363,6 @@ class Floor:
         served_s, waited_s = service_s - party.company_service_s, wait_s - party.company_wait_s
         whole_s = served_s + waited_s
         share_ratio = served_s / whole_s if whole_s > 0 else 0.0
-        return Seen(state(party), service_s, wait_s, share_ratio, party.is_parked, note(party))
+        lasts_s = self._quantum_s(party) if self.turns.rule in SHARED else None
+        handoff_s = self._handoffs.mean_s(party.wish.lanes)
+        return Seen(state(party), service_s, wait_s, share_ratio, party.is_parked, note(party), lasts_s, handoff_s)

@@ -66,6 +66,13 @@ class Stand(Enum):
     """It waits for something else, and said so."""
 
 
+class TurnTimes(NamedTuple):
+    """When a job last gave its turn up, its device idle, and when it last got one, by the machine's monotonic clock."""
+
+    yielded_s: float
+    resumed_s: float
+
+
 class Seen(NamedTuple):
     """What is reported of a job's turns.
 
@@ -76,6 +83,8 @@ class Seen(NamedTuple):
         share_ratio: Part it has held of the time since the company of its lanes last changed.
         is_parked: It is suspended, and waits at a boundary.
         note: Why it has no turns; empty while it has.
+        quantum_s: How long its turns last, rounded up to whole steps; None where they end otherwise.
+        handoff_s: Mean time from one turn to the next in its lane; None before any was seen.
     """
 
     state: str
@@ -84,6 +93,8 @@ class Seen(NamedTuple):
     share_ratio: float
     is_parked: bool = False
     note: str = ""
+    quantum_s: float | None = None
+    handoff_s: float | None = None
 
 
 class Orders(NamedTuple):

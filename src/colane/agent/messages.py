@@ -138,6 +138,8 @@ def with_turns(sample: Object, seen: Seen | None) -> Object:
         "turn_service_s": seen.service_s,
         "turn_wait_s": seen.wait_s,
         "turn_share_ratio": seen.share_ratio,
+        "turn_quantum_s": seen.quantum_s,
+        "turn_handoff_s": seen.handoff_s,
     }
     if seen.note:
         turn["note"] = "; ".join(filter(None, (sample["progress"]["note"], seen.note)))

@@ -101,7 +101,7 @@ QuantumOption = Annotated[
     typer.Option(
         "--quantum",
         metavar="TIME",
-        show_default="the policy's, one step as a rule",
+        show_default="so long that passing turns on takes 1 % of the time at most",
         help="How long a turn lasts, as 50ms or 2s, rounded up to whole steps; 0 is one step.",
     ),
 ]

@@ -178,7 +178,16 @@ def _turn(sample: dict[str, Any]) -> str:
     """How it stands in its lane: now, and what it has had."""
     had = f"{sample['turn_share_ratio']:.0%} of the lane's time since its company changed"
     waited = f"waited {output.duration(sample['turn_wait_s'])} for {output.duration(sample['turn_service_s'])}"
-    return f"{sample['turn']}; {had}; {waited}"
+    return f"{sample['turn']}; {had}; {waited}{_passing_on(sample)}"
+
+
+def _passing_on(sample: dict[str, Any]) -> str:
+    """How long turns last, and what passing them on takes."""
+    lasts_s, handoff_s = sample.get("turn_quantum_s"), sample.get("turn_handoff_s")
+    if lasts_s is None or handoff_s is None:
+        return ""
+    lasts = f"turns of {lasts_s * 1e3:.3g} ms" if lasts_s else "turns of one step"
+    return f"; {lasts}, passed on in {handoff_s * 1e3:.2g} ms"
 
 
 def _needs(needs: dict[str, Any]) -> str:

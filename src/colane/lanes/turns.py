@@ -12,7 +12,7 @@ from collections.abc import Callable, Container, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from colane.model.lane import TurnRule
+from colane.model.lane import TurnRule, Turns
 
 
 class Contender(NamedTuple):
@@ -80,6 +80,25 @@ def yields_to(rule: TurnRule, holder: Contender, other: Contender, *, quantum_ov
     if rule in SHARED and holder.serves == other.serves:
         return quantum_over
     return precedence(rule, other) < precedence(rule, holder)
+
+
+HANDOFF_RATIO_MAX = 0.01
+"""Part of a lane's time that passing turns on may take."""
+
+QUANTUM_MAX_S = 0.25
+"""No turn is made longer than this for the sake of that, so that nobody waits for long."""
+
+
+def quantum_s(turns: Turns, handoff_s: float | None) -> float:
+    """How long a turn lasts: as it was set, else so long that passing it on takes 1 % of the time at most.
+
+    Args:
+        turns: Of the lane.
+        handoff_s: Time from the end of a turn to the beginning of the next; None while unknown, then a turn is a step.
+    """
+    if turns.quantum_s is not None:
+        return turns.quantum_s
+    return min(QUANTUM_MAX_S, (handoff_s or 0.0) * (1 / HANDOFF_RATIO_MAX - 1))
 
 
 def shares(rule: TurnRule, members: Sequence[Contender]) -> dict[int, float]:

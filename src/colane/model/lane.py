@@ -31,8 +31,9 @@ class Turns:
 
     Attributes:
         rule: Whose turn is next.
-        quantum_s: A turn lasts this long, rounded up to whole steps; 0 is one step.
+        quantum_s: A turn lasts this long, rounded up to whole steps; 0 is one step. None is as long as it takes for
+            passing turns on to cost 1 % of the time at most (`lanes.turns.quantum_s`).
     """
 
     rule: TurnRule = TurnRule.FAIR
-    quantum_s: float = 0.0
+    quantum_s: float | None = None

@@ -38,6 +38,8 @@ class Progress:
         turn_service_s: Time it has held its lanes while it shared them.
         turn_wait_s: Time it has waited for them.
         turn_share_ratio: Part it has held of the time since the company of its lanes last changed, 0..1.
+        turn_quantum_s: How long its turns last, rounded up to whole steps; None where they end otherwise.
+        turn_handoff_s: Mean time from one turn to the next in its lane; None before any was seen.
         on_host_bytes: GPU memory of it that lies on the host; None while it is on its GPU, or to come back.
         host_refusal: Why its memory cannot be moved to the host, as was asked; empty when it can.
         saved_s: When it last said that its state is saved; None where it has not.
@@ -69,6 +71,8 @@ class Progress:
     turn_service_s: float | None = None
     turn_wait_s: float | None = None
     turn_share_ratio: float | None = None
+    turn_quantum_s: float | None = None
+    turn_handoff_s: float | None = None
     on_host_bytes: int | None = None
     host_refusal: str = ""
     saved_s: float | None = None

@@ -153,6 +153,8 @@ class ProgressBody(WireModel):
     turn_service_s: Seconds | None = None
     turn_wait_s: Seconds | None = None
     turn_share_ratio: MeasuredRatio | None = None
+    turn_quantum_s: Seconds | None = None
+    turn_handoff_s: Seconds | None = None
     on_host_bytes: Size | None = None
     host_refusal: Text = ""
     saved_s: Seconds | None = None

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import product
 from math import ceil, inf, prod
 
-from colane.lanes.turns import SHARED, Contender, shares
+from colane.lanes.turns import SHARED, Contender, quantum_s, shares
 from colane.model.job import JobId, JobKind
 from colane.model.lane import Turns
 from colane.simulate.config import DriverConfig
@@ -107,8 +107,8 @@ class LaneTurns:
         switch_s = self._config.on(process.running.gpus[0].node).switch_s if process.running.gpus else 0.0
         if not switch_s or self._turns.rule not in SHARED or sum(part > 0 for part in given.values()) < 2:
             return 1.0
-        step_s = self._step_s(process) * _demand_ratio(process)
-        turn_s = step_s * max(1, ceil(self._turns.quantum_s / step_s)) if 0 < step_s < inf else self._turns.quantum_s
+        step_s, lasts_s = self._step_s(process) * _demand_ratio(process), quantum_s(self._turns, switch_s)
+        turn_s = step_s * max(1, ceil(lasts_s / step_s)) if 0 < step_s < inf else lasts_s
         return turn_s / (turn_s + switch_s)
 
 
