@@ -114,6 +114,17 @@ def test_memory_errors_make_a_gpu_unhealthy(field: int) -> None:
     assert not devices.observe()[0].healthy
 
 
+def test_an_error_that_a_gpu_has_contained_leaves_it_well() -> None:
+    failed, errors = pynvml.NVML_FI_DEV_REMAPPED_FAILURE, pynvml.NVML_FI_DEV_ECC_DBE_VOL_TOTAL
+    fake, devices = devices_of(FakeGpu("GPU-a", fields={failed: 0, errors: 0}), FakeGpu("GPU-old", fields={errors: 0}))
+    for each in fake.gpus:
+        each.fields[errors] = 1
+        each.xids += [48, 63, 94]
+    assert [seen.healthy for seen in devices.observe()] == [True, False], "an older one contains nothing"
+    fake.gpus[0].xids += [48, 95]
+    assert not devices.observe()[0].healthy, "not contained"
+
+
 def test_a_fatal_xid_makes_a_gpu_unhealthy_for_good_and_a_programs_own_does_not() -> None:
     fake, devices = devices_of(FakeGpu("GPU-a"), FakeGpu("GPU-b"))
     fake.gpus[0].xids += [13, 31, 43]

@@ -26,6 +26,7 @@ from colane.agent.gate_page import RANKS_MAX, ControlPage
 from colane.agent.gate_ranks import Gang, Rank, RankConnection
 from colane.agent.gate_rules import NOT_BOUNDED, Floor
 from colane.agent.gate_values import GateTimeouts, Seen, Wish
+from colane.agent.jobdir import mark_of
 from colane.agent.launcher import watch_exit
 from colane.agent.processes import ProcessId
 from colane.model.lane import Turns
@@ -248,8 +249,12 @@ class LaneGate:
         return rank
 
     def _belongs(self, pid: int, job: int) -> bool:
-        supervisor = self._places[job].supervisor()
-        return supervisor is not None and processes.is_below(pid, supervisor)
+        """Whether a process is one of a job's: below its supervisor, or with its mark where a container runs it."""
+        place = self._places[job]
+        supervisor = place.supervisor()
+        if supervisor is None:
+            return False
+        return processes.is_below(pid, supervisor) or processes.is_marked(pid, mark_of(place.steps_path), supervisor)
 
     def _drop_link(self, link: RankConnection) -> None:
         if link in self._links:

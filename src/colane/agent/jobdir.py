@@ -172,6 +172,11 @@ CLUSTER = "cluster"
 GRACE_S = 10.0
 
 
+def mark_of(steps_path: Path) -> bytes:
+    """The environment variable that a job's processes carry, and no other job's."""
+    return f"{wire.STEPS_FILE_ENV}={steps_path}".encode()
+
+
 def directory_of(steps_path: Path) -> Path:
     """The directory of the job whose steps file this is."""
     return steps_path.parent.parent

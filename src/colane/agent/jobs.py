@@ -11,15 +11,14 @@ import logging
 import os
 import signal
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from colane.adaptor import wire
 from colane.agent import processes
 from colane.agent.command import Command
 from colane.agent.device_memory import HeldByPid, OverheadSeen
-from colane.agent.jobdir import FINISHED, JobDir, LaunchFacts, StateDir, write_json
+from colane.agent.jobdir import FINISHED, JobDir, LaunchFacts, StateDir, mark_of, write_json
 from colane.agent.launch_check import DeviceOccupant, occupant
 from colane.agent.launcher import Launcher, watch_exit
 from colane.agent.logs import read_tail
@@ -60,6 +59,7 @@ class Jobs:
         self._launcher = Launcher(state.root)
         self._watched: dict[Key, Callable[[], None]] = {}
         self._meters: dict[Key, AttemptMeter] = {}
+        self._strange: dict[int, ProcessId] = {}
 
     def observe(self) -> dict[Key, AttemptPhase]:
         """Look at every attempt anew, and watch those that run."""
@@ -153,6 +153,17 @@ class Jobs:
         running = [self._state.job_dir(key).facts() for key in self._watched]
         return OwnProcesses(pids, frozenset(gpu for facts in running for gpu in facts.gpus))
 
+    def adopt(self, pids: Iterable[int]) -> None:
+        """Find whose those of these processes are that no supervisor is above: a container's runtime started them."""
+        known = {process.pid: process for meter in self._meters.values() for process in meter.processes} | self._strange
+        new = {pid: one for pid in pids if (one := processes.identify(pid)) is not None and known.get(pid) != one}
+        self._strange = {pid: one for pid, one in self._strange.items() if processes.identify(pid) == one} | new
+        for job in self._state.live() if new else ():
+            root, mark = job.claimed_by(), mark_of(job.steps_path)
+            for one in new.values():
+                if root is not None and processes.is_marked(one.pid, mark, root):
+                    self._meter(job).adopt(one)
+
     def below(self, key: Key) -> Sequence[ProcessId]:
         """Give a job's processes without its supervisor, as of its last sample."""
         meter = self._meters.get(key)
@@ -231,7 +242,7 @@ class Jobs:
 
     def _leftovers(self, job: JobDir) -> set[ProcessId]:
         """Find what lives on: processes seen below the supervisor or that carry the job's mark, and theirs."""
-        mark = f"{wire.STEPS_FILE_ENV}={job.steps_path}".encode()
+        mark = mark_of(job.steps_path)
         seen = {process.pid: process for process in self._meter(job).processes}
         roots = set(processes.marked(mark)) | {
             pid for pid, process in seen.items() if processes.identify(pid) == process

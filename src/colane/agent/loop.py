@@ -120,6 +120,7 @@ class Agent:
         await self._tell_of_ill_devices()
         self._fault.look()
         self._look_at_cores()
+        await self._mps.watch(self._own().busy)
         await self._act(reconcile(None, self.jobs.observe()))
         desired = await self._contact.report(self._report())
         if desired is not None:
@@ -133,7 +134,6 @@ class Agent:
             self._gate.follow(self._places(desired))
             self._contact.followed = max(self._contact.followed, desired.generation)
         self._placer.keep(self.jobs.below)
-        await self._mps.watch()
         self._trim()
 
     def _nudger(self, loop: asyncio.AbstractEventLoop) -> Callable[[], None]:
@@ -352,6 +352,7 @@ class Agent:
     def _held(self) -> Mapping[int, device_memory.HeldByPid | None]:
         """What each process holds of the GPUs with jobs; that the driver hides it is said from then on."""
         held = device_memory.held_by_pid(self._devices, self._own().busy & self._gpus)
+        self.jobs.adopt({pid for by_pid in held.values() if by_pid is not None for pid in by_pid})
         if device_memory.is_untold(held):
             self._memory_note = device_memory.ESTIMATED
         return held

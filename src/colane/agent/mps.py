@@ -12,12 +12,13 @@ import asyncio
 import os
 import shutil
 import time
-from collections.abc import Coroutine, Iterable
+from collections.abc import Container, Coroutine, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
+from colane.agent import processes
 from colane.model.hardware import Gpu
 
 T = TypeVar("T")
@@ -107,11 +108,17 @@ class MpsManager:
         self._problems.pop(gpu.index, None)
         return daemon.environment()
 
-    async def watch(self) -> None:
-        """Ask daemons that have not been asked for a while, and start anew those that are gone."""
+    async def watch(self, busy: Container[int] = ()) -> None:
+        """Ask daemons that have not been asked for a while, and start anew those that are gone.
+
+        A server comes with its first client, and anew after a fault: while jobs run on a GPU whose servers are not
+        known, its daemon is asked each time, or what they hold of it would be taken for somebody else's.
+        """
         due_s = time.monotonic() - PROBE_EVERY_S
-        for daemon in [d for d in self._daemons.values() if d.probed_s <= due_s]:
-            await self.ensure(daemon.gpu)
+        for daemon in list(self._daemons.values()):
+            is_unknown = daemon.gpu.index in busy and not any(map(processes.identify, daemon.server_pids))
+            if is_unknown or daemon.probed_s <= due_s:
+                await self.ensure(daemon.gpu)
 
     async def stop(self) -> None:
         """End all daemons."""

@@ -97,6 +97,18 @@ def is_below(pid: int, root: ProcessId) -> bool:
     return pid == root.pid and identify(pid) == root
 
 
+def is_marked(pid: int, marker: bytes, root: ProcessId) -> bool:
+    """Whether a process carries a job's marker though it is not below its `root`: one in a container, for example.
+
+    Only root's and those of the same user are believed.
+    """
+    try:
+        owner, ours = (os.stat(f"/proc/{one}").st_uid for one in (pid, root.pid))  # noqa: PTH116 - no file
+    except OSError:
+        return False
+    return owner in {0, ours} and identify(root.pid) == root and marker in _environment(pid)
+
+
 def marked(marker: bytes) -> list[int]:
     """Find processes whose environment holds the marker (`NAME=value`), of any parent."""
     pids = (int(entry) for entry in os.listdir("/proc") if entry.isdigit())  # noqa: PTH208 - names are enough

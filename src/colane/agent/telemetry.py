@@ -16,7 +16,7 @@ from colane.adaptor import wire
 from colane.agent import device_memory
 from colane.agent.device_memory import DeviceMemory, HeldByPid, OverheadSeen
 from colane.agent.jobdir import LaunchFacts, directory_of
-from colane.agent.processes import ProcessId, Tree, read_tree
+from colane.agent.processes import ProcessId, Tree, identify, read_tree
 from colane.agent.saving import asked
 from colane.devices import Utilization
 from colane.model.progress import Progress
@@ -99,11 +99,16 @@ class AttemptMeter:
         self._others = OthersSeen()
         self._overhead = overhead or OverheadSeen()
         self._memory: DeviceMemory | None = None
+        self._adopted: tuple[ProcessId, ...] = ()
 
     @property
     def processes(self) -> tuple[ProcessId, ...]:
-        """The job's processes as of the last sample, its supervisor first."""
-        return self.tree.processes
+        """The job's processes as of the last sample, its supervisor first, those that were adopted last."""
+        return (*self.tree.processes, *self._adopted)
+
+    def adopt(self, process: ProcessId) -> None:
+        """A process that is not below the job's supervisor is one of it."""
+        self._adopted = (*self._adopted, process)
 
     def place(self, facts: LaunchFacts) -> None:
         """Its devices or cores are others now: how it uses them is measured from here on."""
@@ -128,6 +133,7 @@ class AttemptMeter:
         """
         # When the supervisor has just died, who was below it is needed to clean up.
         self.tree = read_tree(supervisor_pid) or self.tree
+        self._adopted = tuple(one for one in self._adopted if identify(one.pid) == one)
         # Time of a child that nobody waited for is gone with it; what was seen once was used all the same.
         self._cpu_s_max = max(self._cpu_s_max, self.tree.cpu_s)
         self._add(used)

@@ -23,9 +23,11 @@ from colane.model.hardware import Gpu
 NVML_CORES_PER_WORD = 64
 _MIG_ENABLED = 1
 
-_HEALTH_FIELDS = (pynvml.NVML_FI_DEV_ECC_DBE_VOL_TOTAL, pynvml.NVML_FI_DEV_REMAPPED_FAILURE)
-"""Uncorrectable memory errors since the driver was loaded, and rows that could not be replaced any more:
-both mean results may be wrong until somebody looks (NVIDIA GPU memory error management)."""
+_UNCORRECTABLE, _NOT_REMAPPED = pynvml.NVML_FI_DEV_ECC_DBE_VOL_TOTAL, pynvml.NVML_FI_DEV_REMAPPED_FAILURE
+"""Uncorrectable memory errors since the driver was loaded, and rows that could not be replaced any more. A GPU that
+remaps rows (Ampere and later) contains most such errors: the program that met one has ended, the page is used no more,
+and the others go on; those it could not contain it reports by Xid 95. For older ones, and where a row could not be
+replaced, results may be wrong until somebody looks (NVIDIA GPU memory error management)."""
 
 _INITIAL_PID_NAMESPACE = 0xEFFFFFFC
 """Inode number that Linux gives the first pid namespace (include/linux/proc_ns.h)."""
@@ -107,8 +109,10 @@ class NvmlDevices:
         )
 
     def _is_healthy(self, device: _Device) -> bool:
-        errors = self._nvml.fields(device.parent, _HEALTH_FIELDS)
-        return self._xids[device.facts.index].fatal() is None and not any(errors.values())
+        errors = self._nvml.fields(device.parent, (_UNCORRECTABLE, _NOT_REMAPPED))
+        contains = _NOT_REMAPPED in errors
+        is_sound = not errors.get(_NOT_REMAPPED) if contains else not errors.get(_UNCORRECTABLE)
+        return self._xids[device.facts.index].fatal(contains=contains) is None and is_sound
 
     def _read_foreign_bytes(self, device: _Device, own: OwnProcesses) -> int:
         """Memory of others: their processes' own, or what ours leave unexplained where NVML hides theirs."""

@@ -16,6 +16,9 @@ FATAL: Final = frozenset({48, 62, 64, 74, 79, 95, 119, 120, 136, 140, 143})
 """Uncorrectable memory error, halted or failed microcontroller, failed row remapping, NVLink error, fallen off the bus,
 uncontained memory error, GSP that does not answer, failed link training, unrecovered memory error, failed start."""
 
+UNCORRECTABLE: Final = 48
+"""A double-bit error. What becomes of it on a GPU that can contain it is said by another: 94 contained, 95 not."""
+
 EVENTS_MAX: Final = 100
 """Events read at one look; more come at the next."""
 
@@ -28,8 +31,11 @@ class XidWatch:
         self._events = self._subscribe(handle)
         self._fatal: int | None = None
 
-    def fatal(self) -> int | None:
+    def fatal(self, *, contains: bool = False) -> int | None:
         """Give the Xid that made the GPU unfit; None as long as there was none, or where NVML does not tell.
+
+        Args:
+            contains: Whether the GPU contains uncorrectable memory errors: then it says so by another Xid where not.
 
         Raises:
             GpuLostError: The GPU does not answer any more.
@@ -38,8 +44,9 @@ class XidWatch:
             event = self._nvml.call("nvmlEventSetWait_v2", self._events, 0)
             if event is None:
                 break
-            if int(event.eventData) in FATAL:
-                self._fatal = self._fatal or int(event.eventData)
+            xid = int(event.eventData)
+            if xid in FATAL and not (contains and xid == UNCORRECTABLE):
+                self._fatal = self._fatal or xid
         return self._fatal
 
     def _subscribe(self, handle: Handle) -> Handle:
