@@ -55,6 +55,7 @@ class Shared:
         self.at(1.0, Submitted(ONE, first), Submitted(TWO, second))
         self.at(2.0, Launched(ONE, 1, 7, 2.0), Launched(TWO, 1, 8, 2.0))
         self.done: dict[JobId, float] = {ONE: 0.0, TWO: 0.0}
+        self.turns: dict[JobId, str] = {}
         self.now_s = 2.0
 
     def at(self, now_s: float, *events: object) -> Outcome:
@@ -70,7 +71,8 @@ class Shared:
                 if self.job(job).state in (JobState.LAUNCHING, JobState.RUNNING_PROTECTED, JobState.RUNNING):
                     self.done[job] += 50 / slowdown
                     steps = int(self.done[job])
-                    sample = Progress(at_s=self.now_s, steps=steps, first_step_s=3.0, last_step_s=self.now_s)
+                    turn = self.turns.get(job, "")
+                    sample = Progress(at_s=self.now_s, steps=steps, first_step_s=3.0, last_step_s=self.now_s, turn=turn)
                     self.at(self.now_s, Progressed(job, 1, sample))
 
     def job(self, number: JobId) -> Job:
@@ -80,6 +82,17 @@ class Shared:
         found = self.core.company(number)
         assert found is not None
         return found
+
+
+def test_nobody_is_separated_for_waiting_for_one_that_is_out_of_turns() -> None:
+    world = Shared(spec("a", preemptible=True), spec("b", preemptible=True))
+    world.go(20, 1.0)
+    sample = Progress(at_s=world.now_s, steps=int(world.done[TWO]), first_step_s=3.0, turn="ungated", note="...")
+    world.at(world.now_s, Progressed(TWO, 1, sample))
+    world.turns = {TWO: "ungated"}
+    world.go(300, 3.0)
+    assert [world.job(job).state for job in (ONE, TWO)] == [JobState.RUNNING] * 2
+    assert Why.TURNS_INSTEAD not in moves_of(world.job(TWO))
 
 
 def test_jobs_as_fast_as_predicted_are_left_alone() -> None:

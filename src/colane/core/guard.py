@@ -111,9 +111,10 @@ def _is_first(job: Job, node: str) -> bool:
 
 
 def _active(state: ClusterState, load: GpuLoad) -> tuple[Booking, ...] | None:
-    """Bookings of jobs that go on; None while somebody starts or stops, or they are measured together on purpose."""
+    """Bookings of jobs that go on; None while anybody starts, stops or has no turns, or all are measured together."""
     states = {booking.job: state.jobs[booking.job].state for booking in load.bookings}
     passing = any(each in STARTING or each in LEAVING for each in states.values())
+    passing = passing or any(state.jobs[booking.job].turn for booking in load.bookings)
     if passing or any(booking.company is not None for booking in load.bookings):
         return None
     return tuple([booking for booking in load.bookings if states[booking.job] is not JobState.PAUSED])
