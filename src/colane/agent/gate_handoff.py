@@ -30,6 +30,7 @@ class Handoffs:
     """The latest handoffs of each lane."""
 
     _recent: dict[Lane, deque[float]] = field(default_factory=dict)
+    _mean_s: dict[Lane, float] = field(default_factory=dict)
     _since_s: dict[int, float] = field(default_factory=dict)
     _left: _Left | None = None
 
@@ -39,7 +40,9 @@ class Handoffs:
         took_s = None if since_s is None else times.resumed_s - since_s
         if took_s is not None and 0.0 <= took_s < LONGEST_S:
             for lane in lanes:
-                self._recent.setdefault(lane, deque(maxlen=RECENT)).append(took_s)
+                recent = self._recent.setdefault(lane, deque(maxlen=RECENT))
+                recent.append(took_s)
+                self._mean_s[lane] = fmean(recent)
         self._left = _Left(job, lanes, times.yielded_s) if times.yielded_s else None
 
     def granted(self, job: int, lanes: tuple[Lane, ...]) -> None:
@@ -56,9 +59,10 @@ class Handoffs:
         """Keep what is known of these jobs and lanes alone."""
         kept_jobs, kept_lanes = set(jobs), set(lanes)
         self._since_s = {job: at_s for job, at_s in self._since_s.items() if job in kept_jobs}
-        self._recent = {lane: times for lane, times in self._recent.items() if lane in kept_lanes}
+        for lane in [lane for lane in self._recent if lane not in kept_lanes]:
+            del self._recent[lane], self._mean_s[lane]
 
     def mean_s(self, lanes: Iterable[Lane]) -> float | None:
         """Mean of the latest, in the lane of these where it is longest; None before there was any."""
-        known = [fmean(self._recent[lane]) for lane in lanes if lane in self._recent]
+        known = [self._mean_s[lane] for lane in lanes if lane in self._mean_s]
         return max(known, default=None)
