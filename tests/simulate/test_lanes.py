@@ -75,7 +75,7 @@ class Laned:
     name = "laned"
     spares_s = inf
 
-    def __init__(self, rule: TurnRule = TurnRule.FAIR, quantum_s: float = 0.0) -> None:
+    def __init__(self, rule: TurnRule = TurnRule.FAIR, quantum_s: float | None = 0.0) -> None:
         self.turns = Turns(rule=rule, quantum_s=quantum_s)
 
     def plan(self, view: ClusterView) -> Plan:
