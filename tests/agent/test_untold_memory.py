@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -29,7 +30,7 @@ async def test_that_memory_is_estimated_is_said_once(
     monkeypatch.setattr(main, "discover", lambda *_: NvmlDevices(Nvml(FakeNvml([device])), read_host()))
     name, _, value = marker.partition("=")
     fake, command = FakeScheduler(), (sys.executable, "-c", "import time; time.sleep(1000)")
-    wish = {"env": {"PATH": os.environ["PATH"], name: value}, "turn": {"memory": [2 * GB, 2 * GB]}}
+    wish: dict[str, Any] = {"env": {"PATH": os.environ["PATH"], name: value}, "turn": {"memory": [2 * GB, 2 * GB]}}
     fake.want(1, *command, **wish)
     async with running(tmp_path / "state", fake) as agent:
         first = await agent.until(lambda: fake.launched(1))
