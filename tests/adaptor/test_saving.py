@@ -110,3 +110,25 @@ def test_it_saves_as_often_as_it_wants_outside_colane_too(monkeypatch: pytest.Mo
     finally:
         signal.signal(signal.SIGUSR1, before)
     assert saved == [8, 9, 10]
+
+
+def test_who_is_asked_while_it_saves_unasked_saves_again_and_leaves(path: Path) -> None:
+    assert path.exists()
+    steps, saved = colane.attach(), list[int]()
+
+    def write(number: int) -> None:
+        saved.append(number)
+        if len(saved) == 1:
+            os.kill(os.getpid(), signal.SIGUSR1)
+
+    before = signal.getsignal(signal.SIGUSR1)
+    try:
+        steps.restore(lambda: None)
+        steps.step()
+        steps.save(write, every_s=0.0)
+        steps.step()
+        with pytest.raises(SystemExit):
+            steps.save(write)
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert saved == [1, 2]

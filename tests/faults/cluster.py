@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from colane.agent.gang import find_port
@@ -19,14 +19,14 @@ from colane.client.errors import SchedulerUnreachable
 from colane.core.config import CoreConfig
 
 SERVER = """
-import sys
+import json, sys
 from pathlib import Path
 from colane.core.config import CoreConfig
 from colane.server.main import ServerConfig, run_server
 run_server(ServerConfig(state_dir=Path(sys.argv[1]), port=int(sys.argv[2]), policy=sys.argv[3],
                         node_timeout_s=float(sys.argv[4]), token="faults",
                         core=CoreConfig(protection_factor=float(sys.argv[5]), gang_ports=(int(sys.argv[6]),) * 2,
-                                        guard_after_s=float(sys.argv[7]))))
+                                        guard_after_s=float(sys.argv[7]), **json.loads(sys.argv[8]))))
 """
 AGENT = """
 import json, sys
@@ -53,6 +53,7 @@ class Cluster:
         node_timeout_s: float = 30.0,
         protection_factor: float = CoreConfig().protection_factor,
         guard_after_s: float = CoreConfig().guard_after_s,
+        core: Mapping[str, object] | None = None,
         **agents: object,
     ) -> None:
         self.folder = folder
@@ -66,6 +67,7 @@ class Cluster:
         self._agents = json.dumps(agents)
         """More settings of each agent."""
         self.settings = [str(node_timeout_s), str(protection_factor), str(gang_port), str(guard_after_s)]
+        self.settings.append(json.dumps(core or {}))
         self.pipe = folder / "told"
         os.mkfifo(self.pipe)
         self._told = os.open(self.pipe, os.O_RDWR | os.O_NONBLOCK)

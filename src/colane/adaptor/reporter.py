@@ -76,6 +76,8 @@ class Reporter:
         why = saving.NOT_DUE if occasions is None else occasions.due(every_s)
         if occasions is None or why == saving.NOT_DUE:
             return
+        if why == saving.ASKED:
+            occasions.answered()
         problem = saving.attempt(write, self.steps_done)
         occasions.tried()
         self._tell(problem)

@@ -31,7 +31,7 @@ class Occasions:
     """Knows when it is time to save.
 
     Attributes:
-        is_asked: Whether the signal has come since the last attempt to save.
+        is_asked: Whether the signal has come and is not answered yet, also while the state is being saved unasked.
     """
 
     __slots__ = ("_before", "_number", "_saved_s", "is_asked")
@@ -54,9 +54,13 @@ class Occasions:
         is_time = every_s is not None and time.monotonic() - self._saved_s >= every_s
         return agreed(ASKED if self.is_asked else DUE if is_time else NOT_DUE)
 
+    def answered(self) -> None:
+        """The state is saved now because Colane asks: whoever asks from here on asks anew."""
+        self.is_asked = False
+
     def tried(self) -> None:
         """There was an attempt to save."""
-        self.is_asked, self._saved_s = False, time.monotonic()
+        self._saved_s = time.monotonic()
 
 
 def agreed(mine: int) -> int:

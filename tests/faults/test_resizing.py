@@ -1,0 +1,183 @@
+"""Jobs are resized and stopped without end while they, their supervisors, agent and scheduler are killed meanwhile.
+
+No step is lost beyond the last state that was saved, none that was saved is made again, no job runs twice at once, and
+all devices are free at the end. `COLANE_KILLS=500 pytest tests/faults/test_resizing.py` kills more often than the tests
+of every day.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from colane.agent import processes
+from colane.agent.jobdir import JobDir
+
+from .cluster import WAIT_MAX_S, Cluster
+
+HERE = Path(__file__).parent
+JOB, POLICY = str(HERE / "saving_job.py"), f"{HERE / 'restless_policy.py'}:Restless"
+DEVICES = 2
+KILLS = int(os.environ.get("COLANE_KILLS", "8"))
+SEED = 20261122
+STEPS, STEP_S = 150, 0.01
+MOMENT_MAX_S = 0.15
+"""A kill comes so long after a job was seen to be resized, at most: some launch, some step by then."""
+STRIKES_MAX = 2
+"""Of one resize; then it is let be."""
+PASSING = frozenset({"checkpointing", "stopping", "assigned", "launching"})
+VICTIMS = ("job", "job", "job", "supervisor", "agent", "server", "agent and server")
+
+
+class Bench:
+    """A cluster, its jobs, what they note, and who was killed."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster, self.random = cluster, Random(SEED)
+        self.notes = cluster.folder / "notes"
+        self.notes.mkdir()
+        self.jobs: list[int] = []
+        self.killed: Counter[str] = Counter()
+        self.moments: Counter[str] = Counter()
+        self.struck: Counter[float] = Counter()
+        """By when the resize was decided."""
+        self.wanted = 1
+
+    def live(self) -> dict[int, dict[str, Any]]:
+        return {int(job["id"]): job for job in self.cluster.client().live_jobs()}
+
+    def fill(self, live: int) -> None:
+        """So many jobs as are wanted now: one that grows and shrinks, two that stop each other, or one more."""
+        script = 'exec "$0" "$1" "$2" "$COLANE_JOB_ID" "$COLANE_ATTEMPT" "$3" "$4"'
+        words = [sys.executable, JOB, str(self.notes), str(STEPS), str(STEP_S)]
+        job = {
+            "command": ["sh", "-c", script, *words], "workdir": "/", "env": dict(os.environ), "gpus": "1..2",
+            "checkpoint": "plain", "retries": 1000,
+        }  # fmt: skip
+        missing = self.wanted - live
+        if missing > 0:
+            self.jobs += [int(each) for each in self.cluster.client().submit_batch([job] * missing)]
+
+    def strike(self) -> None:
+        """Wait until a job is on its way to another size, and a moment that chance chooses; then kill somebody."""
+        deadline_s, self.wanted = time.monotonic() + WAIT_MAX_S, self.random.choice((1, 1, 1, 2, 3))
+        while not (passing := [job for job in self.look() if self.is_resized(job)]):
+            assert time.monotonic() < deadline_s, f"nobody is resized any more\n{self.cluster.logs()}"
+            select.select([], [], [], 0.005)
+        select.select([], [], [], self.random.choice((0.0, self.random.uniform(0.0, MOMENT_MAX_S))))
+        victim, job = self.random.choice(VICTIMS), self.random.choice(passing)
+        self.moments[job["state"]] += 1
+        self.struck[max(float(line["at_s"]) for line in job["story"] if line["state"] == "checkpointing")] += 1
+        if victim in {"job", "supervisor"}:
+            self.killed[victim] += self._kill(job["id"], victim == "supervisor")
+            return
+        for name in victim.split(" and "):
+            self.cluster.kill(name)
+        for name in victim.split(" and "):
+            self.cluster.start(name)
+        self.killed[victim] += 1
+
+    def is_resized(self, job: dict[str, Any]) -> bool:
+        """Whether a job is on its way to another size or to the queue, and this has hardly been disturbed yet."""
+        began_s = 0.0
+        for line in job["story"]:
+            if line["state"] == "running":
+                began_s = 0.0
+            elif line["state"] == "checkpointing":
+                began_s = float(line["at_s"])
+        return began_s > 0.0 and job["state"] in PASSING and self.struck[began_s] < STRIKES_MAX
+
+    def look(self) -> list[dict[str, Any]]:
+        live = self.live()
+        self.fill(len(live))
+        return list(live.values())
+
+    def _kill(self, job: int, is_supervisor: bool) -> bool:
+        """Kill the processes of a job that it has now, or the supervisor above them; false where there is none."""
+        attempts = sorted(
+            (self.cluster.folder / "agent" / "jobs").glob(f"{job}-*"), key=lambda path: path.stat().st_mtime
+        )
+        found = [JobDir(path) for path in attempts[-1:]]
+        claimed_by = found[0].claimed_by() if found else None
+        if claimed_by is None:
+            return False
+        whom = [claimed_by] if is_supervisor else processes.read_tree(claimed_by.pid).processes[1:]
+        return sum(_kill(one) for one in whom) > 0
+
+    def attempts(self, job: int) -> list[list[list[str]]]:
+        """What a job noted, attempt by attempt."""
+        paths = sorted(self.notes.glob(f"{job}-*"), key=lambda path: int(path.name.partition("-")[2]))
+        return [[line.split() for line in path.read_text().split("\n")[:-1]] for path in paths]
+
+
+def _kill(one: processes.ProcessId) -> bool:
+    pidfd = processes.open_pidfd(one)
+    if pidfd is None:
+        return False
+    signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+    os.close(pidfd)
+    return True
+
+
+def check(attempts: list[list[list[str]]]) -> None:
+    """Each attempt goes on from a state at least as new as the newest that was noted, and makes step after step."""
+    saved = made = 0
+    for lines in attempts:
+        assert ["twice"] not in lines
+        if not lines:
+            continue  # killed before it began
+        assert lines[0][0] == "began", lines
+        restored = int(lines[0][2])
+        assert saved <= restored <= made, (saved, restored, made)
+        steps = [int(words[1]) for words in lines[1:] if words[0] == "step"]
+        assert steps == list(range(restored + 1, restored + 1 + len(steps))), (restored, steps)
+        made = max(made, restored + len(steps))
+        saved = max([restored, *[int(words[1]) for words in lines[1:] if words[0] == "saved"]])
+    assert made == STEPS
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Bench]:
+    cluster = Cluster(
+        tmp_path, POLICY, devices=f"cpu:{DEVICES}:1GB",
+        protection_factor=0.0, core={"node_losses_max": 10**6, "saves_failed_max": 10**6},
+    )  # fmt: skip
+    cluster.start("server")
+    cluster.client()
+    cluster.start("agent")
+    yield Bench(cluster)
+    cluster.close()
+
+
+@pytest.mark.live
+@pytest.mark.faults
+@pytest.mark.timeout(300 + 10 * KILLS)
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < DEVICES, reason="two cpu devices need two cores")
+def test_kills_during_resizes(bench: Bench) -> None:
+    while bench.killed.total() < KILLS:
+        bench.strike()
+    deadline_s = time.monotonic() + 2 * WAIT_MAX_S
+    while bench.live():
+        assert time.monotonic() < deadline_s, bench.cluster.logs()
+        select.select([], [], [], 0.05)
+    records = {int(record["id"]): record for record in bench.cluster.client().finished_jobs()}
+    assert sorted(records) == sorted(bench.jobs)
+    sizes = Counter[str]()
+    for job, record in records.items():
+        assert record["state"] == "succeeded", (record["reason"], bench.cluster.logs())
+        check(bench.attempts(job))
+        sizes.update(line["why"] for line in record["story"])
+    node = bench.cluster.client().node("node-1")
+    assert (node["jobs"], node["messages"]) == ([], [])
+    assert {"grown", "shrunk"} <= set(sizes)
+    print(f"kills {dict(bench.killed)} while {dict(bench.moments)}; {len(records)} jobs: {dict(sizes)}")  # noqa: T201
