@@ -132,3 +132,16 @@ def test_who_is_asked_while_it_saves_unasked_saves_again_and_leaves(path: Path) 
     finally:
         signal.signal(signal.SIGUSR1, before)
     assert saved == [1, 2]
+
+
+def test_a_process_is_told_its_part_of_the_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in (wire.STEPS_FILE_ENV, "COLANE_BATCH_SIZE", "WORLD_SIZE"):
+        monkeypatch.delenv(name, raising=False)
+    steps = colane.attach()
+    assert steps.batch_size(32) == 32
+    monkeypatch.setenv("COLANE_BATCH_SIZE", "128")
+    assert steps.batch_size(32) == 128
+    monkeypatch.setenv("WORLD_SIZE", "4")
+    assert steps.batch_size(32) == 32
+    monkeypatch.setenv("COLANE_BATCH_SIZE", "many")
+    assert steps.batch_size(7) == 7

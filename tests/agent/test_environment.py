@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 from colane.agent.environment import THREAD_POOLS, job_cores, job_environment, open_pools
+from colane.agent.launcher import batch_variables
 from colane.model.hardware import Gpu
 
 CPU = Gpu(index=0, uuid="cpu-0", type="cpu", memory_bytes=1, cores=(2, 3))
@@ -62,3 +63,10 @@ def test_no_foreign_mps_daemon_is_used() -> None:
 )
 def test_cores(booked: tuple[int, ...], gpus: list[Gpu], expected: tuple[int, ...]) -> None:
     assert job_cores(booked, gpus, (0, 1, 2)) == expected
+
+
+@pytest.mark.parametrize(("per_gpu", "whole", "each"), [(False, "64", "16"), (True, "256", "64")])
+def test_a_job_is_told_its_batch_of_the_gpus_it_has(per_gpu: bool, whole: str, each: str) -> None:
+    told = batch_variables({"gpus": 4, "batch": {"size": 64, "per_gpu": per_gpu}})
+    assert told == {"COLANE_BATCH_SIZE": whole, "COLANE_BATCH_SIZE_PER_GPU": each}
+    assert batch_variables({"gpus": 4}) == {}

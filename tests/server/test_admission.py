@@ -109,7 +109,7 @@ class TestCommand:
             ({"command": []}, "command", "must not be empty"),
             ({"command": ["  "]}, "command", "must not be empty"),
             ({"command": ["a\0b"]}, "command[0]", "must"),
-            (run(batch=1), "batch", "is not a known field; did you mean batch_size?"),
+            (run(batchsize=1), "batchsize", "is not a known field; did you mean batch_size or batch?"),
             (run(lr=0.1), "lr", "belongs to built-in jobs"),
             (
                 run(gpus=-1),
@@ -224,3 +224,28 @@ class TestBatch:
 
 def test_default_workdir_is_used_only_when_none_is_given(tmp_path: Path) -> None:
     assert take(run(workdir=str(tmp_path))).launch["workdir"] == str(tmp_path)
+
+
+class TestBatchSize:
+    def test_what_it_is_of_goes_along_and_what_is_learnt_of_each_is_kept_apart(self) -> None:
+        net = run(gpus="1,2,4", batch_size=64, family="net")
+        whole, each = (take({**net, "batch": batch}) for batch in ("global", "per-gpu"))
+        assert (whole.spec.family, each.spec.family) == ("net", "net (batch per GPU)")
+        assert [spec.batch_at(4) for spec in (whole.spec, each.spec)] == [64, 256]
+        assert each.launch["batch"] == {"size": 64, "per_gpu": True}
+        assert "batch" not in take(run(gpus="1..4", batch_size=64)).launch
+        assert take({**PAPER_A, "gpus": "1,2", "batch": "per-gpu"}).launch["batch"]["size"] == 128
+
+    @pytest.mark.parametrize(
+        ("fields", "field", "text"),
+        [
+            ({"gpus": "1..4", "batch_size": 64}, "batch_size", "over 3 GPUs: ask for gpus 1,2,4, or batch per-gpu"),
+            ({"gpus": 3, "batch_size": 64}, "batch_size", "take a batch_size it divides"),
+            ({"gpus": 2}, "batch_size", "is required with batch"),
+            ({"gpus": 0, "batch_size": 64}, "batch", "needs a GPU"),
+        ],
+    )
+    def test_a_batch_that_cannot_be_split_is_refused(self, fields: dict[str, Any], field: str, text: str) -> None:
+        (problem,) = refusal(run(**fields, batch="global"))
+        assert problem.field == field
+        assert text in problem.message

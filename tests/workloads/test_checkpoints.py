@@ -38,11 +38,14 @@ sys.exit(__main__.main())
 """The trainer, asked to save its state at the end of a step."""
 
 
-def run(folder: Path, *, asks_after: int = 0, **options: str) -> tuple[int, list[str]]:
+def run(folder: Path, *, asks_after: int = 0, batch: str = "", **options: str) -> tuple[int, list[str]]:
     """Train until the end, or until it is asked to save its state; its exit code and what it printed."""
+    told = {"COLANE_BATCH_SIZE": batch} if batch else {}
     python, _, _, *words = command(**(NET | options), checkpoint_dir=str(folder), checkpoint_every_s="0")
     whole = [python, "-c", ASKED, str(asks_after), *words]
-    done = subprocess.run(whole, env=environment(COLANE_JOB_ID="3"), capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        whole, env=environment(COLANE_JOB_ID="3", **told), capture_output=True, text=True, check=False
+    )
     return done.returncode, (done.stdout + done.stderr).splitlines()
 
 
@@ -181,3 +184,13 @@ def test_a_kill_at_any_moment_of_a_write_leaves_a_whole_state(tmp_path: Path) ->
         newest = next(iter(StateFile(path).states()))
         assert isinstance(newest, SavedState)
         assert int(newest.data[: len(newest.data) // 2000]) >= number
+
+
+@pytest.mark.live
+def test_a_training_that_goes_on_with_another_batch_takes_every_sample_after_the_last(tmp_path: Path) -> None:
+    code, said = run(tmp_path, asks_after=4, batch="8")
+    assert (code, saved(tmp_path)["samples"]) == (75, 32), said
+    assert any("batch 8" in line for line in said)
+    code, said = run(tmp_path, batch="16", asks_after=9)
+    assert (code, saved(tmp_path)["steps"], saved(tmp_path)["samples"]) == (75, 9, 32 + 5 * 16), said
+    assert any("batch 16" in line for line in said)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import sys
 
 from . import recorder, saving
@@ -11,6 +12,10 @@ from .writer import WireError
 TYPE_CHECKING = False  # as `typing` has it, which costs milliseconds to import
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+
+BATCH_ENV = "COLANE_BATCH_SIZE"
+"""Samples of a step of all processes of a job together, where it was submitted with `--batch`."""
 
 
 class Reporter:
@@ -43,6 +48,18 @@ class Reporter:
             to.disarm(f"no more steps are reported: {error!r}")
             return
         to.boundary(1, number)
+
+    def batch_size(self, asked: int) -> int:
+        """How many samples a step of this process takes, of the GPUs that its job has now.
+
+        Args:
+            asked: What the script was told; that is the answer where the job was submitted without `--batch`.
+        """
+        whole = os.environ.get(BATCH_ENV, "")
+        if not whole.isdecimal():
+            return asked
+        world = os.environ.get("WORLD_SIZE", "")
+        return max(1, int(whole) // (int(world) if world.isdecimal() and int(world) else 1))
 
     def restore(self, load: Callable[[], int | None]) -> int:
         """Go on from what an earlier attempt has saved; call it once, after `attach` and before the loop.

@@ -71,6 +71,7 @@ def plan_launch(
     }
     if launch.get("checkpoint_signal"):
         colane["COLANE_CHECKPOINT_SIGNAL"] = launch["checkpoint_signal"]
+    colane |= batch_variables(launch)
     env = job_environment(
         launch.get("env") or {},
         os.environ,
@@ -93,6 +94,15 @@ def plan_launch(
     )
     cpu_devices = any(gpu.is_cpu_device for gpu in gpus)
     return command, LaunchFacts(boot_id(), time.time(), job.gpus, cores, cpu_devices, bool(mps))
+
+
+def batch_variables(launch: Mapping[str, Any]) -> dict[str, str]:
+    """Say how many samples a step of a job takes with the GPUs it has now, in all and on each of them."""
+    batch, gpus = launch.get("batch"), launch.get("gpus") or 1
+    if not batch:
+        return {}
+    each = batch["size"] if batch["per_gpu"] else batch["size"] // gpus
+    return {"COLANE_BATCH_SIZE": str(each * gpus), "COLANE_BATCH_SIZE_PER_GPU": str(each)}
 
 
 class _Launch(NamedTuple):

@@ -56,7 +56,8 @@ def _fields(job: dict[str, Any], reason: dict[str, Any]) -> Iterator[tuple[str, 
     yield from _rate(job)
     yield from _cores(job)
     yield from _checkpoint(job)
-    yield "family", job["family"] + (f", batch size {job['batch_size']}" if job["batch_size"] else "")
+    of_each = " of each GPU" if job["needs"].get("batch_per_gpu") else ""
+    yield "family", job["family"] + (f", batch size {job['batch_size']}{of_each}" if job["batch_size"] else "")
     yield from _labels(job)
     yield "submitted", _when(job["submit_s"])
     yield "started", _when(job["first_start_s"]) + (f" (attempt {job['attempt']})" if job["attempt"] > 1 else "")

@@ -237,6 +237,10 @@ def submit(
         Ranks | None,
         _need("per-gpu starts a process for each GPU, with RANK and WORLD_SIZE set; else one (torchrun).", "--ranks"),
     ] = None,
+    batch: Annotated[
+        submitting.Batch | None,
+        _placing("Its --batch-size is of all GPUs, or of each: then steps grow with them.", "--batch"),
+    ] = None,
     multi_node: Annotated[bool, _placing("Its processes may lie on several machines.", "--multi-node")] = False,
     anti_collocation: Annotated[
         bool, _placing("Each of its processes on another machine; implies --multi-node.", "--anti-collocation")

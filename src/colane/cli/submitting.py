@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,13 @@ from colane.client.errors import Refused
 
 if TYPE_CHECKING:
     from colane.client.client import Client
+
+
+class Batch(StrEnum):
+    """What its batch size is of."""
+
+    GLOBAL = "global"
+    PER_GPU = "per-gpu"
 
 
 def send(scheduler: Client, file: JobFile, wanted: list[jobs.Object]) -> list[int]:

@@ -59,7 +59,8 @@ class JobSpec:
         time_limit_s: Stopped when an attempt has run this long.
         retries: How often a failed attempt is tried again.
         share: False keeps every other job off its GPUs.
-        batch_size: Per GPU.
+        batch_size: Samples of a step, as asked: of all its GPUs together, or of each (`batch_per_gpu`).
+        batch_per_gpu: Whether each GPU has that many, so that a step takes more samples on more GPUs.
         steps_total: Steps until it is done.
         steps_limit: Stopped as succeeded when this many steps are done (profiling).
         company: Name of a set under measurement, started together on one GPU.
@@ -122,6 +123,7 @@ class JobSpec:
     core_hints: tuple[CoreHint, ...] = ()
     cores_asked: int | None = None
     checkpoint: CheckpointContract | None = None
+    batch_per_gpu: bool = False
     need: NeedClass = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -145,6 +147,10 @@ class JobSpec:
     def at(self, gpus: int) -> JobSpec:
         """The same job asking for another of its sizes; what it books goes by `part`, as ever."""
         return self if gpus == self.gpus else replace(self, gpus=gpus)
+
+    def batch_at(self, gpus: int) -> int | None:
+        """Samples of a step with so many GPUs; None where nothing was said."""
+        return self.batch_size * gpus if self.batch_size is not None and self.batch_per_gpu else self.batch_size
 
     def part(self, total: int, ranks: int) -> int:
         """What of a total that the job books (cores, host memory) lies where so many of its ranks lie, rounded up.

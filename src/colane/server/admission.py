@@ -31,9 +31,19 @@ _SPEC_FIELDS: Final = (
 
 
 _OF_GPUS: Final = dict.fromkeys(
-    ("gpu_type", "gpu_memory", "gpu_memory_bytes", "multi_node", "anti_collocation", "utility_min", "mps", "company"),
+    (
+        "gpu_type",
+        "gpu_memory",
+        "gpu_memory_bytes",
+        "multi_node",
+        "anti_collocation",
+        "utility_min",
+        "mps",
+        "company",
+        "batch",
+    ),
     "leave it out, or ask for gpus",
-)
+)  # fmt: skip
 """Fields that say something only of a job with GPUs."""
 
 
@@ -108,11 +118,13 @@ def admit(request: JobRequest, hardware: Hardware, workdir: str) -> Admitted:
     built_in = request.model_name is not None
     program = _trainer_program(request, directory) if built_in else _command_program(request, directory)
     spec = _spec(request, program)
-    spec, misfit = hardware.sized(spec), hardware.problem(spec)
+    spec, misfit = hardware.sized(spec), hardware.problem(spec) or batch_problem(request, spec)
     if misfit is not None:
         raise RefusedError(422, [misfit])
     launch: Body = {"command": program.command, "workdir": directory, "env": dict(request.env)}
     launch |= {"mps": request.mps, "ranks": request.ranks}
+    if request.batch is not None:
+        launch["batch"] = {"size": spec.batch_size, "per_gpu": spec.batch_per_gpu}
     if spec.checkpoint is not None:
         launch["checkpoint_signal"] = spec.checkpoint.signal
     return Admitted(spec, launch, program.model_name)
@@ -141,6 +153,25 @@ def _conflicts(request: JobRequest, given: set[str]) -> list[Problem]:
         if request.ranks == "per-gpu":
             problems.append(Problem("ranks", "needs a GPU: give ranks one, or leave it out"))
     return problems + _checkpoint_problems(request, given) + _kind_conflicts(request, given)
+
+
+def batch_problem(request: JobRequest, spec: JobSpec) -> Problem | None:
+    """What is wrong with how a job's batch is to follow its GPUs; None where nothing is."""
+    size = spec.batch_size
+    if request.batch is None:
+        return None
+    if size is None:
+        return Problem("batch_size", "is required with batch: how many samples a step takes, of all GPUs or of each")
+    uneven = [gpus for gpus in spec.sizes or (spec.gpus,) if size % gpus]
+    if spec.batch_per_gpu or not uneven:
+        return None
+    even = [str(gpus) for gpus in spec.sizes if not size % gpus]
+    fix = f"ask for gpus {','.join(even)}" if even else "take a batch_size it divides"
+    return Problem("batch_size", f"{size} cannot be split evenly over {uneven[0]} GPUs: {fix}, or batch per-gpu")
+
+
+PER_GPU_FAMILY: Final = "{family} (batch per GPU)"
+"""What is learnt of a job whose steps grow with its GPUs says nothing of one whose steps do not, and the reverse."""
 
 
 def _checkpoint_problems(request: JobRequest, given: set[str]) -> list[Problem]:
@@ -201,9 +232,11 @@ def _spec(request: JobRequest, program: _Program) -> JobSpec:
     values = {name: getattr(request, name) for name in _SPEC_FIELDS}
     contract = _contract(request)
     values |= {"checkpoint": contract, "preemptible": request.preemptible or contract is not None}
+    per_gpu = request.batch == "per-gpu"
     return JobSpec(
         name=program.name,
-        family=program.family,
+        family=PER_GPU_FAMILY.format(family=program.family) if per_gpu else program.family,
+        batch_per_gpu=per_gpu,
         batch_size=program.batch_size,
         steps_total=program.steps_total,
         gpus=request.gpus[-1],

@@ -31,7 +31,7 @@ _NEEDS = (
     "host_bandwidth_bytes_per_s", "time_limit_s", "retries", "share",
     "steps_limit", "company", "company_size", "preemptible", "abortable", "kind", "latency_s", "weight", "group",
     "multi_node", "anti_collocation", "utility_min", "comm_weight", "comm_pattern",
-    "category", "core_hints", "cores_asked",
+    "category", "core_hints", "cores_asked", "batch_per_gpu",
 )  # fmt: skip
 
 

@@ -140,6 +140,7 @@ class JobRequest(WireModel):
     family: Name | None = None
     batch_size: Annotated[int, Field(ge=1, le=EXACT_MAX)] | None = None
     steps_total: Positive | None = None
+    batch: Literal["global", "per-gpu"] | None = None
     steps_limit: Positive | None = None
     share: bool = True
     preemptible: bool = False

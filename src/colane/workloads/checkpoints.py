@@ -1,6 +1,6 @@
 """All that a training is at a step boundary: what it has learnt, how far it is, and everything random in it.
 
-The data position is the number of the step: which samples a step takes, and how each is augmented, follows from the
+The data position is the number of samples taken: which ones a step takes, and how each is augmented, follows from the
 seed and that number alone (`data.Draws`). So a training that goes on from a saved state makes the same steps as one
 that was never stopped.
 """
@@ -22,11 +22,21 @@ class Training:
 
     Attributes:
         seed: Of everything random in it; a saved state brings its own.
+        batch_size: Samples that each of its steps takes, from where it goes on.
     """
 
-    def __init__(self, model: nn.Module, optimizer: torch.optim.Optimizer, seed: int, file: StateFile) -> None:
+    def __init__(
+        self, model: nn.Module, optimizer: torch.optim.Optimizer, seed: int, file: StateFile, batch_size: int
+    ) -> None:
         self.seed = seed
+        self.batch_size = batch_size
+        self._begun = 0, 0
         self._model, self._optimizer, self._file = model, optimizer, file
+
+    def samples_taken(self, steps: int) -> int:
+        """How many samples it has taken after so many steps: those before it went on may have had other batches."""
+        done, taken = self._begun
+        return taken + (steps - done) * self.batch_size
 
     def save(self, steps: int) -> None:
         """Write the state after so many steps.
@@ -36,6 +46,7 @@ class Training:
         """
         state = {
             "steps": steps,
+            "samples": self.samples_taken(steps),
             "seed": self.seed,
             "model": self._model.state_dict(),
             "optimizer": self._optimizer.state_dict(),
@@ -73,8 +84,10 @@ class Training:
         if state["random_cuda"] and len(state["random_cuda"]) == torch.cuda.device_count():
             torch.cuda.set_rng_state_all(state["random_cuda"])
         self.seed = int(state["seed"])
-        say(f"goes on from step {state['steps']} of {saved.path}")
-        return int(state["steps"])
+        steps = int(state["steps"])
+        self._begun = steps, int(state.get("samples", steps * self.batch_size))
+        say(f"goes on from step {steps} of {saved.path}")
+        return steps
 
 
 class UnusableStateError(Exception):

@@ -178,14 +178,18 @@ def loader(
     workers: int,
     seed: int,
     *,
-    done: int = 0,
+    done: tuple[int, int] = (0, 0),
     pin_memory: bool = False,
 ) -> DataLoader[tuple[Tensor, int]]:
-    """Return a loader of `batches` full batches but the first `done`, shuffled anew each time all samples were seen."""
+    """Return a loader of `batches` full batches, shuffled anew each time all samples were seen.
+
+    Of these so many are `done`, and have taken so many samples: of another size than these, it may be.
+    """
+    steps, taken = done
     return DataLoader(
         dataset,
         batch_size=batch_size,
-        sampler=Draws(len(dataset), seed, done * batch_size, batches * batch_size),
+        sampler=Draws(len(dataset), seed, taken, taken + max(0, batches - steps) * batch_size),
         num_workers=workers,
         generator=torch.Generator().manual_seed(seed),
         pin_memory=pin_memory,

@@ -36,13 +36,16 @@ def run(job: Mapping[str, Any], log_every: int) -> None:
     seed = _determined(job["seed"])
     _use_given_threads()
     model = models.build(job["model_name"], job["num_class"], job["width"]).to(device)
-    say(_title(job, model, device))
     optimizer = make_optimizer(job, model)
     samples = _samples(job)
     steps = colane.attach(total_steps=job["iters"])
-    training = Training(model, optimizer, seed, StateFile(_state_path(job))) if job["checkpoint_dir"] else None
+    job = {**job, "batch_size": steps.batch_size(job["batch_size"])}
+    say(_title(job, model, device))
+    file = StateFile(_state_path(job))
+    training = Training(model, optimizer, seed, file, job["batch_size"]) if job["checkpoint_dir"] else None
     done = steps.restore(training.load) if training is not None else 0
-    batches = _batches(job, samples, training.seed if training is not None else seed, done, device)
+    taken = training.samples_taken(done) if training is not None else 0
+    batches = _batches(job, samples, training.seed if training is not None else seed, (done, taken), device)
     save = partial(steps.save, training.save, job["checkpoint_every_s"]) if training is not None else _save_nothing
     _train(model, optimizer, _on_device(batches, device), steps, Log(job, log_every, done), save)
 
@@ -124,7 +127,7 @@ def _samples(job: Mapping[str, Any]) -> data.Samples:
 
 
 def _batches(
-    job: Mapping[str, Any], samples: data.Samples, seed: int, done: int, device: torch.device
+    job: Mapping[str, Any], samples: data.Samples, seed: int, done: tuple[int, int], device: torch.device
 ) -> Iterable[tuple[Tensor, Tensor]]:
     augmented = data.Augmented(samples, job["image_size"], flip=data.flips(job["dataset"]))
     pinned = device.type == "cuda"

@@ -21,12 +21,17 @@ def steps_per_s(draft: Draft, job: Job, gpus: int) -> float:
     gpu_type = gpu_type_of(draft.view, job) or ""
     rate = draft.beliefs.rate(job.spec, Situation(gpu_type, gpus))
     if rate.steps_per_s is not None:
-        return rate.steps_per_s
+        return rate.steps_per_s * _batches(job, gpus)
     for size in sorted(job.spec.sizes, key=lambda size: (abs(size - gpus), size)):
         known = draft.beliefs.rate(job.spec, Situation(gpu_type, size))
         if known.steps_per_s is not None:
-            return known.steps_per_s * rate.ratio / known.ratio
+            return known.steps_per_s * _batches(job, size) * rate.ratio / known.ratio
     return rate.ratio
+
+
+def _batches(job: Job, gpus: int) -> int:
+    """How many batches as asked for a step takes: with one of each GPU, as many as there are."""
+    return gpus if job.spec.batch_per_gpu else 1
 
 
 def is_resizable(draft: Draft, job: Job) -> bool:
