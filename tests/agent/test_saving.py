@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import sys
 import time
 from pathlib import Path
@@ -11,10 +12,13 @@ import pytest
 
 from colane.adaptor import wire
 from colane.agent import processes, programs
+from colane.agent.answers import SaveAnswers
 from colane.agent.jobdir import JobDir, LaunchFacts, write_json
 from colane.agent.reconcile import DesiredJob, Key, SaveWish
 from colane.agent.saving import DEAF, RECORD, Saver, asked
 from colane.agent.telemetry import AttemptMeter
+from tests.agent.agents import running
+from tests.agent.fake_scheduler import FakeScheduler
 from tests.agent.shims import Supervised, program, run
 from tests.agent.waiting import until
 
@@ -134,3 +138,63 @@ def test_a_failure_to_save_is_told_of_the_present_asking_alone(
     assert (told.save_problem, told.saves, told.steps) == (problem, True, 101)
     assert told.saves_asked == (1 if problem else 0)
     assert (told.saved_s, told.steps_saved) == (saved_s, None if saved_s is None else 101)
+
+
+def test_an_answer_is_heard_once_for_each_asking(tmp_path: Path) -> None:
+    job = JobDir(tmp_path / "1-1")
+    job.steps_path.parent.mkdir(parents=True)
+    wire.create(job.steps_path)
+    answers = SaveAnswers(lambda _: job.steps_path)
+    assert not answers.are_due
+    write_json(job.path / RECORD, {"number": 1, "at_s": 40.0})
+    answers.follow(wanted(1))
+    assert answers.are_due
+    assert not answers.look()
+    writer = wire.Writer(str(job.steps_path))
+    writer.step(45.0, 1.0)
+    writer.set_save_failed(50.0, errno.ENOSPC)
+    writer.close()
+    assert answers.look()
+    assert not answers.look()
+    assert not answers.are_due
+    write_json(job.path / RECORD, {"number": 2, "at_s": 60.0})
+    answers.follow(wanted(2))
+    assert answers.are_due
+    assert not answers.look(), "what it said was of the asking before"
+
+
+CANNOT_SAVE = """
+import sys, time
+import colane.adaptor as colane
+
+def write(steps):
+    raise OSError(28, "full")
+
+steps = colane.attach()
+steps.restore(lambda: None)
+open(sys.argv[1], "w").close()
+while True:
+    time.sleep(0.01)
+    steps.step()
+    steps.save(write)
+"""
+
+
+@pytest.mark.live
+async def test_an_agent_tells_at_once_that_a_job_cannot_save(tmp_path: Path, marker: str) -> None:
+    fake, ready = FakeScheduler(), tmp_path / "ready"
+    name, _, value = marker.partition("=")
+    env = {"PATH": os.environ["PATH"], "PYTHONPATH": os.pathsep.join(sys.path), name: value}
+    fake.want(7, sys.executable, "-c", CANNOT_SAVE, str(ready), env=env)
+    async with running(tmp_path / "state", fake, heartbeat_s=3600.0) as agent:
+        await agent.until(ready.exists, "it trains")
+        fake.change(7, save={"signal": "SIGUSR1", "number": 1})
+        await agent.get("/run")
+
+        def problem() -> str:
+            return str(((fake.seen(7) or {}).get("progress") or {}).get("save_problem") or "")
+
+        await agent.until(lambda: "No space left" in problem(), "its agent, which reports once an hour, says so")
+        fake.end(7)
+        await agent.get("/run")
+        await agent.until(lambda: fake.ends, "it is gone")

@@ -11,6 +11,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from colane.agent import device_memory, gang, launch_check, programs
+from colane.agent.answers import SaveAnswers
 from colane.agent.bandwidth import BandwidthMeter
 from colane.agent.command import Command
 from colane.agent.config import AgentConfig
@@ -79,6 +80,7 @@ class Agent:
         self._placer = CorePlacer(state.job_dir, devices, self.jobs.place)
         self._bandwidth = BandwidthMeter(devices.host.cores, config.host_bandwidth_bytes_per_s)
         self._saver = Saver(state.job_dir, programs.folder(state.root))
+        self._answers = SaveAnswers(state.steps_path)
         self._notice = NoticeWatch(config.notice_file, config.notice_command, self.woken.set)
         self._is_wanted = False
         self._host_refusal = suspend.problem()
@@ -104,7 +106,7 @@ class Agent:
             while not stop.is_set():
                 self.woken.clear()
                 await self.make_it_so()
-                await self._rest(stop, self._config.heartbeat_s)
+                await self._answers.rest(self._config.heartbeat_s, self.woken, stop)
             if self._config.drain_on_stop_s:
                 await self._let_jobs_go(hurry or asyncio.Event())
             if self._config.stop_jobs:
@@ -130,6 +132,7 @@ class Agent:
             self._bandwidth.follow(desired)
             await self._act(reconcile(desired, self._observe(desired), self._contact.followed), desired)
             self._saver.follow(desired.jobs)
+            self._answers.follow(desired.jobs)
             self._host.follow(job for job in desired.jobs if self.jobs.is_prepared(job.key))
             self._gate.follow(self._places(desired))
             self._contact.followed = max(self._contact.followed, desired.generation)
@@ -158,13 +161,6 @@ class Agent:
         ill = frozenset(gpu.index for gpu in self._devices.observe(self._own()) if not gpu.healthy)
         if ill != self._ill and await self._contact.report(self._report()) is not None:
             self._ill = ill
-
-    async def _rest(self, stop: asyncio.Event, seconds: float) -> None:
-        """Wait for a nudge, the end, or the next heartbeat."""
-        waits = {asyncio.ensure_future(event.wait()) for event in (self.woken, stop)}
-        _, pending = await asyncio.wait(waits, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
-        for wait in pending:
-            wait.cancel()
 
     def _observe(self, desired: Desired) -> dict[Key, AttemptPhase]:
         told = (job.key for job in desired.jobs if self.state.is_delivered(job.key))
@@ -380,7 +376,7 @@ class Agent:
             self.woken.clear()
             await self.make_it_so()
             if self._is_wanted or self.state.live():
-                await self._rest(hurry, self._config.heartbeat_s)
+                await self._answers.rest(self._config.heartbeat_s, self.woken, hurry)
 
     async def _end_jobs(self) -> None:
         """Stop every job and tell the scheduler, as far as it listens within the time."""
@@ -392,5 +388,5 @@ class Agent:
             await self._act(reconcile(nothing, observed, self._contact.followed))
             if all(phase is AttemptPhase.ENDED for phase in observed.values()):
                 break  # told, as far as somebody listened; the rest is told by the next agent
-            await self._rest(never, min(self._config.heartbeat_s, LAST_WORDS_S))
+            await self._answers.rest(min(self._config.heartbeat_s, LAST_WORDS_S), self.woken, never)
         await self._mps.stop()

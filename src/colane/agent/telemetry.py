@@ -155,7 +155,7 @@ class AttemptMeter:
         is_last: bool = False,
     ) -> Progress:
         steps, note = read_noted(self._steps_path)
-        number, problem = _save_problem(self._steps_path, steps) if steps else (0, "")
+        number, problem = save_problem(self._steps_path, steps) if steps else (0, "")
         memory = self._see_memory(steps, held)
         self._rebase(steps, now_s, cpu_s)
         occupancy, bandwidth, source = self._ratios(now_s, cpu_s, is_last=is_last)
@@ -248,7 +248,7 @@ class AttemptMeter:
             self._used[2] += share_s * (one.bandwidth_ratio or 0.0)
 
 
-def _save_problem(path: Path, steps: wire.Steps) -> tuple[int, str]:
+def save_problem(path: Path, steps: wire.Steps) -> tuple[int, str]:
     """Which asking a job could not answer by saving its state, and what kept it; 0 where there is none."""
     if steps.save_failed_s is None or not 0 < steps.save_error < ERRORS_MAX:
         return 0, ""

@@ -18,6 +18,7 @@ from colane.cli.errors import MisuseError
 from colane.cli.jobfile import SUFFIXES, JobFile, merged, read_job_file
 from colane.cli.scripts import directives, runnable
 from colane.cli.service_options import time_s
+from colane.cli.submitting import Pattern, Qos
 from colane.model.category import Category, CoreHint, parse_category
 from colane.model.checkpoint import parse_contract
 from colane.model.quantities import parse_duration_s
@@ -56,22 +57,6 @@ class Kind(StrEnum):
 
     TRAINING = "training"
     INFERENCE = "inference"
-
-
-class Qos(StrEnum):
-    """How a job is served."""
-
-    DEBUG = "debug"
-    NORMAL = "normal"
-    SWEEP = "sweep"
-
-
-class Pattern(StrEnum):
-    """Which ranks of a job talk to each other."""
-
-    ALL = "all"
-    RING = "ring"
-    PIPELINE = "pipeline"
 
 
 NEEDS, MODEL = "What the job needs", "Built-in training job (paper A's job object)"
@@ -238,7 +223,7 @@ def submit(
         _need("per-gpu starts a process for each GPU, with RANK and WORLD_SIZE set; else one (torchrun).", "--ranks"),
     ] = None,
     batch: Annotated[
-        submitting.Batch | None,
+        submitting.BatchOf | None,
         _placing("Its --batch-size is of all GPUs, or of each: then steps grow with them.", "--batch"),
     ] = None,
     multi_node: Annotated[bool, _placing("Its processes may lie on several machines.", "--multi-node")] = False,
