@@ -8,7 +8,7 @@ import os
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,6 +20,8 @@ from colane.agent.processes import ProcessId, Tree, identify, read_tree
 from colane.agent.saving import asked
 from colane.devices import Utilization
 from colane.model.progress import Progress
+
+PROGRESS_FIELDS = tuple(field.name for field in fields(Progress))
 
 SAMPLED_STEPS = 10
 """Paper A, 4.2: the step time is the mean of ten sampled steps."""
@@ -318,4 +320,4 @@ def median_s(durations_s: Sequence[float]) -> float | None:
 
 def progress_json(progress: Progress) -> dict[str, Any]:
     """Give it as the report carries it."""
-    return asdict(progress)
+    return {name: getattr(progress, name) for name in PROGRESS_FIELDS}

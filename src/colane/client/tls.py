@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import ssl
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -45,8 +46,13 @@ def trusted(environment: Mapping[str, str] = os.environ) -> ssl.SSLContext:
     Raises:
         BadUrl: They cannot be read.
     """
+    return _trusted(environment.get(CA_VARIABLE, ""))
+
+
+@cache
+def _trusted(file: str) -> ssl.SSLContext:
+    """Read once in a process: the system's certificates alone take 50 ms."""
     context = ssl.create_default_context()
-    file = environment.get(CA_VARIABLE)
     if file:
         try:
             context.load_verify_locations(file)

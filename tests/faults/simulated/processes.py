@@ -112,7 +112,10 @@ class VirtualProcess:
     @property
     def due_s(self) -> float:
         """When it goes on."""
-        return math.inf if self._loop is None else max(self._loop.due_s, self.frozen_until_s)
+        if self._loop is None:
+            return math.inf
+        due_s, frozen_until_s = self._loop.due_s, self.frozen_until_s
+        return max(frozen_until_s, due_s)
 
     def start(self, main: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Begin anew; what `main` raises is a fault of what is tested."""
@@ -167,18 +170,20 @@ class VirtualClock:
         """Let time pass."""
         while not is_over() and not self.problems:
             event_s = self._events[0][0] if self._events else math.inf
-            process = min(self.processes, key=lambda process: process.due_s)
-            next_s = min(event_s, process.due_s)
+            dues_s = [process.due_s for process in self.processes]
+            due_s = min(dues_s)
+            next_s = min(event_s, due_s)
             if next_s > until_s:
                 break
             self.now_s = max(self.now_s, next_s)
             self._steps += 1
             assert self._steps < STEPS_MAX, f"at {self.now_s} s it goes round in circles"
-            if event_s <= process.due_s:
+            if event_s <= due_s:
                 heapq.heappop(self._events)[2]()
             else:
-                process.loop.step()
-            self._remove_dead()
+                self.processes[dues_s.index(due_s)].loop.step()
+            if self._dead:
+                self._remove_dead()
         self.now_s = max(self.now_s, until_s) if not is_over() else self.now_s
 
     def note(self, process: VirtualProcess, done: asyncio.Task[None], *, is_main: bool) -> None:
