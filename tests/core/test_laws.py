@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 
 import pytest
 from hypothesis import example, given
@@ -36,12 +37,19 @@ HASTY: Mapping[str, Callable[[], Policy]] = {
 }
 """Preemptive policies with times as short as those of the random worlds, so that they do stop jobs there."""
 
-policies = pytest.mark.parametrize("name", [*sorted(POLICIES), *HASTY])
+FAIR = ("easy-backfill", "srtf", "f-sched", "colane")
+"""Those of one order each that are tried with users' use before it."""
+
+VARIANTS: Mapping[str, Callable[[], Policy]] = {
+    **HASTY,
+    **{f"{name}, fair": partial(preset, name, usage_half_life_s=30.0) for name in FAIR},
+}
+policies = pytest.mark.parametrize("name", [*sorted(POLICIES), *VARIANTS])
 
 
 def make(name: str) -> Policy:
-    """A registered policy, or one of the hasty ones."""
-    return HASTY[name]() if name in HASTY else create(name)
+    """A registered policy, or a variant of one."""
+    return VARIANTS[name]() if name in VARIANTS else create(name)
 
 
 @policies

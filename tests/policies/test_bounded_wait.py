@@ -19,6 +19,7 @@ BOUNDS_S = {
     **dict.fromkeys(
         ("fifo:max_wait_s=3600", "fcfs:max_wait_s=3600", "easy-backfill:max_wait_s=3600", "las:max_wait_s=3600"), 3600.0
     ),
+    "fifo-skip:usage_half_life_s=600,max_wait_s=3600": 3600.0,
     **dict.fromkeys(("colocate", "pack", "fair", "salus-srtf", "salus-code"), 3600.0),
     **dict.fromkeys(("topo-aware", "topo-aware-p", "topo-aware-share"), 3600.0),
     **dict.fromkeys(

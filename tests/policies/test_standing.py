@@ -22,6 +22,8 @@ KEEPING = [
     "max-min-packed:quantum_s=1",
     "finish-time-fair:lease_s=1",
     "sjf",
+    "sjf:usage_half_life_s=20",
+    "fifo-skip:usage_half_life_s=20",
     "drf",
 ]
 SEEDS = st.integers(min_value=0, max_value=2**32 - 1)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import grp
+import os
+import pwd
 from pathlib import Path
 from random import Random
 
 import pytest
 
 from colane.server.clock import Clocks
+from colane.server.limits import GroupQuota, Limits, LimitsError, Quotas, read_quotas
 from colane.server.memory_store import MemoryStore
-from colane.server.quotas import Limits, LimitsError, Quotas, read_quotas
 from tests.server.harness import SLEEP, SteadyClock, World, finished, node, report, world
 
 FILE = """
@@ -44,7 +47,12 @@ def test_a_file_says_it(tmp_path: Path) -> None:
     ("text", "says"),
     [
         ("[default", "limits.toml: "),
-        ("[group.x]\ngpus = 1", "there is no table 'group'"),
+        ("[groups.x]\ngpus = 1", "there is no table 'groups'; there are [default], [user.NAME] and [group.NAME]"),
+        ("group = 3", "group: must be tables [group.NAME]"),
+        ("[group.no-such-group-here]\ngpus = 1", "has no group 'no-such-group-here'; name its users: members"),
+        ('[group.lab]\nmembers = "ann"', "group.lab.members: must be names of users"),
+        ("[group.lab]\nmembers = [1]", "group.lab.members: must be names of users"),
+        ("[group.lab]\nmembers = []\ngpu = 1", "group.lab.gpu: did you mean gpus"),
         ("user = 3", "user: must be tables"),
         ("[user]\nann = 3", "user.ann: must be a table of gpus"),
         ("[default]\ngpu = 1", "default.gpu: did you mean gpus"),
@@ -74,8 +82,7 @@ async def test_more_than_a_user_may_have_waits_with_its_reason_and_goes_on_by_it
         for job in (1, 2):
             await has_state(w, job, "assigned")
         assert (await w.good("GET", "/job/3/why"))["sentence"] == (
-            "QOSMaxJobsPerUserLimit: ann's limit of 2 GPUs is reached; "
-            "it starts when others of the same user have ended"
+            "QOSMaxJobsPerUserLimit: ann's limit of 2 GPUs is reached; it starts when other jobs under it have ended"
         )
         assert await running(w, "ann") == (2, 2)
         await w.submit(user="bob")
@@ -164,3 +171,66 @@ async def test_what_could_never_run_and_what_is_too_much_at_once_is_refused_whol
         clock.skip(61.0)
         await w.submit(user="dan")
         assert [job["user"] for job in await w.good("GET", "/jobs")] == ["ann", "ann", "dan", "dan", "dan"]
+
+
+LAB = GroupQuota(Limits(gpus=3, running=2, queued=6, submits_per_minute=8), frozenset({"ann", "bob"}))
+
+
+async def test_a_group_s_limit_holds_for_its_members_together_and_for_nobody_else() -> None:
+    async with world(quotas=Quotas(Limits(), {}, {"lab": LAB})) as w:
+        await w.good("POST", "/node", node(gpus=8))
+        for user in ("ann", "bob", "ann", "eve"):
+            await w.submit(user=user)
+        await has_state(w, 2, "assigned")
+        await has_state(w, 4, "assigned")
+        assert (await w.good("GET", "/job/3/why"))["sentence"] == (
+            "QOSMaxJobsPerUserLimit: group lab's limit of 3 GPUs and 2 running jobs is reached; "
+            "it starts when other jobs under it have ended"
+        )
+        status, said = await w.refused("POST", "/job", {**SLEEP, "user": "bob", "gpus": 4})
+        assert (status, said) == (
+            422,
+            [{"field": "gpus", "message": "must be at most 3, the limit of group lab, got 4"}],
+        )
+        status, said = await w.refused("POST", "/jobs", [{**SLEEP, "user": "bob"}] * 7)
+        assert (status, said.startswith("group lab may have 6 jobs waiting, and has 1;")) == (429, True)
+        await w.good("DELETE", "/job/2")
+        await w.good("POST", "/finished_job", finished(2))
+        await has_state(w, 3, "assigned")
+
+
+async def test_whom_his_own_limit_holds_does_not_keep_others_of_his_group_waiting() -> None:
+    lab = GroupQuota(Limits(running=3), frozenset({"ann", "bob"}))
+    async with world(quotas=Quotas(Limits(), {"ann": Limits(running=1)}, {"lab": lab})) as w:
+        await w.good("POST", "/node", node(gpus=8))
+        for user in ("ann", "ann", "ann", "ann", "bob", "bob", "bob"):
+            await w.submit(user=user)
+        await has_state(w, 6, "assigned")
+        assert (await running(w, "ann"))[0] == 1
+        assert (await running(w, "bob"))[0] == 2
+
+
+async def test_a_group_s_pace_is_that_of_all_its_members() -> None:
+    clock = SteadyClock(step_s=0.0)
+    lab = GroupQuota(Limits(submits_per_minute=2), frozenset({"ann", "bob"}))
+    async with world(quotas=Quotas(groups={"lab": lab}), clocks=Clocks(steady=clock)) as w:
+        for user in ("ann", "bob", "eve"):
+            await w.submit(user=user)
+        status, said = await w.refused("POST", "/job", {**SLEEP, "user": "ann"})
+        assert (status, said) == (
+            429, "group lab may submit 2 jobs a minute, and has submitted 2; wait, or send fewer at once"
+        )  # fmt: skip
+        clock.skip(61.0)
+        await w.submit(user="ann")
+
+
+def test_groups_are_the_system_s_where_the_file_names_no_members(tmp_path: Path) -> None:
+    me = pwd.getpwuid(os.getuid())
+    group = grp.getgrgid(me.pw_gid).gr_name
+    (tmp_path / "limits.toml").write_text(f"[group.{group}]\nrunning = 3\n[group.lab]\nmembers = ['ann']\ngpus = 4")
+    quotas = read_quotas(tmp_path / "limits.toml")
+    assert [bound.told() for bound in quotas.bounds(me.pw_name)] == [
+        f"{me.pw_name}'s limit of nothing", f"group {group}'s limit of 3 running jobs"
+    ]  # fmt: skip
+    assert [bound.name for bound in quotas.bounds("ann")] == ["ann", "group lab"]
+    assert [bound.name for bound in quotas.bounds("nobody-of-that-name")] == ["nobody-of-that-name"]

@@ -56,6 +56,7 @@ def held(state: ClusterState) -> dict[str, Any]:
         "returning": set(state.returning),
         "draining": set(state.draining),
         "profiles": state.beliefs.profiles,
+        "used": state.usage.used,
     }  # fmt: skip
 
 

@@ -10,7 +10,7 @@ import typer
 from colane.cli.errors import MisuseError
 
 if TYPE_CHECKING:
-    from colane.server.quotas import Quotas
+    from colane.server.limits import Quotas
 
 LimitsOption = Annotated[
     Path | None,
@@ -18,7 +18,7 @@ LimitsOption = Annotated[
         "--limits",
         metavar="FILE",
         show_default="none",
-        help="How much users may have: gpus, running, queued, submits_per_minute by user (TOML, docs/security.md).",
+        help="How much users and groups may have: gpus, running, queued, submits_per_minute (TOML, docs/security.md).",
     ),
 ]
 
@@ -29,7 +29,7 @@ def quotas(file: Path | None) -> Quotas:
     Raises:
         MisuseError: It cannot be read, or says what cannot be.
     """
-    from colane.server.quotas import LimitsError, Quotas, read_quotas  # noqa: PLC0415 - imported late
+    from colane.server.limits import LimitsError, Quotas, read_quotas  # noqa: PLC0415 - imported late
 
     try:
         return Quotas() if file is None else read_quotas(file.expanduser())

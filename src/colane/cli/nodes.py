@@ -78,7 +78,7 @@ def _state(node: dict[str, Any], gpu: dict[str, Any]) -> str:
         return "lost"
     if not gpu["healthy"]:
         return "unhealthy"
-    drained = "drained" if node.get("drain") or node.get("notice") else "free"
+    drained = "drained" if node.get("drain") or node.get("notice") else "taken out" if node.get("closed") else "free"
     state = "busy" if any(_is_on(job, gpu["index"]) for job in node["jobs"]) else drained
     return state + (f" (others use {gpu['others_ratio']:.0%})" if gpu.get("others_ratio") else "")
 

@@ -284,7 +284,7 @@ class _Judge:
             return (Flaw("no-such-node", f"there is no node {placement.node!r}", (job.id,)),)
         if node.node.pool != job.spec.pool:
             return (Flaw("wrong-pool", f"{placement.node} is not in pool {job.spec.pool}", (job.id,)),)
-        if node.node.drains:
+        if not node.node.takes_jobs:
             return (Flaw("node-drained", f"{placement.node} is drained", (job.id,)),)
         if not set(placement.cores) <= set(node.node.cores_outside_devices):
             return (Flaw("wrong-cores", f"cores of job {job.id} on {placement.node} are cpu devices", (job.id,)),)

@@ -23,6 +23,7 @@ class CoreConfig:
         node_losses_max: A job whose node or GPU is lost is queued again this often; the loss is not its fault.
         cpu_only_passes_s: A job with GPUs that has waited this long is left the cores and the host memory it books by
             later jobs without GPUs.
+        black_holes: Nodes on which jobs of many fail at their start are taken out, see `core.black_holes`.
         guard: Jobs slower in company than predicted are separated.
         guard_margin_ratio: By how much their slowdown may exceed the predicted one.
         guard_after_s: For how long, at least.
@@ -41,6 +42,7 @@ class CoreConfig:
     gang_ports: tuple[int, int] = (29500, 29999)
     node_losses_max: int = 3
     cpu_only_passes_s: float = 3600.0
+    black_holes: bool = True
     guard: bool = True
     guard_margin_ratio: float = 0.3
     guard_after_s: float = 45.0

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from colane.core import checkpointing, drain, guard, reports, starting, suspension
+from colane.core import black_holes, checkpointing, drain, guard, reports, starting, suspension
 from colane.core.carrying import carry_out
 from colane.core.changes import Newcomers
 from colane.core.check import check
@@ -45,8 +45,10 @@ from colane.core.returning import Returns
 from colane.core.situations import rate_of
 from colane.core.state import ClusterState
 from colane.core.step import Step, Watchers
+from colane.core.suspicions import Suspicions
 from colane.core.timers import TimerKind, Timers
 from colane.core.tuning import CoreTuning
+from colane.core.usage import HALF_LIFE_S
 from colane.core.useful_cores import useful_cores_of
 from colane.core.view import NOBODY, ClusterView
 from colane.model.job import JobId, JobState
@@ -96,7 +98,8 @@ class Core:
         self.state = state
         self.config = config or CoreConfig()
         state.steps_unseen = self.config.runs_at_once
-        self._watchers = Watchers(Observer(), Paces(), Surroundings())
+        state.usage.half_life_s = getattr(policy, "usage_half_life_s", None) or HALF_LIFE_S
+        self._watchers = Watchers(Observer(), Paces(), Surroundings(), Suspicions())
         self._timers = Timers()
         self._blocked: dict[str, Blocked] = {}
         self._watched: set[str] = set()
@@ -135,6 +138,7 @@ class Core:
         self._timers.woken(now_s)
         while (timer := self._timers.next_due(now_s)) is not None:
             reports.timer_due(step, timer)
+        black_holes.look(step)
         self.state.changed_pools.update(self._timers.pools_due(now_s))
         if self._drains.is_due:
             self._drains.notice(step)

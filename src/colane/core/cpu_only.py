@@ -144,7 +144,7 @@ def no_room(draft: Draft, spec: JobSpec, overdue: Job | None = None) -> Reason:
     nodes = [node for node in draft.view.nodes.values() if node.node.pool == spec.pool]
     if not nodes:
         return Reason(Why.NO_NODE, {"pool": spec.pool})
-    names, nodes = [node.node.name for node in nodes], [node for node in nodes if not node.node.drains]
+    names, nodes = [node.node.name for node in nodes], [node for node in nodes if node.node.takes_jobs]
     if not nodes:
         return nodes_drained(names)
     free = [draft.cpu_only_free(node) for node in nodes]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, NamedTuple, final
 
+from colane.core.usage import Used
 from colane.model.bandwidth import BandwidthSample
 from colane.model.hardware import Drain, Gpu, Node
 from colane.model.job import Exit, Job, JobId, JobSpec, SuspendVia
@@ -245,6 +246,7 @@ class Outcome:
         rejected: Evidence of a plan that failed its check.
         stale: Events that were not believed, each with the reason.
         wake_s: When the next timer is due; None when there is none.
+        used: What users have used whose jobs have left GPUs.
     """
 
     version: Final[int]
@@ -257,6 +259,7 @@ class Outcome:
     rejected: Final[RejectedPlan | None]
     stale: Final[tuple[tuple[Event, str], ...]]
     wake_s: Final[float | None]
+    used: Final[tuple[Used, ...]]
 
     def __init__(  # noqa: PLR0913, PLR0917 - a record
         self,
@@ -270,11 +273,13 @@ class Outcome:
         rejected: RejectedPlan | None = None,
         stale: tuple[tuple[Event, str], ...] = (),
         wake_s: float | None = None,
+        used: tuple[Used, ...] = (),
     ) -> None:
         self.version = version
         self.jobs = jobs
         self.nodes = nodes
         self.lost_nodes = lost_nodes
+        self.used = used
         self.profiles = profiles
         self.measurements = measurements
         self.decisions = decisions

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from colane.core import checkpointing, losses
+from colane.core import black_holes, checkpointing, losses
 from colane.core.events import Ended
 from colane.core.lifecycle import evolve, move
 from colane.core.memory import learn_memory
@@ -54,8 +54,7 @@ def failed(step: Step, job: Job, event: Ended, end_s: float, mates: tuple[JobId,
         lose(step, job, Reason(Why.SUPERVISOR_DIED))
         return
     if event.outcome == NODE_FAULT:
-        reason = Reason(Why.NODE_FAULT, {"node": event.node, "detail": event.exit.detail})
-        step.finish(job, JobState.QUEUED, reason, end_s)
+        _blame_node(step, job, event, event.exit.detail, end_s)
         _close(step, event.node)
         return
     if event.outcome == SENT_BACK:
@@ -64,6 +63,9 @@ def failed(step: Step, job: Job, event: Ended, end_s: float, mates: tuple[JobId,
     verdict = losses.judge(step, job)
     if verdict is not None:
         step.finish(job, *verdict, end_s)
+        return
+    if problem := black_holes.blame(step, job, event):
+        _blame_node(step, job, event, problem, end_s)
         return
     cause = _cause(event)
     if job.state is JobState.CHECKPOINTING:
@@ -87,6 +89,11 @@ def _sent_back(step: Step, job: Job, event: Ended, end_s: float, mates: tuple[Jo
         by = f"the scheduler, for {event.node} sent it back {back.sent_back} times in a row"
         held = {"suspended": True, "suspended_by": by, "sent_back": 0}
         step.put(move(back, JobState.QUEUED, step.now_s, Reason(Why.HELD, {"by": by}), **held))
+
+
+def _blame_node(step: Step, job: Job, event: Ended, problem: str, end_s: float) -> None:
+    reason = Reason(Why.NODE_FAULT, {"node": event.node, "detail": problem})
+    step.finish(job, JobState.QUEUED, reason, end_s)
 
 
 def _own_failure(step: Step, job: Job, event: Ended, end_s: float, mates: tuple[JobId, ...]) -> None:

@@ -96,7 +96,7 @@ class Overlay:
 
         For so many of its ranks, or for all. One that is drained has no room for jobs without GPUs.
         """
-        if not spec.gpus and node.node.drains:
+        if not spec.gpus and not node.node.takes_jobs:
             return False
         if not books_host(spec):
             return True
@@ -105,7 +105,7 @@ class Overlay:
 
     def had_room(self, node: NodeState, spec: JobSpec) -> bool:
         """Whether a node had room for a job without GPUs before anything was decided in this draft."""
-        return not node.node.drains and (not books_host(spec) or host_needs(spec, 0) <= _cpu_only_free(node))
+        return node.node.takes_jobs and (not books_host(spec) or host_needs(spec, 0) <= _cpu_only_free(node))
 
     def cpu_only_free(self, node: NodeState) -> Resources:
         """What a node will have for jobs without GPUs: the cores that are its cpu devices are not theirs."""

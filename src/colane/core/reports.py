@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from colane.core import checkpointing, failing, fewer_cores, losses, out_of_turns, parking, starting
+from colane.core import black_holes, checkpointing, failing, fewer_cores, losses, out_of_turns, parking, starting
 from colane.core.circles import within
 from colane.core.events import (
     BandwidthObserved,
@@ -65,7 +65,8 @@ def node_registered(step: Step, event: NodeRegistered) -> None:
     node = event.node
     known = step.state.nodes.get(node.name)
     if known is not None:
-        node = replace(node, drain=known.node.drain, notice=known.node.notice)  # until somebody says otherwise
+        was = known.node  # until somebody says otherwise, or its time is over
+        node = replace(node, drain=was.drain, notice=was.notice, closed=was.closed)
     before = known.node if known is not None else node
     if known is not None:
         is_same = known.node.pool == node.pool and bool(set(known.node.cores) & set(node.cores))
@@ -148,6 +149,7 @@ def ended(step: Step, event: Ended) -> None:
     if job.start_s is None and event.start_s is not None:
         start_s = max(event.start_s, job.submit_s)
         job = evolve(job, start_s=start_s, first_start_s=job.first_start_s or start_s)
+    black_holes.note(step, job, event)
     end_s = max(event.end_s, job.start_s or job.submit_s)
     has_succeeded = event.outcome == "exited" and event.exit.code == 0
     if checkpointing.is_saved(step, job, event):

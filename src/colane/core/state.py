@@ -17,6 +17,7 @@ from colane.core.derived import Derived
 from colane.core.free import FreeIndex
 from colane.core.load import Booking, GpuLoad, book, memory_held
 from colane.core.queue import PoolQueue
+from colane.core.usage import UsageBook, Used
 from colane.model.hardware import GpuId, Node
 from colane.model.job import Job, JobId
 from colane.model.placement import Placement
@@ -56,10 +57,12 @@ class ClusterState:
         self.nodes: dict[str, NodeState] = {}
         self.gpus: dict[GpuId, GpuLoad] = {}
         self.progress: dict[JobId, Progress] = {}
+        self.usage = UsageBook()
         self.queues: dict[str, PoolQueue] = {}
         self.free: dict[Kind, FreeIndex] = {}
         self.gpu_types: dict[str, list[str]] = {}
         self.by_order: dict[int, NodeState] = {}
+        self.closed: dict[str, None] = {}
         self.changed_pools = Changes()
         self.keys_in_use: dict[ProfileKey, set[GpuId]] = {}
         self.companies = 0
@@ -79,6 +82,7 @@ class ClusterState:
         jobs: Iterable[Job],
         beliefs: Beliefs | None = None,
         version: int = 0,
+        used: Iterable[Used] = (),
     ) -> ClusterState:
         """Rebuild from records.
 
@@ -87,8 +91,10 @@ class ClusterState:
             jobs: All live jobs.
             beliefs: Profiles and measured sets.
             version: Version the records were written at.
+            used: What users have used.
         """
         state = cls(beliefs, version)
+        state.usage = UsageBook(used)
         for node, generation in nodes:
             state.put_node(node)
             state.nodes[node.name].generation = generation
@@ -208,6 +214,10 @@ class ClusterState:
         else:
             self._forget_gpus(known)
             known.node = node
+        if node.closed is not None:
+            self.closed[node.name] = None
+        else:
+            self.closed.pop(node.name, None)
         self._enter_gpus(known)
         if node.drains:
             self.draining.setdefault(node.name, False)
@@ -222,6 +232,7 @@ class ClusterState:
         self._forget_gpus(node)
         self.draining.pop(name, None)
         del self.nodes[name]
+        self.closed.pop(name, None)
         del self.by_order[node.order]
         for index in self._derived.values():
             index.removed(node.order)
@@ -317,7 +328,7 @@ class ClusterState:
         return {job.id: job for job in self.jobs.values() if job.placement is not None}
 
     def _enter_gpus(self, node: NodeState) -> None:
-        closed = bool(node.node.drains)
+        closed = not node.node.takes_jobs
         for gpu in node.node.gpus:
             gpu_id = node.ids[gpu.index] = GpuId(node.node.name, gpu.index)
             self.gpus[gpu_id] = GpuLoad(gpu_id, gpu, closed=closed)

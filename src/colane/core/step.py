@@ -16,6 +16,7 @@ from colane.core.load import Booking
 from colane.core.saved import lost_part, steps_kept
 from colane.core.state import ClusterState
 from colane.core.surroundings import hood_of, nobody
+from colane.core.suspicions import Suspicions
 from colane.core.timers import Timers
 from colane.core.useful_cores import with_start_cores
 from colane.model.hardware import GpuId
@@ -60,6 +61,7 @@ class Watchers(NamedTuple):
     observer: Observer
     guard: Paces
     surroundings: Surroundings
+    suspicions: Suspicions
 
 
 class Step:
@@ -67,14 +69,14 @@ class Step:
 
     __slots__ = (
         "_jobs", "_nodes", "_profiles", "config", "decisions", "grown", "guard", "lessons", "lost_nodes",
-        "measurements", "now_s", "observer", "rejected", "stale", "state", "surroundings", "timers",
+        "measurements", "now_s", "observer", "rejected", "stale", "state", "surroundings", "suspicions", "timers",
     )  # fmt: skip
 
     def __init__(
         self, state: ClusterState, watchers: Watchers, timers: Timers, config: CoreConfig, now_s: float
     ) -> None:
         self.state = state
-        self.observer, self.guard, self.surroundings = watchers
+        self.observer, self.guard, self.surroundings, self.suspicions = watchers
         self.timers = timers
         self.config = config
         self.now_s = now_s
@@ -88,6 +90,7 @@ class Step:
         self._jobs: dict[JobId, Job] = {}
         self._nodes: dict[str, None] = {}
         self._profiles: dict[ProfileKey, Profile] = {}
+        state.usage.charged.clear()
 
     def put(self, job: Job) -> None:
         """Take a job's new value; its node learns of it, and a policy that waits for GPUs if it may take other ones."""
@@ -128,6 +131,7 @@ class Step:
         else:
             left.end_s = self.now_s if end_s is None else end_s
         if placement is not None:
+            self.state.usage.charge(job, self.now_s)
             self.state.release(self.state.jobs[job.id])
             for node in placement.nodes:
                 self.touch(node)
@@ -273,4 +277,5 @@ class Step:
             self.rejected,
             tuple(self.stale),
             self.timers.next_s,
+            tuple(state.usage.charged.values()) if state.usage.charged else (),
         )

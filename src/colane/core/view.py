@@ -11,6 +11,7 @@ from colane.core.load import GpuLoad
 from colane.core.parking import bytes_to_move, parking_refusal
 from colane.core.queue import PoolQueue
 from colane.core.state import ClusterState, D, Kind, NodeState, SortKey
+from colane.core.usage import UsageBook
 from colane.model.hardware import GpuId
 from colane.model.job import Job, JobId
 from colane.model.progress import Progress
@@ -67,6 +68,11 @@ class ClusterView:
     def changed_pools(self) -> list[str]:
         """Pools in which something changed, in order of name, whether somebody waits there or not."""
         return self._pools
+
+    @property
+    def usage(self) -> UsageBook:
+        """What users have used of late."""
+        return self._state.usage
 
     def newcomers(self, pool: str) -> Newcomers | None:
         """Who has come since the last plan, where nothing else has happened that the plan might depend on."""

@@ -106,6 +106,18 @@ class Drain(NamedTuple):
         return f"by {self.by} ({self.reason})" if self.reason else f"by {self.by}"
 
 
+class Closed(NamedTuple):
+    """That a node is taken out.
+
+    Attributes:
+        why: As people are told.
+        until_s: When it is tried again.
+    """
+
+    why: str
+    until_s: float
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
     """A machine with an agent.
@@ -123,6 +135,7 @@ class Node:
         host_refusal: Why GPU memory of jobs cannot be moved to its host; empty when it can, as far as is known.
         drain: An operator drains it; None where nobody does. It outlives the agent.
         notice: Its agent has notice that the machine is about to go; None where it has none.
+        closed: That it is taken out, as jobs fail on it; None while it is not. Who runs there goes on.
     """
 
     name: str
@@ -137,6 +150,12 @@ class Node:
     host_refusal: str = ""
     drain: Drain | None = None
     notice: Drain | None = None
+    closed: Closed | None = None
+
+    @property
+    def takes_jobs(self) -> bool:
+        """Whether new jobs may come: nobody drains it, and it is not taken out."""
+        return self.drain is None and self.notice is None and self.closed is None
 
     @property
     def drains(self) -> tuple[Drain, ...]:

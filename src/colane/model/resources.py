@@ -105,7 +105,7 @@ def capacity(node: Node, gpu_type: str | None = None, memory_bytes: int = 0, *, 
     gpus = 0
     for gpu in node.gpus:
         suits = gpu_type in {None, gpu.type} and gpu.memory_bytes >= memory_bytes
-        gpus += suits and (not usable_only or (gpu.healthy and not node.drains))
+        gpus += suits and (not usable_only or (gpu.healthy and node.takes_jobs))
     return Resources(gpus, gpu_memory_bytes=memory_bytes) + host_capacity(node)
 
 

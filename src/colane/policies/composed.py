@@ -20,6 +20,7 @@ from colane.model.plan import Park, Plan, Resize, Stop
 from colane.model.reason import Reason, Why
 from colane.policies.choices import FIRST, First
 from colane.policies.cpu_array import BesidePolicy, CpuPlacing
+from colane.policies.orders.usage import by_usage
 from colane.policies.parts import (
     Admission,
     Choice,
@@ -30,6 +31,7 @@ from colane.policies.parts import (
     Moving,
     Offer,
     Order,
+    Queue,
     Rank,
     Rule,
     Sizer,
@@ -65,6 +67,9 @@ class Composed:
         choose: Which of its offers a job takes.
         turns: How the jobs of one lane take turns.
         cpu_jobs: Who places jobs without GPUs.
+        moving: How running jobs are moved or resized.
+        usage_half_life_s: Among equal priorities users go first who have used least, where use counts half as much
+            after so long; None or 0 leaves the order as it is.
     """
 
     name: str
@@ -76,6 +81,12 @@ class Composed:
     turns: Turns = USUAL_TURNS
     cpu_jobs: CpuPlacing = BESIDE_POLICY
     moving: Moving | None = None
+    usage_half_life_s: float | None = None
+
+    def bind(self, draft: Draft, pool: str) -> Queue:
+        """The order, to serve a pool."""
+        own = self.order.bind(draft, pool)
+        return by_usage(draft, pool, own) if self.usage_half_life_s else own
 
     @property
     def spares_s(self) -> float:
@@ -94,7 +105,7 @@ class Composed:
             self.cpu_jobs.place(draft, pool)
         if self.moving is not None and first is None:
             for pool in view.changed_pools:
-                self.moving.plan(Desk(draft, pool, self.order.bind(draft, pool), self.sizes))
+                self.moving.plan(Desk(draft, pool, self.bind(draft, pool), self.sizes))
         return draft.plan()
 
 
@@ -104,7 +115,7 @@ class _Service:
     def __init__(self, parts: Composed, draft: Draft, pool: str) -> None:
         self._draft = draft
         self._choice = parts.choose
-        self._desk = desk = Desk(draft, pool, parts.order.bind(draft, pool), parts.sizes)
+        self._desk = desk = Desk(draft, pool, parts.bind(draft, pool), parts.sizes)
         self._finders = desk.finders = _bound_finders(parts, desk)
         self._rules = _bound_rules(parts, desk)
         self._judges = [rule for rule in self._rules if rule.judges] if self._rules else []

@@ -129,11 +129,13 @@ class Queue:
         weigh: How much a job's speed counts beside that of others; only ratios of it matter.
         left_s: What a job is expected to have left to do, alone at its best; None where the order does not ask for it.
         soonest_end_s: In how many seconds all could have ended at best, where nobody is to end later by company.
+        class_key: What the walk goes by among jobs of one rank, smallest first, before their arrival.
     """
 
     __slots__ = (
         "aim",
         "because",
+        "class_key",
         "displaces",
         "is_arrival",
         "left_s",
@@ -165,7 +167,9 @@ class Queue:
         weigh: Callable[[Job], float] = alike,
         left_s: Callable[[Job], float | None] = nobody_knows,
         soonest_end_s: Callable[[], float] | None = None,
+        class_key: Callable[[NeedClass], tuple[float, ...]] | None = None,
     ) -> None:
+        self.class_key: Final = class_key
         self.aim: Final = aim
         self.weigh: Final = weigh
         self.left_s: Final = left_s

@@ -49,7 +49,7 @@ def _drained(draft: Draft, spec: JobSpec, types: Iterable[str]) -> Reason | None
     drained: list[str] = []
     for node in draft.view.nodes.values():
         if node.node.pool == spec.pool and any(ranks_held(node.node, spec, kind) >= least for kind in types):
-            if not node.node.drains:
+            if node.node.takes_jobs:
                 return None
             drained.append(node.node.name)
     return nodes_drained(drained) if drained else None

@@ -143,7 +143,7 @@ def register(turn: Turn, body: NodeBody) -> None:
         )
     node = _node(body)
     if known is not None:  # it is drained until somebody says otherwise
-        node = replace(node, drain=known.node.drain, notice=known.node.notice)
+        node = replace(node, drain=known.node.drain, notice=known.node.notice, closed=known.node.closed)
     if len({gpu.index for gpu in node.gpus}) != len(node.gpus):
         raise RefusedError.because(422, "each GPU needs an index of its own", "gpus")
     if node.topology is not None and node.topology.gpus != len(node.gpus):

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from colane.core.config import CoreConfig
 from colane.policyfiles.guard import BUDGET_S
-from colane.server.quotas import Quotas
+from colane.server.limits import Quotas
 from colane.server.retention import Retention
 
 

@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from colane.core.lifecycle import is_loss
+from colane.core.usage import Used
 from colane.model.bandwidth import Throttle
 from colane.model.category import Category, CoreHint
 from colane.model.checkpoint import CheckpointContract
-from colane.model.hardware import Drain, Gpu, GpuId, Node
+from colane.model.hardware import Closed, Drain, Gpu, GpuId, Node
 from colane.model.job import CommPattern, Exit, Job, JobId, JobKind, JobSpec, JobState, Served, StateChange, SuspendVia
 from colane.model.placement import Placement, Slot
 from colane.model.profile import CorePace, PlacePace, Profile, ProfileKey, SetMeasurement, Slowdown, Value, ValueSource
@@ -74,13 +75,17 @@ JOB: Final = record(
     story=several(CHANGE),
     throttle=maybe(row(Throttle, cores=several(), withheld=several())),
 )
+USED: Final = record(Used)
 PROGRESS: Final = record(Progress)
 GPU: Final = record(Gpu, cores=several())
 TOPOLOGY: Final = record(
     Topology, links=several(several(row(Link, kind=choice(LinkKind)))), sockets=several(), switches=several()
 )
 DRAIN: Final = maybe(record(Drain))
-NODE: Final = record(Node, gpus=several(GPU), cores=several(), topology=maybe(TOPOLOGY), drain=DRAIN, notice=DRAIN)
+CLOSED: Final = maybe(row(Closed))
+NODE: Final = record(
+    Node, gpus=several(GPU), cores=several(), topology=maybe(TOPOLOGY), drain=DRAIN, notice=DRAIN, closed=CLOSED
+)
 KEY: Final = record(ProfileKey)
 VALUE: Final = record(Value, source=choice(ValueSource))
 PROFILE: Final = record(

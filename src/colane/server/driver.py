@@ -37,7 +37,7 @@ from colane.server.liveness import Liveness
 from colane.server.notifier import Notifier
 from colane.server.problems import RefusedError
 from colane.server.quotas import QuotaKeeper
-from colane.server.store import MEASUREMENTS, PROFILES, Store, StoreError, Transaction
+from colane.server.store import MEASUREMENTS, PROFILES, USED, Store, StoreError, Transaction
 from colane.server.turn import Turn
 from colane.server.views import MemoryView
 
@@ -327,7 +327,8 @@ def restore_state(store: Store, board: Board, config: CoreConfig) -> ClusterStat
     )
     nodes = [(record.node, record.generation) for record in board.nodes.values() if not record.lost]
     jobs = [in_circle(job, config.share_between) for job in board.jobs.values()]
-    return ClusterState.restore(nodes, jobs, beliefs, board.counters.version)
+    used = readable(USED, store.read_all(USED), documents.USED.read)
+    return ClusterState.restore(nodes, jobs, beliefs, board.counters.version, used)
 
 
 def _fail(requests: list[_Waiting], message: str) -> None:

@@ -40,6 +40,7 @@ from colane.server.store import (
     PROFILES,
     SUBMITTED_JOBS,
     TOKENS,
+    USED,
     AuditEntry,
     Delete,
     Put,
@@ -107,6 +108,7 @@ def compose(turn: Turn, outcome: Outcome, hardware: Mapping[str, Node], policy: 
     puts += _learnt(outcome)
     lengths = _lengths(turn, outcome)
     puts += [Put(LENGTHS, kind, {"steps": steps}) for kind, steps in lengths.items()]
+    puts += [Put(USED, f"user {used.user}", documents.USED.write(used)) for used in outcome.used]
     puts += [Put(IDEMPOTENCY, key, answer) for key, answer in turn.answers.items()]
     removed = turn.removed_nodes - set(outcome.nodes)
     puts += [Put(TOKENS, key, TOKEN.write(token)) for key, token in turn.tokens.items() if token is not None]

@@ -27,6 +27,7 @@ from colane.server.app import create_app
 from colane.server.assembly import make_service
 from colane.server.config import ServiceConfig
 from colane.server.gate import LOOPBACK_NAMES, GateRules, is_loopback
+from colane.server.limits import Quotas
 from colane.server.listening import (
     SOCKET_FILE,
     ApiServer,
@@ -36,7 +37,6 @@ from colane.server.listening import (
     url_of,
     uvicorn_config,
 )
-from colane.server.quotas import Quotas
 from colane.server.retention import Retention
 from colane.server.service import Service
 from colane.server.sqlite_store import SqliteStore

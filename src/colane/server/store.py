@@ -34,6 +34,8 @@ MEASUREMENTS: Final = "measurements"
 """Sets of jobs that ran together, by state version and position."""
 LENGTHS: Final = "lengths"
 """Steps that jobs of a kind took when one last ran to success, by `lengths.kind_of`."""
+USED: Final = "used"
+"""What users have used of late, by their names."""
 TOKENS: Final = "tokens"
 """Whom tokens stand for, by their digests."""
 IDEMPOTENCY: Final = "idempotency"
@@ -50,6 +52,7 @@ COLLECTIONS: Final = (
     PROFILES,
     MEASUREMENTS,
     LENGTHS,
+    USED,
     TOKENS,
     IDEMPOTENCY,
     META,

@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 from colane.core.company import Company, Pacing
 from colane.cpu.contention import ContentionConfig
 from colane.model.bandwidth import Throttle
+from colane.model.hardware import Node
 from colane.model.job import Job, JobId, JobSpec, JobState, SuspendVia
 from colane.model.lane import Turns
 from colane.model.placement import Placement
@@ -183,7 +184,7 @@ def node_view(
         "state": _node_state(record, jobs),
         "lost": record.lost,
         "last_seen_s": last_seen_s,
-        "messages": list(record.messages),
+        "messages": [*record.messages, *_closed(record.node)],
         "runs_as": record.runs_as,
         "turns": {"rule": turns.rule.value, "quantum_s": turns.quantum_s},
         "bandwidth": _measured(jobs, contention),
@@ -203,8 +204,12 @@ def _node_state(record: NodeRecord, jobs: list[Job]) -> str:
     if record.lost:
         return "lost"
     if not record.node.drains:
-        return "up"
+        return "up" if record.node.closed is None else "taken-out"
     return "draining" if jobs else "drained"
+
+
+def _closed(node: Node) -> list[str]:
+    return [] if node.closed is None else [f"takes no jobs, and is tried again later: {node.closed.why}"]
 
 
 def _measured(jobs: list[Job], contention: ContentionConfig | None) -> Body | None:

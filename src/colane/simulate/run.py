@@ -111,7 +111,13 @@ def prepare(inputs: Inputs, jobs: Sequence[TraceJob], watchers: Iterable[Watcher
     # Protection after launch is from being stopped: under a policy that spares jobs for longer, a job runs at once.
     # Policies are compared as they were published, which is without the guard.
     at_once = not (inputs.world.counts_steps and _is_heeded(inputs, jobs))
-    config = CoreConfig(runs_at_once=at_once, guard=False, tuning=inputs.tuning, contention=inputs.contention)
+    config = CoreConfig(
+        runs_at_once=at_once,
+        guard=False,
+        black_holes=False,  # failures that were recorded are those of jobs
+        tuning=inputs.tuning,
+        contention=inputs.contention,
+    )
     core = Core(inputs.policy, ClusterState(inputs.beliefs), config)
     start_s = min(jobs[0].submit_s, 0.0) if jobs else 0.0
     core.step([NodeRegistered(node) for node in inputs.cluster.nodes], start_s)

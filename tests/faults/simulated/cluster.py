@@ -42,7 +42,7 @@ CHAOS_S: Final = 150.0
 """How long faults happen."""
 CALM_S: Final = 900.0
 """Within this after the last fault every job has ended."""
-TRIED: Final = (*sorted(POLICIES), "f-sched:pays_back=false", "fifo:size=largest")
+TRIED: Final = (*sorted(POLICIES), "f-sched:pays_back=false", "fifo:size=largest", "srtf:usage_half_life_s=60")
 """Every policy by its name, and those whose options let more happen."""
 EXCLUSIVE: Final = frozenset({"fifo", "best-fit", "easy-backfill", "srtf", "las", "srsf"})
 """Policies under which no two jobs share a device."""

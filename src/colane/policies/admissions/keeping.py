@@ -43,7 +43,7 @@ def keep_host(draft: Draft, job: Job) -> None:
     need = host_needs(job.spec, 0)
     able = [
         node for node in draft.view.nodes.values()
-        if node.node.pool == job.spec.pool and not node.node.drains and need <= cpu_only_capacity(node.node)
+        if node.node.pool == job.spec.pool and node.node.takes_jobs and need <= cpu_only_capacity(node.node)
     ]  # fmt: skip
     free = [(draft.cpu_only_free(node), node) for node in able]
     ranked = [(min(has.cores, need.cores), has.host_memory_bytes, -node.order) for has, node in free]
@@ -54,7 +54,7 @@ def keep_host(draft: Draft, job: Job) -> None:
 def _hold(draft: Draft, job: Job, spec: JobSpec, node: NodeState, gpu_type: str, count: int) -> list[GpuLoad]:
     """Keep free GPUs of a node, of the others those with the fewest jobs; none on which somebody has just started."""
     ids, held = node.ids, draft.held
-    here = [ids[gpu.index] for gpu in node.node.gpus if gpu.type == gpu_type and gpu.healthy and not node.node.drains]
+    here = [ids[gpu.index] for gpu in node.node.gpus if gpu.type == gpu_type and gpu.healthy and node.node.takes_jobs]
     return _keep(draft, job, spec, [draft.load(gpu) for gpu in here if gpu not in held], count)
 
 

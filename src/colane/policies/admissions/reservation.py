@@ -126,7 +126,7 @@ def reserve(draft: Draft, spec: JobSpec, times: RunTimes) -> Reservation | None:
 
 
 def _is_large_enough(node: NodeState, spec: JobSpec) -> bool:
-    enough = len(node.node.gpus) >= spec.gpus and not node.node.drains
+    enough = len(node.node.gpus) >= spec.gpus and node.node.takes_jobs
     return enough and host_needs(spec, spec.gpus) <= host_capacity(node.node)
 
 

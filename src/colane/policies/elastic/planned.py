@@ -77,7 +77,7 @@ class _PoolThroughputs:
         kinds = self._draft.view.gpu_types(desk.pool)
         counts = self._draft.view.derived(LiveJobs).gpus(self._draft.view, desk.pool)
         self._all = sum([counts[kind] for kind in kinds])
-        taking = [node.node for node in self._draft.view.nodes.values() if not node.node.drains]
+        taking = [node.node for node in self._draft.view.nodes.values() if node.node.takes_jobs]
         self._most_on_a_node = max([len(node.gpus) for node in taking], default=0)
 
     def asks(self) -> tuple[dict[JobId, Throughput], int, list[float]]:

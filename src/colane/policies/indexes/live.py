@@ -220,7 +220,7 @@ class LiveJobs(OfNodes):
         """See `OfNodes`."""
         gpus = self._gpus.setdefault(node.pool, Counter())
         for gpu in node.gpus:
-            gpus[gpu.type] += change * (gpu.healthy and not node.drains)
+            gpus[gpu.type] += change * (gpu.healthy and node.takes_jobs)
         self._kept.pop(node.pool, None)
 
 

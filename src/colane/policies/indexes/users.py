@@ -65,6 +65,7 @@ class Users(OfNodes):
             old is not None
             and new is not None
             and old.spec is new.spec
+            and old.home == new.home
             and _place(old) == _place(new)
             and _size(old) == _size(new)
         ):

@@ -171,4 +171,4 @@ def in_line(draft: Draft, pool: str, keys: Keys | None = None) -> Queue:
     def walk(worth: Callable[[], Classes]) -> ByClass:
         return ByClass(draft, pool, worth, keys)
 
-    return Queue(walk=walk, rank=rank_by_priority, displaces=by_priority, is_arrival=keys is None)
+    return Queue(walk=walk, rank=rank_by_priority, displaces=by_priority, is_arrival=keys is None, class_key=keys)

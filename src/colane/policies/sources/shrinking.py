@@ -136,7 +136,7 @@ class ShrinkFinder(UsualFinder):
         Cores and host memory it must find free already: what those who shrink give up of these is not counted.
         """
         draft, node = self._draft, self._draft.view.nodes[name]
-        is_barred = node.node.pool != spec.pool or bool(node.node.drains) or spec.anti_collocation
+        is_barred = node.node.pool != spec.pool or not node.node.takes_jobs or spec.anti_collocation
         if is_barred or not draft.has_room(node, spec):
             return None
         for kind in draft.view.gpu_types(spec.pool, spec.gpu_type):

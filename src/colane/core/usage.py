@@ -1,0 +1,70 @@
+"""What users have used of late: GPU seconds that count half as much after each half-life.
+
+A second of a GPU counts from when it is over, whoever shared the GPU. What jobs that hold GPUs now have used since they
+were given them is added by whoever asks; all else is kept here, charged when a job leaves its GPUs.
+
+Source: multifactor priority plugin of Slurm (PriorityDecayHalfLife).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from math import log
+from typing import Final, NamedTuple
+
+from colane.model.job import Job
+
+HALF_LIFE_S: Final = 7 * 24 * 3600.0
+"""Of use, where the policy names none."""
+
+
+class Used(NamedTuple):
+    """GPU seconds of a user, as they counted at `at_s`."""
+
+    user: str
+    gpu_s: float
+    at_s: float
+
+
+def held_s(job: Job, now_s: float) -> float:
+    """How long a job has held the GPUs it was given last, pauses left out."""
+    if job.placement is None or job.assigned_s is None:
+        return 0.0
+    return max(0.0, now_s - job.assigned_s - job.paused_s(now_s))
+
+
+def counted_gpu_s(job: Job, now_s: float, half_life_s: float) -> float:
+    """What these seconds count now, as if the job had held its GPUs without a pause until now."""
+    return job.gpu_count * half_life_s / log(2.0) * (1.0 - _left(held_s(job, now_s), half_life_s))
+
+
+def _left(passed_s: float, half_life_s: float) -> float:
+    """What part of a use counts that is so long ago."""
+    return float(0.5 ** (max(0.0, passed_s) / half_life_s))
+
+
+class UsageBook:
+    """Use by jobs that have left their GPUs.
+
+    Attributes:
+        half_life_s: After so long use counts half as much.
+        used: Of each user, as it was charged last.
+        charged: Users who were charged since this was cleared.
+    """
+
+    def __init__(self, used: Iterable[Used] = (), half_life_s: float = HALF_LIFE_S) -> None:
+        self.half_life_s = half_life_s
+        self.used: dict[str, Used] = {one.user: one for one in used}
+        self.charged: dict[str, Used] = {}
+
+    def of(self, user: str, now_s: float) -> float:
+        """GPU seconds as they count now."""
+        known = self.used.get(user)
+        return 0.0 if known is None else known.gpu_s * _left(now_s - known.at_s, self.half_life_s)
+
+    def charge(self, job: Job, now_s: float) -> None:
+        """A job leaves the GPUs it has held."""
+        more_gpu_s = counted_gpu_s(job, now_s, self.half_life_s)
+        if more_gpu_s > 0:
+            user = job.spec.user
+            self.used[user] = self.charged[user] = Used(user, self.of(user, now_s) + more_gpu_s, now_s)
