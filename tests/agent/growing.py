@@ -68,7 +68,7 @@ class GrowingBench:
         """Wish something else; seconds from the nudge until all threads are on these cores."""
         self.fake.change(7, **wish)
         began_s = time.perf_counter()
-        await self.client.post(self.agent.address + "/run")
+        await self.client.post(self.agent.address + "/run", json={})
         await self.agent.until(lambda: self.are_on(cores), f"all are on {cores}")
         return time.perf_counter() - began_s
 

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
+from colane.client.hosts import host_name, is_loopback
 from colane.server.access import Callers
-from colane.server.gate import GateRules, host_name, is_loopback
+from colane.server.gate import GateRules
 from colane.server.main import ServerConfig, ServerError, serve
 from tests.server.harness import OPERATOR, SLEEP, rules_of, world
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
+from starlette.datastructures import Headers
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -17,6 +18,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from colane.agent.jobdir import StateDir
 from colane.agent.logs import READ_MAX_BYTES, read_log
 from colane.agent.reconcile import Key
+from colane.client.hosts import LOOPBACK_NAMES, host_name
 
 NEXT_OFFSET = "X-Colane-Next-Offset"
 OPEN_PATH = "/health"
@@ -24,25 +26,38 @@ _ID = re.compile(r"[0-9]{1,16}", re.ASCII)
 
 
 class SecretGate:
-    """Lets only callers with the secret in, which the scheduler was told; the health is anybody's."""
+    """Lets only callers with the secret in, which the scheduler was told; the health is anybody's.
 
-    def __init__(self, app: ASGIApp, secret: str) -> None:
+    Where it listens on loopback, requests must name it so: a web page that points its own name there sends its own.
+    """
+
+    def __init__(self, app: ASGIApp, secret: str, *, on_loopback: bool = False) -> None:
         self._app = app
         self._expected = f"Bearer {secret}".encode()
+        self._on_loopback = on_loopback
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on or refuse it."""
-        gate = self._app if self._lets_in(scope) else _refuse_stranger()
-        await gate(scope, receive, send)
+        refusal = self._refusal(scope) if scope["type"] == "http" else None
+        await (refusal or self._app)(scope, receive, send)
 
-    def _lets_in(self, scope: Scope) -> bool:
-        if scope["type"] != "http" or scope["path"] == OPEN_PATH:
-            return True
-        given = next((value for name, value in scope["headers"] if name == b"authorization"), b"")
-        return secrets.compare_digest(given, self._expected)
+    def _refusal(self, scope: Scope) -> Response | None:
+        headers = Headers(scope=scope)
+        if self._on_loopback and host_name(headers.get("host", "")) not in LOOPBACK_NAMES:
+            return _error(421, "this agent answers to its loopback names only")
+        if scope["path"] == OPEN_PATH:
+            return None
+        if not secrets.compare_digest(headers.get("authorization", "").encode("latin-1"), self._expected):
+            return _error(401, "only this node's scheduler may ask")
+        kind = headers.get("content-type", "").partition(";")[0].strip().lower()
+        if scope["method"] == "POST" and kind != "application/json":
+            return _error(415, "Content-Type must be application/json")
+        return None
 
 
-def make_app(state: StateDir, wake: Callable[[], None], *, name: str, secret: str) -> Starlette:
+def make_app(
+    state: StateDir, wake: Callable[[], None], *, name: str, secret: str, on_loopback: bool = False
+) -> Starlette:
     """Build the API.
 
     Args:
@@ -50,6 +65,7 @@ def make_app(state: StateDir, wake: Callable[[], None], *, name: str, secret: st
         wake: Called for each nudge.
         name: The node's name.
         secret: Demanded of every caller.
+        on_loopback: Whether only this machine reaches it, by the names of loopback.
     """
 
     async def run(_: Request) -> Response:
@@ -71,7 +87,7 @@ def make_app(state: StateDir, wake: Callable[[], None], *, name: str, secret: st
         Route("/log/{job}/{attempt}", log),
         Route(OPEN_PATH, health),
     ]
-    return Starlette(routes=routes, middleware=[Middleware(SecretGate, secret=secret)])
+    return Starlette(routes=routes, middleware=[Middleware(SecretGate, secret=secret, on_loopback=on_loopback)])
 
 
 def _answer_log(state: StateDir, key: Key, query: Mapping[str, str]) -> Response:
@@ -93,10 +109,6 @@ def _number(query: Mapping[str, str], field: str, default: int) -> int:
         return int(text)
     except ValueError as error:
         raise ValueError(f"{field} must be a whole number, got {text!r}") from error
-
-
-def _refuse_stranger() -> Response:
-    return _error(401, "only this node's scheduler may ask")
 
 
 def _error(status: int, detail: str) -> Response:

@@ -22,6 +22,7 @@ from colane.agent.loop import Agent
 from colane.agent.messages import Door
 from colane.agent.scheduler import Scheduler
 from colane.client.agent_link import AgentLink
+from colane.client.hosts import is_loopback
 from colane.client.tls import TlsError
 from colane.devices import Devices, DeviceSpecError, discover
 
@@ -160,7 +161,9 @@ class _AgentServer(uvicorn.Server):
 @asynccontextmanager
 async def _api(agent: Agent, config: AgentConfig, door: Door, listener: socket.socket) -> AsyncIterator[None]:
     """Serve the agent's API meanwhile."""
-    app = make_app(agent.state, agent.woken.set, name=config.name, secret=door.secret)
+    app = make_app(
+        agent.state, agent.woken.set, name=config.name, secret=door.secret, on_loopback=is_loopback(config.host)
+    )
     settings = uvicorn.Config(
         app,
         log_config=None,

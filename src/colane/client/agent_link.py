@@ -9,6 +9,7 @@ import httpx
 
 from colane.client.client import address_of
 from colane.client.errors import Refused, SchedulerUnreachable, refused
+from colane.client.keep_alive import KeepAliveTransport
 from colane.client.tls import trusted
 
 TIMEOUT_S: Final = 10.0
@@ -31,10 +32,8 @@ class AgentLink:
         self._url = url.rstrip("/")
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         self._base, socket = address_of(self._url)
-        transport = None if socket is None else httpx.AsyncHTTPTransport(uds=socket)
-        self._http = httpx.AsyncClient(
-            transport=transport, headers=headers, timeout=timeout_s, trust_env=False, verify=trusted()
-        )
+        transport = KeepAliveTransport(trusted(), socket)
+        self._http = httpx.AsyncClient(transport=transport, headers=headers, timeout=timeout_s, trust_env=False)
 
     async def __aenter__(self) -> Self:
         return self

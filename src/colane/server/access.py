@@ -153,6 +153,11 @@ class Callers:
     token: str = field(repr=False)
     tokens: Callable[[], Mapping[str, TokenRecord]] = dict
     uid: int = field(default_factory=os.geteuid)
+    _owner: Caller = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        """Look up once who owns it: every request of an agent may ask."""
+        object.__setattr__(self, "_owner", Caller(user_name(self.uid), Role.OPERATOR))
 
     def by_uid(self, uid: int) -> Caller:
         """Return who a process of this machine is."""
@@ -162,6 +167,6 @@ class Callers:
     def by_token(self, token: str) -> Caller | None:
         """Return who holds a token, None where nobody does."""
         if hmac.compare_digest(token.encode(), self.token.encode()):
-            return Caller(user_name(self.uid), Role.OPERATOR)
+            return self._owner
         known = self.tokens().get(digest_of(token))
         return None if known is None else known.caller

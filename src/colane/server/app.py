@@ -59,7 +59,7 @@ def create_app(service: Service, rules: GateRules) -> FastAPI:
     """Return the application of a service."""
     app = FastAPI(title="Colane scheduler", version=VERSION, responses=REFUSALS, docs_url=None, redoc_url=None)
     app.state.service = service
-    for router in (routes_jobs.router, routes_nodes.router, routes_records.router, routes_tokens.router):
+    for router in (routes_nodes.router, routes_jobs.router, routes_records.router, routes_tokens.router):
         app.include_router(router)
     app.add_api_route("/docs", _docs, include_in_schema=False, response_class=HTMLResponse)
     app.add_exception_handler(RefusedError, _refused)

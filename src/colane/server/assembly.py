@@ -6,6 +6,7 @@ import uuid
 
 import httpx
 
+from colane.client.keep_alive import KeepAliveTransport
 from colane.client.tls import trusted
 from colane.policyfiles.guard import guarded
 from colane.server.board import CLOCK_KEY, CLUSTER_KEY
@@ -40,7 +41,7 @@ def make_service(
         UnknownPolicyError: No policy of that name.
     """
     # Agents are on this machine or in this cluster: a proxy from the environment must not see them.
-    client = httpx.AsyncClient(trust_env=False, transport=agents, verify=trusted())
+    client = httpx.AsyncClient(trust_env=False, transport=agents or KeepAliveTransport(trusted()))
     feed = Feed(store)
     clocks = clocks or Clocks()
     clock = ServiceClock(clocks)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final
@@ -12,6 +11,7 @@ from starlette.datastructures import Headers
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from colane.client.hosts import LOOPBACK_NAMES, host_name
 from colane.server.access import Caller, Callers
 from colane.server.problems import RefusedError
 
@@ -23,16 +23,6 @@ PEER_UID: Final = "peer_uid"
 """In a request's state where it came over a unix socket: the user of the process at its other end."""
 CALLER: Final = "caller"
 """In a request's state behind the door: who asks."""
-
-LOOPBACK_NAMES: Final = frozenset({"localhost", "127.0.0.1", "::1"})
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach an address."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,14 +130,6 @@ def _caller(callers: Callers, peer_uid: int | None, header: str | None) -> Calle
             401, "the token given is not this scheduler's (it comes from COLANE_TOKEN, else from a file)"
         )
     return known
-
-
-def host_name(header: str) -> str:
-    """Return the name of a Host header without port and brackets, lower case."""
-    header = header.strip().lower()
-    if header.startswith("["):
-        return header[1:].partition("]")[0]
-    return header.partition(":")[0]
 
 
 def refusal_response(refused: RefusedError) -> JSONResponse:

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final, TypeVar
 
+from colane.client.hosts import LOOPBACK_NAMES, is_loopback
 from colane.client.locate import TOKEN_FILE, read_token
 from colane.client.tls import TlsError, TlsFiles
 from colane.core.config import CoreConfig
@@ -26,7 +27,7 @@ from colane.server.access import Callers, user_name
 from colane.server.app import create_app
 from colane.server.assembly import make_service
 from colane.server.config import ServiceConfig
-from colane.server.gate import LOOPBACK_NAMES, GateRules, is_loopback
+from colane.server.gate import GateRules
 from colane.server.limits import Quotas
 from colane.server.listening import (
     SOCKET_FILE,

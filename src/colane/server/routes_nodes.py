@@ -18,6 +18,23 @@ router = APIRouter()
 NamePath = Annotated[str, Path(min_length=1, max_length=100, description="Name of a node")]
 
 
+# What agents ask again and again stands first: routes are tried in order.
+
+
+@router.post("/node/{name}/report")
+async def report(service: TheService, caller: TheCaller, name: NamePath, body: ReportBody) -> JSONResponse:
+    """Take in what an agent observes and return the node: heartbeat and reconcile in one."""
+    caller.demand_node(name)
+    return JSONResponse(await service.report(name, body))
+
+
+@router.post("/finished_job")
+async def finished_job(service: TheService, caller: TheCaller, body: FinishedBody) -> JSONResponse:
+    """Take in how an attempt ended; 200 also when it is no longer believed."""
+    caller.demand_node(body.node)
+    return JSONResponse(await service.driver.change(service.finish(body)))
+
+
 @router.post("/node")
 async def register(service: TheService, caller: TheCaller, body: NodeBody) -> JSONResponse:
     """Register a node; registering it again is an update. Another live agent of the same name is refused."""
@@ -112,17 +129,3 @@ async def update(service: TheService, caller: TheCaller, name: NamePath, body: N
     service.node(name)
     await service.driver.change(service.register(body))
     return JSONResponse(service.node(name))
-
-
-@router.post("/node/{name}/report")
-async def report(service: TheService, caller: TheCaller, name: NamePath, body: ReportBody) -> JSONResponse:
-    """Take in what an agent observes and return the node: heartbeat and reconcile in one."""
-    caller.demand_node(name)
-    return JSONResponse(await service.report(name, body))
-
-
-@router.post("/finished_job")
-async def finished_job(service: TheService, caller: TheCaller, body: FinishedBody) -> JSONResponse:
-    """Take in how an attempt ended; 200 also when it is no longer believed."""
-    caller.demand_node(body.node)
-    return JSONResponse(await service.driver.change(service.finish(body)))
