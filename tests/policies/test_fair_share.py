@@ -6,7 +6,7 @@ import pytest
 
 from colane.core import ClusterState, Core
 from colane.core.events import Ended, NodeRegistered, Submitted
-from colane.core.usage import UsageBook, Used, counted_gpu_s
+from colane.core.usage import UsageBook, UsedGpus, counted_gpu_s
 from colane.model.hardware import GpuId
 from colane.model.job import Exit, Job, JobId, JobKind, JobSpec, JobState
 from colane.model.placement import Placement, Slot
@@ -92,7 +92,7 @@ def test_nobody_who_runs_is_stopped_for_a_share() -> None:
 
 def test_what_was_used_before_a_restart_counts_after_it() -> None:
     policy = create("fifo:usage_half_life_s=600000")
-    state = ClusterState.restore([], [], used=[Used("ann", 5000.0, 0.0)])
+    state = ClusterState.restore([], [], used=[UsedGpus("ann", 5000.0, 0.0)])
     core = Core(policy, state)
     core.step([Submitted(JobId(1), JobSpec(name="j", family="f", user="ann"))], 10.0)
     core.step([Submitted(JobId(2), JobSpec(name="j", family="f", user="bob"))], 11.0)

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from colane.core.usage import Used
+from colane.core.usage import UsedGpus
 from colane.model.hardware import GpuId, Node
 from colane.model.job import Job, JobId, JobSpec
 from colane.model.placement import Placement, Slot
@@ -85,7 +85,7 @@ def record_of(kind: Any) -> st.SearchStrategy[Any]:
         (Progress, documents.encode_progress, documents.decode_progress),
         (Reason, documents.encode_reason, documents.REASON.read),
         (Topology, documents.encode_topology, documents.decode_topology),
-        (Used, documents.USED.write, documents.USED.read),
+        (UsedGpus, documents.USED.write, documents.USED.read),
         (Counters, COUNTERS.write, COUNTERS.read),
         (ClockMark, CLOCK_MARK.write, CLOCK_MARK.read),
     ],

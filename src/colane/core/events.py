@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, NamedTuple, final
 
-from colane.core.usage import Used
+from colane.core.usage import UsedGpus
 from colane.model.bandwidth import BandwidthSample
 from colane.model.hardware import Drain, Gpu, Node
 from colane.model.job import Exit, Job, JobId, JobSpec, SuspendVia
@@ -259,7 +259,7 @@ class Outcome:
     rejected: Final[RejectedPlan | None]
     stale: Final[tuple[tuple[Event, str], ...]]
     wake_s: Final[float | None]
-    used: Final[tuple[Used, ...]]
+    used: Final[tuple[UsedGpus, ...]]
 
     def __init__(  # noqa: PLR0913, PLR0917 - a record
         self,
@@ -273,7 +273,7 @@ class Outcome:
         rejected: RejectedPlan | None = None,
         stale: tuple[tuple[Event, str], ...] = (),
         wake_s: float | None = None,
-        used: tuple[Used, ...] = (),
+        used: tuple[UsedGpus, ...] = (),
     ) -> None:
         self.version = version
         self.jobs = jobs

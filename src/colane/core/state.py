@@ -17,7 +17,7 @@ from colane.core.derived import Derived
 from colane.core.free import FreeIndex
 from colane.core.load import Booking, GpuLoad, book, memory_held
 from colane.core.queue import PoolQueue
-from colane.core.usage import UsageBook, Used
+from colane.core.usage import UsageBook, UsedGpus
 from colane.model.hardware import GpuId, Node
 from colane.model.job import Job, JobId
 from colane.model.placement import Placement
@@ -82,7 +82,7 @@ class ClusterState:
         jobs: Iterable[Job],
         beliefs: Beliefs | None = None,
         version: int = 0,
-        used: Iterable[Used] = (),
+        used: Iterable[UsedGpus] = (),
     ) -> ClusterState:
         """Rebuild from records.
 

@@ -18,7 +18,7 @@ HALF_LIFE_S: Final = 7 * 24 * 3600.0
 """Of use, where the policy names none."""
 
 
-class Used(NamedTuple):
+class UsedGpus(NamedTuple):
     """GPU seconds of a user, as they counted at `at_s`."""
 
     user: str
@@ -52,10 +52,10 @@ class UsageBook:
         charged: Users who were charged since this was cleared.
     """
 
-    def __init__(self, used: Iterable[Used] = (), half_life_s: float = HALF_LIFE_S) -> None:
+    def __init__(self, used: Iterable[UsedGpus] = (), half_life_s: float = HALF_LIFE_S) -> None:
         self.half_life_s = half_life_s
-        self.used: dict[str, Used] = {one.user: one for one in used}
-        self.charged: dict[str, Used] = {}
+        self.used: dict[str, UsedGpus] = {one.user: one for one in used}
+        self.charged: dict[str, UsedGpus] = {}
 
     def of(self, user: str, now_s: float) -> float:
         """GPU seconds as they count now."""
@@ -67,4 +67,4 @@ class UsageBook:
         more_gpu_s = counted_gpu_s(job, now_s, self.half_life_s)
         if more_gpu_s > 0:
             user = job.spec.user
-            self.used[user] = self.charged[user] = Used(user, self.of(user, now_s) + more_gpu_s, now_s)
+            self.used[user] = self.charged[user] = UsedGpus(user, self.of(user, now_s) + more_gpu_s, now_s)

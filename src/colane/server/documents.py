@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from colane.core.lifecycle import is_loss
-from colane.core.usage import Used
+from colane.core.usage import UsedGpus
 from colane.model.bandwidth import Throttle
 from colane.model.category import Category, CoreHint
 from colane.model.checkpoint import CheckpointContract
@@ -75,7 +75,7 @@ JOB: Final = record(
     story=several(CHANGE),
     throttle=maybe(row(Throttle, cores=several(), withheld=several())),
 )
-USED: Final = record(Used)
+USED: Final = record(UsedGpus)
 PROGRESS: Final = record(Progress)
 GPU: Final = record(Gpu, cores=several())
 TOPOLOGY: Final = record(
