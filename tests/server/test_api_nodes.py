@@ -132,7 +132,7 @@ class TestReport:
                  "bandwidth_ratio": 1.0,
                  "gang": None, "time_limit_s": None, "memory_limit_bytes": 0, "weight": 1.0, "priority": 0,
                  "kind": "training", "steps_total": None, "paused": False, "to_host": False,
-                 "on_host": False, "save": None, "flush": False}
+                 "on_host": False, "save": None, "flush": False, "memory": None}
             ]  # fmt: skip
             await w.good("POST", "/node/n1/report", report({"id": 1, "attempt": 1, "phase": "launching"}))
             assert await w.state(1) == "assigned"

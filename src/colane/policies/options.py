@@ -152,8 +152,8 @@ def _number(value: str, kind: object) -> float | int | None:
 def _turns(value: str) -> Turns | None:
     """`fair`, or `fair@0.05` for turns of at least 0.05 s."""
     rule, at, quantum = value.partition("@")
-    quantum_s = _number(quantum, float) if at else 0.0
-    if rule not in set(TurnRule) or quantum_s is None:
+    quantum_s = _number(quantum, float)
+    if rule not in set(TurnRule) or (at and quantum_s is None):
         return None
     return Turns(rule=TurnRule(rule), quantum_s=quantum_s)
 

@@ -97,7 +97,7 @@ class DrainBody(WireModel):
 
 
 class NodeBody(WireModel):
-    """A node as its agent registers it. The last ten fields are the scheduler's own: taken and ignored."""
+    """A node as its agent registers it. Those from `cluster_id` on are the scheduler's own: taken and ignored."""
 
     name: NodeName
     gpus: Annotated[list[GpuBody | GpuIndexText], Field(max_length=GPUS_MAX)]
@@ -125,6 +125,7 @@ class NodeBody(WireModel):
     messages: Any = None
     drain: Any = None
     notice: Any = None
+    closed: Any = None
     state: Any = None
 
 
