@@ -23,6 +23,15 @@ def test_options_are_read_by_the_kind_of_their_field() -> None:
     assert policy.name == "pack:share_when=always,take_turns=no,max_wait_s=none,turns=srtf"
 
 
+def test_numbers_that_are_none_unless_given() -> None:
+    policy = create("pack:gain_min=0.2,usage_half_life_s=60")
+    lane = next(source for source in policy.sources if isinstance(source, InLane))
+    assert (lane.gain_min, policy.usage_half_life_s) == (0.2, 60.0)
+    assert create("pack:gain_min=none").name == "pack:gain_min=none"
+    with pytest.raises(UnknownPolicyError, match="no option 'moving'"):
+        create("fifo:moving=3")
+
+
 @pytest.mark.parametrize("name", ["topo-aware", "topo-aware-p", "topo-aware-share"])
 def test_what_no_text_can_say_is_refused(name: str) -> None:
     for value in ("none", "3"):

@@ -37,6 +37,12 @@ from .scenes import GIB, Crowded, Restless, cluster, job, node, run, workload
 PAIR: Any = {"family": "a", "gpu_memory_bytes": GIB}
 
 
+def sharing_by_mps() -> Cluster:
+    """One GPU on which kernels of several jobs run at once, so that little work of each lets both gain."""
+    (only,) = cluster(1).nodes
+    return Cluster("test", (replace(only, gpus=tuple(replace(gpu, sharing="mps") for gpu in only.gpus)),))
+
+
 class Recorder:
     """Remembers every new value of every job, with the time."""
 
@@ -72,7 +78,7 @@ def states(done: Run) -> dict[int, JobState]:
 
 def test_two_jobs_that_need_more_than_a_gpu_slow_each_other_by_its_work() -> None:
     jobs = [job(1, 0, 20, steps=20, **PAIR), job(2, 20, 60, steps=60, **PAIR), job(3, 30, 30, steps=30, **PAIR)]
-    learnt = run(jobs, cluster(1), create("colocate"), FactorsWorld(0.9))
+    learnt = run(jobs, sharing_by_mps(), create("colocate"), FactorsWorld(0.9))
     # Job 2 is known from job 1, so job 3 is judged: two of 0.9 gain 2 / 1.8 = 1.11. From 30 s on both go at 1 / 1.8.
     assert ends(learnt)[1] == 20
     assert math.isclose(ends(learnt)[3], 30 + 30 * 1.8)
@@ -292,7 +298,7 @@ def test_stopping_the_driver_keeps_what_was_done_and_says_so() -> None:
 
 def test_use_of_a_gpu_is_occupancy_times_speed_against_speed_alone() -> None:
     jobs = [job(1, 0, 100, steps=100, **PAIR), job(2, 200, 300, steps=300, **PAIR), job(3, 300, 90, steps=90, **PAIR)]
-    done = run(jobs, cluster(1), create("colocate"), FactorsWorld(0.4))
+    done = run(jobs, sharing_by_mps(), create("colocate"), FactorsWorld(0.4))
     curve = done.ledger.curve
     at = dict(zip(curve.at_s, curve.utilized_gpus, strict=True))
     assert at[0] == pytest.approx(0.4)
@@ -312,7 +318,9 @@ def test_gpus_idle_beside_a_queue_are_counted_in_their_own_pool() -> None:
 
 def test_who_is_already_there_is_told_at_every_start() -> None:
     jobs = [job(1, 0, 20, steps=20, **PAIR), job(2, 30, 50, steps=50, **PAIR), job(3, 40, 50, steps=50, **PAIR)]
-    given = Inputs(cluster=cluster(1), workload=workload(*jobs), world=FactorsWorld(0.4), policy=create("colocate"))
+    given = Inputs(
+        cluster=sharing_by_mps(), workload=workload(*jobs), world=FactorsWorld(0.4), policy=create("colocate")
+    )
     _, seen = recorded(given)
     assert seen.companies == [(1, []), (2, []), (3, [2])]
 

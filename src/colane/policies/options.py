@@ -18,8 +18,8 @@ from colane.model.lane import TurnRule, Turns
 
 WORDS: Mapping[str, bool] = MappingProxyType({"yes": True, "true": True, "no": False, "false": False})
 
-PARTS = frozenset({"sources", "admits", "ways"})
-"""Fields that hold several parts, or none."""
+PARTS = frozenset({"sources", "admits", "ways", "moving"})
+"""Fields that hold parts, or none: no option themselves."""
 
 T = TypeVar("T")
 
@@ -89,17 +89,22 @@ def _kinds(policy: object) -> dict[str, Any]:
         elif isinstance(value, tuple) and value and all(map(_is_part, value)):
             for part in value:
                 kinds.update(_kinds(part))
-        elif not (isinstance(value, tuple) and field.name in PARTS):
+        elif field.name not in PARTS:
             kinds[field.name] = _kind(hints[field.name], field.default)
     return kinds
 
 
 def _kind(hint: Any, default: object) -> Any:  # noqa: ANN401 - what hints are
-    """What a field holds. Compiled classes keep less: of a tuple not of what, of `X | None` and some classes `type`."""
+    """What a field holds. Compiled classes keep less: of a tuple not of what, of `X | None` and some classes `type`.
+
+    An option that is None unless it is given is a number.
+    """
     if hint is tuple:
         return NUMBERS if isinstance(default, tuple) and default and isinstance(default[0], float) else TEXTS
     if hint is not type:
         return hint
+    if default is None:
+        return float | None
     return type(default) | None if isinstance(default, (int, float)) else type(default)
 
 

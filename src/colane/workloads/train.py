@@ -41,13 +41,19 @@ def run(job: Mapping[str, Any], log_every: int) -> None:
     steps = colane.attach(total_steps=job["iters"])
     job = {**job, "batch_size": steps.batch_size(job["batch_size"])}
     say(_title(job, model, device))
-    file = StateFile(_state_path(job))
-    training = Training(model, optimizer, seed, file, job["batch_size"]) if job["checkpoint_dir"] else None
+    training = _training(job, model, optimizer, seed)
     done = steps.restore(training.load) if training is not None else 0
     taken = training.samples_taken(done) if training is not None else 0
     batches = _batches(job, samples, training.seed if training is not None else seed, (done, taken), device)
     save = partial(steps.save, training.save, job["checkpoint_every_s"]) if training is not None else _save_nothing
     _train(model, optimizer, _on_device(batches, device), steps, Log(job, log_every, done), save)
+
+
+def _training(job: Mapping[str, Any], model: nn.Module, optimizer: torch.optim.Optimizer, seed: int) -> Training | None:
+    """What can be saved and taken up again, where there is a directory for it."""
+    if not job["checkpoint_dir"]:
+        return None
+    return Training(model, optimizer, seed, StateFile(_state_path(job)), job["batch_size"])
 
 
 def _state_path(job: Mapping[str, Any]) -> Path:

@@ -94,7 +94,7 @@ class _Steps:
         speeds = [one.steps_per_s[0] / one.steps_per_s[-1] for one in jobs]
         self._speed = np.array(speeds)
         self._count = len(jobs) + len(fixed_speeds)
-        self._sum = float(sum(speeds) + sum(fixed_speeds))
+        self._sum = sum(speeds, 0.0) + sum(fixed_speeds, 0.0)
         self._squares = float(sum([s * s for s in speeds]) + sum([s * s for s in fixed_speeds]))
         self._cost = np.full(len(jobs), NEVER)
         self._gain = np.zeros(len(jobs))
