@@ -16,6 +16,7 @@ import pytest
 from colane.agent import host_memory, main
 from colane.devices import CpuDevices, MemoryUse, OwnProcesses, discover, suspend
 from colane.devices.suspend import ProcessState
+from colane.devices.types import HostFacts
 from colane.model.hardware import Gpu
 from tests.agent.agents import Running, running
 from tests.agent.waiting import DEADLINE_S
@@ -37,6 +38,11 @@ class Machine:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.devices, name)
+
+    @property
+    def host(self) -> HostFacts:
+        """It has room for what is on the GPU, however small the machine that plays it."""
+        return replace(self.devices.host, memory_bytes=500 * GB)
 
     def observe(self, own: OwnProcesses | None = None) -> tuple[Gpu, ...]:  # noqa: ARG002 - the Protocol's
         facts = {"type": "H200", "uuid": "GPU-0", "sharing": "time-slice", "memory_bytes": 140 * GB}
