@@ -162,8 +162,8 @@ class _NodeSizes:
     def _is_worth_it(self, before: dict[JobId, int]) -> bool:
         """Whether those who change make enough steps more by it."""
         changed = [job for job in self._jobs if self.now[job.id] != before[job.id]]
-        had = sum([self._speed(job, before[job.id]) for job in changed])
-        rise = sum([self._speed(job, self.now[job.id]) for job in changed]) - had
+        had = sum([self._speed(job, before[job.id]) for job in changed], 0.0)
+        rise = sum([self._speed(job, self.now[job.id]) for job in changed], 0.0) - had
         return rise > 0 and rise >= max(self._settings.rise_min, self._settings.rise_ratio_min * had)
 
     def _pays(self, job: Job, gpus: int) -> bool:

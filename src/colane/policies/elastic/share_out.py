@@ -95,7 +95,7 @@ class _Steps:
         self._speed = np.array(speeds)
         self._count = len(jobs) + len(fixed_speeds)
         self._sum = sum(speeds, 0.0) + sum(fixed_speeds, 0.0)
-        self._squares = float(sum([s * s for s in speeds]) + sum([s * s for s in fixed_speeds]))
+        self._squares = sum([s * s for s in [*speeds, *fixed_speeds]], 0.0)
         self._cost = np.full(len(jobs), NEVER)
         self._gain = np.zeros(len(jobs))
         self._next = np.zeros(len(jobs))
