@@ -113,3 +113,16 @@ def test_planning_again_changes_nothing() -> None:
     for minute in range(1, 60):
         go_on(made, 1000.0 + 60 * minute)
         assert sizes(made) == before
+
+
+@pytest.mark.parametrize(("steps", "actions"), [(5000, {2: "Stop", 3: "Stop"}), (300, {3: "Resize"})])
+def test_who_leaves_or_shrinks_for_one_newcomer_does_neither_for_another(steps: int, actions: dict[int, str]) -> None:
+    made = core(gpus=8)
+    made.step([ProfileDeclared(profile("rigid", 4, 1.0))], 1.0)
+    stays = replace(rigid(4), steps_total=200_000)
+    submit(made, 10.0, stays, elastic("steep", sizes=(1, 2)), elastic("flat", sizes=(1, 2)))
+    assert sizes(made) == {1: 4, 2: 2, 3: 2}
+    newcomers = rigid(4), replace(rigid(), steps_total=steps)
+    outcome = made.step([Submitted(JobId(4 + place), spec) for place, spec in enumerate(newcomers)], 1000.0)
+    assert outcome.rejected is None
+    assert {one.action.job: type(one.action).__name__ for one in outcome.decisions} == actions

@@ -55,6 +55,11 @@ class Draft(Overlay):
         self.watched: dict[str, None] = {}
         self.settled: dict[str, float] = {}
 
+    def act(self, action: Action) -> None:
+        """Put an action into the plan: its job is nobody else's to decide about."""
+        self._decided.add(action.job)
+        self.actions.append(action)
+
     def start(self, job: Job, gpus: Iterable[GpuLoad], reason: Reason, lanes: Sequence[int] | None = None) -> None:
         """Run a waiting job on these GPUs, one a rank, in these lanes or else a new one on each, with its cores.
 
@@ -62,9 +67,8 @@ class Draft(Overlay):
         comes back there: its GPUs are to be among its `homes`.
         """
         placement = self._place(job, tuple(gpus), lanes)
-        self._started.add(job.id)
         action = Move if job.home else Start
-        self.actions.append(action(job.id, placement, reason))
+        self.act(action(job.id, placement, reason))
 
     def _place(self, job: Job, loads: tuple[GpuLoad, ...], lanes: Sequence[int] | None) -> Placement:
         taken = lanes or [load.next_lane for load in loads]
@@ -87,19 +91,18 @@ class Draft(Overlay):
         left.host_memory_taken_bytes += need.host_memory_bytes
         left.host_bandwidth_taken += need.host_bandwidth_bytes_per_s
         self._cpu_only.setdefault(name, []).append(spec)
-        self._started.add(job.id)
-        self.actions.append(Start(job.id, Placement((), cores, node=name), reason))
+        self.act(Start(job.id, Placement((), cores, node=name), reason))
 
     def stop(self, job: Job, reason: Reason, for_job: JobId | None = None) -> None:
         """Take a running job off its GPUs, for a waiting one if so said; they are free later, not in this draft."""
-        self.actions.append(Stop(job.id, reason, for_job))
+        self.act(Stop(job.id, reason, for_job))
 
     def park(self, job: Job, reason: Reason, for_job: JobId | None = None) -> None:
         """Let a job give its GPUs up while it lives, see `parking_refusal`; they are free later, not in this draft."""
         if job.placement is not None:
             left = self._nodes.setdefault(job.placement.node, NodeLeft())
             left.host_memory_taken_bytes += self.view.bytes_to_move(job)
-        self.actions.append(Park(job.id, reason, for_job))
+        self.act(Park(job.id, reason, for_job))
 
     def move(self, job: Job, gpus: Iterable[GpuLoad], reason: Reason, lanes: Sequence[int] | None = None) -> None:
         """Let a parked job come back, as `start` does, or a stepping one of one GPU go on in another lane of it."""
@@ -109,7 +112,7 @@ class Draft(Overlay):
         load = next(iter(gpus))
         lane = lanes[0] if lanes else load.next_lane
         self._put([load.in_lane(job.id, lane)])
-        self.actions.append(Move(job.id, replace(job.placement, slots=(Slot(load.id, lane),)), reason))
+        self.act(Move(job.id, replace(job.placement, slots=(Slot(load.id, lane),)), reason))
 
     def resize(
         self, job: Job, gpus: Iterable[GpuLoad], reason: Reason, lanes: Sequence[int] | None = None,
@@ -131,7 +134,7 @@ class Draft(Overlay):
             self._nodes[name].take(kept)
         new = [(load, slot) for load, slot in zip(loads, slots, strict=True) if slot.gpu not in own]
         self._put([load.with_booking(self._booking(job, load, slot, len(slots))) for load, slot in new])
-        self.actions.append(Resize(job.id, placement, reason, for_job))
+        self.act(Resize(job.id, placement, reason, for_job))
 
     def set_cores(self, job: Job, cores: Cores, reason: Reason, elsewhere: tuple[tuple[str, Cores], ...] = ()) -> None:
         """Give a running job other cores at once: those it gives up others may have in this draft."""
@@ -142,7 +145,7 @@ class Draft(Overlay):
             left = self._nodes.setdefault(name, NodeLeft())
             left.give(had - has)
             left.take(has - had)
-        self.actions.append(SetCores(job.id, cores, elsewhere, reason))
+        self.act(SetCores(job.id, cores, elsewhere, reason))
 
     def set_throttle(self, job: Job, throttle: Throttle | None, reason: Reason) -> None:
         """Hold a running job without GPUs back, or let it go."""
@@ -151,11 +154,11 @@ class Draft(Overlay):
         left = self._nodes.setdefault(job.placement.node, NodeLeft())
         left.give(had - has)
         left.take(has - had)
-        self.actions.append(SetThrottle(job.id, throttle, reason))
+        self.act(SetThrottle(job.id, throttle, reason))
 
     def remark(self, job: Job, reason: Reason) -> None:
         """Record a reason with a running job."""
-        self.actions.append(Remark(job.id, reason))
+        self.act(Remark(job.id, reason))
 
     def hold(self, job: Job, gpus: Iterable[GpuLoad], spec: JobSpec | None = None) -> None:
         """Keep these GPUs of one node, free ones and others, for a waiting job: nobody else starts on them.

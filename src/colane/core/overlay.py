@@ -49,7 +49,7 @@ class Overlay:
         self._free: dict[Kind, FreeIndex] = {}
         self._free_masks: dict[tuple[int, str], int] = {}
         self._open: dict[tuple[Kind, int], list[SortKey]] = {}
-        self._started: set[JobId] = set()
+        self._decided: set[JobId] = set()
         self._cpu_only: dict[str, list[JobSpec]] = {}
         self._has_opened = False
 
@@ -179,9 +179,9 @@ class Overlay:
                 return True
         return self._has_opened
 
-    def is_waiting(self, job: JobId) -> bool:
-        """Whether nothing has been decided for it yet."""
-        return job not in self._started
+    def is_undecided(self, job: JobId) -> bool:
+        """Whether a job, one that waits or one that runs, has no action yet: a plan may have one for each."""
+        return job not in self._decided
 
     # -- for those who decide
 

@@ -37,7 +37,7 @@ class Returns:
             if back is not None and job.placement is not None:
                 loads[gpu] = back
                 decided.add(job.id)
-                draft.actions.append(Move(job.id, job.placement, _reason(job)))
+                draft.act(Move(job.id, job.placement, _reason(job)))
         return draft.plan()
 
 

@@ -290,8 +290,10 @@ def _goes_before(leaver: Leaver) -> tuple[float, GpuId, int]:
 def is_ripe(draft: Draft, job: Job, quantum_s: float) -> bool:
     """Whether a job of one GPU saves its state, runs, and has done so for a quantum: then it may be started elsewhere.
 
-    As `PoolJobs.ripe`, for one job.
+    As `PoolJobs.ripe`, for one job that is undecided.
     """
+    if not draft.is_undecided(job.id):
+        return False
     if job.state is not JobState.RUNNING or not job.spec.preemptible or len(job.gpus_held) != 1:
         return False
     return is_movable(job) and ran_since_s(job) + quantum_s <= draft.now_s
@@ -314,8 +316,9 @@ def made_for(draft: Draft, live: PoolJobs, job: Job) -> GpuLoad | None:
 
 
 def is_untouched(draft: Draft, load: GpuLoad) -> bool:
-    """Whether a GPU is as it was when the plan began, nobody is leaving it, and it is kept for nobody."""
+    """Whether a GPU is as it was when the plan began, nobody is or will be leaving it, and it is kept for nobody."""
     same = load is draft.view.gpu(load.id) and load.id not in draft.held
+    same = same and all(draft.is_undecided(booking.job) for booking in load.bookings)
     return same and not load.returning and load.is_usable and is_settled(draft, load)
 
 

@@ -191,7 +191,7 @@ class _Service:
 
     def _is_open(self, job: Job) -> bool:
         """Whether nothing has been decided for a job yet."""
-        return self._draft.is_waiting(job.id) and job.id not in self._promised
+        return self._draft.is_undecided(job.id) and job.id not in self._promised
 
     def _serve_one(self, job: Job) -> JobSpec | None:
         """Give a job the best of what it is offered, at which size; None when there is nothing it may have."""

@@ -50,13 +50,13 @@ class AgeingRule(UsualRule):
         """Overdue jobs, the oldest first, until one finds nothing: room is kept for that one."""
         draft, cpu_only = self._desk.draft, self._overdue_cpu_only()
         for job in self._overdue():
-            if not draft.is_waiting(job.id):
+            if not draft.is_undecided(job.id):
                 continue
             if cpu_only is not None and cpu_only.id < job.id:
                 keep_host(draft, cpu_only)
                 cpu_only = None
             yield job
-            if draft.is_waiting(job.id) and job.id not in draft.waits:
+            if draft.is_undecided(job.id) and job.id not in draft.waits:
                 kept = keep_room(draft, job, self._desk.least(job))
                 if kept is not None:
                     self._desk.changed(kept)

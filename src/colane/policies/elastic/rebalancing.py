@@ -66,14 +66,8 @@ class Rebalancing:
 def _by_node(desk: Desk) -> dict[str, list[Job]]:
     """Jobs of one node that may be resized now, and of which nothing has been decided in this plan."""
     found: dict[str, list[Job]] = {}
-    decided = {action.job for action in desk.draft.actions}
     for job in elastic_jobs(desk):
-        if (
-            job.id not in decided
-            and is_resizable(desk.draft, job)
-            and job.placement is not None
-            and len(job.placement.nodes) == 1
-        ):
+        if is_resizable(desk.draft, job) and job.placement is not None and len(job.placement.nodes) == 1:
             found.setdefault(job.placement.node, []).append(job)
     return found
 

@@ -35,8 +35,10 @@ def _batches(job: Job, gpus: int) -> int:
 
 
 def is_resizable(draft: Draft, job: Job) -> bool:
-    """Whether a running job may be given another number of GPUs now: it shares none with others."""
+    """Whether a running job may be given another number of GPUs now: it is undecided, and shares none with others."""
     if not job.spec.sizes or not job.spec.preemptible or job.state is not JobState.RUNNING or job.parked:
+        return False
+    if not draft.is_undecided(job.id):
         return False
     return all(len(draft.load(gpu).jobs) == 1 for gpu in job.gpus_held)
 

@@ -221,7 +221,7 @@ class TakeBackFinder(ArrayFinder):
 
     def _may_stop(self, job: Job) -> bool:
         """Whether it may now; of one too new for that it is asked again when it is not."""
-        if job.state not in MOVABLE or job.id in self._taken or job.start_s is None:
+        if job.state not in MOVABLE or not self._draft.is_undecided(job.id) or job.start_s is None:
             return False
         spared_until_s = job.start_s + self._desk.queue.quantum_s
         is_new = job.spec.gpus > 0 and self._draft.now_s < spared_until_s

@@ -283,7 +283,6 @@ class RoomFinder(UsualFinder):
     def _leave(self, job: Job, vacancy: _Vacancy) -> None:
         site = vacancy.site
         for unit in vacancy.units:
-            self._survey.units(site).remove(unit)
             site.coming += [Coming(gpu, job.id) for gpu in unit.gpus]
             add_to(site.cores, job.id, unit.cores)
             add_to(site.host_memory_bytes, job.id, unit.host_memory_bytes)

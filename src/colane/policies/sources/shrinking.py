@@ -146,7 +146,7 @@ class ShrinkFinder(UsualFinder):
             for giver in site.shrinkable:
                 if len(loads) >= spec.gpus:
                     break
-                if giver.gives[0].gpu.type == kind:
+                if giver.gives[0].gpu.type == kind and is_resizable(draft, giver.job):
                     loads += giver.gives
                     shrinks.append(giver)
             fitting = [load for load in loads if draft.fits_alone(load, spec)]
@@ -159,7 +159,6 @@ class ShrinkFinder(UsualFinder):
 
         def accepted() -> None:
             site.coming += [load.id for giver in shrinks for load in giver.gives]
-            site.shrinkable = [giver for giver in site.shrinkable if giver not in shrinks]
 
         whole = steps_per_s(self._draft, job, job.spec.gpus)
         return Offer(

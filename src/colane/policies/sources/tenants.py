@@ -189,7 +189,7 @@ class TenantSurvey:
         return site
 
     def units(self, site: NodeTenants) -> list[Unit]:
-        """Who could be stopped on a node."""
+        """Who could be stopped on a node: who has been decided about, by whatever source, leaves for nobody else."""
         if site.units is None:
             jobs = self._draft.view.jobs
             here = [jobs[job] for job in site.node.jobs]
@@ -199,7 +199,7 @@ class TenantSurvey:
                 self._unit([jobs[job] for job in sorted(them)]) for them in companies if them <= self._worths.keys()
             ]
             site.units = sorted(units, key=_least_first)
-        return site.units
+        return [unit for unit in site.units if all(map(self._draft.is_undecided, unit.jobs))]
 
     def _company(self, job: Job) -> AbstractSet[JobId]:
         """All jobs on the GPUs of a job; only jobs of one GPU have company."""
