@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from uuid import uuid4
@@ -52,20 +53,37 @@ def unpack(root: Path) -> Path:
     Raises:
         OSError: It cannot be written.
     """
-    target = place(root)
+    return put_whole(place(root), _write)
+
+
+def put_whole(target: Path, fill: Callable[[Path], None]) -> Path:
+    """Make a directory that is there with all its files or not at all, and return it; one that is there stays.
+
+    Args:
+        target: The directory.
+        fill: Makes the files in the directory it is given.
+
+    Raises:
+        OSError: It cannot be written.
+    """
     if target.is_dir():
         return target
     draft = target.with_name(f".{uuid4().hex}")
-    for name, text in files().items():
-        (draft / name).parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-        (draft / name).write_text(text)
+    draft.mkdir(mode=0o755, parents=True)
     try:
+        fill(draft)
         draft.rename(target)
     except OSError:
         shutil.rmtree(draft, ignore_errors=True)
         if not target.is_dir():  # else another was quicker
             raise
     return target
+
+
+def _write(draft: Path) -> None:
+    for name, text in files().items():
+        (draft / name).parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+        (draft / name).write_text(text)
 
 
 def start_files() -> dict[str, str]:

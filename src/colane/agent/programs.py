@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import hashlib
 import py_compile
-import shutil
 import sys
 from functools import cache
 from pathlib import Path
 from typing import Final
-from uuid import uuid4
+
+from colane.adaptor.bundle import put_whole
 
 SHIM: Final = "shim.pyc"
 RANKS: Final = "ranks.pyc"
@@ -50,17 +50,10 @@ def place(state_root: Path) -> Path:
     Raises:
         OSError: They cannot be written.
     """
-    target = folder(state_root) / _version()
-    if target.is_dir():
-        return target
-    draft = target.with_name(f".{uuid4().hex}")
+    return put_whole(folder(state_root) / _version(), _compile)
+
+
+def _compile(draft: Path) -> None:
     for source, copy in _FILES.items():
         (draft / copy).parent.mkdir(mode=0o755, parents=True, exist_ok=True)
         py_compile.compile(str(_PACKAGE / source), str(draft / copy), doraise=True)
-    try:
-        draft.rename(target)
-    except OSError:
-        shutil.rmtree(draft, ignore_errors=True)
-        if not target.is_dir():  # else another was quicker
-            raise
-    return target
