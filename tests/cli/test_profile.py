@@ -40,7 +40,10 @@ Command = Callable[..., tuple[int, str, str]]
 @pytest.fixture(scope="module")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     state = tmp_path_factory.mktemp("state")
-    with Stack(StackConfig(state_dir=state, node="n", devices="cpu:1:8GB", heartbeat_s=0.1, policy="fifo")) as stack:
+    config = StackConfig(
+        state_dir=state, node="n", devices="cpu:1:8GB", heartbeat_s=0.1, policy="fifo", env={"COLANE_OTHERS": "ignore"}
+    )
+    with Stack(config) as stack:  # other tests run beside: what they disturb would teach nothing
         yield stack
 
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 from colane.client.client import Client
 from colane.client.errors import Refused
@@ -143,24 +143,35 @@ class Profiler:
     tell: Tell = lambda _doing, _jobs: None
 
     def alone(self, subject: Subject, *, mps: bool = False) -> AloneRun:
-        """Run a job with a GPU to itself until its profile is measured."""
+        """Run a job with a GPU to itself until its profile is measured, C with it where its device tells C at all."""
         before = read_profiles(self.client)
         limit = self.rules.steps + _steps_within(self.rules.reports_s, _step_guess(subject.key, before.values()))
+        found: AloneRun | None = None
         for _ in range(ATTEMPTS):
             job = self._run_alone(subject, limit, mps=mps)
-            profile = read_profiles(self.client).get(subject.key)
-            known = before.get(subject.key)
-            if profile and profile.step_s and (known is None or profile.step_s != known.step_s):
-                return AloneRun(
-                    profile=profile, sampled_step_s=_progress(job).get("step_mean_s"), steps=job["steps"], job=job["id"]
-                )
+            found = self._learnt(subject, job, before.get(subject.key)) or found
+            if found and (found.profile.occupancy or _progress(job).get("occupancy_ratio") is None):
+                return found
             if job["why"] != "steps-reached":
-                raise ProfileError(
-                    f"{subject.name}: job {job['id']} made {job['steps']} steps, too few between two reports to learn "
-                    f"from; give it more work"
-                )
+                break
             limit = self.rules.steps + _steps_within(2 * self.rules.reports_s, _progress(job).get("step_mean_s"))
-        raise ProfileError(f"{subject.name}: no profile was learnt in {ATTEMPTS} runs; {self._hint()}")
+        return found or self._refuse_unlearnt(subject, job)
+
+    def _learnt(self, subject: Subject, job: Object, known: Profile | None) -> AloneRun | None:
+        """What a run taught; None where the step time is what it was before."""
+        profile = read_profiles(self.client).get(subject.key)
+        if profile is None or profile.step_s is None or (known is not None and profile.step_s == known.step_s):
+            return None
+        sampled_s = _progress(job).get("step_mean_s")
+        return AloneRun(profile=profile, sampled_step_s=sampled_s, steps=job["steps"], job=job["id"])
+
+    def _refuse_unlearnt(self, subject: Subject, job: Object) -> NoReturn:
+        if job["why"] == "steps-reached":
+            raise ProfileError(f"{subject.name}: no profile was learnt in {ATTEMPTS} runs; {self._hint()}")
+        raise ProfileError(
+            f"{subject.name}: job {job['id']} made {job['steps']} steps, too few between two reports to learn from; "
+            f"give it more work"
+        )
 
     def _hint(self) -> str:
         """What may have kept a job from teaching its profile."""
