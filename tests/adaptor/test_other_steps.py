@@ -79,6 +79,33 @@ for epoch in range(2):
         for i in range(79):
             model(x)
 """
+EVALUATION = """
+model.eval()
+with torch.no_grad():
+    for i in range(79):
+        model(x)
+model.train()
+"""
+EVALUATED_FIRST = f"""{SMALL}{EVALUATION}
+opt = torch.optim.SGD(model.parameters(), lr=0.1)
+for i in range(10):
+    opt.zero_grad(); loss_of().backward(); opt.step()
+"""
+EVALUATED_FIRST_BY_HAND = f"""{SMALL}{EVALUATION}
+for i in range(10):
+    loss_of().backward()
+    with torch.no_grad():
+        for p in model.parameters():
+            p -= 0.1 * p.grad; p.grad = None
+"""
+EVALUATED_BETWEEN = f"""{SMALL}
+for training in range(2):
+    opt = torch.optim.SGD(model.parameters(), lr=0.1)
+    for i in range(5):
+        opt.zero_grad(); loss_of().backward(); opt.step()
+    del opt
+    {EVALUATION.strip().replace(chr(10), chr(10) + "    ")}
+"""
 OWN_OPTIMIZER = f"""{SMALL}
 class Own:
     def __init__(self, params): self.params = list(params)
@@ -173,6 +200,9 @@ EXACT = {
     "compiled, then eval": (COMPILED_THEN_EVAL, 10),
     "by hand": (BY_HAND, 10),
     "by hand, with evaluation": (BY_HAND_WITH_EVALUATION, 10),
+    "evaluated first": (EVALUATED_FIRST, 10),
+    "evaluated first, by hand": (EVALUATED_FIRST_BY_HAND, 10),
+    "evaluated between": (EVALUATED_BETWEEN, 10),
     "own optimizer": (OWN_OPTIMIZER, 10),
     "regression": (REGRESSION, 10),
     "no module": (NO_MODULE, 10),

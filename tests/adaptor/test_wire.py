@@ -86,6 +86,35 @@ def test_the_ring_holds_the_last_steps_in_order(
     assert steps.durations_s == tuple(float(step) for step in range(first + 1, count + 1))
 
 
+def test_steps_before_training_are_taken_back(path: Path) -> None:
+    job = wire.Writer(str(path))
+    for step in range(1, 8):
+        job.step(float(step), float(step))
+    job.uncount()
+    before = wire.read(path)
+    assert before is not None
+    assert (before.steps, before.first_step_s, before.last_step_s, before.durations_s) == (0, None, None, ())
+    for step in range(8, 11):
+        job.step(float(step), float(step))
+    after, later = wire.read(path), wire.read(path, after_step=2)
+    assert after is not None
+    assert later is not None
+    assert (after.steps, job.counted, after.first_step_s, after.last_step_s) == (3, 3, 8.0, 10.0)
+    assert (after.durations_s, later.durations_s) == ((8.0, 9.0, 10.0), (10.0,))
+
+
+def test_steps_of_an_earlier_process_are_never_taken_back(path: Path) -> None:
+    first = wire.Writer(str(path))
+    first.step(1.0, 1.0)
+    first.close()
+    second = wire.Writer(str(path))
+    second.step(2.0, 1.0)
+    second.uncount()
+    steps = wire.read(path)
+    assert steps is not None
+    assert steps.steps == 2
+
+
 def test_a_reader_never_sees_a_record_of_another_step(path: Path) -> None:
     """A second process writes steps whose values all tell their number, while this one reads."""
     code = (

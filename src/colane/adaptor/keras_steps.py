@@ -53,6 +53,8 @@ def _follow_begin(callbacks: Any, name: str, to: recorder.Recorder, trained: Tra
         result = own(self, *args, **kwargs)
         try:
             if is_train:
+                if not trained.has_begun and to.rank:
+                    to.uncount()  # they were an evaluation before training
                 trained.has_begun = True
             if is_train or not trained.has_begun:
                 to.expect(_count(self))

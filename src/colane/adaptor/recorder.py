@@ -121,6 +121,13 @@ class Recorder:
             if self._control[0]:
                 self._take_turn(leaves=leaves)
 
+    def uncount(self) -> None:
+        """Take back all steps so far: they were an evaluation before training."""
+        with self._lock:
+            self.rank = 0
+            if self._writer is not None:
+                self._writer.uncount()
+
     def enter(self) -> None:
         """Wait for a turn before the device is used, where none is held: at first, and after leaving.
 
@@ -181,7 +188,7 @@ class Recorder:
         """Say how many more steps a framework has announced, where the script has said nothing."""
         self._expected = more_steps
         if self._writer is not None and self.rank != EXPLICIT:
-            self._writer.set_total(self._writer.steps + more_steps)
+            self._writer.set_total(self._writer.counted + more_steps)
 
     def restored(self, steps: int) -> None:
         """Say that the job saves its state by itself, and with how many steps it began."""
@@ -223,7 +230,7 @@ class Recorder:
 
     def _publish(self, writer: Writer, steps: int, loss: float | None) -> None:
         now_s = time.perf_counter()
-        count = writer.steps + steps
+        count = writer.counted + steps
         if not self._is_settled:
             self._settle(writer)
         if count <= MEMORY_FIRST_STEPS or (count % MEMORY_EVERY_STEPS < steps and now_s >= self._measure_s):

@@ -128,6 +128,8 @@ def attach(total_steps: int | None = None) -> Reporter:
     to = recorder.current()
     if to is None:
         return Reporter(None)
+    if to.rank:
+        to.uncount()  # what hooks have seen so far is none of what the script reports
     to.rank = recorder.EXPLICIT
     try:
         to.register()

@@ -5,7 +5,7 @@ In this order, the first that is seen counts:
 1. Calls of a root module (one that was moved, put into eval or train mode as a whole), by hooks on that one
    instance. Never global module hooks: they cost hundreds of microseconds a step and stop compilation.
    Without gradients a step ends with the call; with them, where the next call begins. Once a backward pass was seen
-   the script trains, and calls without gradients are its evaluation.
+   the script trains, and calls without gradients are its evaluation; those before are not counted any more.
 2. Replays of a CUDA graph.
 3. Backward passes: training by hand, whose updates nobody sees.
 4. Batches taken from a DataLoader; after a while only, since scripts also run through their data beforehand.
@@ -26,6 +26,8 @@ from .cycle import Cycle
 from .writer import BETWEEN_STEPS
 
 LOADER, BACKWARD, REPLAY, FORWARD = recorder.LOADER, recorder.BACKWARD, recorder.REPLAY, recorder.FORWARD
+EVALUATING = frozenset({LOADER, FORWARD})
+"""Kinds of steps that are an evaluation, or a run through the data, where training comes after them."""
 
 FORWARDS_FIRST = 3
 """Fewer passes may be a trial before training; they are counted when more follow, or at the end."""
@@ -143,8 +145,15 @@ class Others:
 
         From then on calls without gradients are evaluation, and no steps.
         """
-        self._trains = True
+        self.trains()
         self._event(BACKWARD, 0)
+
+    def trains(self) -> None:
+        """Hear that the script trains: calls and batches that were counted before were none of its steps."""
+        if not self._trains and self.to.rank in EVALUATING:
+            self.to.uncount()
+            self._rank, self._early = 0, 0
+        self._trains = True
 
     def unhook(self, module: Any) -> None:
         """Take the hooks off one module."""

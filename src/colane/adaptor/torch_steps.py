@@ -90,6 +90,7 @@ class StepFinder:
         self.others.stepped()
         count = self._cycle.event(key)
         if count:
+            self.others.trains()
             to.rank = recorder.OPTIMIZER
         return count
 

@@ -41,6 +41,7 @@ from colane.adaptor.writer import (
     SAVES_WORD,
     STEPS_FILE_ENV,
     TOTAL_WORD,
+    UNCOUNTED_WORD,
     VERSION,
     VERSION_WORD,
     VersionError,
@@ -68,7 +69,7 @@ READ_TRIES = 64
 After the last, what was read is used as it is: each value is whole, one may belong to the next step."""
 
 _WORD = struct.Struct("=Q")
-_HEAD_BYTES = (SAVE_FAILED_WORD + 1) * 8
+_HEAD_BYTES = (UNCOUNTED_WORD + 1) * 8
 
 
 @dataclass(frozen=True)
@@ -76,7 +77,7 @@ class Steps:
     """What a process has reported so far.
 
     Attributes:
-        steps: steps finished.
+        steps: steps finished; none of those before it turned out that they were an evaluation before training.
         steps_total: how many there will be, None when the job did not say.
         pid: the process that reports.
         first_step_s: unix time of the end of the first step, None before it.
@@ -161,12 +162,14 @@ def _read(fd: int, after_step: int) -> Steps | None:
     if reason:
         raise ValueError(reason)
     head = _settled_head(fd)
-    pid, total, count = (_word(head, index) for index in (PID_WORD, TOTAL_WORD, COUNT_WORD))
+    pid, total, written = (_word(head, index) for index in (PID_WORD, TOTAL_WORD, COUNT_WORD))
     if pid == 0:
         return None
+    left_out = min(written, _word(head, UNCOUNTED_WORD))
+    count = written - left_out
     words = (FIRST_WORD, HEARTBEAT_WORD, SAVED_WORD, SAVE_FAILED_WORD)
     first_s, beat_s, saved_s, failed_s = (struct.unpack_from("=d", head, word * 8)[0] for word in words)
-    last_s, loss, persistent, peak, reserved, flags = RECORD.unpack_from(head, RECORD_OFFSETS[count & 1])
+    last_s, loss, persistent, peak, reserved, flags = RECORD.unpack_from(head, RECORD_OFFSETS[written & 1])
     if not all(map(math.isfinite, (first_s, last_s, beat_s, saved_s, failed_s))):
         raise ValueError("holds a time that is not a number")
     return Steps(
@@ -178,7 +181,7 @@ def _read(fd: int, after_step: int) -> Steps | None:
         loss=loss if count and flags & HAS_LOSS else None,
         persistent_bytes=persistent if count and flags & HAS_MEMORY else None,
         peak_bytes=peak if count and flags & HAS_MEMORY else None,
-        durations_s=_durations(fd, max(after_step, 0), count),
+        durations_s=_durations(fd, left_out + max(after_step, 0), written),
         phase=_word(head, PHASE_WORD),
         heartbeat_s=max(last_s, beat_s) or None,
         reserved_bytes=reserved if count and flags & HAS_MEMORY and flags & ON_GPU else None,

@@ -52,6 +52,8 @@ SAVES_WORD, RESTORED_WORD, SAVED_STEPS_WORD, SAVED_WORD, SAVE_ERROR_WORD, SAVE_F
 the error number of the last attempt that failed and when (s)."""
 YIELDED_WORD, RESUMED_WORD = 30, 31
 """When its device was last idle for others, and when it last went on by the gate's word (CLOCK_MONOTONIC, ns)."""
+UNCOUNTED_WORD = 32
+"""How many of the steps turned out to be none of training (an evaluation before it): the first ones."""
 IN_STEP, BETWEEN_STEPS, TENTATIVE = 1, 2, 4
 """Values of the phase. `TENTATIVE` is added while a process has used its device but ended no step and registered no
 GPU: another process of the job that does may take its place."""
@@ -118,7 +120,7 @@ class Writer:
         WireError: no such file, another version, or another living process writes it.
     """
 
-    __slots__ = ("_floats", "_map", "_mark", "_memory", "_ring", "_words", "control", "steps")
+    __slots__ = ("_began", "_floats", "_map", "_mark", "_memory", "_ring", "_words", "control", "steps")
 
     def __init__(self, path: str, total_steps: int | None = None, *, is_tentative: bool = False) -> None:
         self._map = _open(path)
@@ -127,7 +129,7 @@ class Writer:
         self._ring = self._floats[RING_OFFSET // 8 : RING_OFFSET // 8 + RING_SLOTS]
         self.control = self._words[CONTROL_OFFSET // 8 : CONTROL_OFFSET // 8 + CONTROL_WORDS]
         self._memory = (0, 0, 0, 0)
-        self.steps = self._words[COUNT_WORD]
+        self.steps = self._began = self._words[COUNT_WORD]
         self._mark = TENTATIVE if is_tentative else 0
         self._claim(path)
         self.set_total(total_steps)
@@ -144,6 +146,16 @@ class Writer:
     def persistent_bytes(self) -> int:
         """P of a GPU as it was measured last; 0 before, and of the host."""
         return self._memory[0] if self._memory[3] & ON_GPU else 0
+
+    @property
+    def counted(self) -> int:
+        """Steps so far that count."""
+        return self.steps - int(self._words[UNCOUNTED_WORD])
+
+    def uncount(self) -> None:
+        """Say that no step so far was one; where an earlier process of the attempt has made some, all stay."""
+        if self._began <= self._words[UNCOUNTED_WORD]:
+            self._words[UNCOUNTED_WORD] = self.steps
 
     def stay(self) -> None:
         """Give the place to nobody from now on.
@@ -207,7 +219,7 @@ class Writer:
         else:
             flags |= HAS_LOSS
         RECORD.pack_into(self._map, RECORD_OFFSETS[count & 1], now_s, loss, persistent, peak, reserved, flags)
-        if count == 1:
+        if count == self._words[UNCOUNTED_WORD] + 1:
             self._floats[FIRST_WORD] = now_s
         self._words[COUNT_WORD] = self.steps = count
 
