@@ -30,7 +30,7 @@ def lines(text: str) -> list[str]:
         (["requeue", "7"], "cancel the job and submit it again"),
         (["squeue"], "see colane ps"),
         (["glossary", "quux"], "'quux' is not in it"),
-        (["sumbit"], "Did you mean 'submit'? (see colane --help)"),
+        (["sumbit"], "did you mean submit? (see colane --help)"),
         (["ps", "--users"], "No such option: --users"),
         (
             ["show", "seven"],
@@ -71,7 +71,7 @@ def lines(text: str) -> list[str]:
         (["up", "--keep-finished", "-1"], "--keep-finished: must be all, a duration such as 30d, or a number"),
         (["up", "--quantum", "soon"], "--quantum: must be a duration such as 90"),
         (["server", "--quantum", "1x"], "--quantum: must be a duration such as 90"),
-        (["up", "--turns", "best"], "Invalid value for '--turns': 'best' is not one of"),
+        (["up", "--turns", "best"], "Invalid value for '--turns': must be fifo, srtf,"),
         (["up", "--share-between", "friends"], "--share-between"),
         (["up", "--guard", "much"], "--guard: must be a percentage such as 30%, or off, got 'much'"),
         (["server", "--guard", "-5%"], "--guard: must be a percentage such as 30%, or off, got '-5%'"),

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import os
-import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import typer
 from typer.main import get_command
 
+from colane.cli.command import Command
+from colane.cli.complaints import complaint
 from colane.cli.errors import FAILURE, from_scheduler, one_line
-from colane.cli.other_words import meant_by, meant_option
 from colane.client.errors import SchedulerError
 
 NOUNS: Final = (
@@ -67,9 +67,17 @@ def make_app(nouns: Sequence[str] = NOUNS) -> typer.Typer:
     app.callback(help=_flowing(_options.__doc__))(_options)
     for noun in nouns:
         import_module(f"colane.cli.{noun}").register(app)
+    for command in (*app.registered_commands, *_of_groups(app)):
+        command.cls = Command
     for command in app.registered_commands:
         command.help = _flowing(command.callback.__doc__ if command.callback else None)
     return app
+
+
+def _of_groups(app: typer.Typer) -> Iterator[Any]:
+    for group in app.registered_groups:
+        if group.typer_instance is not None:
+            yield from group.typer_instance.registered_commands
 
 
 def _flowing(docstring: str | None) -> str:
@@ -106,17 +114,6 @@ def _version(*, on: bool) -> None:
         raise typer.Exit
 
 
-_NO_COMMAND: Final = re.compile(r"No such command '(?P<name>[^']+)'")
-
-NOISE: Final = {
-    "Value error, ": "",
-    "Input should be a valid integer, unable to parse string as an integer": "must be a whole number",
-    "Input should be a valid number, unable to parse string as a number": "must be a number",
-    "Input should be ": "must be ",
-}
-"""How the library that checks values complains of them, and our words for it."""
-
-
 def run(args: Sequence[str] | None = None) -> int:
     """Run one command line; return its exit code."""
     words = sys.argv[1:] if args is None else list(args)
@@ -127,7 +124,7 @@ def run(args: Sequence[str] | None = None) -> int:
         problem = from_scheduler(error)
         return _complain(problem.format_message(), problem.exit_code)
     except typer.TyperException as error:
-        return _complain(_message(error), error.exit_code)
+        return _complain(complaint(error), error.exit_code)
     except (KeyboardInterrupt, typer.Abort):
         return INTERRUPTED
     except BrokenPipeError:
@@ -135,27 +132,6 @@ def run(args: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILURE
     return code if isinstance(code, int) else 0
-
-
-def _message(error: typer.TyperException) -> str:
-    """Return the message, and for a wrong command line where to read on."""
-    unknown = _unknown_command(error)
-    if (meant := meant_by(unknown)) is not None:
-        return f"No such command '{unknown}'; {meant}"
-    context, said = getattr(error, "ctx", None), error.format_message()
-    option = getattr(error, "option_name", None)
-    if option is not None and context is not None and hasattr(error, "possibilities"):
-        known = [name for param in context.command.params for name in param.opts if name.startswith("--")]
-        said = f"No such option: {option}; {meant_option(option, known, context.command.name)}".removesuffix("; ")
-    for noise, plain in NOISE.items():
-        said = said.replace(noise, plain)
-    return f"{said} (see {context.command_path} --help)" if context is not None and said else said
-
-
-def _unknown_command(error: typer.TyperException) -> str:
-    """Return the command that is none, empty where something else is wrong."""
-    match = _NO_COMMAND.match(error.format_message())
-    return match["name"] if match else ""
 
 
 def _complain(message: str, code: int) -> int:

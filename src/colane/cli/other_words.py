@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Sequence
 from typing import Final
+
+from colane.cli.nearest import nearest
 
 MEANT: Final = (
     ("squeue queue list ls jobs status stat top qstat", "see colane ps and colane nodes"),
@@ -34,7 +35,7 @@ OPTIONS: Final = (
     ("--gres --gpus-per-node --ngpus --num-gpus --gpus-per-task --devices", ("--gpus",)),
     ("--nodes --nnodes --num-nodes", ("--multi-node",)),
     ("--job-name --jobname", ("--name",)),
-    ("--partition --queue --constraint", ("--pool",)),
+    ("--partition --queue --constraint --nodelist", ("--pool",)),
     ("--chdir --cwd --dir", ("--workdir",)),
     ("--nice", ("--priority",)),
     ("--requeue --restart --max-retries", ("--retries",)),
@@ -45,43 +46,63 @@ OPTIONS: Final = (
     ("--tail --lines -n", ("--lines",)),
     ("--output --dir --directory", ("--out",)),
     ("--verbose", ()),
-    ("--me --mine", ("--user",)),
+    ("--me --mine", ("--mem", "--user")),
     ("--state --status --states", ("--all",)),
 )
 """Options of other systems, and ours that mean the same, the likeliest first; said where the command has them."""
 
 ELSEWHERE: Final = (
-    ("--array", "submit once for each, or name several jobs in a file (colane submit jobs.yaml)"),
+    ("--array -a", "submit once for each, or name several jobs in a file (colane submit jobs.yaml)"),
     (
-        "--dependency --after --depends",
+        "--dependency --after --depends -d",
         "submit -W waits for a job's end, so 'colane submit -W ... && colane submit ...'",
     ),
-    ("--output --error", "a job's output is kept for it: colane logs JOB"),
+    ("--output --error -o", "a job's output is kept for it: colane logs JOB"),
+    ("--input", "a job does not read standard input: colane submit -- sh -c 'COMMAND < FILE'"),
+    ("--mail-user --mail-type --begin --reservation --licenses", "there is nothing of the kind here"),
 )
 """What no option of ours does, and what does it instead."""
 
 
+SHORT: Final = (
+    ("-N", ("--multi-node",)),
+    ("-n", ("--cores", "--lines", "--limit")),
+    ("-q", ("--qos",)),
+    ("-w", ("--pool",)),
+    ("-A", ("--label",)),
+    ("-D", ("--workdir",)),
+    ("-m", ("--host-memory", "--gpu-memory")),
+)
+"""Options of one letter that other systems have and we do not, and ours that mean the same."""
+
+
 def meant_option(option: str, known: Sequence[str], command: str) -> str:
     """Return which of a command's options was meant by one that it does not have; empty where nothing is near."""
-    same = [ours for words, all_ours in OPTIONS if option in words.split() for ours in all_ours if ours in known]
-    near = same or sorted(known, key=lambda name: -_likeness(option, name))[:1]
-    if near and (same or _likeness(option, near[0]) >= LIKE_ENOUGH):
-        return f"did you mean {' or '.join(near)}?"
     advice = next((said for words, said in ELSEWHERE if option in words.split()), "")
-    return advice if command == "submit" else ""
+    if advice and command == "submit" and option not in known:
+        return advice
+    if option in known:
+        near = [option]
+    elif len(option) > 2:
+        near = _same(OPTIONS, option, known) or nearest(option, known)
+    else:
+        near = _by_letter(option, known)
+    return f"did you mean {' or '.join(near)}?" if near else ""
 
 
-LIKE_ENOUGH: Final = 0.75
+def _same(table: Sequence[tuple[str, Sequence[str]]], option: str, known: Sequence[str]) -> list[str]:
+    return [ours for words, all_ours in table if option in words.split() for ours in all_ours if ours in known]
 
 
-def _likeness(typed: str, name: str) -> float:
-    """0 to 1; that one begins with the other counts for much, as endings are left out or put on."""
-    ratio = difflib.SequenceMatcher(None, typed, name).ratio()
-    return max(ratio, 0.75 + ratio / 4) if min(len(typed), len(name)) > 3 and _begins(typed, name) else ratio
+def _by_letter(option: str, known: Sequence[str]) -> list[str]:
+    """Return what one letter stands for: in the other case, in another system, or the longer options of it."""
+    other_case = [name for name in known if name == option.swapcase()]
+    longer = [name for name in known if name.startswith(f"--{option[1].lower()}")]
+    return other_case + _same(SHORT, option, known) or longer[:LETTER_MAX]
 
 
-def _begins(one: str, other: str) -> bool:
-    return one.startswith(other) or other.startswith(one)
+LETTER_MAX: Final = 3
+"""More options than that of one letter help nobody."""
 
 
 def meant_by(word: str) -> str | None:

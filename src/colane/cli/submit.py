@@ -16,12 +16,13 @@ import typer
 from colane.cli import jobs, output, scripts, submitting
 from colane.cli.errors import MisuseError
 from colane.cli.jobfile import SUFFIXES, JobFile, merged, read_job_file
+from colane.cli.judged import judged, limit_s
 from colane.cli.scripts import directives, runnable
 from colane.cli.service_options import time_s
 from colane.cli.submitting import Pattern, Qos
 from colane.model.category import Category, CoreHint, parse_category
 from colane.model.checkpoint import parse_contract
-from colane.model.quantities import parse_duration_s
+from colane.model.quantities import parse_bandwidth_bytes_per_s, parse_duration_s, parse_size_bytes
 from colane.model.sizes import parse_sizes
 
 NOT_FOR_JOBS: Final = ("COLANE_TOKEN", "COLANE_STATE", "_", "OLDPWD", "SHLVL")
@@ -59,6 +60,8 @@ class Kind(StrEnum):
     INFERENCE = "inference"
 
 
+SIZE: Final = judged(parse_size_bytes)
+
 NEEDS, MODEL = "What the job needs", "Built-in training job (paper A's job object)"
 SHARING, PLACING = "Sharing and stopping", "Several GPUs"
 
@@ -76,39 +79,6 @@ def _need(
     return typer.Option(
         *names, help=help_text, metavar=metavar, show_default=False, rich_help_panel=NEEDS, callback=callback
     )
-
-
-def _are_sizes(text: str | None) -> str | None:
-    """Numbers of GPUs, judged before anybody is asked."""
-    try:
-        if text is not None:
-            parse_sizes(text)
-    except ValueError as error:
-        raise typer.BadParameter(str(error)) from None
-    return text
-
-
-def _is_limit(text: str | None) -> str | None:
-    """A time limit with its unit: a bare number is minutes to who comes from Slurm, and seconds in our files."""
-    try:
-        if text is not None:
-            parse_duration_s(text)
-    except ValueError as error:
-        raise typer.BadParameter(str(error)) from None
-    bare = (text or "").strip()
-    if bare.replace(".", "", 1).isdecimal():
-        raise typer.BadParameter(f"say {bare}s for seconds, or {bare}m for minutes as Slurm reads {bare}")
-    return text
-
-
-def _is_contract(text: str | None) -> str | None:
-    """How a job is asked to save its state."""
-    try:
-        if text is not None:
-            parse_contract(text)
-    except ValueError as error:
-        raise typer.BadParameter(str(error)) from None
-    return text
 
 
 def _sharing(
@@ -141,21 +111,32 @@ def submit(
             "--gpus",
             "-G",
             metavar="N|N..M|N,M",
-            callback=_are_sizes,
+            callback=judged(parse_sizes),
         ),
     ] = None,
     gpu_type: Annotated[str | None, _need("Only GPUs of this type.", "--gpu-type")] = None,
     gpu_memory: Annotated[
-        str | None, _need("Peak memory on each GPU, as 2GB or 512MiB.", "--gpu-memory", metavar="SIZE")
+        str | None, _need("Peak memory on each GPU, as 2GB or 512MiB.", "--gpu-memory", metavar="SIZE", callback=SIZE)
     ] = None,
     cores: Annotated[int | None, _need("CPU cores for it alone.", "--cores", "-c")] = None,
     host_memory: Annotated[
         str | None,
-        _need("Host memory; a job that uses more ends as out of memory.", "--host-memory", "--mem", metavar="SIZE"),
+        _need(
+            "Host memory; a job that uses more ends as out of memory.",
+            "--host-memory",
+            "--mem",
+            metavar="SIZE",
+            callback=SIZE,
+        ),
     ] = None,
     host_bandwidth: Annotated[
         str | None,
-        _need("Bandwidth to host memory, as 20GB/s, where machines say theirs.", "--host-bandwidth", metavar="RATE"),
+        _need(
+            "Bandwidth to host memory, as 20GB/s, where machines say theirs.",
+            "--host-bandwidth",
+            metavar="RATE",
+            callback=judged(parse_bandwidth_bytes_per_s),
+        ),
     ] = None,
     priority: Annotated[
         int | None, _need("Higher goes first where the policy heeds it; above 0 for operators.", "--priority")
@@ -171,7 +152,7 @@ def submit(
             "--time-limit",
             "-t",
             metavar="TIME",
-            callback=_is_limit,
+            callback=judged(limit_s),
         ),
     ] = None,
     retries: Annotated[int | None, _need("Tried again this often when it fails.", "--retries")] = None,
@@ -198,12 +179,17 @@ def submit(
             "plain (SIGUSR1), lightning, submitit, nemo, torchrun, or a signal. It leaves with exit code 75, or 0.",
             "--checkpoint",
             metavar="HOW",
-            callback=_is_contract,
+            callback=judged(parse_contract),
         ),
     ] = None,
     checkpoint_lead: Annotated[
         str | None,
-        _sharing("How long saving may take, as 2m (30s to 90s, by HOW).", "--checkpoint-lead", metavar="TIME"),
+        _sharing(
+            "How long saving may take, as 2m (30s to 90s, by HOW).",
+            "--checkpoint-lead",
+            metavar="TIME",
+            callback=judged(parse_duration_s),
+        ),
     ] = None,
     abortable: Annotated[
         bool, _sharing("Without GPUs: it may be stopped for a job with GPUs, and begins anew later.", "--abortable")

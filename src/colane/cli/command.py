@@ -1,0 +1,95 @@
+"""How a command reads its words: what the parser would take for something else is refused before anything is done."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from typer.core import TyperCommand
+
+from colane.cli.errors import MisuseError
+from colane.cli.other_words import meant_option
+
+LONG_DASHES: Final = ("\N{EN DASH}", "\N{EM DASH}", "\N{MINUS SIGN}")
+"""What word processors and web pages make of one or two dashes."""
+
+
+class Command(TyperCommand):
+    """A command that refuses `-gpus 2` (one dash: G, then `pus`), `--name --gpus` (a name?) and typographic dashes."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401 - typer's own type
+        """Read the words of a command line.
+
+        Raises:
+            MisuseError: One of them would be taken for something else than was meant.
+        """
+        is_mixed = self.allow_interspersed_args
+        said = misread(args, _awaiting(self), self.name or "", is_mixed=is_mixed)
+        if said:
+            raise MisuseError(f"{said} (see {ctx.command_path} --help)")
+        return super().parse_args(ctx, args)
+
+
+def _awaiting(command: Any) -> dict[str, bool]:  # noqa: ANN401 - typer's own type
+    """Return for each option, by each of its names, whether a value follows."""
+    options = [param for param in command.params if param.param_type_name == "option"]
+    told = {
+        name: not (option.is_flag or option.count)
+        for option in options
+        for name in (*option.opts, *option.secondary_opts)
+    }
+    return {**told, "--help": False, "-h": False}
+
+
+def misread(words: Sequence[str], awaiting: Mapping[str, bool], command: str, *, is_mixed: bool) -> str:
+    """Return what to say of the first word that the parser would misread; empty if none.
+
+    Args:
+        words: The words behind the command's name.
+        awaiting: Whether each option awaits a value, by its names.
+        command: Name of the command.
+        is_mixed: Whether options may stand behind other words.
+    """
+    rest = list(words)
+    while rest and rest[0] != "--":
+        word = rest.pop(0)
+        if said := _misread_alone(word, awaiting, command):
+            return said
+        if not word.startswith("-") and not is_mixed:
+            return ""
+        if rest and _awaits(word, awaiting) and (value := rest.pop(0)) in awaiting:
+            return f"Option '{word}' requires an argument, and {value} is an option"
+    return ""
+
+
+def _misread_alone(word: str, awaiting: Mapping[str, bool], command: str) -> str:
+    """Return what is wrong with one word, whatever follows."""
+    known = [name for name in awaiting if name.startswith("--")]
+    if word.startswith(LONG_DASHES):
+        meant = meant_option(f"--{word.lstrip(''.join((*LONG_DASHES, '-')))}", known, command)
+        return f"{word} begins with a typographic dash; {meant or 'options begin with two plain ones'}"
+    name = word.partition("=")[0]
+    if word.startswith("--") or not word.startswith("-") or len(name) <= 2:
+        return ""
+    if f"-{name}" not in known and not _unknown_letter(word, awaiting):
+        return ""
+    meant = meant_option(f"-{name}", known, command)
+    return f"No such option: {name}; {meant}" if meant else ""
+
+
+def _unknown_letter(word: str, awaiting: Mapping[str, bool]) -> bool:
+    """Whether `-abc` has a letter that is no option, before one that takes the rest for its value."""
+    for letter in word[1:]:
+        if f"-{letter}" not in awaiting:
+            return True
+        if awaiting[f"-{letter}"]:
+            return False
+    return False
+
+
+def _awaits(word: str, awaiting: Mapping[str, bool]) -> bool:
+    """Whether the next word is this option's value."""
+    if word.startswith("--"):
+        return awaiting.get(word, False)
+    letters = [awaiting.get(f"-{letter}", False) for letter in word[1:]] if word.startswith("-") else []
+    return any(letters) and letters.index(True) == len(letters) - 1
