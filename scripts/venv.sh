@@ -31,8 +31,18 @@ find_python() {
     case "$PYTHON" in "$VENV"/*) PYTHON="$("$PYTHON" -c 'import sys; print(sys._base_executable)')" ;; esac
     "$PYTHON" -c 'import sys; sys.exit(sys.version_info < (3, 11))' ||
         fail "$PYTHON is $("$PYTHON" --version), and 3.11 or newer is needed; name another: PYTHON=python3.12 $0"
-    "$PYTHON" -m pip --version >/dev/null 2>&1 || need_packages python3-pip
-    "$PYTHON" -c 'import venv' 2>/dev/null || need_packages python3-venv
+    has_pip || need_of_python pip python3-pip "$PYTHON -m ensurepip gives it one"
+    has_pip || fail "$PYTHON still has no pip; name another: PYTHON=/usr/bin/python3 $0"
+    "$PYTHON" -c 'import venv' 2>/dev/null || need_of_python "module venv" python3-venv "its makers have left that out"
+}
+
+has_pip() { "$PYTHON" -m pip --version >/dev/null 2>&1; }
+
+# need_of_python WHAT PACKAGE FIX: Debian's packages are for Debian's Python; what any other lacks is said at once.
+need_of_python() {
+    [ "$("$PYTHON" -c 'import sys; print(sys.base_prefix)')" = /usr ] ||
+        fail "$PYTHON has no $1: $3, or name another: PYTHON=/usr/bin/python3 $0"
+    need_packages "$2"
 }
 
 has_headers() { [ -e "$("$PYTHON" -c 'import sysconfig; print(sysconfig.get_path("include"))')/Python.h" ]; }
@@ -42,7 +52,7 @@ has_compiler() { has_cc && has_headers; }
 # What compiling C for this Python takes.
 find_compiler() {
     has_cc || need_packages gcc libc6-dev
-    has_headers || need_packages python3-dev
+    has_headers || need_of_python "headers (Python.h)" python3-dev "its makers have left them out"
 }
 
 # Requirements of a dependency group, read here because the pip of Debian 12 does not know groups yet.

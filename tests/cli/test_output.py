@@ -109,3 +109,21 @@ def test_nothing_of_what_others_say_reaches_the_terminal(evil: str, capsys: pyte
 
 def test_what_can_be_printed_stays_as_it_is() -> None:
     assert output.clean("größe 大きい 1 µs") == "größe 大きい 1 µs"
+
+
+@pytest.mark.parametrize(
+    ("named", "shown"),
+    [
+        ([("main.py", "a/main.py@1 --lr"), ("main.py", "a/main.py@1 -v")], ["main.py", "main.py"]),
+        ([("main.py", "a/main.py@1"), ("main.py", "b/main.py@2"), ("x", "x")], ["a/main.py", "b/main.py", "x"]),
+        ([("main.py", "a/main.py@1"), ("main.py", "a/main.py@2")], ["a/main.py@1", "a/main.py@2"]),
+        ([("main.py", "p/vae/main.py"), ("main.py", "p/gan/main.py")], ["p/vae/main.py", "p/gan/main.py"]),
+        ([("mine", "a/main.py@1"), ("mine", "b/main.py@2")], ["mine", "mine"]),
+        ([("vgg11", "vgg11"), ("vgg11", "declared")], ["vgg11", "vgg11"]),
+        ([("x", None)], ["x"]),
+    ],
+)
+def test_scripts_of_one_name_are_shown_with_their_directories(
+    named: list[tuple[str, str | None]], shown: list[str]
+) -> None:
+    assert jobs.names_apart([{"name": name, "family": family} for name, family in named]) == shown

@@ -52,11 +52,13 @@ def test_an_old_python_is_refused_with_the_fix(tmp_path: Path) -> None:
 
 
 WITHOUT_PIP = f'[ "$1 $2" = "-m pip" ] && exit 1; exec {sys.executable} "$@"'
+WITH_PIP = '[ "$1 $2 $3" = "-m pip --version" ] && exit 0; '
+OF_DEBIAN = '[ "$2" = "import sys; print(sys.base_prefix)" ] && exec echo /usr; '
 
 
 def test_missing_packages_are_named_to_a_user(tmp_path: Path) -> None:
     program(tmp_path, "id", "echo 1000")
-    said = bash("ensure_venv", tmp_path, PYTHON=str(program(tmp_path, "python3", WITHOUT_PIP)))
+    said = bash("ensure_venv", tmp_path, PYTHON=str(program(tmp_path, "python3", OF_DEBIAN + WITHOUT_PIP)))
     assert said.returncode == 1
     assert "please install python3-pip (Debian: sudo apt-get install python3-pip)" in said.stderr
 
@@ -64,16 +66,36 @@ def test_missing_packages_are_named_to_a_user(tmp_path: Path) -> None:
 def test_missing_packages_are_installed_by_root(tmp_path: Path) -> None:
     program(tmp_path, "id", "echo 0")
     program(tmp_path, "apt-get", f'echo "$@" >> {tmp_path}/asked; exit 0')
-    python = program(tmp_path, "python3", WITHOUT_PIP)
+    text = f'[ "$1 $2" = "-m pip" ] && {{ [ -e {tmp_path}/asked ]; exit; }}; exec {sys.executable} "$@"'
+    python = program(tmp_path, "python3", OF_DEBIAN + text)
     assert bash("find_python", tmp_path, PYTHON=str(python)).returncode == 0
     assert "install -yq --no-install-recommends python3-pip" in (tmp_path / "asked").read_text()
+
+
+def test_what_pythons_lack_that_are_not_debians_is_said_at_once(tmp_path: Path) -> None:
+    program(tmp_path, "id", "echo 0")
+    program(tmp_path, "apt-get", f"touch {tmp_path}/asked")
+    python = program(tmp_path, "python3.12", WITHOUT_PIP)
+    said = bash("find_python; echo compiling", tmp_path, PYTHON=str(python))
+    assert said.returncode == 1
+    assert f"{python} has no pip: {python} -m ensurepip gives it one, or name another" in said.stderr
+    assert not said.stdout
+    assert not (tmp_path / "asked").exists(), "Debian's pip is not of this Python"
+
+
+def test_a_debian_python_that_has_no_pip_even_then_is_refused(tmp_path: Path) -> None:
+    program(tmp_path, "id", "echo 0")
+    program(tmp_path, "apt-get", "exit 0")
+    said = bash("find_python", tmp_path, PYTHON=str(program(tmp_path, "python3", OF_DEBIAN + WITHOUT_PIP)))
+    assert said.returncode == 1
+    assert "still has no pip; name another: PYTHON=/usr/bin/python3" in said.stderr
 
 
 def test_the_environment_is_filled_once(tmp_path: Path) -> None:
     """pip is called for the first run, and again when pyproject.toml is another."""
     calls = tmp_path / "calls"
-    fill = (
-        f'if [ "$1 $2" = "-m pip" ] && [ "$3" != --version ]; then echo "$@" >> {calls}; '
+    fill = WITH_PIP + (
+        f'if [ "$1 $2" = "-m pip" ]; then echo "$@" >> {calls}; '
         f'touch "$COLANE_VENV/bin/colane"; chmod +x "$COLANE_VENV/bin/colane"; exit 0; fi; exec {sys.executable} "$@"'
     )
     variables = {"PYTHON": str(program(tmp_path, "python3", fill)), "COLANE_VENV": str(tmp_path / "venv")}
@@ -90,8 +112,8 @@ def test_the_environment_is_filled_once(tmp_path: Path) -> None:
 
 
 def test_installing_shows_progress_and_what_went_wrong(tmp_path: Path) -> None:
-    fill = (
-        'if [ "$1 $2" = "-m pip" ] && [ "$3" != --version ]; then echo "Collecting torch==2.13.0"; '
+    fill = WITH_PIP + (
+        'if [ "$1 $2" = "-m pip" ]; then echo "Collecting torch==2.13.0"; '
         'echo "Installing collected packages: torch"; echo "ERROR: no room on the disk" >&2; exit 1; fi; '
         f'exec {sys.executable} "$@"'
     )

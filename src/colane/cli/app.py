@@ -12,7 +12,7 @@ from typing import Annotated, Any, Final
 import typer
 from typer.main import get_command
 
-from colane.cli.command import Command
+from colane.cli.command import StrictCommand
 from colane.cli.complaints import complaint
 from colane.cli.errors import FAILURE, from_scheduler, one_line
 from colane.client.errors import SchedulerError
@@ -68,7 +68,7 @@ def make_app(nouns: Sequence[str] = NOUNS) -> typer.Typer:
     for noun in nouns:
         import_module(f"colane.cli.{noun}").register(app)
     for command in (*app.registered_commands, *_of_groups(app)):
-        command.cls = Command
+        command.cls = StrictCommand
     for command in app.registered_commands:
         command.help = _flowing(command.callback.__doc__ if command.callback else None)
     return app

@@ -14,7 +14,7 @@ LONG_DASHES: Final = ("\N{EN DASH}", "\N{EM DASH}", "\N{MINUS SIGN}")
 """What word processors and web pages make of one or two dashes."""
 
 
-class Command(TyperCommand):
+class StrictCommand(TyperCommand):
     """A command that refuses `-gpus 2` (one dash: G, then `pus`), `--name --gpus` (a name?) and typographic dashes."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401 - typer's own type

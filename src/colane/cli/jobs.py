@@ -84,6 +84,28 @@ def progress_text(job: Mapping[str, Any]) -> str:
     return str(steps) if steps else ""
 
 
+def names_apart(found: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return a name for each job: of different scripts of one name with the directory, or all that tells them apart."""
+    scripts: dict[str, set[str]] = {}
+    for job in found:
+        scripts.setdefault(job["name"], set()).add(_script(job))
+    return [_name_among(job, scripts[job["name"]]) for job in found]
+
+
+def _name_among(job: Mapping[str, Any], scripts: set[str]) -> str:
+    """Its name, where that is its script's and others have it, too: the script within its project."""
+    script, name = _script(job), str(job["name"])
+    if len(scripts) == 1 or script.partition("@")[0].rpartition("/")[2] != name:
+        return name
+    short = script.partition("@")[0]
+    return short if sum(each.partition("@")[0] == short for each in scripts) == 1 else script
+
+
+def _script(job: Mapping[str, Any]) -> str:
+    """What its family names first: `net/main.py@1a2b3c4d` or so where that was derived from its command."""
+    return str(job.get("family") or "").partition(" ")[0]
+
+
 def steps_per_s(job: Mapping[str, Any]) -> float | None:
     """Return how fast it steps, from the mean of its recent steps."""
     step_s = (job.get("progress") or {}).get("step_mean_s")

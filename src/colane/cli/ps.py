@@ -140,7 +140,7 @@ def table(found: list[jobs.Object]) -> None:
     """Print jobs; of the columns of sharing only those with something to show."""
     extra = [_sharing(job) for job in found]
     kept = [place for place in range(len(SHARING)) if any(cells[place] for cells in extra)]
-    rows = [_row(job) for job in found]
+    rows = [_row(job, name) for job, name in zip(found, jobs.names_apart(found), strict=True)]
     for row, cells in zip(rows, extra, strict=True):
         row[SHARING_PLACE:SHARING_PLACE] = [cells[place] for place in kept]
     columns = [*COLUMNS[:SHARING_PLACE], *(SHARING[place] for place in kept), *COLUMNS[SHARING_PLACE:]]
@@ -194,11 +194,11 @@ def _object(job: jobs.Object) -> jobs.Object:
     return {**job, "steps_per_s": jobs.steps_per_s(job), "eta_s": jobs.eta_s(job)}
 
 
-def _row(job: dict[str, Any]) -> list[str]:
+def _row(job: dict[str, Any], name: str) -> list[str]:
     rate = jobs.steps_per_s(job)
     return [
         str(job["id"]),
-        job["name"],
+        name,
         job["user"],
         job["state"],
         ",".join(job["gpus"]) or (job["node"] or ""),
