@@ -9,7 +9,7 @@ import pytest
 from colane.core import ClusterState, Core
 from colane.core.config import CoreConfig
 from colane.core.events import Ended, Launched, NodeRegistered, ProfileDeclared, Submitted, Tick
-from colane.model.job import Exit, JobId, JobSpec, JobState
+from colane.model.job import Exit, Job, JobId, JobSpec, JobState
 from colane.model.profile import Profile, ProfileKey, Value, ValueSource
 from colane.policies.registry import create
 from tests.core.audit import audit
@@ -53,14 +53,21 @@ def go_on(made: Core, at_s: float) -> None:
     for _ in range(6):
         jobs = list(made.state.jobs.values())
         gone = [
-            Ended(job.id, job.attempt, "signalled", Exit(None, 15), at_s, at_s, None, "n")
-            for job in jobs if job.state is JobState.STOPPING
+            Ended(job.id, job.attempt, "signalled", Exit(None, 15), at_s, at_s, None, node)
+            for job in jobs if job.state is JobState.STOPPING for node in nodes(job)
         ]  # fmt: skip
-        begun = [Launched(job.id, job.attempt, 7, at_s, "n") for job in jobs if job.state is JobState.ASSIGNED]
+        begun = [
+            Launched(job.id, job.attempt, 7, at_s, node)
+            for job in jobs if job.state is JobState.ASSIGNED for node in nodes(job)
+        ]  # fmt: skip
         made.step([*gone, *begun, Tick()], at_s)
         audit(made.state)
         if not gone and not begun:
             return
+
+
+def nodes(job: Job) -> tuple[str, ...]:
+    return () if job.placement is None else job.placement.nodes
 
 
 def sizes(made: Core) -> dict[int, int]:

@@ -34,7 +34,7 @@ from colane.model.plan import (
     Stop,
 )
 from colane.model.reason import Reason
-from colane.model.resources import host_needs
+from colane.model.resources import Resources, host_needs
 
 Cores = tuple[int, ...]
 
@@ -161,26 +161,36 @@ class Draft(Overlay):
         self.act(Remark(job.id, reason))
 
     def hold(self, job: Job, gpus: Iterable[GpuLoad], spec: JobSpec | None = None) -> None:
-        """Keep these GPUs of one node, free ones and others, for a waiting job: nobody else starts on them.
+        """Keep these GPUs, free ones and others, for a waiting job: nobody else starts on them.
 
         Of the cores, the host memory and its bandwidth that it books, at the size it is to have (`spec`; as asked where
-        that is not given), what is free on the node is kept as well.
+        that is not given), what is free on their nodes is kept as well.
         """
-        loads = tuple(gpus)
-        node = self.view.nodes[loads[0].id.node]
-        kept: dict[str, int] = {}
-        for load in loads:
+        by_node: dict[str, list[GpuLoad]] = {}
+        for load in gpus:
             self.held[load.id] = job.id
             self.touched.append(load.id)
+            by_node.setdefault(load.id.node, []).append(load)
+        for name, loads in by_node.items():
+            node = self.view.nodes[name]
+            self._hold_gpus(node, loads)
+            if books_host(job.spec):
+                whole = (spec or job.spec).gpus
+                ranks = len(loads) if len(by_node) > 1 else whole
+                self._hold_host(node, host_needs(spec or job.spec, ranks))
+
+    def _hold_gpus(self, node: NodeState, loads: Iterable[GpuLoad]) -> None:
+        """Those that are free are so no more."""
+        kept: dict[str, int] = {}
+        for load in loads:
             kept[load.gpu.type] = kept.get(load.gpu.type, 0) | 1 << load.id.number
         for gpu_type, mask in kept.items():
             free = self._free_mask(node, gpu_type)
             if free & mask:
                 self._set_free(node, (node.node.pool, gpu_type), free & ~mask)
-        if not books_host(job.spec):
-            return
+
+    def _hold_host(self, node: NodeState, need: Resources) -> None:
         left = self._nodes.setdefault(node.node.name, NodeLeft())
-        need = host_needs(spec or job.spec, (spec or job.spec).gpus)
         left.take(self.cores_free(node)[: need.cores])
         left.host_memory_taken_bytes += max(0, min(need.host_memory_bytes, self.host_memory_free_bytes(node)))
         left.host_bandwidth_taken += max(0, min(need.host_bandwidth_bytes_per_s, self.host_bandwidth_free(node)))

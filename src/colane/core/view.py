@@ -60,6 +60,11 @@ class ClusterView:
         return self._state.beliefs
 
     @property
+    def steps_unseen(self) -> bool:
+        """Whether running jobs are taken to step though nobody has seen them do so."""
+        return self._state.steps_unseen
+
+    @property
     def pools(self) -> list[str]:
         """Pools in which something changed and somebody waits, in order of name."""
         return [pool for pool in self._pools if self.queue(pool).count]

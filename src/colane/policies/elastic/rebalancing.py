@@ -1,7 +1,8 @@
 """Running elastic jobs come to the sizes that are planned for them, if that pays what stopping and starting cost.
 
-What is planned for a pool is carried out node by node, as far as its GPUs reach: a job shrinks for one that grows on
-the same node, or for one that waits (`sources.shrinking`). GPUs that are free all the same go to whoever gets faster by
+What is planned for a pool is carried out node by node, as far as its GPUs reach, and last for the jobs that may span
+nodes, on whatever is free then: a job shrinks for one that grows within the same reach, or for one that waits
+(`sources.shrinking`). GPUs that are free all the same go to whoever gets faster by
 them, beyond what is planned for it; they are the first to be taken back. Who gives GPUs up is resized at once; who gets
 those waits until they are free: two decisions, so that nobody is promised what another still holds.
 """
@@ -14,16 +15,15 @@ from math import inf
 from typing import Final
 
 from colane.core.load import GpuLoad
-from colane.core.state import NodeState
 from colane.model.job import Job, JobId
 from colane.model.reason import Reason, Why
-from colane.model.resources import host_needs
 from colane.policies.elastic.fair_throughput import USUAL_SIZES
 from colane.policies.elastic.planned import PlannedSizes
-from colane.policies.elastic.running import elastic_jobs, is_resizable
+from colane.policies.elastic.reach import EVERYWHERE, grown, kept, reach_of, usable
+from colane.policies.elastic.running import elastic_jobs, is_resizable, steps_per_s
+from colane.policies.expected import Expected, had_s
 from colane.policies.means import launch_s
 from colane.policies.parts import Desk
-from colane.policies.times import RunTimes, attained_s
 
 STOP_S: Final = 1.0
 """What saving the state and stopping is believed to cost beside the launch, where nothing was seen."""
@@ -35,7 +35,7 @@ class Rebalancing:
 
     Attributes:
         sizes: How many GPUs each is to have.
-        rise_min: Those of a node who change must make so many more steps per second together (paper E's prototype: 1).
+        rise_min: Those of a reach who change must make so many more steps per second together (paper E's prototype: 1).
         rise_ratio_min: And so much more than they make now, as a part of it.
         pays_back: Whether a job that grows must regain its restart in the time it has left.
     """
@@ -54,40 +54,41 @@ class Rebalancing:
         """Resize whom the plan gives another size, then let others have what is left."""
         desk.draft.watch(desk.pool)
         desk.draft.ask_again(desk.pool, inf)
-        found = _by_node(desk)
+        found = _by_reach(desk)
         targets = self.sizes.targets(desk) if found else {}
-        for node, jobs in found.items():
-            site = _NodeSizes(self, desk, desk.draft.view.nodes[node], jobs)
+        for reach in sorted(found, key=lambda reach: reach == EVERYWHERE):
+            jobs = found[reach]
+            site = _SitePlan(self, desk, reach, jobs)
             site.aim({job.id: targets.get(job.id, job.gpu_count) for job in jobs})
             site.use_leftovers()
             site.carry_out()
 
 
-def _by_node(desk: Desk) -> dict[str, list[Job]]:
-    """Jobs of one node that may be resized now, and of which nothing has been decided in this plan."""
+def _by_reach(desk: Desk) -> dict[str, list[Job]]:
+    """Jobs that may be resized now, and of which nothing has been decided in this plan, by where they may lie."""
     found: dict[str, list[Job]] = {}
     for job in elastic_jobs(desk):
-        if is_resizable(desk.draft, job) and job.placement is not None and len(job.placement.nodes) == 1:
-            found.setdefault(job.placement.node, []).append(job)
+        if is_resizable(desk.draft, job):
+            found.setdefault(reach_of(job), []).append(job)
     return found
 
 
-class _NodeSizes:
-    """What becomes of the elastic jobs of one node.
+class _SitePlan:
+    """What becomes of the elastic jobs of one node, or of those that may span nodes.
 
     Attributes:
         now: Sizes that the jobs come to.
     """
 
-    def __init__(self, settings: Rebalancing, desk: Desk, node: NodeState, jobs: list[Job]) -> None:
+    def __init__(self, settings: Rebalancing, desk: Desk, reach: str, jobs: list[Job]) -> None:
         self._settings = settings
         self._desk = desk
-        self._node = node
         self._jobs = jobs
+        self._expected = Expected(desk.draft, desk.pool)
         self.now = {job.id: job.gpu_count for job in jobs}
         kinds = {job.id: desk.draft.load(job.gpus_held[0]).gpu.type for job in jobs}
         self._kind = kinds
-        self._free = {kind: self._usable(kind) for kind in set(kinds.values())}
+        self._free = {kind: usable(desk, reach, kind) for kind in set(kinds.values())}
 
     def aim(self, targets: dict[JobId, int]) -> None:
         """Let jobs grow towards their targets, out of free GPUs and of what others have beyond theirs."""
@@ -112,14 +113,13 @@ class _NodeSizes:
     def carry_out(self) -> None:
         """Resize those whose size has changed; who is to get GPUs that another still holds comes later."""
         for job in sorted(self._jobs, key=lambda job: self.now[job.id] - job.gpu_count):
-            gpus = self.now[job.id]
-            loads = None if gpus == job.gpu_count else self._gpus(job, gpus)
+            loads = self._gpus(job, self.now[job.id])
             if loads is not None:
-                why = Why.GROWN if gpus > job.gpu_count else Why.SHRUNK
-                self._desk.draft.resize(job, loads, Reason(why, {"had": job.gpu_count, "gpus": gpus}))
+                why = Why.GROWN if len(loads) > job.gpu_count else Why.SHRUNK
+                self._desk.draft.resize(job, loads, Reason(why, {"had": job.gpu_count, "gpus": len(loads)}))
 
     def _grow(self, job: Job, targets: dict[JobId, int]) -> None:
-        """To the largest size up to its target that the node has GPUs for."""
+        """To the largest size up to its target that there are GPUs for."""
         kind = self._kind[job.id]
         givers = [other for other in self._jobs if self._kind[other.id] == kind and other is not job]
         spare = {other.id: self._spare(other, targets[other.id]) for other in givers}
@@ -165,45 +165,27 @@ class _NodeSizes:
         if not self._settings.pays_back:
             return True
         now, then = self._speed(job, job.gpu_count), self._speed(job, gpus)
-        return then > 0 and _left_s(self._desk, job) * (1 - now / then) > launch_s(job) + STOP_S
+        return then > 0 and _left_s(self._desk, self._expected, job) * (1 - now / then) > launch_s(job) + STOP_S
 
     def _speed(self, job: Job, gpus: int) -> float:
         return self._settings.sizes.speed(self._desk, job, gpus)
 
-    def _usable(self, kind: str) -> int:
-        """Free GPUs of a type on the node."""
-        return self._desk.draft.free_count(self._node, kind)
-
     def _gpus(self, job: Job, gpus: int) -> tuple[GpuLoad, ...] | None:
-        return kept(self._desk, job, gpus) if gpus < job.gpu_count else grown(self._desk, job, gpus)
+        """With which it goes on; fewer than planned where cores or host memory lack. None where it stays as it is."""
+        if gpus < job.gpu_count:
+            return kept(self._desk, job, gpus)
+        for size in reversed(job.spec.sizes):
+            if job.gpu_count < size <= gpus and (size == gpus or self._pays(job, size)):
+                loads = grown(self._desk, job, size)
+                if loads is not None:
+                    return loads
+        return None
 
 
-def _left_s(desk: Desk, job: Job) -> float:
+def _left_s(desk: Desk, expected: Expected, job: Job) -> float:
     """How long a job is believed to run on as it is; where its length is unknown, as long as it has."""
-    had_s = attained_s(job, desk.draft.now_s)
-    whole_s = RunTimes(desk.draft).run_s(job.spec)
-    return had_s if whole_s is None else max(0.0, whole_s - had_s)
-
-
-def kept(desk: Desk, job: Job, gpus: int) -> tuple[GpuLoad, ...]:
-    """The GPUs that a job keeps which gives some up: of the sockets with most of its ranks."""
-    held = [desk.draft.load(gpu) for gpu in job.gpus_held]
-    ranks = {socket: sum([load.gpu.socket == socket for load in held]) for socket in {load.gpu.socket for load in held}}
-    first = sorted(held, key=lambda load: (-ranks[load.gpu.socket], load.gpu.socket, load.id))[:gpus]
-    return tuple(sorted(first, key=lambda load: load.id))
-
-
-def grown(desk: Desk, job: Job, gpus: int) -> tuple[GpuLoad, ...] | None:
-    """Its GPUs and free ones of its node, near ones first; None where GPUs, cores or host memory are too few."""
-    draft, spec = desk.draft, job.spec
-    if job.placement is None or len(job.placement.nodes) != 1:
-        return None
-    node = draft.view.nodes[job.placement.node]
-    held = [draft.load(gpu) for gpu in job.gpus_held]
-    more = gpus - len(held)
-    free = [load for load in draft.free_gpus(node, held[0].gpu.type) if draft.fits_alone(load, spec)]
-    if len(free) < more or not host_needs(spec, gpus) - host_needs(spec, len(held)) <= draft.host_free(node):
-        return None
-    sockets = {load.gpu.socket for load in held}
-    near = sorted(free, key=lambda load: (load.gpu.socket not in sockets, load.gpu.socket, load.id))[:more]
-    return tuple(sorted([*held, *near], key=lambda load: load.id))
+    left_s = expected.left_s(job)
+    if left_s is None:
+        return had_s(job, desk.draft.now_s)
+    now, asked = (steps_per_s(desk.draft, job, gpus) for gpus in (job.gpu_count, job.spec.gpus))
+    return left_s * asked / now if now > 0 else inf

@@ -8,9 +8,16 @@ from typing import Final
 from colane.core.derived import NodesMatterNot
 from colane.core.draft import Draft
 from colane.model.job import Job, JobId, JobState
+from colane.model.profile import ValueSource
 from colane.perf.situation import Situation
 from colane.policies.parts import Desk
-from colane.policies.times import gpu_type_of
+from colane.policies.times import gpu_type_of, present_s
+
+FIRST_STEP_MAX_S: Final = 600.0
+"""A job that has shown no step for so long is not waited for."""
+
+SEEN: Final = (ValueSource.MEASURED, ValueSource.PREDICTED)
+"""Step times that rest on steps which somebody made."""
 
 
 def steps_per_s(draft: Draft, job: Job, gpus: int) -> float:
@@ -38,9 +45,22 @@ def is_resizable(draft: Draft, job: Job) -> bool:
     """Whether a running job may be given another number of GPUs now: it is undecided, and shares none with others."""
     if not job.spec.sizes or not job.spec.preemptible or job.state is not JobState.RUNNING or job.parked:
         return False
-    if not draft.is_undecided(job.id):
+    if not draft.is_undecided(job.id) or _comes_up(draft, job):
         return False
     return all(len(draft.load(gpu).jobs) == 1 for gpu in job.gpus_held)
+
+
+def _comes_up(draft: Draft, job: Job) -> bool:
+    """Whether a job that is taken to run for its silence is likely to make its first step yet: its kind was seen to.
+
+    Resizing it now would throw its launch away, again and again where launches take longer than others come.
+    """
+    if job.first_step_s is not None or draft.view.steps_unseen:
+        return False
+    if present_s(job, draft.now_s) > FIRST_STEP_MAX_S:
+        return False
+    alone = draft.beliefs.rate(job.spec, Situation(gpu_type_of(draft.view, job) or "", job.gpu_count)).alone
+    return job.steps_kept > 0 or (alone is not None and alone.source in SEEN)
 
 
 def elastic_jobs(desk: Desk) -> Iterator[Job]:

@@ -17,7 +17,7 @@ from colane.model.plan import Resize
 from colane.model.reason import Reason, Why
 from colane.policies.elastic.fair_throughput import USUAL_SIZES
 from colane.policies.elastic.planned import PlannedSizes
-from colane.policies.elastic.rebalancing import kept
+from colane.policies.elastic.reach import kept, on_fewest_nodes
 from colane.policies.elastic.running import elastic_jobs, is_resizable, steps_per_s
 from colane.policies.means import launch_s
 from colane.policies.parts import Classes, Desk, Offer, Order, Rank
@@ -80,23 +80,26 @@ def _loss_by_gpu(giver: _Giver) -> float:
 def _sites(sizes: PlannedSizes, desk: Desk) -> dict[str, _Site]:
     sites: dict[str, _Site] = {}
     for job in elastic_jobs(desk):
-        if job.placement is None or len(job.placement.nodes) != 1:
-            continue
-        if job.resizes_to is not None:
-            given = set(job.placement.gpus) - set(job.resizes_to.gpus)
-            if given:
-                sites.setdefault(job.placement.node, _Site()).coming += sorted(given)
-        elif is_resizable(desk.draft, job):
-            target = max(sizes.targets(desk).get(job.id, 0), job.spec.gpus_min)
-            size = max([n for n in job.spec.sizes if n <= target], default=job.gpu_count)
-            if size < job.gpu_count:
-                keeps = kept(desk, job, size)
-                gives = tuple([desk.draft.load(g) for g in job.gpus_held if g not in {load.id for load in keeps}])
-                loss = sizes.speed(desk, job, job.gpu_count) - sizes.speed(desk, job, size)
-                sites.setdefault(job.placement.node, _Site()).shrinkable.append(_Giver(job, keeps, gives, loss))
+        if job.placement is not None and job.resizes_to is not None:
+            for gpu in sorted(set(job.placement.gpus) - set(job.resizes_to.gpus)):
+                sites.setdefault(gpu.node, _Site()).coming.append(gpu)
+        elif is_resizable(desk.draft, job) and (giver := _giver(sizes, desk, job)) is not None:
+            for node in dict.fromkeys([load.id.node for load in giver.gives]):
+                sites.setdefault(node, _Site()).shrinkable.append(giver)
     for site in sites.values() if sizes.by_loss else ():
         site.shrinkable.sort(key=_loss_by_gpu)
     return sites
+
+
+def _giver(sizes: PlannedSizes, desk: Desk, job: Job) -> _Giver | None:
+    """What a job can give up, down to the size it is to have; None where that is nothing."""
+    target = max(sizes.targets(desk).get(job.id, 0), job.spec.gpus_min)
+    size = max([n for n in job.spec.sizes if n <= target], default=job.gpu_count)
+    if size >= job.gpu_count:
+        return None
+    keeps = kept(desk, job, size)
+    gives = tuple([desk.draft.load(gpu) for gpu in job.gpus_held if gpu not in {load.id for load in keeps}])
+    return _Giver(job, keeps, gives, sizes.speed(desk, job, job.gpu_count) - sizes.speed(desk, job, size))
 
 
 class ShrinkFinder(UsualFinder):
@@ -111,7 +114,7 @@ class ShrinkFinder(UsualFinder):
         desk.draft.ask_again(desk.pool, inf)
 
     def offers(self, job: Job, spec: JobSpec) -> Iterator[Offer]:
-        """See `Finder`: on the node where least is lost, or where fewest jobs have to shrink."""
+        """See `Finder`: on the node where least is lost, or where fewest jobs have to shrink; else over several."""
         best: tuple[tuple[float, str], tuple[GpuLoad, ...], list[_Giver]] | None = None
         for name, site in self._sites.items():
             found = self._on(name, site, spec)
@@ -119,8 +122,11 @@ class ShrinkFinder(UsualFinder):
                 lost = sum([giver.loss for giver in found[1]]) if self._sizes.by_loss else float(len(found[1]))
                 if best is None or (lost, name) < best[0]:
                     best = ((lost, name), *found)
+        over = self._over_nodes(spec) if best is None and spec.multi_node else None
         if best is not None:
-            yield self._offer(job, spec, best[0][1], best[1], best[2])
+            yield self._offer(job, spec, best[1], best[2])
+        elif over is not None:
+            yield self._offer(job, spec, *over)
 
     def worth(self, classes: Classes) -> Classes:
         """See `Finder`."""
@@ -140,25 +146,63 @@ class ShrinkFinder(UsualFinder):
         if is_barred or not draft.has_room(node, spec):
             return None
         for kind in draft.view.gpu_types(spec.pool, spec.gpu_type):
-            free = list(draft.free_gpus(node, kind))
-            coming = [draft.load(gpu) for gpu in site.coming if gpu not in draft.held]
-            loads, shrinks = [load for load in (*free, *coming) if load.gpu.type == kind], list[_Giver]()
+            loads, shrinks = self._there(name, site, kind), list[_Giver]()
             for giver in site.shrinkable:
                 if len(loads) >= spec.gpus:
                     break
                 if giver.gives[0].gpu.type == kind and is_resizable(draft, giver.job):
-                    loads += giver.gives
+                    loads += [load for load in giver.gives if load.id.node == name]
                     shrinks.append(giver)
             fitting = [load for load in loads if draft.fits_alone(load, spec)]
             if len(fitting) >= spec.gpus:
                 return tuple(fitting[: spec.gpus]), shrinks
         return None
 
-    def _offer(self, job: Job, spec: JobSpec, name: str, gpus: tuple[GpuLoad, ...], shrinks: list[_Giver]) -> Offer:
-        site = self._sites[name]
+    def _there(self, name: str, site: _Site, kind: str) -> list[GpuLoad]:
+        """GPUs of a type on a node that are free, or come free."""
+        draft = self._draft
+        coming = [draft.load(gpu) for gpu in site.coming if gpu not in draft.held]
+        return [*draft.free_gpus(draft.view.nodes[name], kind), *[load for load in coming if load.gpu.type == kind]]
 
+    def _over_nodes(self, spec: JobSpec) -> tuple[tuple[GpuLoad, ...], list[_Giver]] | None:
+        """The same over several nodes: one after the other shrinks until there are enough, who loses least first."""
+        draft = self._draft
+        for kind in draft.view.gpu_types(spec.pool, spec.gpu_type):
+            found, shrinks = self._everywhere(spec, kind), list[_Giver]()
+            gpus = on_fewest_nodes(draft, spec, found, {})
+            for giver in self._givers(kind) if gpus is None else ():
+                shrinks.append(giver)
+                for load in giver.gives:
+                    found.setdefault(load.id.node, []).append(load)
+                if (gpus := on_fewest_nodes(draft, spec, found, {})) is not None:
+                    break
+            if gpus is not None:
+                return gpus, [giver for giver in shrinks if not set(giver.gives).isdisjoint(gpus)]
+        return None
+
+    def _everywhere(self, spec: JobSpec, kind: str) -> dict[str, list[GpuLoad]]:
+        """GPUs of a type, by node, that are free or come free and have the memory it needs."""
+        draft = self._draft
+        free = [draft.view.node_at(order).node.name for order in draft.free((spec.pool, kind)).nodes_with(1)]
+        found: dict[str, list[GpuLoad]] = {}
+        for name in dict.fromkeys([*free, *self._sites]):
+            node = draft.view.nodes[name].node
+            if node.takes_jobs and node.pool == spec.pool:
+                there = self._there(name, self._sites.get(name) or _Site(), kind)
+                found[name] = [load for load in there if draft.fits_alone(load, spec)]
+        return found
+
+    def _givers(self, kind: str) -> list[_Giver]:
+        """Who may shrink, each once, in the order in which they are asked."""
+        givers = {giver.job.id: giver for site in self._sites.values() for giver in site.shrinkable}
+        able = [one for one in givers.values() if one.gives[0].gpu.type == kind and is_resizable(self._draft, one.job)]
+        return sorted(able, key=_loss_by_gpu) if self._sizes.by_loss else able
+
+    def _offer(self, job: Job, spec: JobSpec, gpus: tuple[GpuLoad, ...], shrinks: list[_Giver]) -> Offer:
         def accepted() -> None:
-            site.coming += [load.id for giver in shrinks for load in giver.gives]
+            for giver in shrinks:
+                for load in giver.gives:
+                    self._sites[load.id.node].coming.append(load.id)
 
         whole = steps_per_s(self._draft, job, job.spec.gpus)
         return Offer(
