@@ -116,18 +116,20 @@ class Lane:
 
 
 @contextmanager
-def lane_of(rule: str, quantum_s: float, command: Command = spinning, devices: str = "cpu:1:1GB") -> Iterator[Lane]:
+def lane_of(
+    rule: str, quantum_s: float, command: Command = spinning, devices: str = "cpu:1:1GB", agent: str = AGENT
+) -> Iterator[Lane]:
     """Have an agent with one device."""
     fake = FakeScheduler()
     fake.turns = {"rule": rule, "quantum_s": quantum_s}
     with tempfile.TemporaryDirectory() as folder, served(fake) as url:
-        agent = subprocess.Popen([sys.executable, "-c", AGENT, url, f"{folder}/state", devices])
+        process = subprocess.Popen([sys.executable, "-c", agent, url, f"{folder}/state", devices])
         try:
             until(lambda: fake.reports, deadline_s=START_MAX_S)
             yield Lane(fake, Path(folder), command)
         finally:
-            agent.terminate()
-            agent.wait()
+            process.terminate()
+            process.wait()
 
 
 def handoffs_s(steps: Sequence[Step]) -> list[float]:

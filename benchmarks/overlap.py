@@ -67,14 +67,16 @@ class LaneCrowd:
         env = {**os.environ, "OMP_NUM_THREADS": "1"}
         self.fake.want(job, *command(kind, self.folder / str(job)), env=env)
 
-    def kill(self, rng: random.Random) -> None:
-        """Kill one that has computed, and start another of its kind."""
-        job = rng.choice([job for job in self.alive if self.spans(job)])
+    def kill(self, rng: random.Random) -> bool:
+        """Kill one that has computed, and start another of its kind; false where all have been replaced just now."""
+        job = rng.choice([job for job in self.alive if self.spans(job)] or [0])
         seen = self.fake.launched(job)
-        if seen is not None:
-            os.kill(seen["pid"], signal.SIGKILL)
-            self.alive.remove(job)
-            self.start(self.kinds[job])
+        if seen is None:
+            return False
+        os.kill(seen["pid"], signal.SIGKILL)
+        self.alive.remove(job)
+        self.start(self.kinds[job])
+        return True
 
     def spans(self, job: int) -> list[ComputeSpan]:
         """When a job computed, as it noted."""
@@ -112,8 +114,7 @@ def run(wanted: int, kill_every_s: float, seed: int) -> tuple[list[ComputeSpan],
         until(lambda: all(crowd.spans(job) for job in crowd.alive), deadline_s=START_MAX_S)
         while handovers(crowd.in_order()) < wanted:
             threading.Event().wait(rng.uniform(0.5, 1.5) * kill_every_s)
-            crowd.kill(rng)
-            kills += 1
+            kills += crowd.kill(rng)
         for job in crowd.alive:
             fake.end(job)
         until(lambda: len(fake.ends) == len(crowd.kinds), deadline_s=START_MAX_S)

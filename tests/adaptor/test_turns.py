@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 import types
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,7 +18,7 @@ from typing import Any
 import pytest
 
 from colane.adaptor import turns
-from colane.adaptor.turns import GO, LEAVE, PING, WAIT, YIELD, TurnTaker, answer, read_request
+from colane.adaptor.turns import GO, LEAVE, PING, SOON, WAIT, YIELD, TurnTaker, answer, read_request
 
 DEADLINE_S = 30.0
 Serve = Callable[[socket.socket], None]
@@ -92,6 +93,53 @@ def test_a_turn_is_asked_for_and_waited_for(taker_of: Make, gate: Path) -> None:
         taker.boundary(8)
     assert asked == [(YIELD, os.getpid(), 1, 7, 1), (YIELD, os.getpid(), 1, 8, 2)]
     assert taker.waited_s > 0
+
+
+def soon(words: memoryview, due_s: float) -> None:
+    words[turns.SOON_AT] = int(due_s * 1e9)
+
+
+@pytest.mark.parametrize("due_in_s", [-1.0, 0.0, 0.01, 30.0])
+def test_who_is_told_when_its_turn_comes_waits_for_it_all_the_same(taker_of: Make, gate: Path, due_in_s: float) -> None:
+    """However wrong that is: it goes on by the word alone, and at once."""
+    taker, told = taker_of(), []
+
+    def serve(connection: socket.socket) -> None:
+        *_, serial = read_request(connection.recv(100))
+        soon(taker._words, time.monotonic() + due_in_s)
+        connection.send(answer(SOON, serial))
+        threading.Event().wait(0.05)
+        told.append(time.monotonic())
+        connection.send(answer(GO, serial))
+
+    with agent(gate, serve):
+        taker.boundary(1)
+        came_s = time.monotonic()
+    assert taker.waited_s >= 0.05
+    assert 0 <= came_s - told[0] < 20
+
+
+def test_who_finds_no_core_free_for_it_does_not_look_again_soon(
+    taker_of: Make, gate: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(time, "thread_time", lambda: 0.0)
+    looked: list[int] = []
+    monkeypatch.setattr(os, "sched_yield", lambda: looked.append(1))
+    taker, counts = taker_of(), []
+
+    def serve(connection: socket.socket) -> None:
+        for _ in range(2):
+            *_, serial = read_request(connection.recv(100))
+            soon(taker._words, time.monotonic() + 0.001)
+            connection.send(answer(SOON, serial))
+            threading.Event().wait(0.01)
+            counts.append(len(looked))
+            connection.send(answer(GO, serial))
+
+    with agent(gate, serve):
+        taker.boundary(1)
+        taker.boundary(2)
+    assert counts[0] == counts[1] > 0
 
 
 def test_a_rank_goes_on_until_the_step_agreed_on(taker_of: Make, gate: Path) -> None:

@@ -70,6 +70,23 @@ def test_weights_and_quanta() -> None:
     assert floor.seen(80.0)[1].share_ratio == pytest.approx(0.75, abs=0.03)
 
 
+def test_a_weight_that_changes_counts_from_then_on() -> None:
+    floor = floor_of(*(Wish(job=job, lanes=(LEFT,)) for job in (1, 2)))
+    park_all(floor, range(1, 3))
+    run(floor, 4.0, {1: 0.1, 2: 0.1})
+    before = {job: seen.service_s for job, seen in floor.seen(4.0).items()}
+    floor.follow([Wish(job=1, lanes=(LEFT,), weight=3.0), Wish(job=2, lanes=(LEFT,))], Turns(), 4.0)
+    now_s, steps = 4.0, dict.fromkeys((1, 2), 100)
+    while now_s < 12.0:
+        floor.settle(now_s)
+        (holder,) = floor.holders()
+        now_s, steps[holder] = now_s + 0.1, steps[holder] + 1
+        floor.settle(now_s)
+        floor.parked(holder, steps[holder], now_s)
+    had = {job: floor.seen(now_s)[job].service_s - before[job] for job in (1, 2)}
+    assert had[1] / sum(had.values()) == pytest.approx(0.75, abs=0.03)
+
+
 def test_a_newcomer_shares_at_once_with_one_that_ran_alone_for_long() -> None:
     first, second = (Wish(job=job, lanes=(LEFT,)) for job in (1, 2))
     floor = floor_of(first)

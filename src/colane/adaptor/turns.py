@@ -43,6 +43,8 @@ HOLD = 3
 """1: who waits goes on by the agent's word alone, for its device may be another job's: it waits for the next agent."""
 SHARES = 4
 """1: the job shares a lane, so that it gives its turn up while it waits for something else than its device."""
+SOON_AT = 5
+"""When the turn of a job that waits is expected (CLOCK_MONOTONIC, ns), as it is told by `SOON`."""
 
 YIELDED_WORD, RESUMED_WORD = 30, 31
 """Words of the steps page, as in `writer`."""
@@ -57,8 +59,14 @@ ANSWER = struct.Struct("=4sHHQ")
 
 YIELD, LEAVE, PING = 1, 2, 3
 """Kinds of requests: the turn is given up and wanted again; given up and not wanted; is anybody there?"""
-GO, WAIT = 1, 2
-"""Kinds of answers: run; you are heard, wait on."""
+GO, WAIT, SOON = 1, 2, 3
+"""Kinds of answers: run; you are heard, wait on; wait on, your turn comes at `SOON_AT`."""
+
+SPIN_BEFORE_S, SPIN_AFTER_S = 1e-4, 5e-4
+"""So long before and after the step of the holder is expected to end a job looks for its turn without sleeping."""
+SPIN_RETRY_S = 1.0
+"""A job that found no core free for that sleeps through its waits for so long."""
+_SELECT_MAX = 1024
 
 SILENCE_MAX_S = 5.0
 """A waiting job asks after so long whether the agent is still there; after as long again it goes on without."""
@@ -76,7 +84,7 @@ class TurnTaker:
         waited_s: Time spent waiting for turns so far.
     """
 
-    __slots__ = ("_asking", "_dead", "_retry_s", "_serial", "_socket", "_stamp", "_words", "waited_s")
+    __slots__ = ("_asking", "_dead", "_retry_s", "_serial", "_socket", "_spin_s", "_stamp", "_words", "waited_s")
 
     def __init__(self, words: memoryview, stamp: Callable[[int], None] | None = None) -> None:
         """Begin; nothing is opened before the first question.
@@ -91,6 +99,7 @@ class TurnTaker:
         self._socket: socket.socket | None = None
         self._serial = 0
         self._retry_s = 0.0
+        self._spin_s = 0.0
         self._dead = False
         self._asking = threading.Lock()
 
@@ -184,13 +193,32 @@ class TurnTaker:
         while True:
             if waiter.poll(SILENCE_MAX_S * 1000):
                 asked = False
-                if self._receive() == GO:
+                kind = self._receive()
+                if kind == GO:
                     return
+                if kind == SOON:
+                    self._be_ready(waiter)
             elif asked:
                 raise ConnectionError("the agent is silent")
             else:
                 asked = True
                 self._send(PING, step)
+
+    def _be_ready(self, waiter: select.poll) -> None:
+        """Be awake when the turn is expected, where a core is free; come back when there is word, or none came."""
+        assert self._socket is not None  # noqa: S101 - for the type checker
+        due_s, now_s = self._words[SOON_AT] * 1e-9, time.monotonic()
+        if now_s < self._spin_s or now_s > due_s + SPIN_AFTER_S or self._socket.fileno() >= _SELECT_MAX:
+            return
+        early_s = due_s - SPIN_BEFORE_S - now_s  # `poll` knows milliseconds only
+        if early_s > 0 and select.select([self._socket], (), (), min(early_s, SILENCE_MAX_S))[0]:
+            return
+        began_s, used_s = time.monotonic(), time.thread_time()
+        while not waiter.poll(0) and time.monotonic() < due_s + SPIN_AFTER_S:
+            os.sched_yield()
+        now_s = time.monotonic()
+        if time.thread_time() - used_s < 0.5 * (now_s - began_s):
+            self._spin_s = now_s + SPIN_RETRY_S
 
     def _receive(self) -> int:
         """Kind of the next answer; answers to a question that a signal cut short count for nothing."""

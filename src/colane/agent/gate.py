@@ -209,10 +209,20 @@ class LaneGate:
     def _gather(self, gang: Gang) -> None:
         step = gang.gather()
         if step is not None:
-            self.floor.parked(gang.job, step, self._clock(), gang.times())
-            self._settle()
+            self._on_parked(gang, step)
         elif gang.stalled_s is None:
             gang.stalled_s = self._clock()
+
+    def _on_parked(self, gang: Gang, step: int) -> None:
+        """Let its successor go before anything is counted: meanwhile nobody computes."""
+        now_s = self._clock()
+        successor = self.floor.successor(gang.job, step, now_s)
+        if successor is not None:
+            self._gangs[successor.job].go(flag=successor.flag)
+        self.floor.parked(gang.job, step, now_s, gang.times())
+        if successor is not None:
+            self.floor.passed_on(successor.job, now_s)
+        self._settle()
 
     def _on_hangup(self, link: RankConnection) -> None:
         """A job that closes while it waits goes on without us, unless it is dead; that its pidfd tells."""
@@ -347,7 +357,15 @@ class LaneGate:
             if flag != gang.flag:
                 (gang.raise_flag if flag else gang.lower_flag)()
         self._hold_parked()
+        self._announce()
         self._wake_at(orders.next_s)
+
+    def _announce(self) -> None:
+        """Tell who goes on next when the one before it is expected at its boundary, so that it is awake by then."""
+        for job, follower, since_s, step_s in self.floor.expected():
+            gang = self._gangs[follower]
+            if not gang.is_told:
+                gang.expect(max(since_s, self._gangs[job].last_step_s()) + step_s)
 
     def _wake_at(self, time_s: float | None) -> None:
         if self._timer is not None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import stat
 import struct
+import time
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -19,6 +20,8 @@ from colane.adaptor.writer import (
     IN_STEP,
     PHASE_WORD,
     PID_WORD,
+    RECORD,
+    RECORD_OFFSETS,
     RESUMED_WORD,
     YIELDED_WORD,
 )
@@ -29,6 +32,8 @@ RANKS_MAX = 256
 
 _WORD = struct.Struct("=Q")
 _TIMES = struct.Struct(f"={RESUMED_WORD - YIELDED_WORD + 1}Q")
+_TIME = struct.Struct("=d")
+_RECORDS_BYTES = RECORD_OFFSETS[-1] + RECORD.size - COUNT_WORD * 8
 _COUNTERS = struct.Struct(f"={PHASE_WORD - PID_WORD + 1}Q")
 
 
@@ -77,6 +82,20 @@ class ControlPage:
         except (OSError, struct.error):
             return TurnTimes(0.0, 0.0)
         return TurnTimes(yielded_ns * 1e-9, resumed_ns * 1e-9)
+
+    def last_step_s(self) -> float:
+        """Say when its latest step ended, by the machine's monotonic clock; 0 before there was one."""
+        try:
+            data = os.pread(self._fd, _RECORDS_BYTES, COUNT_WORD * 8)
+            (count,) = _WORD.unpack_from(data)
+            (ended_s,) = _TIME.unpack_from(data, RECORD_OFFSETS[count & 1] - COUNT_WORD * 8)
+        except (OSError, struct.error):
+            return 0.0
+        return ended_s - time.time() + time.monotonic() if count else 0.0
+
+    def expect(self, due_s: float) -> None:
+        """Say when its turn is expected, by the machine's monotonic clock."""
+        self._write(turns.SOON_AT, int(due_s * 1e9))
 
     def is_held(self) -> bool:
         """Whether who waits here goes on by our word alone, as an earlier agent may have said."""

@@ -7,7 +7,11 @@ from math import ceil
 
 from colane.agent.gate_memory import Tenant
 from colane.agent.gate_values import Stand, Wish
+from colane.model.lane import TurnRule
 from colane.model.progress import KEPT, UNGATED
+
+PROBE_STEPS = 3
+"""Under `srtf` a job whose steps are counted but not measured yet runs so many of them first."""
 
 
 @dataclass(slots=True)
@@ -124,3 +128,18 @@ def state(party: Party) -> str:
     if party.kept_for and not party.holds:
         return KEPT
     return "running" if party.holds or party.stand is Stand.AWAY else "waiting"
+
+
+def is_probed(party: Party, rule: TurnRule) -> bool:
+    """Whether its steps must be measured before its remaining time can be said."""
+    known = rule is not TurnRule.SRTF or party.wish.steps_total is None
+    return not known and party.measured < PROBE_STEPS
+
+
+def remaining_s(party: Party, rule: TurnRule, running_s: float) -> float | None:
+    """Time it still needs its lanes, so long into its turn; 0 until that is measured, None where no end is known."""
+    if party.wish.steps_total is None:
+        return None
+    if is_probed(party, rule) or party.step_s is None:
+        return 0.0
+    return max(0.0, (party.wish.steps_total - party.steps) * party.step_s - running_s)

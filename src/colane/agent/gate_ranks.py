@@ -88,6 +88,7 @@ class Gang:
         shares: Whether the job shares a lane.
         held: Whether all of them wait, and go on by our word alone: their devices may be another job's.
         stalled_s: Since when some wait for others.
+        is_told: Whether those that wait know when their turn is expected.
     """
 
     job: int
@@ -99,6 +100,7 @@ class Gang:
     shares: bool = False
     held: bool = False
     stalled_s: float | None = None
+    is_told: bool = False
     _pages: dict[int, ControlPage] = field(default_factory=dict)
     _target: int = 0
 
@@ -157,10 +159,22 @@ class Gang:
     def go(self, *, flag: bool) -> None:
         """Let all ranks go, which are parked at one step; with the flag up for one step more."""
         self._target = self._top() + 1 if flag and self.is_gang() else 0
-        self.flag, self.held = flag, False
+        self.flag, self.held, self.is_told = flag, False, False
         self._order()
         for rank in self.ranks.values():
             rank.release()
+
+    def last_step_s(self) -> float:
+        """When the last of its ranks ended its latest step."""
+        return max((rank.page.last_step_s() for rank in self.ranks.values()), default=0.0)
+
+    def expect(self, due_s: float) -> None:
+        """Tell those that wait when their turn is expected."""
+        self.is_told = True
+        for rank in self.ranks.values():
+            if rank.waiting is not None and rank.link is not None:
+                rank.page.expect(due_s)
+                rank.link.answer(turns.SOON)
 
     def gather(self) -> int | None:
         """Say at which step all ranks are parked; None while they are not, and see to it that they will be."""

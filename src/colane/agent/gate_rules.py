@@ -10,19 +10,17 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from colane.agent.gate_handoff import Handoffs
 from colane.agent.gate_memory import kept_back
-from colane.agent.gate_party import Party, note, state, tenant, times
+from colane.agent.gate_party import Party, is_probed, note, remaining_s, state, tenant, times
+from colane.agent.gate_successor import Successor, choose, comes_before
 from colane.agent.gate_values import GateTimeouts, Lane, Orders, Seen, Stand, TurnTimes, Wish
 from colane.lanes.turns import SHARED, Contender, LaneRequest, TurnClock, grant, quantum_s, yields_to
-from colane.model.lane import TurnRule, Turns
-
-PROBE_STEPS = 3
-"""Under `srtf` a job whose steps are counted but not measured yet runs so many of them first."""
+from colane.model.lane import Turns
 
 STEP_AGE = 0.7
 """Weight of what was known of a job's step time when the next turn is measured."""
@@ -51,12 +49,14 @@ class Floor:
     _handoffs: Handoffs = field(default_factory=Handoffs)
     _capacity_bytes: Mapping[int, int] = field(default_factory=dict)
     _arrivals: int = 0
+    _successors: dict[int, Successor] = field(default_factory=dict)
 
     def follow(
         self, wishes: Iterable[Wish], turns: Turns, now_s: float, capacity_bytes: Mapping[int, int] = NOT_BOUNDED
     ) -> None:
         """Take what the scheduler wants: newcomers, departures, changes; and what jobs may use of each device."""
         self.turns, self._capacity_bytes = turns, capacity_bytes
+        self._successors = {}
         wanted = {wish.job: wish for wish in wishes}
         for job in [job for job in self._parties if job not in wanted]:
             self.drop(job, now_s)
@@ -73,6 +73,7 @@ class Floor:
     def drop(self, job: int, now_s: float) -> None:
         """Forget a job."""
         if self._parties.pop(job, None) is not None:
+            self._successors = {}
             self._clock.leave(job)
             for party in self._parties.values():
                 self._note_company(party, now_s)
@@ -105,7 +106,31 @@ class Floor:
         self._give_up(now_s)
         go = self._grant(now_s)
         flags = {job: self._flag(party, now_s) for job, party in self._parties.items()}
+        asked = [party for job, party in self._parties.items() if flags[job] and party.holds]
+        self._successors = dict(self._find_successors(asked, now_s))
         return Orders(go, flags, self._next_s(now_s))
+
+    def successor(self, job: int, steps: int, now_s: float) -> Successor | None:
+        """Say whom `settle` will let go alone if this one parks now: it may go on before that is told."""
+        found = self._successors.get(job)
+        if found is None:
+            return None
+        party = self._parties[job]
+        done = party.steps_beside(steps - party.steps, now_s) if party.granted else 0
+        leaver = self._member(party, now_s)
+        leaver = leaver._replace(steps=leaver.steps + max(0, done))
+        return found if comes_before(self.turns.rule, found, leaver) else None
+
+    def expected(self) -> Iterator[tuple[int, int, float, float]]:
+        """Give each holder that is asked and has a successor: both, since when it runs, and how long its steps are."""
+        for job, found in self._successors.items():
+            party = self._parties[job]
+            if party.step_s is not None:
+                yield job, found.job, party.since_s, party.step_s
+
+    def passed_on(self, job: int, now_s: float) -> None:
+        """The successor of one that has parked was let go."""
+        self._let_go(self._parties[job], now_s)
 
     def wants(self, job: int) -> bool:
         """Whether it is parked and would go on."""
@@ -151,6 +176,7 @@ class Floor:
     def _change(self, party: Party, wish: Wish, now_s: float) -> None:
         self._book(party, now_s)
         party.wish = wish
+        self._clock.weigh(wish.job, wish.weight)
         self._sync(party, now_s)
 
     def _stop(self, job: int, steps: int, stand: Stand, now_s: float, times: TurnTimes | None) -> None:
@@ -180,6 +206,7 @@ class Floor:
 
     def _move(self, party: Party, stand: Stand, now_s: float) -> None:
         """Book the time it stood as it did, and let it stand otherwise."""
+        self._successors = {}
         self._book(party, now_s)
         if stand is not party.stand:
             party.asked_s = None
@@ -278,11 +305,26 @@ class Floor:
         ready = [self._claim(party, now_s) for party in self._parties.values() if party.wants]
         go = grant(self.turns.rule, ready, holding) if ready else []
         for job in go:
-            self._move(self._parties[job], Stand.RUNNING, now_s)
-            self._parties[job].granted = True
-            self._handoffs.granted(job, self._parties[job].wish.lanes)
+            self._let_go(self._parties[job], now_s)
         self._handoffs.settled()
         return go
+
+    def _let_go(self, party: Party, now_s: float) -> None:
+        self._move(party, Stand.RUNNING, now_s)
+        party.granted = True
+        self._handoffs.granted(party.wish.job, party.wish.lanes)
+
+    def _find_successors(self, asked: Iterable[Party], now_s: float) -> Iterator[tuple[int, Successor]]:
+        holding = {job: self._claim(party, now_s) for job, party in self._parties.items() if party.holds}
+        ready = [self._claim(party, now_s) for party in self._parties.values() if party.wants]
+        for job in [leaver.wish.job for leaver in asked if not leaver.is_to_wait]:
+            found = choose(self.turns.rule, ready, [claim for other, claim in holding.items() if other != job])
+            if found is not None:
+                yield job, found._replace(flag=self._asks_at_once(self._parties[found.job]))
+
+    def _asks_at_once(self, party: Party) -> bool:
+        """Whether its turn is one step, as far as that is known ahead."""
+        return party.wish.serves or (self.turns.rule in SHARED and self._quantum_s(party) <= 0.0)
 
     def _quantum_s(self, party: Party) -> float:
         return quantum_s(self.turns, self._handoffs.mean_s(party.wish.lanes))
@@ -302,22 +344,10 @@ class Floor:
             service_s=party.service_s + open_s,
             virtual_s=self._clock.virtual_s(job) + open_s / wish.weight,
             steps=self._clock.steps(job),
-            remaining_s=self._remaining_s(party, running_s),
+            remaining_s=remaining_s(party, self.turns.rule, running_s),
             step_s=party.step_s,
             serves=wish.serves,
         )
-
-    def _remaining_s(self, party: Party, running_s: float) -> float | None:
-        if party.wish.steps_total is None:
-            return None
-        if self._is_probed(party) or party.step_s is None:
-            return 0.0
-        return max(0.0, (party.wish.steps_total - party.steps) * party.step_s - running_s)
-
-    def _is_probed(self, party: Party) -> bool:
-        """Whether its steps must be measured before its remaining time can be said."""
-        known = self.turns.rule is not TurnRule.SRTF or party.wish.steps_total is None
-        return not known and party.measured < PROBE_STEPS
 
     def _flag(self, party: Party, now_s: float) -> bool:
         if not party.holds:
@@ -331,7 +361,7 @@ class Floor:
 
     def _is_to_yield(self, party: Party, now_s: float) -> bool:
         waiting = self._waiting_for(party)
-        if party.is_to_wait or (waiting and self._is_probed(party)) or self._is_beside_another(party):
+        if party.is_to_wait or (waiting and is_probed(party, self.turns.rule)) or self._is_beside_another(party):
             return True
         over = not party.granted or now_s >= party.since_s + self._quantum_s(party)
         mine = self._member(party, now_s)

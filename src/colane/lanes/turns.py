@@ -228,6 +228,10 @@ class TurnClock:
         for account in mates:
             account.steps = 0
 
+    def weigh(self, job: int, weight: float) -> None:
+        """Give a job another weight from now on."""
+        self._accounts[job].weight = weight
+
     def leave(self, job: int) -> None:
         """Forget a job."""
         self._accounts.pop(job, None)
