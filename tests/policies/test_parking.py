@@ -91,6 +91,62 @@ def test_who_may_not_be_stopped_is_parked_for_who_goes_first_and_comes_back(poli
     assert machine.core.state.jobs[LONG].attempt == 1
 
 
+@pytest.mark.parametrize(
+    ("policy", "steps"),
+    [
+        ("srtf:quantum_s=5", 850),
+        ("srsf:quantum_s=5", 850),
+        ("colane:quantum_s=5,move_s=5", 850),
+        ("colane:quantum_s=5,move_s=5,objective=makespan", 2000),
+        ("colocate", 10),
+        ("pack", 10),
+    ],
+)
+def test_who_was_parked_for_an_urgent_job_goes_on_before_those_who_could_not_have_taken_its_place(
+    policy: str, steps: int
+) -> None:
+    """It had 900 steps left; the other has fewer, but not so much fewer that it would have been parked for it."""
+    machine, alone = Machine(policy), {"name": "j", "family": "f", "share": False}
+    machine.run(LONG, steps_total=1000, share=False)
+    machine.do(Submitted(JobId(3), JobSpec(steps_total=steps, **alone)), after_s=100.0)  # type: ignore[arg-type]
+    assert machine.state(LONG) is JobState.RUNNING
+    machine.do(Submitted(SHORT, JobSpec(steps_total=50, priority=1, **alone)))  # type: ignore[arg-type]
+    machine.do(after_s=5.0)
+    machine.sample(LONG, on_host_bytes=0, steps=100)
+    machine.launch(SHORT)
+    over = machine.do(Ended(SHORT, 1, "exited", Exit(0, None), machine.now_s, machine.now_s))
+    assert [(type(decision.action), decision.action.job) for decision in over.decisions] == [(Move, LONG)]
+
+
+EAGER = "colane:quantum_s=5,move_s=5"
+
+
+@pytest.mark.parametrize(
+    "policy", ["srtf:quantum_s=5", "colocate", EAGER, f"{EAGER},objective=makespan", f"{EAGER},objective=fair"]
+)
+@pytest.mark.parametrize("steps", [50, 5000, 500_000])
+def test_an_urgent_job_takes_a_place_however_long_it_is(policy: str, steps: int) -> None:
+    machine = Machine(policy)
+    machine.run(LONG, steps_total=1000, share=False)
+    machine.do(after_s=100.0)
+    machine.do(Submitted(SHORT, JobSpec(name="j", family="f", share=False, steps_total=steps, priority=1)))
+    machine.do(after_s=5.0)
+    assert machine.state(LONG) is JobState.PAUSED
+
+
+@pytest.mark.parametrize("policy", ["srtf:quantum_s=5", "colane:quantum_s=5,move_s=5"])
+def test_who_would_have_taken_its_place_goes_before_a_parked_job(policy: str) -> None:
+    machine, alone = Machine(policy), {"name": "j", "family": "f", "share": False}
+    machine.run(LONG, steps_total=1000, share=False)
+    machine.do(Submitted(SHORT, JobSpec(steps_total=50, priority=1, **alone)), after_s=100.0)  # type: ignore[arg-type]
+    machine.do(after_s=5.0)
+    machine.sample(LONG, on_host_bytes=0, steps=100)
+    machine.launch(SHORT)
+    machine.do(Submitted(JobId(3), JobSpec(steps_total=100, **alone)))  # type: ignore[arg-type]
+    over = machine.do(Ended(SHORT, 1, "exited", Exit(0, None), machine.now_s, machine.now_s))
+    assert [(type(decision.action), decision.action.job) for decision in over.decisions] == [(Start, JobId(3))]
+
+
 def test_a_parked_job_goes_on_on_another_device_of_its_node_that_falls_free() -> None:
     machine = Machine("srtf:quantum_s=5", devices=2)
     machine.run(LONG, steps_total=100_000)

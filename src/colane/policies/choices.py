@@ -46,10 +46,9 @@ class MostValue:
 
     def choose(self, desk: Desk, job: Job, _spec: JobSpec, offers: Iterator[Offer]) -> Offer | None:
         """See `Choice`."""
-        best, most, left_s = None, 0.0, desk.queue.left_s(job)
-        horizon_s = inf if left_s is None else max(MOST_URGENT_S, left_s)
+        best, most, over_s = None, 0.0, horizon_s(desk.queue.left_s(job))
         for offer in offers:
-            value = offer.ratio - offer.harm - offer.cost_s / horizon_s
+            value = offer.ratio - offer.harm - offer.cost_s / over_s
             if value > most:
                 best, most = offer, value
             if most >= ALL:
@@ -62,3 +61,20 @@ ALL: Final = 1.0
 
 MOST_URGENT_S: Final = 60.0
 """What is left of a job counts as so much at least, so that costs of seconds do not keep short jobs waiting."""
+
+
+def horizon_s(left_s: float | None) -> float:
+    """How long what a job costs when it starts is spread over; endless where nobody knows what it has left."""
+    return inf if left_s is None else max(MOST_URGENT_S, left_s)
+
+
+def urgent_value(rise: float, lost: float, cost_s: float, left_s: float | None) -> float:
+    """Value of the place of jobs of lower priority: less the more they lose, but never so little that it is declined.
+
+    Args:
+        rise: By how much the sum of speeds rises by who comes.
+        lost: What those who leave lose, in speed, weighed beside his.
+        cost_s: Time that making room takes.
+        left_s: What who comes has left; None where that is not known.
+    """
+    return rise / (1.0 + lost + cost_s / horizon_s(left_s))

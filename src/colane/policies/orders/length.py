@@ -67,8 +67,13 @@ class LeastRemaining:
             known, weight = kept.of(job, left), job.gpu_count if self.counts_gpus else 1
             return priority_of(job.spec), inf if known is None else weight * known.at(job, draft.now_s)
 
+        def held(job: Job) -> Rank:
+            """A parked job goes before those who have not so much less left that they would have taken its place."""
+            priority, left = rank(job)
+            return priority, left / self.gain_min if job.home else left
+
         return Queue(
-            walk=ranked(draft, sorted_lines(draft, draft.view.derived(ByRemaining), rank)),
+            walk=ranked(draft, sorted_lines(draft, draft.view.derived(ByRemaining), held)),
             rank=rank,
             displaces=partial(by_gain, self.gain_min),
             quantum_s=self.quantum_s,

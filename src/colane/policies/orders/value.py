@@ -60,7 +60,8 @@ class ByValue:
         }[self.objective](draft, pool, expected)
         is_static = self.objective is not Objective.FAIR
         index = draft.view.derived(ByLeft, self.objective) if is_static else None
-        lines = each_ranked(draft, rank) if index is None else sorted_lines(draft, index, rank)
+        held = self._held(rank)
+        lines = each_ranked(draft, held) if index is None else sorted_lines(draft, index, held)
 
         def left_s(job: Job) -> float:
             known_s = expected.left_s(job)
@@ -106,6 +107,16 @@ class ByValue:
             return priority_of(job.spec), had[circle(job.spec, ShareBetween.GROUP)] / job.spec.weight
 
         return rank
+
+    def _held(self, rank: Callable[[Job], Rank]) -> Callable[[Job], Rank]:
+        """A parked job goes before those who would not have taken its place while it ran (`_displaces`)."""
+        factor = self.keeps_min if self.objective is Objective.MAKESPAN else 1 / self.gain_min
+
+        def held(job: Job) -> Rank:
+            priority, amount = rank(job)
+            return priority, amount * factor - self.move_s if job.home else amount
+
+        return held
 
     def _displaces(self, waiting: Rank, running: Rank) -> bool:
         if waiting[0] != running[0]:

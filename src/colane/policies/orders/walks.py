@@ -44,6 +44,8 @@ def by_priority(waiting: Rank, running: Rank) -> bool:
 class ByClass:
     """Jobs of higher priority first, among them by the key of their class, then by arrival.
 
+    Parked jobs go first of their priority: none of those behind them could have taken their place.
+
     Without keys the line is followed as it is, and classes are looked at only once one has been left.
 
     Args:
@@ -92,7 +94,8 @@ class ByClass:
             rest = _unseen(line, seen) if seen else iter(line)
             first = None if (priority, need) == self._left else next(rest, None)
             if first is not None:
-                heads.append((-priority, () if keys is None else keys(need), first, number, rest))
+                key = () if keys is None or need.home else keys(need)
+                heads.append((-priority, key, first, number, rest))
         heapify(heads)
         while heads:
             minus_priority, key, job, number, rest = heads[0]

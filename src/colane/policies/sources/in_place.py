@@ -14,6 +14,7 @@ from typing import NamedTuple
 from colane.core.load import GpuLoad
 from colane.model.job import Job, JobId, JobSpec
 from colane.model.reason import Reason, Why
+from colane.policies.choices import urgent_value
 from colane.policies.companies import (
     COMPANY_MAX,
     CompanyValues,
@@ -49,6 +50,8 @@ class _Place(NamedTuple):
 
     value: float
     rank: Rank
+    rise: float
+    lost: float
     ratio: float
     load: GpuLoad
     victim: Job
@@ -152,20 +155,29 @@ class PlaceFinder(UsualFinder):
             load = self._draft.load(victim.gpus_held[0])
             if is_untouched(self._draft, load) and fits_instead(self._draft, spec, load.without(victim.id), victim):
                 lost = values.loss(alike, group.place) * weigh(victim) / weigh(job)
-                return _Place(rise - lost, other_rank, values.ratio(alike.site, number, rest), load, victim)
+                value = urgent_value(rise, lost, 0.0, None) if is_urgent(job, victim) else rise - lost
+                ratio = values.ratio(alike.site, number, rest)
+                return _Place(value, other_rank, rise, lost, ratio, load, victim)
         return None
 
     def _offer(self, job: Job, place: _Place) -> Offer | None:
         queue = self._desk.queue
-        action = cheapest(self._draft, place.victim, job.id, queue.because, 0, away_s=queue.left_s(job) or 0.0)
+        left_s = queue.left_s(job)
+        action = cheapest(self._draft, place.victim, job.id, queue.because, 0, away_s=left_s or 0.0)
         if action is None:
             return None
-
+        value, cost_s = place.value, leaving_s(self._draft.view, place.victim, action)
+        if is_urgent(job, place.victim):
+            value, cost_s = urgent_value(place.rise, place.lost, cost_s, left_s), 0.0
         return Offer(
             (place.load,), Reason(Why.MAKING_ROOM, {}, (place.victim.id,)), room=(action,), waits_for=place.load.jobs,
-            is_later=True, ratio=place.ratio, harm=place.ratio - place.value,
-            cost_s=leaving_s(self._draft.view, place.victim, action),
+            is_later=True, ratio=place.ratio, harm=place.ratio - value, cost_s=cost_s,
         )  # fmt: skip
+
+
+def is_urgent(job: Job, victim: Job) -> bool:
+    """Whether a job's place is asked for by one of higher priority: nobody weighs then whether that pays."""
+    return job.spec.priority > victim.spec.priority
 
 
 def _value(place: _Place) -> tuple[float, Rank]:

@@ -19,6 +19,7 @@ from colane.model.job import Job, JobId, JobSpec
 from colane.model.plan import Park, Stop
 from colane.model.reason import Reason, Why
 from colane.model.resources import host_needs
+from colane.policies.choices import urgent_value
 from colane.policies.indexes.live import Priorities
 from colane.policies.means import cheapest, leaving_s
 from colane.policies.orders.walks import by_priority
@@ -249,9 +250,12 @@ class RoomFinder(UsualFinder):
                 self._survey.stopped(site)
             self._survey.keep_open(site)
 
+        harm, cost_s = self._harm(job, room), self._cost_s(room)
+        if max([draft.view.job(action.job).spec.priority for action in room], default=0) < job.spec.priority:
+            harm, cost_s = 1.0 - urgent_value(1.0, harm, cost_s, self._desk.queue.left_s(job)), 0.0
         yield Offer(
             vacancy.gpus, reason, room=room, waits_for=waits_for, accepted=accepted, is_later=True,
-            harm=self._harm(job, room), cost_s=self._cost_s(room),
+            harm=harm, cost_s=cost_s,
         )  # fmt: skip
 
     def _harm(self, job: Job, room: Iterable[Stop | Park]) -> float:
