@@ -13,6 +13,7 @@ if ROOT not in sys.path:  # so that helpers can be imported as `tests.agent.shim
 
 from colane.agent import processes  # noqa: E402
 from tests.agent.fake_scheduler import FakeScheduler  # noqa: E402
+from tests.agent.lane import Lane  # noqa: E402
 
 
 @pytest.fixture
@@ -40,3 +41,8 @@ def mark(marker: str) -> dict[str, str]:
     """The environment of a job of this test."""
     name, _, value = marker.partition("=")
     return {"PATH": os.environ["PATH"], name: value}
+
+
+@pytest.fixture
+def lane(tmp_path: Path, mark: dict[str, str]) -> Lane:
+    return Lane(FakeScheduler(), mark, tmp_path)

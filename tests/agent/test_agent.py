@@ -9,16 +9,11 @@ from typing import Any
 import pytest
 
 from colane.adaptor import bundle
-from colane.agent import processes, shim_files, shim_system
-from colane.agent.command import Command
+from colane.agent import processes
 from colane.agent.config import AgentConfig
 from colane.agent.environment import THREAD_POOLS
 from colane.agent.errors import AgentError
-from colane.agent.jobdir import OWN, JobDir, LaunchFacts, StateDir
-from colane.agent.launcher import Launcher
-from colane.agent.logs import read_log
-from colane.agent.processes import ProcessId, boot_id
-from colane.agent.reconcile import Key
+from colane.agent.jobdir import JobDir
 from colane.model.topology import Link, LinkKind, Topology
 from tests.agent.agents import running
 from tests.agent.fake_scheduler import FakeScheduler
@@ -27,12 +22,6 @@ from tests.agent.waiting import until_gone
 pytestmark = pytest.mark.live
 
 SRC = str(Path(__file__).parents[2] / "src")
-
-
-def supervisor_of(state: Path, job: int, attempt: int = 1) -> ProcessId:
-    claimed_by = JobDir(state / "jobs" / f"{job}-{attempt}").claimed_by()
-    assert claimed_by is not None
-    return claimed_by
 
 
 async def test_it_registers_its_node(fake: FakeScheduler, state: Path) -> None:
@@ -225,119 +214,6 @@ async def test_a_scheduler_that_forgot_the_node_is_told_again(fake: FakeSchedule
         await agent.until(lambda: fake.registrations == 2)
 
 
-async def test_a_job_whose_supervisor_dies_is_cleaned_up(
-    fake: FakeScheduler, state: Path, mark: dict[str, str]
-) -> None:
-    script = "echo said; setsid sh -c 'trap \"\" TERM; echo $$ >&2; sleep 1000; sleep 1000' & wait"
-    fake.want(7, "sh", "-c", script, env=mark)
-    async with running(state, fake) as agent:
-        await agent.until(lambda: fake.launched(7))
-        await agent.until(lambda: len(read_log(state / "jobs" / "7-1").data.split()) == 2)
-        os.kill(supervisor_of(state, 7).pid, signal.SIGKILL)
-        await agent.until(lambda: fake.ends)
-        assert not processes.marked(f"COLANE_STEPS_FILE={state / 'jobs' / '7-1' / 'steps'}".encode())
-    assert (fake.ends[7, 1]["outcome"], fake.ends[7, 1]["exit_code"]) == ("supervisor-died", None)
-    assert fake.ends[7, 1]["log_bytes"] > 0
-
-
-async def test_a_restarted_agent_takes_its_jobs_up_again(
-    fake: FakeScheduler, state: Path, mark: dict[str, str]
-) -> None:
-    fake.want(7, "sh", "-c", "kill -STOP $$; exit 4", env=mark)
-    async with running(state, fake) as agent:
-        pid = (await agent.until(lambda: fake.launched(7)))["pid"]
-    first_id = fake.nodes["node-1"]["agent_id"]
-    fake.reports.clear()
-    async with running(state, fake) as agent:
-        assert (await agent.until(lambda: fake.launched(7)))["pid"] == pid
-        await agent.until(lambda: processes.read_state(pid) == "T")
-        os.kill(pid, signal.SIGCONT)
-        await agent.until(lambda: fake.ends)
-    assert fake.ends[7, 1]["exit_code"] == 4
-    assert fake.told == {(7, 1): 1}
-    assert fake.nodes["node-1"]["agent_id"] == first_id
-
-
-async def test_jobs_end_with_the_agent_where_so_configured(
-    fake: FakeScheduler, state: Path, mark: dict[str, str]
-) -> None:
-    fake.want(7, "sleep", "1000", env=mark)
-    async with running(state, fake, stop_jobs=True) as agent:
-        await agent.until(lambda: fake.launched(7))
-    assert fake.ends[7, 1]["signal"] == signal.SIGTERM
-
-
-def prepare(state: Path, mark: dict[str, str], *argv: str, boot: str | None = None) -> JobDir:
-    """Leave what an agent leaves that dies right after preparing attempt 1 of job 7."""
-    directory = StateDir(state)
-    command = Command(argv, "/", mark, grace_s=0.3)
-    job = directory.prepare(Key(7, 1), command, LaunchFacts(boot or boot_id(), 1.0, (0,), (0,), cpu_devices=True))
-    directory.close()
-    return job
-
-
-async def test_an_agent_that_ends_right_after_a_launch_leaves_no_child(state: Path, mark: dict[str, str]) -> None:
-    job = prepare(state, mark, "true")
-    launcher, before = Launcher(state), set(shim_system.children(os.getpid()))
-    launcher.spawn(job, lambda _: None)
-    launcher.close()
-    assert set(shim_system.children(os.getpid())) <= before
-    claimed_by = job.claimed_by()
-    assert claimed_by is not None
-    until_gone(claimed_by)
-
-
-async def test_a_launch_that_a_crash_broke_off_is_taken_up_once(
-    fake: FakeScheduler, state: Path, mark: dict[str, str]
-) -> None:
-    fake.want(7, "never used: the directory says what to run")
-    prepare(state, mark, "sh", "-c", "echo ran")
-    async with running(state, fake) as agent:
-        await agent.until(lambda: fake.ends)
-        assert (await agent.get("/log/7/1")).content == b"ran\n"
-    assert fake.ends[7, 1]["exit_code"] == 0
-
-
-async def test_a_half_written_directory_is_no_launch(fake: FakeScheduler, state: Path, mark: dict[str, str]) -> None:
-    prepare(state, mark, "true").path.rename(state / "jobs" / ".7-1")
-    fake.want(7, "sh", "-c", "exit 6", env=mark)
-    async with running(state, fake) as agent:
-        await agent.until(lambda: fake.ends)
-    assert fake.ends[7, 1]["exit_code"] == 6
-
-
-async def test_a_launch_that_is_not_wanted_any_more_is_not_taken_up(
-    fake: FakeScheduler, state: Path, mark: dict[str, str], tmp_path: Path
-) -> None:
-    prepare(state, mark, "touch", str(tmp_path / "ran"))
-    async with running(state, fake) as agent:
-        await agent.until(lambda: fake.ends)
-    assert fake.ends[7, 1]["outcome"] == "not-started"
-    assert not (tmp_path / "ran").exists()
-
-
-@pytest.mark.parametrize("kind", ["recycled pid", "dead pid", "agent's own claim", "earlier boot"])
-async def test_what_has_no_supervisor_is_neither_adopted_nor_run_again(
-    fake: FakeScheduler, state: Path, mark: dict[str, str], tmp_path: Path, kind: str
-) -> None:
-    fake.want(7, "touch", str(tmp_path / "ran"), env=mark)
-    boot = "an-earlier-boot" if kind == "earlier boot" else boot_id()
-    job = prepare(state, mark, "touch", str(tmp_path / "ran"), boot=boot)
-    innocent = processes.identify(os.getpid())
-    assert innocent is not None
-    claims = {
-        "recycled pid": f"{innocent.pid} {innocent.start_ticks - 1} {boot}",
-        "dead pid": f"{2**22 - 1} 1 {boot}",
-        "agent's own claim": f"0 0 {boot}",
-    }
-    if kind in claims:
-        (job.path / shim_files.CLAIM).write_text(claims[kind])
-    async with running(state, fake) as agent:
-        await agent.until(lambda: fake.ends)
-    assert fake.ends[7, 1]["outcome"] == "supervisor-died"
-    assert not (tmp_path / "ran").exists()
-
-
 async def test_one_agent_for_each_directory(fake: FakeScheduler, state: Path) -> None:
     async with running(state, fake):
         with pytest.raises(AgentError, match=rf"another agent \(pid {os.getpid()}\) uses the state directory"):
@@ -436,25 +312,6 @@ async def test_logs_over_the_api(fake: FakeScheduler, state: Path, mark: dict[st
         assert (missing.status_code, "job 7, attempt 2" in missing.json()["detail"]) == (404, True)
         wrong = await agent.get("/log/7/1?offset=two", **key)
         assert (wrong.status_code, wrong.json()["detail"]) == (422, "offset must be a whole number, got 'two'")
-
-
-@pytest.mark.parametrize("name", ["launch.json", "claim", "finished.json"])
-async def test_files_that_a_power_cut_emptied(
-    fake: FakeScheduler, state: Path, mark: dict[str, str], tmp_path: Path, name: str
-) -> None:
-    job = prepare(state, mark, "touch", str(tmp_path / "ran"), boot="before the power cut")
-    (job.path / name).write_bytes(b"")
-    async with running(state, fake) as agent:
-        await agent.until(lambda: fake.ends)
-    assert fake.ends[7, 1]["outcome"] == "supervisor-died"
-    assert not (tmp_path / "ran").exists()
-
-
-def test_secrets_are_for_the_owner_only(state: Path, mark: dict[str, str]) -> None:
-    job = prepare(state, mark, "true")
-    assert all(path.stat().st_mode & 0o077 == 0 for path in (job.path / shim_files.COMMAND, job.path / OWN))
-    # Root's others may pass through to what is their job's, and look at nothing.
-    assert all(path.stat().st_mode & 0o066 == 0 for path in (state, job.path))
 
 
 def test_config_has_the_documented_defaults(tmp_path: Path) -> None:
