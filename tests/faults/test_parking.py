@@ -2,34 +2,29 @@
 
 Nobody is lost, nobody runs twice at once, no step of an attempt is made twice, no device has two jobs, and all devices
 are free at the end.
-`COLANE_KILLS=200 pytest tests/faults/test_parking.py` kills more often than the tests of every day.
+`COLANE_KILLS=500 pytest tests/faults/test_parking.py` kills more often than the tests of every day.
 """
 
 from __future__ import annotations
 
 import os
-import select
-import signal
 import sys
-import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from random import Random
 from typing import Any
 
 import pytest
 
 from colane.agent import processes
-from colane.agent.jobdir import JobDir
 
-from .cluster import WAIT_MAX_S, Cluster
+from .bench import FaultBench, benched, kill
+from .cluster import Cluster
 
 AGENT_TESTS = Path(__file__).parents[1] / "agent"
 JOB, POLICY = str(AGENT_TESTS / "turn_job.py"), f"{AGENT_TESTS / 'urgent_policy.py'}:Urgent"
 DEVICES = min(2, len(os.sched_getaffinity(0)))
 KILLS = int(os.environ.get("COLANE_KILLS", "16"))
-SEED = 20261122
 STEP_S, CALM_STEPS, URGENT_STEPS = 0.002, 250, 25
 CALM, URGENT = 2 * DEVICES, DEVICES
 """Jobs that run and wait at the begin of every round, and those for whom they are parked."""
@@ -38,28 +33,25 @@ SERVICE_KILL_RATIO = 0.4
 """In so many rounds the agent is killed, and in as many, chosen apart, the scheduler."""
 
 
-class Bench:
-    """A cluster, the jobs it was given, and what they note."""
+class ParkingBench(FaultBench):
+    """Calm jobs, and urgent ones for which they are parked."""
 
     def __init__(self, cluster: Cluster) -> None:
-        self.cluster, self.random = cluster, Random(SEED)
+        super().__init__(cluster)
         self.totals: dict[int, int] = {}
         self.struck: set[int] = set()
         self.orphaned: Counter[int] = Counter()
         self.parked: set[int] = set()
-        (cluster.folder / "notes").mkdir()
 
-    def submit(self, count: int, priority: int, total: int) -> list[int]:
+    def bring(self, count: int, priority: int, total: int) -> list[int]:
         script = 'exec "$0" "$1" "$2/$COLANE_JOB_ID-$COLANE_ATTEMPT" "$3" "$4"'
-        words = [sys.executable, JOB, str(self.cluster.folder / "notes"), str(STEP_S), str(total)]
-        env = {"PATH": os.environ["PATH"]}
-        one = {"command": ["sh", "-c", script, *words], "workdir": "/", "env": env, "priority": priority}
-        jobs = [int(job) for job in self.cluster.client().submit_batch([one] * count)]
+        words = [script, sys.executable, JOB, self.notes, STEP_S, total]
+        jobs = self.submit(count, *words, env={"PATH": os.environ["PATH"]}, priority=priority)
         self.totals |= dict.fromkeys(jobs, total)
         return jobs
 
     def live(self) -> dict[int, dict[str, Any]]:
-        live = {int(job["id"]): job for job in self.cluster.client().live_jobs()}
+        live = super().live()
         self.parked |= {number for number, job in live.items() if job["state"] == "paused"}
         return live
 
@@ -68,10 +60,9 @@ class Bench:
 
         It has more than one only where its supervisor was killed.
         """
-        notes = sorted((self.cluster.folder / "notes").glob(f"{job}-*"))
-        numbers = [int(path.name.partition("-")[2]) for path in notes]
-        assert all(number <= 1 + self.orphaned[job] for number in numbers), f"job {job} was run again"
-        made = [self._steps(job, path) for path in notes]
+        noted = self.noted(job)
+        assert all(number <= 1 + self.orphaned[job] for number in noted), f"job {job} was run again"
+        made = [self._steps(job, lines) for lines in noted.values()]
         ended_s = [steps[-1][1] for steps in made if steps]
         began_s = [steps[0][0] for steps in made if steps]
         assert all(end_s <= begin_s for end_s, begin_s in zip(ended_s, began_s[1:], strict=False)), (
@@ -79,8 +70,7 @@ class Bench:
         )
         return made
 
-    def _steps(self, job: int, path: Path) -> list[tuple[float, float]]:
-        lines = [line.split() for line in path.read_text().split("\n")[:-1]]
+    def _steps(self, job: int, lines: list[list[str]]) -> list[tuple[float, float]]:
         assert [int(line[0]) for line in lines] == list(range(1, len(lines) + 1)), f"job {job} made a step twice"
         return [(float(began), float(ended)) for _, began, ended in lines]
 
@@ -88,19 +78,13 @@ class Bench:
         """The same of all its attempts."""
         return [step for attempt in self.attempts(job) for step in attempt]
 
-    def until(self, look: Callable[[], Any], what: str) -> None:
-        deadline_s = time.monotonic() + WAIT_MAX_S
-        while not look():
-            assert time.monotonic() < deadline_s, f"waited in vain: {what}\n{self.cluster.logs()}"
-            select.select([], [], [], 0.01)
-
     def arrange(self) -> list[int]:
         """Have calm jobs run, and urgent ones come; wait for a moment around the parking that chance chooses."""
         live = self.live()
         calm = sum(job["priority"] == 0 for job in live.values())
-        self.submit(max(0, CALM - calm), 0, CALM_STEPS)
+        self.bring(max(0, CALM - calm), 0, CALM_STEPS)
         self.until(lambda: any(job["state"] == "running" for job in self.live().values()), "somebody runs")
-        urgent = self.submit(URGENT, 1, URGENT_STEPS)
+        urgent = self.bring(URGENT, 1, URGENT_STEPS)
         moment = self.random.choice(("at once", "leaving", "parked", "replaced", "over"))
         self.until(lambda: self.is_at(moment, urgent), moment)
         return list(self.live())
@@ -123,28 +107,22 @@ class Bench:
         some = self.random.sample(jobs, min(len(jobs), JOB_KILLS_MAX))
         victims = [*services, *map(str, some)][:kills_max]
         self.random.shuffle(victims)
-        killed = sum([self.kill(victim) for victim in victims])
-        for name in self.random.sample(services, len(services)):
-            if name not in self.cluster.processes:
-                self.cluster.start(name)
+        killed = sum([self.strike(victim) for victim in victims])
+        self.restart(self.random.sample(services, len(services)))
         return killed
 
-    def kill(self, victim: str) -> bool:
+    def strike(self, victim: str) -> bool:
         """Kill a service by its name, a job or its supervisor by number; false where there is nobody."""
         if not victim.isdigit():
             self.cluster.kill(victim)
             return True
-        latest = 1 + self.orphaned[int(victim)]
-        jobdir = JobDir(self.cluster.folder / "agent" / "jobs" / f"{victim}-{latest}")
+        jobdir = self.jobdir(int(victim), 1 + self.orphaned[int(victim)])
         started, claimed_by = jobdir.started(), jobdir.claimed_by()
         who = processes.identify(int(started["pid"])) if started and self.random.random() < 0.5 else claimed_by
-        pidfd = processes.open_pidfd(who) if who is not None else None
-        if pidfd is None:
+        if who is None or not kill(who):
             return False
         self.struck.add(int(victim))
         self.orphaned[int(victim)] += who == claimed_by
-        signal.pidfd_send_signal(pidfd, signal.SIGKILL)
-        os.close(pidfd)
         return True
 
 
@@ -159,26 +137,22 @@ def at_once_max(steps: list[tuple[float, float]]) -> int:
 
 
 @pytest.fixture
-def bench(tmp_path: Path) -> Iterator[Bench]:
+def bench(tmp_path: Path) -> Iterator[ParkingBench]:
     cluster = Cluster(tmp_path, POLICY, devices=f"cpu:{DEVICES}:1GB", protection_factor=0.0)
-    cluster.start("server")
-    cluster.client()
-    cluster.start("agent")
-    yield Bench(cluster)
-    cluster.close()
+    with benched(ParkingBench, cluster) as bench:
+        yield bench
 
 
 @pytest.mark.live
 @pytest.mark.faults
 @pytest.mark.timeout(300 + 5 * KILLS)
-def test_kills_around_parking(bench: Bench) -> None:
+def test_kills_around_parking(bench: ParkingBench) -> None:
     kills = 0
     while kills < KILLS or not bench.parked:
         kills += bench.kill_round(KILLS - kills)
-    bench.submit(DEVICES, 0, URGENT_STEPS)
+    bench.bring(DEVICES, 0, URGENT_STEPS)
     bench.until(lambda: not bench.live(), "all end")
-    records = {int(record["id"]): record for record in bench.cluster.client().finished_jobs()}
-    assert len(list(bench.cluster.client().finished_jobs())) == len(records) == len(bench.totals)
+    records = bench.records()
     assert set(records) == set(bench.totals)
     for job, total in bench.totals.items():
         made = [len(steps) for steps in bench.attempts(job)]
@@ -187,5 +161,4 @@ def test_kills_around_parking(bench: Bench) -> None:
             assert (records[job]["state"], made) == ("succeeded", [total]), bench.cluster.logs()
         assert max(made, default=0) <= total
     assert at_once_max([step for job in bench.totals for step in bench.steps(job)]) <= DEVICES
-    node = bench.cluster.client().node("node-1")
-    assert (node["jobs"], node["messages"]) == ([], [])
+    bench.all_is_free()

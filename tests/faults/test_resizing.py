@@ -9,13 +9,10 @@ from __future__ import annotations
 
 import os
 import select
-import signal
 import sys
-import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from random import Random
 from typing import Any
 
 import pytest
@@ -23,13 +20,13 @@ import pytest
 from colane.agent import processes
 from colane.agent.jobdir import JobDir
 
-from .cluster import WAIT_MAX_S, Cluster
+from .bench import FaultBench, benched, kill
+from .cluster import Cluster
 
 HERE = Path(__file__).parent
 JOB, POLICY = str(HERE / "saving_job.py"), f"{HERE / 'restless_policy.py'}:Restless"
 DEVICES = 2
 KILLS = int(os.environ.get("COLANE_KILLS", "8"))
-SEED = 20261122
 STEPS, STEP_S = 150, 0.01
 MOMENT_MAX_S = 0.15
 """A kill comes so long after a job was seen to be resized, at most: some launch, some step by then."""
@@ -39,13 +36,11 @@ PASSING = frozenset({"checkpointing", "stopping", "assigned", "launching"})
 VICTIMS = ("job", "job", "job", "supervisor", "agent", "server", "agent and server")
 
 
-class Bench:
-    """A cluster, its jobs, what they note, and who was killed."""
+class ResizingBench(FaultBench):
+    """Jobs that are resized without end, and who was killed meanwhile."""
 
     def __init__(self, cluster: Cluster) -> None:
-        self.cluster, self.random = cluster, Random(SEED)
-        self.notes = cluster.folder / "notes"
-        self.notes.mkdir()
+        super().__init__(cluster)
         self.jobs: list[int] = []
         self.killed: Counter[str] = Counter()
         self.moments: Counter[str] = Counter()
@@ -53,27 +48,18 @@ class Bench:
         """By when the resize was decided."""
         self.wanted = 1
 
-    def live(self) -> dict[int, dict[str, Any]]:
-        return {int(job["id"]): job for job in self.cluster.client().live_jobs()}
-
     def fill(self, live: int) -> None:
         """So many jobs as are wanted now: one that grows and shrinks, two that stop each other, or one more."""
         script = 'exec "$0" "$1" "$2" "$COLANE_JOB_ID" "$COLANE_ATTEMPT" "$3" "$4"'
-        words = [sys.executable, JOB, str(self.notes), str(STEPS), str(STEP_S)]
-        job = {
-            "command": ["sh", "-c", script, *words], "workdir": "/", "env": dict(os.environ), "gpus": "1..2",
-            "checkpoint": "plain", "retries": 1000,
-        }  # fmt: skip
-        missing = self.wanted - live
-        if missing > 0:
-            self.jobs += [int(each) for each in self.cluster.client().submit_batch([job] * missing)]
+        words = [script, sys.executable, JOB, self.notes, STEPS, STEP_S]
+        elastic = {"gpus": "1..2", "checkpoint": "plain", "retries": 1000}
+        self.jobs += self.submit(max(0, self.wanted - live), *words, env=dict(os.environ), **elastic)
 
     def strike(self) -> None:
         """Wait until a job is on its way to another size, and a moment that chance chooses; then kill somebody."""
-        deadline_s, self.wanted = time.monotonic() + WAIT_MAX_S, self.random.choice((1, 1, 1, 2, 3))
-        while not (passing := [job for job in self.look() if self.is_resized(job)]):
-            assert time.monotonic() < deadline_s, f"nobody is resized any more\n{self.cluster.logs()}"
-            select.select([], [], [], 0.005)
+        self.wanted = self.random.choice((1, 1, 1, 2, 3))
+        resized = lambda: [job for job in self.look() if self.is_resized(job)]  # noqa: E731
+        passing = self.until(resized, "somebody is resized", every_s=0.005)
         select.select([], [], [], self.random.choice((0.0, self.random.uniform(0.0, MOMENT_MAX_S))))
         victim, job = self.random.choice(VICTIMS), self.random.choice(passing)
         self.moments[job["state"]] += 1
@@ -83,8 +69,7 @@ class Bench:
             return
         for name in victim.split(" and "):
             self.cluster.kill(name)
-        for name in victim.split(" and "):
-            self.cluster.start(name)
+        self.restart(victim.split(" and "))
         self.killed[victim] += 1
 
     def is_resized(self, job: dict[str, Any]) -> bool:
@@ -104,29 +89,13 @@ class Bench:
 
     def _kill(self, job: int, is_supervisor: bool) -> bool:
         """Kill the processes of a job that it has now, or the supervisor above them; false where there is none."""
-        attempts = sorted(
-            (self.cluster.folder / "agent" / "jobs").glob(f"{job}-*"), key=lambda path: path.stat().st_mtime
-        )
-        found = [JobDir(path) for path in attempts[-1:]]
-        claimed_by = found[0].claimed_by() if found else None
+        directories = (self.cluster.folder / "agent" / "jobs").glob(f"{job}-*")
+        latest = max(directories, key=lambda path: path.stat().st_mtime, default=None)
+        claimed_by = JobDir(latest).claimed_by() if latest else None
         if claimed_by is None:
             return False
         whom = [claimed_by] if is_supervisor else processes.read_tree(claimed_by.pid).processes[1:]
-        return sum(_kill(one) for one in whom) > 0
-
-    def attempts(self, job: int) -> list[list[list[str]]]:
-        """What a job noted, attempt by attempt."""
-        paths = sorted(self.notes.glob(f"{job}-*"), key=lambda path: int(path.name.partition("-")[2]))
-        return [[line.split() for line in path.read_text().split("\n")[:-1]] for path in paths]
-
-
-def _kill(one: processes.ProcessId) -> bool:
-    pidfd = processes.open_pidfd(one)
-    if pidfd is None:
-        return False
-    signal.pidfd_send_signal(pidfd, signal.SIGKILL)
-    os.close(pidfd)
-    return True
+        return sum(kill(one) for one in whom) > 0
 
 
 def check(attempts: list[list[list[str]]]) -> None:
@@ -147,37 +116,30 @@ def check(attempts: list[list[list[str]]]) -> None:
 
 
 @pytest.fixture
-def bench(tmp_path: Path) -> Iterator[Bench]:
+def bench(tmp_path: Path) -> Iterator[ResizingBench]:
     cluster = Cluster(
         tmp_path, POLICY, devices=f"cpu:{DEVICES}:1GB",
         protection_factor=0.0, core={"node_losses_max": 10**6, "saves_failed_max": 10**6},
     )  # fmt: skip
-    cluster.start("server")
-    cluster.client()
-    cluster.start("agent")
-    yield Bench(cluster)
-    cluster.close()
+    with benched(ResizingBench, cluster) as bench:
+        yield bench
 
 
 @pytest.mark.live
 @pytest.mark.faults
 @pytest.mark.timeout(300 + 10 * KILLS)
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < DEVICES, reason="two cpu devices need two cores")
-def test_kills_during_resizes(bench: Bench) -> None:
+def test_kills_during_resizes(bench: ResizingBench) -> None:
     while bench.killed.total() < KILLS:
         bench.strike()
-    deadline_s = time.monotonic() + 2 * WAIT_MAX_S
-    while bench.live():
-        assert time.monotonic() < deadline_s, bench.cluster.logs()
-        select.select([], [], [], 0.05)
-    records = {int(record["id"]): record for record in bench.cluster.client().finished_jobs()}
+    bench.until(lambda: not bench.live(), "all end", every_s=0.05)
+    records = bench.records()
     assert sorted(records) == sorted(bench.jobs)
     sizes = Counter[str]()
     for job, record in records.items():
         assert record["state"] == "succeeded", (record["reason"], bench.cluster.logs())
-        check(bench.attempts(job))
+        check(list(bench.noted(job).values()))
         sizes.update(line["why"] for line in record["story"])
-    node = bench.cluster.client().node("node-1")
-    assert (node["jobs"], node["messages"]) == ([], [])
+    bench.all_is_free()
     assert {"grown", "shrunk"} <= set(sizes)
     print(f"kills {dict(bench.killed)} while {dict(bench.moments)}; {len(records)} jobs: {dict(sizes)}")  # noqa: T201
