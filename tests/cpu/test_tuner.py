@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from colane.cpu.tuner import EPSILON_RATIO, STEPS_MAX, TUNERS, CoreTry, TunerName, found
+from colane.cpu.tuner import EPSILON_RATIO, STEPS_MAX, TUNERS, CoreTry, TunerName, found, next_total
 
 MOST = 24
 
@@ -76,3 +76,33 @@ def test_a_gpu_that_is_never_busy_still_ends_at_the_fewest_cores() -> None:
 @pytest.mark.parametrize("name", TunerName)
 def test_one_core_leaves_nothing_to_try(name: TunerName) -> None:
     assert search(name, [1.0], 1) == [CoreTry(1, 1.0)]
+
+
+def search_in_all(name: TunerName, need: int, gpus: int, start: int, most: int) -> list[CoreTry]:
+    """Cores in all of a job on several GPUs whose speed rises up to a number, which is no multiple of them."""
+    tried: list[CoreTry] = []
+    cores: int | None = start
+    while cores is not None:
+        tried.append(CoreTry(cores, 0.6 + 0.4 * min(1.0, cores / need)))
+        cores = next_total(TUNERS[name], tried, most, gpus, len(tried) - 1)
+    return tried
+
+
+@pytest.mark.parametrize("name", TunerName)
+def test_a_job_on_several_gpus_ends_with_less_than_a_core_for_each_too_much(name: TunerName) -> None:
+    """Seven are right for four GPUs: two for each is one too many."""
+    tried = [one.cores for one in search_in_all(name, 7, 4, start=8, most=28)]
+    assert found(search_in_all(name, 7, 4, start=8, most=28)).cores == 7
+    assert len(set(tried)) == len(tried)
+
+
+def test_the_next_of_its_kind_goes_on_where_the_steps_of_one_did_not_do() -> None:
+    known = [CoreTry(cores, 0.6 + 0.4 * min(1.0, cores / 9)) for cores in (10, 8, 16, 24)]
+    assert next_total(TUNERS[TunerName.LINEAR], known, 28, 8, STEPS_MAX) is None
+    assert next_total(TUNERS[TunerName.LINEAR], known, 28, 8, 0) == 9
+
+
+def test_a_number_of_cores_that_is_no_multiple_of_its_gpus_is_rounded_first() -> None:
+    assert next_total(TUNERS[TunerName.LINEAR], [CoreTry(7, 1.0)], 28, 4, 0) == 4
+    assert next_total(TUNERS[TunerName.LINEAR], [CoreTry(1, 1.0)], 28, 2, 0) == 2
+    assert next_total(TUNERS[TunerName.LINEAR], [CoreTry(3, 1.0)], 3, 4, 0) is None

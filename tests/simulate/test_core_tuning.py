@@ -108,9 +108,9 @@ def test_who_is_queued_again_starts_with_what_was_found(world: TableWorld) -> No
 
 def test_gpus_multiply_and_a_node_bounds_what_is_tried(world: TableWorld) -> None:
     seen, _ = run(world, machine(10, gpus=2), training(1, "res18", gpus=2))
-    assert seen.of_job[JobId(1)] == [6, 10, 8, 10]  # the machine's ten are fewer than the 18 it could use
+    assert seen.of_job[JobId(1)] == [6, 10, 8, 9, 10]  # the machine's ten are fewer than the 18 it could use
     small, _ = run(world, machine(4, gpus=2), training(1, "res18", gpus=2))
-    assert small.of_job[JobId(1)] == [4, 2, 4]
+    assert small.of_job[JobId(1)] == [4, 2, 3, 4]
 
 
 def test_jobs_beside_each_other_leave_each_other_their_cores(world: TableWorld) -> None:
@@ -130,7 +130,7 @@ def test_a_job_that_ends_soon_is_left_alone_and_the_story_says_what_was_tried(wo
     assert seen.of_job[JobId(1)] == [3]
     seen, _ = run(world, machine(24), training(1, "alexnet"))
     story = [line.reason for line in seen.jobs[JobId(1)].story if line.reason.why is Why.CORES_CHANGED]
-    assert story[0].sentence() == "has 24 cores instead of 3: tried 3 (100%) for each GPU; tries 24"
+    assert story[0].sentence() == "has 24 cores instead of 3: tried 3 (100%); tries 24"
     assert "24 (100%)" in story[-1].sentence()
     assert seen.jobs[JobId(1)].spec.cores_asked == 3
 

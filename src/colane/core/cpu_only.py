@@ -51,6 +51,10 @@ class CpuOnlyRoom:
         """Those that may have room for jobs of a class, by order."""
         return bits(self._maybe.setdefault(need, self._all))
 
+    def is_any(self, need: NeedClass) -> bool:
+        """Whether one of them may have."""
+        return self._maybe.setdefault(need, self._all) != 0
+
     def none_on(self, node: int, need: NeedClass) -> None:
         """A node has no room for jobs of a class until it changes."""
         self._maybe[need] &= ~(1 << node)
@@ -106,14 +110,17 @@ class CpuOnlyPlacer:
 
     def node_for(self, job: Job) -> NodeState | None:
         """The first node that has room for a job and that it may take; None where there is none."""
+        return next(self.nodes_for(job), None)
+
+    def nodes_for(self, job: Job) -> Iterator[NodeState]:
+        """All such nodes."""
         draft, spec = self._draft, job.spec
         for order in self._room.nodes(spec.need):
             node = draft.view.node_at(order)
             if node.node.pool != spec.pool or not draft.had_room(node, spec):
                 self._room.none_on(order, spec.need)
             elif draft.has_room(node, spec) and self.may_take(node, job) and self._leaves_enough(node, job):
-                return node
-        return None
+                yield node
 
     def may_take(self, node: NodeState, job: Job) -> bool:
         """Whether a job may have what it books of a node that has room for it."""

@@ -35,3 +35,10 @@ class DerivedOfJobs(Derived, Protocol):
 
     def moved(self, old: Job | None, new: Job | None) -> None:
         """A job has changed from one value to the other; None before it came, and once it has ended."""
+
+
+class DerivedOfCpuJobs(Derived, Protocol):
+    """An index over live jobs without GPUs, of which `DerivedOfJobs` are told nothing."""
+
+    def cpu_only_moved(self, old: Job | None, new: Job | None) -> None:
+        """The same of those."""

@@ -37,6 +37,9 @@ D = TypeVar("D", bound=Derived)
 Question = tuple[Callable[..., Any], tuple[Hashable, ...]]
 """What an index answers: its class, and the parameters it is made with."""
 
+Moved = Callable[[Job | None, Job | None], None]
+"""Tells an index of a job's old and new value."""
+
 DERIVED_MAX: Final = 64
 """More indexes than any policy has; settings that change all the time make no more of them."""
 
@@ -72,7 +75,8 @@ class ClusterState:
         self.steps_unseen = False
         self._open: dict[tuple[Kind, int], list[SortKey]] = {}
         self._derived: dict[Question, Derived] = {}
-        self._told_of_jobs: dict[Question, Callable[[Job | None, Job | None], None]] = {}
+        self._told_of_jobs: dict[Question, Moved] = {}
+        self._told_of_cpu_jobs: dict[Question, Moved] = {}
         self._order_next = 0
 
     @classmethod
@@ -117,9 +121,8 @@ class ClusterState:
         else:
             self.jobs[job.id] = job
             self._enter(job)
-        if job.spec.gpus:  # no policy's index has to know of the others
-            for moved in self._told_of_jobs.values():
-                moved(old, new)
+        for moved in (self._told_of_jobs if job.spec.gpus else self._told_of_cpu_jobs).values():
+            moved(old, new)
 
     def _leave_queue(self, old: Job) -> None:
         spec = old.spec
@@ -174,6 +177,7 @@ class ClusterState:
             booked = self.nodes[name].cores_booked
             booked.difference_update(old.cores_on(name))
             booked.update(new.cores_on(name))
+            self._touch(self.nodes[name])
             self.changed_pools.add(self.nodes[name].node.pool)
 
     def release(self, job: Job) -> None:
@@ -296,16 +300,21 @@ class ClusterState:
                 dropped = next(iter(self._derived))
                 del self._derived[dropped]
                 self._told_of_jobs.pop(dropped, None)
+                self._told_of_cpu_jobs.pop(dropped, None)
             index = self._derived[key] = make(*parameters)
             for order in self.by_order:
                 index.touched(order)
-            moved = getattr(index, "moved", None)
-            if moved is not None:
-                self._told_of_jobs[key] = moved
-                for job in self.jobs.values():
-                    if job.spec.gpus:
-                        moved(None, job)
+            self._tell(key, getattr(index, "moved", None), self._told_of_jobs, cpu_only=False)
+            self._tell(key, getattr(index, "cpu_only_moved", None), self._told_of_cpu_jobs, cpu_only=True)
         return index
+
+    def _tell(self, key: Question, moved: Moved | None, told: dict[Question, Moved], *, cpu_only: bool) -> None:
+        """Tell an index of the live jobs it wants to know of, from now on."""
+        if moved is not None:
+            told[key] = moved
+            for job in self.jobs.values():
+                if cpu_only is not (job.spec.gpus > 0):
+                    moved(None, job)
 
     def _touch(self, node: NodeState) -> None:
         for index in self._derived.values():

@@ -20,7 +20,7 @@ from colane.core.useful_cores import is_tuned, tries
 from colane.core.view import ClusterView
 from colane.cpu.config import TuningConfig
 from colane.cpu.contention import ContentionConfig
-from colane.cpu.tuner import TUNERS, CoreTry, found
+from colane.cpu.tuner import TUNERS, CoreTry, found, next_total
 from colane.cpu.window import TryWindow
 from colane.model.job import Job, JobId, JobState
 from colane.model.placement import Placement
@@ -40,13 +40,15 @@ class Search:
     Attributes:
         attempt: Which.
         window: The number of cores on trial.
-        tried: What was tried, the start first.
+        tried: What was tried, the start first; cores of all its GPUs together.
+        changes: How often it had its job's cores changed.
         is_over: Whether it has ended.
     """
 
     attempt: int
     window: TryWindow
     tried: list[CoreTry] = field(default_factory=list)
+    changes: int = 0
     is_over: bool = False
 
 
@@ -112,16 +114,15 @@ class CoreTuning(SampleWatch):
         """Begin with what is known of its kind; the number it has is tried first unless that is known too."""
         if not _may_be_tuned(job) or job.placement is None:
             return None
-        unit, cores = len(job.placement.slots), max(1, len(job.placement.cores) // len(job.placement.slots))
+        unit, cores = len(job.placement.slots), len(job.placement.cores)
         began_s = progress.at_s if progress.first_step_s is None else progress.first_step_s
         window = TryWindow(cores, began_s + config.warm_up_s, self._company(job))
         search = self._searches[job.id] = Search(job.attempt, window)
         kind = self._state.gpus[job.placement.gpus[0]].gpu.type
-        known = [one for one in tries(self._state.beliefs.profile(job.spec, kind, unit)) if one.cores % unit == 0]
-        whole = [CoreTry(one.cores // unit, one.speed) for one in known]
-        own = [one for one in whole if one.cores == cores]
-        if own and len(whole) > 1:
-            search.tried = own + [one for one in whole if one.cores != cores]
+        known = tries(self._state.beliefs.profile(job.spec, kind, unit))
+        own = [one for one in known if one.cores == cores]
+        if own and len(known) > 1:
+            search.tried = own + [one for one in known if one.cores != cores]
             self._ready[job.id] = None
         return search
 
@@ -138,25 +139,30 @@ class CoreTuning(SampleWatch):
                 del self._ready[job_id]
             elif job.state is JobState.RUNNING and job.placement is not None:
                 del self._ready[job_id]
-                self._go_on(draft, job, job.placement, search, self._config)
+                self._go_on(draft, job, job.placement, search)
         return draft.plan()
 
-    def _go_on(self, draft: Draft, job: Job, placement: Placement, search: Search, config: TuningConfig) -> None:
-        choice = _near_first(draft, placement)
-        unit, had = len(placement.slots), max(1, len(placement.cores) // len(placement.slots))
-        most = max(had, len(choice) // unit)
-        is_worth_it = not _ends_soon(search, draft.view.progress(job.id), config)
-        wanted = TUNERS[config.tuner](search.tried, most) if is_worth_it else None
+    def _go_on(self, draft: Draft, job: Job, placement: Placement, search: Search) -> None:
+        choice, had = _near_first(draft, placement), len(placement.cores)
+        most = max(had, len(choice))
+        wanted = self._wanted(search, most, len(placement.slots), draft.view.progress(job.id))
         within = [one for one in search.tried if one.cores <= most]
         search.is_over = wanted is None
         cores = found(within).cores if wanted is None else wanted
-        because = _told(search.tried) + ("" if wanted is None else f"; tries {cores * unit}")
-        facts: dict[str, str | int | float] = {"cores": cores * unit, "had": len(placement.cores), "because": because}
-        if cores * unit == len(placement.cores):
+        because = _told(search.tried) + ("" if wanted is None else f"; tries {cores}")
+        facts: dict[str, str | int | float] = {"cores": cores, "had": had, "because": because}
+        if cores == had:
             draft.remark(job, Reason(Why.CORES_KEPT, facts))
             return
-        search.window = TryWindow(cores, draft.now_s + config.settle_s, search.window.company)
-        draft.set_cores(job, tuple(sorted(choice[: cores * unit])), Reason(Why.CORES_CHANGED, facts))
+        search.changes += 1
+        search.window = TryWindow(cores, draft.now_s + self._config.settle_s, search.window.company)
+        draft.set_cores(job, tuple(sorted(choice[:cores])), Reason(Why.CORES_CHANGED, facts))
+
+    def _wanted(self, search: Search, most: int, gpus: int, progress: Progress | None) -> int | None:
+        """What is to be tried next; None once its cores are found, or where it ends too soon."""
+        if _ends_soon(search, progress, self._config):
+            return None
+        return next_total(TUNERS[self._config.tuner], search.tried, most, gpus, search.changes)
 
 
 def _may_be_tuned(job: Job) -> bool:
@@ -189,6 +195,6 @@ def _ends_soon(search: Search, progress: Progress | None, config: TuningConfig) 
 
 
 def _told(tried: list[CoreTry]) -> str:
-    """What was tried, by cores for each GPU."""
+    """What was tried, by cores of all its GPUs together."""
     best = max([one.speed for one in tried])
-    return "tried " + ", ".join([f"{one.cores} ({one.speed / best:.0%})" for one in tried]) + " for each GPU"
+    return "tried " + ", ".join([f"{one.cores} ({one.speed / best:.0%})" for one in tried])

@@ -3,7 +3,8 @@
 Speed rises about linearly with cores up to what a job needs and hardly changes beyond. A tuner is a pure function: from
 what was tried so far it says what to try next, so it can be stopped, asked again and explained at any time.
 
-Counts are of one GPU: a job on several GPUs of a node is given so many times that (need is linear in GPUs, ibid.).
+Tuners count cores of one GPU: a job on several GPUs of a node is given so many times that (need is linear in GPUs,
+ibid.). What is too much of that, as one core for each GPU is a large step there, `trim` takes away (ours).
 """
 
 from __future__ import annotations
@@ -105,6 +106,46 @@ def linear(tried: Sequence[CoreTry], cores_max: int) -> int | None:
     if high - low.cores <= 1:
         return None
     return max(low.cores + 1, min(high - 1, ceil(low.cores * aim / low.speed))) if low.speed > 0 else high - 1
+
+
+def next_total(tuner: Tuner, tried: Sequence[CoreTry], cores_max: int, gpus: int, changes: int) -> int | None:
+    """What a job on several GPUs is to try next: as many cores for each as its tuner says, then a few less in all.
+
+    Args:
+        tuner: Who looks.
+        tried: Cores of all its GPUs together, the start first.
+        cores_max: Most it could have, in all.
+        gpus: How many it has.
+        changes: How often its cores were changed; after `STEPS_MAX` nothing is trimmed: the next of its
+            kind goes on.
+
+    Returns:
+        Cores of all its GPUs together; None once they are found.
+    """
+    whole = [_counted(one, one.cores // gpus) for one in tried if one.cores % gpus == 0]
+    if not whole:
+        rounded = max(1, tried[0].cores // gpus) * gpus
+        return rounded if rounded <= cores_max else None
+    if tried[0].cores % gpus:
+        whole.insert(0, found(whole))
+    wanted = tuner(whole, max(1, cores_max // gpus))
+    if wanted is not None:
+        return wanted * gpus
+    return trim(tried, gpus) if changes < STEPS_MAX else None
+
+
+def trim(tried: Sequence[CoreTry], gpus: int) -> int | None:
+    """Half way between what was enough and what was too few, where they differ by less than a core for each GPU."""
+    right = found(tried).cores
+    best = max([one.speed for one in tried])
+    few = [one.cores for one in tried if one.cores < right and one.speed < best * (1 - EPSILON_RATIO)]
+    low = max(max(few, default=0), right - gpus)
+    return None if right - low <= 1 else (right + low) // 2
+
+
+def _counted(one: CoreTry, cores: int) -> CoreTry:
+    """The same try, counted otherwise."""
+    return CoreTry(cores, one.speed, one.utilisation)
 
 
 def _aim(one: CoreTry) -> float:

@@ -20,7 +20,7 @@ class TryWindow:
     cores: paper D, section III).
 
     Args:
-        cores: For each GPU.
+        cores: How many, of all its GPUs together.
         begins_s: What it does before is not counted.
         company: Who else was on its GPUs; with others a try begins anew.
     """

@@ -20,6 +20,7 @@ from colane.papers.claims import Claim, Experiment, ordering, queue_s
 from colane.papers.cpu_world import HEAVY, CpuMonthWorld
 from colane.policies.composed import Composed
 from colane.policies.cpu_array import CpuArray
+from colane.policies.indexes.users import ShareBy
 from colane.policies.registry import POLICIES, preset
 from colane.policies.sources.arrays import InArrays, TakeBack
 from colane.simulate.config import DriverConfig
@@ -57,7 +58,7 @@ def setups() -> dict[str, Setup]:
     """Paper D's three, and CODA's parts alone."""
     return {
         FIFO: Setup(preset("slurm-fifo", name=FIFO), tunes=False),
-        DRF: Setup(preset("drf", name=DRF, share_by="gpus"), tunes=False),
+        DRF: Setup(preset("drf", name=DRF, share_by=ShareBy.GPUS), tunes=False),
         CODA: Setup(preset("coda"), tunes=True, eliminates=True),
         NO_ELIMINATOR: Setup(preset("coda", name=NO_ELIMINATOR), tunes=True),
         ARRAYS: Setup(preset("coda", name=ARRAYS), tunes=False),

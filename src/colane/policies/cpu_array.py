@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
+from heapq import heapify, heappop, heapreplace
 from typing import Protocol
 
 from colane.core.config import CoreConfig
 from colane.core.cpu_only import CpuOnlyPlacer
 from colane.core.draft import Draft
+from colane.core.queue import Line
 from colane.core.state import NodeState
 from colane.model.job import Job
+from colane.model.reason import Reason, Why
 from colane.policies.indexes.arrays import ArrayDemand
+from colane.policies.indexes.cpu_lines import CpuLines
+from colane.policies.indexes.users import UserLine
+from colane.policies.parts import ClassKey
 from colane.policies.sources.arrays import ABORTS_MAX, may_borrow
 
 
@@ -31,7 +38,9 @@ class BesidePolicy:
 
 @dataclass(frozen=True, slots=True)
 class CpuArray:
-    """Cores that are not kept for jobs with GPUs first; then idle ones of these, by jobs that may be aborted.
+    """Dominant resource fairness by cores; idle ones that are kept for jobs with GPUs go to who may be aborted.
+
+    The next core goes to the user whose jobs without GPUs hold the fewest, but first to who was aborted for others.
 
     Attributes:
         aborts_max: A job is aborted for others so often at most; then it borrows no more.
@@ -53,21 +62,72 @@ class ArrayPlacer(CpuOnlyPlacer):
     def __init__(self, draft: Draft, pool: str, aborts_max: int) -> None:
         super().__init__(draft, pool, CoreConfig().cpu_only_passes_s)
         self._demand = draft.view.derived(ArrayDemand)
+        self._waiting = draft.view.derived(CpuLines)
         self._aborts_max = aborts_max
-        self._borrows = False
+        self._started: Counter[str] = Counter()
+        self._full_for_all: set[ClassKey] = set()
+        self._full_for_own: set[ClassKey] = set()
+
+    def place(self, classes: dict[ClassKey, Line]) -> None:
+        """Serve who was aborted, in order of arrival, then always the user whose jobs hold the fewest cores."""
+        view = self._draft.view
+        if view.explain is None:
+            self._full_for_all = {key for key in classes if not self._room.is_any(key[1])}
+        if len(self._full_for_all) < len(classes):
+            for job_id in self._waiting.returned(self._pool):
+                self._serve(view.job(job_id))
+            self._serve_users()
+
+    def _serve_users(self) -> None:
+        """Serve a job of who has least, again and again; classes without room are left."""
+        lines = {user: UserLine(lines) for user, lines in self._waiting.lines(self._pool).items()}
+        turns = [(self._held(user), user) for user in lines]
+        heapify(turns)
+        while turns:
+            user = turns[0][1]
+            line = lines[user]
+            job = self._draft.view.job(line.first)
+            self._serve(job)
+            if (job.spec.priority, job.need) in self._full_for_all:
+                line.leave_class()
+            else:
+                line.step()
+            if line:
+                heapreplace(turns, (self._held(user), user))
+            else:
+                heappop(turns)
+
+    def _held(self, user: str) -> int:
+        """Cores that a user's jobs without GPUs will hold."""
+        return self._waiting.cores(self._pool, user) + self._started[user]
+
+    def _serve(self, job: Job) -> None:
+        """Start a job where there is room."""
+        key, borrows = (job.spec.priority, job.need), may_borrow(job, self._aborts_max)
+        full = self._full_for_all if borrows else self._full_for_own
+        if key in full or key in self._full_for_all or not self._draft.is_undecided(job.id):
+            return
+        node = self.node_for(job)
+        if node is None:
+            full.add(key)
+            self._refuse(job)
+            return
+        self._draft.start_on_node(job, node, Reason(Why.FREE_CORES, {"node": node.node.name}))
+        self._started[job.spec.user] += job.spec.cores
 
     def node_for(self, job: Job) -> NodeState | None:
-        """See `CpuOnlyPlacer`."""
-        self._borrows = False
-        own = super().node_for(job)
-        if own is not None or not may_borrow(job, self._aborts_max):
-            return own
-        self._borrows = True
-        return super().node_for(job)
+        """Of nodes that have room the one with the fewest cores free: large jobs find the others."""
+        best: NodeState | None = None
+        fewest = 0
+        for node in self.nodes_for(job):
+            free = self._draft.cpu_only_free(node).cores
+            if best is None or free < fewest:
+                best, fewest = node, free
+        return best
 
     def may_take(self, node: NodeState, job: Job) -> bool:
         """See `CpuOnlyPlacer`."""
-        if self._borrows:
+        if may_borrow(job, self._aborts_max):
             return True
         own = len(node.node.cores) - self._demand.kept_cores(self._draft.view, node)
         return self._draft.cpu_only_taken(node).cores + job.spec.cores <= own
