@@ -157,3 +157,41 @@ def test_of_what_nothing_is_known_one_pair_at_a_time_is_tried_once_its_first_mak
     assert len(together) == 2
     assert reason is not None
     assert reason.why is Why.TRIES_COMPANY
+
+
+def beside(slowdown: float, left: Mapping[int, int], gpus: int = 4, **needs: object) -> Core:
+    """Jobs, alike but for their length, that come one after another; pairs are slowed so much, larger sets far more."""
+    core = Core(create("colane"), ClusterState())
+    core.step([NodeRegistered(make_node("n0", gpus))], 0.0)
+    alike = replace(make_profile("light", "V100", 0.0, GIB // 2, step_s=1.0), occupancy=None, bandwidth=None)
+    core.step([ProfileDeclared(alike)], 0.0)
+    for count, slowed in ((2, slowdown), (3, 10.0)):
+        seen = SetMeasurement(
+            keys=(alike.key,) * count, sharing="mps", step_alone_s=(1.0,) * count,
+            step_together_s=(slowed,) * count, steps=(50,) * count, delta=1.0, delta_general=1.0, at_s=0.0,
+        )  # fmt: skip
+        for _ in range(50):
+            core.state.beliefs.learn_set(seen)
+    for number, steps in left.items():
+        spec = JobSpec(name="j", family="light", batch_size=64, steps_total=steps, **needs)  # type: ignore[arg-type]
+        core.step([Submitted(JobId(number), spec)], 0.1 * number)
+    return core
+
+
+LONG_AND_SHORT = {1: 100, 2: 100, 3: 100, 4: 100, 5: 1000, 6: 60}
+"""Four that fill four GPUs, and what is left then takes 200 s at best: the fifth ends sooner by waiting so long."""
+
+
+def test_a_long_job_that_cannot_go_elsewhere_waits_rather_than_be_bound_to_company() -> None:
+    core = beside(1.4, LONG_AND_SHORT)
+    assert core.state.jobs[JobId(5)].is_waiting
+    assert not core.state.jobs[JobId(6)].is_waiting
+
+
+def test_one_that_may_be_stopped_joins_and_goes_elsewhere_later() -> None:
+    assert not any(job.is_waiting for job in beside(1.4, LONG_AND_SHORT, preemptible=True).state.jobs.values())
+
+
+def test_nobody_joins_those_who_would_end_later_by_it_than_by_waiting() -> None:
+    core = beside(1.7, {**dict.fromkeys(range(1, 5), 1000), 5: 10})
+    assert core.state.jobs[JobId(5)].is_waiting

@@ -18,6 +18,7 @@ from colane.policies.indexes.companions import Members
 from colane.policies.indexes.live import LiveJobs, PoolJobs, ran_since_s
 from colane.policies.means import is_leaving, is_movable
 from colane.policies.parts import Queue
+from colane.policies.waiting import Waits
 
 COMPANY_MAX: Final = 16
 """Jobs on one GPU at most: memory and what company brings end it sooner."""
@@ -55,6 +56,7 @@ class CompanyValues:
         self._pool = pool
         self._queue = queue
         self._jobs_max = jobs_max
+        self.waits = Waits(draft, pool, queue)
         self.alike = draft.view.derived(GpusAlike)
         gpus = draft.view.derived(LiveJobs).gpus(draft.view, pool)
         self._waiting = in_doublings(draft.view.queue(pool).count / max(1, sum(gpus.values())))
@@ -159,14 +161,16 @@ class CompanyValues:
         alone = [self._rate(alike.site, who, ()).alone for who in joined]
         return None not in alone
 
-    def untried(self, spec: JobSpec, number: int, gpu_type: str) -> GpuLoad | None:
+    def untried(self, job: Job, spec: JobSpec, number: int, gpu_type: str) -> GpuLoad | None:
         """The lightest GPU where company may be tried: who is there makes steps, so that it will be known."""
         draft, jobs = self._draft, self._draft.view.jobs
         for alike in self._groups((self._pool, gpu_type)) if self.has_untried(number, gpu_type) else ():
             for gpu in alike.gpus if self._is_untried(number, alike) else ():
                 load = draft.load(gpu)
                 steps = jobs[load.jobs[0]].first_step_s is not None
-                if steps and draft.has_room(draft.view.nodes[gpu.node], spec):
+                if not steps or not draft.has_room(draft.view.nodes[gpu.node], spec):
+                    continue
+                if not self.is_declined(load, alike.site, alike.members, number, job):
                     return load
         return None
 
@@ -210,20 +214,22 @@ class CompanyValues:
     def _groups(self, kind: Kind) -> list[Alike]:
         return self.alike.lightest(kind, self._jobs_max, GROUPS_MAX)
 
-    def best(self, spec: JobSpec, number: int, gpu_type: str) -> Joining | None:
+    def best(self, job: Job, spec: JobSpec, number: int, gpu_type: str) -> Joining | None:
         """The GPU where the sum of speeds rises most by a job that joins; of equal ones the lightest."""
-        return self._best(spec, number, gpu_type, None)
+        return self._best(spec, number, gpu_type, None, job)
 
     def best_but(self, spec: JobSpec, number: int, gpu_type: str, but: GpuId) -> Joining | None:
         """The same for one that comes from that GPU, among those of which nothing was decided in this plan."""
-        return self._best(spec, number, gpu_type, but)
+        return self._best(spec, number, gpu_type, but, None)
 
-    def _best(self, spec: JobSpec, number: int, gpu_type: str, but: GpuId | None) -> Joining | None:
+    def _best(
+        self, spec: JobSpec, number: int, gpu_type: str, but: GpuId | None, newcomer: Job | None
+    ) -> Joining | None:
         best: Joining | None = None
         for rise, _, alike in self._ranked(number, (self._pool, gpu_type)):
             if best is not None and rise < best.rise:
                 break
-            load = self._with_room(alike, spec, number, but)
+            load = self._with_room(alike, spec, number, but, newcomer)
             if load is not None and (best is None or load.sort_key < best.load.sort_key):
                 best = Joining(rise, load)
         return best
@@ -238,23 +244,26 @@ class CompanyValues:
         found.sort(key=_rise_of, reverse=True)
         return found
 
-    def _with_room(self, alike: Alike, spec: JobSpec, number: int, but: GpuId | None) -> GpuLoad | None:
+    def _with_room(
+        self, alike: Alike, spec: JobSpec, number: int, but: GpuId | None, newcomer: Job | None
+    ) -> GpuLoad | None:
         draft = self._draft
         for gpu in alike.joinable if but is None else alike.gpus:
             if gpu != but and draft.has_room(draft.view.nodes[gpu.node], spec):
                 load = draft.load(gpu)
-                if not self.delays_end(load, alike.site, alike.members, number):
+                if not self.is_declined(load, alike.site, alike.members, number, newcomer):
                     return load
         return None
 
-    def delays_end(self, load: GpuLoad, site: Site, members: Members, number: int) -> bool:
-        """Whether somebody on a GPU would end later beside a companion than all could have ended at best."""
-        if self._queue is None or self._queue.soonest_end_s is None:
+    def is_declined(self, load: GpuLoad, site: Site, members: Members, number: int, newcomer: Job | None) -> bool:
+        """Whether a companion had better not come to a GPU, as he or somebody there would end too late (`Waits`)."""
+        if not self.waits.is_asked:
             return False
-        end_s, jobs = self._queue.soonest_end_s(), self._draft.view.jobs
+        if newcomer is not None and self.waits.would_wait(newcomer, self.ratio(site, number, members), load.id):
+            return True
         for place, booking in enumerate(load.bookings):
             ratio = self.ratio(site, members[place], (*others(members, place), number))
-            if (self._queue.left_s(jobs[booking.job]) or 0.0) > end_s * ratio:
+            if self.waits.delays(self._draft.view.job(booking.job), ratio):
                 return True
         return False
 

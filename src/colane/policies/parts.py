@@ -129,6 +129,7 @@ class Queue:
         weigh: How much a job's speed counts beside that of others; only ratios of it matter.
         left_s: What a job is expected to have left to do, alone at its best; None where the order does not ask for it.
         soonest_end_s: In how many seconds all could have ended at best, where nobody is to end later by company.
+        drains_s: How long those who cannot be stopped would rather wait than be bound; None where nobody waits for it.
         class_key: What the walk goes by among jobs of one rank, smallest first, before their arrival.
     """
 
@@ -137,6 +138,7 @@ class Queue:
         "because",
         "class_key",
         "displaces",
+        "drains_s",
         "is_arrival",
         "left_s",
         "preferred",
@@ -167,6 +169,7 @@ class Queue:
         weigh: Callable[[Job], float] = alike,
         left_s: Callable[[Job], float | None] = nobody_knows,
         soonest_end_s: Callable[[], float] | None = None,
+        drains_s: Callable[[], float] | None = None,
         class_key: Callable[[NeedClass], tuple[float, ...]] | None = None,
     ) -> None:
         self.class_key: Final = class_key
@@ -174,6 +177,7 @@ class Queue:
         self.weigh: Final = weigh
         self.left_s: Final = left_s
         self.soonest_end_s: Final = soonest_end_s
+        self.drains_s: Final = drains_s
         self.is_arrival: Final = is_arrival
         self.walk: Final = walk
         self.rank: Final = rank

@@ -53,7 +53,7 @@ class Rearranging:
             return
         desk.draft.watch(desk.pool)
         live = desk.draft.view.derived(LiveJobs).pool(desk.pool)
-        if not live.has_ripe(desk.draft.now_s, desk.queue.quantum_s):
+        if not live.stoppable or not live.has_ripe(desk.draft.now_s, desk.queue.quantum_s):
             return
         mover = _Mover(self, desk)
         for _ in range(self.moves_max):

@@ -45,6 +45,9 @@ class PoolJobs:
         demands: How many of them have, or want, how many GPUs.
         returned: Those that wait and have run before.
         going: Those that are being stopped.
+        jobs: All of them.
+        stoppable: How many of those that run may be stopped, and go on elsewhere.
+        homes: How many wait parked to come back, by where they may.
         version: Grows with every change of `needs`.
     """
 
@@ -53,6 +56,9 @@ class PoolJobs:
     demands: Counter[int] = field(default_factory=Counter)
     returned: dict[JobId, Job] = field(default_factory=dict)
     going: dict[JobId, Job] = field(default_factory=dict)
+    jobs: dict[JobId, Job] = field(default_factory=dict)
+    stoppable: int = 0
+    homes: Counter[str] = field(default_factory=Counter)
     _movable: list[tuple[float, JobId]] = field(default_factory=list)
     _gangs: list[tuple[float, JobId]] = field(default_factory=list)
 
@@ -79,6 +85,10 @@ class PoolJobs:
 
     def change(self, old: Job | None, new: Job | None) -> None:
         """A job has changed from one value to the other; None where it is not, or no more, of this pool."""
+        if new is not None:
+            self.jobs[new.id] = new
+        elif old is not None:
+            self.jobs.pop(old.id, None)
         before, after = old is not None and _counts(old), new is not None and _counts(new)
         if old is not None and before:
             self._drop(old)
@@ -95,20 +105,28 @@ class PoolJobs:
         if job.placement is None or job.home:
             if job.served or job.home:
                 self.returned[job.id] = job
+            if job.home:
+                self.homes[job.home] += 1
         elif is_leaving(job):
             self.going[job.id] = job
         elif is_movable(job):
             insort(self._movable, _start(job))
+            self.stoppable += job.spec.preemptible
             if len(job.gpus_held) > 1:
                 insort(self._gangs, _start(job))
 
     def _drop(self, job: Job) -> None:
         if job.placement is None or job.home:
             self.returned.pop(job.id, None)
+            if job.home:
+                self.homes[job.home] -= 1
+                if not self.homes[job.home]:
+                    del self.homes[job.home]
         elif is_leaving(job):
             del self.going[job.id]
         elif is_movable(job):
             del self._movable[bisect_left(self._movable, _start(job))]
+            self.stoppable -= job.spec.preemptible
             if len(job.gpus_held) > 1:
                 del self._gangs[bisect_left(self._gangs, _start(job))]
 

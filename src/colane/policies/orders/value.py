@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
 
 from colane.core.circles import circle
 from colane.core.draft import Draft
@@ -18,6 +17,7 @@ from colane.policies.orders.length import ByLength, sorted_lines
 from colane.policies.orders.walks import each_ranked, priority_of, ranked
 from colane.policies.parts import Queue, Rank, alike
 from colane.policies.times import attained_gpu_s
+from colane.policies.waiting import SHARED_MAX, all_work
 
 
 class Objective(StrEnum):
@@ -71,6 +71,7 @@ class ByValue:
             walk=ranked(draft, lines), rank=rank, displaces=self._displaces, quantum_s=self.quantum_s,
             because=BECAUSE[self.objective], weigh=self._weigh(left_s), left_s=left_s,
             soonest_end_s=soonest_end(draft, pool, left_s) if self.objective is Objective.MAKESPAN else None,
+            drains_s=None if self.objective is Objective.MAKESPAN else all_work(draft, pool, left_s),
         )  # fmt: skip
 
     def _weigh(self, left_s: Callable[[Job], float]) -> Callable[[Job], float]:
@@ -124,10 +125,6 @@ class ByValue:
         if self.objective is Objective.MAKESPAN:
             return -waiting[1] > -running[1] * self.keeps_min + self.move_s
         return (waiting[1] + self.move_s) * self.gain_min < running[1]
-
-
-SHARED_MAX: Final = 2.0
-"""What a GPU does with company is believed to be no more than so many times what it does with one job."""
 
 
 def soonest_end(draft: Draft, pool: str, left_s: Callable[[Job], float]) -> Callable[[], float]:

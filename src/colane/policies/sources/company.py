@@ -143,7 +143,7 @@ class BestCompanyFinder(UsualFinder):
 
     def _untried(self, job: Job, spec: JobSpec, kind: str) -> GpuLoad | None:
         number = self._values.number(job, spec, kind) if may_share(spec) else None
-        return None if number is None else self._values.untried(spec, number, kind)
+        return None if number is None else self._values.untried(job, spec, number, kind)
 
     def _rises(self, job: Job, spec: JobSpec, kind: str) -> bool:
         number = self._values.number(job, spec, kind) if may_share(spec) else None
@@ -151,7 +151,7 @@ class BestCompanyFinder(UsualFinder):
 
     def _best(self, job: Job, spec: JobSpec, kind: str) -> _Company | None:
         number = self._values.number(job, spec, kind)
-        best = None if number is None else self._values.best(spec, number, kind)
+        best = None if number is None else self._values.best(job, spec, number, kind)
         if best is None:
             return None
         return _Company(best.rise, self._values.rate(spec, best.load, best.load.bookings).ratio, best.load)

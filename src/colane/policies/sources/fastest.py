@@ -14,11 +14,13 @@ from colane.core.draft import Draft
 from colane.core.load import GpuLoad
 from colane.core.situations import distance_of, situation_alone
 from colane.model.job import Job, JobSpec
-from colane.model.reason import Reason
+from colane.model.reason import Reason, Why
 from colane.policies.parts import Classes, Desk, Offer, Order, Rank
+from colane.policies.placing.nodes import on_node
 from colane.policies.sources.connected import Connected, ConnectedFinder
 from colane.policies.sources.free import Free, FreeFinder, any_free
 from colane.policies.usual import UsualFinder
+from colane.policies.waiting import Waits
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +43,7 @@ class FastestFinder(UsualFinder):
         self.only_free = True
         self._draft = desk.draft
         self._free = FreeFinder(Free(), desk)
+        self._waits = Waits(desk.draft, desk.pool, desk.queue)
         self._connected = ConnectedFinder(Connected(postpones=True), desk)
         self._knows_neighbours = len(desk.draft.beliefs.neighbours) > 0
 
@@ -56,10 +59,25 @@ class FastestFinder(UsualFinder):
 
     def _first(self, job: Job, spec: JobSpec) -> Offer | None:
         if spec.gpus == 1 and not spec.utility_min and not self._knows_neighbours:
+            if self._waits.outstays(job):
+                return self._not_awaited(spec)
             return next(self._free.offers(job, spec), None)
         offer = next(self._connected.offers(job, spec), None)
         self.single = self.single or self._connected.single
         return offer
+
+    def _not_awaited(self, spec: JobSpec) -> Offer | None:
+        """The first free GPU to which nobody who is parked is bound."""
+        draft = self._draft
+        for kind in draft.view.gpu_types(spec.pool, spec.gpu_type):
+            for order in draft.free((spec.pool, kind)).nodes_with(1):
+                gpus = on_node(draft, spec, kind, draft.view.node_at(order), self._awaited_last)
+                if gpus is not None and not self._waits.is_awaited(gpus[0].id):
+                    return Offer(gpus, Reason(Why.FREE_GPU, {"gpu": str(gpus[0].id)}))
+        return None
+
+    def _awaited_last(self, gpus: Sequence[GpuLoad]) -> list[GpuLoad]:
+        return sorted(gpus, key=lambda load: (self._waits.is_awaited(load.id), load.gpu.is_disturbed, load.id))
 
     def refusal(self, job: Job, spec: JobSpec) -> Reason | None:
         """See `Finder`."""

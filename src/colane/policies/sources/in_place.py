@@ -152,13 +152,25 @@ class PlaceFinder(UsualFinder):
         for other_rank, victim in group.victims:
             if not self._desk.queue.displaces(rank, other_rank):
                 return None
-            load = self._draft.load(victim.gpus_held[0])
-            if is_untouched(self._draft, load) and fits_instead(self._draft, spec, load.without(victim.id), victim):
+            load, urgent = self._draft.load(victim.gpus_held[0]), is_urgent(job, victim)
+            if not is_untouched(self._draft, load) or not fits_instead(
+                self._draft, spec, load.without(victim.id), victim
+            ):
+                continue
+            if urgent or not self._is_bad(job, group, number, victim):
                 lost = values.loss(alike, group.place) * weigh(victim) / weigh(job)
-                value = urgent_value(rise, lost, 0.0, None) if is_urgent(job, victim) else rise - lost
+                value = urgent_value(rise, lost, 0.0, None) if urgent else rise - lost
                 ratio = values.ratio(alike.site, number, rest)
                 return _Place(value, other_rank, rise, lost, ratio, load, victim)
         return None
+
+    def _is_bad(self, job: Job, group: _AlikeVictims, number: int, victim: Job) -> bool:
+        """Whether the victim would be bound for too long, or the job and those who stay to each other."""
+        alike, values, rest = group.alike, self._values, others(group.alike.members, group.place)
+        if values.waits.spares(victim, job, values.ratio(alike.site, number, rest)):
+            return True
+        load = self._draft.load(victim.gpus_held[0]).without(victim.id)
+        return bool(rest) and values.is_declined(load, alike.site, rest, number, job)
 
     def _offer(self, job: Job, place: _Place) -> Offer | None:
         queue = self._desk.queue

@@ -35,6 +35,7 @@ from colane.policies.sources.tenants import (
 )
 from colane.policies.speeds import fastest_first
 from colane.policies.usual import UsualFinder
+from colane.policies.waiting import Waits
 
 
 class MakesRoom(StrEnum):
@@ -100,6 +101,7 @@ class RoomFinder(UsualFinder):
         self._desk = desk
         self._draft = desk.draft
         self._because = because
+        self._waits = Waits(desk.draft, desk.pool, desk.queue)
         self._survey = TenantSurvey(desk, displaces)
         desk.draft.ask_again(desk.pool, inf)
 
@@ -277,7 +279,7 @@ class RoomFinder(UsualFinder):
         for unit in vacancy.units:
             for victim in map(draft.view.job, unit.jobs):
                 action = cheapest(draft, victim, job.id, self._because, host_bytes, away_s)
-                if action is None:
+                if action is None or (isinstance(action, Park) and self._waits.spares(victim, job)):
                     return None
                 if isinstance(action, Park):
                     host_bytes += draft.view.bytes_to_move(victim)

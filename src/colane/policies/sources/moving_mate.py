@@ -73,7 +73,8 @@ class MateFinder(UsualFinder):
         return self._may_move()
 
     def _may_move(self) -> bool:
-        return self._looks_left > 0 and self._live.has_ripe(self._draft.now_s, self._desk.queue.quantum_s)
+        may_move = self._looks_left > 0 and self._live.stoppable > 0
+        return may_move and self._live.has_ripe(self._draft.now_s, self._desk.queue.quantum_s)
 
     def _best(self, job: Job, spec: JobSpec, kind: str) -> _Exchange | None:
         best, least = None, self._moving_min
