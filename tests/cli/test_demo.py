@@ -70,7 +70,7 @@ def test_a_tiny_mixed_demo_says_what_each_mechanism_brought(
     assert (tmp_path / "out" / "timeline.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_the_mixed_batch_has_one_urgent_job_once_the_longest_is_half_done(tmp_path: Path) -> None:
+def test_the_mixed_batch_has_one_urgent_job_in_the_middle(tmp_path: Path) -> None:
     plan = make_mixed_plan("cpu:1", tmp_path)
     phase = plan.phases[0]
     longest = {"name": demo_mixed.LOADING, "steps": 249, "steps_total": 500, "end_s": None}
@@ -80,6 +80,10 @@ def test_the_mixed_batch_has_one_urgent_job_once_the_longest_is_half_done(tmp_pa
     assert urgent["priority"] > 0
     assert not plan.arrivals(phase, [{**longest, "steps": 251}, urgent])
     assert plan.arrivals(phase, [{**longest, "steps": None, "end_s": 5.0}])
+    small = {"name": "small-1", "steps": 249, "steps_total": 250, "end_s": None}
+    without = {"name": "cpu-only", "steps": 0, "steps_total": None, "end_s": 5.0}
+    assert not plan.arrivals(phase, [{**longest, "steps": 200}, small, without])
+    assert plan.arrivals(phase, [{**longest, "steps": 200}, {**small, "steps": 250}, without])
 
 
 def test_an_elastic_job_has_as_many_sizes_as_there_are_devices(tmp_path: Path) -> None:

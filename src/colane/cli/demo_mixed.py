@@ -35,6 +35,9 @@ URGENT: Final = "urgent"
 URGENT_AFTER: Final = 0.5
 """Part of the steps of the longest job after which the urgent one comes: no job is parked soon after its start."""
 
+URGENT_AFTER_ALL: Final = 0.6
+"""Or part of all steps: where nobody can share, the longest job gives way to the shorter ones until the end."""
+
 CPU_SECONDS: Final = 15
 SMALL_ITERS: Final = 250
 LOADING_ITERS: Final = 500
@@ -84,11 +87,12 @@ class MixedPlan:
         return [{**job, **labels} for job in made]
 
     def arrivals(self, phase: DemoPhase, batch: Sequence[Object]) -> list[Object]:
-        """Return what is submitted now: the urgent job, once the longest is half done."""
+        """Return what is submitted now: the urgent job, in the middle."""
         names = {job["name"]: job for job in batch}
-        longest = names[LOADING]
-        is_due = (longest["steps"] or 0) >= URGENT_AFTER * longest["steps_total"]
-        if URGENT in names or not (is_due or longest["end_s"]):
+        longest, counted = names[LOADING], [job for job in batch if job.get("steps_total")]
+        made, total = sum(job["steps"] or 0 for job in counted), sum(job["steps_total"] for job in counted)
+        is_half_done = (longest["steps"] or 0) >= URGENT_AFTER * longest["steps_total"]
+        if URGENT in names or not (is_half_done or made >= URGENT_AFTER_ALL * total or longest["end_s"]):
             return []
         return [{**self._small(URGENT, "vgg11"), "priority": 10, "labels": {LABEL: phase.name}}]
 

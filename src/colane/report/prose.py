@@ -172,13 +172,15 @@ def _why(group: RunGroup, measured: GroupMetrics) -> str:
 
 
 def jobs_at_once(records: Sequence[RunRecord]) -> float:
-    """Mean number of jobs that ran, over the time in which any did."""
-    spans = sorted(record.interval_s for record in records if record.interval_s is not None)
+    """Mean number of jobs that ran on devices, over the time in which any did; parked and suspended ones did not."""
+    known = [record for record in records if record.interval_s is not None and record.gpus]
+    spans = sorted(record.interval_s for record in known if record.interval_s is not None)
+    paused_s = sum(record.time.spent.paused_s for record in known if record.time is not None)
     any_s, until_s = 0.0, float("-inf")
     for start_s, end_s in spans:
         any_s += max(0.0, end_s - max(start_s, until_s))
         until_s = max(until_s, end_s)
-    return sum(end_s - start_s for start_s, end_s in spans) / any_s if any_s else 0.0
+    return max(0.0, sum(end_s - start_s for start_s, end_s in spans) - paused_s) / any_s if any_s else 0.0
 
 
 def _group_notes(group: RunGroup, measured: GroupMetrics) -> Iterator[str]:
