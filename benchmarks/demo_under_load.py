@@ -35,7 +35,7 @@ def main() -> int:
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder, burning(given.load):
         out = given.out or Path(folder)
-        print(HEAD)
+        print(HEAD, flush=True)
         changes = [shown(number, run(out / f"round-{number}", given.iters)) for number in range(1, given.rounds + 1)]
     worst, mean = max(changes), sum(changes) / len(changes)
     verdict = "kept" if worst <= given.behind_max else "NOT kept"

@@ -12,10 +12,10 @@ import pytest
 from colane.devices import NvmlDevices, discover
 from colane.devices.declared import DeclaredDevices
 from colane.devices.nvml import Nvml
-from colane.devices.topology import flat_topology, read_socket
+from colane.devices.topology import read_socket
 from colane.devices.types import HostFacts
 from colane.model.topo_text import parse_matrix, word
-from colane.model.topology import Link, LinkKind, Topology
+from colane.model.topology import Link, LinkKind, Topology, flat_topology
 from colane.traces import topologies
 from tests.devices.fake_nvml import GB, FakeGpu, FakeNvml, NvLink
 

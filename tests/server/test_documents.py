@@ -27,6 +27,7 @@ from colane.server import documents
 from colane.server.board import COUNTERS, Counters, NodeRecord, decode_record, encode_record
 from colane.server.clock import CLOCK_MARK, ClockMark
 from colane.server.codec import MAPPING, field_names, maybe, record, row
+from colane.server.topology_documents import decode_topology, encode_topology
 from tests.core.worlds import World
 from tests.examples import examples
 
@@ -84,7 +85,7 @@ def record_of(kind: Any) -> st.SearchStrategy[Any]:
         (SetMeasurement, documents.encode_measurement, documents.decode_measurement),
         (Progress, documents.encode_progress, documents.decode_progress),
         (Reason, documents.encode_reason, documents.REASON.read),
-        (Topology, documents.encode_topology, documents.decode_topology),
+        (Topology, encode_topology, decode_topology),
         (UsedGpus, documents.USED.write, documents.USED.read),
         (Counters, COUNTERS.write, COUNTERS.read),
         (ClockMark, CLOCK_MARK.write, CLOCK_MARK.read),

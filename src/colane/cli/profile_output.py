@@ -113,22 +113,22 @@ def findings_of(session: Session, subjects: Iterable[Subject]) -> Findings:
 
 def scaling_of(profiles: Iterable[Profile]) -> dict[str, ThroughputCurve]:
     """f(n) of each kind of job measured on several numbers of GPUs, with what is believed of those between."""
-    from colane.perf.scaling import fitted_step_s  # noqa: PLC0415 - imported late
-    from colane.report.elastic_plots import ThroughputCurve  # noqa: PLC0415 - matplotlib comes with it
-
     steps_s: dict[str, dict[int, float]] = {}
     for profile in profiles:
         if profile.step_s is not None and profile.step_s.value > 0:
             kind = str(profile.key._replace(gpus=1))
             steps_s.setdefault(kind, {})[profile.key.gpus] = profile.step_s.value
-    return {
-        kind: ThroughputCurve(
-            {gpus: 1 / step_s for gpus, step_s in sorted(known.items())},
-            {gpus: 1 / fitted_step_s(known, gpus) for gpus in range(min(known), max(known) + 1)},
-        )
-        for kind, known in sorted(steps_s.items())
-        if len(known) > 1
-    }
+    return {kind: _curve(known) for kind, known in sorted(steps_s.items()) if len(known) > 1}
+
+
+def _curve(known: Mapping[int, float]) -> ThroughputCurve:
+    from colane.perf.scaling import fitted_step_s  # noqa: PLC0415 - imported late
+    from colane.report.elastic_plots import ThroughputCurve  # noqa: PLC0415 - matplotlib comes with it
+
+    return ThroughputCurve(
+        {gpus: 1 / step_s for gpus, step_s in sorted(known.items())},
+        {gpus: 1 / fitted_step_s(known, gpus) for gpus in range(min(known), max(known) + 1)},
+    )
 
 
 def fit_boundaries(
@@ -139,7 +139,6 @@ def fit_boundaries(
     Sets of several GPU types are not mixed: the type with the most sets is fitted.
     """
     from colane.perf.beliefs import Beliefs  # noqa: PLC0415 - imported late
-    from colane.report.profile_plots import Boundary  # noqa: PLC0415
 
     known, measured = list(profiles), list(measurements)
     boundaries, notes = {}, []
@@ -150,6 +149,8 @@ def fit_boundaries(
         beliefs = Beliefs(profiles=known, measurements=chosen)
         line, sets = beliefs.line(kind, sharing), len(beliefs.points(kind, sharing))
         if line is not None:
+            from colane.report.profile_plots import Boundary  # noqa: PLC0415 - matplotlib comes with it
+
             boundaries[sharing] = Boundary(line.w0, line.w1, line.w2)
         else:
             need = beliefs.config.sets_min

@@ -110,8 +110,8 @@ def _live(node: str | None) -> list[Machine]:
 
 
 def _machine(node: dict[str, Any]) -> Machine:
-    from colane.devices.topology import flat_topology  # noqa: PLC0415 - as above
-    from colane.server.documents import decode_topology  # noqa: PLC0415
+    from colane.model.topology import flat_topology  # noqa: PLC0415 - as above
+    from colane.server.topology_documents import decode_topology  # noqa: PLC0415
 
     known, gpus = node.get("topology"), node["gpus"]
     flat = flat_topology([gpu["socket"] for gpu in gpus])
@@ -134,7 +134,7 @@ def _state(node: dict[str, Any], gpu: dict[str, Any], on: tuple[int, ...]) -> st
 
 
 def _as_json(machines: list[Machine], *, alone: bool, live: bool) -> object:
-    from colane.server.documents import encode_topology  # noqa: PLC0415 - as above
+    from colane.server.topology_documents import encode_topology  # noqa: PLC0415 - as above
 
     if not live:
         return encode_topology(machines[0].topology)
@@ -178,7 +178,7 @@ def _draw(out: Path, machine: Machine) -> None:
 
 def _document(machine: Machine) -> str:
     """Return JSON, which is YAML too, with a line for each GPU's links."""
-    from colane.server.documents import encode_topology  # noqa: PLC0415 - as above
+    from colane.server.topology_documents import encode_topology  # noqa: PLC0415 - as above
 
     known = encode_topology(machine.topology)
     rows = ",\n  ".join(json.dumps(row) for row in known.pop("links"))

@@ -6,11 +6,10 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from colane.devices.others import OthersOnCores, Smoothed
-from colane.devices.topology import flat_topology
 from colane.devices.types import NOTHING_OWN, HostFacts, MemoryUse, OwnProcesses, Utilization
 from colane.model.hardware import CPU_DEVICE_TYPE, Gpu
 from colane.model.quantities import parse_size_bytes
-from colane.model.topology import Topology
+from colane.model.topology import Topology, flat_topology
 
 SPEC_HELP = "use cpu:N or cpu:N:MEMORY, for example cpu:2 or cpu:2:4GB"
 

@@ -89,15 +89,6 @@ def read_topology(nvml: Nvml, handles: Sequence[Handle], sockets: Sequence[int])
     )
 
 
-def flat_topology(sockets: Sequence[int]) -> Topology:
-    """Connect devices through nothing but the host: all alike within a socket."""
-    links = tuple(
-        tuple(Link(LinkKind.SELF if a == b else _through_host(same_socket=one == two)) for b, two in enumerate(sockets))
-        for a, one in enumerate(sockets)
-    )
-    return Topology(links, tuple(sockets), (-1,) * len(sockets))
-
-
 def read_socket(
     nvml: Nvml, handle: Handle, host: HostFacts, near_cores: Iterable[int], pci_root: Path = PCI_ROOT
 ) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
@@ -53,3 +54,20 @@ class Topology:
     def gpus(self) -> int:
         """How many GPUs there are."""
         return len(self.sockets)
+
+
+def flat_topology(sockets: Sequence[int]) -> Topology:
+    """Connect devices through nothing but the host: all alike within a socket."""
+    links = tuple(
+        [
+            tuple([_through_host(is_self=a == b, same_socket=one == two) for b, two in enumerate(sockets)])
+            for a, one in enumerate(sockets)
+        ]
+    )
+    return Topology(links, tuple(sockets), (-1,) * len(sockets))
+
+
+def _through_host(*, is_self: bool, same_socket: bool) -> Link:
+    if is_self:
+        return Link(LinkKind.SELF)
+    return Link(LinkKind.NODE if same_socket else LinkKind.SYS)

@@ -8,13 +8,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
-from typing import Any, NamedTuple
-
-from matplotlib.figure import Figure
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from colane.model.profile import Profile, ProfileKey, SetMeasurement, Value
-from colane.report import elastic_plots, html, profile_plots, style
-from colane.report.elastic_plots import ThroughputCurve
+from colane.report import html
 from colane.report.measured import (
     MeasuredSet,
     mps_gains,
@@ -24,9 +21,14 @@ from colane.report.measured import (
     throughput_by_batch,
     verdict,
 )
-from colane.report.profile_plots import Boundary
 from colane.report.prose import duration
 from colane.report.tables import Cell, Table, TableColumn, sets_table
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from colane.report.elastic_plots import ThroughputCurve
+    from colane.report.profile_plots import Boundary
 
 SIZE_NAMES = {2: "pairs", 3: "triples"}
 
@@ -111,6 +113,8 @@ def _scaling_rows(name: str, curve: ThroughputCurve) -> Iterator[tuple[Cell, ...
 
 def drawings(findings: Findings) -> Iterator[Drawing]:
     """The paper's figures, as far as there is something to draw."""
+    from colane.report import elastic_plots, profile_plots  # noqa: PLC0415 - matplotlib takes half a second
+
     throughputs = throughput_by_batch(findings.profiles)
     if any(len(points) > 1 for points in throughputs.values()):
         yield Drawing("throughput", profile_plots.throughput(throughputs), "Samples per second, alone (Fig. 3.1).")
@@ -131,6 +135,8 @@ def write(findings: Findings, out_dir: Path, *, title: str) -> tuple[Path, ...]:
     Raises:
         OSError: The directory cannot be written.
     """
+    from colane.report import style  # noqa: PLC0415 - as above
+
     sets = summarise_sets(findings.measurements)
     said = [verdict(sets)] if sets else [_count(findings.profiles)]
     profiles = profiles_table(findings.profiles, findings.sampled_step_s)
@@ -179,6 +185,8 @@ def speedups_by_batch(sets: Sequence[MeasuredSet]) -> dict[tuple[int, str], dict
 
 
 def _set_drawings(sets: Sequence[MeasuredSet], findings: Findings) -> Iterator[Drawing]:
+    from colane.report import profile_plots  # noqa: PLC0415 - as above
+
     for (jobs, sharing), deltas in speedups_by_batch(sets).items():
         named = SIZE_NAMES.get(jobs, f"sets of {jobs}")
         figure = profile_plots.speedup_bars(deltas, title=f"Speed-up of {named} ({sharing})")

@@ -33,10 +33,11 @@ from colane.server.access import Caller
 from colane.server.admission import Admitted
 from colane.server.board import NodeRecord
 from colane.server.clock import AGENT_OFFSET_MIN_S, offset_s
-from colane.server.documents import decode_topology, encode_progress
+from colane.server.documents import encode_progress
 from colane.server.problems import RefusedError
 from colane.server.retention import Retention
 from colane.server.store import FINISHED_JOBS, Delete
+from colane.server.topology_documents import decode_topology
 from colane.server.turn import Turn
 from colane.server.wire import ProfileBody, ValueBody
 from colane.server.wire_nodes import (

@@ -16,8 +16,8 @@ from colane.model.placement import Placement, Slot
 from colane.model.profile import CorePace, PlacePace, Profile, ProfileKey, SetMeasurement, Slowdown, Value, ValueSource
 from colane.model.progress import Progress
 from colane.model.reason import Reason, Why
-from colane.model.topology import Link, LinkKind, Topology
 from colane.server.codec import MAPPING, Form, choice, flat, maybe, record, row, several
+from colane.server.topology_documents import TOPOLOGY
 
 Body = dict[str, Any]
 
@@ -78,9 +78,6 @@ JOB: Final = record(
 USED: Final = record(UsedGpus)
 PROGRESS: Final = record(Progress)
 GPU: Final = record(Gpu, cores=several())
-TOPOLOGY: Final = record(
-    Topology, links=several(several(row(Link, kind=choice(LinkKind)))), sockets=several(), switches=several()
-)
 DRAIN: Final = maybe(record(Drain))
 CLOSED: Final = maybe(row(Closed))
 NODE: Final = record(
@@ -176,17 +173,6 @@ def encode_node(node: Node) -> Body:
 def decode_node(body: Mapping[str, Any]) -> Node:
     """Return the node of `encode_node`."""
     return NODE.read(body)
-
-
-def encode_topology(topology: Topology) -> Body:
-    """Return a topology; a link is `[kind, lanes, bandwidth_bytes_per_s]`."""
-    body: Body = TOPOLOGY.write(topology)
-    return body
-
-
-def decode_topology(body: Mapping[str, Any]) -> Topology:
-    """Return the topology of `encode_topology`."""
-    return TOPOLOGY.read(body)
 
 
 def encode_profile(profile: Profile) -> Body:

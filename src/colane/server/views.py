@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from operator import attrgetter
 from types import MappingProxyType
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
@@ -36,6 +37,10 @@ _NEEDS = (
 )  # fmt: skip
 
 
+_scalars_of, _spec_scalars_of, _needs_of = attrgetter(*_SCALARS), attrgetter(*_SPEC_SCALARS), attrgetter(*_NEEDS)
+"""Ten thousand waiting jobs are shown at once: what is looked up by name is half of that."""
+
+
 NO_TOTALS: Mapping[JobId, int | None] = MappingProxyType({})
 
 
@@ -64,8 +69,9 @@ def job_view(
 ) -> Body:
     """Return a job as the API shows it, live or ended; `length` is the number of steps that its kind is known for."""
     spec, reason = job.spec, job.reason
-    body: Body = {name: getattr(job, name) for name in _SCALARS}
-    body |= {name: getattr(spec, name) for name in _SPEC_SCALARS}
+    told = None if reason is None else explain(reason)
+    body: Body = dict(zip(_SCALARS, _scalars_of(job), strict=True))
+    body |= zip(_SPEC_SCALARS, _spec_scalars_of(spec), strict=True)
     body |= _placement(job.placement)
     body["throttle"] = None if job.throttle is None else _throttle(job.throttle)
     body |= {
@@ -79,18 +85,25 @@ def job_view(
         "rate": rate_view(pacing.rate) if pacing else None,
         "cores_useful": pacing.cores_useful if pacing else None,
         "policy": policy,
-        "needs": {name: getattr(spec, name) for name in _NEEDS} | {"sizes": list(spec.sizes)} | _checkpoint(spec),
+        "needs": {**dict(zip(_NEEDS, _needs_of(spec), strict=True)), "sizes": list(spec.sizes), **_checkpoint(spec)},
         "saved_s": job.saved_s,
         "lost_s": job.lost_s,
         "time_spent": _time_spent(job),
         "steps_kept": job.steps_kept,
         "saves_failed": job.saves_failed,
         "why": reason.why.value if reason else None,
-        "reason": explain(reason)["sentence"] if reason else None,
+        "reason": None if told is None else told["sentence"],
         "steps": progress.steps if progress else 0,
         "progress": documents.encode_progress(progress) if progress else None,
         "story_left_out": job.story_left_out,
-        "story": [{"at_s": told.at_s, "state": told.state.value, **explain(told.reason)} for told in job.story],
+        "story": [
+            {
+                "at_s": move.at_s,
+                "state": move.state.value,
+                **(told if told is not None and move.reason is reason else explain(move.reason)),
+            }
+            for move in job.story
+        ],
     }
     if progress and progress.steps_total is not None:
         body["steps_total"] = progress.steps_total
