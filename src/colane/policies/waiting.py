@@ -60,11 +60,12 @@ class Waits:
         queue = self._queue
         if queue is None:
             return False
+        if queue.soonest_end_s is not None:
+            return (queue.left_s(job) or 0.0) > queue.soonest_end_s() * ratio
+        if queue.drains_s is None or job.spec.preemptible:
+            return False
         left_s = queue.left_s(job) or 0.0
-        if queue.soonest_end_s is not None and left_s > queue.soonest_end_s() * ratio:
-            return True
-        bound = queue.drains_s is not None and not job.spec.preemptible
-        return bound and queue.drains_s is not None and left_s > ratio * (left_s + queue.drains_s())
+        return left_s > ratio * (left_s + queue.drains_s())
 
     def would_wait(self, job: Job, ratio: float, gpu: GpuId) -> bool:
         """Whether a job had better wait than come to a GPU: for its own end, or for that of who is parked there."""
