@@ -50,9 +50,15 @@ class FaultBench:
         """Look until there is something to see."""
         deadline_s = time.monotonic() + WAIT_MAX_S
         while not (seen := look()):
-            assert time.monotonic() < deadline_s, f"waited in vain: {what}\n{self.cluster.logs()}"
+            assert time.monotonic() < deadline_s, f"waited in vain: {what}\n{self.cluster.logs()}\n{self.standing()}"
             select.select([], [], [], every_s)
         return seen
+
+    def standing(self) -> str:
+        """How all stand, for who must find out why nothing goes on."""
+        client = self.cluster.client()
+        jobs = [f"{job}: {one['state']}: {one['story'][-3:]}" for job, one in FaultBench.live(self).items()]
+        return "\n".join([*jobs, str(client.node("node-1"))])
 
     def noted(self, job: int) -> dict[int, list[list[str]]]:
         """What a job noted, line by line, by attempt; a line that a kill cut off is left out."""

@@ -83,11 +83,16 @@ class ParkingBench(FaultBench):
         live = self.live()
         calm = sum(job["priority"] == 0 for job in live.values())
         self.bring(max(0, CALM - calm), 0, CALM_STEPS)
-        self.until(lambda: any(job["state"] == "running" for job in self.live().values()), "somebody runs")
+        self.until(self.somebody_runs, "somebody runs")
         urgent = self.bring(URGENT, 1, URGENT_STEPS)
         moment = self.random.choice(("at once", "leaving", "parked", "replaced", "over"))
         self.until(lambda: self.is_at(moment, urgent), moment)
         return list(self.live())
+
+    def somebody_runs(self) -> bool:
+        """Whether one runs, or all have ended while nobody looked."""
+        live = self.live()
+        return not live or any(job["state"] == "running" for job in live.values())
 
     def is_at(self, moment: str, urgent: list[int]) -> bool:
         """Whether a moment has come, or was missed."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -27,10 +28,10 @@ LONG, SHORT = JobId(1), JobId(2)
 class Machine:
     """A core over one node whose agent says what it is told to."""
 
-    def __init__(self, policy: str, devices: int = 1, gpu_type: str = CPU_DEVICE_TYPE, host_refusal: str = "") -> None:
+    def __init__(self, policy: str, devices: int = 1, gpu_type: str = CPU_DEVICE_TYPE, **of_node: Any) -> None:
         self.core = Core(create(policy), ClusterState(), CoreConfig(protection_factor=0.0))
         self.now_s = 0.0
-        node = replace(make_node("n0", devices, gpu_type), host_refusal=host_refusal)
+        node = replace(make_node("n0", devices, gpu_type), **of_node)
         self.do(NodeRegistered(node), ProfileDeclared(step_time(1.0, gpu_type)))
 
     def do(self, *events: Event, after_s: float = 1.0) -> Outcome:

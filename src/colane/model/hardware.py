@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import inf
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from colane.model.topology import Topology
 
@@ -15,6 +15,9 @@ DEFAULT_POOL = "default"
 
 DISTURBED_RATIO = 0.25
 """Of a device of which others use so much, what jobs do there says little of how they run and share."""
+
+TO_HOST_BYTES_PER_S: Final = 10e9
+"""What one process reaches over PCIe 3.0 x16 with pinned memory, less a fifth for the driver's own work."""
 
 TIME_SLICE = "time-slice"
 """The driver's own way of sharing a GPU: processes take turns, kernel after kernel."""
@@ -136,6 +139,8 @@ class Node:
         drain: An operator drains it; None where nobody does. It outlives the agent.
         notice: Its agent has notice that the machine is about to go; None where it has none.
         closed: That it is taken out, as jobs fail on it; None while it is not. Who runs there goes on.
+        park_s: Parking a job there, and bringing it back, are believed to take so long each besides moving its memory.
+        to_host_bytes_per_s: How fast GPU memory is believed to move to its host and back.
     """
 
     name: str
@@ -151,6 +156,8 @@ class Node:
     drain: Drain | None = None
     notice: Drain | None = None
     closed: Closed | None = None
+    park_s: float = 0.0
+    to_host_bytes_per_s: float = TO_HOST_BYTES_PER_S
 
     @property
     def takes_jobs(self) -> bool:

@@ -17,9 +17,6 @@ from colane.model.plan import Park, Stop
 from colane.model.reason import Reason, Why
 from colane.model.story import LEAVING
 
-TO_HOST_BYTES_PER_S: Final = 10e9
-"""How fast GPU memory is believed to move to the host and back (PCIe 3.0 x16 less its protocol)."""
-
 BOUND_S: Final = 5.0
 """What being bound to a node is believed to cost: who launches again in less is stopped rather than parked."""
 
@@ -107,8 +104,11 @@ def stopped_s(view: ClusterView, job: Job) -> float:
 
 
 def _parked_s(view: ClusterView, job: Job) -> float:
-    """The same of being parked: its memory is moved to the host and back."""
-    return 2 * view.bytes_to_move(job) / TO_HOST_BYTES_PER_S
+    """The same of being parked: its memory is moved to the host and back, as its node is believed to do that."""
+    if job.placement is None:
+        return 0.0
+    node = view.nodes[job.placement.node].node
+    return 2 * (node.park_s + view.bytes_to_move(job) / node.to_host_bytes_per_s)
 
 
 def leaving_s(view: ClusterView, job: Job, action: Stop | Park) -> float:

@@ -158,15 +158,26 @@ def inputs(request: Request, loaded: Loaded, policy: str, seed: int) -> Inputs:
     beliefs = make_beliefs(
         request.belief, loaded.world, loaded.workload.jobs, loaded.cluster, noise=request.noise, seed=seed
     )
+    driver = described(request.driver, loaded.cluster.costs, request.costs)
     return Inputs(
-        cluster=loaded.cluster,
+        cluster=_as_stated(loaded.cluster, driver),
         workload=loaded.workload,
         world=loaded.world,
         policy=strict(policy, request.policy_budget_s),
         beliefs=beliefs,
-        driver=described(request.driver, loaded.cluster.costs, request.costs),
+        driver=driver,
         tuning=request.tuning,
     )
+
+
+def _as_stated(cluster: Cluster, driver: DriverConfig) -> Cluster:
+    """A cluster of whose nodes is known what parking jobs takes there."""
+    costs = [driver.on(node.name) for node in cluster.nodes]
+    nodes = [
+        replace(node, park_s=cost.park_s, to_host_bytes_per_s=cost.to_host_bytes_per_s)
+        for node, cost in zip(cluster.nodes, costs, strict=True)
+    ]
+    return replace(cluster, nodes=tuple(nodes))
 
 
 def _workload(request: Request, cluster: Cluster, seed: int) -> Workload:

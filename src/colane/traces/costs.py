@@ -6,10 +6,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any, Final
 
+from colane.model.hardware import TO_HOST_BYTES_PER_S
 from colane.model.quantities import parse_bandwidth_bytes_per_s, parse_duration_s
-
-TO_HOST_BYTES_PER_S: Final = 10e9
-"""What one process reaches over PCIe 3.0 x16 with pinned memory, less a fifth for the driver's own work."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
