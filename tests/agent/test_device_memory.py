@@ -106,7 +106,7 @@ def test_what_is_booked_covers_what_the_device_holds_at_its_fullest(each: list[t
 
 def test_the_agent_reads_what_nvml_tells_of_a_jobs_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Through the double of NVML: a stranger's memory is not the job's, and after its end what was seen last stays."""
-    monkeypatch.setattr(gpu, "_pids_comparable", lambda: True)
+    monkeypatch.setattr(gpu, "is_first_namespace", lambda: True)
     path = tmp_path / "steps"
     wire.create(path)
     writer = wire.Writer(str(path))

@@ -19,6 +19,7 @@ from tests.agent.lane import GATED, JOB, STEP_S, Lane, overlaps
 
 pytestmark = [pytest.mark.live]
 
+FORKING = str(Path(__file__).with_name("forking_job.py"))
 GANG = str(Path(__file__).with_name("gang_job.py"))
 
 
@@ -119,6 +120,24 @@ async def test_a_killed_holder_leaves_the_lane_to_the_next(lane: Lane, tmp_path:
         await agent.until(lambda: (1, 1) in lane.fake.ends)
         await lane.end(agent, (2,))
     assert lane.fake.ends[1, 1]["signal"] == signal.SIGKILL
+
+
+async def test_a_child_that_a_job_forks_takes_no_turns_and_holds_none(lane: Lane, tmp_path: Path) -> None:
+    """It has the parent's connection open; its steps count for nobody."""
+    lane.fake.want(1, sys.executable, FORKING, str(lane.notes(1)), str(STEP_S), "20", env=lane.env)
+    lane.want(2)
+    async with running(tmp_path / "state", lane.fake) as agent:
+        await lane.goes_on(agent, (1, 2))
+        await lane.is_in(agent, (1, 2), GATED)
+        began_s = max(lane.steps(job)[-1][1] for job in (1, 2))
+        await agent.until(lambda: lane.count(1) > 40, "it goes on after its fork")
+        await lane.goes_on(agent, (1, 2), 20)
+        assert abs(lane.progress(1)["steps"] - lane.count(1)) < 500, "the child has said a thousand steps"
+        os.kill(lane.pid(1), signal.SIGKILL)
+        await lane.goes_on(agent, (2,), 20)
+        await agent.until(lambda: (1, 1) in lane.fake.ends)
+        await lane.end(agent, (2,))
+    assert overlaps(lane, (1, 2), began_s) == []
 
 
 async def test_a_stopped_holder_is_left_out_reported_and_taken_in_again(lane: Lane, tmp_path: Path) -> None:

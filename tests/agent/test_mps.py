@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import os
 import select
 import signal
@@ -90,6 +91,25 @@ async def test_a_restarted_agent_knows_the_daemons_of_its_jobs(manager: MpsManag
     again = MpsManager(tmp_path / "mps", CONTROL)
     await again.adopt([GPU])
     assert (again.active, again.messages) == (frozenset(), [])
+
+
+async def test_a_server_that_comes_with_its_first_client_or_anew_is_known_in_that_round(
+    manager: MpsManager, fake: Fake
+) -> None:
+    await manager.ensure(GPU)
+    assert manager.server_pids == frozenset()
+    asked = fake.calls().count("get_server_list")
+    await manager.watch(busy=())
+    assert fake.calls().count("get_server_list") == asked, "nobody is there that it could serve"
+    server = await asyncio.create_subprocess_exec("sleep", "1000")
+    fake.set("servers", f"{server.pid}\n")
+    await manager.watch(busy={1})
+    assert manager.server_pids == {server.pid}
+    server.kill()
+    await server.wait()
+    fake.set("servers", f"{os.getpid()}\n")
+    await manager.watch(busy={1})
+    assert manager.server_pids == {os.getpid()}
 
 
 async def test_a_daemon_that_died_is_started_anew(

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
+from pathlib import Path
 
 import pynvml
 import pytest
 
-from colane.devices import DeviceSpecError, MemoryUse, NvmlDevices, OwnProcesses, discover, gpm, gpu, rates
+from colane.devices import DeviceSpecError, MemoryUse, NvmlDevices, OwnProcesses, discover, gpm, gpu, pids, rates
 from colane.devices.nvml import Nvml
 from colane.devices.types import HostFacts
 from tests.devices.fake_nvml import GB, FakeGpu, FakeNvml
@@ -16,7 +18,7 @@ FOREIGN, OURS = 4000, 5000
 
 @pytest.fixture(autouse=True)
 def _pids_as_on_a_plain_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gpu, "_pids_comparable", lambda: True)
+    monkeypatch.setattr(gpu, "is_first_namespace", lambda: True)
 
 
 def devices_of(*gpus: FakeGpu, visible: str | None = None) -> tuple[FakeNvml, NvmlDevices]:
@@ -72,7 +74,7 @@ def test_a_driver_that_does_not_tell_whose_kernels_run_says_nothing_of_others() 
 
 
 def test_in_a_container_our_own_jobs_are_no_strangers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gpu, "_pids_comparable", lambda: False)
+    monkeypatch.setattr(gpu, "is_first_namespace", lambda: False)
     fake, devices = devices_of(FakeGpu("GPU-a", processes={FOREIGN: 2 * GB}))
     (before,) = devices.observe()
     fake.gpus[0].processes[999] = 7 * GB
@@ -86,8 +88,27 @@ def test_who_holds_memory_and_how_much_is_free(monkeypatch: pytest.MonkeyPatch) 
     assert devices.memory(0) == MemoryUse(134 * GB, {100: 2 * GB, 7: None})
     lost.lost = True
     assert (devices.memory(1), devices.memory(9)) == (None, None)
-    monkeypatch.setattr(gpu, "_pids_comparable", lambda: False)
-    assert devices.memory(0) == MemoryUse(134 * GB, None)
+    monkeypatch.setattr(gpu, "is_first_namespace", lambda: False)
+    _, contained = devices_of(FakeGpu("GPU-a", processes={100: 2 * GB, 7: None}))
+    assert contained.memory(0) == MemoryUse(134 * GB, None)
+
+
+def test_in_a_container_a_driver_that_translates_is_known_by_a_process_that_computes(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(gpu, "is_first_namespace", lambda: False)
+    monkeypatch.setattr(gpu, "is_translated", partial(pids.is_translated, proc=tmp_path))
+    for pid, device in ((OURS, "/dev/nvidia-uvm"), (17, "/dev/nvidia0")):
+        (tmp_path / str(pid) / "fd").mkdir(parents=True)
+        (tmp_path / str(pid) / "fd" / "9").symlink_to(device)
+    fake, devices = devices_of(FakeGpu("GPU-a", processes={17: GB, 0: GB}))
+    assert devices.memory(0) == MemoryUse(137 * GB, None), "who computes nothing may have that number by chance"
+    fake.gpus[0].processes |= {OURS: 2 * GB, FOREIGN: GB}
+    assert devices.memory(0) == MemoryUse(134 * GB, None), "somebody unknown: the numbers are another namespace's"
+    del fake.gpus[0].processes[FOREIGN]
+    assert devices.memory(0) == MemoryUse(135 * GB, {17: GB, 0: GB, OURS: 2 * GB})
+    (seen,) = devices.observe(OwnProcesses(frozenset({OURS}), frozenset({0})))
+    assert seen.foreign_bytes == 2 * GB
 
 
 def test_a_lost_gpu_leaves_scheduling_and_keeps_its_name() -> None:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import pynvml
 
@@ -14,6 +12,7 @@ from colane.devices.gpm import GpmMeter
 from colane.devices.host import allowed, cores_of_socket
 from colane.devices.nvml import GpuLostError, Handle, Nvml
 from colane.devices.others import WINDOW_MIN_S, Smoothed
+from colane.devices.pids import is_first_namespace, is_translated
 from colane.devices.rates import RatesMeter
 from colane.devices.topology import read_socket, read_topology
 from colane.devices.types import NOTHING_OWN, HostFacts, MemoryUse, OwnProcesses, Utilization
@@ -28,9 +27,6 @@ _UNCORRECTABLE, _NOT_REMAPPED = pynvml.NVML_FI_DEV_ECC_DBE_VOL_TOTAL, pynvml.NVM
 remaps rows (Ampere and later) contains most such errors: the program that met one has ended, the page is used no more,
 and the others go on; those it could not contain it reports by Xid 95. For older ones, and where a row could not be
 replaced, results may be wrong until somebody looks (NVIDIA GPU memory error management)."""
-
-_INITIAL_PID_NAMESPACE = 0xEFFFFFFC
-"""Inode number that Linux gives the first pid namespace (include/linux/proc_ns.h)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +56,7 @@ class NvmlDevices:
         self._meters = {d.facts.index: _meter(nvml, d.handle) for d in self._devices if d.handle is d.parent}
         self._xids = {device.facts.index: XidWatch(nvml, device.parent) for device in self._devices}
         self._foreign_bytes: dict[int, int] = {}
+        self._is_translated = False
         self._others = {device.facts.index: _OthersOnGpu(nvml, device.handle) for device in self._devices}
         sockets = [device.facts.socket for device in self._devices]
         self.topology = read_topology(nvml, [device.parent for device in self._devices], sockets)
@@ -90,14 +87,19 @@ class NvmlDevices:
             info, held = _memory_info(self._nvml, device.handle), _process_memory(self._nvml, device.handle)
         except GpuLostError:
             return None
-        return None if info is None else MemoryUse(int(info.free), held if _pids_comparable() else None)
+        return None if info is None else MemoryUse(int(info.free), held if self._knows(held) else None)
+
+    def _knows(self, pids: Iterable[int]) -> bool:
+        """Whether NVML's process numbers are those we see; once a driver was seen to translate them it does."""
+        self._is_translated = self._is_translated or is_first_namespace() or is_translated(pids)
+        return self._is_translated
 
     def _observe_one(self, device: _Device, own: OwnProcesses) -> Gpu:
         index = device.facts.index
         try:
             healthy = self._is_healthy(device)
             self._foreign_bytes[index] = self._read_foreign_bytes(device, own)
-            if _pids_comparable():
+            if self._knows(()):
                 self._others[index].look(own.pids)
         except GpuLostError:
             healthy = False
@@ -119,8 +121,8 @@ class NvmlDevices:
         index = device.facts.index
         memory_of = _process_memory(self._nvml, device.handle)
         foreign = {pid: size for pid, size in memory_of.items() if pid not in own.pids}
-        if not _pids_comparable() and index in own.busy:
-            # Here NVML counts pids of another namespace: our jobs cannot be told from strangers, so what was
+        if not self._knows(memory_of) and index in own.busy:
+            # Here NVML may count pids of another namespace: our jobs cannot be told from strangers, so what was
             # seen before the first of them came stays the answer.
             return self._foreign_bytes.get(index, 0)
         if None not in foreign.values():
@@ -160,14 +162,6 @@ def _meter(nvml: Nvml, handle: Handle) -> GpmMeter | RatesMeter:
     """The best there is."""
     gpm = GpmMeter(nvml, handle)
     return gpm if gpm.supported else RatesMeter(nvml, handle)
-
-
-def _pids_comparable(namespace: Path = Path("/proc/self/ns/pid")) -> bool:
-    """Whether NVML's pids, those of the first pid namespace, are those we see."""
-    try:
-        return os.stat(namespace).st_ino == _INITIAL_PID_NAMESPACE  # noqa: PTH116 - one call
-    except OSError:
-        return True
 
 
 def _process_memory(nvml: Nvml, handle: Handle) -> dict[int, int | None]:
