@@ -129,3 +129,15 @@ def test_every_belief_is_said_in_words() -> None:
     assert "ORACLE" in describe(Belief.ORACLE, 0.1)
     assert "0.25" in describe(Belief.PROFILED, 0.25)
     assert describe(Belief.NONE, 0.1)
+
+
+def test_what_parking_takes_is_known_of_each_node_as_the_cluster_says(tmp_path: Path) -> None:
+    described = tmp_path / "cluster.yaml"
+    described.write_text(
+        "name: mine\ncosts: {park: 2s}\ngroups:\n"
+        "  - {name: old, count: 1, gpus: 1, gpu_type: V100, gpu_memory: 16GB}\n"
+        "  - {name: new, count: 1, gpus: 1, gpu_type: A100, gpu_memory: 40GB, costs: {to_host: 20GB/s}}\n"
+    )
+    request = Request(trace="sample", cluster=str(described))
+    nodes = inputs(request, load(request, 0), "fifo", 0).cluster.nodes
+    assert [(node.park_s, node.to_host_bytes_per_s) for node in nodes] == [(2.0, 10e9), (2.0, 20e9)]
