@@ -164,16 +164,44 @@ def splits(client: Client, job: Job, agent_dir: Path) -> list[Split]:
     return found
 
 
-def bare_start_s() -> float:
-    """What starting a Python that does nothing takes now."""
+ONE_STEP = """
+import torch
+from torch import nn
+torch.set_num_threads(1)
+model = nn.Sequential(nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, 10))
+optimizer = torch.optim.Adam(model.parameters())
+model(torch.randn(32, 256)).square().mean().backward()
+optimizer.step()
+"""
+
+
+class Bare(NamedTuple):
+    """The same without Colane: seconds from start to end of a process.
+
+    Attributes:
+        empty: Of a Python that does nothing.
+        one_step: Of one that makes one step: what the job's stop and launch cannot go below by much.
+    """
+
+    empty: float
+    one_step: float
+
+
+def bare(model: str) -> Bare:
+    """Run both now."""
+    return Bare(*[run_s(script) for script in ("", ONE_STEP if model == "torch" else "")])
+
+
+def run_s(script: str) -> float:
+    """How long Python takes for a script, from its start to its end."""
     began_s = time.perf_counter()
-    subprocess.run([sys.executable, "-c", ""], check=True)
+    subprocess.run([sys.executable, "-c", script], check=True)
     return time.perf_counter() - began_s
 
 
-def measure(rounds: int, model: str) -> tuple[list[Split], list[float]]:
+def measure(rounds: int, model: str) -> tuple[list[Split], list[Bare]]:
     """Reallocate twice a round."""
-    bare: list[float] = []
+    peers: list[Bare] = []
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         config = StackConfig(state_dir=folder / "state", node="here", policy=POLICY, devices="cpu:2:1GB")
@@ -185,9 +213,9 @@ def measure(rounds: int, model: str) -> tuple[list[Split], list[float]]:
                 until(lambda: job.trains_on(1))
                 newcomer.end()
                 until(lambda: job.trains_on(2))
-                bare.append(bare_start_s())
+                peers.append(bare(model))
             job.end()
-            return splits(client, job, folder / "state" / "agent"), bare
+            return splits(client, job, folder / "state" / "agent"), peers
 
 
 def main() -> int:
@@ -196,7 +224,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--model", choices=("torch", "plain"), default="torch")
     args = parser.parse_args()
-    found, bare = measure(args.rounds, args.model)
+    found, peers = measure(args.rounds, args.model)
     whole = median(sum(split) for split in found)
     print(f"{args.model}: {len(found)} reallocations, load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
     for name in Split._fields:
@@ -206,8 +234,11 @@ def main() -> int:
     print(f"  decision to first step: median {whole:.2f} s, longest {max(map(sum, found)):.2f} s; bound {BOUND_S:g} s")
     print(
         f"  Colane's own part: median {own * 1e3:.0f} ms, longest {max(split.own for split in found) * 1e3:.0f} ms; "
-        f"bound {OWN_BOUND_S * 1e3:.0f} ms; a bare Python starts in {median(bare) * 1e3:.0f} ms"
+        f"bound {OWN_BOUND_S * 1e3:.0f} ms; a bare Python takes {median(peer.empty for peer in peers) * 1e3:.0f} ms"
     )
+    one_step_s = median(peer.one_step for peer in peers)
+    ratio = whole / one_step_s
+    print(f"  a bare process that makes one such step: {one_step_s:.2f} s; a reallocation takes {ratio:.2f} of it")
     return int(whole > BOUND_S or own > OWN_BOUND_S)
 
 

@@ -47,6 +47,8 @@ def test_a_job_that_starts_its_own_processes_is_told_where_they_may_meet() -> No
 
 def test_ranks_are_told_where_to_meet() -> None:
     assert gang.needs_meeting({"ranks": gang.PER_GPU}, GPUS[:1])
+    assert gang.needs_meeting({"elastic": True}, GPUS[:1]), "its launcher reads the same words at every size"
+    assert not gang.needs_meeting({"elastic": True}, ())
     command = arranged({"ranks": gang.PER_GPU}, GPUS[1:3])
     assert command.argv[1:] == (
         "-I", "-S", str(PROGRAM), "10.0", "0", ",".join(THREAD_POOLS), "0,1,2,3:0:4", "4,5,6,7:1:4",

@@ -129,6 +129,7 @@ def test_a_failure_to_save_is_told_of_the_present_asking_alone(
     writer.set_restored(100)
     writer.step(45.0, 1.0)
     writer.set_save_failed(failed_s, errno.ENOSPC)
+    writer.set_noise_scale(321.5)
     if saved_s is not None:
         writer.set_saved(saved_s, 101)
     writer.close()
@@ -137,6 +138,7 @@ def test_a_failure_to_save_is_told_of_the_present_asking_alone(
     told = AttemptMeter(steps_path, LaunchFacts("boot", 0.0)).last(time.time(), 0.0, 1.0)
     assert (told.save_problem, told.saves, told.steps) == (problem, True, 101)
     assert told.saves_asked == (1 if problem else 0)
+    assert told.noise_scale == 321.5
     assert (told.saved_s, told.steps_saved) == (saved_s, None if saved_s is None else 101)
 
 

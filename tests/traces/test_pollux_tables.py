@@ -105,4 +105,6 @@ def test_the_published_curves_and_placements(data: Path) -> None:
     # cifar10 with 2048: the 100th epoch of its curve, as their simulator counts it.
     assert found["cifar10"].steps(2048) == 3178
     assert found["ncf"].steps(32768) == 1548
+    assert found["cifar10"].noise[128][0].noise_scale == pytest.approx(128 * 5.066593295150894 / 8.947307535897329)
+    assert {len(curve) for curve in found["cifar10"].noise.values()} == {100}
     assert found["cifar10"].step_s((1,), 32) == pytest.approx(0.0427886962890625)

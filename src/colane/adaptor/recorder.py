@@ -207,6 +207,11 @@ class Recorder:
             self._writer.set_save_failed(time.time(), error)
         self._last_s = time.perf_counter()
 
+    def noise_scale(self, samples: float) -> None:
+        """Say how large the gradient's noise is."""
+        if self._writer is not None:
+            self._writer.set_noise_scale(samples)
+
     def disarm(self, reason: str | None = None) -> None:
         """Report nothing from now on."""
         self._is_armed = False

@@ -49,6 +49,20 @@ class Reporter:
             return
         to.boundary(1, number)
 
+    def noise_scale(self, samples: float) -> None:
+        """Say how large the noise of the gradient is against the gradient itself, after a step, as often as is known.
+
+        Policies weigh by it what larger batches are worth to a job submitted with `--batch per-gpu`: a batch of as many
+        samples is worth half as much a sample as a very small one (Pollux's efficiency, OSDI 2021, eq. 5).
+
+        Args:
+            samples: trace of the covariance of one sample's gradient over the squared norm of the mean gradient
+                (McCandlish et al., 2018: the simple noise scale); see `noise.from_norms`. What is no number above 0 is
+                not told.
+        """
+        if self._recorder is not None and 0.0 < float(samples) < float("inf"):
+            self._recorder.noise_scale(float(samples))
+
     def batch_size(self, asked: int) -> int:
         """How many samples a step of this process takes, of the GPUs that its job has now.
 

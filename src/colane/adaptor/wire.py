@@ -23,6 +23,7 @@ from colane.adaptor.writer import (
     IDENTITY,
     IN_STEP,
     MAGIC,
+    NOISE_WORD,
     ON_GPU,
     OTHER_VERSION,
     PHASE_WORD,
@@ -69,7 +70,7 @@ READ_TRIES = 64
 After the last, what was read is used as it is: each value is whole, one may belong to the next step."""
 
 _WORD = struct.Struct("=Q")
-_HEAD_BYTES = (UNCOUNTED_WORD + 1) * 8
+_HEAD_BYTES = (NOISE_WORD + 1) * 8
 
 
 @dataclass(frozen=True)
@@ -96,6 +97,7 @@ class Steps:
         steps_saved: steps of the whole job in that state.
         save_failed_s: unix time at which saving last failed, None where it has not.
         save_error: error number of that.
+        noise_scale: of the gradient, in samples; None where it says none, or none that can be.
     """
 
     steps: int
@@ -116,6 +118,7 @@ class Steps:
     steps_saved: int | None = None
     save_failed_s: float | None = None
     save_error: int = 0
+    noise_scale: float | None = None
 
 
 def rank_path(path: str | Path, rank: int) -> Path:
@@ -191,7 +194,12 @@ def _read(fd: int, after_step: int) -> Steps | None:
         steps_saved=_word(head, SAVED_STEPS_WORD) if saved_s else None,
         save_failed_s=failed_s or None,
         save_error=_word(head, SAVE_ERROR_WORD),
+        noise_scale=_above_zero(struct.unpack_from("=d", head, NOISE_WORD * 8)[0]),
     )
+
+
+def _above_zero(value: float) -> float | None:
+    return value if 0 < value < math.inf else None
 
 
 def _word(head: bytes, index: int) -> int:

@@ -54,6 +54,8 @@ YIELDED_WORD, RESUMED_WORD = 30, 31
 """When its device was last idle for others, and when it last went on by the gate's word (CLOCK_MONOTONIC, ns)."""
 UNCOUNTED_WORD = 32
 """How many of the steps turned out to be none of training (an evaluation before it): the first ones."""
+NOISE_WORD = 33
+"""Gradient noise scale, in samples; 0 while nothing was said."""
 IN_STEP, BETWEEN_STEPS, TENTATIVE = 1, 2, 4
 """Values of the phase. `TENTATIVE` is added while a process has used its device but ended no step and registered no
 GPU: another process of the job that does may take its place."""
@@ -207,6 +209,10 @@ class Writer:
         """Say that saving has failed, by an error number of the system."""
         self._words[SAVE_ERROR_WORD] = error
         self._floats[SAVE_FAILED_WORD] = now_s
+
+    def set_noise_scale(self, samples: float) -> None:
+        """Say how large the gradient's noise is (`Reporter.noise_scale`)."""
+        self._floats[NOISE_WORD] = samples
 
     def step(self, now_s: float, duration_s: float, loss: float | None = None) -> None:
         """Publish one more step, which took `duration_s` and ended at unix time `now_s`."""

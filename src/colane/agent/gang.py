@@ -61,8 +61,11 @@ class Meeting:
 
 
 def needs_meeting(launch: Mapping[str, Any], gpus: Sequence[Gpu]) -> bool:
-    """Whether processes of this job will look for each other."""
-    return len(gpus) > 1 or launch.get("ranks") == PER_GPU
+    """Whether processes of this job look for each other.
+
+    Of an elastic one at one GPU as well: its launcher is given the same words at every size.
+    """
+    return len(gpus) > 1 or launch.get("ranks") == PER_GPU or bool(gpus and launch.get("elastic"))
 
 
 def arrange(

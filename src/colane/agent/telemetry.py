@@ -184,6 +184,7 @@ class AttemptMeter:
             saved_s=steps.saved_s if steps else None,
             steps_saved=steps.steps_saved if steps else None,
             save_problem=problem,
+            noise_scale=steps.noise_scale if steps else None,
             saves_asked=number,
         )
 

@@ -19,6 +19,9 @@ from colane.model.job import Job, JobSpec, JobState
 from colane.model.progress import Progress
 from colane.model.reason import Reason, Why
 
+NOISE_RATIO_MIN = 0.1
+"""A smaller change of a job's gradient noise is none."""
+
 ASKABLE = frozenset({JobState.RUNNING, JobState.RUNNING_PROTECTED, JobState.PAUSED})
 
 
@@ -61,9 +64,15 @@ def lead_over(step: Step, job: Job) -> None:
 
 
 def told(step: Step, job: Job, progress: Progress) -> Job:
-    """Believe a sample about what is saved, what kept a job that was asked from it, and that it does it by itself."""
+    """Believe a sample: what is saved, what kept a job that was asked from it, how noisy its gradients are.
+
+    And that it saves by itself.
+    """
     if progress.saved_s is not None and (job.saved_s is None or progress.saved_s > job.saved_s):
         job = evolve(job, saved_s=progress.saved_s)
+        step.put(job)
+    if progress.noise_scale is not None and _differs(progress.noise_scale, job.noise_scale):
+        job = evolve(job, noise_scale=progress.noise_scale)
         step.put(job)
     if progress.saves and job.spec.checkpoint is None and job.saves_failed < step.config.saves_failed_max:
         job = evolve(job, spec=replace(job.spec, checkpoint=CHECKPOINT_PRESETS["plain"], preemptible=True))
@@ -72,6 +81,11 @@ def told(step: Step, job: Job, progress: Progress) -> Job:
     if job.state is JobState.CHECKPOINTING and is_answer and not job.ended_on:
         job = _stay(step, _failed_once_more(step, job), Why.CHECKPOINT_FAILED, {"problem": progress.save_problem})
     return job
+
+
+def _differs(said: float, known: float | None) -> bool:
+    """Whether it matters: noise is known roughly at best, and each change is stored."""
+    return known is None or abs(said - known) > NOISE_RATIO_MIN * known
 
 
 def _failed_once_more(step: Step, job: Job) -> Job:

@@ -31,7 +31,7 @@ CHECKPOINT_PRESETS: Final[Mapping[str, CheckpointContract]] = MappingProxyType(
     {
         "plain": CheckpointContract("SIGUSR1", 30.0),
         "lightning": CheckpointContract("SIGTERM", 60.0),
-        "submitit": CheckpointContract("SIGUSR2", 90.0, (0, SAVED, 255)),
+        "submitit": CheckpointContract("SIGUSR2", 90.0, (0, SAVED, 144, 255)),
         "nemo": CheckpointContract("SIGTERM", 60.0),
         "torchrun": CheckpointContract("SIGUSR1", 60.0),
     }
@@ -40,7 +40,8 @@ CHECKPOINT_PRESETS: Final[Mapping[str, CheckpointContract]] = MappingProxyType(
 
 * Lightning ends its loop at SIGTERM, with exit code 0, and saves in `on_exception` where a callback does
   (`OnExceptionCheckpoint`); its own handler of SIGUSR1 is there under Slurm alone.
-* submitit saves at SIGUSR2 and leaves by `sys.exit(-1)`; its default lead under Slurm is 90 s.
+* submitit saves at SIGUSR2 and leaves with 144 by its local executor, which asks nobody to queue it again, else by
+  `sys.exit(-1)`; its default lead under Slurm is 90 s.
 * NeMo's `PreemptionCallback` ends training at SIGTERM after the step, saves, and leaves with 0.
 * torchrun does not catch SIGUSR1, so it goes to the ranks; once all of them have ended well, torchrun does.
 """

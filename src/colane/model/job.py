@@ -52,6 +52,7 @@ class Job:
         saved_s: When it last saved its state, as far as is known.
         falls_back_to: Where it ran before it was resized, until it steps at its new size.
         launches_failed: How often its launch has failed since it was resized.
+        noise_scale: Noise of its gradient against the gradient, in samples, as it said; None while it has not.
         lost_s: Run time whose steps had to be made again, or are to be, as far as was seen.
         suspended: Somebody wants it not to go on: it is PAUSED while it holds GPUs, and does not start while QUEUED.
         suspended_via: How a running one is kept from going on.
@@ -119,6 +120,7 @@ class Job:
     lost_s: float
     turn: str
     sent_back: int
+    noise_scale: float | None
 
     def __init__(  # noqa: PLR0913, PLR0917 - a record
         self,
@@ -165,6 +167,7 @@ class Job:
         lost_s: float = 0.0,
         turn: str = "",
         sent_back: int = 0,
+        noise_scale: float | None = None,
     ) -> None:
         self.id = id
         self.spec = spec
@@ -209,6 +212,7 @@ class Job:
         self.lost_s = lost_s
         self.turn = turn
         self.sent_back = sent_back
+        self.noise_scale = noise_scale
 
     def copied(self) -> Job:
         """An equal one of its own."""
@@ -256,6 +260,7 @@ class Job:
             self.lost_s,
             self.turn,
             self.sent_back,
+            self.noise_scale,
         )
 
     @property

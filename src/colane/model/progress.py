@@ -46,6 +46,7 @@ class Progress:
         steps_saved: Steps of the whole job in what it saved then.
         save_problem: Why it could not save its state when it was last asked to; empty where it could.
         saves_asked: Which asking of its attempt that answers.
+        noise_scale: Noise of its gradient against the gradient, in samples; None where it says nothing of it.
         saves: Whether it saves its state by itself when it is asked (`Reporter.save`).
     """
 
@@ -79,4 +80,5 @@ class Progress:
     steps_saved: int | None = None
     save_problem: str = ""
     saves_asked: int = 0
+    noise_scale: float | None = None
     saves: bool = False

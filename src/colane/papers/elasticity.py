@@ -12,7 +12,7 @@ from colane.core.policy import Policy
 from colane.model.job import JobId
 from colane.model.job_spec import JobSpec
 from colane.model.time_spent import TimeSpent
-from colane.papers import elastic_workloads
+from colane.papers import elastic_goodput, elastic_workloads
 from colane.papers.claims import Claim, ClaimVerdict, Evaluation, Experiment, ordering, said
 from colane.policies.registry import preset
 from colane.simulate.beliefs import Belief, make_beliefs
@@ -97,7 +97,9 @@ def evaluate(tables: Path | None) -> Evaluation:
 
 def _on_pollux(tables: Path | None) -> tuple[Claim, ...]:
     measured = pollux_table(tables)
-    return () if measured is None else elastic_workloads.evaluate(measured, SEEDS, POISSON_JOBS)
+    if measured is None:
+        return ()
+    return (*elastic_goodput.evaluate(measured), *elastic_workloads.evaluate(measured, SEEDS, POISSON_JOBS))
 
 
 def jobs(gpus: int, sizes: tuple[int, ...]) -> tuple[TraceJob, ...]:

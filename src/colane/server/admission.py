@@ -123,6 +123,8 @@ def admit(request: JobRequest, hardware: Hardware, workdir: str) -> Admitted:
         raise RefusedError(422, [misfit])
     launch: Body = {"command": program.command, "workdir": directory, "env": dict(request.env)}
     launch |= {"mps": request.mps, "ranks": request.ranks}
+    if spec.sizes:
+        launch["elastic"] = True
     if request.batch is not None:
         launch["batch"] = {"size": spec.batch_size, "per_gpu": spec.batch_per_gpu}
     if spec.checkpoint is not None:

@@ -162,6 +162,7 @@ class ProgressBody(WireModel):
     steps_saved: Count | None = None
     save_problem: Text = ""
     saves_asked: Count = 0
+    noise_scale: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
     saves: bool = False
 
 

@@ -19,10 +19,17 @@ class FairThroughput(PlannedSizes):
             evaluation has 0.5, which no variance of numbers in 0..1 reaches.
         normalised: Whether what a job gains counts in parts of what it reaches with all GPUs; else in steps per second,
             as in the paper, which favours jobs with quick steps.
+        goodput: Whether a step counts by what it teaches (Pollux), where a job tells the noise of its gradient.
     """
 
     variance_max: float = 0.05
     normalised: bool = False
+    goodput: bool = False
+
+    @property
+    def by_goodput(self) -> bool:
+        """See `PlannedSizes`."""
+        return self.goodput
 
     @property
     def variance_bound(self) -> float:

@@ -13,13 +13,23 @@ from typing import Final
 from colane.model.job import Job
 from colane.policies.elastic.planned import PlannedSizes
 from colane.policies.elastic.rebalancing import Rebalancing
-from colane.policies.elastic.running import steps_per_s
 from colane.policies.parts import Desk
 
 
 @dataclass(frozen=True, slots=True)
 class MostValueSizes(PlannedSizes):
-    """See the module."""
+    """See the module.
+
+    Attributes:
+        goodput: Whether a step counts by what it teaches (Pollux), where a job tells the noise of its gradient.
+    """
+
+    goodput: bool = True
+
+    @property
+    def by_goodput(self) -> bool:
+        """See `PlannedSizes`."""
+        return self.goodput
 
     @property
     def by_loss(self) -> bool:
@@ -32,8 +42,8 @@ class MostValueSizes(PlannedSizes):
 
     def speed(self, desk: Desk, job: Job, gpus: int) -> float:
         """See `PlannedSizes`: a part of that at the size it would like best."""
-        whole = steps_per_s(desk.draft, job, job.spec.gpus)
-        return desk.queue.weigh(job) * steps_per_s(desk.draft, job, gpus) / whole if whole > 0 else 0.0
+        whole = self.rate(desk.draft, job, job.spec.gpus)
+        return desk.queue.weigh(job) * self.rate(desk.draft, job, gpus) / whole if whole > 0 else 0.0
 
 
 VALUE_SIZES: Final = MostValueSizes()
@@ -44,10 +54,12 @@ class Resizing:
     """Running elastic jobs come to the sizes of most value, as `Rebalancing` does it.
 
     Attributes:
+        sizes: How many GPUs each is to have.
         rise_ratio_min: Those of a node who change must be worth so much more together, as a part of what they are now.
         pays_back: Whether a job that grows must regain its restart in the time it has left.
     """
 
+    sizes: MostValueSizes = VALUE_SIZES
     rise_ratio_min: float = 0.05
     pays_back: bool = True
 
@@ -58,4 +70,4 @@ class Resizing:
 
     def plan(self, desk: Desk) -> None:
         """See `Moving`."""
-        Rebalancing(VALUE_SIZES, 0.0, self.rise_ratio_min, self.pays_back).plan(desk)
+        Rebalancing(self.sizes, 0.0, self.rise_ratio_min, self.pays_back).plan(desk)

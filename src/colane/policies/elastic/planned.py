@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from colane.core.draft import Draft
 from colane.model.job import Job, JobId, JobSpec, NeedClass
-from colane.policies.elastic.running import elastic_jobs, is_resizable, steps_per_s
+from colane.policies.elastic.running import efficiency_at, elastic_jobs, is_resizable, steps_per_s
 from colane.policies.elastic.share_out import Throughput, envelope, share_out
 from colane.policies.indexes.live import LiveJobs
 from colane.policies.parts import Desk
@@ -30,6 +31,11 @@ class PlannedSizes:
         return 1.0
 
     @property
+    def by_goodput(self) -> bool:
+        """Whether steps count by what they teach, where a job tells the noise of its gradient; else all alike."""
+        return False
+
+    @property
     def by_loss(self) -> bool:
         """Whether room is made by who loses least, not in order of arrival."""
         return False
@@ -40,7 +46,12 @@ class PlannedSizes:
 
     def speed(self, desk: Desk, job: Job, gpus: int) -> float:
         """What a running job's speed counts with so many GPUs, comparable between jobs."""
-        return steps_per_s(desk.draft, job, gpus)
+        return self.rate(desk.draft, job, gpus)
+
+    def rate(self, draft: Draft, job: Job, gpus: int) -> float:
+        """Throughput of a job with so many GPUs, or its goodput: times its statistical efficiency."""
+        alike = steps_per_s(draft, job, gpus)
+        return alike * efficiency_at(job, gpus) if self.by_goodput else alike
 
     def targets(self, desk: Desk) -> Mapping[JobId, int]:
         """GPUs for each job that is planned; who gets none is left out."""
@@ -92,7 +103,7 @@ class _PoolThroughputs:
                 jobs[job.id] = throughput
                 gpus += job.gpu_count
             elif throughput is not None:
-                fixed.append(steps_per_s(self._draft, job, job.gpu_count) / throughput.steps_per_s[-1])
+                fixed.append(self._sizes.rate(self._draft, job, job.gpu_count) / throughput.steps_per_s[-1])
         for job in self._waiting():
             throughput = self._throughput(job)
             if throughput is not None:
@@ -118,10 +129,11 @@ class _PoolThroughputs:
     def _throughput(self, job: Job) -> Throughput | None:
         """By sizes; speeds are asked once for all jobs of a kind."""
         spec = job.spec
-        asked = (spec.need, gpu_type_of(self._draft.view, job))
+        noise = job.noise_scale if self._sizes.by_goodput else None
+        asked = (spec.need, gpu_type_of(self._draft.view, job), noise)
         if asked not in self._known:
             most = self._all if spec.multi_node else self._most_on_a_node
-            points = [(n, steps_per_s(self._draft, job, n)) for n in spec.sizes or (spec.gpus,) if n <= most]
+            points = [(n, self._sizes.rate(self._draft, job, n)) for n in spec.sizes or (spec.gpus,) if n <= most]
             self._known[asked] = envelope(points, most)
         found = self._known[asked]
         if found is None:

@@ -20,7 +20,7 @@ from colane.model.reason import Reason, Why
 from colane.policies.elastic.fair_throughput import USUAL_SIZES
 from colane.policies.elastic.planned import PlannedSizes
 from colane.policies.elastic.reach import EVERYWHERE, grown, kept, reach_of, usable
-from colane.policies.elastic.running import elastic_jobs, is_resizable, steps_per_s
+from colane.policies.elastic.running import elastic_jobs, is_resizable
 from colane.policies.expected import Expected, had_s
 from colane.policies.means import launch_s
 from colane.policies.parts import Desk
@@ -165,7 +165,15 @@ class _SitePlan:
         if not self._settings.pays_back:
             return True
         now, then = self._speed(job, job.gpu_count), self._speed(job, gpus)
-        return then > 0 and _left_s(self._desk, self._expected, job) * (1 - now / then) > launch_s(job) + STOP_S
+        return then > 0 and self._left_s(job) * (1 - now / then) > launch_s(job) + STOP_S
+
+    def _left_s(self, job: Job) -> float:
+        """How long a job is believed to run on as it is; where its length is unknown, as long as it has."""
+        left_s, sizes, draft = self._expected.left_s(job), self._settings.sizes, self._desk.draft
+        if left_s is None:
+            return had_s(job, draft.now_s)
+        now = sizes.rate(draft, job, job.gpu_count)
+        return left_s * sizes.rate(draft, job, job.spec.gpus) / now if now > 0 else inf
 
     def _speed(self, job: Job, gpus: int) -> float:
         return self._settings.sizes.speed(self._desk, job, gpus)
@@ -180,12 +188,3 @@ class _SitePlan:
                 if loads is not None:
                     return loads
         return None
-
-
-def _left_s(desk: Desk, expected: Expected, job: Job) -> float:
-    """How long a job is believed to run on as it is; where its length is unknown, as long as it has."""
-    left_s = expected.left_s(job)
-    if left_s is None:
-        return had_s(job, desk.draft.now_s)
-    now, asked = (steps_per_s(desk.draft, job, gpus) for gpus in (job.gpu_count, job.spec.gpus))
-    return left_s * asked / now if now > 0 else inf

@@ -9,6 +9,7 @@ from colane.core.derived import NodesMatterNot
 from colane.core.draft import Draft
 from colane.model.job import Job, JobId, JobState
 from colane.model.profile import ValueSource
+from colane.perf.scaling import efficiency
 from colane.perf.situation import Situation
 from colane.policies.parts import Desk
 from colane.policies.times import gpu_type_of, present_s
@@ -18,6 +19,17 @@ FIRST_STEP_MAX_S: Final = 600.0
 
 SEEN: Final = (ValueSource.MEASURED, ValueSource.PREDICTED)
 """Step times that rest on steps which somebody made."""
+
+
+def efficiency_at(job: Job, gpus: int) -> float:
+    """What a sample is worth with so many GPUs, against one GPU: less in larger batches.
+
+    1 where the batch does not grow with the GPUs, or where the job says nothing of the noise of its gradient.
+    """
+    each, noise = job.spec.batch_size, job.noise_scale
+    if not job.spec.batch_per_gpu or each is None or noise is None:
+        return 1.0
+    return efficiency(noise, each, each * gpus)
 
 
 def steps_per_s(draft: Draft, job: Job, gpus: int) -> float:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from math import ceil
+from math import ceil, inf
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,6 +18,18 @@ from colane.traces.errors import TraceError
 from colane.traces.sheet import read_sheet, read_text
 
 PLACEMENTS, SCALABILITY = "placements.csv", "scalability.csv"
+
+
+class EpochNoise(NamedTuple):
+    """An epoch of a training.
+
+    Attributes:
+        iterations: Steps made up to its end.
+        noise_scale: Of the gradient in it, in samples; infinite where no gradient was left.
+    """
+
+    iterations: int
+    noise_scale: float
 
 
 class GpuSpread(NamedTuple):
@@ -47,11 +59,13 @@ class Application:
         placements: Step times by GPUs on each node, ascending.
         shapes: The same by shape, of whatever placement.
         iterations: Until the end of training, by total batch.
+        noise: Epoch by epoch, by total batch, as many epochs of each; nothing where the files do not tell it.
     """
 
     placements: Mapping[tuple[int, ...], Curve]
     shapes: Mapping[GpuSpread, Curve]
     iterations: Mapping[int, int]
+    noise: Mapping[int, tuple[EpochNoise, ...]]
 
     def step_s(self, placement: Sequence[int], batch_total: int) -> float:
         """Time of a step; what exceeds the largest batch a GPU was measured with is gathered in several passes."""
@@ -122,7 +136,9 @@ def _application(folder: Path) -> Application:
     if (folder / SCALABILITY).exists():
         for shape, point in _scalability(folder / SCALABILITY):
             shapes.setdefault(shape, []).append(point)
-    return Application(placements, {shape: _mean(points) for shape, points in shapes.items()}, _iterations(folder))
+    return Application(
+        placements, {shape: _mean(points) for shape, points in shapes.items()}, _iterations(folder), _noise(folder)
+    )
 
 
 def _placements(path: Path) -> dict[tuple[int, ...], Curve]:
@@ -182,3 +198,24 @@ def _iterations(folder: Path) -> dict[int, int]:
         raise TraceError(folder, "has no validation-*.csv: they say how long a job is")
     epochs = min(map(len, curves.values()))
     return {batch: curve[epochs - 1] for batch, curve in curves.items()}
+
+
+def _noise(folder: Path) -> dict[int, tuple[EpochNoise, ...]]:
+    """By total batch; norm and variance of the gradient are those of the least batch, as Pollux has them."""
+    paths = {int(path.stem.rpartition("-")[2]): path for path in folder.glob("validation-*.csv")}
+    found = {batch: _epochs(path, min(paths)) for batch, path in sorted(paths.items())}
+    count = min(map(len, found.values()))
+    return {batch: epochs[:count] for batch, epochs in found.items()} if count else {}
+
+
+def _epochs(path: Path, least_batch: int) -> tuple[EpochNoise, ...]:
+    sheet = read_sheet(path, read_text(path))
+    iterations = sheet.column("iteration", cells.at_least_one)
+    squares = sheet.column_or("grad_sqr", cells.optional(cells.seconds), None)
+    variances = sheet.column_or("grad_var", cells.optional(cells.seconds), None)
+    epochs = [
+        EpochNoise(many, least_batch * variance / square if square else inf)
+        for many, square, variance in zip(iterations, squares, variances, strict=True)
+        if square is not None and variance is not None
+    ]
+    return tuple(epochs) if len(epochs) == len(iterations) else ()
