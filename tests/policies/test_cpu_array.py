@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from random import Random
 
 import pytest
 
-from colane.model.job import JobId
+from colane.core import ClusterState, Core
+from colane.core.events import NodeRegistered
+from colane.model.job import Job, JobId
+from colane.policies.registry import preset
 from tests.policies.test_arrays import cpu_job, first_starts, machines, run, training
 
 
@@ -71,3 +75,24 @@ def test_a_job_that_may_not_borrow_does_not_keep_one_that_may_waiting() -> None:
     _, found = run(machines(4), *jobs)
     assert first_starts(found)[7] == 20.0
     assert first_starts(found)[6] > 20.0
+
+
+@pytest.mark.parametrize(
+    ("abortable", "attempt", "because"),
+    [(False, 0, "it may not begin anew (--abortable)"), (True, 4, "it was stopped 4 times"), (True, 3, None)],
+)
+def test_who_borrows_nothing_is_told_why(abortable: bool, attempt: int, because: str | None) -> None:
+    """Of eight cores seven are free, of which six are kept for the GPU; once it was stopped too often, it waits."""
+    waiting = replace(Job(JobId(3), cpu_job(3, 0.0, 1.0, 4, abortable=abortable).spec, 0.0), attempt=attempt)
+    training_ = [
+        Job(JobId(number), training(number, 0.0, 1.0, cores=cores).spec, 0.0) for number, cores in ((1, 1), (2, 6))
+    ]
+    node = replace(machines(1).nodes[0], cores=tuple(range(8)))
+    core = Core(preset("coda"), ClusterState.restore([], [*training_, waiting]))
+    core.step([NodeRegistered(node)], 1.0)
+    assert core.state.jobs[JobId(1)].placement is not None
+    assert (core.state.jobs[JobId(3)].placement is None) is (because is not None)
+    if because is not None:
+        said = core.why(JobId(3), 2.0).sentence()
+        assert said.startswith("Resources: 7 cores are free on a node, but they are kept for jobs with GPUs")
+        assert said.endswith(f"it borrows none: {because}")

@@ -26,6 +26,7 @@ class Why(StrEnum):
     NO_HOST_MEMORY = "no-host-memory"
     NO_HOST_BANDWIDTH = "no-host-bandwidth"
     NO_ROOM_ON_HOST = "no-room-on-host"
+    BORROWS_NOTHING = "borrows-nothing"
     BEHIND = "behind"
     NOT_WORTH_SHARING = "not-worth-sharing"
     NO_EVIDENCE = "no-evidence"
@@ -140,6 +141,10 @@ SENTENCES: Mapping[Why, str] = MappingProxyType(
         Why.NO_ROOM_ON_HOST: (
             "Resources: needs {need} cores and {need_bytes} of host memory on one node, at most {have} and "
             "{have_bytes} are free on any for jobs without GPUs; others are held by {jobs}"
+        ),
+        Why.BORROWS_NOTHING: (
+            "Resources: {have} cores are free on a node, but they are kept for jobs with GPUs, and it borrows none: "
+            "{because}"
         ),
         Why.BEHIND: "Priority: waits in order behind {jobs}",
         Why.NOT_WORTH_SHARING: (

@@ -131,3 +131,16 @@ class ArrayPlacer(CpuOnlyPlacer):
             return True
         own = len(node.node.cores) - self._demand.kept_cores(self._draft.view, node)
         return self._draft.cpu_only_taken(node).cores + job.spec.cores <= own
+
+    def _refuse(self, job: Job) -> None:
+        """See `CpuOnlyPlacer`; where there is room that it may not borrow, it is told why not."""
+        draft, spec = self._draft, job.spec
+        if draft.view.explain is None or may_borrow(job, self._aborts_max):
+            super()._refuse(job)
+            return
+        free = [draft.cpu_only_free(node).cores for node in draft.view.nodes.values() if draft.has_room(node, spec)]
+        if not free:
+            super()._refuse(job)
+            return
+        because = f"it was stopped {job.attempt} times" if spec.abortable else "it may not begin anew (--abortable)"
+        draft.wait(job.id, Reason(Why.BORROWS_NOTHING, {"have": max(free), "because": because}))

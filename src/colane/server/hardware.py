@@ -57,7 +57,7 @@ class Hardware:
             return Problem("gpu_memory_bytes", f"asks for {need}, but {where}; the largest has {most}")
         if lack in _FIELDS:
             text = f"asks for {need}, but no node of pool {spec.pool} has more than {most:.0f}"
-            hint = CPU_DEVICES_HINT if lack is Lack.CORES and not spec.gpus else ""
+            hint = CPU_DEVICES_HINT if lack is Lack.CORES and not spec.gpus else "; ask for no more than that"
             return Problem(_FIELDS[lack], text + hint)
         return Problem("gpus", _over_nodes(spec, shortfall) if spec.multi_node else _on_a_node(spec, shortfall))
 

@@ -238,7 +238,7 @@ def _sentence(spec: JobSpec, shortfall: Shortfall, types: Sequence[str]) -> str:
         Lack.NODES: f"no node is in pool {spec.pool!r}",
         Lack.GPU_TYPE: f"needs GPU type {spec.gpu_type}, there are {', '.join(types) or 'no GPUs'}",
         Lack.GPU_MEMORY: _memory_sentence(spec, shortfall),
-        Lack.CORES: f"needs {need} cores on one node, the largest has {most}",
+        Lack.CORES: f"needs {need} cores on one node, the largest has {most}: lower its cores, or take a larger",
         Lack.HOST_MEMORY: f"needs {need} bytes of host memory, the largest node has {most}",
         Lack.HOST_BANDWIDTH: f"needs {need} bytes/s to host memory, the fastest node has {most:.0f}",
         Lack.AT_ONCE: "no single node has all of the GPUs, cores and memory it needs",
