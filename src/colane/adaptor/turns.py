@@ -231,7 +231,8 @@ class TurnTaker:
     def _settle(self) -> bool:
         """Wait for all devices, so that nothing of this job runs in another's turn; give memory back if asked.
 
-        False while a CUDA graph is being recorded: waiting would spoil it.
+        False while a CUDA graph is being recorded: waiting would spoil it; and where a framework cannot be waited for:
+        such a job gives no turn up, so that the gate soon leaves it out of them.
         """
         torch = sys.modules.get("torch")
         cuda = getattr(torch, "cuda", None)
@@ -243,10 +244,9 @@ class TurnTaker:
                     cuda.synchronize(device)
                 if self._words[FLUSH]:
                     cuda.empty_cache()
-            _wait_for_other_frameworks()
+            return _wait_for_other_frameworks()
         except RuntimeError:
             return False  # an error of CUDA: the job meets it itself
-        return True
 
     def _drop(self) -> None:
         held, self._socket = self._socket, None
@@ -262,15 +262,20 @@ def _devices_in_use(torch: Any) -> list[int | None]:
     return [device for device in range(torch.cuda.device_count()) if has_context(device)]
 
 
-def _wait_for_other_frameworks() -> None:
-    """Wait for what JAX and CuPy have under way, each by its own means."""
-    live_arrays = getattr(sys.modules.get("jax"), "live_arrays", tuple)
-    for array in live_arrays():
-        if not array.is_deleted():
-            array.block_until_ready()
-    cuda = getattr(sys.modules.get("cupy"), "cuda", None)
-    if cuda is not None:
-        cuda.Device().synchronize()
+def _wait_for_other_frameworks() -> bool:
+    """Wait for what JAX, CuPy and TensorFlow have under way, each by its own means; False where one has none."""
+    jax, cupy, tensorflow = (sys.modules.get(name) for name in ("jax", "cupy", "tensorflow"))
+    try:
+        for array in jax.live_arrays() if jax is not None else ():
+            if not array.is_deleted():
+                array.block_until_ready()
+        if cupy is not None:
+            cupy.cuda.Device().synchronize()
+        if tensorflow is not None:
+            tensorflow.test.experimental.sync_devices()  # since TensorFlow 2.12
+    except AttributeError:
+        return False
+    return True
 
 
 def connect(path: str) -> socket.socket:
