@@ -8,10 +8,12 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from colane.cli import stack
 from colane.client.errors import SchedulerError
 from tests.cli.conftest import Gate, Up, run_colane, until
 
@@ -160,3 +162,14 @@ def test_work_of_others_on_a_device_is_seen(make_up: MakeUp) -> None:
 def _others_ratio(up: Up) -> float:
     with up.client as client:
         return float(client.nodes()[0]["gpus"][0]["others_ratio"])
+
+
+def test_a_slow_start_is_waited_for_and_spoken_of_once(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(stack, "START_LONG_S", 0.0)
+    child: Any = SimpleNamespace(name="agent", pidfd=os.pidfd_open(os.getpid()))
+    answers = iter([None, None, None, "here"])
+    assert stack._wait_for(child, lambda: next(answers)) == "here"
+    assert capsys.readouterr().err.count("the agent takes long to start: this machine is busy") == 1
+    os.close(child.pidfd)

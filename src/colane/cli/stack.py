@@ -26,8 +26,11 @@ from colane.client.locate import SERVER_FILE, TOKEN_FILE, TOKEN_VARIABLE, URL_VA
 
 Found = TypeVar("Found")
 
-START_MAX_S: Final = 60.0
-"""A start takes one to two seconds; a machine that needs this long is stuck."""
+START_MAX_S: Final = 600.0
+"""A start takes one to two seconds, on a machine with ten others on each core more than a minute; then it is stuck."""
+
+START_LONG_S: Final = 20.0
+"""After this long it is said what is waited for."""
 
 LOOK_EVERY_S: Final = 0.02
 
@@ -250,13 +253,17 @@ def _how(code: int) -> str:
 
 def _wait_for(child: _Child, look: Callable[[], Found | None]) -> Found:
     """Look until there is something, as long as the child lives."""
-    deadline_s = time.monotonic() + START_MAX_S
+    began_s, is_told = time.monotonic(), False
     while (found := look()) is None:
         if select.select([child.pidfd], [], [], LOOK_EVERY_S)[0]:
             failed = FailureError("")  # the child itself has said why
             failed.exit_code = max(child.process.wait(), 1)
             raise failed
-        if time.monotonic() > deadline_s:
+        waited_s = time.monotonic() - began_s
+        if waited_s > START_LONG_S and not is_told:
+            note(f"the {child.name} takes long to start: this machine is busy")
+            is_told = True
+        if waited_s > START_MAX_S:
             raise FailureError(f"the {child.name} is not ready after {START_MAX_S:.0f} s")
     return found
 
