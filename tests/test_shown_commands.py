@@ -96,8 +96,8 @@ def test_shown_commands_are_taken(page: Path) -> None:
     assert complaints(ours(spans(text)), "^Missing argument|requires an argument") == {}
 
 
-OTHERS = frozenset({"--nproc-per-node"})
-"""Options of other programs that documents name alone."""
+OTHERS = frozenset({"--nnodes", "--nproc-per-node", "--standalone"})
+"""Options of other programs (torchrun) that documents name alone."""
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
