@@ -1,8 +1,8 @@
 """How soon CPU jobs of a month like CODA's could start at all: every core in one pool, whoever fits starts.
 
-Training jobs are there at once with the cores they have use for, whatever runs; the CPU jobs that wait are asked in
-order of arrival, and start when so many cores are free, however they lie on nodes. What nodes and borrowing cost a
-scheduler is what it lacks of this.
+Training jobs are there at once with the cores they have use for, whatever runs, and end as soon as these let them. The
+CPU jobs that wait are asked in order of arrival, and start when so many cores are free, however they lie on nodes. What
+nodes and borrowing cost a scheduler is what it lacks of this.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 
 from colane.papers.claims import Claim
 from colane.papers.cpu_month import SHORT_S, cluster
-from colane.papers.cpu_world import best_cores
+from colane.papers.cpu_world import CpuMonthWorld, best_cores
 from colane.traces.workload import TraceJob, Workload
 
 
@@ -26,6 +26,7 @@ class OnePool:
 
     def __init__(self, cores: int) -> None:
         self._free = cores
+        self._world = CpuMonthWorld()
         self._ends: list[tuple[float, int]] = []
         self._waiting: list[TraceJob] = []
         self.waits_s: list[float] = []
@@ -34,7 +35,7 @@ class OnePool:
         """A job comes; who has ended by then makes room first."""
         self.until(job.submit_s)
         if job.spec.gpus:
-            self._start(job, best_cores(job.model, job.spec.gpus), job.submit_s)
+            self._start(best_cores(job.model, job.spec.gpus), job.submit_s, self._world.work_steps(job))
         else:
             self._waiting.append(job)
             self._serve(job.submit_s)
@@ -52,14 +53,14 @@ class OnePool:
         for job in self._waiting:
             if job.spec.cores <= self._free:
                 self.waits_s.append(now_s - job.submit_s)
-                self._start(job, job.spec.cores, now_s)
+                self._start(job.spec.cores, now_s, job.duration_s or 0.0)
             else:
                 left.append(job)
         self._waiting = left
 
-    def _start(self, job: TraceJob, cores: int, now_s: float) -> None:
+    def _start(self, cores: int, now_s: float, length_s: float) -> None:
         self._free -= cores
-        heappush(self._ends, (now_s + (job.duration_s or 0.0), cores))
+        heappush(self._ends, (now_s + length_s, cores))
 
 
 def cpu_jobs_within(workload: Workload, cores: int, wait_s: float) -> float:
