@@ -164,6 +164,8 @@ def simulate(  # noqa: PLR0913, PLR0917 - a command line option is a parameter
 
     Nothing live is touched. The same inputs and seed give the same results, byte for byte.
     """
+    from colane.traces.workload import collector_held  # noqa: PLC0415 - imported late
+
     chosen = tuple(dict.fromkeys(policy or DEFAULT_POLICIES))
     request = make_request(
         cluster=cluster, trace=trace, trace_format=trace_format, world=world, tables=tables, measured=measured,
@@ -176,8 +178,9 @@ def simulate(  # noqa: PLR0913, PLR0917 - a command line option is a parameter
     budget_s = policy_budget_s(chosen, policy_budget)
     request = replace(request, policy_budget_s=budget_s, tuning=tuning(core_tuner, core_window))
     wish = _Wish(chosen, tuple(range(seed, seed + seeds)), decisions, explain)
-    study, stories = _study(request, wish)
-    _publish(study, out, stories, as_json=as_json)
+    with collector_held():  # one process for one study: the collector would find hardly a cycle
+        study, stories = _study(request, wish)
+        _publish(study, out, stories, as_json=as_json)
     if study.is_partial:
         raise typer.Exit(INTERRUPTED)
 
@@ -363,6 +366,7 @@ def make_study(request: Request, wish: _Wish, loads: dict[int, Loaded], runs: li
 
 
 def _publish(study: Study, out: Path | None, stories: dict[str, Story], *, as_json: bool) -> None:
+    from colane.cli.simulation import story_lines  # noqa: PLC0415 - imported late
     from colane.report import simulated_writer as writer  # noqa: PLC0415 - matplotlib comes with it
 
     written = None
@@ -386,14 +390,5 @@ def _publish(study: Study, out: Path | None, stories: dict[str, Story], *, as_js
         output.note(f"{policy}{seeds}: {sum(r.events for r in runs):,} events in {sum(r.wall_s for r in runs):.2f} s")
     if written is not None:
         output.say(f"report: {written.html}")
-    _tell(stories)
-
-
-def _tell(stories: dict[str, Story]) -> None:
-    from colane.simulate.watchers import lines  # noqa: PLC0415 - imported late
-
-    for policy, story in stories.items():
-        output.say()
-        output.say(f"job {story.job} under {policy}:")
-        for line in lines(story.chapters):
-            output.say(line)
+    for line in story_lines(stories):
+        output.say(line)

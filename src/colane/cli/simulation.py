@@ -17,6 +17,7 @@ from colane.simulate.config import described
 from colane.simulate.ledger import STATES, AttemptSpan, ClusterTimeline, Ledger, Rows
 from colane.simulate.request import Loaded, Request
 from colane.simulate.run import Run
+from colane.simulate.watchers import Story, lines
 from colane.traces.costs import Costs
 
 if TYPE_CHECKING:
@@ -200,3 +201,9 @@ def seed_notes(request: Request, seeds: int) -> Iterator[str]:
 
     if seeds > 1 and not is_generator(request.trace) and request.belief != "profiled":
         yield "All seeds are alike: the trace is no generator's, and no noise is drawn."
+
+
+def story_lines(stories: Mapping[str, Story]) -> Iterator[str]:
+    """What each policy did with the job whose story was asked for."""
+    for policy, story in stories.items():
+        yield from ("", f"job {story.job} under {policy}:", *lines(story.chapters))

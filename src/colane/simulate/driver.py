@@ -396,6 +396,5 @@ class Driver:
         """In life the youngest of a company that does not fit would find no memory."""
         if process.serial != serial or not self._here.has(process) or process.steps_per_s > 0:
             return
-        company = [process, *self._here.others(process, stepping=True)]
-        youngest = max(company, key=lambda one: (one.start_s, one.id))
+        youngest = max([process, *self._here.others(process, stepping=True)], key=lambda one: (one.start_s, one.id))
         self._end(youngest, "out-of-memory", OUT_OF_MEMORY)

@@ -94,8 +94,12 @@ class Sheet:
         """
         self.need(name)
         cells = self._columns[name]
+        distinct = set(cells)
         try:
-            return list(map(parse, cells))
+            if 2 * len(distinct) > len(cells):
+                return list(map(parse, cells))
+            parsed = {cell: parse(cell) for cell in distinct}  # pools, users, GPUs: few values stand in many rows
+            return [parsed[cell] for cell in cells]
         except ValueError:
             return [self._cell(row, name, cell, parse) for row, cell in enumerate(cells)]
 

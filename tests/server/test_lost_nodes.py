@@ -1,0 +1,147 @@
+"""Nodes that fall silent, the leases of their agents, and nodes that cannot start what they are given."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from colane.server.board import Board
+from colane.server.clock import Clocks
+from tests.server.harness import (
+    DEADLINE_S,
+    SteadyClock,
+    finished,
+    gpu,
+    launched,
+    node,
+    report,
+    world,
+)
+
+NODE_TIMEOUT_S = 5.0
+
+
+def silent_world(clock: SteadyClock) -> Any:
+    return world(clocks=Clocks(steady=clock), node_timeout_s=NODE_TIMEOUT_S, tick_s=0.01)
+
+
+class TestLost:
+    async def test_a_lost_node_may_be_taken_over(self) -> None:
+        clock = SteadyClock()
+        async with silent_world(clock) as w:
+            await w.good("POST", "/node", node())
+            clock.go_on(NODE_TIMEOUT_S + 1)
+            await w.line(lambda line: line.kind == "node-lost")
+            assert (await w.good("POST", "/node", node(agent_id="a2")))["lost"] is False
+            assert (await w.refused("POST", "/node/n1/report", report()))[0] == 409
+
+    async def test_jobs_of_a_silent_node_are_queued_again(self) -> None:
+        clock = SteadyClock()
+        async with silent_world(clock) as w:
+            await self.lose(w, clock)
+            lost = await w.good("GET", "/node/n1")
+            assert (lost["lost"], lost["jobs"]) == (True, [])
+            job = await w.good("GET", "/job/1")
+            assert (job["state"], job["why"]) == ("queued", "node-lost")
+
+    async def test_a_report_brings_it_back(self) -> None:
+        clock = SteadyClock()
+        async with silent_world(clock) as w:
+            await self.lose(w, clock)
+            back = await w.good("POST", "/node/n1/report", report(gpus=[gpu(0)]))
+            assert (back["lost"], back["jobs"][0]["attempt"]) == (False, 2)
+
+    @staticmethod
+    async def lose(w: Any, clock: SteadyClock) -> None:
+        """A node with a job is not heard of for longer than it may be silent."""
+        await w.good("POST", "/node", node())
+        await w.submit()
+        clock.go_on(NODE_TIMEOUT_S + 1)
+        await w.line(lambda line: line.kind == "node-lost")
+
+
+class TestNudge:
+    async def test_an_agent_is_told_when_its_jobs_change_and_only_then(self) -> None:
+        async with world() as w:
+            await w.good("POST", "/node", node())
+            await w.good("POST", "/node", node("n2", agent_id="a2", pool="other"))
+            w.agents.nudged.clear()
+            w.agents.changed.clear()
+            await w.submit()
+            async with asyncio.timeout(DEADLINE_S):
+                await w.agents.changed.wait()
+            assert w.agents.nudged == ["n1"]
+
+    async def test_an_agent_that_is_down_costs_nothing(self) -> None:
+        async with world() as w:
+            w.agents.down = True
+            await w.good("POST", "/node", node())
+            assert await w.submit() == 1
+            assert await w.state(1) == "assigned"
+
+
+def test_a_board_knows_who_is_where() -> None:
+    assert Board().assigned("nowhere") == []
+
+
+class TestLease:
+    async def told(self, w: Any, name: str, leased: bool) -> Any:
+        return await w.good("POST", f"/node/{name}/report", report(agent_id=f"a-{name}", leased=leased))
+
+    async def test_only_what_stands_alone_has_an_endless_one(self) -> None:
+        async with world(node_timeout_s=60.0) as w:
+            await w.good("POST", "/node", node("n1", agent_id="a-n1"))
+            assert (await self.told(w, "n1", leased=True))["lease_s"] is None
+            await w.good("POST", "/node", node("n2", agent_id="a-n2", pool="other"))
+            assert (await self.told(w, "n1", leased=False))["lease_s"] is None
+            await w.good("POST", "/node", node("n3", agent_id="a-n3"))
+            bounded = await self.told(w, "n1", leased=False)
+            assert 59.0 < bounded["lease_s"] < 60.0
+            assert bounded["leased"] is False
+            assert (await self.told(w, "n1", leased=True))["leased"] is True
+
+    async def test_a_silent_node_is_not_lost_before_its_agent_knows(self) -> None:
+        clock = SteadyClock()
+        async with silent_world(clock) as w:
+            await w.good("POST", "/node", node("n1", agent_id="a-n1"))
+            await self.told(w, "n1", leased=True)
+            job = await w.submit()
+            await w.good("POST", "/node", node("n2", agent_id="a-n2"))
+            await self.told(w, "n1", leased=False)
+            clock.go_on(NODE_TIMEOUT_S + 1)
+            await w.line(lambda line: line.kind == "node-lost" and line.body["node"] == "n2")
+            assert await w.state(job) == "assigned"
+            await w.good("DELETE", "/node/n1")
+            assert (await w.good("GET", f"/job/{job}"))["why"] == "node-lost"
+
+    async def test_what_ended_for_want_of_word_is_queued_again_and_is_no_failure(self) -> None:
+        async with world() as w:
+            await w.good("POST", "/node", node())
+            job = await w.submit()
+            await w.good("POST", "/node/n1/report", report(launched(job)))
+            end = finished(job, outcome="lease-run-out", exit_code=None, signal=15)
+            assert (await w.good("POST", "/finished_job", end))["believed"] is True
+            shown = await w.good("GET", f"/job/{job}")
+            assert (shown["attempt"], shown["failures"], shown["state"]) == (2, 0, "assigned")
+
+    async def test_an_unknown_node_cannot_be_forgotten(self) -> None:
+        async with world() as w:
+            assert (await w.refused("DELETE", "/node/nobody"))[0] == 404
+
+
+class TestNodeFault:
+    async def test_a_job_that_could_not_be_started_waits_until_the_node_can_and_nothing_is_counted(self) -> None:
+        async with world() as w:
+            await w.good("POST", "/node", node(gpus=2))
+            first, second = await w.submit(), await w.submit()
+            await w.good("POST", "/node/n1/report", report(launched(first)))
+            end = finished(second, outcome="node-fault", exit_code=None, detail="the disk is full")
+            await w.good("POST", "/finished_job", end)
+            shown = await w.good("GET", f"/job/{second}")
+            assert (shown["state"], shown["failures"], shown["why"]) == ("queued", 0, "node-fault")
+            assert shown["reason"] == "node n1 could not start it: the disk is full"
+            assert [gpu["healthy"] for gpu in (await w.good("GET", "/node/n1"))["gpus"]] == [True, False]
+            assert await w.state(first) == "launching"
+            await w.good("POST", "/node/n1/report", report(launched(first), gpus=[gpu(0), gpu(1)]))
+            shown = await w.good("GET", f"/job/{second}")
+            assert (shown["state"], shown["attempt"], shown["failures"]) == ("assigned", 2, 0)
