@@ -18,7 +18,7 @@ from colane.policies.registry import UnknownPolicyError, create, preset
 from tests.core.worlds import GIB, make_node, make_profile
 
 from .life import Coming, Life, known, step_time
-from .test_topo_aware import disturbing, end, machine, places, start, submit
+from .machines import disturbing, end, machine, places, start, submit
 
 EAGER = preset("colane", quantum_s=0.0, move_s=0.0)
 ONE = [make_node("n0", 1)]
