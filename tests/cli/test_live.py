@@ -328,7 +328,7 @@ def test_a_scheduler_is_found_by_its_state_directory(shared_up: Up) -> None:
 
 def test_health_is_what_ps_says(live: Colane, shared_up: Up) -> None:
     with shared_up.client as client:
-        assert client.health()["policy"] == "colocate"
+        assert client.health()["policy"] == "colane"
     assert live("ps").code == 0
 
 

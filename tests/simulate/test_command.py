@@ -50,7 +50,7 @@ def sample(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_without_a_file_the_sample_runs_and_writes_the_contract(sample: Path) -> None:
     found = summary(sample)
-    assert [run["policy"] for run in found["runs"]] == ["fifo", "colocate"]
+    assert [run["policy"] for run in found["runs"]] == ["fifo", "colane"]
     for run in found["runs"]:
         assert tuple(run)[1:2] == ("seed",)
         assert [key for key in run if key in CONTRACT] == list(CONTRACT)
@@ -64,7 +64,7 @@ def test_without_a_file_the_sample_runs_and_writes_the_contract(sample: Path) ->
 
 
 def test_every_job_has_a_row_whose_times_add_up(sample: Path) -> None:
-    for policy in ("fifo", "colocate"):
+    for policy in ("fifo", "colane"):
         with (sample / f"jobs-{policy}.csv").open() as file:
             rows = list(csv.DictReader(file))
         assert [int(row["id"]) for row in rows] == list(range(1, 61))
@@ -78,15 +78,15 @@ def test_every_job_has_a_row_whose_times_add_up(sample: Path) -> None:
 def test_every_decision_is_a_line_with_its_reason(sample: Path) -> None:
     lines = [json.loads(line) for line in (sample / "decisions.jsonl").read_text().splitlines()]
     assert len(lines) == sum(run["decisions"] for run in summary(sample)["runs"])
-    assert {line["action"] for line in lines} == {"start"}
-    shared = [line for line in lines if line["reason"]["why"] == "shares"]
+    assert {line["action"] for line in lines} == {"start", "park", "move"}
+    shared = [line for line in lines if line["reason"]["why"] == "shares-best"]
     assert shared
-    assert all("speed-up" in line["sentence"] and line["policy"] == "colocate" for line in shared)
+    assert all("of its speed alone" in line["sentence"] and line["policy"] == "colane" for line in shared)
 
 
 def test_the_page_is_whole_and_needs_nothing_from_outside(sample: Path) -> None:
     page = (sample / "report.html").read_text()
-    for word in ("fifo", "colocate", "figure-jct_cdf", "figure-gantt", "figure-queue_over_time", "World: factors"):
+    for word in ("fifo", "colane", "figure-jct_cdf", "figure-gantt", "figure-queue_over_time", "World: factors"):
         assert word in page
     assert "<script" not in page
     assert "src=" not in page

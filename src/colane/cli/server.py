@@ -18,7 +18,7 @@ def register(app: typer.Typer) -> None:
 
 
 def server(  # noqa: PLR0913, PLR0917 - a command line option is a parameter
-    policy: options.Policy = "colocate",
+    policy: options.Policy = "colane",
     policy_budget: options.PolicyBudget = None,
     host: options.Host = "127.0.0.1",
     port: options.Port = options.DEFAULT_PORT,

@@ -43,8 +43,8 @@ Policy = Annotated[
     typer.Option(
         "--policy",
         metavar="NAME|FILE.py:NAME",
-        help="colocate (share where it pays), fifo (one job a GPU), best-fit, ...; a wrong name lists all. Options "
-        "follow the name, as pack:share_when=always. FILE.py:NAME is a policy of your own.",
+        help="colane (what is worth most), colocate (share where it pays), fifo (one job a GPU), ...; a wrong name "
+        "lists all. Options follow the name, as pack:share_when=always. FILE.py:NAME is a policy of your own.",
     ),
 ]
 PolicyBudget = Annotated[

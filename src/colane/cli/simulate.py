@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from colane.simulate.watcher import Watcher
     from colane.simulate.watchers import Story
 
-DEFAULT_POLICIES = ("fifo", "colocate")
+DEFAULT_POLICIES = ("fifo", "colane")
 INTERRUPTED = 130
 
 
@@ -37,7 +37,7 @@ def register(app: typer.Typer) -> None:
     """Add the command."""
     app.command(
         "simulate",
-        epilog="Example: [bold]colane simulate --cluster dgx1 --trace jobs.csv -p fifo -p colocate[/bold]",
+        epilog="Example: [bold]colane simulate --cluster dgx1 --trace jobs.csv -p fifo -p colane[/bold]",
     )(simulate)
 
 
@@ -60,7 +60,7 @@ def simulate(  # noqa: PLR0913, PLR0917 - a command line option is a parameter
             "--policy",
             "-p",
             metavar="NAME|FILE.py:NAME",
-            show_default="fifo and colocate",
+            show_default="fifo and colane",
             help="Who decides; may be repeated. FILE.py:NAME is a policy of your own.",
         ),
     ] = None,

@@ -72,7 +72,7 @@ class StackConfig:
     node: str
     host: str = "127.0.0.1"
     port: int = 0
-    policy: str = "colocate"
+    policy: str = "colane"
     devices: str | None = None
     topology: str | None = None
     host_bandwidth: int | None = None

@@ -27,7 +27,7 @@ def register(app: typer.Typer) -> None:
 
 
 def up(  # noqa: PLR0913, PLR0917 - a command line option is a parameter
-    policy: options.Policy = "colocate",
+    policy: options.Policy = "colane",
     policy_budget: options.PolicyBudget = None,
     devices: options.Devices = None,
     topology: TopologyOption = None,

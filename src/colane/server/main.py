@@ -84,7 +84,7 @@ class ServerConfig:
     state_dir: Path
     host: str = "127.0.0.1"
     port: int = DEFAULT_PORT
-    policy: str = "colocate"
+    policy: str = "colane"
     policy_budget_s: float = BUDGET_S
     token: str | None = field(default=None, repr=False)
     tls: TlsFiles | None = None
