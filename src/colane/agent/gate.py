@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 from colane.adaptor import turns
 from colane.agent import processes
-from colane.agent.gate_page import RANKS_MAX, ControlPage
+from colane.agent.gate_page import RANKS_MAX, STEPS_MAX, ControlPage
 from colane.agent.gate_ranks import Gang, Rank, RankConnection
 from colane.agent.gate_rules import NOT_BOUNDED, Floor
 from colane.agent.gate_values import GateTimeouts, Seen, Wish
@@ -192,6 +192,8 @@ class LaneGate:
         if kind == turns.PING:
             link.answer(turns.WAIT)
             return
+        if step > STEPS_MAX:
+            raise ValueError(f"{step} steps are more than any job does")
         rank = link.rank or self._admit(link, claimed)
         rank.gang.expected = max(1, min(ranks, RANKS_MAX))
         if kind == turns.LEAVE:

@@ -5,6 +5,7 @@ It is written with `pwrite`, never through a mapping: a job that truncates its f
 
 from __future__ import annotations
 
+import math
 import os
 import stat
 import struct
@@ -29,6 +30,8 @@ from colane.agent.gate_values import TurnTimes
 
 RANKS_MAX = 256
 """Processes of one job on one node."""
+STEPS_MAX = 2**53
+"""No job does more; what its page says beyond that is not to be believed, and must not overflow a word of another."""
 
 _WORD = struct.Struct("=Q")
 _TIMES = struct.Struct(f"={RESUMED_WORD - YIELDED_WORD + 1}Q")
@@ -73,7 +76,7 @@ class ControlPage:
             words = _COUNTERS.unpack(os.pread(self._fd, _COUNTERS.size, PID_WORD * 8))
         except (OSError, struct.error):
             return PageCounters(0, 0, is_computing=False)
-        return PageCounters(words[0], words[COUNT_WORD - PID_WORD], bool(words[-1] & IN_STEP))
+        return PageCounters(words[0], min(words[COUNT_WORD - PID_WORD], STEPS_MAX), bool(words[-1] & IN_STEP))
 
     def times(self) -> TurnTimes:
         """Say when it last gave its turn up, and when it last got one; 0 for never."""
@@ -84,18 +87,19 @@ class ControlPage:
         return TurnTimes(yielded_ns * 1e-9, resumed_ns * 1e-9)
 
     def last_step_s(self) -> float:
-        """Say when its latest step ended, by the machine's monotonic clock; 0 before there was one."""
+        """Say when its latest step ended, by the machine's monotonic clock; 0 where its page tells no time gone by."""
         try:
             data = os.pread(self._fd, _RECORDS_BYTES, COUNT_WORD * 8)
             (count,) = _WORD.unpack_from(data)
             (ended_s,) = _TIME.unpack_from(data, RECORD_OFFSETS[count & 1] - COUNT_WORD * 8)
         except (OSError, struct.error):
             return 0.0
-        return ended_s - time.time() + time.monotonic() if count else 0.0
+        ago_s = time.time() - ended_s
+        return time.monotonic() - ago_s if count and 0 <= ago_s < math.inf else 0.0
 
     def expect(self, due_s: float) -> None:
         """Say when its turn is expected, by the machine's monotonic clock."""
-        self._write(turns.SOON_AT, int(due_s * 1e9))
+        self._write(turns.SOON_AT, max(0, int(due_s * 1e9)))
 
     def is_held(self) -> bool:
         """Whether who waits here goes on by our word alone, as an earlier agent may have said."""
