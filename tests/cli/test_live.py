@@ -144,7 +144,7 @@ def test_paper_a_objects(live: Colane, tmp_path: Path) -> None:
     [
         (["--gpus", "3", "--", "true"], "gpus:"),
         (["--gpu-type", "H900", "--", "true"], "gpu_type:"),
-        (["--gpu-memory", "lots", "--", "true"], "gpu_memory: must be a size such as 2GB"),
+        (["--gpu-memory", "lots", "--", "true"], "'--gpu-memory': must be a size such as 2GB"),
         (["--gpu-memory", "40GB", "--", "true"], "gpu_memory"),
         (["--time-limit", "soon", "--", "true"], "'--time-limit' / '-t': must be a duration such as 90"),
         (["--model", "vgg20", "--dataset", "digits"], "did you mean vgg"),
@@ -350,11 +350,11 @@ def test_what_policies_may_know_and_do_is_said_by_options(live: Colane, shared_u
     ("words", "expected"),
     [
         (["--latency", "soon"], "--latency: must be a duration such as"),
-        (["--kind", "dance"], "'dance' is not one of 'training', 'inference'"),
+        (["--kind", "dance"], "'--kind': must be training or inference, got 'dance'"),
         (["--weight", "0"], "weight: must be more than 0.0, got 0.0"),
         (["--utility-min", "2"], "utility_min: must be at most 1.0, got 2.0"),
         (["--comm-weight", "9"], "comm_weight: must be at most 4, got 9"),
-        (["--comm-pattern", "star"], "'star' is not one of 'all', 'ring', 'pipeline'"),
+        (["--comm-pattern", "star"], "'--comm-pattern': must be all, ring or pipeline, got 'star'"),
     ],
 )
 def test_what_policies_may_know_is_bounded(live: Colane, words: list[str], expected: str) -> None:

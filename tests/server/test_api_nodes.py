@@ -86,8 +86,9 @@ class TestUpdate:
     async def test_put_replaces(self) -> None:
         async with world() as w:
             shown = await w.good("POST", "/node", node())
-            changed = await w.good("PUT", "/node/n1", {**shown, "pool": "other"})
+            changed = await w.good("PUT", "/node/n1", {**shown, "pool": "other", "park_s": 2.0})
             assert changed["pool"] == (await w.good("GET", "/node/n1"))["pool"] == "other"
+            assert (changed["park_s"], changed["to_host_bytes_per_s"]) == (2.0, shown["to_host_bytes_per_s"])
 
     async def test_put_of_the_unknown_and_of_another_name(self) -> None:
         async with world() as w:

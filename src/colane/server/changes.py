@@ -165,6 +165,8 @@ def _node(body: NodeBody) -> Node:
         cores=tuple(body.cores),
         host_memory_bytes=body.host_memory_bytes,
         host_bandwidth_bytes_per_s=body.host_bandwidth_bytes_per_s,
+        park_s=body.park_s,
+        to_host_bytes_per_s=body.to_host_bytes_per_s,
         pool=body.pool,
         address=body.address.rstrip("/"),
         agent_id=body.agent_id,

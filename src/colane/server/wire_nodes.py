@@ -6,6 +6,7 @@ from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import Field, StringConstraints, field_validator, model_validator
 
+from colane.model.hardware import TO_HOST_BYTES_PER_S
 from colane.model.sizes import GPUS_MAX
 from colane.server.wire import (
     CORES_MAX,
@@ -114,6 +115,8 @@ class NodeBody(WireModel):
     host_bandwidth_bytes_per_s: Size = 0
     topology: TopologyBody | None = None
     host_refusal: Text = ""
+    park_s: Seconds = 0.0
+    to_host_bytes_per_s: Annotated[float, Field(gt=0, allow_inf_nan=False)] = TO_HOST_BYTES_PER_S
     cluster_id: Any = None
     generation: Any = None
     lost: Any = None

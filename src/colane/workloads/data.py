@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import signal
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from types import TracebackType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -193,16 +195,25 @@ def loader(
         num_workers=workers,
         generator=torch.Generator().manual_seed(seed),
         pin_memory=pin_memory,
-        worker_init_fn=_leave_signals_to_parent if workers else None,
+        worker_init_fn=_leave_ending_to_parent if workers else None,
         # What PyTorch has always done on Linux; a spawned worker would import it all again.
         multiprocessing_context="fork" if workers else None,
     )
 
 
-def _leave_signals_to_parent(_worker: int) -> None:
-    """Let the parent end its workers: were they to die of the same signal first, it would report a crash."""
+def _leave_ending_to_parent(_worker: int) -> None:
+    """Let the parent end its workers: were they to die of the same signal first, it would report a crash.
+
+    One that is handing a batch over when its parent ends says nothing of that.
+    """
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    sys.excepthook = _say_unless_left
+
+
+def _say_unless_left(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    if not issubclass(kind, EOFError | ConnectionError):
+        sys.__excepthook__(kind, error, trace)
 
 
 def flips(name: str) -> bool:
