@@ -67,18 +67,22 @@ class LeastRemaining:
             known, weight = kept.of(job, left), job.gpu_count if self.counts_gpus else 1
             return priority_of(job.spec), inf if known is None else weight * known.at(job, draft.now_s)
 
-        def held(job: Job) -> Rank:
-            """A parked job goes before those who have not so much less left that they would have taken its place."""
-            priority, left = rank(job)
-            return priority, left / self.gain_min if job.home else left
-
         return Queue(
-            walk=ranked(draft, sorted_lines(draft, draft.view.derived(ByRemaining), held)),
+            walk=ranked(draft, sorted_lines(draft, draft.view.derived(ByRemaining), self._held(rank))),
             rank=rank,
             displaces=partial(by_gain, self.gain_min),
             quantum_s=self.quantum_s,
             because="it has less left to do",
         )
+
+    def _held(self, rank: Callable[[Job], Rank]) -> Callable[[Job], Rank]:
+        """A parked job goes before those who have not so much less left that they would have taken its place."""
+
+        def held(job: Job) -> Rank:
+            priority, left = rank(job)
+            return priority, left / self.gain_min if job.home else left
+
+        return held
 
 
 @dataclass(slots=True)
