@@ -188,7 +188,7 @@ class Recorder:
         """Say how many more steps a framework has announced, where the script has said nothing."""
         self._expected = more_steps
         if self._writer is not None and self.rank != EXPLICIT:
-            self._writer.set_total(self._writer.counted + more_steps)
+            self._writer.set_total(self._writer.steps - self._writer.uncounted + more_steps)
 
     def restored(self, steps: int) -> None:
         """Say that the job saves its state by itself, and with how many steps it began."""
@@ -235,7 +235,7 @@ class Recorder:
 
     def _publish(self, writer: Writer, steps: int, loss: float | None) -> None:
         now_s = time.perf_counter()
-        count = writer.counted + steps
+        count = writer.steps - writer.uncounted + steps
         if not self._is_settled:
             self._settle(writer)
         if count <= MEMORY_FIRST_STEPS or (count % MEMORY_EVERY_STEPS < steps and now_s >= self._measure_s):

@@ -117,12 +117,14 @@ class Writer:
 
     Attributes:
         control: The words of the page for turns.
+        steps: Steps this page has counted.
+        uncounted: How many of them were none of training, the first ones.
 
     Raises:
         WireError: no such file, another version, or another living process writes it.
     """
 
-    __slots__ = ("_began", "_floats", "_map", "_mark", "_memory", "_ring", "_words", "control", "steps")
+    __slots__ = ("_began", "_floats", "_map", "_mark", "_memory", "_ring", "_words", "control", "steps", "uncounted")
 
     def __init__(self, path: str, total_steps: int | None = None, *, is_tentative: bool = False) -> None:
         self._map = _open(path)
@@ -132,6 +134,7 @@ class Writer:
         self.control = self._words[CONTROL_OFFSET // 8 : CONTROL_OFFSET // 8 + CONTROL_WORDS]
         self._memory = (0, 0, 0, 0)
         self.steps = self._began = self._words[COUNT_WORD]
+        self.uncounted = self._words[UNCOUNTED_WORD]
         self._mark = TENTATIVE if is_tentative else 0
         self._claim(path)
         self.set_total(total_steps)
@@ -149,15 +152,10 @@ class Writer:
         """P of a GPU as it was measured last; 0 before, and of the host."""
         return self._memory[0] if self._memory[3] & ON_GPU else 0
 
-    @property
-    def counted(self) -> int:
-        """Steps so far that count."""
-        return self.steps - int(self._words[UNCOUNTED_WORD])
-
     def uncount(self) -> None:
         """Say that no step so far was one; where an earlier process of the attempt has made some, all stay."""
-        if self._began <= self._words[UNCOUNTED_WORD]:
-            self._words[UNCOUNTED_WORD] = self.steps
+        if self._began <= self.uncounted:
+            self._words[UNCOUNTED_WORD] = self.uncounted = self.steps
 
     def stay(self) -> None:
         """Give the place to nobody from now on.
@@ -225,7 +223,7 @@ class Writer:
         else:
             flags |= HAS_LOSS
         RECORD.pack_into(self._map, RECORD_OFFSETS[count & 1], now_s, loss, persistent, peak, reserved, flags)
-        if count == self._words[UNCOUNTED_WORD] + 1:
+        if count == self.uncounted + 1:
             self._floats[FIRST_WORD] = now_s
         self._words[COUNT_WORD] = self.steps = count
 
