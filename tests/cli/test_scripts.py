@@ -75,7 +75,7 @@ def test_missing_packages_are_installed_by_root(tmp_path: Path) -> None:
 def test_what_pythons_lack_that_are_not_debians_is_said_at_once(tmp_path: Path) -> None:
     program(tmp_path, "id", "echo 0")
     program(tmp_path, "apt-get", f"touch {tmp_path}/asked")
-    python = program(tmp_path, "python3.12", WITHOUT_PIP)
+    python = program(tmp_path, "python3.12", OF_DEBIAN.replace("/usr", "/opt") + WITHOUT_PIP)
     said = bash("find_python; echo compiling", tmp_path, PYTHON=str(python))
     assert said.returncode == 1
     assert f"{python} has no pip: {python} -m ensurepip gives it one, or name another" in said.stderr

@@ -21,8 +21,32 @@ OTHERS = {"stream": "stream", "data-parallel": "data_parallel"}
 """Jobs with arguments of their own, and their modules."""
 
 
+class Stopped(SystemExit):
+    """A signal ends the job, as a process that died of it would be reported by a shell.
+
+    The line that says so is written once the signal's handler is left: it may have come in the middle of another.
+    """
+
+    def __init__(self, number: int) -> None:
+        super().__init__(128 + number)
+        self.line = f"stopped by {signal.Signals(number).name}"
+
+
 def main() -> int:
     """Run the job that the command line describes."""
+    try:
+        return run()
+    except Stopped as stopped:
+        say(stopped.line)
+        raise
+
+
+def run() -> int:
+    """Run it until it is done, or stopped.
+
+    Raises:
+        Stopped: By a signal.
+    """
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _stop)
     if sys.argv[1:2] and sys.argv[1] in OTHERS:
@@ -41,10 +65,8 @@ def main() -> int:
 
 
 def _stop(number: int, _frame: object) -> None:
-    """End now, as a process that died of the signal would be reported by a shell."""
     signal.signal(number, signal.SIG_IGN)
-    say(f"stopped by {signal.Signals(number).name}")
-    raise SystemExit(128 + number)
+    raise Stopped(number)
 
 
 def _refuse(message: str) -> int:
