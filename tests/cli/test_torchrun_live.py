@@ -107,7 +107,7 @@ def test_a_job_of_torchrun_shrinks_for_a_newcomer_grows_again_and_learns_the_sam
 
     def submit(job: int) -> None:
         words = [str(tmp_path / f"{what}-{job}") for what in ("notes", "enough", "saved")]
-        options = ("--gpus", "1..2", "--checkpoint", "torchrun", "--family", "net")
+        options = ("--gpus", "1..2", "--checkpoint", "torchrun", "--family", "net", "--retries", "1")
         said = colane("submit", *options, "--", "sh", "-c", TORCHRUN, sys.executable, str(script), *words)
         assert (said.code, said.out.split()[-1]) == (0, str(job)), said
 
@@ -119,7 +119,8 @@ def test_a_job_of_torchrun_shrinks_for_a_newcomer_grows_again_and_learns_the_sam
     up.wait_for(2, "succeeded")
     until(lambda: world(1) == 2, "job 1 has both devices again", LONG_S)
     (tmp_path / "enough-1").touch()
-    assert up.wait_for(1, "succeeded", "failed")["state"] == "succeeded"
+    ended = up.wait_for(1, "succeeded", "failed")
+    assert ended["state"] == "succeeded", colane("logs", "1").out[-3000:]
     for job in (1, 2):
         made = notes(job)
         assert [int(step) for step, _, _ in made] == list(range(1, len(made) + 1)), "each step once"
