@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
+import os
 import signal
 from pathlib import Path
 
 import pytest
 
 from colane.agent import shim, shim_files
-from colane.agent.lease import KILL_MARGIN_S, Lease
+from colane.agent.jobdir import JobDir
+from colane.agent.lease import KILL_MARGIN_S, Lease, since_boot_s
 from tests.agent.agents import running
 from tests.agent.fake_scheduler import FakeScheduler
 
@@ -70,3 +72,34 @@ class TestJobs:
             fake.away = False
             await agent.until(lambda: fake.ends)
         assert (fake.ends[7, 1]["outcome"], fake.ends[7, 1]["exit_code"]) == ("exited", 4)
+
+    async def test_one_that_has_run_out_is_not_renewed_before_they_have_ended(
+        self, fake: FakeScheduler, tmp_path: Path, mark: dict[str, str]
+    ) -> None:
+        """On a machine that stood still the agent may be the first to wake; here a supervisor still sleeps."""
+        lease = str(tmp_path / shim_files.LEASE)
+        fake.lease_s = LEASE_S
+        fake.want(7, "sleep", "600", env=mark)
+        async with running(tmp_path, fake) as agent:
+            await agent.until(lambda: fake.launched(7))
+            supervisor = JobDir(tmp_path / "jobs" / "7-1").claimed_by()
+            assert supervisor is not None
+            os.kill(supervisor.pid, signal.SIGSTOP)
+            fake.away = True
+            await agent.until(lambda: _stop_s(lease) <= since_boot_s())
+            run_out_s, reports = _stop_s(lease), len(fake.reports)
+            fake.away = False
+            fake.want(8, "true", env=mark)
+            await agent.until(lambda: len(fake.reports) > reports + 2)
+            assert _stop_s(lease) == run_out_s
+            assert not fake.ends, "nobody else is started under it"
+            os.kill(supervisor.pid, signal.SIGCONT)
+            await agent.until(lambda: (8, 1) in fake.ends)
+            assert _stop_s(lease) > since_boot_s()
+        assert (fake.ends[7, 1]["outcome"], fake.ends[8, 1]["outcome"]) == ("lease-run-out", "exited")
+
+
+def _stop_s(path: str) -> float:
+    known = shim_files.read_lease(path)
+    assert known is not None
+    return known[0]

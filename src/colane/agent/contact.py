@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 
 from colane.agent.cluster import Membership
 from colane.agent.errors import AgentError
@@ -36,12 +37,15 @@ class Contact:
         self._name = name
         self._describe = describe
         self._membership = Membership(state)
-        self._lease = state.lease
+        self._state = state
         self._registered = False
         self._reachable = True
 
     async def report(self, report: Object) -> Desired | None:
         """Report, registering first where needed; what shall run, or None when the scheduler does not say.
+
+        A lease that has run out is not renewed while jobs of it are here, and no others are started: what runs may run
+        elsewhere by now, and its shim may wake only after us.
 
         Raises:
             AgentError: Another live agent has this node's name.
@@ -59,8 +63,12 @@ class Contact:
         if not self._reachable:
             log.warning("the scheduler answers again")
         self._reachable = True
+        desired = self._membership.follow(node.get("cluster_id") or "", read_desired(node))
+        left = self._left_over()
+        if left:
+            return replace(desired, jobs=tuple(job for job in desired.jobs if job.key in left))
         self._renew(sent_s, node.get("lease_s"))
-        return self._membership.follow(node.get("cluster_id") or "", read_desired(node))
+        return desired
 
     def describe_anew(self) -> None:
         """The node has other hardware than it was registered with."""
@@ -109,9 +117,15 @@ class Contact:
         # A scheduler that has only now come to know us counts generations from its own beginning.
         self._registered, self.followed = True, -1
 
+    def _left_over(self) -> frozenset[Key]:
+        """Jobs that have not ended though their lease has."""
+        if not self._state.lease.has_run_out(since_boot_s()):
+            return frozenset()
+        return frozenset(job.key for job in self._state.live() if not job.has_ended())
+
     def _renew(self, sent_s: float, lease_s: float | None) -> None:
         try:
-            self._lease.renew(sent_s, lease_s)
+            self._state.lease.renew(sent_s, lease_s)
         except OSError as error:
             log.warning("the jobs' lease could not be renewed: %s", error)
 

@@ -39,9 +39,14 @@ class Lease:
         # Written in place, always as long: that works on a full disk, too.
         self._fd = os.open(root / shim_files.LEASE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         known = shim_files.read_lease(str(root / shim_files.LEASE))
-        self.is_bound = known is not None and math.isfinite(known[0])
+        self._stop_s = math.inf if known is None else known[0]
+        self.is_bound = math.isfinite(self._stop_s)
         if known is None:
             self._write(math.inf, math.inf)
+
+    def has_run_out(self, now_s: float) -> bool:
+        """Whether the jobs must be stopping by now, their shims having noticed or not."""
+        return self._stop_s <= now_s
 
     def renew(self, sent_s: float, lease_s: float | None) -> None:
         """Let the jobs run for a while again.
@@ -66,3 +71,4 @@ class Lease:
 
     def _write(self, stop_s: float, kill_s: float) -> None:
         os.pwrite(self._fd, shim_files.lease_line(stop_s, kill_s), 0)
+        self._stop_s = stop_s

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 from colane.agent.lease import Lease
 from colane.agent.reconcile import AttemptPhase, DesiredJob, Key
@@ -58,6 +59,17 @@ class VirtualAttempt:
         return AttemptPhase.STARTING if self.spawned else AttemptPhase.PREPARED
 
 
+class JobHere(NamedTuple):
+    """See `JobDir`."""
+
+    key: Key
+    attempt: VirtualAttempt
+
+    def has_ended(self) -> bool:
+        """See `JobDir.has_ended`."""
+        return self.attempt.record is not None
+
+
 @dataclass
 class VirtualDisk:
     """What `StateDir` is to the real agent."""
@@ -69,9 +81,9 @@ class VirtualDisk:
     delivered: set[Key] = field(default_factory=set)
     lease: Lease = field(init=False)
 
-    def live(self) -> list[Key]:
+    def live(self) -> list[JobHere]:
         """See `StateDir.live`."""
-        return list(self.attempts)
+        return [JobHere(key, attempt) for key, attempt in self.attempts.items()]
 
     def join(self, cluster_id: str) -> None:
         """See `StateDir.join`."""
