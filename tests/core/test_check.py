@@ -131,6 +131,10 @@ def test_stopping_a_job_that_cannot_save_its_state(state: ClusterState) -> None:
     assert flaws(state, Stop(JobId(1), REASON)) == ["not-preemptible"]
 
 
+def test_stopping_a_job_for_good_that_was_never_stopped_for_others(state: ClusterState) -> None:
+    assert flaws(state, Stop(JobId(1), Reason(Why.ABORTS_USED_UP, {"aborts": 3}))) == ["not-to-end"]
+
+
 def test_a_stopped_job_holds_its_gpus_until_its_process_is_gone(state: ClusterState) -> None:
     respec(state, 3, share=False)
     assert flaws(state, Stop(JobId(1), REASON), start(3, ("n0", 0), lane=1)) == ["may-not-share"]

@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from colane.core.events import Outcome
-from colane.model.job import JobId
+from colane.model.job import JobId, JobState
 from colane.model.plan import Start, Stop
 from colane.policies import registry
+from colane.simulate.ledger import STATES
 from colane.simulate.process import Process
 from colane.simulate.run import Inputs, Run, simulate
 from colane.simulate.world import NeutralWorld
@@ -106,12 +107,38 @@ def test_one_greedy_job_does_not_keep_an_idle_pool_from_who_borrows_nothing() ->
     assert first_starts(found)[2] == 1.0
 
 
-def test_nobody_is_stopped_more_than_three_times() -> None:
+def greedy(policy: str) -> tuple[Moves, Run]:
+    """A job that borrows all cores, and training that needs some of them again and again."""
     cpu = cpu_job(1, 0.0, 1000.0, 28)
-    jobs = [training(number, 100.0 * number, 10.0) for number in range(2, 10)]
-    seen, found = run(machines(1), cpu, *jobs)
+    return run(machines(1), cpu, *[training(number, 100.0 * number, 10.0) for number in range(2, 10)], policy=policy)
+
+
+@pytest.mark.parametrize("aborts_max", [1, 3])
+def test_a_borrower_that_is_aborted_more_than_its_cap_ends(aborts_max: int) -> None:
+    seen, found = greedy(f"coda:aborts_max={aborts_max}")
+    rows = found.ledger.rows
+    row = rows.id.index(1)
+    assert Counter(seen.stops) == {JobId(1): aborts_max + 1}
+    assert (STATES[rows.state[row]], rows.attempts[row]) == (JobState.FAILED, aborts_max + 1)
+    last = aborts_max + 2
+    assert first_starts(found)[last] == rows.end_s[row] == 100.0 * last
+
+
+def test_a_cluster_may_let_it_wait_for_cores_of_its_own_array_instead() -> None:
+    seen, found = greedy("coda:at_cap=waits")
+    rows = found.ledger.rows
     assert Counter(seen.stops) == {JobId(1): 3}
-    assert max(found.ledger.rows.attempts) == 4
+    assert rows.attempts[rows.id.index(1)] == 4
+    assert rows.count(JobState.FAILED) == 0
+
+
+def test_who_would_end_by_it_is_taken_last() -> None:
+    """Two borrowers: the newest is stopped, then the other one, and only when both were is one of them ended."""
+    cpu = [cpu_job(number, number, 1000.0, 14) for number in (1, 2)]
+    jobs = [training(number, 100.0 * (number - 2), 10.0) for number in (3, 4, 5)]
+    seen, found = run(machines(1), *cpu, *jobs, policy="coda:aborts_max=1")
+    assert seen.stops == [JobId(2), JobId(1), JobId(1)]
+    assert found.ledger.rows.count(JobState.FAILED) == 1
 
 
 def test_small_jobs_leave_whole_nodes_to_large_ones_and_borrow_what_those_do_not_want() -> None:
@@ -186,17 +213,18 @@ def test_drf_gives_the_classic_example_of_its_paper() -> None:
     assert filled("drf", (9, 18), (1, 4), (3, 1)) == {"u0": 3, "u1": 2}
 
 
+@pytest.mark.parametrize("weights", [(1.0, 1.0, 1.0), (2.0, 1.0, 1.0), (0.5, 1.0, 3.0)])
 @pytest.mark.parametrize("seed", range(6))
-def test_drf_is_progressive_filling(seed: int) -> None:
-    """Whoever has the smallest dominant share gets the next job, until that does not fit."""
+def test_drf_is_progressive_filling(seed: int, weights: tuple[float, ...]) -> None:
+    """Whoever has the smallest dominant share for his weight gets the next job, until that does not fit."""
     random = Random(seed)
     capacities = random.randint(8, 30), random.randint(8, 30)
     needs = [(random.randint(1, 3), random.randint(1, 4)) for _ in range(random.randint(2, 3))]
     used, counts = [0, 0], [0] * len(needs)
     while True:
         shares = [
-            max(count / 64, count * need[0] / capacities[0], count * need[1] / capacities[1])
-            for count, need in zip(counts, needs, strict=True)
+            max(count / 64, count * need[0] / capacities[0], count * need[1] / capacities[1]) / weight
+            for count, need, weight in zip(counts, needs, weights[: len(needs)], strict=True)
         ]
         fitting = [
             (shares[which], which)
@@ -208,4 +236,7 @@ def test_drf_is_progressive_filling(seed: int) -> None:
         _, which = min(fitting)
         counts[which] += 1
         used = [have + more for have, more in zip(used, needs[which], strict=True)]
-    assert filled("drf", capacities, *needs) == {f"u{which}": count for which, count in enumerate(counts) if count}
+    said = "/".join(f"u{which}={weight}" for which, weight in enumerate(weights))
+    assert filled(f"drf:user_weights={said}", capacities, *needs) == {
+        f"u{which}": count for which, count in enumerate(counts) if count
+    }

@@ -12,6 +12,7 @@ from colane.core import ClusterState, Core
 from colane.core.events import NodeRegistered
 from colane.model.job import Job, JobId
 from colane.policies.registry import preset
+from colane.policies.sources.arrays import AtCap
 from tests.policies.test_arrays import cpu_job, first_starts, machines, run, training
 
 
@@ -25,20 +26,23 @@ def test_the_next_cores_go_to_the_user_whose_jobs_hold_the_fewest() -> None:
     assert users == {"a": 3, "b": 2, "c": 1}
 
 
+@pytest.mark.parametrize("weights", [{}, {"a": 2.0}, {"a": 0.5, "c": 3.0}])
 @pytest.mark.parametrize("seed", range(6))
-def test_cores_are_shared_by_progressive_filling(seed: int) -> None:
-    """One resource, so whoever holds the fewest cores has the next job, until none of anybody's fits."""
+def test_cores_are_shared_by_progressive_filling(seed: int, weights: dict[str, float]) -> None:
+    """One resource, so who holds the fewest cores for his weight has the next job, until none of anybody's fits."""
     random = Random(seed)
     needs = {user: random.randint(1, 6) for user in "abc"}
+    said = "/".join(f"{user}={weight}" for user, weight in weights.items())
+    policy = f"coda:user_weights={said}" if weights else "coda"
     users = [user for _ in range(30) for user in random.sample("abc", 3)]
     jobs = [cpu_job(number, 0.0, 100.0, needs[user], user=user) for number, user in enumerate(users, 1)]
-    _, found = run(machines(4), *jobs)
+    _, found = run(machines(4), *jobs, policy=policy)
     starts = first_starts(found)
     held = Counter(users[number - 1] for number in starts if starts[JobId(number)] < 100)
     expected: Counter[str] = Counter()
     open_ = set(needs)
     while open_:
-        user = min(open_, key=lambda one: (expected[one] * needs[one], one))
+        user = min(open_, key=lambda one: (expected[one] * needs[one] / weights.get(one, 1.0), one))
         if sum(expected[one] * needs[one] for one in needs) + needs[user] <= 28:
             expected[user] += 1
         else:
@@ -78,17 +82,22 @@ def test_a_job_that_may_not_borrow_does_not_keep_one_that_may_waiting() -> None:
 
 
 @pytest.mark.parametrize(
-    ("abortable", "attempt", "because"),
-    [(False, 0, "it may not begin anew (--abortable)"), (True, 4, "it was stopped 4 times"), (True, 3, None)],
+    ("at_cap", "abortable", "preemptions", "because"),
+    [
+        (AtCap.ENDS, False, 0, "it may not begin anew (--abortable)"),
+        (AtCap.ENDS, True, 3, None),
+        (AtCap.WAITS, True, 3, "it was stopped for others 3 times"),
+        (AtCap.WAITS, True, 2, None),
+    ],
 )
-def test_who_borrows_nothing_is_told_why(abortable: bool, attempt: int, because: str | None) -> None:
+def test_who_borrows_nothing_is_told_why(at_cap: AtCap, abortable: bool, preemptions: int, because: str | None) -> None:
     """Of eight cores seven are free, of which six are kept for the GPU; once it was stopped too often, it waits."""
-    waiting = replace(Job(JobId(3), cpu_job(3, 0.0, 1.0, 4, abortable=abortable).spec, 0.0), attempt=attempt)
+    waiting = replace(Job(JobId(3), cpu_job(3, 0.0, 1.0, 4, abortable=abortable).spec, 0.0), preemptions=preemptions)
     training_ = [
         Job(JobId(number), training(number, 0.0, 1.0, cores=cores).spec, 0.0) for number, cores in ((1, 1), (2, 6))
     ]
     node = replace(machines(1).nodes[0], cores=tuple(range(8)))
-    core = Core(preset("coda"), ClusterState.restore([], [*training_, waiting]))
+    core = Core(preset("coda", at_cap=at_cap), ClusterState.restore([], [*training_, waiting]))
     core.step([NodeRegistered(node)], 1.0)
     assert core.state.jobs[JobId(1)].placement is not None
     assert (core.state.jobs[JobId(3)].placement is None) is (because is not None)

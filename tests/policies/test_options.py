@@ -6,10 +6,13 @@ import pytest
 
 from colane.model.lane import TurnRule, Turns
 from colane.policies.admissions.ageing import Ageing
+from colane.policies.cpu_array import CpuArray
+from colane.policies.orders.users import LeastShare
 from colane.policies.registry import POLICIES, UnknownPolicyError, create, preset
 from colane.policies.sources.beside_utility import BesideByUtility
 from colane.policies.sources.connected import Connected
 from colane.policies.sources.in_lane import InLane, ShareWhen
+from colane.policies.user_weights import UserWeights
 
 
 def test_options_are_read_by_the_kind_of_their_field() -> None:
@@ -38,6 +41,23 @@ def test_what_no_text_can_say_is_refused(name: str) -> None:
         with pytest.raises(UnknownPolicyError, match=f"weights must be .*, got '{value}'") as refused:
             create(f"{name}:weights={value}")
         assert " or none" not in str(refused.value)
+
+
+def test_users_may_count_for_more_in_all_arrays() -> None:
+    policy = create("coda:user_weights=ann=2/bob=0.5")
+    weights = UserWeights((("ann", 2.0), ("bob", 0.5)))
+    assert policy == preset("coda", name=policy.name, user_weights=weights)
+    assert isinstance(policy.order, LeastShare)
+    assert isinstance(policy.cpu_jobs, CpuArray)
+    assert policy.order.user_weights == policy.cpu_jobs.user_weights == weights
+    assert [weights.of(user) for user in ("ann", "bob", "cem")] == [2.0, 0.5, 1.0]
+
+
+@pytest.mark.parametrize("text", ["ann", "ann=0", "ann=-1", "=2", "ann=1/ann=2", "ann=x", "ann=inf", ""])
+def test_weights_that_are_none(text: str) -> None:
+    line = f"user_weights must be users with their weights, as ann=2/bob=0.5, got '{text}'"
+    with pytest.raises(UnknownPolicyError, match=line):
+        create(f"drf:user_weights={text}")
 
 
 def test_turns_may_be_longer_than_a_step() -> None:

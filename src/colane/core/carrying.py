@@ -8,7 +8,7 @@ from typing import Any
 
 from colane.core import checkpointing, parking
 from colane.core.bookings import throttled
-from colane.core.lifecycle import move
+from colane.core.lifecycle import evolve, move
 from colane.core.separating import apart
 from colane.core.starting import assign
 from colane.core.step import Step
@@ -30,7 +30,11 @@ def _stop(step: Step, job: Job, action: Stop) -> None:
     """What a company that is too slow achieved is learnt first, so that its like is not brought together again."""
     if action.reason.why is Why.TOO_SLOW_TOGETHER:
         step.company_changed(job.gpus_held)
-    if action.reason.why is Why.OUTGROWN:  # their GPU has no room for them until one of them is gone
+    if action.for_job is not None:
+        job = evolve(job, preemptions=job.preemptions + 1)
+    if action.reason.why is Why.ABORTS_USED_UP:
+        step.stop(job, JobState.FAILED, action.reason, makes_room_for=action.for_job)
+    elif action.reason.why is Why.OUTGROWN:  # their GPU has no room for them until one of them is gone
         step.stop(job, JobState.QUEUED, action.reason, makes_room_for=action.for_job)
     else:
         checkpointing.part(step, job, action.reason, makes_room_for=action.for_job)

@@ -11,7 +11,7 @@ from typing import Final
 from colane.core.bookings import throttled
 from colane.core.drain import lets_go
 from colane.core.events import Flaw
-from colane.core.lifecycle import MOVABLE
+from colane.core.lifecycle import MOVABLE, may_end_by
 from colane.core.load import GpuLoad
 from colane.core.parking import bytes_to_move, parking_refusal
 from colane.core.returning import returned
@@ -79,6 +79,8 @@ class _Judge:
             return (Flaw("unknown-job", f"there is no live job {action.job}", (action.job,)),)
         if isinstance(action, Start):
             return self._start(job, action.placement)
+        if isinstance(action, Stop) and not may_end_by(job, action.reason):
+            return (Flaw("not-to-end", f"job {job.id} was never stopped for others", (job.id,)),)
         return self._stop(job) if isinstance(action, Stop) else self._change(job, action)
 
     def _change(self, job: Job, action: Action) -> Flaws:

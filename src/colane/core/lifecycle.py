@@ -79,7 +79,10 @@ MOVES: Mapping[tuple[JobState, JobState], str] = MappingProxyType(
         (S.STOPPING, S.QUEUED): "its process is gone; it was preempted or is resized",
         (S.STOPPING, S.CANCELLED): "its process is gone; it was cancelled",
         (S.STOPPING, S.TIMED_OUT): "its process is gone; it was over its time limit",
-        (S.STOPPING, S.FAILED): "its node was lost too often, or its processes on all nodes are gone after one failed",
+        (
+            S.STOPPING,
+            S.FAILED,
+        ): "its node was lost too often, one of its nodes failed it, or it borrowed cores too often",
         (S.STOPPING, S.SUCCEEDED): "its process is gone; it had made the steps asked for",
         (S.STOPPING, S.OUT_OF_MEMORY): "its processes on all nodes are gone; one had run out of memory",
     }
@@ -129,6 +132,12 @@ def moves(job: Job, at_s: float, steps: Sequence[tuple[JobState, Reason]]) -> Jo
     moved.state, moved.reason, moved.since_s = state, told[-1].reason, at_s
     moved.story, moved.story_left_out = longer_story(job.story, job.story_left_out, told)
     return moved
+
+
+def may_end_by(job: Job, reason: Reason) -> bool:
+    """Whether a plan may stop a job for this: for good only who borrows cores and was stopped for others before."""
+    is_for_good = reason.why is Why.ABORTS_USED_UP
+    return not is_for_good or (not job.spec.gpus and job.spec.abortable and job.preemptions > 0)
 
 
 LOSSES = frozenset({Why.NODE_LOST, Why.GPU_LOST, Why.SUPERVISOR_DIED})

@@ -52,6 +52,7 @@ class Job:
         saved_s: When it last saved its state, as far as is known.
         falls_back_to: Where it ran before it was resized, until it steps at its new size.
         launches_failed: How often its launch has failed since it was resized.
+        preemptions: How often a plan has stopped it for another job.
         noise_scale: Noise of its gradient against the gradient, in samples, as it said; None while it has not.
         lost_s: Run time whose steps had to be made again, or are to be, as far as was seen.
         suspended: Somebody wants it not to go on: it is PAUSED while it holds GPUs, and does not start while QUEUED.
@@ -121,6 +122,7 @@ class Job:
     turn: str
     sent_back: int
     noise_scale: float | None
+    preemptions: int
 
     def __init__(  # noqa: PLR0913, PLR0917 - a record
         self,
@@ -168,6 +170,7 @@ class Job:
         turn: str = "",
         sent_back: int = 0,
         noise_scale: float | None = None,
+        preemptions: int = 0,
     ) -> None:
         self.id = id
         self.spec = spec
@@ -213,6 +216,7 @@ class Job:
         self.turn = turn
         self.sent_back = sent_back
         self.noise_scale = noise_scale
+        self.preemptions = preemptions
 
     def copied(self) -> Job:
         """An equal one of its own."""
@@ -261,6 +265,7 @@ class Job:
             self.turn,
             self.sent_back,
             self.noise_scale,
+            self.preemptions,
         )
 
     @property

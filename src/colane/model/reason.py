@@ -119,6 +119,7 @@ class Why(StrEnum):
     NOT_STARTED = "not-started"
     SUPERVISOR_DIED = "supervisor-died"
     RETRIES_USED_UP = "retries-used-up"
+    ABORTS_USED_UP = "aborts-used-up"
 
 
 SENTENCES: Mapping[Why, str] = MappingProxyType(
@@ -292,6 +293,10 @@ SENTENCES: Mapping[Why, str] = MappingProxyType(
         Why.NOT_STARTED: "could not be started: {detail}",
         Why.SUPERVISOR_DIED: "its supervisor died, so the process was stopped",
         Why.RETRIES_USED_UP: "attempt {attempt} ended ({cause}); no retries left",
+        Why.ABORTS_USED_UP: (
+            "stopped for {jobs}, which took back the cores it borrowed, and not queued again: it had been stopped for "
+            "others as often as the policy allows ({aborts})"
+        ),
     }
 )
 

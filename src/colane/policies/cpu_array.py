@@ -18,7 +18,8 @@ from colane.policies.indexes.arrays import ArrayDemand
 from colane.policies.indexes.cpu_lines import CpuLines
 from colane.policies.indexes.users import UserLine
 from colane.policies.parts import ClassKey
-from colane.policies.sources.arrays import ABORTS_MAX, may_borrow
+from colane.policies.sources.arrays import ABORTS_MAX, AtCap, may_borrow
+from colane.policies.user_weights import ALL_ALIKE, UserWeights
 
 
 class CpuPlacing(Protocol):
@@ -43,27 +44,31 @@ class CpuArray:
     The next core goes to the user whose jobs without GPUs hold the fewest, but first to who was aborted for others.
 
     Attributes:
-        aborts_max: A job is aborted for others so often at most; then it borrows no more.
+        aborts_max: See `ABORTS_MAX`.
+        at_cap: Whether who was aborted so often still borrows, and ends by the next time.
+        user_weights: A user's cores count divided by his weight.
     """
 
     aborts_max: int = ABORTS_MAX
+    at_cap: AtCap = AtCap.ENDS
+    user_weights: UserWeights = ALL_ALIKE
 
     def place(self, draft: Draft, pool: str) -> None:
         """See `CpuPlacing`."""
         draft.serves_cpu_only = True
         classes = draft.view.queue(pool).cpu_only
         if classes:
-            ArrayPlacer(draft, pool, self.aborts_max).place(classes)
+            ArrayPlacer(draft, pool, self).place(classes)
 
 
 class ArrayPlacer(CpuOnlyPlacer):
     """See `CpuArray`."""
 
-    def __init__(self, draft: Draft, pool: str, aborts_max: int) -> None:
+    def __init__(self, draft: Draft, pool: str, array: CpuArray) -> None:
         super().__init__(draft, pool, CoreConfig().cpu_only_passes_s)
         self._demand = draft.view.derived(ArrayDemand)
         self._waiting = draft.view.derived(CpuLines)
-        self._aborts_max = aborts_max
+        self._array = array
         self._started: Counter[str] = Counter()
         self._full_for_all: set[ClassKey] = set()
         self._full_for_own: set[ClassKey] = set()
@@ -97,13 +102,17 @@ class ArrayPlacer(CpuOnlyPlacer):
             else:
                 heappop(turns)
 
-    def _held(self, user: str) -> int:
-        """Cores that a user's jobs without GPUs will hold."""
-        return self._waiting.cores(self._pool, user) + self._started[user]
+    def _held(self, user: str) -> float:
+        """Cores that a user's jobs without GPUs will hold, over his weight."""
+        cores = self._waiting.cores(self._pool, user) + self._started[user]
+        return cores / self._array.user_weights.of(user)
+
+    def _may_borrow(self, job: Job) -> bool:
+        return may_borrow(job, self._array.aborts_max, self._array.at_cap)
 
     def _serve(self, job: Job) -> None:
         """Start a job where there is room."""
-        key, borrows = (job.spec.priority, job.need), may_borrow(job, self._aborts_max)
+        key, borrows = (job.spec.priority, job.need), self._may_borrow(job)
         full = self._full_for_all if borrows else self._full_for_own
         if key in full or key in self._full_for_all or not self._draft.is_undecided(job.id):
             return
@@ -127,7 +136,7 @@ class ArrayPlacer(CpuOnlyPlacer):
 
     def may_take(self, node: NodeState, job: Job) -> bool:
         """See `CpuOnlyPlacer`."""
-        if may_borrow(job, self._aborts_max):
+        if self._may_borrow(job):
             return True
         own = len(node.node.cores) - self._demand.kept_cores(self._draft.view, node)
         return self._draft.cpu_only_taken(node).cores + job.spec.cores <= own
@@ -135,12 +144,13 @@ class ArrayPlacer(CpuOnlyPlacer):
     def _refuse(self, job: Job) -> None:
         """See `CpuOnlyPlacer`; where there is room that it may not borrow, it is told why not."""
         draft, spec = self._draft, job.spec
-        if draft.view.explain is None or may_borrow(job, self._aborts_max):
+        if draft.view.explain is None or self._may_borrow(job):
             super()._refuse(job)
             return
         free = [draft.cpu_only_free(node).cores for node in draft.view.nodes.values() if draft.has_room(node, spec)]
         if not free:
             super()._refuse(job)
             return
-        because = f"it was stopped {job.attempt} times" if spec.abortable else "it may not begin anew (--abortable)"
+        often = f"it was stopped for others {job.preemptions} times"
+        because = often if spec.abortable else "it may not begin anew (--abortable)"
         draft.wait(job.id, Reason(Why.BORROWS_NOTHING, {"have": max(free), "because": because}))

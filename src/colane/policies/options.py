@@ -15,6 +15,7 @@ from types import MappingProxyType, NoneType
 from typing import Any, TypeVar, get_args, get_type_hints
 
 from colane.model.lane import TurnRule, Turns
+from colane.policies.user_weights import UserWeights, read_weights
 
 WORDS: Mapping[str, bool] = MappingProxyType({"yes": True, "true": True, "no": False, "false": False})
 
@@ -130,8 +131,8 @@ def _value(value: str, kind: object) -> object | None:
     """The value as one of its kinds, None where it is not of it."""
     if kind is bool:
         return WORDS.get(value.lower())
-    if kind is Turns:
-        return _turns(value)
+    if kind is Turns or kind is UserWeights:
+        return _turns(value) if kind is Turns else read_weights(value)
     if kind == TEXTS:
         return tuple(filter(None, value.split("/"))) or None
     if kind == NUMBERS:
@@ -174,6 +175,8 @@ def _wanted(choices: tuple[object, ...]) -> str:
             words.append("words with / between them")
         elif choice == NUMBERS:
             words.append("numbers from 0 up with / between them")
+        elif choice is UserWeights:
+            words.append("users with their weights, as ann=2/bob=0.5")
         elif choice is Turns:
             words.append(f"one of {', '.join(TurnRule)}, with @SECONDS for longer turns")
         elif isinstance(choice, type) and issubclass(choice, StrEnum):

@@ -12,13 +12,21 @@ from colane.model.job import Job, JobSpec
 from colane.policies.indexes.live import LiveJobs, Need
 from colane.policies.indexes.users import RESOURCES, Amounts, ShareBy, Users, needs, plus
 from colane.policies.times import RunTimes, at_present_size, gpu_type_of, present_s
+from colane.policies.user_weights import ALL_ALIKE, UserWeights
 
 
 class UserShares:
     """Dominant shares of users (Ghodsi et al. 2011, section 4), with what is decided while a plan is made."""
 
-    def __init__(self, view: ClusterView, pool: str, share_by: ShareBy = ShareBy.DOMINANT) -> None:
+    def __init__(
+        self,
+        view: ClusterView,
+        pool: str,
+        share_by: ShareBy = ShareBy.DOMINANT,
+        weights: UserWeights = ALL_ALIKE,
+    ) -> None:
         self._share_by = share_by
+        self._weights = weights
         self._users = view.derived(Users)
         self._pool = pool
         self._capacities = self._users.capacities(view, pool)
@@ -27,6 +35,10 @@ class UserShares:
     def add(self, spec: JobSpec) -> None:
         """Count a job that will run at that size."""
         self._taken[spec.user] = plus(self._of(spec.user), needs(spec, spec.gpus))
+
+    def weighted(self, user: str) -> float:
+        """A user's dominant share over his weight."""
+        return self.dominant(user)[0] / self._weights.of(user)
 
     def dominant(self, user: str) -> tuple[float, str]:
         """Largest share a user has of a resource, and which it is."""

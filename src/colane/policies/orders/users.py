@@ -1,7 +1,8 @@
 """Dominant resource fairness over users: GPUs, cores and host memory (Ghodsi et al., NSDI 2011, algorithm 1).
 
-A user's dominant share is the largest part of a pool's GPUs, cores or host memory that his running jobs hold. The next
-job of the user with the smallest share is asked. Within a user, higher priorities go first, then the first to come.
+A user's dominant share is the largest part of a pool's GPUs, cores or host memory that his running jobs hold, over his
+weight. The next job of the user with the smallest share is asked. Within a user, higher priorities go first, then the
+first to come.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from colane.policies.indexes.users import ShareBy, UserLine, Users
 from colane.policies.orders.walks import by_priority, rank_by_priority
 from colane.policies.parts import Classes, ClassKey, Offer, Queue, Rank
 from colane.policies.shares import UserShares
+from colane.policies.user_weights import ALL_ALIKE, UserWeights
 from colane.policies.usual import UsualOrder
 
 
@@ -26,13 +28,15 @@ class LeastShare(UsualOrder):
 
     Attributes:
         share_by: What counts as his share.
+        user_weights: What his share is divided by.
     """
 
     share_by: ShareBy = ShareBy.DOMINANT
+    user_weights: UserWeights = ALL_ALIKE
 
     def bind(self, draft: Draft, pool: str) -> Queue:
         """See `Order`."""
-        shares = UserShares(draft.view, pool, self.share_by)
+        shares = UserShares(draft.view, pool, self.share_by, self.user_weights)
 
         def walk(_worth: Callable[[], Classes]) -> _ByShare:
             return _ByShare(draft, pool, shares)
@@ -51,7 +55,7 @@ class _ByShare:
         self._draft = draft
         self._shares = shares
         self._lines = {user: UserLine(lines) for user, lines in draft.view.derived(Users).lines(pool).items()}
-        self._turns = [(shares.dominant(user)[0], user) for user in self._lines]
+        self._turns = [(shares.weighted(user), user) for user in self._lines]
         heapify(self._turns)
         self._left: set[ClassKey] = set()
         self._has_left = False
@@ -71,7 +75,7 @@ class _ByShare:
             else:
                 line.step()
             if line:
-                heapreplace(self._turns, (self._shares.dominant(user)[0], user))
+                heapreplace(self._turns, (self._shares.weighted(user), user))
             else:
                 heappop(self._turns)
 

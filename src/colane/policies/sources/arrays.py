@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from enum import StrEnum
 from math import inf
 from typing import NamedTuple
 
@@ -29,7 +30,16 @@ from colane.policies.speeds import fastest_first
 from colane.policies.usual import UsualFinder, UsualSource
 
 ABORTS_MAX = 3
-"""A borrower is stopped for others so often at most; the paper says nothing, and some would never end."""
+"""A borrower is stopped for others so often, and begins anew; the paper says nothing, and some would never end."""
+
+
+class AtCap(StrEnum):
+    """What becomes of a borrower of cores that was stopped for others as often as it may be."""
+
+    ENDS = "ends"
+    """It may borrow again, and when it is stopped once more it is not queued again."""
+    WAITS = "waits"
+    """It borrows no more: it waits for cores of its own array, and is not stopped again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,13 +120,15 @@ class TakeBack:
 
     Attributes:
         aborts_max: See `ABORTS_MAX`.
+        at_cap: What becomes of who was stopped so often.
     """
 
     aborts_max: int = ABORTS_MAX
+    at_cap: AtCap = AtCap.ENDS
 
     def bind(self, desk: Desk) -> TakeBackFinder:
         """See `Source`."""
-        return TakeBackFinder(desk, self.aborts_max)
+        return TakeBackFinder(desk, self.aborts_max, self.at_cap)
 
     def spares_s(self, order: Order) -> float:
         """See `Source`."""
@@ -142,9 +154,10 @@ class Reclaim(NamedTuple):
 class TakeBackFinder(ArrayFinder):
     """See `TakeBack`."""
 
-    def __init__(self, desk: Desk, aborts_max: int) -> None:
+    def __init__(self, desk: Desk, aborts_max: int, at_cap: AtCap) -> None:
         super().__init__(desk)
         self._aborts_max = aborts_max
+        self._at_cap = at_cap
         self._taken: set[JobId] = set()
         self._promised_cores: dict[int, int] = {}
         desk.draft.ask_again(desk.pool, inf)
@@ -167,14 +180,17 @@ class TakeBackFinder(ArrayFinder):
             self._taken.update([victim.id for victim in found.victims])
             self._promised_cores[node.order] = self._promised_cores.get(node.order, 0) + found.cores
 
-        because = "it gives back the cores it borrowed", "it gives back the GPUs it borrowed"
-        room = tuple([
-            Stop(victim.id, Reason(Why.PREEMPTED, {"because": because[victim.spec.gpus > 0]}, (job.id,)), job.id)
-            for victim in found.victims
-        ])  # fmt: skip
+        room = tuple([Stop(victim.id, self._why_stopped(victim, job), job.id) for victim in found.victims])
         waits_for = (*[victim.id for victim in found.victims], *found.leaving)
         reason = Reason(Why.MAKING_ROOM, {}, waits_for)
         return Offer(found.gpus, reason, room=room, waits_for=waits_for, accepted=accepted, is_later=True)
+
+    def _why_stopped(self, victim: Job, for_job: Job) -> Reason:
+        """Who borrowed cores once too often ends by it."""
+        if not victim.spec.gpus and victim.preemptions >= self._aborts_max:
+            return Reason(Why.ABORTS_USED_UP, {"aborts": victim.preemptions}, (for_job.id,))
+        because = "it gives back the cores it borrowed", "it gives back the GPUs it borrowed"
+        return Reason(Why.PREEMPTED, {"because": because[victim.spec.gpus > 0]}, (for_job.id,))
 
     def _reclaim(self, node: NodeState, spec: JobSpec) -> Reclaim | None:
         """What has to happen on a node that a job may start there; None where that is not possible."""
@@ -216,7 +232,7 @@ class TakeBackFinder(ArrayFinder):
         """Borrowers of the 4-GPU sub-array that can go on elsewhere: the largest first, of these the newest."""
         jobs = [self._draft.view.job(job) for job in node.jobs]
         may = [job for job in jobs if 0 < job.gpu_count < LARGE_GPUS and job.spec.preemptible and self._may_stop(job)]
-        may = [job for job in may if job.attempt <= self._aborts_max]
+        may = [job for job in may if job.preemptions < self._aborts_max]
         return sorted(may, key=lambda job: (-job.gpu_count, -(job.start_s or 0.0), -job.id))
 
     def _may_stop(self, job: Job) -> bool:
@@ -234,14 +250,14 @@ class TakeBackFinder(ArrayFinder):
         return [job for job in jobs if job.state in LEAVING or job.id in self._taken]
 
     def _borrowers(self, node: NodeState, lack: int) -> tuple[Job, ...] | None:
-        """Whom to abort for so many cores: one who is enough, else the newest; None where that is not lent."""
+        """Whom to abort for so many cores: one who is enough, else the newest; last of all who would end by it."""
         jobs = [self._draft.view.job(job) for job in node.jobs]
         own = len(node.node.cores) - self._demand.reserved_cores(node)
         lent = sum([_cores(job) for job in jobs if not job.spec.gpus]) - own
         if lack > lent:
             return None
-        may = [job for job in jobs if may_borrow(job, self._aborts_max) and self._may_stop(job)]
-        may.sort(key=lambda job: (-(job.start_s or 0.0), -job.id))
+        may = [job for job in jobs if may_borrow(job, self._aborts_max, self._at_cap) and self._may_stop(job)]
+        may.sort(key=lambda job: (job.preemptions >= self._aborts_max, -(job.start_s or 0.0), -job.id))
         for job in may:
             if _cores(job) >= lack:
                 return (job,)
@@ -254,9 +270,10 @@ class TakeBackFinder(ArrayFinder):
         return None
 
 
-def may_borrow(job: Job, aborts_max: int) -> bool:
+def may_borrow(job: Job, aborts_max: int, at_cap: AtCap) -> bool:
     """Whether a job without GPUs may have cores that it could have to give back: its owner lets it begin anew."""
-    return not job.spec.gpus and job.spec.abortable and job.attempt <= aborts_max
+    may = not job.spec.gpus and job.spec.abortable
+    return may and (at_cap is AtCap.ENDS or job.preemptions < aborts_max)
 
 
 def _cores(job: Job) -> int:
