@@ -1,4 +1,4 @@
-"""How much users may have: a file that `up` and `server` are given."""
+"""What users may have and see: options of `up` and `server`."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from colane.cli.errors import MisuseError
+from colane.model.see import See
 
 if TYPE_CHECKING:
     from colane.server.limits import Quotas
@@ -20,6 +21,10 @@ LimitsOption = Annotated[
         show_default="none",
         help="How much users and groups may have: gpus, running, queued, submits_per_minute (TOML, docs/security.md).",
     ),
+]
+
+SeeOption = Annotated[
+    See, typer.Option("--see", help="Whose jobs users are told of: all, or their own; operators are told of all.")
 ]
 
 

@@ -7,9 +7,10 @@ import typer
 from colane.cli import core_options
 from colane.cli import service_options as options
 from colane.cli.errors import FailureError, MisuseError
-from colane.cli.limits import LimitsOption, quotas
+from colane.cli.limits import LimitsOption, SeeOption, quotas
 from colane.cli.tls import TlsCert, TlsKey, tls_files
 from colane.model.lane import ShareBetween
+from colane.model.see import See
 
 
 def register(app: typer.Typer) -> None:
@@ -28,6 +29,7 @@ def server(  # noqa: PLR0913, PLR0917 - a command line option is a parameter
     tls_cert: TlsCert = None,
     tls_key: TlsKey = None,
     limits: LimitsOption = None,
+    see: SeeOption = See.ALL,
     share_between: options.ShareOption = ShareBetween.ALL,
     turns: options.TurnsOption = None,
     quantum: options.QuantumOption = None,
@@ -66,6 +68,7 @@ def server(  # noqa: PLR0913, PLR0917 - a command line option is a parameter
         tls=tls_files(tls_cert, tls_key),
         keep_finished=kept,
         quotas=quotas(limits),
+        see=see,
         core=core,
     )
     try:

@@ -23,6 +23,7 @@ from colane.cli.service_options import AGENT_DIR, KEEP_FINISHED
 from colane.client.client import Client
 from colane.client.errors import SchedulerError
 from colane.client.locate import SERVER_FILE, TOKEN_FILE, TOKEN_VARIABLE, URL_VARIABLE, read_token
+from colane.model.see import See
 
 Found = TypeVar("Found")
 
@@ -62,6 +63,7 @@ class StackConfig:
         keep_jobs: Leave jobs running at the end.
         keep_finished: What the scheduler keeps of finished jobs, as on its command line.
         limits: File of what users may have.
+        see: Whose jobs users are told of.
         sharing: Further words of its command line.
         heartbeat_s: Seconds between the agent's reports.
         yield_bound_s: As `AgentConfig.yield_bound_s`.
@@ -81,6 +83,7 @@ class StackConfig:
     keep_jobs: bool = False
     keep_finished: str = KEEP_FINISHED
     limits: Path | None = None
+    see: See = See.ALL
     sharing: tuple[str, ...] = ()
     heartbeat_s: float = 2.0
     yield_bound_s: float = 30.0
@@ -213,6 +216,7 @@ class Stack:
         env = {TOKEN_VARIABLE: config.token} if config.token else {}
         words += ["--policy", config.policy, "--keep-finished", config.keep_finished, *config.sharing]
         words += ["--limits", str(config.limits)] if config.limits is not None else []
+        words += ["--see", config.see.value]
         child = self._server = _Child("scheduler", words, env)
         self.url = _wait_for(child, lambda: _published(config.state_dir, child.process.pid))
         # A scheduler that is started again must be where its agent and its users know it.

@@ -12,8 +12,9 @@ import typer
 from colane.cli import core_options, output
 from colane.cli import service_options as options
 from colane.cli.agent import BandwidthOption, Mps, MpsOption, NameOption, TopologyOption
-from colane.cli.limits import LimitsOption, quotas
+from colane.cli.limits import LimitsOption, SeeOption, quotas
 from colane.model.lane import ShareBetween
+from colane.model.see import See
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -40,6 +41,7 @@ def up(  # noqa: PLR0913, PLR0917 - a command line option is a parameter
     name: NameOption = None,
     keep_finished: options.KeepFinished = options.KEEP_FINISHED,
     limits: LimitsOption = None,
+    see: SeeOption = See.ALL,
     share_between: options.ShareOption = ShareBetween.ALL,
     turns: options.TurnsOption = None,
     quantum: options.QuantumOption = None,
@@ -81,6 +83,7 @@ def up(  # noqa: PLR0913, PLR0917 - a command line option is a parameter
         yield_bound_s=options.yield_bound_s(yield_bound),
         keep_finished=options.retention(keep_finished),
         limits=None if limits is None else limits.expanduser().absolute(),
+        see=see,
         sharing=(*sharing, *options.budget_words(policy, policy_budget)),
     )
     with suppress(KeyboardInterrupt), interruptible(), Stack(config) as stack:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from colane.core.config import CoreConfig
+from colane.model.see import See
 from colane.policyfiles.guard import BUDGET_S
 from colane.server.limits import Quotas
 from colane.server.retention import Retention
@@ -23,6 +24,7 @@ class ServiceConfig:
         batch_jobs_max: Jobs in one request.
         keep_finished: What is kept of finished jobs.
         quotas: How much users may have.
+        see: Whose jobs users are told of.
         core: How jobs are treated, whatever the policy.
     """
 
@@ -34,4 +36,5 @@ class ServiceConfig:
     batch_jobs_max: int = 10_000
     keep_finished: Retention = field(default_factory=Retention)
     quotas: Quotas = field(default_factory=Quotas)
+    see: See = See.ALL
     core: CoreConfig = field(default_factory=CoreConfig)

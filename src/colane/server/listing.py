@@ -17,7 +17,8 @@ from colane.server.documents import Body
 from colane.server.driver import LiveDriver
 from colane.server.ledger import explain
 from colane.server.lengths import kind_of
-from colane.server.store import FINISHED_JOBS, Document, Store
+from colane.server.sight import Sight
+from colane.server.store import FINISHED_JOBS, Document, Store, job_key
 from colane.server.views import finished_view, job_view
 
 WHY_MAX: Final = 20
@@ -36,16 +37,25 @@ class Wanted:
         ended: Whether ended ones are wanted at all.
         user: Only this user's; None for everybody's.
         labels: Only jobs with all of these.
+        sight: Only jobs that this caller is told of.
     """
 
     limit: int
     ended: bool = False
     user: str | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
+    sight: Sight | None = None
 
     def has(self, user: str, labels: Mapping[str, Any]) -> bool:
         """Whether a job is of those asked for."""
-        return self.user in {None, user} and all(labels.get(name) == value for name, value in self.labels.items())
+        if self.user not in {None, user} or not (self.sight is None or self.sight.has(user)):
+            return False
+        return all(labels.get(name) == value for name, value in self.labels.items())
+
+    def shown(self, document: Document) -> Body | None:
+        """Return the record of a finished job that is asked for."""
+        spec = document["job"]["spec"]
+        return finished_view(document) if self.has(spec["user"], spec["labels"]) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,18 +128,25 @@ def last_ended(store: Store, wanted: Wanted) -> tuple[list[Body], bool]:
     texts = _texts(wanted)
     while page := store.page_back(FINISHED_JOBS, before, min(PAGE_ROWS, wanted.limit + 1), texts):
         before = page[-1][0]
-        found += filter(None, readable(FINISHED_JOBS, page, lambda document: _shown(document, wanted)))
+        found += filter(None, readable(FINISHED_JOBS, page, wanted.shown))
         if len(found) > wanted.limit:
             break
     return found[: wanted.limit][::-1], len(found) > wanted.limit
+
+
+def finished(store: Store, wanted: Wanted, after: int) -> Iterator[Body]:
+    """Yield records of finished jobs with ids above `after`, in order of id, read page by page.
+
+    Raises:
+        StoreError: The store cannot be read.
+    """
+    key = job_key(after)
+    while page := store.page(FINISHED_JOBS, key, PAGE_ROWS):
+        yield from filter(None, readable(FINISHED_JOBS, page, wanted.shown))
+        key = page[-1][0]
 
 
 def _texts(wanted: Wanted) -> Sequence[str]:
     """What the text of every document asked for holds."""
     pairs = [*wanted.labels.items(), *([("user", wanted.user)] if wanted.user is not None else [])]
     return [f"{json.dumps(name)}: {json.dumps(value)}" for name, value in pairs]
-
-
-def _shown(document: Document, wanted: Wanted) -> Body | None:
-    spec = document["job"]["spec"]
-    return finished_view(document) if wanted.has(spec["user"], spec["labels"]) else None

@@ -22,6 +22,7 @@ from colane.client.hosts import LOOPBACK_NAMES, is_loopback
 from colane.client.locate import TOKEN_FILE, read_token
 from colane.client.tls import TlsError, TlsFiles
 from colane.core.config import CoreConfig
+from colane.model.see import See
 from colane.policyfiles.guard import BUDGET_S
 from colane.server.access import Callers, user_name
 from colane.server.app import create_app
@@ -78,6 +79,7 @@ class ServerConfig:
         tick_s: The core is asked at least this often.
         keep_finished: What is kept of finished jobs.
         quotas: How much users may have.
+        see: Whose jobs users are told of.
         core: How jobs are treated, whatever the policy.
     """
 
@@ -95,6 +97,7 @@ class ServerConfig:
     tick_s: float = 1.0
     keep_finished: Retention = field(default_factory=Retention)
     quotas: Quotas = field(default_factory=Quotas)
+    see: See = See.ALL
     core: CoreConfig = field(default_factory=CoreConfig)
 
 
@@ -169,6 +172,7 @@ def _service_config(config: ServerConfig) -> ServiceConfig:
         batch_jobs_max=config.batch_jobs_max,
         keep_finished=config.keep_finished,
         quotas=config.quotas,
+        see=config.see,
         core=config.core,
     )
 

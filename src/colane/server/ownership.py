@@ -8,6 +8,7 @@ from colane.model.job import Job, JobId
 from colane.server.access import Caller, Role
 from colane.server.board import Board
 from colane.server.problems import RefusedError
+from colane.server.sight import Sight
 from colane.server.store import FINISHED_JOBS, Document, Store, job_key
 from colane.server.turn import Turn
 from colane.server.wire import JobRequest
@@ -40,41 +41,41 @@ def demand_runnable(requests: Iterable[JobRequest], board: Board) -> None:
                 raise RefusedError.because(403, f"{user} may not submit here: {only}; {fix}", "user")
 
 
-def judge(store: Store, turn: Turn, job_id: JobId, caller: Caller, deed: str) -> Document | None:
+def judge(store: Store, turn: Turn, job_id: JobId, sight: Sight, deed: str) -> Document | None:
     """Refuse who does not own a job.
 
     Returns:
         Its record where it has ended, None for a live one and for one that nobody knows.
 
     Raises:
-        RefusedError: 403.
+        RefusedError: 403; 404, he is not told of it.
     """
     live = turn.board.jobs.get(job_id)
     ended = store.get(FINISHED_JOBS, job_key(job_id)) if live is None else None
     if live is not None:
-        caller.demand_owner(job_id, live.spec.user, deed)
+        sight.demand_owner(job_id, live.spec.user, deed)
     elif ended is not None:
-        caller.demand_owner(job_id, str(ended["job"]["spec"].get("user", "")), deed)
+        sight.demand_owner(job_id, str(ended["job"]["spec"].get("user", "")), deed)
     return ended
 
 
-def demand_live(store: Store, turn: Turn, job_id: JobId, caller: Caller, deed: str) -> None:
+def demand_live(store: Store, turn: Turn, job_id: JobId, sight: Sight, deed: str) -> None:
     """Refuse a job of somebody else, and one that has ended, by its end; an unknown one is refused by the change.
 
     Raises:
-        RefusedError: 403; 409.
+        RefusedError: 403; 404; 409.
     """
-    ended = judge(store, turn, job_id, caller, deed)
+    ended = judge(store, turn, job_id, sight, deed)
     if ended is not None:
         raise RefusedError.because(409, f"job {job_id} has already ended: {ended['job']['state']}")
 
 
-def demand_launch(job: Job, caller: Caller) -> None:
+def demand_launch(job: Job, sight: Sight) -> None:
     """Refuse whom a job's command and environment are no business of: they are its owner's, and its agents'.
 
     Raises:
-        RefusedError: 403.
+        RefusedError: 403; 404, he is not told of it.
     """
     nodes = () if job.placement is None else job.placement.nodes
-    if caller.role is not Role.AGENT or caller.name not in nodes:
-        caller.demand_owner(job.id, job.spec.user, "read the environment of")
+    if sight.caller.role is not Role.AGENT or sight.caller.name not in nodes:
+        sight.demand_owner(job.id, job.spec.user, "read the environment of")

@@ -100,9 +100,11 @@ def parse_batch(body: bytes) -> list[JobRequest]:
 
 
 @router.get("/jobs")
-async def queued_jobs(service: TheService, after: After = 0, limit: Limit = None) -> StreamingResponse:
+async def queued_jobs(
+    service: TheService, caller: TheCaller, after: After = 0, limit: Limit = None
+) -> StreamingResponse:
     """Return queued jobs in order, all or a page."""
-    return StreamingResponse(json_list(service.live_jobs(JobState.QUEUED, after, limit)), media_type=JSON)
+    return StreamingResponse(json_list(service.live_jobs(caller, JobState.QUEUED, after, limit)), media_type=JSON)
 
 
 @router.delete("/jobs")
@@ -126,9 +128,9 @@ async def submit(
 
 
 @router.get("/job/{number}")
-async def show(service: TheService, number: JobIdPath) -> JSONResponse:
+async def show(service: TheService, caller: TheCaller, number: JobIdPath) -> JSONResponse:
     """Return a job, live or ended."""
-    return JSONResponse(await service.job(JobId(number)))
+    return JSONResponse(await service.job(JobId(number), caller))
 
 
 @router.delete("/job/{number}")
@@ -185,9 +187,9 @@ async def resume(
 
 
 @router.get("/job/{number}/why")
-async def why(service: TheService, number: JobIdPath) -> JSONResponse:
+async def why(service: TheService, caller: TheCaller, number: JobIdPath) -> JSONResponse:
     """Return why a job waits, runs or has ended, in one sentence with its numbers."""
-    return JSONResponse(await service.why(JobId(number)))
+    return JSONResponse(await service.why(JobId(number), caller))
 
 
 @router.get("/job/{number}/launch")
@@ -231,6 +233,6 @@ async def _started(stream: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
 
 
 @router.get("/live_jobs")
-async def live_jobs(service: TheService, after: After = 0, limit: Limit = None) -> StreamingResponse:
+async def live_jobs(service: TheService, caller: TheCaller, after: After = 0, limit: Limit = None) -> StreamingResponse:
     """Return jobs that have not ended, with progress, all or a page."""
-    return StreamingResponse(json_list(service.live_jobs(None, after, limit)), media_type=JSON)
+    return StreamingResponse(json_list(service.live_jobs(caller, None, after, limit)), media_type=JSON)

@@ -44,9 +44,9 @@ async def register(service: TheService, caller: TheCaller, body: NodeBody) -> JS
 
 
 @router.get("/nodes")
-async def nodes(service: TheService) -> JSONResponse:
+async def nodes(service: TheService, caller: TheCaller) -> JSONResponse:
     """Return all nodes, lost ones included, in order of first registration."""
-    return JSONResponse([service.node(name) for name in list(service.board.nodes)])
+    return JSONResponse([service.node(name, caller) for name in list(service.board.nodes)])
 
 
 @router.delete("/nodes")
@@ -63,9 +63,9 @@ async def remove_nodes(
 
 
 @router.get("/node/{name}")
-async def node(service: TheService, name: NamePath) -> JSONResponse:
+async def node(service: TheService, caller: TheCaller, name: NamePath) -> JSONResponse:
     """Return a node with the whole desired state of its jobs."""
-    return JSONResponse(service.node(name))
+    return JSONResponse(service.node(name, caller))
 
 
 @router.delete("/node/{name}")

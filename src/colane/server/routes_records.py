@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from itertools import islice
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Header, Query, Request
@@ -14,7 +15,8 @@ from colane.server import listing as shown
 from colane.server.listing import Wanted
 from colane.server.problems import RefusedError
 from colane.server.requests import IdempotencyKey, TheCaller, TheService, change_once
-from colane.server.store import MEASUREMENTS, PROFILES
+from colane.server.sight import lines_for
+from colane.server.store import MEASUREMENTS, PROFILES, AuditLine
 from colane.server.streams import json_list, sse_lines
 from colane.server.turn import Turn
 from colane.server.usage import usage
@@ -35,13 +37,15 @@ JSON: Final = "application/json"
 @router.get("/finished_jobs")
 async def finished_jobs(
     service: TheService,
+    caller: TheCaller,
     after: Annotated[int, Query(ge=0, le=EXACT_MAX, description="Only ids above this")] = 0,
     limit: Annotated[int | None, Query(ge=1, le=EXACT_MAX)] = None,
     label: Annotated[list[str] | None, Query(max_length=LABEL_FILTERS_MAX, description="name=value")] = None,
 ) -> StreamingResponse:
     """Return records of finished jobs in order of id."""
-    wanted = dict(_split_label(text) for text in label or ())
-    return StreamingResponse(json_list(service.finished_jobs(after, limit, wanted)), media_type=JSON)
+    labels = dict(_split_label(text) for text in label or ())
+    wanted = Wanted(0, labels=labels, sight=service.sight(caller))
+    return StreamingResponse(json_list(islice(shown.finished(service.store, wanted, after), limit)), media_type=JSON)
 
 
 def _split_label(text: str) -> tuple[str, str]:
@@ -54,13 +58,14 @@ def _split_label(text: str) -> tuple[str, str]:
 @router.get("/listing")
 async def listing(
     service: TheService,
+    caller: TheCaller,
     limit: Annotated[int, Query(ge=1, le=LISTED_MAX, description="Of those that run, wait, and have ended")] = 100,
     ended: Annotated[bool, Query(description="Also the last that have ended")] = False,
     user: Annotated[str | None, Query(max_length=200)] = None,
     label: Annotated[list[str] | None, Query(max_length=LABEL_FILTERS_MAX, description="name=value")] = None,
 ) -> JSONResponse:
     """Return the jobs that a screen shows, with present reasons of the first in line, and how many are left out."""
-    wanted = Wanted(limit, ended, user, dict(_split_label(text) for text in label or ()))
+    wanted = Wanted(limit, ended, user, dict(_split_label(text) for text in label or ()), service.sight(caller))
     return JSONResponse(await shown.listing(service.store, service.driver, wanted))
 
 
@@ -79,8 +84,9 @@ async def remove_finished(
 
 
 @router.get("/profiles")
-async def profiles(service: TheService) -> StreamingResponse:
+async def profiles(service: TheService, caller: TheCaller) -> StreamingResponse:
     """Return all profiles, each value with source and samples."""
+    service.sight(caller).demand_whole("profiles")
     rows = await asyncio.to_thread(service.store.read_all, PROFILES)
     return StreamingResponse(json_list(dict(body) for _, body in rows), media_type=JSON)
 
@@ -100,8 +106,9 @@ async def declare_profile(
 
 
 @router.get("/measurements")
-async def measurements(service: TheService) -> StreamingResponse:
+async def measurements(service: TheService, caller: TheCaller) -> StreamingResponse:
     """Return all sets of jobs that were measured together, oldest first."""
+    service.sight(caller).demand_whole("measurements")
     rows = await asyncio.to_thread(service.store.read_all, MEASUREMENTS)
     return StreamingResponse(json_list(dict(body) for _, body in rows), media_type=JSON)
 
@@ -109,6 +116,7 @@ async def measurements(service: TheService) -> StreamingResponse:
 @router.get("/events", response_class=EventSourceResponse)
 async def events(
     service: TheService,
+    caller: TheCaller,
     after: Annotated[int | None, Query(ge=0, le=EXACT_MAX, description="Number to resume behind")] = None,
     last_event_id: Annotated[str | None, Header(pattern=r"^[0-9]{1,16}$")] = None,
 ) -> EventSourceResponse:
@@ -116,16 +124,26 @@ async def events(
     start = service.feed.last_number if after is None else after
     if last_event_id is not None:
         start = int(last_event_id)
-    return EventSourceResponse(sse_lines(service.feed, start), ping=PING_S, shutdown_grace_period=GRACE_S)
+    sight = service.sight(caller)
+
+    async def choose(lines: list[AuditLine]) -> list[AuditLine]:
+        found = (sight, lines, service.board, service.store)
+        return lines if sight.is_whole else await asyncio.to_thread(lines_for, *found)
+
+    lines = sse_lines(service.feed, start, choose)
+    return EventSourceResponse(lines, ping=PING_S, shutdown_grace_period=GRACE_S)
 
 
 @router.get("/usage")
 async def users(
     service: TheService,
+    caller: TheCaller,
     since_s: Annotated[float, Query(ge=0, le=1e12, description="Of jobs that ended at this unix time or later")] = 0.0,
 ) -> JSONResponse:
     """Return what users have had since then and have now, who had most first."""
-    return JSONResponse(await asyncio.to_thread(usage, service.store, service.board, since_s, service.driver.now()))
+    found = await asyncio.to_thread(usage, service.store, service.board, since_s, service.driver.now())
+    sight = service.sight(caller)
+    return JSONResponse([one for one in found if sight.has(one["user"])])
 
 
 @router.get("/health")

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import islice
 from typing import Final
 
 import httpx
@@ -18,7 +17,7 @@ from colane.model.problem import Problem
 from colane.server import changes, documents, leases, ownership
 from colane.server.access import Caller
 from colane.server.admission import admit_all
-from colane.server.board import AgentDoor, Board, readable
+from colane.server.board import AgentDoor, Board
 from colane.server.codec import UNREADABLE
 from colane.server.config import ServiceConfig
 from colane.server.documents import Body
@@ -32,6 +31,7 @@ from colane.server.liveness import Liveness
 from colane.server.logs import LogPlace
 from colane.server.problems import RefusedError
 from colane.server.retention import outdated
+from colane.server.sight import Sight, no_job
 from colane.server.standing import standing, steps_total
 from colane.server.store import (
     FINISHED_JOBS,
@@ -42,15 +42,12 @@ from colane.server.store import (
     job_key,
 )
 from colane.server.turn import Turn
-from colane.server.views import finished_view, job_view, node_view
+from colane.server.views import closed, finished_view, job_view, node_view
 from colane.server.wire import JobRequest
 from colane.server.wire_nodes import FinishedBody, NodeBody, ReportBody
 
 CLEANING_PERIOD_S: Final = 3600.0
 """How often answers to idempotency keys that nobody will use again, and records of old jobs, are removed."""
-
-PAGE_ROWS: Final = 500
-"""Records read from the store at once."""
 
 log = logging.getLogger(__name__)
 
@@ -135,6 +132,10 @@ class Service:
         while records := await asyncio.to_thread(next, batches, None):
             await self.driver.change(partial(changes.forget, records=records, keep=keep))
 
+    def sight(self, caller: Caller) -> Sight:
+        """Return what somebody may be told."""
+        return Sight(caller, self.config.see)
+
     # -- jobs
 
     def submit(self, requests: list[JobRequest], caller: Caller) -> Callable[[Turn], list[JobId]]:
@@ -173,7 +174,7 @@ class Service:
         """Return the change that cancels a job, whatever it does; a cancelled one stays so."""
 
         def prepare(turn: Turn) -> Body:
-            ended = ownership.judge(self.store, turn, job_id, caller, "cancel")
+            ended = ownership.judge(self.store, turn, job_id, self.sight(caller), "cancel")
             if ended is None:
                 changes.cancel(turn, job_id, by)
             elif ended["job"]["state"] != JobState.CANCELLED:
@@ -186,7 +187,7 @@ class Service:
         """Return the change that suspends a live job."""
 
         def prepare(turn: Turn) -> Body:
-            ownership.demand_live(self.store, turn, job_id, caller, "suspend")
+            ownership.demand_live(self.store, turn, job_id, self.sight(caller), "suspend")
             changes.suspend(turn, job_id, by, via, self.driver.core.state.nodes)
             return {"id": job_id}
 
@@ -196,25 +197,32 @@ class Service:
         """Return the change that lets a live job go on."""
 
         def prepare(turn: Turn) -> Body:
-            ownership.demand_live(self.store, turn, job_id, caller, "resume")
+            ownership.demand_live(self.store, turn, job_id, self.sight(caller), "resume")
             self.driver.keeper.resume(turn, job_id, by)
             return {"id": job_id}
 
         return prepare
 
-    async def job(self, job_id: JobId) -> Body:
+    async def job(self, job_id: JobId, caller: Caller) -> Body:
         """Return a job, live or ended.
 
         Raises:
             RefusedError: 404.
         """
         live = self.board.jobs.get(job_id)
-        return await self._shown(job_id) if live is None else view_of(self.driver, live)
+        if live is None:
+            return await self._shown(job_id, caller)
+        self.sight(caller).demand_sight(job_id, live.spec.user)
+        return view_of(self.driver, live)
 
-    def live_jobs(self, state: JobState | None = None, after: int = 0, limit: int | None = None) -> Iterator[Body]:
+    def live_jobs(
+        self, caller: Caller, state: JobState | None = None, after: int = 0, limit: int | None = None
+    ) -> Iterator[Body]:
         """Return live jobs in order of id, of one state or all, a page or all; rendered as they are asked for."""
+        sight = self.sight(caller)
         board, progress = self.board, dict(self.driver.progress)
         jobs = [job for job in board.jobs.values() if state in (None, job.state) and job.id > after]
+        jobs = jobs if sight.is_whole else [job for job in jobs if sight.has(job.spec.user)]
         jobs.sort(key=lambda job: job.id)
         jobs = jobs[:limit]
         names, policy = board.model_names, self.policy
@@ -226,22 +234,24 @@ class Service:
             for job, length in zip(jobs, lengths, strict=True)
         )
 
-    async def why(self, job_id: JobId) -> Body:
+    async def why(self, job_id: JobId, caller: Caller) -> Body:
         """Return why a job is where it is.
 
         Raises:
             RefusedError: 404; 503 while the store cannot be read.
         """
         job = self.board.jobs.get(job_id)
-        if job is not None and job_id in self.driver.core.state.jobs:
-            return {**why_live(self.driver, job), "now": self._standing(job)}
-        if job is None:
-            job = documents.decode_job((await self._ended(job_id))["job"])
+        is_live, job = job is not None, job or documents.decode_job((await self._ended(job_id))["job"])
+        sight = self.sight(caller)
+        sight.demand_sight(job_id, job.spec.user)
+        if is_live and job_id in self.driver.core.state.jobs:
+            return {**why_live(self.driver, job), "now": self._standing(job, sight)}
         return {**(explain(job.reason) if job.reason else NO_REASON), "now": []}
 
-    def _standing(self, job: Job) -> list[str]:
+    def _standing(self, job: Job, sight: Sight) -> list[str]:
         pacing, driver = self.driver.pacing(job.id), self.driver
-        return standing(job, pacing.company if pacing else None, self.board.jobs, driver.progress, driver.turns)
+        company = pacing.company if pacing else None
+        return standing(job, company, self.board.jobs, driver.progress, driver.turns, sight.has)
 
     async def launch(self, job_id: JobId, caller: Caller) -> Body:
         """Return what the agent needs to start a job.
@@ -252,7 +262,7 @@ class Service:
         """
         job = self.board.jobs.get(job_id)
         if job is not None:
-            ownership.demand_launch(job, caller)
+            ownership.demand_launch(job, self.sight(caller))
         secret = await asyncio.to_thread(self.store.get, LAUNCH_SPECS, job_key(job_id))
         if job is None or secret is None:
             raise RefusedError.because(404, f"there is no live job {job_id}")
@@ -278,33 +288,26 @@ class Service:
         """
         live = self.board.jobs.get(job_id)
         job = live or documents.decode_job((await self._ended(job_id))["job"])
+        self.sight(caller).demand_sight(job_id, job.spec.user)
         caller.demand_owner(job_id, job.spec.user, "read the log of")
         node = job.placement.node if job.placement else ""
         record = self.board.nodes.get(node)
         door = record.door if record else AgentDoor("", "")
         return LogPlace(job_id, job.attempt, node, door, live is not None)
 
-    async def _shown(self, job_id: JobId) -> Body:
+    async def _shown(self, job_id: JobId, caller: Caller) -> Body:
+        ended = await self._ended(job_id)
         try:
-            return finished_view(await self._ended(job_id))
+            self.sight(caller).demand_sight(job_id, ended["job"]["spec"]["user"])
+            return finished_view(ended)
         except UNREADABLE as error:
             raise RefusedError.because(500, f"the record of job {job_id} cannot be read: {error!r}") from error
 
     async def _ended(self, job_id: JobId) -> Document:
         ended = await asyncio.to_thread(self.store.get, FINISHED_JOBS, job_key(job_id))
         if ended is None:
-            raise RefusedError.because(404, f"there is no job {job_id}")
+            raise no_job(job_id)
         return ended
-
-    def finished_jobs(self, after: int, limit: int | None, labels: dict[str, str]) -> Iterator[Body]:
-        """Yield records of finished jobs in order of id, read page by page."""
-        return islice(self._finished_jobs(after, labels), limit)
-
-    def _finished_jobs(self, after: int, labels: dict[str, str]) -> Iterator[Body]:
-        key = job_key(after)
-        while page := self.store.page(FINISHED_JOBS, key, PAGE_ROWS):
-            yield from filter(None, readable(FINISHED_JOBS, page, partial(_shown_with, labels)))
-            key = page[-1][0]
 
     # -- nodes
 
@@ -344,8 +347,8 @@ class Service:
         """A report without the jobs of another cluster: their ids mean other jobs here."""
         return body if body.cluster_id in {None, self.cluster_id} else body.model_copy(update={"jobs": []})
 
-    def node(self, name: str) -> Body:
-        """Return a node object.
+    def node(self, name: str, caller: Caller | None = None) -> Body:
+        """Return a node object, to its own agent where nobody else is named.
 
         Raises:
             RefusedError: 404.
@@ -357,6 +360,9 @@ class Service:
         memory, contention = self.driver.memory_of(name), self.driver.config.contention
         totals = {job.id: steps_total(job, self.driver.progress.get(job.id)) for job in jobs}
         view = node_view(record, seen_s, jobs, self.driver.turns, self.board.nodes, memory, totals, contention)
+        if caller is not None and not (sight := self.sight(caller)).has_node(name):
+            own = {job.id for job in jobs if sight.has(job.spec.user)}
+            view |= {"messages": closed(record.node), "jobs": [job for job in view["jobs"] if job["id"] in own]}
         return {
             **view,
             "cluster_id": self.cluster_id,
@@ -386,9 +392,3 @@ class Service:
             "events": self.feed.last_number,
             "started_s": self.started_s,
         }
-
-
-def _shown_with(labels: dict[str, str], document: Document) -> Body | None:
-    """Return a finished job's record if it carries these labels."""
-    has = document["job"]["spec"]["labels"]
-    return finished_view(document) if all(has.get(name) == value for name, value in labels.items()) else None

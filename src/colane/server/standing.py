@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
 from colane.core.company import Company
@@ -26,7 +26,14 @@ WORDS: Final[Mapping[TurnRule, str]] = {
 """Each rule in words."""
 
 
-def standing(job: Job, company: Company | None, jobs: Mapping[JobId, Job], samples: Samples, turns: Turns) -> list[str]:
+def standing(
+    job: Job,
+    company: Company | None,
+    jobs: Mapping[JobId, Job],
+    samples: Samples,
+    turns: Turns,
+    sees: Callable[[str], bool] = lambda _: True,
+) -> list[str]:
     """Return sentences about a job that runs, the most important first; none about one that does not.
 
     Args:
@@ -35,6 +42,7 @@ def standing(job: Job, company: Company | None, jobs: Mapping[JobId, Job], sampl
         jobs: All live jobs.
         samples: The latest sample of each.
         turns: How the jobs of one lane take turns.
+        sees: Of whose jobs more than the number is said.
     """
     if job.placement is None or job.state not in STEPPING:
         return []
@@ -42,7 +50,7 @@ def standing(job: Job, company: Company | None, jobs: Mapping[JobId, Job], sampl
     if company is None:
         alone = f"{_place(job)}, with no other job on it" if job.placement.slots else f"on {job.placement.node}, no GPU"
         return [alone, *by_others]
-    return [*_shared(job, company, jobs, samples, turns), *by_others]
+    return [*_shared(job, company, jobs, samples, turns, sees), *by_others]
 
 
 def _used_by_others(sample: Progress | None) -> list[str]:
@@ -53,14 +61,22 @@ def _used_by_others(sample: Progress | None) -> list[str]:
     return [f"work that is not Colane's has used {ratio:.0%} of its devices while it ran, which slows it"]
 
 
-def _shared(job: Job, company: Company, jobs: Mapping[JobId, Job], samples: Samples, turns: Turns) -> Iterator[str]:
+def _shared(
+    job: Job,
+    company: Company,
+    jobs: Mapping[JobId, Job],
+    samples: Samples,
+    turns: Turns,
+    sees: Callable[[str], bool],
+) -> Iterator[str]:
     mates = [jobs[mate] for mate in company.mates if mate in jobs]
     with_mates = f"takes turns with {_names(company.mates)} in {_lanes(job)}" if mates else f"alone in {_lanes(job)}"
     beside = f", beside {_names(company.others)} in other lanes" if company.others else ""
     yield f"{_place(job)}: {with_mates}{beside}"
     if mates:
         yield from _share(company, samples.get(job.id))
-        yield _order(job, mates, samples, turns.rule)
+        all_seen = all(sees(mate.spec.user) for mate in mates)  # priorities and times left are in the order
+        yield _order(job, mates, samples, turns.rule) if all_seen else WORDS[turns.rule]
     if company.measured is not None:
         predicted = "" if company.predicted is None else f"; {company.predicted:.2f} was predicted"
         yield f"a step takes {company.measured:.2f} times as long as alone{predicted}"

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from itertools import islice
 from typing import Final
 
 from colane.server.documents import Body
 from colane.server.feed import Feed
+from colane.server.store import AuditLine
 
 PIECE_ITEMS: Final = 500
 """Items rendered at once."""
@@ -24,7 +25,12 @@ def json_list(items: Iterable[Body]) -> Iterator[bytes]:
     yield b"]" if lead == b"," else b"[]"
 
 
-async def sse_lines(feed: Feed, after: int) -> AsyncIterator[bytes]:
-    """Yield server-sent events, all that there are at a time."""
+Choose = Callable[[list[AuditLine]], Awaitable[list[AuditLine]]]
+
+
+async def sse_lines(feed: Feed, after: int, choose: Choose) -> AsyncIterator[bytes]:
+    """Yield server-sent events, all that there are at a time, of the lines that are chosen for whoever listens."""
     async for lines in feed.batches(after):
-        yield b"".join([feed.text(line) for line in lines])
+        chosen = await choose(lines)
+        if chosen:
+            yield b"".join([feed.text(line) for line in chosen])

@@ -197,7 +197,7 @@ def node_view(
         "state": _node_state(record, jobs),
         "lost": record.lost,
         "last_seen_s": last_seen_s,
-        "messages": [*record.messages, *_closed(record.node)],
+        "messages": [*record.messages, *closed(record.node)],
         "runs_as": record.runs_as,
         "turns": {"rule": turns.rule.value, "quantum_s": turns.quantum_s},
         "bandwidth": _measured(jobs, contention),
@@ -221,7 +221,8 @@ def _node_state(record: NodeRecord, jobs: list[Job]) -> str:
     return "draining" if jobs else "drained"
 
 
-def _closed(node: Node) -> list[str]:
+def closed(node: Node) -> list[str]:
+    """Say why a node is out of scheduling, where it is."""
     return [] if node.closed is None else [f"takes no jobs, and is tried again later: {node.closed.why}"]
 
 

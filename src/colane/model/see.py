@@ -1,0 +1,12 @@
+"""Whose jobs users are told of."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class See(StrEnum):
+    """Whose jobs users are told of; operators are told of all."""
+
+    ALL = "all"
+    OWN = "own"
