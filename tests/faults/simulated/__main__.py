@@ -15,6 +15,8 @@ from colane.cli import output
 from tests.faults.simulated.cluster import TRIED, survive
 
 TOLD_EVERY_S = 10.0
+UNORDERED = 64
+"""Worlds are told of as they end, so fewer than this many before the last may be under way."""
 Outcome = tuple[str, int, list[str], list[str]]
 
 
@@ -23,13 +25,17 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="scripts/faults", description=__doc__)
     parser.add_argument("--seeds", type=int, default=1000, help="worlds in all, spread over the policies (%(default)s)")
     parser.add_argument("--first", type=int, default=0, help="seed of the first ones (%(default)s)")
+    parser.add_argument(
+        "--from", type=int, default=0, dest="begin", help="worlds to leave out: to go on where one ended"
+    )
     parser.add_argument("--policy", choices=TRIED, help="this one only")
     asked = parser.parse_args()
-    if asked.seeds < 1:
-        parser.error("--seeds must be at least 1")
+    if not 0 <= asked.begin < asked.seeds:
+        parser.error("--seeds must be at least 1, and --from less than it")
     policies = [asked.policy] if asked.policy else list(TRIED)
     worlds = [
-        (policies[number % len(policies)], asked.first + number // len(policies)) for number in range(asked.seeds)
+        (policies[number % len(policies)], asked.first + number // len(policies))
+        for number in range(asked.begin, asked.seeds)
     ]
     broken = 0
     with multiprocessing.Pool() as pool:
@@ -50,7 +56,7 @@ def _told(outcomes: Iterator[Outcome], count: int) -> Iterator[Outcome]:
             yield outcome
         if time.monotonic() - told_s > TOLD_EVERY_S:
             told_s = time.monotonic()
-            output.note(f"{number} of {count} worlds")
+            output.note(f"{number} of {count} worlds (a later run goes on with --from {max(0, number - UNORDERED)})")
 
 
 def _one(world: tuple[str, int]) -> Outcome:
