@@ -73,7 +73,7 @@ def test_it_goes_to_the_first_node_that_has_room_and_waits_where_none_has() -> N
     assert placements(core) == [("a", (0, 1, 2, 3)), ("b", (0, 1, 2, 3, 4, 5)), None]
     reason = core.why(JobId(3), 2.0)
     assert reason == Reason(Why.NO_ROOM_ON_HOST, {"need": 1, "need_bytes": 0, "have": 0, "have_bytes": 64 * GB}, (1, 2))
-    assert "needs 1 cores" in reason.sentence()
+    assert "needs 1 core " in reason.sentence()
     end(core, 2, 3.0)
     assert placements(core)[-1] == ("b", (2,))
 

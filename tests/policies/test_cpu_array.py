@@ -103,5 +103,5 @@ def test_who_borrows_nothing_is_told_why(at_cap: AtCap, abortable: bool, preempt
     assert (core.state.jobs[JobId(3)].placement is None) is (because is not None)
     if because is not None:
         said = core.why(JobId(3), 2.0).sentence()
-        assert said.startswith("Resources: 7 cores are free on a node, but they are kept for jobs with GPUs")
+        assert said.startswith("Resources: a node has 7 cores free, kept for jobs with GPUs")
         assert said.endswith(f"it borrows none: {because}")

@@ -100,7 +100,7 @@ async def test_nobody_gets_round_it_by_suspending_and_resuming() -> None:
         await has_state(w, 1, "assigned")
         await w.submit(user="ann")
         status, said = await w.refused("POST", "/job/2/resume", {})
-        assert (status, "job 2 waits for ann's limit of 1 running jobs" in said) == (409, True)
+        assert (status, "job 2 waits for ann's limit of 1 running job" in said) == (409, True)
         await w.good("POST", "/job/2/suspend", {})
         assert (await w.good("GET", "/job/2/why"))["why"] == "held"
         await w.good("POST", "/job/2/resume", {})

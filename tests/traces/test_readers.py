@@ -227,7 +227,7 @@ def test_a_bad_row_is_named_or_skipped_and_counted(file: File, row: str, column:
     [
         ("", "is empty"),
         ("submit_s\n", "holds no jobs"),
-        (HELIOS_CPU, "holds no GPU jobs: all 1 jobs are CPU-only"),
+        (HELIOS_CPU, "holds no GPU jobs, but 1 CPU-only job "),
         ("submit_s,gpu\n1,1\n", r"unknown column 'gpu' \(did you mean gpus\?\)"),
         ("submit_s,zebra\n1,1\n", r"unknown column 'zebra' \(labels are columns named label:NAME\)"),
         ("submit_s,gpus,gpus\n1,1,1\n", "has column 'gpus' twice"),
@@ -241,7 +241,7 @@ def test_a_file_that_is_no_trace(file: File, text: str, message: str) -> None:
 
 
 def test_all_rows_bad(file: File) -> None:
-    with pytest.raises(TraceError, match=r"all 2 rows are bad, first .*:2: "):
+    with pytest.raises(TraceError, match=r"holds no jobs, but 2 bad rows, first .*:2: "):
         read(file("submit_s\nx\ny\n"), skip_bad_rows=True)
 
 

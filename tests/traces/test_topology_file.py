@@ -70,7 +70,7 @@ def test_a_switch_is_seen_where_it_is_not_told(file: Path) -> None:
         ("links:", "lanks:", "2: column 1", "did you mean links?"),
         ("sockets: [0, 0, 1, 1]", "nvswitch: maybe", "1: column 1", "sockets is missing"),
         ("links:", "nvswitch: maybe\nlinks:", "2: column 11", "nvswitch must be true or false"),
-        ("links:", "switches: [0]\nlinks:", "2: column 11", "switches has 1 entries for 4 GPUs"),
+        ("links:", "switches: [0]\nlinks:", "2: column 11", "switches has 1 entry for 4 GPUs"),
         ("links:", "sockets: [1]\nlinks:", "2: column 1", "stands here twice"),
         ("[X, NV2, SYS, SYS]", "[X, NV2", "4: column 5", "is not JSON or YAML"),
     ],

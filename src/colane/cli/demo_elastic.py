@@ -16,6 +16,7 @@ from colane.cli import output
 from colane.cli.demo_watch import HEARTBEAT_S, DemoWatch
 from colane.cli.service_options import node_name
 from colane.cli.stack import StackConfig
+from colane.model.words import count
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -229,4 +230,4 @@ def _sizes(losses: Sequence[LossPoint]) -> list[int]:
 
 def _told(said: Mapping[str, Any]) -> str:
     curve = "each step once, its loss as if never resized" if said["is_unbroken"] else "its loss curve is broken"
-    return f"{said['state']}; devices {' -> '.join(map(str, said['devices']))}; {said['steps']} steps: {curve}"
+    return f"{said['state']}; devices {' -> '.join(map(str, said['devices']))}; {count(said['steps'], 'step')}: {curve}"

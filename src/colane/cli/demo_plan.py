@@ -16,6 +16,7 @@ from colane.cli.service_options import node_name
 from colane.cli.stack import StackConfig
 from colane.devices import DeviceSpecError, discover
 from colane.model.hardware import Gpu
+from colane.model.words import count
 from colane.workloads import cifar10
 
 MODELS: Final = ("vgg19", "vgg11", "resnet18")
@@ -145,7 +146,7 @@ def _cpu_plan(devices: Sequence[Gpu], spec: str, data: dict[str, Any], iters: in
     device's other cores idle: as the paper's small batches leave much of a GPU idle.
     """
     cores = len({core for device in devices for core in device.cores})
-    count = f"{len(devices)} cpu device{'s' * (len(devices) > 1)} of {cores} core{'s' * (cores > 1)} in all"
+    devices_told = f"{count(len(devices), 'cpu device')} of {count(cores, 'core')} in all"
     return DemoPlan(
         phases=(FIFO, COLOCATION),
         devices=spec,
@@ -154,7 +155,7 @@ def _cpu_plan(devices: Sequence[Gpu], spec: str, data: dict[str, Any], iters: in
         title="Colane demo: paper A's best case, scaled down for a CPU",
         words=(
             f"{_batch_words(data, CPU_BATCH, iters)}, at {CPU_WIDTH:g} of their width",
-            f"on {count} (no GPU here): each job uses one core",
+            f"on {devices_told} (no GPU here): each job uses one core",
         ),
     )
 

@@ -19,6 +19,7 @@ from rich.text import Text
 from colane.cli import jobs, output
 from colane.cli.demo_plan import DemoPhase
 from colane.cli.jobs import Object
+from colane.model.words import count
 
 if TYPE_CHECKING:
     from colane.cli.demo_run import BatchPlan
@@ -173,7 +174,7 @@ class LiveScreen(Screen):
 def _made(job: Object) -> str:
     """What a job that has ended has made, as far as it says so."""
     steps = jobs.progress_text(job) if jobs.has_ended(job) else ""
-    return ", ".join(["", f"{steps} steps", *filter(None, [_loss(job)])]) if steps else ""
+    return ", ".join(["", count(steps, "step"), *filter(None, [_loss(job)])]) if steps else ""
 
 
 def _loss(job: Object) -> str:

@@ -10,6 +10,7 @@ import typer
 
 from colane.cli import jobs, output
 from colane.cli.errors import FailureError
+from colane.model.words import count
 
 if TYPE_CHECKING:
     from colane.client.client import Client
@@ -50,7 +51,8 @@ def export(
         output.print_json({name: str(v) if isinstance(v, Path) else v for name, v in made._asdict().items()})
         return
     output.say(
-        f"{made.jobs} jobs exported" + (f", {made.left_out} that never started left out" if made.left_out else "")
+        f"{count(made.jobs, 'job')} exported"
+        + (f", {made.left_out} that never started left out" if made.left_out else "")
     )
     output.say(f"simulate them: colane simulate -c {made.cluster} -t {made.trace} --measured {made.measured} -p fifo")
 

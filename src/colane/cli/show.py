@@ -13,6 +13,7 @@ from colane.cli.output import ScreenColumn
 from colane.model.sizes import describe_sizes
 from colane.model.story import JobState
 from colane.model.time_spent import BUCKETS
+from colane.model.words import count, plural
 
 SPENT = ("queueing", "launching", "running", "paused", "checkpointing", "untold")
 """Where a job's time goes, in the order of its life."""
@@ -109,9 +110,9 @@ def _checkpoint(job: dict[str, Any]) -> Iterator[tuple[str, str]]:
     if contract is None:
         return
     left = f"{output.duration(contract['lead_s'])} to save at {contract['signal']}"
-    failed = f", did not {job['saves_failed']} time{'s' * (job['saves_failed'] > 1)}" if job.get("saves_failed") else ""
+    failed = f", did not {count(job['saves_failed'], 'time')}" if job.get("saves_failed") else ""
     age = jobs.saved_text(job)
-    known = f"{job['steps_kept']} steps kept by earlier attempts" if job.get("steps_kept") else ""
+    known = f"{count(job['steps_kept'], 'step')} kept by earlier attempts" if job.get("steps_kept") else ""
     yield "checkpoint", "; ".join(filter(None, [f"saved {age} ago" if age else "none known yet", known, left + failed]))
 
 
@@ -129,7 +130,7 @@ def _time_spent(job: dict[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _names(ids: list[int]) -> str:
-    return f"job{'s' * (len(ids) > 1)} {', '.join(map(str, ids))}"
+    return f"{plural(len(ids), 'job')} {', '.join(map(str, ids))}"
 
 
 def _labels(job: dict[str, Any]) -> Iterator[tuple[str, str]]:
@@ -198,7 +199,7 @@ def _needs(needs: dict[str, Any]) -> str:
         parts.append(f"{output.size(needs['gpu_memory_bytes'])} of memory on each")
     cores = needs["cores"] if needs.get("cores_asked") is None else needs["cores_asked"]
     if cores:
-        parts.append(f"{cores} cores")
+        parts.append(count(cores, "core"))
     if needs["host_memory_bytes"]:
         parts.append(f"{output.size(needs['host_memory_bytes'])} of host memory")
     if needs.get("host_bandwidth_bytes_per_s"):
@@ -206,7 +207,7 @@ def _needs(needs: dict[str, Any]) -> str:
     if needs["time_limit_s"] is not None:
         parts.append(f"at most {output.duration(needs['time_limit_s'])}")
     if needs["retries"]:
-        parts.append(f"{needs['retries']} retr{'y' if needs['retries'] == 1 else 'ies'}")
+        parts.append(count(needs["retries"], "retry"))
     if not needs["share"]:
         parts.append("no company")
     return ", ".join(parts)
@@ -217,7 +218,7 @@ def _gpus(needs: dict[str, Any]) -> str:
     sizes = needs.get("sizes")
     if sizes:
         return f"{describe_sizes(tuple(sizes))} GPUs (best {needs['gpus']})"
-    return f"{needs['gpus']} GPU{'s' * (needs['gpus'] > 1)}" if needs["gpus"] else "no GPU"
+    return count(needs["gpus"], "GPU") if needs["gpus"] else "no GPU"
 
 
 def place(job: dict[str, Any]) -> str:

@@ -16,6 +16,7 @@ from colane.cli.core_options import CORE_WINDOW, CoreTunerChoice, CoreTunerOptio
 from colane.cli.errors import FailureError, MisuseError
 from colane.cli.output import ScreenColumn
 from colane.cli.service_options import PolicyBudget, policy_budget_s
+from colane.model.words import count
 
 if TYPE_CHECKING:
     from colane.core import Core
@@ -301,7 +302,7 @@ def _count(done: int, total: int) -> None:
     import sys  # noqa: PLC0415 - for terminals only
 
     if sys.stderr.isatty():
-        sys.stderr.write(f"\r{done} of {total} runs" + ("\n" if done == total else ""))
+        sys.stderr.write(f"\r{done} of {count(total, 'run')}" + ("\n" if done == total else ""))
         sys.stderr.flush()
 
 

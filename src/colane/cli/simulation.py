@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from colane.model.words import count
 from colane.report.metrics import summarise
 from colane.report.records import JobTime
 from colane.report.simulated import BeliefError, ClusterCurves, JobColumns, ReportedSpan, SimulatedRun
@@ -174,13 +175,13 @@ def notes(request: Request, loaded: Loaded) -> Iterator[str]:
     workload = loaded.workload
     guessed = ", as its content suggests" if workload.guessed else ""
     source = workload.source or workload.name
-    yield f"Workload: {len(workload.jobs):,} jobs of {source}, read as {workload.format}{guessed}."
+    yield f"Workload: {count(f'{len(workload.jobs):,}', 'job')} of {source}, read as {workload.format}{guessed}."
     for left_out in workload.notes:
         yield f"Workload: {left_out}."
     if request.time_scale != 1:
         yield f"Submission times are divided by {request.time_scale:g}."
-    nodes = len(loaded.cluster.nodes)
-    yield f"Cluster: {loaded.cluster.name}, {nodes:,} node{'' if nodes == 1 else 's'}, {loaded.cluster.gpus:,} GPUs."
+    nodes, gpus = len(loaded.cluster.nodes), loaded.cluster.gpus
+    yield f"Cluster: {loaded.cluster.name}, {count(f'{nodes:,}', 'node')}, {count(f'{gpus:,}', 'GPU')}."
     yield from map(_said_of_costs, _costs(request, loaded))
     saving = sum(job.spec.preemptible for job in workload.jobs)
     yield f"{saving:,} of {len(workload.jobs):,} jobs save their state and may be stopped for others."
@@ -191,7 +192,7 @@ def notes(request: Request, loaded: Loaded) -> Iterator[str]:
 
 def _said_of_costs(costs: Mapping[str, Any]) -> str:
     times = [f"{name} {costs[f'{name}_s']:g} s" for name in ("launch", "restart", "stop", "park", "switch")]
-    nodes = "1 node" if costs["nodes"] == 1 else f"{costs['nodes']:,} nodes"
+    nodes = count(f"{costs['nodes']:,}", "node")
     return f"Costs on {nodes}: {', '.join(times)}; memory moves at {costs['to_host_bytes_per_s'] / 1e9:g} GB/s."
 
 

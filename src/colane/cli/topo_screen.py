@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from colane.model.topo_text import distinct_links, word
 from colane.model.topology import Link, LinkKind, Topology
+from colane.model.words import count
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -76,7 +77,7 @@ def tree(machine: Machine) -> Tree:
     from rich.tree import Tree  # noqa: PLC0415
 
     topology = machine.topology
-    root = Tree(Text(f"{machine.name}: {_count(topology.gpus, 'GPU')}", style="bold"))
+    root = Tree(Text(f"{machine.name}: {count(topology.gpus, 'GPU')}", style="bold"))
     for socket in dict.fromkeys(topology.sockets):
         below = root.add(f"socket {socket}")
         switches = {-1: below}
@@ -130,8 +131,4 @@ def said(link: Link) -> str:
 
 
 def _crosses(link: Link) -> str:
-    return _count(link.lanes, "NVLink") if link.kind is LinkKind.NVLINK else CROSSES[link.kind]
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"
+    return count(link.lanes, "NVLink") if link.kind is LinkKind.NVLINK else CROSSES[link.kind]

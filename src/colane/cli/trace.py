@@ -10,6 +10,7 @@ import typer
 from colane.cli import output
 from colane.cli.errors import FAILURE, FailureError, MisuseError
 from colane.cli.output import ScreenColumn
+from colane.model.words import count
 
 if TYPE_CHECKING:
     from colane.traces.check import Finding
@@ -82,7 +83,7 @@ def convert(
         raise FailureError(f"{out}: cannot be written: {error.strerror}") from error
     for left_out in workload.notes:
         output.note(str(left_out))
-    output.say(f"{len(workload.jobs)} jobs of format {workload.format} written to {out}")
+    output.say(f"{count(len(workload.jobs), 'job')} of format {workload.format} written to {out}")
 
 
 def _cluster(name: str | None) -> Cluster | None:
@@ -119,6 +120,6 @@ def _print(workload: Workload, findings: list[Finding], *, as_json: bool) -> Non
         output.print_json({"trace": workload.name, "format": workload.format, "findings": found})
         return
     guessed = ", as its content suggests" if workload.guessed else ""
-    output.say(f"{workload.name}: {len(workload.jobs):,} jobs, read as {workload.format}{guessed}")
+    output.say(f"{workload.name}: {count(f'{len(workload.jobs):,}', 'job')}, read as {workload.format}{guessed}")
     rows = [(str(finding.level), finding.code, finding.message) for finding in findings]
     output.print_table([ScreenColumn("Level"), ScreenColumn("Code"), ScreenColumn("Finding")], rows)

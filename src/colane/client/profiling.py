@@ -23,6 +23,7 @@ from colane.client.knowledge import read_measurements, read_profiles
 from colane.model.hardware import DISTURBED_RATIO
 from colane.model.job import ENDED
 from colane.model.profile import Profile, ProfileKey, SetMeasurement
+from colane.model.words import count
 
 Object = dict[str, Any]
 
@@ -169,8 +170,8 @@ class Profiler:
         if job["why"] == "steps-reached":
             raise ProfileError(f"{subject.name}: no profile was learnt in {ATTEMPTS} runs; {self._hint()}")
         raise ProfileError(
-            f"{subject.name}: job {job['id']} made {job['steps']} steps, too few between two reports to learn from; "
-            f"give it more work"
+            f"{subject.name}: job {job['id']} made {count(job['steps'], 'step')}, too few between two reports to "
+            f"learn from; give it more work"
         )
 
     def _hint(self) -> str:

@@ -25,6 +25,7 @@ from colane.model.plan import Action, Move, Park, Plan, Resize, SetCores, SetThr
 from colane.model.resources import Resources, host_needs
 from colane.model.sizes import describe_sizes
 from colane.model.story import STEPPING
+from colane.model.words import count, plural
 
 Flaws = tuple[Flaw, ...]
 QUEUED: Final = JobState.QUEUED
@@ -269,7 +270,8 @@ class _Judge:
         if not gpus and not spec.gpus:
             return self._without_gpus(job, placement)
         if not spec.can_run_on(len(gpus)):
-            text = f"job {job.id} asks for {describe_sizes(spec.sizes or (spec.gpus,))} GPUs, gets {len(gpus)}"
+            asked = f"{describe_sizes(spec.sizes or (spec.gpus,))} {plural(spec.gpus, 'GPU')}"
+            text = f"job {job.id} asks for {asked}, gets {len(gpus)}"
             flaws += (Flaw("gang-not-whole", text, (job.id,)),)
         if len(gpus) > 1:
             if len(set(gpus)) != len(gpus):
@@ -307,16 +309,18 @@ class _Judge:
         return ()
 
     def _take_cores(
-        self, job: Job, placement: Placement, name: str, own: frozenset[int] = frozenset(), count: int | None = None
+        self, job: Job, placement: Placement, name: str, own: frozenset[int] = frozenset(), asked: int | None = None
     ) -> Flaws:
         """Cores of one of its nodes: so many, else its part by ranks; free or its own, and of that node."""
         node = self._state.nodes[name]
         flaws: Flaws = ()
         cores = set(placement.cores_on(name))
-        need = host_needs(job.spec, len(placement.slots_on(name))).cores if count is None else count
+        need = host_needs(job.spec, len(placement.slots_on(name))).cores if asked is None else asked
         taken = self._cores.setdefault(name, set(node.cores_booked))
         if len(cores) != need or not cores <= set(node.node.cores):
-            flaws += (Flaw("wrong-cores", f"job {job.id} asks for {job.spec.cores} cores of {name}", (job.id,)),)
+            flaws += (
+                Flaw("wrong-cores", f"job {job.id} asks for {count(job.spec.cores, 'core')} of {name}", (job.id,)),
+            )
         if job.spec.gpus and (cores - own) & node.cores_withheld.keys():
             flaws += (Flaw("core-withheld", f"job {job.id} takes cores that others get back", (job.id,)),)
         if (taken - own) & cores:

@@ -18,6 +18,7 @@ from colane.model.checkpoint import CHECKPOINT_PRESETS, CheckpointContract
 from colane.model.job import Job, JobSpec, JobState
 from colane.model.progress import Progress
 from colane.model.reason import Reason, Why
+from colane.model.words import count
 
 NOISE_RATIO_MIN = 0.1
 """A smaller change of a job's gradient noise is none."""
@@ -97,9 +98,9 @@ def _failed_once_more(step: Step, job: Job) -> Job:
 
 def _stay(step: Step, job: Job, why: Why, facts: dict[str, str | int | float]) -> Job:
     """It goes on as it was, and is left alone for so many of its times to save as others of their launches."""
-    then = f"it goes on with {job.gpu_count} GPU{'s' if job.gpu_count > 1 else ''}, as before"
+    then = f"it goes on with {count(job.gpu_count, 'GPU')}, as before"
     if not job.spec.preemptible:
-        then = f"{then}, and is not stopped for others any more ({job.saves_failed} times)"
+        then = f"{then}, and is not stopped for others any more ({count(job.saves_failed, 'time')})"
     changes = {"ending": None, "resizes_to": None, "makes_room_for": None}
     to = JobState.PAUSED if job.suspended else JobState.RUNNING_PROTECTED
     stays = move(job, to, step.now_s, Reason(why, {**facts, "then": then}), **changes)

@@ -26,6 +26,7 @@ from colane.model.plan import Plan
 from colane.model.progress import Progress
 from colane.model.reason import Reason, Why
 from colane.model.story import STEPPING
+from colane.model.words import count
 from colane.perf.pace import Paces
 
 CALM_WINDOWS_MAX = 9
@@ -250,7 +251,7 @@ def _words(throttle: Throttle | None) -> str:
     """What it may use."""
     if throttle is None:
         return "all it had"
-    cores = f"{len(throttle.cores)} core{'s' * (len(throttle.cores) != 1)}"
+    cores = count(len(throttle.cores), "core")
     return cores if throttle.bandwidth_ratio >= 1 else f"{throttle.bandwidth_ratio:.0%} of the memory bandwidth"
 
 

@@ -12,6 +12,7 @@ from colane.core.memory import learn_memory
 from colane.core.step import Step
 from colane.model.job import Job, JobId, JobState
 from colane.model.reason import Reason, Why
+from colane.model.words import count
 
 COMING_UP = frozenset({JobState.ASSIGNED, JobState.LAUNCHING})
 
@@ -86,7 +87,7 @@ def _sent_back(step: Step, job: Job, event: Ended, end_s: float, mates: tuple[Jo
     step.finish(job, JobState.QUEUED, reason, end_s)
     back = step.state.jobs.get(job.id)
     if back is not None and back.state is JobState.QUEUED and back.sent_back >= SENT_BACK_MAX:
-        by = f"the scheduler, for {event.node} sent it back {back.sent_back} times in a row"
+        by = f"the scheduler, for {event.node} sent it back {count(back.sent_back, 'time')} in a row"
         held = {"suspended": True, "suspended_by": by, "sent_back": 0}
         step.put(move(back, JobState.QUEUED, step.now_s, Reason(Why.HELD, {"by": by}), **held))
 

@@ -12,6 +12,7 @@ from colane.devices.host import read_host
 from colane.devices.nvml import Nvml, load_nvml
 from colane.devices.types import Devices
 from colane.model.topology import Topology
+from colane.model.words import count
 
 GPU_SPEC = "gpu"
 
@@ -51,6 +52,8 @@ def _cpu_devices(spec: CpuSpec, topology: Topology | None) -> CpuDevices:
     return CpuDevices(spec, read_host(), topology)
 
 
-def _judge(topology: Topology | None, count: int) -> None:
-    if topology is not None and topology.gpus != count:
-        raise DeviceSpecError(f"--topology: connects {topology.gpus} GPUs, but this agent has {count} device(s)")
+def _judge(topology: Topology | None, devices: int) -> None:
+    if topology is not None and topology.gpus != devices:
+        raise DeviceSpecError(
+            f"--topology: connects {count(topology.gpus, 'GPU')}, but this agent has {count(devices, 'device')}"
+        )

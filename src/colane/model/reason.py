@@ -11,6 +11,8 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Final, final
 
+from colane.model.words import count, fill, plural
+
 
 class Why(StrEnum):
     """Codes of reasons; the Slurm word users know stands first in each sentence where there is one."""
@@ -136,16 +138,15 @@ SENTENCES: Mapping[Why, str] = MappingProxyType(
             "Resources: needs {need_bytes} of GPU memory, at most {have_bytes} left on a GPU it may use; "
             "others are held by {jobs}"
         ),
-        Why.NO_CORES: "Resources: needs {need} cores, at most {have} free where the GPUs are",
+        Why.NO_CORES: "Resources: needs {need:core}, at most {have} free where the GPUs are",
         Why.NO_HOST_MEMORY: "Resources: needs {need_bytes} of host memory, at most {have_bytes} free",
         Why.NO_HOST_BANDWIDTH: "Resources: needs {need_bytes}/s of host memory bandwidth, at most {have_bytes}/s free",
         Why.NO_ROOM_ON_HOST: (
-            "Resources: needs {need} cores and {need_bytes} of host memory on one node, at most {have} and "
+            "Resources: needs {need:core} and {need_bytes} of host memory on one node, at most {have} and "
             "{have_bytes} are free on any for jobs without GPUs; others are held by {jobs}"
         ),
         Why.BORROWS_NOTHING: (
-            "Resources: {have} cores are free on a node, but they are kept for jobs with GPUs, and it borrows none: "
-            "{because}"
+            "Resources: a node has {have:core} free, kept for jobs with GPUs, and it borrows none: {because}"
         ),
         Why.BEHIND: "Priority: waits in order behind {jobs}",
         Why.NOT_WORTH_SHARING: (
@@ -232,8 +233,8 @@ SENTENCES: Mapping[Why, str] = MappingProxyType(
         Why.RETURNED: "resumed by {by}; its GPU memory, {size_bytes}, comes back from the host to {gpu}",
         Why.RESUMED: "resumed by {by}",
         Why.PREEMPTED: "stopped for {jobs}: {because}",
-        Why.SHRUNK: "saves its state and goes on with {gpus} GPUs of the {had} it had",
-        Why.GROWN: "saves its state and goes on with {gpus} GPUs instead of {had}",
+        Why.SHRUNK: "saves its state and goes on with {gpus:GPU} of the {had} it had",
+        Why.GROWN: "saves its state and goes on with {gpus:GPU} instead of {had}",
         Why.MOVES_TYPE: "stopped to go on faster, on {gpu_type}",
         Why.PARKED: "parked at a step boundary for {jobs}: {because}; it goes on when its node has a GPU for it",
         Why.COMES_BACK: "goes on where it was parked, on {gpu}",
@@ -243,10 +244,10 @@ SENTENCES: Mapping[Why, str] = MappingProxyType(
         Why.CHECKPOINT_FAILED: "it could not save its state: {problem}; {then}",
         Why.CHECKPOINT_DIED: "it ended while it saved its state ({cause}), and goes on from what it had saved before",
         Why.SAVED: "its state is saved",
-        Why.RESIZE_FAILED: "its launch with {gpus} GPUs failed ({cause}); {then}",
+        Why.RESIZE_FAILED: "its launch with {gpus:GPU} failed ({cause}); {then}",
         Why.RESIZED: "restarted on {asked} instead of {had}: {because}",
-        Why.CORES_CHANGED: "has {cores} cores instead of {had}: {because}",
-        Why.CORES_KEPT: "keeps its {cores} cores: {because}",
+        Why.CORES_CHANGED: "has {cores:core} instead of {had}: {because}",
+        Why.CORES_KEPT: "keeps its {cores:core}: {because}",
         Why.THROTTLED: (
             "held back to {may} for {jobs}, slowed to {speed:.0%}: {node} uses {used:.0%} of its memory bandwidth "
             "({by}), this job {own:.0%}"
@@ -282,14 +283,14 @@ SENTENCES: Mapping[Why, str] = MappingProxyType(
             "none of them can take turns, be parked or be stopped"
         ),
         Why.RETRY_ALONE: "ran out of memory beside {jobs}; it is tried once more with a GPU to itself",
-        Why.RETRY: "attempt {attempt} ended ({cause}); {left} retries left",
+        Why.RETRY: "attempt {attempt} ended ({cause}); {left:retry} left",
         Why.EXITED: "exited with code 0",
         Why.EXIT_CODE: "exited with code {code}",
         Why.KILLED_BY_SIGNAL: "killed by signal {signal}",
         Why.OUT_OF_MEMORY: "ran out of memory: {detail}",
         Why.TIME_LIMIT: "reached its time limit of {limit_s:g} s",
         Why.CANCELLED: "cancelled by {by}",
-        Why.STEPS_REACHED: "reached the {steps} steps it was asked for",
+        Why.STEPS_REACHED: "reached the {steps:step} it was asked for",
         Why.NOT_STARTED: "could not be started: {detail}",
         Why.SUPERVISOR_DIED: "its supervisor died, so the process was stopped",
         Why.RETRIES_USED_UP: "attempt {attempt} ended ({cause}); no retries left",
@@ -327,7 +328,7 @@ class Reason:
     def sentence(self) -> str:
         """One sentence with numbers, as `colane why` prints it."""
         words = {name: _words(name, value) for name, value in self.facts.items()}
-        return SENTENCES[self.why].format(**words, asked=_asked(self.facts), jobs=_name_jobs(self.jobs))
+        return fill(SENTENCES[self.why], {**words, "asked": _asked(self.facts), "jobs": _name_jobs(self.jobs)})
 
 
 def _words(name: str, value: str | float) -> str | float:
@@ -343,7 +344,7 @@ def _words(name: str, value: str | float) -> str | float:
 def _asked(facts: Mapping[str, str | int | float]) -> str:
     """How many GPUs of which type, in words."""
     need, kind = facts.get("need", 1), facts.get("gpu_type", "any")
-    return f"{need} {'' if kind == 'any' else f'{kind} '}GPU{'' if need == 1 else 's'}"
+    return count(need, "GPU" if kind == "any" else f"{kind} GPU")
 
 
 JOBS_NAMED_MAX = 4
@@ -353,7 +354,6 @@ JOBS_NAMED_MAX = 4
 def _name_jobs(jobs: tuple[int, ...]) -> str:
     if not jobs:
         return "no other job"
-    noun = "job" if len(jobs) == 1 else "jobs"
     named = ", ".join(str(job) for job in jobs[:JOBS_NAMED_MAX])
     more = len(jobs) - JOBS_NAMED_MAX
-    return f"{noun} {named}" + (f" and {more} more" if more > 0 else "")
+    return f"{plural(len(jobs), 'job')} {named}" + (f" and {more} more" if more > 0 else "")

@@ -14,6 +14,7 @@ from colane.core.queue import Line
 from colane.core.state import NodeState
 from colane.model.job import Job
 from colane.model.reason import Reason, Why
+from colane.model.words import count
 from colane.policies.indexes.arrays import ArrayDemand
 from colane.policies.indexes.cpu_lines import CpuLines
 from colane.policies.indexes.users import UserLine
@@ -151,6 +152,6 @@ class ArrayPlacer(CpuOnlyPlacer):
         if not free:
             super()._refuse(job)
             return
-        often = f"it was stopped for others {job.preemptions} times"
+        often = f"it was stopped for others {count(job.preemptions, 'time')}"
         because = often if spec.abortable else "it may not begin anew (--abortable)"
         draft.wait(job.id, Reason(Why.BORROWS_NOTHING, {"have": max(free), "because": because}))

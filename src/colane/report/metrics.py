@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from colane.model.job import JobState
 from colane.model.profile import ProfileKey
+from colane.model.words import count
 from colane.report.records import RunGroup, RunRecord
 
 ALONE_SHARED_RATIO_MAX = 0.01
@@ -330,7 +331,7 @@ def batch_differences(base: RunGroup, other: RunGroup) -> tuple[str, ...]:
 
 def _work_name(record: RunRecord) -> str:
     batch = "" if record.batch_size is None else f" b{record.batch_size}"
-    steps = "" if record.steps_total is None else f" {record.steps_total} steps"
+    steps = "" if record.steps_total is None else f" {count(record.steps_total, 'step')}"
     return f"{record.family}{batch}{steps}"
 
 

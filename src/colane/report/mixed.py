@@ -8,6 +8,7 @@ from enum import StrEnum
 from itertools import groupby, pairwise
 from typing import NamedTuple
 
+from colane.model.words import count
 from colane.report.prose import duration, percent
 from colane.report.tables import Table, TableColumn
 
@@ -252,7 +253,7 @@ def _cores(base: MixedRun, other: MixedRun) -> str:
     said += f"it had {_many(now, 'core')}, under {base.name} {_many(had, 'core')}"
     speeds = sorted(after.speeds().items())
     if speeds:
-        said += f", and made {' and '.join(f'{speed:.1f} steps/s with {cores}' for cores, speed in speeds)}"
+        said += ", and made " + " and ".join(f"{speed:.1f} steps/s with {cores}" for cores, speed in speeds)
     if len(speeds) > 1:
         return f"{said}."
     return f"{said}; {_why_no_more(after, other, now)}."
@@ -338,5 +339,4 @@ def _distinct(values: Sequence[int]) -> list[int]:
 
 
 def _many(counts: Sequence[int], noun: str) -> str:
-    words = ", then ".join(map(str, counts)) or "no"
-    return f"{words} {noun}" + ("" if list(counts) == [1] else "s")
+    return count(", then ".join(map(str, counts)) or "no", noun)

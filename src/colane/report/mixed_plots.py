@@ -8,6 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
+from colane.model.words import count
 from colane.report import style
 from colane.report.mixed import MixedJob, MixedRun, Stretch
 from colane.report.prose import duration
@@ -90,6 +91,6 @@ def _bar(axes: Axes, job: MixedJob, stretch: Stretch, row: int, colour: str) -> 
 
 def _texts(job: MixedJob, stretch: Stretch) -> Iterator[str]:
     """What a bar says, the longest first."""
-    cores = f"{stretch.cores} core{'s' * (stretch.cores != 1)}"
+    cores = count(stretch.cores, "core")
     size = f", {len(stretch.devices)} devices" if len(stretch.devices) > 1 else ""
     yield from (f"{job.name}: {cores}{size}", cores, job.name)

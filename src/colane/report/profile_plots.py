@@ -13,6 +13,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
+from colane.model.words import count
 from colane.report import style
 from colane.report.measured import DELTA_PAYS, SetPoint
 
@@ -98,7 +99,7 @@ def mps_gain_histogram(gains: Sequence[float]) -> Figure:
     axes.set_ylabel("sets")
     axes.yaxis.set_major_locator(MaxNLocator(integer=True))
     better = sum(gain > 0 for gain in gains)
-    axes.set_title(f"MPS raised the speed-up of {better} of {len(gains)} set{'s' if len(gains) > 1 else ''}")
+    axes.set_title(f"MPS raised the speed-up of {better} of {count(len(gains), 'set')}")
     return fig
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from colane.model.profile import Profile, ProfileKey, SetMeasurement, Value
+from colane.model.words import count
 from colane.report import html
 from colane.report.measured import (
     MeasuredSet,
@@ -248,7 +249,7 @@ def source_text(value: Value | None) -> str | None:
     if value is None:
         return None
     by = f" by {value.by}" if value.by else ""
-    return f"{value.source.value}{by}, {value.samples} sample{'' if value.samples == 1 else 's'}"
+    return f"{value.source.value}{by}, {count(value.samples, 'sample')}"
 
 
 def _text(cell: Cell) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from colane.model.hardware import DISTURBED_RATIO
+from colane.model.words import count
 from colane.report.metrics import (
     FAILED,
     Comparison,
@@ -135,7 +136,7 @@ def as_length(change: float) -> str:
 
 
 def _alone(measured: GroupMetrics) -> str:
-    said = f"{spoken(measured.name)} ended {_count(measured.jobs, 'job')} in {duration(measured.makespan_s)}"
+    said = f"{spoken(measured.name)} ended {count(measured.jobs, 'job')} in {duration(measured.makespan_s)}"
     if measured.run_span_s and measured.queue_s:
         said += f"; they ran {duration(measured.run_span_s.mean)} and queued {duration(measured.queue_s.mean)}"
         said += " on average"
@@ -191,21 +192,21 @@ def _group_notes(group: RunGroup, measured: GroupMetrics) -> Iterator[str]:
         states = ", ".join(f"{count} {state}" for state, count in sorted(measured.states.items()))
         yield f"means and percentiles leave out jobs that did not succeed ({states})."
     if measured.never_started:
-        yield f"{_count(measured.never_started, 'job')} never started; no time includes them."
+        yield f"{count(measured.never_started, 'job')} never started; no time includes them."
     if measured.restarts:
         yield (
-            f"{_count(measured.restarts, 'restart')}: run span includes the time between attempts, GPU "
+            f"{count(measured.restarts, 'restart')}: run span includes the time between attempts, GPU "
             "activity and the timeline only the last attempt."
         )
     if not group.devices and measured.makespan_s is not None:
         yield "its devices are not known, so idle ones that no job used are not counted in devices in use."
     without = sum(record.step_s is None for record in group.records if record.first_start_s is not None)
     if without:
-        yield f"{_count(without, 'job')} reported no step times."
+        yield f"{count(without, 'job')} reported no step times."
     skewed = sum(record.end_s < (record.first_start_s or record.submit_s) for record in group.records)
     skewed += sum((record.first_start_s or record.submit_s) < record.submit_s for record in group.records)
     if skewed:
-        yield f"{_count(skewed, 'time')} ran backwards (clocks of the machines differ); taken as 0 s."
+        yield f"{count(skewed, 'time')} ran backwards (clocks of the machines differ); taken as 0 s."
 
 
 def _slowdown_notes(groups: Sequence[RunGroup]) -> Iterator[str]:
@@ -215,7 +216,7 @@ def _slowdown_notes(groups: Sequence[RunGroup]) -> Iterator[str]:
         without = [record for record in group.records if record.succeeded and record.id not in known]
         if without:
             yield (
-                f"{group.name}: slowdown is not known for {_count(len(without), 'job')}: the same work "
+                f"{group.name}: slowdown is not known for {count(len(without), 'job')}: the same work "
                 "(family, batch size, GPUs, steps) never ran alone."
             )
 
@@ -227,13 +228,11 @@ def failed_jobs(groups: Sequence[RunGroup]) -> tuple[str, ...]:
         failed = [record for record in group.records if record.state in FAILED]
         said += [_failure(group.name, record) for record in failed[:FAILED_NAMED_MAX]]
         if len(failed) > FAILED_NAMED_MAX:
-            said.append(f"{group.name}: {len(failed) - FAILED_NAMED_MAX} more jobs failed; see the jobs table.")
+            said.append(
+                f"{group.name}: {count(len(failed) - FAILED_NAMED_MAX, 'more job')} failed; see the jobs table."
+            )
     return tuple(said)
 
 
 def _failure(group: str, record: RunRecord) -> str:
     return f"{group}: job {record.id} ({record.name}) ended {record.state}: {record.reason or 'no reason known'}."
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" + ("" if number == 1 else "s")

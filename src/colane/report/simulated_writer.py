@@ -10,6 +10,7 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
+from colane.model.words import count
 from colane.report import html, plots, simulated_plots, style, time_plots, timeline
 from colane.report.metrics import Summary, percent_change, summarise
 from colane.report.prose import NEGLIGIBLE_PERCENT, TENFOLD_PERCENT, duration, percent, spoken
@@ -192,10 +193,12 @@ def _load_note(study: Study) -> list[str]:
 
 def _run_notes(run: SimulatedRun, found: SimulatedMetrics) -> Iterator[str]:
     if found.refused:
-        yield f"{found.refused:,} of {found.jobs:,} jobs were refused before the start, such as {run.refused[0]}."
+        jobs = count(f"{found.jobs:,}", "job")
+        yield f"Refused before the start: {found.refused:,} of {jobs}, such as {run.refused[0]}."
     if found.unfinished and not run.is_partial:
         first = f" The first is {run.stuck}" if run.stuck else ""
-        yield f"{found.unfinished:,} jobs never ended: nothing was left to happen that could start them.{first}"
+        unfinished = count(f"{found.unfinished:,}", "job")
+        yield f"{unfinished} never ended: nothing was left to happen that could start more.{first}"
     failed = {state: n for state, n in found.states.items() if state in {"failed", "out-of-memory", "timed-out"}}
     if failed:
         yield "jobs that did not succeed: " + ", ".join(f"{n} {state}" for state, n in failed.items()) + "."
@@ -226,7 +229,7 @@ def _alone(study: Study, policy: str) -> str:
     runs = study.of(policy)
     run, found = runs[0]
     of = "" if len(runs) == 1 else f" (seed {run.seed} of {len(runs)})"
-    said = f"{spoken(policy)} finished {found.finished:,} of {found.jobs:,} jobs"
+    said = f"{spoken(policy)} finished {found.finished:,} of {count(f'{found.jobs:,}', 'job')}"
     said += of if found.makespan_s is None else f" in {duration(found.makespan_s)}{of}"
     if found.jct_s and found.queue_s:
         said += (

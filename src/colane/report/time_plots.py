@@ -9,6 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
+from colane.model.words import count
 from colane.report import style
 from colane.report.prose import duration
 from colane.report.records import JobTime, mean_parts_s
@@ -63,7 +64,7 @@ def _panels(groups: Mapping[str, Sequence[JobTime]]) -> dict[str, list[tuple[str
     known = {name: times for name, times in groups.items() if times}
     if sum(map(len, known.values())) <= BARS_MAX:
         return {name: [(time.label, time.parts_s) for time in times] for name, times in known.items()}
-    means = [(f"{name} ({len(times)} jobs)", mean_parts_s(times)) for name, times in known.items()]
+    means = [(f"{name} ({count(len(times), 'job')})", mean_parts_s(times)) for name, times in known.items()]
     return {"Mean of the jobs": means}
 
 

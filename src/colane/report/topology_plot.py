@@ -17,6 +17,7 @@ from matplotlib.path import Path
 
 from colane.model.topo_text import distinct_links, word
 from colane.model.topology import Link, LinkKind, Topology
+from colane.model.words import count
 from colane.report import style
 
 FREE, USED, UNHEALTHY = "free", "used", "unhealthy"
@@ -77,7 +78,7 @@ def draw_topology(topology: Topology, title: str, marks: Marks = Marks()) -> Fig
     axes = fig.add_subplot()
     axes.set_axis_off()
     axes.set_aspect("equal")
-    axes.set_title(f"{title}: {topology.gpus} GPU{'s' if topology.gpus != 1 else ''}")
+    axes.set_title(f"{title}: {count(topology.gpus, 'GPU')}")
     for socket, gpus in sockets.items():
         _draw_socket(axes, topology, socket, [places[gpu] for gpu in gpus], gpus)
     if len(sockets) == 2:

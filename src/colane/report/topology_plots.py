@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from numpy.typing import NDArray
 
+from colane.model.words import count
 from colane.report import style
 
 Floats = NDArray[np.float64]
@@ -85,4 +86,4 @@ def _cut(axes: Axes, values: list[Floats]) -> str:
         return "jobs, worst first"
     end = min(jobs, round(1.1 * slower) + 1)
     axes.set_xlim(1 - 0.05 * end, end)
-    return f"worst {end:,} of {jobs:,} jobs; the rest is at its best"
+    return f"worst {end:,} of {count(f'{jobs:,}', 'job')}; the rest is at its best"

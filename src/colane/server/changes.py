@@ -28,6 +28,7 @@ from colane.model.hardware import Gpu, Node
 from colane.model.job import Exit, Job, JobId, JobState, SuspendVia
 from colane.model.profile import Profile, ProfileKey, Value, ValueSource
 from colane.model.progress import Progress
+from colane.model.words import count
 from colane.server import draining
 from colane.server.access import Caller
 from colane.server.admission import Admitted
@@ -148,7 +149,7 @@ def register(turn: Turn, body: NodeBody) -> None:
     if len({gpu.index for gpu in node.gpus}) != len(node.gpus):
         raise RefusedError.because(422, "each GPU needs an index of its own", "gpus")
     if node.topology is not None and node.topology.gpus != len(node.gpus):
-        text = f"connects {node.topology.gpus} GPUs, but the node has {len(node.gpus)}"
+        text = f"connects {count(node.topology.gpus, 'GPU')}, but the node has {len(node.gpus)}"
         raise RefusedError.because(422, text, "topology")
     turn.agents[body.name] = body.agent_id
     turn.leased[body.name] = body.leased

@@ -9,6 +9,7 @@ from colane.model.hardware import Node
 from colane.model.job import JobSpec
 from colane.model.problem import Problem
 from colane.model.resources import Inventory, Lack, Shortfall
+from colane.model.words import count
 from colane.server.problems import near_matches
 
 _FIELDS = {
@@ -53,7 +54,7 @@ class Hardware:
             hint = near_matches(spec.gpu_type or "", known)
             return Problem("gpu_type", f"unknown {spec.gpu_type!r}; {hint}known: {', '.join(known) or 'none'}")
         if lack is Lack.GPU_MEMORY:
-            where = f"pool {spec.pool} has no node with {spec.gpus} such GPU{'s' if spec.gpus > 1 else ''}"
+            where = f"pool {spec.pool} has no node with {count(spec.gpus, 'such GPU')}"
             return Problem("gpu_memory_bytes", f"asks for {need}, but {where}; the largest has {most}")
         if lack in _FIELDS:
             text = f"asks for {need}, but no node of pool {spec.pool} has more than {most:.0f}"

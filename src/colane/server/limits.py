@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from colane.model.words import count
 from colane.server.problems import near_matches
 
 LIMIT_MAX: Final = 2**31
@@ -59,7 +60,7 @@ class Bound(NamedTuple):
     def told(self) -> str:
         """What a job that is held back waits for."""
         gpus, running = self.limits.gpus, self.limits.running
-        parts = [f"{gpus} GPUs" if gpus is not None else "", f"{running} running jobs" if running is not None else ""]
+        parts = ["" if gpus is None else count(gpus, "GPU"), "" if running is None else count(running, "running job")]
         return f"{self.name}'s limit of {' and '.join(filter(None, parts)) or 'nothing'}"
 
 

@@ -12,6 +12,7 @@ from typing import Final
 
 from colane.core.events import Event, ResumeRequested, SuspendRequested
 from colane.model.job import Job, JobId, JobSpec, JobState, SuspendVia
+from colane.model.words import count
 from colane.server import changes
 from colane.server.admission import Admitted
 from colane.server.board import Board
@@ -79,7 +80,7 @@ class QuotaKeeper:
         if limits.queued is not None:
             waiting = self._waiting(bound, turn)
             if waiting + len(asked) > limits.queued:
-                text = f"{name} may have {limits.queued} jobs waiting, and has {waiting}"
+                text = f"{name} may have {count(limits.queued, 'job')} waiting, and has {waiting}"
                 raise RefusedError.because(TOO_MANY, f"{text}; submit {len(asked)} more when some have started")
         self._demand_pace(bound, len(asked), turn.now_s)
 
@@ -95,7 +96,7 @@ class QuotaKeeper:
         while recent and recent[0] <= now_s - MINUTE_S:
             recent.popleft()
         if most is not None and len(recent) + asked > most:
-            text = f"{bound.name} may submit {most} jobs a minute, and has submitted {len(recent)}"
+            text = f"{bound.name} may submit {count(most, 'job')} a minute, and has submitted {len(recent)}"
             raise RefusedError.because(TOO_MANY, f"{text}; wait, or send fewer at once")
 
     def releases(self, board: Board) -> Iterator[Event]:

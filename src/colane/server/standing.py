@@ -13,6 +13,7 @@ from colane.model.kinds import JobKind
 from colane.model.lane import TurnRule, Turns
 from colane.model.progress import Progress
 from colane.model.story import STEPPING
+from colane.model.words import plural
 
 Samples = Mapping[JobId, Progress]
 
@@ -159,11 +160,11 @@ def _place(job: Job) -> str:
 
 def _lanes(job: Job) -> str:
     found = [] if job.placement is None else sorted({slot.lane for slot in job.placement.slots})
-    return f"lane{'s' * (len(found) > 1)} {', '.join(map(str, found))}"
+    return f"{plural(len(found), 'lane')} {', '.join(map(str, found))}"
 
 
 def _names(ids: Sequence[int]) -> str:
-    return f"job{'s' * (len(ids) > 1)} {', '.join(map(str, ids))}"
+    return f"{plural(len(ids), 'job')} {', '.join(map(str, ids))}"
 
 
 def _span(seconds: float) -> str:

@@ -8,6 +8,7 @@ from pydantic import Field, StringConstraints, field_validator, model_validator
 
 from colane.model.hardware import TO_HOST_BYTES_PER_S
 from colane.model.sizes import GPUS_MAX
+from colane.model.words import count
 from colane.server.wire import (
     CORES_MAX,
     Count,
@@ -73,7 +74,7 @@ class TopologyBody(WireModel):
         if len(self.links) != size or any(len(row) != size for row in self.links):
             raise ValueError(f"links must be a square of {size} x {size}, one row for each of the sockets")
         if len(self.switches) not in {0, size}:
-            raise ValueError(f"switches has {len(self.switches)} entries for {size} sockets")
+            raise ValueError(f"switches has {count(len(self.switches), 'entry')} for {count(size, 'socket')}")
         for a, row in enumerate(self.links):
             if [b for b, link in enumerate(row) if link[0] == "X"] != [a]:
                 raise ValueError(f"links[{a}] must be X at [{a}], a GPU and itself, and nowhere else")

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from colane.model.job import JobSpec, NeedClass
 from colane.model.resources import Inventory, Lack, Shortfall
+from colane.model.words import count
 from colane.traces.clusters import Cluster
 from colane.traces.workload import TraceJob, Workload
 
@@ -176,9 +177,11 @@ def _names(workload: Workload) -> list[Finding]:
 def _span(workload: Workload) -> Finding:
     span_s, jobs = workload.span_s, len(workload.jobs)
     if span_s == 0:
-        return Finding(Level.INFO, "span", f"{jobs:,} jobs, all submitted at once")
+        return Finding(Level.INFO, "span", f"{count(f'{jobs:,}', 'job')}, all submitted at once")
     over = f"{span_s:,.0f} s ({span_s / 86_400:.1f} days)" if span_s >= 86_400 else f"{span_s:,.6g} s"
-    return Finding(Level.INFO, "span", f"{jobs:,} jobs submitted over {over}, one every {span_s / jobs:,.3g} s")
+    return Finding(
+        Level.INFO, "span", f"{count(f'{jobs:,}', 'job')} submitted over {over}, one every {span_s / jobs:,.3g} s"
+    )
 
 
 def _fit(workload: Workload, cluster: Cluster) -> list[Finding]:
@@ -220,7 +223,7 @@ def _finding(level: Level, code: str, what: str, jobs: list[TraceJob]) -> Findin
     named = ", ".join(_name(job) for job in jobs[:EXAMPLES_MAX])
     more = len(jobs) - EXAMPLES_MAX
     tail = f" and {more:,} more" if more > 0 else ""
-    return Finding(level, code, f"{len(jobs):,} jobs {what} ({named}{tail})", len(jobs))
+    return Finding(level, code, f"{count(f'{len(jobs):,}', 'job')} {what} ({named}{tail})", len(jobs))
 
 
 def _name(job: TraceJob) -> str:
@@ -231,14 +234,15 @@ def _sentence(spec: JobSpec, shortfall: Shortfall, types: Sequence[str]) -> str:
     lack, need, most = shortfall
     least = " at least" if spec.sizes else ""
     if lack is Lack.GPUS:
-        return f"needs {spec.gpus} GPUs{least} {_where(spec)} {most}"
+        return f"needs {count(spec.gpus, 'GPU')}{least} {_where(spec)} {most}"
     if lack is Lack.AT_ONCE and spec.multi_node:
-        return f"needs {spec.gpus} GPUs{least}, the nodes of its pool have memory and cores for {most} of its ranks"
+        gpus = count(spec.gpus, "GPU")
+        return f"needs {gpus}{least}, the nodes of its pool have memory and cores for {most} of its ranks"
     texts = {
         Lack.NODES: f"no node is in pool {spec.pool!r}",
         Lack.GPU_TYPE: f"needs GPU type {spec.gpu_type}, there are {', '.join(types) or 'no GPUs'}",
         Lack.GPU_MEMORY: _memory_sentence(spec, shortfall),
-        Lack.CORES: f"needs {need} cores on one node, the largest has {most}: lower its cores, or take a larger",
+        Lack.CORES: f"needs {count(need, 'core')} on one node, the largest has {most}: lower them, or take a larger",
         Lack.HOST_MEMORY: f"needs {need} bytes of host memory, the largest node has {most}",
         Lack.HOST_BANDWIDTH: f"needs {need} bytes/s to host memory, the fastest node has {most:.0f}",
         Lack.AT_ONCE: "no single node has all of the GPUs, cores and memory it needs",
@@ -255,4 +259,4 @@ def _where(spec: JobSpec) -> str:
 def _memory_sentence(spec: JobSpec, shortfall: Shortfall) -> str:
     if shortfall.need > shortfall.most:
         return f"needs {shortfall.need} bytes of GPU memory, the largest GPU has {shortfall.most}"
-    return f"needs {spec.gpus} GPUs with {shortfall.need} bytes of memory on one node, none has so many"
+    return f"needs {count(spec.gpus, 'GPU')} with {shortfall.need} bytes of memory on one node, none has so many"

@@ -13,6 +13,7 @@ import yaml
 from colane.model.hardware import DEFAULT_POOL, Gpu, Node
 from colane.model.quantities import parse_bandwidth_bytes_per_s, parse_count, parse_size_bytes
 from colane.model.topology import Topology
+from colane.model.words import count
 from colane.traces import costs, topologies
 from colane.traces.errors import TraceError, did_you_mean
 from colane.traces.sheet import read_text
@@ -214,7 +215,7 @@ def _links(path: Path, values: Mapping[str, Any], where: str) -> Topology | None
         raise TraceError(path, str(error), column=f"{where}.topology") from error
     topology = read_topology(Path(name)).topology
     if topology.gpus != gpus:
-        message = f"{name} has {topology.gpus} GPUs, the nodes have {gpus}"
+        message = f"{name} has {count(topology.gpus, 'GPU')}, the nodes have {gpus}"
         raise TraceError(path, message, column=f"{where}.topology")
     return topology
 

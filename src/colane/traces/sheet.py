@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TypeVar, cast
 
+from colane.model.words import count
 from colane.traces.errors import TraceError, did_you_mean
 
 T = TypeVar("T")
@@ -142,7 +143,7 @@ class Sheet:
     def _padded(self, row: int, cells: Sequence[str], width: int) -> Sequence[str]:
         if len(cells) == width:
             return cells
-        self.fail(row, f"has {len(cells)} cells, expected {width}")
+        self.fail(row, f"has {count(len(cells), 'cell')}, expected {width}")
         return [""] * width
 
 

@@ -7,6 +7,7 @@ from functools import cache, partial
 from types import MappingProxyType
 
 from colane.model.topology import Link, LinkKind, Topology
+from colane.model.words import count
 
 PCIE3_X16 = 15.75e9
 PCIE4_X16 = 31.5e9
@@ -126,5 +127,5 @@ def make(name: str, gpus: int, sockets: int) -> Topology:
         raise UnknownTopologyError(f"unknown topology {name!r}; known: {', '.join(sorted(NAMES))}")
     topology = PRESETS[name]()
     if topology.gpus != gpus:
-        raise UnknownTopologyError(f"{name} is a machine of {topology.gpus} GPUs, the nodes have {gpus}")
+        raise UnknownTopologyError(f"{name} is a machine of {count(topology.gpus, 'GPU')}, the nodes have {gpus}")
     return topology

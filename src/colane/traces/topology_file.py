@@ -24,6 +24,7 @@ from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 from colane.model.quantities import parse_bandwidth_bytes_per_s, parse_count, parse_number
 from colane.model.topo_text import ReadTopology, TopologyTextError, is_switched, parse_matrix, word
 from colane.model.topology import Link, LinkKind, Topology
+from colane.model.words import count
 from colane.traces.errors import TraceError, did_you_mean
 from colane.traces.sheet import read_text
 
@@ -97,7 +98,9 @@ def _list(
     if (found == 0 and not or_none) or found > GPUS_MAX:
         raise _refuse(node, f"{name} has {found} entries: expected 1 to {GPUS_MAX}")
     if length is not None and found != length and not (or_none and found == 0):
-        raise _refuse(node, f"{name} has {found} entries for {length} GPUs (one for each of the sockets)")
+        raise _refuse(
+            node, f"{name} has {count(found, 'entry')} for {count(length, 'GPU')} (one for each of the sockets)"
+        )
     return tuple(read(each) for each in node.value)
 
 

@@ -24,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import colane.adaptor as colane
+from colane.model.words import count
 from colane.workloads.progress import say
 from colane.workloads.statefile import SavedState, StateFile
 
@@ -130,7 +131,11 @@ def _train(shared: Shared, asked: TinyTraining) -> None:
             steps.step(loss=loss)
             if file is not None:
                 steps.save(lambda steps_done: file.write(_packed(shared, steps_done)))
-    say(f"made {asked.steps} steps; the last loss is {loss:.6f}" if asked.steps > done else "nothing was left to do")
+    say(
+        f"made {count(asked.steps, 'step')}; the last loss is {loss:.6f}"
+        if asked.steps > done
+        else "nothing was left to do"
+    )
 
 
 def _tell(lines: TextIO | None, step: int, many: int, loss: float) -> None:

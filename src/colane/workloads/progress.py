@@ -7,6 +7,8 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+from colane.model.words import count
+
 
 def say(line: str) -> None:
     """Print one line now."""
@@ -38,5 +40,5 @@ class Log:
         took_s = time.perf_counter() - self._start_s
         made = self._done - self._before
         rate = made / took_s
-        outcome = f"{made} steps in {took_s:.2f} s {rate:.2f} steps/s loss {self._loss:.4f}"
+        outcome = f"{count(made, 'step')} in {took_s:.2f} s {rate:.2f} steps/s loss {self._loss:.4f}"
         say(f"done {self._name} {outcome}")

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from colane.model.job import JobId
+from colane.model.words import count
 from colane.traces.errors import TraceError
 from colane.traces.sheet import Sheet
 from colane.traces.workload import Note, TraceJob, Workload, order
@@ -139,5 +140,5 @@ def _why_empty(sheet: Sheet, good: int) -> str:
     if not len(sheet):
         return "holds no jobs"
     if not good:
-        return f"holds no jobs: all {len(sheet.bad)} rows are bad, first {sheet.bad[min(sheet.bad)]}"
-    return f"holds no GPU jobs: all {good} jobs are CPU-only (--cpu-jobs keeps them)"
+        return f"holds no jobs, but {count(len(sheet.bad), 'bad row')}, first {sheet.bad[min(sheet.bad)]}"
+    return f"holds no GPU jobs, but {count(good, 'CPU-only job')} (--cpu-jobs keeps them)"

@@ -14,6 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from colane.model.words import count
 from colane.traces import cells
 from colane.traces.errors import TraceError
 from colane.traces.generate import JobModel
@@ -159,9 +160,11 @@ def _speed(spot: Spot, job: GavelJob, value: object) -> float:
     try:
         speed = cells.json_number(value)
     except ValueError as error:
-        raise ValueError(f"{spot.gpu_type}, {job.model} on {job.gpus} GPUs: {error}") from error
+        raise ValueError(f"{spot.gpu_type}, {job.model} on {count(job.gpus, 'GPU')}: {error}") from error
     if speed < 0:
-        raise ValueError(f"{spot.gpu_type}, {job.model} on {job.gpus} GPUs: must not be negative, got {value!r}")
+        raise ValueError(
+            f"{spot.gpu_type}, {job.model} on {count(job.gpus, 'GPU')}: must not be negative, got {value!r}"
+        )
     return speed
 
 

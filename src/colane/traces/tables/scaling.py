@@ -13,6 +13,7 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
+from colane.model.words import count
 from colane.traces import cells
 from colane.traces.errors import TraceError
 from colane.traces.readers.assemble import load_json
@@ -70,7 +71,9 @@ def _speeds(path: Path, model: str, given: Any) -> tuple[float, ...]:  # noqa: A
         try:
             speed = cells.json_number(value)
         except ValueError as error:
-            raise TraceError(path, f"{error}; name the speed with {gpus} GPUs", column=f"f.{model}[{gpus}]") from error
+            raise TraceError(
+                path, f"{error}; name the speed with {count(gpus, 'GPU')}", column=f"f.{model}[{gpus}]"
+            ) from error
         if (speed <= 0) if gpus else (speed != 0):
             wanted = "must be more than 0: leave sizes that cannot run out of the job's" if gpus else "must be 0"
             raise TraceError(path, f"{wanted}, got {value!r}", column=f"f.{model}[{gpus}]")

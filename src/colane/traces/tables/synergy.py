@@ -14,6 +14,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from colane.model.words import count
 from colane.traces import cells
 from colane.traces.errors import TraceError
 from colane.traces.readers.assemble import load_json
@@ -143,14 +144,17 @@ def _matrix_row(
         raise ValueError(f"has {len(row)} cells, expected 13 (four memory steps) or 14 (five)")
     job = SynergyJob(cells.word(row[0]), cells.at_least_one(row[1]))
     if cells.count(row[2]) != seen.get(job, 0):
-        raise ValueError(f"expected row {seen.get(job, 0)} of {job.model} on {job.gpus} GPUs, got {row[2]}")
+        raise ValueError(f"expected row {seen.get(job, 0)} of {job.model} on {count(job.gpus, 'GPU')}, got {row[2]}")
     speeds = tuple(cells.seconds(text) for text in row[3 : 3 + steps])
     return job, (speeds, cells.seconds(row[-2]), cells.at_least_one(row[-4]))
 
 
 def _matrix(path: Path, job: SynergyJob, rows: Sequence[tuple[tuple[float, ...], float, int]]) -> SynergyMatrix:
     if len(rows) != len(CORES_PER_GPU):
-        raise TraceError(path, f"has {len(rows)} rows of {job.model} on {job.gpus} GPUs, expected {len(CORES_PER_GPU)}")
+        raise TraceError(
+            path,
+            f"has {count(len(rows), 'row')} of {job.model} on {count(job.gpus, 'GPU')}, expected {len(CORES_PER_GPU)}",
+        )
     return SynergyMatrix(tuple(speeds for speeds, _, _ in rows), rows[0][1], rows[0][2])
 
 

@@ -1,0 +1,43 @@
+"""Numbers with their nouns, and sentences filled in: the one place that knows `1 core` from `2 cores`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from string import Formatter
+from typing import Any, Final
+
+
+def plural(number: float | str, noun: str) -> str:
+    """Return a noun as it stands beside a number: `core` beside 1, `cores` beside all else."""
+    if number in (1, "1"):
+        return noun
+    if noun.endswith("y") and noun[-2] not in "aeiou":
+        return f"{noun[:-1]}ies"
+    return f"{noun}es" if noun.endswith(("s", "ch", "x")) else f"{noun}s"
+
+
+def count(number: float | str, noun: str) -> str:
+    """Return a number with its noun: `1 core`, `2 cores`, `1,200 jobs`; a number given as text stays as it is."""
+    return f"{number} {plural(number, noun)}"
+
+
+def fill(sentence: str, facts: Mapping[str, Any]) -> str:
+    """Return a sentence with its facts; `{cores:core}` is a number with its noun, all else as in `str.format`.
+
+    Raises:
+        KeyError: The sentence names a fact that is not there.
+        ValueError, TypeError: A fact cannot be written as the sentence asks.
+    """
+    return _FILLER.vformat(sentence, (), facts)
+
+
+class _Filler(Formatter):
+    """Takes a word as the noun of its number; Python's own format codes have one letter."""
+
+    def format_field(self, value: object, format_spec: str) -> str:
+        if len(format_spec) > 1 and format_spec.isalpha():
+            return count(value if isinstance(value, (int, float)) else str(value), format_spec)
+        return str(super().format_field(value, format_spec))
+
+
+_FILLER: Final = _Filler()
