@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from math import inf
-from typing import Any
+from typing import Any, NamedTuple
 
 from colane.core.bookings import NodeLeft, host_booking, throttled
 from colane.core.load import Booking, GpuLoad, book
@@ -39,6 +39,16 @@ from colane.model.resources import Resources, host_needs
 Cores = tuple[int, ...]
 
 
+class HostHeld(NamedTuple):
+    """What is kept of a node for a waiting job without GPUs."""
+
+    job: Job
+    node: NodeState
+    cores: Cores
+    host_memory_bytes: int
+    host_bandwidth: float
+
+
 class Draft(Overlay):
     """Decisions so far, and the cluster as it will be once they are carried out."""
 
@@ -54,6 +64,7 @@ class Draft(Overlay):
         self.worked_out: dict[object, Any] = {}
         self.watched: dict[str, None] = {}
         self.settled: dict[str, float] = {}
+        self._hosts_held: dict[str, HostHeld] = {}
 
     def act(self, action: Action) -> None:
         """Put an action into the plan: its job is nobody else's to decide about."""
@@ -199,9 +210,23 @@ class Draft(Overlay):
         """Keep what a waiting job without GPUs books of a node, as far as it is free, from jobs started after this."""
         free, need = self.cpu_only_free(node), host_needs(job.spec, 0)
         left, outside = self._nodes.setdefault(node.node.name, NodeLeft()), set(node.node.cores_outside_devices)
-        left.take([core for core in self.cores_unbooked(node) if core in outside][: need.cores])
-        left.host_memory_taken_bytes += max(0, min(need.host_memory_bytes, free.host_memory_bytes))
-        left.host_bandwidth_taken += max(0, min(need.host_bandwidth_bytes_per_s, free.host_bandwidth_bytes_per_s))
+        cores = tuple([core for core in self.cores_unbooked(node) if core in outside][: need.cores])
+        memory_bytes = max(0, min(need.host_memory_bytes, free.host_memory_bytes))
+        bandwidth = max(0, min(need.host_bandwidth_bytes_per_s, free.host_bandwidth_bytes_per_s))
+        left.take(cores)
+        left.host_memory_taken_bytes += memory_bytes
+        left.host_bandwidth_taken += bandwidth
+        self._hosts_held[job.spec.pool] = HostHeld(job, node, cores, memory_bytes, bandwidth)
+
+    def release_host(self, pool: str) -> HostHeld | None:
+        """Give back what `hold_host` keeps in a pool; None where that is nothing."""
+        held = self._hosts_held.pop(pool, None)
+        if held is not None:
+            left = self._nodes[held.node.node.name]
+            left.give(held.cores)
+            left.host_memory_taken_bytes -= held.host_memory_bytes
+            left.host_bandwidth_taken -= held.host_bandwidth
+        return held
 
     def ask_again(self, pool: str, at_s: float) -> None:
         """Ask the policy about a pool again then, or when one of its jobs is stopped or may be (see `Plan.again_s`).

@@ -75,14 +75,27 @@ class ArrayPlacer(CpuOnlyPlacer):
         self._full_for_own: set[ClassKey] = set()
 
     def place(self, classes: dict[ClassKey, Line]) -> None:
-        """Serve who was aborted, in order of arrival, then always the user whose jobs hold the fewest cores."""
+        """Serve who was aborted, in order of arrival, then always the user whose jobs hold the fewest cores.
+
+        Before all of them who has waited too long, where room was kept for him, whichever array has the cores.
+        """
         view = self._draft.view
+        self._serve_overdue()
         if view.explain is None:
             self._full_for_all = {key for key in classes if not self._room.is_any(key[1])}
         if len(self._full_for_all) < len(classes):
             for job_id in self._waiting.returned(self._pool):
                 self._serve(view.job(job_id))
             self._serve_users()
+
+    def _serve_overdue(self) -> None:
+        held = self._draft.release_host(self._pool)
+        if held is None:
+            return
+        if self._draft.has_room(held.node, held.job.spec):
+            self._start(held.job, held.node)
+        else:
+            self._draft.hold_host(held.job, held.node)
 
     def _serve_users(self) -> None:
         """Serve a job of who has least, again and again; classes without room are left."""
@@ -122,6 +135,9 @@ class ArrayPlacer(CpuOnlyPlacer):
             full.add(key)
             self._refuse(job)
             return
+        self._start(job, node)
+
+    def _start(self, job: Job, node: NodeState) -> None:
         self._draft.start_on_node(job, node, Reason(Why.FREE_CORES, {"node": node.node.name}))
         self._started[job.spec.user] += job.spec.cores
 

@@ -7,7 +7,7 @@ When a large job finds no whole node in its sub-array, small borrowers there are
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from math import inf
@@ -19,7 +19,7 @@ from colane.core.state import NodeState
 from colane.model.job import Job, JobId, JobSpec
 from colane.model.plan import Stop
 from colane.model.reason import Reason, Why
-from colane.model.resources import host_needs
+from colane.model.resources import Resources, host_needs
 from colane.model.story import LEAVING
 from colane.policies.indexes.arrays import LARGE_GPUS, ArrayDemand
 from colane.policies.parts import Classes, Desk, Offer, Order, Rank
@@ -136,19 +136,26 @@ class TakeBack:
 
 
 class Reclaim(NamedTuple):
-    """GPUs of a node for a job, and who has to leave for them.
+    """GPUs of a node for a job or some of its ranks, and who has to leave for them.
 
     Attributes:
+        node: Where.
         gpus: Free ones, and those of victims or of who is stopping.
         victims: Whom to stop.
         leaving: Who is stopping already.
-        cores: How many of the cores that come free it will use.
+        promised: What of the host that comes free it will use.
     """
 
+    node: NodeState
     gpus: tuple[GpuLoad, ...]
     victims: tuple[Job, ...]
     leaving: tuple[JobId, ...]
-    cores: int
+    promised: Resources
+
+    @property
+    def changes_nothing(self) -> bool:
+        """Whether nobody leaves."""
+        return not self.victims and not self.leaving
 
 
 class TakeBackFinder(ArrayFinder):
@@ -159,31 +166,69 @@ class TakeBackFinder(ArrayFinder):
         self._aborts_max = aborts_max
         self._at_cap = at_cap
         self._taken: set[JobId] = set()
-        self._promised_cores: dict[int, int] = {}
+        self._promised: dict[int, Resources] = {}
         desk.draft.ask_again(desk.pool, inf)
 
     def offers(self, job: Job, spec: JobSpec) -> Iterator[Offer]:
-        """See `Finder`."""
-        best: tuple[NodeState, Reclaim] | None = None
-        for node in self._draft.view.nodes.values() if not spec.anti_collocation else ():
+        """See `Finder`; over several nodes where no one can be made free and the job may span them."""
+        kinds = self._draft.view.gpu_types(spec.pool, spec.gpu_type)
+        best = None if spec.anti_collocation else self._best_node(spec, kinds)
+        if best is not None:
+            yield self._offer(job, (best,))
+        elif spec.multi_node:
+            shares = next(filter(None, (self._over_nodes(spec, kind) for kind in kinds)), ())
+            if any(not share.changes_nothing for share in shares):
+                yield self._offer(job, shares)
+
+    def _best_node(self, spec: JobSpec, kinds: Sequence[str]) -> Reclaim | None:
+        """The whole job on the node where the fewest have to leave."""
+        best: Reclaim | None = None
+        for node in self._draft.view.nodes.values():
             if node.node.pool == spec.pool and len(node.node.gpus) >= spec.gpus:
-                found = self._reclaim(node, spec)
-                if found is not None and (best is None or len(found.victims) < len(best[1].victims)):
-                    best = node, found
+                found = self._reclaim(node, spec, spec.gpus, kinds)
+                if found is None or found.changes_nothing:
+                    continue
+                if best is None or len(found.victims) < len(best.victims):
+                    best = found
                     if not found.victims:
                         break
-        if best is not None:
-            yield self._offer(job, *best)
+        return best
 
-    def _offer(self, job: Job, node: NodeState, found: Reclaim) -> Offer:
+    def _over_nodes(self, spec: JobSpec, kind: str) -> tuple[Reclaim, ...]:
+        """Its ranks on nodes with free GPUs of a type, those with the most first; empty where there are too few."""
+        draft, left, found = self._draft, spec.gpus, list[Reclaim]()
+        nodes = [node for node in draft.view.nodes.values() if node.node.pool == spec.pool]
+        free = {node.order: len(draft.free_gpus(node, kind)) for node in nodes}
+        for node in sorted(nodes, key=lambda node: (-free[node.order], node.order)):
+            share = self._largest_share(node, spec, min(1 if spec.anti_collocation else left, free[node.order]), kind)
+            if share is not None:
+                found.append(share)
+                left -= len(share.gpus)
+            if not left:
+                return tuple(found)
+        return ()
+
+    def _largest_share(self, node: NodeState, spec: JobSpec, ranks: int, kind: str) -> Reclaim | None:
+        """As many ranks of a job as a node can be made to hold, up to so many."""
+        for count in range(ranks, 0, -1):
+            found = self._reclaim(node, spec, count, (kind,))
+            if found is not None:
+                return found
+        return None
+
+    def _offer(self, job: Job, shares: tuple[Reclaim, ...]) -> Offer:
         def accepted() -> None:
-            self._taken.update([victim.id for victim in found.victims])
-            self._promised_cores[node.order] = self._promised_cores.get(node.order, 0) + found.cores
+            for share in shares:
+                self._taken.update([victim.id for victim in share.victims])
+                order = share.node.order
+                self._promised[order] = self._promised.get(order, Resources()) + share.promised
 
-        room = tuple([Stop(victim.id, self._why_stopped(victim, job), job.id) for victim in found.victims])
-        waits_for = (*[victim.id for victim in found.victims], *found.leaving)
+        victims = [victim for share in shares for victim in share.victims]
+        room = tuple([Stop(victim.id, self._why_stopped(victim, job), job.id) for victim in victims])
+        waits_for = (*[victim.id for victim in victims], *[leaver for share in shares for leaver in share.leaving])
+        gpus = tuple([gpu for share in shares for gpu in share.gpus])
         reason = Reason(Why.MAKING_ROOM, {}, waits_for)
-        return Offer(found.gpus, reason, room=room, waits_for=waits_for, accepted=accepted, is_later=True)
+        return Offer(gpus, reason, room=room, waits_for=waits_for, accepted=accepted, is_later=True)
 
     def _why_stopped(self, victim: Job, for_job: Job) -> Reason:
         """Who borrowed cores once too often ends by it."""
@@ -192,31 +237,35 @@ class TakeBackFinder(ArrayFinder):
         because = "it gives back the cores it borrowed", "it gives back the GPUs it borrowed"
         return Reason(Why.PREEMPTED, {"because": because[victim.spec.gpus > 0]}, (for_job.id,))
 
-    def _reclaim(self, node: NodeState, spec: JobSpec) -> Reclaim | None:
-        """What has to happen on a node that a job may start there; None where that is not possible."""
-        gpus, movers, cores_moved = self._gpus(node, spec)
-        if len(gpus) < spec.gpus:
+    def _reclaim(self, node: NodeState, spec: JobSpec, ranks: int, kinds: Sequence[str]) -> Reclaim | None:
+        """What has to happen on a node that so many ranks may start there; None where that is not possible."""
+        gpus, movers = self._gpus(node, spec, ranks, kinds)
+        if len(gpus) < ranks:
             return None
         leaving = self._leaving(node)
-        need = host_needs(spec, spec.gpus).cores
-        coming = sum([_cores(job) for job in leaving]) - self._promised_cores.get(node.order, 0) + cores_moved
-        free = self._draft.host_free(node).cores
-        lack = need - free - coming
-        victims = self._borrowers(node, lack) if lack > 0 else ()
+        need, free = host_needs(spec, ranks), self._draft.host_free(node)
+        coming = sum([_booked(job, node) for job in (*leaving, *movers)], Resources())
+        lack = need - free - (coming - self._promised.get(node.order, Resources()))
+        victims = () if lack <= Resources() else self._borrowers(node, lack)
         if victims is None:
             return None
-        if not victims and not movers and not leaving:
-            return None  # nothing would change by it
-        return Reclaim(tuple(gpus), (*movers, *victims), tuple([job.id for job in leaving]), max(0, need - free))
+        promised = Resources(
+            0,
+            max(0, need.cores - free.cores),
+            max(0, need.host_memory_bytes - free.host_memory_bytes),
+            max(0.0, need.host_bandwidth_bytes_per_s - free.host_bandwidth_bytes_per_s),
+        )
+        return Reclaim(node, tuple(gpus), (*movers, *victims), tuple([job.id for job in leaving]), promised)
 
-    def _gpus(self, node: NodeState, spec: JobSpec) -> tuple[list[GpuLoad], tuple[Job, ...], int]:
-        """GPUs for a job, whom to move off them, and the cores that frees."""
+    def _gpus(
+        self, node: NodeState, spec: JobSpec, ranks: int, kinds: Sequence[str]
+    ) -> tuple[list[GpuLoad], tuple[Job, ...]]:
+        """GPUs for so many ranks of a job, and whom to move off them."""
         draft = self._draft
-        kinds = draft.view.gpu_types(spec.pool, spec.gpu_type)
         gpus = [load for kind in kinds for load in draft.free_gpus(node, kind) if draft.fits_alone(load, spec)]
-        gpus = gpus[: spec.gpus]
-        if len(gpus) == spec.gpus or spec.gpus < LARGE_GPUS or node.order not in self._large:
-            return gpus, (), 0
+        gpus = gpus[:ranks]
+        if len(gpus) == ranks or ranks < spec.gpus or spec.gpus < LARGE_GPUS or node.order not in self._large:
+            return gpus, ()
         movers: list[Job] = []
         for job in self._small_ones(node):
             loads = [draft.load(gpu) for gpu in job.gpus_held]
@@ -226,7 +275,7 @@ class TakeBackFinder(ArrayFinder):
             gpus += loads
             if len(gpus) >= spec.gpus:
                 break
-        return gpus[: spec.gpus], tuple(movers), sum([_cores(job) for job in movers])
+        return gpus[: spec.gpus], tuple(movers)
 
     def _small_ones(self, node: NodeState) -> list[Job]:
         """Borrowers of the 4-GPU sub-array that can go on elsewhere: the largest first, of these the newest."""
@@ -249,23 +298,30 @@ class TakeBackFinder(ArrayFinder):
         jobs = [self._draft.view.job(job) for job in node.jobs]
         return [job for job in jobs if job.state in LEAVING or job.id in self._taken]
 
-    def _borrowers(self, node: NodeState, lack: int) -> tuple[Job, ...] | None:
-        """Whom to abort for so many cores: one who is enough, else the newest; last of all who would end by it."""
+    def _borrowers(self, node: NodeState, lack: Resources) -> tuple[Job, ...] | None:
+        """Whom to abort for what lacks: one who is enough, else the newest; last of all who would end by it.
+
+        Cores are taken back that are lent. Host memory and bandwidth are not divided into arrays: training goes first.
+        None where there is not so much.
+        """
         jobs = [self._draft.view.job(job) for job in node.jobs]
         own = len(node.node.cores) - self._demand.reserved_cores(node)
-        lent = sum([_cores(job) for job in jobs if not job.spec.gpus]) - own
-        if lack > lent:
+        lent = sum([_booked(job, node).cores for job in jobs if not job.spec.gpus]) - own
+        if lack.cores > max(0, lent):
             return None
         may = [job for job in jobs if may_borrow(job, self._aborts_max, self._at_cap) and self._may_stop(job)]
         may.sort(key=lambda job: (job.preemptions >= self._aborts_max, -(job.start_s or 0.0), -job.id))
         for job in may:
-            if _cores(job) >= lack:
+            if lack <= _booked(job, node):
                 return (job,)
         chosen: list[Job] = []
         for job in may:
+            booked = _booked(job, node)
+            if not _helps(booked, lack):
+                continue
             chosen.append(job)
-            lack -= _cores(job)
-            if lack <= 0:
+            lack -= booked
+            if lack <= Resources():
                 return tuple(chosen)
         return None
 
@@ -276,5 +332,20 @@ def may_borrow(job: Job, aborts_max: int, at_cap: AtCap) -> bool:
     return may and (at_cap is AtCap.ENDS or job.preemptions < aborts_max)
 
 
-def _cores(job: Job) -> int:
-    return 0 if job.placement is None else job.placement.cores_booked
+def _booked(job: Job, node: NodeState) -> Resources:
+    """What a job holds of a node's host."""
+    placement, name = job.placement, node.node.name
+    if placement is None:
+        return Resources()
+    need = host_needs(job.spec, len(placement.slots_on(name)))
+    cores = len(placement.cores_on(name))
+    return Resources(0, cores, need.host_memory_bytes, need.host_bandwidth_bytes_per_s)
+
+
+def _helps(booked: Resources, lack: Resources) -> bool:
+    """Whether any of what lacks is held there."""
+    return (
+        (lack.cores > 0 and booked.cores > 0)
+        or (lack.host_memory_bytes > 0 and booked.host_memory_bytes > 0)
+        or (lack.host_bandwidth_bytes_per_s > 0 and booked.host_bandwidth_bytes_per_s > 0)
+    )
