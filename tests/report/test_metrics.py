@@ -22,7 +22,7 @@ from colane.report.metrics import (
     step_times,
     summarise,
 )
-from colane.report.records import Device, RunGroup, RunRecord
+from colane.report.records import Device, RunGroup, RunRecord, without
 
 from .batches import DEVICES, colocate, fifo, key, record
 
@@ -219,3 +219,27 @@ def test_percent_changes_undo_one_another(base: RunGroup, other: RunGroup) -> No
     back = percent_change(makespan_s(other.records), makespan_s(base.records))
     if there is not None and back is not None:
         assert (1 + there / 100) * (1 + back / 100) == pytest.approx(1.0)
+
+
+def test_time_in_which_a_job_was_parked_is_not_shared_and_tells_nothing_of_alone() -> None:
+    """Job 1 is parked from 4 to 8 while job 2 has the device; they were never there together."""
+    parked, urgent = record(1, 0, 0, 10, pauses_s=((4.0, 8.0),)), record(2, 4, 4, 8)
+    assert parked.ran_s == ((0, 4), (8, 10))
+    assert shared_ratios([parked, urgent]) == {1: 0.0, 2: 0.0}
+    assert gpu_active_ratio(RunGroup("g", (parked, urgent), DEVICES[:1])) == 1.0
+    assert list(run_spans_alone([RunGroup("g", (parked, urgent), DEVICES[:1])]).values()) == [4.0]
+
+
+@pytest.mark.parametrize(
+    ("pauses_s", "left"),
+    [
+        ((), ((0, 10),)),
+        (((0, 3), (9, 12)), ((3, 9),)),
+        (((-5, -1), (2, 2), (20, 30)), ((0, 2), (2, 10))),
+        (((0, 10),), ()),
+    ],
+)
+def test_what_pauses_leave_of_a_run(
+    pauses_s: tuple[tuple[float, float], ...], left: tuple[tuple[float, float], ...]
+) -> None:
+    assert without((0.0, 10.0), pauses_s) == left

@@ -48,7 +48,7 @@ def test_sharing_is_said_with_its_speed_up() -> None:
 @pytest.mark.parametrize(
     ("others_ratio", "deltas", "cores", "said"),
     [
-        (0.7, {}, 2, "as other work used 70% of the devices"),
+        (0.7, {}, 2, "as other work used 70 % of the devices"),
         (0.0, {"a + b": 0.8}, 2, "as sharing was measured not to pay (a + b: 0.80 times"),
         (0.0, {}, 1, "as each device is one core here"),
         (0.0, {}, 2, "nobody ran beside another."),

@@ -68,6 +68,14 @@ def test_where_its_time_has_gone_is_read_with_what_was_lost() -> None:
     assert parts == {"queueing": 2.0, "launching": 3.0, "running": 4.0, "lost": 2.0}
 
 
+def test_when_it_was_parked_is_read_from_its_story() -> None:
+    told = ((100.0, JobState.QUEUED), (105.0, JobState.RUNNING), (107.0, JobState.PAUSED), (108.5, JobState.RUNNING))
+    story = tuple(StateChange(at_s, state, Reason(Why.SUBMITTED)) for at_s, state in told)
+    (found,) = parse_records([item(evolve(job(), story=(*story, *job().story)))])
+    assert found.pauses_s == ((107.0, 108.5),)
+    assert found.ran_s == ((105.0, 107.0), (108.5, 111.0))
+
+
 def test_a_job_that_never_started_is_read() -> None:
     queued = replace(
         job(), state=JobState.CANCELLED, attempt=0, placement=None, first_start_s=None, start_s=None, story=()

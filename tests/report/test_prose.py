@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from colane.model.job import JobState
-from colane.model.time_spent import TimeSpent
 from colane.report.metrics import Comparison, measure, run_spans_alone
 from colane.report.prose import (
     change_sentence,
@@ -20,7 +19,7 @@ from colane.report.prose import (
     percent,
     sentences,
 )
-from colane.report.records import JobTime, RunGroup
+from colane.report.records import RunGroup
 
 from .batches import DEVICES, colocate, fifo, record
 
@@ -145,7 +144,7 @@ def test_jobs_at_once_are_counted_over_the_time_in_which_any_ran() -> None:
     records = [record(number, 0.0, start_s, end_s) for number, (start_s, end_s) in enumerate(spans)]
     assert jobs_at_once(records) == pytest.approx((10 + 10 + 5 + 5) / 15)
     assert jobs_at_once([]) == 0
-    parked = replace(records[0], time=JobTime("j #0", TimeSpent(running_s=4.0, paused_s=6.0)))
+    parked = replace(records[0], pauses_s=((2.0, 8.0),))
     without_device = replace(records[0], gpus=())
     assert jobs_at_once([parked, *records[1:], without_device]) == pytest.approx((4 + 10 + 5 + 5) / 15)
 
@@ -157,4 +156,4 @@ def test_other_work_on_the_devices_is_spoken_of_where_there_was_some() -> None:
     assert load_by_others([barely]) == ()
     busy = replace(colocate(), records=tuple(replace(record, others_ratio=0.8) for record in colocate().records))
     (sentence,) = load_by_others([barely, busy])
-    assert "others used 3% in the run of FIFO, 80% in the run of Co-location." in sentence
+    assert "others used 3 % in the run of FIFO, 80 % in the run of Co-location." in sentence

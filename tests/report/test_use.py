@@ -30,6 +30,16 @@ def test_others_have_a_panel_where_they_were_seen() -> None:
     assert np.asarray(others.get_lines()[0].get_ydata()).tolist() == pytest.approx([40, 40, 0])
 
 
+def test_a_parked_job_neither_uses_its_device_nor_holds_memory_there() -> None:
+    known = {"occupancy_ratio": 0.5, "peak_bytes": 3 * 10**9, "pauses_s": ((4.0, 8.0),)}
+    parked = RunGroup("colane", (record(1, 0, 0, 10, **known),), DEVICES[:1])
+    use, memory = use_over_time([parked]).axes
+    assert np.array(use.get_lines()[0].get_data()).tolist() == [[0, 4, 8, 10], [50, 0, 50, 0]]
+    assert memory.get_lines()[0].get_ydata() == pytest.approx([3, 0, 3, 0])
+    image = use_by_device([parked]).axes[0].get_images()[0].get_array()
+    assert np.asarray(image)[0, [0, 90, 120, 200]] == pytest.approx([50, 50, 0, 50])
+
+
 def test_each_device_has_a_row() -> None:
     image = use_by_device([used()]).axes[0].get_images()[0].get_array()
     assert image is not None

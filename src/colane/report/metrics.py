@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from colane.model.job import JobState
 from colane.model.profile import ProfileKey
 from colane.model.words import count
-from colane.report.records import RunGroup, RunRecord
+from colane.report.records import Interval, RunGroup, RunRecord
 
 ALONE_SHARED_RATIO_MAX = 0.01
 """A job that shared its GPUs for less than this part of its run counts as alone: jobs that follow one another
@@ -26,7 +26,6 @@ on a GPU overlap by the time an end takes to be reported."""
 
 SECONDS_PER_HOUR = 3600.0
 
-Interval = tuple[float, float]
 WorkKey = tuple[ProfileKey, int]
 """Jobs alike in key and number of steps do the same work; where the steps are unknown, so is the work."""
 
@@ -184,12 +183,11 @@ def gpu_active_ratio(group: RunGroup) -> float | None:
 
 
 def intervals_by_device(records: Iterable[RunRecord]) -> dict[str, list[Interval]]:
-    """Start and end of the last attempt of each job, by the devices it ran on."""
+    """When the last attempt of each job ran, pauses left out, by the devices it ran on."""
     found: dict[str, list[Interval]] = defaultdict(list)
     for record in records:
-        if record.interval_s is not None:
-            for device in dict.fromkeys(record.gpus):
-                found[device].append(record.interval_s)
+        for device in dict.fromkeys(record.gpus):
+            found[device] += record.ran_s
     return found
 
 
@@ -225,9 +223,8 @@ def shared_ratios(records: Sequence[RunRecord]) -> dict[int, float]:
     ratios: dict[int, float] = {}
     for record in records:
         if record.interval_s is not None and record.gpus:
-            start_s, end_s = record.interval_s
-            shared_s = sum(covered_s(crowded[device], start_s, end_s) for device in record.gpus)
-            span_s = (end_s - start_s) * len(record.gpus)
+            shared_s = sum(covered_s(crowded[device], *ran_s) for device in record.gpus for ran_s in record.ran_s)
+            span_s = sum(end_s - start_s for start_s, end_s in record.ran_s) * len(record.gpus)
             ratios[record.id] = min(shared_s / span_s, 1.0) if span_s > 0 else 0.0
     return ratios
 
@@ -246,7 +243,8 @@ def run_spans_alone(groups: Sequence[RunGroup]) -> dict[WorkKey, float]:
         for record in group.records:
             alone = ratios.get(record.id, 1.0) <= ALONE_SHARED_RATIO_MAX
             work = works.get(record.id)
-            if work and alone and record.succeeded and not record.restarts and record.run_span_s:
+            at_one_go = not record.restarts and not record.pauses_s
+            if work and alone and record.succeeded and at_one_go and record.run_span_s:
                 found_s[work].append(record.run_span_s)
     return {work: sum(spans_s) / len(spans_s) for work, spans_s in found_s.items()}
 

@@ -214,7 +214,7 @@ def _why_alone(run: MixedRun) -> str:
     if lost:
         return f", as sharing was measured not to pay ({', '.join(lost)} times as fast as one after another)"
     if run.others_ratio is not None and run.others_ratio >= OTHERS_HINDER:
-        return f", as other work used {run.others_ratio:.0%} of the devices"
+        return f", as other work used {100 * run.others_ratio:.0f} % of the devices"
     per_device = run.cores / max(len(run.devices), 1)
     return f", as each device is one core here ({run.cores} in all)" if per_device < 2 else ""
 

@@ -21,6 +21,7 @@ from pydantic import (
 
 from colane.model.job import ENDED, JobState
 from colane.model.profile import ProfileKey, SetMeasurement
+from colane.model.story import STORY_FIRST
 from colane.model.time_spent import TimeSpent
 from colane.report.records import Device, JobTime, RunRecord
 
@@ -93,6 +94,8 @@ class _ProgressFields(BaseModel):
 
 class _StoryFields(BaseModel):
     sentence: str = ""
+    at_s: FiniteFloat | None = None
+    state: str = ""
 
 
 class _TimeFields(BaseModel):
@@ -202,6 +205,7 @@ def _record_of(fields: _RecordFields) -> RunRecord:
         slowdown_total=fields.slowdown_total,
         others_ratio=fields.progress.others_ratio if fields.progress else None,
         time=_time_of(fields),
+        pauses_s=_pauses_of(fields),
         occupancy_ratio=fields.progress.occupancy_ratio if fields.progress else None,
         peak_bytes=fields.progress.peak_bytes if fields.progress else None,
         reason=_sentence_of(fields),
@@ -212,6 +216,18 @@ def _time_of(fields: _RecordFields) -> JobTime | None:
     if fields.time_spent is None:
         return None
     return JobTime(f"{fields.name} #{fields.id}", TimeSpent(**fields.time_spent.model_dump()), fields.lost_s)
+
+
+def _pauses_of(fields: _RecordFields) -> tuple[tuple[float, float], ...]:
+    """When it was parked or suspended; not known of the part of a long story that is not kept."""
+    told = [line for line in fields.story if line.at_s is not None]
+    ends_s = [*(line.at_s for line in told[1:]), fields.end_s]
+    gap = STORY_FIRST - 1 if fields.story_left_out else None
+    return tuple(
+        (line.at_s, max(line.at_s, end_s))
+        for place, (line, end_s) in enumerate(zip(told, ends_s, strict=bool(told)))
+        if line.state == JobState.PAUSED and place != gap and line.at_s is not None and end_s is not None
+    )
 
 
 def _sentence_of(fields: _RecordFields) -> str:

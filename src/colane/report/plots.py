@@ -6,6 +6,7 @@ The order of the groups gives their colours, so every figure of a report is hand
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -18,6 +19,7 @@ from colane.report import style
 from colane.report.measured import short_name
 from colane.report.metrics import StepTimes, percent_change
 from colane.report.prose import duration, percent
+from colane.report.records import Interval
 
 CDF_POINTS_MAX = 1000
 """A distribution of more jobs is drawn by as many quantiles; the eye sees no more."""
@@ -90,21 +92,31 @@ def makespan_bars(makespans_s: Mapping[str, float | None], *, title: str = "How 
     return fig
 
 
+class Life(NamedTuple):
+    """When a job was in the queue, and when it ran, parked and suspended times left out."""
+
+    waits_s: Interval
+    runs_s: tuple[Interval, ...]
+
+
 @style.styled
-def jobs_over_time(lives_s: Mapping[str, Sequence[tuple[float, float, float]]]) -> Figure:
+def jobs_over_time(lives_s: Mapping[str, Sequence[Life]]) -> Figure:
     """Jobs that wait and that run, over the time since the first submission; one line for each group.
 
     Args:
-        lives_s: Submission, first start and end of each job, by group.
+        lives_s: When each job waited and ran, by group.
     """
     fig = style.new_figure(4.2)
     above, below = fig.subplots(2, 1, sharex=True)
-    end_s = max((end - _first(lives) for lives in lives_s.values() for _, _, end in lives), default=0.0)
+    end_s = max(
+        (end - _first(lives) for lives in lives_s.values() for _, runs_s in lives for _, end in runs_s), default=0.0
+    )
     unit_s, unit = style.time_unit(end_s)
     lines: list[Line2D] = []
     for position, lives in enumerate(lives_s.values()):
         first_s = _first(lives)
-        for axes, spans in ((above, [life[:2] for life in lives]), (below, [life[1:] for life in lives])):
+        runs_s = [span_s for life in lives for span_s in life.runs_s]
+        for axes, spans in ((above, [life.waits_s for life in lives]), (below, runs_s)):
             times, counts = _counted([(a - first_s, b - first_s) for a, b in spans], end_s)
             colour, line = style.group_colour(position), style.group_line(position)
             width = style.group_width(position, len(lives_s))
@@ -123,8 +135,8 @@ def jobs_over_time(lives_s: Mapping[str, Sequence[tuple[float, float, float]]]) 
     return fig
 
 
-def _first(lives: Sequence[tuple[float, float, float]]) -> float:
-    return min((submit for submit, _, _ in lives), default=0.0)
+def _first(lives: Sequence[Life]) -> float:
+    return min((submit for (submit, _), _ in lives), default=0.0)
 
 
 def _counted(spans: Sequence[tuple[float, float]], end_s: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

@@ -90,7 +90,7 @@ def load_by_others(groups: Sequence[RunGroup]) -> tuple[str, ...]:
     used = {group.name: ratio for group in groups if (ratio := _others_ratio(group)) is not None}
     if max(used.values(), default=0.0) < OTHERS_WORTH_SAYING:
         return ()
-    named = ", ".join(f"{ratio:.0%} in the run of {spoken(name)}" for name, ratio in used.items())
+    named = ", ".join(f"{100 * ratio:.0f} % in the run of {spoken(name)}" for name, ratio in used.items())
     said = (
         f"The devices were busy with other work, too: others used {named}. Times are longer for it, and nobody joins "
     )
@@ -165,8 +165,9 @@ def _why(group: RunGroup, measured: GroupMetrics) -> str:
     together, slowed = jobs_at_once(group.records) / max(measured.devices, 1), measured.slowdown_exec
     if together < SHARED_FROM_JOBS:
         others = _others_ratio(group)
-        is_disturbed = others is not None and others >= DISTURBED_RATIO
-        return f": hardly any jobs shared a device, as other work used {others:.0%} of them" if is_disturbed else ""
+        if others is None or others < DISTURBED_RATIO:
+            return ""
+        return f": hardly any jobs shared a device, as other work used {100 * others:.0f} % of them"
     if slowed is None or slowed.jobs < measured.finished:
         return f": {together:.1f} jobs ran at once on a device"
     return f": {together:.1f} jobs ran at once on a device, each {slowed.mean:.2f} times as long as alone"
@@ -174,14 +175,12 @@ def _why(group: RunGroup, measured: GroupMetrics) -> str:
 
 def jobs_at_once(records: Sequence[RunRecord]) -> float:
     """Mean number of jobs that ran on devices, over the time in which any did; parked and suspended ones did not."""
-    known = [record for record in records if record.interval_s is not None and record.gpus]
-    spans = sorted(record.interval_s for record in known if record.interval_s is not None)
-    paused_s = sum(record.time.spent.paused_s for record in known if record.time is not None)
+    spans = sorted(span_s for record in records if record.gpus for span_s in record.ran_s)
     any_s, until_s = 0.0, float("-inf")
     for start_s, end_s in spans:
         any_s += max(0.0, end_s - max(start_s, until_s))
         until_s = max(until_s, end_s)
-    return max(0.0, sum(end_s - start_s for start_s, end_s in spans) - paused_s) / any_s if any_s else 0.0
+    return sum(end_s - start_s for start_s, end_s in spans) / any_s if any_s else 0.0
 
 
 def _group_notes(group: RunGroup, measured: GroupMetrics) -> Iterator[str]:

@@ -19,6 +19,23 @@ UNLABELLED = "(no label)"
 """Group of the records that lack the label they are grouped by, so that none is dropped silently."""
 
 
+Interval = tuple[float, float]
+"""Start and end in seconds."""
+
+
+def without(whole_s: Interval, pauses_s: Sequence[Interval]) -> tuple[Interval, ...]:
+    """Return what is left of a stretch of time without its pauses, these in order; one without any stays as it is."""
+    if not pauses_s:
+        return (whole_s,)
+    from_s, end_s = whole_s
+    left: list[Interval] = []
+    for paused_s, resumed_s in (*pauses_s, (end_s, end_s)):
+        if min(paused_s, end_s) > from_s:
+            left.append((from_s, min(paused_s, end_s)))
+        from_s = max(from_s, resumed_s)
+    return tuple(left)
+
+
 class JobTime(NamedTuple):
     """Where a job's time has gone.
 
@@ -79,6 +96,7 @@ class RunRecord:
         slowdown_total: (end - submission) / run time alone, where the writer of the record knows it.
         others_ratio: Mean part of its devices that others used while it ran, 0..1; None is unknown.
         time: Where its time has gone; None of records of before it was told.
+        pauses_s: Start and end of each time it was parked or suspended, oldest first.
         occupancy_ratio: Mean part of its devices' time it kept them busy, 0..1; None is unknown.
         peak_bytes: Most memory it held on a device; None is unknown.
         reason: Why it ended, one sentence.
@@ -105,6 +123,7 @@ class RunRecord:
     slowdown_total: float | None = None
     others_ratio: float | None = None
     time: JobTime | None = None
+    pauses_s: tuple[Interval, ...] = ()
     occupancy_ratio: float | None = None
     peak_bytes: int | None = None
     reason: str = ""
@@ -139,6 +158,11 @@ class RunRecord:
         """Start and end of the last attempt, the one whose GPUs are known."""
         start_s = self.first_start_s if self.start_s is None else self.start_s
         return None if start_s is None else (start_s, max(start_s, self.end_s))
+
+    @property
+    def ran_s(self) -> tuple[Interval, ...]:
+        """Stretches of the last attempt in which it could step: neither parked nor suspended, oldest first."""
+        return () if self.interval_s is None else without(self.interval_s, self.pauses_s)
 
     @property
     def step_s(self) -> float | None:

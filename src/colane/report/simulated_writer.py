@@ -246,7 +246,11 @@ def _against(study: Study, base: str, other: str) -> str:
     does = " and ".join(f"{verb} {_less_or_more(change)}" for verb, change in known if change is not None)
     said += f"; a job {does} on average" if does else ""
     both = [found.mean for found in means["gpu_utilization_ratio"] if found is not None]
-    return said + (f"; {both[1]:.0%} of the GPUs' worth is used instead of {both[0]:.0%}." if len(both) == 2 else ".")
+    return said + (
+        f"; {100 * both[1]:.0f} % of the GPUs' worth is used instead of {100 * both[0]:.0f} %."
+        if len(both) == 2
+        else "."
+    )
 
 
 def _earlier(change: float | None) -> str:

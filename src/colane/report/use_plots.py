@@ -108,8 +108,8 @@ def _summed(records: Iterable[RunRecord], measure: Measure, first_s: float) -> t
     changes: dict[float, float] = {0.0: 0.0}
     for record in records:
         value = measure(record)
-        if record.interval_s is not None and value is not None:
-            for at_s, signed in zip(record.interval_s, (value, -value), strict=True):
+        for ran_s in () if value is None else record.ran_s:
+            for at_s, signed in zip(ran_s, (value or 0.0, -(value or 0.0)), strict=True):
                 changes[at_s - first_s] = changes.get(at_s - first_s, 0.0) + signed * max(len(record.gpus), 1)
     times = np.array(sorted(changes))
     return times, np.maximum(np.cumsum([changes[at_s] for at_s in times.tolist()]), 0.0)
@@ -117,10 +117,8 @@ def _summed(records: Iterable[RunRecord], measure: Measure, first_s: float) -> t
 
 def _mean(records: Iterable[RunRecord], first_s: float, times: Floats) -> Floats:
     """Mean over the jobs that run, weighted alike: each was told the same of the same devices."""
-    known = [r for r in records if r.interval_s is not None and r.others_ratio is not None]
-    spans = [
-        (r.interval_s[0] - first_s, r.interval_s[1] - first_s, (r.others_ratio or 0.0)) for r in known if r.interval_s
-    ]
+    known = [(span_s, r.others_ratio) for r in records if r.others_ratio is not None for span_s in r.ran_s]
+    spans = [(start_s - first_s, end_s - first_s, ratio) for (start_s, end_s), ratio in known]
     found = [[ratio for start_s, end_s, ratio in spans if start_s <= at_s < end_s] for at_s in times.tolist()]
     return np.array([PERCENT * sum(ratios) / len(ratios) if ratios else 0.0 for ratios in found])
 
@@ -130,10 +128,10 @@ def _binned(group: RunGroup, device: str, end_s: float) -> Floats:
     edges = np.linspace(0.0, end_s, BINS + 1)
     busy = np.zeros(BINS)
     for record in group.records:
-        if device in record.gpus and record.interval_s is not None and record.occupancy_ratio is not None:
-            start_s, stop_s = (at_s - _first_s(group) for at_s in record.interval_s)
+        for ran_s in record.ran_s if device in record.gpus and record.occupancy_ratio is not None else ():
+            start_s, stop_s = (at_s - _first_s(group) for at_s in ran_s)
             covered = np.minimum(edges[1:], stop_s) - np.maximum(edges[:-1], start_s)
-            busy += record.occupancy_ratio * np.maximum(covered, 0.0) / (end_s / BINS)
+            busy += (record.occupancy_ratio or 0.0) * np.maximum(covered, 0.0) / (end_s / BINS)
     return np.minimum(busy, 1.0)
 
 
@@ -146,7 +144,8 @@ def _span_s(group: RunGroup) -> float:
 
 
 CAPTION = (
-    "Each job counts with its own mean, or its most memory, while it ran: what changes within a job does not show."
+    "Each job counts with its own mean, or its most memory, while it ran and was neither parked nor suspended: "
+    "what changes within a job does not show."
 )
 
 

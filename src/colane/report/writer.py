@@ -26,7 +26,7 @@ from colane.report.measured import (
 from colane.report.metrics import GroupMetrics, StepTimes, measure, run_spans_alone, step_times
 from colane.report.profile_plots import Boundary
 from colane.report.prose import failed_jobs, load_by_others, not_measured, sentences
-from colane.report.records import RunGroup, RunRecord
+from colane.report.records import RunGroup, RunRecord, without
 from colane.report.summary import summary_object
 from colane.report.tables import Table, comparison_table, groups_table, jobs_table, sets_table, steps_table, times_table
 
@@ -195,7 +195,7 @@ def _run_drawings(content: _Content) -> Iterator[_Drawing]:
     if sum(point is not None for point in points.values()) >= TRADE_OFF_GROUPS_MIN:
         caption = "How long a job ran on average (run span) against how long its batch took (makespan)."
         yield _Drawing("trade_off", plots.trade_off(points), caption)
-    caption = "How long the queue was, and how many jobs ran at once."
+    caption = "How long the queue was, and how many jobs ran at once; parked and suspended ones count in neither."
     yield _Drawing("jobs_over_time", plots.jobs_over_time(_lives(content.groups)), caption)
     if use_plots.is_known(content.groups):
         yield _Drawing("use_over_time", use_plots.use_over_time(content.groups), use_plots.CAPTION, wide=True)
@@ -249,16 +249,18 @@ def _profile_drawings(
         yield _Drawing("throughput", figure, "Throughput of each family alone, by batch size.")
 
 
-def _lives(groups: Sequence[RunGroup]) -> dict[str, list[tuple[float, float, float]]]:
-    """Submission, first start and end of the jobs that ran, by group; clocks that differ do not turn time round."""
+def _lives(groups: Sequence[RunGroup]) -> dict[str, list[plots.Life]]:
+    """When the jobs that ran waited and ran, by group; clocks that differ do not turn time round."""
     return {
-        group.name: [
-            (r.submit_s, max(r.first_start_s, r.submit_s), max(r.end_s, r.first_start_s, r.submit_s))
-            for r in group.records
-            if r.first_start_s is not None
-        ]
+        group.name: [_life(r, r.first_start_s) for r in group.records if r.first_start_s is not None]
         for group in groups
     }
+
+
+def _life(record: RunRecord, first_start_s: float) -> plots.Life:
+    start_s = max(first_start_s, record.submit_s)
+    runs_s = without((start_s, max(record.end_s, start_s)), record.pauses_s)
+    return plots.Life((record.submit_s, start_s), runs_s)
 
 
 def _panel(group: RunGroup) -> timeline.Panel:
@@ -269,9 +271,6 @@ def _panel(group: RunGroup) -> timeline.Panel:
 
 
 def _bars(record: RunRecord) -> tuple[timeline.Bar, ...]:
-    if record.interval_s is None:
-        return ()
-    start_s, end_s = record.interval_s
     return tuple(
         timeline.Bar(
             device=device,
@@ -282,6 +281,7 @@ def _bars(record: RunRecord) -> tuple[timeline.Bar, ...]:
             succeeded=record.succeeded,
         )
         for device in dict.fromkeys(record.gpus)
+        for start_s, end_s in record.ran_s
     )
 
 
