@@ -7,6 +7,7 @@ from pathlib import Path
 
 from colane.traces import costs
 from colane.traces.clusters import KEYS, TOPOLOGIES, preset_names
+from colane.traces.node_events import NodeEventKind
 from colane.traces.read import FORMATS
 from colane.traces.readers.colane_csv import COLUMNS
 
@@ -31,3 +32,7 @@ def test_every_format_key_preset_and_topology() -> None:
     assert list(keys) == [*KEYS, "costs", *costs.KEYS]
     assert all(f"`{name}`" in keys["topology"] for name in TOPOLOGIES)
     assert all(f"`{name}`" in TEXT for name in preset_names())
+
+
+def test_every_node_event() -> None:
+    assert list(table("Node events")) == [kind.value for kind in NodeEventKind]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import fields
@@ -182,12 +183,19 @@ def notes(request: Request, loaded: Loaded) -> Iterator[str]:
         yield f"Submission times are divided by {request.time_scale:g}."
     nodes, gpus = len(loaded.cluster.nodes), loaded.cluster.gpus
     yield f"Cluster: {loaded.cluster.name}, {count(f'{nodes:,}', 'node')}, {count(f'{gpus:,}', 'GPU')}."
+    yield from _said_of_nodes(loaded)
     yield from map(_said_of_costs, _costs(request, loaded))
     saving = sum(job.spec.preemptible for job in workload.jobs)
     yield f"{saving:,} of {len(workload.jobs):,} jobs save their state and may be stopped for others."
     types = sorted({gpu.type for node in loaded.cluster.nodes for gpu in node.gpus})
     for gap in gaps_of(loaded.world, loaded.workload.jobs, types):
         yield f"Not known: {gap}."
+
+
+def _said_of_nodes(loaded: Loaded) -> Iterator[str]:
+    counts = Counter(str(event.kind) for event in loaded.cluster.events)
+    if counts:
+        yield f"Node events: {', '.join(f'{counts[kind]:,} {kind}' for kind in sorted(counts))}."
 
 
 def _said_of_costs(costs: Mapping[str, Any]) -> str:

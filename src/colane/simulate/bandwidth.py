@@ -65,6 +65,12 @@ class NodeBandwidth:
             self._watch(node, now_s, due)
         return {meter.use(gpu): None for node in nodes for gpu in self._state.nodes[node].ids.values()}
 
+    def is_there(self, node: str) -> bool:
+        """Whether a node is still there; of one that is lost nobody looks at anything."""
+        if node not in self._state.nodes:
+            self._watched.discard(node)
+        return node in self._state.nodes
+
     def observed(self, node: str, now_s: float, due: Due) -> BandwidthObserved:
         """What an agent says at the end of an interval."""
         self._watched.discard(node)
@@ -79,7 +85,8 @@ class NodeBandwidth:
 
     def _watch(self, node: str, now_s: float, due: Due) -> None:
         """Measure in an interval, if anybody may have to be held back or let go then: all else would change nothing."""
-        if self._config is not None and node not in self._watched and self._may_change(node):
+        is_there = node in self._state.nodes
+        if self._config is not None and is_there and node not in self._watched and self._may_change(node):
             self._watched.add(node)
             self._agenda.at(now_s + self._config.interval_s, due, node)
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from colane.simulate.world import BandwidthTruth, Running
 from colane.traces.costs import Costs, highest
+from colane.traces.node_events import NodeEvent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -16,10 +17,12 @@ class DriverConfig(Costs):
     Attributes:
         of_nodes: Costs of nodes that differ, by name.
         bandwidth: Who uses up memory bandwidth of nodes, and whom that slows; None: nobody.
+        node_events: What happens to nodes, by time.
         tick_s: The policy is asked at least this often while jobs live; None asks it only when something happened.
     """
 
     of_nodes: Mapping[str, Costs] = field(default_factory=dict, hash=False)
+    node_events: tuple[NodeEvent, ...] = ()
     tick_s: float | None = None
     bandwidth: BandwidthTruth | None = None
 

@@ -12,7 +12,7 @@ from math import inf
 
 from colane.core import Core
 from colane.core.events import Ended, Event, Launched, Outcome, Progressed, Submitted, Tick
-from colane.model.job import Exit, Job, JobId, JobState
+from colane.model.job import Exit, Job, JobState
 from colane.model.progress import Progress
 from colane.simulate.accounts import JobAccounts
 from colane.simulate.agenda import Agenda
@@ -23,10 +23,12 @@ from colane.simulate.gangs import GangWorld
 from colane.simulate.lanes import LaneTurns, are_mates
 from colane.simulate.ledger import Ledger
 from colane.simulate.meter import Meter
+from colane.simulate.node_events import NodeChanges
 from colane.simulate.pacing import DueHandlers, ProcessSpeeds
 from colane.simulate.parked import ParkedProcesses
 from colane.simulate.process import GpuUse, Process, first_lane
 from colane.simulate.sampling import Sampler
+from colane.simulate.saved import SavedSteps
 from colane.simulate.timing import TimedAsking
 from colane.simulate.watcher import Watcher
 from colane.simulate.whereabouts import Whereabouts
@@ -74,6 +76,8 @@ class Driver:
         self._by_id = {job.id: job for job in jobs}
         self._agenda = Agenda()
         self._meter = Meter(node.node for node in core.state.nodes.values())
+        self._nodes = NodeChanges(core, self._agenda, self._meter)
+        self._nodes.enter(self.config.node_events)
         lanes = LaneTurns(core.policy.turns, self.config, self.world)
         bandwidth = self.config.bandwidth
         self._bandwidth = None if bandwidth is None else NodeBandwidth(bandwidth, core, self._agenda)
@@ -84,7 +88,7 @@ class Driver:
         self._sampling = CompanySampling(core, self._sampler)
         self._accounts = JobAccounts(self.ledger, core, self.world, self._by_id)
         self._events: list[Event] = []
-        self._saved_steps: dict[JobId, float] = {}
+        self._saved = SavedSteps(self._sampler if self._counts_steps else None, self._accounts, self._nodes.lost_s)
         self._parked = ParkedProcesses(core, self.config)
         self._watchers = tuple(watchers)
         self._wake_s = inf
@@ -132,6 +136,7 @@ class Driver:
         now_s, ledger = self.now_s, self.ledger
         self._submit_due(now_s)
         self._agenda.run_due(now_s)
+        self._events += self._nodes.taken()
         while True:
             events, self._events = self._events, []
             outcome = self.core.step(events, now_s)
@@ -193,6 +198,8 @@ class Driver:
             process = None
         if job.has_ended:
             self._record(job, last)
+        elif job.id in self._parked and job.state is JobState.QUEUED:  # with the node on whose host it was
+            self._saved.end_away(self._parked.take(job.id))
         elif job.parked or (process is not None and process.out_bytes is not None):
             self._follow_parked(job, process, touched)
         elif job.state is JobState.STOPPING and process is not None and not process.is_stopping:
@@ -253,15 +260,15 @@ class Driver:
     def _end_parked(self, job: Job) -> None:
         """Its process is killed where it waits, off its GPUs; what it keeps of its steps is a matter of checkpoints."""
         process = self._parked.take(job.id)
-        self._saved_steps[job.id] = self._kept_steps(process)
-        self._accounts.lose(process, self._saved_steps[job.id])
+        self._saved.end_away(process)
         self._events.append(Ended(job.id, job.attempt, "signalled", STOPPED, process.start_s, self.now_s))
 
     def _come_back(self, job: Job) -> Process:
         """A parked job goes on where it was, when its memory is on a GPU again."""
         before = self._parked.take(job.id)
-        self._saved_steps[job.id] = before.done_steps
+        self._saved.put(job.id, before.done_steps)
         process = self._enter(job)
+        process.durable_steps = before.durable_steps
         process.first_step_s, process.has_begun = before.first_step_s, before.has_begun
         launch_s = 0.0 if before.has_begun else self._launch_s(job, process)
         move_s = self._parked.move_s(process, before.out_bytes or 0)
@@ -275,7 +282,7 @@ class Driver:
     def _enter(self, job: Job) -> Process:
         """Its process is on its GPUs, and does nothing yet."""
         traced = self._by_id[job.id]
-        running, saved_steps = self._accounts.where(job), self._saved_steps.get(job.id, 0.0)
+        running, saved_steps = self._accounts.where(job), self._saved.of(job.id)
         process = Process(job, running, self.world.work_steps(traced), saved_steps, self.now_s)
         self._speeds.pace_in_place(process)
         self._here.enter(process)
@@ -352,19 +359,11 @@ class Driver:
         self._accounts.book(process, self.now_s)
         if not job.has_ended:
             self._meter.queue(job.spec.pool, 1, for_gpus=job.spec.gpus > 0)
-            self._saved_steps[process.id] = self._kept_steps(process)
-            if process.out_bytes is None:
-                self._accounts.lose(process, self._saved_steps[process.id])
-
-    def _kept_steps(self, process: Process) -> float:
-        """What a job goes on from after a stop: only one that saves its state has anything."""
-        if not process.running.job.spec.preemptible:
-            return 0.0
-        return self._sampler.whole_steps(process) if self._counts_steps else process.done_steps
+            self._saved.leave(process)
 
     def _record(self, job: Job, last: Process | None) -> None:
         self.ended += 1
-        self._saved_steps.pop(job.id, None)
+        self._saved.forget(job.id)
         if job.placement is None:
             self._meter.queue(job.spec.pool, -1, for_gpus=job.spec.gpus > 0)
         self._accounts.record_ended(job, last)
@@ -382,7 +381,7 @@ class Driver:
 
     def _measure_bandwidth(self, node: str, _serial: int) -> None:
         """An interval of a node is over: its agent says who makes steps, and who uses its memory."""
-        if self._bandwidth is not None:
+        if self._bandwidth is not None and self._bandwidth.is_there(node):
             trained = self._sampling.reports(self._bandwidth.trains(node, self._here.processes), self.now_s)
             self._events += [self._bandwidth.observed(node, self.now_s, self._measure_bandwidth), *trained]
 

@@ -49,6 +49,13 @@ class Meter:
         entry.waiting += change
         self._stranded += entry.stranded - before
 
+    def resized(self, node: Node, change: int) -> None:
+        """A node is back (1) or gone (-1): GPUs that are not there are not idle."""
+        pool = self._pool_of[node.name]
+        before = pool.stranded
+        pool.gpus += change * len(node.gpus)
+        self._stranded += pool.stranded - before
+
     def refresh(self, use: GpuUse) -> None:
         """The company or the speeds on a GPU changed."""
         use.epoch += 1

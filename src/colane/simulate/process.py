@@ -62,7 +62,8 @@ class Process:
         left_steps: Steps left at `since_s`.
         start_s: When the process started.
         since_s: Since when it has gone at this speed.
-        saved_steps: Steps made by earlier attempts and kept.
+        saved_steps: Steps made before it came to these GPUs, and kept.
+        durable_steps: Those of them that it keeps if its node is lost.
         steps_per_s: Its speed.
         gpu_share: GPUs it is given: of a GPU that carries k jobs each is given 1/k.
         gpu_s: GPU-seconds it was given up to `since_s`.
@@ -88,11 +89,11 @@ class Process:
     """
 
     __slots__ = (
-        "alone_steps_per_s", "arrived", "attempt", "first_step_s", "gpu_s", "gpu_share", "has_begun", "id", "idle_s",
-        "is_loading", "is_parking", "is_sampled", "is_stepping", "is_stopping", "lane", "lane_pace", "lane_part",
-        "lane_share", "left_steps", "loading_left_s", "loading_ratio", "occupancy_ratio", "out_bytes", "paused_s",
-        "running", "saved_steps", "serial", "since_s", "start_s", "steps_per_s", "turn_efficiency", "uses",
-        "work_steps",
+        "alone_steps_per_s", "arrived", "attempt", "durable_steps", "first_step_s", "gpu_s", "gpu_share", "has_begun",
+        "id", "idle_s", "is_loading", "is_parking", "is_sampled", "is_stepping", "is_stopping", "lane", "lane_pace",
+        "lane_part", "lane_share", "left_steps", "loading_left_s", "loading_ratio", "occupancy_ratio", "out_bytes",
+        "paused_s", "running", "saved_steps", "serial", "since_s", "start_s", "steps_per_s", "turn_efficiency",
+        "uses", "work_steps",
     )  # fmt: skip
 
     def __init__(self, job: Job, running: Running, work_steps: float, saved_steps: float, now_s: float) -> None:
@@ -104,7 +105,7 @@ class Process:
         self.occupancy_ratio: float | None = None
         self.work_steps = work_steps
         self.left_steps = work_steps - saved_steps
-        self.saved_steps = saved_steps
+        self.saved_steps = self.durable_steps = saved_steps
         self.start_s = now_s
         self.since_s = now_s
         self.lane = first_lane(job)

@@ -159,6 +159,7 @@ def inputs(request: Request, loaded: Loaded, policy: str, seed: int) -> Inputs:
         request.belief, loaded.world, loaded.workload.jobs, loaded.cluster, noise=request.noise, seed=seed
     )
     driver = described(request.driver, loaded.cluster.costs, request.costs)
+    driver = replace(driver, node_events=loaded.cluster.events)
     return Inputs(
         cluster=_as_stated(loaded.cluster, driver),
         workload=loaded.workload,

@@ -14,8 +14,9 @@ from colane.model.hardware import DEFAULT_POOL, Gpu, Node
 from colane.model.quantities import parse_bandwidth_bytes_per_s, parse_count, parse_size_bytes
 from colane.model.topology import Topology
 from colane.model.words import count
-from colane.traces import costs, topologies
+from colane.traces import costs, node_events, topologies
 from colane.traces.errors import TraceError, did_you_mean
+from colane.traces.node_events import NodeEvent
 from colane.traces.sheet import read_text
 from colane.traces.topology_file import read_topology
 
@@ -54,6 +55,7 @@ class Cluster:
         extras: By node name.
         source: File it was read from.
         costs: What living takes besides steps, as far as it is said: fields of `Costs`, by node name.
+        events: What happens to its nodes, by time.
     """
 
     name: str
@@ -61,6 +63,7 @@ class Cluster:
     extras: Mapping[str, NodeExtras] = field(default_factory=dict)
     source: str = ""
     costs: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    events: tuple[NodeEvent, ...] = ()
 
     @property
     def gpus(self) -> int:
@@ -113,13 +116,14 @@ def read(path: Path) -> Cluster:
         document = yaml.safe_load(read_text(path))
     except yaml.YAMLError as error:
         raise TraceError(path, f"is not YAML ({_first_line(error)})", line=_line(error)) from error
-    keys = _mapping(path, document, "the file", {"name", "costs", "groups"})
+    keys = _mapping(path, document, "the file", {"name", "costs", "groups", "events"})
     groups = keys.get("groups")
     if not isinstance(groups, list) or not groups:
         raise TraceError(path, "expected a list of at least one group of nodes", column="groups")
     name = _value(path, keys, "name", _text, path.stem)
     everywhere = _costs(path, keys, "costs")
-    return _cluster(path, name, [_group(path, number, group, everywhere) for number, group in enumerate(groups)])
+    made = [_group(path, number, group, everywhere) for number, group in enumerate(groups)]
+    return _cluster(path, name, made, keys.get("events", []))
 
 
 def _costs(path: Path, keys: Mapping[str, Any], where: str) -> dict[str, float]:
@@ -249,7 +253,7 @@ def _value(
         raise TraceError(path, str(error), column=column) from error
 
 
-def _cluster(path: Path, name: str, groups: list[_Group]) -> Cluster:
+def _cluster(path: Path, name: str, groups: list[_Group], events: object) -> Cluster:
     names = [group.name for group in groups]
     twice = sorted({one for one in names if names.count(one) > 1})
     if twice:
@@ -257,12 +261,14 @@ def _cluster(path: Path, name: str, groups: list[_Group]) -> Cluster:
     nodes: list[Node] = []
     extras: dict[str, NodeExtras] = {}
     said: dict[str, Mapping[str, float]] = {}
+    of_groups: dict[str, list[str]] = {}
     for group in groups:
         made = _nodes(group)
         nodes += made
+        of_groups[group.name] = [node.name for node in made]
         extras |= dict.fromkeys((node.name for node in made), _extras(group))
         said |= dict.fromkeys((node.name for node in made if group.costs), group.costs)
-    return Cluster(name, tuple(nodes), extras, str(path), said)
+    return Cluster(name, tuple(nodes), extras, str(path), said, node_events.parse(path, events, of_groups))
 
 
 def _nodes(group: _Group) -> list[Node]:

@@ -32,6 +32,7 @@ from colane.server.turn import Turn
 from colane.server.wire import JobRequest, ProfileBody
 from colane.server.wire_nodes import FinishedBody, NodeBody, ReportBody
 from tests.core.audit import audit
+from tests.faults.simulated.drains import DrainFaults
 from tests.faults.simulated.machine import LEAD_S, STEP_S, Machine, forget
 from tests.faults.simulated.network import Object, VirtualNetwork, Weather
 from tests.faults.simulated.processes import VirtualClock
@@ -152,6 +153,7 @@ class FaultyCluster:
         for number in range(self.random.choice((1, 2, 3, 3))):
             self.network.weather[f"n{number}"] = Weather()
             self.machines.append(Machine(self, f"n{number}", self.random.choice((1, 2, 3)), root))
+        self.drains = DrainFaults(self)
 
     def close(self) -> None:
         """Leave nothing."""
@@ -312,7 +314,8 @@ class FaultyCluster:
 
     def _is_quiet(self) -> bool:
         is_up = self.server.is_alive and hasattr(self, "service") and self.service.driver.is_ready
-        return is_up and not self.service.board.jobs and not any(m.disk.attempts for m in self.machines)
+        is_idle = is_up and self.drains.is_over and not self.service.board.jobs
+        return is_idle and not any(m.disk.attempts for m in self.machines)
 
     def _fault(self) -> None:
         machine, random = self.random.choice(self.machines), self.random
@@ -331,6 +334,9 @@ class FaultyCluster:
             "scheduler killed": lambda: self.kill_server(lasts_s / 3),
             "scheduler dies at a write": lambda: self._crash_at_write(lasts_s / 3),
             "disk full": lambda: self._fill_disk(lasts_s),
+            "drained": lambda: self.drains.drain(machine, lasts_s, None),
+            "drained with a deadline": lambda: self.drains.drain(machine, 2 * lasts_s, lasts_s),
+            "about to go": lambda: self.drains.notice(machine, lasts_s),
         }
         name = random.choice(sorted(faults))
         self.note(f"{name} ({machine.name}, {lasts_s:.1f} s)")
@@ -364,6 +370,7 @@ class FaultyCluster:
         self.store.failure = self.store.crash = None
         for machine in self.machines:
             self.network.weather[machine.name] = Weather()
+        self.drains.heal()
         self.clock.after(90.0, self._resume_all)
 
     def _resume_all(self) -> None:

@@ -48,6 +48,7 @@ class Machine:
         self.agent = cluster.clock.process(f"agent of {name}")
         self.frozen_until_s = 0.0
         self.is_frozen = False
+        self.goes_s: float | None = None
         self._cluster, self._clock = cluster, cluster.clock
         self._random = Random(cluster.random.random())
         self._looked_s = self._clock.now_s
@@ -65,6 +66,11 @@ class Machine:
     def wall_s(self) -> float:
         """Its wall clock, which may be wrong by minutes."""
         return 1.7e9 + self._clock.now_s + self.wall_offset_s
+
+    @property
+    def left_s(self) -> float | None:
+        """In how long it goes, less the time in which jobs are killed; None where it has no notice of its end."""
+        return None if self.goes_s is None else max(0.0, self.goes_s - self._clock.now_s - GRACE_S)
 
     # -- faults
 
@@ -329,6 +335,7 @@ class VirtualAgent:
         }
 
     def _report(self) -> Object:
+        left_s = self._machine.left_s
         jobs = [
             {
                 "id": key.job,
@@ -348,6 +355,7 @@ class VirtualAgent:
             "leased": self._is_leased(),
             "gpus": self._gpus(),
             "jobs": jobs,
+            **({} if left_s is None else {"notice": {"reason": "spot", "left_s": left_s}}),
         }
 
     def _is_leased(self) -> bool:

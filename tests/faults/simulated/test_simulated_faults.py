@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from colane.server import leases
+from colane.model.hardware import Drain
+from colane.server import draining, leases
 from tests.faults.simulated.cluster import NODE_TIMEOUT_S, TRIED, survive
+from tests.faults.simulated.drains import DrainFaults
 
 SEEDS = int(os.environ.get("COLANE_FAULT_SEEDS", "20"))
 SEEDS_AT_ONCE = 5
@@ -34,6 +36,23 @@ def test_a_lease_that_outlasts_the_patience_of_the_scheduler_is_found(
             assert "at once" in problems[0]
             return
     pytest.fail("two attempts at once were not seen")
+
+
+def test_a_drain_that_is_not_kept_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(draining, "drain", lambda *_: None)
+    problems, _ = survive("fifo", 0, _folder(tmp_path, 0))
+    assert problems
+    assert "is forgotten" in problems[0]
+
+
+def test_a_job_that_outlasts_the_deadline_of_a_drain_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(DrainFaults, "_drained", lambda _, now_s, **__: Drain("operator", "", now_s))
+    for seed in range(TRIED_MAX):
+        problems, _ = survive("fifo", seed, _folder(tmp_path, seed))
+        if problems:
+            assert "after the deadline" in problems[0]
+            return
+    pytest.fail("a job that outlasts the deadline was not seen")
 
 
 def test_a_seed_repeats_what_happened(tmp_path: Path) -> None:
