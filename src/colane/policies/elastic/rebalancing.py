@@ -9,6 +9,7 @@ those waits until they are free: two decisions, so that nobody is promised what 
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from math import inf
@@ -73,6 +74,30 @@ def _by_reach(desk: Desk) -> dict[str, list[Job]]:
     return found
 
 
+class _Spares:
+    """GPUs that jobs have beyond their targets, in order of the jobs.
+
+    Attributes:
+        gpus: How many in all.
+    """
+
+    def __init__(self) -> None:
+        self.gpus = 0
+        self._of: deque[tuple[JobId, int]] = deque()
+
+    def add(self, job: JobId, gpus: int) -> None:
+        """A job has so many to give."""
+        if gpus:
+            self.gpus += gpus
+            self._of.append((job, gpus))
+
+    def take(self) -> tuple[JobId, int]:
+        """All that the next job has."""
+        job, gpus = self._of.popleft()
+        self.gpus -= gpus
+        return job, gpus
+
+
 class _SitePlan:
     """What becomes of the elastic jobs of one node, or of those that may span nodes.
 
@@ -93,9 +118,12 @@ class _SitePlan:
     def aim(self, targets: dict[JobId, int]) -> None:
         """Let jobs grow towards their targets, out of free GPUs and of what others have beyond theirs."""
         before, free = dict(self.now), dict(self._free)
+        spares = {kind: _Spares() for kind in self._free}
+        for job in self._jobs:
+            spares[self._kind[job.id]].add(job.id, self._spare(job, targets[job.id]))
         for job in self._jobs:
             if targets[job.id] > self.now[job.id]:
-                self._grow(job, targets)
+                self._grow(job, targets[job.id], spares[self._kind[job.id]])
         if not self._is_worth_it(before):
             self.now, self._free = before, free
 
@@ -118,22 +146,18 @@ class _SitePlan:
                 why = Why.GROWN if len(loads) > job.gpu_count else Why.SHRUNK
                 self._desk.draft.resize(job, loads, Reason(why, {"had": job.gpu_count, "gpus": len(loads)}))
 
-    def _grow(self, job: Job, targets: dict[JobId, int]) -> None:
+    def _grow(self, job: Job, target: int, spares: _Spares) -> None:
         """To the largest size up to its target that there are GPUs for."""
-        kind = self._kind[job.id]
-        givers = [other for other in self._jobs if self._kind[other.id] == kind and other is not job]
-        spare = {other.id: self._spare(other, targets[other.id]) for other in givers}
-        within = self._free[kind] + sum(spare.values())
-        sizes = [n for n in job.spec.sizes if self.now[job.id] < n <= min(targets[job.id], self.now[job.id] + within)]
+        kind, now = self._kind[job.id], self.now[job.id]
+        within = self._free[kind] + spares.gpus
+        sizes = [n for n in job.spec.sizes if now < n <= min(target, now + within)]
         if not sizes or not self._pays(job, sizes[-1]):
             return
-        lacks = sizes[-1] - self.now[job.id] - self._free[kind]
-        for other in givers:
-            if lacks > 0 and spare[other.id]:
-                self.now[other.id] -= spare[other.id]
-                self._free[kind] += spare[other.id]
-                lacks -= spare[other.id]
-        self._free[kind] -= sizes[-1] - self.now[job.id]
+        while sizes[-1] - now > self._free[kind]:
+            giver, gpus = spares.take()
+            self.now[giver] -= gpus
+            self._free[kind] += gpus
+        self._free[kind] -= sizes[-1] - now
         self.now[job.id] = sizes[-1]
 
     def _spare(self, job: Job, target: int) -> int:

@@ -59,7 +59,7 @@ def is_resizable(draft: Draft, job: Job) -> bool:
         return False
     if not draft.is_undecided(job.id) or _comes_up(draft, job):
         return False
-    return all(len(draft.load(gpu).jobs) == 1 for gpu in job.gpus_held)
+    return all(len(load.bookings) == 1 for load in map(draft.load, job.gpus_held))
 
 
 def _comes_up(draft: Draft, job: Job) -> bool:

@@ -10,6 +10,7 @@ faster than all smaller ones (the monotone envelope), and a step leads from one 
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
+from heapq import heappop, heappush
 from typing import Final, NamedTuple, TypeVar
 
 import numpy as np
@@ -82,7 +83,10 @@ NEVER: Final = float("inf")
 
 
 class _Steps:
-    """Where every job stands, and what its next step would bring; sums are kept, so that a step costs one look at each.
+    """Where every job stands, and what its next step would bring; sums are kept.
+
+    Next steps stand in line by gain: where the first may be made, as fairness nearly always lets it, nobody else is
+    looked at; only where it may not, all are.
 
     Attributes:
         places: Of each job, which of its sizes it has.
@@ -99,11 +103,32 @@ class _Steps:
         self._cost = np.full(len(jobs), NEVER)
         self._gain = np.zeros(len(jobs))
         self._next = np.zeros(len(jobs))
+        self._by_gain: list[tuple[float, int, int]] = []
         for index in range(len(jobs)):
             self._look_ahead(index)
 
     def best(self, gpus: int, variance_max: float) -> int | None:
         """The job to step next, the first of equals; None where no step can be paid."""
+        if not self._drop_dear(gpus):
+            return None
+        index = self._by_gain[0][1]
+        return index if self._spread(index) < variance_max else self._fairest(gpus, variance_max)
+
+    def _drop_dear(self, gpus: int) -> bool:
+        """Take off the line's head steps that were made, and that cannot be paid any more; whether one is left."""
+        line = self._by_gain
+        while line and (line[0][2] != self.places[line[0][1]] or self._cost[line[0][1]] > gpus):
+            heappop(line)
+        return bool(line)
+
+    def _spread(self, index: int) -> float:
+        """The variance of speeds after a step of a job."""
+        after, before = float(self._next[index]), float(self._speed[index])
+        mean = (self._sum + after - before) / self._count
+        return (self._squares + after * after - before * before) / self._count - mean * mean
+
+    def _fairest(self, gpus: int, variance_max: float) -> int | None:
+        """The same by a look at every job."""
         can = self._cost <= gpus
         if not can.any():
             return None
@@ -136,3 +161,4 @@ class _Steps:
         self._cost[index] = cost
         self._gain[index] = job.weight * (job.steps_per_s[place + 1] - job.steps_per_s[place]) / cost
         self._next[index] = job.steps_per_s[place + 1] / job.steps_per_s[-1]
+        heappush(self._by_gain, (-float(self._gain[index]), index, place))

@@ -83,7 +83,7 @@ def _sites(sizes: PlannedSizes, desk: Desk) -> dict[str, _Site]:
         if job.placement is not None and job.resizes_to is not None:
             for gpu in sorted(set(job.placement.gpus) - set(job.resizes_to.gpus)):
                 sites.setdefault(gpu.node, _Site()).coming.append(gpu)
-        elif is_resizable(desk.draft, job) and (giver := _giver(sizes, desk, job)) is not None:
+        elif (giver := _giver(sizes, desk, job)) is not None:
             for node in dict.fromkeys([load.id.node for load in giver.gives]):
                 sites.setdefault(node, _Site()).shrinkable.append(giver)
     for site in sites.values() if sizes.by_loss else ():
@@ -92,13 +92,14 @@ def _sites(sizes: PlannedSizes, desk: Desk) -> dict[str, _Site]:
 
 
 def _giver(sizes: PlannedSizes, desk: Desk, job: Job) -> _Giver | None:
-    """What a job can give up, down to the size it is to have; None where that is nothing."""
+    """What a job that may be resized can give up, down to the size it is to have; None where that is nothing."""
     target = max(sizes.targets(desk).get(job.id, 0), job.spec.gpus_min)
     size = max([n for n in job.spec.sizes if n <= target], default=job.gpu_count)
-    if size >= job.gpu_count:
+    if size >= job.gpu_count or not is_resizable(desk.draft, job):
         return None
     keeps = kept(desk, job, size)
-    gives = tuple([desk.draft.load(gpu) for gpu in job.gpus_held if gpu not in {load.id for load in keeps}])
+    stays = {load.id for load in keeps}
+    gives = tuple([desk.draft.load(gpu) for gpu in job.gpus_held if gpu not in stays])
     return _Giver(job, keeps, gives, sizes.speed(desk, job, job.gpu_count) - sizes.speed(desk, job, size))
 
 
