@@ -3,7 +3,8 @@
 Real processes on loopback, each job `true` on a device of its own; submitted in batches of 100, timed until the
 scheduler has the last one's end. CPU time is that of the scheduler, of the four agents, and of all that they start for
 jobs (supervisors and the jobs themselves). `parallel` (GNU) and bare `fork` and `exec` of the same command with as many
-at once are the bounds, in the same run. Exits with 1 when a bound of CPU time is missed.
+at once are the bounds, and Slurm's slurmctld and slurmd a peer, where they are installed (Debian: apt-get install
+parallel slurmctld slurmd slurm-client munge), in the same run. Exits with 1 when a bound of CPU time is missed.
 
     python benchmarks/whole_path.py [--jobs 1000] [--profile FILE]
 """
@@ -25,6 +26,10 @@ from pathlib import Path
 
 import httpx
 import psutil
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from benchmarks import slurm_peer
 
 TOKEN = "benchmark"  # noqa: S105 - of a scheduler that lives for the measurement
 AGENTS = 4
@@ -136,6 +141,12 @@ def others(jobs: int, folder: Path) -> Iterator[tuple[str, float, float]]:
         yield name, time.perf_counter() - start_s, children_s() - before
 
 
+def slurm_of(jobs: int, folder: Path) -> slurm_peer.PeerResult | None:
+    """Return what Slurm takes, where it is installed."""
+    folder.mkdir()
+    return slurm_peer.jobs_through(jobs, AGENTS * DEVICES, folder) if slurm_peer.is_there() else None
+
+
 def children_s() -> float:
     """CPU time of all children that have ended."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -151,12 +162,17 @@ def main() -> int:
     jobs = arguments.jobs
     with tempfile.TemporaryDirectory() as name:
         bounds = list(others(jobs, Path(name)))
+        slurm = slurm_of(jobs, Path(name) / "slurm")
         took_s, scheduler_s, agents_s = jobs_through(jobs, Path(name), arguments.profile)
     load = os.getloadavg()[0]
     print(f"{dt.datetime.now(dt.UTC):%Y-%m-%d}, {os.cpu_count()} cores, load {load:.1f}, {jobs} jobs `true`\n")
     print("| path | jobs/s | CPU a job |\n| --- | --- | --- |")
     for bound, bound_s, bound_cpu_s in bounds:
         print(f"| {bound} | {jobs / bound_s:.0f} | {bound_cpu_s / jobs * 1e3:.2f} ms |")
+    if slurm is not None:
+        print(f"| Slurm, one slurmd | {jobs / slurm.took_s:.0f} | |")
+        print(f"| its slurmctld | | {slurm.slurmctld_s / jobs * 1e3:.2f} ms |")
+        print(f"| its slurmd, without a stepd for each job | | {slurm.slurmd_s / jobs * 1e3:.2f} ms |")
     print(f"| colane | {jobs / took_s:.0f} (bound {JOBS_MIN_PER_S:g} on idle cores) | |")
     print(f"| its scheduler | | {scheduler_s / jobs * 1e3:.2f} ms (bound {SCHEDULER_MAX_S * 1e3:g}) |")
     print(f"| its agents | | {agents_s / jobs * 1e3:.2f} ms (bound {AGENT_MAX_S * 1e3:g}) |")

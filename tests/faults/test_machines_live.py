@@ -1,0 +1,209 @@
+"""Real processes on machines with networks of their own: cut off, frozen, switched off, disks full.
+
+Never two attempts of a job at once, none is lost, and nobody waits longer than he must.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import islice, takewhile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from colane.client.client import Client
+from colane.client.errors import Refused
+from tests.disks import fill
+
+from .machines import MachineInSpace, Wired, needs_namespaces
+from .test_pauses import COUNTING
+
+pytestmark = [pytest.mark.live, pytest.mark.faults]
+
+NODE_TIMEOUT_S = 8.0
+"""On a busy machine an agent may be late by more, too: then there is one attempt more, and still never two at once."""
+RANKS = """
+rank=${NODE_RANK:-0}
+exec 9>>"$2/lock-$rank"
+flock -n 9 || { echo "twice $rank" >"$1"; exit 1; }
+echo "began $COLANE_ATTEMPT $rank" >"$1"; while [ ! -e "$2/enough" ]; do sleep 0.1; done; echo "ended $rank" >"$1"
+"""
+"""Each rank of a gang holds a lock while it runs."""
+GONE_ON_MAX = 2
+"""A machine that stood still goes on for the moment until its supervisors have looked: so many lines at most."""
+
+
+@pytest.fixture
+def wired(tmp_path: Path) -> Iterator[Wired]:
+    needs_namespaces()
+    made = Wired(tmp_path, nodes=2, node_timeout_s=NODE_TIMEOUT_S)
+    try:
+        made.lay()
+        made.start(made.scheduler)
+        for number, machine in enumerate(made.machines, start=1):
+            made.start(machine)
+            registered(made, number)  # one after another: the first to register comes first
+        yield made
+    finally:
+        made.close()
+
+
+def registered(wired: Wired, count: int) -> None:
+    with wired.client() as client:
+        wired.until(lambda: len(client.nodes()) == count, "its agent registers")
+
+
+def submit(client: Client, *words: object, **fields: Any) -> int:
+    name, script, *rest = map(str, words)
+    return client.submit({"name": name, "command": ["sh", "-c", script, name, *rest], "workdir": "/", **fields})
+
+
+def until_refused(client: Client, accepted: list[int]) -> Refused:
+    """Submit until somebody says no."""
+    while True:
+        try:
+            accepted.append(submit(client, "short", "true"))
+        except Refused as refused:
+            return refused
+
+
+def count(wired: Wired, lines: int) -> int:
+    with wired.client() as client:
+        return submit(client, "count", COUNTING, wired.pipe, lines)
+
+
+def ended(wired: Wired, job: int) -> dict[str, Any]:
+    with wired.client() as client:
+        wired.until(lambda: client.job(job)["end_s"] is not None, f"job {job} ends")
+        return client.job(job)
+
+
+def node_of(wired: Wired, job: int) -> MachineInSpace:
+    with wired.client() as client:
+        name = client.job(job)["node"]
+    return next(machine for machine in wired.machines if machine.name == name)
+
+
+def moves_on(told: Iterator[str]) -> None:
+    """The first attempt falls silent, and the second speaks alone from then on."""
+    list(takewhile(is_of_first, told))
+    assert not any(map(is_of_first, islice(told, 6))), "two attempts at once"
+
+
+def is_of_first(line: str) -> bool:
+    return line.startswith("1 ")
+
+
+def test_a_machine_that_is_cut_off(wired: Wired) -> None:
+    job, told = count(wired, 1000), wired.told()
+    assert next(told) == "1 1"
+    cut = node_of(wired, job)
+    wired.cut(cut)
+    moves_on(told)
+    wired.heal(cut)
+    with wired.client() as client:
+        wired.until(lambda: [node["lost"] for node in client.nodes()] == [False, False], "it is back")
+        assert not any(map(is_of_first, islice(told, 4))), "two attempts at once"
+        client.cancel(job)
+    assert ended(wired, job)["attempt"] >= 2
+
+
+def test_a_machine_that_stood_still(wired: Wired) -> None:
+    job, told = count(wired, 1000), wired.told()
+    assert next(told) == "1 1"
+    frozen = node_of(wired, job)
+    frozen.freeze()
+    moves_on(told)
+    frozen.thaw()
+    with wired.client() as client:
+        wired.until(lambda: [node["lost"] for node in client.nodes()] == [False, False], "it is back")
+        after = list(islice(told, 12))
+        assert sum(map(is_of_first, after)) <= GONE_ON_MAX, after
+        assert not any(map(is_of_first, after[-4:])), after
+        client.cancel(job)
+    assert ended(wired, job)["attempt"] >= 2
+
+
+def test_a_machine_that_is_switched_off_and_on(wired: Wired) -> None:
+    job, told = count(wired, 8), wired.told()
+    assert next(told) == "1 1"
+    off = node_of(wired, job)
+    off.switch_off()
+    wired.start(off)
+    record = ended(wired, job)
+    assert record["state"] == "succeeded", wired.logs()
+    assert record["attempt"] >= 2
+    last = (line for line in told if line.startswith(f"{record['attempt']} "))
+    assert [line.split()[1] for line in islice(last, 8)] == [f"{number}" for number in range(1, 9)]
+
+
+@pytest.mark.parametrize("fault", ["cut", "freeze", "switch off"])
+def test_a_gang_over_two_machines_ends_and_begins_as_one(wired: Wired, tmp_path: Path, fault: str) -> None:
+    with wired.client() as client:
+        job = submit(client, "gang", RANKS, wired.pipe, tmp_path, gpus=2, multi_node=True)
+    told = wired.told()
+    assert {next(told), next(told)} == {"began 1 0", "began 1 1"}
+    struck = wired.machines[1]
+    strikes: dict[str, tuple[Callable[[], None], Callable[[], None]]] = {
+        "cut": (lambda: wired.cut(struck), lambda: wired.heal(struck)),
+        "freeze": (struck.freeze, struck.thaw),
+        "switch off": (struck.switch_off, lambda: wired.start(struck)),
+    }
+    strikes[fault][0]()
+    with wired.client() as client:
+        wired.until(lambda: client.job(job)["attempt"] != 1 or client.job(job)["state"] == "queued", "it is over")
+    strikes[fault][1]()
+    seen: set[str] = set()
+    while not any({f"began {number} 0", f"began {number} 1"} <= seen for number in range(2, 20)):
+        seen.add(next(told))
+    (tmp_path / "enough").touch()
+    while not {"ended 0", "ended 1"} <= seen:
+        seen.add(next(told))
+    assert not any(line.startswith("twice") for line in seen), wired.logs()
+    assert ended(wired, job)["state"] == "succeeded", wired.logs()
+
+
+def test_a_machine_whose_disk_is_full(wired: Wired) -> None:
+    """Its job goes on and ends on record, others run elsewhere, and it comes back when there is room."""
+    job, told = count(wired, 5), wired.told()
+    assert next(told) == "1 1"
+    full = node_of(wired, job)
+    filler = wired.disk(full) / "filler"
+    fill(filler)
+    assert list(islice(told, 4)) == [f"1 {number}" for number in range(2, 6)]
+    run_elsewhere(wired, full)
+    filler.unlink()
+    assert ended(wired, job)["state"] == "succeeded", wired.logs()
+    fill(filler)
+    run_elsewhere(wired, full)
+    with wired.client() as client:
+        wired.until(lambda: "No space left" in str(client.node(full.name)), "it says why")
+        filler.unlink()
+        wired.until(lambda: all(gpu["healthy"] for gpu in client.node(full.name)["gpus"]), "it is back")
+
+
+def run_elsewhere(wired: Wired, full: MachineInSpace) -> None:
+    """More jobs than a full machine could fail, of which none does."""
+    with wired.client() as client:
+        jobs = [submit(client, "short", "true") for _ in range(6)]
+        for job in jobs:
+            record = ended(wired, job)
+            assert (record["state"], record["failures"]) == ("succeeded", 0), wired.logs()
+            assert record["node"] != full.name
+
+
+def test_a_scheduler_whose_disk_is_full(wired: Wired) -> None:
+    """Submissions are refused, what runs goes on, and its end is known once there is room."""
+    job, told = count(wired, 8), wired.told()
+    assert next(told) == "1 1"
+    filler = wired.disk(wired.scheduler) / "filler"
+    fill(filler)
+    with wired.client() as client:
+        accepted: list[int] = []
+        assert until_refused(client, accepted).status == 503
+        assert list(islice(told, 7)) == [f"1 {number}" for number in range(2, 9)]
+        filler.unlink()
+        for each in (job, *accepted):
+            record = ended(wired, each)
+            assert (record["state"], record["attempt"]) == ("succeeded", 1), wired.logs()
