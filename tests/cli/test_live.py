@@ -373,7 +373,7 @@ def test_a_process_for_each_gpu(live: Colane) -> None:
 
 
 def test_why_of_a_failed_job_shows_the_end_of_its_error(live: Colane, shared_up: Up) -> None:
-    job = submitted(live("submit", "--", sys.executable, "-c", "raise ValueError('the cause of it')"))
+    job = submitted(live("submit", "--", sys.executable, "-c", "raise ValueError('the \x1b[1mcause\x1b[0m of it')"))
     shared_up.wait_for(job, "failed")
     said = live("why", str(job))
     assert f"job {job} is failed: exited with code 1" in said.out

@@ -91,7 +91,7 @@ def test_a_job_that_never_reaches_a_boundary_is_told_of_all_the_same() -> None:
     sample = {"turn": "ungated", "turn_share_ratio": 0.0, "turn_wait_s": 0.0, "turn_service_s": 0.0, "note": note}
     fields = dict(show._progress({**sharing(), "progress": sample, "steps": 0}))
     assert fields["note"] == note
-    assert fields["turn"].startswith("ungated; 0% of the lane's time")
+    assert fields["turn"].startswith("ungated; 0% of the time it wanted the lane")
 
 
 def test_how_long_turns_last_and_what_passing_them_on_takes_is_shown() -> None:

@@ -129,7 +129,7 @@ def test_the_live_machine(live: Colane, shared_up: Up, gate: Gate) -> None:
     said = live("topo")
     shown = live("topo", "here", "--json").json
     gate.open()
-    assert f"GPU {used}  cpu  used by {job}" in said.out
+    assert f"GPU {used}  cpu  used by job {job}" in said.out
     assert f"GPU {1 - used}  cpu  free" in said.out
     assert [gpu["state"] for gpu in shown["gpus"]] == ["used", "free"][:: 1 if used == 0 else -1]
     assert shown["topology"]["links"][0][1][0] in {"NODE", "SYS"}
@@ -158,7 +158,7 @@ def test_colours_on_a_terminal() -> None:
         "dgx1", topologies.dgx1(), ("V100",) * 8, dict.fromkeys(range(8), "free") | {3: "used"}, {3: (7, 9)}
     )
     Console(file=file, force_terminal=True, width=100).print(tree(machine))
-    assert "used by 7 9" in file.getvalue()
+    assert "used by jobs 7, 9" in file.getvalue()
     assert "\x1b[33m" in file.getvalue()
     assert legend(machine.topology)[0] == "NV2 50 GB/s: 2 NVLinks"
 

@@ -71,7 +71,7 @@ def test_a_job_waits_for_gpus_of_one_socket(
         assert f"{postponed}; waits for {others}" in colane("why", str(job)).out
         shown = colane("topo", "power8", "--json").json
         assert [gpu["state"] for gpu in shown["gpus"]] == ["free", "used", "free", "used"]
-        assert f"GPU 1  cpu  used by {on['power8/1']}" in colane("topo").out
+        assert f"GPU 1  cpu  used by job {on['power8/1']}" in colane("topo").out
         leave(up, client, on["power8/1"])
         ended = up.wait_for(job, "succeeded")
         assert ended["gpus"] == ["power8/0", "power8/1"]

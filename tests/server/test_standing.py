@@ -44,9 +44,10 @@ async def test_shares_under_fair_turns() -> None:
         for weight in (3, 1):
             await w.submit(**SMALL, weight=weight)
         await run(w, {"steps": 5, "turn": "running", "turn_share_ratio": 0.8}, {"steps": 5})
+        had = "since its company changed it has had the lane for 80% of the time it wanted it"
         assert await now(w, 1) == [
             "on n1/0: takes turns with job 2 in lane 0",
-            "it has had 80% of the time since the company of its lane changed; its share is 75% while all want to run",
+            f"{had}; its share is 75% while all want to run",
             "turns go to whoever has had least for its weight (fair): nobody goes before it for long",
         ]
 

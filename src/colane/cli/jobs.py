@@ -153,7 +153,7 @@ def is_guessed(job: Mapping[str, Any]) -> bool:
 
 
 def share_text(job: Mapping[str, Any]) -> str:
-    """Return the part of its lane's time a job has had, in brackets its share: `48% (50%)`; empty without turns."""
+    """Return the part a job had of the time it wanted its lane, its share in brackets: `48% (50%)`; empty if none."""
     sharing, sample = job.get("sharing") or {}, job.get("progress") or {}
     if not sharing.get("mates") or not sample.get("turn"):
         return ""

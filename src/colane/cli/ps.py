@@ -76,9 +76,9 @@ def list_jobs(
     TIME is how long a job has run, or waited so far. ETA is how long it will still run at its present speed,
     with ~ where speed or number of steps is a guess.
 
-    Of jobs that share GPUs: LANE, and how it stands in it (TURN). SHARE is the part of the lane's time it has had, and
-    in brackets the part it gets while all of them want to run. SLOWDOWN is its step time over that alone, as seen, and
-    as predicted in brackets.
+    Of jobs that share GPUs: LANE, and how it stands in it (TURN). SHARE is the part it has had of the time it
+    wanted its lane, and in brackets the part it gets while all of them want to run. SLOWDOWN is its step time over
+    that alone, as seen, and as predicted in brackets.
 
     SAVED is how long ago a job saved its state, as far as is known.
 

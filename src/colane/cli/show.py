@@ -178,7 +178,7 @@ def _turns(sample: dict[str, Any]) -> Iterator[tuple[str, str]]:
 
 def _turn(sample: dict[str, Any]) -> str:
     """How it stands in its lane: now, and what it has had."""
-    had = f"{sample['turn_share_ratio']:.0%} of the lane's time since its company changed"
+    had = f"{sample['turn_share_ratio']:.0%} of the time it wanted the lane, since its company changed"
     waited = f"waited {output.duration(sample['turn_wait_s'])} for {output.duration(sample['turn_service_s'])}"
     return f"{sample['turn']}; {had}; {waited}{_passing_on(sample)}"
 

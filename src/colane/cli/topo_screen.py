@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from colane.model.topo_text import distinct_links, word
 from colane.model.topology import Link, LinkKind, Topology
-from colane.model.words import count
+from colane.model.words import count, plural
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -99,8 +99,9 @@ def _gpu(machine: Machine, gpu: int) -> Text:
         text.append(f"  {machine.types[gpu]}", style="dim")
     state = machine.states.get(gpu)
     if state is not None:
-        on = " ".join(map(str, machine.jobs.get(gpu, ())))
-        text.append(f"  {state}{f' by {on}' if on else ''}", style=STATE_STYLES[state])
+        on = machine.jobs.get(gpu, ())
+        by = f" by {plural(len(on), 'job')} {', '.join(map(str, on))}" if on else ""
+        text.append(f"  {state}{by}", style=STATE_STYLES[state])
     return text
 
 

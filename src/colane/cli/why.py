@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
@@ -19,6 +20,8 @@ NAMED_MAX: Final = 10
 LAST_LINES: Final = 5
 LAST_BYTES: Final = 4096
 """Of the end of a failed job's log."""
+COLOURS: Final = re.compile(r"\x1b\[[0-9;]*m")
+"""How a job's log says colours to a terminal."""
 
 
 def register(app: typer.Typer) -> None:
@@ -34,7 +37,8 @@ def explain(job: jobs.JobArgument, as_json: output.Json = False) -> None:
     """
     with jobs.client() as scheduler:
         reason = scheduler.why(job)
-        state = scheduler.job(job)["state"]
+        asked = scheduler.job(job)
+        state = asked["state"]
         named = reason["jobs"][:NAMED_MAX]
         others = {other: _live(scheduler, other) for other in named}
         last = _last_lines(scheduler, job) if state in FAILED else []
@@ -43,8 +47,10 @@ def explain(job: jobs.JobArgument, as_json: output.Json = False) -> None:
         return
     for line in _sentences(job, state, reason):
         output.say(line)
+    live = [other for other in others.values() if other is not None]
+    names = dict(zip((other["id"] for other in live), jobs.names_apart([*live, asked]), strict=False))
     for other in named:
-        output.say(f"  {_describe(other, others[other])}")
+        output.say(f"  {_describe(other, others[other], names.get(other, ''))}")
     if len(reason["jobs"]) > NAMED_MAX:
         output.say(f"  and {len(reason['jobs']) - NAMED_MAX} more jobs")
     for line in last:
@@ -75,14 +81,15 @@ def _last_lines(scheduler: Client, job: int) -> list[str]:
         part = scheduler.log(job, -LAST_BYTES, LAST_BYTES)
     except SchedulerError:
         return []
-    lines = [line.rstrip() for line in part.data.decode(errors="replace").splitlines()]
+    text = COLOURS.sub("", part.data.decode(errors="replace"))
+    lines = [line.rstrip() for line in text.splitlines()]
     return [line for line in lines if line][-LAST_LINES:]
 
 
-def _describe(job_id: int, job: jobs.Object | None) -> str:
+def _describe(job_id: int, job: jobs.Object | None, name: str) -> str:
     if job is None:
         return f"job {job_id} has ended meanwhile"
     where = f" on {', '.join(job['gpus'])}" if job["gpus"] else ""
     eta_s = jobs.eta_s(job)
     left = f", about {output.duration(eta_s)} left" if eta_s is not None else ""
-    return f"job {job_id} ({job['name']}, {job['user'] or 'nobody'}): {job['state']}{where}{left}"
+    return f"job {job_id} ({name}, {job['user'] or 'nobody'}): {job['state']}{where}{left}"

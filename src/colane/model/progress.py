@@ -37,7 +37,7 @@ class Progress:
         turn: How it stands in its lane (`running`, `waiting`, `paused`, `ungated`, `kept`); empty when it shares none.
         turn_service_s: Time it has held its lanes while it shared them.
         turn_wait_s: Time it has waited for them.
-        turn_share_ratio: Part it has held of the time since the company of its lanes last changed, 0..1.
+        turn_share_ratio: Part of the time it wanted its lanes in which it had them, since their company last changed.
         turn_quantum_s: How long its turns last, rounded up to whole steps; None where they end otherwise.
         turn_handoff_s: Mean time from one turn to the next in its lane; None before any was seen.
         on_host_bytes: GPU memory of it that lies on the host; None while it is on its GPU, or to come back.

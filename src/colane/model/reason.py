@@ -162,7 +162,7 @@ SENTENCES: Mapping[Why, str] = MappingProxyType(
             "what company would bring there is not known"
         ),
         Why.UNKNOWN_ALONE_FIRST: (
-            "Resources: not profiled yet, so it waits for a free GPU to run alone first: needs {need}, "
+            "Resources: not profiled yet, so it waits for a free GPU to run alone first: needs {asked}, "
             "at most {have} free; GPUs are held by {jobs}"
         ),
         Why.COMPANY_INCOMPLETE: "Dependency: {have} of {need} jobs of its set under measurement are queued",

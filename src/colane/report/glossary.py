@@ -23,6 +23,8 @@ WORDS: Final[Mapping[str, str]] = {
     "makespan": "of a set of jobs: from the first submission to the last end.",
     "policy": "what decides which waiting job runs where and when (colane up --policy).",
     "preemptible": "said of a job that saves its state and goes on from there, so that it may be stopped for others.",
+    "protected": "just launched or come back (running-protected): for three launch times no policy moves or stops it.",
+    "parked": "made to wait between two steps for another job, its process alive; it goes on where it was.",
     "suspended": "made to wait by its user, until the user resumes it.",
     "gang": "a job of several processes: all of them run, or none does.",
 }

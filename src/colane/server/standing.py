@@ -89,7 +89,7 @@ def _share(company: Company, sample: Progress | None) -> Iterator[str]:
     if had is None:
         return
     due = "" if company.share_ratio is None else f"; its share is {company.share_ratio:.0%} while all want to run"
-    yield f"it has had {had:.0%} of the time since the company of its lane changed{due}"
+    yield f"since its company changed it has had the lane for {had:.0%} of the time it wanted it{due}"
 
 
 def _order(job: Job, mates: Sequence[Job], samples: Samples, rule: TurnRule) -> str:
