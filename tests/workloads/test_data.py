@@ -108,6 +108,18 @@ def test_a_sample_is_augmented_to_the_side_asked_for(side: int) -> None:
     assert len({each.numpy().tobytes() for each in taken}) > 1
 
 
+def test_rotations_change_a_sample_by_its_draw_alone_and_turn_it_little() -> None:
+    samples = data.make_synthetic(3, 32, 0)
+    plain, turned = (data.Augmented(samples, 32, flip=False, rotations=count) for count in (0, 3))
+    draw = data.Draw(0, 7)
+    assert turned[draw][0].shape == (3, 32, 32)
+    assert torch.equal(turned[draw][0], turned[draw][0])
+    assert not torch.equal(turned[draw][0], plain[draw][0])
+    even = data.Samples(torch.full_like(samples.images, 200), samples.labels, samples.mean, samples.std)
+    middle = data.Augmented(even, 32, flip=False, rotations=3)[draw][0][:, 12:20, 12:20]
+    assert torch.allclose(middle, middle[:, :1, :1].expand_as(middle), atol=1e-5)
+
+
 def test_normalised_samples_have_mean_zero_and_deviation_one() -> None:
     samples = data.make_synthetic(3, 32, 0)
     dataset = data.Augmented(samples, 32, flip=False)

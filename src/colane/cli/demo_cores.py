@@ -37,6 +37,9 @@ AFTER_S: Final = 4.0
 STEPS: Final = 10**6
 """More than the demo waits for: a job that is known to end soon is not tuned."""
 
+ROTATIONS: Final = 40
+"""Of each sample, by a data worker: making a batch costs about twice as much as training on it."""
+
 LOADING: Final = "loading-bound"
 COMPUTING: Final = "compute-bound"
 HOG: Final = "memory hog"
@@ -114,10 +117,14 @@ def act(stack: Stack) -> Watching:
 
 
 def training(*, workers: int, side: int) -> Object:
-    """A built-in model, small enough for a core; the hints of paper D make it start with one."""
+    """A built-in model, small enough for a core; the hints of paper D make it start with one.
+
+    With data workers it waits for its data (`ROTATIONS`).
+    """
     return {
         "model_name": "resnet18", "dataset": "synthetic", "batch_size": 4, "width": 0.0625, "iters": STEPS,
-        "workers": workers, "image_size": side, "seed": 1, "python": sys.executable, "category": "cv", "cores": 1,
+        "workers": workers, "image_size": side, "augment": ROTATIONS if workers else 0, "seed": 1,
+        "python": sys.executable, "category": "cv", "cores": 1,
         "core_hints": ["pipelined", "many-weights"], "family": f"demo-{workers}",
     }  # fmt: skip
 

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from colane.client.profiling import Subject
 
 REQUEST_OPTIONS: Final = (
-    "batch_size", "dataset", "dataset_path", "workers", "image_size", "width", "gpus", "gpu_type", "gpu_memory",
-    "pool", "family", "ranks",
+    "batch_size", "dataset", "dataset_path", "workers", "image_size", "augment", "width", "gpus", "gpu_type",
+    "gpu_memory", "pool", "family", "ranks",
 )  # fmt: skip
 """Options that are fields of a job request by the same name."""
 
@@ -69,6 +69,7 @@ def profile(
     dataset_path: Annotated[Path | None, _alone("Where CIFAR-10 lies.", "--dataset-path")] = None,
     workers: Annotated[int | None, _alone("Data loader processes.", "--workers")] = None,
     image_size: Annotated[int | None, _alone("Side of the images in pixels.", "--image-size")] = None,
+    augment: Annotated[int | None, _alone("Random rotations of each sample, in its data loader.", "--augment")] = None,
     width: Annotated[float | None, _alone("Scales the model's channels.", "--width")] = None,
     gpus: Annotated[
         str | None,

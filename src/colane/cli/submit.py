@@ -253,6 +253,7 @@ def submit(
     momentum: Annotated[float | None, _model("Momentum.", "--momentum")] = None,
     num_class: Annotated[int | None, _model("Classes.", "--num-class")] = None,
     image_size: Annotated[int | None, _model("Side of the images in pixels.", "--image-size")] = None,
+    augment: Annotated[int | None, _model("Random rotations of each sample, in its data loader.", "--augment")] = None,
     width: Annotated[float | None, _model("Scales the model's channels.", "--width")] = None,
     seed: Annotated[int | None, _model("Makes a run repeatable.", "--seed")] = None,
     checkpoint_dir: Annotated[

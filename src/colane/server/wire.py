@@ -110,6 +110,7 @@ class JobRequest(WireModel):
     momentum: float | None = None
     num_class: int | None = None
     image_size: int | None = None
+    augment: int | None = None
     width: float | None = None
     seed: int | None = None
     device: Text | None = None

@@ -111,6 +111,7 @@ FIELDS: Mapping[str, Field] = {
 
 EXTRA_FIELDS: Mapping[str, Field] = {
     "image_size": Field(32, _whole(1, IMAGE_SIDE_MAX)),
+    "augment": Field(0, _whole(0, 1000)),
     "width": Field(1.0, _real(above=True, below=16.0)),
     "seed": Field(None, _whole(0, 2**63 - 1)),
     "device": Field("auto", _one_of(DEVICES)),

@@ -21,6 +21,9 @@ from colane.workloads import cifar10, unpickle
 CROP_PADDING = 4
 """Pixels around a 32 x 32 image before it is cropped (He et al. 2015, section 4.2); grows with its side."""
 
+ROTATION_MAX = 0.1
+"""Radians."""
+
 SYNTHETIC_SAMPLES = 2048
 
 CIFAR10_MEAN, CIFAR10_STD = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
@@ -141,10 +144,17 @@ def mixed(*numbers: int) -> int:
 
 
 class Augmented(Dataset[tuple[Tensor, int]]):  # type: ignore[misc]  # torch is not typed here
-    """Samples that are scaled to `side`, cropped and flipped at random and normalised when taken."""
+    """Samples that are scaled to `side`, cropped, rotated and flipped at random and normalised when taken.
 
-    def __init__(self, samples: Samples, side: int, *, flip: bool) -> None:
-        self._samples, self._side, self._flip = samples, side, flip
+    Args:
+        samples: What there is.
+        side: Of the images that are given, pixels.
+        flip: Whether a mirrored image means the same.
+        rotations: So many small ones, one after the other: as many make loading cost as much as one likes.
+    """
+
+    def __init__(self, samples: Samples, side: int, *, flip: bool, rotations: int = 0) -> None:
+        self._samples, self._side, self._flip, self._rotations = samples, side, flip, rotations
         self._padding = max(1, CROP_PADDING * side // cifar10.SIDE)
         self._mean = torch.tensor(samples.mean).view(3, 1, 1)
         self._std = torch.tensor(samples.std).view(3, 1, 1)
@@ -157,6 +167,8 @@ class Augmented(Dataset[tuple[Tensor, int]]):  # type: ignore[misc]  # torch is 
         generator = torch.Generator().manual_seed(draw.seed)
         image = self._sized(self._samples.images[draw.sample].float() / 255)
         image = _random_crop(functional.pad(image, (self._padding,) * 4), self._side, generator)
+        for _ in range(self._rotations):
+            image = _rotated(image, generator)
         if self._flip and bool(torch.rand((), generator=generator) < 0.5):
             image = image.flip(-1)
         return (image - self._mean) / self._std, int(self._samples.labels[draw.sample])
@@ -171,6 +183,14 @@ class Augmented(Dataset[tuple[Tensor, int]]):  # type: ignore[misc]  # torch is 
 def _random_crop(image: Tensor, side: int, generator: torch.Generator) -> Tensor:
     top, left = torch.randint(0, image.shape[-1] - side + 1, (2,), generator=generator).tolist()
     return image[:, top : top + side, left : left + side]
+
+
+def _rotated(image: Tensor, generator: torch.Generator) -> Tensor:
+    """Turn an image by up to `ROTATION_MAX` to either side; what comes in is black."""
+    angle = ROTATION_MAX * (2 * torch.rand((), generator=generator) - 1)
+    turn = torch.stack([torch.cos(angle), -torch.sin(angle), torch.sin(angle), torch.cos(angle)]).view(2, 2)
+    corners = functional.affine_grid(functional.pad(turn, (0, 1))[None], [1, *image.shape], align_corners=False)
+    return functional.grid_sample(image[None], corners, align_corners=False)[0]
 
 
 def loader(

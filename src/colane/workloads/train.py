@@ -135,7 +135,7 @@ def _samples(job: Mapping[str, Any]) -> data.Samples:
 def _batches(
     job: Mapping[str, Any], samples: data.Samples, seed: int, done: tuple[int, int], device: torch.device
 ) -> Iterable[tuple[Tensor, Tensor]]:
-    augmented = data.Augmented(samples, job["image_size"], flip=data.flips(job["dataset"]))
+    augmented = data.Augmented(samples, job["image_size"], flip=data.flips(job["dataset"]), rotations=job["augment"])
     pinned = device.type == "cuda"
     batches: Iterable[tuple[Tensor, Tensor]] = data.loader(
         augmented, job["batch_size"], job["iters"], job["workers"], seed, done=done, pin_memory=pinned

@@ -152,11 +152,6 @@ class Reclaim(NamedTuple):
     leaving: tuple[JobId, ...]
     promised: Resources
 
-    @property
-    def changes_nothing(self) -> bool:
-        """Whether nobody leaves."""
-        return not self.victims and not self.leaving
-
 
 class TakeBackFinder(ArrayFinder):
     """See `TakeBack`."""
@@ -177,7 +172,7 @@ class TakeBackFinder(ArrayFinder):
             yield self._offer(job, (best,))
         elif spec.multi_node:
             shares = next(filter(None, (self._over_nodes(spec, kind) for kind in kinds)), ())
-            if any(not share.changes_nothing for share in shares):
+            if any(_is_change(share) for share in shares):
                 yield self._offer(job, shares)
 
     def _best_node(self, spec: JobSpec, kinds: Sequence[str]) -> Reclaim | None:
@@ -186,7 +181,7 @@ class TakeBackFinder(ArrayFinder):
         for node in self._draft.view.nodes.values():
             if node.node.pool == spec.pool and len(node.node.gpus) >= spec.gpus:
                 found = self._reclaim(node, spec, spec.gpus, kinds)
-                if found is None or found.changes_nothing:
+                if found is None or not _is_change(found):
                     continue
                 if best is None or len(found.victims) < len(best.victims):
                     best = found
@@ -330,6 +325,11 @@ def may_borrow(job: Job, aborts_max: int, at_cap: AtCap) -> bool:
     """Whether a job without GPUs may have cores that it could have to give back: its owner lets it begin anew."""
     may = not job.spec.gpus and job.spec.abortable
     return may and (at_cap is AtCap.ENDS or job.preemptions < aborts_max)
+
+
+def _is_change(share: Reclaim) -> bool:
+    """Whether anybody leaves."""
+    return bool(share.victims or share.leaving)
 
 
 def _booked(job: Job, node: NodeState) -> Resources:
