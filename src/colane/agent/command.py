@@ -21,6 +21,7 @@ class Command:
         memory_nodes: NUMA nodes to take memory from first; empty leaves that to the kernel.
         memory_limit_bytes: Host memory that all its processes may use together; 0 does not bound them.
         run_as: User id, group id and further groups of its processes; empty leaves them the agent's.
+        cgroup: Directory of the cgroup that its processes are put into; empty leaves them in the agent's.
     """
 
     argv: tuple[str, ...]
@@ -32,6 +33,7 @@ class Command:
     memory_nodes: tuple[int, ...] = ()
     memory_limit_bytes: int = 0
     run_as: tuple[int, ...] = ()
+    cgroup: str = ""
 
     def encode(self) -> bytes:
         """Give it as fields with a NUL after each: the one byte that no argument or variable can hold.
@@ -44,7 +46,7 @@ class Command:
         places = (",".join(map(str, ids)) for ids in (self.cores, self.memory_nodes, self.run_as))
         numbers = (*places, str(self.log_cap_bytes), str(self.grace_s), str(self.memory_limit_bytes))
         variables = (f"{key}={value}" for key, value in self.env.items())
-        fields = (self.workdir, *numbers, str(len(self.argv)), *self.argv, *variables)
+        fields = (self.workdir, self.cgroup, *numbers, str(len(self.argv)), *self.argv, *variables)
         encoded = [os.fsencode(field) for field in fields]
         if any(b"\0" in field for field in encoded):
             raise ValueError("the command, its directory or its environment holds a NUL character")

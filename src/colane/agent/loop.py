@@ -13,6 +13,7 @@ from dataclasses import replace
 from colane.agent import device_memory, gang, launch_check, programs
 from colane.agent.answers import SaveAnswers
 from colane.agent.bandwidth import BandwidthMeter
+from colane.agent.cage import Cages
 from colane.agent.command import Command
 from colane.agent.config import AgentConfig
 from colane.agent.contact import Contact
@@ -77,6 +78,7 @@ class Agent:
         bounds = GateTimeouts(config.yield_bound_s, config.first_step_bound_s)
         self._gate = GateThread(gate_path(config.state_dir), bounds, self._nudger(asyncio.get_running_loop()))
         self._host = HostMemory(state.job_dir, Mover(devices), self.woken.set)
+        self._cages = Cages.of_machine(state.agent_id)
         self._placer = CorePlacer(state.job_dir, devices, self.jobs.place)
         self._bandwidth = BandwidthMeter(devices.host.cores, config.host_bandwidth_bytes_per_s)
         self._saver = Saver(state.job_dir, programs.folder(state.root))
@@ -115,6 +117,7 @@ class Agent:
             await self._notice.close()
             self._gate.close()
             self._bandwidth.close()
+            self._cages.close()
             self.jobs.close()
 
     async def make_it_so(self) -> None:
@@ -244,7 +247,7 @@ class Agent:
         )
         command, facts = self._arranged(command, facts, launch, gpus, job.meeting)
         try:
-            self.jobs.prepare(job.key, command, facts)
+            self.jobs.prepare(job.key, self._cages.around(job.key, command, gpus), facts)
         except OSError as error:
             self._fault.note(f"{self.state.jobs} cannot be written: {error.strerror}")
             await self._refuse(job.key, self._fault.problem, NODE_FAULT)
@@ -278,6 +281,7 @@ class Agent:
         """Tell of an end; what is not answered is told again in the next round."""
         if await self._contact.finished(self._named(self.jobs.finished(key))):
             self.jobs.deliver(key)
+            self._cages.remove(key)
             self._no_mps.pop(key, None)
 
     def _named(self, finished: Object) -> Object:
@@ -333,6 +337,7 @@ class Agent:
             *self._no_mps.values(),
             *self._gate.messages(),
             *self._host.messages(),
+            *self._cages.messages(),
             *self._placer.messages(),
             *self._bandwidth.messages(),
             *self._saver.messages(),

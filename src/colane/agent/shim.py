@@ -86,11 +86,11 @@ class ShimCommand:
     """What to run, read from what `colane.agent.command.Command` wrote: the same fields."""
 
     def __init__(self, data: bytes) -> None:
-        workdir, cores, nodes, run_as, cap, grace, limit, count, *rest = (
+        workdir, cgroup, cores, nodes, run_as, cap, grace, limit, count, *rest = (
             os.fsdecode(field) for field in data.split(b"\0")[:-1]
         )
         self.argv = rest[: int(count)]
-        self.workdir = workdir
+        self.workdir, self.cgroup = workdir, cgroup
         self.env = dict(variable.split("=", 1) for variable in rest[int(count) :])
         self.cores = tuple(int(core) for core in cores.split(",") if core)
         self.memory_nodes = tuple(int(node) for node in nodes.split(",") if node)
@@ -283,6 +283,9 @@ def become(command: ShimCommand, output_fd: int, trouble_fd: int, supervisor_pid
         die_with(supervisor_pid)
         os.setsid()
         restore_signals()
+        what = f"cgroup {command.cgroup}"
+        if command.cgroup:
+            join_cgroup(command.cgroup)
         what = f"cores {','.join(map(str, command.cores))}"
         if command.cores:
             os.sched_setaffinity(0, command.cores)
@@ -301,6 +304,13 @@ def become(command: ShimCommand, output_fd: int, trouble_fd: int, supervisor_pid
         os.write(trouble_fd, f"{what}: {explain(error, command)}".encode(errors="replace"))
     finally:
         os._exit(127)
+
+
+def join_cgroup(path: str) -> None:
+    """Put this process, and all that it starts, into a cgroup; while it may still."""
+    fd = os.open(f"{path}/cgroup.procs", os.O_WRONLY | os.O_CLOEXEC)
+    os.write(fd, b"0")
+    os.close(fd)
 
 
 def become_user(uid: int, gid: int, *groups: int) -> None:
