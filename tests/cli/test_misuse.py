@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -169,6 +170,13 @@ def test_without_words_it_shows_help(colane: Colane) -> None:
     assert "Usage: colane" in said.out + said.err
 
 
+PYTHON_TYPES = re.compile("<(bool|int|float|str|path|list)")
+
+
+def test_groups_of_commands_speak_of_no_python_types(colane: Colane) -> None:
+    assert not PYTHON_TYPES.search(colane("--help").out + colane("trace", "--help").out)
+
+
 def leaves(group: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Every command by its full name."""
     for name, command in group.commands.items():
@@ -182,7 +190,9 @@ def leaves(group: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
     ("name", "command"), [pytest.param(*each, id=each[0]) for each in leaves(get_command(app.make_app()))]
 )
 def test_each_command_says_what_it_does_with_an_example(colane: Colane, name: str, command: Any) -> None:
-    assert colane(*name.split(), "--help").code == 0
+    said = colane(*name.split(), "--help")
+    assert said.code == 0
+    assert not PYTHON_TYPES.search(said.out)
     assert command.help
     assert f"colane {name}" in (command.epilog or "")
 

@@ -15,6 +15,7 @@ from typer.main import get_command
 from colane.cli.command import StrictCommand
 from colane.cli.complaints import complaint
 from colane.cli.errors import FAILURE, from_scheduler, one_line
+from colane.cli.help_words import PlainGroup
 from colane.client.errors import SchedulerError
 
 NOUNS: Final = (
@@ -57,6 +58,7 @@ def make_app(nouns: Sequence[str] = NOUNS) -> typer.Typer:
     """Return the application with these commands."""
     app = typer.Typer(
         name="colane",
+        cls=PlainGroup,
         no_args_is_help=True,
         add_completion=True,
         pretty_exceptions_enable=False,
@@ -69,6 +71,8 @@ def make_app(nouns: Sequence[str] = NOUNS) -> typer.Typer:
         import_module(f"colane.cli.{noun}").register(app)
     for command in (*app.registered_commands, *_of_groups(app)):
         command.cls = StrictCommand
+    for group in app.registered_groups:
+        group.cls = PlainGroup
     for command in app.registered_commands:
         command.help = _flowing(command.callback.__doc__ if command.callback else None)
     return app

@@ -8,6 +8,7 @@ from typing import Any, Final
 from typer.core import TyperCommand
 
 from colane.cli.errors import MisuseError
+from colane.cli.help_words import say_plainly
 from colane.cli.other_words import meant_option
 
 LONG_DASHES: Final = ("\N{EN DASH}", "\N{EM DASH}", "\N{MINUS SIGN}")
@@ -16,6 +17,11 @@ LONG_DASHES: Final = ("\N{EN DASH}", "\N{EM DASH}", "\N{MINUS SIGN}")
 
 class StrictCommand(TyperCommand):
     """A command that refuses `-gpus 2` (one dash: G, then `pus`), `--name --gpus` (a name?) and typographic dashes."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401 - typer's own types
+        """Write the help."""
+        say_plainly(self, ctx)
+        super().format_help(ctx, formatter)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401 - typer's own type
         """Read the words of a command line.

@@ -219,10 +219,11 @@ def belief_text(error: BeliefError) -> str:
 
 
 def _error_text(what: str, found: Summary | None, unknown: int) -> str:
-    more = f" ({unknown:,} starts without a prediction)" if unknown else ""
+    more = f" ({count(f'{unknown:,}', 'start')} without a prediction)" if unknown else ""
     if found is None:
         return f"{what}: nothing predicted{more}"
-    return f"{what}: median {found.p50 * 100:.1f} %, p95 {found.p95 * 100:.1f} % over {found.jobs:,} starts{more}"
+    starts = count(f"{found.jobs:,}", "start")
+    return f"{what}: median {found.p50 * 100:.1f} %, p95 {found.p95 * 100:.1f} % over {starts}{more}"
 
 
 def _alone(study: Study, policy: str) -> str:
