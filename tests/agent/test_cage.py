@@ -69,6 +69,7 @@ def test_memory_and_processes_are_bounded_where_controllers_are_delegated(
     assert limited.cgroup == str(root / "7-1")
     assert (root / "7-1" / "memory.max").read_text() == "12345"
     assert (root / "7-1" / "pids.max").read_text() == str(PROCESSES_MAX)
+    assert "is bounded by the kernel (cgroup): one that uses more ends as" in cages.memory_message()
     assert cages.messages() == []
 
 
@@ -77,6 +78,7 @@ def test_what_is_not_permitted_is_said_where_there_are_gpus_to_reach_for(tmp_pat
         cages = Cages(AGENT_ID, own, MINORS)
         assert cages.around(KEY, COMMAND, [gpu("GPU-a")]) is COMMAND
         (said,) = cages.messages()
+        assert "is watched, as no cgroup bounds it: one that uses more ends as" in cages.memory_message()
         assert said.startswith("jobs could reach for each other's GPUs: this agent may make no cgroup (version 2)")
         assert Cages(AGENT_ID, own, {"GPU-a": 0}).messages() == []
         assert Cages(AGENT_ID, own, {}).messages() == []

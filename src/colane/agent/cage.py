@@ -25,6 +25,9 @@ OWN, MOUNTS = Path("/proc/self/cgroup"), Path("/proc/self/mounts")
 PROCESSES_MAX: Final = 32_768
 """Processes and threads of a job: what forks without end leaves the node to others."""
 NO_CGROUP: Final = "this agent may make no cgroup (version 2)"
+LIMITS: Final = "host memory of jobs that book some is {how}: one that uses more ends as out of memory"
+BY_KERNEL, BY_LOOKING = "bounded by the kernel (cgroup)", "watched, as no cgroup bounds it"
+"""How."""
 UNGUARDED: Final = "jobs could reach for each other's GPUs: {problem}"
 
 log = logging.getLogger(__name__)
@@ -100,6 +103,10 @@ class Cages:
     def messages(self) -> list[str]:
         """What is to be said of this node: nothing where it has no GPU that jobs could reach for."""
         return [UNGUARDED.format(problem=self._problem)] if self._problem and len(self._minors) > 1 else []
+
+    def memory_message(self) -> str:
+        """How the memory that jobs book is bounded here."""
+        return LIMITS.format(how=BY_KERNEL if self._root is not None and self._can_bound_memory else BY_LOOKING)
 
     def around(self, key: Key, command: Command, gpus: Sequence[Gpu]) -> Command:
         """Return the command as it runs in a cgroup of its own; as it is where nothing is to be bounded."""

@@ -47,7 +47,6 @@ LAST_WORDS_S = 5.0
 
 STOPS = "its agent was told to stop"
 NODE_FAULT = "node-fault"
-LIMITS_WATCHED = "host memory of jobs that book some is watched: one that uses more ends as out of memory"
 NOT_HERE = "it was stopped before it was started on this node"
 NO_SHARING = "MPS is used only by jobs on one GPU; job {key} on {count} GPUs runs without"
 
@@ -342,7 +341,7 @@ class Agent:
             *self._bandwidth.messages(),
             *self._saver.messages(),
             *self._notice.messages(),
-            *([LIMITS_WATCHED] if self._has_limits else []),
+            *([self._cages.memory_message()] if self._has_limits else []),
         ]
         report = report_object(self.state.agent_id, now_s, gpus, messages, jobs)
         whose = {"cluster_id": self.state.cluster_id or None, "leased": self._is_leased()}
