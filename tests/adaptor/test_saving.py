@@ -68,9 +68,45 @@ def test_a_job_that_is_asked_saves_leaves_and_goes_on_where_it_was(tmp_path: Pat
     assert (seen.steps, seen.steps_restored, seen.saved_s) == (20, 30, None)
 
 
-def test_a_rank_of_torchrun_leaves_as_one_that_did_not_fail(tmp_path: Path, path: Path) -> None:
+@pytest.mark.parametrize("variable", ["TORCHELASTIC_RUN_ID", "ACCELERATE_MIXED_PRECISION"])
+def test_below_a_launcher_it_leaves_as_one_that_did_not_fail(tmp_path: Path, path: Path, variable: str) -> None:
     assert path.exists()
-    assert run(tmp_path / "state", TORCHELASTIC_RUN_ID="x").returncode == 0
+    assert run(tmp_path / "state", **{variable: "no"}).returncode == 0
+
+
+ENDING = """
+import atexit, gc, os, signal, sys
+
+def last():
+    print("frozen" if gc.get_freeze_count() else "not frozen")
+
+class Holder:
+    def __init__(self, path):
+        self.me, self.file = self, open(path, "w")
+        self.file.write("kept")
+
+atexit.register(last)
+import colane.adaptor as colane
+held = Holder(sys.argv[1])
+steps = colane.attach()
+steps.restore(lambda: None)
+atexit.register(print, "first")
+steps.step()
+if sys.argv[2] == "asked":
+    os.kill(os.getpid(), signal.SIGUSR1)
+steps.save(lambda done: None)
+"""
+
+
+@pytest.mark.parametrize(("asked", "code", "last"), [("asked", 75, "frozen"), ("no", 0, "not frozen")])
+def test_who_leaves_looks_for_no_cycles_and_loses_nothing_by_it(
+    tmp_path: Path, path: Path, asked: str, code: int, last: str
+) -> None:
+    assert path.exists()
+    words = [sys.executable, "-c", ENDING, str(tmp_path / "file"), asked]
+    ended = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stdout) == (code, f"first\n{last}\n"), ended.stderr
+    assert (tmp_path / "file").read_text() == "kept"
 
 
 def test_a_disk_that_takes_nothing_keeps_the_job_running(tmp_path: Path, path: Path) -> None:

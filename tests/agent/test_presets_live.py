@@ -83,7 +83,47 @@ if not os.path.exists("1_submitted.pkl"):
 submission.process_job(".")
 """
 
-SCRIPTS = {"lightning": ("pytorch_lightning", LIGHTNING), "submitit": ("submitit", SUBMITIT)}
+TRANSFORMERS = """
+import torch
+from transformers import PretrainedConfig, PreTrainedModel, Trainer, TrainerCallback, TrainingArguments
+from transformers.trainer_utils import get_last_checkpoint
+
+class Config(PretrainedConfig):
+    model_type = "toy"
+
+class Toy(PreTrainedModel):
+    config_class = Config
+    def __init__(self, config):
+        super().__init__(config)
+        self.net = torch.nn.Linear(4, 1)
+        self.post_init()
+    def forward(self, x=None, labels=None):
+        out = self.net(x).squeeze(-1)
+        return {"loss": (out - labels).pow(2).mean(), "logits": out}
+
+class Note(TrainerCallback):
+    def on_step_end(self, args, state, control, **kwargs):
+        note(state.global_step)
+        if os.path.exists("slow"):
+            time.sleep(0.25)
+
+data = [{"x": torch.randn(4), "labels": torch.tensor(1.0)} for _ in range(STEPS)]
+args = TrainingArguments(
+    output_dir="out", max_steps=STEPS, per_device_train_batch_size=1, enable_jit_checkpoint=True, use_cpu=True,
+    report_to=[], save_strategy="no", disable_tqdm=True,
+)
+trainer = Trainer(model=Toy(Config()), args=args, train_dataset=data, callbacks=[Note()])
+trainer.train(resume_from_checkpoint=get_last_checkpoint("out") if os.path.isdir("out") else None)
+"""
+
+MADE_AGAIN_MAX = {"transformers": 1}
+"""It may save in the middle of a step, which is made again."""
+
+SCRIPTS = {
+    "transformers": ("transformers", TRANSFORMERS),
+    "lightning": ("pytorch_lightning", LIGHTNING),
+    "submitit": ("submitit", SUBMITIT),
+}
 
 
 def steps(folder: Path) -> list[int]:
@@ -116,4 +156,7 @@ def test_it_saves_when_it_is_asked_leaves_as_its_preset_says_and_goes_on(
     (tmp_path / "again").mkdir()
     second = run(tmp_path / "again", sys.executable, "train.py", marker=marker, workdir=str(folder), env=env)
     assert second.end()["exit_code"] == 0, second.output().decode()
-    assert steps(folder) == list(range(1, STEPS + 1)), second.output().decode()
+    made = steps(folder)
+    assert sorted(set(made)) == list(range(1, STEPS + 1)), second.output().decode()
+    assert made == sorted(made)
+    assert len(made) - STEPS <= MADE_AGAIN_MAX.get(preset, 0), made

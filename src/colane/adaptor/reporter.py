@@ -113,6 +113,7 @@ class Reporter:
         occasions.tried()
         self._tell(problem)
         if why == saving.ASKED and problem is None:
+            occasions.leaves()
             raise SystemExit(saving.exit_code())
 
     def _tell(self, problem: OSError | None) -> None:

@@ -6,6 +6,7 @@ preemption callbacks of training frameworks do.
 
 from __future__ import annotations
 
+import atexit
 import errno
 import os
 import signal
@@ -17,12 +18,16 @@ SIGNAL_ENV = "COLANE_CHECKPOINT_SIGNAL"
 """Names the signal by which the job was submitted to be asked; SIGUSR1 where it is absent."""
 
 SAVED, DONE = 75, 0
-"""Exit codes that say: my state is saved. torchrun takes every other code than 0 of a rank for a failure."""
+"""Exit codes that say: my state is saved. Launchers take every other code than 0 for a failure."""
+
+LAUNCHERS = ("TORCHELASTIC_RUN_ID", "ACCELERATE_MIXED_PRECISION")
+"""Set by launchers that end with 1 where a process of theirs does not end with 0: torchrun, `accelerate launch`."""
 
 NOT_DUE, DUE, ASKED = 0, 1, 2
 
 TYPE_CHECKING = False  # as `typing` has it, which costs milliseconds to import
 if TYPE_CHECKING:
+    import io
     from collections.abc import Callable
     from types import FrameType
 
@@ -34,10 +39,11 @@ class Occasions:
         is_asked: Whether the signal has come and is not answered yet, also while the state is being saved unasked.
     """
 
-    __slots__ = ("_before", "_number", "_saved_s", "is_asked")
+    __slots__ = ("_before", "_leaves", "_number", "_saved_s", "is_asked")
 
     def __init__(self) -> None:
-        self.is_asked = False
+        self.is_asked = self._leaves = False
+        atexit.register(self._end)
         self._saved_s = time.monotonic()
         self._number = getattr(signal, os.environ.get(SIGNAL_ENV, ""), signal.SIGUSR1)
         self._before: object = None
@@ -57,6 +63,14 @@ class Occasions:
     def answered(self) -> None:
         """The state is saved now because Colane asks: whoever asks from here on asks anew."""
         self.is_asked = False
+
+    def leaves(self) -> None:
+        """The process ends now, its state saved, to be started again: it does so quickly."""
+        self._leaves = True
+
+    def _end(self) -> None:
+        if self._leaves:
+            end_uncollected()
 
     def tried(self) -> None:
         """There was an attempt to save."""
@@ -92,4 +106,30 @@ def attempt(write: Callable[[int], object], steps: int) -> OSError | None:
 
 def exit_code() -> int:
     """The code by which a process says that its state is saved."""
-    return DONE if "TORCHELASTIC_RUN_ID" in os.environ else SAVED
+    return DONE if any(name in os.environ for name in LAUNCHERS) else SAVED
+
+
+def end_uncollected() -> None:
+    """Let the interpreter end without looking for cycles, which takes a process with PyTorch most of a second.
+
+    What Python promises at the end stays: exit functions run, and files are flushed, those that only cycles hold as
+    well. Destructors of what is still there then, which it does not promise, mostly do not run.
+    """
+    import gc
+    import io
+
+    if not hasattr(gc, "freeze"):
+        return
+    for thing in gc.get_objects():
+        if issubclass(type(thing), io.IOBase):
+            _flush(thing)
+    gc.disable()
+    gc.freeze()
+
+
+def _flush(file: io.IOBase) -> None:
+    try:
+        if not file.closed and file.writable():
+            file.flush()
+    except Exception:  # noqa: BLE001, S110 - as the interpreter, which would go on as well
+        pass

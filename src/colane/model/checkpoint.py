@@ -33,6 +33,7 @@ CHECKPOINT_PRESETS: Final[Mapping[str, CheckpointContract]] = MappingProxyType(
         "lightning": CheckpointContract("SIGTERM", 60.0),
         "submitit": CheckpointContract("SIGUSR2", 90.0, (0, SAVED, 144, 255)),
         "nemo": CheckpointContract("SIGTERM", 60.0),
+        "transformers": CheckpointContract("SIGTERM", 60.0),
         "torchrun": CheckpointContract("SIGUSR1", 60.0),
     }
 )
@@ -43,6 +44,8 @@ CHECKPOINT_PRESETS: Final[Mapping[str, CheckpointContract]] = MappingProxyType(
 * submitit saves at SIGUSR2 and leaves with 144 by its local executor, which asks nobody to queue it again, else by
   `sys.exit(-1)`; its default lead under Slurm is 90 s.
 * NeMo's `PreemptionCallback` ends training at SIGTERM after the step, saves, and leaves with 0.
+* The Trainer of transformers, with `enable_jit_checkpoint`, waits 3 s at SIGTERM, saves and ends its loop; the script
+  leaves with 0.
 * torchrun does not catch SIGUSR1, so it goes to the ranks; once all of them have ended well, torchrun does.
 """
 
