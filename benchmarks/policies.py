@@ -217,7 +217,11 @@ def _tasks(options: Options) -> Iterator[Task]:
 
 
 def _policies(row: str) -> list[str]:
-    more = {"a": (GREEDY, "colane:objective=makespan"), "b": ("max-min:solver=lp",), "d": ("pack:gain_min=none",)}
+    more = {
+        "a": (GREEDY, "colane:objective=makespan", "colane:objective=fair"),
+        "b": ("max-min:solver=lp",),
+        "d": ("pack:gain_min=none",),
+    }
     return [*POLICIES, *more.get(row[0], ())]
 
 

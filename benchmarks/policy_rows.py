@@ -90,6 +90,18 @@ def at_load(load: float | None, ask: Ask) -> Setting:
     return Setting(made, make_world(Request(tables=ask.data), made, cluster), cluster, LAUNCHED)
 
 
+OWNERS = ("half", "b", "c", "d", "e", "f")
+
+
+def of_owners(load: float, ask: Ask) -> Setting:
+    """The same of six owners, one of whom submits half of all jobs."""
+    setting, rng = at_load(load, ask), np.random.default_rng(ask.seed)
+    owners = rng.choice(OWNERS, size=len(setting.workload.jobs), p=[0.5] + [0.1] * 5).tolist()
+    owned = zip(setting.workload.jobs, owners, strict=True)
+    jobs = tuple(replace(job, spec=replace(job.spec, user=owner)) for job, owner in owned)
+    return setting._replace(workload=replace(setting.workload, jobs=jobs))
+
+
 # -- (b) Gavel's traces
 
 
@@ -199,6 +211,7 @@ ROWS: Mapping[str, Row] = {
     "a:1.0": Row("Gavel's models on 36 V100s, load 1.0", 400, partial(at_load, 1.0)),
     "a:1.5": Row("Gavel's models on 36 V100s, load 1.5", 400, partial(at_load, 1.5)),
     "a:at-once": Row("Gavel's models on 36 V100s, all at once", 400, partial(at_load, None)),
+    "a:owners": Row("the same at load 1.5, half of all by one of six owners", 400, partial(of_owners, 1.5)),
     "b:gavel-1000s": Row("Gavel's trace of one-GPU jobs", 0, partial(gavel_trace, "gavel-1000s"), range(5)),
     "b:gavel-1000": Row("Gavel's trace of gangs", 0, partial(gavel_trace, "gavel-1000"), range(5)),
     "c:1": Row("paper C, scenario 1", 100, hundred_jobs, range(5)),
