@@ -84,7 +84,7 @@ def memory_moved(step: Step, job: Job, progress: Progress) -> Job:
         step.company_changed(job.gpus_held)
         changes = {
             "on_host_bytes": progress.on_host_bytes,
-            "left_beside": tuple(sorted(others)),
+            "left_beside": () if _left_for_their_sake(job) else tuple(sorted(others)),
             "home": _home(step.state, job) if job.parked else "",
             "makes_room_for": None,
         }
@@ -93,6 +93,11 @@ def memory_moved(step: Step, job: Job, progress: Progress) -> Job:
     elif progress.host_refusal:
         job = _stay(step, job, progress.host_refusal)
     return job
+
+
+def _left_for_their_sake(job: Job) -> bool:
+    """Whether it was parked for nobody who was to come: then those it left are who it goes better without."""
+    return job.parked and job.makes_room_for is None
 
 
 def _home(state: ClusterState, job: Job) -> str:

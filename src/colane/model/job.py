@@ -59,7 +59,8 @@ class Job:
         suspended_via: How a running one is kept from going on.
         suspended_by: Who last wanted it suspended.
         on_host_bytes: GPU memory of it that lies on the host; its GPUs are not booked then. None while it is on them.
-        left_beside: Jobs that were on its GPUs when its memory left them: beside these it may come back.
+        left_beside: Jobs that were on its GPUs when its memory left them: beside these it may come back. None of them
+            where it was parked because of them.
         parked: A plan wants it off its GPUs while it lives on: it is PAUSED, and waits for GPUs once it has left them.
         home: Where alone it may go on while it waits parked, see `NeedClass.home`; empty otherwise.
         makes_room_for: Whom a plan stops or parks it for, until it is off its GPUs.

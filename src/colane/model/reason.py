@@ -87,6 +87,7 @@ class Why(StrEnum):
     PREEMPTED = "preempted"
     MOVES_TYPE = "moves-type"
     PARKED = "parked"
+    PARTED = "parted"
     NOT_PARKED = "not-parked"
     COMES_BACK = "comes-back"
     WAITS_PARKED = "waits-parked"
@@ -237,6 +238,10 @@ SENTENCES: Mapping[Why, str] = MappingProxyType(
         Why.GROWN: "saves its state and goes on with {gpus:GPU} instead of {had}",
         Why.MOVES_TYPE: "stopped to go on faster, on {gpu_type}",
         Why.PARKED: "parked at a step boundary for {jobs}: {because}; it goes on when its node has a GPU for it",
+        Why.PARTED: (
+            "parked at a step boundary, for it and {jobs} are slower together on {gpu} than one after another would be "
+            "(sum of speeds {sum:.2f}, without it {without:.2f}); it goes on there when that pays"
+        ),
         Why.COMES_BACK: "goes on where it was parked, on {gpu}",
         Why.WAITS_PARKED: "Resources: parked; it can go on only on {home}, whose GPUs are held by {jobs}",
         Why.NOT_PARKED: "goes on, for its GPU memory cannot be moved to the host: {problem}",

@@ -27,6 +27,9 @@ DILUTED_MIN: Final = 2
 """Of so many jobs on a GPU a further one must pay for the time all there take longer: one of a pair can go on
 elsewhere as soon as a GPU falls free."""
 
+BURDEN_MIN: Final = 0.1
+"""Who lowers the sum of speeds on a GPU by so much burdens it; less may be error."""
+
 GROUPS_MAX: Final = 64
 """Of a GPU type so many kinds of company are looked at for a job, the lightest first (paper A's order)."""
 
@@ -194,6 +197,16 @@ class CompanyValues:
     def loss(self, alike: Alike, place: int) -> float:
         """By how much the sum of speeds falls if one of a group leaves."""
         return self.total(alike.site, alike.members) - self.total(alike.site, others(alike.members, place))
+
+    def burdened(self) -> list[Alike]:
+        """Groups of the pool in which all would go faster together without one of them."""
+        index = self.alike
+        for alike in index.unjudged:
+            index.burdened.pop(alike, None)
+            if min(self.loss(alike, place) for place in range(len(alike.members))) < -BURDEN_MIN:
+                index.burdened[alike] = None
+        index.unjudged.clear()
+        return [alike for alike in index.burdened if alike.kind[0] == self._pool]
 
     def stamp(self) -> int:
         """What was worked out of all groups holds as long as this stays the same."""

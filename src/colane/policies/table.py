@@ -23,6 +23,7 @@ from colane.policies.orders.length import LeastRemaining, Shortest
 from colane.policies.orders.service import LeastAttained, SmallestPart, WorstFinish
 from colane.policies.orders.users import LeastShare
 from colane.policies.orders.value import ByValue
+from colane.policies.parting import Parting
 from colane.policies.rearranging import Rearranging
 from colane.policies.sources.arrays import InArrays, TakeBack
 from colane.policies.sources.beside import BesideLightest, BesidePartner
@@ -101,7 +102,7 @@ PRESETS: Final[tuple[Composed, ...]] = (
     Composed(
         "colane", ByValue(),
         (Fastest(), BesideBest(), ByMovingMate(), InPlaceOf(), ByShrinking(VALUE_SIZES), BY_ORDER),
-        (WEEK,), sizes=VALUE_SIZES, choose=MostValue(), moving=InTurn((Rearranging(), Resizing())),
+        (WEEK,), sizes=VALUE_SIZES, choose=MostValue(), moving=InTurn((Parting(), Rearranging(), Resizing())),
     ),
 )  # fmt: skip
 

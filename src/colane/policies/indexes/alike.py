@@ -104,6 +104,8 @@ class GpusAlike:
         tops: How much the sum of speeds rises at most by a companion, and for which version of the groups that holds,
             see `CompanyValues.top`.
         leavers: Who could go, with the changes it holds for, see `CompanyValues.leavers`.
+        unjudged: Groups of several jobs that are new, or of whom something was learnt, see `CompanyValues.burdened`.
+        burdened: Those that somebody burdens.
     """
 
     def __init__(self) -> None:
@@ -115,6 +117,8 @@ class GpusAlike:
         self.known_sets: dict[tuple[Site, Members], tuple[int, bool]] = {}
         self.tries: dict[tuple[int, Kind], tuple[int, bool]] = {}
         self.leavers: dict[tuple[Kind, int], tuple[int, list[Leaver]]] = {}
+        self.unjudged: dict[Alike, None] = {}
+        self.burdened: dict[Alike, None] = {}
         self._groups: dict[_Key, Alike] = {}
         self._present: dict[Kind, dict[Alike, None]] = {}
         self._lightest: dict[Kind, list[_Entry]] = {}
@@ -237,13 +241,18 @@ class GpusAlike:
             self._unlearn(alike, numbers)
         self._renew(self._present)
 
-    @staticmethod
-    def _unlearn(alike: Alike, numbers: AbstractSet[int]) -> None:
+    def _unlearn(self, alike: Alike, numbers: AbstractSet[int]) -> None:
         if numbers.isdisjoint(alike.members):
             for number in numbers & alike.rises.keys():
                 del alike.rises[number]
         else:
             alike.rises.clear()
+            self._doubt(alike)
+
+    def _doubt(self, alike: Alike) -> None:
+        """What the members of a group do to each other is to be worked out anew."""
+        if len(alike.members) > 1 and alike.gpus:
+            self.unjudged[alike] = None
 
     def _forget(self) -> None:
         """No value holds any more."""
@@ -253,6 +262,7 @@ class GpusAlike:
             known.clear()
         for alike in self._groups.values():
             alike.rises.clear()
+            self._doubt(alike)
 
     def _empty(self, view: ClusterView) -> None:
         """Begin anew: companions that came and went have used up their numbers."""
@@ -266,6 +276,8 @@ class GpusAlike:
             self._known,
             self._ids,
             self._changed,
+            self.unjudged,
+            self.burdened,
         ):
             known.clear()
         self.companions = Companions()
@@ -303,6 +315,7 @@ class GpusAlike:
     def _enter(self, gpu: GpuId, alike: Alike) -> None:
         self._at[gpu] = alike
         self._count(alike, 1)
+        self._doubt(alike)
         present = self._present.setdefault(alike.kind, {})
         if alike not in present:
             present[alike] = None
@@ -338,6 +351,8 @@ class GpusAlike:
             if place < len(gpus) and gpus[place] == gpu:
                 del gpus[place]
         if not alike.gpus and not alike.fresh:
+            self.unjudged.pop(alike, None)
+            self.burdened.pop(alike, None)
             del self._present[alike.kind][alike]
             self._list(alike, is_new=False)
 

@@ -1,0 +1,81 @@
+"""Jobs under `colane` that are bound to a GPU together, and turn out to be slower so than one after another."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from colane.core.events import Ended, Submitted
+from colane.model.hardware import CPU_DEVICE_TYPE
+from colane.model.job import Exit, JobId, JobSpec, JobState
+from colane.model.plan import Move, Park
+from colane.model.profile import ProfileKey, SetMeasurement
+from colane.model.reason import Why
+
+from .test_parking import Machine
+
+EAGER = "colane:quantum_s=5,move_s=0"
+LONG, SHORT = JobId(1), JobId(2)
+KEY = ProfileKey("f", None, 1, CPU_DEVICE_TYPE)
+
+
+def slowed(slowdown: float) -> SetMeasurement:
+    return SetMeasurement(
+        keys=(KEY, KEY), sharing="mps", step_alone_s=(1.0, 1.0), step_together_s=(slowdown, slowdown), steps=(50, 50),
+        delta=2 / slowdown, delta_general=2 / slowdown, at_s=0.0,
+    )  # fmt: skip
+
+
+def together(policy: str = EAGER, **needs: object) -> Machine:
+    """Two jobs that share a device, as that was believed to pay."""
+    machine = Machine(policy)
+    machine.core.state.beliefs.learn_set(slowed(1.2))
+    for job, steps in ((LONG, 1000), (SHORT, 500)):
+        machine.run(job, steps_total=steps, gpu_memory_bytes=1 << 20, **needs)
+    assert [machine.state(job) for job in (LONG, SHORT)] == [JobState.RUNNING] * 2
+    return machine
+
+
+def parked(machine: Machine, slowdown: float) -> list[Park]:
+    """Who is parked once it is seen how slow they are; a job asks meanwhile that wants no company."""
+    for _ in range(50):
+        machine.core.state.beliefs.learn_set(slowed(slowdown))
+    alone = JobSpec(name="j", family="f", steps_total=5000, share=False)
+    asked = machine.do(Submitted(JobId(3), alone), after_s=10.0)
+    return [decision.action for decision in asked.decisions if isinstance(decision.action, Park)]
+
+
+def test_of_jobs_that_are_slower_together_than_in_turn_the_longest_waits() -> None:
+    machine = together()
+    parks = parked(machine, 3.0)
+    assert [(park.job, park.for_job, park.reason.why) for park in parks] == [(LONG, None, Why.PARTED)]
+    assert parks[0].reason.jobs == (SHORT,)
+
+
+def test_it_does_not_come_back_beside_those_it_left_but_once_they_are_through() -> None:
+    machine = together()
+    parked(machine, 3.0)
+    machine.sample(LONG, on_host_bytes=0)
+    assert machine.state(LONG) is JobState.PAUSED
+    assert not machine.do(after_s=10.0).decisions
+    over = machine.do(Ended(SHORT, 1, "exited", Exit(0, None), machine.now_s, machine.now_s))
+    assert [(type(decision.action), decision.action.job) for decision in over.decisions] == [(Move, LONG)]
+
+
+def test_who_is_hardly_slower_together_stays() -> None:
+    assert not parked(together(), 2.1)
+
+
+def test_who_may_be_stopped_is_not_parked() -> None:
+    assert not parked(together(preemptible=True), 3.0)
+
+
+def test_it_can_be_switched_off() -> None:
+    assert not parked(together(f"{EAGER},parts=no"), 3.0)
+
+
+def test_it_says_by_what_numbers() -> None:
+    reason = parked(together(), 3.0)[0].reason
+    assert replace(reason, facts={**reason.facts, "sum": 0.0}).sentence() == (
+        "parked at a step boundary, for it and job 2 are slower together on n0/0 than one after another would be "
+        "(sum of speeds 0.00, without it 1.00); it goes on there when that pays"
+    )
