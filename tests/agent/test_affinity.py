@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ import pytest
 
 from colane.agent import affinity, processes
 from colane.agent.affinity import CoreGrant
+from tests.agent.agents import running
 from tests.agent.fake_scheduler import FakeScheduler
 from tests.agent.growing import GROWING_JOB, allowed, are_on, benched
 from tests.agent.waiting import until
@@ -111,3 +113,29 @@ async def test_a_job_that_moves_has_the_cores_of_its_device(tmp_path: Path, mark
         assert bench.are_on(OTHER)
         fake.end(7)
         await bench.agent.until(lambda: (7, 1) in fake.ends, "the end")
+
+
+RUNAWAY = """
+import os, time
+while True:
+    os.sched_setaffinity(0, range(os.cpu_count()))
+    time.sleep(0.002)
+"""
+
+
+@two_cores
+async def test_a_job_that_ignores_its_cores_is_put_back_again_and_again_and_that_is_counted(
+    tmp_path: Path, marker: str
+) -> None:
+    name, _, value = marker.partition("=")
+    fake, said = FakeScheduler(), re.compile(r"job 7 leaves its cores by itself: put back (.+)")
+    fake.want(7, sys.executable, "-c", RUNAWAY, env={"PATH": os.environ["PATH"], name: value}, gpus=(), cores=CORES[:1])
+
+    def counted() -> set[str]:
+        lines = [line for report in fake.reports for line in report["messages"]]
+        return {found[1] for line in lines if (found := said.fullmatch(line))}
+
+    async with running(tmp_path / "state", fake) as agent:
+        await agent.until(lambda: counted() >= {"once or more", "10 times or more"}, "it is counted, and counted on")
+        fake.end(7)
+        await agent.until(lambda: (7, 1) in fake.ends, "the end")
