@@ -121,4 +121,5 @@ def _noise_claim(tuner: TunerName, noise: float, runs: Sequence[TuningRun]) -> C
     what = f"{tuner}, {noise_said}: all curves, starts 1 to 12"
     holds = steps.max() <= STEPS_MAX
     verdict = "at most 4 steps" if holds else "more than 4 steps from poor starts"
+    verdict += "; all within 2 %" if within == 1 else f"; {1 - within:.1%} of searches miss 2 %"
     return Claim(f"D-g-{tuner}-{noise:.0%}".removesuffix("%"), what, "at most 4 steps, published cases", ours, verdict)
