@@ -14,7 +14,8 @@ NOTE = (
     "All jobs = first submission to last end (makespan). Of a job: took = submission to end (JCT), waited = submission "
     "to first start (queueing), ran = first start to end (run span; paper A: JCT). GPUs with a job = part of their "
     "time; GPUs' use = busy fraction x efficiency; idle beside a queue = GPUs without a job while a job of their pool "
-    "waits."
+    "waits; SLO missed = jobs to which their trace promises a time (slo, slo_ratio, minimal_utility) "
+    "and that took longer or failed."
 )
 
 
@@ -46,12 +47,11 @@ def compared_table(rows: Sequence[tuple[str, Mapping[str, Interval | None]]]) ->
     heads = (TableColumn(name, METRIC_NAMES.get(name, name), _text) for name in names)
     columns = (TableColumn("policy", "Policy", _text, is_number=False), *heads)
     cells = tuple((policy, *(_interval(name, values[name]) for name in names)) for policy, values in rows)
-    title = (
-        "Policies compared"
-        if all(v is None or v.half_width is None for v in rows[0][1].values())
-        else "Means over seeds"
+    if all(v is None or v.half_width is None for v in rows[0][1].values()):
+        return Table("comparisons", "Policies compared", columns, cells, "")
+    return Table(
+        "comparisons", "Means over seeds", columns, cells, "+- is half of a 95 % confidence interval over seeds."
     )
-    return Table("comparisons", title, columns, cells, "+- is half of a 95 % confidence interval over seeds.")
 
 
 def refused_table(lines: Sequence[str]) -> Table:
