@@ -29,12 +29,12 @@ class FreeIndex:
         masks = self.masks
         if free >= len(masks):
             masks.extend([0] * (free + 1 - len(masks)))
-        bit, count = 1 << node, free
+        bit, count, counts = 1 << node, free, len(masks)
         while count and not masks[count] & bit:
             masks[count] |= bit
             count -= 1
         count = free + 1
-        while count < len(masks) and masks[count] & bit:
+        while count < counts and masks[count] & bit:
             masks[count] ^= bit
             count += 1
         while len(masks) > 1 and not masks[-1]:

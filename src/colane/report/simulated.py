@@ -5,6 +5,7 @@ Names are those of `metrics`. Times are seconds of virtual time; a time that did
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import isfinite
@@ -250,7 +251,7 @@ def slo_violations(columns: JobColumns, jobs: Mapping[int, TraceJob]) -> dict[in
     found: dict[int, bool] = {}
     for place, id_ in enumerate(columns.id.tolist()):
         labels = jobs[id_].spec.labels
-        if not OBJECTIVES & labels.keys():
+        if not labels or not OBJECTIVES & labels.keys():
             continue
         jct_s = columns.end_s[place] - columns.submit_s[place]
         run_s = columns.end_s[place] - columns.first_start_s[place]
@@ -263,10 +264,7 @@ def slo_violations(columns: JobColumns, jobs: Mapping[int, TraceJob]) -> dict[in
 
 
 def _states(columns: JobColumns) -> dict[str, int]:
-    counts: dict[str, int] = {}
-    for state in columns.state:
-        counts[str(state)] = counts.get(str(state), 0) + 1
-    return dict(sorted(counts.items()))
+    return {str(state): many for state, many in sorted(Counter(columns.state).items())}
 
 
 def _slowdown(columns: JobColumns, done: NDArray[np.bool_]) -> Floats:

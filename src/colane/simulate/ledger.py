@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from array import array
 from dataclasses import dataclass, field
+from struct import Struct
 from typing import NamedTuple
 
 from colane.model.hardware import GpuId
@@ -21,6 +22,8 @@ ACCOUNTS_MAX = 4000
 """Of so many jobs it is kept where their time has gone; those of a longer trace come to one mean all the same."""
 
 CURVE_COLUMNS = 6
+PACKED = Struct(f"{CURVE_COLUMNS}d")
+"""A row of the curve as an array holds it: made at once, where each value alone would be parsed as an argument."""
 
 
 class AttemptSpan(NamedTuple):
@@ -53,7 +56,7 @@ class ClusterTimeline:
         values = self._values
         if values and values[-CURVE_COLUMNS] == at_s:
             del values[-CURVE_COLUMNS:]
-        values.extend((at_s, active, utilized, stranded, waiting, running))
+        values.frombytes(PACKED.pack(at_s, active, utilized, stranded, waiting, running))
 
     @property
     def at_s(self) -> array[float]:
