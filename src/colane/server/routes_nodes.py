@@ -10,11 +10,12 @@ from fastapi.responses import JSONResponse
 from colane.model.hardware import Drain
 from colane.server import changes, draining
 from colane.server.problems import RefusedError
+from colane.server.refusals import REFUSALS
 from colane.server.requests import IdempotencyKey, TheCaller, TheService, change_once
 from colane.server.turn import Turn
 from colane.server.wire_nodes import DrainBody, FinishedBody, NodeBody, ReportBody
 
-router = APIRouter()
+router = APIRouter(responses=REFUSALS)
 NamePath = Annotated[str, Path(min_length=1, max_length=100, description="Name of a node")]
 
 

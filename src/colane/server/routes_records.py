@@ -14,6 +14,7 @@ from colane.server import changes
 from colane.server import listing as shown
 from colane.server.listing import Wanted
 from colane.server.problems import RefusedError
+from colane.server.refusals import REFUSALS
 from colane.server.requests import IdempotencyKey, TheCaller, TheService, change_once
 from colane.server.sight import lines_for
 from colane.server.store import MEASUREMENTS, PROFILES, AuditLine
@@ -30,7 +31,7 @@ PING_S: Final = 15
 GRACE_S: Final = 2
 """At a shutdown the feed ends its streams by itself; they are cut off only if that takes this long."""
 
-router = APIRouter()
+router = APIRouter(responses=REFUSALS)
 JSON: Final = "application/json"
 
 

@@ -10,11 +10,12 @@ from pydantic import StringConstraints
 
 from colane.server import credentials
 from colane.server.access import ID_DIGITS
+from colane.server.refusals import REFUSALS
 from colane.server.requests import IdempotencyKey, TheCaller, TheService, change_once
 from colane.server.turn import Turn
 from colane.server.wire import Name, NodeName, WireModel
 
-router = APIRouter()
+router = APIRouter(responses=REFUSALS)
 TokenId = Annotated[str, Path(pattern=f"^[0-9a-f]{{{ID_DIGITS}}}$", description="Id of a token, as it is listed")]
 
 
