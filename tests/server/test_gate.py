@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from colane.server.access import Callers
 from colane.server.gate import GateRules
 from colane.server.main import ServerConfig, ServerError, serve
 from tests.server.harness import OPERATOR, SLEEP, rules_of, world
+from tests.server.processes import scheduler
 
 JSON = {"Content-Type": "application/json"}
 
@@ -130,3 +132,18 @@ class TestBody:
             assert "larger than 100 bytes" in streamed.json()["detail"]
             assert read <= 200
             assert (await w.http.post("/jobs", content=b"[]" + b" " * 98, headers=JSON)).status_code == 200
+
+
+@pytest.mark.live
+@pytest.mark.parametrize("method", ["POST", "DELETE"])
+def test_who_leaves_in_the_middle_of_a_body_leaves_no_traceback(tmp_path: Path, method: str) -> None:
+    with scheduler(tmp_path) as running:
+        host, _, port = running.url.removeprefix("http://").partition(":")
+        ask = f"{method} /jobs HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer {running.token}\r\n"
+        more = "Idempotency-Key: once\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n["
+        for _ in range(3):
+            with socket.create_connection((host, int(port))) as one:
+                one.sendall((ask + more).encode())
+        assert running.http.get("/jobs").json() == []
+        assert running.stop() == 0
+        assert "Traceback" not in running.errors()

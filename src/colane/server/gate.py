@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
 from starlette.datastructures import Headers
+from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -62,7 +64,10 @@ class Gate:
         except RefusedError as refused:
             await refusal_response(refused)(scope, receive, send)
             return
-        await self._app(scope, passed, send)
+        with suppress(
+            ClientDisconnect
+        ):  # who has left before all was said is not answered, and that is no fault of ours
+            await self._app(scope, passed, send)
 
     def _judge(self, scope: Scope, headers: Headers) -> None:
         rules = self._rules
