@@ -17,6 +17,7 @@ from colane.policies.composed import Composed
 from colane.policies.cpu_array import CpuArray
 from colane.policies.orders.value import ByValue
 from colane.policies.parts import Admission, Choice, Source
+from colane.policies.registry import preset
 from colane.policies.sources.arrays import InArrays, TakeBack
 from colane.simulate.config import DriverConfig
 from colane.simulate.run import Run
@@ -116,3 +117,15 @@ def test_everybody_ends_also_who_has_waited_too_long(policy: Composed, seed: int
     random = Random(seed)
     jobs = together(*borrowers(random, abortable=random.random() < 0.5), *sparse_training(random))
     assert run(jobs, machines(*GPUS, cores=CORES), policy, NeutralWorld(), COSTS).stuck == ""
+
+
+def test_nor_one_that_needs_more_cores_than_are_kept_while_others_keep_coming() -> None:
+    """Most training asks for a core a GPU; one job needs all cores of a node."""
+    random = Random(1)
+    cpu = [cpu_job(0, 20.0 * number, 600.0, random.randint(2, 6)) for number in range(200)]
+    small = [training(0, 50.0 * number, 400.0, cores=1) for number in range(60)]
+    large = training(0, 1000.0, 100.0, gpus=4, cores=CORES)
+    jobs = together(*cpu, *small, large)
+    found = run(jobs, machines(4, 4, 4, 4, cores=CORES), preset("coda"), NeutralWorld(), COSTS)
+    (number,) = [one.id for one in jobs if one.spec.gpus == large.spec.gpus]
+    assert first_starts(found)[number] - large.submit_s <= FREED_S

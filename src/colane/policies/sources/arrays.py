@@ -296,14 +296,10 @@ class TakeBackFinder(ArrayFinder):
     def _borrowers(self, node: NodeState, lack: Resources) -> tuple[Job, ...] | None:
         """Whom to abort for what lacks: one who is enough, else the newest; last of all who would end by it.
 
-        Cores are taken back that are lent. Host memory and bandwidth are not divided into arrays: training goes first.
-        None where there is not so much.
+        Training goes before all jobs without GPUs that may begin anew (section V), also those on cores of their own
+        array: else who needs more than is kept waits as long as such jobs come. None where that is not enough.
         """
         jobs = [self._draft.view.job(job) for job in node.jobs]
-        own = len(node.node.cores) - self._demand.reserved_cores(node)
-        lent = sum([_booked(job, node).cores for job in jobs if not job.spec.gpus]) - own
-        if lack.cores > max(0, lent):
-            return None
         may = [job for job in jobs if may_borrow(job, self._aborts_max, self._at_cap) and self._may_stop(job)]
         may.sort(key=lambda job: (job.preemptions >= self._aborts_max, -(job.start_s or 0.0), -job.id))
         for job in may:
