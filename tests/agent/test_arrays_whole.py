@@ -50,6 +50,6 @@ async def test_it_ends_with_that_reason_and_its_log_is_kept(
         job, why = await w.good("GET", "/job/1"), await w.good("GET", "/job/1/why")
     assert [line["why"] for line in job["story"]].count("preempted") == 2
     assert [line["why"] for line in job["story"]][-2:] == ["aborts-used-up", "aborts-used-up"]
-    assert why["sentence"].startswith("stopped for job 3, which took back the cores it borrowed, and not queued again")
+    assert why["sentence"].startswith("stopped for job 3, which took the cores it ran on, and not queued again")
     (place,) = {log.parent for log in (tmp_path / "state").rglob("1-2/log.*")}
     assert read_log(place)[0] == b"attempt 2\n"

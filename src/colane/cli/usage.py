@@ -39,5 +39,5 @@ def usage(
     counts = ("jobs", "failed", "running", "gpus", "waiting")
     output.print_table(
         columns,
-        [[one["user"], f"{one['gpu_s'] / HOUR_S:.1f}", *(str(one[name]) for name in counts)] for one in rows],
+        [[one["user"], f"{one['gpu_s'] / HOUR_S:.2f}", *(str(one[name]) for name in counts)] for one in rows],
     )

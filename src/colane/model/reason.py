@@ -300,7 +300,7 @@ SENTENCES: Mapping[Why, str] = MappingProxyType(
         Why.SUPERVISOR_DIED: "its supervisor died, so the process was stopped",
         Why.RETRIES_USED_UP: "attempt {attempt} ended ({cause}); no retries left",
         Why.ABORTS_USED_UP: (
-            "stopped for {jobs}, which took back the cores it borrowed, and not queued again: it had been stopped for "
+            "stopped for {jobs}, which took the cores it ran on, and not queued again: it had been stopped for "
             "others as often as the policy allows ({aborts})"
         ),
     }
