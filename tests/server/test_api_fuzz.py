@@ -25,8 +25,8 @@ pytestmark = pytest.mark.live
 
 MESSAGES = int(os.environ.get("COLANE_MESSAGES", "600"))
 SEED = int(os.environ.get("COLANE_SEED", "20261122"))
-KEPT = ("name", "user", "state", "attempt", "gpus", "priority", "labels", "suspended", "start_s", "end_s")
-"""Of a job; why it waits may change with who else does."""
+KEPT = ("name", "user", "attempt", "gpus", "priority", "labels", "suspended", "start_s", "end_s")
+"""Of a job; why it waits may change with who else does, and one that launches runs after a while."""
 FORESEEN = frozenset({0, *range(100, 500), 502})
 """Statuses that may be answered; 502: an agent that is not there was asked for a log."""
 BODIES: list[Any] = [
