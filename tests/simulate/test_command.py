@@ -162,7 +162,7 @@ def test_refused_jobs_are_counted_named_and_kept_in_a_file(tmp_path: Path, capsy
     out = tmp_path / "out"
     assert app.run(["simulate", "-c", "dgx1", "-t", str(trace), "-p", "fifo", "--out", str(out)]) == 0
     said = capsys.readouterr().out
-    assert "1 of 2 jobs were refused" in said
+    assert "Refused before the start: 1 of 2 jobs, such as job big of line 2" in said
     assert "needs 16 GPUs on one node, the largest has 8  job big of line 2" in said
     assert "job big" in (out / "refused.csv").read_text()
     assert summary(out)["runs"][0]["finished"] == 1
@@ -237,7 +237,7 @@ def test_who_waits_for_ever_is_named_with_the_reason(data: Path, capsys: pytest.
     trace = ["-t", str(data / "B" / "calibrated_trace_100.csv"), "-c", "v100-36", "--tables", str(data)]
     assert app.run(["simulate", *trace, "-p", "fifo", "-p", "colocate"]) == 0
     said = " ".join(capsys.readouterr().out.split())
-    assert "67 jobs never ended: nothing was left to happen that could start them. The first is 33: Resources:" in said
+    assert "67 jobs never ended: nothing was left to happen that could start more. The first is 33: Resources:" in said
     assert "needs 16.6 GB of GPU memory, at most 16 GB left" in said
     assert "Policies finished different numbers of jobs" in said
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from string import Formatter
 from typing import Any, Final
 
@@ -28,7 +29,13 @@ def fill(sentence: str, facts: Mapping[str, Any]) -> str:
         KeyError: The sentence names a fact that is not there.
         ValueError, TypeError: A fact cannot be written as the sentence asks.
     """
-    return _FILLER.vformat(sentence, (), facts)
+    return _FILLER.vformat(sentence, (), facts) if _has_nouns(sentence) else sentence.format_map(facts)
+
+
+@lru_cache(maxsize=1024)
+def _has_nouns(sentence: str) -> bool:
+    """Whether it has numbers with nouns; the others are filled by Python itself, which takes a tenth of the time."""
+    return any(len(spec) > 1 and spec.isalpha() for _, _, spec, _ in Formatter().parse(sentence) if spec)
 
 
 class _Filler(Formatter):

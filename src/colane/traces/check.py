@@ -231,7 +231,7 @@ def _name(job: TraceJob) -> str:
 
 
 def _sentence(spec: JobSpec, shortfall: Shortfall, types: Sequence[str]) -> str:
-    lack, need, most = shortfall
+    lack, need, most = shortfall.lack, f"{shortfall.need:.0f}", f"{shortfall.most:.0f}"
     least = " at least" if spec.sizes else ""
     if lack is Lack.GPUS:
         return f"needs {count(spec.gpus, 'GPU')}{least} {_where(spec)} {most}"
@@ -244,7 +244,7 @@ def _sentence(spec: JobSpec, shortfall: Shortfall, types: Sequence[str]) -> str:
         Lack.GPU_MEMORY: _memory_sentence(spec, shortfall),
         Lack.CORES: f"needs {count(need, 'core')} on one node, the largest has {most}: lower them, or take a larger",
         Lack.HOST_MEMORY: f"needs {need} bytes of host memory, the largest node has {most}",
-        Lack.HOST_BANDWIDTH: f"needs {need} bytes/s to host memory, the fastest node has {most:.0f}",
+        Lack.HOST_BANDWIDTH: f"needs {need} bytes/s to host memory, the fastest node has {most}",
         Lack.AT_ONCE: "no single node has all of the GPUs, cores and memory it needs",
     }
     return texts[lack]
@@ -258,5 +258,5 @@ def _where(spec: JobSpec) -> str:
 
 def _memory_sentence(spec: JobSpec, shortfall: Shortfall) -> str:
     if shortfall.need > shortfall.most:
-        return f"needs {shortfall.need} bytes of GPU memory, the largest GPU has {shortfall.most}"
-    return f"needs {count(spec.gpus, 'GPU')} with {shortfall.need} bytes of memory on one node, none has so many"
+        return f"needs {shortfall.need:.0f} bytes of GPU memory, the largest GPU has {shortfall.most:.0f}"
+    return f"needs {count(spec.gpus, 'GPU')} with {shortfall.need:.0f} bytes of memory on one node, none has so many"
