@@ -116,7 +116,7 @@ def live(*words: str) -> Iterator[Live]:
 def fixed_speed(cores: int) -> float:
     """Steps per second with so many cores for good."""
     with live("--contention", "off") as here:
-        number = here.submit({**training(workers=3, side=64), "cores": cores})
+        number = here.submit({**training(workers=3, side=64), "cores": cores}, OMP_NUM_THREADS="1")
         here.rest(WARM_UP_S)
         return here.speed(number, MEASURED_S)
 
@@ -124,7 +124,7 @@ def fixed_speed(cores: int) -> float:
 def tuned(window_s: float) -> tuple[float, int, int]:
     """Steps per second once its cores are found, how many there are, and how often they were changed."""
     with live("--contention", "off", "--core-tuner", "linear", "--core-window", f"{window_s:g}s") as here:
-        number = here.submit(training(workers=3, side=64))
+        number = here.submit(training(workers=3, side=64), OMP_NUM_THREADS="1")
         here.until(lambda: has_settled(here.client.job(number)), "the search ends")
         here.rest(WARM_UP_S)
         speed, job = here.speed(number, MEASURED_S), here.client.job(number)
