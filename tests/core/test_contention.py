@@ -22,7 +22,7 @@ from colane.core.events import (
 )
 from colane.cpu.contention import ContentionConfig
 from colane.model.bandwidth import BY_CPU_TIME, BandwidthSample, Throttle
-from colane.model.hardware import GpuId
+from colane.model.hardware import GpuId, Node
 from colane.model.job import Exit, Job, JobId, JobSpec, JobState
 from colane.model.kinds import JobKind
 from colane.model.placement import Placement, Slot
@@ -41,11 +41,11 @@ TRAIN, HOG, MILD = JobId(1), JobId(2), JobId(3)
 class Contended:
     """A node of 16 cores and two GPUs: a training job of 10 steps/s, and jobs without GPUs."""
 
-    def __init__(self, *others: JobSpec, config: CoreConfig = CONFIG) -> None:
+    def __init__(self, *others: JobSpec, config: CoreConfig = CONFIG, node: Node | None = None) -> None:
         self.core = Core(preset("fifo"), ClusterState(), config)
         self.outcomes: list[Outcome] = []
         self.now_s, self.steps = 0.0, 0.0
-        self.at(NodeRegistered(make_node("n0", 2)))
+        self.at(NodeRegistered(node or make_node("n0", 2)))
         specs = [JobSpec(name="train", family="t", gpus=1, cores=2), *others]
         for number, spec in enumerate(specs, 1):
             self.at(Submitted(JobId(number), spec))
@@ -201,6 +201,18 @@ def test_one_that_books_no_cores_is_confined_to_half_of_the_nodes_away_from_the_
     assert not set(throttle.cores) & set(train.cores)
     assert throttle.withheld == ()
     assert world.core.state.nodes["n0"].cores_booked == set(train.cores)
+
+
+def test_where_all_cores_are_near_the_training_job_those_it_has_booked_are_given_up_first() -> None:
+    made = make_node("n0", 1)
+    node = replace(made, gpus=tuple(replace(gpu, cores=made.cores) for gpu in made.gpus))
+    world = Contended(hog(cores=0), node=node)
+    world.go(2, used=0.9, speed=0.5)
+    throttle, train = world.job(HOG).throttle, world.job(TRAIN).placement
+    assert throttle is not None
+    assert train is not None
+    assert train.cores == (0, 1)
+    assert throttle.cores == tuple(range(2, 2 + len(node.cores) // 2))
 
 
 def test_where_bandwidth_can_be_bounded_cores_stay() -> None:

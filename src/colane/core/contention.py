@@ -218,14 +218,18 @@ def _consumer(job: Job, node: NodeState, used_ratio: float) -> Consumer:
 
 
 def _throttle(draft: Draft, node: NodeState, job: Job, change: Change) -> Throttle | None:
-    """The very cores: of fewer, those nearest to no training job stay; of more, what is still free comes back."""
+    """The very cores: of fewer, those stay that no other job has booked, and before all that no training job is near.
+
+    Of more, what is still free comes back.
+    """
     whole, present = _whole(job, node), _present(job, node)
     is_booked = job.placement is not None and bool(job.placement.cores)
-    disputed = {core for gpu in node.node.gpus if draft.load(node.ids[gpu.index]).bookings for core in gpu.cores}
-    disputed |= node.cores_booked - set(whole) if is_booked else node.cores_booked
+    near = {core for gpu in node.node.gpus if draft.load(node.ids[gpu.index]).bookings for core in gpu.cores}
+    others = node.cores_booked - set(whole) if is_booked else node.cores_booked
     free = set(draft.cores_unbooked(node)) if is_booked else set(whole)
-    own = sorted(present, key=lambda core: (core in disputed, core))
-    back = sorted([core for core in whole if core in free and core not in present], key=lambda core: core in disputed)
+    own = sorted(present, key=lambda core: (core in others, core in near, core))
+    back = [core for core in whole if core in free and core not in present]
+    back.sort(key=lambda core: (core in others, core in near))
     cores = tuple(sorted([*own, *back][: change.cores]))
     withheld = tuple([core for core in whole if core not in cores]) if is_booked else ()
     if len(cores) == len(whole) and change.bandwidth_ratio >= 1:
