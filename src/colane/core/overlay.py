@@ -226,7 +226,10 @@ class Overlay:
 
 def _cpu_only_free(node: NodeState) -> Resources:
     outside = node.node.cores_outside_devices
-    cores = len([core for core in outside if core not in node.cores_booked]) if node.cores_booked else len(outside)
+    if len(outside) == len(node.node.cores):  # no cpu device: whatever is booked is of these
+        cores = len(outside) - len(node.cores_booked)
+    else:
+        cores = len([core for core in outside if core not in node.cores_booked])
     return Resources(0, cores, node.host_memory_free_bytes, node.host_bandwidth_free)
 
 
