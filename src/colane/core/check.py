@@ -25,7 +25,7 @@ from colane.model.plan import Action, Move, Park, Plan, Resize, SetCores, SetThr
 from colane.model.resources import Resources, host_needs
 from colane.model.sizes import describe_sizes
 from colane.model.story import STEPPING
-from colane.model.words import count, plural
+from colane.model.words import count
 
 Flaws = tuple[Flaw, ...]
 QUEUED: Final = JobState.QUEUED
@@ -270,8 +270,7 @@ class _Judge:
         if not gpus and not spec.gpus:
             return self._without_gpus(job, placement)
         if not spec.can_run_on(len(gpus)):
-            asked = f"{describe_sizes(spec.sizes or (spec.gpus,))} {plural(spec.gpus, 'GPU')}"
-            text = f"job {job.id} asks for {asked}, gets {len(gpus)}"
+            text = f"job {job.id} asks for {count(describe_sizes(spec.sizes or (spec.gpus,)), 'GPU')}, gets {len(gpus)}"
             flaws += (Flaw("gang-not-whole", text, (job.id,)),)
         if len(gpus) > 1:
             if len(set(gpus)) != len(gpus):
@@ -374,8 +373,7 @@ class _Judge:
     def _stop(self, job: Job) -> Flaws:
         """It keeps its GPUs until its process is gone, so nothing is free by it yet.
 
-        Where the jobs on a GPU were seen to need more than it has, somebody has to go, and may be anybody. So it is
-        where the deadline of a node that is drained is over.
+        Where jobs were seen to need more than their GPU has, or a drained node's deadline is over, anybody may go.
         """
         if lets_go(self._state, job):
             return ()
