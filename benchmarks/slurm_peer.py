@@ -13,13 +13,16 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import psutil
 
 ARRAY = 100
 """Jobs of one submission."""
-WAIT_MAX_S = 300.0
+WARM_UP = 20
+"""Jobs before those that are counted."""
+WAIT_MAX_S = 120.0
+END_MAX_S = 10.0
 PATH = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
 NEEDED = ("munged", "slurmctld", "slurmd", "sbatch", "squeue", "sinfo")
 
@@ -72,7 +75,7 @@ def jobs_through(jobs: int, at_once: int, folder: Path) -> PeerResult:
     with ExitStack() as stack:
         env = stack.enter_context(_running(at_once, folder))
         pids = [_pid(folder / f"{name}.pid") for name in ("slurmctld", "slurmd")]
-        _submit(ARRAY, env)
+        _submit(WARM_UP, env)
         _until_done(env)
         before, start_s = [_cpu_s(pid) for pid in pids], time.perf_counter()
         _submit(jobs, env)
@@ -113,7 +116,16 @@ def _process(words: list[str], env: dict[str, str]) -> Iterator[None]:
         try:
             yield
         finally:
-            process.terminate()
+            end(process)
+
+
+def end(process: subprocess.Popen[Any]) -> None:
+    """End a process, in a hurry where it takes long."""
+    process.terminate()
+    try:
+        process.wait(END_MAX_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
 
 
 def _submit(jobs: int, env: dict[str, str]) -> None:

@@ -4,9 +4,11 @@ Real processes on loopback, each job `true` on a device of its own; submitted in
 scheduler has the last one's end. CPU time is that of the scheduler, of the four agents, and of all that they start for
 jobs (supervisors and the jobs themselves). `parallel` (GNU) and bare `fork` and `exec` of the same command with as many
 at once are the bounds, and Slurm's slurmctld and slurmd a peer, where they are installed (Debian: apt-get install
-parallel slurmctld slurmd slurm-client munge), in the same run. Exits with 1 when a bound of CPU time is missed.
+parallel slurmctld slurmd slurm-client munge), in the same run; `--no-peers` leaves Slurm and parallel out. Slurm is
+given 60 jobs at most, it takes some 0.2 s for each. Exits with 1 when a bound of CPU time is missed. Ended by SIGTERM
+or SIGINT, it ends all that it has started.
 
-    python benchmarks/whole_path.py [--jobs 1000] [--profile FILE]
+    python benchmarks/whole_path.py [--jobs 1000] [--no-peers] [--profile FILE]
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ import datetime as dt
 import os
 import resource
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -35,6 +38,7 @@ TOKEN = "benchmark"  # noqa: S105 - of a scheduler that lives for the measuremen
 AGENTS = 4
 DEVICES = 2
 BATCH = 100
+SLURM_JOBS_MAX = 60
 SCHEDULER_MAX_S, AGENT_MAX_S, JOBS_MIN_PER_S = 5e-3, 8e-3, 60.0
 
 SCHEDULER = """
@@ -75,7 +79,7 @@ def process(program: str, *words: str, profile: Path | None) -> Iterator[subproc
         try:
             yield started
         finally:
-            started.terminate()
+            slurm_peer.end(started)
 
 
 def cpu_s(pids: Sequence[int]) -> float:
@@ -128,11 +132,11 @@ def until(holds: object) -> None:
         time.sleep(0.1)
 
 
-def others(jobs: int, folder: Path) -> Iterator[tuple[str, float, float]]:
+def others(jobs: int, folder: Path, *, peers: bool = True) -> Iterator[tuple[str, float, float]]:
     """Yield the bounds: their names, seconds and CPU seconds for so many jobs with as many at once."""
     at_once = AGENTS * DEVICES
     commands: dict[str, list[str]] = {"fork and exec": ["xargs", "-a", "jobs", "-n1", f"-P{at_once}", "true"]}
-    if shutil.which("parallel"):
+    if peers and shutil.which("parallel"):
         commands["GNU parallel"] = ["parallel", "--will-cite", f"-j{at_once}", "-a", "jobs", "true"]
     (folder / "jobs").write_text("".join(f"{number}\n" for number in range(jobs)))
     for name, command in commands.items():
@@ -142,9 +146,12 @@ def others(jobs: int, folder: Path) -> Iterator[tuple[str, float, float]]:
 
 
 def slurm_of(jobs: int, folder: Path) -> slurm_peer.PeerResult | None:
-    """Return what Slurm takes, where it is installed."""
+    """Return what Slurm takes for each job, where it is installed."""
     folder.mkdir()
-    return slurm_peer.jobs_through(jobs, AGENTS * DEVICES, folder) if slurm_peer.is_there() else None
+    if not slurm_peer.is_there():
+        return None
+    given = min(jobs, SLURM_JOBS_MAX)
+    return slurm_peer.PeerResult(*(whole / given for whole in slurm_peer.jobs_through(given, AGENTS * DEVICES, folder)))
 
 
 def children_s() -> float:
@@ -157,12 +164,14 @@ def main() -> int:
     """Measure and print a table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--jobs", type=int, default=1000, help="jobs through the whole path (%(default)s)")
+    parser.add_argument("--no-peers", action="store_true", help="leave Slurm and GNU parallel out")
     parser.add_argument("--profile", type=Path, help="profile the scheduler into this file, one agent into FILE.agent")
     arguments = parser.parse_args()
-    jobs = arguments.jobs
+    jobs, peers = arguments.jobs, not arguments.no_peers
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # leaves through all that ends processes
     with tempfile.TemporaryDirectory() as name:
-        bounds = list(others(jobs, Path(name)))
-        slurm = slurm_of(jobs, Path(name) / "slurm")
+        bounds = list(others(jobs, Path(name), peers=peers))
+        slurm = slurm_of(jobs, Path(name) / "slurm") if peers else None
         took_s, scheduler_s, agents_s = jobs_through(jobs, Path(name), arguments.profile)
     load = os.getloadavg()[0]
     print(f"{dt.datetime.now(dt.UTC):%Y-%m-%d}, {os.cpu_count()} cores, load {load:.1f}, {jobs} jobs `true`\n")
@@ -170,9 +179,9 @@ def main() -> int:
     for bound, bound_s, bound_cpu_s in bounds:
         print(f"| {bound} | {jobs / bound_s:.0f} | {bound_cpu_s / jobs * 1e3:.2f} ms |")
     if slurm is not None:
-        print(f"| Slurm, one slurmd | {jobs / slurm.took_s:.0f} | |")
-        print(f"| its slurmctld | | {slurm.slurmctld_s / jobs * 1e3:.2f} ms |")
-        print(f"| its slurmd, without a stepd for each job | | {slurm.slurmd_s / jobs * 1e3:.2f} ms |")
+        print(f"| Slurm, one slurmd | {1 / slurm.took_s:.0f} | |")
+        print(f"| its slurmctld | | {slurm.slurmctld_s * 1e3:.2f} ms |")
+        print(f"| its slurmd, without a stepd for each job | | {slurm.slurmd_s * 1e3:.2f} ms |")
     print(f"| colane | {jobs / took_s:.0f} (bound {JOBS_MIN_PER_S:g} on idle cores) | |")
     print(f"| its scheduler | | {scheduler_s / jobs * 1e3:.2f} ms (bound {SCHEDULER_MAX_S * 1e3:g}) |")
     print(f"| its agents | | {agents_s / jobs * 1e3:.2f} ms (bound {AGENT_MAX_S * 1e3:g}) |")

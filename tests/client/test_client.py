@@ -139,6 +139,13 @@ class TestUnreachable:
         with Client(url) as client, pytest.raises(SchedulerUnreachable):
             client.submit(SLEEP)
 
+    @pytest.mark.parametrize("url", ["http://[", "nonsense", "ftp://127.0.0.1", "http://127.0.0.1:99999"])
+    async def test_an_agent_is_told_so_too(self, url: str) -> None:
+        async with AgentLink(url) as link:
+            for _ in range(2):
+                with pytest.raises(SchedulerUnreachable):
+                    await link.report("n1", report())
+
     async def test_an_agent_hears_it_too(self, nobody: str) -> None:
         async with AgentLink(nobody) as link:
             with pytest.raises(SchedulerUnreachable):

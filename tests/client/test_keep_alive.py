@@ -11,6 +11,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from colane.client.agent_link import AgentLink
 from colane.client.keep_alive import KeepAliveTransport
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Type: application/json\r\n\r\n{}"
@@ -73,6 +74,20 @@ async def test_many_requests_take_one_connection() -> None:
     assert host.asked[2].startswith(b"POST /a HTTP/1.1\r\n")
     assert b"X-Token: t\r\n" in host.asked[2]
     assert host.asked[2].endswith(b'{"number":2}')
+
+
+async def test_an_agent_asks_below_the_address_that_it_was_given() -> None:
+    host = Host(OK, OK)
+    async with client(host) as http, AgentLink(f"{http.base_url}/colane/", "t") as link:
+        assert await link.report("n 1/é\r\nX: y", {"ratio": 0.5}) == {}
+        assert await link.launch_info(7) == {}
+    first, second = host.asked
+    assert first.startswith(b"POST /colane/node/n%201/%C3%A9%0D%0AX%3A%20y/report HTTP/1.1\r\n")
+    assert b"Authorization: Bearer t\r\n" in first
+    assert first.endswith(b'\r\nContent-Type: application/json\r\nContent-Length: 13\r\n\r\n{"ratio":0.5}')
+    assert second.startswith(b"GET /colane/job/7/launch HTTP/1.1\r\n")
+    assert second.endswith(b"\r\n\r\n")
+    assert host.connections == 1
 
 
 async def test_requests_at_once_take_connections_of_their_own() -> None:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final, NamedTuple, Self
+from urllib.parse import quote
 
 import httpx
 
 from colane.client.client import address_of
 from colane.client.errors import Refused, SchedulerUnreachable, refused
-from colane.client.keep_alive import KeepAliveTransport
+from colane.client.keep_alive import Answered, KeepAliveTransport, Origin, origin_of
 from colane.client.tls import trusted
 
 TIMEOUT_S: Final = 10.0
@@ -30,10 +32,11 @@ class AgentLink:
 
     def __init__(self, url: str, token: str | None = None, *, timeout_s: float = TIMEOUT_S) -> None:
         self._url = url.rstrip("/")
-        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        self._token = token
         self._base, socket = address_of(self._url)
-        transport = KeepAliveTransport(trusted(), socket)
-        self._http = httpx.AsyncClient(transport=transport, headers=headers, timeout=timeout_s, trust_env=False)
+        self._transport = KeepAliveTransport(trusted(), socket)
+        self._limits: dict[str, float | None] = {"connect": timeout_s, "read": timeout_s}
+        self._heading: _Heading | None = None
 
     async def __aenter__(self) -> Self:
         return self
@@ -45,7 +48,7 @@ class AgentLink:
 
     async def close(self) -> None:
         """Close the connection."""
-        await self._http.aclose()
+        await self._transport.aclose()
 
     async def register(self, node: Object) -> Object:
         """Make a node known; refused with 409 while another live agent has its name."""
@@ -65,19 +68,44 @@ class AgentLink:
 
     async def _ask(self, method: str, path: str, body: Object | None = None) -> Object:
         try:
-            answer = await self._http.request(method, self._base + path, json=body)
+            answer = await self._exchange(method, path, body)
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise SchedulerUnreachable(self._url, str(error) or type(error).__name__) from error
         content = _json(answer)
-        if not answer.is_success:
-            raise refused(answer.status_code, content)
+        if not 200 <= answer.status < 300:
+            raise refused(answer.status, content)
         if not isinstance(content, dict):
-            raise Refused(answer.status_code, refused(answer.status_code, None).problems)
+            raise Refused(answer.status, refused(answer.status, None).problems)
         return content
 
+    async def _exchange(self, method: str, path: str, body: Object | None) -> Answered:
+        if self._heading is None:
+            self._heading = _heading(httpx.URL(self._base), self._token)
+        origin, before, headers = self._heading
+        data = b"" if body is None else json.dumps(body, separators=(",", ":"), allow_nan=False).encode()
+        first = b"%b %b%b HTTP/1.1\r\n" % (method.encode(), before, quote(path).encode())
+        last = b"Content-Type: application/json\r\nContent-Length: %d\r\n" % len(data) if data else b""
+        return await self._transport.exchange(origin, b"".join([first, headers, last, b"\r\n", data]), self._limits)
 
-def _json(answer: httpx.Response) -> Any:  # noqa: ANN401 - whatever JSON the answer holds
+
+class _Heading(NamedTuple):
+    """What all requests to a scheduler begin with: whom to, what its paths begin with, the headers they share."""
+
+    origin: Origin
+    path: bytes
+    headers: bytes
+
+
+def _heading(url: httpx.URL, token: str | None) -> _Heading:
+    pairs = {"Host": url.netloc.decode("ascii"), "Accept": "application/json", "Connection": "keep-alive"}
+    if token:
+        pairs["Authorization"] = f"Bearer {token}"
+    lines = b"".join(b"%b: %b\r\n" % pair for pair in httpx.Headers(pairs).raw)
+    return _Heading(origin_of(url), url.raw_path.rstrip(b"/"), lines)
+
+
+def _json(answer: Answered) -> Any:  # noqa: ANN401 - whatever JSON the answer holds
     try:
-        return answer.json()
+        return json.loads(answer.body)
     except ValueError:
         return None

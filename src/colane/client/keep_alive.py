@@ -10,7 +10,7 @@ import asyncio
 import ssl
 from collections import deque
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 import httptools
 import httpx
@@ -24,6 +24,31 @@ ANSWER_MAX_BYTES: Final = 64 * 2**20
 
 Origin = tuple[str, str, int]
 """Scheme, host and port."""
+
+
+def origin_of(url: httpx.URL) -> Origin:
+    """Return whom requests to an address are sent to.
+
+    Raises:
+        httpx.UnsupportedProtocol: It names no host, or none of HTTP.
+    """
+    if url.scheme not in {"http", "https"} or not url.host:
+        raise httpx.UnsupportedProtocol(f"{url} is no address of http:// or https://")
+    return url.scheme, url.host, url.port or (443 if url.scheme == "https" else 80)
+
+
+class Answered(NamedTuple):
+    """A whole answer.
+
+    Attributes:
+        status: Its code.
+        headers: As they came.
+        body: Without transfer coding.
+    """
+
+    status: int
+    headers: list[tuple[bytes, bytes]]
+    body: bytes
 
 
 class _Answer:
@@ -83,9 +108,21 @@ class KeepAliveTransport(httpx.AsyncBaseTransport):
             httpx.TransportError: There is none, or none in time.
         """
         limits = request.extensions.get("timeout", {})
-        url = request.url
-        origin = (url.scheme, url.host, url.port or (443 if url.scheme == "https" else 80))
         text = _written(request, await request.aread())
+        answered = await self.exchange(origin_of(request.url), text, limits)
+        return httpx.Response(answered.status, headers=answered.headers, content=answered.body)
+
+    async def exchange(self, origin: Origin, text: bytes, limits: dict[str, float | None]) -> Answered:
+        """Send a request that is written already and return its whole answer.
+
+        Args:
+            origin: Whom to.
+            text: The request, head and body; it must ask to keep the connection, and be safe to repeat.
+            limits: Seconds to `connect` and to `read`, as httpx names them.
+
+        Raises:
+            httpx.TransportError: There is none, or none in time.
+        """
         try:
             return await self._ask(await self._connection(origin, limits), text, limits)
         except ClosedEarlyError:
@@ -96,7 +133,7 @@ class KeepAliveTransport(httpx.AsyncBaseTransport):
         while self._idle:
             self._idle.pop().writer.close()
 
-    async def _ask_anew(self, origin: Origin, text: bytes, limits: dict[str, float | None]) -> httpx.Response:
+    async def _ask_anew(self, origin: Origin, text: bytes, limits: dict[str, float | None]) -> Answered:
         try:
             return await self._ask(await self._open(origin, limits), text, limits)
         except ClosedEarlyError as error:
@@ -124,18 +161,18 @@ class KeepAliveTransport(httpx.AsyncBaseTransport):
                     )
         except TimeoutError as error:
             raise httpx.ConnectTimeout(f"no connection within {limits.get('connect')} s") from error
-        except OSError as error:
+        except (OSError, OverflowError) as error:  # the latter for a port that is none
             raise httpx.ConnectError(str(error)) from error
         return _Connection(origin, *streams)
 
-    async def _ask(self, connection: _Connection, text: bytes, limits: dict[str, float | None]) -> httpx.Response:
+    async def _ask(self, connection: _Connection, text: bytes, limits: dict[str, float | None]) -> Answered:
         is_kept = False
         try:
             async with asyncio.timeout(limits.get("read")):
                 connection.writer.write(text)
                 await connection.writer.drain()
-                response, is_kept = await _answer(connection)
-                return response
+                answered, is_kept = await _answer(connection)
+                return answered
         except TimeoutError as error:
             raise httpx.ReadTimeout(f"no answer within {limits.get('read')} s") from error
         except OSError as error:
@@ -156,7 +193,7 @@ def _written(request: httpx.Request, body: bytes) -> bytes:
     return b"".join([*lines, b"\r\n", body])
 
 
-async def _answer(connection: _Connection) -> tuple[httpx.Response, bool]:
+async def _answer(connection: _Connection) -> tuple[Answered, bool]:
     """The answer, and whether the connection may be used again."""
     found = _Answer()
     try:
@@ -167,8 +204,8 @@ async def _answer(connection: _Connection) -> tuple[httpx.Response, bool]:
             found.parser.feed_data(part)
     except httptools.HttpParserError as error:
         raise httpx.RemoteProtocolError(f"the answer is no HTTP: {error}") from error
-    response = httpx.Response(found.parser.get_status_code(), headers=found.headers, content=bytes(found.body))
-    return response, not found.is_last and connection.is_open
+    answered = Answered(found.parser.get_status_code(), found.headers, bytes(found.body))
+    return answered, not found.is_last and connection.is_open
 
 
 def _closed(connection: _Connection, found: _Answer) -> Exception:

@@ -41,7 +41,8 @@ def make_service(
         UnknownPolicyError: No policy of that name.
     """
     # Agents are on this machine or in this cluster: a proxy from the environment must not see them.
-    client = httpx.AsyncClient(trust_env=False, transport=agents or KeepAliveTransport(trusted()))
+    transport = agents or KeepAliveTransport(trusted())
+    client = httpx.AsyncClient(trust_env=False, transport=transport)
     feed = Feed(store)
     clocks = clocks or Clocks()
     clock = ServiceClock(clocks)
@@ -49,7 +50,14 @@ def make_service(
     timing = Timing(tick_s=config.tick_s, clock=clock)
     decider = guarded(config.policy, config.policy_budget_s)
     driver = LiveDriver(
-        store, decider, timing, liveness, feed, Notifier(client), config=config.core, keeper=QuotaKeeper(config.quotas)
+        store,
+        decider,
+        timing,
+        liveness,
+        feed,
+        Notifier(transport),
+        config=config.core,
+        keeper=QuotaKeeper(config.quotas),
     )
     driver.load()
     cluster_id = _cluster_id(store)

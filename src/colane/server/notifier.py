@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import Final
 
 import httpx
@@ -17,6 +18,9 @@ NUDGE_TIMEOUT_S: Final = 2.0
 NUDGES_AT_ONCE: Final = 64
 """Bounds sockets when a plan touches a thousand nodes."""
 
+NODES_KEPT: Final = 4096
+"""Nudges of so many agents are kept as they were written."""
+
 log = logging.getLogger(__name__)
 
 
@@ -24,11 +28,12 @@ class Notifier:
     """Sends at most one nudge per node at a time; changes during one give one more.
 
     Args:
-        client: Talks to agents.
+        transport: Reaches agents; asked without a client, whose redirects, cookies and merged headers a nudge has no
+            use for.
     """
 
-    def __init__(self, client: httpx.AsyncClient) -> None:
-        self._client = client
+    def __init__(self, transport: httpx.AsyncBaseTransport) -> None:
+        self._transport = transport
         self._limit = asyncio.Semaphore(NUDGES_AT_ONCE)
         self._again: dict[AgentDoor, bool] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -57,7 +62,8 @@ class Notifier:
 
     async def _post(self, door: AgentDoor) -> None:
         try:
-            await self._client.post(f"{door.address}/run", json={}, headers=door.headers, timeout=NUDGE_TIMEOUT_S)
+            answer = await self._transport.handle_async_request(_nudge(door))
+            await answer.aclose()
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             log.info("agent at %s was not reached: %s", door.address, error or type(error).__name__)
 
@@ -66,3 +72,10 @@ class Notifier:
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
+@lru_cache(maxsize=NODES_KEPT)
+def _nudge(door: AgentDoor) -> httpx.Request:
+    """What an agent is sent, the same each time."""
+    limits = httpx.Timeout(NUDGE_TIMEOUT_S).as_dict()
+    return httpx.Request("POST", f"{door.address}/run", json={}, headers=door.headers, extensions={"timeout": limits})

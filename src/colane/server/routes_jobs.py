@@ -15,7 +15,7 @@ from colane.server.access import Caller
 from colane.server.logs import NEXT_OFFSET_HEADER, follow_log, read_range
 from colane.server.problems import RefusedError, from_pydantic
 from colane.server.refusals import REFUSALS
-from colane.server.requests import IdempotencyKey, JobIdPath, TheCaller, TheService, change_once
+from colane.server.requests import IdempotencyKey, JobIdPath, TheCaller, TheService, asked, change_once
 from colane.server.streams import json_list
 from colane.server.turn import Turn
 from colane.server.wire import EXACT_MAX, JobRequest, WireModel
@@ -194,8 +194,9 @@ async def why(service: TheService, caller: TheCaller, number: JobIdPath) -> JSON
 
 
 @router.get("/job/{number}/launch")
-async def launch(service: TheService, caller: TheCaller, number: JobIdPath) -> JSONResponse:
+async def launch(request: Request, number: JobIdPath) -> JSONResponse:
     """Return what the agent needs to start a job; the only answer that holds a command or an environment."""
+    service, caller = asked(request)
     return JSONResponse(await service.launch(JobId(number), caller), headers={"Cache-Control": "no-store"})
 
 

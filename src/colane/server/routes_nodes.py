@@ -11,7 +11,7 @@ from colane.model.hardware import Drain
 from colane.server import changes, draining
 from colane.server.problems import RefusedError
 from colane.server.refusals import REFUSALS
-from colane.server.requests import IdempotencyKey, TheCaller, TheService, change_once
+from colane.server.requests import IdempotencyKey, TheCaller, TheService, asked, change_once
 from colane.server.turn import Turn
 from colane.server.wire_nodes import DrainBody, FinishedBody, NodeBody, ReportBody
 
@@ -23,15 +23,17 @@ NamePath = Annotated[str, Path(min_length=1, max_length=100, description="Name o
 
 
 @router.post("/node/{name}/report")
-async def report(service: TheService, caller: TheCaller, name: NamePath, body: ReportBody) -> JSONResponse:
+async def report(request: Request, name: NamePath, body: ReportBody) -> JSONResponse:
     """Take in what an agent observes and return the node: heartbeat and reconcile in one."""
+    service, caller = asked(request)
     caller.demand_node(name)
     return JSONResponse(await service.report(name, body))
 
 
 @router.post("/finished_job")
-async def finished_job(service: TheService, caller: TheCaller, body: FinishedBody) -> JSONResponse:
+async def finished_job(request: Request, body: FinishedBody) -> JSONResponse:
     """Take in how an attempt ended; 200 also when it is no longer believed."""
+    service, caller = asked(request)
     caller.demand_node(body.node)
     return JSONResponse(await service.driver.change(service.finish(body)))
 
