@@ -6,7 +6,7 @@ import pytest
 
 from colane.model.hardware import GpuId
 from colane.model.job import JobId
-from colane.model.profile import ProfileKey
+from colane.model.profile import Profile, ProfileKey, SetMeasurement, Value, ValueSource
 from colane.model.progress import Progress
 from colane.perf.beliefs import Beliefs
 from colane.perf.observe import DISTURBED_MAX, EpochMember, Lessons, Observer
@@ -19,14 +19,14 @@ A, B = (ProfileKey(family, 64, 1, "A100") for family in "ab")
 class Bench:
     """Samples a company in turn and believes what is learnt."""
 
-    def __init__(self, *keys: ProfileKey, lanes: tuple[int, ...] = (0, 1)) -> None:
+    def __init__(self, *keys: ProfileKey, lanes: tuple[int, ...] = (0, 1), cores: int = 0) -> None:
         self.observer, self.beliefs = Observer(), Beliefs()
         self.taught: list[Lessons] = []
-        self.start(*keys, lanes=lanes, at_s=0.0)
+        self.start(*keys, lanes=lanes, at_s=0.0, cores=cores)
 
-    def start(self, *keys: ProfileKey, at_s: float, lanes: tuple[int, ...] = (0, 1)) -> None:
+    def start(self, *keys: ProfileKey, at_s: float, lanes: tuple[int, ...] = (0, 1), cores: int = 0) -> None:
         members = zip(keys, lanes, strict=False)
-        self._members = [EpochMember(JobId(place), key, "", lane) for place, (key, lane) in enumerate(members)]
+        self._members = [EpochMember(JobId(place), key, "", lane, cores) for place, (key, lane) in enumerate(members)]
         self._believe(self.observer.change(GPU, "mps", self.beliefs, at_s))
 
     def sample(
@@ -48,7 +48,9 @@ class Bench:
             self.beliefs.learn_profile(profile)
         for measurement in lessons.measurements:
             self.beliefs.learn_set(measurement)
-        if lessons.profiles or lessons.measurements:
+        for outdated in lessons.outdated:
+            self.beliefs.forget_speed(outdated.key)
+        if lessons != Lessons():
             self.taught.append(lessons)
 
     def step_s(self, key: ProfileKey = A) -> float | None:
@@ -155,3 +157,54 @@ def test_company_beside_other_work_is_not_measured() -> None:
         bench.sample(0, step, 2.0 + 0.5 * (step - 11), others=True)
         bench.sample(1, step, 2.0 + 0.5 * (step - 11))
     assert not any(lessons.measurements for lessons in bench.taught)
+
+
+@pytest.mark.parametrize(("cores", "holds"), [(0, False), (1, False), (2, True)])
+def test_a_job_faster_in_company_than_ever_alone_is_measured_again_unless_it_has_more_cores_now(
+    cores: int, holds: bool
+) -> None:
+    bench = Bench(A, cores=min(cores, 1))
+    for step in range(1, 12):
+        bench.sample(0, step, 0.1 * step)
+    bench.start(B, at_s=2.0)
+    for step in range(1, 12):
+        bench.sample(0, step, 2.0 + 0.1 * step)
+    bench.start(A, B, at_s=10.0, cores=cores)
+    for step in range(1, 12):
+        bench.sample(0, step, 10.0 + 0.05 * step)
+        bench.sample(1, step, 10.0 + 0.1 * step)
+    if holds:
+        assert bench.step_s() == pytest.approx(0.1)
+        assert bench.taught[-1].outdated == ()
+        return
+    (outdated,) = bench.taught[-1].outdated
+    assert (outdated.job, outdated.key, bench.step_s()) == (JobId(0), A, None)
+    assert outdated.ratio == pytest.approx(2.0)
+    assert bench.step_s(B) == pytest.approx(0.1)
+
+
+def test_a_measured_set_counts_only_for_jobs_that_are_as_fast_alone_as_they_were_then() -> None:
+    bench = Bench(A)
+    slow = measured_set(alone_s=0.1, together_s=0.1)
+    bench.beliefs.learn_profile(Profile(key=A, step_s=Value(0.1, ValueSource.MEASURED, 10)))
+    bench.beliefs.learn_set(slow)
+    assert is_measured(bench, pytest.approx(1.0, abs=0.01))
+    bench.beliefs.forget_speed(A)
+    bench.beliefs.learn_profile(Profile(key=A, step_s=Value(0.02, ValueSource.MEASURED, 10)))
+    assert not is_measured(bench, 1.0)
+    bench.beliefs.learn_set(measured_set(alone_s=0.02, together_s=0.05))
+    assert is_measured(bench, pytest.approx(2.5, rel=0.05)), "no mean with what another job did"
+
+
+def is_measured(bench: Bench, slowdown: object) -> bool:
+    """Whether two of a kind are foreseen to be slowed so much, as one measured set says."""
+    prediction = bench.beliefs.predict([A, A], "mps")
+    assert prediction is not None
+    return prediction.source == "measured 1 time(s)" and prediction.jobs[0].slowdown == slowdown
+
+
+def measured_set(alone_s: float, together_s: float) -> SetMeasurement:
+    return SetMeasurement(
+        keys=(A, A), sharing="mps", step_alone_s=(alone_s, alone_s), step_together_s=(together_s, together_s),
+        steps=(10, 10), delta=alone_s / together_s * 2, delta_general=0.0, at_s=1.0,
+    )  # fmt: skip

@@ -41,6 +41,7 @@ from colane.core.events import (
 from colane.core.guard import Guard
 from colane.core.overflow import Relief
 from colane.core.policy import Planner, Policy, ask
+from colane.core.remeasuring import Remeasuring
 from colane.core.returning import Returns
 from colane.core.situations import rate_of
 from colane.core.state import ClusterState
@@ -104,6 +105,7 @@ class Core:
         self._blocked: dict[str, Blocked] = {}
         self._watched: set[str] = set()
         self._settled: dict[str, float] = {}
+        self._remeasuring = Remeasuring()
         self._guard = Guard(state, self._watchers.guard, self.config)
         self._relief = Relief(state)
         self._returns = Returns(state)
@@ -131,10 +133,10 @@ class Core:
                 self._relieve(step)
         if self.config.guard:
             self._guard.notice(events, self.turns)
+            self._remeasuring.notice(step.outdated)
         self._tuning.notice(events)
         self._contention.notice(events)
-        if self._guard.is_due:
-            self._follow(step, self._guard, ())
+        self._follow_due(step, self._guard, self._remeasuring)
         self._timers.woken(now_s)
         while (timer := self._timers.next_due(now_s)) is not None:
             reports.timer_due(step, timer)
@@ -143,14 +145,14 @@ class Core:
         if self._drains.is_due:
             self._drains.notice(step)
             self._follow(step, self._drains, ())
-        if self._returns.is_due:
-            self._follow(step, self._returns, ())
-        if self._tuning.is_due:
-            self._follow(step, self._tuning, ())
-        if self._contention.is_due:
-            self._follow(step, self._contention, ())
+        self._follow_due(step, self._returns, self._tuning, self._contention)
         self._decide(step)
         return step.outcome()
+
+    def _follow_due(self, step: Step, *planners: Guard | Remeasuring | Returns | CoreTuning | Contention) -> None:
+        for planner in planners:
+            if planner.is_due:
+                self._follow(step, planner, ())
 
     def _relieve(self, step: Step) -> None:
         self._relief.notice(step.grown)

@@ -26,7 +26,7 @@ from colane.model.progress import Progress
 from colane.model.reason import Reason
 from colane.model.story import LEAVING
 from colane.perf.nearby import Stay, Surroundings, lesson
-from colane.perf.observe import EpochMember, Lessons, Observer
+from colane.perf.observe import EpochMember, Lessons, Observer, Outdated
 from colane.perf.pace import Paces
 
 OFF_HOST: Mapping[str, object] = MappingProxyType(
@@ -69,7 +69,8 @@ class Step:
 
     __slots__ = (
         "_jobs", "_nodes", "_profiles", "config", "decisions", "grown", "guard", "lessons", "lost_nodes",
-        "measurements", "now_s", "observer", "rejected", "stale", "state", "surroundings", "suspicions", "timers",
+        "measurements", "now_s", "observer", "outdated", "rejected", "stale", "state", "surroundings", "suspicions",
+        "timers",
     )  # fmt: skip
 
     def __init__(
@@ -82,6 +83,7 @@ class Step:
         self.now_s = now_s
         self.lessons = 0
         self.grown: list[ProfileKey] = []
+        self.outdated: list[Outdated] = []
         self.decisions: list[Decision] = []
         self.measurements: list[SetMeasurement] = []
         self.stale: list[tuple[Event, str]] = []
@@ -226,6 +228,10 @@ class Step:
     def _learn_company(self, lessons: Lessons) -> None:
         for profile in lessons.profiles:
             self.learn(profile)
+        for outdated in lessons.outdated:
+            if outdated.key in self.state.beliefs.profiles:
+                self._relearnt(self.state.beliefs.forget_speed(outdated.key))
+        self.outdated.extend(lessons.outdated)
         for measurement in lessons.measurements:
             self.lessons += 1
             self.state.beliefs.learn_set(measurement)
@@ -251,8 +257,10 @@ class Step:
 
     def learn(self, profile: Profile) -> None:
         """Believe a profile and re-book whom it concerns; waiting jobs of any pool may be judged by it."""
+        self._relearnt(self.state.beliefs.learn_profile(profile))
+
+    def _relearnt(self, merged: Profile) -> None:
         self.lessons += 1
-        merged = self.state.beliefs.learn_profile(profile)
         self._profiles[merged.key] = merged
         self.state.refresh_bookings(merged.key)
         self.state.changed_pools.update(self.state.queues)

@@ -108,6 +108,7 @@ class Why(StrEnum):
     TAKES_TURNS_AGAIN = "takes-turns-again"
     TURNS_INSTEAD = "turns-instead"
     PARKED_TOO_SLOW = "parked-too-slow"
+    MEASURED_ANEW = "measured-anew"
     TOO_SLOW_TOGETHER = "too-slow-together"
     SLOW_TOGETHER = "slow-together"
     RETRY_ALONE = "retry-alone"
@@ -278,6 +279,10 @@ SENTENCES: Mapping[Why, str] = MappingProxyType(
         Why.PARKED_TOO_SLOW: (
             "gives its GPU up because job {job} went {measured:.2f} times slower on {gpu} than alone, predicted "
             "{predicted:.2f} while {jobs} shared it; it goes on with a GPU to itself"
+        ),
+        Why.MEASURED_ANEW: (
+            "gives {gpu} up until job {job} has been measured there alone again: it goes {ratio:.1f} times as fast as "
+            "it was known to go alone, so nobody knows what sharing costs it"
         ),
         Why.TOO_SLOW_TOGETHER: (
             "stopped because job {job} went {measured:.2f} times slower on {gpu} than alone, predicted {predicted:.2f} "

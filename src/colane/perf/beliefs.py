@@ -14,7 +14,7 @@ from colane.perf import factors
 from colane.perf.company import Companies, SetBelief, sort_key
 from colane.perf.config import PerfConfig
 from colane.perf.curves import Curve, Curves
-from colane.perf.learn import merge_profiles
+from colane.perf.learn import merge_profiles, without_speed
 from colane.perf.neighbours import NeighbourBeliefs
 from colane.perf.rate import Factors, Prediction, Rate, compose
 from colane.perf.situation import LaneMate, Situation
@@ -220,8 +220,18 @@ class Beliefs:
     def learn_profile(self, profile: Profile) -> Profile:
         """Merge new knowledge; the merged profile is returned and kept."""
         old = self._profiles.get(profile.key)
-        merged = profile if old is None else merge_profiles(old, profile, self.config.samples_max)
-        self._profiles[profile.key] = merged
+        return self._believe(profile if old is None else merge_profiles(old, profile, self.config.samples_max))
+
+    def forget_speed(self, key: ProfileKey) -> Profile:
+        """Its jobs have changed since they were measured alone: what is left of the profile is returned and kept.
+
+        Raises:
+            KeyError: There is no such profile.
+        """
+        return self._believe(without_speed(self._profiles[key]))
+
+    def _believe(self, merged: Profile) -> Profile:
+        self._profiles[merged.key] = merged
         self.version += 1
         self._note(None if self._see_overhead(merged) else frozenset([(merged.key.family, merged.key.batch_size)]))
         self.neighbours.believe(merged)

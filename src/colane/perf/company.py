@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 MEASURING_VARIANCE = 0.02**2
 """Of the log of a slowdown that was measured once, beside what differs from pair to pair."""
+ANOTHER_RATIO = 1.5
+"""Step times alone that differ so much are those of a job that has changed: sets are measured anew."""
 MOVED_MIN = 0.02
 """A set that was measured again teaches the model only when the log of a slowdown has moved so far."""
 UNFITTED_RATIO, UNJUDGED_RATIO = 0.05, 0.25
@@ -49,11 +51,13 @@ class SetBelief(NamedTuple):
         logs: Natural logs of the slowdowns, by kind.
         delta: Speed-up (paper A, eq. 4.1).
         measurements: How often.
+        alone_s: Step times alone that the slowdowns are over, by kind.
     """
 
     logs: Mapping[ProfileKey, float]
     delta: float
     measurements: int
+    alone_s: Mapping[ProfileKey, float]
 
 
 def sort_key(key: ProfileKey) -> tuple[str, int, int, str]:
@@ -105,14 +109,16 @@ class Companies:
         if not all(isfinite(s) and s > 0 for s in (*measurement.step_alone_s, *measurement.step_together_s)):
             return False
         asked = measurement.sharing, tuple(sorted(measurement.keys, key=sort_key))
-        logs = _mean_logs(measurement)
+        logs, alone_s = _mean_logs(measurement), dict(zip(measurement.keys, measurement.step_alone_s, strict=True))
         old, self._last = self.sets.pop(asked, None), (asked[1][0].gpu_type, measurement.sharing)
         if old is None:
             self._counts[self._last] = self._counts.get(self._last, 0) + 1
             self._unfitted += 1
-            self.sets[asked] = SetBelief(logs, measurement.delta, 1)
+            self.sets[asked] = SetBelief(logs, measurement.delta, 1, alone_s)
         else:
-            self.sets[asked] = _merged(old, logs, measurement.delta)
+            is_same = all(_is_near(alone_s[key], old.alone_s[key]) for key in logs)
+            once = SetBelief(logs, measurement.delta, 1, alone_s)
+            self.sets[asked] = _merged(old, once) if is_same else once
             moved = [abs(self.sets[asked].logs[key] - old.logs[key]) for key in logs]
             self._unfitted += max(moved) >= MOVED_MIN
         self._predictions.clear()
@@ -136,13 +142,21 @@ class Companies:
 
     def _predict(self, keys: Keys, sharing: str) -> Prediction | None:
         measured = self.sets.get((sharing, keys))
-        if measured is None:
+        if measured is None or not self._holds(measured):
             by_threshold = self._by_threshold(keys, sharing)
             return by_threshold or self._foreseen(keys, sharing)
         expected = self._expected(keys, sharing)
         jobs = [self._weighed(key, measured, expected) for key in keys]
         times = f"measured {measured.measurements} time(s)"
         return self._prediction(jobs, times, RateSource.MEASURED, measured.measurements)
+
+    def _holds(self, measured: SetBelief) -> bool:
+        """Whether its jobs are alone as fast as they were when it was measured."""
+        for key, alone_s in measured.alone_s.items():
+            step_s = known_steps(self._profiles.get(key))
+            if step_s is not None and not _is_near(step_s.value, alone_s):
+                return False
+        return True
 
     def _weighed(self, key: ProfileKey, measured: SetBelief, expected: Mapping[ProfileKey, Estimate]) -> Slowed:
         """As it was measured, drawn towards what is expected as far as it may be off."""
@@ -278,7 +292,12 @@ def _mean_logs(measurement: SetMeasurement) -> dict[ProfileKey, float]:
     return {key: sum(logs) / len(logs) for key, logs in found.items()}
 
 
-def _merged(old: SetBelief, logs: Mapping[ProfileKey, float], speedup: float) -> SetBelief:
+def _merged(old: SetBelief, once: SetBelief) -> SetBelief:
     part = 1 / (min(old.measurements, MEASUREMENTS_MAX) + 1)
-    means = {key: old.logs[key] + part * (seen - old.logs[key]) for key, seen in logs.items()}
-    return SetBelief(means, old.delta + part * (speedup - old.delta), old.measurements + 1)
+    means = {key: old.logs[key] + part * (seen - old.logs[key]) for key, seen in once.logs.items()}
+    return SetBelief(means, old.delta + part * (once.delta - old.delta), old.measurements + 1, once.alone_s)
+
+
+def _is_near(one_s: float, other_s: float) -> bool:
+    """Whether two step times alone may be those of one and the same job."""
+    return one_s <= ANOTHER_RATIO * other_s and other_s <= ANOTHER_RATIO * one_s

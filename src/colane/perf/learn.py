@@ -41,6 +41,11 @@ def merge_profiles(old: Profile, new: Profile, samples_max: int) -> Profile:
     )
 
 
+def without_speed(profile: Profile) -> Profile:
+    """What is left of a profile once nothing that was measured of its speed and load alone holds."""
+    return replace(profile, step_s=None, step_median_s=None, occupancy=None, bandwidth=None, core_paces=(), places=())
+
+
 def _core_paces(old: tuple[CorePace, ...], new: tuple[CorePace, ...], samples_max: int) -> tuple[CorePace, ...]:
     if not new:
         return old

@@ -5,11 +5,14 @@ every job has made its number of steps, or with the epoch; each is twice as long
 that runs for long teaches soon and seldom. Alone, a job teaches its profile; in company, how much each is slowed and
 the set's speed-up (paper A, eq. 4.1). A window in which a job stood still for something else than its steps (an
 evaluation, a checkpoint) teaches nothing, unless that goes on and on; nor does one in which others used its GPU.
+
+No job is faster in company than alone. One that is has changed since it was measured alone: then nothing that is said
+of its speed alone holds any more.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -26,6 +29,10 @@ STILL_RATIO = 2.0
 """A window this many times as long as its steps, by their median, was disturbed."""
 DISTURBED_MAX = 3
 """So many windows in a row in which a job stood still are no disturbance any more: it runs like that."""
+
+
+OUTPACED_RATIO = 1.5
+"""A job so many times as fast in company as it was alone is not the job any more that was measured then."""
 
 
 class EpochMember(NamedTuple):
@@ -139,11 +146,26 @@ class _Epoch:
             track.restart()
 
 
+class Outdated(NamedTuple):
+    """A job that goes faster in company than it was ever seen to go alone.
+
+    Attributes:
+        job: Which.
+        key: Whose speed alone does not hold any more.
+        ratio: So many times as fast as that.
+    """
+
+    job: JobId
+    key: ProfileKey
+    ratio: float
+
+
 class Lessons(NamedTuple):
     """What an epoch taught."""
 
     profiles: tuple[Profile, ...] = ()
     measurements: tuple[SetMeasurement, ...] = ()
+    outdated: tuple[Outdated, ...] = ()
 
 
 NOTHING = Lessons()
@@ -201,6 +223,8 @@ class Observer:
         if old is None:
             return NOTHING
         taught = _lessons(old, sharing, beliefs, at_s)
+        if taught.outdated:
+            return NOTHING  # a window of the new company will tell
         return _loads_alone(old, beliefs, at_s) if taught is NOTHING else taught
 
 
@@ -210,10 +234,29 @@ def _lessons(epoch: _Epoch, sharing: str, beliefs: Beliefs, at_s: float) -> Less
     if len(epoch.members) == 1:
         member = epoch.members[0]
         return Lessons(profiles=(_profile(member, epoch.tracks[member.job], at_s),))
+    if outdated := tuple(_outdated(epoch, beliefs)):
+        return Lessons(outdated=outdated)
     if len({member.lane for member in epoch.members}) < len(epoch.members):
         return NOTHING  # some took turns: their step times say nothing of jobs that run at once
     measurement = _measure(epoch, sharing, beliefs.profiles, at_s)
     return NOTHING if measurement is None else Lessons(measurements=(measurement,))
+
+
+def _outdated(epoch: _Epoch, beliefs: Beliefs) -> Iterator[Outdated]:
+    for member in epoch.members:
+        alone_s = _alone_s(beliefs.profiles.get(member.key), member.cores)
+        ratio = 0.0 if alone_s is None else alone_s / epoch.tracks[member.job].step_s
+        if ratio > OUTPACED_RATIO:
+            yield Outdated(member.job, member.key, ratio)
+
+
+def _alone_s(profile: Profile | None, cores: int) -> float | None:
+    """Its shortest step time alone; None where that was with fewer cores alone, or nothing is known."""
+    if profile is None or profile.step_s is None:
+        return None
+    paces = profile.core_paces if cores else ()
+    alike = [pace.step_s.value for pace in paces if pace.cores >= cores]
+    return min(alike, default=None) if paces else profile.step_s.value
 
 
 def _loads_alone(epoch: _Epoch, beliefs: Beliefs, at_s: float) -> Lessons:
