@@ -174,7 +174,8 @@ class Companies:
             return without_gain(keys)
         if not expected:
             return None
-        jobs = [_slowed(key, expected[key].log_slowdown, expected[key].variance) for key in keys]
+        width = 1.0 if self._model is None else self._width(self._model, keys, sharing)
+        jobs = [_slowed(key, expected[key].log_slowdown, expected[key].variance * width**2) for key in keys]
         if self._model is None:
             return self._prediction(jobs, "bound by occupancy", RateSource.WORK_BOUND, 0)
         count = self._counts.get((keys[0].gpu_type, sharing), 0)
@@ -218,6 +219,12 @@ class Companies:
             found[key] = of_several(pairs)
         is_told = None not in demands or min([one.evidence for one in found.values()]) >= EVIDENCE_MIN
         return found if is_told else {}
+
+    def _width(self, model: Interference, keys: Keys, sharing: str) -> float:
+        """Factor on the spread of a set that was not measured: the largest of its pairs."""
+        companions = [self._companion(key) for key in keys]
+        first = companions[0]
+        return max([model.width(Encounter(keys[0].gpu_type, sharing, first, other)) for other in companions[1:]])
 
     def _companion(self, key: ProfileKey) -> Companion:
         companion = self._companions.get(key)

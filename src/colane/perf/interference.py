@@ -27,6 +27,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from colane.perf.calibration import folds, left_out, pairs, width
 from colane.perf.encounters import ALL_OF_IT, Companion, Encounter, Estimate, Sighting, log_bound
 
 Floats = NDArray[np.float64]
@@ -43,6 +44,8 @@ NOISES: Floats = np.exp(np.linspace(log(3e-4), log(0.3), 16))
 AMPLITUDE_WIDTH, NOISE_WIDTH, NOISE_USUAL = 1.0, 2.0, 0.01
 JUDGED_MAX = 256
 """Sightings that size and noise are estimated from at most."""
+FOLDS = 5
+"""Jobs are hidden by so many parts, to see how far others are foreseen."""
 
 
 class _Columns:
@@ -99,10 +102,19 @@ def _variance(encounter: Encounter) -> float:
 
 
 class Scale(NamedTuple):
-    """How much slowdowns deviate from the bound by work: factor on the terms' variances, and variance of one pair."""
+    """How much slowdowns deviate from the bound by work, and how far what is expected was off.
+
+    Attributes:
+        amplitude: Factor on the terms' variances.
+        noise: Variance of one pair.
+        of_pairs: Factor on the spread of other pairs of jobs that were seen (`perf.calibration`).
+        of_jobs: The same where one of the jobs was not.
+    """
 
     amplitude: float = 1.0
     noise: float = NOISE_USUAL
+    of_pairs: float = 1.0
+    of_jobs: float = 1.0
 
 
 def likeliest(covariance: Floats, deviations: Floats) -> Scale:
@@ -141,7 +153,27 @@ class Interference:
         total = self.scale.amplitude * covariance + np.diag(measuring + self.scale.noise)
         self._precision: Floats = np.asarray(np.linalg.inv(total), dtype=np.float64)
         self._weights: Floats = self._precision @ deviations
+        self._kinds: dict[tuple[str, float | None], int] = {}
         self._known: dict[Encounter, Estimate] = {}
+        members = [(self._kind(s.encounter.me), self._kind(s.encounter.other)) for s in sightings]
+        if scale is None:
+            self.scale = self._calibrated(members, deviations + self._seen.bound)
+
+    def _kind(self, companion: Companion) -> int:
+        return self._kinds.setdefault((companion.family, companion.batch), len(self._kinds))
+
+    def _calibrated(self, members: Sequence[tuple[int, int]], truth: Floats) -> Scale:
+        """The scale with what it shows of how far others are foreseen."""
+        found = [
+            width(left_out(self._precision, self._weights, truth, blocks))
+            for blocks in (pairs(members), folds(members, FOLDS))
+        ]
+        return self.scale._replace(of_pairs=found[0], of_jobs=found[1])
+
+    def width(self, encounter: Encounter) -> float:
+        """Factor on the spread of what is expected of an encounter, by how far such as it were off when left out."""
+        known = [(one.family, one.batch) in self._kinds for one in (encounter.me, encounter.other)]
+        return self.scale.of_pairs if all(known) else self.scale.of_jobs
 
     def of(self, encounter: Encounter) -> Estimate:
         """What is expected of one job beside another; remembered."""

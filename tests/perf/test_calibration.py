@@ -1,0 +1,65 @@
+"""Intervals are as wide as what was left out and foreseen from the rest has shown."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from colane.perf.calibration import Floats, Judged, folds, left_out, pairs, width
+from colane.perf.encounters import Companion, Encounter, Sighting
+from colane.perf.interference import Interference, Scale
+
+RNG = np.random.default_rng(1)
+
+
+def test_what_is_left_out_is_foreseen_as_by_a_model_of_the_rest() -> None:
+    root = RNG.normal(size=(6, 6))
+    covariance = root @ root.T + np.eye(6)
+    truth = RNG.normal(size=6)
+    precision: Floats = np.asarray(np.linalg.inv(covariance), dtype=np.float64)
+    block, rest = np.array([1, 4]), np.array([0, 2, 3, 5])
+    judged = left_out(precision, precision @ truth, truth, [block])
+    gain = covariance[np.ix_(block, rest)] @ np.linalg.inv(covariance[np.ix_(rest, rest)])
+    assert judged.expected == pytest.approx(gain @ truth[rest])
+    left = covariance[np.ix_(block, block)] - gain @ covariance[np.ix_(rest, block)]
+    assert judged.spread == pytest.approx(np.sqrt(np.diag(left)))
+
+
+@pytest.mark.parametrize("factor", [0.5, 1.0, 2.0])
+def test_intervals_become_as_wide_as_it_takes(factor: float) -> None:
+    truth = 10.0 + RNG.normal(size=4000) * factor
+    found = width(Judged(np.full(4000, 10.0), np.ones(4000), truth))
+    assert found == pytest.approx(factor, rel=0.06)
+
+
+def test_few_measurements_change_little_and_none_nothing() -> None:
+    def judged(count: int) -> Judged:
+        return Judged(np.full(count, 10.0), np.ones(count), np.full(count, 10.0))
+
+    assert width(judged(0)) == 1.0
+    assert width(judged(100)) < width(judged(2)) < 1.0
+
+
+def test_no_slowdown_is_below_one_so_a_fifth_lie_above_what_begins_there() -> None:
+    truth = np.abs(RNG.normal(size=4000))
+    expected = np.zeros(4000)
+    held = width(Judged(expected, np.ones(4000), truth)) * 0.8416
+    assert float((truth <= held).mean()) == pytest.approx(0.8, abs=0.02)
+
+
+def test_a_pair_is_left_out_with_both_sides_and_a_job_with_all_its_pairs() -> None:
+    members = [(0, 1), (1, 0), (1, 2), (2, 1)]
+    assert [list(block) for block in pairs(members)] == [[0, 1], [2, 3]]
+    assert [list(block) for block in folds(members, 5)] == [[0, 1], [2, 3]]
+    assert not pairs(members[:2])
+
+
+def test_jobs_never_seen_have_a_width_of_their_own() -> None:
+    jobs = [Companion(f"j{n}", 5.0, -2.0, 0.5) for n in range(8)]
+    met = [Encounter("V100", "mps", me, other) for me in jobs for other in jobs if me != other]
+    seen = [Sighting(each, abs(float(RNG.normal(0.3, 0.2))), 4e-4) for each in met]
+    model = Interference(seen)
+    stranger = Companion("new", 5.0, -2.0, 0.5)
+    assert model.width(met[0]) == model.scale.of_pairs != model.scale.of_jobs
+    assert model.width(Encounter("V100", "mps", stranger, jobs[0])) == model.scale.of_jobs
+    assert Interference(seen, Scale(1.0, 0.01)).scale == Scale(1.0, 0.01)
