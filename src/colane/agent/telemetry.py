@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 import os
 import statistics
@@ -15,6 +14,7 @@ from typing import Any, NamedTuple
 from colane.adaptor import wire
 from colane.agent import device_memory
 from colane.agent.device_memory import DeviceMemory, HeldByPid, OverheadSeen
+from colane.agent.gate_page import RANKS_MAX
 from colane.agent.jobdir import LaunchFacts, directory_of
 from colane.agent.processes import ProcessId, Tree, identify, read_tree
 from colane.agent.saving import asked
@@ -26,8 +26,9 @@ PROGRESS_FIELDS = tuple(field.name for field in fields(Progress))
 SAMPLED_STEPS = 10
 """Paper A, 4.2: the step time is the mean of ten sampled steps."""
 
-EXACT_MAX = 2**53
-"""Integers up to this one are the same to every JSON reader; no job counts as far."""
+COUNT_MAX = 2**44
+"""No process counts as far, be it steps or bytes; sums over all ranks of a job stay below 2^53, up to which integers
+are the same to every JSON reader."""
 
 TIME_MAX_S = 1e12
 """Some thirty thousand years."""
@@ -281,7 +282,7 @@ def _read_plausible(path: Path) -> wire.Steps | None:
 
 
 def _other_ranks(path: Path) -> Iterator[wire.Steps]:
-    for rank in itertools.count(1):
+    for rank in range(1, RANKS_MAX):
         own = wire.rank_path(path, rank)
         if not own.exists():
             return
@@ -296,7 +297,7 @@ def is_plausible(steps: wire.Steps) -> bool:
     sizes_bytes = (steps.persistent_bytes, steps.peak_bytes, steps.reserved_bytes)
     counts = (steps.steps, steps.steps_total, steps.steps_restored, steps.steps_saved, *sizes_bytes)
     times_s = (steps.first_step_s, steps.last_step_s, steps.saved_s, steps.save_failed_s, *steps.durations_s)
-    countable = all(0 <= (count or 0) <= EXACT_MAX for count in counts)
+    countable = all(0 <= (count or 0) <= COUNT_MAX for count in counts)
     return countable and all(0 <= (time_s or 0) <= TIME_MAX_S for time_s in times_s)
 
 
