@@ -81,7 +81,7 @@ def test_a_report_of_two_runs_is_whole(tmp_path: Path) -> None:
     assert page.tags.count("svg") == len(report.figures)
     names = {path.name for path in report.figures}
     assert names >= {"timeline.png", "makespan.png", "jobs_over_time.png", "run_span_cdf.png", "queue_cdf.png"}
-    assert names >= {"step_times.png", "speedup_sets.png"}
+    assert "speedup_sets.png" in names
     assert all(path.read_bytes().startswith(b"\x89PNG") for path in report.figures)
 
 
@@ -227,3 +227,21 @@ def test_columns_that_say_the_same_everywhere_are_said_once() -> None:
     assert shown.rows[1] == (1, 1)
     assert shown.note == "Note. The same in every row: User: me."
     assert without_equal(replace(table, rows=table.rows[:2])).columns == columns
+
+
+def test_step_times_alone_and_together_are_drawn_of_several_kinds_of_jobs(tmp_path: Path) -> None:
+    jobs = (
+        record(7, 200, 200, 212, step_durations_s=(5.0, 1.2)),
+        record(8, 200, 200, 212, family="b", step_durations_s=(5.0, 2.4)),
+    )
+    report = build([fifo(), RunGroup("packed", jobs, DEVICES)], [], tmp_path / "two", title="x")
+    assert "step_times.png" in {path.name for path in report.figures}
+    report = build([fifo(), colocate()], [], tmp_path / "one", title="x")
+    assert "step_times.png" not in {path.name for path in report.figures}
+
+
+def test_one_set_is_told_and_not_drawn(tmp_path: Path) -> None:
+    report = build([fifo(), colocate()], [measurement(1.3, "a", "b")], tmp_path, title="x")
+    assert "speedup_sets.png" not in {path.name for path in report.figures}
+    tables = {table.key: table for table in report.tables}
+    assert len(tables["measured_sets"].texts()) == 1

@@ -36,6 +36,8 @@ TRADE_OFF_GROUPS_MIN = 3
 IN_RUNS = frozenset({"groups", "jobs"})
 """Tables that the summary for programs has in another form, or leaves to jobs.csv."""
 
+ROWS_MIN = 2
+"""Of one row a table says as much as a figure."""
 DISTRIBUTION_JOBS_MIN = 2
 
 PLANE_SETS_MIN = 4
@@ -171,7 +173,7 @@ def _drawings(
 ) -> Iterator[_Drawing]:
     yield _timeline(content) if chapter is None else _Drawing("timeline", chapter.timeline, chapter.caption, wide=True)
     yield from _run_drawings(content)
-    if any(found.slowdown is not None for found in content.steps):
+    if sum(found.slowdown is not None for found in content.steps) >= ROWS_MIN:
         yield _Drawing("step_times", plots.step_time_pairs(content.steps), "Step time alone and together.")
     yield from _set_drawings(content.sets)
     yield from _profile_drawings(content.sets, profiles, boundary)
@@ -218,7 +220,7 @@ def _distributions(content: _Content) -> Iterator[_Drawing]:
 
 
 def _set_drawings(sets: Sequence[MeasuredSet]) -> Iterator[_Drawing]:
-    if sets:
+    if len(sets) >= ROWS_MIN:
         deltas: dict[str, dict[str, float]] = {}
         for measured in sets:
             deltas.setdefault(measured.sharing, {})[measured.name] = measured.delta
