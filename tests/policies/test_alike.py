@@ -27,11 +27,12 @@ SEEDS = st.integers(min_value=0, max_value=2**32 - 1)
 
 
 def stands(state: ClusterState) -> dict[str, tuple[object, ...]]:
-    """What a group is to say of every GPU in use that stays as it is."""
+    """What a group is to say of every GPU that jobs of one GPU use and that stays as it is."""
     found: dict[str, tuple[object, ...]] = {}
     for gpu, load in state.gpus.items():
         leaves = any(is_leaving(state.jobs[booking.job]) for booking in load.bookings)
-        if load.bookings and not load.returning and load.gpu.healthy and not leaves:
+        alone = len(load.bookings) == 1 and state.jobs[load.jobs[0]].gpu_count > 1
+        if load.bookings and not load.returning and load.gpu.healthy and not leaves and not alone:
             asked = [state.jobs[booking.job].spec.gpu_type for booking in load.bookings]
             keys = tuple(zip([booking.key for booking in load.bookings], asked, strict=True))
             circles = {booking.circle for booking in load.bookings}

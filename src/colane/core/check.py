@@ -5,6 +5,7 @@ It runs after every policy call: in tests, in each simulated step, before each c
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final
 
@@ -12,7 +13,7 @@ from colane.core.bookings import throttled
 from colane.core.drain import lets_go
 from colane.core.events import Flaw
 from colane.core.lifecycle import MOVABLE, may_end_by
-from colane.core.load import GpuLoad
+from colane.core.load import GpuLoad, booked_on
 from colane.core.parking import bytes_to_move, parking_refusal
 from colane.core.returning import returned
 from colane.core.seen import is_overfull
@@ -20,7 +21,7 @@ from colane.core.state import ClusterState
 from colane.model.bandwidth import Throttle
 from colane.model.hardware import GpuId
 from colane.model.job import Job, JobId, JobKind, JobState
-from colane.model.placement import Placement
+from colane.model.placement import Placement, Slot
 from colane.model.plan import Action, Move, Park, Plan, Resize, SetCores, SetThrottle, Start, Stop
 from colane.model.resources import Resources, host_needs
 from colane.model.sizes import describe_sizes
@@ -104,23 +105,19 @@ class _Judge:
         flaws = self._gang(job, placement)
         if flaws:
             return flaws
-        if job.spec.cores or placement.cores or placement.cores_elsewhere:
-            for name in placement.nodes:
-                flaws += self._take_cores(job, placement, name)
-        if job.spec.host_memory_bytes:
-            for name in placement.nodes:
-                flaws += self._take_memory(job, name, host_needs(job.spec, len(placement.slots_on(name))))
+        has_cores = job.spec.cores or placement.cores or placement.cores_elsewhere
+        for name in placement.nodes if has_cores else ():
+            flaws += self._take_cores(job, placement, name)
+        for name in placement.nodes if job.spec.host_memory_bytes else ():
+            flaws += self._take_memory(job, name, host_needs(job.spec, len(placement.slots_on(name))))
         return flaws + self._take_rest(job, placement)
 
     def _take_rest(self, job: Job, placement: Placement) -> Flaws:
         """Bandwidth, and a share of each GPU."""
         flaws: Flaws = ()
-        if job.spec.host_bandwidth_bytes_per_s:
-            for name in placement.nodes:
-                flaws += self._bandwidth(job, placement, name)
-        for slot in placement.slots:
-            flaws += self._book(job, slot.gpu, slot.lane, len(placement.slots))
-        return flaws
+        for name in placement.nodes if job.spec.host_bandwidth_bytes_per_s else ():
+            flaws += self._bandwidth(job, placement, name)
+        return flaws + self._book(job, placement.slots, len(placement.slots))
 
     # -- parking and moving
 
@@ -206,11 +203,10 @@ class _Judge:
                 job, name, host_needs(job.spec, len(placement.slots_on(name))) - self._own(job, name)
             )
         for slot in placement.slots:
-            if slot.gpu not in own:
-                flaws += self._book(job, slot.gpu, slot.lane, len(placement.slots))
-            elif own[slot.gpu] != slot:
+            if own.get(slot.gpu, slot) != slot:
                 flaws += (Flaw("not-resizable", f"job {job.id} has another lane of {slot.gpu}", (job.id,)),)
-        return flaws
+        new = [slot for slot in placement.slots if slot.gpu not in own]
+        return flaws + self._book(job, new, len(placement.slots))
 
     @staticmethod
     def _own(job: Job, name: str) -> Resources:
@@ -282,8 +278,7 @@ class _Judge:
 
     def _without_gpus(self, job: Job, placement: Placement) -> Flaws:
         """It is on a node of its pool, and on no core that is a device."""
-        node = self._state.nodes.get(placement.node)
-        if node is None:
+        if (node := self._state.nodes.get(placement.node)) is None:
             return (Flaw("no-such-node", f"there is no node {placement.node!r}", (job.id,)),)
         if node.node.pool != job.spec.pool:
             return (Flaw("wrong-pool", f"{placement.node} is not in pool {job.spec.pool}", (job.id,)),)
@@ -344,11 +339,16 @@ class _Judge:
             return ()
         return (Flaw("host-bandwidth-overbooked", f"{name} lacks {-left:.0f} bytes/s for job {job.id}", (job.id,)),)
 
-    def _book(self, job: Job, gpu: GpuId, lane: int, gpus: int) -> Flaws:
-        load = self._loads.get(gpu) or self._state.gpus[gpu]
-        booked = load.with_booking(self._state.booking(job, load.gpu.type, lane, gpus))
-        self._loads[gpu] = booked
-        flaws = self._share(job, load, booked) if load.bookings else ()
+    def _book(self, job: Job, slots: Iterable[Slot], gpus: int) -> Flaws:
+        flaws: Flaws = ()
+        seats = [(self._loads.get(slot.gpu) or self._state.gpus[slot.gpu], slot.lane) for slot in slots]
+        for (load, _), booked in zip(seats, booked_on(job, self._state.beliefs, seats, gpus), strict=True):
+            self._loads[load.id] = booked
+            flaws += self._judge_one(job, load, booked)
+        return flaws
+
+    def _judge_one(self, job: Job, load: GpuLoad, booked: GpuLoad) -> Flaws:
+        gpu, flaws = load.id, self._share(job, load, booked) if load.bookings else ()
         if self._held and self._held.get(gpu, job.id) != job.id:
             flaws += (Flaw("held-for-another", f"{gpu} is held for job {self._held[gpu]}", (job.id,)),)
         if load.returning:

@@ -11,7 +11,7 @@ from math import inf
 from typing import Any, NamedTuple
 
 from colane.core.bookings import NodeLeft, host_booking, throttled
-from colane.core.load import Booking, GpuLoad, book
+from colane.core.load import GpuLoad, booked_on
 from colane.core.overlay import Overlay, books_host
 from colane.core.state import NodeState
 from colane.core.view import ClusterView
@@ -85,8 +85,7 @@ class Draft(Overlay):
         taken = lanes or [load.next_lane for load in loads]
         slots = tuple([Slot(load.id, taken[rank]) for rank, load in enumerate(loads)])
         cores, cores_elsewhere = self._take(job, loads)
-        gpus = len(slots)
-        self._put([load.with_booking(self._booking(job, load, slots[rank], gpus)) for rank, load in enumerate(loads)])
+        self._put(booked_on(job, self.beliefs, list(zip(loads, taken, strict=True)), len(slots)))
         return Placement(slots, cores, cores_elsewhere)
 
     def start_on_node(self, job: Job, node: NodeState, reason: Reason) -> None:
@@ -143,8 +142,8 @@ class Draft(Overlay):
         for name in job.placement.nodes:
             kept = set(job.placement.cores_on(name)) - set(placement.cores_on(name))
             self._nodes[name].take(kept)
-        new = [(load, slot) for load, slot in zip(loads, slots, strict=True) if slot.gpu not in own]
-        self._put([load.with_booking(self._booking(job, load, slot, len(slots))) for load, slot in new])
+        new = [(load, slot.lane) for load, slot in zip(loads, slots, strict=True) if slot.gpu not in own]
+        self._put(booked_on(job, self.beliefs, new, len(slots)))
         self.act(Resize(job.id, placement, reason, for_job))
 
     def set_cores(self, job: Job, cores: Cores, reason: Reason, elsewhere: tuple[tuple[str, Cores], ...] = ()) -> None:
@@ -307,6 +306,3 @@ class Draft(Overlay):
         near = {core for load in loads for core in load.gpu.cores}
         ranked = sorted(self.cores_free(node), key=lambda core: (core not in near, core))
         return tuple(sorted(ranked[:count]))
-
-    def _booking(self, job: Job, load: GpuLoad, slot: Slot, gpus: int) -> Booking:
-        return book(job, slot.lane, self.beliefs.terms(job.spec, load.gpu.type, gpus))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Final, final
 
@@ -10,7 +11,7 @@ from colane.model.hardware import Gpu, GpuId
 from colane.model.job import Job, JobId
 from colane.model.profile import Memory, ProfileKey
 from colane.model.progress import UNGATED
-from colane.perf.beliefs import Load, Terms
+from colane.perf.beliefs import Beliefs, Load, Terms
 
 
 @final
@@ -145,6 +146,11 @@ class GpuLoad:
         return not self.returning and all(b.share and b.memory is not None and b.company is None for b in self.bookings)
 
     @property
+    def is_part_of_several(self) -> bool:
+        """Whether one job has it, and others besides."""
+        return len(self.bookings) == 1 and self.bookings[0].key.gpus > 1
+
+    @property
     def is_joinable(self) -> bool:
         """Whether it carries jobs that may have company: one-GPU jobs of known memory that allow it."""
         alone = all(booking.key.gpus == 1 for booking in self.bookings)
@@ -198,3 +204,15 @@ class GpuLoad:
         if returning == (job in self.returning):
             return self
         return replace(self, returning=tuple(sorted({*self.returning} ^ {job})))
+
+
+def booked_on(job: Job, beliefs: Beliefs, seats: Iterable[tuple[GpuLoad, int]], gpus: int) -> list[GpuLoad]:
+    """GPUs with one job more on each, which has so many in all, in a lane of each; of alike ones it holds the same."""
+    found: list[GpuLoad] = []
+    booking: Booking | None = None
+    for load, lane in seats:
+        gpu_type = load.gpu.type
+        if booking is None or booking.lane != lane or booking.key.gpu_type != gpu_type:
+            booking = book(job, lane, beliefs.terms(job.spec, gpu_type, gpus))
+        found.append(load.with_booking(booking))
+    return found

@@ -187,6 +187,7 @@ class Overlay:
 
     def _put(self, loads: Iterable[GpuLoad]) -> None:
         """Take the new values of GPUs, each with one job more; what was free is so no more."""
+        taken: dict[tuple[str, str], int] = {}
         for load in loads:
             old = self.load(load.id)
             self._loads[load.id] = load
@@ -197,9 +198,11 @@ class Overlay:
                 _drop(self._open.get((kind, len(old.bookings))), old)
                 _add(self._open.get((kind, len(load.bookings))), load)
             if old.is_free:
-                node, gpu_type = self.view.nodes[load.id.node], load.gpu.type
-                mask = self._free_mask(node, gpu_type) & ~(1 << load.id.number)
-                self._set_free(node, (node.node.pool, gpu_type), mask)
+                at = load.id.node, load.gpu.type
+                taken[at] = taken.get(at, 0) | 1 << load.id.number
+        for (name, gpu_type), mask in taken.items():
+            node = self.view.nodes[name]
+            self._set_free(node, (node.node.pool, gpu_type), self._free_mask(node, gpu_type) & ~mask)
 
     def _open_keys(self, kind: Kind, jobs: int) -> list[SortKey]:
         """Made when first asked for, from the view's and what was touched before; kept true from then on."""

@@ -15,7 +15,7 @@ from colane.core.bookings import NodeState, nodes_booked, slots_booked
 from colane.core.changes import Changes
 from colane.core.derived import Derived
 from colane.core.free import FreeIndex
-from colane.core.load import Booking, GpuLoad, book, memory_held
+from colane.core.load import Booking, GpuLoad, book, booked_on, memory_held
 from colane.core.queue import PoolQueue
 from colane.core.usage import UsageBook, UsedGpus
 from colane.model.hardware import GpuId, Node
@@ -162,7 +162,7 @@ class ClusterState:
         """Enter a placed job on one of its nodes and its GPUs there."""
         node.book(job)
         loads = [(self.gpus[slot.gpu], slot.lane) for slot in slots_booked(job, node.node.name)]
-        self.set_loads([load.with_booking(self.booking(job, load.gpu.type, lane)) for load, lane in loads])
+        self.set_loads(booked_on(job, self.beliefs, loads, job.gpu_count))
         if not loads:
             self._touch(node)
 
@@ -244,6 +244,7 @@ class ClusterState:
     def set_loads(self, loads: Iterable[GpuLoad]) -> None:
         """Take the new values of GPUs and keep every index true."""
         touched: dict[str, None] = {}
+        flipped: dict[tuple[str, str], int] = {}
         for load in loads:
             gpu = load.id
             name, number = gpu
@@ -253,8 +254,11 @@ class ClusterState:
             self._index(load)
             touched[name] = None
             if old.is_free != load.is_free:
-                node, gpu_type = self.nodes[name], load.gpu.type
-                self._set_free(node, gpu_type, node.free[gpu_type] ^ 1 << number)
+                kind = name, load.gpu.type
+                flipped[kind] = flipped.get(kind, 0) ^ 1 << number
+        for (name, gpu_type), mask in flipped.items():
+            node = self.nodes[name]
+            self._set_free(node, gpu_type, node.free[gpu_type] ^ mask)
         for name in touched if self._derived else ():
             self._touch(self.nodes[name])
 

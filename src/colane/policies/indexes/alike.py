@@ -1,6 +1,7 @@
 """GPUs in use, by all that decides what company on them is worth; kept from one plan to the next.
 
-Of GPUs that are alike one need be looked at. What is decided in a plan is followed by what its draft has touched, and
+Of GPUs that are alike one need be looked at, and none that a job of several GPUs has: nobody may join it there, and it
+leaves for nobody's company. What is decided in a plan is followed by what its draft has touched, and
 read anew from the cluster in the next one.
 """
 
@@ -227,7 +228,7 @@ class GpusAlike:
         self._nodes.clear()
         changed, self._changed = self._changed, {}
         for gpu in changed:
-            self._read(view, gpu)
+            self._read(view, view.gpu(gpu))
         self._tidy()
 
     def _learn(self, beliefs: Beliefs) -> None:
@@ -296,17 +297,20 @@ class GpusAlike:
             self._drop(gpu)
         self._ids[order] = ids
         for gpu in ids:
-            if view.gpu(gpu) is not self._known.get(gpu):
-                self._read(view, gpu)
+            load = view.gpu(gpu)
+            if load is not self._known.get(gpu):
+                self._changed.pop(gpu, None)
+                self._read(view, load)
 
     def _drop(self, gpu: GpuId) -> None:
         self._take_out(gpu)
         self._known.pop(gpu, None)
         self._changed.pop(gpu, None)
 
-    def _read(self, view: ClusterView, gpu: GpuId) -> None:
+    def _read(self, view: ClusterView, load: GpuLoad) -> None:
+        gpu = load.id
         self._take_out(gpu)
-        load = self._known[gpu] = view.gpu(gpu)
+        self._known[gpu] = load
         alike = self._group(view, load) if load.bookings else None
         if alike is not None:
             insort(alike.gpus, gpu)
@@ -358,7 +362,7 @@ class GpusAlike:
 
     def _group(self, view: ClusterView, load: GpuLoad) -> Alike | None:
         """Of a GPU in use that stays as it is; None where somebody is leaving, is to come back, or it is broken."""
-        if load.returning or not load.is_usable:
+        if load.returning or not load.is_usable or load.is_part_of_several:
             return None
         jobs = view.jobs
         if any(is_leaving(jobs[booking.job]) for booking in load.bookings):
