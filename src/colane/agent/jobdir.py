@@ -165,6 +165,7 @@ class JobDir:
         return True
 
 
+LOCK = "lock"
 CLUSTER = "cluster"
 """The file that says of which cluster the attempts are."""
 
@@ -214,6 +215,14 @@ class StateDir:
         """Leave it to another agent."""
         self.lease.close()
         os.close(self._lock)
+
+    def is_gone(self) -> bool:
+        """Whether this is not the directory any more that we took: deleted, moved, or another in its place."""
+        try:
+            same = os.path.samestat((self.root / LOCK).stat(), os.fstat(self._lock))
+        except OSError:
+            return True
+        return not (same and self.jobs.is_dir() and self.ended.is_dir())
 
     def live(self) -> list[JobDir]:
         """Attempts whose end the scheduler does not know yet."""
@@ -286,7 +295,7 @@ class StateDir:
                 shutil.rmtree(path, ignore_errors=True)
 
     def _take_lock(self) -> int:
-        lock = os.open(self.root / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _SECRET)
+        lock = os.open(self.root / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _SECRET)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:

@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
-import signal
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, NamedTuple
 
 from colane.agent import processes
 from colane.agent.command import Command
@@ -37,6 +35,16 @@ CLEAN_UP_ROUNDS = 250
 while a process hangs in the kernel; after five seconds of that the job's end is reported all the same."""
 
 
+DELETED = "its directory was deleted while it ran"
+
+
+class _Watched(NamedTuple):
+    """A supervisor whose end is awaited, and what ends that."""
+
+    supervisor: ProcessId
+    cancel: Callable[[], None]
+
+
 class Jobs:
     """All attempts of this node whose end the scheduler has not heard."""
 
@@ -57,13 +65,19 @@ class Jobs:
         self._gpu_source = gpu_source
         self._overhead = OverheadSeen()
         self._launcher = Launcher(state.root)
-        self._watched: dict[Key, Callable[[], None]] = {}
+        self._watched: dict[Key, _Watched] = {}
+        self._strays: set[Key] = set()
+        self._has_ended = asyncio.Event()
         self._meters: dict[Key, AttemptMeter] = {}
         self._strange: dict[int, ProcessId] = {}
 
     def observe(self) -> dict[Key, AttemptPhase]:
-        """Look at every attempt anew, and watch those that run."""
-        return {job.key: self._look(job) for job in self._state.live()}
+        """Look at every attempt anew, and watch those that run; one whose directory was deleted is stopped."""
+        found = {job.key: self._look(job) for job in self._state.live()}
+        strays = [key for key in self._watched if key not in found and self._state.find(key) is None]
+        for key in strays:
+            self._end_stray(key)
+        return found | dict.fromkeys(strays, AttemptPhase.RUNNING)
 
     def prepare(self, key: Key, command: Command, facts: LaunchFacts) -> None:
         """Write a new attempt's directory; one that a crash left unclaimed stays as it is.
@@ -93,11 +107,20 @@ class Jobs:
         if not self._launcher.is_under_way(key) and job.close("not-started", "stopped before it was started"):
             return
         claimed_by = job.claimed_by()
-        pidfd = None if claimed_by is None else processes.open_pidfd(claimed_by)
-        if pidfd is not None:
-            with suppress(ProcessLookupError):
-                signal.pidfd_send_signal(pidfd, signal.SIGTERM)
-            os.close(pidfd)
+        if claimed_by is not None:
+            processes.terminate(claimed_by)
+
+    async def abandon(self, within_s: float) -> list[Key]:
+        """Stop all that run, whose directories are gone, and return them once they have ended, or the time is over."""
+        keys = list(self._watched)
+        for watched in self._watched.values():
+            processes.terminate(watched.supervisor)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(within_s):
+                while self._watched:
+                    self._has_ended.clear()
+                    await self._has_ended.wait()
+        return keys
 
     async def bury(self, key: Key) -> None:
         """Kill what is left of an attempt whose supervisor died, and record its end."""
@@ -196,8 +219,8 @@ class Jobs:
     def close(self) -> None:
         """Watch no more; the jobs go on."""
         self._launcher.close()
-        for cancel in self._watched.values():
-            cancel()
+        for watched in self._watched.values():
+            watched.cancel()
         self._watched.clear()
 
     def _look(self, job: JobDir) -> AttemptPhase:
@@ -217,11 +240,28 @@ class Jobs:
         if pidfd is None:
             self._nudge()
             return
-        self._watched[key] = watch_exit(pidfd, lambda: self._on_end(key))
+        self._watched[key] = _Watched(supervisor, watch_exit(pidfd, lambda: self._on_end(key)))
 
     def _on_end(self, key: Key) -> None:
         del self._watched[key]
+        if key in self._strays:
+            self._strays.remove(key)
+            self._close_stray(self._state.job_dir(key))
+        self._has_ended.set()
         self._nudge()
+
+    def _end_stray(self, key: Key) -> None:
+        """Nothing of it can be followed or recorded, and it must not be started again while it runs."""
+        if key not in self._strays:
+            log.warning("job %s is stopped: %s", key, DELETED)
+            self._strays.add(key)
+            processes.terminate(self._watched[key].supervisor)
+
+    def _close_stray(self, job: JobDir) -> None:
+        """Have a record of its end in a directory made anew, to be told like any other."""
+        with suppress(OSError):
+            job.path.mkdir(mode=0o700)
+            job.close("supervisor-died", DELETED)
 
     def _close_for_fault(self, job: JobDir, problem: str) -> None:
         """It was not started, and would be as little in any other job's place."""

@@ -25,6 +25,7 @@ from colane.agent.host_memory import HostMemory, Mover, with_host
 from colane.agent.jobdir import LaunchFacts, StateDir
 from colane.agent.jobs import Jobs, refusal
 from colane.agent.launcher import gate_path, plan_launch, wants_mps
+from colane.agent.lost_place import OwnPlace
 from colane.agent.messages import Door, Object, node_object, report_object, with_sharing, with_turns
 from colane.agent.mps import MpsManager
 from colane.agent.notice import NoticeWatch
@@ -61,6 +62,7 @@ class Agent:
         self.state = state
         self._fault = NodeFault(state.jobs)
         self.jobs = Jobs(state, self.woken.set, devices.utilization_by, self._fault.note)
+        self._place = OwnPlace(state, self.jobs, self._refuse, config.grace_s)
         self._config = config
         self._devices = devices
         self._door = door
@@ -99,14 +101,14 @@ class Agent:
             hurry: Ends the draining, too.
 
         Raises:
-            AgentError: The scheduler refuses this node.
+            AgentError: The scheduler refuses this node, or its directory is gone.
         """
         await self._mps.adopt(self._devices.observe())
         self._notice.start()
         try:
             while not stop.is_set():
                 self.woken.clear()
-                await self.make_it_so()
+                await self._place.unless_gone(self.make_it_so)
                 await self._answers.rest(self._config.heartbeat_s, self.woken, stop)
             if self._config.drain_on_stop_s:
                 await self._let_jobs_go(hurry or asyncio.Event())

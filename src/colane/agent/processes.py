@@ -128,6 +128,15 @@ def kill(processes: Iterable[ProcessId]) -> bool:
     return found
 
 
+def terminate(process: ProcessId) -> None:
+    """SIGTERM a process if it is still the same one."""
+    fd = open_pidfd(process)
+    if fd is not None:
+        with suppress(ProcessLookupError):
+            signal.pidfd_send_signal(fd, signal.SIGTERM)
+        os.close(fd)
+
+
 def _environment(pid: int) -> list[bytes]:
     try:
         return Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
