@@ -84,7 +84,18 @@ class TurnTaker:
         waited_s: Time spent waiting for turns so far.
     """
 
-    __slots__ = ("_asking", "_dead", "_retry_s", "_serial", "_socket", "_spin_s", "_stamp", "_words", "waited_s")
+    __slots__ = (
+        "_asking",
+        "_dead",
+        "_identity",
+        "_retry_s",
+        "_serial",
+        "_socket",
+        "_spin_s",
+        "_stamp",
+        "_words",
+        "waited_s",
+    )
 
     def __init__(self, words: memoryview, stamp: Callable[[int], None] | None = None) -> None:
         """Begin; nothing is opened before the first question.
@@ -97,6 +108,7 @@ class TurnTaker:
         self._stamp = stamp
         self._words = words
         self._socket: socket.socket | None = None
+        self._identity: tuple[int, int] | None = None
         self._serial = 0
         self._retry_s = 0.0
         self._spin_s = 0.0
@@ -137,6 +149,8 @@ class TurnTaker:
     def _is_answered(self, kind: int, step: int) -> bool:
         """Ask once; False when there is no agent to answer."""
         try:
+            if not self._is_ours():
+                self._drop()
             if self._socket is None and not self._connect():
                 return False
             if self._settle():
@@ -170,15 +184,20 @@ class TurnTaker:
             return False
         self._retry_s = now_s + RETRY_S
         self._socket = connect(path)
+        self._identity = _identity_of(self._socket)
         atexit.register(self._say_goodbye)
         return True
 
     def _say_goodbye(self) -> None:
         """Give the turn up at the end of the process: to take a framework down lasts seconds."""
         atexit.unregister(self._say_goodbye)
-        if self._socket is not None:
+        if self._is_ours():
             with suppress(OSError):
                 self._send(LEAVE, 0)
+
+    def _is_ours(self) -> bool:
+        """Whether our descriptor is still that connection: a script may close all there are, and open others."""
+        return self._socket is not None and _identity_of(self._socket) == self._identity
 
     def _send(self, kind: int, step: int) -> None:
         assert self._socket is not None  # noqa: S101 - for the type checker
@@ -249,9 +268,19 @@ class TurnTaker:
             return False  # an error of CUDA: the job meets it itself
 
     def _drop(self) -> None:
+        is_ours = self._is_ours()
         held, self._socket = self._socket, None
         if held is not None:
-            held.close()
+            held.close() if is_ours else held.detach()
+
+
+def _identity_of(one: socket.socket) -> tuple[int, int] | None:
+    """What stands behind a descriptor; None when that was closed."""
+    try:
+        found = os.fstat(one.fileno())
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def _devices_in_use(torch: Any) -> list[int | None]:
