@@ -109,6 +109,28 @@ def test_who_leaves_looks_for_no_cycles_and_loses_nothing_by_it(
     assert (tmp_path / "file").read_text() == "kept"
 
 
+ASKED_LATE = """
+import os, signal
+import colane.adaptor as colane
+
+class Late:  # its module is taken apart at the very end, when the interpreter has let its handlers go
+    def __del__(self, kill=os.kill, me=os.getpid(), number=signal.SIGUSR1, say=os.write):
+        kill(me, number)
+        say(1, b"asked late")
+
+late = Late()
+steps = colane.attach()
+steps.restore(lambda: None)
+steps.step()
+"""
+
+
+def test_who_is_asked_while_it_ends_is_not_killed_by_that(path: Path) -> None:
+    assert path.exists()
+    ended = subprocess.run([sys.executable, "-c", ASKED_LATE], capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stdout) == (0, "asked late"), ended.stderr
+
+
 def test_a_disk_that_takes_nothing_keeps_the_job_running(tmp_path: Path, path: Path) -> None:
     ended = run(tmp_path / "no-such-directory" / "state")
     assert (ended.returncode, ended.stdout) == (0, "begins 0\ndone 50\n")

@@ -69,6 +69,12 @@ class Occasions:
         self._leaves = True
 
     def _end(self) -> None:
+        """Whoever asks from here on comes too late: the interpreter's end takes its handlers away, and a signal kills.
+
+        A process that had made all its steps, or saved its state because another rank was told first, would fail.
+        """
+        if self._before is not None and signal.getsignal(self._number) == self._note:
+            signal.signal(self._number, signal.SIG_IGN)
         if self._leaves:
             end_uncollected()
 
