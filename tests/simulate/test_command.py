@@ -193,7 +193,7 @@ def test_bad_rows_can_be_skipped_and_are_counted(tmp_path: Path, capsys: pytest.
     trace = tmp_path / "jobs.csv"
     trace.write_text("submit_s,duration_s\n0,5\n1,soon\n2,5\n")
     assert app.run(["simulate", "-t", str(trace), "-p", "fifo", "--skip-bad-rows"]) == 0
-    assert "1 bad rows skipped" in capsys.readouterr().out
+    assert "1 bad row skipped" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -59,7 +59,7 @@ def test_jobs_get_the_length_of_their_curves_unless_they_say_one(folder: Path, t
     given = with_lengths(read.read(str(path)), pollux.read(folder))
     assert [job.steps for job in given.jobs] == [140, 7, None]
     assert [str(note) for note in given.notes] == [
-        "1 jobs without a length given that of their application's validation curves"
+        "1 job without a length given that of their application's validation curves"
     ]
 
 

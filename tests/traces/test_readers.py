@@ -75,7 +75,7 @@ def test_philly_json(file: File) -> None:
         "Pass",
     )
     assert notes(workload) == [
-        "1 CPU-only jobs left out (--cpu-jobs keeps them)",
+        "1 CPU-only job left out (--cpu-jobs keeps them)",
         "2 jobs without a finished attempt left out",
     ]
 
@@ -107,7 +107,7 @@ def test_helios(file: File) -> None:
     second = workload.jobs[1]
     assert (second.submit_s, second.duration_s, second.spec.gpus, second.spec.cores) == (26, 248, 16, 64)
     assert (second.spec.labels, second.spec.pool, second.outcome, second.line) == ({"nodes": "2"}, "vcB", "FAILED", 2)
-    assert notes(workload) == ["1 CPU-only jobs left out (--cpu-jobs keeps them)"]
+    assert notes(workload) == ["1 CPU-only job left out (--cpu-jobs keeps them)"]
     assert len(read(file(HELIOS), keep_cpu_only=True).jobs) == 3
 
 
@@ -132,8 +132,8 @@ def test_alibaba_2020_joins_tasks_and_jobs(file: File) -> None:
     assert one.spec.host_memory_bytes == round((2 * 29.296875 + 1) * 2**30)
     assert (two.spec.gpus, two.gpu_ratio, two.spec.labels) == (2, 1.0, {"gpu_types": "V100"})
     assert notes(workload) == [
-        "1 CPU-only jobs left out (--cpu-jobs keeps them)",
-        "1 jobs without a start or an end left out",
+        "1 CPU-only job left out (--cpu-jobs keeps them)",
+        "1 job without a start or an end left out",
     ]
     assert read(jobs).jobs == workload.jobs
 
@@ -155,7 +155,7 @@ def test_a_bad_task_takes_its_whole_job_with_it(file: File) -> None:
         read(path)
     workload = read(path, skip_bad_rows=True)
     assert [job.spec.name for job in workload.jobs] == ["j2"]
-    assert "1 bad rows skipped" in notes(workload)
+    assert "1 bad row skipped" in notes(workload)
 
 
 OWN = """id,submit_s,duration_s,gpus,gpu_type,cores,model,batch_size,priority,share,label:team
@@ -218,7 +218,7 @@ def test_a_bad_row_is_named_or_skipped_and_counted(file: File, row: str, column:
     assert str(caught.value).startswith(f"{path}:3: ")
     workload = read(path, skip_bad_rows=True)
     assert [job.spec.name for job in workload.jobs] == ["ok", "last"]
-    assert notes(workload) == ["1 bad rows skipped"]
+    assert notes(workload) == ["1 bad row skipped"]
     assert workload.bad_rows == (str(caught.value),)
 
 

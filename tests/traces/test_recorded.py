@@ -81,8 +81,8 @@ def test_alibaba_pods(data: Path) -> None:
     workload = read(data / "traces" / "openb_pod_list_default.csv.gz")
     assert [str(note) for note in workload.notes] == [
         "1052 CPU-only jobs left out (--cpu-jobs keeps them)",
-        "897 pods that were never scheduled left out",
-        "2573 pods ask for a part of a GPU (gpu_ratio)",
+        "897 pods never scheduled, left out",
+        "2573 pods with a part of a GPU (gpu_ratio)",
     ]
     assert len(workload.jobs) == 8152 - 1052 - 897
     first = workload.jobs[0]

@@ -54,7 +54,7 @@ def with_lengths(workload: Workload, table: PolluxTable) -> Workload:
     given = sum(job is not before for job, before in zip(jobs, workload.jobs, strict=True))
     if not given:
         return workload
-    note = Note(given, "jobs without a length given that of their application's validation curves")
+    note = Note(given, "job", "without a length given that of their application's validation curves")
     return replace(workload, jobs=jobs, notes=(*workload.notes, note))
 
 

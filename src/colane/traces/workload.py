@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from colane.model.hardware import DEFAULT_POOL
 from colane.model.job import JobId, JobSpec
+from colane.model.words import count
 
 
 @dataclass(unsafe_hash=True, slots=True, kw_only=True)
@@ -59,11 +60,12 @@ class Note(NamedTuple):
     """Something a reader did to the jobs, and to how many."""
 
     many: int
+    noun: str
     what: str
 
     def __str__(self) -> str:
         """One clause, such as `12 CPU-only jobs left out`."""
-        return f"{self.many} {self.what}"
+        return f"{count(self.many, self.noun)} {self.what}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,7 +139,7 @@ def first(workload: Workload, jobs_max: int) -> Workload:
     left = len(workload.jobs) - jobs_max
     if left <= 0:
         return workload
-    note = Note(left, f"jobs after the first {jobs_max} left out")
+    note = Note(left, "job", f"after the first {jobs_max} left out")
     return replace(workload, jobs=workload.jobs[:jobs_max], notes=(*workload.notes, note))
 
 
@@ -149,7 +151,7 @@ def only_pools(workload: Workload, pools: Collection[str]) -> Workload:
             others[job.spec.pool] = others.get(job.spec.pool, 0) + 1
     kept = tuple(job for job in workload.jobs if job.spec.pool in pools)
     notes = tuple(
-        Note(others[pool], f"jobs of pool {pool} left out: the cluster has no such pool") for pool in sorted(others)
+        Note(others[pool], "job", f"of pool {pool} left out: the cluster has no such pool") for pool in sorted(others)
     )
     return replace(workload, jobs=kept, notes=workload.notes + notes)
 
@@ -173,5 +175,5 @@ def spread_large(workload: Workload, gpus_max: Mapping[str, int]) -> Workload:
     jobs = tuple(
         replace(job, spec=replace(job.spec, multi_node=True)) if job.id in large else job for job in workload.jobs
     )
-    note = Note(len(large), "jobs larger than any node may lie on several")
+    note = Note(len(large), "job", "larger than any node may lie on several")
     return replace(workload, jobs=jobs, notes=(*workload.notes, note))

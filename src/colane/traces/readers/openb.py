@@ -53,8 +53,8 @@ def read(path: Path, text: str, options: Options) -> Workload:
     workload = assemble(sheet, NAME, Columns(names, submit_s, gpus), make, options, rows=ran)
     parts = sum(job.gpu_ratio < 1 for job in workload.jobs)
     notes = (
-        Note(len(good) - len(ran), "pods that were never scheduled left out"),
-        Note(parts, "pods ask for a part of a GPU (gpu_ratio)"),
+        Note(len(good) - len(ran), "pod", "never scheduled, left out"),
+        Note(parts, "pod", "with a part of a GPU (gpu_ratio)"),
     )
     return replace(workload, notes=workload.notes + tuple(note for note in notes if note.many))
 

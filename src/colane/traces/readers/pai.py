@@ -86,7 +86,7 @@ def read(path: Path, text: str, options: Options) -> Workload:
         {row: job.spec.gpus for row, job in jobs.items()},
     )
     workload = assemble(sheet, NAME, columns, make, options, rows=jobs)
-    unfinished = Note(len(tasks) - len(whole), "jobs without a start or an end left out")
+    unfinished = Note(len(tasks) - len(whole), "job", "without a start or an end left out")
     notes = (*workload.notes, unfinished, *notes)
     return replace(workload, notes=tuple(note for note in notes if note.many))
 
@@ -150,12 +150,14 @@ def _launches(path: Path, options: Options) -> tuple[Mapping[str, Launch], tuple
     try:
         job_path, text = _beside(path, "pai_job_table")
     except TraceError:
-        return {}, (Note(1, "table missing: without pai_job_table.csv, submission is the start of a job's first task"),)
+        return {}, (
+            Note(1, "table", "missing: without pai_job_table.csv, submission is the start of a job's first task"),
+        )
     sheet = _sheet(job_path, text, JOB_COLUMNS, options)
     names, users = sheet.column("job_name", cells.word), sheet.column("user", str)
     submit_s = sheet.column("start_time", cells.optional(cells.seconds))
     known = ((names[row], submit_s[row], users[row]) for row in sheet.good())
-    bad = (Note(len(sheet.bad), f"bad rows of {job_path.name} skipped"),)
+    bad = (Note(len(sheet.bad), "bad row", f"of {job_path.name} skipped"),)
     return {name: Launch(submit, user) for name, submit, user in known if submit is not None}, bad
 
 

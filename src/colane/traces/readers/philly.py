@@ -82,7 +82,7 @@ def read_json(path: Path, text: str, options: Options) -> Workload:
         )
 
     workload = assemble(sheet, JSON_NAME, Columns(names, submit_s, gpus), make, options, dated=True)
-    note = Note(unfinished, "jobs without a finished attempt left out")
+    note = Note(unfinished, "job", "without a finished attempt left out")
     return replace(workload, notes=(*workload.notes, note)) if unfinished else workload
 
 
