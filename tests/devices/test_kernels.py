@@ -2,11 +2,13 @@ from __future__ import annotations
 
 import gzip
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from colane.devices import kernels
 from colane.devices.kernels import (
     NCU_BANDWIDTH,
     NCU_DURATION,
@@ -163,3 +165,17 @@ def test_files_of_both_profilers_are_told_apart(tmp_path: Path) -> None:
     packed.write_bytes(packed.read_bytes()[:20])
     with pytest.raises(KernelTraceError, match="cut short"):
         read_trace(packed)
+    packed.write_bytes(gzip.compress(b"0123456789" * 100)[:-8] + bytes(8))
+    with pytest.raises(KernelTraceError, match="damaged"):
+        read_trace(packed)
+
+
+@pytest.mark.parametrize("pack", [gzip.compress, bytes])
+def test_a_trace_that_would_fill_the_memory_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pack: Callable[[bytes], bytes]
+) -> None:
+    path = tmp_path / "trace"
+    monkeypatch.setattr(kernels, "TRACE_BYTES_MAX", 2**20)
+    path.write_bytes(pack(bytes(2**20 + 1)))
+    with pytest.raises(KernelTraceError, match="is larger than 1 MiB; profile fewer steps"):
+        read_trace(path)

@@ -131,6 +131,9 @@ class TestCommand:
             (run(gpu_memory="2GB", gpu_memory_bytes=5), "gpu_memory", "not both"),
             (run(workdir="here"), "workdir", "must be an absolute path, got 'here'"),
             (run(env={"A": 1}), "env.A", "must be a valid string"),
+            (run(workdir="/a\udcff"), "workdir", "holds bytes that are no UTF-8 text: rename it, got '/a\\udcff'"),
+            (run(name="a\x1b[31m"), "name", "must hold no control characters, got 'a\\x1b[31m'"),
+            ({"command": ["a"] * 10_004}, "command", "must have at most 10000 entries, it has 10004"),
         ],
     )
     def test_refusals_name_the_field(self, request_: dict[str, Any], field: str, message: str) -> None:

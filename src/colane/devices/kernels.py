@@ -13,6 +13,7 @@ import io
 import json
 import math
 import re
+import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,6 +45,8 @@ _OCCUPANCY_RATIO = "est. achieved occupancy"
 """What PyTorch before 1.9 wrote, 0 to 1."""
 
 _STEP_NAME = re.compile(r"ProfilerStep#\d+")
+TRACE_BYTES_MAX = 2**30
+"""A trace of a hundred steps takes some tens of megabytes; one that is larger unpacked would fill the memory."""
 _GZIP_MAGIC = b"\x1f\x8b"
 
 
@@ -169,12 +172,15 @@ def read_trace(path: Path, steps: int | None = None) -> KernelTrace:
         KernelTraceError: It is neither.
         OSError: It cannot be read.
     """
-    raw = path.read_bytes()
-    if raw.startswith(_GZIP_MAGIC):
-        try:
-            raw = gzip.decompress(raw)
-        except (EOFError, OSError) as error:
-            raise KernelTraceError(f"{path} is cut short or damaged: {error}") from error
+    with path.open("rb") as file:
+        packed = file.read(len(_GZIP_MAGIC)) == _GZIP_MAGIC
+    try:
+        with gzip.open(path) if packed else path.open("rb") as file:
+            raw = file.read(TRACE_BYTES_MAX + 1)  # a megabyte of gzip may stand for a gigabyte
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise KernelTraceError(f"{path} is cut short or damaged: {error}") from error
+    if len(raw) > TRACE_BYTES_MAX:
+        raise KernelTraceError(f"{path} is larger than {TRACE_BYTES_MAX >> 20} MiB; profile fewer steps")
     text = raw.decode("utf-8", errors="replace")
     return parse_kineto(text, steps) if text.lstrip()[:1] in ("{", "[") else parse_ncu(text, steps)
 

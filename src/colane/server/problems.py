@@ -32,8 +32,15 @@ _MESSAGES: Final = {
     "string_pattern_mismatch": "must match {pattern}",
     "string_too_short": "must not be empty",
     "finite_number": "must be a finite number",
+    "string_unicode": "holds bytes that are no UTF-8 text: rename it",
+    "too_long": "must have at most {max_length} entries, it has {actual_length}",
 }
 """The same; these end with what was given."""
+
+
+NO_CONTROLS: Final = r"^[^\x00-\x1f\x7f]*$"
+_PATTERNS: Final = {NO_CONTROLS: "must hold no control characters"}
+"""What patterns that people meet mean."""
 
 
 class RefusedError(Exception):
@@ -94,6 +101,8 @@ def _message(error: Mapping[str, Any], known_fields: Iterable[str]) -> str:
         return f"is not a known field; {near_matches(str(error['loc'][-1]), known_fields)}".rstrip("; ")
     if kind in _WHOLE_MESSAGES:
         return _WHOLE_MESSAGES[kind].format(**context)
+    if kind == "string_pattern_mismatch" and context["pattern"] in _PATTERNS:
+        return _PATTERNS[context["pattern"]] + _got(error)
     if kind in _MESSAGES:
         return _MESSAGES[kind].format(**context) + _got(error)
     return re.sub(r"^\w+ should", "must", str(error["msg"])) + _got(error)
