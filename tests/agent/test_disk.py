@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -45,4 +47,40 @@ async def test_a_disk_that_fills_up_while_a_job_runs(
     fake.want(7, "sh", "-c", f"cat /dev/zero >{small_disk}/filler; exit 5", env=mark)
     async with running(small_disk / "state", fake) as agent:
         await agent.until(lambda: fake.ends)
+    assert (fake.ends[7, 1]["outcome"], fake.ends[7, 1]["exit_code"]) == ("exited", 5)
+
+
+@pytest.fixture
+def door(tmp_path: Path) -> Iterator[tuple[Path, int]]:
+    """A pipe that a job reads a line of, and our end; open both ways, so that neither side waits for the other."""
+    path = tmp_path / "door"
+    os.mkfifo(path)
+    end = os.open(path, os.O_RDWR)
+    yield path, end
+    os.close(end)
+
+
+async def test_an_end_is_told_at_once_though_others_have_filled_the_disk(
+    fake: FakeScheduler, small_disk: Path, mark: dict[str, str], door: tuple[Path, int]
+) -> None:
+    fake.want(7, "sh", "-c", f"echo begins; read line <{door[0]}; echo ends; exit 5", env=mark)
+    async with running(small_disk / "state", fake) as agent:
+        await agent.until(lambda: fake.launched(7))
+        fill(small_disk / "filler")
+        os.write(door[1], b"go\n")
+        await agent.until(lambda: (7, 1) in fake.ends)
+    end = fake.ends[7, 1]
+    assert (end["outcome"], end["exit_code"], end["start_s"] is not None) == ("exited", 5, True)
+
+
+async def test_an_agent_that_starts_on_a_full_disk_tells_of_what_ended_meanwhile(
+    fake: FakeScheduler, small_disk: Path, mark: dict[str, str], door: tuple[Path, int]
+) -> None:
+    fake.want(7, "sh", "-c", f"read line <{door[0]}; exit 5", env=mark)
+    async with running(small_disk / "state", fake) as agent:
+        await agent.until(lambda: fake.launched(7))
+    fill(small_disk / "filler")
+    os.write(door[1], b"go\n")
+    async with running(small_disk / "state", fake) as agent:
+        await agent.until(lambda: (7, 1) in fake.ends)
     assert (fake.ends[7, 1]["outcome"], fake.ends[7, 1]["exit_code"]) == ("exited", 5)
