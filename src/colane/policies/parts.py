@@ -130,11 +130,13 @@ class Queue:
         left_s: What a job is expected to have left to do, alone at its best; None where the order does not ask for it.
         soonest_end_s: In how many seconds all could have ended at best, where nobody is to end later by company.
         drains_s: How long those who cannot be stopped would rather wait than be bound; None where nobody waits for it.
+        awaits: Whether nobody is stopped for a job that has a place before it could be through (`policies.openings`).
         class_key: What the walk goes by among jobs of one rank, smallest first, before their arrival.
     """
 
     __slots__ = (
         "aim",
+        "awaits",
         "because",
         "class_key",
         "displaces",
@@ -170,6 +172,7 @@ class Queue:
         left_s: Callable[[Job], float | None] = nobody_knows,
         soonest_end_s: Callable[[], float] | None = None,
         drains_s: Callable[[], float] | None = None,
+        awaits: bool = False,
         class_key: Callable[[NeedClass], tuple[float, ...]] | None = None,
     ) -> None:
         self.class_key: Final = class_key
@@ -178,6 +181,7 @@ class Queue:
         self.left_s: Final = left_s
         self.soonest_end_s: Final = soonest_end_s
         self.drains_s: Final = drains_s
+        self.awaits: Final = awaits
         self.is_arrival: Final = is_arrival
         self.walk: Final = walk
         self.rank: Final = rank

@@ -42,6 +42,8 @@ class ByValue:
             that those of much the same length do not change places for ever.
         move_s: Besides, so much must be gained that making room is worth it.
         quantum_s: A job runs at least this long before another takes its place.
+        awaits: Under `jct` nobody is stopped for a job that would have a place before it could be through, as soon as
+            everybody who waits would have one (`policies.openings`).
     """
 
     objective: Objective = Objective.JCT
@@ -49,6 +51,7 @@ class ByValue:
     keeps_min: float = 10.0
     move_s: float = 60.0
     quantum_s: float = 60.0
+    awaits: bool = True
 
     def bind(self, draft: Draft, pool: str) -> Queue:
         """See `Order`."""
@@ -72,6 +75,7 @@ class ByValue:
             because=BECAUSE[self.objective], weigh=self._weigh(left_s), left_s=left_s,
             soonest_end_s=soonest_end(draft, pool, left_s) if self.objective is Objective.MAKESPAN else None,
             drains_s=None if self.objective is Objective.MAKESPAN else all_work(draft, pool, left_s),
+            awaits=self.awaits and self.objective is Objective.JCT,
         )  # fmt: skip
 
     def _weigh(self, left_s: Callable[[Job], float]) -> Callable[[Job], float]:

@@ -25,6 +25,7 @@ from colane.policies.companies import (
 from colane.policies.indexes.alike import Alike, others
 from colane.policies.indexes.live import LiveJobs
 from colane.policies.means import cheapest, leaving_s, may_leave
+from colane.policies.openings import Openings
 from colane.policies.parts import Classes, Desk, Offer, Order, Rank
 from colane.policies.usual import UsualFinder
 
@@ -73,6 +74,7 @@ class PlaceFinder(UsualFinder):
         self._draft = desk.draft
         self._rise_min = source.rise_min
         self._values = CompanyValues(desk.draft, desk.pool, source.company_max - 1, desk.queue)
+        self._openings = Openings(desk.draft, desk.pool, desk.queue)
         self._live = desk.draft.view.derived(LiveJobs).pool(desk.pool)
         self._ranked: list[tuple[Rank, Job]] | None = None
         self._groups: list[_AlikeVictims] | None = None
@@ -88,7 +90,9 @@ class PlaceFinder(UsualFinder):
             yield Offer((made,), Reason(Why.MAKING_ROOM, {}, ()), waits_for=made.jobs, is_later=True)
             return
         best = max(self._places(job, spec), key=_value, default=None)
-        offer = None if best is None else self._offer(job, best)
+        if best is None or (not is_urgent(job, best.victim) and self._openings.suffice(job, spec, best.load)):
+            return
+        offer = self._offer(job, best)
         if offer is not None:
             yield offer
 

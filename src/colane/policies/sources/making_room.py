@@ -22,6 +22,7 @@ from colane.model.resources import host_needs
 from colane.policies.choices import urgent_value
 from colane.policies.indexes.live import Priorities
 from colane.policies.means import cheapest, leaving_s
+from colane.policies.openings import Openings
 from colane.policies.orders.walks import by_priority
 from colane.policies.parts import Classes, Desk, Offer, Order, Rank
 from colane.policies.sources.tenants import (
@@ -102,6 +103,7 @@ class RoomFinder(UsualFinder):
         self._draft = desk.draft
         self._because = because
         self._waits = Waits(desk.draft, desk.pool, desk.queue)
+        self._openings = Openings(desk.draft, desk.pool, desk.queue)
         self._survey = TenantSurvey(desk, displaces)
         desk.draft.ask_again(desk.pool, inf)
 
@@ -236,7 +238,7 @@ class RoomFinder(UsualFinder):
     def _offer(self, job: Job, spec: JobSpec, vacancy: _Vacancy) -> Iterator[Offer]:
         draft, site = self._draft, vacancy.site
         room = self._room(job, vacancy)
-        if room is None:
+        if room is None or (room and self._would_wait(job, spec, vacancy.gpus[0], room)):
             return
         reason = Reason(Why.MAKING_ROOM, {}, tuple([action.job for action in room]))
         waits_for = tuple(sorted({other for load in vacancy.gpus for other in load.jobs}))
@@ -259,6 +261,12 @@ class RoomFinder(UsualFinder):
             vacancy.gpus, reason, room=room, waits_for=waits_for, accepted=accepted, is_later=True,
             harm=harm, cost_s=cost_s,
         )  # fmt: skip
+
+    def _would_wait(self, job: Job, spec: JobSpec, there: GpuLoad, room: Iterable[Stop | Park]) -> bool:
+        """Whether a job had better wait for a place than have those of its own priority leave."""
+        if min([self._draft.view.job(action.job).spec.priority for action in room]) < job.spec.priority:
+            return False
+        return self._openings.suffice(job, spec, there)
 
     def _harm(self, job: Job, room: Iterable[Stop | Park]) -> float:
         """Speed of those who leave, by what it weighs beside the job's."""
