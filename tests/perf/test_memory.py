@@ -7,7 +7,7 @@ from dataclasses import replace
 from colane.model.job_spec import JobSpec
 from colane.model.profile import Memory, Profile, ProfileKey, Value, ValueSource
 from colane.model.progress import Progress
-from colane.perf.beliefs import Beliefs, declared
+from colane.perf.beliefs import Beliefs, Load, declared
 from colane.perf.config import PerfConfig
 from colane.perf.observe import memory_seen
 
@@ -35,6 +35,21 @@ def test_overhead_seen_on_a_gpu_type_is_booked_with_what_an_allocator_declared()
     assert beliefs.memory(spec("told"), GPU) == Memory(1400, 500)
     assert beliefs.memory(spec("shared"), GPU) == Memory(1000, 500), "declared as a device saw it"
     assert beliefs.memory(spec("told"), "other GPU") is None
+
+
+def test_terms_stay_while_only_speed_and_the_number_of_samples_change() -> None:
+    known = replace(profile("a"), step_s=Value(1.0, ValueSource.MEASURED))
+    beliefs = Beliefs(PLAIN, [known])
+    before = beliefs.terms(spec("a"), GPU)
+    beliefs.learn_profile(replace(known, step_s=Value(2.0, ValueSource.MEASURED)))
+    assert beliefs.terms_version == 0
+    assert beliefs.terms(spec("a"), GPU) is before
+    beliefs.learn_profile(replace(known, persistent_bytes=Value(2000.0, ValueSource.MEASURED)))
+    assert beliefs.terms_version == 1
+    assert beliefs.terms(spec("a"), GPU).memory == Memory(2000, 500)
+    beliefs.learn_profile(replace(known, occupancy=Value(0.5, ValueSource.MEASURED)))
+    assert beliefs.terms_version == 2
+    assert beliefs.terms(spec("a"), GPU).load == Load(0.5, 0.0)
 
 
 def test_a_larger_overhead_that_is_learnt_later_is_booked_from_then_on() -> None:

@@ -22,6 +22,7 @@ class NodeState:
         generation: Version of the state in which its desired jobs last changed.
         cores_withheld: Cores that jobs have given up for a while, with how many have: jobs with GPUs leave them free.
         free: Free GPUs by type, one bit for each index.
+        cores_outside: Cores that are in none of its cpu devices.
         ids: Its GPUs by index.
         bandwidth: Who was last seen to use the bandwidth of its memory.
     """
@@ -37,6 +38,14 @@ class NodeState:
     free: dict[str, int] = field(default_factory=dict)
     ids: dict[int, GpuId] = field(default_factory=dict)
     bandwidth: BandwidthSample | None = None
+    cores_outside: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        self.describe(self.node)
+
+    def describe(self, node: Node) -> None:
+        """Take its new description."""
+        self.node, self.cores_outside = node, node.cores_outside_devices
 
     @property
     def cores_free(self) -> int:

@@ -47,13 +47,9 @@ class CpuOnlyRoom:
         for need in self._maybe:
             self._maybe[need] &= bit
 
-    def nodes(self, need: NeedClass) -> Iterator[int]:
-        """Those that may have room for jobs of a class, by order."""
-        return bits(self._maybe.setdefault(need, self._all))
-
-    def is_any(self, need: NeedClass) -> bool:
-        """Whether one of them may have."""
-        return self._maybe.setdefault(need, self._all) != 0
+    def nodes(self, need: NeedClass) -> int:
+        """Those that may have room for jobs of a class: one bit each."""
+        return self._maybe.setdefault(need, self._all)
 
     def none_on(self, node: int, need: NeedClass) -> None:
         """A node has no room for jobs of a class until it changes."""
@@ -115,12 +111,16 @@ class CpuOnlyPlacer:
     def nodes_for(self, job: Job) -> Iterator[NodeState]:
         """All such nodes."""
         draft, spec = self._draft, job.spec
-        for order in self._room.nodes(spec.need):
+        for order in self.in_order(spec.need):
             node = draft.view.node_at(order)
             if node.node.pool != spec.pool or not draft.had_room(node, spec):
                 self._room.none_on(order, spec.need)
             elif draft.has_room(node, spec) and self.may_take(node, job) and self._leaves_enough(node, job):
                 yield node
+
+    def in_order(self, need: NeedClass) -> Iterator[int]:
+        """Nodes that may have room for jobs of a class, by order number, in the order in which they are asked."""
+        return bits(self._room.nodes(need))
 
     def may_take(self, node: NodeState, job: Job) -> bool:
         """Whether a job may have what it books of a node that has room for it."""

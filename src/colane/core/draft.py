@@ -92,7 +92,7 @@ class Draft(Overlay):
         """Run a job without GPUs on a node that has room for it, with the cores it books: those near no GPU first."""
         spec, name = job.spec, node.node.name
         need = host_needs(spec, 0)
-        outside = set(node.node.cores_outside_devices)
+        outside = set(node.cores_outside)
         near = {core for gpu in node.node.gpus for core in gpu.cores}
         free = [core for core in self.cores_unbooked(node) if core in outside] if need.cores else []
         cores = tuple(sorted(sorted(free, key=lambda core: (core in near, core))[: need.cores]))
@@ -208,7 +208,7 @@ class Draft(Overlay):
     def hold_host(self, job: Job, node: NodeState) -> None:
         """Keep what a waiting job without GPUs books of a node, as far as it is free, from jobs started after this."""
         free, need = self.cpu_only_free(node), host_needs(job.spec, 0)
-        left, outside = self._nodes.setdefault(node.node.name, NodeLeft()), set(node.node.cores_outside_devices)
+        left, outside = self._nodes.setdefault(node.node.name, NodeLeft()), set(node.cores_outside)
         cores = tuple([core for core in self.cores_unbooked(node) if core in outside][: need.cores])
         memory_bytes = max(0, min(need.host_memory_bytes, free.host_memory_bytes))
         bandwidth = max(0, min(need.host_bandwidth_bytes_per_s, free.host_bandwidth_bytes_per_s))

@@ -105,16 +105,20 @@ class Overlay:
 
     def had_room(self, node: NodeState, spec: JobSpec) -> bool:
         """Whether a node had room for a job without GPUs before anything was decided in this draft."""
-        return node.node.takes_jobs and (not books_host(spec) or host_needs(spec, 0) <= _cpu_only_free(node))
+        return node.node.takes_jobs and (not books_host(spec) or host_needs(spec, 0) <= cpu_only_free(node))
 
     def cpu_only_free(self, node: NodeState) -> Resources:
         """What a node will have for jobs without GPUs: the cores that are its cpu devices are not theirs."""
         left = self._nodes.get(node.node.name)
         if left is None:
-            return _cpu_only_free(node)
-        outside, booked = node.node.cores_outside_devices, node.cores_booked
-        free = len([core for core in outside if left.is_free(core, booked)])
+            return cpu_only_free(node)
+        booked = node.cores_booked
+        free = len([core for core in node.cores_outside if left.is_free(core, booked)])
         return Resources(0, free, self.host_memory_free_bytes(node), self.host_bandwidth_free(node))
+
+    def hosts_touched(self) -> list[NodeState]:
+        """Nodes about whose cores, host memory or its bandwidth something was decided."""
+        return [self.view.nodes[name] for name in self._nodes]
 
     def cpu_only_taken(self, node: NodeState) -> Resources:
         """What jobs without GPUs will have booked of a node."""
@@ -227,8 +231,9 @@ class Overlay:
         self._free[kind].set(node.order, mask.bit_count())
 
 
-def _cpu_only_free(node: NodeState) -> Resources:
-    outside = node.node.cores_outside_devices
+def cpu_only_free(node: NodeState) -> Resources:
+    """What a node has for jobs without GPUs before anything is decided."""
+    outside = node.cores_outside
     if len(outside) == len(node.node.cores):  # no cpu device: whatever is booked is of these
         cores = len(outside) - len(node.cores_booked)
     else:

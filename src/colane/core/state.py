@@ -78,6 +78,7 @@ class ClusterState:
         self._told_of_jobs: dict[Question, Moved] = {}
         self._told_of_cpu_jobs: dict[Question, Moved] = {}
         self._order_next = 0
+        self._booked_by: dict[ProfileKey, int] = {}
 
     @classmethod
     def restore(
@@ -217,7 +218,7 @@ class ClusterState:
             self.by_order[known.order] = known
         else:
             self._forget_gpus(known)
-            known.node = node
+            known.describe(node)
         if node.closed is not None:
             self.closed[node.name] = None
         else:
@@ -262,8 +263,14 @@ class ClusterState:
         for name in touched if self._derived else ():
             self._touch(self.nodes[name])
 
+    def believe_bookings(self, key: ProfileKey) -> None:
+        """Re-book the jobs of a kind whose profile changed, unless they were by beliefs that say the same."""
+        if self._booked_by.get(key) != self.beliefs.terms_version:
+            self.refresh_bookings(key)
+            self._booked_by[key] = self.beliefs.terms_version
+
     def refresh_bookings(self, key: ProfileKey) -> None:
-        """Re-book the jobs of a kind whose profile changed, with whatever number of GPUs, by the new beliefs."""
+        """Re-book the jobs of a kind, with whatever number of GPUs, by present beliefs."""
         found = set(self.keys_in_use.get(key, ()))
         for other in self.beliefs.leaning(key):
             found |= self.keys_in_use.get(other, set())

@@ -262,7 +262,7 @@ class Step:
     def _relearnt(self, merged: Profile) -> None:
         self.lessons += 1
         self._profiles[merged.key] = merged
-        self.state.refresh_bookings(merged.key)
+        self.state.believe_bookings(merged.key)
         self.state.changed_pools.update(self.state.queues)
 
     def outcome(self) -> Outcome:

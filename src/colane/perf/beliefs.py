@@ -60,7 +60,8 @@ class Beliefs:
     """Profiles, measured sets and the model fitted to them; `neighbours` for jobs on other GPUs of a socket.
 
     `learns` says whether what is not known yet will be once it was seen. `version` grows with every profile that is
-    learnt, so what was worked out from profiles may be kept while it stays;
+    learnt, so what was worked out from profiles may be kept while it stays; `terms_version` where memory or load of
+    some job may be believed otherwise by it;
     `lessons` with every profile and every measured set, for what was worked out from rates of jobs in company;
     `taught` says whom they concern.
     """
@@ -75,6 +76,7 @@ class Beliefs:
         neighbours: NeighbourBeliefs | None = None,
     ) -> None:
         self.version = 0
+        self.terms_version = 0
         self.lessons = 0
         self._taught: deque[frozenset[Kind] | None] = deque(maxlen=TAUGHT_MAX)
         self.config = config or PerfConfig()
@@ -231,13 +233,17 @@ class Beliefs:
         return self._believe(without_speed(self._profiles[key]))
 
     def _believe(self, merged: Profile) -> Profile:
+        old = self._profiles.get(merged.key)
         self._profiles[merged.key] = merged
         self.version += 1
-        self._note(None if self._see_overhead(merged) else frozenset([(merged.key.family, merged.key.batch_size)]))
+        is_more = self._see_overhead(merged)
+        self._note(None if is_more else frozenset([(merged.key.family, merged.key.batch_size)]))
         self.neighbours.believe(merged)
         self._curves.put(merged)
         self._companies.forget(merged.key)
-        self._terms.clear()
+        if old is None or is_more or _is_booked_otherwise(old, merged):
+            self.terms_version += 1
+            self._terms.clear()
         self._rates.clear()
         return merged
 
@@ -298,6 +304,24 @@ def declared(profile: Profile) -> Profile:
         if (value := getattr(profile, name)) is not None
     }
     return replace(profile, **changes)
+
+
+def _is_booked_otherwise(old: Profile, new: Profile) -> bool:
+    """Whether of the values that terms are made of one is another."""
+    return (
+        _is_other(old.persistent_bytes, new.persistent_bytes)
+        or _is_other(old.ephemeral_bytes, new.ephemeral_bytes)
+        or (old.overhead_bytes is None) is not (new.overhead_bytes is None)
+        or _is_other(old.occupancy, new.occupancy)
+        or _is_other(old.bandwidth, new.bandwidth)
+    )
+
+
+def _is_other(old: Value | None, new: Value | None) -> bool:
+    """Whether a value says something else, however many samples stand behind it."""
+    if old is None or new is None:
+        return old is not new
+    return old.value != new.value or old.source is not new.source
 
 
 def _leans(spec: JobSpec, key: ProfileKey) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 from heapq import heapify, heappop, heapreplace
 from typing import Protocol
@@ -10,13 +11,15 @@ from typing import Protocol
 from colane.core.config import CoreConfig
 from colane.core.cpu_only import CpuOnlyPlacer
 from colane.core.draft import Draft
+from colane.core.free import FreeIndex
 from colane.core.queue import Line
 from colane.core.state import NodeState
-from colane.model.job import Job
+from colane.model.job import Job, NeedClass
 from colane.model.reason import Reason, Why
 from colane.model.words import count
 from colane.policies.indexes.arrays import ArrayDemand
 from colane.policies.indexes.cpu_lines import CpuLines
+from colane.policies.indexes.free_cores import DraftCores, FreeCores
 from colane.policies.indexes.users import UserLine
 from colane.policies.parts import ClassKey
 from colane.policies.sources.arrays import ABORTS_MAX, AtCap, may_borrow
@@ -69,6 +72,7 @@ class ArrayPlacer(CpuOnlyPlacer):
         super().__init__(draft, pool, CoreConfig().cpu_only_passes_s)
         self._demand = draft.view.derived(ArrayDemand)
         self._waiting = draft.view.derived(CpuLines)
+        self._cores = DraftCores(FreeIndex())
         self._array = array
         self._started: Counter[str] = Counter()
         self._full_for_all: set[ClassKey] = set()
@@ -81,8 +85,9 @@ class ArrayPlacer(CpuOnlyPlacer):
         """
         view = self._draft.view
         self._serve_overdue()
+        self._cores = view.derived(FreeCores).in_draft(self._draft, self._pool)
         if view.explain is None:
-            self._full_for_all = {key for key in classes if not self._room.is_any(key[1])}
+            self._full_for_all = {key for key in classes if not self._is_any(key[1])}
         if len(self._full_for_all) < len(classes):
             for job_id in self._waiting.returned(self._pool):
                 self._serve(view.job(job_id))
@@ -133,6 +138,8 @@ class ArrayPlacer(CpuOnlyPlacer):
         node = self.node_for(job)
         if node is None:
             full.add(key)
+            if self._draft.view.explain is None and not self._is_any(job.need):
+                self._full_for_all.add(key)
             self._refuse(job)
             return
         self._start(job, node)
@@ -140,16 +147,15 @@ class ArrayPlacer(CpuOnlyPlacer):
     def _start(self, job: Job, node: NodeState) -> None:
         self._draft.start_on_node(job, node, Reason(Why.FREE_CORES, {"node": node.node.name}))
         self._started[job.spec.user] += job.spec.cores
+        self._cores.set(node.order, self._draft.cpu_only_free(node).cores)
 
-    def node_for(self, job: Job) -> NodeState | None:
-        """Of nodes that have room the one with the fewest cores free: large jobs find the others."""
-        best: NodeState | None = None
-        fewest = 0
-        for node in self.nodes_for(job):
-            free = self._draft.cpu_only_free(node).cores
-            if best is None or free < fewest:
-                best, fewest = node, free
-        return best
+    def in_order(self, need: NeedClass) -> Iterator[int]:
+        """See `CpuOnlyPlacer`; those with the fewest cores free first: large jobs find the others."""
+        return self._cores.fullest_first(need.cores, self._room.nodes(need))
+
+    def _is_any(self, need: NeedClass) -> bool:
+        """Whether a node may have room for jobs of a class."""
+        return self._cores.is_any(need.cores, self._room.nodes(need))
 
     def may_take(self, node: NodeState, job: Job) -> bool:
         """See `CpuOnlyPlacer`."""

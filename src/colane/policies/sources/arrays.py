@@ -58,11 +58,18 @@ class ArrayFinder(UsualFinder):
         self._desk = desk
         self._draft = desk.draft
         self._demand = desk.draft.view.derived(ArrayDemand)
-        self._large = self._demand.large_nodes(desk.draft.view, desk.pool)
+        self._found: set[int] | None = None
 
     def worth(self, classes: Classes) -> Classes | None:
         """See `Finder`."""
         return classes
+
+    @property
+    def _large(self) -> set[int]:
+        """Nodes of the 4-GPU sub-array, by order; most plans look for none."""
+        if self._found is None:
+            self._found = self._demand.large_nodes(self._draft.view, self._desk.pool)
+        return self._found
 
     def _is_foreign(self, node: NodeState, spec: JobSpec) -> bool:
         """Whether a node is of the other sub-array."""
