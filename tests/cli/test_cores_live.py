@@ -16,6 +16,7 @@ from colane.cli.core_options import CoreTunerChoice
 from colane.cli.errors import MisuseError
 from colane.cli.ps import table
 from colane.cli.submit import _tell_category
+from colane.client.errors import Refused
 from colane.cpu.tuner import TunerName
 from colane.model.category import Category
 from tests.cli.conftest import START_MAX_S, Up, start_up, until
@@ -63,6 +64,37 @@ def test_a_job_ends_with_the_cores_it_has_use_for(tuned_up: Up, useful: int) -> 
     assert len(granted) == useful
     assert (job["cores_useful"], job["needs"]["cores_asked"], job["needs"]["category"]) == (useful, 1, "cv")
     assert tuned_up.wait_for(number, "cancelled")["state"] == "cancelled"
+
+
+@pytest.mark.live
+@pytest.mark.skipif(len(CORES) < 2, reason="one core leaves none to take away")
+def test_cores_that_an_administrator_takes_from_a_node_are_no_capacity_of_it_until_they_are_back(
+    tmp_path: Path,
+) -> None:
+    up = start_up(tmp_path / "state", "--devices", "cpu:1")
+    try:
+        with up.client as client:
+            (agent,) = [
+                pid for pid in up.processes() if b"agent" in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+            ]
+            _allow(agent, CORES[:1])
+            until(lambda: len(client.nodes()[0]["cores"]) == 1, "a node of one core")
+            request = {"command": ["true"], "gpus": 1, "cores": 2, "env": dict(os.environ)}
+            with pytest.raises(Refused, match=r"cores: asks for 2, but no node .* has more than 1"):
+                client.submit(request)
+            _allow(agent, CORES)
+            until(lambda: client.nodes()[0]["cores"] == CORES, "its cores")
+            number = client.submit(request)
+        assert up.wait_for(number, "succeeded")["state"] == "succeeded"
+    finally:
+        up.process.send_signal(signal.SIGTERM)
+        up.process.communicate(timeout=START_MAX_S)
+
+
+def _allow(pid: int, cores: list[int]) -> None:
+    """As a cpuset would that an administrator changes: for every thread of a process."""
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        os.sched_setaffinity(int(task.name), cores)
 
 
 def _runs(pid: int, useful: str) -> bool:
