@@ -21,6 +21,10 @@ async def started(agent: Running, fake: FakeScheduler, mark: dict[str, str]) -> 
     return int((await agent.until(lambda: fake.launched(7)))["pid"])
 
 
+def left_at(state: Path) -> list[str]:
+    return [str(path) for path in state.parent.glob(f"{state.name}*")]
+
+
 def lose(state: Path, how: str) -> None:
     """Take the directory away."""
     if how == "moved":
@@ -48,6 +52,26 @@ async def test_an_agent_without_its_directory_ends_its_jobs_and_says_so(
     assert fake.ends[7, 1]["outcome"] == "supervisor-died"
     assert str(state) in fake.ends[7, 1]["detail"]
     assert processes.marked(b"COLANE_TEST_MARK=" + mark["COLANE_TEST_MARK"].encode()) == []
+
+
+@pytest.mark.parametrize("how", ["deleted", "emptied", "replaced"])
+async def test_the_next_agent_in_its_place_is_the_same_to_the_scheduler(
+    fake: FakeScheduler, state: Path, mark: dict[str, str], how: str
+) -> None:
+    with pytest.raises(AgentError, match="deleted, moved or replaced"):
+        await run_and_lose(fake, state, mark, how)
+    fake.want(8, "true", env=mark)
+    async with running(state, fake) as agent:
+        await agent.until(lambda: (8, 1) in fake.ends)
+    assert fake.ends[8, 1]["exit_code"] == 0
+
+
+async def test_who_moves_a_directory_takes_its_identity_along(
+    fake: FakeScheduler, state: Path, mark: dict[str, str]
+) -> None:
+    with pytest.raises(AgentError, match="deleted, moved or replaced"):
+        await run_and_lose(fake, state, mark, "moved")
+    assert left_at(state) == []
 
 
 async def test_a_job_whose_directory_was_deleted_ends_and_does_not_run_twice(

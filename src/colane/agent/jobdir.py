@@ -165,7 +165,7 @@ class JobDir:
         return True
 
 
-LOCK = "lock"
+LOCK, AGENT_ID = "lock", "agent_id"
 CLUSTER = "cluster"
 """The file that says of which cluster the attempts are."""
 
@@ -223,6 +223,17 @@ class StateDir:
         except OSError:
             return True
         return not (same and self.jobs.is_dir() and self.ended.is_dir())
+
+    def leave_identity(self) -> None:
+        """Where it was deleted, let the next agent in its place be the same one to the scheduler; a moved one has it.
+
+        Raises:
+            OSError: It cannot be written.
+        """
+        known = self.root / AGENT_ID
+        if os.fstat(self._lock).st_nlink == 0 and not known.exists():
+            self.root.mkdir(mode=_PRIVATE, parents=True, exist_ok=True)
+            write_secret(known, self.agent_id.encode())
 
     def live(self) -> list[JobDir]:
         """Attempts whose end the scheduler does not know yet."""
@@ -308,7 +319,7 @@ class StateDir:
         return lock
 
     def _read_agent_id(self) -> str:
-        path = self.root / "agent_id"
+        path = self.root / AGENT_ID
         known = (read_text(path) or "").strip()
         if not known:
             known = uuid.uuid4().hex

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 
 from colane.agent.errors import AgentError
 from colane.agent.jobdir import StateDir
@@ -53,4 +54,6 @@ class OwnPlace:
         problem = f"the state directory {self._state.root} was deleted, moved or replaced while the agent ran"
         for key in await self._jobs.abandon(self._end_max_s):
             await self._refuse(key, problem, SUPERVISOR_DIED)
+        with suppress(OSError):  # then the next agent waits until this node is lost
+            self._state.leave_identity()
         raise AgentError(f"{problem}: its jobs were stopped and are queued again; start it anew")
