@@ -6,7 +6,11 @@ from typing import Any
 
 import pytest
 
+from colane.core.events import NodeLost
+from colane.model.hardware import Drain
+from colane.server import draining
 from colane.server.memory_store import MemoryStore
+from colane.server.turn import Turn
 from tests.server.harness import launched, node, report, world
 
 
@@ -59,6 +63,22 @@ async def test_a_lost_node_is_drained_once_it_is_back() -> None:
         await w.good("POST", "/node/n1/drain", {"reason": "smoke"})
         assert (await w.good("GET", "/node/n1"))["state"] == "lost"
         await w.good("POST", "/node/n1/report", report())
+        assert (await w.good("GET", "/node/n1"))["drain"]["reason"] == "smoke"
+
+
+async def test_a_drain_in_the_turn_in_which_its_node_is_lost_is_kept() -> None:
+    """Found by `scripts/faults`, colocate seed 1023."""
+    async with world() as w:
+        await w.good("POST", "/node", node())
+
+        def prepare(turn: Turn) -> None:
+            draining.drain(turn, "n1", Drain("operator", "smoke", turn.now_s, None))
+            turn.events.append(NodeLost("n1"))
+
+        await w.service.driver.change(prepare)
+        lost = await w.good("GET", "/node/n1")
+        assert (lost["state"], lost["drain"]["reason"]) == ("lost", "smoke")
+        await w.good("POST", "/node", node())
         assert (await w.good("GET", "/node/n1"))["drain"]["reason"] == "smoke"
 
 

@@ -24,9 +24,8 @@ def drain(turn: Turn, name: str, drain: Drain | None) -> None:
     record = turn.board.nodes.get(name)
     if record is None or name in turn.removed_nodes:
         raise RefusedError.because(404, f"there is no node {name!r}")
-    if record.lost:
-        turn.drained[name] = drain
-    else:
+    turn.drained[name] = drain  # also where it is lost in this very turn
+    if not record.lost:
         turn.events.append(NodeDrained(name, drain))
     facts = {} if drain is None else {"by": drain.by, "reason": drain.reason, "deadline_s": drain.deadline_s}
     turn.record("node-undrained" if drain is None else "node-drained", node=name, **facts)

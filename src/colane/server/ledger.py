@@ -145,7 +145,7 @@ def _records(turn: Turn, outcome: Outcome, hardware: Mapping[str, Node]) -> Iter
         yield _said(turn, replace(fresh, node=hardware[name], generation=outcome.version))
     for name in outcome.lost_nodes:
         if name in turn.board.nodes and name not in outcome.nodes and name not in turn.removed_nodes:
-            yield replace(turn.board.nodes[name], lost=True, generation=outcome.version)
+            yield _said(turn, replace(turn.board.nodes[name], lost=True, generation=outcome.version))
     said = turn.messages.keys() | turn.leased.keys() | turn.registered.keys() | turn.drained.keys()
     for name in said - {*outcome.nodes, *outcome.lost_nodes, *turn.removed_nodes}:
         yield _said(turn, turn.board.nodes[name])
