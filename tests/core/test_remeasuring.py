@@ -71,6 +71,19 @@ def test_it_is_measured_alone_and_whoever_stepped_aside_stays_away_where_sharing
     assert prediction is None or not prediction.source.startswith("measured"), "that set was measured of another job"
 
 
+def test_of_twins_that_were_measured_together_one_stays_away_until_the_other_is_known_again() -> None:
+    world = Telling(spec("a"), spec("a"))
+    world.core.policy = preset("colane")
+    world.go_on(60, 0.1, 0.1, busy=0.3)
+    assert len(world.core.state.beliefs.points("V100", "mps")) == 1
+    changed(world)
+    world.give_up(TWO)
+    assert (world.job(TWO).state, world.job(TWO).gpus_held) == (JobState.PAUSED, ())
+    assert world.core.state.beliefs.curve(spec("a"), "V100").steps == {}
+    world.go_on(60, 0.02, busy=1.0)
+    assert world.step_s() == pytest.approx(0.02, rel=0.1)
+
+
 def test_whoever_stepped_aside_comes_back_where_sharing_pays() -> None:
     world = Telling(spec("a"), spec("b"))
     world.core.policy = preset("colane")

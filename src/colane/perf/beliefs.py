@@ -230,7 +230,9 @@ class Beliefs:
         Raises:
             KeyError: There is no such profile.
         """
-        return self._believe(without_speed(self._profiles[key]))
+        left = self._believe(without_speed(self._profiles[key]))
+        self._companies.forget_sets(key)
+        return left
 
     def _believe(self, merged: Profile) -> Profile:
         old = self._profiles.get(merged.key)

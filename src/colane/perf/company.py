@@ -104,6 +104,12 @@ class Companies:
         self._companions.pop(key, None)
         self._predictions.clear()
 
+    def forget_sets(self, key: ProfileKey) -> None:
+        """What its sets taught holds no more: the model is fitted without them."""
+        self.forget(key)
+        if any(key in keys for _, keys in self.sets):
+            self._unfitted = max(1, self._fitted)
+
     def learn(self, measurement: SetMeasurement) -> bool:
         """Fold a measured set into the mean of its kind; False where its times say nothing."""
         if not all(isfinite(s) and s > 0 for s in (*measurement.step_alone_s, *measurement.step_together_s)):
@@ -151,10 +157,11 @@ class Companies:
         return self._prediction(jobs, times, RateSource.MEASURED, measured.measurements)
 
     def _holds(self, measured: SetBelief) -> bool:
-        """Whether its jobs are alone as fast as they were when it was measured."""
+        """Whether its jobs are alone as fast as they were when it was measured, as far as anything is known of them."""
         for key, alone_s in measured.alone_s.items():
-            step_s = known_steps(self._profiles.get(key))
-            if step_s is not None and not _is_near(step_s.value, alone_s):
+            profile = self._profiles.get(key)
+            step_s = known_steps(profile)
+            if profile is not None and (step_s is None or not _is_near(step_s.value, alone_s)):
                 return False
         return True
 
@@ -248,14 +255,16 @@ class Companies:
         count = len(self.sets)
         is_judged = self._scale is not None and count <= self._judged * (1 + UNJUDGED_RATIO)
         sightings = list(self._sightings())[-SIGHTINGS_MAX:]
-        self._model = Interference(sightings, self._scale if is_judged else None)
-        if not is_judged:
+        self._model = Interference(sightings, self._scale if is_judged else None) if sightings else None
+        if self._model is not None and not is_judged:
             self._scale, self._judged = self._model.scale, count
         self._fitted, self._unfitted = count, 0
 
     def _sightings(self) -> Iterator[Sighting]:
         """Pairs of all measured sets; in larger ones each of the others is taken to slow by its demand."""
         for (sharing, keys), belief in self.sets.items():
+            if not self._holds(belief):
+                continue
             variance = MEASURING_VARIANCE / belief.measurements * (len(keys) - 1) ** 2
             for place, me in enumerate(keys):
                 others = [self._companion(key) for at, key in enumerate(keys) if at != place]

@@ -33,7 +33,9 @@ class Curve:
         """Take the new value of a point."""
         gpus, step_s = profile.key.gpus, known_steps(profile)
         self.points[gpus] = profile
-        if step_s is not None:
+        if step_s is None:
+            self.steps.pop(gpus, None)
+        else:
             self.steps[gpus] = step_s
 
     def near(self, gpus: int) -> Iterator[Profile]:
