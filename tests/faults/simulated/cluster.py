@@ -42,7 +42,9 @@ FAMILIES: Final = ("a", "b", "c")
 CHAOS_S: Final = 150.0
 """How long faults happen."""
 CALM_S: Final = 900.0
-"""Within this after the last fault every job has ended."""
+"""Within this after the last fault every job has ended, or what is left is work that no order makes shorter."""
+LAUNCH_MAX_S: Final = 10.0
+"""Longest time between the end of an attempt and the first step of the next one, where nothing is wrong."""
 TRIED: Final = (*sorted(POLICIES), "f-sched:pays_back=false", "fifo:size=largest", "srtf:usage_half_life_s=60")
 """Every policy by its name, and those whose options let more happen."""
 EXCLUSIVE: Final = frozenset({"fifo", "best-fit", "easy-backfill", "srtf", "las", "srsf"})
@@ -302,12 +304,20 @@ class FaultyCluster:
         self.clock.run(start_s + CHAOS_S)
         self._heal()
         self.clock.run(start_s + CHAOS_S + CALM_S, self._is_quiet)
+        more_s = self._work_left_s()
+        self.clock.run(start_s + CHAOS_S + CALM_S + more_s, self._is_quiet)
         if not self.clock.problems:
             self.laws.known()
         if not self.clock.problems and not self._is_quiet():
             left = [f"{job.id} {job.state} ({job.reason.sentence() if job.reason else ''})" for job in self._left()]
-            self.clock.problems.append(f"not ended within {CALM_S:g} s of calm: {'; '.join(left)}")
+            self.clock.problems.append(f"not ended within {CALM_S + more_s:g} s of calm: {'; '.join(left)}")
         return self.clock.problems
+
+    def _work_left_s(self) -> float:
+        """How long those that are left may take one after another, with every attempt they have, and its start."""
+        return sum(
+            [float((float(job.spec.labels["work_s"]) + LAUNCH_MAX_S) * (1 + job.spec.retries)) for job in self._left()]
+        )
 
     def _left(self) -> list[Any]:
         return list(self.service.board.jobs.values()) if self.server.is_alive else []
