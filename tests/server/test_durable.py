@@ -251,6 +251,17 @@ class TestEvents:
         lines = [line async for line in first(feed, RECENT_LINES_MAX + 10)]
         assert [line.body["n"] for line in lines] == list(range(RECENT_LINES_MAX + 10))
 
+    async def test_what_is_durable_and_not_on_the_board_yet_is_told_once_it_is(self) -> None:
+        """Whoever heard of a change and asks for it must find it."""
+        store, entry = MemoryStore(), AuditEntry(0.0, "job", {})
+        store.commit(Transaction(audit=[entry]))
+        feed = Feed(store)
+        second = store.commit(Transaction(audit=[entry]))
+        told = feed.batches(0)
+        assert [line.number for line in await anext(told)] == [1]
+        feed.publish(second, [entry])
+        assert [line.number for line in await anext(told)] == [2]
+
     async def test_a_follower_waits_for_more_and_ends_when_the_feed_closes(self) -> None:
         store = MemoryStore()
         feed = Feed(store)

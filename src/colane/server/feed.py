@@ -110,4 +110,6 @@ class Feed:
             return []
         if self._recent and self._recent[0].number <= after + 1:
             return [line for line in self._recent if line.number > after]
-        return await asyncio.to_thread(self._store.audit, after, LINES_AT_ONCE)
+        published = self.last_number  # what is durable and not on the board yet is told once it is
+        lines = await asyncio.to_thread(self._store.audit, after, LINES_AT_ONCE)
+        return [line for line in lines if line.number <= published]
