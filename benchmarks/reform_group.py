@@ -14,21 +14,17 @@ import os
 import subprocess
 import sys
 import time
+from pathlib import Path
 from statistics import median
 
 import torch
 import torch.distributed as dist
 from torch import nn
 
-ONE_STEP = """
-import torch
-from torch import nn
-torch.set_num_threads(1)
-model = nn.Sequential(nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, 10))
-optimizer = torch.optim.Adam(model.parameters())
-model(torch.randn(32, 256)).square().mean().backward()
-optimizer.step()
-"""
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from benchmarks.reallocate import ONE_STEP
+
 STARTS = 3
 
 

@@ -6,7 +6,6 @@ import os
 import signal
 import sys
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -15,7 +14,6 @@ import pytest
 
 from colane.cli import core_options
 from colane.cli.errors import MisuseError
-from colane.client.client import Client
 from tests.cli.conftest import START_MAX_S, Up, start_up, until
 
 CORES = sorted(os.sched_getaffinity(0))
@@ -83,22 +81,6 @@ def test_a_hog_is_held_back_the_training_job_recovers_and_the_hog_is_let_go_with
         n: median([float(s) for cores, s in lines if int(cores) == n]) for n in (0, len(held["cores"]), len(CORES))
     }
     assert by_cores[len(CORES)] > by_cores[len(held["cores"])] > by_cores[0]
-
-
-@pytest.mark.live
-@pytest.mark.skipif(len(CORES) < 2, reason="of one core none can be taken")
-def test_a_node_follows_when_its_administrator_takes_cores_and_gives_them_back(watched_up: Up) -> None:
-    words = {pid: Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0") for pid in watched_up.processes()}
-    (agent,) = [pid for pid, line in words.items() if line[3:4] == [b"agent"]]
-    with watched_up.client as client:
-        for cores in (CORES[:1], CORES):
-            for task in Path(f"/proc/{agent}/task").iterdir():
-                os.sched_setaffinity(int(task.name), cores)
-        until(partial(_has_cores, client, cores), f"the node has cores {cores}")
-
-
-def _has_cores(client: Client, cores: list[int]) -> bool:
-    return bool(client.nodes()[0]["cores"] == cores)
 
 
 def _is_stream(pid: int, mark: str) -> bool:

@@ -29,16 +29,16 @@ from colane.server.memory_store import MemoryStore
 from colane.server.service import Service
 from colane.server.store import FINISHED_JOBS, Transaction, job_key
 from colane.server.turn import Turn
-from colane.server.wire import JobRequest, ProfileBody
+from colane.server.wire import ProfileBody
 from colane.server.wire_nodes import FinishedBody, NodeBody, ReportBody
 from tests.core.audit import audit
 from tests.faults.simulated.drains import DrainFaults
-from tests.faults.simulated.machine import LEAD_S, STEP_S, Machine, forget
+from tests.faults.simulated.machine import STEP_S, Machine, forget
 from tests.faults.simulated.network import Object, VirtualNetwork, Weather
 from tests.faults.simulated.processes import VirtualClock
+from tests.faults.simulated.requests import FAMILIES, draw
 
 NODE_TIMEOUT_S: Final = 20.0
-FAMILIES: Final = ("a", "b", "c")
 CHAOS_S: Final = 150.0
 """How long faults happen."""
 CALM_S: Final = 900.0
@@ -234,7 +234,10 @@ class FaultyCluster:
 
     def submit(self) -> None:
         """Some jobs, now and then over several nodes."""
-        requests = [self._request() for _ in range(self.random.randint(1, 4))]
+        gpus = [machine.gpus for machine in self.machines]
+        count = self.random.randint(1, 4)
+        requests = [draw(self.random, self._jobs + number, gpus) for number in range(1, count + 1)]
+        self._jobs += count
         user = self.random.choice(USERS)
         self.ask(lambda service: service.submit(requests, user), partial(self._acknowledge, user))
 
@@ -242,30 +245,6 @@ class FaultyCluster:
         self.note(f"submitted {[int(job) for job in ids]}")
         self.laws.acknowledged.update(ids)
         self.laws.owners.update(dict.fromkeys(ids, user))
-
-    def _request(self) -> JobRequest:
-        pick, most = self.random, sum(machine.gpus for machine in self.machines)
-        gang = most > 1 and pick.random() < 0.25
-        self._jobs += 1
-        saves = not gang and pick.random() < 0.4
-        most_here = max(machine.gpus for machine in self.machines)
-        gpus = pick.randint(2, min(most, 3)) if gang else pick.choice((1, 1, 1, 1, int(saves)))
-        work = {
-            "work_s": str(round(pick.choice((5, 60)) * pick.uniform(0.2, 1.5), 1)),
-            "code": str(int(pick.random() < 0.15)),
-        }
-        return JobRequest.model_validate({
-            "name": f"job-{self._jobs}",
-            "command": ["work"],
-            "family": pick.choice(FAMILIES),
-            "labels": work,
-            "gpus": f"1..{most_here}" if saves and pick.random() < 0.6 else gpus,
-            "multi_node": gang,
-            "priority": pick.choice((0, 0, 0, 5)) if not gang else 0,
-            "preemptible": saves or pick.random() < 0.5,
-            **({"checkpoint": "plain", "checkpoint_lead_s": LEAD_S} if saves else {}),
-            "retries": pick.choice((0, 0, 2)),
-        })  # fmt: skip
 
     def meddle(self) -> None:
         """A user suspends, resumes or cancels a job, or tries to: it may be another's."""
