@@ -4,7 +4,9 @@ Starts a real scheduler and agent (as `colane up` does), submits twenty training
 `colane export` does, simulates the export under the same policy, and prints makespan and mean jct of both.
 Bound: 5 % for each. Needs torch and scikit-learn (`colane[workloads]`).
 
-    python benchmarks/fidelity.py [--policy fifo] [--rounds 10] [--steps 150] [--devices cpu:2]
+    python benchmarks/fidelity.py [--policy fifo] [--rounds 10] [--steps 150] [--devices cpu:2] [--keep DIR]
+
+What a round exported is kept in DIR, to simulate a round again that differs.
 """
 
 from __future__ import annotations
@@ -56,13 +58,17 @@ def main() -> int:
     rounds = []
     for number in range(1, options.rounds + 1):
         with tempfile.TemporaryDirectory(prefix="colane-fidelity-") as folder, interruptible():
-            done = one_round(options, Path(folder))
+            done = one_round(options, Path(folder), _kept(options.keep, number) or Path(folder) / "export")
         rounds.append(done)
         print(_line(f"round {number}", done), flush=True)
     return _verdict(rounds)
 
 
-def one_round(options: argparse.Namespace, folder: Path) -> Round:
+def _kept(folder: Path | None, number: int) -> Path | None:
+    return None if folder is None else folder / f"round-{number}"
+
+
+def one_round(options: argparse.Namespace, folder: Path, export: Path) -> Round:
     """Live, export, simulate."""
     config = StackConfig(
         state_dir=folder / "state", node="node", policy=options.policy, devices=options.devices, heartbeat_s=0.5
@@ -72,7 +78,7 @@ def one_round(options: argparse.Namespace, folder: Path) -> Round:
         while any(job["id"] in ids for job in scheduler.live_jobs()):
             stack.watch(LOOK_EVERY_S)
         live = _outcome([scheduler.job(each) for each in ids])
-        made = export_jobs(scheduler, {}, folder / "export")
+        made = export_jobs(scheduler, {}, export)
     request = Request(
         cluster=str(made.cluster), trace=str(made.trace), measured=made.measured, world=WorldKind.TABLE, sharing="cpu"
     )
@@ -88,7 +94,7 @@ def _batch(steps: int) -> Iterator[dict[str, Any]]:
         yield {
             "model_name": KINDS[number % len(KINDS)], "name": f"job-{number}", "dataset": "digits", "batch_size": 8,
             "width": 0.125, "iters": steps * (1 + number % 2), "workers": 0, "seed": 1, "env": env,
-            "python": sys.executable, "workdir": str(Path.cwd()), "user": "benchmark",
+            "python": sys.executable, "workdir": str(Path.cwd()),
         }  # fmt: skip
 
 
@@ -128,6 +134,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--steps", type=int, default=150)
     parser.add_argument("--devices", default="cpu:2")
+    parser.add_argument("--keep", type=Path, help="a folder for what each round exports")
     return parser.parse_args()
 
 

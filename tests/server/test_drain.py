@@ -8,9 +8,10 @@ import pytest
 
 from colane.core.events import NodeLost
 from colane.model.hardware import Drain
-from colane.server import draining
+from colane.server import changes, draining
 from colane.server.memory_store import MemoryStore
 from colane.server.turn import Turn
+from colane.server.wire_nodes import NodeBody, ReportBody
 from tests.server.harness import launched, node, report, world
 
 
@@ -80,6 +81,35 @@ async def test_a_drain_in_the_turn_in_which_its_node_is_lost_is_kept() -> None:
         assert (lost["state"], lost["drain"]["reason"]) == ("lost", "smoke")
         await w.good("POST", "/node", node())
         assert (await w.good("GET", "/node/n1"))["drain"]["reason"] == "smoke"
+
+
+@pytest.mark.parametrize("is_first", [True, False], ids=["before", "after"])
+@pytest.mark.parametrize("by_report", [True, False], ids=["report", "registration"])
+async def test_a_drain_in_the_turn_in_which_its_node_returns_is_kept(*, is_first: bool, by_report: bool) -> None:
+    """Found by `scripts/faults`, colocate seed 1155."""
+    async with world() as w:
+        await w.good("POST", "/node", node())
+
+        def lose(turn: Turn) -> None:
+            turn.events.append(NodeLost("n1"))
+
+        def drain(turn: Turn) -> None:
+            draining.drain(turn, "n1", Drain("operator", "smoke", turn.now_s, None))
+
+        def back(turn: Turn) -> None:
+            if by_report:
+                changes.report(turn, "n1", ReportBody.model_validate(report()))
+            else:
+                changes.register(turn, NodeBody.model_validate(node()))
+
+        def prepare(turn: Turn) -> None:
+            for change in (drain, back) if is_first else (back, drain):
+                change(turn)
+
+        await w.service.driver.change(lose)
+        await w.service.driver.change(prepare)
+        assert await w.state(await w.submit()) == "queued"
+        assert (await w.good("POST", "/node/n1/report", report()))["drain"]["reason"] == "smoke"
 
 
 async def test_an_agents_notice_drains_its_node_while_it_says_so() -> None:

@@ -145,7 +145,9 @@ def register(turn: Turn, body: NodeBody) -> None:
         )
     node = _node(body)
     if known is not None:  # it is drained until somebody says otherwise
-        node = replace(node, drain=known.node.drain, notice=known.node.notice, closed=known.node.closed)
+        node = replace(
+            node, drain=draining.drain_of(turn, known.node), notice=known.node.notice, closed=known.node.closed
+        )
     if len({gpu.index for gpu in node.gpus}) != len(node.gpus):
         raise RefusedError.because(422, "each GPU needs an index of its own", "gpus")
     if node.topology is not None and node.topology.gpus != len(node.gpus):
@@ -243,7 +245,7 @@ def report(turn: Turn, name: str, body: ReportBody) -> None:
     record = agent_record(turn, name, body.agent_id)
     gpus = tuple(_gpu(gpu, name) for gpu in body.gpus)
     if record.lost:
-        node = replace(record.node, gpus=gpus) if gpus else record.node
+        node = replace(record.node, gpus=gpus or record.node.gpus, drain=draining.drain_of(turn, record.node))
         turn.events.append(NodeRegistered(node))
         turn.record("node-returned", node=name)
     elif gpus and gpus != record.node.gpus:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from colane.core.events import NodeDrained
-from colane.model.hardware import Drain
+from colane.model.hardware import Drain, Node
 from colane.server.board import NodeRecord
 from colane.server.problems import RefusedError
 from colane.server.turn import Turn
@@ -24,11 +24,15 @@ def drain(turn: Turn, name: str, drain: Drain | None) -> None:
     record = turn.board.nodes.get(name)
     if record is None or name in turn.removed_nodes:
         raise RefusedError.because(404, f"there is no node {name!r}")
-    turn.drained[name] = drain  # also where it is lost in this very turn
-    if not record.lost:
-        turn.events.append(NodeDrained(name, drain))
+    turn.drained[name] = drain  # what the record says, also where it is lost in this very turn
+    turn.events.append(NodeDrained(name, drain))  # also of a lost one, which may have come back in this very turn
     facts = {} if drain is None else {"by": drain.by, "reason": drain.reason, "deadline_s": drain.deadline_s}
     turn.record("node-undrained" if drain is None else "node-drained", node=name, **facts)
+
+
+def drain_of(turn: Turn, known: Node) -> Drain | None:
+    """Why a node is drained that is known: what was asked in this turn counts."""
+    return turn.drained.get(known.name, known.drain)
 
 
 def heed_notice(turn: Turn, record: NodeRecord, body: NoticeBody | None) -> None:

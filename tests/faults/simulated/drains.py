@@ -28,9 +28,9 @@ EMPTY_WITHIN_S: Final = 15.0
 
 
 class SeenDrain(NamedTuple):
-    """A node when it was looked at last: who drains it, how often that has ended, and which attempts were placed."""
+    """A node when it was looked at last: how it is drained, how often that has ended, which attempts were placed."""
 
-    by: tuple[str, ...]
+    drains: frozenset[Drain]
     ends: int
     attempts: frozenset[tuple[int, int]]
 
@@ -110,14 +110,15 @@ class DrainFaults:
         if not cluster.server.is_alive or not cluster.service.driver.is_ready:
             return
         for name, record in cluster.service.board.nodes.items():
-            by = tuple([drain.by for drain in record.node.drains])
+            drains = frozenset(record.node.drains)
             jobs = cluster.service.board.jobs.values()
             here = frozenset((int(j.id), j.attempt) for j in jobs if j.placement and name in j.placement.nodes)
-            now = SeenDrain(by, self._ends[name], here)
+            now = SeenDrain(drains, self._ends[name], here)
             before = self._seen.get(name)
-            if by and before is not None and before.by and before.ends == now.ends and here - before.attempts:
+            goes_on = before is not None and drains & before.drains and before.ends == now.ends
+            if before is not None and goes_on and here - before.attempts:
                 began = sorted(here - before.attempts)
                 cluster.clock.problems.append(f"{name} is drained, and is given attempts {began}")
-            if not by and name in self._acknowledged:
+            if not drains and name in self._acknowledged:
                 cluster.clock.problems.append(f"the drain of {name} is forgotten")
             self._seen[name] = now
