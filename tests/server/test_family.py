@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from colane.server.family import FAMILY_LENGTH_MAX, derive_family, name_of
@@ -33,9 +33,12 @@ def test_family(command: str, family: str) -> None:
     assert derive_family(command.split()) == family
 
 
-@given(st.lists(st.text(max_size=20), min_size=1, max_size=8))
-def test_any_command_has_a_family_of_bounded_length(command: list[str]) -> None:
-    family = derive_family(command)
+@given(st.lists(st.text(max_size=20), min_size=1, max_size=8), st.sampled_from(["", "/usr"]))
+@example(["\0"], "")
+@example(["python", "\0/x.py"], "/usr")
+@example(["./\ud800"], "/usr")
+def test_any_command_has_a_family_of_bounded_length(command: list[str], directory: str) -> None:
+    family = derive_family(command, directory)
     assert 0 < len(family) <= FAMILY_LENGTH_MAX
     assert family.isprintable()
 

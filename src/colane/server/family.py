@@ -52,16 +52,24 @@ def name_of(family: str) -> str:
 
 def _program(path: str, directory: str) -> str:
     """A program by its name, and by its project where it is a file below the working directory."""
-    full = os.path.realpath(posixpath.join(directory, path))
-    is_own = "/" in path and full.startswith(os.path.realpath(directory) + "/")
+    full = _real(posixpath.join(directory, path))
+    is_own = "/" in path and full.startswith(_real(directory) + "/")
     return _in_project(path, directory) if directory and is_own else _name(path)
+
+
+def _real(path: str) -> str:
+    """Where a path leads; as it is written where no file can have such a name."""
+    try:
+        return os.path.realpath(path)
+    except ValueError:
+        return posixpath.normpath(path)
 
 
 def _in_project(path: str, directory: str) -> str:
     """Path of a script within its project, named by that; a hash tells directories of one name apart."""
     if not directory:
         return _name(path)
-    full = os.path.realpath(posixpath.join(directory, path))
+    full = _real(posixpath.join(directory, path))
     folder, root = posixpath.dirname(full), posixpath.dirname(full)
     while root != "/" and not Path(root, ".git").exists():
         root = posixpath.dirname(root)
