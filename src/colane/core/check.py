@@ -5,7 +5,7 @@ It runs after every policy call: in tests, in each simulated step, before each c
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -297,8 +297,7 @@ class _Judge:
             return (Flaw("wrong-gpu-type", f"job {job.id} asks for {spec.gpu_type}, {gpu} is not", (job.id,)),)
         if self._state.nodes[gpu.node].node.pool != spec.pool:
             return (Flaw("wrong-pool", f"{gpu} is not in pool {spec.pool}", (job.id,)),)
-        lives_there = gpu in job.gpus_held or (job.home != "" and job.placement is not None)
-        if load.closed and not lives_there:
+        if load.closed and gpu not in job.gpus_held and (job.home == "" or job.placement is None):
             return (Flaw("node-drained", f"{gpu.node} is drained, and job {job.id} would be new there", (job.id,)),)
         return ()
 
@@ -339,10 +338,11 @@ class _Judge:
             return ()
         return (Flaw("host-bandwidth-overbooked", f"{name} lacks {-left:.0f} bytes/s for job {job.id}", (job.id,)),)
 
-    def _book(self, job: Job, slots: Iterable[Slot], gpus: int) -> Flaws:
+    def _book(self, job: Job, slots: Sequence[Slot], gpus: int) -> Flaws:
         flaws: Flaws = ()
-        seats = [(self._loads.get(slot.gpu) or self._state.gpus[slot.gpu], slot.lane) for slot in slots]
-        for (load, _), booked in zip(seats, booked_on(job, self._state.beliefs, seats, gpus), strict=True):
+        loads = [self._loads.get(slot.gpu) or self._state.gpus[slot.gpu] for slot in slots]
+        after = booked_on(job, self._state.beliefs, loads, [slot.lane for slot in slots], gpus)
+        for load, booked in zip(loads, after, strict=True):
             self._loads[load.id] = booked
             flaws += self._judge_one(job, load, booked)
         return flaws

@@ -85,7 +85,7 @@ class Draft(Overlay):
         taken = lanes or [load.next_lane for load in loads]
         slots = tuple([Slot(load.id, taken[rank]) for rank, load in enumerate(loads)])
         cores, cores_elsewhere = self._take(job, loads)
-        self._put(booked_on(job, self.beliefs, list(zip(loads, taken, strict=True)), len(slots)))
+        self._put(booked_on(job, self.beliefs, loads, taken, len(slots)))
         return Placement(slots, cores, cores_elsewhere)
 
     def start_on_node(self, job: Job, node: NodeState, reason: Reason) -> None:
@@ -143,7 +143,8 @@ class Draft(Overlay):
             kept = set(job.placement.cores_on(name)) - set(placement.cores_on(name))
             self._nodes[name].take(kept)
         new = [(load, slot.lane) for load, slot in zip(loads, slots, strict=True) if slot.gpu not in own]
-        self._put(booked_on(job, self.beliefs, new, len(slots)))
+        more, taken = [load for load, _ in new], [lane for _, lane in new]
+        self._put(booked_on(job, self.beliefs, more, taken, len(slots)))
         self.act(Resize(job.id, placement, reason, for_job))
 
     def set_cores(self, job: Job, cores: Cores, reason: Reason, elsewhere: tuple[tuple[str, Cores], ...] = ()) -> None:

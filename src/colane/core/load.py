@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final, final
 
@@ -143,7 +143,10 @@ class GpuLoad:
     @property
     def is_shareable(self) -> bool:
         """Whether all its jobs may have company: sharing allowed, memory known, no measurement or return under way."""
-        return not self.returning and all(b.share and b.memory is not None and b.company is None for b in self.bookings)
+        for booking in self.bookings:
+            if not booking.share or booking.memory is None or booking.company is not None:
+                return False
+        return not self.returning
 
     @property
     def is_part_of_several(self) -> bool:
@@ -153,8 +156,10 @@ class GpuLoad:
     @property
     def is_joinable(self) -> bool:
         """Whether it carries jobs that may have company: one-GPU jobs of known memory that allow it."""
-        alone = all(booking.key.gpus == 1 for booking in self.bookings)
-        return bool(self.bookings) and alone and self.is_usable and self.is_shareable
+        for booking in self.bookings:
+            if booking.key.gpus != 1:
+                return False
+        return bool(self.bookings) and self.is_usable and self.is_shareable
 
     @property
     def is_foreseeable(self) -> bool:
@@ -206,13 +211,16 @@ class GpuLoad:
         return replace(self, returning=tuple(sorted({*self.returning} ^ {job})))
 
 
-def booked_on(job: Job, beliefs: Beliefs, seats: Iterable[tuple[GpuLoad, int]], gpus: int) -> list[GpuLoad]:
+def booked_on(job: Job, beliefs: Beliefs, loads: Sequence[GpuLoad], lanes: Sequence[int], gpus: int) -> list[GpuLoad]:
     """GPUs with one job more on each, which has so many in all, in a lane of each; of alike ones it holds the same."""
     found: list[GpuLoad] = []
     booking: Booking | None = None
-    for load, lane in seats:
+    alone: tuple[Booking, ...] = ()
+    for load, lane in zip(loads, lanes, strict=True):
         gpu_type = load.gpu.type
         if booking is None or booking.lane != lane or booking.key.gpu_type != gpu_type:
             booking = book(job, lane, beliefs.terms(job.spec, gpu_type, gpus))
-        found.append(load.with_booking(booking))
+            alone = (booking,)
+        bookings = (*load.bookings, booking) if load.bookings else alone
+        found.append(GpuLoad(load.id, load.gpu, bookings, load.returning, load.closed))
     return found

@@ -6,7 +6,7 @@ Nothing of the state is copied but what is touched, so an overlay costs what is 
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from heapq import merge
 
 from colane.core.bookings import NodeLeft
@@ -151,6 +151,11 @@ class Overlay:
         """Whether a free GPU has the memory a job is believed to need; an unknown need fits any."""
         memory = self.beliefs.terms(spec, gpu.gpu.type).memory
         return memory is None or sum(memory) <= gpu.capacity_bytes
+
+    def all_fit_alone(self, gpus: Sequence[GpuLoad], spec: JobSpec) -> bool:
+        """The same of some free GPUs of one type."""
+        memory = self.beliefs.terms(spec, gpus[0].gpu.type).memory if gpus else None
+        return memory is None or sum(memory) <= min([load.capacity_bytes for load in gpus])
 
     def free_gpus(self, node: NodeState, gpu_type: str) -> list[GpuLoad]:
         """Free GPUs of a type on a node, by index; those that others use come last."""

@@ -6,7 +6,6 @@ Of a newcomer beside the bookings of a GPU, of those there once it has come, and
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import combinations
 
 from colane.core.load import Booking, GpuLoad
 from colane.core.state import ClusterState, NodeState
@@ -147,12 +146,17 @@ def _numbers(node: NodeState) -> list[int]:
 
 def distance_of(nodes: Mapping[str, NodeState], gpus: Sequence[GpuId]) -> float:
     """Sum of the shortest paths between GPUs, of one node or several, that are there (paper C, eq. 3)."""
-    names = list(dict.fromkeys([gpu.node for gpu in gpus]))
-    own = [{gpu.number for gpu in gpus if gpu.node == name} for name in names]
-    numbers = [_numbers(nodes[name]) for name in names]
-    parts = [tuple([p for p, n in enumerate(all_) if n in mine]) for all_, mine in zip(numbers, own, strict=True)]
-    inside = sum([cost(shape_of_node(nodes[name].node), part) for name, part in zip(names, parts, strict=True)])
-    return inside + ACROSS_MACHINES * sum([len(one) * len(other) for one, other in combinations(parts, 2)])
+    own: dict[str, list[int]] = {}
+    for gpu in gpus:
+        own.setdefault(gpu.node, []).append(gpu.number)
+    inside, present = 0.0, list[int]()
+    for name, mine in own.items():
+        node = nodes[name]
+        part = tuple([place for place, number in enumerate(_numbers(node)) if number in mine])
+        inside += cost(shape_of_node(node.node), part)
+        present.append(len(part))
+    ranks = sum(present)
+    return inside + ACROSS_MACHINES * ((ranks * ranks - sum([count * count for count in present])) // 2)
 
 
 def situations_of(state: ClusterState, job: Job, rule: TurnRule = TurnRule.FAIR) -> tuple[Situation, ...]:

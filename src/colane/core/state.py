@@ -162,9 +162,10 @@ class ClusterState:
     def _book(self, job: Job, node: NodeState) -> None:
         """Enter a placed job on one of its nodes and its GPUs there."""
         node.book(job)
-        loads = [(self.gpus[slot.gpu], slot.lane) for slot in slots_booked(job, node.node.name)]
-        self.set_loads(booked_on(job, self.beliefs, loads, job.gpu_count))
-        if not loads:
+        slots = slots_booked(job, node.node.name)
+        loads, lanes = [self.gpus[slot.gpu] for slot in slots], [slot.lane for slot in slots]
+        self.set_loads(booked_on(job, self.beliefs, loads, lanes, job.gpu_count))
+        if not slots:
             self._touch(node)
 
     def change_lane(self, gpu: GpuId, job: JobId, lane: int) -> None:

@@ -26,7 +26,7 @@ from colane.model.progress import Progress
 from colane.model.reason import Reason
 from colane.model.story import LEAVING
 from colane.perf.nearby import Stay, Surroundings, lesson
-from colane.perf.observe import EpochMember, Lessons, Observer, Outdated
+from colane.perf.observe import NOTHING, EpochMember, Lessons, Observer, Outdated
 from colane.perf.pace import Paces
 
 OFF_HOST: Mapping[str, object] = MappingProxyType(
@@ -202,7 +202,9 @@ class Step:
     def company_changed(self, gpus: Iterable[GpuId]) -> None:
         """Jobs joined or left these GPUs: close their epochs and learn from them."""
         for gpu in gpus:
-            self._learn_company(self.observer.change(gpu, self._sharing(gpu), self.state.beliefs, self.now_s))
+            lessons = self.observer.change(gpu, self._sharing(gpu), self.state.beliefs, self.now_s)
+            if lessons is not NOTHING:
+                self._learn_company(lessons)
 
     def observe(self, job: Job, progress: Progress) -> None:
         """A sample of a job goes into the epochs of its GPUs; what a window that is full taught is learnt."""

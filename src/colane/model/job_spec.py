@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from colane.model.category import Category, CoreHint
@@ -35,7 +35,7 @@ class NeedClass(NamedTuple):
     """Where alone a parked job may go on: "node", or "node/gpu"; empty where a job may start anywhere."""
 
 
-@dataclass(unsafe_hash=True, slots=True, kw_only=True)
+@dataclass(init=False, unsafe_hash=True, slots=True)
 class JobSpec:
     """What a job needs, as its owner declared it. Optional values are unknown when None.
 
@@ -88,46 +88,125 @@ class JobSpec:
 
     name: str
     family: str
-    user: str = ""
-    pool: str = DEFAULT_POOL
-    gpus: int = 1
-    sizes: tuple[int, ...] = ()
-    gpu_type: str | None = None
-    gpu_memory_bytes: int | None = None
-    cores: int = 0
-    host_memory_bytes: int = 0
-    host_bandwidth_bytes_per_s: int = 0
-    priority: int = 0
-    time_limit_s: float | None = None
-    retries: int = 0
-    share: bool = True
-    batch_size: int | None = None
-    steps_total: int | None = None
-    steps_limit: int | None = None
-    company: str | None = None
-    company_size: int = 1
-    preemptible: bool = False
-    abortable: bool = False
-    kind: JobKind = JobKind.TRAINING
-    latency_s: float | None = None
-    weight: float = 1.0
-    group: str = ""
-    multi_node: bool = False
-    anti_collocation: bool = False
-    utility_min: float = 0.0
-    comm_weight: int | None = None
-    comm_pattern: CommPattern = CommPattern.ALL
-    circle: str = ""
-    labels: Mapping[str, str] = field(default_factory=dict)
-    category: Category = Category.UNKNOWN
-    core_hints: tuple[CoreHint, ...] = ()
-    cores_asked: int | None = None
-    checkpoint: CheckpointContract | None = None
-    batch_per_gpu: bool = False
+    user: str
+    pool: str
+    gpus: int
+    sizes: tuple[int, ...]
+    gpu_type: str | None
+    gpu_memory_bytes: int | None
+    cores: int
+    host_memory_bytes: int
+    host_bandwidth_bytes_per_s: int
+    priority: int
+    time_limit_s: float | None
+    retries: int
+    share: bool
+    batch_size: int | None
+    steps_total: int | None
+    steps_limit: int | None
+    company: str | None
+    company_size: int
+    preemptible: bool
+    abortable: bool
+    kind: JobKind
+    latency_s: float | None
+    weight: float
+    group: str
+    multi_node: bool
+    anti_collocation: bool
+    utility_min: float
+    comm_weight: int | None
+    comm_pattern: CommPattern
+    circle: str
+    labels: Mapping[str, str]
+    category: Category
+    core_hints: tuple[CoreHint, ...]
+    cores_asked: int | None
+    checkpoint: CheckpointContract | None
+    batch_per_gpu: bool
     need: NeedClass = field(init=False, repr=False, compare=False)
+    """Worked out once; it is asked for at every move in the queue."""
 
-    def __post_init__(self) -> None:
-        """Work out the class once; it is asked for at every move in the queue."""
+    def __init__(  # noqa: PLR0913 - a record
+        self,
+        *,
+        name: str,
+        family: str,
+        user: str = "",
+        pool: str = DEFAULT_POOL,
+        gpus: int = 1,
+        sizes: tuple[int, ...] = (),
+        gpu_type: str | None = None,
+        gpu_memory_bytes: int | None = None,
+        cores: int = 0,
+        host_memory_bytes: int = 0,
+        host_bandwidth_bytes_per_s: int = 0,
+        priority: int = 0,
+        time_limit_s: float | None = None,
+        retries: int = 0,
+        share: bool = True,
+        batch_size: int | None = None,
+        steps_total: int | None = None,
+        steps_limit: int | None = None,
+        company: str | None = None,
+        company_size: int = 1,
+        preemptible: bool = False,
+        abortable: bool = False,
+        kind: JobKind = JobKind.TRAINING,
+        latency_s: float | None = None,
+        weight: float = 1.0,
+        group: str = "",
+        multi_node: bool = False,
+        anti_collocation: bool = False,
+        utility_min: float = 0.0,
+        comm_weight: int | None = None,
+        comm_pattern: CommPattern = CommPattern.ALL,
+        circle: str = "",
+        labels: Mapping[str, str] | None = None,
+        category: Category = Category.UNKNOWN,
+        core_hints: tuple[CoreHint, ...] = (),
+        cores_asked: int | None = None,
+        checkpoint: CheckpointContract | None = None,
+        batch_per_gpu: bool = False,
+    ) -> None:
+        self.name = name
+        self.family = family
+        self.user = user
+        self.pool = pool
+        self.gpus = gpus
+        self.sizes = sizes
+        self.gpu_type = gpu_type
+        self.gpu_memory_bytes = gpu_memory_bytes
+        self.cores = cores
+        self.host_memory_bytes = host_memory_bytes
+        self.host_bandwidth_bytes_per_s = host_bandwidth_bytes_per_s
+        self.priority = priority
+        self.time_limit_s = time_limit_s
+        self.retries = retries
+        self.share = share
+        self.batch_size = batch_size
+        self.steps_total = steps_total
+        self.steps_limit = steps_limit
+        self.company = company
+        self.company_size = company_size
+        self.preemptible = preemptible
+        self.abortable = abortable
+        self.kind = kind
+        self.latency_s = latency_s
+        self.weight = weight
+        self.group = group
+        self.multi_node = multi_node
+        self.anti_collocation = anti_collocation
+        self.utility_min = utility_min
+        self.comm_weight = comm_weight
+        self.comm_pattern = comm_pattern
+        self.circle = circle
+        self.labels = {} if labels is None else labels
+        self.category = category
+        self.core_hints = core_hints
+        self.cores_asked = cores_asked
+        self.checkpoint = checkpoint
+        self.batch_per_gpu = batch_per_gpu
         self.need = need_class(self)
 
     @property
@@ -146,7 +225,50 @@ class JobSpec:
 
     def at(self, gpus: int) -> JobSpec:
         """The same job asking for another of its sizes; what it books goes by `part`, as ever."""
-        return self if gpus == self.gpus else replace(self, gpus=gpus)
+        return self if gpus == self.gpus else self._asking_for(gpus)
+
+    def _asking_for(self, gpus: int) -> JobSpec:
+        """Written out: plans do so for each elastic job, and `dataclasses.replace` is thrice as dear."""
+        return JobSpec(
+            name=self.name,
+            family=self.family,
+            user=self.user,
+            pool=self.pool,
+            gpus=gpus,
+            sizes=self.sizes,
+            gpu_type=self.gpu_type,
+            gpu_memory_bytes=self.gpu_memory_bytes,
+            cores=self.cores,
+            host_memory_bytes=self.host_memory_bytes,
+            host_bandwidth_bytes_per_s=self.host_bandwidth_bytes_per_s,
+            priority=self.priority,
+            time_limit_s=self.time_limit_s,
+            retries=self.retries,
+            share=self.share,
+            batch_size=self.batch_size,
+            steps_total=self.steps_total,
+            steps_limit=self.steps_limit,
+            company=self.company,
+            company_size=self.company_size,
+            preemptible=self.preemptible,
+            abortable=self.abortable,
+            kind=self.kind,
+            latency_s=self.latency_s,
+            weight=self.weight,
+            group=self.group,
+            multi_node=self.multi_node,
+            anti_collocation=self.anti_collocation,
+            utility_min=self.utility_min,
+            comm_weight=self.comm_weight,
+            comm_pattern=self.comm_pattern,
+            circle=self.circle,
+            labels=self.labels,
+            category=self.category,
+            core_hints=self.core_hints,
+            cores_asked=self.cores_asked,
+            checkpoint=self.checkpoint,
+            batch_per_gpu=self.batch_per_gpu,
+        )
 
     def batch_at(self, gpus: int) -> int | None:
         """Samples of a step with so many GPUs; None where nothing was said."""

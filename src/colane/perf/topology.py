@@ -119,11 +119,32 @@ def flat(sockets: tuple[int, ...]) -> Shape:
     return _shape(lengths, sockets)
 
 
+NODES_MAX = 1 << 18
+"""Nodes whose shapes are remembered at once."""
+
+_SHAPES: dict[int, tuple[Node, Shape]] = {}
+"""By the identity of a node's description, which is kept with it: it stands for nothing else meanwhile."""
+
+
 def shape_of_node(node: Node) -> Shape:
-    """Shape of a node: by its links, or flat by sockets where they are unknown or do not match its GPUs."""
+    """Shape of a node: by its links, or flat by sockets where they are unknown or do not match its GPUs.
+
+    It is remembered for as long as the description is the same.
+    """
+    found = _SHAPES.get(id(node))
+    if found is not None and found[0] is node:
+        return found[1]
+    if len(_SHAPES) >= NODES_MAX:
+        _SHAPES.clear()
+    shape = _described(node)
+    _SHAPES[id(node)] = node, shape
+    return shape
+
+
+def _described(node: Node) -> Shape:
     if node.topology is not None and node.topology.gpus == len(node.gpus):
         return shape_of(node.topology)
-    return flat(tuple(gpu.socket for gpu in node.gpus))
+    return flat(tuple([gpu.socket for gpu in node.gpus]))
 
 
 def _flat_length(socket: int, other: int) -> float:

@@ -166,12 +166,18 @@ class GpusAlike:
         while self._followed < len(touched):
             gpu = touched[self._followed]
             self._followed += 1
-            self._changed[gpu] = None
-            self._take_out(gpu)
-            load = draft.load(gpu)
-            if gpu not in draft.held and load.bookings and (alike := self._group(draft.view, load)) is not None:
-                insort(alike.fresh, gpu)
-                self._enter(gpu, alike)
+            self._follow(draft, gpu, draft.load(gpu))
+
+    def _follow(self, draft: Draft, gpu: GpuId, load: GpuLoad) -> None:
+        """Something was decided about a GPU; that a job of several has it now concerns nobody here."""
+        alike = self._group(draft.view, load) if load.bookings and gpu not in draft.held else None
+        if alike is None and gpu not in self._at:
+            return
+        self._changed[gpu] = None
+        self._take_out(gpu)
+        if alike is not None:
+            insort(alike.fresh, gpu)
+            self._enter(gpu, alike)
 
     def wait(self, pool: str, jobs: float) -> None:
         """So many jobs wait for each GPU of a pool; what company is worth to them follows from it."""
@@ -293,13 +299,15 @@ class GpusAlike:
     def _read_node(self, view: ClusterView, order: int) -> None:
         self.changes += 1
         ids = tuple(view.node_at(order).ids.values())
-        for gpu in set(self._ids.get(order, ())).difference(ids):
-            self._drop(gpu)
-        self._ids[order] = ids
+        if self._ids.get(order) != ids:
+            for gpu in set(self._ids.get(order, ())).difference(ids):
+                self._drop(gpu)
+            self._ids[order] = ids
         for gpu in ids:
             load = view.gpu(gpu)
             if load is not self._known.get(gpu):
-                self._changed.pop(gpu, None)
+                if self._changed:
+                    self._changed.pop(gpu, None)
                 self._read(view, load)
 
     def _drop(self, gpu: GpuId) -> None:

@@ -10,7 +10,7 @@ from colane.core.draft import Draft
 from colane.core.load import GpuLoad
 from colane.core.state import Kind, NodeState
 from colane.core.view import ClusterView
-from colane.model.hardware import GpuId, Node
+from colane.model.hardware import GpuId
 from colane.model.job import JobId
 from colane.model.profile import ProfileKey
 from colane.perf.topology import Shape, shape_of_node
@@ -51,44 +51,23 @@ class Resident(NamedTuple):
     gpus: tuple[int, ...]
 
 
-class Shapes:
-    """Shapes of nodes, remembered for as long as a node's description stays the same."""
-
-    NODES_MAX = 1 << 18
-
-    def __init__(self) -> None:
-        self._known: dict[int, tuple[Node, Shape]] = {}
-
-    def of(self, node: Node) -> Shape:
-        """Shape of a node."""
-        found = self._known.get(id(node))
-        if found is not None and found[0] is node:
-            return found[1]
-        if len(self._known) >= self.NODES_MAX:
-            self._known.clear()
-        shape = shape_of_node(node)
-        self._known[id(node)] = node, shape
-        return shape
-
-
-SHAPES = Shapes()
-
-
 def residents(draft: Draft, node: NodeState) -> list[Resident]:
     """Jobs on a node as it will be, by id."""
+    if node.node.gpus and draft.free_count(node, node.node.gpus[0].type) == len(node.node.gpus):
+        return []
     return _residents(node, draft.load)
 
 
 def _residents(node: NodeState, load: Callable[[GpuId], GpuLoad]) -> list[Resident]:
     found: dict[JobId, tuple[ProfileKey, list[int]]] = {}
-    for gpu in node.node.gpus:
-        for booking in load(GpuId(node.node.name, gpu.index)).bookings:
-            found.setdefault(booking.job, (booking.key, []))[1].append(gpu.index)
+    for number, gpu in node.ids.items():
+        for booking in load(gpu).bookings:
+            found.setdefault(booking.job, (booking.key, []))[1].append(number)
     return [Resident(job, key, tuple(gpus)) for job, (key, gpus) in sorted(found.items())]
 
 
 def _site(node: NodeState, free: int, load: Callable[[GpuId], GpuLoad]) -> Site:
-    shape = SHAPES.of(node.node)
+    shape = shape_of_node(node.node)
     if free.bit_count() == shape.gpus:
         return Site(shape, free, ())
     occupants = (Occupant(shape.sockets_of(one.gpus), one.key) for one in _residents(node, load))

@@ -50,7 +50,9 @@ def shares_of(draft: Draft, spec: JobSpec, gpu_type: str) -> list[NodeShare] | N
     found: list[NodeShare] = []
     left, index = spec.gpus, draft.free((spec.pool, gpu_type))
     for node in _emptiest_first(draft, index):
-        fitting = tuple([load for load in draft.free_gpus(node, gpu_type) if draft.fits_alone(load, spec)])
+        fitting = tuple(draft.free_gpus(node, gpu_type))
+        if not draft.all_fit_alone(fitting, spec):
+            fitting = tuple([load for load in fitting if draft.fits_alone(load, spec)])
         ranks = min(1 if spec.anti_collocation else left, len(fitting))
         while ranks and not draft.has_room(node, spec, ranks):
             ranks -= 1

@@ -12,11 +12,11 @@ from colane.core.load import GpuLoad
 from colane.model.job import Job, JobSpec
 from colane.model.reason import Why
 from colane.perf.rate import Prediction, Rate
-from colane.perf.topology import comm_of
+from colane.perf.topology import comm_of, shape_of_node
 from colane.perf.utility import NEUTRAL, Weights, job_utility
 from colane.perf.views import gpu_harm, harm_beside
 from colane.policies.companies import may_join, may_share
-from colane.policies.indexes.sites import SHAPES, residents
+from colane.policies.indexes.sites import residents
 from colane.policies.parts import Desk, Offer
 from colane.policies.placing.node_fit import Fit, Neighbour, Question, judge
 from colane.policies.sources.beside import is_known, rate_beside, share_reason
@@ -129,7 +129,7 @@ def _companies(draft: Draft, spec: JobSpec, company_max: int, weights: Weights) 
 def _judge(draft: Draft, spec: JobSpec, load: GpuLoad, rate: Rate, weights: Weights) -> Fit:
     """Utility on that GPU, neighbours on its socket included."""
     node = draft.view.nodes[load.id.node]
-    shape, beliefs = SHAPES.of(node.node), draft.beliefs
+    shape, beliefs = shape_of_node(node.node), draft.beliefs
     key = draft.beliefs.terms(spec, load.gpu.type).key
     others = (one for one in residents(draft, node) if load.id.number not in one.gpus)
     near = tuple(

@@ -15,15 +15,14 @@ from colane.core.draft import Draft
 from colane.core.free import bits
 from colane.core.load import GpuLoad
 from colane.core.state import NodeState
-from colane.model.hardware import GpuId
 from colane.model.job import JobId, JobSpec
 from colane.model.profile import ProfileKey
 from colane.perf.beliefs import profile_key
 from colane.perf.neighbours import Measure
-from colane.perf.topology import Comm, Shape, comm_of, excess
+from colane.perf.topology import Comm, Shape, comm_of, excess, shape_of_node
 from colane.perf.utility import NEUTRAL, Weights, job_utility, system_utility
 from colane.perf.views import harm_beside
-from colane.policies.indexes.sites import SHAPES, Occupant, Ranking, Resident, Row, Site, Sites, residents
+from colane.policies.indexes.sites import Occupant, Ranking, Resident, Row, Site, Sites, residents
 from colane.policies.placing.drb import drb
 from colane.policies.placing.node_fit import Fit, Neighbour, Question, exact, interference, left_free
 from colane.policies.placing.spread import Part, parts_of, spread_excess
@@ -208,7 +207,7 @@ class BestPlaces:
             job_utility(comm, suffered, self._weights),
             parts[0].gpus,
         )
-        loads = [self._draft.load(GpuId(part.node.node.name, gpu)) for part in parts for gpu in part.gpus]
+        loads = [self._draft.load(part.node.ids[gpu]) for part in parts for gpu in part.gpus]
         return UtilityPlace(parts[0].node, fit, tuple(loads), parts)
 
     def _candidates(self, spec: JobSpec, gpu_type: str, least: float) -> Iterator[tuple[Row, NodeState]]:
@@ -267,8 +266,8 @@ class BestPlaces:
         draft = self._draft
         if not draft.has_room(node, spec):
             return None
-        loads = [draft.load(GpuId(node.node.name, gpu)) for gpu in fit.gpus]
-        if all(draft.fits_alone(load, spec) for load in loads):
+        loads = [draft.load(node.ids[gpu]) for gpu in fit.gpus]
+        if draft.all_fit_alone(loads, spec):
             return UtilityPlace(node, fit, tuple(loads))
         return self._among_fitting(node, spec, gpu_type)
 
@@ -282,7 +281,7 @@ class BestPlaces:
 
     def _site(self, node: NodeState, free: int) -> Site:
         """A node of which only these GPUs may be used."""
-        shape = SHAPES.of(node.node)
+        shape = shape_of_node(node.node)
         return Site(shape, free, tuple(_occupant(shape, one) for one in residents(self._draft, node)))
 
     # -- neighbours
@@ -298,7 +297,7 @@ class BestPlaces:
         return harmed is not None
 
     def _harmed(self, part: Part, key: ProfileKey) -> Iterator[Harmed]:
-        shape = SHAPES.of(part.node.node)
+        shape = shape_of_node(part.node.node)
         sockets = shape.sockets_of(part.gpus)
         everybody = residents(self._draft, part.node)
         for one in everybody:

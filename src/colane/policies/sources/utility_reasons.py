@@ -6,7 +6,8 @@ from colane.core.draft import Draft
 from colane.core.state import NodeState
 from colane.model.job import JobSpec
 from colane.model.reason import Reason, Why
-from colane.policies.indexes.sites import SHAPES, residents
+from colane.perf.topology import shape_of_node
+from colane.policies.indexes.sites import residents
 from colane.policies.sources.utility_placer import BestRefused, UtilityPlace
 
 
@@ -51,12 +52,12 @@ def _numbers(gpus: tuple[int, ...]) -> str:
 
 
 def _sockets(node: NodeState, gpus: tuple[int, ...]) -> str:
-    count = SHAPES.of(node.node).sockets_of(gpus).bit_count()
+    count = shape_of_node(node.node).sockets_of(gpus).bit_count()
     return {1: "one socket", 2: "two sockets"}.get(count, f"{count} sockets")
 
 
 def _beside(draft: Draft, node: NodeState, gpus: tuple[int, ...]) -> tuple[int, ...]:
     """Jobs on the sockets of these GPUs."""
-    shape = SHAPES.of(node.node)
+    shape = shape_of_node(node.node)
     mine = shape.sockets_of(gpus)
     return tuple(one.job for one in residents(draft, node) if shape.sockets_of(one.gpus) & mine)
