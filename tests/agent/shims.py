@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
+import socket
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -63,15 +65,23 @@ def write_command(root: Path, argv: list[str], *, marker: str, **changes: Any) -
 
 
 def program(root: Path, name: str) -> list[str]:
-    """How an agent runs its copy of the shim or of `ranks`."""
+    """How an agent runs its copy of the fork server or of `ranks`."""
     return [sys.executable, "-I", "-S", str(programs.place(root) / name)]
 
 
-def launch(job: JobDir, preexec: Any = None) -> Supervised:
-    """Start the shim; back when the command runs or cannot."""
-    with (job.path / "shim.err").open("ab") as errors:
-        command = [*program(job.path.parent, programs.SHIM), str(job.path)]
-        subprocess.run(command, check=True, stderr=errors, cwd="/", preexec_fn=preexec, timeout=DEADLINE_S)
+def launch(job: JobDir, preexec: Any = None, times: int = 1) -> Supervised:
+    """Have the shim forked; back when the command runs or cannot."""
+    ours, end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    argv = program(job.path.parent, programs.FORK_SERVER)
+    with ours, end, (job.path / "shim.err").open("ab") as errors:
+        server = subprocess.Popen(argv, stdin=end.fileno(), cwd="/", preexec_fn=preexec, start_new_session=True)  # noqa: PLW1509 - no threads
+        ready, ready_end = os.pipe()
+        for _ in range(times):
+            socket.send_fds(ours, [os.fsencode(job.path)], [ready_end, errors.fileno()])
+    os.close(ready_end)
+    assert select.select([ready], [], [], DEADLINE_S)[0], "it neither runs nor fails"
+    os.close(ready)
+    assert server.wait(DEADLINE_S) == 0
     return Supervised(job)
 
 

@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from colane.agent import processes, programs, shim, shim_files
+from colane.agent import processes, shim, shim_files
 from colane.agent.command import Command
 from colane.agent.logs import read_log, segments
 from colane.agent.outcome import classify
-from tests.agent.shims import QUICK_GRACE_S, Supervised, launch, program, run, write_command
+from tests.agent.shims import QUICK_GRACE_S, launch, run, write_command
 from tests.agent.waiting import until, until_gone
 
 pytestmark = pytest.mark.live
@@ -278,10 +278,7 @@ def test_a_directory_is_run_once(tmp_path: Path, marker: str) -> None:
 
 def test_many_at_once_run_it_once(tmp_path: Path, marker: str) -> None:
     job = write_command(tmp_path, ["sh", "-c", "echo ran"], marker=marker)
-    argv = [*program(tmp_path, programs.SHIM), str(job.path)]
-    crowd = [subprocess.Popen(argv) for _ in range(6)]
-    assert [one.wait(20) for one in crowd] == [0] * 6
-    supervised = Supervised(job)
+    supervised = launch(job, times=6)
     assert supervised.end()["exit_code"] == 0
     assert supervised.output() == b"ran\n"
 

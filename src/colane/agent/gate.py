@@ -27,7 +27,7 @@ from colane.agent.gate_ranks import Gang, Rank, RankConnection
 from colane.agent.gate_rules import NOT_BOUNDED, Floor
 from colane.agent.gate_values import GateTimeouts, Seen, Wish
 from colane.agent.jobdir import mark_of
-from colane.agent.launcher import watch_exit
+from colane.agent.launcher import watch
 from colane.agent.processes import ProcessId
 from colane.model.lane import Turns
 
@@ -288,7 +288,7 @@ class LaneGate:
                 os.close(pidfd)
             return None
         rank = Rank(gang, page, pid, page.counters()[0], lambda: None)
-        rank.unwatch = watch_exit(pidfd, lambda: self._on_death(index, rank))
+        rank.unwatch = watch(pidfd, lambda: self._on_death(index, rank))
         gang.ranks[index] = rank
         return rank
 

@@ -18,7 +18,7 @@ from colane.agent.command import Command
 from colane.agent.device_memory import HeldByPid, OverheadSeen
 from colane.agent.jobdir import FINISHED, JobDir, LaunchFacts, StateDir, mark_of, write_json
 from colane.agent.launch_check import DeviceOccupant, occupant
-from colane.agent.launcher import Launcher, watch_exit
+from colane.agent.launcher import Launcher, watch
 from colane.agent.logs import read_tail
 from colane.agent.outcome import TAIL_BYTES, classify, printable
 from colane.agent.processes import ProcessId
@@ -240,7 +240,7 @@ class Jobs:
         if pidfd is None:
             self._nudge()
             return
-        self._watched[key] = _Watched(supervisor, watch_exit(pidfd, lambda: self._on_end(key)))
+        self._watched[key] = _Watched(supervisor, watch(pidfd, lambda: self._on_end(key)))
 
     def _on_end(self, key: Key) -> None:
         del self._watched[key]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
+import select
+import socket
 import subprocess
 import sys
 import time
@@ -106,22 +108,27 @@ def batch_variables(launch: Mapping[str, Any]) -> dict[str, str]:
 
 
 class _Launch(NamedTuple):
-    """A process that starts a supervisor and ends, and what ends the watch of it."""
+    """A supervisor that was asked for: of whom, when, what closes once its job runs or cannot, what ends looking."""
 
-    process: subprocess.Popen[bytes]
+    server: ForkServer
+    asked_s: float
+    ready_fd: int
     cancel: Callable[[], None]
 
 
 LAUNCH_MAX_S = 10.0
-"""An agent that ends waits no longer than this for a supervisor that it has just started."""
+"""An agent that ends waits no longer than this for supervisors that it has just asked for. A fork server by which a job
+has not come to run within it is not asked again: it may be stopped."""
 
 
 class Launcher:
-    """Starts supervisors, each in a process that is not our child when it runs."""
+    """Has supervisors started, each in a process that is not our child."""
 
     def __init__(self, state_root: Path) -> None:
-        self._program = programs.place(state_root) / programs.SHIM
+        self._program = programs.place(state_root) / programs.FORK_SERVER
         bundle.unpack(state_root)
+        self._server: ForkServer | None = None
+        self._left: list[ForkServer] = []
         self._under_way: dict[Key, _Launch] = {}
 
     def is_under_way(self, key: Key) -> bool:
@@ -138,47 +145,112 @@ class Launcher:
         Raises:
             OSError: No process can be started.
         """
-        with (job.path / SHIM_ERRORS).open("ab") as errors:
-            process = subprocess.Popen(
-                [sys.executable, "-I", "-S", str(self._program), str(job.path)],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=errors,
-                cwd="/",
-                start_new_session=True,
-            )
+        ready_fd, ready_end = os.pipe()
+        try:
+            with (job.path / SHIM_ERRORS).open("ab") as errors:
+                server = self._ask(job, ready_end, errors.fileno())
+        except OSError:
+            os.close(ready_fd)
+            raise
+        finally:
+            os.close(ready_end)
 
         def finish() -> None:
-            process.wait()
             del self._under_way[job.key]
             on_ready(job)
 
-        self._under_way[job.key] = _Launch(process, watch_exit(os.pidfd_open(process.pid), finish))
+        self._under_way[job.key] = _Launch(server, time.monotonic(), ready_fd, watch(ready_fd, finish))
 
     def close(self) -> None:
-        """Watch no more; who is about to let a supervisor go is waited for, for it is our child until then."""
+        """Watch no more; who is about to run a job is waited for, so that it is claimed when the next agent looks."""
+        until_s = time.monotonic() + LAUNCH_MAX_S
         for launch in self._under_way.values():
+            select.select([launch.ready_fd], [], [], max(until_s - time.monotonic(), 0.0))
             launch.cancel()
-            with suppress(subprocess.TimeoutExpired):
-                launch.process.wait(LAUNCH_MAX_S)
         self._under_way.clear()
+        for server in (self._server, *self._left):
+            if server is not None:
+                server.leave()
+                server.has_ended(within_s=until_s - time.monotonic())
+        self._server, self._left = None, []
+
+    def _ask(self, job: JobDir, ready_end: int, errors_fd: int) -> ForkServer:
+        """Have a supervisor forked: by another fork server where the one we have is gone or does not do it."""
+        server = self._server
+        if server is not None and not self._is_stuck(server):
+            with suppress(OSError):
+                server.ask(job.path, ready_end, errors_fd)
+                return server
+        if server is not None:
+            server.leave()
+            self._left = [one for one in (*self._left, server) if not one.has_ended()]
+        self._server = ForkServer(self._program)
+        self._server.ask(job.path, ready_end, errors_fd)
+        return self._server
+
+    def _is_stuck(self, server: ForkServer) -> bool:
+        late_s = time.monotonic() - LAUNCH_MAX_S
+        return any(launch.asked_s < late_s for launch in self._under_way.values() if launch.server is server)
 
 
-def watch_exit(pidfd: int, then: Callable[[], None]) -> Callable[[], None]:
-    """Call `then` in the running event loop when the process behind `pidfd` has ended.
+class ForkServer:
+    """The process that forks supervisors: `fork_server`.
+
+    Args:
+        program: Its copy.
+
+    Raises:
+        OSError: No process can be started.
+    """
+
+    def __init__(self, program: Path) -> None:
+        self._socket, end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with end:
+            self._process = subprocess.Popen(
+                [sys.executable, "-I", "-S", str(program)],
+                stdin=end.fileno(),
+                stdout=subprocess.DEVNULL,
+                cwd="/",
+                start_new_session=True,
+            )
+        self._socket.setblocking(False)
+
+    def ask(self, directory: Path, ready_end: int, errors_fd: int) -> None:
+        """Have a supervisor forked for a directory; see `fork_server`.
+
+        Raises:
+            OSError: It is gone, or has not done what it was asked before.
+        """
+        socket.send_fds(self._socket, [os.fsencode(directory)], [ready_end, errors_fd])
+
+    def leave(self) -> None:
+        """Ask no more: it ends after what it was asked before."""
+        self._socket.close()
+
+    def has_ended(self, *, within_s: float = 0.0) -> bool:
+        """Whether it has; a process of ours that is waited for is none any more."""
+        try:
+            self._process.wait(max(within_s, 0.0))
+        except subprocess.TimeoutExpired:
+            return False
+        return True
+
+
+def watch(fd: int, then: Callable[[], None]) -> Callable[[], None]:
+    """Call `then` in the running event loop when the process of a pidfd, or whoever had a pipe's other end, is gone.
 
     Returns:
-        What cancels that. Either way `pidfd` is closed.
+        What cancels that. Either way `fd` is closed.
     """
     loop = asyncio.get_running_loop()
 
     def cancel() -> None:
-        loop.remove_reader(pidfd)
-        os.close(pidfd)
+        loop.remove_reader(fd)
+        os.close(fd)
 
     def ended() -> None:
         cancel()
         then()
 
-    loop.add_reader(pidfd, ended)
+    loop.add_reader(fd, ended)
     return cancel

@@ -1,6 +1,6 @@
 """The programs that stand between the agent and its jobs: compiled copies in a directory of their own.
 
-Compiled once: compiling them for each job would cost a third of the time to start. Each version has its own directory,
+Compiled once, for they read no `__pycache__` there. Each version has its own directory,
 and none is taken away, so that a supervisor that is just starting finds the parts it belongs to, though the package is
 upgraded and the agent started anew meanwhile.
 """
@@ -16,14 +16,15 @@ from typing import Final
 
 from colane.adaptor.bundle import put_whole
 
-SHIM: Final = "shim.pyc"
+FORK_SERVER: Final = "fork_server.pyc"
 RANKS: Final = "ranks.pyc"
 
 _PACKAGE: Final = Path(__file__).parents[1]
 _FILES: Final = {
-    "agent/shim.py": SHIM,
+    "agent/fork_server.py": FORK_SERVER,
     "agent/ranks.py": RANKS,
     "agent/__init__.py": "colane/agent/__init__.pyc",
+    "agent/shim.py": "colane/agent/shim.pyc",
     "agent/shim_files.py": "colane/agent/shim_files.pyc",
     "agent/shim_system.py": "colane/agent/shim_system.pyc",
 }

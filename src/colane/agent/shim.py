@@ -1,12 +1,8 @@
 """Runs one job's command, outlives the agent, and leaves behind how the command ended and what it printed.
 
-    python -I -S shim.py JOB_DIRECTORY
+One process for each attempt of a job, from its start to its end, forked by the agent's `fork_server`. Its rules:
 
-One process for each attempt of a job, from its start to its end. Its rules:
-
-* Standard library and its parts (`shim_files`, `shim_system`) alone, and of that only what starts fast: it is on the
-  way of every job's start. Hence the private `_signal` and `_ctypes`, whose public wrappers cost 5 ms each, and no
-  `json` before the job runs.
+* Standard library and its parts (`shim_files`, `shim_system`) alone: an upgrade under a running agent changes nothing.
 * It claims the directory by linking a complete file to one name, which succeeds once. Whoever comes second goes
   away, so that a launch repeated after a crash never runs a job twice.
 * It is the subreaper (prctl(2)) of everything the job starts: daemons come back to it, so no child left means
@@ -21,18 +17,16 @@ Files: reads `command`; writes `claim`, `started`, `log.OFFSET` (segments of the
 output they begin) and `exit`.
 """
 
-# ruff: noqa: PTH110, PTH120, PLC0415, S606 - pathlib and eager imports slow every start
+# ruff: noqa: PTH110, S606 - pathlib and eager imports slow every start
 
 from __future__ import annotations
 
 import _signal as signal  # type: ignore[import-not-found]
+import json
 import os
 import select
-import sys
 import time
-
-if __name__ == "__main__":  # a copy, beside those of its parts, wherever colane is installed: see `programs`
-    sys.path.insert(0, os.path.dirname(os.path.realpath(__file__)))
+import warnings  # noqa: F401 - for execvpe: a job's user may not be able to read this Python's library
 
 from colane.agent.shim_files import (
     COMMAND,
@@ -315,8 +309,6 @@ def join_cgroup(path: str) -> None:
 
 def become_user(uid: int, gid: int, *groups: int) -> None:
     """Be another user from now on, without a way back; the groups first, for a plain user may not change them."""
-    import warnings  # noqa: F401 - for execvpe: the user may not be able to read this Python's library
-
     os.setgroups(groups)
     os.setresgid(gid, gid, gid)
     os.setresuid(uid, uid, uid)
@@ -344,7 +336,7 @@ def catch_signals() -> int:
 
 
 def supervise(ready_fd: int) -> None:
-    """Run the job of the current directory; close `ready_fd` once it runs or cannot."""
+    """Run the job of the current directory; close `ready_fd` once it runs, or with this process where it cannot."""
     prctl(PR_SET_CHILD_SUBREAPER, 1)
     wake_fd = catch_signals()
     if not claim():
@@ -354,25 +346,5 @@ def supervise(ready_fd: int) -> None:
     started = supervisor.start()
     if started:
         os.close(ready_fd)
-    import json  # only now: the job need not wait for it
-
-    if started:
         supervisor.run()
     publish_exit(json.dumps(supervisor.record()), wake_fd)
-
-
-def main() -> None:
-    """Detach twice, so that the agent is left no child; it learns from the first exit that the job runs."""
-    os.chdir(sys.argv[1])
-    ready_fd, ready_end = os.pipe()
-    if os.fork():
-        os.close(ready_end)
-        os.read(ready_fd, 1)
-        os._exit(0)
-    os.close(ready_fd)
-    os.setsid()
-    supervise(ready_end)
-
-
-if __name__ == "__main__":
-    main()
