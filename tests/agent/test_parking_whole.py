@@ -17,12 +17,12 @@ pytestmark = [pytest.mark.live]
 STEPS = 400
 POLICY = f"{Path(__file__).with_name('urgent_policy.py')}:Urgent"
 JOB = """
-import random, sys, time
+import os, random, sys, time
 import colane.adaptor as colane
 steps, draw, total = colane.attach(total_steps=int(sys.argv[2])), random.Random(7), 0.0
 with open(sys.argv[1], "a", buffering=1) as notes:
     for number in range(1, int(sys.argv[2]) + 1):
-        time.sleep(0.002)
+        time.sleep(0.002 if os.path.exists(sys.argv[3]) else 0.05)
         total = total * 0.999 + draw.gauss(0, 1)
         notes.write(f"{number} {total.hex()}\\n")
         steps.step()
@@ -40,7 +40,8 @@ async def test_it_continues_with_every_step_and_every_bit(tmp_path: Path, marker
     async with world(policy=POLICY) as w, running(tmp_path / "state", Link(w)) as agent:  # type: ignore[arg-type]
 
         async def submit(number: int, priority: int) -> None:
-            command = [sys.executable, "-c", JOB, str(tmp_path / f"notes-{number}"), str(STEPS)]
+            until_then_slow = str(tmp_path / "notes-2")
+            command = [sys.executable, "-c", JOB, str(tmp_path / f"notes-{number}"), str(STEPS), until_then_slow]
             assert await w.submit(command=command, env=env, workdir="/", priority=priority) == number
 
         async def is_seen(job: int, state: str) -> bool:
