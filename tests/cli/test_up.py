@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,7 +16,7 @@ import pytest
 
 from colane.cli import stack
 from colane.client.errors import SchedulerError
-from tests.cli.conftest import Gate, Up, run_colane, until
+from tests.cli.conftest import START_MAX_S, Gate, Up, run_colane, until
 
 pytestmark = pytest.mark.live
 
@@ -85,6 +86,16 @@ def test_what_is_killed_is_started_again(make_up: MakeUp, gate: Gate, who: str) 
     until(lambda: _answer(up)["state"] == "succeeded", "the job's end")
     assert _answer(up)["attempt"] == 1
     assert up.end(signal.SIGINT)[0] == 0
+
+
+def test_it_ends_where_its_state_directory_is_deleted(make_up: MakeUp, gate: Gate) -> None:
+    up = make_up("--devices", "cpu:1")
+    job = submit(up, gate.job)
+    up.wait_for(job, "launching")
+    shutil.rmtree(up.state, ignore_errors=True)
+    _, said = up.process.communicate(timeout=START_MAX_S)
+    assert (up.process.returncode, up.processes()) == (1, [])
+    assert f"{up.state} was deleted, moved or replaced meanwhile, so nothing can be kept: start anew" in said
 
 
 def _command(pid: int) -> bytes:

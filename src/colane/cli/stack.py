@@ -240,6 +240,9 @@ class Stack:
     def _restart(self, child: _Child) -> None:
         code = child.process.wait()
         child.close()
+        folder = self.config.state_dir
+        if child is self._agent and not (folder / SERVER_FILE).exists():
+            raise FailureError(f"{folder} was deleted, moved or replaced meanwhile, so nothing can be kept: start anew")
         now_s = time.monotonic()
         if len(self._deaths) == RESTARTS_MAX and now_s - self._deaths[0] < RESTARTS_WITHIN_S:
             raise FailureError(f"the {child.name} has died {RESTARTS_MAX + 1} times within a minute")
