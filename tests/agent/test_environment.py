@@ -68,5 +68,6 @@ def test_cores(booked: tuple[int, ...], gpus: list[Gpu], expected: tuple[int, ..
 @pytest.mark.parametrize(("per_gpu", "whole", "each"), [(False, "64", "16"), (True, "256", "64")])
 def test_a_job_is_told_its_batch_of_the_gpus_it_has(per_gpu: bool, whole: str, each: str) -> None:
     told = batch_variables({"gpus": 4, "batch": {"size": 64, "per_gpu": per_gpu}})
-    assert told == {"COLANE_BATCH_SIZE": whole, "COLANE_BATCH_SIZE_PER_GPU": each}
+    kind = "per-gpu" if per_gpu else "global"
+    assert told == {"COLANE_BATCH": kind, "COLANE_BATCH_SIZE": whole, "COLANE_BATCH_SIZE_PER_GPU": each}
     assert batch_variables({"gpus": 4}) == {}

@@ -125,3 +125,15 @@ def test_all_ranks_start_or_none(
 def test_the_compiled_copy_runs_without_the_package(tmp_path: Path, marker: str) -> None:
     words = [*program(tmp_path, programs.RANKS), GRACE_S, "0", "::", "--", "true"]
     assert run(tmp_path, *words, marker=marker).end()["exit_code"] == 0
+
+
+@pytest.mark.parametrize(("rank", "code"), [("[ $RANK != 0 ]", 0), ("true", 76)])
+def test_ranks_that_take_leave_end_nobody_unless_nobody_goes_on(
+    tmp_path: Path, marker: str, rank: str, code: int
+) -> None:
+    script = f"if {rank}; then touch gone-$RANK; exit 76; fi; until [ -e on ]; do sleep 0.01; done"
+    supervised = start(tmp_path, ["::", "::", "::"], "sh", "-c", script, marker=marker)
+    until(lambda: len(list(tmp_path.glob("gone-*"))) >= 2, "two ranks take leave")
+    (tmp_path / "on").touch()
+    assert supervised.end()["exit_code"] == code
+    assert b"colane:" not in supervised.output()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -163,6 +164,43 @@ def test_an_answer_is_heard_once_for_each_asking(tmp_path: Path) -> None:
     answers.follow(wanted(2))
     assert answers.are_due
     assert not answers.look(), "what it said was of the asking before"
+
+
+def test_ranks_that_go_on_as_fewer_are_told_of_once_the_others_are_gone(tmp_path: Path) -> None:
+    job = JobDir(tmp_path / "1-1")
+    job.steps_path.parent.mkdir(parents=True)
+    pages = [wire.rank_path(job.steps_path, rank) for rank in range(2)]
+    other = subprocess.Popen([sys.executable, "-c", ONE_OF_TWO, str(pages[1])], env={**os.environ, "LOCAL_RANK": "1"})
+    for page in pages[:1]:
+        wire.create(page)
+    writer, answers = wire.Writer(str(pages[0])), SaveAnswers(lambda _: job.steps_path)
+    until(pages[1].exists, "the other rank writes its page")
+    until(lambda: wire.read(pages[1]) is not None, "it has claimed it")
+    answers.follow([DesiredJob(KEY, run=True, save=SaveWish("SIGUSR1", 1, ranks=1))])
+    meter = AttemptMeter(job.steps_path, LaunchFacts("boot", 0.0, gpus=(0, 1), cpu_devices=True))
+    writer.set_reforms()
+    writer.step(45.0, 1.0)
+    assert not answers.look()
+    writer.set_ranks(1)
+    writer.step(50.0, 7.0)
+    assert not answers.look(), "the other one is still there"
+    seen = meter.sample(60.0, os.getpid(), {})
+    assert (seen.reforms, seen.ranks) == (True, 0)
+    other.kill()
+    other.wait()
+    assert answers.look()
+    seen = meter.sample(61.0, os.getpid(), {})
+    assert (seen.ranks, seen.steps, seen.step_mean_s) == (1, 2, 7.0)
+    writer.close()
+
+
+ONE_OF_TWO = """
+import sys, time
+from colane.adaptor import wire
+wire.create(sys.argv[1])
+writer = wire.Writer(sys.argv[1])
+time.sleep(1000)
+"""
 
 
 CANNOT_SAVE = """

@@ -207,6 +207,21 @@ class Recorder:
             self._writer.set_save_failed(time.time(), error)
         self._last_s = time.perf_counter()
 
+    def reforms(self) -> None:
+        """Say that the ranks of the job can go on as fewer."""
+        if self._writer is not None:
+            self._writer.set_reforms()
+
+    def ranks_wanted(self) -> int:
+        """As how many ranks the job is to go on; 0: it leaves."""
+        return 0 if self._writer is None else self._writer.ranks_wanted()
+
+    def formed(self, ranks: int) -> None:
+        """Say that this is one of so many ranks from here on; the time that took is no step's."""
+        if self._writer is not None:
+            self._writer.set_ranks(ranks)
+        self._last_s = time.perf_counter()
+
     def noise_scale(self, samples: float) -> None:
         """Say how large the gradient's noise is."""
         if self._writer is not None:

@@ -6,7 +6,7 @@ import errno
 import os
 import sys
 
-from . import recorder, saving
+from . import recorder, reforming, saving
 from .writer import WireError
 
 TYPE_CHECKING = False  # as `typing` has it, which costs milliseconds to import
@@ -25,11 +25,12 @@ class Reporter:
         steps_done: Steps of the whole job: those that `restore` found, and those made since.
     """
 
-    __slots__ = ("_occasions", "_recorder", "steps_done")
+    __slots__ = ("_occasions", "_rebuild", "_recorder", "steps_done")
 
     def __init__(self, to: recorder.Recorder | None) -> None:
         self._recorder = to
         self._occasions: saving.Occasions | None = None
+        self._rebuild: Callable[[], object] | None = None
         self.steps_done = 0
 
     def step(self, loss: float | None = None) -> None:
@@ -92,6 +93,22 @@ class Reporter:
             self._recorder.restored(self.steps_done)
         return self.steps_done
 
+    def reforms(self, rebuild: Callable[[], object]) -> None:
+        """Say that the ranks of this job can go on as fewer without a restart; call it once, after `restore`.
+
+        Their state saved, those that stay form their process group anew, and call `rebuild`; the others leave. That is
+        for ranks that Colane has started on one machine (`--ranks per-gpu`) and that talk by gloo; of others nothing is
+        said.
+
+        Args:
+            rebuild: makes anew what is bound to the group (the wrapper of DDP, the sampler, this rank's part of the
+                batch), by the numbers that `torch.distributed` has then.
+        """
+        if self._occasions is not None and reforming.is_possible():
+            self._rebuild = rebuild
+            if self._recorder is not None:
+                self._recorder.reforms()
+
     def save(self, write: Callable[[int], object], every_s: float | None = None) -> None:
         """Save the state, if Colane asks for it or it is time; call it after `step`, in every rank.
 
@@ -112,9 +129,36 @@ class Reporter:
         problem = saving.attempt(write, self.steps_done)
         occasions.tried()
         self._tell(problem)
-        if why == saving.ASKED and problem is None:
+        if why == saving.ASKED and not self._goes_on(occasions, has_failed=problem is not None):
             occasions.leaves()
             raise SystemExit(saving.exit_code())
+
+    def _goes_on(self, occasions: saving.Occasions, *, has_failed: bool) -> bool:
+        """Whether this rank stays, its state saved or not: all do where any of them could not save."""
+        if self._rebuild is None or not reforming.is_possible():
+            return has_failed
+        try:
+            wanted = 0 if self._recorder is None else self._recorder.ranks_wanted()
+            ranks, any_failed = reforming.agree(wanted, has_failed=has_failed)
+            if any_failed or not ranks:
+                return any_failed
+            is_one = reforming.form(ranks)
+        except Exception as error:  # noqa: BLE001  # whatever it is, a restart goes on from the state where it is saved
+            recorder.debug(f"the ranks cannot go on as fewer: {error!r}")
+            return has_failed
+        self._as_fewer(ranks, occasions, self._rebuild, is_one=is_one)
+        return True
+
+    def _as_fewer(
+        self, ranks: int, occasions: saving.Occasions, rebuild: Callable[[], object], *, is_one: bool
+    ) -> None:
+        """The group of fewer is formed; who is none of it leaves here."""
+        if not is_one:
+            occasions.leaves()
+            raise SystemExit(reforming.LEFT)
+        rebuild()
+        if self._recorder is not None:
+            self._recorder.formed(ranks)
 
     def _tell(self, problem: OSError | None) -> None:
         if problem is not None and sys.stderr is not None:

@@ -17,6 +17,7 @@ from colane.adaptor.writer import (
     BETWEEN_STEPS,
     COUNT_WORD,
     FIRST_WORD,
+    FORMED_WORD,
     HAS_LOSS,
     HAS_MEMORY,
     HEARTBEAT_WORD,
@@ -28,8 +29,10 @@ from colane.adaptor.writer import (
     OTHER_VERSION,
     PHASE_WORD,
     PID_WORD,
+    RANKS_WORD,
     RECORD,
     RECORD_OFFSETS,
+    REFORMS_WORD,
     REFUSED_WORD,
     RESTORED_WORD,
     RING_OFFSET,
@@ -70,7 +73,7 @@ READ_TRIES = 64
 After the last, what was read is used as it is: each value is whole, one may belong to the next step."""
 
 _WORD = struct.Struct("=Q")
-_HEAD_BYTES = (NOISE_WORD + 1) * 8
+_HEAD_BYTES = (FORMED_WORD + 1) * 8
 
 
 @dataclass(frozen=True)
@@ -98,6 +101,8 @@ class Steps:
         save_failed_s: unix time at which saving last failed, None where it has not.
         save_error: error number of that.
         noise_scale: of the gradient, in samples; None where it says none, or none that can be.
+        reforms: whether the ranks of its job can go on as fewer.
+        ranks: as how many they last have; 0 as they were started. Durations are those of steps since then.
     """
 
     steps: int
@@ -119,6 +124,8 @@ class Steps:
     save_failed_s: float | None = None
     save_error: int = 0
     noise_scale: float | None = None
+    reforms: bool = False
+    ranks: int = 0
 
 
 def rank_path(path: str | Path, rank: int) -> Path:
@@ -184,7 +191,7 @@ def _read(fd: int, after_step: int) -> Steps | None:
         loss=loss if count and flags & HAS_LOSS else None,
         persistent_bytes=persistent if count and flags & HAS_MEMORY else None,
         peak_bytes=peak if count and flags & HAS_MEMORY else None,
-        durations_s=_durations(fd, left_out + max(after_step, 0), written),
+        durations_s=_durations(fd, max(left_out + max(after_step, 0), _word(head, FORMED_WORD)), written),
         phase=_word(head, PHASE_WORD),
         heartbeat_s=max(last_s, beat_s) or None,
         reserved_bytes=reserved if count and flags & HAS_MEMORY and flags & ON_GPU else None,
@@ -195,6 +202,8 @@ def _read(fd: int, after_step: int) -> Steps | None:
         save_failed_s=failed_s or None,
         save_error=_word(head, SAVE_ERROR_WORD),
         noise_scale=_above_zero(struct.unpack_from("=d", head, NOISE_WORD * 8)[0]),
+        reforms=bool(_word(head, REFORMS_WORD)),
+        ranks=_word(head, RANKS_WORD),
     )
 
 

@@ -36,6 +36,8 @@ CONTROL_OFFSET = PAGE_BYTES
 CONTROL_WORDS = PAGE_BYTES // 8
 SHARES, CONTROLS = 4, 5
 """Which word says whether the job shares a lane, and how many words there are."""
+RANKS_WANTED = 6
+"""As how many ranks the job is to go on once its state is saved; 0: it leaves."""
 RING_OFFSET = 2 * PAGE_BYTES
 FILE_BYTES = RING_OFFSET + -(-RING_SLOTS * 8 // PAGE_BYTES) * PAGE_BYTES
 
@@ -56,6 +58,9 @@ UNCOUNTED_WORD = 32
 """How many of the steps turned out to be none of training (an evaluation before it): the first ones."""
 NOISE_WORD = 33
 """Gradient noise scale, in samples; 0 while nothing was said."""
+REFORMS_WORD, RANKS_WORD, FORMED_WORD = range(34, 37)
+"""Whether the ranks of the job can go on as fewer (1); as how many they last have (0: as started), and how many steps
+of this page were made before that."""
 IN_STEP, BETWEEN_STEPS, TENTATIVE = 1, 2, 4
 """Values of the phase. `TENTATIVE` is added while a process has used its device but ended no step and registered no
 GPU: another process of the job that does may take its place."""
@@ -211,6 +216,19 @@ class Writer:
     def set_noise_scale(self, samples: float) -> None:
         """Say how large the gradient's noise is (`Reporter.noise_scale`)."""
         self._floats[NOISE_WORD] = samples
+
+    def ranks_wanted(self) -> int:
+        """As how many ranks the job is to go on; 0: it leaves."""
+        return int(self.control[RANKS_WANTED])
+
+    def set_reforms(self) -> None:
+        """Say that the ranks of the job can go on as fewer."""
+        self._words[REFORMS_WORD] = 1
+
+    def set_ranks(self, ranks: int) -> None:
+        """Say that this is one of so many ranks from here on; how long its steps took before says nothing any more."""
+        self._words[FORMED_WORD] = self.steps
+        self._words[RANKS_WORD] = ranks
 
     def step(self, now_s: float, duration_s: float, loss: float | None = None) -> None:
         """Publish one more step, which took `duration_s` and ended at unix time `now_s`."""

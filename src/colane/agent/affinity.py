@@ -35,7 +35,7 @@ class CoreGrant(NamedTuple):
 
     def of(self, pid: int) -> frozenset[int]:
         """Give the cores of one process."""
-        rank = _rank_of(pid) if self.by_rank else None
+        rank = rank_of(pid) if self.by_rank else None
         return self.cores if rank is None or rank >= len(self.by_rank) else self.by_rank[rank]
 
 
@@ -110,7 +110,7 @@ def _threads(pid: int) -> Iterator[int]:
         yield from map(int, os.listdir(f"/proc/{pid}/task"))  # noqa: PTH208 - names are enough
 
 
-def _rank_of(pid: int) -> int | None:
+def rank_of(pid: int) -> int | None:
     """Number of the rank that a process is or belongs to; None for the one that starts them."""
     with suppress(OSError, ValueError):
         variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")

@@ -1,4 +1,7 @@
-"""Hears at once from jobs that were asked to save their state and cannot: nobody waits for them any longer."""
+"""Hears at once from jobs that were asked to save their state and cannot, or go on as fewer ranks.
+
+Nobody waits for them any longer.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,10 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Final
 
-from colane.agent.reconcile import DesiredJob, Key
+from colane.adaptor import wire
+from colane.agent import processes
+from colane.agent.gate_page import RANKS_MAX
+from colane.agent.reconcile import DesiredJob, Key, SaveWish
 from colane.agent.telemetry import read_steps, save_problem
 
 LOOK_EVERY_S: Final = 0.05
@@ -25,11 +31,11 @@ class SaveAnswers:
             find: Gives the file of a job's steps.
         """
         self._find = find
-        self._asked: dict[Key, int] = {}
+        self._asked: dict[Key, SaveWish] = {}
         self._heard: dict[Key, int] = {}
 
     async def rest(self, seconds: float, *events: asyncio.Event) -> None:
-        """Wait until one of these happens, a job says that it cannot save, or the time is over."""
+        """Wait until one of these happens, a job has answered, or the time is over."""
         until_s, is_over = time.monotonic() + seconds, False
         waits = {asyncio.ensure_future(event.wait()) for event in events}
         while not is_over and (left_s := until_s - time.monotonic()) > 0:
@@ -42,23 +48,38 @@ class SaveAnswers:
     @property
     def are_due(self) -> bool:
         """Whether any job has been asked and has not answered."""
-        return any(self._heard.get(key) != number for key, number in self._asked.items())
+        return any(self._heard.get(key) != wish.number for key, wish in self._asked.items())
 
     def follow(self, jobs: Iterable[DesiredJob]) -> None:
         """These are to save; one that has answered since the last look has been reported by now, or is next."""
-        self._asked = {job.key: job.save.number for job in jobs if job.save is not None and job.run}
+        self._asked = {job.key: job.save for job in jobs if job.save is not None and job.run}
         self._heard = {key: number for key, number in self._heard.items() if key in self._asked}
 
     def look(self) -> bool:
-        """Whether any has said by now that it cannot."""
+        """Whether any has said by now that it cannot, or that it goes on."""
         news = False
-        for key, number in self._asked.items():
-            if self._heard.get(key) != number and self._has_failed(key, number):
-                self._heard[key] = number
+        for key, wish in self._asked.items():
+            if self._heard.get(key) != wish.number and self._has_answered(self._find(key), wish):
+                self._heard[key] = wish.number
                 news = True
         return news
 
-    def _has_failed(self, key: Key, number: int) -> bool:
-        path = self._find(key)
+    @staticmethod
+    def _has_answered(path: Path, wish: SaveWish) -> bool:
         steps = read_steps(path)
-        return steps is not None and save_problem(path, steps)[0] == number
+        if steps is None:
+            return False
+        goes_on = 0 < wish.ranks == steps.ranks and not _is_left(path, wish.ranks)
+        return goes_on or save_problem(path, steps)[0] == wish.number
+
+
+def _is_left(path: Path, ranks: int) -> bool:
+    """Whether any process that is one too many has not ended, as far as the numbers they gave say."""
+    for rank in range(ranks, RANKS_MAX):
+        own = wire.rank_path(path, rank)
+        if not own.exists():
+            return False
+        steps = read_steps(own)
+        if steps is not None and processes.identify(steps.pid) is not None:
+            return True
+    return False

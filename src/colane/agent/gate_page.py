@@ -21,6 +21,7 @@ from colane.adaptor.writer import (
     IN_STEP,
     PHASE_WORD,
     PID_WORD,
+    RANKS_WANTED,
     RECORD,
     RECORD_OFFSETS,
     RESUMED_WORD,
@@ -117,6 +118,10 @@ class ControlPage:
         self._write(turns.SHARES, int(shares))
         if flag:
             self._write(turns.FLAG, 1)
+
+    def want_ranks(self, ranks: int) -> None:
+        """Say as how many ranks the job is to go on once it has saved its state; 0: it is to leave."""
+        self._write(RANKS_WANTED, ranks)
 
     def close(self) -> None:
         """Let go of the file; what was written stays."""

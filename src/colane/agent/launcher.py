@@ -104,7 +104,8 @@ def batch_variables(launch: Mapping[str, Any]) -> dict[str, str]:
     if not batch:
         return {}
     each = batch["size"] if batch["per_gpu"] else batch["size"] // gpus
-    return {"COLANE_BATCH_SIZE": str(each * gpus), "COLANE_BATCH_SIZE_PER_GPU": str(each)}
+    kind = "per-gpu" if batch["per_gpu"] else "global"
+    return {"COLANE_BATCH": kind, "COLANE_BATCH_SIZE": str(each * gpus), "COLANE_BATCH_SIZE_PER_GPU": str(each)}
 
 
 class _Launch(NamedTuple):

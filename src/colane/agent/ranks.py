@@ -35,6 +35,9 @@ SAVED = 75
 SAVED_STATUS = SAVED << 8
 """The same as it is waited for."""
 
+LEFT_STATUS = 76 << 8
+"""Of a rank without which the others go on (`reforming.LEFT`): no failure unless all of them leave so."""
+
 
 class Binding:
     """Where one rank runs."""
@@ -85,16 +88,18 @@ class LocalRanks:
     def run(self) -> int:
         """Wait for all; return the status of the first rank that failed, else of one that has saved, else 0."""
         signal.signal(signal.SIGALRM, self._time_is_up)
-        first = 0
+        first, ends = 0, set[int]()
         while self._ranks:
             pid, status = os.waitpid(-1, 0)
             rank = self._ranks.pop(pid, None)
-            if rank is not None and status != 0 and first in {0, SAVED_STATUS}:
+            if rank is not None:
+                ends.add(status)
+            if rank is not None and status not in {0, LEFT_STATUS} and first in {0, SAVED_STATUS}:
                 first = status
                 if status != SAVED_STATUS:
                     self._end_with(rank, status)
         signal.setitimer(signal.ITIMER_REAL, 0)
-        return first
+        return LEFT_STATUS if ends == {LEFT_STATUS} else first
 
     def _fork(self, local: int, gate: int, opener: int, trouble: int) -> None:
         pid = os.fork()

@@ -33,10 +33,14 @@ class Key(NamedTuple):
 
 
 class SaveWish(NamedTuple):
-    """A job is to save its state: by which signal it is told, and which such asking of its attempt it is."""
+    """A job is to save its state: by which signal it is told, and which such asking of its attempt it is.
+
+    And as how many ranks it is to go on then; 0: it is to leave.
+    """
 
     signal: str
     number: int
+    ranks: int = 0
 
 
 @dataclass(frozen=True, slots=True)

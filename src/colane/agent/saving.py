@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from colane.agent import processes
+from colane.agent.gate_page import ControlPage
 from colane.agent.jobdir import JobDir, read_json, write_json
 from colane.agent.processes import ProcessId
 from colane.agent.reconcile import DesiredJob, Key, SaveWish
@@ -61,6 +62,7 @@ class Saver:
     def _tell(self, job: JobDir, wish: SaveWish) -> None:
         number, claimed_by, told_s = signal.Signals[wish.signal], job.claimed_by(), time.time()
         listeners = [] if claimed_by is None else self._catchers(claimed_by.pid, number)
+        _say_ranks(job, wish.ranks)
         told = [process for process in listeners if _send(process, number)]
         if not told:
             self._deaf[job.key] = DEAF.format(key=job.key, signal=wish.signal)
@@ -87,6 +89,14 @@ class Saver:
         except OSError:
             return False
         return any(word.startswith(self._programs) for word in words[:PROGRAM_WORDS])
+
+
+def _say_ranks(job: JobDir, ranks: int) -> None:
+    """Before the signal; a job whose page is not to be written leaves once it has saved, like any other."""
+    with suppress(OSError):
+        page = ControlPage(job.steps_path)
+        page.want_ranks(ranks)
+        page.close()
 
 
 def asked(job: Path) -> tuple[int, float]:

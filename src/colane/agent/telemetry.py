@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from colane.adaptor import wire
 from colane.agent import device_memory
+from colane.agent.affinity import rank_of
 from colane.agent.device_memory import DeviceMemory, HeldByPid, OverheadSeen
 from colane.agent.gate_page import RANKS_MAX
 from colane.agent.jobdir import LaunchFacts, directory_of
@@ -187,7 +188,16 @@ class AttemptMeter:
             save_problem=problem,
             noise_scale=steps.noise_scale if steps else None,
             saves_asked=number,
+            reforms=bool(steps and steps.reforms),
+            ranks=self._ranks_left(steps),
         )
+
+    def _ranks_left(self, steps: wire.Steps | None) -> int:
+        """As how many ranks it goes on: as it says, once no process of the others is left."""
+        ranks = steps.ranks if steps is not None else 0
+        if not 0 < ranks < RANKS_MAX or any((rank_of(one.pid) or 0) >= ranks for one in self.processes):
+            return 0
+        return ranks
 
     def memory_now(self, held: Mapping[int, HeldByPid | None]) -> DeviceMemory | None:
         """What it holds of its devices at this moment, given what each process holds; None of nothing."""
@@ -203,7 +213,7 @@ class AttemptMeter:
         return seen if self._facts.cpu_devices else self._memory
 
     def _memory_of(self, steps: wire.Steps | None, held: Mapping[int, HeldByPid | None]) -> DeviceMemory | None:
-        ranks = [] if steps is None else [steps, *_other_ranks(self._steps_path)]
+        ranks = [] if steps is None else [steps, *_other_ranks(self._steps_path, steps.ranks or RANKS_MAX)]
         if self._facts.cpu_devices:
             return device_memory.on_host(ranks, len(self._facts.gpus))
         pids = {process.pid for process in self.processes}
@@ -281,8 +291,8 @@ def _read_plausible(path: Path) -> wire.Steps | None:
     return steps if steps is not None and is_plausible(steps) else None
 
 
-def _other_ranks(path: Path) -> Iterator[wire.Steps]:
-    for rank in range(1, RANKS_MAX):
+def _other_ranks(path: Path, count: int) -> Iterator[wire.Steps]:
+    for rank in range(1, min(count, RANKS_MAX)):
         own = wire.rank_path(path, rank)
         if not own.exists():
             return

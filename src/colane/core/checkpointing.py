@@ -57,7 +57,8 @@ def lead_over(step: Step, job: Job) -> None:
         return
     facts: dict[str, str | int | float] = {"signal": contract.signal, "lead_s": contract.lead_s}
     job = _failed_once_more(step, job)
-    if job.resizes_to is not None and not job.ended_on:
+    has_saved_now = job.saved_s is not None and job.since_s is not None and job.saved_s >= job.since_s
+    if job.resizes_to is not None and not job.ended_on and not has_saved_now:
         _stay(step, job, Why.CHECKPOINT_TIMED_OUT, facts)
     else:
         reason = Reason(Why.CHECKPOINT_TIMED_OUT, {**facts, "then": "it is stopped all the same"})

@@ -65,7 +65,10 @@ MOVES: Mapping[tuple[JobState, JobState], str] = MappingProxyType(
         (S.RUNNING_PROTECTED, S.CHECKPOINTING): "its node is drained within a time, and it saves its state first",
         (S.PAUSED, S.CHECKPOINTING): "it is preempted while paused, and saves its state first",
         (S.CHECKPOINTING, S.STOPPING): "its state is saved, its time to save is over, or it was cancelled",
-        (S.CHECKPOINTING, S.RUNNING_PROTECTED): "it did not save its state, and keeps its size for a while",
+        (
+            S.CHECKPOINTING,
+            S.RUNNING_PROTECTED,
+        ): "it did not save, and keeps its size for a while; or it goes on as fewer ranks",
         (S.CHECKPOINTING, S.PAUSED): "it did not save its state, and is suspended",
         (S.CHECKPOINTING, S.QUEUED): "it has ended, its state saved; or it died or lost its node while it saved",
         (S.CHECKPOINTING, S.SUCCEEDED): "it finished while it saved",

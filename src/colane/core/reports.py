@@ -5,7 +5,17 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from colane.core import black_holes, checkpointing, failing, fewer_cores, losses, out_of_turns, parking, starting
+from colane.core import (
+    black_holes,
+    checkpointing,
+    failing,
+    fewer_cores,
+    losses,
+    out_of_turns,
+    parking,
+    reforming,
+    starting,
+)
 from colane.core.circles import within
 from colane.core.events import (
     BandwidthObserved,
@@ -126,6 +136,7 @@ def progressed(step: Step, event: Progressed) -> None:
     job = parking.memory_moved(step, job, event.progress)
     job = out_of_turns.told(step, job, event.progress)
     job = checkpointing.told(step, job, event.progress)
+    job = reforming.told(step, job, event.progress)
     grown = learn_memory(step, job, event.progress)
     if event.progress.steps > 0:
         job = _first_step(step, job, event.progress)

@@ -150,7 +150,7 @@ class Step:
         if self.config.tuning is not None:
             left.spec = with_start_cores(self.state, job.spec)
         if job.start_s is not None:
-            left.served = self._served(job, job.start_s)
+            left.served = self.served(job)
         progress = self.state.progress.get(job.id)
         left.steps_kept = steps_kept(job, progress)
         if job.start_s is not None:
@@ -189,8 +189,15 @@ class Step:
         else:
             self.stop(job, to, reason)
 
-    def _served(self, job: Job, start_s: float) -> tuple[Served, ...]:
-        """What a job has had, with the attempt that ends now."""
+    def cut(self, job: Job) -> None:
+        """What is seen of a job from now on is seen of another size: what it has used so far is charged."""
+        self.state.usage.charge(job, self.now_s)
+        self.guard.forget(job.id)
+        self._learn_stay(self.surroundings.end(job.id))
+
+    def served(self, job: Job) -> tuple[Served, ...]:
+        """What a job has had, with what ends now."""
+        start_s = self.now_s if job.start_s is None else job.start_s
         served = {(one.gpu_type, one.gpus or job.spec.gpus): one.run_s for one in job.served}
         gpus = job.placement.gpus if job.placement is not None else ()
         load = self.state.gpus.get(gpus[0]) if gpus else None

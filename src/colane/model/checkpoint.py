@@ -20,11 +20,13 @@ class CheckpointContract(NamedTuple):
             would die of it do not get it.
         lead_s: How long saving may take.
         saved_codes: Exit codes that say, after the signal, that its state is saved.
+        reforms: Whether its ranks can go on as fewer without a restart, as they have said.
     """
 
     signal: str
     lead_s: float
     saved_codes: tuple[int, ...] = (0, SAVED)
+    reforms: bool = False
 
 
 CHECKPOINT_PRESETS: Final[Mapping[str, CheckpointContract]] = MappingProxyType(

@@ -53,6 +53,7 @@ class Job:
         falls_back_to: Where it ran before it was resized, until it steps at its new size.
         launches_failed: How often its launch has failed since it was resized.
         preemptions: How often a plan has stopped it for another job.
+        launch_s: How long the launch of this attempt took, where it has gone on as fewer ranks since; else None.
         noise_scale: Noise of its gradient against the gradient, in samples, as it said; None while it has not.
         lost_s: Run time whose steps had to be made again, or are to be, as far as was seen.
         suspended: Somebody wants it not to go on: it is PAUSED while it holds GPUs, and does not start while QUEUED.
@@ -124,6 +125,7 @@ class Job:
     sent_back: int
     noise_scale: float | None
     preemptions: int
+    launch_s: float | None
 
     def __init__(  # noqa: PLR0913, PLR0917 - a record
         self,
@@ -172,6 +174,7 @@ class Job:
         sent_back: int = 0,
         noise_scale: float | None = None,
         preemptions: int = 0,
+        launch_s: float | None = None,
     ) -> None:
         self.id = id
         self.spec = spec
@@ -218,6 +221,7 @@ class Job:
         self.sent_back = sent_back
         self.noise_scale = noise_scale
         self.preemptions = preemptions
+        self.launch_s = launch_s
 
     def copied(self) -> Job:
         """An equal one of its own."""
@@ -267,6 +271,7 @@ class Job:
             self.sent_back,
             self.noise_scale,
             self.preemptions,
+            self.launch_s,
         )
 
     @property

@@ -48,6 +48,8 @@ class Progress:
         saves_asked: Which asking of its attempt that answers.
         noise_scale: Noise of its gradient against the gradient, in samples; None where it says nothing of it.
         saves: Whether it saves its state by itself when it is asked (`Reporter.save`).
+        reforms: Whether its ranks can go on as fewer without a restart (`Reporter.reforms`).
+        ranks: As how many they go on since, once the others are gone; 0 as they were started.
     """
 
     at_s: float
@@ -82,3 +84,5 @@ class Progress:
     saves_asked: int = 0
     noise_scale: float | None = None
     saves: bool = False
+    reforms: bool = False
+    ranks: int = 0

@@ -93,6 +93,8 @@ class Why(StrEnum):
     WAITS_PARKED = "waits-parked"
     CHECKPOINT_TIMED_OUT = "checkpoint-timed-out"
     CHECKPOINT_FAILED = "checkpoint-failed"
+    REFORMED = "reformed"
+    REFORMED_LATE = "reformed-late"
     CHECKPOINT_DIED = "checkpoint-died"
     SAVED = "saved"
     RESIZE_FAILED = "resize-failed"
@@ -247,6 +249,8 @@ SENTENCES: Mapping[Why, str] = MappingProxyType(
         Why.WAITS_PARKED: "Resources: parked; it can go on only on {home}, whose GPUs are held by {jobs}",
         Why.NOT_PARKED: "goes on, for its GPU memory cannot be moved to the host: {problem}",
         Why.CHECKPOINT_TIMED_OUT: "asked by {signal} to save its state, it has not within {lead_s:g} s; {then}",
+        Why.REFORMED_LATE: "its ranks go on as {ranks}, but it has {gpus} GPUs by now: it is restarted",
+        Why.REFORMED: "its ranks go on as {gpus}, they were {had}; it was not restarted",
         Why.CHECKPOINT_FAILED: "it could not save its state: {problem}; {then}",
         Why.CHECKPOINT_DIED: "it ended while it saved its state ({cause}), and goes on from what it had saved before",
         Why.SAVED: "its state is saved",

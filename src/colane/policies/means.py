@@ -17,6 +17,9 @@ from colane.model.plan import Park, Stop
 from colane.model.reason import Reason, Why
 from colane.model.story import LEAVING
 
+REFORM_S: Final = 0.1
+"""What forming a group anew takes, with the step that it ends in (benchmarks/reform_group.py)."""
+
 BOUND_S: Final = 5.0
 """What being bound to a node is believed to cost: who launches again in less is stopped rather than parked."""
 
@@ -82,9 +85,17 @@ def _is_parked(draft: Draft, victim: Job, host_bytes: int, away_s: float) -> boo
 
 def launch_s(job: Job) -> float:
     """How long its launch took, to its first step; 0 where no step was seen."""
+    if job.launch_s is not None:
+        return job.launch_s
     if job.start_s is None or job.first_step_s is None:
         return 0.0
     return max(0.0, job.first_step_s - job.start_s)
+
+
+def shrink_s(job: Job) -> float:
+    """What going on with fewer GPUs is believed to take it: a launch, unless its ranks need none for that."""
+    contract = job.spec.checkpoint
+    return REFORM_S if contract is not None and contract.reforms else launch_s(job)
 
 
 def unsaved_s(view: ClusterView, job: Job) -> float:

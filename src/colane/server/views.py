@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
+from colane.core import reforming
 from colane.core.company import Company, Pacing
 from colane.cpu.contention import ContentionConfig
 from colane.model.bandwidth import Throttle
@@ -261,7 +262,8 @@ def _save(job: Job) -> Body | None:
     contract = job.spec.checkpoint
     if job.state is not JobState.CHECKPOINTING or contract is None:
         return None
-    return {"signal": contract.signal, "number": job.saves_asked}
+    ranks = reforming.ranks_wanted(job)
+    return {"signal": contract.signal, "number": job.saves_asked, **({"ranks": ranks} if ranks else {})}
 
 
 def _flushes(placement: Placement, node: str, tight: frozenset[int]) -> bool:

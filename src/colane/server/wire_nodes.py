@@ -168,6 +168,8 @@ class ProgressBody(WireModel):
     saves_asked: Count = 0
     noise_scale: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
     saves: bool = False
+    reforms: bool = False
+    ranks: Count = 0
 
 
 class JobReport(WireModel):

@@ -19,7 +19,7 @@ from colane.policies.elastic.fair_throughput import USUAL_SIZES
 from colane.policies.elastic.planned import PlannedSizes
 from colane.policies.elastic.reach import kept, on_fewest_nodes
 from colane.policies.elastic.running import elastic_jobs, is_resizable, steps_per_s
-from colane.policies.means import launch_s
+from colane.policies.means import shrink_s
 from colane.policies.parts import Classes, Desk, Offer, Order, Rank
 from colane.policies.usual import UsualFinder
 
@@ -212,7 +212,7 @@ class ShrinkFinder(UsualFinder):
             waits_for=tuple(sorted({other for load in gpus for other in load.jobs})), accepted=accepted, is_later=True,
             ratio=steps_per_s(self._draft, job, spec.gpus) / whole if whole > 0 else 0.0,
             harm=sum([giver.loss for giver in shrinks]) / self._desk.queue.weigh(job),
-            cost_s=max([launch_s(giver.job) for giver in shrinks], default=0.0),
+            cost_s=max([shrink_s(giver.job) for giver in shrinks], default=0.0),
         )  # fmt: skip
 
     @staticmethod
