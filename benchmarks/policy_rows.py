@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from colane.papers import elastic_workloads
 from colane.papers.sharing import SWEEP_ITERATIONS, SWEEP_JOBS, SWEEPS
 from colane.papers.sharing_memory import read_tables
 from colane.papers.sharing_scenes import job_of
@@ -22,12 +23,14 @@ from colane.papers.topology_world import minskys
 from colane.simulate.beliefs import Belief, declare_lengths
 from colane.simulate.config import DriverConfig
 from colane.simulate.factors import FactorsWorld
+from colane.simulate.pollux_speeds import PolluxSpeeds
 from colane.simulate.request import Request, load, make_world, shared_by
 from colane.simulate.table_files import TOPOLOGY_TIMES, gavel_models
 from colane.simulate.table_world import TableWorld
 from colane.simulate.tables import Sources, TopologySpeeds
 from colane.simulate.world import World
 from colane.traces import clusters, generate, read
+from colane.traces.tables import pollux as pollux_times
 from colane.traces.tables import topology
 from colane.traces.workload import TraceJob, Workload, compress, only_pools
 
@@ -198,6 +201,22 @@ def _cut(workload: Workload, jobs: int) -> Workload:
     return replace(workload, jobs=workload.jobs[:jobs]) if jobs else workload
 
 
+# -- (g) Pollux's applications as jobs that may span nodes
+
+
+def spanning(sizes: tuple[int, ...], ask: Ask) -> Setting:
+    """Paper E's Poisson workload on 16 servers of four T4s: elastic up to the largest of these sizes, else gangs."""
+    table = pollux_times.read(ask.data / "traces/pollux-profiles/traces")
+    made = elastic_workloads.drawn(table, elastic_workloads.ASKED, ask.seed, ask.jobs)
+    gangs = np.random.default_rng([ask.seed, 2]).choice((1, 2, 3, 4, 4), size=ask.jobs)
+    jobs = tuple(
+        replace(job, spec=replace(job.spec, multi_node=True, gpus=max(sizes, default=int(gpus)), sizes=sizes))
+        for job, gpus in zip(made.jobs, gangs, strict=True)
+    )
+    world = TableWorld(Sources((PolluxSpeeds(table),), None), jobs)
+    return Setting(replace(made, jobs=jobs), world, clusters.load(elastic_workloads.CLUSTER), RECORDED)
+
+
 def _sweeps() -> dict[str, Row]:
     title = "300 x {} on one P100 (paper B)"
     kinds = {
@@ -219,6 +238,8 @@ ROWS: Mapping[str, Row] = {
     **_sweeps(),
     "e": Row("Philly, 2,000 jobs at eight times its pace", 2000, philly),
     "f": Row("Pollux's workloads on 64 T4s", 0, pollux),
+    "g:gangs": Row("160 gangs of 1 to 4 that may span 16 servers of four T4s", 160, partial(spanning, ())),
+    "g:elastic": Row("160 elastic jobs of 1 to 8 GPUs there", 160, partial(spanning, (1, 2, 3, 4, 6, 8))),
 }
 """Every workload; a letter alone names all of its rows."""
 

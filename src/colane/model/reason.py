@@ -56,6 +56,7 @@ class Why(StrEnum):
     SHARES_BEST = "shares-best"
     TRIES_COMPANY = "tries-company"
     MOVED = "moved"
+    GATHERED = "gathered"
     BEST_FIT = "best-fit"
     MEASURED_TOGETHER = "measured-together"
     BACKFILL = "backfill"
@@ -198,6 +199,7 @@ SENTENCES: Mapping[Why, str] = MappingProxyType(
         Why.FREE_GPU: "{gpu} is free",
         Why.FREE_CORES: "{node} has the cores and the host memory it books",
         Why.MOVED: "moved from {had} to {gpu}: together {rise:+.2f} of a job's speed alone",
+        Why.GATHERED: "moved from {nodes} nodes to {node} alone: {faster:.2f} times as fast there",
         Why.TRIES_COMPANY: "shares {gpu} with {jobs}: nothing is known of such company, so it is tried once",
         Why.SHARES_BEST: "shares {gpu} with {jobs}: at {speed:.2f} of its speed alone, together {rise:+.2f}",
         Why.SHARES: "shares {gpu} with {jobs}: predicted speed-up {speedup:.2f} ({source})",

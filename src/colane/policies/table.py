@@ -16,6 +16,7 @@ from colane.policies.cpu_array import CpuArray
 from colane.policies.elastic.fair_throughput import FairThroughput
 from colane.policies.elastic.most_value import VALUE_SIZES, Resizing
 from colane.policies.elastic.rebalancing import Rebalancing
+from colane.policies.gathering import Gathering
 from colane.policies.indexes.users import ShareBy
 from colane.policies.moves import InTurn, ToAim
 from colane.policies.orders.arrival import Arrival, InferenceFirst, LightestFirst
@@ -102,7 +103,8 @@ PRESETS: Final[tuple[Composed, ...]] = (
     Composed(
         "colane", ByValue(),
         (Fastest(), BesideBest(), ByMovingMate(), InPlaceOf(), ByShrinking(VALUE_SIZES), BY_ORDER),
-        (WEEK,), sizes=VALUE_SIZES, choose=MostValue(), moving=InTurn((Parting(), Rearranging(), Resizing())),
+        (WEEK,), sizes=VALUE_SIZES, choose=MostValue(),
+        moving=InTurn((Parting(), Rearranging(), Gathering(), Resizing())),
     ),
 )  # fmt: skip
 
