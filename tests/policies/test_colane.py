@@ -159,9 +159,9 @@ def test_of_what_nothing_is_known_one_pair_at_a_time_is_tried_once_its_first_mak
     assert reason.why is Why.TRIES_COMPANY
 
 
-def beside(slowdown: float, left: Mapping[int, int], gpus: int = 4, **needs: object) -> Core:
+def beside(slowdown: float, left: Mapping[int, int], gpus: int = 4, policy: str = "colane", **needs: object) -> Core:
     """Jobs, alike but for their length, that come one after another; pairs are slowed so much, larger sets far more."""
-    core = Core(create("colane"), ClusterState())
+    core = Core(create(policy), ClusterState())
     core.step([NodeRegistered(make_node("n0", gpus))], 0.0)
     alike = replace(make_profile("light", "V100", 0.0, GIB // 2, step_s=1.0), occupancy=None, bandwidth=None)
     core.step([ProfileDeclared(alike)], 0.0)
@@ -182,8 +182,9 @@ LONG_AND_SHORT = {1: 100, 2: 100, 3: 100, 4: 100, 5: 1000, 6: 60}
 """Four that fill four GPUs, and what is left then takes 200 s at best: the fifth ends sooner by waiting so long."""
 
 
-def test_a_long_job_that_cannot_go_elsewhere_waits_rather_than_be_bound_to_company() -> None:
-    core = beside(1.4, LONG_AND_SHORT)
+@pytest.mark.parametrize("policy", ["colane", "colane:usage_half_life_s=86400"])
+def test_a_long_job_that_cannot_go_elsewhere_waits_rather_than_be_bound_to_company(policy: str) -> None:
+    core = beside(1.4, LONG_AND_SHORT, policy=policy)
     assert core.state.jobs[JobId(5)].is_waiting
     assert not core.state.jobs[JobId(6)].is_waiting
 

@@ -51,6 +51,8 @@ def by_usage(draft: Draft, pool: str, own: Queue) -> Queue:
         weigh=own.weigh,
         left_s=own.left_s,
         soonest_end_s=own.soonest_end_s,
+        drains_s=own.drains_s,
+        awaits=own.awaits,
     )
 
 
