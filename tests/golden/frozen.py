@@ -42,7 +42,7 @@ class Frozen(NamedTuple):
             logs.append(FrozenLog(core))
             return logs
 
-        simulate(SIMULATED[self.workload](create(self.policy)), watchers=look_on)
+        simulate(SIMULATED[self.workload](create(self.policy), 0), watchers=look_on)
         return logs[0].text()
 
 

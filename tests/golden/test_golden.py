@@ -7,10 +7,12 @@ from collections import Counter
 import pytest
 
 from colane.model.reason import Why
-from colane.policies.registry import POLICIES
+from colane.policies.registry import POLICIES, create
 
+from .draws import APART, compare, drawn
 from .frozen import LOGS, Frozen, differences, every
 from .log import codes
+from .workloads import SIMULATED
 
 MECHANISMS = {
     "easy-backfill": (Why.RESERVED, Why.BACKFILL, Why.WOULD_DELAY),
@@ -74,3 +76,15 @@ def test_every_job_ends_and_no_plan_is_refused() -> None:
         text = one.path.read_text()
         assert "refused-plan" not in text, one
         assert not [line for line in text.splitlines() if line.startswith("left")], one
+
+
+def test_draws_of_a_world_differ() -> None:
+    first, other = (SIMULATED["gangs"](create("fifo"), more).workload.jobs for more in (0, APART))
+    assert first != other
+    assert drawn("gangs", "fifo", 0) != drawn("gangs", "fifo", 1)
+
+
+def test_policies_are_compared_with_the_first_one_in_the_same_draw() -> None:
+    first, second = compare("gangs", 2, ["fifo", "sjf"])
+    assert first == "gangs fifo: mean jct 1.0000 +- 0.0000, last end 1.0000 +- 0.0000, 0.0 moves"
+    assert second.startswith("gangs sjf: mean jct 0.")

@@ -127,33 +127,38 @@ def inputs(
     return Inputs(cluster=cluster, workload=workload, world=world, policy=policy, beliefs=beliefs, driver=costs)
 
 
-def gangs(policy: Policy) -> Inputs:
+def gangs(policy: Policy, more: int = 0) -> Inputs:
     """One GPU type, gangs on one node, users, priorities, time limits; durations as recorded."""
     nodes = [make_node(f"n{i}", 4) for i in range(3)]
-    return inputs(policy, nodes, draw(11, 70, 240, gang_job), NeutralWorld(), DriverConfig(restart_s=30, stop_s=10))
+    return inputs(
+        policy, nodes, draw(11 + more, 70, 240, gang_job), NeutralWorld(), DriverConfig(restart_s=30, stop_s=10)
+    )
 
 
-def types(policy: Policy) -> Inputs:
+def types(policy: Policy, more: int = 0) -> Inputs:
     """Several GPU types, which suit some families more than others."""
     nodes = [make_node("a0", 2, "A100"), make_node("k0", 4, "K80"), make_node("v0", 4), make_node("v1", 2)]
-    return inputs(policy, nodes, draw(12, 60, 150, typed_job), FamilyWorld(), DriverConfig(restart_s=30, stop_s=10))
+    return inputs(
+        policy, nodes, draw(12 + more, 60, 150, typed_job), FamilyWorld(), DriverConfig(restart_s=30, stop_s=10)
+    )
 
 
-def sharing(policy: Policy) -> Inputs:
+def sharing(policy: Policy, more: int = 0) -> Inputs:
     """Many small jobs on few GPUs; two families are unknown at first, servers have objectives."""
     nodes = [make_node("m0", 2), make_node("t0", 2, sharing="time-slice")]
     known = ("resnet", "lstm", "transformer", "server")
     costs = DriverConfig(launch_s=5, restart_s=10, stop_s=5, switch_s=0.125)
-    return inputs(policy, nodes, draw(13, 60, 60, small_job), FamilyWorld(), costs, known)
+    return inputs(policy, nodes, draw(13 + more, 60, 60, small_job), FamilyWorld(), costs, known)
 
 
-def linked(policy: Policy) -> Inputs:
+def linked(policy: Policy, more: int = 0) -> Inputs:
     """Machines with links of several kinds, gangs that talk, neighbours on sockets."""
     nodes = [make_node("d0", 8, links="dgx1"), make_node("p0", 4, links="minsky"), make_node("s0", 4)]
     costs = DriverConfig(launch_s=5, restart_s=20, stop_s=5)
-    return inputs(policy, nodes, draw(14, 60, 240, linked_job), FamilyWorld(Scope.NODE), costs)
+    return inputs(policy, nodes, draw(14 + more, 60, 240, linked_job), FamilyWorld(Scope.NODE), costs)
 
 
-SIMULATED: Mapping[str, Callable[[Policy], Inputs]] = MappingProxyType(
+SIMULATED: Mapping[str, Callable[[Policy, int], Inputs]] = MappingProxyType(
     {"gangs": gangs, "types": types, "sharing": sharing, "linked": linked}
 )
+"""Each takes a policy, and what is added to its seed: 0 is the draw whose decisions are frozen."""

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
+
 from colane.policies.registry import create
 from tests.core.worlds import make_node
 
 from .life import Coming, Life, known, step_time
+from .machines import machine
 
 EAGER = "colane:quantum_s=0,move_s=0"
 STEPS = [step_time(s, kind, gpus=gpus) for s, kind in ((1.0, "V100"), (4.0, "K80")) for gpus in (1, 2)]
@@ -51,7 +54,25 @@ def test_a_gpu_on_which_it_is_slower_does_not_count() -> None:
     assert life.spans[3] == [(20, 210)]
 
 
-def test_jobs_of_several_gpus_take_places_as_before() -> None:
-    nodes, busy = [make_node("n0", 2), make_node("n1", 2)], [known(0, 100, gpus=2), known(0, 300, gpus=2)]
-    life = Life(create(EAGER), nodes, [*busy, known(20, 90, gpus=2)], STEPS).run()
-    assert life.spans[3] == [(20, 110)]
+def gangs(*busy: Coming, apart: str = "") -> list[list[tuple[float, float]]]:
+    """When jobs run on two nodes of two GPUs, on two sockets of one; the last is a gang of 90 s after 20 s."""
+    nodes, coming = [machine(n, (0, int(n == apart))) for n in ("n0", "n1")], [*busy, known(20, 90, gpus=2)]
+    spans = Life(create(EAGER), nodes, coming, [step_time(1.0, "P100", gpus=gpus) for gpus in (1, 2)]).run().spans
+    return [spans[number] for number in range(1, len(coming) + 1)]
+
+
+SHORT, LONG = known(0, 100, gpus=2), known(0, 300, gpus=2)
+
+
+def test_a_gang_waits_for_gpus_that_fall_free_at_once() -> None:
+    assert gangs(SHORT, LONG) == [[(0, 100)], [(0, 300)], [(100, 190)]]
+
+
+def test_gpus_that_fall_free_one_by_one_are_no_place_for_a_gang() -> None:
+    assert gangs(known(0, 100), known(0, 105), LONG)[-1] == [(20, 110)]
+
+
+@pytest.mark.parametrize(("apart", "span"), [("n0", (20, 110)), ("n1", (100, 190))])
+def test_gpus_that_lie_farther_apart_are_no_place_for_a_gang(apart: str, span: tuple[float, float]) -> None:
+    """Those of `n0` fall free after 100 s, those of `n1` after 300."""
+    assert gangs(SHORT, LONG, apart=apart)[-1] == [span]

@@ -2,20 +2,22 @@
 
 Whoever takes another's place only moves the wait to that other where both would have had one soon: of two jobs and a
 place that falls free before the first could be through, one waits for it, whichever that is. Stopping costs its time
-and brings nothing then. It brings something where others wait, too, who then come sooner.
+and brings nothing then. It brings something where others wait, too, who then come sooner. For a gang only whole places
+count, on which it is as fast and whose GPUs lie as close together as those it could have at once.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import ceil, inf
-from typing import Final
+from typing import Final, NamedTuple
 
 from colane.core.draft import Draft
 from colane.core.load import GpuLoad
-from colane.core.situations import situation_in
+from colane.core.situations import distance_of, situation_alone, situation_in
 from colane.core.state import NodeState
 from colane.model.hardware import GpuId
-from colane.model.job import Job, JobSpec
+from colane.model.job import Job, JobId, JobSpec
 from colane.perf.situation import Situation
 from colane.policies.indexes.live import LiveJobs
 from colane.policies.means import is_leaving
@@ -24,7 +26,17 @@ from colane.policies.parts import Queue
 NODES_MAX: Final = 512
 """Of more nodes every second, third, ... is looked at."""
 
-Ends = dict[str, list[float]]
+Ends = list[tuple[float, GpuLoad]]
+"""GPUs, and in how many seconds each falls free."""
+
+
+class _Wanted(NamedTuple):
+    """What makes an opening a place for a job: when, on which types, how fast it would be, how far apart its ranks."""
+
+    within_s: float
+    kinds: list[str]
+    speed: float = 0.0
+    distance: float = inf
 
 
 class Openings:
@@ -42,27 +54,59 @@ class Openings:
         self._queue = queue
         self._ends: dict[str, Ends] = {}
 
-    def suffice(self, job: Job, spec: JobSpec, there: GpuLoad) -> bool:
+    def suffice(self, job: Job, spec: JobSpec, there: Sequence[GpuLoad]) -> bool:
         """Whether, before a job would be through, as many places for such as it fall free as there are who wait.
 
         Args:
             job: Who waits.
             spec: As large as it would be.
-            there: A GPU it could have at once; others count where it is as fast.
+            there: GPUs it could have at once; others count where it is as fast, and they lie as close together.
         """
         queue, view = self._queue, self._draft.view
-        within_s = queue.left_s(job) if queue.awaits and spec.gpus == 1 else None
+        within_s = queue.left_s(job) if queue.awaits else None
         lacking = view.queue(self._pool).count
         if within_s is None or lacking > sum(view.derived(LiveJobs).gpus(view, self._pool).values()):
             return False
-        kinds = self._as_fast(spec, there.gpu.type)
+        wanted = self._wanted(spec, there, within_s)
         for node in self._nodes():
-            ends = self._of(node)
-            for kind in kinds:
-                lacking -= sum([end_s <= within_s for end_s in ends.get(kind, ())]) // spec.gpus
+            lacking -= self._single(node, wanted) if spec.gpus == 1 else self._whole(node, spec, wanted)
             if lacking <= 0:
                 return True
         return False
+
+    def _wanted(self, spec: JobSpec, there: Sequence[GpuLoad], within_s: float) -> _Wanted:
+        if spec.gpus == 1:
+            return _Wanted(within_s, self._as_fast(spec, there[0].gpu.type))
+        kinds = self._draft.view.gpu_types(self._pool, spec.gpu_type)
+        distance = self._distance(there)
+        return _Wanted(within_s, kinds, self._speed(spec, there, distance), distance)
+
+    def _single(self, node: NodeState, wanted: _Wanted) -> int:
+        """GPUs of a node that fall free soon enough."""
+        within_s, kinds = wanted.within_s, wanted.kinds
+        return sum([end_s <= within_s and load.gpu.type in kinds for end_s, load in self._of(node)])
+
+    def _whole(self, node: NodeState, spec: JobSpec, wanted: _Wanted) -> int:
+        """Places of a node for a gang, each of GPUs that fall free at once: others take those that do one by one."""
+        together: dict[tuple[JobId, ...], list[GpuLoad]] = {}
+        for end_s, load in self._of(node):
+            if end_s <= wanted.within_s and load.gpu.type in wanted.kinds:
+                together.setdefault(load.jobs, []).append(load)
+        count = 0
+        for loads in together.values():
+            places = [loads[at : at + spec.gpus] for at in range(0, len(loads) - spec.gpus + 1, spec.gpus)]
+            count += sum([self._is_as_good(spec, place, wanted) for place in places])
+        return count
+
+    def _is_as_good(self, spec: JobSpec, place: Sequence[GpuLoad], wanted: _Wanted) -> bool:
+        distance = self._distance(place)
+        return distance <= wanted.distance and self._speed(spec, place, distance) >= wanted.speed
+
+    def _distance(self, place: Sequence[GpuLoad]) -> float:
+        return distance_of(self._draft.view.nodes, [load.id for load in place])
+
+    def _speed(self, spec: JobSpec, place: Sequence[GpuLoad], distance: float) -> float:
+        return self._draft.beliefs.rate(spec, situation_alone(place, distance=distance)).ratio
 
     def _as_fast(self, spec: JobSpec, gpu_type: str) -> list[str]:
         """GPU types on which a job is no slower than on that one."""
@@ -76,13 +120,11 @@ class Openings:
         return nodes[:: max(1, ceil(len(nodes) / NODES_MAX))]
 
     def _of(self, node: NodeState) -> Ends:
-        """When the GPUs of a node fall free, in seconds from now, by type."""
+        """When the GPUs of a node fall free."""
         found = self._ends.get(node.node.name)
         if found is None:
-            found = self._ends[node.node.name] = {}
-            for gpu in node.node.gpus:
-                load = self._draft.load(GpuId(node.node.name, gpu.index))
-                found.setdefault(gpu.type, []).append(self._end_s(load))
+            loads = [self._draft.load(GpuId(node.node.name, gpu.index)) for gpu in node.node.gpus]
+            found = self._ends[node.node.name] = [(self._end_s(load), load) for load in loads]
         return found
 
     def _end_s(self, load: GpuLoad) -> float:

@@ -90,7 +90,7 @@ class PlaceFinder(UsualFinder):
             yield Offer((made,), Reason(Why.MAKING_ROOM, {}, ()), waits_for=made.jobs, is_later=True)
             return
         best = max(self._places(job, spec), key=_value, default=None)
-        if best is None or (not is_urgent(job, best.victim) and self._openings.suffice(job, spec, best.load)):
+        if best is None or (not is_urgent(job, best.victim) and self._openings.suffice(job, spec, (best.load,))):
             return
         offer = self._offer(job, best)
         if offer is not None:

@@ -6,7 +6,7 @@ done for.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from enum import StrEnum
@@ -238,7 +238,7 @@ class RoomFinder(UsualFinder):
     def _offer(self, job: Job, spec: JobSpec, vacancy: _Vacancy) -> Iterator[Offer]:
         draft, site = self._draft, vacancy.site
         room = self._room(job, vacancy)
-        if room is None or (room and self._would_wait(job, spec, vacancy.gpus[0], room)):
+        if room is None or (room and self._would_wait(job, spec, vacancy.gpus, room)):
             return
         reason = Reason(Why.MAKING_ROOM, {}, tuple([action.job for action in room]))
         waits_for = tuple(sorted({other for load in vacancy.gpus for other in load.jobs}))
@@ -262,7 +262,7 @@ class RoomFinder(UsualFinder):
             harm=harm, cost_s=cost_s,
         )  # fmt: skip
 
-    def _would_wait(self, job: Job, spec: JobSpec, there: GpuLoad, room: Iterable[Stop | Park]) -> bool:
+    def _would_wait(self, job: Job, spec: JobSpec, there: Sequence[GpuLoad], room: Iterable[Stop | Park]) -> bool:
         """Whether a job had better wait for a place than have those of its own priority leave."""
         if min([self._draft.view.job(action.job).spec.priority for action in room]) < job.spec.priority:
             return False
