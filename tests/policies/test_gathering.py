@@ -65,9 +65,10 @@ def test_once_it_is_there_it_stays() -> None:
         {"spec": replace(GANG, preemptible=False)},
         {"spec": replace(GANG, steps_total=981)},
         {"policy": f"{POLICY},gathers=no"},
+        {"policy": f"{POLICY},moves=no"},
         {"together": 1.0, "apart": 1.05},
     ],
-    ids=["cannot be stopped", "is nearly through", "is not asked for", "was seen to gain little"],
+    ids=["cannot be stopped", "is nearly through", "is not asked for", "nobody is moved", "was seen to gain little"],
 )
 def test_it_stays_where_it_may_not_or_need_not_go(stays: dict[str, object]) -> None:
     made = scattered(**stays)  # type: ignore[arg-type]

@@ -38,10 +38,12 @@ class Gathering:
 
     Attributes:
         gathers: Whether anybody is gathered.
+        moves: Whether running jobs are moved at all.
         faster_min: By what factor a job must be faster there at least.
     """
 
     gathers: bool = True
+    moves: bool = True
     faster_min: float = 1.1
 
     @property
@@ -51,7 +53,7 @@ class Gathering:
 
     def plan(self, desk: Desk) -> None:
         """Move whom it saves most time, as long as there is room for somebody."""
-        if self.gathers and (scattered := desk.draft.view.derived(ScatteredJobs).of(desk.pool)):
+        if self.gathers and self.moves and (scattered := desk.draft.view.derived(ScatteredJobs).of(desk.pool)):
             desk.draft.watch(desk.pool)
             gatherer = _Gatherer(self, desk)
             for job_id in sorted(scattered):
