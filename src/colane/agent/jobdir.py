@@ -34,6 +34,7 @@ from colane.agent.lease import Lease
 from colane.agent.logs import segments
 from colane.agent.processes import ProcessId, boot_id
 from colane.agent.reconcile import Key
+from colane.agent.shim_system import read_file
 
 LAUNCH, OWN, STEPS, FINISHED, SHIM_ERRORS = "launch.json", "own", "steps", "finished.json", "shim.err"
 _NAME = re.compile(r"\d+-\d+")
@@ -72,6 +73,7 @@ class JobDir:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._inside = f"{path}/"  # joined by hand: all of it is looked at for each job, again and again
         job, _, attempt = path.name.partition("-")
         self.key = Key(int(job), int(attempt))
 
@@ -82,7 +84,7 @@ class JobDir:
 
     def facts(self) -> LaunchFacts:
         """How it is placed; where a power cut has taken that, of no boot that is known."""
-        fields = read_json(self.path / LAUNCH) or asdict(LaunchFacts("", time.time()))
+        fields = read_json(self._inside + LAUNCH) or asdict(LaunchFacts("", time.time()))
         by_rank = tuple(tuple(cores) for cores in fields.get("rank_cores", ()))
         lists = {"gpus": tuple(fields["gpus"]), "cores": tuple(fields["cores"]), "rank_cores": by_rank}
         return LaunchFacts(**{**fields, **lists})
@@ -97,7 +99,7 @@ class JobDir:
         A directory that is older than this boot counts as claimed by a process of that boot: its claim may have
         been lost with the power, and nothing may run twice.
         """
-        text = read_text(self.path / shim_files.CLAIM)
+        text = read_text(self._inside + shim_files.CLAIM)
         if text is None:
             prepared_in = self.facts().boot_id
             return None if prepared_in == boot_id() else ProcessId(0, 0, prepared_in)
@@ -106,11 +108,11 @@ class JobDir:
 
     def started(self) -> dict[str, Any] | None:
         """Pid, start ticks and start time of its main process; None before it runs."""
-        return read_json(self.path / shim_files.STARTED)
+        return read_json(self._inside + shim_files.STARTED)
 
     def exit_record(self) -> dict[str, Any] | None:
         """How it ended; None before."""
-        return read_json(self.path / shim_files.EXIT)
+        return read_json(self._inside + shim_files.EXIT)
 
     def has_ended(self) -> bool:
         """Whether there is a record of its end."""
@@ -118,7 +120,7 @@ class JobDir:
 
     def finished(self) -> dict[str, Any] | None:
         """What the scheduler is told of its end, once that has been put together."""
-        return read_json(self.path / FINISHED)
+        return read_json(self._inside + FINISHED)
 
     def shim_errors(self) -> str:
         """The last line of what its supervisor complained about."""
@@ -336,15 +338,15 @@ def _passable() -> int:
     return _PASSABLE if os.geteuid() == 0 else _PRIVATE
 
 
-def read_text(path: Path) -> str | None:
+def read_text(path: Path | str) -> str | None:
     """Read a small file; None when it is not there."""
     try:
-        return path.read_text()
+        return read_file(path).decode()
     except FileNotFoundError:
         return None
 
 
-def read_json(path: Path) -> dict[str, Any] | None:
+def read_json(path: Path | str) -> dict[str, Any] | None:
     """Read an object; None when the file is not there, or not whole after a power cut."""
     text = read_text(path)
     try:

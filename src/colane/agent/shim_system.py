@@ -123,7 +123,7 @@ def send(pid: int, number: int) -> None:
         return
 
 
-def read_file(path: str) -> bytes:
+def read_file(path: str | os.PathLike[str]) -> bytes:
     """Read a small file."""
     return read_all(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
 
