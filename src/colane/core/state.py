@@ -31,7 +31,6 @@ Kind = tuple[str, str]
 
 SortKey = tuple[float, float, int, GpuId]
 
-
 D = TypeVar("D", bound=Derived)
 
 Question = tuple[Callable[..., Any], tuple[Hashable, ...]]
