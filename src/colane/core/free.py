@@ -45,6 +45,11 @@ class FreeIndex:
         """Largest number of free GPUs on any node."""
         return len(self.masks) - 1
 
+    @property
+    def count(self) -> int:
+        """Free GPUs of all nodes."""
+        return sum([mask.bit_count() for mask in self.masks[1:]])
+
     def nodes_with(self, count: int) -> Iterator[int]:
         """Nodes with at least `count` free GPUs, lowest order number first."""
         return bits(self.masks[count]) if count < len(self.masks) else iter(())

@@ -31,12 +31,14 @@ BOUND_RATIO: Final = 0.1
 def is_movable(job: Job) -> bool:
     """Whether it may be taken off its GPUs to make room, as far as its own record tells.
 
-    A job over several nodes is left alone: that would empty more than the node that is needed.
+    A job over several nodes leaves all of them, and cannot be parked.
     """
-    if job.placement is None or len(job.placement.nodes) != 1 or not job.placement.slots or job.is_on_host:
+    if job.placement is None or not job.placement.slots or job.is_on_host:
         return False
     if job.spec.preemptible and job.state in MOVABLE and not job.parked:
         return True
+    if len(job.placement.nodes) > 1:
+        return False
     steps = job.state is JobState.RUNNING and job.first_step_s is not None
     return steps and not job.suspended and not job.host_refusal and job.spec.company is None
 

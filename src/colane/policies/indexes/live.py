@@ -68,7 +68,7 @@ class PoolJobs:
         return (job for _, job in islice(self._movable, count))
 
     def ripe_gangs(self, now_s: float, quantum_s: float) -> Iterator[JobId]:
-        """Those of them with several GPUs."""
+        """Those of them with several GPUs, all on one node."""
         return (job for began_s, job in self._gangs if began_s + quantum_s <= now_s)
 
     def has_ripe(self, now_s: float, quantum_s: float) -> bool:
@@ -112,7 +112,7 @@ class PoolJobs:
         elif is_movable(job):
             insort(self._movable, _start(job))
             self.stoppable += job.spec.preemptible
-            if len(job.gpus_held) > 1:
+            if _is_gang(job):
                 insort(self._gangs, _start(job))
 
     def _drop(self, job: Job) -> None:
@@ -127,7 +127,7 @@ class PoolJobs:
         elif is_movable(job):
             del self._movable[bisect_left(self._movable, _start(job))]
             self.stoppable -= job.spec.preemptible
-            if len(job.gpus_held) > 1:
+            if _is_gang(job):
                 del self._gangs[bisect_left(self._gangs, _start(job))]
 
     def _count(self, job: Job, change: int) -> None:
@@ -152,6 +152,10 @@ def _is_alike(old: Job, new: Job) -> bool:
 def _counts(job: Job) -> bool:
     """Whether it runs, or waits in a line that policies order."""
     return job.placement is not None or (job.is_waiting and job.spec.company is None)
+
+
+def _is_gang(job: Job) -> bool:
+    return job.placement is not None and len(job.placement.nodes) == 1 and len(job.gpus_held) > 1
 
 
 def _start(job: Job) -> tuple[float, JobId]:

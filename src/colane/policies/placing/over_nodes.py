@@ -49,7 +49,7 @@ def shares_of(draft: Draft, spec: JobSpec, gpu_type: str) -> list[NodeShare] | N
     """
     found: list[NodeShare] = []
     left, index = spec.gpus, draft.free((spec.pool, gpu_type))
-    for node in _emptiest_first(draft, index):
+    for node in emptiest_first(draft, index):
         fitting = tuple(draft.free_gpus(node, gpu_type))
         if not draft.all_fit_alone(fitting, spec):
             fitting = tuple([load for load in fitting if draft.fits_alone(load, spec)])
@@ -64,7 +64,8 @@ def shares_of(draft: Draft, spec: JobSpec, gpu_type: str) -> list[NodeShare] | N
     return None
 
 
-def _emptiest_first(draft: Draft, index: FreeIndex) -> Iterator[NodeState]:
+def emptiest_first(draft: Draft, index: FreeIndex) -> Iterator[NodeState]:
+    """Nodes with free GPUs of a kind, those with the most first."""
     for free in range(index.most_free, 0, -1):
         for order in index.nodes_with_exactly(free):
             yield draft.view.node_at(order)

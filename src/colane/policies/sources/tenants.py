@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from functools import partial
+from heapq import heappop, heappush
 from typing import NamedTuple
 
 from colane.core.state import NodeState
@@ -22,9 +23,10 @@ from colane.policies.parts import Desk, Rank
 
 
 class Unit(NamedTuple):
-    """Jobs that can only leave together to free their GPUs.
+    """Jobs that can only leave together to free their GPUs, and what a node gains by it.
 
-    `worth` is that of the most valuable of them: its rank, then the less the more it loses by leaving.
+    `worth` is that of the most valuable of them: its rank, then the less the more it loses by leaving. `emptied` are as
+    many GPUs as all nodes gain: a job over several leaves them all.
     """
 
     worth: Rank
@@ -33,6 +35,7 @@ class Unit(NamedTuple):
     cores: int
     host_memory_bytes: int
     host_bandwidth: int
+    emptied: int
 
 
 class Coming(NamedTuple):
@@ -67,13 +70,15 @@ class TenantSurvey:
     Args:
         desk: Where the pool is served.
         displaces: Whether a waiting job of the first rank may take the place of a running one of the second.
+        over_nodes: Whether jobs over several nodes may be stopped as well.
     """
 
-    def __init__(self, desk: Desk, displaces: Callable[[Rank, Rank], bool]) -> None:
+    def __init__(self, desk: Desk, displaces: Callable[[Rank, Rank], bool], *, over_nodes: bool = True) -> None:
         self._draft = desk.draft
         self._pool = desk.pool
         self._queue = desk.queue
         self._displaces = displaces
+        self._over_nodes = over_nodes
         self._live = desk.draft.view.derived(LiveJobs).pool(desk.pool)
         self._has_looked = False
         self._sites: dict[str, NodeTenants] = {}
@@ -151,7 +156,7 @@ class TenantSurvey:
             self._note_going()
             self._open = sorted([site for site in self._sites.values() if site.cores], key=_order)
             view = self._draft.view
-            ripe = [job for job in self._ripe() if may_leave(view, job)]
+            ripe = [job for job in self._ripe() if may_leave(view, job) and (self._over_nodes or not _spans(job))]
             self._worths = {job.id: (*self._queue.rank(job), -least_lost_s(view, job)) for job in ripe}
             self._worst = max(self._worths.values(), default=None)
 
@@ -166,9 +171,10 @@ class TenantSurvey:
             jobs = self._draft.view.jobs
             for job, worth in self._worths.items():
                 placement = jobs[job].placement
-                site = self._at(placement.node if placement else "")
-                site.worst = worth if site.worst is None else max(site.worst, worth)
-                site.gpus += len(placement.gpus) if placement else 0
+                for name in placement.nodes if placement else ():
+                    site = self._sites.get(name) or self.site(name)
+                    site.worst = worth if site.worst is None else max(site.worst, worth)
+                    site.gpus += len(placement.slots_on(name)) if placement else 0
             self._by_worst = sorted(filter(None, map(self._entry, self._sites.values())), key=_place)
         return self._by_worst
 
@@ -180,9 +186,10 @@ class TenantSurvey:
             going = {job.id for job in here if is_leaving(job)}
             for job in here:
                 if job.id in going:
-                    self._add_coming(self._at(name), job, going)
+                    self._add_coming(self.site(name), job, going)
 
-    def _at(self, node: str) -> NodeTenants:
+    def site(self, node: str) -> NodeTenants:
+        """A node of the pool."""
         site = self._sites.get(node)
         if site is None:
             site = self._sites[node] = NodeTenants(self._draft.view.nodes[node])
@@ -195,11 +202,30 @@ class TenantSurvey:
             here = [jobs[job] for job in site.node.jobs]
             going = {job.id for job in here if is_leaving(job)}
             companies = {self._company(job) - going for job in here if job.id in self._worths}
-            units = [
-                self._unit([jobs[job] for job in sorted(them)]) for them in companies if them <= self._worths.keys()
-            ]
+            name, known = site.node.node.name, self._worths.keys()
+            units = [self._unit([jobs[job] for job in sorted(them)], name) for them in companies if them <= known]
             site.units = sorted(units, key=_least_first)
         return [unit for unit in site.units if all(map(self._draft.is_undecided, unit.jobs))]
+
+    def everywhere(self, unit: Unit) -> list[tuple[NodeTenants, Unit]]:
+        """What each of their nodes gains if these leave."""
+        placement = self._draft.view.jobs[unit.jobs[0]].placement
+        sites = [self.site(name) for name in placement.nodes] if placement else []
+        return [(site, piece) for site in sites for piece in self.units(site) if piece.jobs == unit.jobs]
+
+    def least_first(self, rank: Rank) -> Iterator[Unit]:
+        """Whose place a job of this rank may take, the least valuable first; those on several nodes once for each."""
+        ahead: list[tuple[Rank, int, Unit]] = []
+        for worst, order, site in reversed(self.stoppable() if self.may_displace(rank) else ()):
+            if not self.displaces(rank, worst):
+                break
+            while ahead and ahead[0][0] < _least_of(worst):
+                yield heappop(ahead)[2]
+            for unit in self.units(site):
+                if self.displaces(rank, unit.worth):
+                    heappush(ahead, (_least_first(unit), order, unit))
+        while ahead:
+            yield heappop(ahead)[2]
 
     def _company(self, job: Job) -> AbstractSet[JobId]:
         """All jobs on the GPUs of a job; only jobs of one GPU have company."""
@@ -221,15 +247,18 @@ class TenantSurvey:
             if company[0] == job.id and set(company) <= going:
                 insort(site.coming, Coming(gpu, kept_for), key=lambda coming: coming.gpu)
 
-    def _unit(self, jobs: list[Job]) -> Unit:
-        gpus = {gpu for job in jobs if job.placement for gpu in job.placement.gpus}
+    def _unit(self, jobs: list[Job], node: str) -> Unit:
+        """What that node gains if these leave."""
+        held = {gpu for job in jobs for gpu in job.gpus_held}
+        here = [(job.spec, len(job.placement.slots_on(node))) for job in jobs if job.placement]
         return Unit(
             min(self._worths[job.id] for job in jobs),
             tuple(job.id for job in jobs),
-            tuple(sorted(gpus)),
-            sum(len(job.placement.cores) for job in jobs if job.placement),
-            sum(job.spec.part(job.spec.host_memory_bytes, job.gpu_count) for job in jobs),
-            sum(job.spec.part(job.spec.host_bandwidth_bytes_per_s, job.gpu_count) for job in jobs),
+            tuple(sorted(gpu for gpu in held if gpu.node == node)),
+            sum(len(job.placement.cores_on(node)) for job in jobs if job.placement),
+            sum(spec.part(spec.host_memory_bytes, ranks) for spec, ranks in here),
+            sum(spec.part(spec.host_bandwidth_bytes_per_s, ranks) for spec, ranks in here),
+            len(held),
         )
 
     def _stopped_for(self, job: Job) -> JobId | None:
@@ -238,6 +267,10 @@ class TenantSurvey:
             return None
         taker = self._draft.view.jobs.get(job.makes_room_for)
         return taker.id if taker is not None and taker.is_waiting else None
+
+
+def _spans(job: Job) -> bool:
+    return job.placement is not None and len(job.placement.nodes) > 1
 
 
 def _order(node: NodeTenants) -> int:
@@ -249,7 +282,12 @@ def _place(entry: tuple[Rank, int, NodeTenants]) -> tuple[Rank, int]:
 
 
 def _least_first(unit: Unit) -> Rank:
-    return (*(-value for value in unit.worth), -float(unit.jobs[-1]))
+    return (*_least_of(unit.worth), -float(unit.jobs[-1]))
+
+
+def _least_of(worth: Rank) -> Rank:
+    """The smaller the less valuable."""
+    return tuple([-value for value in worth])
 
 
 def amount_of(amounts: dict[JobId | None, int], takers: AbstractSet[JobId | None] | None) -> int:
