@@ -17,7 +17,8 @@ from colane.model.profile import ProfileKey, SetMeasurement
 from colane.perf.beliefs import profile_key
 from colane.perf.situation import Situation
 from colane.policies.companies import CompanyValues
-from colane.policies.indexes.alike import GpusAlike, Site
+from colane.policies.indexes.alike import GpusAlike
+from colane.policies.indexes.groups import Site
 from colane.policies.means import is_leaving
 from colane.policies.registry import create
 from tests.core.worlds import FAMILIES, TYPES, World

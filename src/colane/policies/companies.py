@@ -11,10 +11,12 @@ from colane.core.load import Booking, GpuLoad, book
 from colane.core.state import Kind
 from colane.model.hardware import GpuId
 from colane.model.job import Job, JobId, JobSpec, JobState
-from colane.perf.rate import Rate
+from colane.perf.beliefs import Load
+from colane.perf.rate import Rate, RateSource
 from colane.perf.situation import Situation
-from colane.policies.indexes.alike import Alike, GpusAlike, Leaver, Site, others
-from colane.policies.indexes.companions import Members
+from colane.policies.indexes.alike import GpusAlike
+from colane.policies.indexes.companions import Members, others
+from colane.policies.indexes.groups import Alike, Leaver, Site
 from colane.policies.indexes.live import LiveJobs, PoolJobs, ran_since_s
 from colane.policies.means import is_leaving, is_movable
 from colane.policies.parts import Queue
@@ -26,6 +28,9 @@ COMPANY_MAX: Final = 16
 DILUTED_MIN: Final = 2
 """Of so many jobs on a GPU a further one must pay for the time all there take longer: one of a pair can go on
 elsewhere as soon as a GPU falls free."""
+
+SEEN: Final = frozenset({RateSource.GIVEN, RateSource.ORACLE, RateSource.MEASURED, RateSource.DECLARED})
+"""Where what is known of a company comes from, if not from others like it."""
 
 BURDEN_MIN: Final = 0.1
 """Who lowers the sum of speeds on a GPU by so much burdens it; less may be error."""
@@ -76,9 +81,10 @@ class CompanyValues:
         return self._draft.beliefs.rate(spec, Situation(load.gpu.type, 1, None, load.gpu.sharing, keys))
 
     def number(self, job: Job, spec: JobSpec, gpu_type: str) -> int | None:
-        """Of a job as a companion on a GPU of a type; None where its memory is not known."""
+        """Of a job as a companion on a GPU of a type; None where its memory or its time alone is not known."""
         number = self.number_any(job, spec, gpu_type)
-        return None if self.alike.companions.known[number].memory is None else number
+        known = self.alike.companions.known[number]
+        return number if known.memory is not None and self._is_known_alone(number, gpu_type) else None
 
     def number_any(self, job: Job, spec: JobSpec, gpu_type: str) -> int:
         """The same, whatever is known of it."""
@@ -177,22 +183,35 @@ class CompanyValues:
                     return load
         return None
 
-    def dilution(self, alike: Alike) -> float:
-        """By how much the sum of speeds must rise for jobs to end earlier on average if one more joins those there.
+    def dilution(self, site: Site, members: Members) -> float:
+        """By how much the sum of speeds must rise for jobs to end earlier on average if one more joins these.
 
         Of N alike jobs for a GPU, k at a time at a sum of s, the mean end is (N + k) / 2 s times the length of one: one
-        more at a time pays if s rises by more than s / (N + k).
+        more at a time pays if s rises by more than s / (N + k). It is asked of the sum that is usual on GPUs of the
+        type where these come to less: whoever waits finds better company than to mend a bad one. Nobody joins several
+        of whom it was not seen what they do to each other.
         """
-        count = len(alike.members)
-        if count < DILUTED_MIN or (self._queue is not None and self._queue.soonest_end_s is not None):
+        count = len(members)
+        if count < DILUTED_MIN:
             return -inf
-        return self.total(alike.site, alike.members) / (2 * count + self._waiting)
+        if self._draft.beliefs.learns and self._rate(site, members[0], members[1:]).factors.gpu.source not in SEEN:
+            return inf
+        if self._queue is not None and self._queue.soonest_end_s is not None:
+            return -inf
+        total, usual = self.total(site, members), self.alike.usual((self._pool, site[0]), self.total)
+        return max(0.0, usual - total) + max(total, usual) / (2 * count + self._waiting)
 
     def _may_join(self, number: int, alike: Alike) -> bool:
         known = self.alike.companions.known[number]
         if known.memory is None or sum(known.memory) > alike.left_bytes:
             return False
-        return known.share and alike.circle == known.circle
+        if not known.share or alike.circle != known.circle:
+            return False
+        return all(self._is_known_alone(who, alike.kind[1]) for who in (*alike.members, number))
+
+    def _is_known_alone(self, number: int, gpu_type: str) -> bool:
+        companions = self.alike.companions
+        return is_known_alone(self._draft, companions.specs[number], companions.known[number].load, gpu_type)
 
     def loss(self, alike: Alike, place: int) -> float:
         """By how much the sum of speeds falls if one of a group leaves."""
@@ -220,7 +239,7 @@ class CompanyValues:
         known = self.alike.tops.get(asked)
         if known is None or known[0] != version:
             found = [(self.rise_at(number, alike), alike) for alike in self._groups(kind)]
-            rises = [rise for rise, alike in found if rise > self.dilution(alike)]
+            rises = [rise for rise, alike in found if rise > self.dilution(alike.site, alike.members)]
             known = self.alike.tops[asked] = version, max(rises, default=-inf)
         return known[1]
 
@@ -252,7 +271,7 @@ class CompanyValues:
         found: list[tuple[float, int, Alike]] = []
         for alike in self._groups(kind):
             rise = self.rise_at(number, alike)
-            if rise > self.dilution(alike):
+            if rise > self.dilution(alike.site, alike.members):
                 found.append((rise, -len(found), alike))
         found.sort(key=_rise_of, reverse=True)
         return found
@@ -352,8 +371,15 @@ def fits_instead(draft: Draft, spec: JobSpec, rest: GpuLoad, leaver: Job) -> boo
     else:
         known = terms.memory is not None and sum(terms.memory) <= rest.left_bytes
         fits = known and spec.share and rest.is_foreseeable and rest.admits(spec.circle)
+        fits = fits and is_known_alone(draft, spec, terms.load, rest.gpu.type)
     cores = len(leaver.placement.cores) if leaver.placement is not None else 0
     return fits and draft.host_free(node).cores + cores >= spec.cores
+
+
+def is_known_alone(draft: Draft, spec: JobSpec, load: Load | None, gpu_type: str) -> bool:
+    """Whether it is known how fast a job of one GPU is alone: what its company costs it could not be seen otherwise."""
+    beliefs = draft.beliefs
+    return load is not None or not beliefs.learns or beliefs.rate(spec, Situation(gpu_type, 1)).alone is not None
 
 
 def may_share(spec: JobSpec) -> bool:

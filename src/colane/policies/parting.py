@@ -16,7 +16,8 @@ from colane.model.job import Job
 from colane.model.reason import Reason, Why
 from colane.policies.companies import BURDEN_MIN, COMPANY_MAX, CompanyValues, is_untouched
 from colane.policies.expected import Expected, had_s
-from colane.policies.indexes.alike import Alike, others
+from colane.policies.indexes.companions import others
+from colane.policies.indexes.groups import Alike
 from colane.policies.indexes.live import ran_since_s
 from colane.policies.means import is_movable, may_leave
 from colane.policies.parts import Desk

@@ -18,7 +18,7 @@ from colane.model.reason import Reason, Why
 from colane.perf.situation import Situation
 from colane.policies.companies import COMPANY_MAX, CompanyValues, Joining, is_ripe, is_untouched
 from colane.policies.expected import Expected, had_s
-from colane.policies.indexes.alike import Alike
+from colane.policies.indexes.groups import Alike
 from colane.policies.indexes.live import LiveJobs
 from colane.policies.means import launch_s
 from colane.policies.parts import Desk

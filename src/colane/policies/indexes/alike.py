@@ -8,10 +8,9 @@ read anew from the cluster in the next one.
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from collections.abc import Set as AbstractSet
-from heapq import merge
-from typing import Final, NamedTuple, final
+from typing import Final
 
 from colane.core.draft import Draft
 from colane.core.load import GpuLoad
@@ -22,73 +21,21 @@ from colane.model.hardware import GpuId
 from colane.model.job import Job, JobId
 from colane.perf.beliefs import Beliefs
 from colane.policies.indexes.companions import COMPANIONS_MAX, Companions, Members
+from colane.policies.indexes.groups import Alike, Leaver, Site, circle_of
 from colane.policies.means import is_leaving
 
 ALIKES_MAX: Final = 1 << 14
 """Groups that are remembered at once though no GPU is in them."""
 
-Site = tuple[str, str]
-"""A GPU type and a way of sharing: where companions are as fast as they are."""
+USUAL_MAX: Final = 256
+"""Of more groups every second, third, ... is looked at to tell what is usual."""
 
 _Key = tuple[Kind, str, Members, int, str | None]
-
-
-@final
-class Alike:
-    """GPUs that are alike.
-
-    Attributes:
-        kind: Their pool and type.
-        site: Their type and way of sharing.
-        members: Who is on each.
-        left_bytes: Memory left beside them.
-        circle: Who may join; None where nobody may.
-        weight: Sums of C and M of who is on each, and how many they are.
-        order: Of those of one weight.
-        gpus: Those of which nothing was decided in the present plan, in order.
-        fresh: Others that may be joined, in order.
-        rises: By how much the sum of speeds rises by a companion that joins; minus infinity where somebody is hurt.
-    """
-
-    __slots__ = ("circle", "fresh", "gpus", "kind", "left_bytes", "members", "order", "rises", "site", "weight")
-
-    def __init__(self, kind: Kind, members: Members, load: GpuLoad) -> None:
-        self.kind: Final = kind
-        self.site: Final[Site] = (kind[1], load.gpu.sharing)
-        self.order: Final = (*[str(booking.key) for booking in load.bookings], str(load.left_bytes))
-        self.weight: Final = load.sort_key[:3]
-        self.members: Final = members
-        self.left_bytes: Final = load.left_bytes
-        self.circle: Final = _circle_of(load)
-        self.gpus: list[GpuId] = []
-        self.fresh: list[GpuId] = []
-        self.rises: dict[int, float] = {}
-
-    @property
-    def joinable(self) -> Iterable[GpuId]:
-        """Both, in order."""
-        if not self.gpus:
-            return self.fresh
-        return merge(self.gpus, self.fresh) if self.fresh else self.gpus
-
-
-class Leaver(NamedTuple):
-    """One of the members of a group, by place, and by how much the sum of speeds would rise if it went elsewhere."""
-
-    gain: float
-    alike: Alike
-    place: int
 
 
 _Weight = tuple[float, float, int]
 _Entry = tuple[_Weight, tuple[str, ...], Alike]
 """A group by its weight, then by who is in it."""
-
-
-def _circle_of(load: GpuLoad) -> str | None:
-    """Who may join."""
-    circle = load.bookings[0].circle
-    return circle if load.is_foreseeable and load.admits(circle) else None
 
 
 class GpusAlike:
@@ -125,6 +72,7 @@ class GpusAlike:
         self._lightest: dict[Kind, list[_Entry]] = {}
         self._versions: dict[Kind, int] = {}
         self._waiting: dict[str, float] = {}
+        self._usual: dict[Kind, tuple[int, float]] = {}
         self._companies: dict[tuple[Kind, Members], int] = {}
         self._at: dict[GpuId, Alike] = {}
         self._known: dict[GpuId, GpuLoad] = {}
@@ -190,6 +138,18 @@ class GpusAlike:
         self.changes += 1
         for kind in kinds:
             self._versions[kind] = self._versions.get(kind, 0) + 1
+
+    def usual(self, kind: Kind, total: Callable[[Site, Members], float]) -> float:
+        """Mean of the sums of speeds on GPUs of a kind that are shared and may be joined; 0 where none is."""
+        known = self._usual.get(kind)
+        if known is None or known[0] != self.changes:
+            entries = self._lightest.get(kind, ())
+            looked_at = [entry[2] for entry in entries[:: len(entries) // USUAL_MAX + 1]]
+            shared = [alike for alike in looked_at if len(alike.members) > 1]
+            sums = [alike.gpu_count * total(alike.site, alike.members) for alike in shared]
+            known = self.changes, sum(sums) / max(1, sum([alike.gpu_count for alike in shared]))
+            self._usual[kind] = known
+        return known[1]
 
     def present(self, kind: Kind) -> dict[Alike, None]:
         """Groups of a kind with any GPUs."""
@@ -377,16 +337,11 @@ class GpusAlike:
             return None
         members = tuple([self.companions.number(booking, jobs[booking.job].spec) for booking in load.bookings])
         kind = view.nodes[load.id.node].node.pool, load.gpu.type
-        key = kind, load.gpu.sharing, members, load.left_bytes, _circle_of(load)
+        key = kind, load.gpu.sharing, members, load.left_bytes, circle_of(load)
         alike = self._groups.get(key)
         if alike is None:
             alike = self._groups[key] = Alike(kind, members, load)
         return alike
-
-
-def others(members: Members, place: int) -> Members:
-    """All but one of them."""
-    return (*members[:place], *members[place + 1 :])
 
 
 def _place_of(entry: _Entry) -> tuple[_Weight, tuple[str, ...]]:

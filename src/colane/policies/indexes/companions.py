@@ -41,6 +41,11 @@ Members = tuple[int, ...]
 """Companions by number, in order of their start."""
 
 
+def others(members: Members, place: int) -> Members:
+    """All but one of them."""
+    return (*members[:place], *members[place + 1 :])
+
+
 @final
 class Companions:
     """See the module.

@@ -86,7 +86,7 @@ class BestCompanyFinder(UsualFinder):
         for load in draft.homes(job) if may_share(spec) and draft.has_room_at_home(job) else ():
             number, group = values.number(job, spec, load.gpu.type), values.alike.of(load.id)
             rise = -inf if number is None or group is None else values.rise_at(number, group)
-            if group is not None and rise > max(self._rise_min, values.dilution(group)):
+            if group is not None and rise > max(self._rise_min, values.dilution(group.site, group.members)):
                 yield self._offer(_Company(rise, values.rate(spec, load, load.bookings).ratio, load))
 
     def changed(self, _gpus: Iterable[GpuLoad]) -> None:

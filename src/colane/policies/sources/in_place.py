@@ -22,7 +22,8 @@ from colane.policies.companies import (
     is_untouched,
     made_for,
 )
-from colane.policies.indexes.alike import Alike, others
+from colane.policies.indexes.companions import others
+from colane.policies.indexes.groups import Alike
 from colane.policies.indexes.live import LiveJobs
 from colane.policies.means import cheapest, leaving_s, may_leave
 from colane.policies.openings import Openings
@@ -151,8 +152,8 @@ class PlaceFinder(UsualFinder):
         alike, values, weigh = group.alike, self._values, self._desk.queue.weigh
         number, rest = values.number_any(job, spec, alike.kind[1]), others(alike.members, group.place)
         rise = values.rise(number, alike.site, rest)
-        if rise <= (self._rise_min if rest else 0.0):
-            return None
+        if rise <= (max(self._rise_min, values.dilution(alike.site, rest)) if rest else 0.0):
+            return None  # nor would it come to them once the place is free
         for other_rank, victim in group.victims:
             if not self._desk.queue.displaces(rank, other_rank):
                 return None
