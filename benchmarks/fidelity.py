@@ -6,12 +6,14 @@ Bound: 5 % for each. Needs torch and scikit-learn (`colane[workloads]`).
 
     python benchmarks/fidelity.py [--policy fifo] [--rounds 10] [--steps 150] [--devices cpu:2] [--keep DIR]
 
-What a round exported is kept in DIR, to simulate a round again that differs.
+What a round exported is kept in DIR, to simulate a round again that differs; `jobs.csv` beside it has when and where
+each job ran live and simulated.
 """
 
 from __future__ import annotations
 
 import argparse
+import csv
 import os
 import statistics
 import sys
@@ -22,6 +24,7 @@ from typing import Any, NamedTuple
 
 from colane.cli.export import export_jobs
 from colane.cli.stack import Stack, StackConfig, interruptible
+from colane.simulate.ledger import Ledger
 from colane.simulate.request import Request, WorldKind, inputs, load
 from colane.simulate.run import simulate
 
@@ -77,7 +80,7 @@ def one_round(options: argparse.Namespace, folder: Path, export: Path) -> Round:
         ids = scheduler.submit_batch(list(_batch(options.steps)))
         while any(job["id"] in ids for job in scheduler.live_jobs()):
             stack.watch(LOOK_EVERY_S)
-        live = _outcome([scheduler.job(each) for each in ids])
+        ran = [scheduler.job(each) for each in ids]
         made = export_jobs(scheduler, {}, export)
     request = Request(
         cluster=str(made.cluster), trace=str(made.trace), measured=made.measured, world=WorldKind.TABLE, sharing="cpu"
@@ -85,7 +88,25 @@ def one_round(options: argparse.Namespace, folder: Path, export: Path) -> Round:
     ledger = simulate(inputs(request, load(request, 0), options.policy, 0)).ledger
     jct_s = [end_s - submit_s for end_s, submit_s in zip(ledger.rows.end_s, ledger.rows.submit_s, strict=True)]
     simulated = Outcome(max(ledger.rows.end_s) - min(ledger.rows.submit_s), statistics.fmean(jct_s))
-    return Round(live, simulated)
+    _write_jobs(ran, ledger, export / "jobs.csv")
+    return Round(_outcome(ran), simulated)
+
+
+def _write_jobs(ran: list[dict[str, Any]], ledger: Ledger, path: Path) -> None:
+    """One line a job, live and simulated: seconds since the first was submitted, and the GPUs it last ran on."""
+    first_s = min(job["submit_s"] for job in ran)
+    ordered = sorted(ran, key=lambda job: (job["submit_s"], job["id"]))
+    rows = ledger.rows
+    places = {id: place for place, id in enumerate(rows.id)}
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(("model", "steps", "start_s", "end_s", "gpus", "attempts",
+                         "simulated_start_s", "simulated_end_s", "simulated_gpus", "simulated_attempts"))  # fmt: skip
+        for number, job in enumerate(ordered, 1):
+            at = places[number]
+            live = job["start_s"] - first_s, job["end_s"] - first_s, " ".join(job["gpus"]), job["attempt"]
+            ours = rows.start_s[at], rows.end_s[at], " ".join(map(str, rows.gpus[at])), rows.attempts[at]
+            writer.writerow((job["family"].split()[0], job["steps"], *live, *ours))
 
 
 def _batch(steps: int) -> Iterator[dict[str, Any]]:
