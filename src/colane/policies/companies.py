@@ -11,7 +11,6 @@ from colane.core.load import Booking, GpuLoad, book
 from colane.core.state import Kind
 from colane.model.hardware import GpuId
 from colane.model.job import Job, JobId, JobSpec, JobState
-from colane.perf.beliefs import Load
 from colane.perf.rate import Rate, RateSource
 from colane.perf.situation import Situation
 from colane.policies.indexes.alike import GpusAlike
@@ -210,8 +209,7 @@ class CompanyValues:
         return all(self._is_known_alone(who, alike.kind[1]) for who in (*alike.members, number))
 
     def _is_known_alone(self, number: int, gpu_type: str) -> bool:
-        companions = self.alike.companions
-        return is_known_alone(self._draft, companions.specs[number], companions.known[number].load, gpu_type)
+        return is_known_alone(self._draft, self.alike.companions.specs[number], gpu_type)
 
     def loss(self, alike: Alike, place: int) -> float:
         """By how much the sum of speeds falls if one of a group leaves."""
@@ -371,15 +369,18 @@ def fits_instead(draft: Draft, spec: JobSpec, rest: GpuLoad, leaver: Job) -> boo
     else:
         known = terms.memory is not None and sum(terms.memory) <= rest.left_bytes
         fits = known and spec.share and rest.is_foreseeable and rest.admits(spec.circle)
-        fits = fits and is_known_alone(draft, spec, terms.load, rest.gpu.type)
+        fits = fits and is_known_alone(draft, spec, rest.gpu.type)
     cores = len(leaver.placement.cores) if leaver.placement is not None else 0
     return fits and draft.host_free(node).cores + cores >= spec.cores
 
 
-def is_known_alone(draft: Draft, spec: JobSpec, load: Load | None, gpu_type: str) -> bool:
-    """Whether it is known how fast a job of one GPU is alone: what its company costs it could not be seen otherwise."""
+def is_known_alone(draft: Draft, spec: JobSpec, gpu_type: str) -> bool:
+    """Whether it is known how fast a job of one GPU is alone: what its company costs it could not be seen otherwise.
+
+    C and M may be known without it: from a trace of its kernels.
+    """
     beliefs = draft.beliefs
-    return load is not None or not beliefs.learns or beliefs.rate(spec, Situation(gpu_type, 1)).alone is not None
+    return not beliefs.learns or beliefs.rate(spec, Situation(gpu_type, 1)).alone is not None
 
 
 def may_share(spec: JobSpec) -> bool:
