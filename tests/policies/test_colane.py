@@ -107,15 +107,15 @@ def test_under_makespan_nobody_joins_the_job_that_takes_longest(objective: str, 
     assert [load.jobs for load in core.state.gpus.values()] == [together]
 
 
-def crowd(jobs: int, slowdowns: Mapping[int, float], policy: str = "colane") -> Core:
+def crowd(jobs: int, slowdowns: Mapping[int, float], policy: str = "colane", sharing: str = "mps") -> Core:
     """One GPU, alike jobs with time alone and memory known, and what companies of so many were seen to cost each."""
-    core = Core(create(policy), ClusterState())
-    core.step([NodeRegistered(make_node("n0", 1))], 0.0)
+    core, node = Core(create(policy), ClusterState()), make_node("n0", 1)
+    core.step([NodeRegistered(replace(node, gpus=(replace(node.gpus[0], sharing=sharing),)))], 0.0)
     alike = replace(make_profile("light", "V100", 0.0, GIB // 2, step_s=1.0), occupancy=None, bandwidth=None)
     core.step([ProfileDeclared(alike)], 0.0)
     for count, slowdown in slowdowns.items():
         seen = SetMeasurement(
-            keys=(alike.key,) * count, sharing="mps", step_alone_s=(1.0,) * count,
+            keys=(alike.key,) * count, sharing=sharing, step_alone_s=(1.0,) * count,
             step_together_s=(slowdown,) * count, steps=(50,) * count, delta=1.0, delta_general=1.0, at_s=0.0,
         )  # fmt: skip
         core.state.beliefs.learn_set(seen)
@@ -145,8 +145,9 @@ def test_a_third_joins_only_while_so_many_wait_that_all_end_earlier_by_it() -> N
     assert on_the_gpu(crowd(40, seen)) == 3
 
 
-def test_of_what_nothing_is_known_one_pair_at_a_time_is_tried_once_its_first_makes_steps() -> None:
-    core = crowd(3, {})
+@pytest.mark.parametrize("sharing", ["mps", "time-slice"])
+def test_of_what_nothing_is_known_one_pair_at_a_time_is_tried_once_its_first_makes_steps(sharing: str) -> None:
+    core = crowd(3, {}, sharing=sharing)
     assert on_the_gpu(core) == 1
     job = core.state.jobs[JobId(1)]
     core.step([Launched(job.id, job.attempt, 1, 4.0)], 4.0)

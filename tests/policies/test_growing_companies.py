@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-
-import pytest
+from statistics import mean
 
 from colane.core import ClusterState, Core
 from colane.core.events import NodeRegistered, Outcome, ProfileDeclared, Submitted
 from colane.model.job import JobId, JobSpec, JobState
 from colane.model.plan import Start, Stop
-from colane.model.profile import ProfileKey, SetMeasurement
+from colane.model.profile import Memory, ProfileKey, SetMeasurement
+from colane.papers.sharing_scenes import job_of
+from colane.papers.sharing_world import Gain, GainWorld
 from colane.policies.registry import create
-from colane.simulate.run import simulate
+from colane.simulate.run import Inputs, simulate
+from colane.traces import clusters
+from colane.traces.workload import Workload
 from tests.core.worlds import GIB, make_node, make_profile
 from tests.golden.workloads import sharing
 
@@ -106,13 +109,33 @@ class Futile:
         """See `Watcher`."""
 
 
-@pytest.mark.parametrize("draw", range(4))
-def test_hardly_anybody_is_stopped_for_one_who_then_declines_the_place(draw: int) -> None:
+def mean_end_s(policy: str, gain: Gain) -> float:
+    """200 alike jobs of 100 s on one P100 (paper B's `superres_128`), of which nothing is known before."""
+    world = GainWorld({"superres_128": Memory(63 * 10**6, 1041 * 10**6)}, gain)
+    jobs = tuple(job_of(number, "superres_128", 500, 0.2) for number in range(1, 201))
+    cluster, workload = clusters.load("paper-b"), Workload(name="set", jobs=jobs)
+    rows = simulate(Inputs(cluster=cluster, workload=workload, world=world, policy=create(policy))).ledger.rows
+    return mean(rows.end_s)
+
+
+def test_by_time_slicing_too_alike_jobs_come_to_share_where_they_gain_by_it() -> None:
+    gain = Gain(lanes=14, rho=2.38)
+    assert mean_end_s("colane", gain) < 0.9 * mean_end_s("fifo", gain)
+
+
+def test_where_time_slicing_costs_a_fifth_all_that_is_lost_is_one_try() -> None:
+    loss = Gain(lanes=2, rho=0.8)
+    assert mean_end_s("colane", loss) < 1.005 * mean_end_s("fifo", loss)
+
+
+def test_hardly_anybody_is_stopped_for_one_who_then_declines_the_place() -> None:
+    """Over four draws: in some of them so few are stopped that a tenth is less than one."""
     seen: list[Futile] = []
 
     def watch(core: Core) -> list[Futile]:
         seen.append(Futile(core))
-        return seen
+        return seen[-1:]
 
-    simulate(sharing(create("colane"), 100 * draw), watchers=watch)
-    assert seen[0].count <= seen[0].stops / 10
+    for draw in range(4):
+        simulate(sharing(create("colane"), 100 * draw), watchers=watch)
+    assert sum([one.count for one in seen]) <= sum([one.stops for one in seen]) / 10

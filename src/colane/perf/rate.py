@@ -79,8 +79,8 @@ class Factor(NamedTuple):
 
     @property
     def is_known(self) -> bool:
-        """Whether it rests on more than a default."""
-        return _STRENGTH[self.source] < _STRENGTH[RateSource.DEFAULT]
+        """Whether anything tells of it: more than a default, or than what is taken where there is no evidence."""
+        return _STRENGTH[self.source] < _STRENGTH[RateSource.NO_EVIDENCE]
 
 
 NEUTRAL_FACTOR = Factor()
