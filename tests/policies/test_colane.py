@@ -107,8 +107,23 @@ def test_under_makespan_nobody_joins_the_job_that_takes_longest(objective: str, 
     assert [load.jobs for load in core.state.gpus.values()] == [together]
 
 
-def crowd(jobs: int, slowdowns: Mapping[int, float], policy: str = "colane", sharing: str = "mps") -> Core:
-    """One GPU, alike jobs with time alone and memory known, and what companies of so many were seen to cost each."""
+def crowd(
+    jobs: int,
+    slowdowns: Mapping[int, float],
+    policy: str = "colane",
+    sharing: str = "mps",
+    *,
+    stops: bool = False,
+) -> Core:
+    """One GPU, alike jobs with time alone and memory known, and what companies of so many were seen to cost each.
+
+    Args:
+        jobs: So many come, one each second.
+        slowdowns: By the number of those who share.
+        policy: By name.
+        sharing: How the GPU is shared.
+        stops: Whether they save their state when they are stopped.
+    """
     core, node = Core(create(policy), ClusterState()), make_node("n0", 1)
     core.step([NodeRegistered(replace(node, gpus=(replace(node.gpus[0], sharing=sharing),)))], 0.0)
     alike = replace(make_profile("light", "V100", 0.0, GIB // 2, step_s=1.0), occupancy=None, bandwidth=None)
@@ -120,7 +135,7 @@ def crowd(jobs: int, slowdowns: Mapping[int, float], policy: str = "colane", sha
         )  # fmt: skip
         core.state.beliefs.learn_set(seen)
     for number in range(1, jobs + 1):
-        spec = JobSpec(name="j", family="light", batch_size=64, steps_total=1000)
+        spec = JobSpec(name="j", family="light", batch_size=64, steps_total=1000, preemptible=stops)
         core.step([Submitted(JobId(number), spec)], float(number))
     return core
 

@@ -69,7 +69,7 @@ def bad_pair(others: str) -> int:
         core, {"bb": 1.9, "bbx": 2.4} | {2 * good: 1.1 for good in others} | {f"{2 * good}x": 3.0 for good in others}
     )
     for number, family in enumerate("b" + others + "b" + others + 8 * "x", 1):
-        spec = JobSpec(name="j", family=family, batch_size=64, steps_total=1000)
+        spec = JobSpec(name="j", family=family, batch_size=64, steps_total=1000, preemptible=True)
         core.step([Submitted(JobId(number), spec)], 0.01 * number)
     return next(len(load.jobs) for load in core.state.gpus.values() if JobId(1) in load.jobs)
 
@@ -82,6 +82,19 @@ def test_nobody_mends_a_bad_pair_where_good_ones_are_usual() -> None:
 def test_nobody_joins_several_before_it_was_seen_what_they_do_to_each_other() -> None:
     assert on_the_gpu(crowd(40, {3: 1.2})) == 2
     assert on_the_gpu(crowd(40, {2: 1.1, 3: 1.2})) > 2
+
+
+def test_two_that_end_where_they_began_share_only_while_so_many_wait_that_all_end_earlier_by_it() -> None:
+    seen = {2: 1.6, 3: 4.0}
+    assert on_the_gpu(crowd(2, seen)) == 1
+    assert on_the_gpu(crowd(2, seen, stops=True)) == 2
+    assert on_the_gpu(crowd(40, seen)) == 2
+
+
+def test_two_that_cannot_be_stopped_do_not_share_for_what_may_be_error() -> None:
+    assert on_the_gpu(crowd(40, {2: 1.95, 3: 4.0})) == 1
+    assert on_the_gpu(crowd(40, {2: 1.95, 3: 4.0}, stops=True)) == 2
+    assert on_the_gpu(crowd(40, {2: 1.85, 3: 4.0})) == 2
 
 
 @dataclass

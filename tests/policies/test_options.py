@@ -104,6 +104,10 @@ def test_no_options_is_the_policy_itself() -> None:
         ("fifo:gpu_types=", "gpu_types must be words with / between them, got ''"),
         ("pack:name=x", "has no option 'name'"),
         ("salus-code:reserve_bytes=1.5", "got '1.5'"),
+        ("srtf:displaces_min=0.5", "policy: srtf: displaces_min must be a number from 1 up, got '0.5'"),
+        ("colane:displaces_min=0.9", "displaces_min must be a number from 1 up, got '0.9'"),
+        ("colane:objective=makespan,keeps_min=0.1", "keeps_min must be a number from 1 up, got '0.1'"),
+        ("finish-time-fair:rho_gain_min=0", "rho_gain_min must be a number from 1 up, got '0'"),
         ("pakc:share_when=always", "unknown policy 'pakc:share_when=always'; did you mean pack"),
     ],
 )

@@ -23,7 +23,7 @@ def test_a_shorter_job_takes_the_place_of_a_longer_one_which_goes_on_later() -> 
 def test_the_textbook_schedule() -> None:
     """Silberschatz, Operating System Concepts, 5.3.2: bursts 8, 4, 9, 5 at 0, 1, 2, 3."""
     bursts = [known(at, run) for at, run in enumerate((8, 4, 9, 5))]
-    life = Life(preset("srtf", quantum_s=0.0, gain_min=1.0), ONE, bursts, STEP).run()
+    life = Life(preset("srtf", quantum_s=0.0, displaces_min=1.0), ONE, bursts, STEP).run()
     assert life.spans == {1: [(0, 1), (10, 17)], 2: [(1, 5)], 3: [(17, 26)], 4: [(5, 10)]}
 
 

@@ -10,14 +10,14 @@ from colane.core.draft import Draft
 from colane.core.load import Booking, GpuLoad, book
 from colane.core.state import Kind
 from colane.model.hardware import GpuId
-from colane.model.job import Job, JobId, JobSpec, JobState
+from colane.model.job import Job, JobId, JobSpec
 from colane.perf.rate import Rate, RateSource
 from colane.perf.situation import Situation
+from colane.policies.company_places import is_known_alone
 from colane.policies.indexes.alike import GpusAlike
 from colane.policies.indexes.companions import Members, others
 from colane.policies.indexes.groups import Alike, Leaver, Site
-from colane.policies.indexes.live import LiveJobs, PoolJobs, ran_since_s
-from colane.policies.means import is_leaving, is_movable
+from colane.policies.indexes.live import LiveJobs
 from colane.policies.parts import Queue
 from colane.policies.waiting import Waits
 
@@ -26,10 +26,13 @@ COMPANY_MAX: Final = 16
 
 DILUTED_MIN: Final = 2
 """Of so many jobs on a GPU a further one must pay for the time all there take longer: one of a pair can go on
-elsewhere as soon as a GPU falls free."""
+elsewhere as soon as a GPU falls free, if either can be stopped."""
 
 SEEN: Final = frozenset({RateSource.GIVEN, RateSource.ORACLE, RateSource.MEASURED, RateSource.DECLARED})
 """Where what is known of a company comes from, if not from others like it."""
+
+PAIRS_MIN: Final = 0.05
+"""By so much the sum of speeds must rise for two to share who cannot be stopped; less may be error."""
 
 BURDEN_MIN: Final = 0.1
 """Who lowers the sum of speeds on a GPU by so much burdens it; less may be error."""
@@ -87,7 +90,7 @@ class CompanyValues:
 
     def number_any(self, job: Job, spec: JobSpec, gpu_type: str) -> int:
         """The same, whatever is known of it."""
-        asked = spec.need, spec.utility_min, gpu_type
+        asked = spec.need, spec.utility_min, spec.preemptible, gpu_type
         number = self.alike.companions.asked.get(asked)
         if number is None:
             booking = book(job, 0, self._draft.beliefs.terms(spec, gpu_type))
@@ -182,23 +185,35 @@ class CompanyValues:
                     return load
         return None
 
-    def dilution(self, site: Site, members: Members) -> float:
+    def dilution(self, site: Site, members: Members, number: int) -> float:
         """By how much the sum of speeds must rise for jobs to end earlier on average if one more joins these.
 
         Of N alike jobs for a GPU, k at a time at a sum of s, the mean end is (N + k) / 2 s times the length of one: one
-        more at a time pays if s rises by more than s / (N + k). It is asked of the sum that is usual on GPUs of the
-        type where these come to less: whoever waits finds better company than to mend a bad one. Nobody joins several
-        of whom it was not seen what they do to each other.
+        more at a time pays if s rises by more than s / (N + k). Of several it is asked of the sum that is usual on GPUs
+        of the type where these come to less: whoever waits finds better company than to mend a bad one. Nobody joins
+        several of whom it was not seen what they do to each other.
         """
         count = len(members)
         if count < DILUTED_MIN:
-            return -inf
+            return self._pair_dilution(site, (*members, number))
         if self._draft.beliefs.learns and self._rate(site, members[0], members[1:]).factors.gpu.source not in SEEN:
             return inf
-        if self._queue is not None and self._queue.soonest_end_s is not None:
+        if self._ends_all_at_once:
             return -inf
         total, usual = self.total(site, members), self.alike.usual((self._pool, site[0]), self.total)
         return max(0.0, usual - total) + max(total, usual) / (2 * count + self._waiting)
+
+    def _pair_dilution(self, site: Site, pair: Members) -> float:
+        """The same of one that joins one: it is asked where neither can be stopped, so that both end where they are."""
+        known = self.alike.companions.known
+        if not all(known[who].stays for who in pair) or self._ends_all_at_once:
+            return -inf
+        return max(PAIRS_MIN, self.total(site, pair[:1]) / (len(pair) + self._waiting))
+
+    @property
+    def _ends_all_at_once(self) -> bool:
+        """Whether it counts when all are through, not each."""
+        return self._queue is not None and self._queue.soonest_end_s is not None
 
     def _may_join(self, number: int, alike: Alike) -> bool:
         known = self.alike.companions.known[number]
@@ -237,7 +252,7 @@ class CompanyValues:
         known = self.alike.tops.get(asked)
         if known is None or known[0] != version:
             found = [(self.rise_at(number, alike), alike) for alike in self._groups(kind)]
-            rises = [rise for rise, alike in found if rise > self.dilution(alike.site, alike.members)]
+            rises = [rise for rise, alike in found if rise > self.dilution(alike.site, alike.members, number)]
             known = self.alike.tops[asked] = version, max(rises, default=-inf)
         return known[1]
 
@@ -269,7 +284,7 @@ class CompanyValues:
         found: list[tuple[float, int, Alike]] = []
         for alike in self._groups(kind):
             rise = self.rise_at(number, alike)
-            if rise > self.dilution(alike.site, alike.members):
+            if rise > self.dilution(alike.site, alike.members, number):
                 found.append((rise, -len(found), alike))
         found.sort(key=_rise_of, reverse=True)
         return found
@@ -324,72 +339,3 @@ def _rise_of(entry: tuple[float, int, Alike]) -> float:
 
 def _goes_before(leaver: Leaver) -> tuple[float, GpuId, int]:
     return -leaver.gain, leaver.alike.gpus[0], leaver.place
-
-
-def is_ripe(draft: Draft, job: Job, quantum_s: float) -> bool:
-    """Whether a job of one GPU saves its state, runs, and has done so for a quantum: then it may be started elsewhere.
-
-    As `PoolJobs.ripe`, for one job that is undecided.
-    """
-    if not draft.is_undecided(job.id):
-        return False
-    if job.state is not JobState.RUNNING or not job.spec.preemptible or len(job.gpus_held) != 1:
-        return False
-    return is_movable(job) and ran_since_s(job) + quantum_s <= draft.now_s
-
-
-def is_settled(draft: Draft, load: GpuLoad) -> bool:
-    """Whether nobody is on his way off a GPU: who comes next there is settled then."""
-    jobs = draft.view.jobs
-    return not any(is_leaving(jobs[booking.job]) for booking in load.bookings)
-
-
-def made_for(draft: Draft, live: PoolJobs, job: Job) -> GpuLoad | None:
-    """The GPU that somebody leaves for a job of one GPU."""
-    for other in live.going.values():
-        if other.makes_room_for == job.id and len(other.gpus_held) == 1:
-            load = draft.load(other.gpus_held[0])
-            if load.id not in draft.held:
-                return load
-    return None
-
-
-def is_untouched(draft: Draft, load: GpuLoad) -> bool:
-    """Whether a GPU is as it was when the plan began, nobody is or will be leaving it, and it is kept for nobody."""
-    same = load is draft.view.gpu(load.id) and load.id not in draft.held
-    same = same and all(draft.is_undecided(booking.job) for booking in load.bookings)
-    return same and not load.returning and load.is_usable and is_settled(draft, load)
-
-
-def fits_instead(draft: Draft, spec: JobSpec, rest: GpuLoad, leaver: Job) -> bool:
-    """Whether a job fits on a GPU beside those who stay, with the cores of who leaves."""
-    terms, node = draft.beliefs.terms(spec, rest.gpu.type), draft.view.nodes[rest.id.node]
-    if not rest.bookings:
-        fits = draft.fits_alone(rest, spec)
-    else:
-        known = terms.memory is not None and sum(terms.memory) <= rest.left_bytes
-        fits = known and spec.share and rest.is_foreseeable and rest.admits(spec.circle)
-        fits = fits and is_known_alone(draft, spec, rest.gpu.type)
-    cores = len(leaver.placement.cores) if leaver.placement is not None else 0
-    return fits and draft.host_free(node).cores + cores >= spec.cores
-
-
-def is_known_alone(draft: Draft, spec: JobSpec, gpu_type: str) -> bool:
-    """Whether it is known how fast a job of one GPU is alone: what its company costs it could not be seen otherwise.
-
-    C and M may be known without it: from a trace of its kernels.
-    """
-    beliefs = draft.beliefs
-    return not beliefs.learns or beliefs.rate(spec, Situation(gpu_type, 1)).alone is not None
-
-
-def may_share(spec: JobSpec) -> bool:
-    """Whether a job may have company at all."""
-    return spec.share and spec.gpus == 1
-
-
-def may_join(draft: Draft, load: GpuLoad, spec: JobSpec) -> bool:
-    """Whether a job may come to a GPU, memory apart: it is kept for nobody, all may meet, its node has room."""
-    if load.id in draft.held or not load.admits(spec.circle):
-        return False
-    return draft.has_room(draft.view.nodes[load.id.node], spec)

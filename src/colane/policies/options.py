@@ -22,6 +22,9 @@ WORDS: Mapping[str, bool] = MappingProxyType({"yes": True, "true": True, "no": F
 PARTS = frozenset({"sources", "admits", "ways", "moving"})
 """Fields that hold parts, or none: no option themselves."""
 
+FACTORS = frozenset({"displaces_min", "keeps_min", "rho_gain_min", "speed_gain_min"})
+"""Options that say how many times better something else must be: below 1 jobs would change places for ever."""
+
 T = TypeVar("T")
 
 TEXTS = tuple[str, ...]
@@ -50,7 +53,9 @@ def configured(policy: T, text: str) -> T:
             raise PolicyOptionError(_unknown(base, name, kinds))
         if name in values:
             raise PolicyOptionError(f"policy: {base}: {name} is said twice; say it once")
-        values[name] = _read(base, name, value, kinds[name])
+        values[name] = found = _read(base, name, value, kinds[name])
+        if name in FACTORS and isinstance(found, (int, float)) and found < 1:
+            raise PolicyOptionError(f"policy: {base}: {name} must be a number from 1 up, got {value!r}")
     return replace(with_options(policy, values), name=text)  # type: ignore[type-var]
 
 

@@ -14,7 +14,8 @@ from colane.core.load import GpuLoad
 from colane.model.hardware import GpuId
 from colane.model.job import Job
 from colane.model.reason import Reason, Why
-from colane.policies.companies import BURDEN_MIN, COMPANY_MAX, CompanyValues, is_untouched
+from colane.policies.companies import BURDEN_MIN, COMPANY_MAX, CompanyValues
+from colane.policies.company_places import is_untouched
 from colane.policies.expected import Expected, had_s
 from colane.policies.indexes.companions import others
 from colane.policies.indexes.groups import Alike

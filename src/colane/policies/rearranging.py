@@ -16,7 +16,8 @@ from colane.model.hardware import GpuId
 from colane.model.job import Job, JobSpec, JobState
 from colane.model.reason import Reason, Why
 from colane.perf.situation import Situation
-from colane.policies.companies import COMPANY_MAX, CompanyValues, Joining, is_ripe, is_untouched
+from colane.policies.companies import COMPANY_MAX, CompanyValues, Joining
+from colane.policies.company_places import is_ripe, is_untouched
 from colane.policies.expected import Expected, had_s
 from colane.policies.indexes.groups import Alike
 from colane.policies.indexes.live import LiveJobs

@@ -18,7 +18,8 @@ COMPANIONS_MAX: Final = 1 << 16
 class CompanyMember(NamedTuple):
     """All of a job that counts on a GPU it shares: its speed, that of others beside it, and who may come.
 
-    `asked` is the GPU type it asked for, to which its speed is compared.
+    `asked` is the GPU type it asked for, to which its speed is compared. `stays` until its end where it began, if it
+    cannot be stopped.
     """
 
     key: ProfileKey
@@ -29,12 +30,13 @@ class CompanyMember(NamedTuple):
     circle: str
     asked: str | None
     utility_min: float
+    stays: bool
 
 
 def companion(booking: Booking, spec: JobSpec) -> CompanyMember:
     """A job as it counts on a GPU."""
     known = booking.key, booking.memory, booking.load, booking.share, booking.company, booking.circle
-    return CompanyMember(*known, spec.gpu_type, spec.utility_min)
+    return CompanyMember(*known, spec.gpu_type, spec.utility_min, not spec.preemptible)
 
 
 Members = tuple[int, ...]
@@ -59,7 +61,7 @@ class Companions:
     def __init__(self) -> None:
         self.specs: list[JobSpec] = []
         self.known: list[CompanyMember] = []
-        self.asked: dict[tuple[NeedClass, float, str], int] = {}
+        self.asked: dict[tuple[NeedClass, float, bool, str], int] = {}
         self._numbers: dict[CompanyMember, int] = {}
         self._lessons: list[int] = []
         self._of_kind: dict[KindOfJob, set[int]] = {}

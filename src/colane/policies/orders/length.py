@@ -48,13 +48,13 @@ class LeastRemaining:
     """The job with least left to do first (Salus's SRTF: Yu and Chowdhury, section 3.4, and the classic).
 
     Attributes:
-        gain_min: What a running job has left must be more than this many times a waiting one's to be displaced.
+        displaces_min: What a running job has left must be more than this many times a waiting one's to be displaced.
         quantum_s: A job is not displaced before it has run this long, so that starting it was worth it.
         counts_gpus: Whether what is left is time times GPUs, not time alone (SRSF, shortest remaining service first:
             Tiresias, Gu et al., NSDI 2019, section 2.3).
     """
 
-    gain_min: float = 1.25
+    displaces_min: float = 1.25
     quantum_s: float = 60.0
     counts_gpus: bool = False
 
@@ -70,7 +70,7 @@ class LeastRemaining:
         return Queue(
             walk=ranked(draft, sorted_lines(draft, draft.view.derived(ByRemaining), self._held(rank))),
             rank=rank,
-            displaces=partial(by_gain, self.gain_min),
+            displaces=partial(by_gain, self.displaces_min),
             quantum_s=self.quantum_s,
             because="it has less left to do",
         )
@@ -80,7 +80,7 @@ class LeastRemaining:
 
         def held(job: Job) -> Rank:
             priority, left = rank(job)
-            return priority, left / self.gain_min if job.home else left
+            return priority, left / self.displaces_min if job.home else left
 
         return held
 

@@ -37,7 +37,7 @@ class ByValue:
 
     Attributes:
         objective: What is aimed at.
-        gain_min: Under `jct`, a job takes another's place if it weighs this many times as much.
+        displaces_min: Under `jct`, a job takes another's place if it weighs this many times as much.
         keeps_min: Under `makespan` a longer job takes a shorter one's place if it has so many times as much left, so
             that those of much the same length do not change places for ever.
         move_s: Besides, so much must be gained that making room is worth it.
@@ -47,7 +47,7 @@ class ByValue:
     """
 
     objective: Objective = Objective.JCT
-    gain_min: float = 1.25
+    displaces_min: float = 1.25
     keeps_min: float = 10.0
     move_s: float = 60.0
     quantum_s: float = 60.0
@@ -115,7 +115,7 @@ class ByValue:
 
     def _held(self, rank: Callable[[Job], Rank]) -> Callable[[Job], Rank]:
         """A parked job goes before those who would not have taken its place while it ran (`_displaces`)."""
-        factor = self.keeps_min if self.objective is Objective.MAKESPAN else 1 / self.gain_min
+        factor = self.keeps_min if self.objective is Objective.MAKESPAN else 1 / self.displaces_min
 
         def held(job: Job) -> Rank:
             priority, amount = rank(job)
@@ -128,7 +128,7 @@ class ByValue:
             return waiting[0] < running[0]
         if self.objective is Objective.MAKESPAN:
             return -waiting[1] > -running[1] * self.keeps_min + self.move_s
-        return (waiting[1] + self.move_s) * self.gain_min < running[1]
+        return (waiting[1] + self.move_s) * self.displaces_min < running[1]
 
 
 def soonest_end(draft: Draft, pool: str, left_s: Callable[[Job], float]) -> Callable[[], float]:

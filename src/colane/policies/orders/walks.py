@@ -29,11 +29,11 @@ def rank_by_priority(job: Job) -> Rank:
     return (priority_of(job.spec),)
 
 
-def by_gain(gain_min: float, waiting: Rank, running: Rank) -> bool:
+def by_gain(displaces_min: float, waiting: Rank, running: Rank) -> bool:
     """A job takes the place of one of lower priority, or of its own and a second number more than so many times its."""
     if waiting[0] != running[0]:
         return waiting[0] < running[0]
-    return waiting[1] * gain_min < running[1]
+    return waiting[1] * displaces_min < running[1]
 
 
 def by_priority(waiting: Rank, running: Rank) -> bool:

@@ -13,7 +13,7 @@ from colane.model.job import Job, JobSpec
 from colane.model.profile import ProfileKey
 from colane.model.reason import Reason, Why
 from colane.perf.rate import Prediction, Rate, RateSource
-from colane.policies.companies import may_join, may_share
+from colane.policies.company_places import may_join, may_share
 from colane.policies.indexes.sharers import Sharers
 from colane.policies.parts import Classes, Desk, Offer, Rank
 from colane.policies.refusals import no_place, not_joined

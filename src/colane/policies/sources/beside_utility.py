@@ -15,7 +15,7 @@ from colane.perf.rate import Prediction, Rate
 from colane.perf.topology import comm_of, shape_of_node
 from colane.perf.utility import NEUTRAL, Weights, job_utility
 from colane.perf.views import gpu_harm, harm_beside
-from colane.policies.companies import may_join, may_share
+from colane.policies.company_places import may_join, may_share
 from colane.policies.indexes.sites import residents
 from colane.policies.parts import Desk, Offer
 from colane.policies.placing.node_fit import Fit, Neighbour, Question, judge

@@ -15,7 +15,8 @@ from colane.core.load import GpuLoad
 from colane.core.queue import Line
 from colane.model.job import Job, JobSpec
 from colane.model.reason import Reason, Why
-from colane.policies.companies import COMPANY_MAX, CompanyValues, may_share
+from colane.policies.companies import COMPANY_MAX, CompanyValues
+from colane.policies.company_places import may_share
 from colane.policies.parts import Classes, ClassKey, Desk, Offer, Order, Rank
 from colane.policies.refusals import no_place
 from colane.policies.usual import UsualFinder
@@ -85,8 +86,10 @@ class BestCompanyFinder(UsualFinder):
         draft, values = self._draft, self._values
         for load in draft.homes(job) if may_share(spec) and draft.has_room_at_home(job) else ():
             number, group = values.number(job, spec, load.gpu.type), values.alike.of(load.id)
-            rise = -inf if number is None or group is None else values.rise_at(number, group)
-            if group is not None and rise > max(self._rise_min, values.dilution(group.site, group.members)):
+            if number is None or group is None:
+                continue
+            rise = values.rise_at(number, group)
+            if rise > max(self._rise_min, values.dilution(group.site, group.members, number)):
                 yield self._offer(_Company(rise, values.rate(spec, load, load.bookings).ratio, load))
 
     def changed(self, _gpus: Iterable[GpuLoad]) -> None:

@@ -30,7 +30,7 @@ from colane.model.job import Job, JobId, JobKind, JobSpec, NeedClass
 from colane.model.lane import ShareBetween
 from colane.model.profile import Memory
 from colane.model.reason import Reason, Why
-from colane.policies.companies import may_join, may_share
+from colane.policies.company_places import may_join, may_share
 from colane.policies.gains import Gains
 from colane.policies.indexes.lanes import Candidates, FullestFirst, JoinableGpu, LaneIndex, entry_of
 from colane.policies.parts import Desk, Offer

@@ -15,13 +15,8 @@ from colane.core.load import GpuLoad
 from colane.model.job import Job, JobId, JobSpec
 from colane.model.reason import Reason, Why
 from colane.policies.choices import urgent_value
-from colane.policies.companies import (
-    COMPANY_MAX,
-    CompanyValues,
-    fits_instead,
-    is_untouched,
-    made_for,
-)
+from colane.policies.companies import COMPANY_MAX, CompanyValues
+from colane.policies.company_places import fits_instead, is_untouched, made_for
 from colane.policies.indexes.companions import others
 from colane.policies.indexes.groups import Alike
 from colane.policies.indexes.live import LiveJobs
@@ -152,7 +147,7 @@ class PlaceFinder(UsualFinder):
         alike, values, weigh = group.alike, self._values, self._desk.queue.weigh
         number, rest = values.number_any(job, spec, alike.kind[1]), others(alike.members, group.place)
         rise = values.rise(number, alike.site, rest)
-        if rise <= (max(self._rise_min, values.dilution(alike.site, rest)) if rest else 0.0):
+        if rise <= (max(self._rise_min, values.dilution(alike.site, rest, number)) if rest else 0.0):
             return None  # nor would it come to them once the place is free
         for other_rank, victim in group.victims:
             if not self._desk.queue.displaces(rank, other_rank):

@@ -9,7 +9,8 @@ from typing import Final, NamedTuple
 from colane.core.load import GpuLoad
 from colane.model.job import Job, JobSpec
 from colane.model.reason import Reason, Why
-from colane.policies.companies import COMPANY_MAX, CompanyValues, fits_instead, is_ripe, made_for, may_share
+from colane.policies.companies import COMPANY_MAX, CompanyValues
+from colane.policies.company_places import fits_instead, is_ripe, made_for, may_share
 from colane.policies.indexes.companions import others
 from colane.policies.indexes.groups import Alike, Leaver
 from colane.policies.indexes.live import LiveJobs
