@@ -81,7 +81,9 @@ def test_what_has_taken_the_number_of_our_connection_is_neither_written_to_nor_c
     path, asked = tmp_path / "gate", list[int]()
     monkeypatch.setenv(turns.GATE_ENV, str(path))
     monkeypatch.setattr(turns, "RETRY_S", 0.0)
-    server = threading.Thread(target=serve, args=(listening(path),), kwargs={"connections": 2, "asked": asked})
+    server = threading.Thread(
+        target=serve, args=(listening(path),), kwargs={"connections": 2, "asked": asked}, daemon=True
+    )
     server.start()
     taker.boundary(1)
     assert taker._socket is not None
