@@ -162,7 +162,7 @@ def test_refused_jobs_are_counted_named_and_kept_in_a_file(tmp_path: Path, capsy
     out = tmp_path / "out"
     assert app.run(["simulate", "-c", "dgx1", "-t", str(trace), "-p", "fifo", "--out", str(out)]) == 0
     said = capsys.readouterr().out
-    assert "Refused before the start: 1 of 2 jobs, such as job big of line 2" in said
+    assert "fifo: refused before the start: 1 of 2 jobs, such as job big of line 2" in said
     assert "needs 16 GPUs on one node, the largest has 8  job big of line 2" in said
     assert "job big" in (out / "refused.csv").read_text()
     assert summary(out)["runs"][0]["finished"] == 1

@@ -194,7 +194,7 @@ def _load_note(study: Study) -> list[str]:
 def _run_notes(run: SimulatedRun, found: SimulatedMetrics) -> Iterator[str]:
     if found.refused:
         jobs = count(f"{found.jobs:,}", "job")
-        yield f"Refused before the start: {found.refused:,} of {jobs}, such as {run.refused[0]}."
+        yield f"refused before the start: {found.refused:,} of {jobs}, such as {run.refused[0]}."
     if found.unfinished and not run.is_partial:
         first = f" The first is {run.stuck}" if run.stuck else ""
         unfinished = count(f"{found.unfinished:,}", "job")
