@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from colane.core.derived import NodesMatterNot
 from colane.core.draft import Draft
-from colane.model.job import Job, JobId, JobState
+from colane.model.job import Job, JobState
 from colane.model.profile import ValueSource
 from colane.perf.scaling import efficiency
 from colane.perf.situation import Situation
+from colane.policies.indexes.kinds import JobsOfKind
 from colane.policies.parts import Desk
 from colane.policies.times import gpu_type_of, present_s
 
@@ -82,26 +82,9 @@ def elastic_jobs(desk: Desk) -> Iterator[Job]:
         yield view.job(job_id)
 
 
-class ElasticJobs(NodesMatterNot):
+class ElasticJobs(JobsOfKind):
     """Jobs of several sizes that hold GPUs, by pool; kept from one plan to the next."""
 
-    def __init__(self) -> None:
-        self._pools: dict[str, set[JobId]] = {}
-
-    def moved(self, old: Job | None, new: Job | None) -> None:
-        """See `DerivedOfJobs`."""
-        if old is not None and _holds(old):
-            self._pools[old.spec.pool].discard(old.id)
-        if new is not None and _holds(new):
-            self._pools.setdefault(new.spec.pool, set()).add(new.id)
-
-    def of(self, pool: str) -> set[JobId]:
-        """Those of a pool."""
-        return self._pools.get(pool, NOBODY)
-
-
-NOBODY: Final[set[JobId]] = set()
-
-
-def _holds(job: Job) -> bool:
-    return bool(job.spec.sizes) and job.placement is not None and not job.home
+    def belongs(self, job: Job) -> bool:
+        """See `JobsOfKind`."""
+        return bool(job.spec.sizes) and job.placement is not None and not job.home

@@ -2,34 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Final
-
-from colane.core.derived import NodesMatterNot
-from colane.model.job import Job, JobId, JobState
-
-NOBODY: Final[set[JobId]] = set()
+from colane.model.job import Job, JobState
+from colane.policies.indexes.kinds import JobsOfKind
 
 
-class ScatteredJobs(NodesMatterNot):
+class ScatteredJobs(JobsOfKind):
     """See the module. Those of which no two ranks may share a node are left out."""
 
-    def __init__(self) -> None:
-        self._pools: dict[str, set[JobId]] = {}
-
-    def moved(self, old: Job | None, new: Job | None) -> None:
-        """See `DerivedOfJobs`."""
-        if old is not None and _is_scattered(old):
-            self._pools[old.spec.pool].discard(old.id)
-        if new is not None and _is_scattered(new):
-            self._pools.setdefault(new.spec.pool, set()).add(new.id)
-
-    def of(self, pool: str) -> set[JobId]:
-        """Those of a pool."""
-        return self._pools.get(pool, NOBODY)
-
-
-def _is_scattered(job: Job) -> bool:
-    spec, placement = job.spec, job.placement
-    if not spec.multi_node or spec.anti_collocation or not spec.preemptible or job.state is not JobState.RUNNING:
-        return False
-    return placement is not None and not job.home and not job.parked and len(placement.nodes) > 1
+    def belongs(self, job: Job) -> bool:
+        """See `JobsOfKind`."""
+        spec, placement = job.spec, job.placement
+        if not spec.multi_node or spec.anti_collocation or not spec.preemptible or job.state is not JobState.RUNNING:
+            return False
+        return placement is not None and not job.home and not job.parked and len(placement.nodes) > 1
