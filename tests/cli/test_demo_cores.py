@@ -36,8 +36,8 @@ def look(steps: int, at_s: float, cores: list[int], *told: tuple[str, str], **mo
     return {"state": "running", "throttle": None, "booked_cores": cores, "progress": progress, "story": story, **more}
 
 
-TRIES = "cores-changed", "has 2 cores instead of 1: tried 1 (100%) for each GPU; tries 2"
-KEPT = "cores-kept", "keeps its 2 cores: tried 1 (50%), 2 (100%) for each GPU"
+TRIES = "cores-changed", "has 2 cores instead of 1: tried 1 (100 %) for each GPU; tries 2"
+KEPT = "cores-kept", "keeps its 2 cores: tried 1 (50 %), 2 (100 %) for each GPU"
 
 
 def watched(*looks: dict[str, Any]) -> Watching:

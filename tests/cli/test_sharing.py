@@ -37,8 +37,8 @@ def sharing(**fields: Any) -> dict[str, Any]:
 
 
 def test_share_and_slowdown_say_what_was_had_and_what_was_promised() -> None:
-    assert jobs.share_text(sharing()) == "48% (50%)"
-    assert jobs.share_text(sharing(share_asked_ratio=None)) == "48%"
+    assert jobs.share_text(sharing()) == "48 % (50 %)"
+    assert jobs.share_text(sharing(share_asked_ratio=None)) == "48 %"
     assert jobs.share_text(sharing(mates=[])) == ""
     assert jobs.slowdown_text(sharing()) == "2.14 (2.00)"
     assert jobs.slowdown_text(sharing(slowdown_measured=None)) == "- (2.00)"
@@ -83,7 +83,7 @@ def test_columns_of_sharing_are_left_out_where_there_is_nothing_to_show(capsys: 
     table([{**sharing(share_asked_ratio=None), **plain, "sharing": sharing()["sharing"]}, {**sharing(), **plain}])
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].split()[4:9] == ["GPUS", "LANE", "TURN", "SHARE", "SLOWDOWN"]
-    assert "waiting  48% (50%)  2.14 (2.00)" in lines[1]
+    assert "waiting  48 % (50 %)  2.14 (2.00)" in lines[1]
 
 
 def test_a_job_that_never_reaches_a_boundary_is_told_of_all_the_same() -> None:
@@ -91,7 +91,7 @@ def test_a_job_that_never_reaches_a_boundary_is_told_of_all_the_same() -> None:
     sample = {"turn": "ungated", "turn_share_ratio": 0.0, "turn_wait_s": 0.0, "turn_service_s": 0.0, "note": note}
     fields = dict(show._progress({**sharing(), "progress": sample, "steps": 0}))
     assert fields["note"] == note
-    assert fields["turn"].startswith("ungated; 0% of the time it wanted the lane")
+    assert fields["turn"].startswith("ungated; 0 % of the time it wanted the lane")
 
 
 def test_how_long_turns_last_and_what_passing_them_on_takes_is_shown() -> None:

@@ -131,12 +131,12 @@ def test_its_story_says_with_numbers_who_was_slowed_and_what_was_measured() -> N
     assert reason.why is Why.THROTTLED
     assert reason.jobs == (TRAIN,)
     assert reason.sentence() == (
-        "held back to 4 cores for job 1, slowed to 60%: n0 uses 90% of its memory bandwidth (cpu-time), this job 60%"
+        "held back to 4 cores for job 1, slowed to 60 %: n0 uses 90 % of its memory bandwidth (cpu-time), this job 60 %"
     )
     world.end(TRAIN)
     world.go(1, used=0.9)
     assert world.job(HOG).story[-1].reason.sentence() == (
-        "let go to all it had: no training job makes steps there any more; n0 uses 90% of its memory bandwidth "
+        "let go to all it had: no training job makes steps there any more; n0 uses 90 % of its memory bandwidth "
         "(cpu-time)"
     )
 

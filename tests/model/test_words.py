@@ -1,7 +1,11 @@
 """Numbers with their nouns."""
 
+import re
+from pathlib import Path
+
 import pytest
 
+from colane.model import words
 from colane.model.reason import Reason, Why
 from colane.model.words import count, fill
 
@@ -46,3 +50,12 @@ def test_a_sentence_takes_nouns_and_formats_of_python() -> None:
 )
 def test_sentences_of_reasons_do(reason: Reason, said: str) -> None:
     assert reason.sentence() == said
+
+
+def test_parts_of_a_whole_have_one_form() -> None:
+    assert fill("slowed to {speed:percent}", {"speed": 0.6}) == "slowed to 60 %"
+    assert fill("uses {used:percent} of {cores:core}", {"used": 0, "cores": 2}) == "uses 0 % of 2 cores"
+    source = Path(words.__file__).parents[1]
+    places = [source / name for name in ("model", "core", "server", "cli", "policies", "agent")]
+    files = [path for place in places for path in place.rglob("*.py")]
+    assert [path.name for path in files if re.search(r":[.0-9]*%}", path.read_text(encoding="utf-8"))] == []

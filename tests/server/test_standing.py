@@ -34,7 +34,7 @@ async def test_a_job_alone_says_so_and_a_waiting_one_nothing() -> None:
         assert await now(w, 2) == []
         await run(w, {"steps": 9, "others_ratio": 0.6})
         assert (await now(w, 1))[1:] == [
-            "work that is not Colane's has used 60% of its devices while it ran, which slows it"
+            "work that is not Colane's has used 60 % of its devices while it ran, which slows it"
         ]
 
 
@@ -44,10 +44,10 @@ async def test_shares_under_fair_turns() -> None:
         for weight in (3, 1):
             await w.submit(**SMALL, weight=weight)
         await run(w, {"steps": 5, "turn": "running", "turn_share_ratio": 0.8}, {"steps": 5})
-        had = "since its company changed it has had the lane for 80% of the time it wanted it"
+        had = "since its company changed it has had the lane for 80 % of the time it wanted it"
         assert await now(w, 1) == [
             "on n1/0: takes turns with job 2 in lane 0",
-            f"{had}; its share is 75% while all want to run",
+            f"{had}; its share is 75 % while all want to run",
             "turns go to whoever has had least for its weight (fair): nobody goes before it for long",
         ]
 

@@ -10,6 +10,7 @@ import typer
 
 from colane.cli import output
 from colane.cli.errors import FailureError, MisuseError
+from colane.model.words import percent
 
 if TYPE_CHECKING:
     from colane.client.client import Client
@@ -153,14 +154,14 @@ def is_guessed(job: Mapping[str, Any]) -> bool:
 
 
 def share_text(job: Mapping[str, Any]) -> str:
-    """Return the part a job had of the time it wanted its lane, its share in brackets: `48% (50%)`; empty if none."""
+    """Return the part a job had of the time it wanted its lane, its share in brackets: `48 % (50 %)`; empty if none."""
     sharing, sample = job.get("sharing") or {}, job.get("progress") or {}
     if not sharing.get("mates") or not sample.get("turn"):
         return ""
     got, asked = sample.get("turn_share_ratio"), sharing.get("share_asked_ratio")
     if got is None:
         return ""
-    return f"{got:.0%}" if asked is None else f"{got:.0%} ({asked:.0%})"
+    return f"{percent(got)}" if asked is None else f"{percent(got)} ({percent(asked)})"
 
 
 def slowdown_text(job: Mapping[str, Any]) -> str:

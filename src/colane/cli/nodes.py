@@ -10,6 +10,7 @@ import typer
 from colane.cli import jobs, output
 from colane.cli.drain import state_text
 from colane.cli.output import ScreenColumn
+from colane.model.words import percent
 
 COLUMNS = (
     ScreenColumn("NODE"),
@@ -80,7 +81,7 @@ def _state(node: dict[str, Any], gpu: dict[str, Any]) -> str:
         return "unhealthy"
     drained = "drained" if node.get("drain") or node.get("notice") else "taken out" if node.get("closed") else "free"
     state = "busy" if any(_is_on(job, gpu["index"]) for job in node["jobs"]) else drained
-    return state + (f" (others use {gpu['others_ratio']:.0%})" if gpu.get("others_ratio") else "")
+    return state + (f" (others use {percent(gpu['others_ratio'])})" if gpu.get("others_ratio") else "")
 
 
 def members(node: dict[str, Any], gpu: int) -> str:

@@ -9,7 +9,7 @@ from colane.cli import output
 from colane.cli.errors import FailureError, MisuseError
 from colane.cli.profile_output import write_files
 from colane.client.knowledge import read_profiles
-from colane.model.words import count
+from colane.model.words import count, percent
 
 if TYPE_CHECKING:
     from colane.client.client import Client
@@ -64,7 +64,7 @@ def _findings(subject: Subject, profile: Profile, trace: KernelTrace) -> Any:  #
 def _fields(subject: Subject, trace: KernelTrace) -> list[tuple[str, str]]:
     counted = count(trace.steps, "step") if trace.steps else "taken to be two steps"
     unknown = 1 - trace.occupancy_known_ratio
-    left_out = f"; occupancy unknown for {unknown:.0%} of the kernel time" if unknown else ""
+    left_out = f"; occupancy unknown for {percent(unknown)} of the kernel time" if unknown else ""
     return [
         ("job", str(subject.key)),
         ("kernels", f"{len(trace.kernels)} launches, {counted}, {trace.busy_us / 2000:.3g} ms a step{left_out}"),

@@ -13,7 +13,7 @@ from colane.cli.output import ScreenColumn
 from colane.model.sizes import describe_sizes
 from colane.model.story import JobState
 from colane.model.time_spent import BUCKETS
-from colane.model.words import count, plural
+from colane.model.words import count, percent, plural
 
 SPENT = ("queueing", "launching", "running", "paused", "checkpointing", "untold")
 """Where a job's time goes, in the order of its life."""
@@ -76,7 +76,7 @@ def _sharing(job: dict[str, Any]) -> Iterator[tuple[str, str]]:
     lanes = ", ".join(str(lane) for lane in sorted(set(job["lanes"])))
     if sharing["mates"]:
         asked = sharing["share_asked_ratio"]
-        share = "" if asked is None else f", {asked:.0%} of its time asked"
+        share = "" if asked is None else f", {percent(asked)} of its time asked"
         yield "takes turns", f"with {_names(sharing['mates'])} in lane {lanes}{share}"
     if sharing["others"]:
         yield "runs beside", f"{_names(sharing['others'])}, in lane {lanes}"
@@ -89,7 +89,7 @@ def _rate(job: dict[str, Any]) -> Iterator[tuple[str, str]]:
     """Yield how fast it is believed to go, where that is not simply as fast as alone."""
     rate = job.get("rate")
     if rate is not None and rate["source"] != "given":
-        said = f"{rate['ratio']:.2f} of that alone, give or take {rate['spread_ratio']:.0%}"
+        said = f"{rate['ratio']:.2f} of that alone, give or take {percent(rate['spread_ratio'])}"
         yield "expected speed", f"{said} ({rate['sentence']})"
 
 
@@ -167,7 +167,7 @@ def _progress(job: dict[str, Any]) -> Iterator[tuple[str, str]]:
         by = f" (by {sample['memory_by']})" if sample.get("memory_by") else ""
         yield "memory", f"{peak} at peak, {between} between steps{by}"
     if sample.get("occupancy_ratio") is not None:
-        yield "occupancy", f"{sample['occupancy_ratio']:.0%} of its device (by {sample['occupancy_by']})"
+        yield "occupancy", f"{percent(sample['occupancy_ratio'])} of its device (by {sample['occupancy_by']})"
     yield from _turns(sample)
 
 
@@ -178,7 +178,7 @@ def _turns(sample: dict[str, Any]) -> Iterator[tuple[str, str]]:
 
 def _turn(sample: dict[str, Any]) -> str:
     """How it stands in its lane: now, and what it has had."""
-    had = f"{sample['turn_share_ratio']:.0%} of the time it wanted the lane, since its company changed"
+    had = f"{percent(sample['turn_share_ratio'])} of the time it wanted the lane, since its company changed"
     waited = f"waited {output.duration(sample['turn_wait_s'])} for {output.duration(sample['turn_service_s'])}"
     return f"{sample['turn']}; {had}; {waited}{_passing_on(sample)}"
 

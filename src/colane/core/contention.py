@@ -26,7 +26,7 @@ from colane.model.plan import Plan
 from colane.model.progress import Progress
 from colane.model.reason import Reason, Why
 from colane.model.story import STEPPING
-from colane.model.words import count
+from colane.model.words import count, percent
 from colane.perf.pace import Paces
 
 CALM_WINDOWS_MAX = 9
@@ -256,7 +256,7 @@ def _words(throttle: Throttle | None) -> str:
     if throttle is None:
         return "all it had"
     cores = count(len(throttle.cores), "core")
-    return cores if throttle.bandwidth_ratio >= 1 else f"{throttle.bandwidth_ratio:.0%} of the memory bandwidth"
+    return cores if throttle.bandwidth_ratio >= 1 else f"{percent(throttle.bandwidth_ratio)} of the memory bandwidth"
 
 
 def _held_back(facts: Facts, slowed: dict[JobId, float]) -> Reason:

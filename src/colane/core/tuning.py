@@ -28,6 +28,7 @@ from colane.model.plan import Plan
 from colane.model.progress import Progress
 from colane.model.reason import Reason, Why
 from colane.model.story import STEPPING
+from colane.model.words import percent
 
 SLACK_STEPS = 2
 """A sample is taken this many steps after the moment that counts, so that a whole step lies behind it."""
@@ -197,4 +198,4 @@ def _ends_soon(search: Search, progress: Progress | None, config: TuningConfig) 
 def _told(tried: list[CoreTry]) -> str:
     """What was tried, by cores of all its GPUs together."""
     best = max([one.speed for one in tried])
-    return "tried " + ", ".join([f"{one.cores} ({one.speed / best:.0%})" for one in tried])
+    return "tried " + ", ".join([f"{one.cores} ({percent(one.speed / best)})" for one in tried])

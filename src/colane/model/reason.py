@@ -261,10 +261,10 @@ SENTENCES: Mapping[Why, str] = MappingProxyType(
         Why.CORES_CHANGED: "has {cores:core} instead of {had}: {because}",
         Why.CORES_KEPT: "keeps its {cores:core}: {because}",
         Why.THROTTLED: (
-            "held back to {may} for {jobs}, slowed to {speed:.0%}: {node} uses {used:.0%} of its memory bandwidth "
-            "({by}), this job {own:.0%}"
+            "held back to {may} for {jobs}, slowed to {speed:percent}: {node} uses {used:percent} of its memory "
+            "bandwidth ({by}), this job {own:percent}"
         ),
-        Why.LET_GO: "let go to {may}: {because}; {node} uses {used:.0%} of its memory bandwidth ({by})",
+        Why.LET_GO: "let go to {may}: {because}; {node} uses {used:percent} of its memory bandwidth ({by})",
         Why.OUTGROWN: (
             "stopped because the jobs on {gpu} were seen to need {need_bytes} of its {have_bytes}: {jobs} with it"
         ),

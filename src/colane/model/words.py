@@ -22,8 +22,15 @@ def count(number: float | str, noun: str) -> str:
     return f"{number} {plural(number, noun)}"
 
 
+def percent(ratio: float) -> str:
+    """Return a part of a whole as people say it: `60 %` of 0.6."""
+    return f"{100 * ratio:.0f} %"
+
+
 def fill(sentence: str, facts: Mapping[str, Any]) -> str:
-    """Return a sentence with its facts; `{cores:core}` is a number with its noun, all else as in `str.format`.
+    """Return a sentence with its facts: `{cores:core}` a number with its noun, `{part:percent}` a part as `60 %`.
+
+    All else is as in `str.format`.
 
     Raises:
         KeyError: The sentence names a fact that is not there.
@@ -38,10 +45,15 @@ def _has_nouns(sentence: str) -> bool:
     return any(len(spec) > 1 and spec.isalpha() for _, _, spec, _ in Formatter().parse(sentence) if spec)
 
 
+PERCENT: Final = "percent"
+
+
 class _Filler(Formatter):
     """Takes a word as the noun of its number; Python's own format codes have one letter."""
 
     def format_field(self, value: object, format_spec: str) -> str:
+        if format_spec == PERCENT:
+            return percent(float(str(value)))
         if len(format_spec) > 1 and format_spec.isalpha():
             return count(value if isinstance(value, (int, float)) else str(value), format_spec)
         return str(super().format_field(value, format_spec))

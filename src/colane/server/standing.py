@@ -13,7 +13,7 @@ from colane.model.kinds import JobKind
 from colane.model.lane import TurnRule, Turns
 from colane.model.progress import Progress
 from colane.model.story import STEPPING
-from colane.model.words import plural
+from colane.model.words import percent, plural
 
 Samples = Mapping[JobId, Progress]
 
@@ -59,7 +59,7 @@ def _used_by_others(sample: Progress | None) -> list[str]:
     ratio = None if sample is None else sample.others_ratio
     if ratio is None or ratio < DISTURBED_RATIO:
         return []
-    return [f"work that is not Colane's has used {ratio:.0%} of its devices while it ran, which slows it"]
+    return [f"work that is not Colane's has used {percent(ratio)} of its devices while it ran, which slows it"]
 
 
 def _shared(
@@ -88,8 +88,8 @@ def _share(company: Company, sample: Progress | None) -> Iterator[str]:
     had = None if sample is None else sample.turn_share_ratio
     if had is None:
         return
-    due = "" if company.share_ratio is None else f"; its share is {company.share_ratio:.0%} while all want to run"
-    yield f"since its company changed it has had the lane for {had:.0%} of the time it wanted it{due}"
+    due = "" if company.share_ratio is None else f"; its share is {percent(company.share_ratio)} while all want to run"
+    yield f"since its company changed it has had the lane for {percent(had)} of the time it wanted it{due}"
 
 
 def _order(job: Job, mates: Sequence[Job], samples: Samples, rule: TurnRule) -> str:
