@@ -130,8 +130,8 @@ def test_a_job_that_ends_soon_is_left_alone_and_the_story_says_what_was_tried(wo
     assert seen.of_job[JobId(1)] == [3]
     seen, _ = run(world, machine(24), training(1, "alexnet"))
     story = [line.reason for line in seen.jobs[JobId(1)].story if line.reason.why is Why.CORES_CHANGED]
-    assert story[0].sentence() == "has 24 cores instead of 3: tried 3 (100%); tries 24"
-    assert "24 (100%)" in story[-1].sentence()
+    assert story[0].sentence() == "has 24 cores instead of 3: tried 3 (100 %); tries 24"
+    assert "24 (100 %)" in story[-1].sentence()
     assert seen.jobs[JobId(1)].spec.cores_asked == 3
 
 
