@@ -22,6 +22,7 @@ pytestmark = [pytest.mark.live]
 
 CORES = sorted(os.sched_getaffinity(0))
 ONE, OTHER = {CORES[0]}, {CORES[-1]}
+OF_DEVICES = set(CORES[: len(CORES) // 2]), set(CORES[len(CORES) // 2 :])
 CHANGES = 12
 
 two_cores = pytest.mark.skipif(len(CORES) < 2, reason="there is only one core to run on")
@@ -104,13 +105,13 @@ async def test_a_running_job_is_given_other_cores(tmp_path: Path, marker: str) -
 async def test_a_job_that_moves_has_the_cores_of_its_device(tmp_path: Path, marker: str) -> None:
     fake = FakeScheduler()
     async with benched(tmp_path, marker, fake, ()) as bench:
-        await bench.agent.until(lambda: bench.are_on(ONE), "those of device 0")
-        await bench.changes(OTHER, {"slots": [{"gpu": 1, "lane": 0}]})
-        assert (bench.job.facts().gpus, bench.job.facts().cores) == ((1,), tuple(OTHER))
+        await bench.agent.until(lambda: bench.are_on(OF_DEVICES[0]), "those of device 0")
+        await bench.changes(OF_DEVICES[1], {"slots": [{"gpu": 1, "lane": 0}]})
+        assert (bench.job.facts().gpus, bench.job.facts().cores) == ((1,), tuple(sorted(OF_DEVICES[1])))
         fake.change(7, slots=[{"gpu": 9, "lane": 0}])
         await bench.agent.until(lambda: fake.reports[-1]["messages"])
         assert "job 7 is not on its cores: this node has not all of the devices (9,)" in fake.reports[-1]["messages"][0]
-        assert bench.are_on(OTHER)
+        assert bench.are_on(OF_DEVICES[1])
         fake.end(7)
         await bench.agent.until(lambda: (7, 1) in fake.ends, "the end")
 
