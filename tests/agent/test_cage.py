@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from colane.agent import shim_files
 from colane.agent.cage import MOUNTS, NVIDIA_MAJOR, OWN, PROCESSES_MAX, Cages, minors_of, own_cgroup
 from colane.agent.command import Command
-from colane.agent.reconcile import Key
+from colane.agent.jobdir import JobDir
+from colane.agent.reconcile import DesiredJob, Key
 from colane.devices.device_filter import DeviceNumber, deny, program
 from colane.model.hardware import Gpu
 from tests.agent.shims import run
@@ -71,6 +73,47 @@ def test_memory_and_processes_are_bounded_where_controllers_are_delegated(
     assert (root / "7-1" / "pids.max").read_text() == str(PROCESSES_MAX)
     assert "is bounded by the kernel (cgroup): one that uses more ends as" in cages.memory_message()
     assert cages.messages() == []
+
+
+def placed(limit_bytes: int) -> DesiredJob:
+    """A job that runs, as its node's agent is told of it."""
+    return DesiredJob(KEY, run=True, memory_limit_bytes=limit_bytes)
+
+
+@pytest.mark.parametrize("is_caged", [True, False])
+def test_the_bound_of_a_job_that_books_less_is_lowered_and_outlives_the_agent(tmp_path: Path, is_caged: bool) -> None:
+    (cage := tmp_path / "cage").mkdir()
+    (cage / "memory.max").write_text("4000")
+    (path := tmp_path / str(KEY)).mkdir()
+    command = Command(("true",), "/", {}, memory_limit_bytes=4000, cgroup=str(cage) if is_caged else "")
+    (path / shim_files.COMMAND).write_bytes(command.encode())
+    job, cages = JobDir(path), Cages(AGENT_ID, None, {})
+
+    def bound(by: Cages, limit_bytes: int) -> tuple[int, str]:
+        by.follow([placed(limit_bytes)], lambda _key: job)
+        return job.memory_limit_bytes(), (cage / "memory.max").read_text()
+
+    assert bound(cages, 4000) == (4000, "4000")
+    assert not (path / shim_files.MEMORY_LIMIT).exists(), "as it was started"
+    lowered = (1000, "1000" if is_caged else "4000")
+    assert bound(cages, 1000) == lowered
+    (cage / "memory.max").write_text("as it was left")
+    assert bound(Cages(AGENT_ID, None, {}), 1000) == (1000, "as it was left"), "the next agent finds it in force"
+    (path / shim_files.MEMORY_LIMIT).unlink()
+    assert bound(Cages(AGENT_ID, None, {}), 1000)[1] == ("1000" if is_caged else "as it was left"), "died in between"
+
+
+def test_a_bound_that_cannot_be_set_yet_is_set_in_a_later_round(tmp_path: Path) -> None:
+    job, cages = JobDir(tmp_path / str(KEY)), Cages(AGENT_ID, None, {})
+    cages.follow([placed(1000)], lambda _key: job)
+    job.path.mkdir()
+    (job.path / shim_files.COMMAND).write_bytes(Command(("true",), "/", {}, memory_limit_bytes=4000).encode())
+    (draft := job.path / f"{shim_files.MEMORY_LIMIT}.new").mkdir()
+    cages.follow([placed(1000)], lambda _key: job)
+    assert job.memory_limit_bytes() == 4000
+    draft.rmdir()
+    cages.follow([placed(1000)], lambda _key: job)
+    assert job.memory_limit_bytes() == 1000
 
 
 def test_what_is_not_permitted_is_said_where_there_are_gpus_to_reach_for(tmp_path: Path) -> None:

@@ -70,6 +70,20 @@ def test_a_job_that_uses_more_memory_than_it_may_is_ended_as_out_of_memory(
     assert classify(record, "").name == "out-of-memory"
 
 
+def test_a_job_that_is_to_use_less_memory_than_it_could_at_its_start_is_bounded_by_that(
+    tmp_path: Path, marker: str
+) -> None:
+    code = f"held = bytearray({75 * MIB}); print('has it', flush=True); import time; time.sleep(60)"
+    supervised = run(tmp_path, "python3", "-S", "-c", code, marker=marker, memory_limit_bytes=120 * MIB)
+    until(lambda: b"has it" in supervised.output(), "the job holds its memory")
+    assert supervised.job.memory_limit_bytes() == 120 * MIB
+    supervised.job.limit_memory(60 * MIB)
+    assert supervised.job.memory_limit_bytes() == 60 * MIB
+    record = supervised.end()
+    assert record["outcome"] == "out-of-memory"
+    assert "MB of host memory and had asked for 63 MB (--host-memory)" in record["detail"]
+
+
 def test_memory_that_processes_share_counts_once(tmp_path: Path, marker: str) -> None:
     """Three forks of one process with 80 MiB: 320 MiB by what each has mapped, 80 by what there is."""
     code = (

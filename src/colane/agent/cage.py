@@ -7,14 +7,15 @@ machine does not permit is said in `nodes`; the rest holds all the same.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 from colane.agent.command import Command
-from colane.agent.reconcile import Key
+from colane.agent.jobdir import JobDir
+from colane.agent.reconcile import DesiredJob, Key
 from colane.devices.device_filter import DeviceNumber, deny
 from colane.model.hardware import Gpu
 
@@ -70,6 +71,7 @@ class Cages:
         self._root = None if own is None else own / f"colane-{agent_id[:12]}"
         self._minors = dict(minors)
         self._can_bound_memory = False
+        self._limits_bytes: dict[Key, int] = {}
         self._problem = NO_CGROUP if own is None else ""
         try:
             self._open()
@@ -125,6 +127,36 @@ class Cages:
             return command
         return replace(command, cgroup=str(cage))
 
+    def follow(self, jobs: Iterable[DesiredJob], find: Callable[[Key], JobDir]) -> None:
+        """Bound the host memory of jobs that run by what they book now.
+
+        A job that goes on as fewer ranks books less once the processes of the others are gone, so nobody is killed
+        on his way out. What is in force is written down, last: an agent that dies before does it again.
+
+        Args:
+            jobs: As the scheduler wants them.
+            find: Gives a job's directory.
+        """
+        bounded = {job.key: job.memory_limit_bytes for job in jobs if job.run and job.memory_limit_bytes}
+        self._limits_bytes = {key: had for key, had in self._limits_bytes.items() if key in bounded}
+        for key, limit_bytes in bounded.items():
+            if self._limits_bytes.get(key) != limit_bytes:
+                self._limit(find(key), limit_bytes)
+
+    def _limit(self, job: JobDir, limit_bytes: int) -> None:
+        try:
+            if job.memory_limit_bytes() != limit_bytes:
+                cgroup = job.command().cgroup
+                if cgroup:
+                    _write(Path(cgroup), "memory.max", limit_bytes)
+                job.limit_memory(limit_bytes)
+        except FileNotFoundError:  # it is not prepared yet
+            return
+        except OSError as error:
+            log.warning("the host memory of job %s is bounded in the next round: %s", job.key, error)
+            return
+        self._limits_bytes[job.key] = limit_bytes
+
     def _denied(self, gpus: Sequence[Gpu]) -> list[DeviceNumber]:
         """All GPUs but these; none where the driver's number of one of them is not known."""
         granted = [self._minors.get(gpu.uuid) for gpu in gpus if not gpu.is_cpu_device]
@@ -148,8 +180,12 @@ def _bound(cage: Path, command: Command) -> None:
     """Bound what the kernel can bound here: files of controllers that are not delegated are not there."""
     limits = {"pids.max": PROCESSES_MAX, "memory.max": command.memory_limit_bytes}
     for name, limit in limits.items():
-        if limit and (cage / name).exists():
-            (cage / name).write_text(str(limit), encoding="utf-8")
+        _write(cage, name, limit)
+
+
+def _write(cage: Path, name: str, limit: int) -> None:
+    if limit and (cage / name).exists():
+        (cage / name).write_text(str(limit), encoding="utf-8")
 
 
 def _remove(cage: Path) -> None:

@@ -6,7 +6,7 @@
     STATE/ended/7-1/        after that: its log and its records, for a while
 
 In a job's directory: `launch.json` (how it was placed), `command` (what the shim runs; holds the user's environment, so
-only the agent may read it), `own/` (the job's user's: `steps`, what the job reports), the shim's files (see `shim`),
+only the agent may read it), `memory_limit` (where it may use less now than that says), `own/` (the job's user's: `steps`, what the job reports), the shim's files (see `shim`),
 `finished.json` (what the scheduler is told). A directory appears complete, by rename.
 
 Where the agent is root, others may pass through these directories to what is theirs, and read nothing else.
@@ -34,6 +34,7 @@ from colane.agent.lease import Lease
 from colane.agent.logs import segments
 from colane.agent.processes import ProcessId, boot_id
 from colane.agent.reconcile import Key
+from colane.agent.shim import ShimCommand
 from colane.agent.shim_system import read_file
 
 LAUNCH, OWN, STEPS, FINISHED, SHIM_ERRORS = "launch.json", "own", "steps", "finished.json", "shim.err"
@@ -105,6 +106,19 @@ class JobDir:
             return None if prepared_in == boot_id() else ProcessId(0, 0, prepared_in)
         pid, ticks, boot = text.split() or ("0", "0", "")  # empty: as a power cut leaves it
         return ProcessId(int(pid), int(ticks), boot)
+
+    def memory_limit_bytes(self) -> int:
+        """Host memory that its processes may use now; 0 does not bound them. OSError where nothing is prepared."""
+        said = read_text(self._inside + shim_files.MEMORY_LIMIT)
+        return int(said) if said else self.command().memory_limit_bytes
+
+    def limit_memory(self, limit_bytes: int) -> None:
+        """Have its supervisor bound its host memory by so much from now on."""
+        write_secret(self.path / shim_files.MEMORY_LIMIT, str(limit_bytes).encode())
+
+    def command(self) -> ShimCommand:
+        """What its supervisor was told to run; OSError where nothing is prepared."""
+        return ShimCommand(read_file(self._inside + shim_files.COMMAND))
 
     def started(self) -> dict[str, Any] | None:
         """Pid, start ticks and start time of its main process; None before it runs."""

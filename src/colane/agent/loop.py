@@ -134,6 +134,7 @@ class Agent:
             self._has_limits = any(job.memory_limit_bytes for job in desired.jobs)
             self._placer.follow(desired.jobs)
             self._bandwidth.follow(desired)
+            self._cages.follow(desired.jobs, self.state.job_dir)
             await self._act(reconcile(desired, self._observe(desired), self._contact.followed), desired)
             self._saver.follow(desired.jobs)
             self._answers.follow(desired.jobs)

@@ -13,8 +13,8 @@ One process for each attempt of a job, from its start to its end, forked by the 
 * It kills the job when its processes together use more host memory than it may: its booking is what others count on.
 * It writes `exit` only when the whole tree is gone, so its sight means that the devices are free.
 
-Files: reads `command`; writes `claim`, `started`, `log.OFFSET` (segments of the output, named by where in the
-output they begin) and `exit`.
+Files: reads `command`, and `memory_limit` while it runs; writes `claim`, `started`, `log.OFFSET` (segments of the
+output, named by where in the output they begin) and `exit`.
 """
 
 # ruff: noqa: PTH110, S606 - pathlib and eager imports slow every start
@@ -37,6 +37,7 @@ from colane.agent.shim_files import (
     publish,
     publish_exit,
     read_lease,
+    read_memory_limit,
     reserve,
     since_boot_s,
 )
@@ -117,6 +118,7 @@ class Supervisor:
         self._rss_bytes_max = 0
         self._oom_kills = count_oom_kills()
         self._outgrown = ""
+        self._limit_bytes = command.memory_limit_bytes
         self._next_look_s = 0.0
 
     def start(self) -> bool:
@@ -196,13 +198,14 @@ class Supervisor:
 
     def _heed_memory(self) -> None:
         """Kill the job when it uses more memory than it may, as the kernel would."""
-        limit_bytes, now_s = self._command.memory_limit_bytes, time.monotonic()
-        if not limit_bytes or self._stopped or self._outgrown or now_s < self._next_look_s:
+        now_s = time.monotonic()
+        if not self._limit_bytes or self._stopped or self._outgrown or now_s < self._next_look_s:
             return
         self._next_look_s = now_s + MEMORY_LOOK_MS / 1000
-        used_bytes = used_memory_bytes(limit_bytes)
-        if used_bytes > limit_bytes:
-            used, asked = used_bytes / 1e6, limit_bytes / 1e6
+        self._limit_bytes = read_memory_limit(self._limit_bytes)
+        used_bytes = used_memory_bytes(self._limit_bytes)
+        if used_bytes > self._limit_bytes:
+            used, asked = used_bytes / 1e6, self._limit_bytes / 1e6
             self._outgrown = f"used {used:.0f} MB of host memory and had asked for {asked:.0f} MB (--host-memory)"
             self._kill_at_s = now_s
 

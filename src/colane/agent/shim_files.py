@@ -14,6 +14,8 @@ import time
 from colane.agent.shim_system import read_file, read_start_ticks
 
 COMMAND, CLAIM, STARTED, EXIT, LOG_PREFIX = "command", "claim", "started", "exit", "log."
+MEMORY_LIMIT = "memory_limit"
+"""Bytes of host memory that the job may use now, where that is not what `command` says any more."""
 LEASE = "lease"
 """In the agent's directory, two above a job's: when its jobs must stop and be gone, unless it is renewed before."""
 LEASE_PATH = f"../../{LEASE}"
@@ -110,6 +112,14 @@ def read_lease(path: str) -> tuple[float, float] | None:
         if len(fields) == 4 and fields[:2] == fields[2:]:
             return float(fields[0]), float(fields[1])
     return None
+
+
+def read_memory_limit(otherwise_bytes: int) -> int:
+    """Bytes of host memory that the job of the current directory may use now; as before where nobody has said so."""
+    try:
+        return int(read_file(MEMORY_LIMIT))
+    except (OSError, ValueError):
+        return otherwise_bytes
 
 
 class CappedLog:
