@@ -6,8 +6,9 @@
     STATE/ended/7-1/        after that: its log and its records, for a while
 
 In a job's directory: `launch.json` (how it was placed), `command` (what the shim runs; holds the user's environment, so
-only the agent may read it), `memory_limit` (where it may use less now than that says), `own/` (the job's user's: `steps`, what the job reports), the shim's files (see `shim`),
-`finished.json` (what the scheduler is told). A directory appears complete, by rename.
+only the agent may read it), `memory_limit` (where it may use less now than that says), `own/` (the job's user's:
+`steps`, what the job reports), the shim's files (see `shim`), `finished.json` (what the scheduler is told). A directory
+appears complete, by rename.
 
 Where the agent is root, others may pass through these directories to what is theirs, and read nothing else.
 """
