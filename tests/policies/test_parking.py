@@ -135,6 +135,18 @@ def test_an_urgent_job_takes_a_place_however_long_it_is(policy: str, steps: int)
     assert machine.state(LONG) is JobState.PAUSED
 
 
+@pytest.mark.parametrize("steps", [50, 5000])
+def test_it_starts_once_the_other_has_left_however_long_it_is(steps: int) -> None:
+    """On a GPU, which who was parked is bound to; it was let back at once, and parked again, for ever."""
+    machine = Machine(EAGER, gpu_type="v100", host_memory_bytes=64 << 30)
+    machine.run(LONG, steps_total=1000, share=False)
+    machine.do(after_s=100.0)
+    machine.do(Submitted(SHORT, JobSpec(name="j", family="f", share=False, steps_total=steps, priority=1)))
+    machine.do(after_s=5.0)
+    left = machine.sample(LONG, on_host_bytes=1 << 20)
+    assert [(type(decision.action), decision.action.job) for decision in left.decisions] == [(Start, SHORT)]
+
+
 @pytest.mark.parametrize("policy", ["srtf:quantum_s=5", "colane:quantum_s=5,move_s=5"])
 def test_who_would_have_taken_its_place_goes_before_a_parked_job(policy: str) -> None:
     machine, alone = Machine(policy), {"name": "j", "family": "f", "share": False}

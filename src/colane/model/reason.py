@@ -57,6 +57,7 @@ class Why(StrEnum):
     TRIES_COMPANY = "tries-company"
     MOVED = "moved"
     GATHERED = "gathered"
+    MADE_WAY = "made-way"
     BEST_FIT = "best-fit"
     MEASURED_TOGETHER = "measured-together"
     BACKFILL = "backfill"
@@ -200,6 +201,7 @@ SENTENCES: Mapping[Why, str] = MappingProxyType(
         Why.FREE_CORES: "{node} has the cores and the host memory it books",
         Why.MOVED: "moved from {had} to {gpu}: together {rise:+.2f} of a job's speed alone",
         Why.GATHERED: "moved from {nodes} nodes to {node} alone: {faster:.2f} times as fast there",
+        Why.MADE_WAY: "moved from {had} to {gpu}, so that {jobs} can go on: parked, and bound to {had}",
         Why.TRIES_COMPANY: "shares {gpu} with {jobs}: nothing is known of such company, so it is tried once",
         Why.SHARES_BEST: "shares {gpu} with {jobs}: at {speed:.2f} of its speed alone, together {rise:+.2f}",
         Why.SHARES: "shares {gpu} with {jobs}: predicted speed-up {speedup:.2f} ({source})",

@@ -18,6 +18,7 @@ from colane.policies.elastic.most_value import VALUE_SIZES, Resizing
 from colane.policies.elastic.rebalancing import Rebalancing
 from colane.policies.gathering import Gathering
 from colane.policies.indexes.users import ShareBy
+from colane.policies.making_way import MakingWay
 from colane.policies.moves import InTurn, ToAim
 from colane.policies.orders.arrival import Arrival, InferenceFirst, LightestFirst
 from colane.policies.orders.length import LeastRemaining, Shortest
@@ -104,7 +105,7 @@ PRESETS: Final[tuple[Composed, ...]] = (
         "colane", ByValue(),
         (Fastest(), BesideBest(), ByMovingMate(), InPlaceOf(), ByShrinking(VALUE_SIZES), BY_ORDER),
         (WEEK,), sizes=VALUE_SIZES, choose=MostValue(),
-        moving=InTurn((Parting(), Rearranging(), Gathering(), Resizing())),
+        moving=InTurn((Parting(), Rearranging(), MakingWay(), Gathering(), Resizing())),
     ),
 )  # fmt: skip
 

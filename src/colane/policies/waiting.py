@@ -52,7 +52,8 @@ class Waits:
 
     def __init__(self, draft: Draft, pool: str, queue: Queue | None) -> None:
         self._queue = queue
-        self._homes = draft.view.derived(LiveJobs).pool(pool).homes
+        self._live = draft.view.derived(LiveJobs).pool(pool)
+        self._parked: dict[str, int] | None = None
         self.is_asked = queue is not None and (queue.soonest_end_s is not None or queue.drains_s is not None)
 
     def delays(self, job: Job, ratio: float) -> bool:
@@ -71,17 +72,29 @@ class Waits:
         """Whether a job had better wait than come to a GPU: for its own end, or for that of who is parked there."""
         if self._queue is None or self._queue.drains_s is None or job.spec.preemptible:
             return False
-        return self.delays(job, ratio) or (self.is_awaited(gpu) and self._stay_s(job, ratio) > self._drains_s)
+        return self.delays(job, ratio) or (self.is_awaited(gpu, job) and self._stay_s(job, ratio) > self._drains_s)
 
-    def is_awaited(self, gpu: GpuId) -> bool:
-        """Whether somebody who is parked can go on nowhere else."""
-        return bool(self._homes) and str(gpu) in self._homes
+    def is_awaited(self, gpu: GpuId, by_newcomer: Job) -> bool:
+        """Whether somebody who is parked, and no less urgent than a newcomer, can go on nowhere else."""
+        return bool(self._live.homes) and self._priorities.get(str(gpu), -inf) >= by_newcomer.spec.priority
+
+    @property
+    def _priorities(self) -> dict[str, int]:
+        """Highest priority of those who are parked, by where they go on."""
+        if self._parked is None:
+            self._parked = {}
+            for job in self._live.returned.values():
+                if job.home:
+                    self._parked[job.home] = max(job.spec.priority, self._parked.get(job.home, job.spec.priority))
+        return self._parked
 
     def outstays(self, job: Job) -> bool:
-        """Whether somebody is parked, and would rather wait for a job that can be stopped than for this one."""
-        if not self._homes or self._queue is None or self._queue.drains_s is None or job.spec.preemptible:
+        """Whether somebody as urgent is parked, and would rather wait for one that can be stopped than for this job."""
+        if not self._live.homes or self._queue is None or self._queue.drains_s is None or job.spec.preemptible:
             return False
-        return not job.home and self._stay_s(job, 1.0) > self._drains_s
+        if job.home or max(self._priorities.values(), default=-inf) < job.spec.priority:
+            return False
+        return self._stay_s(job, 1.0) > self._drains_s
 
     def spares(self, victim: Job, job: Job, ratio: float = 1.0) -> bool:
         """Whether one who would be bound where he is parked keeps his place: a job of his priority would stay long."""

@@ -60,24 +60,25 @@ class FastestFinder(UsualFinder):
     def _first(self, job: Job, spec: JobSpec) -> Offer | None:
         if spec.gpus == 1 and not spec.utility_min and not self._knows_neighbours:
             if self._waits.outstays(job):
-                return self._not_awaited(spec)
+                return self._not_awaited(job, spec)
             return next(self._free.offers(job, spec), None)
         offer = next(self._connected.offers(job, spec), None)
         self.single = self.single or self._connected.single
         return offer
 
-    def _not_awaited(self, spec: JobSpec) -> Offer | None:
-        """The first free GPU to which nobody who is parked is bound."""
+    def _not_awaited(self, job: Job, spec: JobSpec) -> Offer | None:
+        """The first free GPU to which nobody as urgent who is parked is bound."""
         draft = self._draft
+
+        def awaited_last(gpus: Sequence[GpuLoad]) -> list[GpuLoad]:
+            return sorted(gpus, key=lambda load: (self._waits.is_awaited(load.id, job), load.gpu.is_disturbed, load.id))
+
         for kind in draft.view.gpu_types(spec.pool, spec.gpu_type):
             for order in draft.free((spec.pool, kind)).nodes_with(1):
-                gpus = on_node(draft, spec, kind, draft.view.node_at(order), self._awaited_last)
-                if gpus is not None and not self._waits.is_awaited(gpus[0].id):
+                gpus = on_node(draft, spec, kind, draft.view.node_at(order), awaited_last)
+                if gpus is not None and not self._waits.is_awaited(gpus[0].id, job):
                     return Offer(gpus, Reason(Why.FREE_GPU, {"gpu": str(gpus[0].id)}))
         return None
-
-    def _awaited_last(self, gpus: Sequence[GpuLoad]) -> list[GpuLoad]:
-        return sorted(gpus, key=lambda load: (self._waits.is_awaited(load.id), load.gpu.is_disturbed, load.id))
 
     def refusal(self, job: Job, spec: JobSpec) -> Reason | None:
         """See `Finder`."""
