@@ -323,3 +323,28 @@ def test_the_papers_numbers_are_read_off_the_prediction(
         if slowed is not None:
             assert rate.slowdown == slowed.slowdown >= 1.0
         assert gpu_harm(rate, 0.3) == min(1.0, (rate.slowdown - 1.0) / 0.3)
+
+
+TOGETHER, APART = (
+    PlacePace(20.0, Value(0.2, ValueSource.MEASURED, 9)),
+    PlacePace(120.0, Value(0.5, ValueSource.MEASURED, 9)),
+)
+
+
+@pytest.mark.parametrize(
+    ("places", "one_node", "several"),
+    [((), 1.0, 1.5), ((TOGETHER,), 1.0, 1.5), ((APART,), 1 / 1.5, 1.0), ((TOGETHER, APART), 1.0, 2.5)],
+    ids=["no place is known", "one node", "several", "both"],
+)
+def test_one_node_or_several_is_told_by_places_else_by_one_number(
+    places: tuple[PlacePace, ...], one_node: float, several: float
+) -> None:
+    spec = replace(SPEC, gpus=4)
+    beliefs = Beliefs(profiles=[replace(known(ProfileKey("me", 64, 4, FAST), 0.2), places=places)])
+    asked = [beliefs.rate(spec, Situation(FAST, 4, spans=spans)) for spans in (False, True)]
+    assert [rate.slowdown for rate in asked] == [one_node, several]
+    assert [rate.step_s for rate in asked] == [0.2 * one_node, 0.2 * several]
+    assert all(rate.factors.size.is_known for rate in asked) is (len(places) == 2)
+    assert beliefs.rate(spec, Situation(FAST, 1, spans=True)) == beliefs.rate(spec, Situation(FAST, 1)), (
+        "one lies nowhere else"
+    )

@@ -274,19 +274,21 @@ class Beliefs:
         reference = ProfileKey(spec.family, spec.batch_size, spec.gpus, fastest or gpu_type)
         gpus = spec.gpus if situation.gpus is None else situation.gpus
         key = ProfileKey(spec.family, spec.batch_size, gpus, gpu_type)
-        distance = self._curves.of(key).distance(gpus, situation.distance)
+        place = self._curves.of(key).place(gpus, situation)
         size = self._curves.size(reference, key)
         beside, mine = situation.beside, LaneMate(key, spec.weight)
         known = self._profiles.get(key)
         together = self.predict([*beside, key], situation.sharing) if beside else None
         found = Factors(
-            factors.times(size, distance),
+            factors.times(size, place),
             factors.of_cores(() if known is None else known.core_paces, spec.cores, situation.cores),
             factors.of_turns(mine, situation.mates, situation.rule, self._profiles),
             factors.of_bus(key, situation.near, self.neighbours, situation.bandwidth_pressure),
             factors.of_gpu(key, 1 + len(beside), together),
         )
         alone = self._curves.alone(reference, key, situation.distance, size)
+        if alone is not None and situation.spans is not None:
+            alone = alone._replace(value=alone.value * place.slowdown)
         return compose(alone, found, self.config.spreads, 1 + len(beside), together)
 
 

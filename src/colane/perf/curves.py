@@ -9,9 +9,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 
 from colane.model.profile import Profile, ProfileKey, Value, ValueSource
-from colane.perf.factors import FITTED_MIN, UNKNOWN_FACTOR, known_steps, of_count, of_distance, of_ratio, times
+from colane.perf.factors import (
+    FITTED_MIN,
+    UNKNOWN_FACTOR,
+    known_steps,
+    of_count,
+    of_distance,
+    of_ratio,
+    of_spread,
+    times,
+)
 from colane.perf.rate import NEUTRAL_FACTOR, Factor
 from colane.perf.scaling import fitted_step_s
+from colane.perf.situation import Situation
 
 Family = tuple[str, int | None]
 """Family and batch size."""
@@ -70,6 +80,13 @@ class Curve:
         if here is not None:
             return here
         return step_s._replace(value=step_s.value * self.distance(gpus, distance).slowdown)
+
+    def place(self, gpus: int, situation: Situation) -> Factor:
+        """Where its GPUs lie, against the best way that is known: on one node or several, else how far apart."""
+        if situation.spans is None or gpus < 2:
+            return self.distance(gpus, situation.distance)
+        point = self.points.get(gpus)
+        return of_spread(() if point is None else point.places, spans=situation.spans)
 
     def distance(self, gpus: int, distance: float | None) -> Factor:
         """GPUs connected like that, against the best way that is known."""

@@ -28,6 +28,7 @@ class Situation(NamedTuple):
         gpus: How many it has; None is as many as it asked for.
         distance: How they are connected, its locality class: the sum of the shortest paths between them (paper C,
             eq. 3); None is as well as can be.
+        spans: Whether they lie on several nodes, where their distance is not known yet; None leaves it to `distance`.
         sharing: How jobs on its GPU share it: `mps`, `time-slice` or `cpu`; empty is the usual way of the type.
         beside: Jobs in other lanes of its GPU, which run at once with it: of each lane the busiest one.
         mates: Jobs in its own lane.
@@ -47,6 +48,7 @@ class Situation(NamedTuple):
     near: tuple[ProfileKey, ...] = ()
     cores: int | None = None
     bandwidth_pressure: float = 0.0
+    spans: bool | None = None
 
 
 ALONE = Situation()

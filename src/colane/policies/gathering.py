@@ -1,9 +1,4 @@
-"""Gathering jobs that run over several nodes on one, once it has enough free GPUs for all of their ranks.
-
-How much faster that is its kind's runs tell, where these lay both ways. Where they did not, it is taken to be half
-as fast again: measured step times of as many GPUs over nodes and on one are 1.0, 1.5 and 2.0 apart in the median
-(Gavel's on K80, P100 and V100), and 1.2 to 2.4 (Pollux's six applications on T4).
-"""
+"""Gathering jobs that run over several nodes on one, once it has enough free GPUs for all of their ranks."""
 
 from __future__ import annotations
 
@@ -13,20 +8,17 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from colane.core.load import GpuLoad
-from colane.core.situations import distance_of, situation_alone
 from colane.core.state import NodeState
 from colane.model.hardware import GpuId
 from colane.model.job import Job
 from colane.model.reason import Reason, Why
 from colane.model.resources import host_needs
+from colane.perf.situation import Situation
 from colane.policies.expected import Expected, had_s
 from colane.policies.indexes.live import ran_since_s
 from colane.policies.indexes.scattered import ScatteredJobs
 from colane.policies.means import stopped_s
 from colane.policies.parts import Desk
-
-SPREAD_SLOWDOWN: Final = 1.5
-"""Step time over several nodes, over that on one, where it was not seen."""
 
 STOP_S: Final = 1.0
 """What saving the state and stopping is believed to cost beside the launch, where nothing was seen."""
@@ -83,7 +75,8 @@ class _Gatherer:
         loads = self._place(job) if self._may_go(job) else None
         if loads is None:
             return
-        faster, left_s = self._faster(job, loads), self._expected.left_s(job)
+        faster = self._faster(job)
+        left_s = self._expected.left_s(job)
         if left_s is None:
             left_s = had_s(job, self._draft.now_s)
         saved_s = left_s * (1 - 1 / faster) - stopped_s(self._draft.view, job) - STOP_S
@@ -140,16 +133,13 @@ class _Gatherer:
     def _type_of(self, job: Job) -> str:
         return self._draft.view.gpu(job.gpus_held[0]).gpu.type
 
-    def _faster(self, job: Job, loads: list[GpuLoad]) -> float:
-        """How many times as fast it is there: as it was seen, else as jobs were that were measured both ways."""
-        nodes, held = self._draft.view.nodes, [self._draft.load(gpu) for gpu in job.gpus_held]
-        now, then = [
-            self._draft.beliefs.rate(job.spec, situation_alone(on, distance=distance_of(nodes, [one.id for one in on])))
-            for on in (held, loads)
+    def _faster(self, job: Job) -> float:
+        """How many times as fast it is on one node: as it was seen, else as jobs are taken to be."""
+        together, apart = [
+            self._draft.beliefs.rate(job.spec, Situation(self._type_of(job), job.gpu_count, spans=spans))
+            for spans in (False, True)
         ]
-        if not now.factors.size.is_known or not then.factors.size.is_known or now.ratio <= 0:
-            return SPREAD_SLOWDOWN
-        return then.ratio / now.ratio
+        return together.ratio / apart.ratio
 
 
 def _id_of(load: GpuLoad) -> GpuId:

@@ -36,14 +36,19 @@ class MostValueSizes(PlannedSizes):
         """See `PlannedSizes`."""
         return True
 
+    @property
+    def by_place(self) -> bool:
+        """See `PlannedSizes`."""
+        return True
+
     def weight(self, desk: Desk, job: Job, most_steps_per_s: float) -> float:
         """See `PlannedSizes`."""
         return desk.queue.weigh(job) / most_steps_per_s
 
-    def speed(self, desk: Desk, job: Job, gpus: int) -> float:
+    def speed(self, desk: Desk, job: Job, gpus: int, *, spans: bool | None = None) -> float:
         """See `PlannedSizes`: a part of that at the size it would like best."""
         whole = self.rate(desk.draft, job, job.spec.gpus)
-        return desk.queue.weigh(job) * self.rate(desk.draft, job, gpus) / whole if whole > 0 else 0.0
+        return desk.queue.weigh(job) * self.rate(desk.draft, job, gpus, spans=spans) / whole if whole > 0 else 0.0
 
 
 VALUE_SIZES: Final = MostValueSizes()

@@ -10,6 +10,8 @@ from collections.abc import Iterator, Mapping
 
 from colane.core.draft import Draft
 from colane.model.job import Job, JobId, JobSpec, NeedClass
+from colane.model.profile import ValueSource
+from colane.perf.situation import Situation
 from colane.policies.elastic.running import efficiency_at, elastic_jobs, is_resizable, steps_per_s
 from colane.policies.elastic.share_out import Throughput, envelope, share_out
 from colane.policies.indexes.live import LiveJobs
@@ -40,17 +42,30 @@ class PlannedSizes:
         """Whether room is made by who loses least, not in order of arrival."""
         return False
 
+    @property
+    def by_place(self) -> bool:
+        """Whether a speed counts by where it is reached: on one node or over several."""
+        return False
+
     def weight(self, _desk: Desk, _job: Job, _most_steps_per_s: float) -> float:
         """What a step per second of a job counts that makes so many with all GPUs."""
         return 1.0
 
-    def speed(self, desk: Desk, job: Job, gpus: int) -> float:
-        """What a running job's speed counts with so many GPUs, comparable between jobs."""
-        return self.rate(desk.draft, job, gpus)
+    def speed(self, desk: Desk, job: Job, gpus: int, *, spans: bool | None = None) -> float:
+        """What a running job's speed counts with so many GPUs, comparable between jobs; `spans` as for `rate`."""
+        return self.rate(desk.draft, job, gpus, spans=spans)
 
-    def rate(self, draft: Draft, job: Job, gpus: int) -> float:
-        """Throughput of a job with so many GPUs, or its goodput: times its statistical efficiency."""
-        alike = steps_per_s(draft, job, gpus)
+    def rate(self, draft: Draft, job: Job, gpus: int, *, spans: bool | None = None) -> float:
+        """Throughput of a job with so many GPUs, or its goodput: times its statistical efficiency.
+
+        Args:
+            draft: Decisions so far.
+            job: Whose.
+            gpus: How many GPUs.
+            spans: Whether these lie on several nodes; None, and a policy that is not `by_place`, leaves that open.
+        """
+        told = spans if self.by_place and job.spec.multi_node and not _is_seen_apart(draft, job, gpus) else None
+        alike = steps_per_s(draft, job, gpus, spans=told)
         return alike * efficiency_at(job, gpus) if self.by_goodput else alike
 
     def targets(self, desk: Desk) -> Mapping[JobId, int]:
@@ -77,6 +92,23 @@ class PlannedSizes:
         return asked.sizes[0] if asked.sizes else asked.gpus
 
 
+def most_on_a_node(draft: Draft) -> int:
+    """GPUs of the largest node that takes jobs; worked out once in a plan."""
+    found: int | None = draft.worked_out.get(most_on_a_node)
+    if found is None:
+        taking = [node.node for node in draft.view.nodes.values() if node.node.takes_jobs]
+        found = draft.worked_out[most_on_a_node] = max([len(node.gpus) for node in taking], default=0)
+    return found
+
+
+def _is_seen_apart(draft: Draft, job: Job, gpus: int) -> bool:
+    """Whether so many GPUs fit no node, and its kind's step time with them is known: that is of several nodes."""
+    if gpus <= most_on_a_node(draft):
+        return False
+    rate = draft.beliefs.rate(job.spec, Situation(gpu_type_of(draft.view, job) or "", gpus))
+    return rate.alone is not None and rate.alone.source is not ValueSource.PREDICTED
+
+
 class _PoolThroughputs:
     """What Listing 1 is asked for one pool."""
 
@@ -88,8 +120,7 @@ class _PoolThroughputs:
         kinds = self._draft.view.gpu_types(desk.pool)
         counts = self._draft.view.derived(LiveJobs).gpus(self._draft.view, desk.pool)
         self._all = sum([counts[kind] for kind in kinds])
-        taking = [node.node for node in self._draft.view.nodes.values() if node.node.takes_jobs]
-        self._most_on_a_node = max([len(node.gpus) for node in taking], default=0)
+        self._most_on_a_node = most_on_a_node(self._draft)
 
     def asks(self) -> tuple[dict[JobId, Throughput], int, list[float]]:
         """Jobs with their throughputs in order of arrival, GPUs to be had, and speeds that stay."""
@@ -126,6 +157,10 @@ class _PoolThroughputs:
             left -= job.spec.gpus_min
             yield job
 
+    def _rate(self, job: Job, gpus: int) -> float:
+        """Of more GPUs than a node has over several nodes, else on one."""
+        return self._sizes.rate(self._draft, job, gpus, spans=gpus > self._most_on_a_node)
+
     def _throughput(self, job: Job) -> Throughput | None:
         """By sizes; speeds are asked once for all jobs of a kind."""
         spec = job.spec
@@ -133,7 +168,7 @@ class _PoolThroughputs:
         asked = (spec.need, gpu_type_of(self._draft.view, job), noise)
         if asked not in self._known:
             most = self._all if spec.multi_node else self._most_on_a_node
-            points = [(n, self._sizes.rate(self._draft, job, n)) for n in spec.sizes or (spec.gpus,) if n <= most]
+            points = [(n, self._rate(job, n)) for n in spec.sizes or (spec.gpus,) if n <= most]
             self._known[asked] = envelope(points, most)
         found = self._known[asked]
         if found is None:

@@ -9,7 +9,7 @@ those waits until they are free: two decisions, so that nobody is promised what 
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from math import inf
@@ -20,7 +20,7 @@ from colane.model.job import Job, JobId
 from colane.model.reason import Reason, Why
 from colane.policies.elastic.fair_throughput import USUAL_SIZES
 from colane.policies.elastic.planned import PlannedSizes
-from colane.policies.elastic.reach import EVERYWHERE, grown, kept, reach_of, usable
+from colane.policies.elastic.reach import EVERYWHERE, grown, kept, most_together, reach_of, usable
 from colane.policies.elastic.running import elastic_jobs, is_resizable
 from colane.policies.expected import Expected, had_s
 from colane.policies.means import launch_s
@@ -110,6 +110,8 @@ class _SitePlan:
         self._desk = desk
         self._jobs = jobs
         self._expected = Expected(desk.draft, desk.pool)
+        self._most_together: dict[JobId, int] = {}
+        self._speeds: dict[tuple[JobId, int], float] = {}
         self.now = {job.id: job.gpu_count for job in jobs}
         kinds = {job.id: desk.draft.load(job.gpus_held[0]).gpu.type for job in jobs}
         self._kind = kinds
@@ -151,7 +153,9 @@ class _SitePlan:
         kind, now = self._kind[job.id], self.now[job.id]
         within = self._free[kind] + spares.gpus
         sizes = [n for n in job.spec.sizes if now < n <= min(target, now + within)]
-        if not sizes or not self._pays(job, sizes[-1]):
+        while sizes and not self._pays(job, sizes[-1]):
+            sizes.pop()
+        if not sizes:
             return
         while sizes[-1] - now > self._free[kind]:
             giver, gpus = spares.take()
@@ -184,11 +188,14 @@ class _SitePlan:
         rise = sum([self._speed(job, self.now[job.id]) for job in changed], 0.0) - had
         return rise > 0 and rise >= max(self._settings.rise_min, self._settings.rise_ratio_min * had)
 
-    def _pays(self, job: Job, gpus: int) -> bool:
-        """Whether what is left of a job that grows takes less time by it, its restart counted."""
+    def _pays(self, job: Job, gpus: int, loads: tuple[GpuLoad, ...] = ()) -> bool:
+        """Whether what is left of a job that grows takes less time by it, its restart counted; on these, if told."""
         if not self._settings.pays_back:
             return True
         now, then = self._speed(job, job.gpu_count), self._speed(job, gpus)
+        if loads:
+            spans = len({load.id.node for load in loads}) > 1
+            then = self._settings.sizes.speed(self._desk, job, gpus, spans=spans)
         return then > 0 and self._left_s(job) * (1 - now / then) > launch_s(job) + STOP_S
 
     def _left_s(self, job: Job) -> float:
@@ -200,7 +207,23 @@ class _SitePlan:
         return left_s * sizes.rate(draft, job, job.spec.gpus) / now if now > 0 else inf
 
     def _speed(self, job: Job, gpus: int) -> float:
-        return self._settings.sizes.speed(self._desk, job, gpus)
+        """Where it would lie: as it is, on the GPUs that it keeps, or on one node if one has enough for it now."""
+        asked = (job.id, gpus)
+        speed = self._speeds.get(asked)
+        if speed is None:
+            spans = self._spans(job, gpus)
+            speed = self._speeds[asked] = self._settings.sizes.speed(self._desk, job, gpus, spans=spans)
+        return speed
+
+    def _spans(self, job: Job, gpus: int) -> bool:
+        if not job.spec.multi_node:
+            return False
+        ranks = Counter([gpu.node for gpu in job.gpus_held])
+        if gpus <= job.gpu_count:
+            return len(ranks) > 1 if gpus == job.gpu_count else max(ranks.values()) < gpus
+        if job.id not in self._most_together:
+            self._most_together[job.id] = most_together(self._desk, ranks, self._kind[job.id])
+        return self._most_together[job.id] < gpus
 
     def _gpus(self, job: Job, gpus: int) -> tuple[GpuLoad, ...] | None:
         """With which it goes on; fewer than planned where cores or host memory lack. None where it stays as it is."""
@@ -209,6 +232,6 @@ class _SitePlan:
         for size in reversed(job.spec.sizes):
             if job.gpu_count < size <= gpus and (size == gpus or self._pays(job, size)):
                 loads = grown(self._desk, job, size)
-                if loads is not None:
+                if loads is not None and (size < gpus or self._pays(job, size, loads)):
                     return loads
         return None

@@ -32,13 +32,19 @@ def efficiency_at(job: Job, gpus: int) -> float:
     return efficiency(noise, each, each * gpus)
 
 
-def steps_per_s(draft: Draft, job: Job, gpus: int) -> float:
+def steps_per_s(draft: Draft, job: Job, gpus: int, *, spans: bool | None = None) -> float:
     """Throughput of a job alone with so many GPUs; in parts of that at the size it asked for, while none is known.
 
     What is known of one of its sizes gives the unit of the others: steps per second are not weighed against parts.
+
+    Args:
+        draft: Decisions so far.
+        job: Whose.
+        gpus: How many GPUs.
+        spans: Whether these lie on several nodes; None asks wherever it was seen.
     """
     gpu_type = gpu_type_of(draft.view, job) or ""
-    rate = draft.beliefs.rate(job.spec, Situation(gpu_type, gpus))
+    rate = draft.beliefs.rate(job.spec, Situation(gpu_type, gpus, spans=spans))
     if rate.steps_per_s is not None:
         return rate.steps_per_s * _batches(job, gpus)
     for size in sorted(job.spec.sizes, key=lambda size: (abs(size - gpus), size)):

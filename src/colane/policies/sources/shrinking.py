@@ -100,7 +100,9 @@ def _giver(sizes: PlannedSizes, desk: Desk, job: Job) -> _Giver | None:
     keeps = kept(desk, job, size)
     stays = {load.id for load in keeps}
     gives = tuple([desk.draft.load(gpu) for gpu in job.gpus_held if gpu not in stays])
-    return _Giver(job, keeps, gives, sizes.speed(desk, job, job.gpu_count) - sizes.speed(desk, job, size))
+    spans, would_span = [len({gpu.node for gpu in gpus}) > 1 for gpus in (job.gpus_held, stays)]
+    now = sizes.speed(desk, job, job.gpu_count, spans=spans)
+    return _Giver(job, keeps, gives, now - sizes.speed(desk, job, size, spans=would_span))
 
 
 class ShrinkFinder(UsualFinder):
