@@ -42,6 +42,8 @@ from colane.policies.sources.shrinking import ByShrinking
 
 BY_PRIORITY: Final = MakingRoom(MakesRoom.PRIORITY)
 BY_ORDER: Final = MakingRoom(MakesRoom.ORDER)
+WHERE_GOOD: Final = MakingRoom(MakesRoom.PRIORITY, postpones=True)
+BY_VALUE: Final = MakingRoom(MakesRoom.ORDER, postpones=True)
 NEVER: Final = MakingRoom(MakesRoom.NEVER)
 
 HOUR: Final = Ageing(HOUR_S)
@@ -92,7 +94,7 @@ PRESETS: Final[tuple[Composed, ...]] = (
     ),
     Composed(
         "topo-aware-p", Arrival(),
-        (Connected(weights=FELT_FIRST, postpones=True), BesideByUtility(1, FELT_FIRST, postpones=True), BY_PRIORITY),
+        (Connected(weights=FELT_FIRST, postpones=True), BesideByUtility(1, FELT_FIRST, postpones=True), WHERE_GOOD),
         (HOUR, HeadOfLine(strict=False), DepthMax()),
     ),
     Composed(
@@ -103,7 +105,7 @@ PRESETS: Final[tuple[Composed, ...]] = (
     # The product's own.
     Composed(
         "colane", ByValue(),
-        (Fastest(), BesideBest(), ByMovingMate(), InPlaceOf(), ByShrinking(VALUE_SIZES), BY_ORDER),
+        (Fastest(), BesideBest(), ByMovingMate(), InPlaceOf(), ByShrinking(VALUE_SIZES), BY_VALUE),
         (WEEK,), sizes=VALUE_SIZES, choose=MostValue(),
         moving=InTurn((Parting(), Rearranging(), MakingWay(), Gathering(), Resizing())),
     ),

@@ -23,6 +23,8 @@ from colane.policies.indexes.live import LiveJobs
 from colane.policies.means import cheapest, leaving_s, may_leave
 from colane.policies.openings import Openings
 from colane.policies.parts import Classes, Desk, Offer, Order, Rank
+from colane.policies.sources.connected import least_utility
+from colane.policies.sources.room_utility import best_emptied
 from colane.policies.usual import UsualFinder
 
 
@@ -157,12 +159,19 @@ class PlaceFinder(UsualFinder):
                 self._draft, spec, load.without(victim.id), victim
             ):
                 continue
+            if not rest and not self._starts_on(job, spec, load):
+                continue
             if urgent or not self._is_bad(job, group, number, victim):
                 lost = values.loss(alike, group.place) * weigh(victim) / weigh(job)
                 value = urgent_value(rise, lost, 0.0, None) if urgent else rise - lost
                 ratio = values.ratio(alike.site, number, rest)
                 return _Place(value, other_rank, rise, lost, ratio, load, victim)
         return None
+
+    def _starts_on(self, job: Job, spec: JobSpec, load: GpuLoad) -> bool:
+        """Whether a job would not decline a GPU for its neighbours, once it is empty."""
+        least, node = least_utility(self._desk, job), self._draft.view.nodes[load.id.node]
+        return not least or best_emptied(self._draft, node, spec, (load,), least) is not None
 
     def _is_bad(self, job: Job, group: _AlikeVictims, number: int, victim: Job) -> bool:
         """Whether the victim would be bound for too long, or the job and those who stay to each other."""

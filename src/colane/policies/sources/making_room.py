@@ -47,17 +47,19 @@ class MakingRoom:
     Attributes:
         makes_room: Who takes whose place.
         over_nodes: Whether also on several nodes for one who may span them, and jobs that run over several leave.
+        postpones: Whether no room is made that a job would decline: its utility there is below the least it asks for.
     """
 
     makes_room: MakesRoom = MakesRoom.ORDER
     over_nodes: bool = True
+    postpones: bool = False
 
     def bind(self, desk: Desk) -> RoomFinder | None:
         """See `Source`."""
         if self.makes_room is MakesRoom.ORDER:
-            return RoomFinder(desk, desk.queue.displaces, desk.queue.because, over_nodes=self.over_nodes)
+            return RoomFinder(self, desk, desk.queue.displaces, desk.queue.because)
         if self.makes_room is MakesRoom.PRIORITY and _may_outrank(desk):
-            return RoomFinder(desk, by_priority, "it has a higher priority", over_nodes=self.over_nodes)
+            return RoomFinder(self, desk, by_priority, "it has a higher priority")
         return None
 
     def spares_s(self, order: Order) -> float:
@@ -77,17 +79,15 @@ class RoomFinder(UsualFinder):
 
     at_home = True
 
-    def __init__(
-        self, desk: Desk, displaces: Callable[[Rank, Rank], bool], because: str, *, over_nodes: bool = True
-    ) -> None:
+    def __init__(self, source: MakingRoom, desk: Desk, displaces: Callable[[Rank, Rank], bool], because: str) -> None:
         self._desk = desk
         self._draft = desk.draft
         self._because = because
         self._waits = Waits(desk.draft, desk.pool, desk.queue)
         self._openings = Openings(desk.draft, desk.pool, desk.queue)
-        self._survey = TenantSurvey(desk, displaces, over_nodes=over_nodes)
-        self._rooms = NodeRoom(desk)
-        self._over_nodes = RoomOverNodes(desk, self._survey, self._rooms) if over_nodes else None
+        self._survey = TenantSurvey(desk, displaces, over_nodes=source.over_nodes)
+        self._rooms = NodeRoom(desk, postpones=source.postpones)
+        self._over_nodes = RoomOverNodes(desk, self._survey, self._rooms) if source.over_nodes else None
         desk.draft.ask_again(desk.pool, inf)
 
     @property
@@ -120,11 +120,17 @@ class RoomFinder(UsualFinder):
         over, may_be_one = self._over_nodes, spec.gpus == 1 or not spec.anti_collocation
         found = self._on_coming(job, spec) if may_be_one else None
         if found is None and over is not None:
-            found = over.on_coming(job, spec)
+            found = self._if_it_starts(job, spec, over.on_coming(job, spec))
         if found is None and may_be_one:
             found = self._by_leaving(job, spec)
         if found is None and over is not None:
-            found = over.by_leaving(job, spec, self._desk.queue.rank(job))
+            found = self._if_it_starts(job, spec, over.by_leaving(job, spec, self._desk.queue.rank(job)))
+        return found
+
+    def _if_it_starts(self, job: Job, spec: JobSpec, found: Vacancy | None) -> Vacancy | None:
+        """Over several nodes there is one place to be had: that or none."""
+        if found is None or not self._rooms.starts_on(job, spec, [(part.site.node, part.gpus) for part in found.parts]):
+            return None
         return found
 
     def _on_coming(self, job: Job, spec: JobSpec) -> Vacancy | None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 
 from colane.core.load import GpuLoad
+from colane.core.state import NodeState
 from colane.model.job import Job, JobId, JobSpec
 from colane.model.resources import host_needs
 from colane.policies.parts import Desk
+from colane.policies.sources.connected import least_utility
+from colane.policies.sources.room_utility import best_emptied, utility_over_nodes
 from colane.policies.sources.tenants import NodeTenants, Unit, amount_of
 from colane.policies.speeds import fastest_first
 
@@ -20,10 +23,16 @@ Takers = AbstractSet[JobId | None] | None
 
 
 class NodeRoom:
-    """See the module; `units` are those who would leave the node in question."""
+    """See the module; `units` are those who would leave the node in question.
 
-    def __init__(self, desk: Desk) -> None:
+    Args:
+        desk: Where it is asked.
+        postpones: Whether a job is offered no place below the utility it asks for.
+    """
+
+    def __init__(self, desk: Desk, *, postpones: bool = False) -> None:
         self._desk = desk
+        self._postpones = postpones
         self._draft = desk.draft
 
     def kinds(self, job: Job, spec: JobSpec) -> list[str]:
@@ -46,9 +55,26 @@ class NodeRoom:
             return None
         for kind in self.kinds(job, spec):
             loads = self.loads(site, job, spec, kind, takers, units)
-            if len(loads) >= spec.gpus:
-                return tuple(loads[: spec.gpus])
+            found = self._good(site, job, spec, loads) if len(loads) >= spec.gpus else None
+            if found is not None:
+                return found
         return None
+
+    def starts_on(self, job: Job, spec: JobSpec, parts: Sequence[tuple[NodeState, Sequence[GpuLoad]]]) -> bool:
+        """Whether a job would not decline these GPUs of several nodes."""
+        least = self._least(job)
+        return not least or utility_over_nodes(self._draft, spec, parts) >= least
+
+    def _good(self, site: NodeTenants, job: Job, spec: JobSpec, loads: list[GpuLoad]) -> tuple[GpuLoad, ...] | None:
+        """The first of these GPUs; of a job that asks for a utility the best, if they are good enough for it."""
+        least = self._least(job)
+        if not least:
+            return tuple(loads[: spec.gpus])
+        return best_emptied(self._draft, site.node, spec, loads, least)
+
+    def _least(self, job: Job) -> float:
+        """One that waits parked goes on where it is."""
+        return least_utility(self._desk, job) if self._postpones and not job.home else 0.0
 
     def has_host(
         self, site: NodeTenants, job: Job, spec: JobSpec, ranks: int, takers: Takers, units: Iterable[Unit]
