@@ -108,9 +108,19 @@ def test_no_options_is_the_policy_itself() -> None:
         ("colane:displaces_min=0.9", "displaces_min must be a number from 1 up, got '0.9'"),
         ("colane:objective=makespan,keeps_min=0.1", "keeps_min must be a number from 1 up, got '0.1'"),
         ("finish-time-fair:rho_gain_min=0", "rho_gain_min must be a number from 1 up, got '0'"),
+        ("f-sched:rise_min=1", "f-sched has no option 'rise_min'; did you mean rise_steps_per_s_min\\?"),
+        ("srtf:gain_min=1.25", "srtf has no option 'gain_min'; did you mean displaces_min\\?"),
         ("pakc:share_when=always", "unknown policy 'pakc:share_when=always'; did you mean pack"),
     ],
 )
 def test_what_is_none_is_named_with_what_there_is(text: str, line: str) -> None:
     with pytest.raises(UnknownPolicyError, match=line):
         create(text)
+
+
+def test_what_is_asked_of_joining_of_moving_and_of_resizing_has_a_name_each() -> None:
+    joins, moves = create("colane:rise_min=0.3"), create("colane:moves_rise_min=0.3")
+    assert (joins.sources == moves.sources, joins.moving == moves.moving) == (False, False)
+    assert joins.moving == POLICIES["colane"].moving
+    assert moves.sources == POLICIES["colane"].sources
+    assert create("f-sched:rise_steps_per_s_min=1").moving != POLICIES["f-sched"].moving

@@ -25,6 +25,12 @@ PARTS = frozenset({"sources", "admits", "ways", "moving"})
 FACTORS = frozenset({"displaces_min", "keeps_min", "rho_gain_min", "speed_gain_min"})
 """Options that say how many times better something else must be: below 1 jobs would change places for ever."""
 
+RENAMED: Mapping[str, tuple[str, ...]] = MappingProxyType({
+    "gain_min": ("displaces_min",),
+    "rise_min": ("moves_rise_min", "rise_steps_per_s_min"),
+})  # fmt: skip
+"""Options by names they had, where these meant several things."""
+
 T = TypeVar("T")
 
 TEXTS = tuple[str, ...]
@@ -115,7 +121,7 @@ def _kind(hint: Any, default: object) -> Any:  # noqa: ANN401 - what hints are
 
 
 def _unknown(base: str, name: str, kinds: Mapping[str, Any]) -> str:
-    near = get_close_matches(name, kinds, n=1)
+    near = [new for new in RENAMED.get(name, ()) if new in kinds] or get_close_matches(name, kinds, n=1)
     hint = f"did you mean {near[0]}? " if near else ""
     known = f"it has {', '.join(sorted(kinds))}" if kinds else "it has none"
     return f"policy: {base} has no option {name!r}; {hint}{known}"

@@ -34,13 +34,13 @@ class Rearranging:
     Attributes:
         moves: Whether running jobs are moved at all.
         company_max: Jobs on one GPU at most.
-        rise_min: The sum of speeds must rise by so much, costs taken off.
+        moves_rise_min: The sum of speeds must rise by so much, costs taken off.
         moves_max: In one plan at most.
     """
 
     moves: bool = True
     company_max: int = COMPANY_MAX
-    rise_min: float = 0.1
+    moves_rise_min: float = 0.1
     moves_max: int = 8
 
     @property
@@ -124,7 +124,7 @@ class _Mover:
 
     def _better_kinds(self, number: int, alike: Alike, loss: float) -> list[tuple[str, int]]:
         """GPU types on which a companion may be better off, with its number there."""
-        least, values, found = loss + self._settings.rise_min, self._values, list[tuple[str, int]]()
+        least, values, found = loss + self._settings.moves_rise_min, self._values, list[tuple[str, int]]()
         spec = values.alike.companions.specs[number]
         for gpu_type in self._draft.view.gpu_types(self._pool, spec.gpu_type) if least < MOST else ():
             there = number if gpu_type == alike.kind[1] else values.elsewhere(number, gpu_type)
@@ -145,7 +145,7 @@ class _Mover:
         cost = self._cost(job, left_s)
         for gpu_type, number in kinds:
             for rise, load in self._places(job, gpu_type, number):
-                if rise - loss - cost > self._settings.rise_min:
+                if rise - loss - cost > self._settings.moves_rise_min:
                     yield _Better(rise - loss - cost, left_s, job, (load,))
 
     def _places(self, job: Job, gpu_type: str, number: int) -> Iterator[Joining]:
@@ -181,10 +181,10 @@ class _Mover:
     def _elsewhere(self, job: Job) -> Iterator[_Better]:
         left_s = self._left_s(job)
         has = speed_on(self._draft, job.spec, [self._draft.load(gpu) for gpu in job.gpus_held])
-        least = has + self._cost(job, left_s) + self._settings.rise_min
+        least = has + self._cost(job, left_s) + self._settings.moves_rise_min
         for offer in self._fastest.offers(job, job.spec) if least < MOST else ():
             if offer.ratio > least:
-                yield _Better(offer.ratio - least + self._settings.rise_min, left_s, job, offer.gpus)
+                yield _Better(offer.ratio - least + self._settings.moves_rise_min, left_s, job, offer.gpus)
 
     @staticmethod
     def _cost(job: Job, left_s: float) -> float:

@@ -36,13 +36,13 @@ class Rebalancing:
 
     Attributes:
         sizes: How many GPUs each is to have.
-        rise_min: Those of a reach who change must make so many more steps per second together (paper E's prototype: 1).
+        rise_steps_per_s_min: Those of a reach who change must make so many more together (paper E's prototype: 1).
         rise_ratio_min: And so much more than they make now, as a part of it.
         pays_back: Whether a job that grows must regain its restart in the time it has left.
     """
 
     sizes: PlannedSizes = USUAL_SIZES
-    rise_min: float = 0.0
+    rise_steps_per_s_min: float = 0.0
     rise_ratio_min: float = 0.05
     pays_back: bool = True
 
@@ -186,7 +186,7 @@ class _SitePlan:
         changed = [job for job in self._jobs if self.now[job.id] != before[job.id]]
         had = sum([self._speed(job, before[job.id]) for job in changed], 0.0)
         rise = sum([self._speed(job, self.now[job.id]) for job in changed], 0.0) - had
-        return rise > 0 and rise >= max(self._settings.rise_min, self._settings.rise_ratio_min * had)
+        return rise > 0 and rise >= max(self._settings.rise_steps_per_s_min, self._settings.rise_ratio_min * had)
 
     def _pays(self, job: Job, gpus: int, loads: tuple[GpuLoad, ...] = ()) -> bool:
         """Whether what is left of a job that grows takes less time by it, its restart counted; on these, if told."""
