@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from statistics import mean
 
+import pytest
+
 from colane.core import ClusterState, Core
 from colane.core.events import NodeRegistered, Outcome, ProfileDeclared, Submitted
 from colane.model.job import JobId, JobSpec, JobState
@@ -95,6 +97,21 @@ def test_two_that_cannot_be_stopped_do_not_share_for_what_may_be_error() -> None
     assert on_the_gpu(crowd(40, {2: 1.95, 3: 4.0})) == 1
     assert on_the_gpu(crowd(40, {2: 1.95, 3: 4.0}, stops=True)) == 2
     assert on_the_gpu(crowd(40, {2: 1.85, 3: 4.0})) == 2
+
+
+@pytest.mark.parametrize(
+    ("jobs", "slowdown", "said"),
+    [
+        (2, 1.6, "on n0/0 beside job 1 all together would gain +0.24 of a job's speed alone, below 0.33"),
+        (40, 1.95, "on n0/0 beside job 1 all together would gain +0.02 of a job's speed alone, below 0.05"),
+        (2, 2.2, "needs 1 GPU on one node, at most 0 free; GPUs are held by job 1"),
+    ],
+)
+def test_who_cannot_be_stopped_and_is_refused_company_is_told_what_it_would_gain(
+    jobs: int, slowdown: float, said: str
+) -> None:
+    core = crowd(jobs, {2: slowdown, 3: 4.0})
+    assert said in core.why(JobId(jobs), 100.0).sentence()
 
 
 @dataclass

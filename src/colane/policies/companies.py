@@ -263,6 +263,17 @@ class CompanyValues:
         """The GPU where the sum of speeds rises most by a job that joins; of equal ones the lightest."""
         return self._best(spec, number, gpu_type, None, job)
 
+    def diluted(self, job: Job, spec: JobSpec, number: int, gpu_type: str) -> tuple[Joining, float] | None:
+        """Whom a job could join as the second if they gained more by it, and the least that is asked of them."""
+        best: tuple[Joining, float] | None = None
+        for alike in self._groups((self._pool, gpu_type)):
+            rise = self.rise_at(number, alike) if len(alike.members) == 1 else -inf
+            least = self.dilution(alike.site, alike.members, number) if rise > 0 else -inf
+            load = self._with_room(alike, spec, number, None, job) if 0 < rise <= least else None
+            if load is not None and (best is None or rise > best[0].rise):
+                best = Joining(rise, load), least
+        return best
+
     def best_but(self, spec: JobSpec, number: int, gpu_type: str, but: GpuId) -> Joining | None:
         """The same for one that comes from that GPU, among those of which nothing was decided in this plan."""
         return self._best(spec, number, gpu_type, but, None)

@@ -15,7 +15,7 @@ from colane.core.load import GpuLoad
 from colane.core.queue import Line
 from colane.model.job import Job, JobSpec
 from colane.model.reason import Reason, Why
-from colane.policies.companies import COMPANY_MAX, CompanyValues
+from colane.policies.companies import COMPANY_MAX, CompanyValues, Joining
 from colane.policies.company_places import may_share
 from colane.policies.parts import Classes, ClassKey, Desk, Offer, Order, Rank
 from colane.policies.refusals import no_place
@@ -122,9 +122,23 @@ class BestCompanyFinder(UsualFinder):
             best = max(found, key=_rise)
             facts: dict[str, str | int | float] = {"gpu": str(best.load.id), "gain": best.rise, "least": self._rise_min}
             return Reason(Why.NO_GAIN, facts, best.load.jobs)
+        few = self._too_few(job, spec, kinds)
+        if few is not None:
+            return few
         lacking = no_place(self._draft, spec)
         known = any(self._values.number(job, spec, kind) is not None for kind in kinds)
         return None if known or lacking.why is not Why.NO_FREE_GPU else replace(lacking, why=Why.UNKNOWN_ALONE_FIRST)
+
+    def _too_few(self, job: Job, spec: JobSpec, kinds: Iterable[str]) -> Reason | None:
+        """That too few wait for two that cannot be stopped to end earlier by sharing (`CompanyValues.dilution`)."""
+        numbers = [(kind, self._values.number(job, spec, kind)) for kind in kinds]
+        found = [self._values.diluted(job, spec, number, kind) for kind, number in numbers if number is not None]
+        told = [one for one in found if one is not None]
+        if not told:
+            return None
+        joining, least = max(told, key=_rise_told)
+        facts: dict[str, str | int | float] = {"gpu": str(joining.load.id), "gain": joining.rise, "least": least}
+        return Reason(Why.NO_GAIN, facts, joining.load.jobs)
 
     def _may_rise(self, line: Line) -> bool:
         """Whether the first of a class could come to anybody's GPU."""
@@ -172,6 +186,10 @@ class BestCompanyFinder(UsualFinder):
 
 def _facts(best: _Company, rise_min: float) -> dict[str, str | int | float]:
     return {"gpu": str(best.load.id), "rise": best.rise, "least": rise_min, "speed": best.ratio}
+
+
+def _rise_told(told: tuple[Joining, float]) -> float:
+    return told[0].rise
 
 
 def _rise(best: _Company) -> float:
