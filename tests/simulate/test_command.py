@@ -275,14 +275,14 @@ def test_after_ctrl_c_only_seeds_are_compared_that_every_policy_finished() -> No
 
 def test_ctrl_c_between_runs_is_partial_too(tmp_path: Path) -> None:
     # The signal reaches the parent alone: the runs that have begun end, the others are never begun.
-    words = ["simulate", "-t", "heavy-load:jobs=800", "-c", "paper-d", "-p", "fifo", "--seeds", "12"]
+    words = ["simulate", "-t", "heavy-load:jobs=800", "-c", "paper-d", "-p", "fifo", "--seeds", "40"]
     command = [sys.executable, "-c", INTERRUPTED_SEEDS, *words, "--out", str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
     assert done.returncode == 130, done.stderr
     found = summary(tmp_path)
     assert found["partial"] is True
-    assert 0 < len(found["runs"]) < 12
-    assert "of 12 runs" in found["notes"][0]
+    assert 0 < len(found["runs"]) < 40
+    assert "of 40 runs" in found["notes"][0]
 
 
 INTERRUPTED_SEEDS = """

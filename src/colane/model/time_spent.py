@@ -59,11 +59,12 @@ def time_spent(story: Sequence[StateChange], left_out: int, until_s: float) -> T
         left_out: Changes that are left out of it after its first ones.
         until_s: When it ended, or now.
     """
-    found = dict.fromkeys(TimeSpent._fields, 0.0)
-    ends_s = [*[change.at_s for change in story[1:]], until_s][: len(story)]
-    for place, (change, end_s) in enumerate(zip(story, ends_s, strict=True)):
+    found: dict[str, float] = {}
+    for place, change in enumerate(story):
+        following = story[place + 1] if place + 1 < len(story) else None
         is_gap = left_out > 0 and place == STORY_FIRST - 1
-        name = "untold_s" if is_gap else _went_to(change, story[place + 1] if place + 1 < len(story) else None)
+        name = "untold_s" if is_gap else _went_to(change, following)
         if name is not None:
-            found[name] += max(0.0, end_s - change.at_s)
+            end_s = until_s if following is None else following.at_s
+            found[name] = found.get(name, 0.0) + max(0.0, end_s - change.at_s)
     return TimeSpent(**found)

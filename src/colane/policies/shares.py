@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from colane.core.draft import Draft
 from colane.core.view import ClusterView
@@ -13,6 +13,9 @@ from colane.policies.indexes.live import LiveJobs, Need
 from colane.policies.indexes.users import RESOURCES, Amounts, ShareBy, Users, needs, plus
 from colane.policies.times import RunTimes, at_present_size, gpu_type_of, present_s
 from colane.policies.user_weights import ALL_ALIKE, UserWeights
+
+GAINS_APART: Final = 1e9
+"""How many times the gains of two GPU types, as parts of 1, tell them apart: less is error of their sums."""
 
 
 class UserShares:
@@ -60,12 +63,12 @@ def fair_level(demands: Counter[int], capacity: float) -> float:
         demands: How many jobs want how many GPUs.
         capacity: GPUs there are.
     """
-    left, jobs = capacity, demands.total()
-    for demand in sorted(demands):
+    left, jobs = capacity, sum(demands.values())
+    for demand, wanting in sorted(demands.items()):
         if demand * jobs >= left:
             return left / jobs
-        left -= demand * demands[demand]
-        jobs -= demands[demand]
+        left -= demand * wanting
+        jobs -= wanting
     return float(max(demands, default=0))
 
 
@@ -97,8 +100,8 @@ class FairShares:
         self._standing = standing.pool(pool)
         self._types = view.gpu_types(pool)
         self._kept = kept
-        self.gpus = self._gpus.total()
-        self.jobs = self._standing.demands.total()
+        self.gpus = sum(self._gpus.values())
+        self.jobs = sum(self._standing.demands.values())
 
     @property
     def level(self) -> float:
@@ -151,24 +154,36 @@ class FairShares:
         """GPU types for a job: first where it is fastest against what others are there, among equals the fastest."""
         if len(types) < 2:
             return types
-        gain = {kind: round(self.speed(spec, kind) / self._mean_speed(kind), 9) for kind in types}
-        return sorted(types, key=lambda kind: (-gain[kind], -self.speed(spec, kind), kind))
+        speeds, means, found = self._speeds(spec), self._mean_speeds(), list[tuple[int, float, str]]()
+        for kind in types:
+            speed = speeds.get(kind, 1.0)
+            found.append((-int(speed / means[kind] * GAINS_APART + 0.5), -speed, kind))
+        found.sort()
+        return [kind for _, _, kind in found]
 
-    def _mean_speed(self, gpu_type: str) -> float:
-        version, mean = self._kept.means.get(gpu_type, (-1, 1.0))
-        if version != self._standing.version:
-            mean = self._mean(gpu_type)
-            self._kept.means[gpu_type] = self._standing.version, mean
-        return mean
-
-    def _mean(self, gpu_type: str) -> float:
-        users = [self._known(need) for kind, need in self._standing.needs.items() if kind.gpu_type in (None, gpu_type)]
-        total = sum([need.jobs for need in users])
-        speeds = sum([need.jobs * need.speeds.get(gpu_type, 1.0) for need in users])
-        return speeds / total if total else 1.0
+    def _mean_speeds(self) -> dict[str, float]:
+        """Of all who may run on a type, by type."""
+        kept = self._kept
+        if kept.means_of != self._standing.version:
+            needs = [self._known(need) for need in self._standing.needs.values()]
+            kept.means_of = self._standing.version
+            kept.means = {kind: _mean(needs, kind, place) for place, kind in enumerate(self._types)}
+        return kept.means
 
     def _known(self, need: Need) -> Need:
         """A class with its speeds."""
         if need.of is not self._kept:
-            need.of, need.speeds = self._kept, self._speeds(need.spec)
+            speeds = self._speeds(need.spec)
+            need.of, need.speeds = self._kept, [speeds.get(gpu_type, 1.0) for gpu_type in self._types]
         return need
+
+
+def _mean(needs: list[Need], gpu_type: str, place: int) -> float:
+    """Speed of a job on a type, of those who may run there."""
+    jobs, speeds = 0, 0.0
+    for need in needs:
+        only = need.spec.gpu_type
+        if only is None or only == gpu_type:
+            jobs += need.jobs
+            speeds += need.jobs * need.speeds[place]
+    return speeds / jobs if jobs else 1.0

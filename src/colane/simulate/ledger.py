@@ -199,8 +199,10 @@ class Ledger:
         if len(self.time_spent) < ACCOUNTS_MAX:
             spent = time_spent(job.story, job.story_left_out, until_s)
             launching_s = min(spent.running_s, self._launching_s.pop(job.id, 0.0))
-            running_s, launching_s = spent.running_s - launching_s, spent.launching_s + launching_s
-            self.time_spent[job.id] = spent._replace(running_s=running_s, launching_s=launching_s)
+            if launching_s:
+                running_s, launching_s = spent.running_s - launching_s, spent.launching_s + launching_s
+                spent = spent._replace(running_s=running_s, launching_s=launching_s)
+            self.time_spent[job.id] = spent
 
     def launch(self, job: int, launching_s: float) -> None:
         """Add what a job took to launch that its story does not tell."""

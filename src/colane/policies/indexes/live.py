@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 from math import inf
@@ -27,12 +27,12 @@ T = TypeVar("T")
 class Need:
     """Jobs that are alike in what they need: how many wait or run, and one of their descriptions.
 
-    `speeds` are those of `Kept.speeds`, while they are `of` what is kept.
+    `speeds` are those of `Kept.speeds` by GPU type, in order of name, while they are `of` what is kept.
     """
 
     jobs: int
     spec: JobSpec
-    speeds: Mapping[str, float] = field(default_factory=dict)
+    speeds: list[float] = field(default_factory=list)
     of: Kept | None = None
 
 
@@ -176,14 +176,15 @@ class Kept:
         steps: Step times, see `RunTimes`.
         speeds: Speeds by GPU type, see `FairShares`.
         jobs: What a policy has worked out of each job, with the value of the job it holds for.
-        means: Mean speeds by GPU type, with the version of the pool they hold for, see `FairShares`.
+        means: Mean speeds by GPU type, and the version of the pool they hold for, see `FairShares`.
     """
 
     beliefs: int
     steps: dict[tuple[NeedClass, str | None, int | None], float | None] = field(default_factory=dict)
     speeds: dict[NeedClass, dict[str, float]] = field(default_factory=dict)
     jobs: dict[JobId, tuple[Job, Any]] = field(default_factory=dict)
-    means: dict[str, tuple[int, float]] = field(default_factory=dict)
+    means: dict[str, float] = field(default_factory=dict)
+    means_of: int = -1
 
     def of(self, job: Job, work_out: Callable[[Job], T]) -> T:
         """What is worked out of a job, once for each of its values; always the same for one policy."""

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
-from heapq import merge
 from math import inf
 
 from colane.core.draft import Draft
@@ -229,9 +228,20 @@ def _newcomers_by_arrival(draft: Draft, pool: str, rank: Callable[[Job], Rank]) 
 
     def by_rank(key: ClassKey, line: Line) -> Iterator[Entry]:
         old, new = by_class.get(key), _newcomers(line, returned, jobs, rank)
-        return merge(new, sorted([(rank(job), job.id) for job in old])) if old else new
+        return _merged(new, sorted([(rank(job), job.id) for job in old])) if old else new
 
     return by_rank
+
+
+def _merged(new: Iterator[Entry], old: list[Entry]) -> Iterator[Entry]:
+    """Both in one order."""
+    place = 0
+    for entry in new:
+        while place < len(old) and old[place] < entry:
+            yield old[place]
+            place += 1
+        yield entry
+    yield from old[place:]
 
 
 def _newcomers(

@@ -83,8 +83,10 @@ class TenantSurvey:
         self._has_looked = False
         self._sites: dict[str, NodeTenants] = {}
         self._open: list[NodeTenants] = []
-        self._worths: dict[JobId, Rank] = {}
-        self._worst: Rank | None = None
+        self._ripe: list[Job] = []
+        self._ranks: list[Rank] = []
+        self._last: Rank | None = None
+        self._known_worths: dict[JobId, Rank] | None = None
         self._by_worst: list[tuple[Rank, int, NodeTenants]] | None = None
 
     @property
@@ -98,7 +100,7 @@ class TenantSurvey:
 
     def may_displace(self, rank: Rank) -> bool:
         """Whether anybody might be stopped for a job of this rank or one after it."""
-        return self._worst is not None and self.displaces(rank, self._worst)
+        return self._last is not None and self._displaces(rank, self._last)
 
     def displaces(self, waiting: Rank, running: Rank) -> bool:
         """Whether a waiting job of the first rank may take the place of a running one of the second worth."""
@@ -117,7 +119,7 @@ class TenantSurvey:
         if not self.is_empty:
             ask(queue.until_s)
         if queue.turns_s is not None:
-            for job in (*live.going.values(), *self._ripe()):
+            for job in (*live.going.values(), *self._all_ripe()):
                 ask(queue.turns_s(job))
 
     def stopped(self, node: NodeTenants) -> None:
@@ -130,7 +132,7 @@ class TenantSurvey:
         entry = self._entry(node)
         if entry is not None:
             insort(entries, entry, key=_place)
-        self._worst = entries[-1][0] if entries else None
+        self._last = entries[-1][0][:-1] if entries else None
 
     @staticmethod
     def _entry(node: NodeTenants) -> tuple[Rank, int, NodeTenants] | None:
@@ -156,11 +158,19 @@ class TenantSurvey:
             self._note_going()
             self._open = sorted([site for site in self._sites.values() if site.cores], key=_order)
             view = self._draft.view
-            ripe = [job for job in self._ripe() if may_leave(view, job) and (self._over_nodes or not _spans(job))]
-            self._worths = {job.id: (*self._queue.rank(job), -least_lost_s(view, job)) for job in ripe}
-            self._worst = max(self._worths.values(), default=None)
+            ripe = [job for job in self._all_ripe() if may_leave(view, job) and (self._over_nodes or not _spans(job))]
+            self._ripe, self._ranks = ripe, [self._queue.rank(job) for job in ripe]
+            self._last = max(self._ranks, default=None)
 
-    def _ripe(self) -> Iterator[Job]:
+    @property
+    def _worths(self) -> dict[JobId, Rank]:
+        """Of those who may be stopped, see `Unit`; worked out once somebody may take a place."""
+        if self._known_worths is None:
+            view, ranked = self._draft.view, zip(self._ripe, self._ranks, strict=True)
+            self._known_worths = {job.id: (*rank, -least_lost_s(view, job)) for job, rank in ranked}
+        return self._known_worths
+
+    def _all_ripe(self) -> Iterator[Job]:
         """Jobs that may be stopped now."""
         jobs = self._draft.view.jobs
         return (jobs[job] for job in self._live.ripe(self._draft.now_s, self._queue.quantum_s))
