@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from colane.cli import app
-from colane.cli.export import COMPANY, Exported, export_jobs, mean_overhead_s, overhead_s
+from colane.cli.export import LAUNCH_PART, Exported, export_jobs, mean_overhead_s, overhead_s
 from colane.client.knowledge import encode_measurement, encode_profile
 from colane.model.profile import Memory, Profile, ProfileKey, SetMeasurement, Value, ValueSource
 from colane.simulate.request import Request, WorldKind, inputs, load
@@ -106,10 +106,20 @@ def test_another_file_is_refused(text: str, tmp_path: Path) -> None:
 def test_overhead_is_what_a_run_takes_besides_its_steps() -> None:
     ran = FakeScheduler().finished_jobs()[:2]
     assert [overhead_s(item) for item in ran] == [pytest.approx(12 - 10), pytest.approx(8 - 5)]
-    alone, shared = ({**item, COMPANY: ratio} for item, ratio in zip(ran, (0.0, 0.5), strict=True))
+    alone, shared = ({**item, LAUNCH_PART: part} for item, part in zip(ran, (1.0, 0.5), strict=True))
     assert mean_overhead_s([alone, shared]) == pytest.approx(2), "company slows launching, too"
-    assert mean_overhead_s([shared]) == pytest.approx(3), "better than nothing"
+    assert mean_overhead_s([shared]) == pytest.approx(1.5), "as much as the device worked on it"
     assert mean_overhead_s([]) == 0
+
+
+def test_launches_that_shared_a_device_count_as_what_it_worked_on_them(tmp_path: Path) -> None:
+    class Together(FakeScheduler):
+        def finished_jobs(self, labels: object = None) -> list[dict[str, Any]]:
+            del labels
+            return [_record(1, "a", 100.0, 12.0, 20), _record(2, "a", 100.0, 12.0, 20)]
+
+    made = export_jobs(Together(), {}, tmp_path / "export")  # type: ignore[arg-type]
+    assert measured.read(made.measured).overhead_s == pytest.approx((12 - 10) / 2)
 
 
 def test_a_company_that_was_not_measured_is_estimated_from_those_of_its_size() -> None:
