@@ -149,8 +149,14 @@ def mean_end_s(policy: str, gain: Gain) -> float:
 
 
 def test_by_time_slicing_too_alike_jobs_come_to_share_where_they_gain_by_it() -> None:
+    gain = Gain(lanes=2, rho=1.5)
+    assert mean_end_s("colane", gain) < 0.75 * mean_end_s("fifo", gain)
+
+
+def test_companies_grow_as_long_as_one_more_pays() -> None:
+    """Fourteen go 2.38 times as fast as one: with speeds known all end after 0.44 of FIFO's mean end."""
     gain = Gain(lanes=14, rho=2.38)
-    assert mean_end_s("colane", gain) < 0.9 * mean_end_s("fifo", gain)
+    assert mean_end_s("colane", gain) < 0.5 * mean_end_s("fifo", gain)
 
 
 def test_where_time_slicing_costs_a_fifth_all_that_is_lost_is_one_try() -> None:

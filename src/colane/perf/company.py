@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, NamedTuple
 from colane.model.hardware import TIME_SLICE
 from colane.model.profile import Profile, ProfileKey, SetMeasurement
 from colane.perf.config import PerfConfig
-from colane.perf.encounters import ALL_OF_IT, Companion, Encounter, Estimate, Sighting
+from colane.perf.encounters import ALL_OF_IT, Companion, Encounter, Estimate, Sighting, log_bound
 from colane.perf.factors import known_steps
 from colane.perf.rate import Prediction, RateSource, Slowed
+from colane.perf.several import Smaller, of_several
 from colane.perf.speedup import OCCUPANCY_UNITS_PER_S, delta, threshold_speedup
 
 if TYPE_CHECKING:
@@ -38,6 +39,8 @@ EVIDENCE_MIN = 0.5
 MEASUREMENTS_MAX = 50
 """Weight of earlier measurements of a set against the next, so that a belief can follow a changed script."""
 
+PAIR = 2
+"""Jobs; of more than these what is expected is made of pairs."""
 DEMAND_MAX = 2.0
 """Kernels that overlap count each, so C may show more than all of a GPU; beyond this it shows nothing."""
 
@@ -216,22 +219,39 @@ class Companies:
             known = [one for one in demands if one is not None]
             bound = Estimate(log(max(1.0, sum(known))), self._config.spreads[RateSource.WORK_BOUND] ** 2, 0.0)
             return dict.fromkeys(keys, bound) if len(known) == len(keys) else {}
-        found, companions = {}, [self._companion(key) for key in keys]
-        for place, key in enumerate(keys):
-            pairs = [
-                self._model.of(Encounter(key.gpu_type, sharing, companions[place], other))
-                for at, other in enumerate(companions)
-                if at != place
-            ]
-            found[key] = of_several(pairs)
+        found = {key: self._beside(self._model, key, without(keys, at), sharing) for at, key in enumerate(keys)}
         is_told = None not in demands or min([one.evidence for one in found.values()]) >= EVIDENCE_MIN
         return found if is_told else {}
 
+    def _beside(self, model: Interference, me: ProfileKey, others: Keys, sharing: str) -> Estimate:
+        """Of a job beside these, by its pairs, or by measured sets of three and more without one of the others."""
+        met = [self._encounter(me, other, sharing) for other in others]
+        if len(met) == 1:
+            return model.of(met[0])
+        pairs = [_widened(model.of(one), model.width(one)) for one in met]
+        smaller = self._smaller(me, others, sharing, pairs) if len(others) > PAIR else []
+        return of_several(pairs, smaller, _log_work(met, pairs))
+
+    def _smaller(self, me: ProfileKey, others: Keys, sharing: str, pairs: Sequence[Estimate]) -> list[Smaller]:
+        """How a job goes in the measured sets of one of the others less."""
+        found: list[Smaller] = []
+        for at in {other: at for at, other in enumerate(others)}.values():
+            asked = tuple(sorted([me, *without(others, at)], key=sort_key))
+            measured = self.sets.get((sharing, asked))
+            prediction = self.predict(asked, sharing) if measured is not None and self._holds(measured) else None
+            for job in () if prediction is None else prediction.jobs:
+                if job.key == me:
+                    there = [pair for other, pair in enumerate(pairs) if other != at]
+                    found.append(Smaller(job.slowdown, (job.spread_ratio or 0.0) ** 2, there, pairs[at]))
+                    break
+        return found
+
     def _width(self, model: Interference, keys: Keys, sharing: str) -> float:
-        """Factor on the spread of a set that was not measured: the largest of its pairs."""
-        companions = [self._companion(key) for key in keys]
-        first = companions[0]
-        return max([model.width(Encounter(keys[0].gpu_type, sharing, first, other)) for other in companions[1:]])
+        """Factor on the spread of two jobs that were not measured together; of more, each pair has had its own."""
+        return model.width(self._encounter(keys[0], keys[1], sharing)) if len(keys) == PAIR else 1.0
+
+    def _encounter(self, me: ProfileKey, other: ProfileKey, sharing: str) -> Encounter:
+        return Encounter(me.gpu_type, sharing, self._companion(me), self._companion(other))
 
     def _companion(self, key: ProfileKey) -> Companion:
         companion = self._companions.get(key)
@@ -286,14 +306,23 @@ def without_gain(keys: Keys) -> Prediction:
     return Prediction(1.0, "nothing measured of time slicing there", RateSource.NO_EVIDENCE, 0, jobs)
 
 
-def of_several(pairs: Sequence[Estimate]) -> Estimate:
-    """Slowdown beside several others: what each adds in a pair adds up."""
-    if len(pairs) == 1:
-        return pairs[0]
-    slowdowns = [exp(max(0.0, pair.log_slowdown)) for pair in pairs]
-    total = 1.0 + sum([slowdown - 1.0 for slowdown in slowdowns])
-    off = [(slowdown / total) ** 2 * pair.variance for slowdown, pair in zip(slowdowns, pairs, strict=True)]
-    return Estimate(log(total), sum(off), min([pair.evidence for pair in pairs]))
+def without(keys: Keys, place: int) -> Keys:
+    """All but one."""
+    return keys[:place] + keys[place + 1 :]
+
+
+def _widened(estimate: Estimate, width: float) -> Estimate:
+    return estimate._replace(variance=estimate.variance * width**2)
+
+
+def _log_work(met: Sequence[Encounter], pairs: Sequence[Estimate]) -> float:
+    """Log of the bound by the work of a whole set, lower as its pairs lie below their own; 0 where unknown."""
+    demands = [one.other.demand for one in met] + [met[0].me.demand]
+    known = [one for one in demands if one is not None]
+    if len(known) < len(demands):
+        return 0.0
+    below = [min(0.0, pair.log_slowdown - log_bound(one.me, one.other)) for one, pair in zip(met, pairs, strict=True)]
+    return log(max(1.0, sum(known))) + sum(below) / len(below)
 
 
 def _slowed(key: ProfileKey, log_slowdown: float, variance: float) -> Slowed:
