@@ -54,7 +54,9 @@ FIXTURE_SPENT_S: Final = {"waiting": 130.77, "running": 766.89}
 
 BOUNDS: Final = (0.5, 0.25, 0.1, 0.05, 0.02, 0.01)
 
-PAPER: Final = preset("f-sched", variance_max=0.5, rise_min=1.0, rise_ratio_min=0.0, pays_back=False, max_wait_s=None)
+PAPER: Final = preset(
+    "f-sched", variance_max=0.5, rise_steps_per_s_min=1.0, rise_ratio_min=0.0, pays_back=False, max_wait_s=None
+)
 """As the prototype: resized for one step per second more, whatever the restart costs."""
 
 
@@ -134,7 +136,7 @@ def _run(table: ScalingTable, loaded: Loaded, policy: Policy) -> Run:
 
 def _with_bound(bound: float) -> Policy:
     return preset(
-        "f-sched", name=f"f-sched {bound:g}", variance_max=bound, rise_min=1.0, rise_ratio_min=0.0, pays_back=False,
+        "f-sched", name=f"f-sched {bound:g}", variance_max=bound, rise_steps_per_s_min=1.0, rise_ratio_min=0.0, pays_back=False,
         max_wait_s=None,
     )  # fmt: skip
 
