@@ -136,7 +136,8 @@ def _run(table: ScalingTable, loaded: Loaded, policy: Policy) -> Run:
 
 def _with_bound(bound: float) -> Policy:
     return preset(
-        "f-sched", name=f"f-sched {bound:g}", variance_max=bound, rise_steps_per_s_min=1.0, rise_ratio_min=0.0, pays_back=False,
+        "f-sched", name=f"f-sched {bound:g}", variance_max=bound,
+        rise_steps_per_s_min=1.0, rise_ratio_min=0.0, pays_back=False,
         max_wait_s=None,
     )  # fmt: skip
 
