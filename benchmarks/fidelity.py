@@ -4,6 +4,9 @@ Starts a real scheduler and agent (as `colane up` does), submits twenty training
 `colane export` does, simulates the export under the same policy, and prints makespan and mean jct of both.
 Bound: 5 % for each. Needs torch and scikit-learn (`colane[workloads]`).
 
+A virtual machine may be given less CPU time than it asks for, now and then: each round says how much of it was stolen
+meanwhile, which nothing simulated can know.
+
     python benchmarks/fidelity.py [--policy fifo] [--rounds 10] [--steps 150] [--devices cpu:2] [--keep DIR]
 
 What a round exported is kept in DIR, to simulate a round again that differs; `jobs.csv` beside it has when and where
@@ -21,6 +24,8 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
+
+import psutil
 
 from colane.cli.export import export_jobs
 from colane.cli.stack import Stack, StackConfig, interruptible
@@ -43,10 +48,17 @@ class Outcome(NamedTuple):
 
 
 class Round(NamedTuple):
-    """One live run and its simulation."""
+    """One live run and its simulation.
+
+    Attributes:
+        live: What it took.
+        simulated: What it should have taken.
+        stolen_percent: Of the CPU time asked for while it ran, what the host of this virtual machine gave to others.
+    """
 
     live: Outcome
     simulated: Outcome
+    stolen_percent: float
 
     def errors_percent(self) -> tuple[float, float]:
         """Of makespan and mean jct, against the live run."""
@@ -76,10 +88,12 @@ def one_round(options: argparse.Namespace, folder: Path, export: Path) -> Round:
     config = StackConfig(
         state_dir=folder / "state", node="node", policy=options.policy, devices=options.devices, heartbeat_s=0.5
     )
+    before = psutil.cpu_times()
     with Stack(config) as stack, stack.client() as scheduler:
         ids = scheduler.submit_batch(list(_batch(options.steps)))
         while any(job["id"] in ids for job in scheduler.live_jobs()):
             stack.watch(LOOK_EVERY_S)
+        stolen_percent = _stolen_percent(before)
         ran = [scheduler.job(each) for each in ids]
         made = export_jobs(scheduler, {}, export)
     request = Request(
@@ -89,7 +103,13 @@ def one_round(options: argparse.Namespace, folder: Path, export: Path) -> Round:
     jct_s = [end_s - submit_s for end_s, submit_s in zip(ledger.rows.end_s, ledger.rows.submit_s, strict=True)]
     simulated = Outcome(max(ledger.rows.end_s) - min(ledger.rows.submit_s), statistics.fmean(jct_s))
     _write_jobs(ran, ledger, export / "jobs.csv")
-    return Round(_outcome(ran), simulated)
+    return Round(_outcome(ran), simulated, stolen_percent)
+
+
+def _stolen_percent(before: Any) -> float:  # noqa: ANN401 - psutil names no type for it
+    now = psutil.cpu_times()
+    spent = {name: getattr(now, name) - getattr(before, name) for name in ("user", "nice", "system", "steal")}
+    return float(100 * spent["steal"] / max(sum(spent.values()), 1e-9))
 
 
 def _write_jobs(ran: list[dict[str, Any]], ledger: Ledger, path: Path) -> None:
@@ -133,7 +153,8 @@ def _line(name: str, done: Round) -> str:
     live, ours = done.live, done.simulated
     return (
         f"{name}: makespan live {live.makespan_s:.2f} s, simulated {ours.makespan_s:.2f} s ({makespan:+.1f} %); "
-        f"mean jct live {live.jct_s:.2f} s, simulated {ours.jct_s:.2f} s ({jct:+.1f} %)"
+        f"mean jct live {live.jct_s:.2f} s, simulated {ours.jct_s:.2f} s ({jct:+.1f} %); "
+        f"{done.stolen_percent:.0f} % of CPU time stolen"
     )
 
 

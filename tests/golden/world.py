@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from colane.model.profile import Memory
 from colane.simulate.factors import slowdown_by_work
-from colane.simulate.world import Running, Scope
+from colane.simulate.world import Running, Scope, Startup
 from colane.traces.workload import TraceJob
 
 MIB = 1 << 20
@@ -62,8 +62,8 @@ class FamilyWorld:
     def work_steps(self, job: TraceJob) -> float:
         return float(job.steps or 1)
 
-    def startup_s(self, job: TraceJob) -> float:  # noqa: ARG002 - as worlds are asked
-        return 8.0
+    def startup(self, job: TraceJob) -> Startup:  # noqa: ARG002 - as worlds are asked
+        return Startup(8.0, 8.0)
 
     def steps_per_s(self, me: Running, others: Sequence[Running]) -> float:
         family = FAMILIES[me.job.spec.family]

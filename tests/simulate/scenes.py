@@ -23,7 +23,7 @@ from colane.simulate.config import DriverConfig
 from colane.simulate.process import Process
 from colane.simulate.run import Inputs, Run, simulate
 from colane.simulate.watcher import Watcher
-from colane.simulate.world import Running, Scope, World
+from colane.simulate.world import NO_STARTUP, Running, Scope, Startup, World
 from colane.traces.clusters import Cluster
 from colane.traces.workload import TraceJob, Workload
 
@@ -145,7 +145,7 @@ class Doubled:
         self.scope = world.scope
         self.refusal, self.work_steps = world.refusal, world.work_steps
         self.memory, self.occupancy_ratio = world.memory, world.occupancy_ratio
-        self.startup_s = world.startup_s
+        self.startup = world.startup
 
     def steps_per_s(self, me: Running, others: Sequence[Running]) -> float:
         return 2 * self._world.steps_per_s(me, others)
@@ -164,8 +164,8 @@ class Crowded:
     def work_steps(self, job: TraceJob) -> float:
         return float(job.steps or 1)
 
-    def startup_s(self, job: TraceJob) -> float:  # noqa: ARG002
-        return 0.0
+    def startup(self, job: TraceJob) -> Startup:  # noqa: ARG002
+        return NO_STARTUP
 
     def steps_per_s(self, me: Running, others: Sequence[Running]) -> float:  # noqa: ARG002
         return 0.0 if others else 1.0

@@ -25,7 +25,7 @@ from colane.simulate.factors import FactorsWorld
 from colane.simulate.ledger import STATES
 from colane.simulate.process import Process
 from colane.simulate.run import Inputs, Run, admit, prepare, simulate
-from colane.simulate.world import NeutralWorld, Running, World
+from colane.simulate.world import NeutralWorld, Running, Startup, World
 from colane.traces import clusters
 from colane.traces.clusters import Cluster
 from colane.traces.costs import Costs
@@ -87,27 +87,29 @@ def test_two_jobs_that_need_more_than_a_gpu_slow_each_other_by_its_work() -> Non
 
 
 class Loading:
-    """A world in which job 2 takes 10 s to load."""
+    """A world in which job 2 takes 10 s to load, so many of them work of its device."""
 
-    def __init__(self, world: World) -> None:
-        self._world = world
+    def __init__(self, world: World, work_s: float = 10.0) -> None:
+        self._world, self._work_s = world, work_s
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._world, name)
 
-    def startup_s(self, job: TraceJob) -> float:
-        return 10.0 if job.id == 2 else 0.0
+    def startup(self, job: TraceJob) -> Startup:
+        return Startup(10.0, self._work_s) if job.id == 2 else Startup(0.0, 0.0)
 
 
 def test_launching_is_work_where_the_device_is_made_of_cores() -> None:
-    def told(gpu_type: str) -> dict[int, float]:
+    def told(gpu_type: str, work_s: float = 10.0) -> dict[int, float]:
         together: Any = {**PAIR, "company": "both", "company_size": 2}
         jobs = [job(1, 0, 20, steps=20, **together), job(2, 0, 30, steps=30, **together)]
         machines = Cluster("test", (node("n0", 1, gpu_type=gpu_type),))
-        return ends(run(jobs, machines, create("fifo"), cast("World", Loading(FactorsWorld(0.9)))))
+        return ends(run(jobs, machines, create("fifo"), cast("World", Loading(FactorsWorld(0.9), work_s))))
 
     # On cores the one that loads slows the other and is slowed: at 18 s it has loaded, and the other made 10 steps.
     assert told("cpu") == pytest.approx({1: 36, 2: 36 + 20})
+    # Half of it is: that takes 5 s more alone and 9 s with half the device, and the other makes 14/1.8 steps meanwhile.
+    assert told("cpu", 5.0) == pytest.approx({1: 36, 2: 36 + 30 - (36 - 14) / 1.8})
     # A GPU is not used by loading: the other makes 10 steps in 10 s.
     assert told("v100") == pytest.approx({1: 28, 2: 28 + 20})
 

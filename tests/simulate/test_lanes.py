@@ -29,7 +29,7 @@ from colane.policies.registry import create, preset
 from colane.simulate.config import DriverConfig
 from colane.simulate.factors import FactorsWorld
 from colane.simulate.run import Run
-from colane.simulate.world import NeutralWorld, Running, Scope
+from colane.simulate.world import NO_STARTUP, NeutralWorld, Running, Scope, Startup
 from colane.traces.workload import TraceJob
 from tests.examples import examples
 
@@ -55,8 +55,8 @@ class Halving:
     def work_steps(self, job: TraceJob) -> float:
         return float(job.steps or 0)
 
-    def startup_s(self, job: TraceJob) -> float:  # noqa: ARG002
-        return 0.0
+    def startup(self, job: TraceJob) -> Startup:  # noqa: ARG002
+        return NO_STARTUP
 
     def steps_per_s(self, me: Running, others: Sequence[Running]) -> float:  # noqa: ARG002
         self.companies.add(len(others))

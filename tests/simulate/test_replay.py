@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,8 @@ from typing import Any
 import pytest
 
 from colane.cli import app
-from colane.cli.export import LAUNCH_PART, Exported, export_jobs, mean_overhead_s, overhead_s
+from colane.cli.export import Exported, export_jobs
+from colane.cli.overhead import Launch, fit, overhead_s
 from colane.client.knowledge import encode_measurement, encode_profile
 from colane.model.profile import Memory, Profile, ProfileKey, SetMeasurement, Value, ValueSource
 from colane.simulate.request import Request, WorldKind, inputs, load
@@ -84,7 +86,7 @@ def made(tmp_path: Path) -> Exported:
 
 
 def test_what_is_written_is_read_back(tmp_path: Path) -> None:
-    table = measured.from_profiles(PROFILES, [PAIR], 1.5)
+    table = measured.from_profiles(PROFILES, [PAIR], measured.Overhead(1.5, 0.75))
     measured.write(table, tmp_path / "measured.json")
     assert measured.read(tmp_path / "measured.json") == table
     assert table.jobs[A].memory == Memory(10**9, 2 * 10**9)
@@ -106,10 +108,27 @@ def test_another_file_is_refused(text: str, tmp_path: Path) -> None:
 def test_overhead_is_what_a_run_takes_besides_its_steps() -> None:
     ran = FakeScheduler().finished_jobs()[:2]
     assert [overhead_s(item) for item in ran] == [pytest.approx(12 - 10), pytest.approx(8 - 5)]
-    alone, shared = ({**item, LAUNCH_PART: part} for item, part in zip(ran, (1.0, 0.5), strict=True))
-    assert mean_overhead_s([alone, shared]) == pytest.approx(2), "company slows launching, too"
-    assert mean_overhead_s([shared]) == pytest.approx(1.5), "as much as the device worked on it"
-    assert mean_overhead_s([]) == 0
+
+
+@pytest.mark.parametrize(
+    ("seen", "alone_s", "work_ratio"),
+    [
+        ([], 0, 1),
+        ([(4.0, 1.0)], 4, 1),
+        ([(4.0, 1.0), (8.0, 2.0)], 4, 1),  # all of it is work
+        ([(4.0, 1.0), (6.0, 2.0)], 4, 0.5),
+        ([(4.0, 1.0), (4.0, 2.0), (4.0, 3.0)], 4, 0),
+        ([(4.0, 1.0), (3.0, 3.0)], 3.5, 0),  # company never makes it quicker
+        ([(4.0, 1.0), (10.0, 2.0)], 14 / 3, 1),  # nor slower than steps
+        ([(6.0, 2.0), (10.0, 2.0)], 4, 1),  # all had like company
+        ([(6.0, 2.0), (8.0, 3.0)], 4, 0.5),  # nobody was alone
+    ],
+)
+def test_part_of_the_overhead_grows_with_company(
+    seen: list[tuple[float, float]], alone_s: float, work_ratio: float
+) -> None:
+    found = fit([Launch(*each) for each in seen])
+    assert found == pytest.approx((alone_s, work_ratio))
 
 
 def test_launches_that_shared_a_device_count_as_what_it_worked_on_them(tmp_path: Path) -> None:
@@ -119,11 +138,22 @@ def test_launches_that_shared_a_device_count_as_what_it_worked_on_them(tmp_path:
             return [_record(1, "a", 100.0, 12.0, 20), _record(2, "a", 100.0, 12.0, 20)]
 
     made = export_jobs(Together(), {}, tmp_path / "export")  # type: ignore[arg-type]
-    assert measured.read(made.measured).overhead_s == pytest.approx((12 - 10) / 2)
+    slowdown = 1.2 * (1.6 / 1.2 + 1.2 / 1.2) / 2  # two of this kind were never measured together, as estimated below
+    assert measured.read(made.measured).overhead == pytest.approx(((12 - 10) / slowdown, 1))
+
+
+def test_slowdowns_hold_from_the_time_alone_that_stands_beside_them() -> None:
+    earlier = dataclasses.replace(PAIR, step_alone_s=(0.4, 0.25), step_together_s=(0.7, 0.3), steps=(60, 20))
+    table = measured.from_profiles(PROFILES, [PAIR, earlier])
+    assert table.jobs[A].step_s == 0.5
+    assert table.slowdown(A, [B]) == pytest.approx((20 * 0.8 + 60 * 0.7) / 80 / 0.5), "every step counts alike"
+    assert measured.from_profiles([], [PAIR]).slowdown(A, [B]) == pytest.approx(1.6), (
+        "as believed then, where none does"
+    )
 
 
 def test_a_company_that_was_not_measured_is_estimated_from_those_of_its_size() -> None:
-    table = measured.from_profiles(PROFILES, [PAIR], 1.5)
+    table = measured.from_profiles(PROFILES, [PAIR])
     # Both keep 0.6 of the device busy: work alone would slow two by 1.2. Measured were 1.6 and 1.2 beside each other.
     assert table.estimate(A, [A]) == pytest.approx(1.2 * (1.6 / 1.2 + 1.2 / 1.2) / 2)
     assert table.estimate(A, [A, B]) is None, "no three were measured together"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import pairwise
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
@@ -11,6 +11,7 @@ import typer
 
 from colane.cli import jobs, output
 from colane.cli.errors import FailureError
+from colane.cli.overhead import Stay, fit, launches, overhead_s, stays
 from colane.model.words import count
 
 if TYPE_CHECKING:
@@ -73,8 +74,10 @@ def export_jobs(scheduler: Client, wanted: Mapping[str, str], out: Path) -> Expo
     if not ran:
         raise FailureError("export: no job has run and ended yet" + (" with these labels" if wanted else ""))
     profiles, nodes = read_profiles(scheduler), scheduler.nodes()
-    ran = _with_company(ran, _gpu_types(nodes))
-    table = measured.from_profiles(profiles.values(), read_measurements(scheduler), mean_overhead_s(ran))
+    there = stays(ran, _gpu_types(nodes))
+    table = measured.from_profiles(profiles.values(), read_measurements(scheduler))
+    table = replace(table, overhead=fit(list(launches(ran, there, table))))
+    ran = _with_company(ran, there)
     made = Exported(out / "trace.csv", out / "measured.json", out / "cluster.yaml", len(ran), len(items) - len(ran))
     try:
         out.mkdir(parents=True, exist_ok=True)
@@ -88,67 +91,23 @@ def export_jobs(scheduler: Client, wanted: Mapping[str, str], out: Path) -> Expo
     return made
 
 
-def overhead_s(item: Mapping[str, Any]) -> float | None:
-    """Time a run took besides its steps, before the first began and after the last ended; None without steps."""
-    progress = item["progress"] or {}
-    first_s, last_s, steps = progress.get("first_step_s"), progress.get("last_step_s"), progress.get("steps") or 0
-    if first_s is None or last_s is None or steps < 2:
-        return None
-    stepping_s = (last_s - first_s) * steps / (steps - 1)
-    return max(0.0, float(item["end_s"] - item["start_s"] - stepping_s))
-
-
-def mean_overhead_s(items: Sequence[Mapping[str, Any]]) -> float:
-    """Of the runs that launched alone, else of all as they would have had they been alone; 0 where none says it."""
-    said = [(found, item[LAUNCH_PART]) for item in items if (found := overhead_s(item)) is not None]
-    known = [found for found, part in said if part >= 1 - ALONE_RATIO_MAX] or [found * part for found, part in said]
-    return sum(known) / len(known) if known else 0.0
-
-
 ALONE_RATIO_MAX = 0.01
 """Jobs that follow one another overlap by the time an end takes to be reported: so much company is none."""
 
 COMPANY = "shared_ratio"
 """Part of its run in which a job had company on its GPUs."""
 
-LAUNCH_PART = "launch_part"
-"""Part of its device that a job had until its first step, on average; 1 on a GPU, where company does not slow that."""
 
-Stays = Mapping[str, Sequence[tuple[float, float, int]]]
-"""From when to when which jobs were on a GPU."""
-
-
-def _with_company(items: Sequence[Mapping[str, Any]], gpu_types: Mapping[str, str]) -> list[dict[str, Any]]:
+def _with_company(items: Sequence[Mapping[str, Any]], there: Mapping[str, Sequence[Stay]]) -> list[dict[str, Any]]:
     """Records with what company each job had."""
-    from colane.model.hardware import CPU_DEVICE_TYPE  # noqa: PLC0415 - imported late
-
-    stays: dict[str, list[tuple[float, float, int]]] = {}
-    for item in items:
-        for gpu in item["gpus"]:
-            stays.setdefault(gpu, []).append((item["start_s"], item["end_s"], item["id"]))
-    found = []
-    for item in items:
-        parts = [_launch_part(item, stays[gpu]) for gpu in item["gpus"] if gpu_types.get(gpu) == CPU_DEVICE_TYPE]
-        found.append({**item, COMPANY: _shared_ratio(item, stays), LAUNCH_PART: min(parts, default=1.0)})
-    return found
+    return [{**item, COMPANY: _shared_ratio(item, there)} for item in items]
 
 
-def _shared_ratio(item: Mapping[str, Any], stays: Stays) -> float:
+def _shared_ratio(item: Mapping[str, Any], there: Mapping[str, Sequence[Stay]]) -> float:
     start_s, end_s = item["start_s"], item["end_s"]
-    others = ((a, b) for gpu in item["gpus"] for a, b, job in stays[gpu] if job != item["id"])
-    overlap_s = sum(max(0.0, min(end_s, b) - max(start_s, a)) for a, b in others)
+    others = (stay for gpu in item["gpus"] for stay in there[gpu] if stay.job != item["id"])
+    overlap_s = sum(max(0.0, min(end_s, stay.end_s) - max(start_s, stay.start_s)) for stay in others)
     return overlap_s / (end_s - start_s) if end_s > start_s else 0.0
-
-
-def _launch_part(item: Mapping[str, Any], stays: Sequence[tuple[float, float, int]]) -> float:
-    """Of k that are on a device each has a k-th of it."""
-    start_s, until_s = item["start_s"], (item["progress"] or {}).get("first_step_s")
-    if until_s is None or until_s <= start_s:
-        return 1.0
-    others = [(a, b) for a, b, job in stays if job != item["id"]]
-    cuts = sorted({start_s, until_s, *[cut for stay in others for cut in stay if start_s < cut < until_s]})
-    had_s = sum((b - a) / (1 + sum(c <= a and b <= d for c, d in others)) for a, b in pairwise(cuts))
-    return float(had_s / (until_s - start_s))
 
 
 def _is_alone(item: Mapping[str, Any]) -> bool:
@@ -215,7 +174,7 @@ def _own_overhead_s(item: Mapping[str, Any], gpu_type: str, table: MeasuredTable
     found_s = overhead_s(item)
     if found_s is None:
         return 0.0
-    return table.overhead_s if gpu_type == CPU_DEVICE_TYPE and not _is_alone(item) else found_s
+    return table.overhead.alone_s if gpu_type == CPU_DEVICE_TYPE and not _is_alone(item) else found_s
 
 
 NEEDS = (

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 from colane.model.profile import Memory
-from colane.simulate.world import Running, Scope
+from colane.simulate.world import NO_STARTUP, Running, Scope, Startup
 from colane.traces.workload import TraceJob
 
 BEST_CORES: Mapping[str, int] = MappingProxyType({
@@ -68,9 +68,9 @@ class CpuMonthWorld:
         """What it did in its recorded time, with the cores it asked for."""
         return (job.duration_s or 0.0) * self.speed(job, job.spec.cores)
 
-    def startup_s(self, job: TraceJob) -> float:  # noqa: ARG002
+    def startup(self, job: TraceJob) -> Startup:  # noqa: ARG002
         """Durations have it in them."""
-        return 0.0
+        return NO_STARTUP
 
     def speed(self, job: TraceJob, cores: int) -> float:
         """Speed with so many cores over the best."""

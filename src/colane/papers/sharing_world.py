@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from colane.model.profile import Memory
-from colane.simulate.world import Running, Scope
+from colane.simulate.world import NO_STARTUP, Running, Scope, Startup
 from colane.traces.workload import TraceJob
 
 
@@ -56,9 +56,9 @@ class GainWorld:
         """Its steps."""
         return float(job.steps or 0)
 
-    def startup_s(self, job: TraceJob) -> float:  # noqa: ARG002
+    def startup(self, job: TraceJob) -> Startup:  # noqa: ARG002
         """Recorded durations have it in them."""
-        return 0.0
+        return NO_STARTUP
 
     def steps_per_s(self, me: Running, others: Sequence[Running]) -> float:
         """See the class; `others` are those that run in other lanes."""

@@ -32,7 +32,7 @@ from colane.simulate.saved import SavedSteps
 from colane.simulate.timing import TimedAsking
 from colane.simulate.watcher import Watcher
 from colane.simulate.whereabouts import Whereabouts
-from colane.simulate.world import World
+from colane.simulate.world import Startup, World
 from colane.traces.workload import TraceJob
 
 DONE = Exit(0, None)
@@ -270,7 +270,7 @@ class Driver:
         process = self._enter(job)
         process.durable_steps = before.durable_steps
         process.first_step_s, process.has_begun = before.first_step_s, before.has_begun
-        launch_s = 0.0 if before.has_begun else self._launch_s(job, process)
+        launch_s = 0.0 if before.has_begun else self._launch(job, process).alone_s
         move_s = self._parked.move_s(process, before.out_bytes or 0)
         self._agenda.at(self.now_s + move_s + launch_s, self._begin, process)
         if job.is_leaving_gpus:
@@ -289,23 +289,24 @@ class Driver:
         self._meter.queue(job.spec.pool, -1, for_gpus=job.spec.gpus > 0)
         return process
 
-    def _launch_s(self, job: Job, process: Process) -> float:
-        costs = self.config.of(process.running)
-        restart_s = costs.restart_s if job.attempt > 1 else 0.0
-        return self.world.startup_s(process.running.job) + costs.launch_s + restart_s
+    def _launch(self, job: Job, process: Process) -> Startup:
+        costs, startup = self.config.of(process.running), self.world.startup(process.running.job)
+        more_s = costs.launch_s + (costs.restart_s if job.attempt > 1 else 0.0)
+        return Startup(startup.alone_s + more_s, startup.work_s + more_s)
 
     def _start(self, job: Job) -> Process:
         process = self._enter(job)
         if job.state is JobState.ASSIGNED:
             self._events.append(Launched(job.id, job.attempt, 0, self.now_s))
-        launch_s = self._launch_s(job, process)
-        if launch_s <= 0:
+        launch = self._launch(job, process)
+        if launch.alone_s <= 0:
             process.is_stepping = process.has_begun = True
             self._speeds.pace_alone(process, self.now_s)
         elif process.running.loads_on_device:
-            process.is_loading, process.loading_left_s = True, launch_s
+            process.is_loading, process.loading_left_s = True, launch.alone_s
+            process.loading_work_ratio = launch.work_s / launch.alone_s
         else:
-            self._agenda.at(self.now_s + launch_s, self._begin, process)
+            self._agenda.at(self.now_s + launch.alone_s, self._begin, process)
         if job.state is JobState.STOPPING:
             self._stop(process)
         return process

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from colane.model.profile import Memory
-from colane.simulate.world import Running, Scope, most_on_a_gpu, part_of_asked
+from colane.simulate.world import NO_STARTUP, Running, Scope, Startup, most_on_a_gpu, part_of_asked
 from colane.traces.workload import TraceJob
 
 PHILLY_DEMAND = 0.52
@@ -65,9 +65,9 @@ class FactorsWorld:
         """Its steps; recorded seconds where it has none."""
         return job.duration_s or 0.0 if job.steps is None else float(job.steps)
 
-    def startup_s(self, job: TraceJob) -> float:  # noqa: ARG002
+    def startup(self, job: TraceJob) -> Startup:  # noqa: ARG002
         """Recorded durations have it in them."""
-        return 0.0
+        return NO_STARTUP
 
     def alone_steps_per_s(self, job: TraceJob) -> float:
         """Its steps in its recorded duration; one recorded second a second where it has none."""

@@ -9,7 +9,7 @@ from colane.core.load import GpuLoad
 from colane.model.hardware import GpuId
 from colane.model.placement import Placement
 from colane.model.profile import Memory
-from colane.simulate.world import Running, World
+from colane.simulate.world import Running, Startup, World
 from colane.traces.workload import TraceJob
 
 
@@ -61,9 +61,9 @@ class GangWorld:
         """As the world says."""
         return self._world.work_steps(job)
 
-    def startup_s(self, job: TraceJob) -> float:
+    def startup(self, job: TraceJob) -> Startup:
         """As the world says."""
-        return self._world.startup_s(job)
+        return self._world.startup(job)
 
     def memory(self, job: TraceJob, gpu_type: str) -> Memory | None:
         """As the world says."""

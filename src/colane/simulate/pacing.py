@@ -83,9 +83,10 @@ class ProcessSpeeds:
         return share
 
     def _set_loading(self, process: Process, now_s: float) -> None:
-        """Loading is slowed by company as steps are; what does not fit is found out at the first step."""
+        """What is work of loading is slowed by company as steps are; what does not fit is found out at the first."""
         before, beside = process.loading_ratio, self._beside(process)
-        process.loading_ratio = beside / process.alone_steps_per_s if beside > 0 else 1.0
+        slowdown = process.alone_steps_per_s / beside if beside > 0 else 1.0
+        process.loading_ratio = 1.0 / (1.0 + process.loading_work_ratio * (slowdown - 1.0))
         if not process.serial or process.loading_ratio != before:
             due_s = now_s + process.loading_left_s / process.loading_ratio
             process.serial = self._agenda.at(due_s, self._due.loaded, process)

@@ -83,6 +83,7 @@ class Process:
         paused_s: Time it waited for its turn, up to `since_s`.
         is_loading: Whether it launches and that is work of its device.
         loading_left_s: How much of that is left, in seconds alone.
+        loading_work_ratio: Part of it that company slows.
         loading_ratio: Its speed over that alone.
         is_sampled: Whether what its samples say in its present company is not known already.
         idle_s: Time it held GPUs and made no step, up to `since_s`.
@@ -91,9 +92,9 @@ class Process:
     __slots__ = (
         "alone_steps_per_s", "arrived", "attempt", "durable_steps", "first_step_s", "gpu_s", "gpu_share", "has_begun",
         "id", "idle_s", "is_loading", "is_parking", "is_sampled", "is_stepping", "is_stopping", "lane", "lane_pace",
-        "lane_part", "lane_share", "left_steps", "loading_left_s", "loading_ratio", "occupancy_ratio", "out_bytes",
-        "paused_s", "running", "saved_steps", "serial", "since_s", "start_s", "steps_per_s", "turn_efficiency",
-        "uses", "work_steps",
+        "lane_part", "lane_share", "left_steps", "loading_left_s", "loading_ratio", "loading_work_ratio",
+        "occupancy_ratio", "out_bytes", "paused_s", "running", "saved_steps", "serial", "since_s", "start_s",
+        "steps_per_s", "turn_efficiency", "uses", "work_steps",
     )  # fmt: skip
 
     def __init__(self, job: Job, running: Running, work_steps: float, saved_steps: float, now_s: float) -> None:
@@ -127,6 +128,7 @@ class Process:
         self.paused_s = 0.0
         self.is_loading = False
         self.loading_left_s = 0.0
+        self.loading_work_ratio = 1.0
         self.loading_ratio = 0.0
         self.is_sampled = False
         self.idle_s = 0.0

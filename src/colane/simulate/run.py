@@ -140,7 +140,7 @@ def _protected_s(inputs: Inputs, jobs: Sequence[TraceJob]) -> float:
     types = {pool: _gpu_types(inputs.cluster, pool) for pool in inputs.cluster.pools}
     places = (somewhere(job, kind) for job in jobs for kind in types.get(job.spec.pool, ()))
     slowest = min((speed for place in places if (speed := world.steps_per_s(place, ())) > 0), default=inf)
-    startup_s = max(map(world.startup_s, jobs), default=0.0)
+    startup_s = max([world.startup(job).alone_s for job in jobs], default=0.0)
     launch_s = startup_s + launch_max_s + COMPANY_SLOWDOWN_MAX / slowest
     return (1 + CoreConfig().protection_factor) * launch_s
 

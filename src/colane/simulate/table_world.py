@@ -8,7 +8,7 @@ from typing import Any
 from colane.model.profile import Memory
 from colane.simulate.factors import FactorsWorld, slowdown_by_work, slowdown_of_several
 from colane.simulate.tables import MeasuredSpeeds, Sources, SpeedTable, somewhere, type_in
-from colane.simulate.world import Running, Scope, part_of_asked
+from colane.simulate.world import NO_STARTUP, Running, Scope, Startup, part_of_asked
 from colane.traces.workload import TraceJob
 
 
@@ -75,9 +75,9 @@ class TableWorld:
         """Its steps; recorded seconds where it has none."""
         return self._base.work_steps(job)
 
-    def startup_s(self, job: TraceJob) -> float:
+    def startup(self, job: TraceJob) -> Startup:
         """As a live cluster measured it; elsewhere durations have it in them."""
-        return self._measured[0].startup_s(job) if self._measured else 0.0
+        return self._measured[0].startup(job) if self._measured else NO_STARTUP
 
     def steps_per_s(self, me: Running, others: Sequence[Running]) -> float:
         """See the class."""

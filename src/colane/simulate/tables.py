@@ -8,7 +8,7 @@ from typing import NamedTuple, Protocol
 
 from colane.model.hardware import GpuId
 from colane.model.profile import Memory, ProfileKey
-from colane.simulate.world import Running, Scope
+from colane.simulate.world import Running, Scope, Startup
 from colane.traces.readers.topo import STEPS as TOPOLOGY_STEPS
 from colane.traces.tables.measured import OVERHEAD, RAN_ON, MeasuredTable
 from colane.traces.tables.salus import SalusTable
@@ -195,10 +195,11 @@ class MeasuredSpeeds:
         """Measured for this pair, else estimated from other pairs."""
         return self.slowdown_among(me, [other])
 
-    def startup_s(self, job: TraceJob) -> float:
-        """The job's own, else the mean of all."""
-        own = job.spec.labels.get(OVERHEAD)
-        return self._table.overhead_s if own is None else float(own)
+    def startup(self, job: TraceJob) -> Startup:
+        """The job's own, else the mean of all; as much of it is work of its device as was of all."""
+        own, known = job.spec.labels.get(OVERHEAD), self._table.overhead
+        alone_s = known.alone_s if own is None else float(own)
+        return Startup(alone_s, alone_s * known.work_ratio)
 
     def slowdown_among(self, me: Running, others: Sequence[Running]) -> float | None:
         """Measured for this very company, else estimated from those of its size."""

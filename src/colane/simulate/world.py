@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import Final, Protocol, final
+from typing import Final, NamedTuple, Protocol, final
 
 from colane.model.hardware import CPU_DEVICE_TYPE, GpuId
 from colane.model.profile import Memory
@@ -80,6 +80,22 @@ class Running:
         return self.gpu_type == CPU_DEVICE_TYPE
 
 
+class Startup(NamedTuple):
+    """What an attempt takes before it steps, alone.
+
+    Attributes:
+        alone_s: All of it.
+        work_s: What of that is work of its device where that is made of cores: company slows it as it slows steps.
+    """
+
+    alone_s: float
+    work_s: float
+
+
+NO_STARTUP: Final = Startup(0.0, 0.0)
+"""Of worlds whose durations have it in them."""
+
+
 class World(Protocol):
     """The truth about speed."""
 
@@ -101,7 +117,7 @@ class World(Protocol):
     def work_steps(self, job: TraceJob) -> float:
         """Steps a job has to make; only for jobs that were not refused."""
 
-    def startup_s(self, job: TraceJob) -> float:
+    def startup(self, job: TraceJob) -> Startup:
         """What an attempt of a job takes before it steps, besides what the driver adds."""
 
     def steps_per_s(self, me: Running, others: Sequence[Running]) -> float:
@@ -145,9 +161,9 @@ class NeutralWorld:
         """Recorded seconds."""
         return job.duration_s or 0.0
 
-    def startup_s(self, job: TraceJob) -> float:  # noqa: ARG002
+    def startup(self, job: TraceJob) -> Startup:  # noqa: ARG002
         """Recorded durations have it in them."""
-        return 0.0
+        return NO_STARTUP
 
     def steps_per_s(self, me: Running, others: Sequence[Running]) -> float:
         """One recorded second a second at the size it asks for, divided by the jobs on the GPU that carries most."""

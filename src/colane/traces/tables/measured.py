@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from math import inf
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from colane.model.profile import Memory, Profile, ProfileKey, SetMeasurement
 from colane.traces.errors import TraceError
@@ -44,6 +44,22 @@ class MeasuredJob:
     occupancy_ratio: float | None = None
 
 
+class Overhead(NamedTuple):
+    """What a run takes besides its steps: launch before the first and leaving after the last, mean of all.
+
+    Attributes:
+        alone_s: Without company.
+        work_ratio: Part of it, 0..1, that is work of a cpu device: company slows it as it slows steps.
+    """
+
+    alone_s: float = 0.0
+    work_ratio: float = 1.0
+
+
+NO_OVERHEAD = Overhead()
+"""Where nothing is known of it."""
+
+
 @dataclass(frozen=True)
 class MeasuredTable:
     """Everything that was measured.
@@ -51,12 +67,12 @@ class MeasuredTable:
     Attributes:
         jobs: By kind.
         slowdowns: Step time together / alone of the first kind in the company of the others, which are sorted.
-        overhead_s: Mean time a run takes besides its steps: launch before the first and leaving after the last.
+        overhead: What a run takes besides its steps.
     """
 
     jobs: Mapping[ProfileKey, MeasuredJob]
     slowdowns: Mapping[tuple[ProfileKey, tuple[ProfileKey, ...]], float] = field(default_factory=dict)
-    overhead_s: float = 0.0
+    overhead: Overhead = NO_OVERHEAD
 
     def slowdown(self, key: ProfileKey, others: Iterable[ProfileKey]) -> float | None:
         """Of a kind beside others on one GPU; None where this company was not measured."""
@@ -92,17 +108,31 @@ class MeasuredTable:
 
 
 def from_profiles(
-    profiles: Iterable[Profile], measurements: Iterable[SetMeasurement], overhead_s: float = 0.0
+    profiles: Iterable[Profile], measurements: Iterable[SetMeasurement], overhead: Overhead = NO_OVERHEAD
 ) -> MeasuredTable:
-    """The table of what a scheduler has learnt; sets measured several times count as their mean."""
+    """The table of what a scheduler has learnt; of sets measured several times every step counts alike.
+
+    A job is slowed from the time alone that its kind has in the table: what was believed of that when the set ran may
+    have been another.
+    """
     jobs = {p.key: _job(p, p.step_s.value) for p in profiles if p.step_s is not None and p.step_s.value > 0}
-    found: dict[tuple[ProfileKey, tuple[ProfileKey, ...]], list[float]] = {}
+    found: dict[tuple[ProfileKey, tuple[ProfileKey, ...]], list[tuple[int, float, float]]] = {}
     for measured in measurements:
-        for place, (key, slowdown) in enumerate(zip(measured.keys, measured.slowdowns, strict=True)):
+        seen = zip(measured.keys, measured.steps, measured.step_together_s, measured.step_alone_s, strict=True)
+        for place, (key, steps, together_s, alone_s) in enumerate(seen):
             others = (*measured.keys[:place], *measured.keys[place + 1 :])
-            found.setdefault((key, tuple(sorted(others, key=str))), []).append(slowdown)
-    means = {company: sum(slowdowns) / len(slowdowns) for company, slowdowns in found.items()}
-    return MeasuredTable(jobs, means, overhead_s)
+            found.setdefault((key, tuple(sorted(others, key=str))), []).append((max(1, steps), together_s, alone_s))
+    slowdowns = {company: _slowdown(jobs, company[0], seen) for company, seen in found.items()}
+    return MeasuredTable(jobs, slowdowns, overhead)
+
+
+def _slowdown(
+    jobs: Mapping[ProfileKey, MeasuredJob], key: ProfileKey, seen: Sequence[tuple[int, float, float]]
+) -> float:
+    """Mean time of a step together over that alone, from steps and their times together and alone."""
+    known = jobs.get(key)
+    together_s = sum(steps * together_s for steps, together_s, _ in seen)
+    return together_s / sum(steps * (known.step_s if known else alone_s) for steps, _, alone_s in seen)
 
 
 def _job(profile: Profile, step_s: float) -> MeasuredJob:
@@ -133,7 +163,8 @@ def write(table: MeasuredTable, path: Path) -> None:
         {"job": key._asdict(), "others": [other._asdict() for other in others], "slowdown": slowdown}
         for (key, others), slowdown in table.slowdowns.items()
     ]
-    whole = {"overhead_s": table.overhead_s, "jobs": jobs, "companies": companies}
+    overhead = {"overhead_s": table.overhead.alone_s, "overhead_work_ratio": table.overhead.work_ratio}
+    whole = {**overhead, "jobs": jobs, "companies": companies}
     path.write_text(json.dumps(whole, indent=1) + "\n", encoding="utf-8")
 
 
@@ -150,7 +181,7 @@ def read(path: Path) -> MeasuredTable:
             (_key(raw["job"]), tuple(sorted(map(_key, raw["others"]), key=str))): _positive(raw["slowdown"])
             for raw in document["companies"]
         }
-        return MeasuredTable(jobs, slowdowns, float(document["overhead_s"]))
+        return MeasuredTable(jobs, slowdowns, _overhead(document))
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise TraceError(path, f"is not what `colane export` writes: {error!r}") from error
 
@@ -167,6 +198,14 @@ def _read_job(raw: Mapping[str, Any]) -> MeasuredJob:
         None if memory is None else Memory(int(memory["persistent_bytes"]), int(memory["ephemeral_bytes"])),
         None if ratio is None else float(ratio),
     )
+
+
+def _overhead(document: Mapping[str, Any]) -> Overhead:
+    """All of it was taken for work before files told the part."""
+    alone_s, work_ratio = float(document["overhead_s"]), float(document.get("overhead_work_ratio", 1.0))
+    if not (0 <= alone_s < inf and 0 <= work_ratio <= 1):
+        raise ValueError(f"overhead_s is {alone_s:g} and overhead_work_ratio {work_ratio:g}: >= 0 and 0..1 expected")
+    return Overhead(alone_s, work_ratio)
 
 
 def _positive(value: object) -> float:

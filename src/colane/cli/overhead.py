@@ -1,0 +1,123 @@
+"""What finished runs took besides their steps, and what of that was work of their device.
+
+Launching uses no GPU. A cpu device it does use, for a part of its time: that part is slowed by company, and slows it,
+as steps do. The rest is waiting: for files, for the scheduler, for a process to leave.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
+from statistics import fmean
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from colane.model.hardware import CPU_DEVICE_TYPE
+
+if TYPE_CHECKING:
+    from colane.model.profile import ProfileKey
+    from colane.traces.tables.measured import MeasuredTable, Overhead
+
+Record = Mapping[str, Any]
+"""A finished job as the scheduler tells it."""
+
+
+class Stay(NamedTuple):
+    """One job on a GPU."""
+
+    start_s: float
+    end_s: float
+    job: int
+    key: ProfileKey
+
+
+class Launch(NamedTuple):
+    """What one run took besides its steps.
+
+    Attributes:
+        overhead_s: Before the first, and after the last.
+        slowdown: Of steps of its kind in the company it had before the first, mean of that time; 1 on a GPU.
+    """
+
+    overhead_s: float
+    slowdown: float
+
+
+def overhead_s(item: Record) -> float | None:
+    """Time a run took besides its steps, before the first began and after the last ended; None without steps."""
+    progress = item["progress"] or {}
+    first_s, last_s, steps = progress.get("first_step_s"), progress.get("last_step_s"), progress.get("steps") or 0
+    if first_s is None or last_s is None or steps < 2:
+        return None
+    stepping_s = (last_s - first_s) * steps / (steps - 1)
+    return max(0.0, float(item["end_s"] - item["start_s"] - stepping_s))
+
+
+def stays(items: Sequence[Record], gpu_types: Mapping[str, str]) -> dict[str, list[Stay]]:
+    """Who was on each GPU, and when."""
+    found: dict[str, list[Stay]] = {}
+    for item in items:
+        for gpu in item["gpus"]:
+            stay = Stay(item["start_s"], item["end_s"], item["id"], _key(item, gpu_types.get(gpu, "")))
+            found.setdefault(gpu, []).append(stay)
+    return found
+
+
+def launches(items: Sequence[Record], there: Mapping[str, Sequence[Stay]], table: MeasuredTable) -> Iterator[Launch]:
+    """Of the runs that made steps, by the speeds this table has."""
+    for item in items:
+        found_s = overhead_s(item)
+        if found_s is None:
+            continue
+        own = [(mine, there[gpu]) for gpu in item["gpus"] for mine in there[gpu] if mine.job == item["id"]]
+        until_s = item["progress"]["first_step_s"]
+        slowed = [_slowdown(m, until_s, all_, table) for m, all_ in own if m.key.gpu_type == CPU_DEVICE_TYPE]
+        yield Launch(found_s, max(slowed, default=1.0))
+
+
+def fit(known: Sequence[Launch]) -> Overhead:
+    """The line through what they took over how much company slowed steps meanwhile, by least squares.
+
+    Where it grows as steps do it is all work, where it does not grow there is none. All is, where all had like company.
+    """
+    from colane.traces.tables.measured import Overhead  # noqa: PLC0415 - imported late
+
+    if not known:
+        return Overhead(0.0, 1.0)
+    slowdown, mean_s = fmean(one.slowdown for one in known), fmean(one.overhead_s for one in known)
+    spread = sum((one.slowdown - slowdown) ** 2 for one in known)
+    slope_s = sum((one.slowdown - slowdown) * (one.overhead_s - mean_s) for one in known)
+    all_work_s = mean_s / slowdown
+    work_s = all_work_s if spread < SPREAD_MIN else max(0.0, min(slope_s / spread, all_work_s))
+    alone_s = mean_s - work_s * (slowdown - 1)
+    return Overhead(alone_s, min(1.0, work_s / alone_s) if alone_s > 0 else 1.0)
+
+
+SPREAD_MIN = 0.01
+"""Sum of squares below which all had like company."""
+
+
+def _key(item: Record, gpu_type: str) -> ProfileKey:
+    from colane.model.profile import ProfileKey  # noqa: PLC0415 - imported late
+
+    return ProfileKey(item["family"], item["batch_size"], item["needs"]["gpus"], gpu_type)
+
+
+def _slowdown(mine: Stay, until_s: float, there: Sequence[Stay], table: MeasuredTable) -> float:
+    """Mean over the time of its launch: as much work as gets done in it alone takes that much less."""
+    if until_s <= mine.start_s:
+        return 1.0
+    others = [other for other in there if other.job != mine.job]
+    inner = [cut for other in others for cut in (other.start_s, other.end_s) if mine.start_s < cut < until_s]
+    done_s = 0.0
+    for a, b in pairwise(sorted({mine.start_s, until_s, *inner})):
+        beside = [other.key for other in others if other.start_s <= a < other.end_s]
+        done_s += (b - a) / _beside(mine.key, beside, table)
+    return (until_s - mine.start_s) / done_s
+
+
+def _beside(key: ProfileKey, others: Sequence[ProfileKey], table: MeasuredTable) -> float:
+    """As measured, else as estimated; else each of k has a k-th of the device."""
+    if not others:
+        return 1.0
+    found = table.slowdown(key, others) or table.estimate(key, others)
+    return max(1.0, found) if found is not None else 1.0 + len(others)
