@@ -11,7 +11,7 @@ import pytest
 
 from colane.cli import app
 from colane.cli.export import Exported, export_jobs
-from colane.cli.overhead import Launch, fit, overhead_s
+from colane.cli.overhead import RunOverhead, fit, overhead_s
 from colane.client.knowledge import encode_measurement, encode_profile
 from colane.model.profile import Memory, Profile, ProfileKey, SetMeasurement, Value, ValueSource
 from colane.simulate.request import Request, WorldKind, inputs, load
@@ -127,7 +127,7 @@ def test_overhead_is_what_a_run_takes_besides_its_steps() -> None:
 def test_part_of_the_overhead_grows_with_company(
     seen: list[tuple[float, float]], alone_s: float, work_ratio: float
 ) -> None:
-    found = fit([Launch(*each) for each in seen])
+    found = fit([RunOverhead(*each) for each in seen])
     assert found == pytest.approx((alone_s, work_ratio))
 
 

@@ -11,7 +11,7 @@ import typer
 
 from colane.cli import jobs, output
 from colane.cli.errors import FailureError
-from colane.cli.overhead import Stay, fit, launches, overhead_s, stays
+from colane.cli.overhead import DeviceUse, device_uses, fit, overhead_s, run_overheads
 from colane.model.words import count
 
 if TYPE_CHECKING:
@@ -74,9 +74,9 @@ def export_jobs(scheduler: Client, wanted: Mapping[str, str], out: Path) -> Expo
     if not ran:
         raise FailureError("export: no job has run and ended yet" + (" with these labels" if wanted else ""))
     profiles, nodes = read_profiles(scheduler), scheduler.nodes()
-    there = stays(ran, _gpu_types(nodes))
+    there = device_uses(ran, _gpu_types(nodes))
     table = measured.from_profiles(profiles.values(), read_measurements(scheduler))
-    table = replace(table, overhead=fit(list(launches(ran, there, table))))
+    table = replace(table, overhead=fit(list(run_overheads(ran, there, table))))
     ran = _with_company(ran, there)
     made = Exported(out / "trace.csv", out / "measured.json", out / "cluster.yaml", len(ran), len(items) - len(ran))
     try:
@@ -98,15 +98,15 @@ COMPANY = "shared_ratio"
 """Part of its run in which a job had company on its GPUs."""
 
 
-def _with_company(items: Sequence[Mapping[str, Any]], there: Mapping[str, Sequence[Stay]]) -> list[dict[str, Any]]:
+def _with_company(items: Sequence[Mapping[str, Any]], there: Mapping[str, Sequence[DeviceUse]]) -> list[dict[str, Any]]:
     """Records with what company each job had."""
     return [{**item, COMPANY: _shared_ratio(item, there)} for item in items]
 
 
-def _shared_ratio(item: Mapping[str, Any], there: Mapping[str, Sequence[Stay]]) -> float:
+def _shared_ratio(item: Mapping[str, Any], there: Mapping[str, Sequence[DeviceUse]]) -> float:
     start_s, end_s = item["start_s"], item["end_s"]
-    others = (stay for gpu in item["gpus"] for stay in there[gpu] if stay.job != item["id"])
-    overlap_s = sum(max(0.0, min(end_s, stay.end_s) - max(start_s, stay.start_s)) for stay in others)
+    others = (use for gpu in item["gpus"] for use in there[gpu] if use.job != item["id"])
+    overlap_s = sum(max(0.0, min(end_s, use.end_s) - max(start_s, use.start_s)) for use in others)
     return overlap_s / (end_s - start_s) if end_s > start_s else 0.0
 
 

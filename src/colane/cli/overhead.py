@@ -21,7 +21,7 @@ Record = Mapping[str, Any]
 """A finished job as the scheduler tells it."""
 
 
-class Stay(NamedTuple):
+class DeviceUse(NamedTuple):
     """One job on a GPU."""
 
     start_s: float
@@ -30,7 +30,7 @@ class Stay(NamedTuple):
     key: ProfileKey
 
 
-class Launch(NamedTuple):
+class RunOverhead(NamedTuple):
     """What one run took besides its steps.
 
     Attributes:
@@ -52,17 +52,19 @@ def overhead_s(item: Record) -> float | None:
     return max(0.0, float(item["end_s"] - item["start_s"] - stepping_s))
 
 
-def stays(items: Sequence[Record], gpu_types: Mapping[str, str]) -> dict[str, list[Stay]]:
+def device_uses(items: Sequence[Record], gpu_types: Mapping[str, str]) -> dict[str, list[DeviceUse]]:
     """Who was on each GPU, and when."""
-    found: dict[str, list[Stay]] = {}
+    found: dict[str, list[DeviceUse]] = {}
     for item in items:
         for gpu in item["gpus"]:
-            stay = Stay(item["start_s"], item["end_s"], item["id"], _key(item, gpu_types.get(gpu, "")))
-            found.setdefault(gpu, []).append(stay)
+            use = DeviceUse(item["start_s"], item["end_s"], item["id"], _key(item, gpu_types.get(gpu, "")))
+            found.setdefault(gpu, []).append(use)
     return found
 
 
-def launches(items: Sequence[Record], there: Mapping[str, Sequence[Stay]], table: MeasuredTable) -> Iterator[Launch]:
+def run_overheads(
+    items: Sequence[Record], there: Mapping[str, Sequence[DeviceUse]], table: MeasuredTable
+) -> Iterator[RunOverhead]:
     """Of the runs that made steps, by the speeds this table has."""
     for item in items:
         found_s = overhead_s(item)
@@ -71,10 +73,10 @@ def launches(items: Sequence[Record], there: Mapping[str, Sequence[Stay]], table
         own = [(mine, there[gpu]) for gpu in item["gpus"] for mine in there[gpu] if mine.job == item["id"]]
         until_s = item["progress"]["first_step_s"]
         slowed = [_slowdown(m, until_s, all_, table) for m, all_ in own if m.key.gpu_type == CPU_DEVICE_TYPE]
-        yield Launch(found_s, max(slowed, default=1.0))
+        yield RunOverhead(found_s, max(slowed, default=1.0))
 
 
-def fit(known: Sequence[Launch]) -> Overhead:
+def fit(known: Sequence[RunOverhead]) -> Overhead:
     """The line through what they took over how much company slowed steps meanwhile, by least squares.
 
     Where it grows as steps do it is all work, where it does not grow there is none. All is, where all had like company.
@@ -102,7 +104,7 @@ def _key(item: Record, gpu_type: str) -> ProfileKey:
     return ProfileKey(item["family"], item["batch_size"], item["needs"]["gpus"], gpu_type)
 
 
-def _slowdown(mine: Stay, until_s: float, there: Sequence[Stay], table: MeasuredTable) -> float:
+def _slowdown(mine: DeviceUse, until_s: float, there: Sequence[DeviceUse], table: MeasuredTable) -> float:
     """Mean over the time of its launch: as much work as gets done in it alone takes that much less."""
     if until_s <= mine.start_s:
         return 1.0
