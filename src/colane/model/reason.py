@@ -90,6 +90,7 @@ class Why(StrEnum):
     MOVES_TYPE = "moves-type"
     PARKED = "parked"
     PARTED = "parted"
+    STOPPED_APART = "stopped-apart"
     NOT_PARKED = "not-parked"
     COMES_BACK = "comes-back"
     WAITS_PARKED = "waits-parked"
@@ -248,6 +249,10 @@ SENTENCES: Mapping[Why, str] = MappingProxyType(
         Why.PARTED: (
             "parked at a step boundary, for it and {jobs} are slower together on {gpu} than one after another would be "
             "(sum of speeds {sum:.2f}, without it {without:.2f}); it goes on there when that pays"
+        ),
+        Why.STOPPED_APART: (
+            "stopped, for it and {jobs} are slower together on {gpu} than one after another would be "
+            "(sum of speeds {sum:.2f}, without it {without:.2f}); it goes on where that pays"
         ),
         Why.COMES_BACK: "goes on where it was parked, on {gpu}",
         Why.WAITS_PARKED: "Resources: parked; it can go on only on {home}, whose GPUs are held by {jobs}",

@@ -67,15 +67,15 @@ def cheapest(
         away_s: How long its place is expected to be taken.
     """
     facts: dict[str, str | int | float] = {"because": because}
-    if _is_parked(draft, victim, host_bytes, away_s):
+    if is_parked(draft, victim, host_bytes, away_s):
         return Park(victim.id, Reason(Why.PARKED, facts, (for_job,)), for_job)
     if not victim.spec.preemptible:
         return None
     return Stop(victim.id, Reason(Why.PREEMPTED, facts, (for_job,)), for_job)
 
 
-def _is_parked(draft: Draft, victim: Job, host_bytes: int, away_s: float) -> bool:
-    """Whether parking is possible, and cheaper where the job may be stopped as well."""
+def is_parked(draft: Draft, victim: Job, host_bytes: int, away_s: float) -> bool:
+    """Whether parking is possible, and cheaper where the job may be stopped as well; see `cheapest`."""
     if victim.placement is None or draft.view.parking_refusal(victim) is not None:
         return False
     node, needs = draft.view.nodes[victim.placement.node], draft.view.bytes_to_move(victim)

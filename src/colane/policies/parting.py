@@ -1,14 +1,16 @@
-"""Parting jobs that are slower together than one after another: one of them is parked, and loses no step.
+"""Parting jobs that are slower together than one after another: one of them waits.
 
-Companies are made by what is foreseen, and may turn out worse. A job that can be stopped goes elsewhere
-(`rearranging`); one that cannot is bound to its GPU, and to whoever else is. Where it ends sooner itself if it waits
-until the others are through, it does: then all there end sooner.
+Companies are made by what is foreseen, and may turn out worse. A job that can be stopped moves to a better place where
+there is one (`rearranging`); else it stays with whoever else is there, as one that cannot be stopped does anyway. Where
+one ends sooner itself if it waits until the others are through, it does: then all there end sooner. It leaves by the
+cheapest means: parked, it goes on there; stopped, wherever that then pays.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from colane.core.load import GpuLoad
 from colane.model.hardware import GpuId
@@ -20,7 +22,7 @@ from colane.policies.expected import Expected, had_s
 from colane.policies.indexes.companions import others
 from colane.policies.indexes.groups import Alike
 from colane.policies.indexes.live import ran_since_s
-from colane.policies.means import is_movable, may_leave
+from colane.policies.means import is_movable, is_parked, may_leave, stopped_s
 from colane.policies.parts import Desk
 
 
@@ -40,9 +42,18 @@ class Parting:
         return False
 
     def plan(self, desk: Desk) -> None:
-        """Park one of each company that would be faster without it."""
+        """Let one of each company wait that would be faster without it."""
         if self.parts:
             _Parter(desk).plan()
+
+
+class _Burden(NamedTuple):
+    """Who had better wait: how the sum falls without it, what it has left, and whether it is parked or stopped."""
+
+    loss: float
+    left_s: float
+    job: Job
+    parks: bool
 
 
 class _Parter:
@@ -61,32 +72,36 @@ class _Parter:
                     self._part(alike, gpu, load)
 
     def _part(self, alike: Alike, gpu: GpuId, load: GpuLoad) -> None:
-        """Park who burdens the others most; of equal ones who has most left."""
-        bound = list(self._bound(alike, load))
-        if not bound:
+        """Let who burdens the others most wait; of equal ones who has most left."""
+        found = list(self._burdens(alike, load))
+        if not found:
             return
-        loss, _, job = min(bound, key=lambda entry: (entry[0], entry[1], entry[2].id))
-        total = self._values.total(alike.site, alike.members)
-        facts: dict[str, str | int | float] = {"gpu": str(gpu), "sum": total, "without": total - loss}
-        self._draft.park(job, Reason(Why.PARTED, facts, tuple([other for other in load.jobs if other != job.id])))
+        first = min(found, key=lambda burden: (burden.loss, -burden.left_s, burden.job.id))
+        total, job = self._values.total(alike.site, alike.members), first.job
+        facts: dict[str, str | int | float] = {"gpu": str(gpu), "sum": total, "without": total - first.loss}
+        beside = tuple([other for other in load.jobs if other != job.id])
+        if first.parks:
+            self._draft.park(job, Reason(Why.PARTED, facts, beside))
+        else:
+            self._draft.stop(job, Reason(Why.STOPPED_APART, facts, beside))
 
-    def _bound(self, alike: Alike, load: GpuLoad) -> Iterator[tuple[float, float, Job]]:
-        """Who goes nowhere else and ends sooner by waiting: how the sum falls without it, what it has left, negated."""
+    def _burdens(self, alike: Alike, load: GpuLoad) -> Iterator[_Burden]:
+        """Who ends sooner by waiting until the others are through."""
         jobs = [self._draft.view.job(booking.job) for booking in load.bookings]
         left_s = [self._left_s(job) for job in jobs]
         for place, job in enumerate(jobs):
             loss = self._values.loss(alike, place)
-            if loss >= -BURDEN_MIN or job.spec.preemptible or not self._may_wait(job):
+            if loss >= -BURDEN_MIN or not self._may_wait(job):
                 continue
-            if self._ends_sooner(alike, place, left_s) and not self._comes_first(job, load):
-                yield loss, -left_s[place], job
-
-    def _ends_sooner(self, alike: Alike, place: int, left_s: Sequence[float]) -> bool:
-        """Whether one of them ends sooner alone once the others are through."""
-        rest = others(alike.members, place)
-        ratio = self._values.ratio(alike.site, alike.members[place], rest)
-        first_s = (sum(left_s) - left_s[place]) / self._values.total(alike.site, rest)
-        return left_s[place] > ratio * (left_s[place] + first_s)
+            rest = others(alike.members, place)
+            away_s = (sum(left_s) - left_s[place]) / self._values.total(alike.site, rest)
+            parks = is_parked(self._draft, job, 0, away_s)
+            if not parks and not job.spec.preemptible:
+                continue
+            away_s += 0.0 if parks else stopped_s(self._draft.view, job)
+            ratio = self._values.ratio(alike.site, alike.members[place], rest)
+            if left_s[place] > ratio * (left_s[place] + away_s) and not self._comes_first(job, load):
+                yield _Burden(loss, left_s[place], job, parks)
 
     def _left_s(self, job: Job) -> float:
         left_s = self._expected.left_s(job)

@@ -107,7 +107,7 @@ PRESETS: Final[tuple[Composed, ...]] = (
         "colane", ByValue(),
         (Fastest(), BesideBest(), ByMovingMate(), InPlaceOf(), ByShrinking(VALUE_SIZES), BY_VALUE),
         (WEEK,), sizes=VALUE_SIZES, choose=MostValue(),
-        moving=InTurn((Parting(), Rearranging(), MakingWay(), Gathering(), Resizing())),
+        moving=InTurn((Rearranging(), Parting(), MakingWay(), Gathering(), Resizing())),
     ),
 )  # fmt: skip
 
