@@ -40,6 +40,8 @@ BURDEN_MIN: Final = 0.1
 GROUPS_MAX: Final = 64
 """Of a GPU type so many kinds of company are looked at for a job, the lightest first (paper A's order)."""
 
+TRIES_MAX: Final = 64
+"""Of GPUs alike so many are looked at for company to try: where these do not step the others hardly do."""
 
 LEAVERS_MAX: Final = 512
 """So many of those who could go elsewhere are looked at, those with most to gain first; alike ones count once."""
@@ -67,6 +69,7 @@ class CompanyValues:
         self._queue = queue
         self._jobs_max = jobs_max
         self.waits = Waits(draft, pool, queue)
+        self._still: set[Alike] = set()
         self.alike = draft.view.derived(GpusAlike)
         gpus = draft.view.derived(LiveJobs).gpus(draft.view, pool)
         self._waiting = in_doublings(draft.view.queue(pool).count / max(1, sum(gpus.values())))
@@ -174,16 +177,23 @@ class CompanyValues:
 
     def untried(self, job: Job, spec: JobSpec, number: int, gpu_type: str) -> GpuLoad | None:
         """The lightest GPU where company may be tried: who is there makes steps, so that it will be known."""
-        draft, jobs = self._draft, self._draft.view.jobs
+        draft = self._draft
         for alike in self._groups((self._pool, gpu_type)) if self.has_untried(number, gpu_type) else ():
-            for gpu in alike.gpus if self._is_untried(number, alike) else ():
-                load = draft.load(gpu)
-                steps = jobs[load.jobs[0]].first_step_s is not None
-                if not steps or not draft.has_room(draft.view.nodes[gpu.node], spec):
-                    continue
-                if not self.is_declined(load, alike.site, alike.members, number, job):
+            if alike in self._still or not self._is_untried(number, alike):
+                continue
+            for load in self._stepping(alike):
+                has_room = draft.has_room(draft.view.nodes[load.id.node], spec)
+                if has_room and not self.is_declined(load, alike.site, alike.members, number, job):
                     return load
         return None
+
+    def _stepping(self, alike: Alike) -> list[GpuLoad]:
+        """Of a group's first GPUs those whose only job makes steps; where there is none nobody asks again."""
+        jobs, loads = self._draft.view.jobs, [self._draft.load(gpu) for gpu in alike.gpus[:TRIES_MAX]]
+        found = [load for load in loads if jobs[load.jobs[0]].first_step_s is not None]
+        if not found:
+            self._still.add(alike)
+        return found
 
     def dilution(self, site: Site, members: Members, number: int) -> float:
         """By how much the sum of speeds must rise for jobs to end earlier on average if one more joins these.
