@@ -4,28 +4,9 @@ from __future__ import annotations
 
 from colane.core.draft import Draft
 from colane.core.load import GpuLoad
-from colane.model.job import Job, JobSpec, JobState
+from colane.model.job import Job, JobSpec
 from colane.perf.situation import Situation
-from colane.policies.indexes.live import PoolJobs, ran_since_s
-from colane.policies.means import is_leaving, is_movable
-
-
-def is_ripe(draft: Draft, job: Job, quantum_s: float) -> bool:
-    """Whether a job of one GPU saves its state, runs, and has done so for a quantum: then it may be started elsewhere.
-
-    As `PoolJobs.ripe`, for one job that is undecided.
-    """
-    if not draft.is_undecided(job.id):
-        return False
-    if job.state is not JobState.RUNNING or not job.spec.preemptible or len(job.gpus_held) != 1:
-        return False
-    return is_movable(job) and ran_since_s(job) + quantum_s <= draft.now_s
-
-
-def is_settled(draft: Draft, load: GpuLoad) -> bool:
-    """Whether nobody is on his way off a GPU: who comes next there is settled then."""
-    jobs = draft.view.jobs
-    return not any(is_leaving(jobs[booking.job]) for booking in load.bookings)
+from colane.policies.indexes.live import PoolJobs
 
 
 def made_for(draft: Draft, live: PoolJobs, job: Job) -> GpuLoad | None:
@@ -36,13 +17,6 @@ def made_for(draft: Draft, live: PoolJobs, job: Job) -> GpuLoad | None:
             if load.id not in draft.held:
                 return load
     return None
-
-
-def is_untouched(draft: Draft, load: GpuLoad) -> bool:
-    """Whether a GPU is as it was when the plan began, nobody is or will be leaving it, and it is kept for nobody."""
-    same = load is draft.view.gpu(load.id) and load.id not in draft.held
-    same = same and all(draft.is_undecided(booking.job) for booking in load.bookings)
-    return same and not load.returning and load.is_usable and is_settled(draft, load)
 
 
 def fits_instead(draft: Draft, spec: JobSpec, rest: GpuLoad, leaver: Job) -> bool:

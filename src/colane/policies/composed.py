@@ -19,13 +19,13 @@ from colane.model.lane import Turns
 from colane.model.plan import Park, Plan, Resize, Stop
 from colane.model.reason import Reason, Why
 from colane.policies.choices import FIRST, First
-from colane.policies.cpu_array import BesidePolicy, CpuPlacing
 from colane.policies.orders.usage import by_usage
 from colane.policies.parts import (
     Admission,
     Choice,
     Classes,
     ClassKey,
+    CpuPlacing,
     Desk,
     Finder,
     Moving,
@@ -41,8 +41,8 @@ from colane.policies.parts import (
 )
 from colane.policies.refusals import behind, no_place
 from colane.policies.sizers import AS_ASKED
-from colane.policies.sources.making_room import RoomFinder
 from colane.policies.sources.returning import ReturnFinder
+from colane.policies.usual import BesidePolicy
 
 USUAL_TURNS: Final = Turns()
 BESIDE_POLICY: Final = BesidePolicy()
@@ -226,7 +226,7 @@ class _Service:
         if not spec.sizes or spec.gpus == self._desk.sizer.fewest(spec):
             return self._finders
         if not self._now:
-            self._now = [finder for finder in self._finders if not isinstance(finder, RoomFinder)]
+            self._now = [finder for finder in self._finders if not finder.makes_room]
         return self._now
 
     def _finders_at_home(self) -> list[Finder]:

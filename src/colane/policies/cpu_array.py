@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from heapq import heapify, heappop, heapreplace
-from typing import Protocol
 
 from colane.core.config import CoreConfig
 from colane.core.cpu_only import CpuOnlyPlacer
@@ -24,21 +23,6 @@ from colane.policies.indexes.users import UserLine
 from colane.policies.parts import ClassKey
 from colane.policies.sources.arrays import ABORTS_MAX, AtCap, may_borrow
 from colane.policies.user_weights import ALL_ALIKE, UserWeights
-
-
-class CpuPlacing(Protocol):
-    """How a composition places jobs without GPUs."""
-
-    def place(self, draft: Draft, pool: str) -> None:
-        """Start those for which there is room, after the pool's other jobs were served."""
-
-
-@dataclass(frozen=True, slots=True)
-class BesidePolicy:
-    """The policy knows nothing of them: they are placed after it was asked (`core.cpu_only`)."""
-
-    def place(self, draft: Draft, pool: str) -> None:
-        """See `CpuPlacing`."""
 
 
 @dataclass(frozen=True, slots=True)

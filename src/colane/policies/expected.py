@@ -10,8 +10,7 @@ from colane.core.situations import situation_in
 from colane.model.job import Job, JobId, JobState
 from colane.perf.situation import Situation
 from colane.policies.indexes.live import LiveJobs
-from colane.policies.shares import kept_times
-from colane.policies.times import Left, attained_s, present_s
+from colane.policies.times import Left, attained_s, kept_times, present_s
 
 GOING = frozenset({JobState.RUNNING_PROTECTED, JobState.RUNNING})
 

@@ -13,11 +13,10 @@ from colane.core.load import GpuLoad
 from colane.model.job import Job
 from colane.model.reason import Reason, Why
 from colane.model.resources import host_needs
-from colane.policies.company_places import is_ripe, is_untouched
 from colane.policies.expected import Expected, had_s
 from colane.policies.gathering import STOP_S
-from colane.policies.indexes.live import LiveJobs, ran_since_s
-from colane.policies.means import stopped_s
+from colane.policies.indexes.live import LiveJobs, is_ripe, ran_since_s
+from colane.policies.means import is_untouched, stopped_s
 from colane.policies.parts import Desk, Offer
 from colane.policies.sources.fastest import FastestFinder, speed_on
 from colane.policies.sources.free import any_free

@@ -11,6 +11,7 @@ from typing import Final
 
 from colane.core.draft import Draft
 from colane.core.lifecycle import MOVABLE
+from colane.core.load import GpuLoad
 from colane.core.view import ClusterView
 from colane.model.job import Job, JobId, JobState
 from colane.model.plan import Park, Stop
@@ -46,6 +47,19 @@ def is_movable(job: Job) -> bool:
 def is_leaving(job: Job) -> bool:
     """Whether it is on its way off GPUs that it still holds."""
     return job.state in LEAVING or (job.parked and not job.is_on_host)
+
+
+def is_settled(draft: Draft, load: GpuLoad) -> bool:
+    """Whether nobody is on his way off a GPU: who comes next there is settled then."""
+    jobs = draft.view.jobs
+    return not any(is_leaving(jobs[booking.job]) for booking in load.bookings)
+
+
+def is_untouched(draft: Draft, load: GpuLoad) -> bool:
+    """Whether a GPU is as it was when the plan began, nobody is or will be leaving it, and it is kept for nobody."""
+    same = load is draft.view.gpu(load.id) and load.id not in draft.held
+    same = same and all(draft.is_undecided(booking.job) for booking in load.bookings)
+    return same and not load.returning and load.is_usable and is_settled(draft, load)
 
 
 def may_leave(view: ClusterView, job: Job) -> bool:

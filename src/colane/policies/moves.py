@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from colane.core.draft import Draft
 from colane.model.job import Job
 from colane.model.reason import Reason, Why
-from colane.policies.aims import Aim
+from colane.policies.aim import Aim
 from colane.policies.parts import Desk, Moving
 from colane.policies.times import gpu_type_of
 

@@ -17,12 +17,11 @@ from colane.model.hardware import GpuId
 from colane.model.job import Job
 from colane.model.reason import Reason, Why
 from colane.policies.companies import BURDEN_MIN, COMPANY_MAX, CompanyValues
-from colane.policies.company_places import is_untouched
 from colane.policies.expected import Expected, had_s
 from colane.policies.indexes.companions import others
 from colane.policies.indexes.groups import Alike
 from colane.policies.indexes.live import ran_since_s
-from colane.policies.means import is_movable, is_parked, may_leave, stopped_s
+from colane.policies.means import is_movable, is_parked, is_untouched, may_leave, stopped_s
 from colane.policies.parts import Desk
 
 

@@ -17,7 +17,7 @@ from colane.core.queue import Line
 from colane.model.job import Job, JobId, JobSpec, NeedClass
 from colane.model.plan import Action
 from colane.model.reason import Reason
-from colane.policies.aims import Aim
+from colane.policies.aim import Aim
 
 Rank = tuple[float, ...]
 """Smaller goes first; the first number is the priority with its sign turned, so that higher priorities go first."""
@@ -285,6 +285,9 @@ class Finder(Protocol):
     at_home: bool
     """Whether it has offers for a parked job, on the GPUs that it may come back to."""
 
+    makes_room: bool
+    """Whether others leave for what it offers: it is asked for the smallest size of a job alone."""
+
     only_free: bool
     """Whether the number of free GPUs alone decides when it can offer more than now."""
 
@@ -398,3 +401,10 @@ class Choice(Protocol):
 
     def choose(self, desk: Desk, job: Job, spec: JobSpec, offers: Iterator[Offer]) -> Offer | None:
         """One of the admissible offers, None to take none."""
+
+
+class CpuPlacing(Protocol):
+    """How a composition places jobs without GPUs."""
+
+    def place(self, draft: Draft, pool: str) -> None:
+        """Start those for which there is room, after the pool's other jobs were served."""

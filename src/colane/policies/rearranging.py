@@ -17,11 +17,10 @@ from colane.model.job import Job, JobSpec, JobState
 from colane.model.reason import Reason, Why
 from colane.perf.situation import Situation
 from colane.policies.companies import COMPANY_MAX, CompanyValues, Joining
-from colane.policies.company_places import is_ripe, is_untouched
 from colane.policies.expected import Expected, had_s
 from colane.policies.indexes.groups import Alike
-from colane.policies.indexes.live import LiveJobs
-from colane.policies.means import launch_s
+from colane.policies.indexes.live import LiveJobs, is_ripe
+from colane.policies.means import is_untouched, launch_s
 from colane.policies.parts import Desk
 from colane.policies.placing.nodes import on_node
 from colane.policies.sources.fastest import FastestFinder, speed_on

@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from colane.core.draft import Draft
 from colane.core.view import ClusterView
 from colane.model.job import Job, JobSpec
 from colane.policies.indexes.live import LiveJobs, Need
@@ -70,11 +69,6 @@ def fair_level(demands: Counter[int], capacity: float) -> float:
         left -= demand * wanting
         jobs -= wanting
     return float(max(demands, default=0))
-
-
-def kept_times(draft: Draft, pool: str) -> RunTimes:
-    """Run times that are remembered while beliefs and nodes stay as they are."""
-    return RunTimes(draft, draft.view.derived(LiveJobs).kept(draft.view, pool).steps)
 
 
 class AttainedService(NamedTuple):

@@ -9,6 +9,7 @@ from colane.core.draft import Draft
 from colane.core.view import ClusterView
 from colane.model.job import Job, JobSpec, NeedClass, Served
 from colane.perf.situation import Situation
+from colane.policies.indexes.live import LiveJobs
 
 
 def present_s(job: Job, now_s: float) -> float:
@@ -123,3 +124,8 @@ class RunTimes:
     def bound_s(self, spec: JobSpec, gpu_type: str | None = None, gpus: int | None = None) -> float | None:
         """What others can plan with: the time limit, which holds for sure; else predicted."""
         return spec.time_limit_s if spec.time_limit_s is not None else self.predicted_s(spec, gpu_type, gpus)
+
+
+def kept_times(draft: Draft, pool: str) -> RunTimes:
+    """Run times that are remembered while beliefs and nodes stay as they are."""
+    return RunTimes(draft, draft.view.derived(LiveJobs).kept(draft.view, pool).steps)

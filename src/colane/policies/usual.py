@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from math import inf
 
+from colane.core.draft import Draft
 from colane.core.load import GpuLoad
 from colane.model.job import Job, JobSpec
 from colane.model.reason import Reason
@@ -29,6 +31,7 @@ class UsualFinder:
     has_grown: bool = True
     single: bool = False
     at_home: bool = False
+    makes_room: bool = False
     only_free: bool = False
 
     @property
@@ -88,3 +91,11 @@ class UsualOrder:
     def quantum_s(self) -> float:
         """See `QUANTUM_S`."""
         return QUANTUM_S
+
+
+@dataclass(frozen=True, slots=True)
+class BesidePolicy:
+    """The policy knows nothing of them: they are placed after it was asked (`core.cpu_only`)."""
+
+    def place(self, draft: Draft, pool: str) -> None:
+        """See `CpuPlacing`."""

@@ -14,9 +14,10 @@ from math import inf
 from typing import Any, TypeVar
 
 from colane.core.derived import NodesMatterNot
+from colane.core.draft import Draft
 from colane.core.view import ClusterView
 from colane.model.hardware import Node
-from colane.model.job import Job, JobId, JobSpec, NeedClass
+from colane.model.job import Job, JobId, JobSpec, JobState, NeedClass
 from colane.policies.indexes.nodes import OfNodes
 from colane.policies.means import is_leaving, is_movable
 
@@ -276,3 +277,15 @@ class Priorities(NodesMatterNot):
 
 def _holds(job: Job) -> bool:
     return job.placement is not None and not job.home
+
+
+def is_ripe(draft: Draft, job: Job, quantum_s: float) -> bool:
+    """Whether a job of one GPU saves its state, runs, and has done so for a quantum: then it may be started elsewhere.
+
+    As `PoolJobs.ripe`, for one job that is undecided.
+    """
+    if not draft.is_undecided(job.id):
+        return False
+    if job.state is not JobState.RUNNING or not job.spec.preemptible or len(job.gpus_held) != 1:
+        return False
+    return is_movable(job) and ran_since_s(job) + quantum_s <= draft.now_s

@@ -20,8 +20,7 @@ from colane.model.job import Job, JobId
 from colane.policies.indexes.live import LiveJobs
 from colane.policies.orders.walks import Entry, Lines, by_gain, by_priority, priority_of, ranked
 from colane.policies.parts import ClassKey, Queue, Rank
-from colane.policies.shares import kept_times
-from colane.policies.times import RunTimes
+from colane.policies.times import RunTimes, kept_times
 from colane.policies.usual import UsualOrder
 
 RankOf = Callable[[Job], Rank]

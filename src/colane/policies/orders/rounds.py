@@ -17,7 +17,8 @@ from colane.core.draft import Draft
 from colane.core.view import ClusterView
 from colane.model.job import Job, JobSpec, NeedClass
 from colane.model.plan import Action, Stop
-from colane.policies.aims import Members, TypeWish, aim
+from colane.policies.aim import Members, TypeWish
+from colane.policies.aims import aim
 from colane.policies.allocation import max_min
 from colane.policies.indexes.live import Kept, LiveJobs
 from colane.policies.orders.walks import each_ranked, priority_of, ranked

@@ -13,14 +13,14 @@ from colane.core.draft import Draft
 from colane.core.queue import Line
 from colane.core.view import ClusterView
 from colane.model.job import Job, JobId
-from colane.policies.aims import TypeWish
+from colane.policies.aim import TypeWish
 from colane.policies.indexes.live import LiveJobs
 from colane.policies.orders.rounds import Wishes, in_rounds, wishes_for_lacks
 from colane.policies.orders.walks import Entry, Lines, by_gain, each_ranked, priority_of, ranked
 from colane.policies.parts import ClassKey, Queue, Rank
 from colane.policies.rounds import round_end_s, round_start_s
-from colane.policies.shares import FairShares, kept_times
-from colane.policies.times import RunTimes, attained_s, earlier_s, present_s
+from colane.policies.shares import FairShares
+from colane.policies.times import RunTimes, attained_s, earlier_s, kept_times, present_s
 
 
 @dataclass(frozen=True, slots=True)

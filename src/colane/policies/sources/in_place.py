@@ -16,11 +16,11 @@ from colane.model.job import Job, JobId, JobSpec
 from colane.model.reason import Reason, Why
 from colane.policies.choices import urgent_value
 from colane.policies.companies import COMPANY_MAX, CompanyValues
-from colane.policies.company_places import fits_instead, is_untouched, made_for
+from colane.policies.company_places import fits_instead, made_for
 from colane.policies.indexes.companions import others
 from colane.policies.indexes.groups import Alike
 from colane.policies.indexes.live import LiveJobs
-from colane.policies.means import cheapest, leaving_s, may_leave
+from colane.policies.means import cheapest, is_untouched, leaving_s, may_leave
 from colane.policies.openings import Openings
 from colane.policies.parts import Classes, Desk, Offer, Order, Rank
 from colane.policies.sources.connected import least_utility

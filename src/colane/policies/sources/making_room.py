@@ -78,6 +78,7 @@ class RoomFinder(UsualFinder):
     """See `MakingRoom`."""
 
     at_home = True
+    makes_room = True
 
     def __init__(self, source: MakingRoom, desk: Desk, displaces: Callable[[Rank, Rank], bool], because: str) -> None:
         self._desk = desk

@@ -10,10 +10,10 @@ from colane.core.load import GpuLoad
 from colane.model.job import Job, JobSpec
 from colane.model.reason import Reason, Why
 from colane.policies.companies import COMPANY_MAX, CompanyValues
-from colane.policies.company_places import fits_instead, is_ripe, made_for, may_share
+from colane.policies.company_places import fits_instead, made_for, may_share
 from colane.policies.indexes.companions import others
 from colane.policies.indexes.groups import Alike, Leaver
-from colane.policies.indexes.live import LiveJobs
+from colane.policies.indexes.live import LiveJobs, is_ripe
 from colane.policies.means import launch_s
 from colane.policies.parts import Classes, Desk, Offer, Order, Rank
 from colane.policies.usual import UsualFinder
