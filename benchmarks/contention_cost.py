@@ -25,7 +25,7 @@ from colane.model.bandwidth import BandwidthSample
 from colane.model.hardware import Gpu, Node
 from colane.model.job import JobId, JobSpec
 from colane.model.progress import Progress
-from colane.policies.registry import preset
+from colane.scheduling.registry import preset
 
 COST_MAX_RATIO = 0.01
 

@@ -35,16 +35,16 @@ from colane.core.view import ClusterView
 from colane.model.hardware import Gpu, Node
 from colane.model.job import Exit, JobId, JobSpec
 from colane.model.profile import Profile, ProfileKey, Value, ValueSource
-from colane.policies.admissions.ageing import DAY_S, Ageing
-from colane.policies.choices import FIRST, BestUtility
-from colane.policies.composed import Composed
-from colane.policies.orders.service import LeastAttained
-from colane.policies.registry import POLICIES, create
-from colane.policies.sources.beside import BesideLightest
-from colane.policies.sources.connected import Connected
-from colane.policies.sources.free import Free
-from colane.policies.sources.in_lane import InLane
-from colane.policies.sources.making_room import MakingRoom
+from colane.scheduling.admissions.ageing import DAY_S, Ageing
+from colane.scheduling.engine.choices import FIRST, BestUtility
+from colane.scheduling.engine.loop import Composed
+from colane.scheduling.mechanisms.fairness.service import LeastAttained
+from colane.scheduling.mechanisms.lanes.in_lane import InLane
+from colane.scheduling.mechanisms.preemption.making_room import MakingRoom
+from colane.scheduling.mechanisms.sharing.beside import BesideLightest
+from colane.scheduling.mechanisms.topology.connected import Connected
+from colane.scheduling.mechanisms.topology.free import Free
+from colane.scheduling.registry import POLICIES, create
 
 GIB = 2**30
 GPU_TYPE = "Tesla V100-SXM2-16GB"

@@ -24,7 +24,7 @@ from colane.core.events import Ended, Event, Launched, NodeRegistered, ProfileDe
 from colane.model.hardware import Gpu, Node
 from colane.model.job import Exit, Job, JobId, JobSpec, JobState
 from colane.model.profile import Profile, ProfileKey, Value, ValueSource
-from colane.policies.registry import create
+from colane.scheduling.registry import create
 
 if TYPE_CHECKING:
     from collections.abc import Callable

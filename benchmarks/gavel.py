@@ -28,7 +28,7 @@ from typing import Any
 
 from colane.core.policy import Policy
 from colane.model.job import JobState
-from colane.policies.registry import create, preset
+from colane.scheduling.registry import create, preset
 from colane.simulate.beliefs import Belief, make_beliefs
 from colane.simulate.ledger import STATES
 from colane.simulate.request import Request, load

@@ -32,7 +32,7 @@ from colane.core import Core  # noqa: E402
 from colane.model.hardware import GpuId  # noqa: E402
 from colane.model.job import JobState  # noqa: E402
 from colane.papers.topology_large import LeastUtilities  # noqa: E402
-from colane.policies.registry import POLICIES, create  # noqa: E402
+from colane.scheduling.registry import POLICIES, create  # noqa: E402
 from colane.simulate.beliefs import Belief, make_beliefs  # noqa: E402
 from colane.simulate.driver import Driver  # noqa: E402
 from colane.simulate.fitting import V100_BYTES  # noqa: E402

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from colane.model.hardware import Gpu, Node
-from colane.policies.registry import create
+from colane.scheduling.registry import create
 from colane.simulate.run import Inputs, Run, simulate
 from colane.simulate.world import NeutralWorld
 from colane.traces import clusters, read

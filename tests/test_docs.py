@@ -14,9 +14,9 @@ from colane.model.plan import ACTION_NAMES
 from colane.model.reason import SENTENCES, Why
 from colane.perf.config import SPREADS
 from colane.perf.rate import Factors, RateSource
-from colane.policies.parts import Admission, Choice, Desk, Offer, Order, Sizer, Source
-from colane.policies.registry import POLICIES
 from colane.report.glossary import WORDS
+from colane.scheduling.engine.contracts import Admission, Choice, Desk, Offer, Order, Sizer, Source
+from colane.scheduling.registry import POLICIES
 from colane.server.access import Callers
 from colane.server.app import create_app
 from colane.server.assembly import make_service

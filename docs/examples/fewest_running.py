@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
-from colane.policies.admissions.ageing import Ageing
-from colane.policies.composed import Composed
-from colane.policies.orders.walks import by_priority, each_ranked, ranked
-from colane.policies.parts import Queue
-from colane.policies.sources.beside import BesideLightest
-from colane.policies.sources.free import Free
+from colane.scheduling.admissions.ageing import Ageing
+from colane.scheduling.engine.contracts import Queue
+from colane.scheduling.engine.loop import Composed
+from colane.scheduling.engine.walks import by_priority, each_ranked, ranked
+from colane.scheduling.mechanisms.sharing.beside import BesideLightest
+from colane.scheduling.mechanisms.topology.free import Free
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from colane.core import core
-from colane.policies.registry import POLICIES
+from colane.scheduling.registry import POLICIES
 
 SOURCE = Path(__file__).parents[2] / "src"
 

@@ -13,7 +13,7 @@ from colane.core.events import Ended, GpusObserved, Launched, NodeRegistered, Su
 from colane.core.suspicions import CLOSED_S
 from colane.model.job import Exit, Job, JobId, JobSpec, JobState
 from colane.model.reason import Why
-from colane.policies.registry import create
+from colane.scheduling.registry import create
 from tests.core.audit import audit
 from tests.core.worlds import make_node
 

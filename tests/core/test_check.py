@@ -15,7 +15,7 @@ from colane.model.job import JobId, JobSpec, JobState
 from colane.model.placement import Placement, Slot
 from colane.model.plan import NOTHING, Action, Move, Park, Plan, Remark, Resize, SetCores, Start, Stop
 from colane.model.reason import Reason, Why
-from colane.policies.registry import create
+from colane.scheduling.registry import create
 
 from .worlds import GIB, make_node, make_profile
 

@@ -29,7 +29,7 @@ from colane.model.placement import Placement, Slot
 from colane.model.plan import Plan, SetThrottle, Start
 from colane.model.progress import Progress
 from colane.model.reason import Reason, Why
-from colane.policies.registry import preset
+from colane.scheduling.registry import preset
 
 from .audit import audit, audit_decisions
 from .worlds import make_node

@@ -25,7 +25,7 @@ from colane.model.job import Exit, Job, JobId, JobSpec, JobState
 from colane.model.profile import ProfileKey
 from colane.model.progress import Progress
 from colane.model.reason import Reason, Why
-from colane.policies.registry import create
+from colane.scheduling.registry import create
 
 from .worlds import GIB, make_node, make_profile
 

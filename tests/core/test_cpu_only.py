@@ -19,7 +19,7 @@ from colane.model.job import Exit, JobId, JobSpec, JobState
 from colane.model.placement import Placement
 from colane.model.plan import Plan, Start
 from colane.model.reason import Reason, Why
-from colane.policies import registry
+from colane.scheduling import registry
 from colane.server.documents import PLACEMENT
 from tests.examples import examples
 

@@ -30,7 +30,7 @@ from colane.model.job import Exit, Job, JobId, JobSpec, JobState
 from colane.model.plan import Move, Resize, Start
 from colane.model.progress import Progress
 from colane.model.reason import Why
-from colane.policies.registry import POLICIES, create
+from colane.scheduling.registry import POLICIES, create
 from tests.examples import examples
 
 from .audit import audit

@@ -10,7 +10,7 @@ from colane.core import ClusterState, Core
 from colane.core.events import Ended, Launched, NodeLost, NodeRegistered, Submitted
 from colane.model.job import Exit, Job, JobId, JobSpec, JobState
 from colane.model.reason import Why
-from colane.policies.registry import create
+from colane.scheduling.registry import create
 
 from .audit import audit
 from .worlds import make_node

@@ -26,7 +26,7 @@ from colane.model.lane import TurnRule
 from colane.model.profile import ProfileKey
 from colane.model.progress import Progress
 from colane.model.reason import Why
-from colane.policies.registry import preset
+from colane.scheduling.registry import preset
 
 from .audit import audit
 from .worlds import GIB, make_node, make_profile

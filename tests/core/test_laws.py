@@ -19,7 +19,7 @@ from colane.model.job import JobState
 from colane.model.lane import ShareBetween
 from colane.model.plan import Stop
 from colane.model.reason import Why
-from colane.policies.registry import POLICIES, create, preset
+from colane.scheduling.registry import POLICIES, create, preset
 from tests.examples import examples
 
 from .audit import audit, audit_decisions

@@ -13,7 +13,7 @@ from colane.model.lane import Turns
 from colane.model.plan import Plan
 from colane.model.profile import Profile, ProfileKey, ValueSource
 from colane.model.progress import Progress
-from colane.policies.registry import preset
+from colane.scheduling.registry import preset
 
 from .worlds import GIB, make_node, make_profile
 

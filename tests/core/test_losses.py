@@ -11,7 +11,7 @@ from colane.core.events import CancelRequested, Ended, GpusObserved, Launched, N
 from colane.model.hardware import Gpu
 from colane.model.job import Exit, Job, JobId, JobSpec, JobState
 from colane.model.reason import Why
-from colane.policies.registry import create
+from colane.scheduling.registry import create
 
 from .worlds import make_node
 

@@ -12,7 +12,7 @@ from colane.model.job import Job, JobId, JobSpec, JobState
 from colane.model.profile import Value, ValueSource
 from colane.model.progress import Progress
 from colane.model.reason import Why
-from colane.policies.registry import preset
+from colane.scheduling.registry import preset
 
 from .audit import audit
 from .worlds import GIB, make_node, make_profile

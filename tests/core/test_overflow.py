@@ -9,7 +9,7 @@ from colane.model.job import Exit, Job, JobId, JobKind, JobSpec, JobState
 from colane.model.profile import Profile, ProfileKey, Value, ValueSource
 from colane.model.progress import Progress
 from colane.model.reason import Why
-from colane.policies.registry import preset
+from colane.scheduling.registry import preset
 
 from .audit import audit
 from .worlds import GIB, make_node

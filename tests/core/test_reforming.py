@@ -9,7 +9,7 @@ from colane.core.reforming import ranks_wanted
 from colane.model.checkpoint import SAVED
 from colane.model.job import Job, JobState
 from colane.model.reason import Why
-from colane.policies.means import REFORM_S, launch_s, shrink_s
+from colane.scheduling.engine.means import REFORM_S, launch_s, shrink_s
 from colane.server.documents import JOB
 
 from .audit import audit

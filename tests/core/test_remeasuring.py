@@ -9,7 +9,7 @@ from colane.model.job import JobId, JobState
 from colane.model.profile import ProfileKey
 from colane.model.progress import Progress
 from colane.model.reason import Why
-from colane.policies.registry import preset
+from colane.scheduling.registry import preset
 
 from .test_guard import LANES, NO_HOST, ONE, TWO, Shared, moves_of, spec
 from .worlds import GIB

@@ -23,7 +23,7 @@ from colane.model.hardware import Node
 from colane.model.job import Exit, Job, JobId, JobSpec, JobState
 from colane.model.progress import Progress
 from colane.model.reason import Why
-from colane.policies.registry import preset
+from colane.scheduling.registry import preset
 
 from .audit import audit
 from .worlds import GIB, make_node, make_profile

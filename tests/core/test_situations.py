@@ -29,7 +29,7 @@ from colane.perf.beliefs import Beliefs
 from colane.perf.neighbours import Beside, NeighbourBeliefs
 from colane.perf.situation import LaneMate, Situation
 from colane.perf.topology import ACROSS_MACHINES, ACROSS_SOCKETS, IN_SOCKET
-from colane.policies.registry import preset
+from colane.scheduling.registry import preset
 
 from .worlds import GIB, make_profile
 

@@ -22,7 +22,7 @@ from colane.core.suspension import refusal
 from colane.model.job import Exit, Job, JobId, JobSpec, JobState
 from colane.model.progress import Progress
 from colane.model.reason import Why
-from colane.policies.registry import create
+from colane.scheduling.registry import create
 
 from .audit import audit
 from .worlds import make_node

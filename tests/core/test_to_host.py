@@ -34,7 +34,7 @@ from colane.model.placement import Placement, Slot
 from colane.model.plan import Plan, Start
 from colane.model.progress import Progress
 from colane.model.reason import Reason, Why
-from colane.policies.registry import create
+from colane.scheduling.registry import create
 
 from .audit import audit
 from .worlds import GIB, World, make_node, make_profile

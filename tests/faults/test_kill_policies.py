@@ -20,7 +20,7 @@ import pytest
 
 from colane.agent import processes
 from colane.agent.jobdir import JobDir
-from colane.policies.registry import POLICIES
+from colane.scheduling.registry import POLICIES
 
 from .bench import FaultBench, benched, kill
 from .cluster import Cluster

@@ -13,7 +13,7 @@ from math import isnan, sqrt
 from statistics import mean, stdev
 from typing import NamedTuple
 
-from colane.policies.registry import create
+from colane.scheduling.registry import create
 from colane.simulate.run import simulate
 
 from .workloads import SIMULATED

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from colane.core import Core
-from colane.policies.registry import POLICIES, create
+from colane.scheduling.registry import POLICIES, create
 from colane.simulate.run import simulate
 
 from .live import Live

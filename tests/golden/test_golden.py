@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from colane.model.reason import Why
-from colane.policies.registry import POLICIES, create
+from colane.scheduling.registry import POLICIES, create
 
 from .draws import APART, compare, drawn
 from .frozen import LOGS, Frozen, differences, every

@@ -15,7 +15,7 @@ from colane.core.events import NodeRegistered, Submitted
 from colane.model.hardware import Gpu, Node
 from colane.model.job import JobId, JobSpec
 from colane.model.resources import Inventory, Lack, Resources, Shortfall, host_capacity, needs, ranks_held
-from colane.policies import registry
+from colane.scheduling import registry
 
 GB = 10**9
 

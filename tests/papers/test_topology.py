@@ -32,8 +32,8 @@ from colane.papers.topology_world import (
 )
 from colane.perf.beliefs import profile_key
 from colane.perf.neighbours import Measure
-from colane.policies.options import with_options
-from colane.policies.registry import create
+from colane.scheduling.engine.options import with_options
+from colane.scheduling.registry import create
 from colane.simulate.beliefs import Belief, make_beliefs
 from colane.simulate.table_world import TableWorld
 from colane.simulate.tables import Sources, TopologySpeeds

@@ -32,7 +32,7 @@ from colane.perf.topology import (
 )
 from colane.perf.utility import EPSILON, NEUTRAL, WEIGHT_SETS, job_utility, system_utility
 from colane.perf.views import harm_beside
-from colane.policies.placing.node_fit import Question, exact
+from colane.scheduling.mechanisms.topology.node_fit import Question, exact
 from colane.traces.topologies import PRESETS
 from colane.traces.topology_file import read_topology
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from colane.policies.admissions.ageing import Ageing
-from colane.policies.composed import Composed
-from colane.policies.registry import UnknownPolicyError
 from colane.policyfiles.load import PolicyFileError, create, is_file
+from colane.scheduling.admissions.ageing import Ageing
+from colane.scheduling.engine.loop import Composed
+from colane.scheduling.registry import UnknownPolicyError
 
 from .files import EXAMPLE, HEAD
 

@@ -17,8 +17,8 @@ from colane.model.lane import Turns
 from colane.model.placement import Placement, Slot
 from colane.model.plan import Blocked, Park, Plan, SetCores, SetThrottle, Start, Stop
 from colane.model.reason import Reason, Why
-from colane.policies.registry import create
 from colane.policyfiles.guard import GuardedPolicy, StrictPolicy
+from colane.scheduling.registry import create
 from tests.core.worlds import make_node
 
 WHY = Reason(Why.SUBMITTED)

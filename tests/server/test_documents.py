@@ -22,7 +22,7 @@ from colane.model.profile import Profile, SetMeasurement
 from colane.model.progress import Progress
 from colane.model.reason import Reason, Why
 from colane.model.topology import Topology
-from colane.policies.registry import preset
+from colane.scheduling.registry import preset
 from colane.server import documents
 from colane.server.board import COUNTERS, Counters, NodeRecord, decode_record, encode_record
 from colane.server.clock import CLOCK_MARK, ClockMark

@@ -18,7 +18,7 @@ from colane.model.placement import Placement, Slot
 from colane.model.plan import Plan, Start
 from colane.model.profile import ProfileKey
 from colane.model.reason import Reason, Why
-from colane.policies import registry
+from colane.scheduling import registry
 from colane.server.app import create_app
 from colane.server.assembly import make_service
 from colane.server.board import CLUSTER_KEY

@@ -10,7 +10,7 @@ from colane.core.config import CoreConfig
 from colane.core.events import Event, Outcome
 from colane.core.state import ClusterState
 from colane.model.job import JobId
-from colane.policies.registry import POLICIES, create
+from colane.scheduling.registry import POLICIES, create
 from colane.server.board import Board, read_board
 from colane.server.driver import restore_state
 from colane.server.ledger import compose

@@ -12,7 +12,7 @@ from colane.model.hardware import Gpu, Node
 from colane.model.job import JobId, JobSpec
 from colane.model.plan import SetThrottle
 from colane.papers.cpu_world import BEST_USE_RATIO, HEAVY, CpuMonthWorld
-from colane.policies.registry import preset
+from colane.scheduling.registry import preset
 from colane.simulate.config import DriverConfig
 from colane.simulate.process import Process
 from colane.simulate.run import Inputs, Run, simulate

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from colane.perf.beliefs import Beliefs, profile_key
-from colane.policies.registry import create
+from colane.scheduling.registry import create
 from colane.simulate.accuracy import true_delta
 from colane.simulate.beliefs import Belief, OracleBeliefs, declare_lengths, describe, examples, make_beliefs
 from colane.simulate.factors import FactorsWorld

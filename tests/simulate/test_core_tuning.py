@@ -14,7 +14,7 @@ from colane.model.category import Category
 from colane.model.job import Job, JobId
 from colane.model.plan import SetCores, Start
 from colane.model.reason import Why
-from colane.policies import registry
+from colane.scheduling import registry
 from colane.simulate.process import Process
 from colane.simulate.run import Inputs, Run, simulate
 from colane.simulate.table_files import read_sources

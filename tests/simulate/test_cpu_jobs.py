@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from colane.cli import app
 from colane.model.job import JobState
-from colane.policies import registry
+from colane.scheduling import registry
 from colane.simulate.config import DriverConfig
 from colane.simulate.factors import FactorsWorld
 from colane.simulate.run import admit

@@ -18,7 +18,7 @@ from colane.model.job import JobId, JobState
 from colane.model.lane import Turns
 from colane.model.plan import Plan
 from colane.model.reason import Reason, Why
-from colane.policies.registry import create
+from colane.scheduling.registry import create
 from colane.simulate.config import DriverConfig
 from colane.simulate.driver import Driver
 from colane.simulate.factors import FactorsWorld

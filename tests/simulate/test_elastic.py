@@ -13,7 +13,7 @@ from colane.core.events import Outcome
 from colane.core.policy import Policy
 from colane.model.job import Job, JobState
 from colane.perf.situation import Situation
-from colane.policies.registry import preset
+from colane.scheduling.registry import preset
 from colane.simulate.beliefs import Belief, make_beliefs
 from colane.simulate.config import DriverConfig
 from colane.simulate.process import Process

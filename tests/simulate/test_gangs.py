@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from colane.cli import app
 from colane.model.hardware import GpuId
 from colane.model.job import JobState
-from colane.policies import registry
+from colane.scheduling import registry
 from colane.simulate.config import DriverConfig
 from colane.simulate.gangs import GangWorld
 from colane.simulate.run import admit

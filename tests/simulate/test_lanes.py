@@ -25,7 +25,7 @@ from colane.model.lane import TurnRule, Turns
 from colane.model.plan import Plan
 from colane.model.profile import Memory
 from colane.model.reason import Reason, Why
-from colane.policies.registry import create, preset
+from colane.scheduling.registry import create, preset
 from colane.simulate.config import DriverConfig
 from colane.simulate.factors import FactorsWorld
 from colane.simulate.run import Run

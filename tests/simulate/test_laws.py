@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from colane.core.policy import Policy
 from colane.model.job import JobState
-from colane.policies.registry import POLICIES, create
+from colane.scheduling.registry import POLICIES, create
 from colane.simulate.config import DriverConfig
 from colane.simulate.factors import FactorsWorld
 from colane.simulate.ledger import STATES, AttemptSpan

@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from colane.policies.registry import create
+from colane.scheduling.registry import create
 from colane.simulate.config import DriverConfig
 from colane.simulate.ledger import STATES
 from colane.simulate.run import Inputs, Run, simulate

@@ -46,7 +46,7 @@ def server(  # noqa: PLR0913, PLR0917 - a command line option is a parameter
     It listens on this machine only, unless --host and a token say otherwise. Ctrl-C stops it; jobs that run go on,
     and nothing is forgotten.
     """
-    from colane.policies.registry import UnknownPolicyError  # noqa: PLC0415 - the scheduler's imports take long
+    from colane.scheduling.registry import UnknownPolicyError  # noqa: PLC0415 - the scheduler's imports take long
     from colane.server.main import ServerConfig, ServerError, run_server  # noqa: PLC0415
     from colane.server.retention import parse_retention  # noqa: PLC0415
     from colane.server.store import StoreError  # noqa: PLC0415

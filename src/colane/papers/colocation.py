@@ -19,7 +19,7 @@ from colane.model.job import JobId, JobSpec
 from colane.model.profile import Memory
 from colane.papers.claims import Claim, ClaimVerdict, Evaluation, Experiment, queue_s, span_s
 from colane.papers.gavel_packing import GavelFifoPacked
-from colane.policies.registry import preset
+from colane.scheduling.registry import preset
 from colane.simulate.accuracy import true_delta
 from colane.simulate.beliefs import Belief, examples, make_beliefs
 from colane.simulate.gavel_speeds import GavelSpeeds

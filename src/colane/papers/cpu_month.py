@@ -18,11 +18,11 @@ from colane.model.job import JobId
 from colane.model.plan import SetCores, Start
 from colane.papers.claims import Claim, Experiment, ordering, queue_s
 from colane.papers.cpu_world import HEAVY, CpuMonthWorld
-from colane.policies.composed import Composed
-from colane.policies.cpu_array import CpuArray
-from colane.policies.indexes.users import ShareBy
-from colane.policies.registry import POLICIES, preset
-from colane.policies.sources.arrays import InArrays, TakeBack
+from colane.scheduling.engine.loop import Composed
+from colane.scheduling.mechanisms.cpu.arrays import InArrays, TakeBack
+from colane.scheduling.mechanisms.cpu.cpu_array import CpuArray
+from colane.scheduling.mechanisms.fairness.users import ShareBy
+from colane.scheduling.registry import POLICIES, preset
 from colane.simulate.config import DriverConfig
 from colane.simulate.process import Process
 from colane.simulate.request import Loaded

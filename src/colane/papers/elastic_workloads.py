@@ -15,8 +15,8 @@ import numpy as np
 from colane.core.policy import Policy
 from colane.model.job_spec import JobSpec
 from colane.papers.claims import Claim, ordering
-from colane.policies.registry import preset
 from colane.report.simulated import Interval, confidence
+from colane.scheduling.registry import preset
 from colane.simulate.beliefs import Belief, make_beliefs
 from colane.simulate.config import DriverConfig
 from colane.simulate.pollux_speeds import PolluxSpeeds

@@ -14,7 +14,7 @@ from colane.model.job_spec import JobSpec
 from colane.model.time_spent import TimeSpent
 from colane.papers import elastic_goodput, elastic_workloads
 from colane.papers.claims import Claim, ClaimVerdict, Evaluation, Experiment, ordering, said
-from colane.policies.registry import preset
+from colane.scheduling.registry import preset
 from colane.simulate.beliefs import Belief, make_beliefs
 from colane.simulate.config import DriverConfig
 from colane.simulate.request import Loaded

@@ -20,8 +20,8 @@ from colane.model.plan import Plan
 from colane.model.profile import ProfileKey
 from colane.model.reason import Reason, Why
 from colane.perf.beliefs import profile_key
-from colane.policies.placing.nodes import first_fit
-from colane.policies.refusals import behind, no_place
+from colane.scheduling.engine.refusals import behind, no_place
+from colane.scheduling.mechanisms.topology.on_node import first_fit
 from colane.simulate.world import Running, World
 
 

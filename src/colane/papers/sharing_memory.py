@@ -15,8 +15,8 @@ from colane.model.job import JobId, JobKind, JobSpec
 from colane.model.profile import Memory, Profile, ProfileKey, Value, ValueSource
 from colane.papers.claims import Claim, ClaimVerdict
 from colane.perf.config import PerfConfig
-from colane.policies.registry import preset
-from colane.policies.sources.in_lane import ShareWhen
+from colane.scheduling.mechanisms.lanes.in_lane import ShareWhen
+from colane.scheduling.registry import preset
 from colane.traces import clusters
 from colane.traces.tables.salus import SalusTable, read_geometry, read_mean_bytes, read_memory
 

@@ -11,8 +11,8 @@ from colane.papers.claims import Experiment
 from colane.papers.sharing_memory import Tables
 from colane.papers.sharing_world import Gain, GainWorld
 from colane.perf.beliefs import Beliefs
-from colane.policies.registry import preset
-from colane.policies.table import SHORTEST
+from colane.scheduling.presets import SHORTEST
+from colane.scheduling.registry import preset
 from colane.simulate.beliefs import Belief, make_beliefs
 from colane.simulate.request import Loaded
 from colane.simulate.run import Inputs, Run, simulate

@@ -9,8 +9,8 @@ from colane.model.job import CommPattern
 from colane.papers.claims import Claim, ClaimVerdict
 from colane.perf.topology import Comm, excess, flat, shape_of
 from colane.perf.utility import job_utility, system_utility
-from colane.policies.placing.drb import drb
-from colane.policies.placing.node_fit import Question, exact
+from colane.scheduling.mechanisms.topology.drb import drb
+from colane.scheduling.mechanisms.topology.node_fit import Question, exact
 from colane.traces import topologies
 
 MASKS = 400

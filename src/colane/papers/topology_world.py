@@ -24,7 +24,7 @@ from colane.perf.neighbours import Beside, Measure, NeighbourBeliefs
 from colane.perf.topology import comm_of, excess, shape_of_node
 from colane.perf.utility import NEUTRAL, job_utility
 from colane.perf.views import harm_beside
-from colane.policies.registry import preset
+from colane.scheduling.registry import preset
 from colane.traces import clusters
 from colane.traces.clusters import Cluster
 from colane.traces.tables.topology import TopologyJob, TopologyTable

@@ -16,9 +16,9 @@ from types import ModuleType
 from typing import Any, Final, NamedTuple
 
 from colane.core.policy import Policy
-from colane.policies import registry
-from colane.policies.options import PolicyOptionError, configured
-from colane.policies.registry import POLICIES, UnknownPolicyError
+from colane.scheduling import registry
+from colane.scheduling.engine.options import PolicyOptionError, configured
+from colane.scheduling.registry import POLICIES, UnknownPolicyError
 
 TEXT: Final = re.compile(r"(?P<path>.*?\.py)(?::(?P<name>[^:]*))?(?::(?P<options>.*))?")
 NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")

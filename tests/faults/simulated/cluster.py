@@ -16,7 +16,7 @@ from colane.agent import contact
 from colane.agent.reconcile import Key
 from colane.core.config import CoreConfig
 from colane.model.job import JobId, SuspendVia
-from colane.policies.registry import POLICIES
+from colane.scheduling.registry import POLICIES
 from colane.server import changes
 from colane.server.access import Caller, Role
 from colane.server.assembly import make_service

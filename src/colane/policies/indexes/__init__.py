@@ -1,1 +1,0 @@
-"""What parts keep from plan to plan, told of changes; it could all be worked out anew."""

@@ -1,1 +1,0 @@
-"""On which GPUs of one node, or of several, a job lies."""

@@ -1,1 +1,0 @@
-"""Mechanisms: where offers come from."""

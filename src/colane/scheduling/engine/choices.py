@@ -1,0 +1,80 @@
+"""Which of its offers a job takes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import inf
+from typing import Final
+
+from colane.model.job import Job, JobSpec
+from colane.scheduling.engine.contracts import Desk, Offer
+
+
+@dataclass(frozen=True, slots=True)
+class First:
+    """The first acceptable one: sources are asked in turn, each names its best first. What all papers do."""
+
+    def choose(self, _desk: Desk, _job: Job, _spec: JobSpec, offers: Iterator[Offer]) -> Offer | None:
+        """See `Choice`."""
+        return next(offers, None)
+
+
+FIRST: Final = First()
+
+
+@dataclass(frozen=True, slots=True)
+class BestUtility:
+    """The one of highest utility among all; of equal ones the first."""
+
+    def choose(self, _desk: Desk, _job: Job, _spec: JobSpec, offers: Iterator[Offer]) -> Offer | None:
+        """See `Choice`."""
+        return max(offers, key=_utility, default=None)
+
+
+def _utility(offer: Offer) -> float:
+    return offer.utility
+
+
+@dataclass(frozen=True, slots=True)
+class MostValue:
+    """The one of most value: its speed there, less what others lose, less what it costs spread over what it has left.
+
+    Of equal ones the first. One that brings no more than it takes is not taken; with full speed at nobody's cost no
+    other is looked for.
+    """
+
+    def choose(self, desk: Desk, job: Job, _spec: JobSpec, offers: Iterator[Offer]) -> Offer | None:
+        """See `Choice`."""
+        best, most, over_s = None, 0.0, horizon_s(desk.queue.left_s(job))
+        for offer in offers:
+            value = offer.ratio - offer.harm - offer.cost_s / over_s
+            if value > most:
+                best, most = offer, value
+            if most >= ALL:
+                break
+        return best
+
+
+ALL: Final = 1.0
+"""Value of an offer that brings a job its full speed and costs nobody anything."""
+
+MOST_URGENT_S: Final = 60.0
+"""What is left of a job counts as so much at least, so that costs of seconds do not keep short jobs waiting."""
+
+
+def horizon_s(left_s: float | None) -> float:
+    """How long what a job costs when it starts is spread over; endless where nobody knows what it has left."""
+    return inf if left_s is None else max(MOST_URGENT_S, left_s)
+
+
+def urgent_value(rise: float, lost: float, cost_s: float, left_s: float | None) -> float:
+    """Value of the place of jobs of lower priority: less the more they lose, but never so little that it is declined.
+
+    Args:
+        rise: By how much the sum of speeds rises by who comes.
+        lost: What those who leave lose, in speed, weighed beside his.
+        cost_s: Time that making room takes.
+        left_s: What who comes has left; None where that is not known.
+    """
+    return rise / (1.0 + lost + cost_s / horizon_s(left_s))

@@ -1,0 +1,410 @@
+"""What decisions are composed of: orders, sizers, sources, choices, admissions, and the offers that pass between them.
+
+A part as it stands in a composition is a value without memory (`Order`, `Source`, ...). For one pool in one plan it is
+bound to a `Desk`, and what comes of that may remember what has been decided so far.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from enum import Enum
+from math import inf
+from typing import Final, Protocol, final
+
+from colane.core.draft import Draft
+from colane.core.load import GpuLoad
+from colane.core.queue import Line
+from colane.model.job import Job, JobId, JobSpec, NeedClass
+from colane.model.plan import Action
+from colane.model.reason import Reason
+from colane.scheduling.engine.aim import Aim
+
+Rank = tuple[float, ...]
+"""Smaller goes first; the first number is the priority with its sign turned, so that higher priorities go first."""
+
+ClassKey = tuple[int, NeedClass]
+"""A priority and a class of need."""
+
+Classes = Mapping[ClassKey, Line]
+"""Waiting jobs by class."""
+
+
+@final
+class Offer:
+    """One complete way to run a job; what it brings and costs is worked out by the choices that ask for it.
+
+    Attributes:
+        gpus: One a rank, as they are before the job comes.
+        reason: Why there.
+        lanes: On each of the GPUs; a new one on each where None.
+        utility: How good the source finds it, against its other offers.
+        room: What others must do before the job can start there.
+        waits_for: Jobs whose GPUs it waits for.
+        ratio: Speed of the job there, over that in its reference.
+        harm: What all others lose, in speed, by its coming and by making room.
+        cost_s: Time lost by making room and by starting.
+        is_later: Whether it cannot start at once: something it needs is still to come free.
+        accepted: To be called when it is taken; None where the source need not know.
+    """
+
+    __slots__ = (
+        "accepted", "cost_s", "gpus", "harm", "is_later", "lanes", "ratio", "reason", "room", "utility", "waits_for",
+    )  # fmt: skip
+
+    def __init__(  # noqa: PLR0913 - a record
+        self,
+        gpus: tuple[GpuLoad, ...],
+        reason: Reason,
+        lanes: Sequence[int] | None = None,
+        utility: float = 0.0,
+        room: tuple[Action, ...] = (),
+        waits_for: tuple[JobId, ...] = (),
+        accepted: Callable[[], None] | None = None,
+        *,
+        is_later: bool = False,
+        ratio: float = 1.0,
+        harm: float = 0.0,
+        cost_s: float = 0.0,
+    ) -> None:
+        self.is_later = is_later
+        self.ratio = ratio
+        self.harm = harm
+        self.cost_s = cost_s
+        self.accepted = accepted
+        self.gpus = gpus
+        self.reason = reason
+        self.lanes = lanes
+        self.utility = utility
+        self.room = room
+        self.waits_for = waits_for
+
+
+class Walk(Protocol):
+    """Waiting jobs, in order; told what became of the last one."""
+
+    rank: Rank
+    """Of the job last seen, or of one to come that goes before it where the walk is not by rank."""
+
+    def __iter__(self) -> Iterator[Job]:
+        """The next job each time, given what has been decided."""
+
+    def leave_class(self) -> None:
+        """Nobody else with the needs of the job last seen can be placed."""
+
+    def took(self, job: Job, spec: JobSpec) -> None:
+        """The job last seen starts at this size."""
+
+
+QUANTUM_S: Final = 60.0
+"""A job runs so long at least before another takes its place, so that starting it was worth it."""
+
+
+def alike(_job: Job) -> float:
+    """Every job's speed counts as much as any other's."""
+    return 1.0
+
+
+def nobody_knows(_job: Job) -> float | None:
+    """Nothing is said of what jobs have left."""
+    return None
+
+
+@final
+class Queue:
+    """An order bound to a pool: who is asked next, and whose place he may take.
+
+    Attributes:
+        walk: Makes a walk over the waiting jobs of these classes.
+        rank: Order of jobs, running and waiting ones alike.
+        displaces: Whether a waiting job of the first rank may take the place of a running one of the second. It is
+            false for equal ranks, and holds for every rank before the first if it holds for the first.
+        quantum_s: A job may be displaced when it has run this long.
+        because: Ends the sentence "stopped for job N: ...".
+        until_s: Until when the order holds if nothing happens.
+        turns_s: The same as far as one running job is concerned.
+        preferred: GPU types, best first, for a job; None keeps them as they are.
+        reason: Why a job starts that is its turn; None leaves that to the source.
+        aim: Who is to run where in the present round; None where there are no rounds.
+        is_arrival: Whether nothing but priority and arrival counts, so that no newcomer of a priority goes first.
+        weigh: How much a job's speed counts beside that of others; only ratios of it matter.
+        left_s: What a job is expected to have left to do, alone at its best; None where the order does not ask for it.
+        soonest_end_s: In how many seconds all could have ended at best, where nobody is to end later by company.
+        drains_s: How long those who cannot be stopped would rather wait than be bound; None where nobody waits for it.
+        awaits: Whether nobody is stopped for a job that has a place before it could be through (`engine.openings`).
+        class_key: What the walk goes by among jobs of one rank, smallest first, before their arrival.
+    """
+
+    __slots__ = (
+        "aim",
+        "awaits",
+        "because",
+        "class_key",
+        "displaces",
+        "drains_s",
+        "is_arrival",
+        "left_s",
+        "preferred",
+        "quantum_s",
+        "rank",
+        "reason",
+        "soonest_end_s",
+        "turns_s",
+        "until_s",
+        "walk",
+        "weigh",
+    )
+
+    def __init__(  # noqa: PLR0913 - a record
+        self,
+        *,
+        walk: Callable[[Callable[[], Classes]], Walk],
+        rank: Callable[[Job], Rank],
+        displaces: Callable[[Rank, Rank], bool],
+        quantum_s: float = QUANTUM_S,
+        because: str = "it has a higher priority",
+        until_s: float = inf,
+        turns_s: Callable[[Job], float] | None = None,
+        preferred: Callable[[Job, JobSpec, list[str]], list[str]] | None = None,
+        reason: Callable[[Job, Offer], Reason] | None = None,
+        aim: Aim | None = None,
+        is_arrival: bool = False,
+        weigh: Callable[[Job], float] = alike,
+        left_s: Callable[[Job], float | None] = nobody_knows,
+        soonest_end_s: Callable[[], float] | None = None,
+        drains_s: Callable[[], float] | None = None,
+        awaits: bool = False,
+        class_key: Callable[[NeedClass], tuple[float, ...]] | None = None,
+    ) -> None:
+        self.class_key: Final = class_key
+        self.aim: Final = aim
+        self.weigh: Final = weigh
+        self.left_s: Final = left_s
+        self.soonest_end_s: Final = soonest_end_s
+        self.drains_s: Final = drains_s
+        self.awaits: Final = awaits
+        self.is_arrival: Final = is_arrival
+        self.walk: Final = walk
+        self.rank: Final = rank
+        self.displaces: Final = displaces
+        self.quantum_s: Final = quantum_s
+        self.because: Final = because
+        self.until_s: Final = until_s
+        self.turns_s: Final = turns_s
+        self.preferred: Final = preferred
+        self.reason: Final = reason
+
+
+@final
+class Desk:
+    """Where one pool is served in one plan: what every bound part may look at.
+
+    Attributes:
+        queue: In which order.
+        sizer: How many GPUs a job is offered.
+        explains: Whether somebody asks why a job waits, so that all must be looked at.
+        max_wait_s: A job that has waited longer is overdue.
+        finders: Bound sources, in the order they are asked.
+        reason: Why a job starts that takes an offer; None leaves that to the source.
+        skips_hopeless: Whether jobs for which nothing can be found now need not be looked at.
+    """
+
+    __slots__ = ("draft", "explains", "finders", "max_wait_s", "pool", "queue", "reason", "sizer", "skips_hopeless")
+
+    def __init__(self, draft: Draft, pool: str, queue: Queue, sizer: Sizer) -> None:
+        self.draft: Final = draft
+        self.pool: Final = pool
+        self.queue: Final = queue
+        self.sizer: Final = sizer
+        self.explains: Final = draft.view.explain is not None
+        self.skips_hopeless = not self.explains
+        self.max_wait_s = inf
+        self.finders: list[Finder] = []
+        self.reason: Callable[[Job, Offer], Reason] | None = queue.reason
+
+    def sizes(self, job: Job) -> Iterable[JobSpec]:
+        """What a job is offered, see `Sizer`; one that waits parked comes back with as many GPUs as it had."""
+        return (job.spec.at(job.gpu_count),) if job.home else self.sizer.sizes(self, job)
+
+    def least(self, job: Job) -> JobSpec:
+        """The smallest of these."""
+        return job.spec.at(job.gpu_count if job.home else self.sizer.fewest(job.spec))
+
+    def is_overdue(self, job: Job) -> bool:
+        """Whether a job has waited beyond the bound."""
+        return self.draft.now_s - waits_since_s(job) >= self.max_wait_s
+
+    def overdue_s(self, job: Job) -> float:
+        """From when on it will have."""
+        return waits_since_s(job) + self.max_wait_s
+
+    def watch_overdue(self) -> float:
+        """Somebody was left out who may start once he is overdue, or in another order: ask again then.
+
+        Returns:
+            When the next one is overdue; now if one has found nothing although he is.
+        """
+        now_s, next_s, is_late = self.draft.now_s, inf, False
+        for line in self.draft.view.queue(self.pool).lines.values() if self.max_wait_s < inf else ():
+            for job in map(self.draft.view.job, line):
+                if job.submit_s + self.max_wait_s >= next_s:
+                    break
+                due_s = self.overdue_s(job)
+                is_late = is_late or due_s <= now_s
+                next_s = min(next_s, due_s) if due_s > now_s else next_s
+        again_s = min(next_s, self.queue.until_s)
+        if again_s < inf:
+            self.draft.ask_again(self.pool, again_s)
+        return now_s if is_late else next_s
+
+    def changed(self, gpus: Iterable[GpuLoad]) -> None:
+        """Something was decided about these GPUs: every source is told."""
+        for finder in self.finders:
+            finder.changed(gpus)
+
+
+def waits_since_s(job: Job) -> float:
+    """Since when a job waits this time: one that has run and lost its GPUs waits anew."""
+    return job.submit_s if job.since_s is None else job.since_s
+
+
+class Finder(Protocol):
+    """A source bound to a desk: one mechanism that finds offers."""
+
+    goes_first: bool
+    """Whether it is asked before those listed ahead of it."""
+
+    grows: bool
+    """Whether a job that has started may open the way for one that found nothing before."""
+
+    has_grown: bool
+    """Whether one in this plan may have."""
+
+    single: bool
+    """Whether what was just refused says nothing about others of the same class."""
+
+    at_home: bool
+    """Whether it has offers for a parked job, on the GPUs that it may come back to."""
+
+    makes_room: bool
+    """Whether others leave for what it offers: it is asked for the smallest size of a job alone."""
+
+    only_free: bool
+    """Whether the number of free GPUs alone decides when it can offer more than now."""
+
+    @property
+    def settles(self) -> bool:
+        """Whether a job for which it has nothing will have nothing, whoever comes, until something else happens."""
+
+    def offers(self, job: Job, spec: JobSpec) -> Iterator[Offer]:
+        """Ways to run a job of this size, best first."""
+
+    def changed(self, gpus: Iterable[GpuLoad]) -> None:
+        """Something was decided about these GPUs, given as they were."""
+
+    def worth(self, classes: Classes) -> Classes | None:
+        """Classes for which there may be an offer now; None where that cannot be told quickly."""
+
+    def left_out(self) -> None:
+        """Jobs were not looked at, as nothing can be found for them now."""
+
+    def has_hope(self, rank: Rank) -> bool:
+        """Whether there may be an offer for a job of this rank or one after it."""
+
+    def refusal(self, job: Job, spec: JobSpec) -> Reason | None:
+        """Why it has none for a job, if it can say more than which need is not met."""
+
+
+class Source(Protocol):
+    """One mechanism: where offers come from."""
+
+    def bind(self, desk: Desk) -> Finder | None:
+        """To serve a pool; None where it has nothing to offer there."""
+
+    def spares_s(self, order: Order) -> float:
+        """How long a job runs at least before it is stopped for another; infinite where nobody is."""
+
+
+class Verdict(Enum):
+    """What a job that found nothing means for those behind it."""
+
+    NEXT_CLASS = 0
+    """Others of its class find nothing either."""
+    NEXT_JOB = 1
+    """Each is to be looked at."""
+    STOP = 2
+    """Nobody may pass it."""
+
+
+class Rule(Protocol):
+    """An admission bound to a desk, whose sources are known by then."""
+
+    judges: bool
+    """Whether it has a say about offers: only then are `allows` and `took` called."""
+
+    def urgent(self) -> Iterator[Job]:
+        """Jobs to be served before the order begins."""
+
+    def walks(self) -> None:
+        """The line is walked from its beginning, not for the first time in this plan perhaps."""
+
+    def allows(self, job: Job, spec: JobSpec, offer: Offer) -> bool:
+        """Whether a job may take an offer."""
+
+    def took(self, job: Job, spec: JobSpec, offer: Offer) -> None:
+        """A job has taken an offer."""
+
+    def refused(self, job: Job, verdict: Verdict) -> Verdict:
+        """A job found nothing; what that means for those behind it, given what others say."""
+
+
+class Admission(Protocol):
+    """Who may start now, beside what fits."""
+
+    def bind(self, desk: Desk) -> Rule | None:
+        """To serve a pool; None where it has nothing to say there."""
+
+
+class Order(Protocol):
+    """Who is asked next."""
+
+    @property
+    def quantum_s(self) -> float:
+        """A job may be displaced when it has run this long."""
+
+    def bind(self, draft: Draft, pool: str) -> Queue:
+        """To serve a pool."""
+
+
+class Sizer(Protocol):
+    """How many GPUs a job is offered."""
+
+    def sizes(self, desk: Desk, job: Job) -> Iterable[JobSpec]:
+        """Its needs at each size that comes into question, best first, the smallest last."""
+
+    def fewest(self, asked: JobSpec | NeedClass) -> int:
+        """How many GPUs the smallest of them has."""
+
+
+class Moving(Protocol):
+    """How running jobs are moved or resized, also while nobody waits."""
+
+    @property
+    def goes_first(self) -> bool:
+        """Whether before those that wait are served, not after."""
+
+    def plan(self, desk: Desk) -> None:
+        """Decide so in the draft of the desk."""
+
+
+class Choice(Protocol):
+    """Which of a job's offers is taken."""
+
+    def choose(self, desk: Desk, job: Job, spec: JobSpec, offers: Iterator[Offer]) -> Offer | None:
+        """One of the admissible offers, None to take none."""
+
+
+class CpuPlacing(Protocol):
+    """How a composition places jobs without GPUs."""
+
+    def place(self, draft: Draft, pool: str) -> None:
+        """Start those for which there is room, after the pool's other jobs were served."""

@@ -1,0 +1,291 @@
+"""Live jobs as orders and sources look at them that weigh what each has had; kept from one plan to the next.
+
+With it a pass over a full cluster on which nothing can change costs nothing, however many jobs run and wait.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right, insort
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from itertools import islice
+from math import inf
+from typing import Any, TypeVar
+
+from colane.core.derived import NodesMatterNot
+from colane.core.draft import Draft
+from colane.core.view import ClusterView
+from colane.model.hardware import Node
+from colane.model.job import Job, JobId, JobSpec, JobState, NeedClass
+from colane.scheduling.engine.means import is_leaving, is_movable
+from colane.scheduling.engine.of_nodes import OfNodes
+
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class Need:
+    """Jobs that are alike in what they need: how many wait or run, and one of their descriptions.
+
+    `speeds` are those of `Kept.speeds` by GPU type, in order of name, while they are `of` what is kept.
+    """
+
+    jobs: int
+    spec: JobSpec
+    speeds: list[float] = field(default_factory=list)
+    of: Kept | None = None
+
+
+@dataclass(slots=True)
+class PoolJobs:
+    """Live jobs of one pool.
+
+    Attributes:
+        needs: Those that wait or run, by class of need.
+        demands: How many of them have, or want, how many GPUs.
+        returned: Those that wait and have run before.
+        going: Those that are being stopped.
+        jobs: All of them.
+        stoppable: How many of those that run may be stopped, and go on elsewhere.
+        homes: How many wait parked to come back, by where they may.
+        version: Grows with every change of `needs`.
+    """
+
+    version: int = 0
+    needs: dict[NeedClass, Need] = field(default_factory=dict)
+    demands: Counter[int] = field(default_factory=Counter)
+    returned: dict[JobId, Job] = field(default_factory=dict)
+    going: dict[JobId, Job] = field(default_factory=dict)
+    jobs: dict[JobId, Job] = field(default_factory=dict)
+    stoppable: int = 0
+    homes: Counter[str] = field(default_factory=Counter)
+    _movable: list[tuple[float, JobId]] = field(default_factory=list)
+    _gangs: list[tuple[float, JobId]] = field(default_factory=list)
+
+    def ripe(self, now_s: float, quantum_s: float) -> Iterator[JobId]:
+        """Jobs that may be stopped and have run for a quantum."""
+        count = self._count_ripe(now_s, quantum_s)
+        return (job for _, job in islice(self._movable, count))
+
+    def ripe_gangs(self, now_s: float, quantum_s: float) -> Iterator[JobId]:
+        """Those of them with several GPUs, all on one node."""
+        return (job for began_s, job in self._gangs if began_s + quantum_s <= now_s)
+
+    def has_ripe(self, now_s: float, quantum_s: float) -> bool:
+        """Whether there is one."""
+        return bool(self._movable) and self._movable[0][0] + quantum_s <= now_s
+
+    def ripens_s(self, now_s: float, quantum_s: float) -> float:
+        """When the next of the others will have; infinite when there is none."""
+        count = self._count_ripe(now_s, quantum_s)
+        return self._movable[count][0] + quantum_s if count < len(self._movable) else inf
+
+    def _count_ripe(self, now_s: float, quantum_s: float) -> int:
+        return bisect_right(self._movable, now_s, key=lambda entry: entry[0] + quantum_s)
+
+    def change(self, old: Job | None, new: Job | None) -> None:
+        """A job has changed from one value to the other; None where it is not, or no more, of this pool."""
+        if new is not None:
+            self.jobs[new.id] = new
+        elif old is not None:
+            self.jobs.pop(old.id, None)
+        before, after = old is not None and _counts(old), new is not None and _counts(new)
+        if old is not None and before:
+            self._drop(old)
+        if new is not None and after:
+            self._add(new)
+        if old is not None and new is not None and before and after and _is_alike(old, new):
+            return
+        if old is not None and before:
+            self._count(old, -1)
+        if new is not None and after:
+            self._count(new, 1)
+
+    def _add(self, job: Job) -> None:
+        if job.placement is None or job.home:
+            if job.served or job.home:
+                self.returned[job.id] = job
+            if job.home:
+                self.homes[job.home] += 1
+        elif is_leaving(job):
+            self.going[job.id] = job
+        elif is_movable(job):
+            insort(self._movable, _start(job))
+            self.stoppable += job.spec.preemptible
+            if _is_gang(job):
+                insort(self._gangs, _start(job))
+
+    def _drop(self, job: Job) -> None:
+        if job.placement is None or job.home:
+            self.returned.pop(job.id, None)
+            if job.home:
+                self.homes[job.home] -= 1
+                if not self.homes[job.home]:
+                    del self.homes[job.home]
+        elif is_leaving(job):
+            del self.going[job.id]
+        elif is_movable(job):
+            del self._movable[bisect_left(self._movable, _start(job))]
+            self.stoppable -= job.spec.preemptible
+            if _is_gang(job):
+                del self._gangs[bisect_left(self._gangs, _start(job))]
+
+    def _count(self, job: Job, change: int) -> None:
+        spec, gpus = job.spec, job.gpu_count
+        self.version += 1
+        need = self.needs.get(spec.need)
+        if need is None:
+            need = self.needs[spec.need] = Need(0, spec)
+        need.jobs += change
+        if not need.jobs:
+            del self.needs[spec.need]
+        self.demands[gpus] += change
+        if not self.demands[gpus]:
+            del self.demands[gpus]
+
+
+def _is_alike(old: Job, new: Job) -> bool:
+    """Whether nothing has changed that is counted."""
+    return old.spec is new.spec and old.gpu_count == new.gpu_count
+
+
+def _counts(job: Job) -> bool:
+    """Whether it runs, or waits in a line that policies order."""
+    return job.placement is not None or (job.is_waiting and job.spec.company is None)
+
+
+def _is_gang(job: Job) -> bool:
+    return job.placement is not None and len(job.placement.nodes) == 1 and len(job.gpus_held) > 1
+
+
+def _start(job: Job) -> tuple[float, JobId]:
+    return ran_since_s(job), job.id
+
+
+def ran_since_s(job: Job) -> float:
+    """Since when it has run at a stretch; infinite before its start."""
+    came_s = job.since_s if job.paused_before_s else job.start_s
+    return inf if came_s is None else came_s
+
+
+@dataclass(slots=True)
+class Kept:
+    """What was worked out from profiles and GPUs, to be kept while these stay as they are.
+
+    Attributes:
+        steps: Step times, see `RunTimes`.
+        speeds: Speeds by GPU type, see `FairShares`.
+        jobs: What a policy has worked out of each job, with the value of the job it holds for.
+        means: Mean speeds by GPU type, and the version of the pool they hold for, see `FairShares`.
+    """
+
+    beliefs: int
+    steps: dict[tuple[NeedClass, str | None, int | None], float | None] = field(default_factory=dict)
+    speeds: dict[NeedClass, dict[str, float]] = field(default_factory=dict)
+    jobs: dict[JobId, tuple[Job, Any]] = field(default_factory=dict)
+    means: dict[str, float] = field(default_factory=dict)
+    means_of: int = -1
+
+    def of(self, job: Job, work_out: Callable[[Job], T]) -> T:
+        """What is worked out of a job, once for each of its values; always the same for one policy."""
+        known = self.jobs.get(job.id)
+        if known is None or known[0] is not job:
+            known = self.jobs[job.id] = (job, work_out(job))
+        value: T = known[1]
+        return value
+
+
+NO_GPUS: Counter[str] = Counter()
+
+
+class LiveJobs(OfNodes):
+    """See the module."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._pools: dict[str, PoolJobs] = {}
+        self._kept: dict[str, Kept] = {}
+        self._gpus: dict[str, Counter[str]] = {}
+
+    def moved(self, old: Job | None, new: Job | None) -> None:
+        """See `DerivedOfJobs`."""
+        if old is not None and new is not None and old.spec.pool == new.spec.pool:
+            self.pool(new.spec.pool).change(old, new)
+            return
+        if old is not None:
+            self.pool(old.spec.pool).change(old, None)
+            for kept in self._kept.values():
+                kept.jobs.pop(old.id, None)
+        if new is not None:
+            self.pool(new.spec.pool).change(None, new)
+
+    def pool(self, pool: str) -> PoolJobs:
+        """Jobs of a pool."""
+        found = self._pools.get(pool)
+        if found is None:
+            found = self._pools[pool] = PoolJobs()
+        return found
+
+    def gpus(self, view: ClusterView, pool: str) -> Counter[str]:
+        """GPUs of a pool that work, by type, of nodes that take jobs."""
+        self.look(view)
+        return self._gpus.get(pool, NO_GPUS)
+
+    def kept(self, view: ClusterView, pool: str) -> Kept:
+        """What was worked out for a pool before and holds still."""
+        self.look(view)
+        kept = self._kept.get(pool)
+        if kept is None or kept.beliefs != view.beliefs.version:
+            kept = self._kept[pool] = Kept(view.beliefs.version)
+        return kept
+
+    def count(self, node: Node, change: int) -> None:
+        """See `OfNodes`."""
+        gpus = self._gpus.setdefault(node.pool, Counter())
+        for gpu in node.gpus:
+            gpus[gpu.type] += change * (gpu.healthy and node.takes_jobs)
+        self._kept.pop(node.pool, None)
+
+
+class Priorities(NodesMatterNot):
+    """How many jobs of each priority hold GPUs, by pool."""
+
+    def __init__(self) -> None:
+        self._pools: dict[str, Counter[int]] = {}
+
+    def moved(self, old: Job | None, new: Job | None) -> None:
+        """See `DerivedOfJobs`."""
+        before, after = old is not None and _holds(old), new is not None and _holds(new)
+        if before == after and (old is None or new is None or old.spec is new.spec):
+            return
+        if old is not None and before:
+            self._count(old.spec, -1)
+        if new is not None and after:
+            self._count(new.spec, 1)
+
+    def _count(self, spec: JobSpec, change: int) -> None:
+        pool = self._pools.setdefault(spec.pool, Counter())
+        pool[spec.priority] += change
+        if not pool[spec.priority]:
+            del pool[spec.priority]
+
+    def lowest(self, pool: str) -> int | None:
+        """Lowest priority of those that hold GPUs; None where nobody does."""
+        return min(self._pools.get(pool, ()), default=None)
+
+
+def _holds(job: Job) -> bool:
+    return job.placement is not None and not job.home
+
+
+def is_ripe(draft: Draft, job: Job, quantum_s: float) -> bool:
+    """Whether a job of one GPU saves its state, runs, and has done so for a quantum: then it may be started elsewhere.
+
+    As `PoolJobs.ripe`, for one job that is undecided.
+    """
+    if not draft.is_undecided(job.id):
+        return False
+    if job.state is not JobState.RUNNING or not job.spec.preemptible or len(job.gpus_held) != 1:
+        return False
+    return is_movable(job) and ran_since_s(job) + quantum_s <= draft.now_s

@@ -1,0 +1,358 @@
+"""The only serve loop: every named policy is one value of `Composed` (`scheduling.presets`), and so is a user's own.
+
+For each pool in which something has changed, jobs are asked in order; each is offered ways to run by the sources, takes
+the one the choice picks among those the admissions allow, or waits, with what that means for those behind it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import inf
+from typing import Final
+
+from colane.core.draft import Draft
+from colane.core.queue import Line
+from colane.core.view import ClusterView
+from colane.model.job import Job, JobId, JobSpec
+from colane.model.lane import Turns
+from colane.model.plan import Park, Plan, Resize, Stop
+from colane.model.reason import Reason, Why
+from colane.scheduling.engine.choices import FIRST, First
+from colane.scheduling.engine.contracts import (
+    Admission,
+    Choice,
+    Classes,
+    ClassKey,
+    CpuPlacing,
+    Desk,
+    Finder,
+    Moving,
+    Offer,
+    Order,
+    Queue,
+    Rank,
+    Rule,
+    Sizer,
+    Source,
+    Verdict,
+    Walk,
+)
+from colane.scheduling.engine.refusals import behind, no_place
+from colane.scheduling.engine.returning import ReturnFinder
+from colane.scheduling.engine.sizers import AS_ASKED
+from colane.scheduling.engine.usual import BesidePolicy
+from colane.scheduling.mechanisms.fairness.usage import by_usage
+
+USUAL_TURNS: Final = Turns()
+BESIDE_POLICY: Final = BesidePolicy()
+
+FOREMOST: Final[Rank] = (-inf,)
+"""Nobody goes before a job of this rank."""
+
+NOT_FOR_LACK_OF_GPUS: Final = frozenset({Why.NO_NODE, Why.NO_MEMORY})
+"""Reasons that would hold as well if no GPU was kept for anybody."""
+
+
+@dataclass(frozen=True, slots=True)
+class Composed:
+    """A policy made of parts.
+
+    Attributes:
+        name: It is known by.
+        order: Who is asked next.
+        sources: Where offers come from, in the order they are asked.
+        admits: Who may start now, beside what fits.
+        sizes: How many GPUs and cores a job is offered.
+        choose: Which of its offers a job takes.
+        turns: How the jobs of one lane take turns.
+        cpu_jobs: Who places jobs without GPUs.
+        moving: How running jobs are moved or resized.
+        usage_half_life_s: Among equal priorities users go first who have used least, where use counts half as much
+            after so long; None or 0 leaves the order as it is.
+    """
+
+    name: str
+    order: Order
+    sources: tuple[Source, ...]
+    admits: tuple[Admission, ...] = ()
+    sizes: Sizer = AS_ASKED
+    choose: Choice = FIRST
+    turns: Turns = USUAL_TURNS
+    cpu_jobs: CpuPlacing = BESIDE_POLICY
+    moving: Moving | None = None
+    usage_half_life_s: float | None = None
+
+    def bind(self, draft: Draft, pool: str) -> Queue:
+        """The order, to serve a pool."""
+        own = self.order.bind(draft, pool)
+        return by_usage(draft, pool, own) if self.usage_half_life_s else own
+
+    @property
+    def spares_s(self) -> float:
+        """How long a job runs at least before it is stopped for another; infinite where nobody is."""
+        return min((source.spares_s(self.order) for source in self.sources), default=inf)
+
+    def plan(self, view: ClusterView) -> Plan:
+        """Serve every pool in which something has changed and somebody waits."""
+        draft = Draft(view)
+        first = None if self.moving is None or not self.moving.goes_first else self.moving
+        for pool in view.pools if first is None else view.changed_pools:
+            service = _Service(self, draft, pool)
+            service.move(first)
+            service.serve()
+            service.dissolve()
+            self.cpu_jobs.place(draft, pool)
+        if self.moving is not None and first is None:
+            for pool in view.changed_pools:
+                self.moving.plan(Desk(draft, pool, self.bind(draft, pool), self.sizes))
+        return draft.plan()
+
+
+class _Service:
+    """One pool in one plan."""
+
+    def __init__(self, parts: Composed, draft: Draft, pool: str) -> None:
+        self._draft = draft
+        self._choice = parts.choose
+        self._desk = desk = Desk(draft, pool, parts.bind(draft, pool), parts.sizes)
+        self._finders = desk.finders = _bound_finders(parts, desk)
+        self._rules = _bound_rules(parts, desk)
+        self._judges = [rule for rule in self._rules if rule.judges] if self._rules else []
+        self._takes_first = not self._judges and isinstance(parts.choose, First)
+        self._promised: set[JobId] = set()
+        self._at_home: list[Finder] = []
+        self._now: list[Finder] = []
+        self._may_settle = parts.moving is None and not self._rules and desk.queue.aim is None and not desk.explains
+        self._has_full = isinstance(parts.cpu_jobs, BesidePolicy)
+        self._lowest = inf
+        self._newcomers = draft.view.newcomers(pool) if self._settles() else None
+
+    def move(self, moving: Moving | None) -> None:
+        """Move those that run, before those that wait are served."""
+        if moving is not None:
+            moving.plan(self._desk)
+
+    def serve(self) -> None:
+        """Serve who has waited too long, then the line; again while somebody's start may have helped another."""
+        for rule in self._rules:
+            for job in rule.urgent():
+                if self._is_open(job):
+                    self._serve_one(job)
+        if self._finders or not self._desk.skips_hopeless:
+            while self._serve_line():
+                self._newcomers = None
+        if self._settles():
+            self._draft.settle(self._desk.pool, self._full_up_to())
+
+    def dissolve(self) -> None:
+        """Break the circles of desk, finders and rules: what a plan took is free at once, collector or not."""
+        self._desk.finders = []
+        self._desk.reason = None
+
+    def _settles(self) -> bool:
+        """Whether those who are refused are refused until something else happens than that others come."""
+        settles = self._may_settle
+        for finder in self._finders:
+            settles = settles and finder.settles
+        return settles
+
+    def _full_up_to(self) -> float:
+        """Whoever comes finds nothing either, up to this priority: nobody has hope, or would outrank who runs."""
+        pool, is_full = self._desk.pool, self._has_full
+        for finder in self._finders:
+            is_full = is_full and not finder.has_hope(FOREMOST)
+        if not is_full or pool in self._draft.again_s:
+            return -inf
+        return min(max(self._draft.view.queue(pool).lines, default=-inf), self._lowest)
+
+    def _serve_line(self) -> bool:
+        """Walk the line once; whether another walk may help somebody."""
+        for rule in self._rules:
+            rule.walks()
+        walk = self._desk.queue.walk(self._worth)
+        started, refused = False, self._newcomers is not None
+        for job in walk:
+            if not self._is_open(job):
+                continue
+            spec = self._serve_one(job)
+            if spec is not None:
+                started = True
+                walk.took(job, spec)
+                continue
+            refused = True
+            if not self._pass(job, walk):
+                break
+        if started and refused:
+            for finder in self._finders:
+                if finder.grows and (finder.has_grown or self._desk.explains):
+                    return True
+        return False
+
+    def _is_open(self, job: Job) -> bool:
+        """Whether nothing has been decided for a job yet."""
+        return self._draft.is_undecided(job.id) and job.id not in self._promised
+
+    def _serve_one(self, job: Job) -> JobSpec | None:
+        """Give a job the best of what it is offered, at which size; None when there is nothing it may have."""
+        for spec in self._desk.sizes(job):
+            offer = self._best(job, spec)
+            if offer is not None:
+                self._take(job, spec, offer)
+                return spec
+        return None
+
+    def _best(self, job: Job, spec: JobSpec) -> Offer | None:
+        """The offer its choice picks; no more than one is looked for where that is the first, and nobody judges it."""
+        if not self._takes_first:
+            return self._choice.choose(self._desk, job, spec, self._offers(job, spec))
+        for finder in self._asked(job, spec):
+            offer = next(finder.offers(job, spec), None)
+            if offer is not None:
+                return offer
+        return None
+
+    def _offers(self, job: Job, spec: JobSpec) -> Iterator[Offer]:
+        """What it is offered and may have."""
+        for finder in self._asked(job, spec):
+            for offer in finder.offers(job, spec):
+                if self._is_allowed(job, spec, offer):
+                    yield offer
+
+    def _asked(self, job: Job, spec: JobSpec) -> list[Finder]:
+        """Who is asked for offers: room is made for the smallest size alone, nobody leaves for another to be larger."""
+        if job.home:
+            return self._finders_at_home()
+        if not spec.sizes or spec.gpus == self._desk.sizer.fewest(spec):
+            return self._finders
+        if not self._now:
+            self._now = [finder for finder in self._finders if not finder.makes_room]
+        return self._now
+
+    def _finders_at_home(self) -> list[Finder]:
+        """For a parked job: its own place, company there, and whoever makes room there."""
+        if not self._at_home:
+            others = [finder for finder in self._finders if finder.at_home]
+            self._at_home = [ReturnFinder(self._desk), *others]
+        return self._at_home
+
+    def _is_allowed(self, job: Job, spec: JobSpec, offer: Offer) -> bool:
+        return all(rule.allows(job, spec, offer) for rule in self._judges)
+
+    def _take(self, job: Job, spec: JobSpec, offer: Offer) -> None:
+        draft = self._draft
+        if offer.is_later:
+            self._make_room(job, spec, offer)
+        else:
+            own = self._desk.reason
+            reason = offer.reason if own is None else own(job, offer)
+            draft.start(job, offer.gpus, reason, offer.lanes)
+            self._lowest = min(self._lowest, job.spec.priority)
+        if offer.accepted is not None:
+            offer.accepted()
+        self._desk.changed(offer.gpus)
+        for rule in self._judges:
+            rule.took(job, spec, offer)
+
+    def _make_room(self, job: Job, spec: JobSpec, offer: Offer) -> None:
+        """Others do what they must, and what they leave is kept for the job, with what is free."""
+        draft = self._draft
+        for action in offer.room:
+            leaver = draft.view.job(action.job)
+            if isinstance(action, Park):
+                draft.park(leaver, action.reason, action.for_job)
+            elif isinstance(action, Stop):
+                draft.stop(leaver, action.reason, action.for_job)
+            elif isinstance(action, Resize):
+                draft.resize(leaver, [draft.load(gpu) for gpu in action.placement.gpus], action.reason)
+        draft.hold(job, offer.gpus, spec)
+        draft.wait(job.id, Reason(Why.MAKING_ROOM, {}, offer.waits_for))
+        self._promised.add(job.id)
+
+    # -- those who find nothing
+
+    def _pass(self, job: Job, walk: Walk) -> bool:
+        """Leave a job waiting; whether anybody behind it is still to be looked at."""
+        verdict = Verdict.NEXT_CLASS
+        for finder in self._finders:
+            if finder.single:
+                verdict = Verdict.NEXT_JOB
+        for rule in self._rules:
+            verdict = rule.refused(job, verdict)
+        if self._desk.explains:
+            self._explain(job, alone=verdict is not Verdict.NEXT_CLASS or job.home != "")
+        if verdict is Verdict.NEXT_CLASS:
+            walk.leave_class()
+        return verdict is not Verdict.STOP and (self._desk.explains or self._has_hope(walk))
+
+    def _has_hope(self, walk: Walk) -> bool:
+        """Whether there may be an offer for anybody behind the job last seen."""
+        rank, found = walk.rank, False
+        for finder in self._finders:
+            found = found or finder.has_hope(rank)
+        return found
+
+    def _explain(self, job: Job, *, alone: bool) -> None:
+        if job.id in self._draft.waits:
+            return
+        if alone:
+            self._draft.wait(job.id, self._reason(job))
+        else:
+            self._draft.wait_class(job.spec, self._reason(job))
+
+    def _reason(self, job: Job) -> Reason:
+        """Why it waits: what a source can tell, else which need is not met, or for whom everything is kept."""
+        spec = self._desk.least(job)
+        for finder in self._asked(job, spec):
+            told = finder.refusal(job, spec)
+            if told is not None:
+                return told
+        lacking, held = no_place(self._draft, spec), self._draft.held
+        return behind(next(iter(held.values()))) if held and lacking.why not in NOT_FOR_LACK_OF_GPUS else lacking
+
+    def _worth(self) -> Classes:
+        """Classes of the pool's waiting jobs worth looking at: the others find nothing now."""
+        everybody = self._draft.view.queue(self._desk.pool).classes
+        if not self._desk.skips_hopeless:
+            return everybody
+        found = self._promising(everybody)
+        if len(found) < len(everybody):
+            for finder in self._finders:
+                finder.left_out()
+        return found
+
+    def _promising(self, everybody: Classes) -> Classes:
+        """Those who came, or everybody where more has happened, of whom some source can have something."""
+        came, found = self._newcomers, dict[ClassKey, Line]()
+        classes = everybody if came is None else {key: everybody[key] for key in came if key in everybody}
+        for finder in self._finders:
+            worth = finder.worth(classes)
+            if worth is None:
+                return classes
+            found.update(worth)
+        return found
+
+
+def _bound_finders(parts: Composed, desk: Desk) -> list[Finder]:
+    """In the order they are asked."""
+    finders: list[Finder] = []
+    for source in parts.sources:
+        finder = source.bind(desk)
+        if finder is not None:
+            finders.append(finder)
+    if len(finders) > 1:
+        finders.sort(key=_goes_later)
+    return finders
+
+
+def _bound_rules(parts: Composed, desk: Desk) -> list[Rule]:
+    rules: list[Rule] = []
+    for admission in parts.admits:
+        rule = admission.bind(desk)
+        if rule is not None:
+            rules.append(rule)
+    return rules
+
+
+def _goes_later(finder: Finder) -> bool:
+    return not finder.goes_first

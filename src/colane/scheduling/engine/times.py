@@ -1,0 +1,131 @@
+"""How long jobs have run and are believed to run. Times are alone on their GPUs; None is unknown."""
+
+from __future__ import annotations
+
+from math import inf
+from typing import NamedTuple
+
+from colane.core.draft import Draft
+from colane.core.view import ClusterView
+from colane.model.job import Job, JobSpec, NeedClass, Served
+from colane.perf.situation import Situation
+from colane.scheduling.engine.live import LiveJobs
+
+
+def present_s(job: Job, now_s: float) -> float:
+    """How long the present attempt has run, pauses left out."""
+    if job.placement is None or job.start_s is None:
+        return 0.0
+    return max(0.0, now_s - job.start_s - job.paused_s(now_s))
+
+
+def at_present_size(served: Served, job: Job) -> float:
+    """How many of the seconds a job would have had that it had with as many GPUs as it has now, or asks for."""
+    return (served.gpus or job.spec.gpus) / job.gpu_count if job.gpu_count else 1.0
+
+
+def earlier_s(job: Job) -> float:
+    """How long the attempts before the present one have run, as seconds with as many GPUs as now."""
+    return sum([served.run_s * at_present_size(served, job) for served in job.served])
+
+
+def attained_s(job: Job, now_s: float) -> float:
+    """How long a job has run over all its attempts."""
+    return earlier_s(job) + present_s(job, now_s)
+
+
+def attained_gpu_s(job: Job, now_s: float) -> float:
+    """Attained service (Tiresias, section 3): GPUs times the time it has had them."""
+    return job.gpu_count * attained_s(job, now_s)
+
+
+def gpu_type_of(view: ClusterView, job: Job) -> str | None:
+    """Type of the GPUs a job holds, or has left parked."""
+    if job.home and job.placement is not None:
+        return view.gpu(job.placement.gpus[0]).gpu.type
+    return view.gpu(job.gpus_held[0]).gpu.type if job.gpus_held else None
+
+
+class Left(NamedTuple):
+    """What was left of a job when its present attempt began, and how much of that it does in a second."""
+
+    before_s: float
+    pace: float
+
+    def at(self, job: Job, now_s: float) -> float:
+        """What is left now."""
+        return max(0.0, self.before_s - self.pace * present_s(job, now_s))
+
+
+StepTimes = dict[tuple[NeedClass, str | None, int | None], float | None]
+"""By class of need, GPU type and number; None stands for any type, as many as asked for, an unknown step time."""
+
+
+class RunTimes:
+    """Believed run times, remembered by class of need: for one pass, or in `known` while beliefs and nodes stay."""
+
+    def __init__(self, draft: Draft, known: StepTimes | None = None) -> None:
+        self._draft = draft
+        self._step_s: StepTimes = {} if known is None else known
+
+    def step_s(self, spec: JobSpec, gpu_type: str | None = None, gpus: int | None = None) -> float | None:
+        """Step time on a GPU type; where none is given, on the fastest the job may use; with so many, else as asked."""
+        asked = (spec.need, gpu_type, None if gpus == spec.gpus else gpus)
+        if asked not in self._step_s:
+            types = self._draft.view.gpu_types(spec.pool, gpu_type or spec.gpu_type)
+            steps = [self._draft.beliefs.rate(spec, Situation(kind, gpus)).step_s for kind in types]
+            self._step_s[asked] = min([step_s for step_s in steps if step_s is not None], default=None)
+        return self._step_s[asked]
+
+    def predicted_s(self, spec: JobSpec, gpu_type: str | None = None, gpus: int | None = None) -> float | None:
+        """Steps times believed step time; the time itself where that is known."""
+        view, beliefs = self._draft.view, self._draft.beliefs
+        known_s = beliefs.run_s(spec, view.gpu_types(spec.pool, gpu_type or spec.gpu_type))
+        if known_s is not None:
+            return known_s * self._size_slowdown(spec, gpu_type, gpus)
+        steps = min(spec.steps_total or inf, spec.steps_limit or inf)
+        step_s = self.step_s(spec, gpu_type, gpus) if steps < inf else None
+        return None if step_s is None else steps * step_s
+
+    def run_s(self, spec: JobSpec, gpu_type: str | None = None, gpus: int | None = None) -> float | None:
+        """Best guess: predicted, never above the time limit; else the time limit."""
+        predicted_s, limit_s = self.predicted_s(spec, gpu_type, gpus), spec.time_limit_s
+        if predicted_s is None or limit_s is None:
+            return limit_s if predicted_s is None else predicted_s
+        return min(predicted_s, limit_s)
+
+    def _size_slowdown(self, spec: JobSpec, gpu_type: str | None, gpus: int | None) -> float:
+        """Time with so many GPUs over time with as many as asked for."""
+        if gpus is None or gpus == spec.gpus:
+            return 1.0
+        beliefs, kind = self._draft.beliefs, gpu_type or ""
+        return beliefs.rate(spec, Situation(kind, gpus)).slowdown / beliefs.rate(spec, Situation(kind)).slowdown
+
+    def left(self, view: ClusterView, job: Job) -> Left | None:
+        """What is left of a job, as if it went on where it is fastest, with as many GPUs as it asks for.
+
+        So those that wait and those that run, on whatever GPUs, are compared by the same measure. A preemptible job
+        goes on from where it was, any other starts anew. What an attempt has done is a part of the whole by the run
+        time on the GPUs it had. None where its length is unknown.
+        """
+        spec, total_s, here = job.spec, self.run_s(job.spec), gpu_type_of(view, job)
+        if total_s is None:
+            return None
+        left_s = total_s
+        for gpu_type, run_s, gpus in job.served if spec.preemptible else ():
+            left_s -= run_s * self._pace(spec, total_s, gpu_type, gpus or spec.gpus)
+        return Left(max(0.0, left_s), 1.0 if here is None else self._pace(spec, total_s, here, job.gpu_count))
+
+    def _pace(self, spec: JobSpec, total_s: float, gpu_type: str, gpus: int) -> float:
+        """Speed on so many GPUs of a type over that on the fastest, with as many as it asks for."""
+        there_s = self.run_s(spec, gpu_type, gpus)
+        return total_s / there_s if there_s else 1.0
+
+    def bound_s(self, spec: JobSpec, gpu_type: str | None = None, gpus: int | None = None) -> float | None:
+        """What others can plan with: the time limit, which holds for sure; else predicted."""
+        return spec.time_limit_s if spec.time_limit_s is not None else self.predicted_s(spec, gpu_type, gpus)
+
+
+def kept_times(draft: Draft, pool: str) -> RunTimes:
+    """Run times that are remembered while beliefs and nodes stay as they are."""
+    return RunTimes(draft, draft.view.derived(LiveJobs).kept(draft.view, pool).steps)

@@ -1,0 +1,101 @@
+"""What most parts answer: parts derive from these, and say what is otherwise with them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from math import inf
+
+from colane.core.draft import Draft
+from colane.core.load import GpuLoad
+from colane.model.job import Job, JobSpec
+from colane.model.reason import Reason
+from colane.scheduling.engine.contracts import QUANTUM_S, Classes, Offer, Order, Rank, Verdict
+
+
+class UsualSource:
+    """Nobody is stopped."""
+
+    __slots__ = ()
+
+    def spares_s(self, _order: Order) -> float:
+        """See `Source`."""
+        return inf
+
+
+class UsualFinder:
+    """See `Finder`: it has offers for anybody, keeps no account of what was decided, and knows no better reason."""
+
+    goes_first: bool = False
+    grows: bool = False
+    has_grown: bool = True
+    single: bool = False
+    at_home: bool = False
+    makes_room: bool = False
+    only_free: bool = False
+
+    @property
+    def settles(self) -> bool:
+        """See `Finder`."""
+        return False
+
+    def changed(self, _gpus: Iterable[GpuLoad]) -> None:
+        """See `Finder`."""
+
+    def worth(self, _classes: Classes) -> Classes | None:
+        """See `Finder`."""
+        return None
+
+    def left_out(self) -> None:
+        """See `Finder`."""
+
+    def has_hope(self, _rank: Rank) -> bool:
+        """See `Finder`."""
+        return True
+
+    def refusal(self, _job: Job, _spec: JobSpec) -> Reason | None:
+        """See `Finder`."""
+        return None
+
+
+class UsualRule:
+    """See `Rule`: it judges no offer, and calls nobody out of turn."""
+
+    judges: bool = False
+
+    def urgent(self) -> Iterator[Job]:
+        """See `Rule`."""
+        return iter(())
+
+    def walks(self) -> None:
+        """See `Rule`."""
+
+    def allows(self, _job: Job, _spec: JobSpec, _offer: Offer) -> bool:
+        """See `Rule`."""
+        return True
+
+    def took(self, _job: Job, _spec: JobSpec, _offer: Offer) -> None:
+        """See `Rule`."""
+
+    def refused(self, _job: Job, verdict: Verdict) -> Verdict:
+        """See `Rule`."""
+        return verdict
+
+
+class UsualOrder:
+    """Room is made by priority alone."""
+
+    __slots__ = ()
+
+    @property
+    def quantum_s(self) -> float:
+        """See `QUANTUM_S`."""
+        return QUANTUM_S
+
+
+@dataclass(frozen=True, slots=True)
+class BesidePolicy:
+    """The policy knows nothing of them: they are placed after it was asked (`core.cpu_only`)."""
+
+    def place(self, draft: Draft, pool: str) -> None:
+        """See `CpuPlacing`."""

@@ -1,0 +1,177 @@
+"""Walks over waiting jobs; a class that found no place is left as a whole."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from heapq import heapify, heappop, heapreplace
+
+from colane.core.draft import Draft
+from colane.core.queue import Line
+from colane.model.job import Job, JobId, JobSpec, NeedClass
+from colane.scheduling.engine.contracts import Classes, ClassKey, Queue, Rank
+
+Entry = tuple[Rank, JobId]
+
+Lines = Callable[[ClassKey, Line], Iterator[Entry]]
+"""Gives the waiting jobs of a class by rank, equal ranks by arrival."""
+
+Keys = Callable[[NeedClass], tuple[float, ...]]
+"""Gives the sort key of a class, smallest first."""
+
+
+def priority_of(spec: JobSpec) -> float:
+    """First number of a rank."""
+    return float(-spec.priority)
+
+
+def rank_by_priority(job: Job) -> Rank:
+    """Where nothing but priority counts."""
+    return (priority_of(job.spec),)
+
+
+def by_gain(displaces_min: float, waiting: Rank, running: Rank) -> bool:
+    """A job takes the place of one of lower priority, or of its own and a second number more than so many times its."""
+    if waiting[0] != running[0]:
+        return waiting[0] < running[0]
+    return waiting[1] * displaces_min < running[1]
+
+
+def by_priority(waiting: Rank, running: Rank) -> bool:
+    """A job takes the place of one of lower priority only."""
+    return waiting[0] < running[0]
+
+
+class ByClass:
+    """Jobs of higher priority first, among them by the key of their class, then by arrival.
+
+    Parked jobs go first of their priority: none of those behind them could have taken their place.
+
+    Without keys the line is followed as it is, and classes are looked at only once one has been left.
+
+    Args:
+        draft: Where decisions are made.
+        pool: Whose queue.
+        worth: Classes worth looking at.
+        keys: Of classes; None orders by arrival alone.
+    """
+
+    def __init__(self, draft: Draft, pool: str, worth: Callable[[], Classes], keys: Keys | None = None) -> None:
+        self.rank: Rank = ()
+        self._draft = draft
+        self._pool = pool
+        self._worth = worth
+        self._keys = keys
+        self._has_left = False
+        self._left: ClassKey | None = None
+
+    def __iter__(self) -> Iterator[Job]:
+        seen: set[JobId] = set()
+        if self._keys is None:
+            jobs = self._draft.view.jobs
+            for job_id in self._draft.view.queue(self._pool):
+                job = jobs[job_id]
+                seen.add(job_id)
+                self.rank = (float(-job.spec.priority),)
+                yield job
+                if self._has_left:
+                    self._left = (job.spec.priority, job.need)
+                    break
+            else:
+                return
+        yield from self._by_class(seen)
+
+    def leave_class(self) -> None:
+        """See `Walk`."""
+        self._has_left = True
+
+    def took(self, _job: Job, _spec: JobSpec) -> None:
+        """See `Walk`."""
+
+    def _by_class(self, seen: set[JobId]) -> Iterator[Job]:
+        jobs, keys = self._draft.view.jobs, self._keys
+        heads: list[tuple[int, tuple[float, ...], JobId, int, Iterator[JobId]]] = []
+        for number, ((priority, need), line) in enumerate(self._worth().items()):
+            rest = _unseen(line, seen) if seen else iter(line)
+            first = None if (priority, need) == self._left else next(rest, None)
+            if first is not None:
+                key = () if keys is None or need.home else keys(need)
+                heads.append((-priority, key, first, number, rest))
+        heapify(heads)
+        while heads:
+            minus_priority, key, job, number, rest = heads[0]
+            self.rank, self._has_left = (float(minus_priority),), False
+            yield jobs[job]
+            following = None if self._has_left else next(rest, None)
+            if following is None:
+                heappop(heads)
+            else:
+                heapreplace(heads, (minus_priority, key, following, number, rest))
+
+
+def _unseen(line: Line, seen: set[JobId]) -> Iterator[JobId]:
+    for job in line:
+        if job not in seen:
+            yield job
+
+
+class ByRank:
+    """Jobs of several classes by rank, equal ranks by arrival.
+
+    Args:
+        jobs: Live jobs.
+        lines: Of each class its jobs in this order.
+    """
+
+    def __init__(self, jobs: Mapping[JobId, Job], lines: Iterable[Iterator[Entry]]) -> None:
+        self.rank: Rank = ()
+        self._jobs = jobs
+        heads = ((next(line, None), index, line) for index, line in enumerate(lines))
+        self._heads = [(*head, index, line) for head, index, line in heads if head is not None]
+        heapify(self._heads)
+        self._has_left = False
+
+    def __iter__(self) -> Iterator[Job]:
+        while self._heads:
+            self.rank, job, index, line = self._heads[0]
+            self._has_left = False
+            yield self._jobs[job]
+            following = None if self._has_left else next(line, None)
+            if following is None:
+                heappop(self._heads)
+            else:
+                heapreplace(self._heads, (*following, index, line))
+
+    def leave_class(self) -> None:
+        """See `Walk`."""
+        self._has_left = True
+
+    def took(self, _job: Job, _spec: JobSpec) -> None:
+        """See `Walk`."""
+
+
+def ranked(draft: Draft, lines: Lines) -> Callable[[Callable[[], Classes]], ByRank]:
+    """Makes walks by rank."""
+
+    def walk(worth: Callable[[], Classes]) -> ByRank:
+        return ByRank(draft.view.jobs, [lines(key, line) for key, line in worth().items()])
+
+    return walk
+
+
+def each_ranked(draft: Draft, rank: Callable[[Job], Rank]) -> Lines:
+    """Lines for orders in which every job's rank has to be worked out."""
+    jobs = draft.view.jobs
+
+    def by_rank(_key: ClassKey, line: Line) -> Iterator[Entry]:
+        return iter(sorted([(rank(jobs[job]), job) for job in line]))
+
+    return by_rank
+
+
+def in_line(draft: Draft, pool: str, keys: Keys | None = None) -> Queue:
+    """Jobs of higher priority first, among them by the key of their class, then by arrival."""
+
+    def walk(worth: Callable[[], Classes]) -> ByClass:
+        return ByClass(draft, pool, worth, keys)
+
+    return Queue(walk=walk, rank=rank_by_priority, displaces=by_priority, is_arrival=keys is None, class_key=keys)

@@ -1,0 +1,1 @@
+"""Arrays of CPU cores, for jobs with GPUs and without (paper D)."""

@@ -1,0 +1,104 @@
+"""What jobs with GPUs ask for, now: how a pool is divided into arrays (CODA, paper D, section V).
+
+The paper sizes its arrays by history. Here it is the jobs that run and wait which say it, so that a restarted scheduler
+decides as before; a pool without any is not divided.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from math import ceil
+
+from colane.core.bookings import NodeState
+from colane.core.derived import NodesMatterNot
+from colane.core.view import ClusterView
+from colane.model.job import Job
+from colane.scheduling.mechanisms.fairness.users import Users
+
+LARGE_GPUS = 4
+"""A job with as many GPUs belongs to the 4-GPU sub-array (section V)."""
+
+COVERED_RATIO = 0.75
+"""So many of the jobs with GPUs find the cores they need, if each GPU has what is kept for it."""
+
+
+class PoolDemand:
+    """Of one pool: jobs by cores for each GPU, and GPUs asked for by small and by large jobs."""
+
+    def __init__(self) -> None:
+        self.jobs_by_cores: Counter[int] = Counter()
+        self.small_gpus = 0
+        self.large_gpus = 0
+
+    @property
+    def cores_per_gpu(self) -> int:
+        """Cores kept for each GPU: what three quarters of the jobs make do with, rounded up."""
+        least = self.jobs_by_cores.total() * COVERED_RATIO
+        seen = 0
+        for cores in sorted(self.jobs_by_cores):
+            seen += self.jobs_by_cores[cores]
+            if seen >= least:
+                return cores
+        return 0
+
+
+class ArrayDemand(NodesMatterNot):
+    """See the module."""
+
+    def __init__(self) -> None:
+        self._pools: dict[str, PoolDemand] = {}
+
+    def moved(self, old: Job | None, new: Job | None) -> None:
+        """See `DerivedOfJobs`."""
+        if old is not None and new is not None and old.spec is new.spec:
+            return
+        if old is not None:
+            self._count(old, -1)
+        if new is not None:
+            self._count(new, 1)
+
+    def of(self, pool: str) -> PoolDemand:
+        """Of a pool."""
+        found = self._pools.get(pool)
+        if found is None:
+            found = self._pools[pool] = PoolDemand()
+        return found
+
+    def reserved_cores(self, node: NodeState) -> int:
+        """Cores of a node that jobs with GPUs would use if all its GPUs were in use: what they may take back."""
+        per_gpu = self.of(node.node.pool).cores_per_gpu
+        return min(len(node.node.cores), per_gpu * len(node.node.gpus))
+
+    def kept_cores(self, view: ClusterView, node: NodeState) -> int:
+        """Cores of a node that only borrowers get besides: of those, the part that the pool's GPUs are asked for."""
+        demand, gpus = self.of(node.node.pool), view.derived(Users).capacities(view, node.node.pool)[0]
+        asked = min(gpus, demand.small_gpus + demand.large_gpus)
+        return ceil(self.reserved_cores(node) * asked / gpus) if gpus else 0
+
+    def large_nodes(self, view: ClusterView, pool: str) -> set[int]:
+        """Nodes of the 4-GPU sub-array, by order: the last ones, as large a part of GPUs as large jobs ask for."""
+        nodes = [node for node in view.nodes.values() if node.node.pool == pool]
+        demand, total = self.of(pool), sum([len(node.node.gpus) for node in nodes])
+        asked = demand.small_gpus + demand.large_gpus
+        left = total * demand.large_gpus / asked if asked else 0.0
+        found: set[int] = set()
+        for node in reversed(nodes):
+            if left <= 0:
+                break
+            if len(node.node.gpus) >= LARGE_GPUS:
+                found.add(node.order)
+                left -= len(node.node.gpus)
+        return found
+
+    def _count(self, job: Job, change: int) -> None:
+        spec = job.spec
+        if not spec.gpus:
+            return
+        demand, per_gpu = self.of(spec.pool), ceil(spec.cores / spec.gpus)
+        demand.jobs_by_cores[per_gpu] += change
+        if not demand.jobs_by_cores[per_gpu]:
+            del demand.jobs_by_cores[per_gpu]
+        if spec.gpus >= LARGE_GPUS:
+            demand.large_gpus += change * spec.gpus
+        else:
+            demand.small_gpus += change * spec.gpus

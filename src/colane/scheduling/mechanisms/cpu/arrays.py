@@ -1,0 +1,354 @@
+"""CODA's GPU arrays (paper D, section V): where small and large jobs go, and what they take back of who borrows.
+
+A pool is divided into a 4-GPU and a 1-GPU sub-array. A job goes to its own first, else borrows of the other. Idle cores
+that are kept for jobs with GPUs are lent to jobs without; when a job with GPUs needs them, the borrowers are aborted.
+When a large job finds no whole node in its sub-array, small borrowers there are stopped and go on elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from math import inf
+from typing import NamedTuple
+
+from colane.core.lifecycle import MOVABLE
+from colane.core.load import GpuLoad
+from colane.core.state import NodeState
+from colane.model.job import Job, JobId, JobSpec
+from colane.model.plan import Stop
+from colane.model.reason import Reason, Why
+from colane.model.resources import Resources, host_needs
+from colane.model.story import LEAVING
+from colane.scheduling.engine.contracts import Classes, Desk, Offer, Order, Rank
+from colane.scheduling.engine.speeds import fastest_first
+from colane.scheduling.engine.usual import UsualFinder, UsualSource
+from colane.scheduling.mechanisms.cpu.array_demand import LARGE_GPUS, ArrayDemand
+from colane.scheduling.mechanisms.topology.free import any_free
+from colane.scheduling.mechanisms.topology.on_node import on_node
+from colane.scheduling.mechanisms.topology.over_nodes import over_nodes
+
+ABORTS_MAX = 3
+"""A borrower is stopped for others so often, and begins anew; the paper says nothing, and some would never end."""
+
+
+class AtCap(StrEnum):
+    """What becomes of a borrower of cores that was stopped for others as often as it may be."""
+
+    ENDS = "ends"
+    """It may borrow again, and when it is stopped once more it is not queued again."""
+    WAITS = "waits"
+    """It borrows no more: it waits for cores of its own array, and is not stopped again."""
+
+
+@dataclass(frozen=True, slots=True)
+class InArrays(UsualSource):
+    """Free GPUs, those of the job's own sub-array first, there of the node with the fewest free."""
+
+    def bind(self, desk: Desk) -> InArraysFinder | None:
+        """See `Source`."""
+        return InArraysFinder(desk) if desk.explains or any_free(desk) else None
+
+
+class ArrayFinder(UsualFinder):
+    """What both sources of arrays have in common."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+        self._draft = desk.draft
+        self._demand = desk.draft.view.derived(ArrayDemand)
+        self._found: set[int] | None = None
+
+    def worth(self, classes: Classes) -> Classes | None:
+        """See `Finder`."""
+        return classes
+
+    @property
+    def _large(self) -> set[int]:
+        """Nodes of the 4-GPU sub-array, by order; most plans look for none."""
+        if self._found is None:
+            self._found = self._demand.large_nodes(self._draft.view, self._desk.pool)
+        return self._found
+
+    def _is_foreign(self, node: NodeState, spec: JobSpec) -> bool:
+        """Whether a node is of the other sub-array."""
+        return (spec.gpus >= LARGE_GPUS) is not (node.order in self._large)
+
+
+class InArraysFinder(ArrayFinder):
+    """See `InArrays`."""
+
+    def __init__(self, desk: Desk) -> None:
+        super().__init__(desk)
+        waiting = [need.gpus for _, need in desk.draft.view.queue(desk.pool).classes if need.gpus >= LARGE_GPUS]
+        self._large_need = min(waiting, default=0)
+
+    def _is_lent(self, node: NodeState, spec: JobSpec) -> bool:
+        """Whether a job of the other sub-array may have GPUs of a node: not where a large one that waits could have it.
+
+        Else who was stopped for that one would come back before it.
+        """
+        if not self._large_need or spec.gpus >= LARGE_GPUS:
+            return True
+        jobs = [self._draft.view.job(job) for job in node.jobs]
+        held = sum([job.gpu_count for job in jobs if job.gpu_count >= LARGE_GPUS])
+        return len(node.node.gpus) - held < self._large_need
+
+    def offers(self, _job: Job, spec: JobSpec) -> Iterator[Offer]:
+        """See `Finder`; over several nodes where no one has room and the job may span them."""
+        draft = self._draft
+        types = fastest_first(draft, spec, draft.view.gpu_types(spec.pool, spec.gpu_type))
+        for kind in types if not spec.anti_collocation else ():
+            for node in self._own_first(spec, kind):
+                gpus = on_node(draft, spec, kind, node)
+                if gpus is not None:
+                    yield Offer(gpus, Reason(Why.FREE_GPU, {"gpu": str(gpus[0].id)}))
+        spread = over_nodes(draft, spec, types) if spec.multi_node else None
+        if spread is not None:
+            yield Offer(spread, Reason(Why.FREE_GPU, {"gpu": str(spread[0].id)}))
+
+    def _own_first(self, spec: JobSpec, kind: str) -> list[NodeState]:
+        """Nodes with enough free GPUs of a type, those of its own sub-array first, each from the fewest free."""
+        draft = self._draft
+        orders = draft.free((spec.pool, kind)).nodes_fullest_first(spec.gpus)
+        nodes = [draft.view.node_at(order) for order in orders]
+        own = [node for node in nodes if not self._is_foreign(node, spec)]
+        return own + [node for node in nodes if self._is_foreign(node, spec) and self._is_lent(node, spec)]
+
+    def has_hope(self, _rank: Rank) -> bool:
+        """See `Finder`."""
+        return any_free(self._desk)
+
+
+@dataclass(frozen=True, slots=True)
+class TakeBack:
+    """What is lent, taken back: the node with the fewest victims, there the newest ones.
+
+    Attributes:
+        aborts_max: See `ABORTS_MAX`.
+        at_cap: What becomes of who was stopped so often.
+    """
+
+    aborts_max: int = ABORTS_MAX
+    at_cap: AtCap = AtCap.ENDS
+
+    def bind(self, desk: Desk) -> TakeBackFinder:
+        """See `Source`."""
+        return TakeBackFinder(desk, self.aborts_max, self.at_cap)
+
+    def spares_s(self, order: Order) -> float:
+        """See `Source`."""
+        return order.quantum_s
+
+
+class Reclaim(NamedTuple):
+    """GPUs of a node for a job or some of its ranks, and who has to leave for them.
+
+    Attributes:
+        node: Where.
+        gpus: Free ones, and those of victims or of who is stopping.
+        victims: Whom to stop.
+        leaving: Who is stopping already.
+        promised: What of the host that comes free it will use.
+    """
+
+    node: NodeState
+    gpus: tuple[GpuLoad, ...]
+    victims: tuple[Job, ...]
+    leaving: tuple[JobId, ...]
+    promised: Resources
+
+
+class TakeBackFinder(ArrayFinder):
+    """See `TakeBack`."""
+
+    def __init__(self, desk: Desk, aborts_max: int, at_cap: AtCap) -> None:
+        super().__init__(desk)
+        self._aborts_max = aborts_max
+        self._at_cap = at_cap
+        self._taken: set[JobId] = set()
+        self._promised: dict[int, Resources] = {}
+        desk.draft.ask_again(desk.pool, inf)
+
+    def offers(self, job: Job, spec: JobSpec) -> Iterator[Offer]:
+        """See `Finder`; over several nodes where no one can be made free and the job may span them."""
+        kinds = self._draft.view.gpu_types(spec.pool, spec.gpu_type)
+        best = None if spec.anti_collocation else self._best_node(spec, kinds)
+        if best is not None:
+            yield self._offer(job, (best,))
+        elif spec.multi_node:
+            shares = next(filter(None, (self._over_nodes(spec, kind) for kind in kinds)), ())
+            if any(_is_change(share) for share in shares):
+                yield self._offer(job, shares)
+
+    def _best_node(self, spec: JobSpec, kinds: Sequence[str]) -> Reclaim | None:
+        """The whole job on the node where the fewest have to leave."""
+        best: Reclaim | None = None
+        for node in self._draft.view.nodes.values():
+            if node.node.pool == spec.pool and len(node.node.gpus) >= spec.gpus:
+                found = self._reclaim(node, spec, spec.gpus, kinds)
+                if found is None or not _is_change(found):
+                    continue
+                if best is None or len(found.victims) < len(best.victims):
+                    best = found
+                    if not found.victims:
+                        break
+        return best
+
+    def _over_nodes(self, spec: JobSpec, kind: str) -> tuple[Reclaim, ...]:
+        """Its ranks on nodes with free GPUs of a type, those with the most first; empty where there are too few."""
+        draft, left, found = self._draft, spec.gpus, list[Reclaim]()
+        nodes = [node for node in draft.view.nodes.values() if node.node.pool == spec.pool]
+        free = {node.order: len(draft.free_gpus(node, kind)) for node in nodes}
+        for node in sorted(nodes, key=lambda node: (-free[node.order], node.order)):
+            share = self._largest_share(node, spec, min(1 if spec.anti_collocation else left, free[node.order]), kind)
+            if share is not None:
+                found.append(share)
+                left -= len(share.gpus)
+            if not left:
+                return tuple(found)
+        return ()
+
+    def _largest_share(self, node: NodeState, spec: JobSpec, ranks: int, kind: str) -> Reclaim | None:
+        """As many ranks of a job as a node can be made to hold, up to so many."""
+        for count in range(ranks, 0, -1):
+            found = self._reclaim(node, spec, count, (kind,))
+            if found is not None:
+                return found
+        return None
+
+    def _offer(self, job: Job, shares: tuple[Reclaim, ...]) -> Offer:
+        def accepted() -> None:
+            for share in shares:
+                self._taken.update([victim.id for victim in share.victims])
+                order = share.node.order
+                self._promised[order] = self._promised.get(order, Resources()) + share.promised
+
+        victims = [victim for share in shares for victim in share.victims]
+        room = tuple([Stop(victim.id, self._why_stopped(victim, job), job.id) for victim in victims])
+        waits_for = (*[victim.id for victim in victims], *[leaver for share in shares for leaver in share.leaving])
+        gpus = tuple([gpu for share in shares for gpu in share.gpus])
+        reason = Reason(Why.MAKING_ROOM, {}, waits_for)
+        return Offer(gpus, reason, room=room, waits_for=waits_for, accepted=accepted, is_later=True)
+
+    def _why_stopped(self, victim: Job, for_job: Job) -> Reason:
+        """Who borrowed cores once too often ends by it."""
+        if not victim.spec.gpus and victim.preemptions >= self._aborts_max:
+            return Reason(Why.ABORTS_USED_UP, {"aborts": victim.preemptions}, (for_job.id,))
+        because = "it gives back the cores it borrowed", "it gives back the GPUs it borrowed"
+        return Reason(Why.PREEMPTED, {"because": because[victim.spec.gpus > 0]}, (for_job.id,))
+
+    def _reclaim(self, node: NodeState, spec: JobSpec, ranks: int, kinds: Sequence[str]) -> Reclaim | None:
+        """What has to happen on a node that so many ranks may start there; None where that is not possible."""
+        gpus, movers = self._gpus(node, spec, ranks, kinds)
+        if len(gpus) < ranks:
+            return None
+        leaving = self._leaving(node)
+        need, free = host_needs(spec, ranks), self._draft.host_free(node)
+        coming = sum([_booked(job, node) for job in (*leaving, *movers)], Resources())
+        lack = need - free - (coming - self._promised.get(node.order, Resources()))
+        victims = () if lack <= Resources() else self._borrowers(node, lack)
+        if victims is None:
+            return None
+        promised = Resources(
+            0,
+            max(0, need.cores - free.cores),
+            max(0, need.host_memory_bytes - free.host_memory_bytes),
+            max(0.0, need.host_bandwidth_bytes_per_s - free.host_bandwidth_bytes_per_s),
+        )
+        return Reclaim(node, tuple(gpus), (*movers, *victims), tuple([job.id for job in leaving]), promised)
+
+    def _gpus(
+        self, node: NodeState, spec: JobSpec, ranks: int, kinds: Sequence[str]
+    ) -> tuple[list[GpuLoad], tuple[Job, ...]]:
+        """GPUs for so many ranks of a job, and whom to move off them."""
+        draft = self._draft
+        gpus = [load for kind in kinds for load in draft.free_gpus(node, kind) if draft.fits_alone(load, spec)]
+        gpus = gpus[:ranks]
+        if len(gpus) == ranks or ranks < spec.gpus or spec.gpus < LARGE_GPUS or node.order not in self._large:
+            return gpus, ()
+        movers: list[Job] = []
+        for job in self._small_ones(node):
+            loads = [draft.load(gpu) for gpu in job.gpus_held]
+            if any(load.id in draft.held or len(load.bookings) > 1 for load in loads):
+                continue
+            movers.append(job)
+            gpus += loads
+            if len(gpus) >= spec.gpus:
+                break
+        return gpus[: spec.gpus], tuple(movers)
+
+    def _small_ones(self, node: NodeState) -> list[Job]:
+        """Borrowers of the 4-GPU sub-array that can go on elsewhere: the largest first, of these the newest."""
+        jobs = [self._draft.view.job(job) for job in node.jobs]
+        may = [job for job in jobs if 0 < job.gpu_count < LARGE_GPUS and job.spec.preemptible and self._may_stop(job)]
+        may = [job for job in may if job.preemptions < self._aborts_max]
+        return sorted(may, key=lambda job: (-job.gpu_count, -(job.start_s or 0.0), -job.id))
+
+    def _may_stop(self, job: Job) -> bool:
+        """Whether it may now; of one too new for that it is asked again when it is not."""
+        if job.state not in MOVABLE or not self._draft.is_undecided(job.id) or job.start_s is None:
+            return False
+        spared_until_s = job.start_s + self._desk.queue.quantum_s
+        is_new = job.spec.gpus > 0 and self._draft.now_s < spared_until_s
+        if is_new:
+            self._draft.ask_again(self._desk.pool, spared_until_s)
+        return not is_new
+
+    def _leaving(self, node: NodeState) -> list[Job]:
+        jobs = [self._draft.view.job(job) for job in node.jobs]
+        return [job for job in jobs if job.state in LEAVING or job.id in self._taken]
+
+    def _borrowers(self, node: NodeState, lack: Resources) -> tuple[Job, ...] | None:
+        """Whom to abort for what lacks: one who is enough, else the newest; last of all who would end by it.
+
+        Training goes before all jobs without GPUs that may begin anew (section V), also those on cores of their own
+        array: else who needs more than is kept waits as long as such jobs come. None where that is not enough.
+        """
+        jobs = [self._draft.view.job(job) for job in node.jobs]
+        may = [job for job in jobs if may_borrow(job, self._aborts_max, self._at_cap) and self._may_stop(job)]
+        may.sort(key=lambda job: (job.preemptions >= self._aborts_max, -(job.start_s or 0.0), -job.id))
+        for job in may:
+            if lack <= _booked(job, node):
+                return (job,)
+        chosen: list[Job] = []
+        for job in may:
+            booked = _booked(job, node)
+            if not _helps(booked, lack):
+                continue
+            chosen.append(job)
+            lack -= booked
+            if lack <= Resources():
+                return tuple(chosen)
+        return None
+
+
+def may_borrow(job: Job, aborts_max: int, at_cap: AtCap) -> bool:
+    """Whether a job without GPUs may have cores that it could have to give back: its owner lets it begin anew."""
+    may = not job.spec.gpus and job.spec.abortable
+    return may and (at_cap is AtCap.ENDS or job.preemptions < aborts_max)
+
+
+def _is_change(share: Reclaim) -> bool:
+    """Whether anybody leaves."""
+    return bool(share.victims or share.leaving)
+
+
+def _booked(job: Job, node: NodeState) -> Resources:
+    """What a job holds of a node's host."""
+    placement, name = job.placement, node.node.name
+    if placement is None:
+        return Resources()
+    need = host_needs(job.spec, len(placement.slots_on(name)))
+    cores = len(placement.cores_on(name))
+    return Resources(0, cores, need.host_memory_bytes, need.host_bandwidth_bytes_per_s)
+
+
+def _helps(booked: Resources, lack: Resources) -> bool:
+    """Whether any of what lacks is held there."""
+    return (
+        (lack.cores > 0 and booked.cores > 0)
+        or (lack.host_memory_bytes > 0 and booked.host_memory_bytes > 0)
+        or (lack.host_bandwidth_bytes_per_s > 0 and booked.host_bandwidth_bytes_per_s > 0)
+    )

@@ -1,0 +1,163 @@
+"""Who places jobs without GPUs: the core, beside every policy, or the CPU array of CODA (paper D, section V)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from heapq import heapify, heappop, heapreplace
+
+from colane.core.config import CoreConfig
+from colane.core.cpu_only import CpuOnlyPlacer
+from colane.core.draft import Draft
+from colane.core.free import FreeIndex
+from colane.core.queue import Line
+from colane.core.state import NodeState
+from colane.model.job import Job, NeedClass
+from colane.model.reason import Reason, Why
+from colane.model.words import count
+from colane.scheduling.engine.contracts import ClassKey
+from colane.scheduling.engine.user_weights import ALL_ALIKE, UserWeights
+from colane.scheduling.mechanisms.cpu.array_demand import ArrayDemand
+from colane.scheduling.mechanisms.cpu.arrays import ABORTS_MAX, AtCap, may_borrow
+from colane.scheduling.mechanisms.cpu.cpu_lines import CpuLines
+from colane.scheduling.mechanisms.cpu.free_cores import DraftCores, FreeCores
+from colane.scheduling.mechanisms.fairness.users import UserLine
+
+
+@dataclass(frozen=True, slots=True)
+class CpuArray:
+    """Dominant resource fairness by cores; idle ones that are kept for jobs with GPUs go to who may be aborted.
+
+    The next core goes to the user whose jobs without GPUs hold the fewest, but first to who was aborted for others.
+
+    Attributes:
+        aborts_max: See `ABORTS_MAX`.
+        at_cap: Whether who was aborted so often still borrows, and ends by the next time.
+        user_weights: A user's cores count divided by his weight.
+    """
+
+    aborts_max: int = ABORTS_MAX
+    at_cap: AtCap = AtCap.ENDS
+    user_weights: UserWeights = ALL_ALIKE
+
+    def place(self, draft: Draft, pool: str) -> None:
+        """See `CpuPlacing`."""
+        draft.serves_cpu_only = True
+        classes = draft.view.queue(pool).cpu_only
+        if classes:
+            ArrayPlacer(draft, pool, self).place(classes)
+
+
+class ArrayPlacer(CpuOnlyPlacer):
+    """See `CpuArray`."""
+
+    def __init__(self, draft: Draft, pool: str, array: CpuArray) -> None:
+        super().__init__(draft, pool, CoreConfig().cpu_only_passes_s)
+        self._demand = draft.view.derived(ArrayDemand)
+        self._waiting = draft.view.derived(CpuLines)
+        self._cores = DraftCores(FreeIndex())
+        self._array = array
+        self._started: Counter[str] = Counter()
+        self._full_for_all: set[ClassKey] = set()
+        self._full_for_own: set[ClassKey] = set()
+
+    def place(self, classes: dict[ClassKey, Line]) -> None:
+        """Serve who was aborted, in order of arrival, then always the user whose jobs hold the fewest cores.
+
+        Before all of them who has waited too long, where room was kept for him, whichever array has the cores.
+        """
+        view = self._draft.view
+        self._serve_overdue()
+        self._cores = view.derived(FreeCores).in_draft(self._draft, self._pool)
+        if view.explain is None:
+            self._full_for_all = {key for key in classes if not self._is_any(key[1])}
+        if len(self._full_for_all) < len(classes):
+            for job_id in self._waiting.returned(self._pool):
+                self._serve(view.job(job_id))
+            self._serve_users()
+
+    def _serve_overdue(self) -> None:
+        held = self._draft.release_host(self._pool)
+        if held is None:
+            return
+        if self._draft.has_room(held.node, held.job.spec):
+            self._start(held.job, held.node)
+        else:
+            self._draft.hold_host(held.job, held.node)
+
+    def _serve_users(self) -> None:
+        """Serve a job of who has least, again and again; classes without room are left."""
+        lines = {user: UserLine(lines) for user, lines in self._waiting.lines(self._pool).items()}
+        turns = [(self._held(user), user) for user in lines]
+        heapify(turns)
+        while turns:
+            user = turns[0][1]
+            line = lines[user]
+            job = self._draft.view.job(line.first)
+            self._serve(job)
+            if (job.spec.priority, job.need) in self._full_for_all:
+                line.leave_class()
+            else:
+                line.step()
+            if line:
+                heapreplace(turns, (self._held(user), user))
+            else:
+                heappop(turns)
+
+    def _held(self, user: str) -> float:
+        """Cores that a user's jobs without GPUs will hold, over his weight."""
+        cores = self._waiting.cores(self._pool, user) + self._started[user]
+        return cores / self._array.user_weights.of(user)
+
+    def _may_borrow(self, job: Job) -> bool:
+        return may_borrow(job, self._array.aborts_max, self._array.at_cap)
+
+    def _serve(self, job: Job) -> None:
+        """Start a job where there is room."""
+        key, borrows = (job.spec.priority, job.need), self._may_borrow(job)
+        full = self._full_for_all if borrows else self._full_for_own
+        if key in full or key in self._full_for_all or not self._draft.is_undecided(job.id):
+            return
+        node = self.node_for(job)
+        if node is None:
+            full.add(key)
+            if self._draft.view.explain is None and not self._is_any(job.need):
+                self._full_for_all.add(key)
+            self._refuse(job)
+            return
+        self._start(job, node)
+
+    def _start(self, job: Job, node: NodeState) -> None:
+        self._draft.start_on_node(job, node, Reason(Why.FREE_CORES, {"node": node.node.name}))
+        self._started[job.spec.user] += job.spec.cores
+        self._cores.set(node.order, self._draft.cpu_only_free(node).cores)
+
+    def in_order(self, need: NeedClass) -> Iterator[int]:
+        """See `CpuOnlyPlacer`; those with the fewest cores free first: large jobs find the others."""
+        return self._cores.fullest_first(need.cores, self._room.nodes(need))
+
+    def _is_any(self, need: NeedClass) -> bool:
+        """Whether a node may have room for jobs of a class."""
+        return self._cores.is_any(need.cores, self._room.nodes(need))
+
+    def may_take(self, node: NodeState, job: Job) -> bool:
+        """See `CpuOnlyPlacer`."""
+        if self._may_borrow(job):
+            return True
+        own = len(node.node.cores) - self._demand.kept_cores(self._draft.view, node)
+        return self._draft.cpu_only_taken(node).cores + job.spec.cores <= own
+
+    def _refuse(self, job: Job) -> None:
+        """See `CpuOnlyPlacer`; where there is room that it may not borrow, it is told why not."""
+        draft, spec = self._draft, job.spec
+        if draft.view.explain is None or self._may_borrow(job):
+            super()._refuse(job)
+            return
+        free = [draft.cpu_only_free(node).cores for node in draft.view.nodes.values() if draft.has_room(node, spec)]
+        if not free:
+            super()._refuse(job)
+            return
+        often = f"it was stopped for others {count(job.preemptions, 'time')}"
+        because = often if spec.abortable else "it may not begin anew (--abortable)"
+        draft.wait(job.id, Reason(Why.BORROWS_NOTHING, {"have": max(free), "because": because}))

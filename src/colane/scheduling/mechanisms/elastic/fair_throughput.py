@@ -1,0 +1,44 @@
+"""Sizes by throughput, fair by the variance of speeds (paper E, Listing 1)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from colane.model.job import Job
+from colane.scheduling.engine.contracts import Desk
+from colane.scheduling.mechanisms.elastic.planned import PlannedSizes
+
+
+@dataclass(frozen=True, slots=True)
+class FairThroughput(PlannedSizes):
+    """See the module.
+
+    Attributes:
+        variance_max: Bound on the variance of speeds, each throughput over that with all GPUs there are. The paper's
+            evaluation has 0.5, which no variance of numbers in 0..1 reaches.
+        normalised: Whether what a job gains counts in parts of what it reaches with all GPUs; else in steps per second,
+            as in the paper, which favours jobs with quick steps.
+        goodput: Whether a step counts by what it teaches (Pollux), where a job tells the noise of its gradient.
+    """
+
+    variance_max: float = 0.05
+    normalised: bool = False
+    goodput: bool = False
+
+    @property
+    def by_goodput(self) -> bool:
+        """See `PlannedSizes`."""
+        return self.goodput
+
+    @property
+    def variance_bound(self) -> float:
+        """See `PlannedSizes`."""
+        return self.variance_max
+
+    def weight(self, _desk: Desk, _job: Job, most_steps_per_s: float) -> float:
+        """See `PlannedSizes`."""
+        return 1 / most_steps_per_s if self.normalised else 1.0
+
+
+USUAL_SIZES: Final = FairThroughput()

@@ -1,0 +1,78 @@
+"""Sizes by value: a GPU goes where it raises the sum of speeds most, each speed weighed as the order weighs its job.
+
+A job that has least left weighs most where the mean of completion times counts, one that has most left where the last
+end counts. Nobody is kept from growing by others' speeds: fairness is the order's matter, and nobody falls below his
+smallest size.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from colane.model.job import Job
+from colane.scheduling.engine.contracts import Desk
+from colane.scheduling.mechanisms.elastic.planned import PlannedSizes
+from colane.scheduling.mechanisms.elastic.rebalancing import Rebalancing
+
+
+@dataclass(frozen=True, slots=True)
+class MostValueSizes(PlannedSizes):
+    """See the module.
+
+    Attributes:
+        goodput: Whether a step counts by what it teaches (Pollux), where a job tells the noise of its gradient.
+    """
+
+    goodput: bool = True
+
+    @property
+    def by_goodput(self) -> bool:
+        """See `PlannedSizes`."""
+        return self.goodput
+
+    @property
+    def by_loss(self) -> bool:
+        """See `PlannedSizes`."""
+        return True
+
+    @property
+    def by_place(self) -> bool:
+        """See `PlannedSizes`."""
+        return True
+
+    def weight(self, desk: Desk, job: Job, most_steps_per_s: float) -> float:
+        """See `PlannedSizes`."""
+        return desk.queue.weigh(job) / most_steps_per_s
+
+    def speed(self, desk: Desk, job: Job, gpus: int, *, spans: bool | None = None) -> float:
+        """See `PlannedSizes`: a part of that at the size it would like best."""
+        whole = self.rate(desk.draft, job, job.spec.gpus)
+        return desk.queue.weigh(job) * self.rate(desk.draft, job, gpus, spans=spans) / whole if whole > 0 else 0.0
+
+
+VALUE_SIZES: Final = MostValueSizes()
+
+
+@dataclass(frozen=True, slots=True)
+class Resizing:
+    """Running elastic jobs come to the sizes of most value, as `Rebalancing` does it.
+
+    Attributes:
+        sizes: How many GPUs each is to have.
+        rise_ratio_min: Those of a node who change must be worth so much more together, as a part of what they are now.
+        pays_back: Whether a job that grows must regain its restart in the time it has left.
+    """
+
+    sizes: MostValueSizes = VALUE_SIZES
+    rise_ratio_min: float = 0.05
+    pays_back: bool = True
+
+    @property
+    def goes_first(self) -> bool:
+        """See `Moving`."""
+        return False
+
+    def plan(self, desk: Desk) -> None:
+        """See `Moving`."""
+        Rebalancing(self.sizes, 0.0, self.rise_ratio_min, self.pays_back).plan(desk)

@@ -1,0 +1,176 @@
+"""How many GPUs each job of a pool is to have, worked out once in a plan by Listing 1 of paper E.
+
+Planned are the jobs that wait and the elastic ones that run and are not protected; what others hold is not to be had,
+and their speed counts in the variance if they are elastic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from colane.core.draft import Draft
+from colane.model.job import Job, JobId, JobSpec, NeedClass
+from colane.model.profile import ValueSource
+from colane.perf.situation import Situation
+from colane.scheduling.engine.contracts import Desk
+from colane.scheduling.engine.live import LiveJobs
+from colane.scheduling.engine.times import gpu_type_of
+from colane.scheduling.mechanisms.elastic.running import efficiency_at, elastic_jobs, is_resizable, steps_per_s
+from colane.scheduling.mechanisms.elastic.share_out import Throughput, envelope, share_out
+
+
+class PlannedSizes:
+    """A sizer that has a number of GPUs in mind for each job; who derives from it says what counts.
+
+    Two that are equal have the same in mind.
+    """
+
+    __slots__ = ()
+
+    @property
+    def variance_bound(self) -> float:
+        """On the variance of speeds; 1 is none."""
+        return 1.0
+
+    @property
+    def by_goodput(self) -> bool:
+        """Whether steps count by what they teach, where a job tells the noise of its gradient; else all alike."""
+        return False
+
+    @property
+    def by_loss(self) -> bool:
+        """Whether room is made by who loses least, not in order of arrival."""
+        return False
+
+    @property
+    def by_place(self) -> bool:
+        """Whether a speed counts by where it is reached: on one node or over several."""
+        return False
+
+    def weight(self, _desk: Desk, _job: Job, _most_steps_per_s: float) -> float:
+        """What a step per second of a job counts that makes so many with all GPUs."""
+        return 1.0
+
+    def speed(self, desk: Desk, job: Job, gpus: int, *, spans: bool | None = None) -> float:
+        """What a running job's speed counts with so many GPUs, comparable between jobs; `spans` as for `rate`."""
+        return self.rate(desk.draft, job, gpus, spans=spans)
+
+    def rate(self, draft: Draft, job: Job, gpus: int, *, spans: bool | None = None) -> float:
+        """Throughput of a job with so many GPUs, or its goodput: times its statistical efficiency.
+
+        Args:
+            draft: Decisions so far.
+            job: Whose.
+            gpus: How many GPUs.
+            spans: Whether these lie on several nodes; None, and a policy that is not `by_place`, leaves that open.
+        """
+        told = spans if self.by_place and job.spec.multi_node and not _is_seen_apart(draft, job, gpus) else None
+        alike = steps_per_s(draft, job, gpus, spans=told)
+        return alike * efficiency_at(job, gpus) if self.by_goodput else alike
+
+    def targets(self, desk: Desk) -> Mapping[JobId, int]:
+        """GPUs for each job that is planned; who gets none is left out."""
+        asked = (self, desk.pool)
+        found: Mapping[JobId, int] | None = desk.draft.worked_out.get(asked)
+        if found is None:
+            jobs, gpus, fixed_speeds = _PoolThroughputs(self, desk).asks()
+            found = desk.draft.worked_out[asked] = share_out(jobs, gpus, self.variance_bound, fixed_speeds)
+        return found
+
+    def sizes(self, desk: Desk, job: Job) -> Iterator[JobSpec]:
+        """See `Sizer`: the size it is to have; where that finds no place, or it is to have none, the smaller ones."""
+        if not job.spec.sizes:
+            yield job.spec
+            return
+        most = max(self.targets(desk).get(job.id, 0), self.fewest(job.spec))
+        for gpus in reversed(job.spec.sizes):
+            if gpus <= most:
+                yield job.spec.at(gpus)
+
+    def fewest(self, asked: JobSpec | NeedClass) -> int:
+        """See `Sizer`."""
+        return asked.sizes[0] if asked.sizes else asked.gpus
+
+
+def most_on_a_node(draft: Draft) -> int:
+    """GPUs of the largest node that takes jobs; worked out once in a plan."""
+    found: int | None = draft.worked_out.get(most_on_a_node)
+    if found is None:
+        taking = [node.node for node in draft.view.nodes.values() if node.node.takes_jobs]
+        found = draft.worked_out[most_on_a_node] = max([len(node.gpus) for node in taking], default=0)
+    return found
+
+
+def _is_seen_apart(draft: Draft, job: Job, gpus: int) -> bool:
+    """Whether so many GPUs fit no node, and its kind's step time with them is known: that is of several nodes."""
+    if gpus <= most_on_a_node(draft):
+        return False
+    rate = draft.beliefs.rate(job.spec, Situation(gpu_type_of(draft.view, job) or "", gpus))
+    return rate.alone is not None and rate.alone.source is not ValueSource.PREDICTED
+
+
+class _PoolThroughputs:
+    """What Listing 1 is asked for one pool."""
+
+    def __init__(self, sizes: PlannedSizes, desk: Desk) -> None:
+        self._sizes = sizes
+        self._desk = desk
+        self._draft = desk.draft
+        self._known: dict[tuple[object, ...], Throughput | None] = {}
+        kinds = self._draft.view.gpu_types(desk.pool)
+        counts = self._draft.view.derived(LiveJobs).gpus(self._draft.view, desk.pool)
+        self._all = sum([counts[kind] for kind in kinds])
+        self._most_on_a_node = most_on_a_node(self._draft)
+
+    def asks(self) -> tuple[dict[JobId, Throughput], int, list[float]]:
+        """Jobs with their throughputs in order of arrival, GPUs to be had, and speeds that stay."""
+        jobs: dict[JobId, Throughput] = {}
+        fixed: list[float] = []
+        gpus = self._free()
+        running = list(elastic_jobs(self._desk))
+        for job in running:
+            throughput = self._throughput(job)
+            if is_resizable(self._draft, job) and throughput is not None:
+                jobs[job.id] = throughput
+                gpus += job.gpu_count
+            elif throughput is not None:
+                fixed.append(self._sizes.rate(self._draft, job, job.gpu_count) / throughput.steps_per_s[-1])
+        for job in self._waiting():
+            throughput = self._throughput(job)
+            if throughput is not None:
+                jobs[job.id] = throughput
+        return jobs, gpus, fixed
+
+    def _free(self) -> int:
+        """GPUs of the pool that are free."""
+        draft, pool = self._draft, self._desk.pool
+        masks = [draft.free((pool, kind)).masks[1:] for kind in draft.view.gpu_types(pool)]
+        return sum([mask.bit_count() for of_kind in masks for mask in of_kind])
+
+    def _waiting(self) -> Iterator[Job]:
+        """Those in the queue, in their order, as many as there are GPUs at most."""
+        draft, left = self._draft, self._all
+        for job_id in draft.view.queue(self._desk.pool):
+            if left <= 0:
+                return
+            job = draft.view.job(job_id)
+            left -= job.spec.gpus_min
+            yield job
+
+    def _rate(self, job: Job, gpus: int) -> float:
+        """Of more GPUs than a node has over several nodes, else on one."""
+        return self._sizes.rate(self._draft, job, gpus, spans=gpus > self._most_on_a_node)
+
+    def _throughput(self, job: Job) -> Throughput | None:
+        """By sizes; speeds are asked once for all jobs of a kind."""
+        spec = job.spec
+        noise = job.noise_scale if self._sizes.by_goodput else None
+        asked = (spec.need, gpu_type_of(self._draft.view, job), noise)
+        if asked not in self._known:
+            most = self._all if spec.multi_node else self._most_on_a_node
+            points = [(n, self._rate(job, n)) for n in spec.sizes or (spec.gpus,) if n <= most]
+            self._known[asked] = envelope(points, most)
+        found = self._known[asked]
+        if found is None:
+            return None
+        return found._replace(weight=self._sizes.weight(self._desk, job, found.steps_per_s[-1]))

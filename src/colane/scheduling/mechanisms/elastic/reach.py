@@ -1,0 +1,126 @@
+"""Which GPUs an elastic job goes on with when it is resized: of its node, or of any where it may span several."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from colane.core.draft import Draft
+from colane.core.load import GpuLoad
+from colane.core.state import NodeState
+from colane.model.job import Job, JobSpec
+from colane.model.resources import Resources, host_needs
+from colane.scheduling.engine.contracts import Desk
+
+EVERYWHERE: Final = ""
+"""Stands for the nodes of the pool, of a job that may span them."""
+
+NOTHING_OWN: Final = Resources()
+
+
+def reach_of(job: Job) -> str:
+    """The node that a running job can be resized on; `EVERYWHERE` where it may span nodes."""
+    return EVERYWHERE if job.spec.multi_node or job.placement is None else job.placement.node
+
+
+def usable(desk: Desk, reach: str, gpu_type: str) -> int:
+    """Free GPUs of a type in reach."""
+    draft = desk.draft
+    if reach != EVERYWHERE:
+        return draft.free_count(draft.view.nodes[reach], gpu_type)
+    return sum([mask.bit_count() for mask in draft.free((desk.pool, gpu_type)).masks[1:]])
+
+
+def most_together(desk: Desk, ranks: Mapping[str, int], gpu_type: str) -> int:
+    """The most GPUs of one node that a job could have now: its own (`ranks`, by node) and free ones."""
+    draft, free = desk.draft, desk.draft.free((desk.pool, gpu_type))
+    own = [count + draft.free_count(draft.view.nodes[name], gpu_type) for name, count in ranks.items()]
+    return max(*own, free.most_free)
+
+
+def kept(desk: Desk, job: Job, gpus: int) -> tuple[GpuLoad, ...]:
+    """The GPUs that a job keeps which gives some up: of the nodes, then the sockets, with most of its ranks."""
+    held = [desk.draft.load(gpu) for gpu in job.gpus_held]
+    nodes, sockets = dict[str, int](), dict[tuple[str, int], int]()
+    for load in held:
+        node, socket = load.id.node, (load.id.node, load.gpu.socket)
+        nodes[node], sockets[socket] = nodes.get(node, 0) + 1, sockets.get(socket, 0) + 1
+
+    def rank(load: GpuLoad) -> tuple[object, ...]:
+        node, socket = load.id.node, load.gpu.socket
+        return -nodes[node], node, -sockets[node, socket], socket, load.id
+
+    return in_rank_order(sorted(held, key=rank)[:gpus])
+
+
+def grown(desk: Desk, job: Job, gpus: int) -> tuple[GpuLoad, ...] | None:
+    """With more GPUs, free ones among them; None where GPUs, cores or host memory are too few."""
+    if job.placement is None:
+        return None
+    return _over_nodes(desk, job, gpus) if job.spec.multi_node else _on_its_node(desk, job, gpus)
+
+
+def _on_its_node(desk: Desk, job: Job, gpus: int) -> tuple[GpuLoad, ...] | None:
+    """Its GPUs and free ones of its node, near ones first."""
+    draft, spec = desk.draft, job.spec
+    held = [draft.load(gpu) for gpu in job.gpus_held]
+    node, more = draft.view.nodes[held[0].id.node], gpus - len(held)
+    free = _fitting(draft, spec, node, held[0].gpu.type)
+    if len(free) < more or not host_needs(spec, gpus) - host_needs(spec, len(held)) <= draft.host_free(node):
+        return None
+    sockets = {load.gpu.socket for load in held}
+    near = sorted(free, key=lambda load: (load.gpu.socket not in sockets, load.gpu.socket, load.id))[:more]
+    return in_rank_order([*held, *near])
+
+
+def _over_nodes(desk: Desk, job: Job, gpus: int) -> tuple[GpuLoad, ...] | None:
+    """Its own and free ones of its type, of as few nodes as that takes; it may leave nodes for that."""
+    draft = desk.draft
+    found: dict[str, list[GpuLoad]] = {}
+    for gpu in job.gpus_held:
+        found.setdefault(gpu.node, []).append(draft.load(gpu))
+    own = {node: host_needs(job.spec, len(loads)) for node, loads in found.items()}
+    gpu_type = draft.load(job.gpus_held[0]).gpu.type
+    for order in draft.free((desk.pool, gpu_type)).nodes_with(1):
+        node = draft.view.node_at(order)
+        found.setdefault(node.node.name, []).extend(_fitting(draft, job.spec, node, gpu_type))
+    return on_fewest_nodes(draft, job.spec.at(gpus), found, own)
+
+
+def _fitting(draft: Draft, spec: JobSpec, node: NodeState, gpu_type: str) -> list[GpuLoad]:
+    return [load for load in draft.free_gpus(node, gpu_type) if draft.fits_alone(load, spec)]
+
+
+def on_fewest_nodes(
+    draft: Draft, spec: JobSpec, found: Mapping[str, list[GpuLoad]], own: Mapping[str, Resources]
+) -> tuple[GpuLoad, ...] | None:
+    """As many of these GPUs as a job asks for, of the nodes that have most; None where they are too few.
+
+    Args:
+        draft: Decisions so far.
+        spec: At the size it is to have.
+        found: GPUs by node, those it would rather have first.
+        own: What it books of nodes besides GPUs already.
+    """
+    chosen: list[GpuLoad] = []
+    for name in sorted(found, key=lambda name: (-len(found[name]), name not in own, name)):
+        left = spec.gpus - len(chosen)
+        ranks = _ranks(draft, spec, name, min(left, len(found[name])), own.get(name, NOTHING_OWN))
+        chosen += found[name][:ranks]
+        if len(chosen) == spec.gpus:
+            return in_rank_order(chosen)
+    return None
+
+
+def _ranks(draft: Draft, spec: JobSpec, name: str, ranks: int, own: Resources) -> int:
+    """How many ranks, so many at most, a node has cores and host memory for besides what the job has there."""
+    ranks = min(1, ranks) if spec.anti_collocation else ranks
+    free = draft.host_free(draft.view.nodes[name])
+    while ranks and not host_needs(spec, ranks) - own <= free:
+        ranks -= 1
+    return ranks
+
+
+def in_rank_order(loads: Iterable[GpuLoad]) -> tuple[GpuLoad, ...]:
+    """Those of a node follow one another."""
+    return tuple(sorted(loads, key=lambda load: load.id))

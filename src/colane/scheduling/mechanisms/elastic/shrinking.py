@@ -1,0 +1,225 @@
+"""Room for a waiting job by taking GPUs off running elastic ones that are to have fewer (paper E, section 3).
+
+They save their state, stop and go on with fewer; what they give up is kept for the job, with what is free there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from math import inf
+
+from colane.core.load import GpuLoad
+from colane.model.hardware import GpuId
+from colane.model.job import Job, JobSpec
+from colane.model.placement import Placement
+from colane.model.plan import Resize
+from colane.model.reason import Reason, Why
+from colane.scheduling.engine.contracts import Classes, Desk, Offer, Order, Rank
+from colane.scheduling.engine.means import shrink_s
+from colane.scheduling.engine.usual import UsualFinder
+from colane.scheduling.mechanisms.elastic.fair_throughput import USUAL_SIZES
+from colane.scheduling.mechanisms.elastic.planned import PlannedSizes
+from colane.scheduling.mechanisms.elastic.reach import kept, on_fewest_nodes
+from colane.scheduling.mechanisms.elastic.running import elastic_jobs, is_resizable, steps_per_s
+
+
+@dataclass(frozen=True, slots=True)
+class ByShrinking:
+    """See the module.
+
+    Attributes:
+        sizes: How many GPUs each is to have.
+    """
+
+    sizes: PlannedSizes = USUAL_SIZES
+
+    def bind(self, desk: Desk) -> ShrinkFinder | None:
+        """See `Source`; where nothing elastic runs there is nothing to shrink."""
+        sites = _sites(self.sizes, desk)
+        return ShrinkFinder(self.sizes, desk, sites) if sites else None
+
+    def spares_s(self, _order: Order) -> float:
+        """A job that is resized is stopped, as soon as it is not protected."""
+        return 0.0
+
+
+@dataclass(slots=True)
+class _Site:
+    """A node on which GPUs come free, or would.
+
+    Attributes:
+        coming: GPUs that jobs which are being resized give up.
+        shrinkable: Who could give GPUs up, first who is to.
+    """
+
+    coming: list[GpuId] = field(default_factory=list)
+    shrinkable: list[_Giver] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class _Giver:
+    """A running job that has more GPUs than it is to have.
+
+    Attributes:
+        keeps: With which it goes on.
+        gives: The others.
+        loss: What its speed counts less by it.
+    """
+
+    job: Job
+    keeps: tuple[GpuLoad, ...]
+    gives: tuple[GpuLoad, ...]
+    loss: float
+
+
+def _loss_by_gpu(giver: _Giver) -> float:
+    return giver.loss / len(giver.gives)
+
+
+def _sites(sizes: PlannedSizes, desk: Desk) -> dict[str, _Site]:
+    sites: dict[str, _Site] = {}
+    for job in elastic_jobs(desk):
+        if job.placement is not None and job.resizes_to is not None:
+            for gpu in sorted(set(job.placement.gpus) - set(job.resizes_to.gpus)):
+                sites.setdefault(gpu.node, _Site()).coming.append(gpu)
+        elif (giver := _giver(sizes, desk, job)) is not None:
+            for node in dict.fromkeys([load.id.node for load in giver.gives]):
+                sites.setdefault(node, _Site()).shrinkable.append(giver)
+    for site in sites.values() if sizes.by_loss else ():
+        site.shrinkable.sort(key=_loss_by_gpu)
+    return sites
+
+
+def _giver(sizes: PlannedSizes, desk: Desk, job: Job) -> _Giver | None:
+    """What a job that may be resized can give up, down to the size it is to have; None where that is nothing."""
+    target = max(sizes.targets(desk).get(job.id, 0), job.spec.gpus_min)
+    size = max([n for n in job.spec.sizes if n <= target], default=job.gpu_count)
+    if size >= job.gpu_count or not is_resizable(desk.draft, job):
+        return None
+    keeps = kept(desk, job, size)
+    stays = {load.id for load in keeps}
+    gives = tuple([desk.draft.load(gpu) for gpu in job.gpus_held if gpu not in stays])
+    spans, would_span = [len({gpu.node for gpu in gpus}) > 1 for gpus in (job.gpus_held, stays)]
+    now = sizes.speed(desk, job, job.gpu_count, spans=spans)
+    return _Giver(job, keeps, gives, now - sizes.speed(desk, job, size, spans=would_span))
+
+
+class ShrinkFinder(UsualFinder):
+    """See `ByShrinking`."""
+
+    def __init__(self, sizes: PlannedSizes, desk: Desk, sites: dict[str, _Site]) -> None:
+        self.single = True
+        self._sizes = sizes
+        self._desk = desk
+        self._draft = desk.draft
+        self._sites = sites
+        desk.draft.ask_again(desk.pool, inf)
+
+    def offers(self, job: Job, spec: JobSpec) -> Iterator[Offer]:
+        """See `Finder`: on the node where least is lost, or where fewest jobs have to shrink; else over several."""
+        best: tuple[tuple[float, str], tuple[GpuLoad, ...], list[_Giver]] | None = None
+        for name, site in self._sites.items():
+            found = self._on(name, site, spec)
+            if found is not None:
+                lost = sum([giver.loss for giver in found[1]]) if self._sizes.by_loss else float(len(found[1]))
+                if best is None or (lost, name) < best[0]:
+                    best = ((lost, name), *found)
+        over = self._over_nodes(spec) if best is None and spec.multi_node else None
+        if best is not None:
+            yield self._offer(job, spec, best[1], best[2])
+        elif over is not None:
+            yield self._offer(job, spec, *over)
+
+    def worth(self, classes: Classes) -> Classes:
+        """See `Finder`."""
+        return classes if self._sites else {}
+
+    def has_hope(self, _rank: Rank) -> bool:
+        """See `Finder`."""
+        return bool(self._sites)
+
+    def _on(self, name: str, site: _Site, spec: JobSpec) -> tuple[tuple[GpuLoad, ...], list[_Giver]] | None:
+        """GPUs for a job on a node, and who has to shrink for them; None where all together are too few.
+
+        Cores and host memory it must find free already: what those who shrink give up of these is not counted.
+        """
+        draft, node = self._draft, self._draft.view.nodes[name]
+        is_barred = node.node.pool != spec.pool or not node.node.takes_jobs or spec.anti_collocation
+        if is_barred or not draft.has_room(node, spec):
+            return None
+        for kind in draft.view.gpu_types(spec.pool, spec.gpu_type):
+            loads, shrinks = self._there(name, site, kind), list[_Giver]()
+            for giver in site.shrinkable:
+                if len(loads) >= spec.gpus:
+                    break
+                if giver.gives[0].gpu.type == kind and is_resizable(draft, giver.job):
+                    loads += [load for load in giver.gives if load.id.node == name]
+                    shrinks.append(giver)
+            fitting = [load for load in loads if draft.fits_alone(load, spec)]
+            if len(fitting) >= spec.gpus:
+                return tuple(fitting[: spec.gpus]), shrinks
+        return None
+
+    def _there(self, name: str, site: _Site, kind: str) -> list[GpuLoad]:
+        """GPUs of a type on a node that are free, or come free."""
+        draft = self._draft
+        coming = [draft.load(gpu) for gpu in site.coming if gpu not in draft.held]
+        return [*draft.free_gpus(draft.view.nodes[name], kind), *[load for load in coming if load.gpu.type == kind]]
+
+    def _over_nodes(self, spec: JobSpec) -> tuple[tuple[GpuLoad, ...], list[_Giver]] | None:
+        """The same over several nodes: one after the other shrinks until there are enough, who loses least first."""
+        draft = self._draft
+        for kind in draft.view.gpu_types(spec.pool, spec.gpu_type):
+            found, shrinks = self._everywhere(spec, kind), list[_Giver]()
+            gpus = on_fewest_nodes(draft, spec, found, {})
+            for giver in self._givers(kind) if gpus is None else ():
+                shrinks.append(giver)
+                for load in giver.gives:
+                    found.setdefault(load.id.node, []).append(load)
+                if (gpus := on_fewest_nodes(draft, spec, found, {})) is not None:
+                    break
+            if gpus is not None:
+                return gpus, [giver for giver in shrinks if not set(giver.gives).isdisjoint(gpus)]
+        return None
+
+    def _everywhere(self, spec: JobSpec, kind: str) -> dict[str, list[GpuLoad]]:
+        """GPUs of a type, by node, that are free or come free and have the memory it needs."""
+        draft = self._draft
+        free = [draft.view.node_at(order).node.name for order in draft.free((spec.pool, kind)).nodes_with(1)]
+        found: dict[str, list[GpuLoad]] = {}
+        for name in dict.fromkeys([*free, *self._sites]):
+            node = draft.view.nodes[name].node
+            if node.takes_jobs and node.pool == spec.pool:
+                there = self._there(name, self._sites.get(name) or _Site(), kind)
+                found[name] = [load for load in there if draft.fits_alone(load, spec)]
+        return found
+
+    def _givers(self, kind: str) -> list[_Giver]:
+        """Who may shrink, each once, in the order in which they are asked."""
+        givers = {giver.job.id: giver for site in self._sites.values() for giver in site.shrinkable}
+        able = [one for one in givers.values() if one.gives[0].gpu.type == kind and is_resizable(self._draft, one.job)]
+        return sorted(able, key=_loss_by_gpu) if self._sizes.by_loss else able
+
+    def _offer(self, job: Job, spec: JobSpec, gpus: tuple[GpuLoad, ...], shrinks: list[_Giver]) -> Offer:
+        def accepted() -> None:
+            for giver in shrinks:
+                for load in giver.gives:
+                    self._sites[load.id.node].coming.append(load.id)
+
+        whole = steps_per_s(self._draft, job, job.spec.gpus)
+        return Offer(
+            gpus, Reason(Why.MAKING_ROOM, {}, tuple([giver.job.id for giver in shrinks])),
+            room=tuple([self._resize(giver.job, giver.keeps) for giver in shrinks]),
+            waits_for=tuple(sorted({other for load in gpus for other in load.jobs})), accepted=accepted, is_later=True,
+            ratio=steps_per_s(self._draft, job, spec.gpus) / whole if whole > 0 else 0.0,
+            harm=sum([giver.loss for giver in shrinks]) / self._desk.queue.weigh(job),
+            cost_s=max([shrink_s(giver.job) for giver in shrinks], default=0.0),
+        )  # fmt: skip
+
+    @staticmethod
+    def _resize(job: Job, keeps: tuple[GpuLoad, ...]) -> Resize:
+        assert job.placement is not None  # noqa: S101 - for the type checker
+        had = {slot.gpu: slot for slot in job.placement.slots}
+        placement = Placement(tuple([had[load.id] for load in keeps]))
+        return Resize(job.id, placement, Reason(Why.SHRUNK, {"had": job.gpu_count, "gpus": len(keeps)}))

@@ -1,0 +1,1 @@
+"""Who has had how much: shares of users, attained service, rounds, past use."""

@@ -1,0 +1,128 @@
+"""Rounds on several GPU types: in each, jobs get the types they have had too little of, and move there.
+
+Gavel's mechanism (Narayanan et al., OSDI 2020, section 5). A round is looked at whenever anything happens, not only
+when it begins; a job is moved once a round at most. The orders that use it say what each job wishes for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from math import inf
+from typing import NamedTuple
+
+import numpy as np
+
+from colane.core.derived import NodesMatterNot
+from colane.core.draft import Draft
+from colane.core.view import ClusterView
+from colane.model.job import Job, JobSpec, NeedClass
+from colane.model.plan import Action, Stop
+from colane.scheduling.engine.aim import Members, TypeWish
+from colane.scheduling.engine.contracts import Queue, Rank
+from colane.scheduling.engine.live import Kept, LiveJobs
+from colane.scheduling.engine.times import gpu_type_of, present_s
+from colane.scheduling.engine.walks import each_ranked, priority_of, ranked
+from colane.scheduling.mechanisms.fairness.aims import aim
+from colane.scheduling.mechanisms.fairness.allocation import max_min
+from colane.scheduling.mechanisms.fairness.rounds import round_end_s, round_start_s
+from colane.scheduling.mechanisms.fairness.shares import FairShares
+
+Wishes = Callable[[Job, float], Iterable[TypeWish]]
+"""What a job wishes for in the round that began then."""
+
+Parts = Mapping[NeedClass, Mapping[str, float]]
+"""Parts of its time that a job of a class is to spend on each GPU type."""
+
+
+def in_rounds(draft: Draft, pool: str, quantum_s: float, wishes: Wishes) -> Queue:
+    """Jobs in the order of what they wish for, each on the type it is to have."""
+    round_s = round_start_s(draft.now_s, quantum_s)
+    members = Members(draft, pool, round_s)
+    wanted = [wish for job in members.all for wish in wishes(job, round_s)]
+    found = aim(draft, members, wanted, round_end_s(draft.now_s, quantum_s))
+    keys: dict[int, Rank] = {}
+    for wish in found.wishes:
+        keys.setdefault(wish.job, wish.key)
+
+    def rank(job: Job) -> Rank:
+        return keys.get(job.id, (priority_of(job.spec), inf))
+
+    def preferred(job: Job, _spec: JobSpec, types: list[str]) -> list[str]:
+        """What it is to have; any type once nothing more comes free for that."""
+        aimed = found.types.get(job.id)
+        if members.going or any(map(_stops, draft.actions)):
+            return [kind for kind in types if kind == aimed]
+        return sorted(types, key=lambda kind: kind != aimed)
+
+    return Queue(
+        walk=ranked(draft, each_ranked(draft, rank)),
+        rank=rank,
+        displaces=_nobody,
+        quantum_s=quantum_s,
+        preferred=preferred,
+        aim=found,
+    )
+
+
+def _stops(action: Action) -> bool:
+    return isinstance(action, Stop)
+
+
+def _nobody(_waiting: Rank, _running: Rank) -> bool:
+    """Who is to leave is part of the aim."""
+    return False
+
+
+def wishes_for_lacks(draft: Draft, pool: str, quantum_s: float, shares: FairShares) -> Wishes:
+    """By what the linear program gives each job of a type over what it has had of it."""
+    parts = draft.view.derived(Allocations).parts(draft.view, pool, shares)
+
+    def wishes(job: Job, round_s: float) -> Iterable[TypeWish]:
+        had_s, age_s = _had_s(draft.view, job, round_s), max(0.0, round_s - job.submit_s)
+        for kind, speed in shares.usable(job.spec):
+            lacks = parts[job.spec.need][kind] * (age_s + quantum_s) / (had_s.get(kind, 0.0) + quantum_s / 2)
+            key = (priority_of(job.spec), -round(lacks, 9), -round(speed, 9), job.submit_s)
+            yield TypeWish(key, job.id, kind, speed)
+
+    return wishes
+
+
+def _had_s(view: ClusterView, job: Job, now_s: float) -> dict[str, float]:
+    """How long it has run on each type."""
+    had_s = {served.gpu_type: served.run_s for served in job.served}
+    here = gpu_type_of(view, job)
+    if here is not None:
+        had_s[here] = had_s.get(here, 0.0) + present_s(job, now_s)
+    return had_s
+
+
+class _Known(NamedTuple):
+    version: int
+    kept: Kept
+    parts: Parts
+
+
+class Allocations(NodesMatterNot):
+    """Solutions of the linear program, kept while jobs, beliefs and GPUs stay as they are."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, _Known] = {}
+
+    def parts(self, view: ClusterView, pool: str, shares: FairShares) -> Parts:
+        """What each class of need is to have."""
+        live = view.derived(LiveJobs)
+        version, kept, known = live.pool(pool).version, live.kept(view, pool), self._known.get(pool)
+        if known is None or known.version != version or known.kept is not kept:
+            known = self._known[pool] = _Known(version, kept, _solved(view, pool, shares))
+        return known.parts
+
+
+def _solved(view: ClusterView, pool: str, shares: FairShares) -> Parts:
+    live, types = view.derived(LiveJobs), view.gpu_types(pool)
+    needs, gpus = live.pool(pool).needs, live.gpus(view, pool)
+    if not needs:
+        return {}
+    speeds = np.array([[shares.speed_if_any(need.spec, kind) for kind in types] for need in needs.values()])
+    jobs, size = [need.jobs for need in needs.values()], [need.spec.gpus for need in needs.values()]
+    parts = max_min(speeds, jobs, size, [gpus[kind] for kind in types])
+    return {need: dict(zip(types, map(float, row), strict=True)) for need, row in zip(needs, parts, strict=True)}

@@ -1,0 +1,99 @@
+"""Dominant resource fairness over users: GPUs, cores and host memory (Ghodsi et al., NSDI 2011, algorithm 1).
+
+A user's dominant share is the largest part of a pool's GPUs, cores or host memory that his running jobs hold, over his
+weight. The next job of the user with the smallest share is asked. Within a user, higher priorities go first, then the
+first to come.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from heapq import heapify, heappop, heapreplace
+
+from colane.core.draft import Draft
+from colane.model.job import Job, JobSpec
+from colane.model.reason import Reason, Why
+from colane.scheduling.engine.contracts import Classes, ClassKey, Offer, Queue, Rank
+from colane.scheduling.engine.user_weights import ALL_ALIKE, UserWeights
+from colane.scheduling.engine.usual import UsualOrder
+from colane.scheduling.engine.walks import by_priority, rank_by_priority
+from colane.scheduling.mechanisms.fairness.shares import UserShares
+from colane.scheduling.mechanisms.fairness.users import ShareBy, UserLine, Users
+
+
+@dataclass(frozen=True, slots=True)
+class LeastShare(UsualOrder):
+    """Jobs of the user who has least; see the module.
+
+    Attributes:
+        share_by: What counts as his share.
+        user_weights: What his share is divided by.
+    """
+
+    share_by: ShareBy = ShareBy.DOMINANT
+    user_weights: UserWeights = ALL_ALIKE
+
+    def bind(self, draft: Draft, pool: str) -> Queue:
+        """See `Order`."""
+        shares = UserShares(draft.view, pool, self.share_by, self.user_weights)
+
+        def walk(_worth: Callable[[], Classes]) -> _ByShare:
+            return _ByShare(draft, pool, shares)
+
+        def reason(job: Job, offer: Offer) -> Reason:
+            return _reason(shares, job, offer)
+
+        return Queue(walk=walk, rank=rank_by_priority, displaces=by_priority, reason=reason)
+
+
+class _ByShare:
+    """A walk that asks the user with the smallest dominant share, given what has been decided."""
+
+    def __init__(self, draft: Draft, pool: str, shares: UserShares) -> None:
+        self.rank: Rank = (float(-max(draft.view.queue(pool).lines, default=0)),)
+        self._draft = draft
+        self._shares = shares
+        self._lines = {user: UserLine(lines) for user, lines in draft.view.derived(Users).lines(pool).items()}
+        self._turns = [(shares.weighted(user), user) for user in self._lines]
+        heapify(self._turns)
+        self._left: set[ClassKey] = set()
+        self._has_left = False
+
+    def __iter__(self) -> Iterator[Job]:
+        while self._turns:
+            _, user = self._turns[0]
+            line = self._lines[user]
+            job = self._draft.view.job(line.first)
+            key = (job.spec.priority, job.need)
+            self._has_left = key in self._left
+            if not self._has_left:
+                yield job
+            if self._has_left:
+                self._left.add(key)
+                line.leave_class()
+            else:
+                line.step()
+            if line:
+                heapreplace(self._turns, (self._shares.weighted(user), user))
+            else:
+                heappop(self._turns)
+
+    def leave_class(self) -> None:
+        """See `Walk`."""
+        self._has_left = True
+
+    def took(self, _job: Job, spec: JobSpec) -> None:
+        """See `Walk`."""
+        self._shares.add(spec)
+
+
+def _reason(shares: UserShares, job: Job, offer: Offer) -> Reason:
+    share, resource = shares.dominant(job.spec.user)
+    facts: dict[str, str | int | float] = {
+        "gpu": str(offer.gpus[0].id),
+        "user": job.spec.user or "its owner",
+        "share": share,
+        "resource": resource,
+    }
+    return Reason(Why.LEAST_SHARE, facts)

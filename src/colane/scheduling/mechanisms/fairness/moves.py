@@ -1,0 +1,116 @@
+"""Moving jobs that run to where their round wants them: they are stopped, and start there as those that wait do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from colane.core.draft import Draft
+from colane.model.job import Job
+from colane.model.reason import Reason, Why
+from colane.scheduling.engine.aim import Aim
+from colane.scheduling.engine.contracts import Desk, Moving
+from colane.scheduling.engine.times import gpu_type_of
+
+
+@dataclass(frozen=True, slots=True)
+class InTurn:
+    """Several ways to move jobs, one after another; a later one leaves alone whom an earlier one has moved.
+
+    Attributes:
+        ways: They.
+    """
+
+    ways: tuple[Moving, ...]
+
+    @property
+    def goes_first(self) -> bool:
+        """See `Moving`."""
+        return False
+
+    def plan(self, desk: Desk) -> None:
+        """See `Moving`."""
+        for way in self.ways:
+            way.plan(desk)
+
+
+@dataclass(frozen=True, slots=True)
+class ToAim:
+    """Stops those who are to go on on a faster type, or must leave for others; does nothing without rounds.
+
+    Attributes:
+        speed_gain_min: A job is moved to a type on which it is faster by this factor at least; else it stays while
+            nobody needs its GPUs.
+    """
+
+    speed_gain_min: float = 1.05
+
+    @property
+    def goes_first(self) -> bool:
+        """See `Moving`: those that wait start where others leave."""
+        return True
+
+    def plan(self, desk: Desk) -> None:
+        """See `Moving`."""
+        aim = desk.queue.aim
+        if aim is None:
+            return
+        desk.draft.watch(desk.pool)
+        if desk.draft.view.holders(desk.pool) or aim.members.waiting:
+            desk.draft.ask_again(desk.pool, aim.until_s)
+        change = _Change(desk, aim)
+        change.raise_all(self.speed_gain_min)
+        for kind in desk.draft.view.gpu_types(desk.pool):
+            change.make_room(kind)
+
+
+class _Change:
+    def __init__(self, desk: Desk, aim: Aim) -> None:
+        self._draft: Draft = desk.draft
+        self._pool = desk.pool
+        self._aim = aim
+        self._rising: list[Job] = []
+
+    def raise_all(self, gain_min: float) -> None:
+        """Stop who is to run on a type on which it is faster."""
+        speeds = {(wish.job, wish.gpu_type): wish.speed for wish in self._aim.wishes}
+        for job in self._aim.members.movable:
+            here, there = gpu_type_of(self._draft.view, job) or "", self._aim.types.get(job.id, "")
+            if there not in ("", here) and speeds[job.id, there] >= gain_min * speeds.get((job.id, here), 0.0):
+                self._rising.append(job)
+                self._draft.stop(job, Reason(Why.MOVES_TYPE, {"gpu_type": there}))
+
+    def make_room(self, kind: str) -> None:
+        """Of those who are not to run on a type stop as many as those who are to come need, the last first.
+
+        For gangs all of them, as it matters on which node.
+        """
+        coming = self._coming(kind)
+        short = sum([job.gpu_count for job in coming]) - self._coming_free(kind) if coming else 0
+        most_free = self._draft.free((self._pool, kind)).most_free
+        has_gangs = max([job.gpu_count for job in coming], default=0) > max(1, most_free)
+        for job in self._others(kind) if short > 0 or has_gangs else ():
+            because = "others have had less of what they are to have"
+            self._draft.stop(job, Reason(Why.PREEMPTED, {"because": because}, (coming[0].id,)))
+            short -= len(job.gpus_held)
+            if short <= 0 and not has_gangs:
+                break
+
+    def _coming(self, kind: str) -> list[Job]:
+        """Who is to run on a type and does not yet."""
+        members = self._aim.members
+        return [job for job in (*members.waiting, *members.going, *self._rising) if self._aim.types.get(job.id) == kind]
+
+    def _coming_free(self, kind: str) -> int:
+        """GPUs of a type that are free, or will be by what has been decided."""
+        view = self._draft.view
+        free = sum([self._draft.free_count(node, kind) for node in view.nodes.values() if node.node.pool == self._pool])
+        leaving = [job for job in (*self._aim.members.going, *self._rising) if gpu_type_of(view, job) == kind]
+        return free + sum([len(job.gpus_held) for job in leaving])
+
+    def _others(self, kind: str) -> list[Job]:
+        """Who runs on a type and is not to, the last in order first."""
+        here = [job for job in self._aim.members.movable if gpu_type_of(self._draft.view, job) == kind]
+        going = {job.id for job in self._rising}
+        place = {wish.job: number for number, wish in enumerate(reversed(self._aim.wishes))}
+        others = [job for job in here if job.id not in going and self._aim.types.get(job.id) != kind]
+        return sorted(others, key=lambda job: (place.get(job.id, -1), job.id))

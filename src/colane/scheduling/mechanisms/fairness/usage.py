@@ -1,0 +1,133 @@
+"""Decayed-usage fair share: who has used least of late is asked first, in any policy.
+
+Jobs of higher priority go first, then those of the user whose GPU seconds count least now (`core.usage`); jobs of one
+user in the policy's own order. Nobody who runs is stopped for that: it only says who is next when there is room. Who
+has waited beyond the policy's bound is served first as ever. Jobs taken in one plan count from the next one on.
+
+Source: multifactor priority of Slurm; decay as in its PriorityDecayHalfLife.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from heapq import heapify, heappop, heapreplace
+from math import fsum
+
+from colane.core.draft import Draft
+from colane.core.queue import Line
+from colane.core.usage import counted_gpu_s
+from colane.core.view import ClusterView
+from colane.model.job import Job, JobId, JobSpec
+from colane.scheduling.engine.contracts import Classes, ClassKey, Queue, Rank
+from colane.scheduling.engine.walks import Entry, by_priority, priority_of, rank_by_priority
+from colane.scheduling.mechanisms.fairness.holders import Holders
+from colane.scheduling.mechanisms.fairness.users import Users
+
+
+def by_usage(draft: Draft, pool: str, own: Queue) -> Queue:
+    """The order of a policy, with those first who have used least.
+
+    Args:
+        draft: Where decisions are made.
+        pool: Whose queue.
+        own: The policy's own order.
+    """
+    usage, key = _Usage(draft.view), own.class_key
+
+    def rank(job: Job) -> Rank:
+        own_key = own.rank(job)[1:] if key is None else key(job.need)
+        return priority_of(job.spec), usage.of(job.spec.user), *own_key
+
+    def walk(worth: Callable[[], Classes]) -> _ByUsage:
+        return _ByUsage(draft, pool, worth(), rank, own.rank is rank_by_priority)
+
+    return Queue(
+        walk=walk,
+        rank=rank,
+        displaces=by_priority,
+        quantum_s=own.quantum_s,
+        until_s=own.until_s,
+        preferred=own.preferred,
+        weigh=own.weigh,
+        left_s=own.left_s,
+        soonest_end_s=own.soonest_end_s,
+        drains_s=own.drains_s,
+        awaits=own.awaits,
+    )
+
+
+class _Usage:
+    """Of each user asked about, in one plan."""
+
+    def __init__(self, view: ClusterView) -> None:
+        self._view = view
+        self._known: dict[str, float] = {}
+
+    def of(self, user: str) -> float:
+        """GPU seconds as they count now, of all pools."""
+        known = self._known.get(user)
+        if known is None:
+            now_s, book = self._view.now_s, self._view.usage
+            holding = self._view.derived(Holders).of(user)
+            # Summed exactly, so that it does not matter in what order jobs came.
+            known = fsum([book.of(user, now_s), *[counted_gpu_s(job, now_s, book.half_life_s) for job in holding]])
+            self._known[user] = known
+        return known
+
+
+class _ByUsage:
+    """Waiting jobs by rank, one line for each user and class."""
+
+    def __init__(
+        self, draft: Draft, pool: str, worth: Classes, rank: Callable[[Job], Rank], is_by_arrival: bool
+    ) -> None:
+        self.rank: Rank = ()
+        self._jobs = draft.view.jobs
+        self._rank = rank
+        self._is_by_arrival = is_by_arrival
+        self._left: set[ClassKey] = set()
+        self._key: ClassKey | None = None
+        heads: list[tuple[Rank, JobId, int, ClassKey, Iterator[Entry]]] = []
+        for lines in draft.view.derived(Users).lines(pool).values():
+            for key, line in lines.items():
+                entries = self._entries(line) if key in worth else iter(())
+                first = next(entries, None)
+                if first is not None:
+                    heads.append((*first, len(heads), key, entries))
+        heapify(heads)
+        self._heads = heads
+
+    def _entries(self, line: Line) -> Iterator[Entry]:
+        jobs = self._jobs
+        if not self._is_by_arrival:
+            return iter(sorted([(self._rank(jobs[job]), job) for job in line]))
+        return self._alike(line)
+
+    def _alike(self, line: Iterable[JobId]) -> Iterator[Entry]:
+        """All of one rank: a user's of one priority."""
+        rank: Rank | None = None
+        for job in line:
+            if rank is None:
+                rank = self._rank(self._jobs[job])
+            yield rank, job
+
+    def __iter__(self) -> Iterator[Job]:
+        heads = self._heads
+        while heads:
+            self.rank, job, number, key, entries = heads[0]
+            if key not in self._left:
+                self._key = key
+                yield self._jobs[job]
+            following = None if key in self._left else next(entries, None)
+            if following is None:
+                heappop(heads)
+            else:
+                heapreplace(heads, (*following, number, key, entries))
+
+    def leave_class(self) -> None:
+        """See `Walk`."""
+        if self._key is not None:
+            self._left.add(self._key)
+
+    def took(self, _job: Job, _spec: JobSpec) -> None:
+        """See `Walk`."""

@@ -1,0 +1,1 @@
+"""Lanes of a GPU: who may join which (paper B)."""

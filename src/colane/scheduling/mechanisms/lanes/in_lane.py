@@ -1,0 +1,284 @@
+"""In a lane of a shared GPU (paper B): memory alone decides who may join; a rule of lanes adds which lane he gets.
+
+Jobs in different lanes run at once, which uses a GPU best and promises nobody a share of it; jobs of one lane take
+turns (Yu and Chowdhury, MLSys 2020, section 3.4). A GPU may be joined while the safety condition holds with the
+newcomer. Paused jobs keep their P on the GPU, so a job that would be first may still have to wait for memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from functools import partial
+
+from colane.core.circles import circle
+from colane.core.load import GpuLoad
+from colane.lanes.assign import (
+    RESERVE_BYTES,
+    How,
+    LaneMember,
+    LaneSpot,
+    Layout,
+    SalusRule,
+    find,
+    find_single,
+    salus_find,
+)
+from colane.model.hardware import GpuId
+from colane.model.job import Job, JobId, JobKind, JobSpec, NeedClass
+from colane.model.lane import ShareBetween
+from colane.model.profile import Memory
+from colane.model.reason import Reason, Why
+from colane.scheduling.engine.contracts import Desk, Offer
+from colane.scheduling.engine.refusals import no_place
+from colane.scheduling.engine.speeds import fastest_first
+from colane.scheduling.engine.usual import UsualFinder, UsualSource
+from colane.scheduling.mechanisms.lanes.answers import miss_reason, missed
+from colane.scheduling.mechanisms.lanes.gains import Gains
+from colane.scheduling.mechanisms.lanes.joinable import Candidates, FullestFirst, JoinableGpu, LaneIndex, entry_of
+from colane.scheduling.mechanisms.sharing.company_places import may_join, may_share
+
+
+class ShareWhen(StrEnum):
+    """When jobs share a GPU."""
+
+    QUEUE = "queue"
+    """A free GPU first; a job shares only where it would have to wait."""
+    ALWAYS = "always"
+    """Shared GPUs first, the fullest before others, so that the fewest GPUs are used."""
+    NEVER = "never"
+
+
+class LaneRule(StrEnum):
+    """Which lane a newcomer gets."""
+
+    OWN = "own"
+    """One of its own while there is room, else a share of one (paper B, algorithm 1, corrected)."""
+    SINGLE = "single"
+    """All jobs of a GPU take turns in one (the paper's FAIR and SRTF)."""
+    SALUS = "salus"
+    """A lane is as large as P + E of its first job and never grows (SymbioticLab/Salus 7b7f5e06).
+
+    The code's safety factors of 1.1 on P and 1.05 on the sum are those of the beliefs (`perf.PerfConfig`), so the rule
+    adds none of its own.
+    """
+
+
+Find = Callable[[Layout, Memory], LaneSpot | None]
+
+
+def layout_of(load: GpuLoad) -> Layout:
+    """The lanes of a GPU whose jobs' memory is known."""
+    members = (LaneMember(b.job, b.lane, b.memory) for b in load.bookings if b.memory is not None)
+    return Layout(load.capacity_bytes, tuple(members))
+
+
+@dataclass(frozen=True, slots=True)
+class InLane(UsualSource):
+    """See the module.
+
+    Attributes:
+        lanes: Which lane a job gets.
+        share_when: When jobs share.
+        share_between: Whose jobs share.
+        take_turns: Whether a job may join a lane where there is no room for one of its own.
+        reserve_bytes: Left free on every GPU under the rule of the released code.
+        gain_min: Training jobs join only where the sum of speeds rises by this at least; None lets memory alone decide.
+    """
+
+    lanes: LaneRule = LaneRule.OWN
+    share_when: ShareWhen = ShareWhen.QUEUE
+    share_between: ShareBetween = ShareBetween.ALL
+    take_turns: bool = True
+    reserve_bytes: int = RESERVE_BYTES
+    gain_min: float | None = None
+
+    def bind(self, desk: Desk) -> LaneFinder | None:
+        """See `Source`."""
+        return None if self.share_when is ShareWhen.NEVER else LaneFinder(self, desk)
+
+    def find(self) -> Find:
+        """The rule as a function."""
+        if self.lanes is LaneRule.SINGLE:
+            return find_single
+        if self.lanes is LaneRule.SALUS:
+            return partial(salus_find, rule=SalusRule(1.0, 1.0, self.reserve_bytes))
+        return find
+
+
+_Asked = tuple[NeedClass, str, str, str]
+"""A class, a GPU type, and of whose jobs where that matters."""
+
+
+class LaneFinder(UsualFinder):
+    """See `InLane`."""
+
+    def __init__(self, source: InLane, desk: Desk) -> None:
+        self.goes_first = source.share_when is ShareWhen.ALWAYS
+        self.grows = True
+        self.has_grown = False
+        self.single = source.share_between is not ShareBetween.ALL
+        self._draft = desk.draft
+        self._pool = desk.pool
+        self._find = source.find()
+        self._between = source.share_between
+        self._opens = source.lanes is not LaneRule.SINGLE
+        self._joins = source.take_turns
+        self._gain_min = source.gain_min
+        self._gains = Gains(desk.draft)
+        # The two orders of the index are told apart by what is made.
+        self._index = desk.draft.view.derived(FullestFirst if self.goes_first else LaneIndex)
+        self._own_lane: dict[_Asked, Candidates] = {}
+        self._in_lane: dict[_Asked, Candidates] = {}
+        self._now: dict[GpuId, JoinableGpu] = {}
+        self._fresh: list[JoinableGpu] = []
+
+    @property
+    def settles(self) -> bool:
+        """See `Finder`."""
+        return True
+
+    def offers(self, job: Job, spec: JobSpec) -> Iterator[Offer]:
+        """A new lane where there is room for one, else the first lane it may join."""
+        if not may_share(spec):
+            return
+        found = self._first(job, spec, self._own_lane, new=True) if self._opens else None
+        if found is None and self._joins:
+            found = self._first(job, spec, self._in_lane, new=False)
+        if found is not None:
+            load, spot = found
+            yield Offer((load,), _reason(load, spot), lanes=[spot.lane])
+
+    def changed(self, gpus: Iterable[GpuLoad]) -> None:
+        """See `Finder`."""
+        for gpu in gpus:
+            load = self._draft.load(gpu.id)
+            if load.is_joinable:
+                self.has_grown = True
+                entry = entry_of(load, self._index.sign)
+                self._now[load.id] = entry
+                self._fresh.append(entry)
+
+    def refusal(self, job: Job, spec: JobSpec) -> Reason | None:
+        """Why nothing was found: no lane with room, a first run alone, an answer too late, no gain."""
+        lacking, draft = no_place(self._draft, spec), self._draft
+        if lacking.why is not Why.NO_FREE_GPU or not may_share(spec):
+            return None
+        known = list(self._memory(spec))
+        if not known:
+            return replace(lacking, why=Why.UNKNOWN_ALONE_FIRST)
+        for kind, memory in known:
+            open_to_it = [draft.load(gpu) for gpu in self._joinable(kind) if gpu not in draft.held]
+            loads = [load for load in open_to_it if self._may_meet(load, spec)]
+            late = next((found for load in loads if (found := self._late(load, spec, memory)) is not None), None)
+            if late is not None:
+                return late
+            poor = [found for load in loads if (found := self._poor(job, load, spec, memory)) is not None]
+            if poor:
+                return max(poor, key=lambda reason: float(reason.facts["gain"]))
+            if loads:
+                return _no_lane(memory, max(loads, key=lambda load: (load.left_bytes, load.id)))
+        return None
+
+    def _first(
+        self, job: Job, spec: JobSpec, known: dict[_Asked, Candidates], *, new: bool
+    ) -> tuple[GpuLoad, LaneSpot] | None:
+        for kind, memory in self._memory(spec):
+            asked = (spec.need, kind, *self._owner(spec))
+            if asked not in known:
+                suits = partial(JoinableGpu.has_room_for_lane if new else JoinableGpu.has_room_in_lane, memory=memory)
+                least_bytes = sum(memory) if new else memory.persistent_bytes
+                known[asked] = Candidates(self._entries(kind, least_bytes), suits)
+            for entry in known[asked].walk(self._now, self._fresh_of(kind)):
+                load = self._draft.load(entry.gpu)
+                spot = self._spot(load, spec, memory)
+                if spot is not None and (not new or spot.how is How.NEW) and self._gain(job, spec, load, spot) is None:
+                    return load, spot
+        return None
+
+    def _spot(self, load: GpuLoad, spec: JobSpec, memory: Memory) -> LaneSpot | None:
+        """The lane a job gets on a GPU, if its node has room, all may meet and every answer comes in time."""
+        welcome = may_join(self._draft, load, spec) and self._may_meet(load, spec)
+        spot = self._find(layout_of(load), memory) if welcome else None
+        late = spot is not None and missed(self._draft, load, spot.lane, spec) is not None
+        return None if late else spot
+
+    def _gain(self, job: Job, spec: JobSpec, load: GpuLoad, spot: LaneSpot) -> float | None:
+        """What all gain together where that is too little; None where it is enough, or nobody asks."""
+        if self._gain_min is None or spec.kind is JobKind.INFERENCE:
+            return None
+        gain = self._gains.of(job, spec, load, spot.lane)
+        return gain if gain is not None and gain < self._gain_min else None
+
+    def _poor(self, job: Job, load: GpuLoad, spec: JobSpec, memory: Memory) -> Reason | None:
+        """A lane with room where all together would gain too little."""
+        spot = self._spot(load, spec, memory)
+        gain = self._gain(job, spec, load, spot) if spot is not None else None
+        if gain is None or self._gain_min is None:
+            return None
+        return Reason(Why.NO_GAIN, {"gpu": str(load.id), "gain": gain, "least": self._gain_min}, load.jobs)
+
+    def _owner(self, spec: JobSpec) -> tuple[str, str]:
+        """What of a job decides whom it may meet."""
+        if self._between is ShareBetween.ALL:
+            return "", ""
+        return spec.user, spec.group if self._between is ShareBetween.GROUP else ""
+
+    def _may_meet(self, load: GpuLoad, spec: JobSpec) -> bool:
+        if not load.admits(spec.circle):
+            return False
+        if self._between is ShareBetween.ALL:
+            return True
+        mine = circle(spec, self._between)
+        others = [self._draft.view.job(booking.job).spec for booking in load.bookings]
+        return all(circle(other, self._between) == mine for other in others)
+
+    def _memory(self, spec: JobSpec) -> Iterator[tuple[str, Memory]]:
+        """GPU types on which a job's need is known, that on which it is fastest first."""
+        for kind in fastest_first(self._draft, spec, self._draft.view.gpu_types(self._pool, spec.gpu_type)):
+            memory = self._draft.beliefs.terms(spec, kind).memory
+            if memory is not None:
+                yield kind, memory
+
+    def _entries(self, kind: str, left_bytes: int = 0) -> list[JoinableGpu]:
+        """GPUs that could be joined when the plan began and had so much left."""
+        return self._index.entries(self._draft.view, (self._pool, kind), left_bytes)
+
+    def _fresh_of(self, kind: str) -> list[JoinableGpu]:
+        """GPUs of a type on which something has started since, in order; one list serves a pool of one type."""
+        if len(self._draft.view.gpu_types(self._pool)) == 1:
+            return self._fresh
+        return [entry for entry in self._fresh if self._draft.load(entry.gpu).gpu.type == kind]
+
+    def _joinable(self, kind: str) -> list[GpuId]:
+        """GPUs of a type that may be joined now, in the order they are tried."""
+        gpus = {entry.gpu: entry for entry in (*self._entries(kind), *self._fresh_of(kind))}
+        return [entry.gpu for entry in sorted(gpus.values())]
+
+    def _late(self, load: GpuLoad, spec: JobSpec, memory: Memory) -> Reason | None:
+        """A lane with room where an answer would come too late."""
+        spot = self._find(layout_of(load), memory)
+        miss = missed(self._draft, load, spot.lane, spec) if spot is not None else None
+        return None if spot is None or miss is None else miss_reason(load, _mates(load, spot.lane), miss)
+
+
+def _reason(load: GpuLoad, spot: LaneSpot) -> Reason:
+    facts: dict[str, str | int | float] = {"gpu": str(load.id), "lane": spot.lane, "size_bytes": spot.size_bytes}
+    if spot.how is How.NEW:
+        return Reason(Why.NEW_LANE, facts, load.jobs)
+    return Reason(Why.JOINS_LANE if spot.how is How.JOIN else Why.GROWS_LANE, facts, _mates(load, spot.lane))
+
+
+def _mates(load: GpuLoad, lane: int) -> tuple[JobId, ...]:
+    return tuple(booking.job for booking in load.bookings if booking.lane == lane)
+
+
+def _no_lane(memory: Memory, most: GpuLoad) -> Reason:
+    facts: dict[str, str | int | float] = {
+        "persistent_bytes": memory.persistent_bytes,
+        "ephemeral_bytes": memory.ephemeral_bytes,
+        "gpu": str(most.id),
+        "have_bytes": max(0, most.left_bytes),
+    }
+    return Reason(Why.NO_LANE, facts, most.jobs)

@@ -1,0 +1,266 @@
+"""Making room for a waiting job by taking the least valuable running ones off their GPUs.
+
+Their GPUs are free once their processes are gone, or their memory is; until then they are kept for the job that was
+done for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from math import inf
+
+from colane.core.load import GpuLoad
+from colane.core.situations import situation_in
+from colane.model.job import Job, JobSpec
+from colane.model.plan import Park, Stop
+from colane.model.reason import Reason, Why
+from colane.model.resources import Resources, host_needs
+from colane.scheduling.engine.choices import urgent_value
+from colane.scheduling.engine.contracts import Classes, Desk, Offer, Order, Rank
+from colane.scheduling.engine.live import Priorities
+from colane.scheduling.engine.means import cheapest, leaving_s
+from colane.scheduling.engine.openings import Openings
+from colane.scheduling.engine.usual import UsualFinder
+from colane.scheduling.engine.waiting import Waits
+from colane.scheduling.engine.walks import by_priority
+from colane.scheduling.mechanisms.preemption.node_room import EVERYBODY, NodeRoom
+from colane.scheduling.mechanisms.preemption.room_over_nodes import NodePart, Pieces, RoomOverNodes, Vacancy
+from colane.scheduling.mechanisms.preemption.tenants import Coming, NodeTenants, TenantSurvey, Unit, add_to, take_from
+
+
+class MakesRoom(StrEnum):
+    """Who takes whose place."""
+
+    ORDER = "order"
+    """Whoever goes before another in the order of the composition, by as much as the order demands."""
+    PRIORITY = "priority"
+    """Jobs of higher priority those of lower."""
+    NEVER = "never"
+
+
+@dataclass(frozen=True, slots=True)
+class MakingRoom:
+    """See the module.
+
+    Attributes:
+        makes_room: Who takes whose place.
+        over_nodes: Whether also on several nodes for one who may span them, and jobs that run over several leave.
+        postpones: Whether no room is made that a job would decline: its utility there is below the least it asks for.
+    """
+
+    makes_room: MakesRoom = MakesRoom.ORDER
+    over_nodes: bool = True
+    postpones: bool = False
+
+    def bind(self, desk: Desk) -> RoomFinder | None:
+        """See `Source`."""
+        if self.makes_room is MakesRoom.ORDER:
+            return RoomFinder(self, desk, desk.queue.displaces, desk.queue.because)
+        if self.makes_room is MakesRoom.PRIORITY and _may_outrank(desk):
+            return RoomFinder(self, desk, by_priority, "it has a higher priority")
+        return None
+
+    def spares_s(self, order: Order) -> float:
+        """See `Source`; the order's quantum, which holds among equals only where room is made by the order."""
+        return order.quantum_s if self.makes_room is MakesRoom.ORDER else inf
+
+
+def _may_outrank(desk: Desk) -> bool:
+    """Whether somebody who waits has a higher priority than somebody who runs."""
+    highest = max(desk.draft.view.queue(desk.pool).lines, default=None)
+    lowest = desk.draft.view.derived(Priorities).lowest(desk.pool)
+    return highest is not None and lowest is not None and highest > lowest
+
+
+class RoomFinder(UsualFinder):
+    """See `MakingRoom`."""
+
+    at_home = True
+    makes_room = True
+
+    def __init__(self, source: MakingRoom, desk: Desk, displaces: Callable[[Rank, Rank], bool], because: str) -> None:
+        self._desk = desk
+        self._draft = desk.draft
+        self._because = because
+        self._waits = Waits(desk.draft, desk.pool, desk.queue)
+        self._openings = Openings(desk.draft, desk.pool, desk.queue)
+        self._survey = TenantSurvey(desk, displaces, over_nodes=source.over_nodes)
+        self._rooms = NodeRoom(desk, postpones=source.postpones)
+        self._over_nodes = RoomOverNodes(desk, self._survey, self._rooms) if source.over_nodes else None
+        desk.draft.ask_again(desk.pool, inf)
+
+    @property
+    def settles(self) -> bool:
+        """While nothing comes free and nobody may be stopped."""
+        return self._survey.is_empty
+
+    def offers(self, job: Job, spec: JobSpec) -> Iterator[Offer]:
+        """See `Finder`."""
+        vacancy = self._vacancy(job, spec)
+        if vacancy is not None:
+            yield from self._offer(job, spec, vacancy)
+
+    def worth(self, classes: Classes) -> Classes:
+        """None while nothing comes free and nobody may be stopped."""
+        return {} if self._survey.is_empty else classes
+
+    def left_out(self) -> None:
+        """See `Finder`."""
+        self._survey.watch()
+
+    def has_hope(self, rank: Rank) -> bool:
+        """See `Finder`."""
+        return self._survey.has_any_for(rank)
+
+    # -- choosing
+
+    def _vacancy(self, job: Job, spec: JobSpec) -> Vacancy | None:
+        """On one node where that is possible, else on several; nobody leaves where enough comes free."""
+        over, may_be_one = self._over_nodes, spec.gpus == 1 or not spec.anti_collocation
+        found = self._on_coming(job, spec) if may_be_one else None
+        if found is None and over is not None:
+            found = self._if_it_starts(job, spec, over.on_coming(job, spec))
+        if found is None and may_be_one:
+            found = self._by_leaving(job, spec)
+        if found is None and over is not None:
+            found = self._if_it_starts(job, spec, over.by_leaving(job, spec, self._desk.queue.rank(job)))
+        return found
+
+    def _if_it_starts(self, job: Job, spec: JobSpec, found: Vacancy | None) -> Vacancy | None:
+        """Over several nodes there is one place to be had: that or none."""
+        if found is None or not self._rooms.starts_on(job, spec, [(part.site.node, part.gpus) for part in found.parts]):
+            return None
+        return found
+
+    def _on_coming(self, job: Job, spec: JobSpec) -> Vacancy | None:
+        """Where GPUs come free: where some were made free for this very job, then nobody's, then those of jobs behind.
+
+        Jobs before it have had their turn and hold theirs.
+        """
+        without_leaving = self._rooms.without_leaving
+        sites = [site for site in self._survey.open_nodes if without_leaving(site) >= spec.gpus]
+        mine = [site for site in sites if job.id in site.cores]
+        for candidates, takers in ((mine, EVERYBODY), (sites, {None, job.id}), (sites, EVERYBODY)):
+            for site in candidates:
+                gpus = self._rooms.gpus(site, job, spec, takers, ())
+                if gpus is not None:
+                    return Vacancy((NodePart(site, gpus),))
+        return None
+
+    def _by_leaving(self, job: Job, spec: JobSpec) -> Vacancy | None:
+        """The node on which the most valuable job to leave is least valuable, then the fewest GPUs are emptied.
+
+        Of jobs of one rank those are least valuable that lose least: unsaved work, memory to move, their launch.
+        """
+        survey, rank = self._survey, self._desk.queue.rank(job)
+        best: tuple[Rank, int, int, Vacancy] | None = None
+        for worst, order, site in reversed(survey.stoppable() if survey.may_displace(rank) else ()):
+            if not survey.displaces(rank, worst) or (best is not None and worst < best[0]):
+                break
+            if best is not None and worst == best[0] and best[1] == -1:
+                break
+            if site.gpus + self._rooms.without_leaving(site) < spec.gpus:
+                continue
+            vacancy = self._least(site, job, spec, [u for u in survey.units(site) if survey.displaces(rank, u.worth)])
+            if vacancy is None:
+                continue
+            cost = min(unit.worth for unit in vacancy.units), -sum(unit.emptied for unit in vacancy.units), order
+            if best is None or cost > best[:3]:
+                best = (*cost, vacancy)
+        return None if best is None else best[3]
+
+    def _least(self, site: NodeTenants, job: Job, spec: JobSpec, units: list[Unit]) -> Vacancy | None:
+        """Let the least valuable leave until there is room, then spare whoever need not go."""
+        chosen: list[Unit] = []
+        gpus_max = self._rooms.without_leaving(site)
+        for unit in units:
+            chosen.append(unit)
+            gpus_max += len(unit.gpus)
+            if gpus_max >= spec.gpus and self._rooms.gpus(site, job, spec, EVERYBODY, chosen) is not None:
+                break
+        else:
+            return None
+        for unit in reversed(chosen[:-1]):
+            rest = [other for other in chosen if other is not unit]
+            if self._rooms.gpus(site, job, spec, EVERYBODY, rest) is not None:
+                chosen = rest
+        gpus = self._rooms.gpus(site, job, spec, EVERYBODY, chosen)
+        return None if gpus is None else Vacancy((NodePart(site, gpus),), tuple(chosen))
+
+    # -- deciding
+
+    def _offer(self, job: Job, spec: JobSpec, vacancy: Vacancy) -> Iterator[Offer]:
+        room, gpus = self._room(job, vacancy), vacancy.gpus
+        if room is None or (room and self._would_wait(job, spec, gpus, room)):
+            return
+        draft, reason = self._draft, Reason(Why.MAKING_ROOM, {}, tuple([action.job for action in room]))
+        waits_for = tuple(sorted({other for load in gpus for other in load.jobs}))
+        lacks = [host_needs(spec, len(part.gpus)) - draft.host_free(part.site.node) for part in vacancy.parts]
+
+        pieces = [piece for unit in vacancy.units for piece in self._survey.everywhere(unit)]
+
+        def accepted() -> None:
+            """Note who leaves, and what of all that comes free the job takes besides what was free."""
+            self._leave(job, pieces)
+            for part, lack in zip(vacancy.parts, lacks, strict=True):
+                self._take(job, part.site, lack)
+
+        harm, cost_s = self._harm(job, room), self._cost_s(room)
+        if max([draft.view.job(action.job).spec.priority for action in room], default=0) < job.spec.priority:
+            harm, cost_s = 1.0 - urgent_value(1.0, harm, cost_s, self._desk.queue.left_s(job)), 0.0
+        yield Offer(
+            gpus, reason, room=room, waits_for=waits_for, accepted=accepted, is_later=True,
+            harm=harm, cost_s=cost_s,
+        )  # fmt: skip
+
+    def _would_wait(self, job: Job, spec: JobSpec, there: Sequence[GpuLoad], room: Iterable[Stop | Park]) -> bool:
+        """Whether a job had better wait for a place than have those of its own priority leave."""
+        if min([self._draft.view.job(action.job).spec.priority for action in room]) < job.spec.priority:
+            return False
+        return self._openings.suffice(job, spec, there)
+
+    def _harm(self, job: Job, room: Iterable[Stop | Park]) -> float:
+        """Speed of those who leave, by what it weighs beside the job's."""
+        draft, weigh, lost = self._draft, self._desk.queue.weigh, 0.0
+        for victim in [draft.view.job(action.job) for action in room]:
+            here = situation_in(draft.view.gpu(victim.gpus_held[0]), victim.id, draft.view.jobs)
+            lost += draft.beliefs.rate(victim.spec, here).ratio * weigh(victim) / weigh(job)
+        return lost
+
+    def _cost_s(self, room: Iterable[Stop | Park]) -> float:
+        view = self._draft.view
+        return max([leaving_s(view, view.job(action.job), action) for action in room], default=0.0)
+
+    def _room(self, job: Job, vacancy: Vacancy) -> tuple[Stop | Park, ...] | None:
+        """How each leaves who has to; None where one cannot, as the host lacks memory for all of them."""
+        draft, room, host_bytes = self._draft, list[Stop | Park](), dict[str, int]()
+        away_s = self._desk.queue.left_s(job) or 0.0
+        for unit in vacancy.units:
+            for victim in map(draft.view.job, unit.jobs):
+                node = victim.placement.node if victim.placement is not None else ""
+                action = cheapest(draft, victim, job.id, self._because, host_bytes.get(node, 0), away_s)
+                if action is None or (isinstance(action, Park) and self._waits.spares(victim, job)):
+                    return None
+                if isinstance(action, Park):
+                    host_bytes[node] = host_bytes.get(node, 0) + draft.view.bytes_to_move(victim)
+                room.append(action)
+        return tuple(room)
+
+    def _leave(self, job: Job, pieces: Pieces) -> None:
+        """What comes free is kept for the job, on every node of those who leave."""
+        for site, unit in pieces:
+            site.coming += [Coming(gpu, job.id) for gpu in unit.gpus]
+            add_to(site.cores, job.id, unit.cores)
+            add_to(site.host_memory_bytes, job.id, unit.host_memory_bytes)
+            add_to(site.host_bandwidth, job.id, unit.host_bandwidth)
+        for site in {site.node.order: site for site, _ in pieces}.values():
+            self._survey.stopped(site)
+            self._survey.keep_open(site)
+
+    def _take(self, job: Job, site: NodeTenants, lack: Resources) -> None:
+        take_from(site.cores, job.id, lack.cores)
+        take_from(site.host_memory_bytes, job.id, lack.host_memory_bytes)
+        take_from(site.host_bandwidth, job.id, int(max(0.0, lack.host_bandwidth_bytes_per_s)))
+        self._survey.keep_open(site)

@@ -1,0 +1,111 @@
+"""Making way for a parked job: who runs on the only GPU it can go on moves to a free one.
+
+A parked job is bound to its GPU: its memory can be restored nowhere else. So it may wait behind a long job while others
+are free. The long job moves there, if it saves its state and what that costs it is well below what the other waits.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from colane.core.load import GpuLoad
+from colane.model.job import Job
+from colane.model.reason import Reason, Why
+from colane.model.resources import host_needs
+from colane.scheduling.engine.contracts import Desk, Offer
+from colane.scheduling.engine.expected import Expected, had_s
+from colane.scheduling.engine.live import LiveJobs, is_ripe, ran_since_s
+from colane.scheduling.engine.means import is_untouched, stopped_s
+from colane.scheduling.engine.waiting import Waits
+from colane.scheduling.mechanisms.topology.fastest import FastestFinder, speed_on
+from colane.scheduling.mechanisms.topology.free import any_free
+from colane.scheduling.mechanisms.topology.gathering import STOP_S
+
+PAYS_RATIO: Final = 2.0
+"""The parked job must go on sooner by so many times what the other loses: the lengths of both are estimates."""
+
+
+@dataclass(frozen=True, slots=True)
+class MakingWay:
+    """See the module.
+
+    Attributes:
+        makes_way: Whether anybody makes way.
+        moves: Whether running jobs are moved at all.
+    """
+
+    makes_way: bool = True
+    moves: bool = True
+
+    @property
+    def goes_first(self) -> bool:
+        """Those that wait are served before: what is free then, none of them can have."""
+        return False
+
+    def plan(self, desk: Desk) -> None:
+        """For each parked job of one GPU, the oldest first."""
+        live = desk.draft.view.derived(LiveJobs).pool(desk.pool)
+        if not self.makes_way or not self.moves or not live.homes or not any_free(desk):
+            return
+        mover = _WayMaker(desk)
+        for _, job in sorted(live.returned.items()):
+            if job.home and job.placement is not None and len(job.placement.slots) == 1:
+                mover.make_way(job)
+
+
+class _WayMaker:
+    def __init__(self, desk: Desk) -> None:
+        self._draft = desk.draft
+        self._pool = desk.pool
+        self._quantum_s = desk.queue.quantum_s
+        self._fastest = FastestFinder(desk)
+        self._waits = Waits(desk.draft, desk.pool, desk.queue)
+        self._expected = Expected(desk.draft, desk.pool)
+
+    def make_way(self, parked: Job) -> None:
+        """Move who has a GPU of its home alone, where that pays."""
+        if not self._draft.is_undecided(parked.id):
+            return
+        for load in self._draft.homes(parked):
+            if len(load.bookings) == 1 and is_untouched(self._draft, load):
+                job = self._draft.view.job(load.jobs[0])
+                if self._pays(job) and self._has_room_without(parked, job):
+                    offer = self._elsewhere(job, load) if self._is_ripe(job) else None
+                    if offer is not None:
+                        self._move(job, load, offer, parked)
+                        return
+
+    def _pays(self, job: Job) -> bool:
+        left_s = self._expected.left_s(job)
+        if left_s is None:
+            left_s = had_s(job, self._draft.now_s)
+        return left_s > PAYS_RATIO * (stopped_s(self._draft.view, job) + STOP_S)
+
+    def _is_ripe(self, job: Job) -> bool:
+        """Whether it may be moved now; else the question is asked again once it has run for a quantum."""
+        ripens_s = ran_since_s(job) + self._quantum_s
+        if ripens_s > self._draft.now_s:
+            self._draft.ask_again(self._pool, ripens_s)
+        return is_ripe(self._draft, job, self._quantum_s)
+
+    def _has_room_without(self, parked: Job, leaver: Job) -> bool:
+        """Whether the parked job's node then has its cores and its bandwidth; its host memory it has."""
+        if parked.placement is None:
+            return False
+        free = self._draft.host_free(self._draft.view.nodes[parked.placement.node])
+        need = host_needs(parked.spec, 1) - host_needs(leaver.spec, 1)
+        return need.cores <= free.cores and need.host_bandwidth_bytes_per_s <= free.host_bandwidth_bytes_per_s
+
+    def _elsewhere(self, job: Job, load: GpuLoad) -> Offer | None:
+        """A free GPU to which nobody is bound, and on which it is as fast as where it is."""
+        least = speed_on(self._draft, job.spec, [load])
+        for offer in self._fastest.offers(job, job.spec):
+            if offer.ratio >= least and not self._waits.is_awaited(offer.gpus[0].id, job):
+                return offer
+        return None
+
+    def _move(self, job: Job, load: GpuLoad, offer: Offer, parked: Job) -> None:
+        facts: dict[str, str | int | float] = {"had": str(load.id), "gpu": str(offer.gpus[0].id)}
+        self._draft.resize(job, offer.gpus, Reason(Why.MADE_WAY, facts, (parked.id,)), for_job=parked.id)
+        self._fastest.changed(offer.gpus)

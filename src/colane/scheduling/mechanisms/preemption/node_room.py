@@ -1,0 +1,117 @@
+"""What a node has for ranks of a waiting job: what is free, what comes free, and what would if somebody left."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
+
+from colane.core.load import GpuLoad
+from colane.core.state import NodeState
+from colane.model.job import Job, JobId, JobSpec
+from colane.model.resources import host_needs
+from colane.scheduling.engine.contracts import Desk
+from colane.scheduling.engine.speeds import fastest_first
+from colane.scheduling.mechanisms.preemption.room_utility import best_emptied, utility_over_nodes
+from colane.scheduling.mechanisms.preemption.tenants import NodeTenants, Unit, amount_of
+from colane.scheduling.mechanisms.topology.connected import least_utility
+
+EVERYBODY = None
+"""Whomever GPUs that come free are kept for."""
+
+Takers = AbstractSet[JobId | None] | None
+"""Those for whom what comes free may be kept to count."""
+
+
+class NodeRoom:
+    """See the module; `units` are those who would leave the node in question.
+
+    Args:
+        desk: Where it is asked.
+        postpones: Whether a job is offered no place below the utility it asks for.
+    """
+
+    def __init__(self, desk: Desk, *, postpones: bool = False) -> None:
+        self._desk = desk
+        self._postpones = postpones
+        self._draft = desk.draft
+
+    def kinds(self, job: Job, spec: JobSpec) -> list[str]:
+        """GPU types for a job, best first."""
+        draft, preferred = self._draft, self._desk.queue.preferred
+        types = draft.view.gpu_types(self._desk.pool, spec.gpu_type)
+        return fastest_first(draft, spec, types) if preferred is None else preferred(job, spec, types)
+
+    def without_leaving(self, site: NodeTenants) -> int:
+        """No more GPUs of a node than this are free or come free."""
+        return len(site.coming) + sum(self._draft.free_count(site.node, kind) for kind in site.node.free)
+
+    def gpus(
+        self, site: NodeTenants, job: Job, spec: JobSpec, takers: Takers, units: Iterable[Unit]
+    ) -> tuple[GpuLoad, ...] | None:
+        """GPUs of one type for all of a job, if those of `units` and those kept for `takers` come free."""
+        if job.home and (job.placement is None or job.placement.node != site.node.node.name):
+            return None
+        if not self.has_host(site, job, spec, spec.gpus, takers, units):
+            return None
+        for kind in self.kinds(job, spec):
+            loads = self.loads(site, job, spec, kind, takers, units)
+            found = self._good(site, job, spec, loads) if len(loads) >= spec.gpus else None
+            if found is not None:
+                return found
+        return None
+
+    def starts_on(self, job: Job, spec: JobSpec, parts: Sequence[tuple[NodeState, Sequence[GpuLoad]]]) -> bool:
+        """Whether a job would not decline these GPUs of several nodes."""
+        least = self._least(job)
+        return not least or utility_over_nodes(self._draft, spec, parts) >= least
+
+    def _good(self, site: NodeTenants, job: Job, spec: JobSpec, loads: list[GpuLoad]) -> tuple[GpuLoad, ...] | None:
+        """The first of these GPUs; of a job that asks for a utility the best, if they are good enough for it."""
+        least = self._least(job)
+        if not least:
+            return tuple(loads[: spec.gpus])
+        return best_emptied(self._draft, site.node, spec, loads, least)
+
+    def _least(self, job: Job) -> float:
+        """One that waits parked goes on where it is."""
+        return least_utility(self._desk, job) if self._postpones and not job.home else 0.0
+
+    def has_host(
+        self, site: NodeTenants, job: Job, spec: JobSpec, ranks: int, takers: Takers, units: Iterable[Unit]
+    ) -> bool:
+        """Whether a node would have the cores, the host memory and its bandwidth that so many ranks book."""
+        draft, node, need = self._draft, site.node, host_needs(spec, ranks)
+        cores = len(draft.cores_free(node)) + amount_of(site.cores, takers)
+        if cores + sum(u.cores for u in units) < need.cores:
+            return False
+        host_bytes = draft.host_memory_free_bytes(node) + amount_of(site.host_memory_bytes, takers)
+        if not job.home and host_bytes + sum(u.host_memory_bytes for u in units) < need.host_memory_bytes:
+            return False
+        bandwidth = draft.host_bandwidth_free(node) + amount_of(site.host_bandwidth, takers)
+        return bandwidth + sum(u.host_bandwidth for u in units) >= need.host_bandwidth_bytes_per_s
+
+    def loads(
+        self, site: NodeTenants, job: Job, spec: JobSpec, kind: str, takers: Takers, units: Iterable[Unit]
+    ) -> list[GpuLoad]:
+        """GPUs of a type that it fits on; who asks for more takers gets the same ones first."""
+        return [load for load in self._loads(site, job, kind, takers, units) if self._draft.fits_alone(load, spec)]
+
+    def _loads(
+        self, site: NodeTenants, job: Job, kind: str, takers: Takers, units: Iterable[Unit]
+    ) -> Iterator[GpuLoad]:
+        """Those made free for the job first, then free ones, then what nobody and what others were promised."""
+        draft = self._draft
+        homes = {load.id for load in draft.homes(job)} if job.home else None
+        made = [coming.gpu for coming in site.coming if coming.kept_for == job.id]
+        made += [gpu for unit in units for gpu in unit.gpus]
+        free = [load.id for load in draft.free_gpus(site.node, kind)]
+        rest = [coming for coming in site.coming if coming.kept_for != job.id]
+        rest = [coming for coming in rest if takers is None or coming.kept_for in takers]
+        others = [coming.gpu for coming in sorted(rest, key=lambda coming: (coming.kept_for or 0, coming.gpu))]
+        for gpu in (*sorted(made), *free, *others):
+            load = draft.load(gpu)
+            untouched = load is draft.view.gpu(gpu)
+            kept = load.returning or gpu in draft.held or (homes is not None and gpu not in homes)
+            usable = load.is_usable if homes is None else load.gpu.healthy
+            if untouched and load.gpu.type == kind and usable and not kept:
+                yield load

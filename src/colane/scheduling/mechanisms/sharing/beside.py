@@ -1,0 +1,268 @@
+"""Beside others on their GPU, in a lane of its own, where all together are predicted to gain (paper A; Gavel)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from colane.core.draft import Draft
+from colane.core.load import GpuLoad
+from colane.core.situations import situation_beside
+from colane.model.job import Job, JobSpec
+from colane.model.profile import ProfileKey
+from colane.model.reason import Reason, Why
+from colane.perf.rate import Prediction, Rate, RateSource
+from colane.scheduling.engine.contracts import Classes, Desk, Offer, Rank
+from colane.scheduling.engine.refusals import no_place, not_joined
+from colane.scheduling.engine.speeds import fastest_first
+from colane.scheduling.engine.usual import UsualFinder, UsualSource
+from colane.scheduling.mechanisms.sharing.company_places import may_join, may_share
+from colane.scheduling.mechanisms.sharing.sharers import Sharers
+from colane.scheduling.mechanisms.topology.free import any_free
+
+
+def is_known(draft: Draft, spec: JobSpec, gpu_type: str) -> bool:
+    """Whether memory and load of a job are known, so that it may share."""
+    terms = draft.beliefs.terms(spec, gpu_type)
+    return terms.memory is not None and terms.load is not None
+
+
+def rate_beside(draft: Draft, spec: JobSpec, load: GpuLoad) -> Rate:
+    """How fast a job goes in a lane of its own beside those on a GPU."""
+    return draft.beliefs.rate(spec, situation_beside(load, load.next_lane, draft.view.jobs))
+
+
+def may_find_company(desk: Desk, jobs_max: int) -> bool:
+    """Whether a GPU of so few jobs is open to others, or may come to be in this plan, or somebody parked waits."""
+    view = desk.draft.view
+    found = view.queue(desk.pool).parked > 0 or any_free(desk)
+    for kind in view.gpu_types(desk.pool):
+        found = found or desk.draft.has_open((desk.pool, kind), jobs_max)
+    return found
+
+
+def sharers(desk: Desk, classes: Classes, jobs_max: int) -> Classes:
+    """Classes for which there may be company of so few jobs now, or in the course of this plan."""
+    if not may_find_company(desk, jobs_max):
+        return {}
+    return desk.draft.view.derived(Sharers).among(desk.draft.view, desk.pool, classes)
+
+
+def predict(draft: Draft, spec: JobSpec, load: GpuLoad) -> Prediction | None:
+    """Speed-up of a job together with those on a GPU; None while too little is known."""
+    return rate_beside(draft, spec, load).together
+
+
+def share_reason(why: Why, load: GpuLoad, prediction: Prediction, threshold: float) -> Reason:
+    """Why a job shares a GPU, or does not."""
+    facts: dict[str, str | int | float] = {
+        "gpu": str(load.id),
+        "speedup": prediction.speedup,
+        "threshold": threshold,
+        "source": prediction.source,
+    }
+    return Reason(why, facts, load.jobs)
+
+
+class GainBy(StrEnum):
+    """What a company has to gain in."""
+
+    DELTA = "delta"
+    """Time one after another over time together, for equal numbers of steps (paper A, equation 4.1)."""
+    SPEEDS = "speeds"
+    """The sum of all speeds, each over that alone (Gavel's normalised throughput): long steps do not outweigh short."""
+
+
+def gain(prediction: Prediction, gain_by: GainBy) -> Prediction:
+    """What is predicted, with the gain that is asked for in the place of the speed-up."""
+    if gain_by is GainBy.DELTA or not prediction.jobs:
+        return prediction  # of a set of which delta is all that is known, its jobs are taken to be slowed alike
+    total = sum([1.0 / job.slowdown for job in prediction.jobs])
+    return prediction._replace(speedup=total, source=f"{prediction.source}, sum of speeds")
+
+
+@dataclass(frozen=True, slots=True)
+class BesideLightest(UsualSource):
+    """With the jobs of the GPU that has the smallest (C, M), if the set gains (paper A, algorithm 2, corrected).
+
+    The corrections are in `docs/papers/colocation.md`: load is kept per GPU and grows with every decision, memory is a
+    hard limit, an unknown job runs alone first, and company is capped.
+
+    Attributes:
+        speedup_min: Jobs share when the predicted speed-up is at least this (paper A: 1).
+        company_max: Jobs on one GPU at most (paper A studied 2 and 3).
+        gain_by: What the speed-up is: paper A's delta, or the sum of speeds.
+    """
+
+    speedup_min: float = 1.0
+    company_max: int = 3
+    gain_by: GainBy = GainBy.DELTA
+
+    def bind(self, desk: Desk) -> LightestFinder:
+        """See `Source`."""
+        return LightestFinder(self, desk)
+
+
+class LightestFinder(UsualFinder):
+    """See `BesideLightest`."""
+
+    def __init__(self, source: BesideLightest, desk: Desk) -> None:
+        self.grows = source.company_max > 1
+        self.has_grown = False
+        self._desk = desk
+        self._draft = desk.draft
+        self._speedup_min = source.speedup_min
+        self._jobs_max = source.company_max - 1
+        self._gain_by = source.gain_by
+
+    @property
+    def settles(self) -> bool:
+        """See `Finder`."""
+        return True
+
+    def offers(self, _job: Job, spec: JobSpec) -> Iterator[Offer]:
+        """See `Finder`."""
+        for load, prediction in self._companies(spec):
+            if prediction.pays(self._speedup_min):
+                yield Offer((load,), share_reason(Why.SHARES, load, prediction, self._speedup_min))
+
+    def changed(self, gpus: Iterable[GpuLoad]) -> None:
+        """A job that has just started where others may join it opens the way for one that found nothing before."""
+        for gpu in gpus:
+            load = self._draft.load(gpu.id)
+            self.has_grown = self.has_grown or (load.is_open and len(load.bookings) <= self._jobs_max)
+
+    def worth(self, classes: Classes) -> Classes:
+        """Those of whom enough is known, while there is company or may come to be; parked jobs may come back."""
+        return sharers(self._desk, classes, self._jobs_max)
+
+    def has_hope(self, _rank: Rank) -> bool:
+        """See `Finder`."""
+        return may_find_company(self._desk, self._jobs_max)
+
+    def refusal(self, _job: Job, spec: JobSpec) -> Reason | None:
+        """Company that would not pay, or a first run alone."""
+        for load, prediction in self._companies(spec):
+            why = Why.NO_EVIDENCE if prediction.basis is RateSource.NO_EVIDENCE else Why.NOT_WORTH_SHARING
+            return share_reason(why, load, prediction, self._speedup_min)
+        lacking, draft = no_place(self._draft, spec), self._draft
+        known = any(is_known(draft, spec, kind) for kind in draft.view.gpu_types(spec.pool, spec.gpu_type))
+        first_run = may_share(spec) and not known and lacking.why is Why.NO_FREE_GPU
+        return replace(lacking, why=Why.UNKNOWN_ALONE_FIRST) if first_run else not_joined(draft, spec, lacking)
+
+    def _companies(self, spec: JobSpec) -> Iterator[tuple[GpuLoad, Prediction]]:
+        """Of each GPU type, the fastest first, the lightest company it fits into; heavier would pay still less."""
+        if not may_share(spec):
+            return
+        for kind in fastest_first(self._draft, spec, self._draft.view.gpu_types(spec.pool, spec.gpu_type)):
+            load = self._lightest(spec, kind)
+            prediction = predict(self._draft, spec, load) if load is not None else None
+            if load is not None and prediction is not None:
+                yield load, gain(prediction, self._gain_by)
+
+    def _lightest(self, spec: JobSpec, gpu_type: str) -> GpuLoad | None:
+        terms = self._draft.beliefs.terms(spec, gpu_type)
+        if terms.memory is None or terms.load is None:
+            return None
+        need_bytes = sum(terms.memory)
+        for load in self._draft.open_gpus((spec.pool, gpu_type), self._jobs_max):
+            if need_bytes <= load.left_bytes and may_join(self._draft, load, spec):
+                return load
+        return None
+
+
+Partner = tuple[ProfileKey, str]
+"""All that a prediction asks of a GPU with one job: that job's profile, and the way of sharing."""
+
+
+@dataclass(frozen=True, slots=True)
+class BesidePartner(UsualSource):
+    """In a pair, with the partner beside whom the two are predicted to gain most (Gavel, section 3.1).
+
+    Attributes:
+        packed: Whether jobs may share a GPU in pairs at all.
+        speedup_min: Two jobs share a GPU when their predicted speed-up is at least this.
+        gain_by: What the speed-up is: paper A's delta, or the sum of speeds.
+    """
+
+    packed: bool = True
+    speedup_min: float = 1.0
+    gain_by: GainBy = GainBy.DELTA
+
+    def bind(self, desk: Desk) -> PartnerFinder | None:
+        """See `Source`."""
+        return PartnerFinder(self, desk) if self.packed else None
+
+
+class PartnerFinder(UsualFinder):
+    """All GPUs with one job are looked at, by the profile of that job.
+
+    So a job that finds no partner finds none after others have found theirs.
+    """
+
+    def __init__(self, source: BesidePartner, desk: Desk) -> None:
+        self.grows = True
+        self.has_grown = False
+        self._draft = desk.draft
+        self._pool = desk.pool
+        self._speedup_min = source.speedup_min
+        self._gain_by = source.gain_by
+        self._singles: dict[str, dict[Partner, list[GpuLoad]]] = {}
+
+    @property
+    def settles(self) -> bool:
+        """See `Finder`."""
+        return True
+
+    def offers(self, _job: Job, spec: JobSpec) -> Iterator[Offer]:
+        """See `Finder`."""
+        best: tuple[float, GpuLoad, Prediction] | None = None
+        for load, prediction in self._partners(spec):
+            if best is None or prediction.speedup > best[0]:
+                best = prediction.speedup, load, prediction
+        if best is not None:
+            yield Offer((best[1],), share_reason(Why.SHARES, best[1], best[2], self._speedup_min), utility=best[0])
+
+    def changed(self, gpus: Iterable[GpuLoad]) -> None:
+        """A job that has just started alone on a GPU may be joined from now on."""
+        for gpu in gpus:
+            load = self._draft.load(gpu.id)
+            if len(load.bookings) == 1 and load.is_open:
+                self.has_grown = True
+                if load.gpu.type in self._singles:
+                    self._singles[load.gpu.type].setdefault(_partner(load), []).append(load)
+
+    def _partners(self, spec: JobSpec) -> Iterator[tuple[GpuLoad, Prediction]]:
+        """One GPU for each kind of partner that pays."""
+        if not may_share(spec):
+            return
+        for kind in self._draft.view.gpu_types(self._pool, spec.gpu_type):
+            if not is_known(self._draft, spec, kind):
+                continue
+            for loads in self._by_partner(kind).values():
+                found = predict(self._draft, spec, loads[0])
+                prediction = None if found is None else gain(found, self._gain_by)
+                if prediction is None or not prediction.pays(self._speedup_min):
+                    continue
+                load = next((load for load in loads if self._fits(load, spec)), None)
+                if load is not None:
+                    yield load, prediction
+
+    def _by_partner(self, kind: str) -> dict[Partner, list[GpuLoad]]:
+        if kind not in self._singles:
+            groups = self._singles[kind] = {}
+            for load in self._draft.open_gpus((self._pool, kind), 1):
+                groups.setdefault(_partner(load), []).append(load)
+        return self._singles[kind]
+
+    def _fits(self, load: GpuLoad, spec: JobSpec) -> bool:
+        """Whether a GPU still has one job and room for another."""
+        memory = self._draft.beliefs.terms(spec, load.gpu.type).memory
+        if memory is None or sum(memory) > load.left_bytes or self._draft.load(load.id) is not load:
+            return False
+        return may_join(self._draft, load, spec)
+
+
+def _partner(load: GpuLoad) -> Partner:
+    return load.bookings[0].key, load.gpu.sharing

@@ -1,0 +1,158 @@
+"""A job beside others on one GPU, by the same utility: interference is the larger of bus and GPU (papers A and C)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+from typing import NamedTuple
+
+from colane.core.draft import Draft
+from colane.core.load import GpuLoad
+from colane.model.job import Job, JobSpec
+from colane.model.reason import Why
+from colane.perf.rate import Prediction, Rate
+from colane.perf.topology import comm_of, shape_of_node
+from colane.perf.utility import NEUTRAL, Weights, job_utility
+from colane.perf.views import gpu_harm, harm_beside
+from colane.scheduling.engine.contracts import Desk, Offer
+from colane.scheduling.engine.usual import UsualFinder, UsualSource
+from colane.scheduling.mechanisms.sharing.beside import is_known, rate_beside, share_reason
+from colane.scheduling.mechanisms.sharing.company_places import may_join, may_share
+from colane.scheduling.mechanisms.topology.connected import least_utility
+from colane.scheduling.mechanisms.topology.node_fit import Fit, Neighbour, Question, judge
+from colane.scheduling.mechanisms.topology.sites import residents
+
+LOOKED_AT_MAX = 64
+"""GPUs looked at for one job, lightest first."""
+
+SPEEDUP_MIN = 1.0
+"""Jobs share when all together are predicted to be no slower than one after another (paper A, section 4.1)."""
+
+
+class LeastOf(NamedTuple):
+    """Least utilities.
+
+    Attributes:
+        own: Of the newcomer.
+        others: Whether those he joins may not fall below their own either.
+    """
+
+    own: float
+    others: bool
+
+
+class SharedPlace(NamedTuple):
+    """A GPU a job may join.
+
+    Attributes:
+        load: With its jobs.
+        prediction: Speed-up of all together.
+        fit: Utilities.
+    """
+
+    load: GpuLoad
+    prediction: Prediction
+    fit: Fit
+
+
+@dataclass(frozen=True, slots=True)
+class BesideByUtility(UsualSource):
+    """Beside others where that pays, by the same utility as free GPUs; nobody may fall below his own least.
+
+    Attributes:
+        company_max: Jobs on one GPU at most; 1 shares none.
+        weights: Of the utility's terms.
+        postpones: Whether least utilities are heeded.
+    """
+
+    company_max: int = 2
+    weights: Weights = NEUTRAL
+    postpones: bool = False
+
+    def bind(self, desk: Desk) -> UtilityFinder | None:
+        """See `Source`."""
+        return UtilityFinder(self, desk) if self.company_max > 1 else None
+
+
+class UtilityFinder(UsualFinder):
+    """See `BesideByUtility`."""
+
+    def __init__(self, source: BesideByUtility, desk: Desk) -> None:
+        self.grows = True
+        self._desk = desk
+        self._source = source
+
+    def offers(self, job: Job, spec: JobSpec) -> Iterator[Offer]:
+        """See `Finder`."""
+        source, draft = self._source, self._desk.draft
+        least = least_utility(self._desk, job) if source.postpones else 0.0
+        asks = LeastOf(least, others=source.postpones and not self._desk.is_overdue(job))
+        best = best_company(draft, spec, asks, source.company_max, source.weights)
+        if best is not None:
+            reason = share_reason(Why.SHARES, best.load, best.prediction, SPEEDUP_MIN)
+            yield Offer((best.load,), reason, utility=best.fit.system)
+
+
+def best_company(
+    draft: Draft, spec: JobSpec, least: LeastOf, company_max: int, weights: Weights = NEUTRAL
+) -> SharedPlace | None:
+    """The company in which a job and the cluster fare best; None where no job gains or somebody falls too low.
+
+    Args:
+        draft: Where decisions are made.
+        spec: A job of one GPU that may share.
+        least: Utilities that are asked for.
+        company_max: Jobs on a GPU at most.
+        weights: Of the utility's terms.
+    """
+    found = [company for company in _companies(draft, spec, company_max, weights) if company.fit.job >= least.own]
+    spared = [company for company in found if not least.others or not _harms(draft, company, weights)]
+    return max(spared, key=lambda company: (company.fit.system, company.fit.job), default=None)
+
+
+def _companies(draft: Draft, spec: JobSpec, company_max: int, weights: Weights) -> Iterator[SharedPlace]:
+    if not may_share(spec) or company_max < 2:
+        return
+    for kind in draft.view.gpu_types(spec.pool, spec.gpu_type):
+        if not is_known(draft, spec, kind):
+            continue
+        memory = draft.beliefs.terms(spec, kind).memory
+        for load in islice(draft.open_gpus((spec.pool, kind), company_max - 1), LOOKED_AT_MAX):
+            if memory is None or sum(memory) > load.left_bytes or not may_join(draft, load, spec):
+                continue
+            rate = rate_beside(draft, spec, load)
+            if rate.together is not None and rate.together.pays(SPEEDUP_MIN):
+                yield SharedPlace(load, rate.together, _judge(draft, spec, load, rate, weights))
+
+
+def _judge(draft: Draft, spec: JobSpec, load: GpuLoad, rate: Rate, weights: Weights) -> Fit:
+    """Utility on that GPU, neighbours on its socket included."""
+    node = draft.view.nodes[load.id.node]
+    shape, beliefs = shape_of_node(node.node), draft.beliefs
+    key = draft.beliefs.terms(spec, load.gpu.type).key
+    others = (one for one in residents(draft, node) if load.id.number not in one.gpus)
+    near = tuple(
+        Neighbour(shape.sockets_of(one.gpus), harm_beside(beliefs, key, one.key), harm_beside(beliefs, one.key, key))
+        for one in others
+    )
+    shared = gpu_harm(rate, beliefs.neighbours.worst) or 0.0
+    gpu = load.id.number
+    return judge(Question(shape, 1 << gpu, near, 1, comm_of(spec), weights, shared), (gpu,))
+
+
+def _harms(draft: Draft, company: SharedPlace, weights: Weights) -> bool:
+    """Whether one of those it joins would fall below his own least utility."""
+    for job in company.load.jobs:
+        spec = draft.view.job(job).spec
+        if spec.utility_min and _utility_of(draft, spec, company, weights) < spec.utility_min:
+            return True
+    return False
+
+
+def _utility_of(draft: Draft, spec: JobSpec, company: SharedPlace, weights: Weights) -> float:
+    """Of one who is joined, by his own slowdown there; that of the newcomer where no more is foreseen than a sum."""
+    slowed = company.prediction.of(draft.beliefs.terms(spec, company.load.gpu.type).key)
+    if slowed is None:
+        return company.fit.job
+    return job_utility(0.0, min(1.0, (slowed.slowdown - 1.0) / draft.beliefs.neighbours.worst), weights)

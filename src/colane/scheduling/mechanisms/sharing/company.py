@@ -1,0 +1,196 @@
+"""Beside others in the company that is worth most: where the sum of speeds rises most.
+
+A company is worth the sum of its speeds, each over that of the job alone at its best (Gavel's normalised throughput,
+Narayanan et al., OSDI 2020, section 3.1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from math import inf
+from typing import Final, NamedTuple
+
+from colane.core.load import GpuLoad
+from colane.core.queue import Line
+from colane.model.job import Job, JobSpec
+from colane.model.reason import Reason, Why
+from colane.scheduling.engine.contracts import Classes, ClassKey, Desk, Offer, Order, Rank
+from colane.scheduling.engine.refusals import no_place
+from colane.scheduling.engine.usual import UsualFinder
+from colane.scheduling.mechanisms.sharing.companies import COMPANY_MAX, CompanyValues, Joining
+from colane.scheduling.mechanisms.sharing.company_places import may_share
+
+
+@dataclass(frozen=True, slots=True)
+class BesideBest:
+    """Beside those with whom the sum of speeds rises most.
+
+    Attributes:
+        company_max: Jobs on one GPU at most.
+        rise_min: The sum of speeds must rise by so much.
+    """
+
+    company_max: int = COMPANY_MAX
+    rise_min: float = 0.0
+
+    def bind(self, desk: Desk) -> BestCompanyFinder | None:
+        """See `Source`."""
+        return BestCompanyFinder(self, desk) if self.company_max > 1 else None
+
+    def spares_s(self, _order: Order) -> float:
+        """Nobody is stopped."""
+        return inf
+
+
+TRIED: Final = 0.05
+"""What company counts as worth of which nothing is known: little, so that what is known to pay goes before."""
+
+
+class _Company(NamedTuple):
+    """A GPU to come to, by how much the sum of speeds rises, and the speed of who comes."""
+
+    rise: float
+    ratio: float
+    load: GpuLoad
+
+
+class BestCompanyFinder(UsualFinder):
+    """See `BesideBest`."""
+
+    def __init__(self, source: BesideBest, desk: Desk) -> None:
+        self.grows = self.at_home = True
+        self._draft = desk.draft
+        self._pool = desk.pool
+        self._rise_min = source.rise_min
+        self._values = CompanyValues(desk.draft, desk.pool, source.company_max - 1, desk.queue)
+        self._has_hope = True
+        self._stamp = 0
+
+    def offers(self, job: Job, spec: JobSpec) -> Iterator[Offer]:
+        """See `Finder`."""
+        if job.home:
+            yield from self._at_home(job, spec)
+            return
+        for kind in self._draft.view.gpu_types(self._pool, spec.gpu_type):
+            if self._rises(job, spec, kind):
+                best = self._best(job, spec, kind)
+                if best is not None and best.rise > self._rise_min:
+                    yield self._offer(best)
+            load = self._untried(job, spec, kind)
+            if load is not None:
+                yield self._try(spec, load)
+
+    def _at_home(self, job: Job, spec: JobSpec) -> Iterator[Offer]:
+        """Beside those who have come since it was parked."""
+        draft, values = self._draft, self._values
+        for load in draft.homes(job) if may_share(spec) and draft.has_room_at_home(job) else ():
+            number, group = values.number(job, spec, load.gpu.type), values.alike.of(load.id)
+            if number is None or group is None:
+                continue
+            rise = values.rise_at(number, group)
+            if rise > max(self._rise_min, values.dilution(group.site, group.members, number)):
+                yield self._offer(_Company(rise, values.rate(spec, load, load.bookings).ratio, load))
+
+    def changed(self, _gpus: Iterable[GpuLoad]) -> None:
+        """See `Finder`."""
+        self._values.look()
+        self._has_hope = True
+
+    def worth(self, classes: Classes) -> Classes:
+        """Classes for which there is company that pays, cores apart, and those that are looked at one by one."""
+        found: dict[ClassKey, Line] = {}
+        self._stamp = self._values.stamp()
+        for key, line in classes.items():
+            need = key[1]
+            if need.home or (need.share and (need.sizes or (need.gpus == 1 and self._may_rise(line)))):
+                found[key] = line
+        self._has_hope = bool(found)
+        return found
+
+    def has_hope(self, _rank: Rank) -> bool:
+        """See `Finder`."""
+        return self._has_hope
+
+    def refusal(self, job: Job, spec: JobSpec) -> Reason | None:
+        """Company that would not pay, or a first run alone."""
+        if not may_share(spec):
+            return None
+        kinds = self._draft.view.gpu_types(self._pool, spec.gpu_type)
+        found = [best for kind in kinds if (best := self._best(job, spec, kind)) is not None]
+        if found:
+            best = max(found, key=_rise)
+            facts: dict[str, str | int | float] = {"gpu": str(best.load.id), "gain": best.rise, "least": self._rise_min}
+            return Reason(Why.NO_GAIN, facts, best.load.jobs)
+        few = self._too_few(job, spec, kinds)
+        if few is not None:
+            return few
+        lacking = no_place(self._draft, spec)
+        known = any(self._values.number(job, spec, kind) is not None for kind in kinds)
+        return None if known or lacking.why is not Why.NO_FREE_GPU else replace(lacking, why=Why.UNKNOWN_ALONE_FIRST)
+
+    def _too_few(self, job: Job, spec: JobSpec, kinds: Iterable[str]) -> Reason | None:
+        """That too few wait for two that cannot be stopped to end earlier by sharing (`CompanyValues.dilution`)."""
+        numbers = [(kind, self._values.number(job, spec, kind)) for kind in kinds]
+        found = [self._values.diluted(job, spec, number, kind) for kind, number in numbers if number is not None]
+        told = [one for one in found if one is not None]
+        if not told:
+            return None
+        joining, least = max(told, key=_rise_told)
+        facts: dict[str, str | int | float] = {"gpu": str(joining.load.id), "gain": joining.rise, "least": least}
+        return Reason(Why.NO_GAIN, facts, joining.load.jobs)
+
+    def _may_rise(self, line: Line) -> bool:
+        """Whether the first of a class could come to anybody's GPU."""
+        first = line.first
+        if first is None:
+            return False
+        known = self._values.alike.hopes.get(line)
+        if known is not None and known[0] == first and known[1] == self._stamp:
+            return known[2]
+        job, rises = self._draft.view.job(first), False
+        for kind in self._draft.view.gpu_types(self._pool, job.spec.gpu_type):
+            rises = rises or self._rises(job, job.spec, kind) or self._may_try(job, kind)
+        self._values.alike.hopes[line] = first, self._stamp, rises
+        return rises
+
+    def _may_try(self, job: Job, kind: str) -> bool:
+        number = self._values.number(job, job.spec, kind)
+        return number is not None and self._values.has_untried(number, kind)
+
+    def _untried(self, job: Job, spec: JobSpec, kind: str) -> GpuLoad | None:
+        number = self._values.number(job, spec, kind) if may_share(spec) else None
+        return None if number is None else self._values.untried(job, spec, number, kind)
+
+    def _rises(self, job: Job, spec: JobSpec, kind: str) -> bool:
+        number = self._values.number(job, spec, kind) if may_share(spec) else None
+        return number is not None and self._values.top(number, kind) > self._rise_min
+
+    def _best(self, job: Job, spec: JobSpec, kind: str) -> _Company | None:
+        number = self._values.number(job, spec, kind)
+        best = None if number is None else self._values.best(job, spec, number, kind)
+        if best is None:
+            return None
+        return _Company(best.rise, self._values.rate(spec, best.load, best.load.bookings).ratio, best.load)
+
+    def _try(self, spec: JobSpec, load: GpuLoad) -> Offer:
+        """Nobody loses more by it than by taking turns; what is learnt counts for all alike."""
+        ratio = self._values.rate(spec, load, load.bookings).ratio
+        reason = Reason(Why.TRIES_COMPANY, {"gpu": str(load.id)}, load.jobs)
+        return Offer((load,), reason, utility=TRIED, ratio=ratio, harm=ratio - TRIED)
+
+    def _offer(self, best: _Company) -> Offer:
+        reason = Reason(Why.SHARES_BEST, _facts(best, self._rise_min), best.load.jobs)
+        return Offer((best.load,), reason, utility=best.rise, ratio=best.ratio, harm=best.ratio - best.rise)
+
+
+def _facts(best: _Company, rise_min: float) -> dict[str, str | int | float]:
+    return {"gpu": str(best.load.id), "rise": best.rise, "least": rise_min, "speed": best.ratio}
+
+
+def _rise_told(told: tuple[Joining, float]) -> float:
+    return told[0].rise
+
+
+def _rise(best: _Company) -> float:
+    return best.rise

@@ -1,0 +1,53 @@
+"""Whether a job may come to a GPU with jobs or take the place of one there, and who could leave it."""
+
+from __future__ import annotations
+
+from colane.core.draft import Draft
+from colane.core.load import GpuLoad
+from colane.model.job import Job, JobSpec
+from colane.perf.situation import Situation
+from colane.scheduling.engine.live import PoolJobs
+
+
+def made_for(draft: Draft, live: PoolJobs, job: Job) -> GpuLoad | None:
+    """The GPU that somebody leaves for a job of one GPU."""
+    for other in live.going.values():
+        if other.makes_room_for == job.id and len(other.gpus_held) == 1:
+            load = draft.load(other.gpus_held[0])
+            if load.id not in draft.held:
+                return load
+    return None
+
+
+def fits_instead(draft: Draft, spec: JobSpec, rest: GpuLoad, leaver: Job) -> bool:
+    """Whether a job fits on a GPU beside those who stay, with the cores of who leaves."""
+    terms, node = draft.beliefs.terms(spec, rest.gpu.type), draft.view.nodes[rest.id.node]
+    if not rest.bookings:
+        fits = draft.fits_alone(rest, spec)
+    else:
+        known = terms.memory is not None and sum(terms.memory) <= rest.left_bytes
+        fits = known and spec.share and rest.is_foreseeable and rest.admits(spec.circle)
+        fits = fits and is_known_alone(draft, spec, rest.gpu.type)
+    cores = len(leaver.placement.cores) if leaver.placement is not None else 0
+    return fits and draft.host_free(node).cores + cores >= spec.cores
+
+
+def is_known_alone(draft: Draft, spec: JobSpec, gpu_type: str) -> bool:
+    """Whether it is known how fast a job of one GPU is alone: what its company costs it could not be seen otherwise.
+
+    C and M may be known without it: from a trace of its kernels.
+    """
+    beliefs = draft.beliefs
+    return not beliefs.learns or beliefs.rate(spec, Situation(gpu_type, 1)).alone is not None
+
+
+def may_share(spec: JobSpec) -> bool:
+    """Whether a job may have company at all."""
+    return spec.share and spec.gpus == 1
+
+
+def may_join(draft: Draft, load: GpuLoad, spec: JobSpec) -> bool:
+    """Whether a job may come to a GPU, memory apart: it is kept for nobody, all may meet, its node has room."""
+    if load.id in draft.held or not load.admits(spec.circle):
+        return False
+    return draft.has_room(draft.view.nodes[load.id.node], spec)

@@ -1,0 +1,73 @@
+"""Groups of GPUs that are alike in all that decides what company on them is worth."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from heapq import merge
+from typing import Final, NamedTuple, final
+
+from colane.core.load import GpuLoad
+from colane.core.state import Kind
+from colane.model.hardware import GpuId
+from colane.scheduling.mechanisms.sharing.companions import Members
+
+Site = tuple[str, str]
+"""A GPU type and a way of sharing: where companions are as fast as they are."""
+
+
+@final
+class Alike:
+    """GPUs that are alike.
+
+    Attributes:
+        kind: Their pool and type.
+        site: Their type and way of sharing.
+        members: Who is on each.
+        left_bytes: Memory left beside them.
+        circle: Who may join; None where nobody may.
+        weight: Sums of C and M of who is on each, and how many they are.
+        order: Of those of one weight.
+        gpus: Those of which nothing was decided in the present plan, in order.
+        fresh: Others that may be joined, in order.
+        rises: By how much the sum of speeds rises by a companion that joins; minus infinity where somebody is hurt.
+    """
+
+    __slots__ = ("circle", "fresh", "gpus", "kind", "left_bytes", "members", "order", "rises", "site", "weight")
+
+    def __init__(self, kind: Kind, members: Members, load: GpuLoad) -> None:
+        self.kind: Final = kind
+        self.site: Final[Site] = (kind[1], load.gpu.sharing)
+        self.order: Final = (*[str(booking.key) for booking in load.bookings], str(load.left_bytes))
+        self.weight: Final = load.sort_key[:3]
+        self.members: Final = members
+        self.left_bytes: Final = load.left_bytes
+        self.circle: Final = circle_of(load)
+        self.gpus: list[GpuId] = []
+        self.fresh: list[GpuId] = []
+        self.rises: dict[int, float] = {}
+
+    @property
+    def gpu_count(self) -> int:
+        """How many GPUs are in it."""
+        return len(self.gpus) + len(self.fresh)
+
+    @property
+    def joinable(self) -> Iterable[GpuId]:
+        """Both, in order."""
+        if not self.gpus:
+            return self.fresh
+        return merge(self.gpus, self.fresh) if self.fresh else self.gpus
+
+
+class Leaver(NamedTuple):
+    """One of the members of a group, by place, and by how much the sum of speeds would rise if it went elsewhere."""
+
+    gain: float
+    alike: Alike
+    place: int
+
+
+def circle_of(load: GpuLoad) -> str | None:
+    """Who may join."""
+    circle = load.bookings[0].circle
+    return circle if load.is_foreseeable and load.admits(circle) else None

@@ -1,0 +1,116 @@
+"""Parting jobs that are slower together than one after another: one of them waits.
+
+Companies are made by what is foreseen, and may turn out worse. A job that can be stopped moves to a better place where
+there is one (`rearranging`); else it stays with whoever else is there, as one that cannot be stopped does anyway. Where
+one ends sooner itself if it waits until the others are through, it does: then all there end sooner. It leaves by the
+cheapest means: parked, it goes on there; stopped, wherever that then pays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from colane.core.load import GpuLoad
+from colane.model.hardware import GpuId
+from colane.model.job import Job
+from colane.model.reason import Reason, Why
+from colane.scheduling.engine.contracts import Desk
+from colane.scheduling.engine.expected import Expected, had_s
+from colane.scheduling.engine.live import ran_since_s
+from colane.scheduling.engine.means import is_movable, is_parked, is_untouched, may_leave, stopped_s
+from colane.scheduling.mechanisms.sharing.companies import BURDEN_MIN, COMPANY_MAX, CompanyValues
+from colane.scheduling.mechanisms.sharing.companions import others
+from colane.scheduling.mechanisms.sharing.groups import Alike
+
+
+@dataclass(frozen=True, slots=True)
+class Parting:
+    """See the module.
+
+    Attributes:
+        parts: Whether anybody is parted.
+    """
+
+    parts: bool = True
+
+    @property
+    def goes_first(self) -> bool:
+        """Those that wait are served before."""
+        return False
+
+    def plan(self, desk: Desk) -> None:
+        """Let one of each company wait that would be faster without it."""
+        if self.parts:
+            _Parter(desk).plan()
+
+
+class _Burden(NamedTuple):
+    """Who had better wait: how the sum falls without it, what it has left, and whether it is parked or stopped."""
+
+    loss: float
+    left_s: float
+    job: Job
+    parks: bool
+
+
+class _Parter:
+    def __init__(self, desk: Desk) -> None:
+        self._draft = desk.draft
+        self._queue = desk.queue
+        self._values = CompanyValues(desk.draft, desk.pool, COMPANY_MAX - 1, desk.queue)
+        self._expected = Expected(desk.draft, desk.pool)
+
+    def plan(self) -> None:
+        """See `Parting`."""
+        for alike in self._values.burdened():
+            for gpu in list(alike.gpus):
+                load = self._draft.load(gpu)
+                if is_untouched(self._draft, load):
+                    self._part(alike, gpu, load)
+
+    def _part(self, alike: Alike, gpu: GpuId, load: GpuLoad) -> None:
+        """Let who burdens the others most wait; of equal ones who has most left."""
+        found = list(self._burdens(alike, load))
+        if not found:
+            return
+        first = min(found, key=lambda burden: (burden.loss, -burden.left_s, burden.job.id))
+        total, job = self._values.total(alike.site, alike.members), first.job
+        facts: dict[str, str | int | float] = {"gpu": str(gpu), "sum": total, "without": total - first.loss}
+        beside = tuple([other for other in load.jobs if other != job.id])
+        if first.parks:
+            self._draft.park(job, Reason(Why.PARTED, facts, beside))
+        else:
+            self._draft.stop(job, Reason(Why.STOPPED_APART, facts, beside))
+
+    def _burdens(self, alike: Alike, load: GpuLoad) -> Iterator[_Burden]:
+        """Who ends sooner by waiting until the others are through."""
+        jobs = [self._draft.view.job(booking.job) for booking in load.bookings]
+        left_s = [self._left_s(job) for job in jobs]
+        for place, job in enumerate(jobs):
+            loss = self._values.loss(alike, place)
+            if loss >= -BURDEN_MIN or not self._may_wait(job):
+                continue
+            rest = others(alike.members, place)
+            away_s = (sum(left_s) - left_s[place]) / self._values.total(alike.site, rest)
+            parks = is_parked(self._draft, job, 0, away_s)
+            if not parks and not job.spec.preemptible:
+                continue
+            away_s += 0.0 if parks else stopped_s(self._draft.view, job)
+            ratio = self._values.ratio(alike.site, alike.members[place], rest)
+            if left_s[place] > ratio * (left_s[place] + away_s) and not self._comes_first(job, load):
+                yield _Burden(loss, left_s[place], job, parks)
+
+    def _left_s(self, job: Job) -> float:
+        left_s = self._expected.left_s(job)
+        return had_s(job, self._draft.now_s) if left_s is None else left_s
+
+    def _comes_first(self, job: Job, load: GpuLoad) -> bool:
+        """Whether it would take the place of one of the others, if it waited."""
+        mine, jobs = self._queue.rank(job), self._draft.view.jobs
+        return any(self._queue.displaces(mine, self._queue.rank(jobs[other])) for other in load.jobs if other != job.id)
+
+    def _may_wait(self, job: Job) -> bool:
+        has_run = ran_since_s(job) + self._queue.quantum_s <= self._draft.now_s
+        return has_run and is_movable(job) and may_leave(self._draft.view, job)

@@ -1,0 +1,98 @@
+"""Well connected GPUs: the free ones on which a job lies best (paper C, sections 4.2 to 4.4).
+
+Utility falls with the distance between a job's GPUs, with the interference of neighbours on the same sockets, and with
+the GPUs left free beside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from math import inf
+
+from colane.core.load import GpuLoad
+from colane.model.job import Job, JobSpec
+from colane.model.reason import Reason
+from colane.perf.neighbours import Measure
+from colane.perf.utility import NEUTRAL, Weights
+from colane.scheduling.engine.contracts import Classes, Desk, Offer, Rank
+from colane.scheduling.engine.usual import UsualFinder, UsualSource
+from colane.scheduling.mechanisms.topology.free import Free, FreeFinder, any_free
+from colane.scheduling.mechanisms.topology.utility_placer import BestPlaces, PlacementSearch
+from colane.scheduling.mechanisms.topology.utility_reasons import best_utility, postponed
+
+
+@dataclass(frozen=True, slots=True)
+class Connected(UsualSource):
+    """Free GPUs of highest utility.
+
+    Attributes:
+        placer: How a job is mapped onto a node: every set of GPUs, or dual recursive bipartitioning.
+        weights: Of communication, interference and fragmentation.
+        measure: How slowdowns by neighbours count.
+        postpones: Whether a job waits while the best utility is below its `utility_min`, or a running neighbour would
+            fall below its own. One that is overdue asks for no utility any more.
+        spares_neighbours: Whether neighbours count for that; the authors' code asks only for the newcomer's utility.
+    """
+
+    placer: PlacementSearch = PlacementSearch.EXACT
+    weights: Weights = NEUTRAL
+    measure: Measure = Measure.EXCESS
+    postpones: bool = False
+    spares_neighbours: bool = True
+
+    def bind(self, desk: Desk) -> ConnectedFinder | None:
+        """See `Source` and `Free.bind`."""
+        return ConnectedFinder(self, desk) if desk.explains or any_free(desk) else None
+
+
+class ConnectedFinder(UsualFinder):
+    """See `Connected`."""
+
+    def __init__(self, source: Connected, desk: Desk) -> None:
+        self._desk = desk
+        self._draft = desk.draft
+        self._postpones = source.postpones
+        self._free = FreeFinder(Free(), desk)
+        self._places = BestPlaces(
+            desk.draft, desk.pool, source.placer, source.weights,
+            spares_neighbours=source.postpones and source.spares_neighbours, measure=source.measure,
+        )  # fmt: skip
+
+    @property
+    def settles(self) -> bool:
+        """See `Finder`."""
+        return True
+
+    def offers(self, job: Job, spec: JobSpec) -> Iterator[Offer]:
+        """See `Finder`."""
+        least = least_utility(self._desk, job) if self._postpones else 0.0
+        place = self._places.best(spec, least)
+        self.single = place is None and self._places.refused.has_room
+        if place is not None:
+            yield Offer(place.loads, best_utility(self._draft, place), utility=place.fit.system)
+        elif self.single and self._desk.max_wait_s < inf:
+            self._draft.ask_again(self._desk.pool, self._desk.overdue_s(job))
+
+    def changed(self, gpus: Iterable[GpuLoad]) -> None:
+        """See `Finder`."""
+        for node in dict.fromkeys([gpu.id.node for gpu in gpus]):
+            self._places.changed(self._draft.view.nodes[node])
+
+    def worth(self, classes: Classes) -> Classes:
+        """See `Finder`."""
+        return self._free.worth(classes)
+
+    def has_hope(self, rank: Rank) -> bool:
+        """See `Finder`."""
+        return self._free.has_hope(rank)
+
+    def refusal(self, _job: Job, spec: JobSpec) -> Reason | None:
+        """Why it waits although there is room."""
+        refused = self._places.refused
+        return postponed(self._draft, refused, spec) if refused.has_room else None
+
+
+def least_utility(desk: Desk, job: Job) -> float:
+    """Least utility a job asks for now."""
+    return 0.0 if desk.is_overdue(job) else job.spec.utility_min

@@ -1,0 +1,143 @@
+"""Free GPUs: a job has them to itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+
+from colane.core.load import GpuLoad
+from colane.core.queue import Line
+from colane.model.job import Job, JobSpec
+from colane.model.reason import Reason, Why
+from colane.scheduling.engine.contracts import Classes, ClassKey, Desk, Offer, Rank
+from colane.scheduling.engine.speeds import fastest_first
+from colane.scheduling.engine.usual import UsualFinder, UsualSource
+from colane.scheduling.mechanisms.topology.on_node import Arrange, by_socket, fullest_socket_first, on_node
+from colane.scheduling.mechanisms.topology.over_nodes import over_nodes
+
+
+class NodesBy(StrEnum):
+    """Which node with enough free GPUs is taken, and which of its GPUs."""
+
+    FIRST = "first"
+    """The first in order of registration; its lowest GPUs."""
+    SOCKET = "socket"
+    """The first in order of registration; GPUs of its first sockets first."""
+    FULLEST = "fullest"
+    """The one with the fewest free; GPUs of its fullest sockets first."""
+
+
+ARRANGE: dict[NodesBy, Arrange | None] = {
+    NodesBy.FIRST: None,
+    NodesBy.SOCKET: by_socket,
+    NodesBy.FULLEST: fullest_socket_first,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Free(UsualSource):
+    """Free GPUs of one node, or of several where the job may span them; those that others use, too, come last.
+
+    Attributes:
+        nodes: Which node is taken.
+        gpu_types: Tried first, in this order; the pool's others follow by name. Where none are named, the type on which
+            the job is believed to be fastest goes first.
+    """
+
+    nodes: NodesBy = NodesBy.FIRST
+    gpu_types: tuple[str, ...] = ()
+
+    def bind(self, desk: Desk) -> FreeFinder | None:
+        """See `Source`; nothing comes free while a plan is made, so without free GPUs it is asked for reasons alone."""
+        return FreeFinder(self, desk) if desk.explains or any_free(desk) else None
+
+
+def any_free(desk: Desk) -> bool:
+    """Whether any GPU of the pool is free."""
+    draft, pool = desk.draft, desk.pool
+    found = False
+    for kind in draft.view.gpu_types(pool):
+        found = found or draft.free((pool, kind)).most_free > 0
+    return found
+
+
+class FreeFinder(UsualFinder):
+    """See `Free`."""
+
+    def __init__(self, source: Free, desk: Desk) -> None:
+        self.only_free = True
+        self._desk = desk
+        self._draft = desk.draft
+        self._nodes = source.nodes
+        self._arrange = ARRANGE[source.nodes]
+        self._gpu_types = source.gpu_types
+
+    @property
+    def settles(self) -> bool:
+        """See `Finder`."""
+        return True
+
+    def offers(self, job: Job, spec: JobSpec) -> Iterator[Offer]:
+        """See `Finder`."""
+        draft, types = self._draft, self._types(job, spec)
+        if not spec.anti_collocation:
+            for kind in types:
+                used_by_others: list[tuple[GpuLoad, ...]] = []
+                for order in self._nodes_with(spec, kind):
+                    gpus = on_node(draft, spec, kind, draft.view.node_at(order), self._arrange)
+                    if gpus is None:
+                        continue
+                    if any(load.gpu.is_disturbed for load in gpus):
+                        used_by_others.append(gpus)
+                    else:
+                        yield Offer(gpus, self._reason(gpus))
+                for gpus in used_by_others:
+                    yield Offer(gpus, self._reason(gpus))
+        if spec.multi_node:
+            spread = over_nodes(draft, spec, types)
+            if spread is not None:
+                yield Offer(spread, self._reason(spread))
+
+    def _nodes_with(self, spec: JobSpec, kind: str) -> Iterator[int]:
+        """Order numbers of the nodes with enough free GPUs of a type."""
+        index = self._draft.free((spec.pool, kind))
+        is_fullest = self._nodes is NodesBy.FULLEST
+        return index.nodes_fullest_first(spec.gpus) if is_fullest else index.nodes_with(spec.gpus)
+
+    def worth(self, classes: Classes) -> Classes:
+        """Classes for which there are enough free GPUs, on one node where they need that."""
+        draft, pool = self._draft, self._desk.pool
+        most = {kind: draft.free((pool, kind)).most_free for kind in draft.view.gpu_types(pool)}
+        anywhere, sizer = max(most.values(), default=0), self._desk.sizer
+        found: dict[ClassKey, Line] = {}
+        if anywhere:
+            for key, line in classes.items():
+                need = key[1]
+                have = anywhere if need.gpu_type is None else most.get(need.gpu_type, 0)
+                if need.home or need.multi_node or sizer.fewest(need) <= have:
+                    found[key] = line
+        return found
+
+    def has_hope(self, _rank: Rank) -> bool:
+        """See `Finder`."""
+        return any_free(self._desk)
+
+    def _types(self, job: Job, spec: JobSpec) -> list[str]:
+        draft = self._draft
+        types = draft.view.gpu_types(spec.pool, spec.gpu_type)
+        preferred = self._desk.queue.preferred
+        if len(types) < 2 and preferred is None:
+            return types
+        if self._gpu_types:
+            said = self._gpu_types
+            return sorted(types, key=lambda kind: said.index(kind) if kind in said else len(said))
+        roomy = [kind for kind in types if spec.multi_node or draft.free((spec.pool, kind)).most_free >= spec.gpus]
+        return fastest_first(draft, spec, roomy) if preferred is None else preferred(job, spec, roomy)
+
+    def _reason(self, gpus: tuple[GpuLoad, ...]) -> Reason:
+        if self._nodes is not NodesBy.FULLEST:
+            return Reason(Why.FREE_GPU, {"gpu": str(gpus[0].id)})
+        first = gpus[0]
+        left = self._draft.free_count(self._draft.view.nodes[first.id.node], first.gpu.type) - len(gpus)
+        return Reason(Why.BEST_FIT, {"gpu": str(first.id), "left": left})

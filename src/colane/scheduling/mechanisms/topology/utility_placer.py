@@ -1,0 +1,323 @@
+"""Places by utility: of all nodes of a pool, the free GPUs on which a job lies best (paper C, sections 4.2 to 4.4)."""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import reduce
+from itertools import groupby
+from operator import itemgetter, or_
+from typing import NamedTuple
+
+from colane.core.draft import Draft
+from colane.core.free import bits
+from colane.core.load import GpuLoad
+from colane.core.state import NodeState
+from colane.model.job import JobId, JobSpec
+from colane.model.profile import ProfileKey
+from colane.perf.beliefs import profile_key
+from colane.perf.neighbours import Measure
+from colane.perf.topology import Comm, Shape, comm_of, excess, shape_of_node
+from colane.perf.utility import NEUTRAL, Weights, job_utility, system_utility
+from colane.perf.views import harm_beside
+from colane.scheduling.engine.speeds import speeds_by_type
+from colane.scheduling.mechanisms.topology.drb import drb
+from colane.scheduling.mechanisms.topology.node_fit import Fit, Neighbour, Question, exact, interference, left_free
+from colane.scheduling.mechanisms.topology.sites import Occupant, Ranking, Resident, Row, Site, Sites, residents
+from colane.scheduling.mechanisms.topology.spread import Part, parts_of, spread_excess
+
+
+class PlacementSearch(StrEnum):
+    """Which search maps a job onto a node."""
+
+    EXACT = "exact"
+    DRB = "drb"
+
+
+DIGITS = 12
+"""Utilities that agree to so many digits are equal, so that rounding decides nothing."""
+
+ROWS_DEAD_MAX = 64
+"""A ranking may have so many rows beyond twice the living sites before those of dead sites are dropped."""
+
+SEARCHES: dict[PlacementSearch, Callable[[Question], tuple[Fit, ...]]] = {
+    PlacementSearch.EXACT: exact,
+    PlacementSearch.DRB: drb,
+}
+
+
+class Harmed(NamedTuple):
+    """A neighbour that would fall below its own least utility."""
+
+    job: JobId
+    utility: float
+    least: float
+
+
+class UtilityPlace(NamedTuple):
+    """Where a job lies best.
+
+    Attributes:
+        node: The node, the first of several.
+        fit: Utilities, and the GPUs on that node.
+        loads: All its GPUs in rank order.
+        parts: On each of its nodes; empty where it is one.
+    """
+
+    node: NodeState
+    fit: Fit
+    loads: tuple[GpuLoad, ...]
+    parts: tuple[Part, ...] = ()
+
+    @property
+    def everywhere(self) -> tuple[Part, ...]:
+        """Its GPUs node by node."""
+        return self.parts or (Part(self.node, self.fit.gpus),)
+
+
+@dataclass(slots=True)
+class BestRefused:
+    """The best that was not taken, to explain a wait.
+
+    Attributes:
+        node: Of the place with the best utility, None where there is no room at all.
+        fit: It.
+        harmed: Whom the job would harm on the best place that is good enough for itself.
+    """
+
+    node: NodeState | None = None
+    fit: Fit | None = None
+    harmed: Harmed | None = None
+
+    @property
+    def has_room(self) -> bool:
+        """Whether any place at all was found."""
+        return self.node is not None
+
+    def note(self, node: NodeState, fit: Fit) -> None:
+        """Remember a place that was passed over."""
+        if self.fit is None or fit.job > self.fit.job:
+            self.node, self.fit = node, fit
+
+
+class _Asked(NamedTuple):
+    """All of a job that its utility depends on."""
+
+    key: ProfileKey
+    comm: Comm
+
+
+class BestPlaces:
+    """Places in one pool for one pass.
+
+    Args:
+        draft: Where decisions are made.
+        pool: Which nodes.
+        placer: How a job is mapped onto a node.
+        weights: Of the utility's terms.
+        spares_neighbours: Whether nobody may be pushed below his own least utility.
+        measure: How slowdowns by neighbours count.
+    """
+
+    def __init__(
+        self,
+        draft: Draft,
+        pool: str,
+        placer: PlacementSearch = PlacementSearch.EXACT,
+        weights: Weights = NEUTRAL,
+        *,
+        spares_neighbours: bool = False,
+        measure: Measure = Measure.EXCESS,
+    ) -> None:
+        self._draft = draft
+        self._pool = pool
+        self._search = SEARCHES[placer]
+        self._weights = weights
+        self._spares = spares_neighbours
+        self._measure = measure
+        self._sites: dict[str, Sites] = {}
+        self._changed: dict[str, NodeState] = {}
+        self._settings = (placer, weights, measure, draft.beliefs.neighbours.version)
+        self.refused = BestRefused()
+
+    def best(self, spec: JobSpec, least: float) -> UtilityPlace | None:
+        """Best place, of several GPU types by speed times utility, whose utility for the job is at least `least`.
+
+        `refused` says what was passed over.
+
+        Without a least utility the job goes to the best place there is and its neighbours have to bear it.
+        """
+        self.refused = BestRefused()
+        best: tuple[float, UtilityPlace] | None = None
+        for kind, ratio in speeds_by_type(self._draft, spec, self._draft.view.gpu_types(spec.pool, spec.gpu_type)):
+            for place in self._first(spec, kind, least):
+                worth = ratio * place.fit.system
+                if best is None or worth > best[0]:
+                    best = worth, place
+        return None if best is None else best[1]
+
+    def changed(self, node: NodeState) -> None:
+        """Something was decided about a node; GPU types that nobody has asked for yet will hear of it then."""
+        self._changed[node.node.name] = node
+        for sites in self._sites.values():
+            sites.changed(node)
+
+    def _first(self, spec: JobSpec, gpu_type: str, least: float) -> Iterator[UtilityPlace]:
+        """The best place on GPUs of one type, if any: on one node, else on several where the job may span them."""
+        for place in self._places(spec, gpu_type, least):
+            if place.fit.job >= least and not self._harms(place, spec, least):
+                yield place
+                return
+            self.refused.note(place.node, place.fit)
+
+    def _places(self, spec: JobSpec, gpu_type: str, least: float) -> Iterator[UtilityPlace]:
+        if spec.gpus == 1 or not spec.anti_collocation:
+            for row, node in self._candidates(spec, gpu_type, least):
+                place = self._on(node, spec, gpu_type, row.fit)
+                if place is not None:
+                    yield place
+        if spec.multi_node and spec.gpus > 1:
+            spread = self._spread(spec, gpu_type)
+            if spread is not None:
+                yield spread
+
+    def _spread(self, spec: JobSpec, gpu_type: str) -> UtilityPlace | None:
+        """On several nodes."""
+        asked = _Asked(profile_key(spec, gpu_type), comm_of(spec))
+
+        def ask(node: NodeState, free: int, ranks: int) -> tuple[Question, tuple[Fit, ...]]:
+            question = self._question(self._site(node, free), asked)._replace(ranks=ranks)
+            return question, self._search(question)
+
+        found = parts_of(self._draft, spec, gpu_type, ask)
+        if found is None:
+            return None
+        suffered, caused = 0.0, 0.0
+        for part, question in found:
+            harm = interference(question, question.shape.sockets_of(part.gpus))
+            suffered, caused = max(suffered, harm[0]), max(caused, harm[1])
+        shaped = [(question.shape, part.gpus) for part, question in found]
+        comm = spread_excess(shaped, asked.comm, apart=spec.anti_collocation)
+        left = sum(left_free(question, part.gpus) for part, question in found) / len(found)
+        parts = tuple(part for part, _ in found)
+        fit = Fit(
+            system_utility(comm, (suffered + caused) / 2, left, self._weights),
+            job_utility(comm, suffered, self._weights),
+            parts[0].gpus,
+        )
+        loads = [self._draft.load(part.node.ids[gpu]) for part in parts for gpu in part.gpus]
+        return UtilityPlace(parts[0].node, fit, tuple(loads), parts)
+
+    def _candidates(self, spec: JobSpec, gpu_type: str, least: float) -> Iterator[tuple[Row, NodeState]]:
+        """Places, best first; of equally good nodes the lowest order number first.
+
+        Places below the least utility are named only until one with room is found: they are not taken anyway.
+        """
+        sites = self._sites_of(gpu_type)
+        rows = self._ranking(spec, gpu_type, sites).rows
+        for (_, minus_job), equal in groupby(rows, key=itemgetter(0, 1)):
+            if -minus_job < least and self.refused.fit is not None and self.refused.fit.job >= -minus_job:
+                continue
+            living = [(row, nodes) for row in equal if (nodes := sites.nodes(row.site))]
+            for order in bits(reduce(or_, [nodes for _, nodes in living], 0)):
+                if -minus_job < least and self.refused.fit is not None and self.refused.fit.job >= -minus_job:
+                    break
+                row = next(row for row, nodes in living if nodes >> order & 1)
+                yield row, self._draft.view.node_at(order)
+
+    def _sites_of(self, gpu_type: str) -> Sites:
+        """Made when first asked for, with all that has been decided before, by other sources too."""
+        sites = self._sites.get(gpu_type)
+        if sites is None:
+            sites = self._sites[gpu_type] = Sites(self._draft, (self._pool, gpu_type))
+            for node in self._changed.values():
+                sites.changed(node)
+        return sites
+
+    def _ranking(self, spec: JobSpec, gpu_type: str, sites: Sites) -> Ranking:
+        """Answers of all living sites, best first."""
+        asked, table = _Asked(profile_key(spec, gpu_type), comm_of(spec)), sites.table
+        ranking = table.ranking((asked, self._settings))
+        for number in table.log[ranking.seen :]:
+            if number not in ranking.answered and sites.is_living(number):
+                ranking.answered.add(number)
+                for fit in self._search(self._question(table.known[number], asked)):
+                    insort(ranking.rows, Row(-round(fit.system, DIGITS), -round(fit.job, DIGITS), number, fit))
+        ranking.seen = len(table.log)
+        if len(ranking.rows) > 2 * sites.living + ROWS_DEAD_MAX:
+            ranking.drop(sites.is_living)
+        return ranking
+
+    def _question(self, site: Site, asked: _Asked) -> Question:
+        near = tuple(sorted(self._neighbour(occupant, asked.key) for occupant in site.occupants))
+        relevant = tuple(one for one in near if one.suffered or one.caused)
+        return Question(site.shape, site.free, relevant, asked.key.gpus, asked.comm, self._weights)
+
+    def _neighbour(self, occupant: Occupant, key: ProfileKey) -> Neighbour:
+        return Neighbour(occupant.sockets, self._harm(key, occupant.key), self._harm(occupant.key, key))
+
+    def _harm(self, key: ProfileKey, by: ProfileKey) -> float:
+        return harm_beside(self._draft.beliefs, key, by, self._measure)
+
+    def _on(self, node: NodeState, spec: JobSpec, gpu_type: str, fit: Fit) -> UtilityPlace | None:
+        """The place on a node, if it has the cores and the memory; on other GPUs of it where some lack memory."""
+        draft = self._draft
+        if not draft.has_room(node, spec):
+            return None
+        loads = [draft.load(node.ids[gpu]) for gpu in fit.gpus]
+        if draft.all_fit_alone(loads, spec):
+            return UtilityPlace(node, fit, tuple(loads))
+        return self._among_fitting(node, spec, gpu_type)
+
+    def _among_fitting(self, node: NodeState, spec: JobSpec, gpu_type: str) -> UtilityPlace | None:
+        fitting = [load for load in self._draft.free_gpus(node, gpu_type) if self._draft.fits_alone(load, spec)]
+        site = self._site(node, sum(1 << load.id.number for load in fitting))
+        question = self._question(site, _Asked(profile_key(spec, gpu_type), comm_of(spec)))
+        by_number = {load.id.number: load for load in fitting}
+        fits = self._search(question)
+        return UtilityPlace(node, fits[0], tuple(by_number[gpu] for gpu in fits[0].gpus)) if fits else None
+
+    def _site(self, node: NodeState, free: int) -> Site:
+        """A node of which only these GPUs may be used."""
+        shape = shape_of_node(node.node)
+        return Site(shape, free, tuple(_occupant(shape, one) for one in residents(self._draft, node)))
+
+    # -- neighbours
+
+    def _harms(self, place: UtilityPlace, spec: JobSpec, least: float) -> bool:
+        """Whether a neighbour would fall below its own least utility; noted if so."""
+        if not self._spares or not least:
+            return False
+        key = profile_key(spec, place.loads[0].gpu.type)
+        harmed = next((one for part in place.everywhere for one in self._harmed(part, key)), None)
+        if harmed is not None and self.refused.harmed is None:
+            self.refused.harmed = harmed
+        return harmed is not None
+
+    def _harmed(self, part: Part, key: ProfileKey) -> Iterator[Harmed]:
+        shape = shape_of_node(part.node.node)
+        sockets = shape.sockets_of(part.gpus)
+        everybody = residents(self._draft, part.node)
+        for one in everybody:
+            spec = self._draft.view.job(one.job).spec
+            if spec.utility_min and shape.sockets_of(one.gpus) & sockets and self._harm(one.key, key):
+                now, then = self._utilities(shape, one, spec, everybody, key)
+                if then < spec.utility_min and then < now:
+                    yield Harmed(one.job, then, spec.utility_min)
+
+    def _utilities(
+        self, shape: Shape, one: Resident, spec: JobSpec, everybody: list[Resident], key: ProfileKey
+    ) -> tuple[float, float]:
+        """Utility of a job that runs, as it is and with the newcomer on one of its sockets."""
+        mine, gpus = shape.sockets_of(one.gpus), self._draft.view.job(one.job).gpu_count
+        near = [other for other in everybody if other.job != one.job and shape.sockets_of(other.gpus) & mine]
+        suffered = max((self._harm(one.key, other.key) for other in near), default=0.0)
+        comm = excess(shape, one.gpus, comm_of(spec)) if len(one.gpus) == gpus else 0.0
+        worse = max(suffered, self._harm(one.key, key))
+        return job_utility(comm, suffered, self._weights), job_utility(comm, worse, self._weights)
+
+
+def _occupant(shape: Shape, one: Resident) -> Occupant:
+    return Occupant(shape.sockets_of(one.gpus), one.key)

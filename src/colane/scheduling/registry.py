@@ -1,0 +1,47 @@
+"""Policies by name."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from difflib import get_close_matches
+
+from colane.scheduling.engine.loop import Composed
+from colane.scheduling.engine.options import PolicyOptionError, configured, with_options
+from colane.scheduling.mechanisms.fairness.allocation import NoSolverError, need_solver
+from colane.scheduling.mechanisms.fairness.service import SmallestPart, Solver
+from colane.scheduling.presets import POLICIES
+
+__all__ = ["POLICIES", "UnknownPolicyError", "create", "preset"]
+
+
+class UnknownPolicyError(ValueError):
+    """No policy of that name, or none with such an option; what there is near it is named."""
+
+
+def create(name: str) -> Composed:
+    """A policy by its registered name, with options where it has some: `pack:share_when=always`.
+
+    Raises:
+        UnknownPolicyError: There is none, or it has no such option or not with that value.
+    """
+    base, has_options, _ = name.partition(":")
+    policy = POLICIES.get(base)
+    if policy is None:
+        near = get_close_matches(base.lower(), POLICIES, n=3, cutoff=0.4)
+        hint = f"did you mean {' or '.join(near)}? " if near else ""
+        raise UnknownPolicyError(f"policy: unknown policy {name!r}; {hint}known: {', '.join(sorted(POLICIES))}")
+    if not has_options:
+        return policy
+    try:
+        found = configured(policy, name)
+        if isinstance(found.order, SmallestPart) and found.order.solver is Solver.LP:
+            need_solver()
+    except (PolicyOptionError, NoSolverError) as error:
+        raise UnknownPolicyError(str(error)) from error
+    return found
+
+
+def preset(registered: str, /, **options: object) -> Composed:
+    """A registered policy with options given as values; `name` renames it."""
+    name = str(options.pop("name", registered))
+    return replace(with_options(POLICIES[registered], options), name=name)

@@ -1,0 +1,134 @@
+"""GPUs by what company on them is worth: every GPU is in the group it would be put in anew."""
+
+from __future__ import annotations
+
+from math import inf
+from random import Random
+
+import pytest
+from hypothesis import event, given
+from hypothesis import strategies as st
+
+from colane.core.draft import Draft
+from colane.core.state import ClusterState
+from colane.core.view import ClusterView
+from colane.model.job import JobSpec
+from colane.model.profile import ProfileKey, SetMeasurement
+from colane.perf.beliefs import profile_key
+from colane.perf.situation import Situation
+from colane.scheduling.engine.means import is_leaving
+from colane.scheduling.mechanisms.sharing.alike import GpusAlike
+from colane.scheduling.mechanisms.sharing.companies import CompanyValues
+from colane.scheduling.mechanisms.sharing.groups import Site
+from colane.scheduling.registry import create
+from tests.core.worlds import FAMILIES, TYPES, World
+from tests.examples import examples
+
+SEEDS = st.integers(min_value=0, max_value=2**32 - 1)
+
+
+def stands(state: ClusterState) -> dict[str, tuple[object, ...]]:
+    """What a group is to say of every GPU that jobs of one GPU use and that stays as it is."""
+    found: dict[str, tuple[object, ...]] = {}
+    for gpu, load in state.gpus.items():
+        leaves = any(is_leaving(state.jobs[booking.job]) for booking in load.bookings)
+        alone = len(load.bookings) == 1 and state.jobs[load.jobs[0]].gpu_count > 1
+        if load.bookings and not load.returning and load.gpu.healthy and not leaves and not alone:
+            asked = [state.jobs[booking.job].spec.gpu_type for booking in load.bookings]
+            keys = tuple(zip([booking.key for booking in load.bookings], asked, strict=True))
+            circles = {booking.circle for booking in load.bookings}
+            circle = load.bookings[0].circle if load.is_foreseeable and len(circles) == 1 else None
+            found[str(gpu)] = keys, load.left_bytes, circle
+    return found
+
+
+def kept(index: GpusAlike, state: ClusterState) -> dict[str, tuple[object, ...]]:
+    """The same by the index, each GPU in one group."""
+    found: dict[str, tuple[object, ...]] = {}
+    for kind in {state.kind_of(load) for load in state.gpus.values()}:
+        for alike in index.present(kind):
+            for gpu in alike.gpus:
+                who = [index.companions.known[number] for number in alike.members]
+                keys = tuple((one.key, one.asked) for one in who)
+                assert str(gpu) not in found
+                found[str(gpu)] = keys, alike.left_bytes, alike.circle
+    return found
+
+
+@examples(25)
+@given(seed=SEEDS)
+def test_every_gpu_is_in_its_group_after_every_event(seed: int) -> None:
+    world = World(create("colane:quantum_s=1,move_s=0"), seed)
+    state, seen = world.core.state, 0
+    for _ in range(40):
+        world.step(world.random_event())
+        index = state.derived(GpusAlike)
+        index.look(Draft(ClusterView(state, world.now_s)))
+        assert kept(index, state) == stands(state)
+        seen += len(stands(state))
+    assert seen
+
+
+def total(state: ClusterState, site: Site, specs: list[JobSpec]) -> float:
+    """Sum of the speeds of such jobs on a GPU, worked out anew."""
+    found = 0.0
+    for place, spec in enumerate(specs):
+        beside = tuple(profile_key(other, site[0]) for at, other in enumerate(specs) if at != place)
+        found += state.beliefs.rate(spec, Situation(site[0], 1, None, site[1], beside)).ratio
+    return found
+
+
+def measured(random: Random) -> SetMeasurement:
+    """A pair that ran together, slower than alone."""
+    kind = random.choice(TYPES)
+    keys = tuple(sorted((ProfileKey(family, 64, 1, kind) for family in random.choices(FAMILIES, k=2)), key=str))
+    together_s = (random.uniform(0.1, 0.3), random.uniform(0.1, 0.3))
+    together_s = together_s if keys[0] != keys[1] else (together_s[0], together_s[0])
+    return SetMeasurement(
+        keys=keys, sharing="mps", step_alone_s=(0.1, 0.1), step_together_s=together_s, steps=(20, 20),
+        delta=1.0, delta_general=1.0, at_s=0.0,
+    )  # fmt: skip
+
+
+@examples(15)
+@given(seed=SEEDS)
+def test_what_was_learnt_counts_at_once_for_all_whom_it_concerns(seed: int) -> None:
+    world, random, seen = World(create("colane:quantum_s=1,move_s=0"), seed), Random(seed), 0
+    state = world.core.state
+    for _ in range(30):
+        world.step(world.random_event())
+        if random.random() < 0.5:
+            state.beliefs.learn_set(measured(random))
+        view = ClusterView(state, world.now_s)
+        for job in [job for job in state.jobs.values() if job.is_waiting and job.spec.gpus == 1]:
+            for gpu_type in view.gpu_types(job.spec.pool, job.spec.gpu_type):
+                values = CompanyValues(Draft(view), job.spec.pool, 1)
+                number = values.number(job, job.spec, gpu_type)
+                if number is None:
+                    continue
+                for group in values.alike.present((job.spec.pool, gpu_type)):
+                    rise = values.rise_at(number, group)
+                    there = [values.alike.companions.specs[member] for member in group.members]
+                    anew = total(state, group.site, [*there, job.spec]) - total(state, group.site, there)
+                    assert rise == -inf or rise == pytest.approx(anew)
+                    seen += rise > -inf
+    event(f"company was worth something {min(seen, 3)} times or more")
+
+
+@examples(15)
+@given(seed=SEEDS)
+def test_the_best_company_is_the_best_of_all(seed: int) -> None:
+    world = World(create("colane:quantum_s=1,move_s=0"), seed)
+    state = world.core.state
+    for _ in range(30):
+        world.step(world.random_event())
+        view = ClusterView(state, world.now_s)
+        for job in [job for job in state.jobs.values() if job.is_waiting and job.spec.gpus == 1]:
+            for gpu_type in view.gpu_types(job.spec.pool):
+                values = CompanyValues(Draft(view), job.spec.pool, 1)
+                number = values.number(job, job.spec, gpu_type)
+                if number is not None:
+                    groups = [a for a in values.alike.present((job.spec.pool, gpu_type)) if len(a.members) == 1]
+                    assert values.top(number, gpu_type) == max(
+                        [values.rise_at(number, a) for a in groups], default=-inf
+                    )

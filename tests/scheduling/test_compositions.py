@@ -1,0 +1,170 @@
+"""Laws that compositions of parts drawn at random keep: any order with any sources, admissions and choice."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from colane.core.view import ClusterView
+from colane.model.job import JobId
+from colane.model.lane import TurnRule, Turns
+from colane.model.plan import Plan
+from colane.scheduling.admissions.ageing import Ageing
+from colane.scheduling.admissions.line import Backfill, DepthMax, HeadOfLine
+from colane.scheduling.engine.choices import FIRST, BestUtility
+from colane.scheduling.engine.contracts import Admission, Choice, Order, Source
+from colane.scheduling.engine.loop import Composed
+from colane.scheduling.mechanisms.fairness.least_share import LeastShare
+from colane.scheduling.mechanisms.fairness.service import LeastAttained, SmallestPart, WorstFinish
+from colane.scheduling.mechanisms.lanes.in_lane import InLane, LaneRule, ShareWhen
+from colane.scheduling.mechanisms.preemption.making_room import MakesRoom, MakingRoom
+from colane.scheduling.mechanisms.sharing.beside import BesideLightest, BesidePartner
+from colane.scheduling.mechanisms.sharing.beside_utility import BesideByUtility
+from colane.scheduling.mechanisms.topology.connected import Connected
+from colane.scheduling.mechanisms.topology.free import Free, NodesBy
+from colane.scheduling.orders.arrival import Arrival, InferenceFirst, LightestFirst
+from colane.scheduling.orders.length import LeastRemaining, Shortest
+from colane.simulate.world import NeutralWorld
+from tests.core.audit import audit, audit_decisions
+from tests.core.brute import any_free_place
+from tests.core.worlds import World
+from tests.examples import examples
+from tests.simulate.scenes import GIB, cluster, job, run
+
+SEEDS = st.integers(min_value=0, max_value=2**32 - 1)
+STEPS = 40
+
+ORDERS: tuple[Order, ...] = (
+    Arrival(),
+    InferenceFirst(),
+    LightestFirst(),
+    Shortest(),
+    LeastRemaining(quantum_s=1.0),
+    LeastAttained(queues_gpu_s=(5.0,)),
+    SmallestPart(quantum_s=3.0),
+    WorstFinish(lease_s=5.0),
+    LeastShare(),
+)
+CHOICES: tuple[Choice, ...] = (FIRST, BestUtility())
+ALONE = st.one_of(
+    st.builds(Free, st.sampled_from(NodesBy), st.sampled_from(((), ("V100", "A100")))),
+    st.builds(Connected, postpones=st.booleans()),
+)
+BESIDE = st.one_of(
+    st.builds(BesideLightest, company_max=st.integers(2, 3)),
+    st.just(BesidePartner()),
+    st.builds(BesideByUtility, st.integers(2, 3), postpones=st.booleans()),
+    st.builds(InLane, st.sampled_from(LaneRule), st.sampled_from(ShareWhen)),
+)
+ROOM = st.builds(MakingRoom, st.sampled_from(MakesRoom))
+BOUNDS_S = (2.0, 5.0, 20.0, 3600.0)
+AGEING = st.builds(Ageing, st.sampled_from(BOUNDS_S))
+LINES = (HeadOfLine(), Backfill(), DepthMax(3))
+TURNS = st.builds(Turns, rule=st.sampled_from(TurnRule))
+
+
+@st.composite
+def sources(draw: st.DrawFn) -> tuple[Source, ...]:
+    """Free GPUs and company in any sequence; room is made by those who find nothing else."""
+    alone = draw(st.lists(ALONE, min_size=1, max_size=2))
+    beside = draw(st.lists(BESIDE, max_size=2))
+    return (*draw(st.permutations([*alone, *beside])), draw(ROOM))
+
+
+@st.composite
+def compositions(draw: st.DrawFn) -> Composed:
+    """A policy."""
+    admits: list[Admission] = draw(st.lists(AGEING, max_size=1))
+    admits += draw(st.lists(st.sampled_from(LINES), max_size=2, unique=True))
+    order, choice = draw(st.sampled_from(ORDERS)), draw(st.sampled_from(CHOICES))
+    return Composed("any", order, draw(sources()), tuple(admits), choose=choice, turns=draw(TURNS))
+
+
+laws = examples(6)
+
+
+def lived(world: World) -> Iterator[World]:
+    """After each of some random events."""
+    for _ in range(STEPS):
+        world.step(*(world.random_event() for _ in range(world.random.randrange(1, 3))))
+        yield world
+
+
+def plan(world: World, explain: JobId | None = None) -> Plan:
+    """What the policy would do now."""
+    return world.core.policy.plan(ClusterView(world.core.state, world.now_s, explain=explain))
+
+
+@laws
+@given(policy=compositions(), seed=SEEDS)
+def test_every_plan_is_legal_and_every_state_true(policy: Composed, seed: int) -> None:
+    for world in lived(World(policy, seed)):
+        assert world.outcomes[-1].rejected is None
+        audit(world.core.state)
+        audit_decisions(world.core.state, world.outcomes[-1])
+
+
+@laws
+@given(policy=compositions(), seed=SEEDS)
+def test_planning_again_and_asking_why_change_nothing(policy: Composed, seed: int) -> None:
+    for world in lived(World(policy, seed)):
+        again = plan(world)
+        assert again.actions == ()
+        waiting = [job.id for job in world.core.state.jobs.values() if job.is_waiting]
+        told = plan(world, explain=waiting[0] if waiting else JobId(0))
+        assert told.actions == ()
+        assert told.holds == again.holds
+
+
+@laws
+@given(policy=compositions(), seed=SEEDS)
+def test_who_remembers_decides_as_who_was_just_started(policy: Composed, seed: int) -> None:
+    runs = []
+    for forgets in (False, True):
+        world = World(policy, seed)
+        for _ in range(STEPS):
+            if forgets:
+                world.core.state._derived.clear()
+                world.core._settled.clear()
+            world.step(world.random_event(), world.random_event())
+        runs.append([decision for outcome in world.outcomes for decision in outcome.decisions])
+    assert runs[0] == runs[1]
+
+
+def passes_nobody(policy: Composed) -> bool:
+    """Whether by its own rules GPUs may stay idle for a job that waits."""
+    strict = any(isinstance(rule, HeadOfLine | Backfill | DepthMax) for rule in policy.admits)
+    return strict or not any(isinstance(source, Free) for source in policy.sources)
+
+
+@laws
+@given(policy=compositions().filter(lambda policy: not passes_nobody(policy)), seed=SEEDS)
+def test_nothing_is_idle_that_somebody_may_use(policy: Composed, seed: int) -> None:
+    for world in lived(World(policy, seed)):
+        state = world.core.state
+        if plan(world).holds:
+            continue
+        for waiting in state.jobs.values():
+            if waiting.is_waiting and not waiting.home and waiting.spec.gpus == 1:
+                assert not any_free_place(state, waiting.spec)
+
+
+@laws
+@given(policy=compositions(), priority=st.integers(0, 1))
+def test_a_large_job_starts_within_the_bound(policy: Composed, priority: int) -> None:
+    """Under a stream of newcomers, more than four GPUs can serve."""
+    newcomer_s, gap_s, bound_s = 600.0, 120.0, 3600.0
+    rules = tuple(rule for rule in policy.admits if not isinstance(rule, Ageing))
+    bound = Composed("any", policy.order, policy.sources, (Ageing(bound_s), *rules), choose=policy.choose)
+    wants: dict[str, Any] = {"gpu_memory_bytes": 12 * GIB, "time_limit_s": 2 * newcomer_s}
+    large = job(4, 3 * gap_s, 1200.0, gpus=4, steps=1200, **wants)
+    stream = [
+        job(n, n * gap_s, newcomer_s, steps=int(newcomer_s), priority=priority, **wants)
+        for n in (1, 2, 3, *range(5, 70))
+    ]
+    done = run([*stream[:3], large, *stream[3:]], cluster(4), bound, NeutralWorld())
+    start_s = dict(zip(done.ledger.rows.id, done.ledger.rows.first_start_s, strict=True))[large.id]
+    assert start_s - large.submit_s <= bound_s + newcomer_s

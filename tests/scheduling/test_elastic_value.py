@@ -1,0 +1,135 @@
+"""`colane`'s sizer: elastic jobs grow and shrink by most value; a newcomer has room made by who loses least."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from colane.core import ClusterState, Core
+from colane.core.config import CoreConfig
+from colane.core.events import Ended, Launched, NodeRegistered, ProfileDeclared, Submitted, Tick
+from colane.model.job import Exit, Job, JobId, JobSpec, JobState
+from colane.model.profile import Profile, ProfileKey, Value, ValueSource
+from colane.scheduling.registry import create
+from tests.core.audit import audit
+from tests.core.worlds import make_node
+
+SIZES = (1, 2, 3, 4)
+STEEP = {1: 1.0, 2: 2.0, 3: 3.0, 4: 4.0}
+FLAT = {1: 1.0, 2: 1.2, 3: 1.25, 4: 1.26}
+
+
+def profile(family: str, gpus: int, steps_per_s: float) -> Profile:
+    key = ProfileKey(family, None, gpus, "V100")
+    return Profile(key=key, step_s=Value(1 / steps_per_s, ValueSource.DECLARED))
+
+
+def elastic(family: str, steps: int = 100_000, sizes: tuple[int, ...] = SIZES) -> JobSpec:
+    return JobSpec(name=family, family=family, gpus=sizes[-1], sizes=sizes, steps_total=steps, preemptible=True)
+
+
+def rigid(gpus: int = 1) -> JobSpec:
+    return JobSpec(name="rigid", family="rigid", gpus=gpus, steps_total=600, share=False)
+
+
+def core(policy: str = "colane:company_max=1", gpus: int = 4) -> Core:
+    made = Core(create(policy), ClusterState(), CoreConfig(opaque_after_s=0.0))
+    curves = {"steep": STEEP, "flat": FLAT, "rigid": {1: 1.0, 2: 2.0}}
+    known = [profile(family, n, speed) for family, curve in curves.items() for n, speed in curve.items()]
+    made.step([NodeRegistered(make_node("n", gpus)), *map(ProfileDeclared, known)], 0.0)
+    return made
+
+
+def submit(made: Core, at_s: float, *specs: JobSpec) -> None:
+    """They come, and run once they have GPUs."""
+    first = max(made.state.jobs, default=0) + 1
+    made.step([Submitted(JobId(first + place), spec) for place, spec in enumerate(specs)], at_s)
+    go_on(made, at_s + 1)
+
+
+def go_on(made: Core, at_s: float) -> None:
+    """Who was asked to stop is gone, and who has GPUs has launched; until nothing more happens."""
+    for _ in range(6):
+        jobs = list(made.state.jobs.values())
+        gone = [
+            Ended(job.id, job.attempt, "signalled", Exit(None, 15), at_s, at_s, None, node)
+            for job in jobs if job.state is JobState.STOPPING for node in nodes(job)
+        ]  # fmt: skip
+        begun = [
+            Launched(job.id, job.attempt, 7, at_s, node)
+            for job in jobs if job.state is JobState.ASSIGNED for node in nodes(job)
+        ]  # fmt: skip
+        made.step([*gone, *begun, Tick()], at_s)
+        audit(made.state)
+        if not gone and not begun:
+            return
+
+
+def nodes(job: Job) -> tuple[str, ...]:
+    return () if job.placement is None else job.placement.nodes
+
+
+def sizes(made: Core) -> dict[int, int]:
+    return {job.id: job.gpu_count for job in made.state.jobs.values() if job.placement is not None}
+
+
+def test_it_starts_with_all_it_can_use_and_a_job_of_one_size_with_that() -> None:
+    made = core()
+    submit(made, 10.0, elastic("steep"))
+    assert sizes(made) == {1: 4}
+    made = core()
+    submit(made, 10.0, rigid(2), elastic("steep"))
+    assert sizes(made) == {1: 2, 2: 2}
+
+
+@pytest.mark.parametrize(("first", "second", "shrunk"), [("steep", "flat", 2), ("flat", "steep", 1)])
+def test_for_a_newcomer_that_one_shrinks_which_loses_least(first: str, second: str, shrunk: int) -> None:
+    made = core(gpus=4)
+    submit(made, 10.0, elastic(first, sizes=(1, 2)), elastic(second, sizes=(1, 2)))
+    assert sizes(made) == {1: 2, 2: 2}
+    submit(made, 1000.0, rigid())
+    assert sizes(made) == {1: 2, 2: 2, 3: 1} | {shrunk: 1}
+
+
+def test_gpus_that_fall_free_go_to_whom_they_are_worth_most_and_are_given_back_first() -> None:
+    made = core(gpus=4)
+    submit(made, 10.0, rigid(2), elastic("flat"), elastic("steep"))
+    assert sizes(made) == {1: 2, 2: 1, 3: 1}
+    over = Ended(JobId(1), 1, "exited", Exit(0, None), 900.0, 900.0, None, "n")
+    made.step([over], 900.0)
+    go_on(made, 901.0)
+    assert sizes(made) == {2: 1, 3: 3}, "the steep one gains most by each of them"
+    submit(made, 2000.0, rigid(2))
+    assert sizes(made) == {2: 1, 3: 1, 4: 2}, "beyond its smallest size it had only what was left over"
+
+
+def test_who_has_little_left_does_not_restart_for_more() -> None:
+    made = core(gpus=2)
+    submit(made, 10.0, rigid(), replace(elastic("steep", sizes=(1, 2)), steps_total=600))
+    assert sizes(made) == {1: 1, 2: 1}
+    made.step([Ended(JobId(1), 1, "exited", Exit(0, None), 609.0, 609.0, None, "n")], 609.0)
+    go_on(made, 609.5)
+    assert sizes(made) == {2: 1}
+
+
+def test_planning_again_changes_nothing() -> None:
+    made = core()
+    submit(made, 10.0, elastic("steep"), elastic("flat"), rigid())
+    before = sizes(made)
+    for minute in range(1, 60):
+        go_on(made, 1000.0 + 60 * minute)
+        assert sizes(made) == before
+
+
+@pytest.mark.parametrize(("steps", "actions"), [(5000, {2: "Stop", 3: "Stop"}), (300, {3: "Resize"})])
+def test_who_leaves_or_shrinks_for_one_newcomer_does_neither_for_another(steps: int, actions: dict[int, str]) -> None:
+    made = core(gpus=8)
+    made.step([ProfileDeclared(profile("rigid", 4, 1.0))], 1.0)
+    stays = replace(rigid(4), steps_total=200_000)
+    submit(made, 10.0, stays, elastic("steep", sizes=(1, 2)), elastic("flat", sizes=(1, 2)))
+    assert sizes(made) == {1: 4, 2: 2, 3: 2}
+    newcomers = rigid(4), replace(rigid(), steps_total=steps)
+    outcome = made.step([Submitted(JobId(4 + place), spec) for place, spec in enumerate(newcomers)], 1000.0)
+    assert outcome.rejected is None
+    assert {one.action.job: type(one.action).__name__ for one in outcome.decisions} == actions

@@ -1,0 +1,126 @@
+"""Policies set by text: every kind of option, and one clear line for what is none."""
+
+from __future__ import annotations
+
+import pytest
+
+from colane.model.lane import TurnRule, Turns
+from colane.scheduling.admissions.ageing import Ageing
+from colane.scheduling.engine.user_weights import UserWeights
+from colane.scheduling.mechanisms.cpu.cpu_array import CpuArray
+from colane.scheduling.mechanisms.fairness.least_share import LeastShare
+from colane.scheduling.mechanisms.lanes.in_lane import InLane, ShareWhen
+from colane.scheduling.mechanisms.sharing.beside_utility import BesideByUtility
+from colane.scheduling.mechanisms.topology.connected import Connected
+from colane.scheduling.registry import POLICIES, UnknownPolicyError, create, preset
+
+
+def test_options_are_read_by_the_kind_of_their_field() -> None:
+    policy = create("pack:share_when=always,take_turns=no,max_wait_s=none,turns=srtf")
+    lane = next(source for source in policy.sources if isinstance(source, InLane))
+    ageing = next(rule for rule in policy.admits if isinstance(rule, Ageing))
+    assert lane.share_when is ShareWhen.ALWAYS
+    assert not lane.take_turns
+    assert ageing.max_wait_s is None
+    assert policy.turns == Turns(rule=TurnRule.SRTF)
+    assert policy.name == "pack:share_when=always,take_turns=no,max_wait_s=none,turns=srtf"
+
+
+def test_numbers_that_are_none_unless_given() -> None:
+    policy = create("pack:gain_min=0.2,usage_half_life_s=60")
+    lane = next(source for source in policy.sources if isinstance(source, InLane))
+    assert (lane.gain_min, policy.usage_half_life_s) == (0.2, 60.0)
+    assert create("pack:gain_min=none").name == "pack:gain_min=none"
+    with pytest.raises(UnknownPolicyError, match="no option 'moving'"):
+        create("fifo:moving=3")
+
+
+@pytest.mark.parametrize("name", ["topo-aware", "topo-aware-p", "topo-aware-share"])
+def test_what_no_text_can_say_is_refused(name: str) -> None:
+    for value in ("none", "3"):
+        with pytest.raises(UnknownPolicyError, match=f"weights must be .*, got '{value}'") as refused:
+            create(f"{name}:weights={value}")
+        assert " or none" not in str(refused.value)
+
+
+def test_users_may_count_for_more_in_all_arrays() -> None:
+    policy = create("coda:user_weights=ann=2/bob=0.5")
+    weights = UserWeights((("ann", 2.0), ("bob", 0.5)))
+    assert policy == preset("coda", name=policy.name, user_weights=weights)
+    assert isinstance(policy.order, LeastShare)
+    assert isinstance(policy.cpu_jobs, CpuArray)
+    assert policy.order.user_weights == policy.cpu_jobs.user_weights == weights
+    assert [weights.of(user) for user in ("ann", "bob", "cem")] == [2.0, 0.5, 1.0]
+
+
+@pytest.mark.parametrize("text", ["ann", "ann=0", "ann=-1", "=2", "ann=1/ann=2", "ann=x", "ann=inf", ""])
+def test_weights_that_are_none(text: str) -> None:
+    line = f"user_weights must be users with their weights, as ann=2/bob=0.5, got '{text}'"
+    with pytest.raises(UnknownPolicyError, match=line):
+        create(f"drf:user_weights={text}")
+
+
+def test_turns_may_be_longer_than_a_step() -> None:
+    policy = create("fair:turns=fair@0.05")
+    assert policy.turns == Turns(rule=TurnRule.FAIR, quantum_s=0.05)
+
+
+def test_presets_keep_what_is_not_said() -> None:
+    policy = create("salus-srtf:max_wait_s=60")
+    assert policy == preset("salus-srtf", name="salus-srtf:max_wait_s=60", max_wait_s=60.0)
+    assert policy.turns.rule is TurnRule.SRTF
+    packed = create("max-min-packed:quantum_s=30")
+    assert packed == preset("max-min-packed", name="max-min-packed:quantum_s=30", quantum_s=30.0, packed=True)
+
+
+def test_an_option_reaches_every_part_that_has_it() -> None:
+    both = preset("topo-aware", postpones=True)
+    assert {part.postpones for part in both.sources if isinstance(part, (Connected, BesideByUtility))} == {True}
+
+
+def test_no_options_is_the_policy_itself() -> None:
+    assert create("pack:") == preset("pack", name="pack:")
+    assert {create(name).name for name in POLICIES} == set(POLICIES)
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        (
+            "pack:share=always",
+            "policy: pack has no option 'share'; did you mean share_when\\? it has gain_min, gpu_types, lanes, ",
+        ),
+        (
+            "fifo-skip:max=1",
+            "policy: fifo-skip has no option 'max'; .*it has gpu_types, makes_room, ",
+        ),
+        ("pack:take_turns=no,take_turns=yes", "pack: take_turns is said twice"),
+        ("pack:share_when=often", "pack: share_when must be one of queue, always, never, got 'often'"),
+        ("pack:take_turns=maybe", "pack: take_turns must be yes or no, got 'maybe'"),
+        ("pack:max_wait_s=-1", "pack: max_wait_s must be a number from 0 up or none, got '-1'"),
+        ("pack:max_wait_s=inf", "got 'inf'"),
+        ("pack:turns=best", "turns must be one of fifo, srtf, fair, rr, priority, with @SECONDS"),
+        ("pack:turns=fair@x", "got 'fair@x'"),
+        ("fifo:gpu_types=", "gpu_types must be words with / between them, got ''"),
+        ("pack:name=x", "has no option 'name'"),
+        ("salus-code:reserve_bytes=1.5", "got '1.5'"),
+        ("srtf:displaces_min=0.5", "policy: srtf: displaces_min must be a number from 1 up, got '0.5'"),
+        ("colane:displaces_min=0.9", "displaces_min must be a number from 1 up, got '0.9'"),
+        ("colane:objective=makespan,keeps_min=0.1", "keeps_min must be a number from 1 up, got '0.1'"),
+        ("finish-time-fair:rho_gain_min=0", "rho_gain_min must be a number from 1 up, got '0'"),
+        ("f-sched:rise_min=1", "f-sched has no option 'rise_min'; did you mean rise_steps_per_s_min\\?"),
+        ("srtf:gain_min=1.25", "srtf has no option 'gain_min'; did you mean displaces_min\\?"),
+        ("pakc:share_when=always", "unknown policy 'pakc:share_when=always'; did you mean pack"),
+    ],
+)
+def test_what_is_none_is_named_with_what_there_is(text: str, line: str) -> None:
+    with pytest.raises(UnknownPolicyError, match=line):
+        create(text)
+
+
+def test_what_is_asked_of_joining_of_moving_and_of_resizing_has_a_name_each() -> None:
+    joins, moves = create("colane:rise_min=0.3"), create("colane:moves_rise_min=0.3")
+    assert (joins.sources == moves.sources, joins.moving == moves.moving) == (False, False)
+    assert joins.moving == POLICIES["colane"].moving
+    assert moves.sources == POLICIES["colane"].sources
+    assert create("f-sched:rise_steps_per_s_min=1").moving != POLICIES["f-sched"].moving
