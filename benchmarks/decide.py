@@ -28,10 +28,10 @@ from time import process_time
 from typing import NamedTuple
 
 from colane.core import ClusterState, Core
+from colane.core.cluster.view import ClusterView
 from colane.core.config import CoreConfig
 from colane.core.events import Ended, Launched, NodeRegistered, ProfileDeclared, Submitted, Tick
 from colane.core.policy import Policy
-from colane.core.view import ClusterView
 from colane.model.hardware import Gpu, Node
 from colane.model.job import Exit, JobId, JobSpec
 from colane.model.profile import Profile, ProfileKey, Value, ValueSource

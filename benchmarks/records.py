@@ -23,7 +23,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from colane.core.load import Booking
+from colane.core.cluster.load import Booking
 from colane.model.hardware import GpuId
 from colane.model.job import Job, JobId, JobSpec
 from colane.model.placement import Slot

@@ -21,10 +21,10 @@ from time import perf_counter
 import numpy as np
 
 from colane.core import ClusterState, Core
+from colane.core.cluster.view import ClusterView
 from colane.core.config import CoreConfig
 from colane.core.events import Ended, Event, Launched, NodeRegistered, Submitted
 from colane.core.policy import Policy
-from colane.core.view import ClusterView
 from colane.model.job import Exit, JobId, JobSpec, JobState
 from colane.model.plan import Plan
 from colane.papers.topology_large import LeastUtilities, arrivals, large

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 
+from colane.core.cluster.load import Booking
+from colane.core.cluster.situations import rates_of
+from colane.core.cluster.state import ClusterState
 from colane.core.events import Outcome
-from colane.core.load import Booking
-from colane.core.situations import rates_of
-from colane.core.state import ClusterState
 from colane.lanes.safety import is_safe
 from colane.model.hardware import GpuId
 from colane.model.job import Job, JobId, JobState

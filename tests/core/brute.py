@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import combinations
 
-from colane.core.state import ClusterState
+from colane.core.cluster.state import ClusterState
 from colane.model.hardware import GpuId
 from colane.model.job import JobSpec
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from random import Random
 
-from colane.core.draft import Draft
-from colane.core.view import ClusterView
+from colane.core.cluster.draft import Draft
+from colane.core.cluster.view import ClusterView
 from colane.model.bandwidth import Throttle
 from colane.model.job import Job, JobState
 from colane.model.lane import Turns

@@ -10,7 +10,7 @@ import pytest
 from colane.core import ClusterState, Core
 from colane.core.config import CoreConfig
 from colane.core.events import Ended, GpusObserved, Launched, NodeRegistered, Submitted, Tick
-from colane.core.suspicions import CLOSED_S
+from colane.core.reducers.suspicions import CLOSED_S
 from colane.model.job import Exit, Job, JobId, JobSpec, JobState
 from colane.model.reason import Why
 from colane.scheduling.registry import create

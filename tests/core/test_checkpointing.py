@@ -8,7 +8,8 @@ from math import inf
 import pytest
 
 from colane.core import ClusterState, Core
-from colane.core.draft import Draft
+from colane.core.cluster.draft import Draft
+from colane.core.cluster.view import ClusterView
 from colane.core.events import (
     CancelRequested,
     Ended,
@@ -22,7 +23,6 @@ from colane.core.events import (
     SuspendRequested,
     Tick,
 )
-from colane.core.view import ClusterView
 from colane.model.checkpoint import SAVED, CheckpointContract
 from colane.model.hardware import GpuId
 from colane.model.job import Exit, Job, JobId, JobSpec, JobState

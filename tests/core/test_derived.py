@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from colane.core import ClusterState
-from colane.core.state import DERIVED_MAX
+from colane.core.cluster.state import DERIVED_MAX
 from colane.model.job import Job, JobId, JobSpec
 
 from .worlds import make_node

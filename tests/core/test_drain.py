@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from colane.core import ClusterState, Core
+from colane.core.cluster.view import ClusterView
 from colane.core.events import (
     Ended,
     Event,
@@ -23,7 +24,6 @@ from colane.core.events import (
     Tick,
 )
 from colane.core.policy import Policy
-from colane.core.view import ClusterView
 from colane.model.checkpoint import SAVED, CheckpointContract
 from colane.model.hardware import Drain
 from colane.model.job import Exit, Job, JobId, JobSpec, JobState

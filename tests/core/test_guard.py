@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from colane.core import ClusterState, Core
-from colane.core.company import Company
+from colane.core.cluster.company import Company
 from colane.core.config import CoreConfig
 from colane.core.events import (
     Ended,

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from colane.core import ClusterState
 from colane.core.check import check
+from colane.core.cluster.view import ClusterView
 from colane.core.config import CoreConfig
 from colane.core.lifecycle import MOVES
 from colane.core.policy import Policy
-from colane.core.view import ClusterView
 from colane.model.job import JobState
 from colane.model.lane import ShareBetween
 from colane.model.plan import Stop

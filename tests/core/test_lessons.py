@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from math import inf
 
 from colane.core import ClusterState, Core
+from colane.core.cluster.view import ClusterView
 from colane.core.events import Launched, NodeRegistered, ProfileDeclared, Progressed, Submitted
-from colane.core.view import ClusterView
 from colane.model.job import JobId, JobSpec
 from colane.model.lane import Turns
 from colane.model.plan import Plan

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from colane.core import ClusterState, Core
+from colane.core.cluster.draft import Draft
+from colane.core.cluster.view import ClusterView
 from colane.core.config import CoreConfig
-from colane.core.draft import Draft
 from colane.core.events import (
     CancelRequested,
     Ended,
@@ -27,7 +28,6 @@ from colane.core.events import (
     SuspendRequested,
     Tick,
 )
-from colane.core.view import ClusterView
 from colane.model.hardware import CPU_DEVICE_TYPE, Gpu, GpuId
 from colane.model.job import Exit, Job, JobId, JobSpec, JobState, SuspendVia
 from colane.model.lane import Turns

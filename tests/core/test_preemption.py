@@ -8,10 +8,10 @@ from math import inf
 import pytest
 
 from colane.core import ClusterState, Core
+from colane.core.cluster.draft import Draft
+from colane.core.cluster.view import ClusterView
 from colane.core.config import CoreConfig
-from colane.core.draft import Draft
 from colane.core.events import CancelRequested, Ended, Launched, NodeRegistered, Progressed, Submitted
-from colane.core.view import ClusterView
 from colane.model.job import Exit, Job, JobId, JobSpec, JobState, Served
 from colane.model.lane import Turns
 from colane.model.plan import Plan

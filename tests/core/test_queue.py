@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from colane.core.free import FreeIndex
-from colane.core.queue import Line
+from colane.core.cluster.free import FreeIndex
+from colane.core.cluster.queue import Line
 from colane.model.job import JobId
 
 

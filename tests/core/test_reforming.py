@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from colane.core import ClusterState, Core
-from colane.core.reforming import ranks_wanted
+from colane.core.reducers.reforming import ranks_wanted
 from colane.model.checkpoint import SAVED
 from colane.model.job import Job, JobState
 from colane.model.reason import Why

@@ -7,9 +7,8 @@ from dataclasses import replace
 import pytest
 
 from colane.core import ClusterState, Core
-from colane.core.events import Ended, Launched, NodeRegistered, ProfileDeclared, Submitted
-from colane.core.load import book
-from colane.core.situations import (
+from colane.core.cluster.load import book
+from colane.core.cluster.situations import (
     distance_of,
     near_of,
     rate_of,
@@ -20,6 +19,7 @@ from colane.core.situations import (
     situations_of,
     speed_lost,
 )
+from colane.core.events import Ended, Launched, NodeRegistered, ProfileDeclared, Submitted
 from colane.model.hardware import Gpu, GpuId, Node
 from colane.model.job import Exit, Job, JobId, JobSpec, JobState
 from colane.model.lane import TurnRule

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from colane.core import ClusterState, Core
-from colane.core.draft import Draft
+from colane.core.cluster.draft import Draft
+from colane.core.cluster.view import ClusterView
 from colane.core.events import NodeRegistered, Submitted
-from colane.core.view import ClusterView
 from colane.model.job import JobId, JobSpec, JobState
 from colane.model.lane import Turns
 from colane.model.plan import Plan

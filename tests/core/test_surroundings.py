@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from colane.core import ClusterState, Core
+from colane.core.cluster.surroundings import hood_of
 from colane.core.config import CoreConfig
 from colane.core.events import Ended, Launched, NodeRegistered, Progressed, Submitted, SuspendRequested
-from colane.core.surroundings import hood_of
 from colane.model.hardware import Gpu, Node
 from colane.model.job import Exit, JobId, JobSpec
 from colane.model.profile import ProfileKey

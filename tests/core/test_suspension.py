@@ -18,7 +18,7 @@ from colane.core.events import (
     Submitted,
     SuspendRequested,
 )
-from colane.core.suspension import refusal
+from colane.core.reducers.suspension import refusal
 from colane.model.job import Exit, Job, JobId, JobSpec, JobState
 from colane.model.progress import Progress
 from colane.model.reason import Why

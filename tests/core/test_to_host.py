@@ -9,8 +9,9 @@ import pytest
 
 from colane.core import ClusterState, Core
 from colane.core.check import check
+from colane.core.cluster.draft import Draft
+from colane.core.cluster.view import ClusterView
 from colane.core.config import CoreConfig
-from colane.core.draft import Draft
 from colane.core.events import (
     CancelRequested,
     Ended,
@@ -26,8 +27,7 @@ from colane.core.events import (
     Submitted,
     SuspendRequested,
 )
-from colane.core.suspension import refusal
-from colane.core.view import ClusterView
+from colane.core.reducers.suspension import refusal
 from colane.model.hardware import CPU_DEVICE_TYPE, GpuId
 from colane.model.job import Exit, Job, JobId, JobSpec, JobState, SuspendVia
 from colane.model.placement import Placement, Slot

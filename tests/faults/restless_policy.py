@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from colane.core.draft import Draft
-from colane.core.view import ClusterView
+from colane.core.cluster.draft import Draft
+from colane.core.cluster.view import ClusterView
 from colane.model.job import Job, JobState
 from colane.model.plan import Plan
 from colane.model.reason import Reason, Why

@@ -8,7 +8,7 @@ EXAMPLE = Path(__file__).parents[2] / "docs/examples/fewest_running.py"
 
 HEAD = """
 import time
-from colane.core.draft import Draft
+from colane.core.cluster.draft import Draft
 from colane.model.placement import Placement, Slot
 from colane.model.hardware import GpuId
 from colane.model.plan import Plan, Start

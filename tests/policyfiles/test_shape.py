@@ -9,8 +9,8 @@ from typing import Any, cast
 import pytest
 
 from colane.core import ClusterState, Core
+from colane.core.cluster.view import ClusterView
 from colane.core.events import Launched, NodeRegistered, Submitted, Tick
-from colane.core.view import ClusterView
 from colane.model.hardware import GpuId
 from colane.model.job import JobId, JobSpec
 from colane.model.lane import Turns

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import event, given
 from hypothesis import strategies as st
 
-from colane.core.draft import Draft
-from colane.core.state import ClusterState
-from colane.core.view import ClusterView
+from colane.core.cluster.draft import Draft
+from colane.core.cluster.state import ClusterState
+from colane.core.cluster.view import ClusterView
 from colane.model.job import JobSpec
 from colane.model.profile import ProfileKey, SetMeasurement
 from colane.perf.beliefs import profile_key

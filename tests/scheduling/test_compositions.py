@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from colane.core.view import ClusterView
+from colane.core.cluster.view import ClusterView
 from colane.model.job import JobId
 from colane.model.lane import TurnRule, Turns
 from colane.model.plan import Plan

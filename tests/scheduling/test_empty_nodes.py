@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from colane.core import ClusterState
-from colane.core.view import ClusterView
+from colane.core.cluster.view import ClusterView
 from colane.model.job import JobSpec
 from colane.scheduling.admissions.empty import EmptyNodes
 from tests.core.worlds import make_node

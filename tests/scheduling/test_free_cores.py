@@ -8,8 +8,8 @@ from random import Random
 import pytest
 
 from colane.core import ClusterState
-from colane.core.draft import Draft
-from colane.core.view import ClusterView
+from colane.core.cluster.draft import Draft
+from colane.core.cluster.view import ClusterView
 from colane.model.hardware import Gpu, Node
 from colane.model.job import Job, JobId, JobSpec
 from colane.model.placement import Placement

@@ -6,8 +6,8 @@ import gc
 
 import pytest
 
+from colane.core.cluster.view import ClusterView
 from colane.core.policy import Planner, ask
-from colane.core.view import ClusterView
 from colane.model.plan import Plan
 from colane.scheduling.registry import POLICIES, create
 from tests.golden.live import Live

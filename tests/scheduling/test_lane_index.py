@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from colane.core.view import ClusterView
+from colane.core.cluster.view import ClusterView
 from colane.lanes.assign import How, find
 from colane.model.hardware import GpuId
 from colane.model.profile import Memory

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from colane.core.view import ClusterView
+from colane.core.cluster.view import ClusterView
 from colane.scheduling.registry import create
 from tests.core.audit import audit, audit_decisions
 from tests.core.worlds import World

@@ -7,9 +7,9 @@ from collections import Counter
 import pytest
 
 from colane.core import ClusterState, Core
-from colane.core.draft import Draft
+from colane.core.cluster.draft import Draft
+from colane.core.cluster.view import ClusterView
 from colane.core.events import NodeRegistered, ProfileDeclared, Submitted
-from colane.core.view import ClusterView
 from colane.model.job import JobId, JobSpec
 from colane.model.reason import Why
 from colane.scheduling.engine.times import RunTimes

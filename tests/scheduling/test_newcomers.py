@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from colane.core import ClusterState, Core
+from colane.core.cluster.view import ClusterView
 from colane.core.events import CancelRequested, Ended, NodeRegistered, Submitted, Tick
 from colane.core.policy import Planner, Policy
-from colane.core.view import ClusterView
 from colane.model.job import Exit, Job, JobId, JobSpec
 from colane.model.plan import Plan
 from colane.scheduling.admissions.ageing import Ageing

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from colane.core import ClusterState, Core
+from colane.core.cluster.draft import Draft
+from colane.core.cluster.view import ClusterView
 from colane.core.config import CoreConfig
-from colane.core.draft import Draft
 from colane.core.events import NodeRegistered, ProfileDeclared, Submitted
-from colane.core.view import ClusterView
 from colane.model.hardware import Gpu, Node
 from colane.model.job import JobId, JobSpec
 from colane.perf.beliefs import Beliefs

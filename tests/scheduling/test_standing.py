@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from colane.core.state import ClusterState
-from colane.core.view import ClusterView
+from colane.core.cluster.state import ClusterState
+from colane.core.cluster.view import ClusterView
 from colane.model.hardware import Node
 from colane.model.job import JobId, NeedClass
 from colane.scheduling.engine.live import LiveJobs, PoolJobs

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from colane.core import Core
+from colane.core.cluster.view import ClusterView
 from colane.core.events import ProfileDeclared
 from colane.core.policy import Policy
-from colane.core.view import ClusterView
 from colane.model.hardware import Gpu, Node
 from colane.model.job import JobId, JobSpec
 from colane.model.profile import ProfileKey, SetMeasurement

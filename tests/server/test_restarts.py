@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from colane.core.cluster.state import ClusterState
 from colane.core.config import CoreConfig
 from colane.core.events import Event, Outcome
-from colane.core.state import ClusterState
 from colane.model.job import JobId
 from colane.scheduling.registry import POLICIES, create
 from colane.server.board import Board, read_board

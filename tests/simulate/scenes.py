@@ -8,10 +8,10 @@ from dataclasses import dataclass, field, replace
 from math import inf
 from random import Random
 
-from colane.core.draft import Draft
+from colane.core.cluster.draft import Draft
+from colane.core.cluster.view import ClusterView
 from colane.core.events import Outcome
 from colane.core.policy import Policy
-from colane.core.view import ClusterView
 from colane.model.hardware import Gpu, Node
 from colane.model.job import JobId, JobSpec, JobState
 from colane.model.lane import Turns

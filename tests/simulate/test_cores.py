@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from colane.core.draft import Draft
-from colane.core.view import ClusterView
+from colane.core.cluster.draft import Draft
+from colane.core.cluster.view import ClusterView
 from colane.model.job import JobState
 from colane.model.lane import Turns
 from colane.model.plan import Plan

@@ -11,9 +11,9 @@ from typing import Any, cast
 import pytest
 
 from colane.core import Core
-from colane.core.draft import Draft
+from colane.core.cluster.draft import Draft
+from colane.core.cluster.view import ClusterView
 from colane.core.events import Outcome
-from colane.core.view import ClusterView
 from colane.model.job import JobId, JobState
 from colane.model.lane import Turns
 from colane.model.plan import Plan

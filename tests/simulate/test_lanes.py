@@ -16,9 +16,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from colane.cli import app
-from colane.core.draft import Draft
+from colane.core.cluster.draft import Draft
+from colane.core.cluster.view import ClusterView
 from colane.core.policy import Policy
-from colane.core.view import ClusterView
 from colane.model.hardware import GpuId
 from colane.model.job import JobKind
 from colane.model.lane import TurnRule, Turns

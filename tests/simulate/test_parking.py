@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from colane.core.draft import Draft
-from colane.core.load import GpuLoad
-from colane.core.view import ClusterView
+from colane.core.cluster.draft import Draft
+from colane.core.cluster.load import GpuLoad
+from colane.core.cluster.view import ClusterView
 from colane.model.hardware import CPU_DEVICE_TYPE
 from colane.model.job import Job, JobState
 from colane.model.lane import Turns

@@ -1,6 +1,6 @@
 """The decision maker, free of I/O: `Core.step(events, now_s) -> Outcome`."""
 
+from colane.core.cluster.state import ClusterState
 from colane.core.core import Core
-from colane.core.state import ClusterState
 
 __all__ = ["ClusterState", "Core"]

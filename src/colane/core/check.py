@@ -9,15 +9,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-from colane.core.bookings import throttled
-from colane.core.drain import lets_go
+from colane.core.cluster.bookings import throttled
+from colane.core.cluster.load import GpuLoad, booked_on
+from colane.core.cluster.seen import is_overfull
+from colane.core.cluster.state import ClusterState
 from colane.core.events import Flaw
 from colane.core.lifecycle import MOVABLE, may_end_by
-from colane.core.load import GpuLoad, booked_on
-from colane.core.parking import bytes_to_move, parking_refusal
-from colane.core.returning import returned
-from colane.core.seen import is_overfull
-from colane.core.state import ClusterState
+from colane.core.planners.drain import lets_go
+from colane.core.planners.returning import returned
+from colane.core.reducers.parking import bytes_to_move, parking_refusal
 from colane.model.bandwidth import Throttle
 from colane.model.hardware import GpuId
 from colane.model.job import Job, JobId, JobKind, JobState

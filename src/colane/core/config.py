@@ -23,7 +23,7 @@ class CoreConfig:
         node_losses_max: A job whose node or GPU is lost is queued again this often; the loss is not its fault.
         cpu_only_passes_s: A job with GPUs that has waited this long is left the cores and the host memory it books by
             later jobs without GPUs.
-        black_holes: Nodes on which jobs of many fail at their start are taken out, see `core.black_holes`.
+        black_holes: Nodes on which jobs of many fail at their start are taken out, see `core.reducers.black_holes`.
         guard: Jobs slower in company than predicted are separated.
         guard_margin_ratio: By how much their slowdown may exceed the predicted one.
         guard_after_s: For how long, at least.

@@ -8,16 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from colane.core import black_holes, checkpointing, drain, guard, reports, starting, suspension
-from colane.core.carrying import carry_out
-from colane.core.changes import Newcomers
 from colane.core.check import check
-from colane.core.companies import MeasuredSets
-from colane.core.company import Company, Pacing
+from colane.core.cluster.changes import Newcomers
+from colane.core.cluster.company import Company, Pacing
+from colane.core.cluster.situations import rate_of
+from colane.core.cluster.state import ClusterState
+from colane.core.cluster.useful_cores import useful_cores_of
+from colane.core.cluster.view import NOBODY, ClusterView
 from colane.core.config import CoreConfig
-from colane.core.contention import Contention
-from colane.core.cpu_only import CpuOnlyJobs
-from colane.core.drain import Drains
 from colane.core.events import (
     BandwidthObserved,
     CancelRequested,
@@ -38,20 +36,23 @@ from colane.core.events import (
     SuspendRequested,
     Tick,
 )
-from colane.core.guard import Guard
-from colane.core.overflow import Relief
+from colane.core.planners import drain, guard
+from colane.core.planners.companies import MeasuredSets
+from colane.core.planners.contention import Contention
+from colane.core.planners.cpu_only import CpuOnlyJobs
+from colane.core.planners.drain import Drains
+from colane.core.planners.guard import Guard
+from colane.core.planners.overflow import Relief
+from colane.core.planners.remeasuring import Remeasuring
+from colane.core.planners.returning import Returns
+from colane.core.planners.tuning import CoreTuning
 from colane.core.policy import Planner, Policy, ask
-from colane.core.remeasuring import Remeasuring
-from colane.core.returning import Returns
-from colane.core.situations import rate_of
-from colane.core.state import ClusterState
-from colane.core.step import Step, Watchers
-from colane.core.suspicions import Suspicions
-from colane.core.timers import TimerKind, Timers
-from colane.core.tuning import CoreTuning
+from colane.core.reducers import black_holes, checkpointing, reports, starting, suspension
+from colane.core.reducers.carrying import carry_out
+from colane.core.reducers.step import Step, Watchers
+from colane.core.reducers.suspicions import Suspicions
+from colane.core.reducers.timers import TimerKind, Timers
 from colane.core.usage import HALF_LIFE_S
-from colane.core.useful_cores import useful_cores_of
-from colane.core.view import NOBODY, ClusterView
 from colane.model.job import JobId, JobState
 from colane.model.lane import Turns
 from colane.model.plan import Blocked, Plan

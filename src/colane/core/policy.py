@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from colane.core.view import ClusterView
+from colane.core.cluster.view import ClusterView
 from colane.model.lane import Turns
 from colane.model.plan import Plan
 

@@ -77,7 +77,7 @@ class JobSpec:
             (paper C, section 4.3).
         comm_weight: How much its ranks talk: 4 much .. 1 little, 0 not at all; None judges by its batch size (paper C).
         comm_pattern: Which ranks talk to each other.
-        circle: Whose jobs may share a GPU with it; set by the scheduler, empty where all may (see `core.circles`).
+        circle: Whose jobs may share a GPU with it; set by the scheduler, empty where all may (see `reducers.circles`).
         labels: For people and reports.
         category: What it works on; decides how many cores it starts with where these are tuned (paper D).
         core_hints: What its owner says of the work between two steps, for the same.

@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import inf
 
-from colane.core.draft import Draft
-from colane.core.load import GpuLoad
-from colane.core.view import ClusterView
+from colane.core.cluster.draft import Draft
+from colane.core.cluster.load import GpuLoad
+from colane.core.cluster.view import ClusterView
 from colane.model.job import Job
 from colane.model.lane import Turns
 from colane.model.plan import Plan

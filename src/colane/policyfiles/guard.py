@@ -16,9 +16,9 @@ from time import monotonic
 from types import FrameType
 from typing import Final
 
+from colane.core.cluster.view import ClusterView
 from colane.core.events import RejectedPlan
 from colane.core.policy import Policy
-from colane.core.view import ClusterView
 from colane.model.lane import Turns
 from colane.model.plan import Plan
 from colane.model.reason import Reason, Why

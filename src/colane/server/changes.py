@@ -7,7 +7,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
-from colane.core import suspension
+from colane.core.cluster.state import NodeState
 from colane.core.events import (
     BandwidthObserved,
     CancelRequested,
@@ -22,7 +22,7 @@ from colane.core.events import (
     Submitted,
     SuspendRequested,
 )
-from colane.core.state import NodeState
+from colane.core.reducers import suspension
 from colane.model.bandwidth import BandwidthSample
 from colane.model.hardware import Gpu, Node
 from colane.model.job import Exit, Job, JobId, JobState, SuspendVia

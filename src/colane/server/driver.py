@@ -15,13 +15,13 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
-from colane.core.circles import in_circle
-from colane.core.company import Pacing
+from colane.core.cluster.company import Pacing
+from colane.core.cluster.state import ClusterState
 from colane.core.config import CoreConfig
 from colane.core.core import Core
 from colane.core.events import NodeLost, Outcome, Tick
 from colane.core.policy import Policy
-from colane.core.state import ClusterState
+from colane.core.reducers.circles import in_circle
 from colane.model.job import JobId
 from colane.model.lane import Turns
 from colane.model.progress import Progress

@@ -8,8 +8,8 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
-from colane.core import reforming
-from colane.core.company import Company, Pacing
+from colane.core.cluster.company import Company, Pacing
+from colane.core.reducers import reforming
 from colane.cpu.contention import ContentionConfig
 from colane.model.bandwidth import Throttle
 from colane.model.hardware import Node

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from colane.core import Core
 from colane.core.events import Progressed
-from colane.core.tuning import SLACK_STEPS
+from colane.core.planners.tuning import SLACK_STEPS
 from colane.simulate.process import GpuUse, Process
 from colane.simulate.sampling import SAMPLE_AFTER_STEPS, Sampler
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import groupby
 
-from colane.core.load import GpuLoad
+from colane.core.cluster.load import GpuLoad
 from colane.model.hardware import GpuId
 from colane.model.placement import Placement
 from colane.model.profile import Memory

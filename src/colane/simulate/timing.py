@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from time import perf_counter
 
+from colane.core.cluster.view import ClusterView
 from colane.core.policy import Planner, Policy
-from colane.core.view import ClusterView
 from colane.model.plan import Plan
 from colane.simulate.ledger import Ledger
 

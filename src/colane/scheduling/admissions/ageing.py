@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from heapq import merge
 
-from colane.core.queue import Line
+from colane.core.cluster.queue import Line
 from colane.model.job import Job, JobId
 from colane.scheduling.admissions.keeping import keep_host, keep_room
 from colane.scheduling.engine.contracts import Desk

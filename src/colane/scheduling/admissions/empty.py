@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from colane.core.view import ClusterView
+from colane.core.cluster.view import ClusterView
 from colane.model.hardware import Node
 from colane.model.job import JobSpec
 from colane.model.resources import ranks_held

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from colane.core.draft import Draft
-from colane.core.load import GpuLoad
-from colane.core.state import NodeState
+from colane.core.cluster.draft import Draft
+from colane.core.cluster.load import GpuLoad
+from colane.core.cluster.state import NodeState
 from colane.model.job import Job, JobSpec
 from colane.model.resources import cpu_only_capacity, host_needs
 from colane.scheduling.admissions.empty import EmptyNodes

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from colane.core.draft import Draft
+from colane.core.cluster.draft import Draft
 from colane.model.job import Job, JobId, JobState
 from colane.scheduling.engine.means import is_leaving
 

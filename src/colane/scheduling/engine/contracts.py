@@ -11,9 +11,9 @@ from enum import Enum
 from math import inf
 from typing import Final, Protocol, final
 
-from colane.core.draft import Draft
-from colane.core.load import GpuLoad
-from colane.core.queue import Line
+from colane.core.cluster.draft import Draft
+from colane.core.cluster.load import GpuLoad
+from colane.core.cluster.queue import Line
 from colane.model.job import Job, JobId, JobSpec, NeedClass
 from colane.model.plan import Action
 from colane.model.reason import Reason

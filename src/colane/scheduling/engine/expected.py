@@ -5,8 +5,8 @@ from __future__ import annotations
 from math import inf
 from typing import NamedTuple
 
-from colane.core.draft import Draft
-from colane.core.situations import situation_in
+from colane.core.cluster.draft import Draft
+from colane.core.cluster.situations import situation_in
 from colane.model.job import Job, JobId, JobState
 from colane.perf.situation import Situation
 from colane.scheduling.engine.live import LiveJobs

@@ -13,9 +13,9 @@ from itertools import islice
 from math import inf
 from typing import Any, TypeVar
 
-from colane.core.derived import NodesMatterNot
-from colane.core.draft import Draft
-from colane.core.view import ClusterView
+from colane.core.cluster.derived import NodesMatterNot
+from colane.core.cluster.draft import Draft
+from colane.core.cluster.view import ClusterView
 from colane.model.hardware import Node
 from colane.model.job import Job, JobId, JobSpec, JobState, NeedClass
 from colane.scheduling.engine.means import is_leaving, is_movable

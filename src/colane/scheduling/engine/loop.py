@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from math import inf
 from typing import Final
 
-from colane.core.draft import Draft
-from colane.core.queue import Line
-from colane.core.view import ClusterView
+from colane.core.cluster.draft import Draft
+from colane.core.cluster.queue import Line
+from colane.core.cluster.view import ClusterView
 from colane.model.job import Job, JobId, JobSpec
 from colane.model.lane import Turns
 from colane.model.plan import Park, Plan, Resize, Stop

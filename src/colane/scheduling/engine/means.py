@@ -9,10 +9,10 @@ from __future__ import annotations
 from math import inf
 from typing import Final
 
-from colane.core.draft import Draft
+from colane.core.cluster.draft import Draft
+from colane.core.cluster.load import GpuLoad
+from colane.core.cluster.view import ClusterView
 from colane.core.lifecycle import MOVABLE
-from colane.core.load import GpuLoad
-from colane.core.view import ClusterView
 from colane.model.job import Job, JobId, JobState
 from colane.model.plan import Park, Stop
 from colane.model.reason import Reason, Why

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 
-from colane.core.view import ClusterView
+from colane.core.cluster.view import ClusterView
 from colane.model.hardware import Node
 
 

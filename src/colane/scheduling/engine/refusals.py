@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from colane.core.cpu_only import nodes_drained
-from colane.core.draft import Draft
-from colane.core.load import GpuLoad
-from colane.core.state import NodeState
+from colane.core.cluster.draft import Draft
+from colane.core.cluster.load import GpuLoad
+from colane.core.cluster.state import NodeState
+from colane.core.planners.cpu_only import nodes_drained
 from colane.model.hardware import GpuId
 from colane.model.job import Job, JobId, JobSpec
 from colane.model.reason import Reason, Why

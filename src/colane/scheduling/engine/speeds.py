@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from colane.core.draft import Draft
+from colane.core.cluster.draft import Draft
 from colane.model.job import JobSpec
 from colane.perf.situation import Situation
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from math import inf
 from typing import NamedTuple
 
-from colane.core.draft import Draft
-from colane.core.view import ClusterView
+from colane.core.cluster.draft import Draft
+from colane.core.cluster.view import ClusterView
 from colane.model.job import Job, JobSpec, NeedClass, Served
 from colane.perf.situation import Situation
 from colane.scheduling.engine.live import LiveJobs

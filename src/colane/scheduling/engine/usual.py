@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from math import inf
 
-from colane.core.draft import Draft
-from colane.core.load import GpuLoad
+from colane.core.cluster.draft import Draft
+from colane.core.cluster.load import GpuLoad
 from colane.model.job import Job, JobSpec
 from colane.model.reason import Reason
 from colane.scheduling.engine.contracts import QUANTUM_S, Classes, Offer, Order, Rank, Verdict
@@ -95,7 +95,7 @@ class UsualOrder:
 
 @dataclass(frozen=True, slots=True)
 class BesidePolicy:
-    """The policy knows nothing of them: they are placed after it was asked (`core.cpu_only`)."""
+    """The policy knows nothing of them: they are placed after it was asked (`core.planners.cpu_only`)."""
 
     def place(self, draft: Draft, pool: str) -> None:
         """See `CpuPlacing`."""

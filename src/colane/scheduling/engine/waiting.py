@@ -12,7 +12,7 @@ from itertools import islice
 from math import ceil, inf
 from typing import Final
 
-from colane.core.draft import Draft
+from colane.core.cluster.draft import Draft
 from colane.model.hardware import GpuId
 from colane.model.job import Job
 from colane.scheduling.engine.contracts import Queue

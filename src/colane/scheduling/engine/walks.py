@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from heapq import heapify, heappop, heapreplace
 
-from colane.core.draft import Draft
-from colane.core.queue import Line
+from colane.core.cluster.draft import Draft
+from colane.core.cluster.queue import Line
 from colane.model.job import Job, JobId, JobSpec, NeedClass
 from colane.scheduling.engine.contracts import Classes, ClassKey, Queue, Rank
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from colane.core.derived import NodesMatterNot
-from colane.core.draft import Draft
+from colane.core.cluster.derived import NodesMatterNot
+from colane.core.cluster.draft import Draft
 from colane.model.job import JobKind, JobSpec, NeedClass
 from colane.perf.beliefs import Load
 from colane.scheduling.engine.contracts import Queue

@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from functools import partial
 from math import inf
 
-from colane.core.derived import NodesMatterNot
-from colane.core.draft import Draft
-from colane.core.queue import Line
-from colane.core.view import ClusterView
+from colane.core.cluster.derived import NodesMatterNot
+from colane.core.cluster.draft import Draft
+from colane.core.cluster.queue import Line
+from colane.core.cluster.view import ClusterView
 from colane.model.job import Job, JobId
 from colane.scheduling.engine.contracts import ClassKey, Queue, Rank
 from colane.scheduling.engine.live import LiveJobs

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 
-from colane.core.circles import circle
-from colane.core.draft import Draft
+from colane.core.cluster.draft import Draft
+from colane.core.reducers.circles import circle
 from colane.model.job import Job
 from colane.model.lane import ShareBetween
 from colane.scheduling.engine.contracts import Queue, Rank, alike

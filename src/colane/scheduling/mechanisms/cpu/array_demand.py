@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections import Counter
 from math import ceil
 
-from colane.core.bookings import NodeState
-from colane.core.derived import NodesMatterNot
-from colane.core.view import ClusterView
+from colane.core.cluster.bookings import NodeState
+from colane.core.cluster.derived import NodesMatterNot
+from colane.core.cluster.view import ClusterView
 from colane.model.job import Job
 from colane.scheduling.mechanisms.fairness.users import Users
 

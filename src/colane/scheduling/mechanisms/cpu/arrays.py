@@ -13,9 +13,9 @@ from enum import StrEnum
 from math import inf
 from typing import NamedTuple
 
+from colane.core.cluster.load import GpuLoad
+from colane.core.cluster.state import NodeState
 from colane.core.lifecycle import MOVABLE
-from colane.core.load import GpuLoad
-from colane.core.state import NodeState
 from colane.model.job import Job, JobId, JobSpec
 from colane.model.plan import Stop
 from colane.model.reason import Reason, Why

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from heapq import heapify, heappop, heapreplace
 
+from colane.core.cluster.draft import Draft
+from colane.core.cluster.free import FreeIndex
+from colane.core.cluster.queue import Line
+from colane.core.cluster.state import NodeState
 from colane.core.config import CoreConfig
-from colane.core.cpu_only import CpuOnlyPlacer
-from colane.core.draft import Draft
-from colane.core.free import FreeIndex
-from colane.core.queue import Line
-from colane.core.state import NodeState
+from colane.core.planners.cpu_only import CpuOnlyPlacer
 from colane.model.job import Job, NeedClass
 from colane.model.reason import Reason, Why
 from colane.model.words import count

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from colane.core.derived import NodesMatterNot
-from colane.core.queue import Line
+from colane.core.cluster.derived import NodesMatterNot
+from colane.core.cluster.queue import Line
 from colane.model.job import Job, JobId, NeedClass
 
 ClassLines = dict[tuple[int, NeedClass], Line]

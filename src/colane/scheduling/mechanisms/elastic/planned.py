@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from colane.core.draft import Draft
+from colane.core.cluster.draft import Draft
 from colane.model.job import Job, JobId, JobSpec, NeedClass
 from colane.model.profile import ValueSource
 from colane.perf.situation import Situation

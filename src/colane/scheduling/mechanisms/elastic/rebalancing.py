@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import Final
 
-from colane.core.load import GpuLoad
+from colane.core.cluster.load import GpuLoad
 from colane.model.job import Job, JobId
 from colane.model.reason import Reason, Why
 from colane.scheduling.engine.contracts import Desk

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from colane.core.draft import Draft
+from colane.core.cluster.draft import Draft
 from colane.model.job import Job, JobState
 from colane.model.profile import ValueSource
 from colane.perf.scaling import efficiency

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from math import inf
 
-from colane.core.load import GpuLoad
+from colane.core.cluster.load import GpuLoad
 from colane.model.hardware import GpuId
 from colane.model.job import Job, JobSpec
 from colane.model.placement import Placement

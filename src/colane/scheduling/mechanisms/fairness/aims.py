@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from colane.core.draft import Draft
+from colane.core.cluster.draft import Draft
 from colane.model.job import Job, JobId, JobState
 from colane.scheduling.engine.aim import Aim, Members, Site, TypeWish
 from colane.scheduling.engine.times import gpu_type_of

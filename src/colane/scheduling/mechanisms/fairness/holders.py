@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from colane.core.derived import NodesMatterNot
+from colane.core.cluster.derived import NodesMatterNot
 from colane.model.job import Job, JobId
 
 

@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from colane.core.derived import NodesMatterNot
-from colane.core.draft import Draft
-from colane.core.view import ClusterView
+from colane.core.cluster.derived import NodesMatterNot
+from colane.core.cluster.draft import Draft
+from colane.core.cluster.view import ClusterView
 from colane.model.job import Job, JobSpec, NeedClass
 from colane.model.plan import Action, Stop
 from colane.scheduling.engine.aim import Members, TypeWish

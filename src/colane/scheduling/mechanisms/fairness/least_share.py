@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from heapq import heapify, heappop, heapreplace
 
-from colane.core.draft import Draft
+from colane.core.cluster.draft import Draft
 from colane.model.job import Job, JobSpec
 from colane.model.reason import Reason, Why
 from colane.scheduling.engine.contracts import Classes, ClassKey, Offer, Queue, Rank

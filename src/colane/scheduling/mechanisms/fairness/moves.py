@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from colane.core.draft import Draft
+from colane.core.cluster.draft import Draft
 from colane.model.job import Job
 from colane.model.reason import Reason, Why
 from colane.scheduling.engine.aim import Aim

@@ -9,9 +9,9 @@ from enum import StrEnum
 from functools import partial
 from math import inf
 
-from colane.core.draft import Draft
-from colane.core.queue import Line
-from colane.core.view import ClusterView
+from colane.core.cluster.draft import Draft
+from colane.core.cluster.queue import Line
+from colane.core.cluster.view import ClusterView
 from colane.model.job import Job, JobId
 from colane.scheduling.engine.aim import TypeWish
 from colane.scheduling.engine.contracts import ClassKey, Queue, Rank

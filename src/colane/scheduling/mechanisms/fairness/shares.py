@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from colane.core.view import ClusterView
+from colane.core.cluster.view import ClusterView
 from colane.model.job import Job, JobSpec
 from colane.scheduling.engine.live import LiveJobs, Need
 from colane.scheduling.engine.times import RunTimes, at_present_size, gpu_type_of, present_s

@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterable, Iterator
 from heapq import heapify, heappop, heapreplace
 from math import fsum
 
-from colane.core.draft import Draft
-from colane.core.queue import Line
+from colane.core.cluster.draft import Draft
+from colane.core.cluster.queue import Line
+from colane.core.cluster.view import ClusterView
 from colane.core.usage import counted_gpu_s
-from colane.core.view import ClusterView
 from colane.model.job import Job, JobId, JobSpec
 from colane.scheduling.engine.contracts import Classes, ClassKey, Queue, Rank
 from colane.scheduling.engine.walks import Entry, by_priority, priority_of, rank_by_priority

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from heapq import heapify, heappop, heapreplace
 
-from colane.core.queue import Line
-from colane.core.view import ClusterView
+from colane.core.cluster.queue import Line
+from colane.core.cluster.view import ClusterView
 from colane.model.hardware import Node
 from colane.model.job import Job, JobId, JobSpec, NeedClass
 from colane.model.resources import host_needs

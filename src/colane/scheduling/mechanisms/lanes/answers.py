@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from math import inf
 from typing import NamedTuple
 
-from colane.core.draft import Draft
-from colane.core.load import GpuLoad
+from colane.core.cluster.draft import Draft
+from colane.core.cluster.load import GpuLoad
 from colane.model.job import JobId, JobKind, JobSpec
 from colane.model.reason import Reason, Why
 from colane.perf.situation import Situation

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from colane.core.draft import Draft
-from colane.core.load import GpuLoad, book
-from colane.core.situations import situation_beside, speed_lost
+from colane.core.cluster.draft import Draft
+from colane.core.cluster.load import GpuLoad, book
+from colane.core.cluster.situations import situation_beside, speed_lost
 from colane.model.job import Job, JobId, JobSpec
 from colane.perf.rate import RateSource
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import partial
 
-from colane.core.circles import circle
-from colane.core.load import GpuLoad
+from colane.core.cluster.load import GpuLoad
+from colane.core.reducers.circles import circle
 from colane.lanes.assign import (
     RESERVE_BYTES,
     How,

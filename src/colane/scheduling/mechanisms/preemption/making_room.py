@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from math import inf
 
-from colane.core.load import GpuLoad
-from colane.core.situations import situation_in
+from colane.core.cluster.load import GpuLoad
+from colane.core.cluster.situations import situation_in
 from colane.model.job import Job, JobSpec
 from colane.model.plan import Park, Stop
 from colane.model.reason import Reason, Why

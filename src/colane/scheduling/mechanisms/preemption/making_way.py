@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from colane.core.load import GpuLoad
+from colane.core.cluster.load import GpuLoad
 from colane.model.job import Job
 from colane.model.reason import Reason, Why
 from colane.model.resources import host_needs

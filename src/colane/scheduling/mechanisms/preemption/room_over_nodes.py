@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from colane.core.load import GpuLoad
+from colane.core.cluster.load import GpuLoad
 from colane.model.job import Job, JobId, JobSpec
 from colane.scheduling.engine.contracts import Desk, Rank
 from colane.scheduling.mechanisms.preemption.node_room import EVERYBODY, NodeRoom, Takers

@@ -14,7 +14,7 @@ from functools import partial
 from heapq import heappop, heappush
 from typing import NamedTuple
 
-from colane.core.state import NodeState
+from colane.core.cluster.state import NodeState
 from colane.model.hardware import GpuId
 from colane.model.job import Job, JobId
 from colane.scheduling.engine.contracts import Desk, Rank

@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterable
 from collections.abc import Set as AbstractSet
 from typing import Final
 
-from colane.core.draft import Draft
-from colane.core.load import GpuLoad
-from colane.core.queue import Line
-from colane.core.state import Kind
-from colane.core.view import ClusterView
+from colane.core.cluster.draft import Draft
+from colane.core.cluster.load import GpuLoad
+from colane.core.cluster.queue import Line
+from colane.core.cluster.state import Kind
+from colane.core.cluster.view import ClusterView
 from colane.model.hardware import GpuId
 from colane.model.job import Job, JobId
 from colane.perf.beliefs import Beliefs

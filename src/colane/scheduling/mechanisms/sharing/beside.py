@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from colane.core.draft import Draft
-from colane.core.load import GpuLoad
-from colane.core.situations import situation_beside
+from colane.core.cluster.draft import Draft
+from colane.core.cluster.load import GpuLoad
+from colane.core.cluster.situations import situation_beside
 from colane.model.job import Job, JobSpec
 from colane.model.profile import ProfileKey
 from colane.model.reason import Reason, Why

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import NamedTuple
 
-from colane.core.draft import Draft
-from colane.core.load import GpuLoad
+from colane.core.cluster.draft import Draft
+from colane.core.cluster.load import GpuLoad
 from colane.model.job import Job, JobSpec
 from colane.model.reason import Why
 from colane.perf.rate import Prediction, Rate

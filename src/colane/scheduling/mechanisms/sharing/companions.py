@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final, NamedTuple, final
 
-from colane.core.load import Booking
+from colane.core.cluster.load import Booking
 from colane.model.job import JobSpec, NeedClass
 from colane.model.profile import Memory, ProfileKey
 from colane.perf.beliefs import Kind as KindOfJob

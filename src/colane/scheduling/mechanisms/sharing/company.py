@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from math import inf
 from typing import Final, NamedTuple
 
-from colane.core.load import GpuLoad
-from colane.core.queue import Line
+from colane.core.cluster.load import GpuLoad
+from colane.core.cluster.queue import Line
 from colane.model.job import Job, JobSpec
 from colane.model.reason import Reason, Why
 from colane.scheduling.engine.contracts import Classes, ClassKey, Desk, Offer, Order, Rank

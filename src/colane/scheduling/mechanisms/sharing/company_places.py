@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from colane.core.draft import Draft
-from colane.core.load import GpuLoad
+from colane.core.cluster.draft import Draft
+from colane.core.cluster.load import GpuLoad
 from colane.model.job import Job, JobSpec
 from colane.perf.situation import Situation
 from colane.scheduling.engine.live import PoolJobs

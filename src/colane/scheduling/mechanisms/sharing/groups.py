@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from heapq import merge
 from typing import Final, NamedTuple, final
 
-from colane.core.load import GpuLoad
-from colane.core.state import Kind
+from colane.core.cluster.load import GpuLoad
+from colane.core.cluster.state import Kind
 from colane.model.hardware import GpuId
 from colane.scheduling.mechanisms.sharing.companions import Members
 

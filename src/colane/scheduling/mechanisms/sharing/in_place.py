@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import NamedTuple
 
-from colane.core.load import GpuLoad
+from colane.core.cluster.load import GpuLoad
 from colane.model.job import Job, JobId, JobSpec
 from colane.model.reason import Reason, Why
 from colane.scheduling.engine.choices import urgent_value

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from colane.core.load import GpuLoad
+from colane.core.cluster.load import GpuLoad
 from colane.model.hardware import GpuId
 from colane.model.job import Job
 from colane.model.reason import Reason, Why

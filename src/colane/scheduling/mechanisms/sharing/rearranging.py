@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from colane.core.load import GpuLoad
+from colane.core.cluster.load import GpuLoad
 from colane.model.hardware import GpuId
 from colane.model.job import Job, JobSpec, JobState
 from colane.model.reason import Reason, Why

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from colane.core.derived import NodesMatterNot
-from colane.core.queue import Line
-from colane.core.view import ClusterView
+from colane.core.cluster.derived import NodesMatterNot
+from colane.core.cluster.queue import Line
+from colane.core.cluster.view import ClusterView
 from colane.model.job import JobSpec, NeedClass
 
 Classes = Mapping[tuple[int, NeedClass], Line]

@@ -10,9 +10,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 
-from colane.core.draft import Draft
-from colane.core.load import GpuLoad
-from colane.core.situations import distance_of, situation_alone
+from colane.core.cluster.draft import Draft
+from colane.core.cluster.load import GpuLoad
+from colane.core.cluster.situations import distance_of, situation_alone
 from colane.model.job import Job, JobSpec
 from colane.model.reason import Reason, Why
 from colane.scheduling.engine.contracts import Classes, Desk, Offer, Order, Rank

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
-from colane.core.load import GpuLoad
-from colane.core.queue import Line
+from colane.core.cluster.load import GpuLoad
+from colane.core.cluster.queue import Line
 from colane.model.job import Job, JobSpec
 from colane.model.reason import Reason, Why
 from colane.scheduling.engine.contracts import Classes, ClassKey, Desk, Offer, Rank

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from colane.core.load import GpuLoad
-from colane.core.state import NodeState
+from colane.core.cluster.load import GpuLoad
+from colane.core.cluster.state import NodeState
 from colane.model.hardware import GpuId
 from colane.model.job import Job
 from colane.model.reason import Reason, Why

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 
-from colane.core.draft import Draft
-from colane.core.load import GpuLoad
-from colane.core.state import NodeState
+from colane.core.cluster.draft import Draft
+from colane.core.cluster.load import GpuLoad
+from colane.core.cluster.state import NodeState
 from colane.model.job import JobSpec
 from colane.scheduling.mechanisms.topology.over_nodes import over_nodes
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from colane.core.draft import Draft
-from colane.core.free import FreeIndex
-from colane.core.load import GpuLoad
-from colane.core.state import NodeState
+from colane.core.cluster.draft import Draft
+from colane.core.cluster.free import FreeIndex
+from colane.core.cluster.load import GpuLoad
+from colane.core.cluster.state import NodeState
 from colane.model.job import JobSpec
 
 

@@ -6,10 +6,10 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from colane.core.draft import Draft
-from colane.core.load import GpuLoad
-from colane.core.state import Kind, NodeState
-from colane.core.view import ClusterView
+from colane.core.cluster.draft import Draft
+from colane.core.cluster.load import GpuLoad
+from colane.core.cluster.state import Kind, NodeState
+from colane.core.cluster.view import ClusterView
 from colane.model.hardware import GpuId
 from colane.model.job import JobId
 from colane.model.profile import ProfileKey

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from colane.core.draft import Draft
-from colane.core.state import NodeState
+from colane.core.cluster.draft import Draft
+from colane.core.cluster.state import NodeState
 from colane.model.job import JobSpec
 from colane.model.reason import Reason, Why
 from colane.perf.topology import shape_of_node

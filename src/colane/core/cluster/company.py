@@ -1,0 +1,47 @@
+"""In what company a job is."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from colane.core.cluster.state import ClusterState
+from colane.model.hardware import GpuId
+from colane.model.job import Job, JobId
+from colane.perf.rate import Rate
+
+
+class Company(NamedTuple):
+    """How a job shares its GPUs. Slowdowns are step time now / step time alone, at least 1 where predicted.
+
+    Attributes:
+        mates: Jobs in its lanes, which take turns with it.
+        others: Jobs in other lanes of its GPUs, which run beside it.
+        share_ratio: Part of its lanes' time that it may ask for; None where the rule promises none.
+        predicted: Slowdown it is predicted to have; None where the turn rule may keep it waiting for long.
+        measured: Slowdown it has; None while too few steps were seen, or its time alone is unknown.
+    """
+
+    mates: tuple[JobId, ...]
+    others: tuple[JobId, ...]
+    share_ratio: float | None
+    predicted: float | None
+    measured: float | None
+
+
+class Pacing(NamedTuple):
+    """How fast a live job is believed to go.
+
+    Attributes:
+        rate: As it runs; of one that has no GPUs, as it would alone.
+        company: How it shares its GPUs, None when it shares none.
+        cores_useful: Fewest cores with which it is as fast as with any that was tried; None while too few were.
+    """
+
+    rate: Rate
+    company: Company | None
+    cores_useful: int | None = None
+
+
+def shared_gpus(state: ClusterState, job: Job) -> list[GpuId]:
+    """GPUs of a job on which others are, too."""
+    return [gpu for gpu in job.gpus_held if len(state.gpus[gpu].bookings) > 1]

@@ -1,0 +1,309 @@
+"""A policy's working copy: it knows the effect of what has already been decided, and yields the plan.
+
+Nothing of the state is copied but what is touched, so a draft costs what it decides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from math import inf
+from typing import Any, NamedTuple
+
+from colane.core.cluster.bookings import NodeLeft, host_booking, throttled
+from colane.core.cluster.load import GpuLoad, booked_on
+from colane.core.cluster.overlay import Overlay, books_host
+from colane.core.cluster.state import NodeState
+from colane.core.cluster.view import ClusterView
+from colane.model.bandwidth import Throttle
+from colane.model.hardware import GpuId
+from colane.model.job import Job, JobId, JobSpec, NeedClass
+from colane.model.placement import Placement, Slot
+from colane.model.plan import (
+    NOTHING,
+    Action,
+    Blocked,
+    Move,
+    Park,
+    Plan,
+    Remark,
+    Resize,
+    SetCores,
+    SetThrottle,
+    Start,
+    Stop,
+)
+from colane.model.reason import Reason
+from colane.model.resources import Resources, host_needs
+
+Cores = tuple[int, ...]
+
+
+class HostHeld(NamedTuple):
+    """What is kept of a node for a waiting job without GPUs."""
+
+    job: Job
+    node: NodeState
+    cores: Cores
+    host_memory_bytes: int
+    host_bandwidth: float
+
+
+class Draft(Overlay):
+    """Decisions so far, and the cluster as it will be once they are carried out."""
+
+    def __init__(self, view: ClusterView) -> None:
+        super().__init__(view)
+        self.actions: list[Action] = []
+        self.waits: dict[JobId, Reason] = {}
+        self.class_waits: dict[NeedClass, Reason] = {}
+        self.rest: dict[str, Reason] = {}
+        self.again_s: dict[str, float] = {}
+        self.blocked: dict[str, Blocked] = {}
+        self.serves_cpu_only = False
+        self.worked_out: dict[object, Any] = {}
+        self.watched: dict[str, None] = {}
+        self.settled: dict[str, float] = {}
+        self._hosts_held: dict[str, HostHeld] = {}
+
+    def act(self, action: Action) -> None:
+        """Put an action into the plan: its job is nobody else's to decide about."""
+        self._decided.add(action.job)
+        self.actions.append(action)
+
+    def start(self, job: Job, gpus: Iterable[GpuLoad], reason: Reason, lanes: Sequence[int] | None = None) -> None:
+        """Run a waiting job on these GPUs, one a rank, in these lanes or else a new one on each, with its cores.
+
+        GPUs of one node must follow one another; those of several nodes are for jobs that may span them. A parked job
+        comes back there: its GPUs are to be among its `homes`.
+        """
+        placement = self._place(job, tuple(gpus), lanes)
+        action = Move if job.home else Start
+        self.act(action(job.id, placement, reason))
+
+    def _place(self, job: Job, loads: tuple[GpuLoad, ...], lanes: Sequence[int] | None) -> Placement:
+        taken = lanes or [load.next_lane for load in loads]
+        slots = tuple([Slot(load.id, taken[rank]) for rank, load in enumerate(loads)])
+        cores, cores_elsewhere = self._take(job, loads)
+        self._put(booked_on(job, self.beliefs, loads, taken, len(slots)))
+        return Placement(slots, cores, cores_elsewhere)
+
+    def start_on_node(self, job: Job, node: NodeState, reason: Reason) -> None:
+        """Run a job without GPUs on a node that has room for it, with the cores it books: those near no GPU first."""
+        spec, name = job.spec, node.node.name
+        need = host_needs(spec, 0)
+        outside = set(node.cores_outside)
+        near = {core for gpu in node.node.gpus for core in gpu.cores}
+        free = [core for core in self.cores_unbooked(node) if core in outside] if need.cores else []
+        cores = tuple(sorted(sorted(free, key=lambda core: (core in near, core))[: need.cores]))
+        left = self._nodes.setdefault(name, NodeLeft())
+        left.take(cores)
+        left.host_memory_taken_bytes += need.host_memory_bytes
+        left.host_bandwidth_taken += need.host_bandwidth_bytes_per_s
+        self._cpu_only.setdefault(name, []).append(spec)
+        self.act(Start(job.id, Placement((), cores, node=name), reason))
+
+    def stop(self, job: Job, reason: Reason, for_job: JobId | None = None) -> None:
+        """Take a running job off its GPUs, for a waiting one if so said; they are free later, not in this draft."""
+        self.act(Stop(job.id, reason, for_job))
+
+    def park(self, job: Job, reason: Reason, for_job: JobId | None = None) -> None:
+        """Let a job give its GPUs up while it lives, see `parking_refusal`; they are free later, not in this draft."""
+        if job.placement is not None:
+            left = self._nodes.setdefault(job.placement.node, NodeLeft())
+            left.host_memory_taken_bytes += self.view.bytes_to_move(job)
+        self.act(Park(job.id, reason, for_job))
+
+    def move(self, job: Job, gpus: Iterable[GpuLoad], reason: Reason, lanes: Sequence[int] | None = None) -> None:
+        """Let a parked job come back, as `start` does, or a stepping one of one GPU go on in another lane of it."""
+        if job.home or job.placement is None:
+            self.start(job, gpus, reason, lanes)
+            return
+        load = next(iter(gpus))
+        lane = lanes[0] if lanes else load.next_lane
+        self._put([load.in_lane(job.id, lane)])
+        self.act(Move(job.id, replace(job.placement, slots=(Slot(load.id, lane),)), reason))
+
+    def resize(
+        self, job: Job, gpus: Iterable[GpuLoad], reason: Reason, lanes: Sequence[int] | None = None,
+        for_job: JobId | None = None,
+    ) -> None:  # fmt: skip
+        """Stop a running job and restart it on these GPUs, some of which it may have; it keeps its lanes on those.
+
+        What it has and will not have is free later, not in this draft.
+        """
+        assert job.placement is not None  # noqa: S101 - for the type checker
+        loads, own = tuple(gpus), {slot.gpu: slot for slot in job.placement.slots}
+        wanted = zip(loads, lanes or [load.next_lane for load in loads], strict=True)
+        slots = tuple([own.get(load.id) or Slot(load.id, lane) for load, lane in wanted])
+        for name in job.placement.nodes:
+            self._nodes.setdefault(name, NodeLeft()).give(job.placement.cores_on(name))
+        placement = Placement(slots, *self._take(job, loads))
+        for name in job.placement.nodes:
+            kept = set(job.placement.cores_on(name)) - set(placement.cores_on(name))
+            self._nodes[name].take(kept)
+        new = [(load, slot.lane) for load, slot in zip(loads, slots, strict=True) if slot.gpu not in own]
+        more, taken = [load for load, _ in new], [lane for _, lane in new]
+        self._put(booked_on(job, self.beliefs, more, taken, len(slots)))
+        self.act(Resize(job.id, placement, reason, for_job))
+
+    def set_cores(self, job: Job, cores: Cores, reason: Reason, elsewhere: tuple[tuple[str, Cores], ...] = ()) -> None:
+        """Give a running job other cores at once: those it gives up others may have in this draft."""
+        assert job.placement is not None  # noqa: S101 - for the type checker
+        placement = replace(job.placement, cores=cores, cores_elsewhere=elsewhere)
+        for name in placement.nodes:
+            had, has = set(job.placement.cores_on(name)), set(placement.cores_on(name))
+            left = self._nodes.setdefault(name, NodeLeft())
+            left.give(had - has)
+            left.take(has - had)
+        self.act(SetCores(job.id, cores, elsewhere, reason))
+
+    def set_throttle(self, job: Job, throttle: Throttle | None, reason: Reason) -> None:
+        """Hold a running job without GPUs back, or let it go."""
+        assert job.placement is not None  # noqa: S101 - for the type checker
+        had, has = set(job.placement.cores), set(throttled(job, throttle).cores)
+        left = self._nodes.setdefault(job.placement.node, NodeLeft())
+        left.give(had - has)
+        left.take(has - had)
+        self.act(SetThrottle(job.id, throttle, reason))
+
+    def remark(self, job: Job, reason: Reason) -> None:
+        """Record a reason with a running job."""
+        self.act(Remark(job.id, reason))
+
+    def hold(self, job: Job, gpus: Iterable[GpuLoad], spec: JobSpec | None = None) -> None:
+        """Keep these GPUs, free ones and others, for a waiting job: nobody else starts on them.
+
+        Of the cores, the host memory and its bandwidth that it books, at the size it is to have (`spec`; as asked where
+        that is not given), what is free on their nodes is kept as well.
+        """
+        by_node: dict[str, list[GpuLoad]] = {}
+        for load in gpus:
+            self.held[load.id] = job.id
+            self.touched.append(load.id)
+            by_node.setdefault(load.id.node, []).append(load)
+        for name, loads in by_node.items():
+            node = self.view.nodes[name]
+            self._hold_gpus(node, loads)
+            if books_host(job.spec):
+                whole = (spec or job.spec).gpus
+                ranks = len(loads) if len(by_node) > 1 else whole
+                self._hold_host(node, host_needs(spec or job.spec, ranks))
+
+    def _hold_gpus(self, node: NodeState, loads: Iterable[GpuLoad]) -> None:
+        """Those that are free are so no more."""
+        kept: dict[str, int] = {}
+        for load in loads:
+            kept[load.gpu.type] = kept.get(load.gpu.type, 0) | 1 << load.id.number
+        for gpu_type, mask in kept.items():
+            free = self._free_mask(node, gpu_type)
+            if free & mask:
+                self._set_free(node, (node.node.pool, gpu_type), free & ~mask)
+
+    def _hold_host(self, node: NodeState, need: Resources) -> None:
+        left = self._nodes.setdefault(node.node.name, NodeLeft())
+        left.take(self.cores_free(node)[: need.cores])
+        left.host_memory_taken_bytes += max(0, min(need.host_memory_bytes, self.host_memory_free_bytes(node)))
+        left.host_bandwidth_taken += max(0, min(need.host_bandwidth_bytes_per_s, self.host_bandwidth_free(node)))
+
+    def hold_host(self, job: Job, node: NodeState) -> None:
+        """Keep what a waiting job without GPUs books of a node, as far as it is free, from jobs started after this."""
+        free, need = self.cpu_only_free(node), host_needs(job.spec, 0)
+        left, outside = self._nodes.setdefault(node.node.name, NodeLeft()), set(node.cores_outside)
+        cores = tuple([core for core in self.cores_unbooked(node) if core in outside][: need.cores])
+        memory_bytes = max(0, min(need.host_memory_bytes, free.host_memory_bytes))
+        bandwidth = max(0, min(need.host_bandwidth_bytes_per_s, free.host_bandwidth_bytes_per_s))
+        left.take(cores)
+        left.host_memory_taken_bytes += memory_bytes
+        left.host_bandwidth_taken += bandwidth
+        self._hosts_held[job.spec.pool] = HostHeld(job, node, cores, memory_bytes, bandwidth)
+
+    def release_host(self, pool: str) -> HostHeld | None:
+        """Give back what `hold_host` keeps in a pool; None where that is nothing."""
+        held = self._hosts_held.pop(pool, None)
+        if held is not None:
+            left = self._nodes[held.node.node.name]
+            left.give(held.cores)
+            left.host_memory_taken_bytes -= held.host_memory_bytes
+            left.host_bandwidth_taken -= held.host_bandwidth
+        return held
+
+    def ask_again(self, pool: str, at_s: float) -> None:
+        """Ask the policy about a pool again then, or when one of its jobs is stopped or may be (see `Plan.again_s`).
+
+        The earliest of several times counts; infinity waits for such a job only.
+        """
+        self.again_s[pool] = min(at_s, self.again_s.get(pool, at_s))
+
+    def watch(self, pool: str) -> None:
+        """Ask the policy about a pool whenever something changes there, even while nobody waits."""
+        self.watched[pool] = None
+
+    def settle(self, pool: str, up_to: float = -inf) -> None:
+        """Nobody who waits there can have anything before something else happens, see `Plan.settled`.
+
+        Nor can who comes, `up_to` this priority.
+        """
+        self.settled[pool] = up_to
+
+    def block(self, job: Job, spec: JobSpec, until_s: float = inf) -> None:
+        """If the first in line, whom nobody may pass, lacks free GPUs: ask again when that has changed, or then.
+
+        Its needs are those at the smallest size it may have.
+        """
+        kinds = self.view.gpu_types(spec.pool, spec.gpu_type)
+        if not spec.multi_node and all(self.free((spec.pool, kind)).most_free < spec.gpus for kind in kinds):
+            self.blocked[spec.pool] = Blocked(job.id, spec.gpus, spec.gpu_type, until_s)
+
+    def wait(self, job: JobId, reason: Reason) -> None:
+        """This job stays in the queue."""
+        self.waits[job] = reason
+
+    def wait_class(self, spec: JobSpec, reason: Reason) -> None:
+        """Every waiting job with the same needs stays in the queue."""
+        self.class_waits[spec.need] = reason
+
+    def wait_rest(self, pool: str, reason: Reason) -> None:
+        """All others of a pool stay in the queue."""
+        self.rest[pool] = reason
+
+    def plan(self) -> Plan:
+        """The plan."""
+        actions, holds = tuple(self.actions), self._holds() if self.held else NOTHING
+        waits = self.waits, self.class_waits, self.rest
+        return Plan(
+            self.view.version, actions, *waits, self.again_s, self.blocked, holds,
+            serves_cpu_only=self.serves_cpu_only, watches=tuple(self.watched),
+            settled=self.settled,
+        )  # fmt: skip
+
+    def _holds(self) -> dict[JobId, tuple[GpuId, ...]]:
+        holds: dict[JobId, tuple[GpuId, ...]] = {}
+        for gpu, job in self.held.items():
+            holds[job] = (*holds.get(job, ()), gpu)
+        return holds
+
+    def _take(self, job: Job, loads: tuple[GpuLoad, ...]) -> tuple[Cores, tuple[tuple[str, Cores], ...]]:
+        """Take what it books of each node by its ranks, beside what it has: cores of the first node, of the others."""
+        if not books_host(job.spec):
+            return (), ()
+        taken = []
+        for name in dict.fromkeys([load.id.node for load in loads]):
+            here = [load for load in loads if load.id.node == name]
+            need = host_needs(job.spec, len(here))
+            cores = self._pick_cores(self.view.nodes[name], here, need.cores)
+            left = self._nodes.setdefault(name, NodeLeft())
+            left.take(cores)
+            had = host_booking(job, name)
+            left.host_memory_taken_bytes += max(0, need.host_memory_bytes - had.memory_bytes)
+            left.host_bandwidth_taken += max(0.0, need.host_bandwidth_bytes_per_s - had.bandwidth_bytes_per_s)
+            taken.append((name, cores))
+        return taken[0][1], tuple([(name, cores) for name, cores in taken[1:] if cores])
+
+    def _pick_cores(self, node: NodeState, loads: Iterable[GpuLoad], count: int) -> Cores:
+        """Cores near the GPUs first, then others, lowest ids first."""
+        if not count:
+            return ()
+        near = {core for load in loads for core in load.gpu.cores}
+        ranked = sorted(self.cores_free(node), key=lambda core: (core not in near, core))
+        return tuple(sorted(ranked[:count]))

@@ -1,0 +1,32 @@
+"""What the jobs on a GPU were seen to need of its memory, without safety factors."""
+
+from __future__ import annotations
+
+from colane.core.cluster.load import Booking, GpuLoad
+from colane.core.cluster.state import ClusterState
+from colane.lanes.assign import LaneMember, Layout
+from colane.model.job import JobState
+from colane.model.profile import Memory
+
+
+def seen_layout(state: ClusterState, load: GpuLoad) -> Layout:
+    """Lanes of the jobs that stay on a GPU, in order of their start."""
+    members = []
+    for booking in load.bookings:
+        memory = _need(state, booking)
+        if memory is not None and state.jobs[booking.job].state is not JobState.STOPPING:
+            members.append(LaneMember(booking.job, booking.lane, memory))
+    return Layout(load.capacity_bytes, tuple(members))
+
+
+def is_overfull(state: ClusterState, load: GpuLoad) -> bool:
+    """Whether jobs that share a GPU were seen to need more than it has, so that somebody has to go, whoever it is."""
+    return len(load.bookings) > 1 and seen_layout(state, load).needed_bytes > load.capacity_bytes
+
+
+def _need(state: ClusterState, booking: Booking) -> Memory | None:
+    """P and E; as booked where nothing was measured."""
+    profile = state.beliefs.profiles.get(booking.key)
+    if profile is None or profile.persistent_bytes is None or profile.ephemeral_bytes is None:
+        return booking.memory
+    return Memory(int(profile.persistent_bytes.value), int(profile.ephemeral_bytes.value))

@@ -1,0 +1,400 @@
+"""`ClusterState`: the one mutable thing, owned by the core, indexed so that an event costs what it changes.
+
+Live jobs only: a job that has ended leaves the state with the outcome that ends it. Every number here can be derived
+from nodes and jobs, so nothing is lost when the process dies; `restore` does just that.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from dataclasses import replace
+from typing import Any, Final, TypeVar
+
+from colane.core.cluster.bookings import NodeState, nodes_booked, slots_booked
+from colane.core.cluster.changes import Changes
+from colane.core.cluster.derived import Derived
+from colane.core.cluster.free import FreeIndex
+from colane.core.cluster.load import Booking, GpuLoad, book, booked_on, memory_held
+from colane.core.cluster.queue import PoolQueue
+from colane.core.usage import UsageBook, UsedGpus
+from colane.model.hardware import GpuId, Node
+from colane.model.job import Job, JobId
+from colane.model.placement import Placement
+from colane.model.plan import Blocked
+from colane.model.profile import ProfileKey
+from colane.model.progress import Progress
+from colane.perf.beliefs import Beliefs, Terms
+
+Kind = tuple[str, str]
+"""A pool and a GPU type: GPUs of one kind are interchangeable to a policy."""
+
+SortKey = tuple[float, float, int, GpuId]
+
+D = TypeVar("D", bound=Derived)
+
+Question = tuple[Callable[..., Any], tuple[Hashable, ...]]
+"""What an index answers: its class, and the parameters it is made with."""
+
+Moved = Callable[[Job | None, Job | None], None]
+"""Tells an index of a job's old and new value."""
+
+DERIVED_MAX: Final = 64
+"""More indexes than any policy has; settings that change all the time make no more of them."""
+
+__all__ = ["ClusterState", "D", "Kind", "NodeState", "SortKey"]
+
+
+class ClusterState:
+    """Nodes, live jobs, bookings and beliefs, with their indexes.
+
+    Where `steps_unseen` is set, running jobs are taken to step though nobody has seen them do so. `draining` has the
+    nodes that are drained, each with whether its deadline is over.
+    """
+
+    def __init__(self, beliefs: Beliefs | None = None, version: int = 0) -> None:
+        self.version = version
+        self.beliefs = beliefs or Beliefs()
+        self.jobs: dict[JobId, Job] = {}
+        self.nodes: dict[str, NodeState] = {}
+        self.gpus: dict[GpuId, GpuLoad] = {}
+        self.progress: dict[JobId, Progress] = {}
+        self.usage = UsageBook()
+        self.queues: dict[str, PoolQueue] = {}
+        self.free: dict[Kind, FreeIndex] = {}
+        self.gpu_types: dict[str, list[str]] = {}
+        self.by_order: dict[int, NodeState] = {}
+        self.closed: dict[str, None] = {}
+        self.changed_pools = Changes()
+        self.keys_in_use: dict[ProfileKey, set[GpuId]] = {}
+        self.companies = 0
+        self.cpu_only = 0
+        self.returning: dict[JobId, None] = {}
+        self.draining: dict[str, bool] = {}
+        self.steps_unseen = False
+        self._open: dict[tuple[Kind, int], list[SortKey]] = {}
+        self._derived: dict[Question, Derived] = {}
+        self._told_of_jobs: dict[Question, Moved] = {}
+        self._told_of_cpu_jobs: dict[Question, Moved] = {}
+        self._order_next = 0
+        self._booked_by: dict[ProfileKey, int] = {}
+
+    @classmethod
+    def restore(
+        cls,
+        nodes: Iterable[tuple[Node, int]],
+        jobs: Iterable[Job],
+        beliefs: Beliefs | None = None,
+        version: int = 0,
+        used: Iterable[UsedGpus] = (),
+    ) -> ClusterState:
+        """Rebuild from records.
+
+        Args:
+            nodes: Nodes with their generations, in order of first registration.
+            jobs: All live jobs.
+            beliefs: Profiles and measured sets.
+            version: Version the records were written at.
+            used: What users have used.
+        """
+        state = cls(beliefs, version)
+        state.usage = UsageBook(used)
+        for node, generation in nodes:
+            state.put_node(node)
+            state.nodes[node.name].generation = generation
+        for job in sorted(jobs, key=lambda job: job.id):
+            state.put_job(job)
+        return state
+
+    # -- jobs
+
+    def put_job(self, job: Job) -> None:
+        """Take the new value of a job; queue and bookings follow its state."""
+        old, new = self.jobs.get(job.id), None if job.has_ended else job
+        if old is not None and old.is_returning and not job.is_returning:
+            self._await_return(old, returning=False)
+        if old is not None and old.is_waiting:
+            self._leave_queue(old)
+        if new is None:
+            self.jobs.pop(job.id, None)
+            self.progress.pop(job.id, None)
+        else:
+            self.jobs[job.id] = job
+            self._enter(job)
+        for moved in (self._told_of_jobs if job.spec.gpus else self._told_of_cpu_jobs).values():
+            moved(old, new)
+
+    def _leave_queue(self, old: Job) -> None:
+        spec = old.spec
+        self.companies -= spec.company is not None
+        self.cpu_only -= not spec.gpus
+        self.queues[spec.pool].remove(old)
+        self.changed_pools.add(spec.pool)
+
+    def _enter(self, job: Job) -> None:
+        if job.is_waiting:
+            queue = self.queues.get(job.spec.pool)
+            if queue is None:
+                queue = self.queues[job.spec.pool] = PoolQueue()
+            queue.add(job)
+            self.companies += job.spec.company is not None
+            self.cpu_only += not job.spec.gpus
+            self.changed_pools.came(job)
+        if job.placement is not None:
+            for name in nodes_booked(job):
+                node = self.nodes.get(name)
+                if node is not None and job.id not in node.jobs and (name not in job.ended_on or job.resizes_to):
+                    self._book(job, node)
+            if job.is_returning:
+                self._await_return(job, returning=True)
+
+    def _await_return(self, job: Job, *, returning: bool) -> None:
+        """Keep others off the GPUs that a job's memory left, or let them on again."""
+        gpus = job.placement.gpus if job.placement is not None else ()
+        if returning:
+            self.returning[job.id] = None
+        else:
+            self.returning.pop(job.id, None)
+        self.set_loads([self.gpus[gpu].awaited_by(job.id, returning=returning) for gpu in gpus if gpu in self.gpus])
+        self.changed_pools.add(job.spec.pool)
+
+    def _book(self, job: Job, node: NodeState) -> None:
+        """Enter a placed job on one of its nodes and its GPUs there."""
+        node.book(job)
+        slots = slots_booked(job, node.node.name)
+        loads, lanes = [self.gpus[slot.gpu] for slot in slots], [slot.lane for slot in slots]
+        self.set_loads(booked_on(job, self.beliefs, loads, lanes, job.gpu_count))
+        if not slots:
+            self._touch(node)
+
+    def change_lane(self, gpu: GpuId, job: JobId, lane: int) -> None:
+        """Book a job of one GPU in another lane of it."""
+        self.set_loads([self.gpus[gpu].in_lane(job, lane)])
+        self.changed_pools.add(self.nodes[gpu.node].node.pool)
+
+    def set_cores(self, old: Placement, new: Placement) -> None:
+        """Book other cores for a job on its nodes."""
+        for name in old.nodes:
+            booked = self.nodes[name].cores_booked
+            booked.difference_update(old.cores_on(name))
+            booked.update(new.cores_on(name))
+            self._touch(self.nodes[name])
+            self.changed_pools.add(self.nodes[name].node.pool)
+
+    def release(self, job: Job) -> None:
+        """Take a job off its GPUs and its nodes, those that are still there."""
+        for name in nodes_booked(job):
+            self.release_from(job, name)
+
+    def release_from(self, job: Job, name: str) -> None:
+        """Take a job off one of its nodes and its GPUs there; nothing when it is not on it."""
+        node = self.nodes.get(name)
+        if node is None or job.id not in node.jobs:
+            return
+        node.release(job)
+        slots = slots_booked(job, name)
+        self.set_loads([self.gpus[slot.gpu].without(job.id) for slot in slots])
+        if not slots:
+            self._touch(node)
+        self.changed_pools.add(node.node.pool)
+
+    def booking(self, job: Job, gpu_type: str, lane: int, gpus: int | None = None) -> Booking:
+        """What a job holds of a GPU of that type, by present beliefs of a job with so many GPUs."""
+        return book(job, lane, self.terms_of(job, gpu_type, gpus))
+
+    def terms_of(self, job: Job, gpu_type: str, gpus: int | None = None) -> Terms:
+        """What is believed of a job with so many GPUs of that type, else as many as it has or asks for."""
+        return self.beliefs.terms(job.spec, gpu_type, job.gpu_count if gpus is None else gpus)
+
+    # -- nodes and GPUs
+
+    def put_node(self, node: Node) -> None:
+        """Add a node, or take its new description; its jobs stay."""
+        known = self.nodes.get(node.name)
+        if known is None:
+            known = NodeState(node, self._order_next, self.version)
+            self._order_next += 1
+            self.nodes[node.name] = known
+            self.by_order[known.order] = known
+        else:
+            self._forget_gpus(known)
+            known.describe(node)
+        if node.closed is not None:
+            self.closed[node.name] = None
+        else:
+            self.closed.pop(node.name, None)
+        self._enter_gpus(known)
+        if node.drains:
+            self.draining.setdefault(node.name, False)
+        else:
+            self.draining.pop(node.name, None)
+        self._touch(known)
+        self.changed_pools.add(node.pool)
+
+    def remove_node(self, name: str) -> None:
+        """Drop a node that carries no job any more."""
+        node = self.nodes[name]
+        self._forget_gpus(node)
+        self.draining.pop(name, None)
+        del self.nodes[name]
+        self.closed.pop(name, None)
+        del self.by_order[node.order]
+        for index in self._derived.values():
+            index.removed(node.order)
+
+    def set_loads(self, loads: Iterable[GpuLoad]) -> None:
+        """Take the new values of GPUs and keep every index true."""
+        touched: dict[str, None] = {}
+        flipped: dict[tuple[str, str], int] = {}
+        for load in loads:
+            gpu = load.id
+            name, number = gpu
+            old = self.gpus[gpu]
+            self._unindex(old)
+            self.gpus[gpu] = load
+            self._index(load)
+            touched[name] = None
+            if old.is_free != load.is_free:
+                kind = name, load.gpu.type
+                flipped[kind] = flipped.get(kind, 0) ^ 1 << number
+        for (name, gpu_type), mask in flipped.items():
+            node = self.nodes[name]
+            self._set_free(node, gpu_type, node.free[gpu_type] ^ mask)
+        for name in touched if self._derived else ():
+            self._touch(self.nodes[name])
+
+    def believe_bookings(self, key: ProfileKey) -> None:
+        """Re-book the jobs of a kind whose profile changed, unless they were by beliefs that say the same."""
+        if self._booked_by.get(key) != self.beliefs.terms_version:
+            self.refresh_bookings(key)
+            self._booked_by[key] = self.beliefs.terms_version
+
+    def refresh_bookings(self, key: ProfileKey) -> None:
+        """Re-book the jobs of a kind, with whatever number of GPUs, by present beliefs."""
+        found = set(self.keys_in_use.get(key, ()))
+        for other in self.beliefs.leaning(key):
+            found |= self.keys_in_use.get(other, set())
+        for gpu in sorted(found):
+            load = self.gpus[gpu]
+            if all(self._is_fresh(booking, load.gpu.type) for booking in load.bookings):
+                continue
+            fresh = (self.booking(self.jobs[b.job], load.gpu.type, b.lane) for b in load.bookings)
+            self.set_loads([replace(load, bookings=tuple(fresh))])
+            self.changed_pools.add(self.nodes[gpu.node].node.pool)
+
+    def _is_fresh(self, booking: Booking, gpu_type: str) -> bool:
+        """Whether a booking is what present beliefs say."""
+        job = self.jobs[booking.job]
+        terms = self.beliefs.terms(job.spec, gpu_type, booking.key.gpus)
+        return booking.memory == memory_held(job, terms) and booking.load == terms.load
+
+    def open_gpus(self, kind: Kind, jobs: int) -> list[SortKey]:
+        """Sort keys of the GPUs of a kind with that many jobs that may be joined, lightest first.
+
+        The list is made when first asked for and kept true from then on.
+        """
+        asked = (kind, jobs)
+        if asked not in self._open:
+            loads = (load for load in self.gpus.values() if len(load.bookings) == jobs and load.is_open)
+            self._open[asked] = sorted(load.sort_key for load in loads if self.kind_of(load) == kind)
+        return self._open[asked]
+
+    def derived(self, make: Callable[..., D], *parameters: Hashable) -> D:
+        """A policy's own index for these parameters, made when first asked for and told of every change from then on.
+
+        Of more than `DERIVED_MAX`, the one that was made first is dropped; it is made anew when it is asked for again.
+        """
+        key = (make, parameters)
+        index: D | None = self._derived.get(key)  # type: ignore[assignment]
+        if index is None:
+            if len(self._derived) >= DERIVED_MAX:
+                dropped = next(iter(self._derived))
+                del self._derived[dropped]
+                self._told_of_jobs.pop(dropped, None)
+                self._told_of_cpu_jobs.pop(dropped, None)
+            index = self._derived[key] = make(*parameters)
+            for order in self.by_order:
+                index.touched(order)
+            self._tell(key, getattr(index, "moved", None), self._told_of_jobs, cpu_only=False)
+            self._tell(key, getattr(index, "cpu_only_moved", None), self._told_of_cpu_jobs, cpu_only=True)
+        return index
+
+    def _tell(self, key: Question, moved: Moved | None, told: dict[Question, Moved], *, cpu_only: bool) -> None:
+        """Tell an index of the live jobs it wants to know of, from now on."""
+        if moved is not None:
+            told[key] = moved
+            for job in self.jobs.values():
+                if cpu_only is not (job.spec.gpus > 0):
+                    moved(None, job)
+
+    def _touch(self, node: NodeState) -> None:
+        for index in self._derived.values():
+            index.touched(node.order)
+
+    def is_blocked(self, pool: str, by: Blocked) -> bool:
+        """Whether what blocks a pool still holds: the same job is first, and as few GPUs are free."""
+        if self.queues[pool].first != by.job:
+            return False
+        kinds = self.gpu_types.get(pool, ()) if by.gpu_type is None else (by.gpu_type,)
+        return all(self.free[pool, kind].most_free < by.gpus for kind in kinds if (pool, kind) in self.free)
+
+    def kind_of(self, load: GpuLoad) -> Kind:
+        """Pool and type of a GPU."""
+        return self.nodes[load.id.node].node.pool, load.gpu.type
+
+    @property
+    def running(self) -> Mapping[JobId, Job]:
+        """Jobs that hold GPUs."""
+        return {job.id: job for job in self.jobs.values() if job.placement is not None}
+
+    def _enter_gpus(self, node: NodeState) -> None:
+        closed = not node.node.takes_jobs
+        for gpu in node.node.gpus:
+            gpu_id = node.ids[gpu.index] = GpuId(node.node.name, gpu.index)
+            self.gpus[gpu_id] = GpuLoad(gpu_id, gpu, closed=closed)
+        for job_id in node.jobs:
+            job = self.jobs[job_id]
+            for slot in slots_booked(job, node.node.name):
+                load = self.gpus[slot.gpu]
+                self.gpus[slot.gpu] = load.with_booking(self.booking(job, load.gpu.type, slot.lane))
+            for gpu_id in job.placement.gpus if job.is_returning and job.placement is not None else ():
+                self.gpus[gpu_id] = self.gpus[gpu_id].awaited_by(job_id, returning=True)
+        masks = {gpu.type: 0 for gpu in node.node.gpus}
+        for gpu in node.node.gpus:
+            load = self.gpus[node.ids[gpu.index]]
+            self._index(load)
+            masks[gpu.type] |= load.is_free << gpu.index
+        for kind, mask in sorted(masks.items()):
+            self._set_free(node, kind, mask)
+
+    def _forget_gpus(self, node: NodeState) -> None:
+        for gpu in node.node.gpus:
+            self._unindex(self.gpus.pop(node.ids.pop(gpu.index)))
+        for kind in node.free:
+            self.free[node.node.pool, kind].set(node.order, 0)
+        node.free.clear()
+
+    def _set_free(self, node: NodeState, gpu_type: str, mask: int) -> None:
+        node.free[gpu_type] = mask
+        kind = (node.node.pool, gpu_type)
+        if kind not in self.free:
+            self.free[kind] = FreeIndex()
+            insort(self.gpu_types.setdefault(node.node.pool, []), gpu_type)
+        self.free[kind].set(node.order, mask.bit_count())
+
+    def _index(self, load: GpuLoad) -> None:
+        for booking in load.bookings:
+            gpus = self.keys_in_use.get(booking.key)
+            if gpus is None:
+                gpus = self.keys_in_use[booking.key] = set()
+            gpus.add(load.id)
+        keys = self._open.get((self.kind_of(load), len(load.bookings))) if self._open else None
+        if keys is not None and load.is_open:
+            insort(keys, load.sort_key)
+
+    def _unindex(self, load: GpuLoad) -> None:
+        for booking in load.bookings:
+            self.keys_in_use[booking.key].discard(load.id)
+        keys = self._open.get((self.kind_of(load), len(load.bookings))) if self._open else None
+        if keys is not None and load.is_open:
+            del keys[bisect_left(keys, load.sort_key)]

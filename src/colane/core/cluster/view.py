@@ -1,0 +1,145 @@
+"""What a policy sees: the state, read-only, at one moment. Time and randomness are data; nothing else can be read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from types import MappingProxyType
+
+from colane.core.cluster.changes import Newcomers
+from colane.core.cluster.free import FreeIndex
+from colane.core.cluster.load import GpuLoad
+from colane.core.cluster.queue import PoolQueue
+from colane.core.cluster.state import ClusterState, D, Kind, NodeState, SortKey
+from colane.core.reducers.parking import bytes_to_move, parking_refusal
+from colane.core.usage import UsageBook
+from colane.model.hardware import GpuId
+from colane.model.job import Job, JobId
+from colane.model.progress import Progress
+from colane.perf.beliefs import Beliefs
+
+EMPTY = PoolQueue()
+NOBODY: Mapping[str, Newcomers | None] = MappingProxyType({})
+
+
+class ClusterView:
+    """The cluster at `now_s`.
+
+    Attributes:
+        now_s: The time.
+        seed: Seed for a policy that draws lots.
+        explain: The job somebody asks about; the policy may then take time to name the jobs in the way.
+    """
+
+    __slots__ = ("_newcomers", "_pools", "_state", "explain", "now_s", "seed")
+
+    def __init__(
+        self,
+        state: ClusterState,
+        now_s: float,
+        *,
+        pools: Iterable[str] | None = None,
+        newcomers: Mapping[str, Newcomers | None] = NOBODY,
+        explain: JobId | None = None,
+        seed: int = 0,
+    ) -> None:
+        self._state = state
+        self._newcomers = newcomers
+        self._pools = sorted(state.queues if pools is None else pools)
+        self.now_s = now_s
+        self.seed = seed
+        self.explain = explain
+
+    @property
+    def version(self) -> int:
+        """Version of the state."""
+        return self._state.version
+
+    @property
+    def beliefs(self) -> Beliefs:
+        """What is believed about speed and memory."""
+        return self._state.beliefs
+
+    @property
+    def steps_unseen(self) -> bool:
+        """Whether running jobs are taken to step though nobody has seen them do so."""
+        return self._state.steps_unseen
+
+    @property
+    def pools(self) -> list[str]:
+        """Pools in which something changed and somebody waits, in order of name."""
+        return [pool for pool in self._pools if self.queue(pool).count]
+
+    @property
+    def changed_pools(self) -> list[str]:
+        """Pools in which something changed, in order of name, whether somebody waits there or not."""
+        return self._pools
+
+    @property
+    def usage(self) -> UsageBook:
+        """What users have used of late."""
+        return self._state.usage
+
+    def newcomers(self, pool: str) -> Newcomers | None:
+        """Who has come since the last plan, where nothing else has happened that the plan might depend on."""
+        return self._newcomers.get(pool)
+
+    @property
+    def nodes(self) -> Mapping[str, NodeState]:
+        """All nodes by name."""
+        return self._state.nodes
+
+    @property
+    def jobs(self) -> Mapping[JobId, Job]:
+        """All live jobs."""
+        return self._state.jobs
+
+    def queue(self, pool: str) -> PoolQueue:
+        """Waiting jobs of a pool."""
+        return self._state.queues.get(pool, EMPTY)
+
+    def job(self, job: JobId) -> Job:
+        """One live job."""
+        return self._state.jobs[job]
+
+    def progress(self, job: JobId) -> Progress | None:
+        """Latest sample of a running job."""
+        return self._state.progress.get(job)
+
+    def parking_refusal(self, job: Job) -> str | None:
+        """Why a plan may not park a job now; None when it may."""
+        return parking_refusal(self._state, job)
+
+    def bytes_to_move(self, job: Job) -> int:
+        """GPU memory that would be moved to the host if a running job was parked, as far as is known."""
+        return bytes_to_move(self._state, job)
+
+    def gpu(self, gpu: GpuId) -> GpuLoad:
+        """One GPU with its jobs."""
+        return self._state.gpus[gpu]
+
+    def gpu_types(self, pool: str, asked: str | None = None) -> list[str]:
+        """GPU types of a pool, in order of name; only the one asked for, if any."""
+        kinds = self._state.gpu_types.get(pool, [])
+        return kinds if asked is None else [kind for kind in kinds if kind == asked]
+
+    def free(self, kind: Kind) -> FreeIndex:
+        """Free GPUs of a kind, by node."""
+        return self._state.free[kind]
+
+    def open_gpus(self, kind: Kind, jobs: int) -> list[SortKey]:
+        """GPUs of a kind with that many jobs that may be joined, lightest first."""
+        return self._state.open_gpus(kind, jobs)
+
+    def derived(self, make: Callable[..., D], *parameters: Hashable) -> D:
+        """The index of this policy's own for these parameters, see `core.cluster.derived`."""
+        return self._state.derived(make, *parameters)
+
+    def node_at(self, order: int) -> NodeState:
+        """The node with this order number."""
+        return self._state.by_order[order]
+
+    def holders(self, pool: str) -> tuple[JobId, ...]:
+        """Jobs that hold GPUs of a pool, or wait to come back to them, oldest first."""
+        nodes = (node for node in self._state.nodes.values() if node.node.pool == pool)
+        jobs = (self._state.jobs[job] for job in {job for node in nodes for job in node.jobs})
+        return tuple(sorted(job.id for job in jobs if job.is_returning or not job.is_on_host))

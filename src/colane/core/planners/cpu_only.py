@@ -1,0 +1,191 @@
+"""Jobs without GPUs: each runs on the first node of its pool that has the cores and the host memory it books.
+
+They compete with nobody for GPUs, so no policy has to know of them: they are placed after the policy was asked, those
+of higher priority first, then by arrival. So that they never keep a job with GPUs waiting for ever, the oldest such job
+that is overdue is left what it books of a host: jobs that came after it do not take so much of a node that it could not
+run there once the jobs with GPUs have ended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from heapq import heapify, heappop, heappush
+from typing import Final
+
+from colane.core.cluster.draft import Draft
+from colane.core.cluster.free import bits
+from colane.core.cluster.queue import Line
+from colane.core.cluster.state import NodeState
+from colane.core.cluster.view import ClusterView
+from colane.model.job import Job, JobId, JobSpec, NeedClass
+from colane.model.plan import Plan
+from colane.model.reason import Reason, Why
+from colane.model.resources import Resources, host_capacity, host_needs, ranks_held
+
+NODES_NAMED_MAX: Final = 4
+"""A sentence names at most this many nodes, so that it stays one line."""
+
+
+class CpuOnlyRoom:
+    """Nodes, by order number, that may have room for jobs of a class; those seen to have none wait for a change."""
+
+    def __init__(self) -> None:
+        self._all = 0
+        self._maybe: dict[NeedClass, int] = {}
+
+    def touched(self, node: int) -> None:
+        """See `Derived`."""
+        bit = 1 << node
+        self._all |= bit
+        for need in self._maybe:
+            self._maybe[need] |= bit
+
+    def removed(self, node: int) -> None:
+        """See `Derived`."""
+        bit = ~(1 << node)
+        self._all &= bit
+        for need in self._maybe:
+            self._maybe[need] &= bit
+
+    def nodes(self, need: NeedClass) -> int:
+        """Those that may have room for jobs of a class: one bit each."""
+        return self._maybe.setdefault(need, self._all)
+
+    def none_on(self, node: int, need: NeedClass) -> None:
+        """A node has no room for jobs of a class until it changes."""
+        self._maybe[need] &= ~(1 << node)
+
+
+class CpuOnlyJobs:
+    """Starts the waiting jobs without GPUs for which there is room.
+
+    Args:
+        overdue_s: A job with GPUs that has waited longer is left what it books of a host.
+    """
+
+    name = "cpu-only"
+
+    def __init__(self, overdue_s: float) -> None:
+        self._overdue_s = overdue_s
+
+    def plan(self, view: ClusterView) -> Plan:
+        """See the class."""
+        draft = Draft(view)
+        for pool in view.pools:
+            classes = view.queue(pool).cpu_only
+            if classes:
+                CpuOnlyPlacer(draft, pool, self._overdue_s).place(classes)
+        return draft.plan()
+
+
+class CpuOnlyPlacer:
+    """Places the jobs without GPUs of one pool in one plan."""
+
+    def __init__(self, draft: Draft, pool: str, overdue_s: float) -> None:
+        self._draft = draft
+        self._pool = pool
+        self._room = draft.view.derived(CpuOnlyRoom)
+        self._overdue = _oldest_overdue(draft, pool, overdue_s)
+
+    def place(self, classes: dict[tuple[int, NeedClass], Line]) -> None:
+        """Serve all classes in one line; a class that finds no node is left as a whole."""
+        draft, lines = self._draft, [(priority, iter(line)) for (priority, _), line in classes.items()]
+        heads = [(-priority, next(line), number) for number, (priority, line) in enumerate(lines)]
+        heapify(heads)
+        while heads:
+            order, job_id, number = heappop(heads)
+            job = draft.view.job(job_id)
+            node = self.node_for(job)
+            if node is None:
+                self._refuse(job)
+                continue
+            draft.start_on_node(job, node, Reason(Why.FREE_CORES, {"node": node.node.name}))
+            following = next(lines[number][1], None)
+            if following is not None:
+                heappush(heads, (order, following, number))
+
+    def node_for(self, job: Job) -> NodeState | None:
+        """The first node that has room for a job and that it may take; None where there is none."""
+        return next(self.nodes_for(job), None)
+
+    def nodes_for(self, job: Job) -> Iterator[NodeState]:
+        """All such nodes."""
+        draft, spec = self._draft, job.spec
+        for order in self.in_order(spec.need):
+            node = draft.view.node_at(order)
+            if node.node.pool != spec.pool or not draft.had_room(node, spec):
+                self._room.none_on(order, spec.need)
+            elif draft.has_room(node, spec) and self.may_take(node, job) and self._leaves_enough(node, job):
+                yield node
+
+    def in_order(self, need: NeedClass) -> Iterator[int]:
+        """Nodes that may have room for jobs of a class, by order number, in the order in which they are asked."""
+        return bits(self._room.nodes(need))
+
+    def may_take(self, node: NodeState, job: Job) -> bool:
+        """Whether a job may have what it books of a node that has room for it."""
+        del node, job
+        return True
+
+    def _leaves_enough(self, node: NodeState, job: Job) -> bool:
+        """Whether the overdue job could still run there once the jobs with GPUs have ended."""
+        first = self._overdue
+        if first is None or first.id > job.id or first.spec.priority < job.spec.priority:
+            return True
+        kinds = {gpu.type for gpu in node.node.gpus if first.spec.gpu_type in {None, gpu.type}}
+        ranks = max([ranks_held(node.node, first.spec, kind) for kind in kinds], default=0)
+        if not ranks or (ranks < first.spec.gpus and not first.spec.multi_node):
+            return True
+        taken = self._draft.cpu_only_taken(node) + host_needs(job.spec, 0) + host_needs(first.spec, ranks)
+        return taken <= host_capacity(node.node)
+
+    def _refuse(self, job: Job) -> None:
+        """Why it waits is worked out only when somebody asks."""
+        view = self._draft.view
+        if view.explain is not None:
+            self._draft.wait_class(job.spec, no_room(self._draft, job.spec, self._overdue))
+
+
+def no_room(draft: Draft, spec: JobSpec, overdue: Job | None = None) -> Reason:
+    """Why a job without GPUs finds no node: what it books, the most there is of it, and who holds the rest."""
+    nodes = [node for node in draft.view.nodes.values() if node.node.pool == spec.pool]
+    if not nodes:
+        return Reason(Why.NO_NODE, {"pool": spec.pool})
+    names, nodes = [node.node.name for node in nodes], [node for node in nodes if node.node.takes_jobs]
+    if not nodes:
+        return nodes_drained(names)
+    free = [draft.cpu_only_free(node) for node in nodes]
+    if overdue is not None and any(host_needs(spec, 0) <= one for one in free):
+        return Reason(Why.BEHIND, {}, (overdue.id,))
+    holders = tuple(sorted({job for node in nodes for job in node.jobs if _books_host(draft.view.job(job).spec)}))
+    facts = {
+        "need": spec.cores,
+        "need_bytes": spec.host_memory_bytes,
+        "have": max(one.cores for one in free),
+        "have_bytes": max(one.host_memory_bytes for one in free),
+    }
+    return Reason(Why.NO_ROOM_ON_HOST, facts, holders)
+
+
+def nodes_drained(names: list[str]) -> Reason:
+    """That all nodes that could run a job are drained."""
+    more = len(names) - NODES_NAMED_MAX
+    return Reason(
+        Why.NODES_DRAINED, {"nodes": ", ".join(names[:NODES_NAMED_MAX]) + (f" and {more} more" if more > 0 else "")}
+    )
+
+
+def _books_host(spec: JobSpec) -> bool:
+    return host_needs(spec, spec.gpus) != Resources()
+
+
+def _oldest_overdue(draft: Draft, pool: str, overdue_s: float) -> Job | None:
+    """Of the waiting jobs with GPUs that book something of a host, the oldest, if it has waited too long."""
+    found: JobId | None = None
+    for (_, need), line in draft.view.queue(pool).classes.items():
+        if (need.cores or need.host_memory_bytes or need.host_bandwidth_bytes_per_s) and line.first is not None:
+            found = line.first if found is None else min(found, line.first)
+    if found is None:
+        return None
+    job = draft.view.job(found)
+    return job if draft.now_s - job.submit_s >= overdue_s else None

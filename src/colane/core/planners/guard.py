@@ -1,0 +1,150 @@
+"""The guard: jobs that are slower in company than was predicted are separated, or it is said that they are.
+
+Prediction may be wrong, and a job may change while it runs. A company that is too slow for some time is separated by
+the cheapest means (`separating`). What the company achieved is learnt before, so that policies that ask for predictions
+do not bring its like together again. Nobody is stopped who would lose his work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from colane.core.cluster.company import Company, shared_gpus
+from colane.core.cluster.draft import Draft
+from colane.core.cluster.load import Booking, GpuLoad
+from colane.core.cluster.situations import rates_of
+from colane.core.cluster.state import ClusterState
+from colane.core.cluster.view import ClusterView
+from colane.core.config import CoreConfig
+from colane.core.events import Event, Progressed
+from colane.core.planners.separating import Facts, Separation
+from colane.model.hardware import GpuId
+from colane.model.job import Job, JobId, JobState
+from colane.model.lane import Turns
+from colane.model.plan import Plan
+from colane.model.story import LEAVING, STEPPING
+from colane.perf.pace import Paces
+from colane.perf.rate import Rate
+
+STARTING = frozenset({JobState.ASSIGNED, JobState.LAUNCHING})
+
+
+class Suspect(NamedTuple):
+    """A job that has been slower in company for long than was predicted."""
+
+    job: JobId
+    measured: float
+    predicted: float
+
+
+class Guard:
+    """Notices who is too slow in company, and plans what is to be done about it.
+
+    Args:
+        state: Whose jobs.
+        paces: Remembers how fast they went.
+        config: Settings of the core.
+    """
+
+    name = "guard"
+
+    def __init__(self, state: ClusterState, paces: Paces, config: CoreConfig) -> None:
+        self._state = state
+        self._paces = paces
+        self._config = config
+        self._suspects: list[Suspect] = []
+        self._turns = Turns()
+
+    @property
+    def is_due(self) -> bool:
+        """Whether it has somebody to separate."""
+        return bool(self._suspects)
+
+    def notice(self, events: Iterable[Event], turns: Turns) -> None:
+        """Look at the jobs of which samples have come in this step."""
+        self._suspects.clear()
+        self._turns = turns
+        for event in events:
+            if isinstance(event, Progressed):
+                job = self._state.jobs.get(event.job)
+                if job is not None and job.attempt == event.attempt and _is_first(job, event.node):
+                    self._look(job, event, turns)
+
+    def _look(self, job: Job, event: Progressed, turns: Turns) -> None:
+        state, config = self._state, self._config
+        active = {gpu: _active(state, state.gpus[gpu]) for gpu in shared_gpus(state, job)}
+        company = tuple((gpu, b.job, b.lane) for gpu, bookings in active.items() for b in bookings or ())
+        if job.state not in STEPPING or not active or None in active.values() or _is_disturbed(state, active):
+            self._paces.forget(job.id)
+            return
+        steps_min = state.beliefs.config.steps_min
+        paces, window_s = self._paces, config.guard_after_s
+        is_over = paces.add(job.id, company, event.progress, steps_min=steps_min, window_s=window_s)
+        seen = company_of(state, paces, job, turns) if is_over or paces.foreseen(job.id) is None else None
+        if seen is None or seen.predicted is None:
+            return
+        paces.foresee(job.id, seen.predicted)
+        if not is_over or seen.measured is None:
+            return
+        if seen.measured > seen.predicted * (1 + config.guard_margin_ratio):
+            self._suspects.append(Suspect(job.id, seen.measured, seen.predicted))
+
+    def plan(self, view: ClusterView) -> Plan:
+        """Separate each of them from the company it is too slow in, or say that this cannot be done."""
+        draft, broken = Draft(view), set[GpuId]()
+        for suspect in self._suspects:
+            job = view.jobs.get(suspect.job)
+            shared = [load for gpu in job.gpus_held if len((load := view.gpu(gpu)).bookings) > 1] if job else []
+            if job is not None and shared and job.state in STEPPING:
+                load = max(shared, key=lambda load: len(load.bookings))
+                if load.id not in broken:
+                    broken.add(load.id)
+                    facts: Facts = {"measured": suspect.measured, "predicted": suspect.predicted}
+                    Separation(draft, load, job, facts).carry_out(self._turns)
+        return draft.plan()
+
+
+def _is_first(job: Job, node: str) -> bool:
+    """Whether a sample comes from the node that speaks for a job."""
+    return job.placement is not None and node in ("", job.placement.node)
+
+
+def _active(state: ClusterState, load: GpuLoad) -> tuple[Booking, ...] | None:
+    """Bookings of jobs that go on; None while anybody starts, stops or has no turns, or all are measured together."""
+    states = {booking.job: state.jobs[booking.job].state for booking in load.bookings}
+    passing = any(each in STARTING or each in LEAVING for each in states.values())
+    passing = passing or any(state.jobs[booking.job].turn for booking in load.bookings)
+    if passing or any(booking.company is not None for booking in load.bookings):
+        return None
+    return tuple([booking for booking in load.bookings if states[booking.job] is not JobState.PAUSED])
+
+
+def _is_disturbed(state: ClusterState, gpus: Iterable[GpuId]) -> bool:
+    """Whether others use these GPUs: then how slow a job is says nothing of its company."""
+    return any(state.gpus[gpu].gpu.is_disturbed for gpu in gpus)
+
+
+def company_of(state: ClusterState, paces: Paces, job: Job, turns: Turns) -> Company | None:
+    """How a job shares its GPUs; None when it shares none. Of several the one on which it is slowest counts."""
+    loads = [state.gpus[gpu] for gpu in shared_gpus(state, job)]
+    rates = rates_of(state, job, turns.rule) if loads else []
+    if not rates:
+        return None
+    is_promised = all(rate.is_promised for rate in rates)
+    lanes = {(load.id, b.lane) for load in loads for b in load.bookings if b.job == job.id}
+    rest = [((load.id, b.lane) in lanes, b.job) for load in loads for b in load.bookings if b.job != job.id]
+    mates = {other for is_mate, other in rest if is_mate}
+    return Company(
+        tuple(sorted(mates)),
+        tuple(sorted({other for _, other in rest} - mates)),
+        min(1 / rate.factors.turns.slowdown for rate in rates) if is_promised else None,
+        (paces.foreseen(job.id) or max(rate.factors.company_slowdown for rate in rates)) if is_promised else None,
+        _measured(paces, job, rates[0]),
+    )
+
+
+def _measured(paces: Paces, job: Job, rate: Rate) -> float | None:
+    """Step time now over step time alone in the same place with the same cores."""
+    step_s = paces.step_s(job.id)
+    return None if step_s is None or rate.alone is None else step_s / (rate.alone.value * rate.factors.cores.slowdown)

@@ -1,0 +1,57 @@
+"""Who shares with a job that has changed since it was measured alone steps aside until it was measured again.
+
+A job that goes faster in company than it ever went alone (`perf.observe.Outdated`) is one whose speed alone is not
+known any more: what its company costs it cannot be said, so it would share at any loss. Its company is parked, which
+loses no step; policies bring nobody beside it before it is known. Where somebody there cannot be parked, all stay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from colane.core.cluster.draft import Draft
+from colane.core.cluster.load import GpuLoad
+from colane.core.cluster.view import ClusterView
+from colane.model.hardware import GpuId
+from colane.model.plan import Plan
+from colane.model.reason import Reason, Why
+from colane.perf.observe import Outdated
+
+
+class Remeasuring:
+    """The planner that does so."""
+
+    name = "remeasuring"
+
+    def __init__(self) -> None:
+        self._changed: list[Outdated] = []
+
+    @property
+    def is_due(self) -> bool:
+        """Whether somebody has changed."""
+        return bool(self._changed)
+
+    def notice(self, changed: Iterable[Outdated]) -> None:
+        """Take jobs whose speed alone does not hold any more; of several on a GPU the first is measured first."""
+        self._changed.extend(changed)
+
+    def plan(self, view: ClusterView) -> Plan:
+        """Park the company of each of them."""
+        draft, met = Draft(view), set[GpuId]()
+        for one in self._changed:
+            job = view.jobs.get(one.job)
+            for load in [] if job is None else [view.gpu(gpu) for gpu in job.gpus_held]:
+                if load.id not in met:
+                    met.add(load.id)
+                    _step_aside(draft, load, one)
+        self._changed.clear()
+        return draft.plan()
+
+
+def _step_aside(draft: Draft, load: GpuLoad, one: Outdated) -> None:
+    others = [draft.view.job(booking.job) for booking in load.bookings if booking.job != one.job]
+    if any(draft.view.parking_refusal(other) is not None for other in others):
+        return
+    for other in others:
+        facts: dict[str, str | int | float] = {"gpu": str(load.id), "job": one.job, "ratio": one.ratio}
+        draft.park(other, Reason(Why.MEASURED_ANEW, facts, (one.job,)))

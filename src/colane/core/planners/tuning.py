@@ -1,0 +1,201 @@
+"""The adaptive core allocator: the cores of running training jobs follow what they achieve (CODA, paper D, IV-B).
+
+While a job runs, it is given one number of cores after another for a time each, as its tuner says, and ends with the
+fewest that are as good as the best. It waits for nothing and is stopped for nothing: cores change at once, free ones
+are taken, and what is given up is free for others. What a family was found to need is in its profile, so the next job
+of it starts with that.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from colane.core.cluster.bookings import NodeState
+from colane.core.cluster.contended import is_contended
+from colane.core.cluster.draft import Draft
+from colane.core.cluster.load import GpuLoad
+from colane.core.cluster.state import ClusterState
+from colane.core.cluster.useful_cores import is_tuned, tries
+from colane.core.cluster.view import ClusterView
+from colane.core.planners.sampled import SampleWatch
+from colane.cpu.config import TuningConfig
+from colane.cpu.contention import ContentionConfig
+from colane.cpu.tuner import TUNERS, CoreTry, found, next_total
+from colane.cpu.window import TryWindow
+from colane.model.job import Job, JobId, JobState
+from colane.model.placement import Placement
+from colane.model.plan import Plan
+from colane.model.progress import Progress
+from colane.model.reason import Reason, Why
+from colane.model.story import STEPPING
+from colane.model.words import percent
+
+SLACK_STEPS = 2
+"""A sample is taken this many steps after the moment that counts, so that a whole step lies behind it."""
+
+
+@dataclass(slots=True)
+class Search:
+    """The search for one attempt's cores.
+
+    Attributes:
+        attempt: Which.
+        window: The number of cores on trial.
+        tried: What was tried, the start first; cores of all its GPUs together.
+        changes: How often it had its job's cores changed.
+        is_over: Whether it has ended.
+    """
+
+    attempt: int
+    window: TryWindow
+    tried: list[CoreTry] = field(default_factory=list)
+    changes: int = 0
+    is_over: bool = False
+
+
+class CoreTuning(SampleWatch):
+    """Notices when a try has lasted long enough, and plans the next.
+
+    Args:
+        state: Whose jobs.
+        config: How; None tunes nobody.
+        contention: When bandwidth is short; a try in which it was begins anew.
+    """
+
+    name = "core-tuning"
+
+    def __init__(
+        self, state: ClusterState, config: TuningConfig | None, contention: ContentionConfig | None = None
+    ) -> None:
+        super().__init__(state, is_on=config is not None)
+        self._contention = contention
+        self._config = config or TuningConfig()
+        self._searches: dict[JobId, Search] = {}
+        self._ready: dict[JobId, None] = {}
+
+    @property
+    def is_due(self) -> bool:
+        """Whether a try is over, and its job's cores may change."""
+        jobs = self._state.jobs
+        return any(job in jobs and jobs[job].state is JobState.RUNNING for job in self._ready)
+
+    def _forget(self, job: JobId) -> None:
+        self._searches.pop(job, None)
+        self._ready.pop(job, None)
+
+    def _sampled(self, job: Job, progress: Progress) -> None:
+        if job.state in STEPPING:
+            self._look(job, progress, self._config)
+
+    def waits_s(self, job: JobId) -> tuple[float, ...]:
+        """When a driver that samples only where it matters is to sample a job, counted from a change, in seconds."""
+        config, live, search = self._config, self._state.jobs.get(job), self._searches.get(job)
+        if not self._is_on or live is None or not _may_be_tuned(live) or (search is not None and search.is_over):
+            return ()
+        first = config.settle_s if search is not None else config.warm_up_s
+        return first, first + config.settle_s, first + 2 * config.settle_s + config.window_s
+
+    def _look(self, job: Job, progress: Progress, config: TuningConfig) -> None:
+        search = self._searches.get(job.id)
+        if search is None or search.attempt != job.attempt:
+            search = self._begin(job, progress, config)
+        if search is None or search.is_over or job.id in self._ready:
+            return
+        company = self._company(job)
+        if (
+            job.placement is not None and is_contended(self._state, job.placement.node, self._contention, progress.at_s)
+        ) or search.window.company != company:  # how fast it goes says nothing of its cores now
+            search.window = TryWindow(search.window.cores, progress.at_s + config.settle_s, company)
+        trial = search.window.add(progress, config, is_alone=not company)
+        if trial is not None:
+            search.tried.append(trial)
+            self._ready[job.id] = None
+
+    def _begin(self, job: Job, progress: Progress, config: TuningConfig) -> Search | None:
+        """Begin with what is known of its kind; the number it has is tried first unless that is known too."""
+        if not _may_be_tuned(job) or job.placement is None:
+            return None
+        unit, cores = len(job.placement.slots), len(job.placement.cores)
+        began_s = progress.at_s if progress.first_step_s is None else progress.first_step_s
+        window = TryWindow(cores, began_s + config.warm_up_s, self._company(job))
+        search = self._searches[job.id] = Search(job.attempt, window)
+        kind = self._state.gpus[job.placement.gpus[0]].gpu.type
+        known = tries(self._state.beliefs.profile(job.spec, kind, unit))
+        own = [one for one in known if one.cores == cores]
+        if own and len(known) > 1:
+            search.tried = own + [one for one in known if one.cores != cores]
+            self._ready[job.id] = None
+        return search
+
+    def _company(self, job: Job) -> tuple[JobId, ...]:
+        gpus = self._state.gpus
+        return tuple(sorted({other for gpu in job.gpus_held for other in gpus[gpu].jobs if other != job.id}))
+
+    def plan(self, view: ClusterView) -> Plan:
+        """Give every job whose try is over what its tuner says."""
+        draft = Draft(view)
+        for job_id in list(self._ready):
+            job, search = view.jobs.get(job_id), self._searches.get(job_id)
+            if job is None or search is None or search.attempt != job.attempt:
+                del self._ready[job_id]
+            elif job.state is JobState.RUNNING and job.placement is not None:
+                del self._ready[job_id]
+                self._go_on(draft, job, job.placement, search)
+        return draft.plan()
+
+    def _go_on(self, draft: Draft, job: Job, placement: Placement, search: Search) -> None:
+        choice, had = _near_first(draft, placement), len(placement.cores)
+        most = max(had, len(choice))
+        wanted = self._wanted(search, most, len(placement.slots), draft.view.progress(job.id))
+        within = [one for one in search.tried if one.cores <= most]
+        search.is_over = wanted is None
+        cores = found(within).cores if wanted is None else wanted
+        because = _told(search.tried) + ("" if wanted is None else f"; tries {cores}")
+        facts: dict[str, str | int | float] = {"cores": cores, "had": had, "because": because}
+        if cores == had:
+            draft.remark(job, Reason(Why.CORES_KEPT, facts))
+            return
+        search.changes += 1
+        search.window = TryWindow(cores, draft.now_s + self._config.settle_s, search.window.company)
+        draft.set_cores(job, tuple(sorted(choice[:cores])), Reason(Why.CORES_CHANGED, facts))
+
+    def _wanted(self, search: Search, most: int, gpus: int, progress: Progress | None) -> int | None:
+        """What is to be tried next; None once its cores are found, or where it ends too soon."""
+        if _ends_soon(search, progress, self._config):
+            return None
+        return next_total(TUNERS[self._config.tuner], search.tried, most, gpus, search.changes)
+
+
+def _may_be_tuned(job: Job) -> bool:
+    """Whether it has cores of its own, on one node."""
+    placement = job.placement
+    return is_tuned(job.spec) and placement is not None and len(placement.nodes) == 1 and bool(placement.cores)
+
+
+def _near_first(draft: Draft, placement: Placement) -> list[int]:
+    """Cores of its node that it has or could have: those near its GPUs first, of these its own."""
+    node = draft.view.nodes[placement.node]
+    own, loads = set(placement.cores), [draft.load(gpu) for gpu in placement.gpus]
+    near = {core for load in loads for core in load.gpu.cores}
+    devices = _cores_of_other_devices(node, loads)
+    free = [core for core in draft.cores_free(node) if core not in devices]
+    return sorted({*own, *free}, key=lambda core: (core not in near, core not in own, core))
+
+
+def _cores_of_other_devices(node: NodeState, loads: list[GpuLoad]) -> set[int]:
+    """Cores that are cpu devices of others."""
+    own = {load.gpu.index for load in loads}
+    return {core for gpu in node.node.gpus if gpu.is_cpu_device and gpu.index not in own for core in gpu.cores}
+
+
+def _ends_soon(search: Search, progress: Progress | None, config: TuningConfig) -> bool:
+    """Whether it is known to end before tuning would pay."""
+    if progress is None or progress.steps_total is None or not progress.steps:
+        return False
+    return (progress.steps_total - progress.steps) / search.tried[-1].speed < config.left_min_s
+
+
+def _told(tried: list[CoreTry]) -> str:
+    """What was tried, by cores of all its GPUs together."""
+    best = max([one.speed for one in tried])
+    return "tried " + ", ".join([f"{one.cores} ({percent(one.speed / best)})" for one in tried])

@@ -1,0 +1,177 @@
+"""Stopping a job that is to go on later: it is asked to save its state first, and has so long for it.
+
+A job that is resized and does not save keeps its size; one that is stopped for others is stopped all the same. Who has
+failed at it too often is not stopped for others any more. Paper E, 4.2 (its application master).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from colane.core.events import Ended
+from colane.core.lifecycle import evolve, move
+from colane.core.reducers import starting
+from colane.core.reducers.saved import has_saved, is_complete
+from colane.core.reducers.step import Step
+from colane.core.reducers.timers import TimerKind
+from colane.model.checkpoint import CHECKPOINT_PRESETS, CheckpointContract
+from colane.model.job import Job, JobSpec, JobState
+from colane.model.progress import Progress
+from colane.model.reason import Reason, Why
+from colane.model.words import count
+
+NOISE_RATIO_MIN = 0.1
+"""A smaller change of a job's gradient noise is none."""
+
+ASKABLE = frozenset({JobState.RUNNING, JobState.RUNNING_PROTECTED, JobState.PAUSED})
+
+
+def part(step: Step, job: Job, reason: Reason, **changes: object) -> None:
+    """Stop a job that goes on later, after it has saved its state if it has said how; it holds its GPUs meanwhile."""
+    changes["ending"] = JobState.QUEUED
+    contract = job.spec.checkpoint
+    if contract is None or job.state not in ASKABLE or job.is_on_host or job.parked:
+        job = move(job, JobState.STOPPING, step.now_s, reason, **changes)
+    else:
+        changes["saves_asked"] = job.saves_asked + 1
+        job = move(job, JobState.CHECKPOINTING, step.now_s, reason, **changes)
+        set_timer(step, job, contract)
+    if job.resizes_to is None:
+        step.put(job)
+    else:
+        step.rebook(job)
+
+
+def set_timer(step: Step, job: Job, contract: CheckpointContract) -> None:
+    """When its time to save is over."""
+    since_s = job.since_s if job.since_s is not None else step.now_s
+    step.timers.set(since_s + contract.lead_s, TimerKind.CHECKPOINT_DUE, job.id, job.attempt)
+
+
+def lead_over(step: Step, job: Job) -> None:
+    """Its time to save is over, unless the timer is one of an earlier asking."""
+    contract = job.spec.checkpoint
+    if job.state is not JobState.CHECKPOINTING or contract is None or job.since_s is None:
+        return
+    if step.now_s < job.since_s + contract.lead_s:
+        return
+    facts: dict[str, str | int | float] = {"signal": contract.signal, "lead_s": contract.lead_s}
+    job = _failed_once_more(step, job)
+    has_saved_now = job.saved_s is not None and job.since_s is not None and job.saved_s >= job.since_s
+    if job.resizes_to is not None and not job.ended_on and not has_saved_now:
+        _stay(step, job, Why.CHECKPOINT_TIMED_OUT, facts)
+    else:
+        reason = Reason(Why.CHECKPOINT_TIMED_OUT, {**facts, "then": "it is stopped all the same"})
+        step.put(move(job, JobState.STOPPING, step.now_s, reason))
+
+
+def told(step: Step, job: Job, progress: Progress) -> Job:
+    """Believe a sample: what is saved, what kept a job that was asked from it, how noisy its gradients are.
+
+    And that it saves by itself.
+    """
+    if progress.saved_s is not None and (job.saved_s is None or progress.saved_s > job.saved_s):
+        job = evolve(job, saved_s=progress.saved_s)
+        step.put(job)
+    if progress.noise_scale is not None and _differs(progress.noise_scale, job.noise_scale):
+        job = evolve(job, noise_scale=progress.noise_scale)
+        step.put(job)
+    if progress.saves and job.spec.checkpoint is None and job.saves_failed < step.config.saves_failed_max:
+        job = evolve(job, spec=replace(job.spec, checkpoint=CHECKPOINT_PRESETS["plain"], preemptible=True))
+        step.put(job)
+    is_answer = progress.save_problem != "" and progress.saves_asked == job.saves_asked
+    if job.state is JobState.CHECKPOINTING and is_answer and not job.ended_on:
+        job = _stay(step, _failed_once_more(step, job), Why.CHECKPOINT_FAILED, {"problem": progress.save_problem})
+    return job
+
+
+def _differs(said: float, known: float | None) -> bool:
+    """Whether it matters: noise is known roughly at best, and each change is stored."""
+    return known is None or abs(said - known) > NOISE_RATIO_MIN * known
+
+
+def _failed_once_more(step: Step, job: Job) -> Job:
+    """One that has failed so often would lose what it has done, so it is not stopped for others any more."""
+    failed = job.saves_failed + 1
+    spec = replace(job.spec, preemptible=False) if failed >= step.config.saves_failed_max else job.spec
+    return evolve(job, saves_failed=failed, spec=spec)
+
+
+def _stay(step: Step, job: Job, why: Why, facts: dict[str, str | int | float]) -> Job:
+    """It goes on as it was, and is left alone for so many of its times to save as others of their launches."""
+    then = f"it goes on with {count(job.gpu_count, 'GPU')}, as before"
+    if not job.spec.preemptible:
+        then = f"{then}, and is not stopped for others any more ({count(job.saves_failed, 'time')})"
+    changes = {"ending": None, "resizes_to": None, "makes_room_for": None}
+    to = JobState.PAUSED if job.suspended else JobState.RUNNING_PROTECTED
+    stays = move(job, to, step.now_s, Reason(why, {**facts, "then": then}), **changes)
+    step.rebook(stays)
+    lead_s = job.spec.checkpoint.lead_s if job.spec.checkpoint is not None else 0.0
+    due_s = step.now_s + step.config.protection_factor * lead_s
+    step.timers.set(due_s, TimerKind.PROTECTION_OVER, job.id, job.attempt)
+    return stays
+
+
+def is_saved(step: Step, job: Job, event: Ended) -> bool:
+    """Whether an attempt has left with its state saved, to go on later, and was not to end for good."""
+    if event.outcome != "exited" or not has_saved(job, event.exit.code):
+        return False
+    progress = event.progress or step.state.progress.get(job.id)
+    return job.ending in (None, JobState.QUEUED) and not is_complete(job, progress, event.exit.code)
+
+
+def saved(step: Step, job: Job, event: Ended, end_s: float) -> None:
+    """Once it is gone from all its nodes it goes on where it is to, or waits like others."""
+    job = step.gone_from(evolve(job, exit=event.exit, saved_s=end_s), event.node)
+    if step.is_gone(job):
+        go_on(step, job, Reason(Why.SAVED) if job.reason is None or job.ending is None else job.reason)
+    else:
+        step.put(job)
+
+
+def died(step: Step, job: Job, cause: Reason) -> None:
+    """It ended badly while it saved its state: that is put down to the saving, not to the job."""
+    job = evolve(_failed_once_more(step, job), ending=JobState.QUEUED)
+    reason = Reason(Why.CHECKPOINT_DIED, {"cause": cause.sentence()})
+    if step.is_gone(job):
+        go_on(step, job, reason)
+    else:
+        step.put(move(job, JobState.STOPPING, step.now_s, reason))
+
+
+def go_on(step: Step, job: Job, reason: Reason) -> None:
+    """A job whose processes are gone starts where it is to, else it waits like others."""
+    had, resizes_to = job.placement, job.resizes_to
+    step.leave(job, JobState.QUEUED, reason)
+    if resizes_to is not None:
+        starting.restart(step, step.state.jobs[job.id], resizes_to, reason, had)
+
+
+def launch_failed(step: Step, job: Job, cause: Reason, end_s: float) -> bool:
+    """A job that was resized has not come up: it goes back to where it ran, or waits; False where that was tried.
+
+    The size at which it does not come up is none of its sizes any more.
+    """
+    back = job.falls_back_to
+    if back is None or job.first_step_s is not None or job.launches_failed > 1:
+        return False
+    is_first = job.launches_failed == 0
+    then = f"it goes back to {len(back.slots)}" if is_first else "it waits for another try"
+    facts: dict[str, str | int | float] = {"gpus": job.gpu_count, "cause": cause.sentence(), "then": then}
+    job = evolve(job, launches_failed=job.launches_failed + 1)
+    if is_first:
+        job = evolve(job, spec=_without_size(job, job.gpu_count))
+    step.finish(evolve(job, resizes_to=None), JobState.QUEUED, Reason(Why.RESIZE_FAILED, facts), end_s)
+    queued = step.state.jobs[job.id]
+    if is_first and queued.state is JobState.QUEUED:
+        starting.restart(step, queued, back, queued.reason or Reason(Why.SAVED), back)
+    return True
+
+
+def _without_size(job: Job, gpus: int) -> JobSpec:
+    """The spec without a size, unless it is the only one or that which it goes back to."""
+    spec, back = job.spec, job.falls_back_to
+    left = tuple([size for size in spec.sizes if size != gpus])
+    if not left or (back is not None and len(back.slots) == gpus):
+        return spec
+    return replace(spec, sizes=left if len(left) > 1 else (), gpus=left[-1] if spec.gpus == gpus else spec.gpus)

@@ -1,0 +1,154 @@
+"""Attempts that end badly: whose fault that is, and what becomes of the job."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from colane.core.events import Ended
+from colane.core.lifecycle import evolve, move
+from colane.core.reducers import black_holes, checkpointing, losses
+from colane.core.reducers.memory import learn_memory
+from colane.core.reducers.step import Step
+from colane.model.job import Job, JobId, JobState
+from colane.model.reason import Reason, Why
+from colane.model.words import count
+
+COMING_UP = frozenset({JobState.ASSIGNED, JobState.LAUNCHING})
+
+CAUSES: Mapping[str, Why] = {
+    "exited": Why.EXIT_CODE,
+    "signalled": Why.KILLED_BY_SIGNAL,
+    "out-of-memory": Why.OUT_OF_MEMORY,
+    "not-started": Why.NOT_STARTED,
+}
+"""Outcomes an agent reports and their reasons."""
+
+LEASE_RUN_OUT = "lease-run-out"
+"""The agent stopped the job itself, having lost its scheduler: the same as a lost node, and no failure of the job."""
+
+SUPERVISOR_DIED = "supervisor-died"
+"""The shim above the process was killed, and with it the process: no failure of the job, counted as a lost node is."""
+
+NODE_FAULT = "node-fault"
+"""The node could not start the job, and would start no other: it is queued again, and nothing is counted."""
+
+SENT_BACK = "no-memory"
+"""The agent saw that the job does not fit beside what its GPUs carry, and did not start it: nothing is counted."""
+
+SENT_BACK_MAX = 3
+"""A job that was sent back so often in a row is held: what was booked after each time has not helped."""
+
+BESIDE_OTHERS = frozenset({SENT_BACK, "out-of-memory"})
+"""Outcomes in which it matters who else was there."""
+
+FINAL = frozenset({"not-started", "out-of-memory"})
+"""Failures that would come again in the same way, so they are not retried."""
+
+
+def failed(step: Step, job: Job, event: Ended, end_s: float, mates: tuple[JobId, ...]) -> None:
+    """An attempt failed beside these jobs: the job ends, or is queued again."""
+    if event.outcome == LEASE_RUN_OUT:
+        lose(step, job, Reason(Why.NODE_LOST, {"node": event.node}))
+        return
+    if event.outcome == SUPERVISOR_DIED:
+        lose(step, job, Reason(Why.SUPERVISOR_DIED))
+        return
+    if event.outcome == NODE_FAULT:
+        _blame_node(step, job, event, event.exit.detail, end_s)
+        _close(step, event.node)
+        return
+    if event.outcome == SENT_BACK:
+        _sent_back(step, job, event, end_s, mates)
+        return
+    verdict = losses.judge(step, job)
+    if verdict is not None:
+        step.finish(job, *verdict, end_s)
+        return
+    if problem := black_holes.blame(step, job, event):
+        _blame_node(step, job, event, problem, end_s)
+        return
+    cause = _cause(event)
+    if job.state is JobState.CHECKPOINTING:
+        checkpointing.died(step, job, cause)
+    elif job.state not in COMING_UP or not checkpointing.launch_failed(step, job, cause, end_s):
+        _own_failure(step, job, event, end_s, mates)
+
+
+def _sent_back(step: Step, job: Job, event: Ended, end_s: float, mates: tuple[JobId, ...]) -> None:
+    """The ledger was wrong: all that was seen of the others is booked, to the byte, before it may start again."""
+    job = evolve(job, sent_back=job.sent_back + 1)
+    reason = Reason(Why.SENT_BACK, {"node": event.node, "detail": event.exit.detail}, mates)
+    for mate in mates:
+        progress = step.state.progress.get(mate)
+        grown = None if progress is None else learn_memory(step, step.state.jobs[mate], progress, growth_ratio=1.0)
+        if grown is not None:
+            step.grown.append(grown)
+    step.finish(job, JobState.QUEUED, reason, end_s)
+    back = step.state.jobs.get(job.id)
+    if back is not None and back.state is JobState.QUEUED and back.sent_back >= SENT_BACK_MAX:
+        by = f"the scheduler, for {event.node} sent it back {count(back.sent_back, 'time')} in a row"
+        held = {"suspended": True, "suspended_by": by, "sent_back": 0}
+        step.put(move(back, JobState.QUEUED, step.now_s, Reason(Why.HELD, {"by": by}), **held))
+
+
+def _blame_node(step: Step, job: Job, event: Ended, problem: str, end_s: float) -> None:
+    reason = Reason(Why.NODE_FAULT, {"node": event.node, "detail": problem})
+    step.finish(job, JobState.QUEUED, reason, end_s)
+
+
+def _own_failure(step: Step, job: Job, event: Ended, end_s: float, mates: tuple[JobId, ...]) -> None:
+    """It is put down to the job, within its retries; who ran out of memory in company has one more chance alone."""
+    cause, failures = _cause(event), job.failures + 1
+    job = evolve(job, failures=failures)
+    left = job.spec.retries - failures
+    if event.outcome == "out-of-memory" and mates and job.spec.share and job.spec.company is None:
+        alone = evolve(job, failures=failures - 1, spec=replace(job.spec, share=False))
+        step.finish(alone, JobState.QUEUED, Reason(Why.RETRY_ALONE, {}, mates), end_s)
+    elif event.outcome == "out-of-memory":
+        step.finish(job, JobState.OUT_OF_MEMORY, cause, end_s)
+    elif event.outcome in FINAL or job.spec.retries == 0:
+        step.finish(job, JobState.FAILED, cause, end_s)
+    elif left < 0:
+        reason = Reason(Why.RETRIES_USED_UP, {"attempt": job.attempt, "cause": cause.sentence()})
+        step.finish(job, JobState.FAILED, reason, end_s)
+    else:
+        facts: dict[str, str | int | float] = {"attempt": job.attempt, "cause": cause.sentence(), "left": left}
+        step.finish(job, JobState.QUEUED, Reason(Why.RETRY, facts), end_s)
+
+
+def _close(step: Step, name: str) -> None:
+    """Offer a node's free GPUs to nobody until its agent says that they can be used."""
+    known = step.state.nodes.get(name)
+    if known is None:
+        return
+    busy = {index for index, gpu in known.ids.items() if step.state.gpus[gpu].jobs}
+    gpus = tuple([gpu if gpu.index in busy else replace(gpu, healthy=False) for gpu in known.node.gpus])
+    step.state.put_node(replace(known.node, gpus=gpus))
+    step.touch(name)
+
+
+def company(step: Step, job: Job) -> tuple[JobId, ...]:
+    """Who else is on its GPUs."""
+    return tuple(sorted({b.job for gpu in job.gpus_held for b in step.state.gpus[gpu].bookings} - {job.id}))
+
+
+def _cause(event: Ended) -> Reason:
+    why = CAUSES.get(event.outcome, Why.EXIT_CODE)
+    facts: Mapping[str, str | int | None] = {
+        "code": event.exit.code,
+        "signal": event.exit.signal,
+        "detail": event.exit.detail,
+    }
+    known: dict[str, str | int | float] = {name: v for name, v in facts.items() if v is not None}
+    return Reason(why, known)
+
+
+def lose(step: Step, job: Job, reason: Reason) -> None:
+    """A node of the job is lost; what it still has on others is stopped first."""
+    if job.state is JobState.STOPPING and job.ending not in (None, JobState.QUEUED):
+        step.finish(job, job.ending or JobState.CANCELLED, reason, step.now_s)
+    elif job.losses >= step.config.node_losses_max:
+        step.finish(job, JobState.FAILED, reason, step.now_s)
+    else:
+        step.finish(job, JobState.QUEUED, reason, step.now_s)

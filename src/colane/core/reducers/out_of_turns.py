@@ -1,0 +1,43 @@
+"""Jobs that their agent has let out of the turns of their lane, and those that wait for them.
+
+A job that reaches no step boundary while others wait runs beside its lane. Until it is back it is booked like a lane of
+its own, so that nobody comes who has no room beside it; its agent has those of its mates wait for whom there is none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from colane.core.lifecycle import MOVES, evolve, move
+from colane.core.reducers.step import Step
+from colane.model.job import Job
+from colane.model.progress import KEPT, UNGATED, Progress
+from colane.model.reason import Reason, Why
+
+WHYS: Final[Mapping[str, Why]] = {
+    UNGATED: Why.OUT_OF_TURNS,
+    KEPT: Why.KEPT_WAITING,
+    "": Why.TAKES_TURNS_AGAIN,
+}
+
+
+def told(step: Step, job: Job, progress: Progress) -> Job:
+    """Take how a job stands in its lane from a sample of it; what changed is told in its story."""
+    turn = progress.turn if progress.turn in WHYS else ""
+    if turn == job.turn or not job.gpus_held:
+        return job
+    reason = _reason(step, job, turn, progress)
+    is_told = (job.state, job.state) in MOVES
+    job = move(job, job.state, step.now_s, reason, turn=turn) if is_told else evolve(job, turn=turn)
+    step.put(job)
+    step.state.refresh_bookings(next(b.key for b in step.state.gpus[job.gpus_held[0]].bookings if b.job == job.id))
+    return job
+
+
+def _reason(step: Step, job: Job, turn: str, progress: Progress) -> Reason:
+    slots = job.placement.slots if job.placement is not None else ()
+    facts: dict[str, str | int | float] = {"gpu": str(slots[0].gpu), "lane": slots[0].lane, "detail": progress.note}
+    here = [(slot.lane, step.state.gpus[slot.gpu]) for slot in slots if slot.gpu in step.state.gpus]
+    mates = {b.job for lane, load in here for b in load.bookings if b.lane == lane} - {job.id}
+    return Reason(WHYS[turn], facts, tuple(sorted(mates)))

@@ -1,0 +1,171 @@
+"""Parking a job on a plan's word: it gives its GPUs up for others while its process lives, and comes back later.
+
+It waits at its next step boundary, as a suspended job does, and its GPU memory is moved to the host; on cpu devices,
+whose memory is the host's, waiting alone frees the device. Once its agent says so, its GPUs are free, and it waits in
+its pool's queue like others: in a class of need of its own home, for its process cannot leave its node, and the driver
+restores its memory to the GPU it left alone. It gives its cores up as well, and gets some when it comes back.
+"""
+
+from __future__ import annotations
+
+from colane.core.cluster.state import ClusterState, NodeState
+from colane.core.lifecycle import move
+from colane.core.reducers.step import OFF_HOST, Step
+from colane.core.reducers.timers import TimerKind
+from colane.model.hardware import Gpu
+from colane.model.job import Job, JobState, SuspendVia
+from colane.model.plan import Move, Park
+from colane.model.progress import Progress
+from colane.model.reason import Reason, Why
+
+# -- who may be parked
+
+
+def parking_refusal(state: ClusterState, job: Job) -> str | None:
+    """Why a plan may not park a live job now, in one line; None when it may."""
+    if job.state is not JobState.RUNNING or job.placement is None:
+        return f"job {job.id} is {job.state}; only a job that runs and is not protected can be parked"
+    if job.spec.company is not None:
+        return f"job {job.id} is being measured together with others"
+    if len(job.placement.nodes) > 1 or not job.placement.slots:
+        several = "runs on several nodes, whose ranks cannot be stopped at one step yet"
+        return f"job {job.id} {several if job.placement.slots else 'has no GPU that it could give up'}"
+    if job.first_step_s is None and not state.steps_unseen:
+        return f"job {job.id} reports no steps, so there is no step boundary at which it could wait"
+    if job.host_refusal:
+        return f"the GPU memory of job {job.id} could not be moved to the host: {job.host_refusal}"
+    return _no_way_to_host(state, job, state.nodes[job.placement.node])
+
+
+def _no_way_to_host(state: ClusterState, job: Job, node: NodeState) -> str | None:
+    if all(gpu.is_cpu_device for gpu in _gpus(job, node)):
+        return None
+    if len(_gpus(job, node)) > 1:
+        return f"job {job.id} runs on several GPUs; the driver moves only a single process on one GPU to the host"
+    if node.node.host_refusal:
+        return f"the GPU memory of job {job.id} cannot be moved to the host: {node.node.host_refusal}"
+    if node.node.host_memory_bytes and bytes_to_move(state, job) > node.host_memory_free_bytes:
+        return f"{node.node.name} has not enough host memory free for what job {job.id} has on its GPU"
+    return None
+
+
+def bytes_to_move(state: ClusterState, job: Job) -> int:
+    """GPU memory a running job holds between steps, as seen, else as believed; 0 where nothing is known of it."""
+    progress = state.progress.get(job.id)
+    if progress is not None and progress.persistent_bytes is not None:
+        return progress.persistent_bytes
+    load = state.gpus.get(job.gpus_held[0]) if job.gpus_held else None
+    memory = next((b.memory for b in load.bookings if b.job == job.id), None) if load is not None else None
+    return memory.persistent_bytes if memory is not None else 0
+
+
+def _gpus(job: Job, node: NodeState) -> list[Gpu]:
+    numbers = {gpu.number for gpu in job.placement.gpus} if job.placement is not None else set()
+    return [gpu for gpu in node.node.gpus if gpu.index in numbers]
+
+
+# -- leaving the GPUs
+
+
+def park(step: Step, job: Job, action: Park) -> None:
+    """Let a job wait at its next step boundary; it holds its GPUs until its agent says that it has left them."""
+    # Steps from now on are not the company's: what it taught so far is learnt first.
+    step.company_changed(job.gpus_held)
+    changes = {"parked": True, "makes_room_for": action.for_job}
+    step.put(move(job, JobState.PAUSED, step.now_s, action.reason, **changes))
+
+
+def memory_moved(step: Step, job: Job, progress: Progress) -> Job:
+    """Believe an agent that a job's memory is on the host, or cannot be moved there; other samples change nothing."""
+    if not job.is_leaving_gpus or job.placement is None:
+        return job
+    if progress.on_host_bytes is not None:
+        others = {other for gpu in job.gpus_held for other in step.state.gpus[gpu].jobs} - {job.id}
+        step.company_changed(job.gpus_held)
+        changes = {
+            "on_host_bytes": progress.on_host_bytes,
+            "left_beside": () if _left_for_their_sake(job) else tuple(sorted(others)),
+            "home": _home(step.state, job) if job.parked else "",
+            "makes_room_for": None,
+        }
+        job = move(job, JobState.PAUSED, step.now_s, off_its_gpus(step.state, job, progress.on_host_bytes), **changes)
+        step.rebook(job)
+    elif progress.host_refusal:
+        job = _stay(step, job, progress.host_refusal)
+    return job
+
+
+def _left_for_their_sake(job: Job) -> bool:
+    """Whether it was parked for nobody who was to come: then those it left are who it goes better without."""
+    return job.parked and job.makes_room_for is None
+
+
+def _home(state: ClusterState, job: Job) -> str:
+    """Where it may go on: on any device of its node where none of its memory lies on a GPU, else on its GPU alone."""
+    placement = job.placement
+    if placement is None:
+        return ""
+    node = state.nodes[placement.node]
+    return placement.node if all(gpu.is_cpu_device for gpu in _gpus(job, node)) else str(placement.gpus[0])
+
+
+def off_its_gpus(state: ClusterState, job: Job, size_bytes: int) -> Reason:
+    """Why a job waits without its GPUs, and where its memory is."""
+    gpu = str(job.placement.gpus[0]) if job.placement is not None else ""
+    if job.placement is not None and all(gpu.is_cpu_device for gpu in _gpus(job, state.nodes[job.placement.node])):
+        return _off_cpu_devices(job, gpu)
+    was = f"suspended by {job.suspended_by}" if job.suspended or job.reason is None else job.reason.sentence()
+    return Reason(Why.MOVED_TO_HOST, {"size_bytes": size_bytes, "gpu": gpu, "was": was})
+
+
+def _off_cpu_devices(job: Job, gpu: str) -> Reason:
+    """Nothing of it was moved: the memory of cpu devices is the host's."""
+    if job.suspended or job.reason is None:
+        return Reason(Why.SUSPENDED_OFF_GPU, {"by": job.suspended_by, "gpu": gpu})
+    for_job = () if job.makes_room_for is None else (job.makes_room_for,)
+    because = job.reason.facts.get("because", job.reason.sentence())
+    return Reason(Why.DEVICE_GIVEN_UP, {"because": because, "gpu": gpu}, job.reason.jobs or for_job)
+
+
+def _stay(step: Step, job: Job, problem: str) -> Job:
+    """Its memory cannot be moved: a suspended job waits on its GPU, one that was only parked goes on at once."""
+    if job.suspended:
+        reason = Reason(Why.NOT_MOVED, {"problem": problem, "was": f"suspended by {job.suspended_by}"})
+        changes = {**OFF_HOST, "host_refusal": problem}
+        job = move(job, JobState.PAUSED, step.now_s, reason, **changes)
+        step.put(job)
+        return job
+    return go_on(step, job, Reason(Why.NOT_PARKED, {"problem": problem}), host_refusal=problem)
+
+
+# -- coming back
+
+
+def come_back(step: Step, job: Job, action: Move) -> None:
+    """Let a parked job go on at that placement of its node; it is left alone for as long as after a launch."""
+    launch_s = job.first_step_s - job.start_s if job.first_step_s is not None and job.start_s is not None else 0.0
+    protected_s = step.config.protection_factor * max(0.0, launch_s)
+    to = JobState.RUNNING_PROTECTED if protected_s > 0 else JobState.RUNNING
+    go_on(step, job, action.reason, to, placement=action.placement)
+    if to is JobState.RUNNING_PROTECTED:
+        step.timers.set(step.now_s + protected_s, TimerKind.PROTECTION_OVER, job.id, job.attempt)
+
+
+def go_on(step: Step, job: Job, reason: Reason, to: JobState = JobState.RUNNING, **changes: object) -> Job:
+    """Let a paused job step again; what its company learnt so far is learnt first."""
+    step.company_changed(job.placement.gpus if job.placement is not None else ())
+    was_on_host = job.is_on_host
+    job = move(job, to, step.now_s, reason, suspended=False, **{**OFF_HOST, **changes})
+    if was_on_host:
+        step.rebook(job)
+    else:
+        step.put(job)
+    if job.spec.time_limit_s is not None and job.start_s is not None:
+        due_s = job.start_s + job.spec.time_limit_s + job.paused_s(step.now_s)
+        step.timers.set(due_s, TimerKind.TIME_LIMIT, job.id, job.attempt)
+    return job
+
+
+def waits_again(step: Step, job: Job, reason: Reason) -> None:
+    """A parked job that somebody had suspended besides waits for GPUs again, or goes on leaving them."""
+    step.put(move(job, JobState.PAUSED, step.now_s, reason, suspended=False, suspended_via=SuspendVia.LANE))

@@ -1,0 +1,312 @@
+"""What each event does to the state. One function an event; deciding comes after all of them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from colane.core.cluster.useful_cores import with_start_cores
+from colane.core.events import (
+    BandwidthObserved,
+    CancelRequested,
+    Ended,
+    Event,
+    GpusObserved,
+    Launched,
+    NodeLost,
+    NodeRegistered,
+    ProfileDeclared,
+    Progressed,
+    Submitted,
+    Tick,
+)
+from colane.core.lifecycle import evolve, move
+from colane.core.planners.separating import apart
+from colane.core.reducers import (
+    black_holes,
+    checkpointing,
+    failing,
+    fewer_cores,
+    losses,
+    out_of_turns,
+    parking,
+    reforming,
+    starting,
+)
+from colane.core.reducers.circles import within
+from colane.core.reducers.memory import learn_memory
+from colane.core.reducers.step import Step
+from colane.core.reducers.timers import Timer, TimerKind
+from colane.model.hardware import Gpu, GpuId, Node
+from colane.model.job import Job, JobId, JobState
+from colane.model.progress import Progress
+from colane.model.reason import Reason, Why
+from colane.model.story import StateChange
+
+SUBMITTED: Final = Reason(Why.SUBMITTED)
+EXITED: Final = Reason(Why.EXITED)
+
+
+def submitted(step: Step, event: Submitted) -> None:
+    """A job enters the queue."""
+    story = (StateChange(step.now_s, JobState.QUEUED, SUBMITTED),)
+    spec = within(event.spec, step.config.share_between)
+    if step.config.tuning is not None:
+        spec = with_start_cores(step.state, spec)
+    step.put(Job(event.job, spec, step.now_s, reason=SUBMITTED, story=story))
+
+
+def cancel_requested(step: Step, event: CancelRequested) -> None:
+    """A waiting job ends at once; a running one when its process is gone."""
+    job = step.state.jobs.get(event.job)
+    reason = Reason(Why.CANCELLED, {"by": event.by})
+    if job is None:
+        step.stale.append((event, "no such live job"))
+    elif job.state is JobState.QUEUED:
+        step.leave(job, JobState.CANCELLED, reason)
+    elif job.state is JobState.STOPPING:
+        step.put(replace(job, ending=JobState.CANCELLED))
+    else:
+        step.stop(job, JobState.CANCELLED, reason)
+
+
+def node_registered(step: Step, event: NodeRegistered) -> None:
+    """A node joins or comes back; jobs on GPUs it no longer has are treated as lost."""
+    node = event.node
+    known = step.state.nodes.get(node.name)
+    if known is not None:
+        was = known.node  # until somebody says otherwise, or its time is over
+        node = replace(node, drain=was.drain, notice=was.notice, closed=was.closed)
+    before = known.node if known is not None else node
+    if known is not None:
+        is_same = known.node.pool == node.pool and bool(set(known.node.cores) & set(node.cores))
+        _lose_jobs(step, node.name, keep=_same_gpus(known.node, node), keeps_host=is_same or not known.node.cores)
+    step.state.put_node(node)
+    fewer_cores.follow(step, node)
+    step.touch(node.name)
+    losses.lose_gpus(step, before, node)
+    step.company_changed(GpuId(node.name, gpu.index) for gpu in node.gpus)
+
+
+def node_lost(step: Step, event: NodeLost) -> None:
+    """A node is gone; its jobs are queued again within their limit."""
+    if event.node not in step.state.nodes:
+        step.stale.append((event, "no such node"))
+        return
+    _lose_jobs(step, event.node, keep=set())
+    step.state.remove_node(event.node)
+    step.lost_nodes.append(event.node)
+
+
+def gpus_observed(step: Step, event: GpusObserved) -> None:
+    """Health, foreign memory or the way of sharing changed; the set of GPUs did not."""
+    known = step.state.nodes.get(event.node)
+    if known is None:
+        step.stale.append((event, "no such node"))
+        return
+    before, seen = known.node, {gpu.index: gpu for gpu in event.gpus}
+    gpus = tuple(_observed(gpu, seen.get(gpu.index)) for gpu in known.node.gpus)
+    if gpus != known.node.gpus:
+        now = replace(known.node, gpus=gpus)
+        step.state.put_node(now)
+        step.touch(event.node)
+        losses.lose_gpus(step, before, now)
+
+
+def launched(step: Step, event: Launched) -> None:
+    """The process of an attempt runs."""
+    job = _believed(step, event, event.job, event.attempt)
+    if job is None or job.state is not JobState.ASSIGNED:
+        return
+    start_s = max(event.start_s, job.submit_s)
+    reason = Reason(Why.LAUNCHED, {"pid": event.pid, "node": job.placement.node if job.placement else ""})
+    first = job.first_start_s if job.first_start_s is not None else start_s
+    job = move(job, JobState.LAUNCHING, step.now_s, reason, start_s=start_s, first_start_s=first, sent_back=0)
+    step.put(job)
+    starting.set_timers(step, job, start_s)
+
+
+def progressed(step: Step, event: Progressed) -> None:
+    """A sample of a running attempt: it may reach its first step, or the last one asked for."""
+    job = _believed(step, event, event.job, event.attempt)
+    if job is None or job.placement is None or event.node not in ("", job.placement.node):
+        return
+    step.state.progress[job.id] = event.progress
+    step.observe(job, event.progress)
+    job = parking.memory_moved(step, job, event.progress)
+    job = out_of_turns.told(step, job, event.progress)
+    job = checkpointing.told(step, job, event.progress)
+    job = reforming.told(step, job, event.progress)
+    grown = learn_memory(step, job, event.progress)
+    if event.progress.steps > 0:
+        job = _first_step(step, job, event.progress)
+    limit = job.spec.steps_limit
+    if limit is not None and event.progress.steps >= limit and job.state is not JobState.ASSIGNED:
+        step.stop(job, JobState.SUCCEEDED, Reason(Why.STEPS_REACHED, {"steps": limit}))
+    if grown is not None:
+        step.grown.append(grown)
+
+
+def ended(step: Step, event: Ended) -> None:
+    """The processes of an attempt are gone from a node: the job ends or is queued again, once no node has any."""
+    job = _believed(step, event, event.job, event.attempt)
+    if job is None or job.placement is None or event.node in job.ended_on:
+        return
+    grown, is_on_one_node = None, len(job.placement.nodes) == 1
+    if event.progress is not None and event.node in ("", job.placement.node):
+        step.state.progress[job.id] = event.progress
+        grown = learn_memory(step, job, event.progress)
+        step.observe(job, event.progress)
+    if job.start_s is None and event.start_s is not None:
+        start_s = max(event.start_s, job.submit_s)
+        job = evolve(job, start_s=start_s, first_start_s=job.first_start_s or start_s)
+    black_holes.note(step, job, event)
+    end_s = max(event.end_s, job.start_s or job.submit_s)
+    has_succeeded = event.outcome == "exited" and event.exit.code == 0
+    if checkpointing.is_saved(step, job, event):
+        checkpointing.saved(step, apart(job), event, end_s)
+    elif has_succeeded and job.state is not JobState.STOPPING and is_on_one_node:
+        step.leave(job, JobState.SUCCEEDED, EXITED, end_s, event.exit)
+    else:
+        _ended_otherwise(step, job, event, end_s, has_succeeded=has_succeeded)
+    if grown is not None:
+        step.grown.append(grown)
+
+
+def _ended_otherwise(step: Step, job: Job, event: Ended, end_s: float, *, has_succeeded: bool) -> None:
+    """It was asked to stop, has failed, or runs on several nodes."""
+    job = evolve(job, exit=job.exit if job.ended_on and job.ending else event.exit)
+    mates = failing.company(step, job) if event.outcome in failing.BESIDE_OTHERS else ()
+    job = step.gone_from(job, event.node)
+    if job.state is JobState.STOPPING and job.ending is not None:
+        if step.is_gone(job):
+            _leave_stopping(step, job, end_s)
+    elif not has_succeeded:
+        failing.failed(step, job, event, end_s, mates)
+    elif step.is_gone(job):
+        step.leave(job, JobState.SUCCEEDED, EXITED, end_s)
+
+
+def bandwidth_observed(step: Step, event: BandwidthObserved) -> None:
+    """Who uses the bandwidth of a node's memory: `Contention` looks at it, and while it is short nothing is learnt."""
+    node = step.state.nodes.get(event.node)
+    if node is None:
+        step.stale.append((event, "no such node"))
+    else:
+        node.bandwidth = event.sample
+
+
+def profile_declared(step: Step, event: ProfileDeclared) -> None:
+    """An owner states what is known of a family."""
+    step.learn(event.profile)
+    for pool in step.state.queues:
+        step.state.changed_pools.add(pool)
+
+
+def tick(step: Step, _event: Tick) -> None:
+    """Time passed: policies that heed it look at every pool anew."""
+    step.state.changed_pools.update(step.state.queues)
+
+
+def timer_due(step: Step, timer: Timer) -> None:
+    """A timer fell due; one of an older attempt means nothing."""
+    job = step.state.jobs.get(timer.job)
+    if job is None or job.attempt != timer.attempt or job.placement is None:
+        return
+    if timer.kind is TimerKind.TIME_LIMIT:
+        _time_limit(step, job)
+    elif timer.kind is TimerKind.CHECKPOINT_DUE:
+        checkpointing.lead_over(step, job)
+    elif timer.kind is TimerKind.PROTECTION_OVER and job.state is JobState.RUNNING_PROTECTED:
+        _run(step, job, Why.PROTECTION_OVER)
+    elif timer.kind is TimerKind.TAKEN_TO_RUN and job.state is JobState.LAUNCHING:
+        _run(step, job, Why.TAKEN_TO_RUN)
+
+
+def _time_limit(step: Step, job: Job) -> None:
+    """Stop a job whose time is up; time in which it was suspended does not count, as with Slurm."""
+    limit_s, start_s = job.spec.time_limit_s, job.start_s
+    if job.state is JobState.PAUSED or limit_s is None or start_s is None:
+        return  # it is timed anew when it is resumed
+    due_s = start_s + limit_s + job.paused_s(step.now_s)
+    if due_s > step.now_s:
+        step.timers.set(due_s, TimerKind.TIME_LIMIT, job.id, job.attempt)
+    else:
+        step.stop(job, JobState.TIMED_OUT, Reason(Why.TIME_LIMIT, {"limit_s": limit_s}))
+
+
+def _run(step: Step, job: Job, why: Why) -> None:
+    """From now on a plan may take the job off its GPUs."""
+    step.put(move(job, JobState.RUNNING, step.now_s, Reason(why)))
+
+
+def _believed(step: Step, event: Event, job_id: JobId, attempt: int) -> Job | None:
+    """The job, if the report is of its present attempt."""
+    job = step.state.jobs.get(job_id)
+    if job is None:
+        step.stale.append((event, "no such live job"))
+        return None
+    if job.attempt != attempt or job.placement is None:
+        step.stale.append((event, f"attempt {attempt} is not attempt {job.attempt}"))
+        return None
+    return job
+
+
+def _first_step(step: Step, job: Job, progress: Progress) -> Job:
+    """Protect a job that has begun to step; one that was taken to run for its silence is only known better now."""
+    first_s = progress.first_step_s if progress.first_step_s is not None else step.now_s
+    was_silent = step.config.opaque_after_s > 0 and not step.config.runs_at_once
+    is_late = was_silent and job.state is JobState.RUNNING and job.first_step_s is None
+    if job.state is not JobState.LAUNCHING and not is_late:
+        return job
+    if job.falls_back_to is not None:
+        job = evolve(job, falls_back_to=None, launches_failed=0)
+    launch_s = max(0.0, first_s - (job.start_s if job.start_s is not None else first_s))
+    stepping = move(job, JobState.RUNNING_PROTECTED, step.now_s, Reason(Why.STEPPING), first_step_s=first_s)
+    step.put(stepping)
+    due_s = first_s + step.config.protection_factor * launch_s
+    step.timers.set(due_s, TimerKind.PROTECTION_OVER, job.id, job.attempt)
+    return stepping
+
+
+def _leave_stopping(step: Step, job: Job, end_s: float) -> None:
+    ending, reason = job.ending, job.reason or Reason(Why.SUBMITTED)
+    if ending is JobState.QUEUED:
+        checkpointing.go_on(step, apart(job), reason)
+    elif ending is not None:
+        step.leave(job, ending, reason, end_s=end_s)
+
+
+def _same_gpus(old: Node, new: Node) -> set[int]:
+    """Indexes under which both have the very same GPU."""
+    if old.pool != new.pool:
+        return set()
+    identity = {gpu.index: (gpu.uuid, gpu.type) for gpu in old.gpus}
+    return {gpu.index for gpu in new.gpus if identity.get(gpu.index) == (gpu.uuid, gpu.type)}
+
+
+def _lose_jobs(step: Step, node: str, keep: set[int], *, keeps_host: bool = False) -> None:
+    """Jobs of a node lose it, but those on GPUs to keep, and those without GPUs where it keeps its cores."""
+    reason = Reason(Why.NODE_LOST, {"node": node})
+    for job_id in list(step.state.nodes[node].jobs):
+        job = step.state.jobs[job_id]
+        if job.resizes_to is not None and not all(slot.gpu.number in keep for slot in job.resizes_to.slots_on(node)):
+            job = evolve(job, resizes_to=None)
+            step.rebook(job)
+        slots = job.placement.slots_on(node) if job.placement is not None else ()
+        is_on_it = job.placement is not None and node in job.placement.nodes
+        is_kept = all(slot.gpu.number in keep for slot in slots) if slots else keeps_host
+        if is_on_it and not is_kept:
+            failing.lose(step, job if node in job.ended_on else step.gone_from(job, node), reason)
+
+
+def _observed(known: Gpu, seen: Gpu | None) -> Gpu:
+    if seen is None:
+        return replace(known, healthy=False)
+    return replace(
+        known,
+        healthy=seen.healthy,
+        foreign_bytes=seen.foreign_bytes,
+        others_ratio=seen.others_ratio,
+        sharing=seen.sharing,
+    )

@@ -1,0 +1,69 @@
+"""Giving a queued job GPUs for its next attempt."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from colane.core.check import check
+from colane.core.lifecycle import evolve, moves
+from colane.core.reducers.step import Step
+from colane.core.reducers.timers import TimerKind
+from colane.model.job import Job, JobState
+from colane.model.placement import Placement
+from colane.model.plan import Plan, Start
+from colane.model.reason import Reason, Why
+
+ASSIGNED: Final = JobState.ASSIGNED
+LAUNCHING: Final = JobState.LAUNCHING
+TAKEN_TO_RUN: Final = (JobState.RUNNING, Reason(Why.TAKEN_TO_RUN))
+
+
+def assign(step: Step, job: Job, placement: Placement, reason: Reason) -> None:
+    """Put a queued job there; its agents start it, or it runs at once."""
+    placement, now_s = _with_port(step, placement), step.now_s
+    if step.config.runs_at_once:
+        launched = Reason(Why.LAUNCHED, {"pid": 0, "node": placement.node})
+        taken = moves(job, now_s, ((ASSIGNED, reason), (LAUNCHING, launched), TAKEN_TO_RUN))
+        taken.start_s = now_s
+        if job.first_start_s is None:
+            taken.first_start_s = now_s
+    else:
+        taken = moves(job, now_s, ((ASSIGNED, reason),))
+        taken.start_s = None
+    taken.placement, taken.attempt = placement, job.attempt + 1
+    taken.first_step_s = taken.ending = taken.exit = taken.launch_s = None
+    taken.ended_on, taken.host_refusal, taken.saves_asked = (), "", 0
+    step.put(taken)
+    if taken.start_s is not None:
+        set_timers(step, taken, taken.start_s)
+    step.company_changed(placement.gpus)
+
+
+def restart(step: Step, job: Job, placement: Placement, reason: Reason, had: Placement | None = None) -> None:
+    """Start a job that is resized at its new place, if that is still to be had; else it waits like others.
+
+    Where it does not come up there, it goes back to what it `had`.
+    """
+    start = Start(job.id, placement, reason)
+    if not check(step.state, Plan(step.state.version, (start,))):
+        assign(step, evolve(job, falls_back_to=had), placement, reason)
+
+
+def _with_port(step: Step, placement: Placement) -> Placement:
+    """Hand out the lowest port that no other job's first node uses."""
+    if len(placement.nodes) == 1:
+        return placement
+    state = step.state
+    others = (state.jobs[job].placement for job in state.nodes[placement.node].jobs)
+    taken = {other.port for other in others if other is not None and other.node == placement.node}
+    first, last = step.config.gang_ports
+    return replace(placement, port=next((port for port in range(first, last + 1) if port not in taken), first))
+
+
+def set_timers(step: Step, job: Job, start_s: float) -> None:
+    """Time limit, and the moment a process without steps is taken to run."""
+    if job.spec.time_limit_s is not None:
+        step.timers.set(start_s + job.spec.time_limit_s, TimerKind.TIME_LIMIT, job.id, job.attempt)
+    if job.state in (JobState.ASSIGNED, JobState.LAUNCHING):
+        step.timers.set(start_s + step.config.opaque_after_s, TimerKind.TAKEN_TO_RUN, job.id, job.attempt)

@@ -1,0 +1,298 @@
+"""One step of the core: the state with what has changed in this step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import partial
+from types import MappingProxyType
+from typing import NamedTuple
+
+from colane.core.cluster.bookings import nodes_booked
+from colane.core.cluster.contended import is_contended
+from colane.core.cluster.load import Booking
+from colane.core.cluster.state import ClusterState
+from colane.core.cluster.surroundings import hood_of, nobody
+from colane.core.cluster.useful_cores import with_start_cores
+from colane.core.config import CoreConfig
+from colane.core.events import Decision, Event, Outcome, RejectedPlan
+from colane.core.lifecycle import MOVABLE, QUEUED, evolve, move, moves
+from colane.core.reducers.saved import lost_part, steps_kept
+from colane.core.reducers.suspicions import Suspicions
+from colane.core.reducers.timers import Timers
+from colane.model.hardware import GpuId
+from colane.model.job import Exit, Job, JobId, JobState, Served, SuspendVia
+from colane.model.profile import Profile, ProfileKey, SetMeasurement
+from colane.model.progress import Progress
+from colane.model.reason import Reason
+from colane.model.story import LEAVING
+from colane.perf.nearby import Stay, Surroundings, lesson
+from colane.perf.observe import NOTHING, EpochMember, Lessons, Observer, Outdated
+from colane.perf.pace import Paces
+
+OFF_HOST: Mapping[str, object] = MappingProxyType(
+    {
+        "suspended_via": SuspendVia.LANE,
+        "on_host_bytes": None,
+        "left_beside": (),
+        "parked": False,
+        "home": "",
+        "makes_room_for": None,
+    }
+)
+"""Fields of a job that is on its GPUs, and is to stay there as far as anybody has said."""
+
+
+_Hold = tuple[JobState | None, JobState | None, bool, bool, bool, bool, str] | None
+
+
+def _hold(job: Job | None) -> _Hold:
+    """How firmly a job sits on GPUs: whether a plan may take them, whether they come free, and how it ends then."""
+    if job is None or job.placement is None:
+        return None
+    allowed = job.spec.preemptible
+    may_leave = job.state in MOVABLE and (allowed or job.first_step_s is not None)
+    state = job.state if may_leave or job.state in LEAVING else None
+    return state, job.ending, allowed, job.parked, job.suspended, job.is_on_host, job.host_refusal
+
+
+class Watchers(NamedTuple):
+    """Who remembers what was seen of running jobs, from step to step."""
+
+    observer: Observer
+    guard: Paces
+    surroundings: Surroundings
+    suspicions: Suspicions
+
+
+class Step:
+    """Collects changes while events are applied."""
+
+    __slots__ = (
+        "_jobs", "_nodes", "_profiles", "config", "decisions", "grown", "guard", "lessons", "lost_nodes",
+        "measurements", "now_s", "observer", "outdated", "rejected", "stale", "state", "surroundings", "suspicions",
+        "timers",
+    )  # fmt: skip
+
+    def __init__(
+        self, state: ClusterState, watchers: Watchers, timers: Timers, config: CoreConfig, now_s: float
+    ) -> None:
+        self.state = state
+        self.observer, self.guard, self.surroundings, self.suspicions = watchers
+        self.timers = timers
+        self.config = config
+        self.now_s = now_s
+        self.lessons = 0
+        self.grown: list[ProfileKey] = []
+        self.outdated: list[Outdated] = []
+        self.decisions: list[Decision] = []
+        self.measurements: list[SetMeasurement] = []
+        self.stale: list[tuple[Event, str]] = []
+        self.lost_nodes: list[str] = []
+        self.rejected: RejectedPlan | None = None
+        self._jobs: dict[JobId, Job] = {}
+        self._nodes: dict[str, None] = {}
+        self._profiles: dict[ProfileKey, Profile] = {}
+        state.usage.charged.clear()
+
+    def put(self, job: Job) -> None:
+        """Take a job's new value; its node learns of it, and a policy that waits for GPUs if it may take other ones."""
+        self._jobs[job.id] = job
+        if job.placement is not None:
+            for node in job.placement.nodes:
+                self._nodes[node] = None
+        if self.timers.is_watched(job.spec.pool) and _hold(self.state.jobs.get(job.id)) != _hold(job):
+            self.state.changed_pools.add(job.spec.pool)
+        self.state.put_job(job)
+
+    def rebook(self, job: Job) -> None:
+        """Take the new value of a placed job that books other things than before."""
+        old = self.state.jobs[job.id]
+        self.state.release(old)
+        for node in nodes_booked(old):
+            self.touch(node)
+        self.put(job)
+
+    def touch(self, node: str) -> None:
+        """What this node shall do, or has, changed."""
+        self._nodes[node] = None
+
+    def leave(
+        self, job: Job, to: JobState, reason: Reason, end_s: float | None = None, exit: Exit | None = None
+    ) -> None:
+        """Move a job off its GPUs, back to the queue or to an end; `exit` is how its last process ended, if told."""
+        placement, left = job.placement, moves(job, self.now_s, ((to, reason),))
+        if job.suspended_via is not SuspendVia.LANE or job.is_on_host or job.left_beside or job.parked:
+            for name, value in OFF_HOST.items():
+                setattr(left, name, value)
+        left.makes_room_for = left.resizes_to = left.throttle = None
+        left.turn = ""
+        if exit is not None:
+            left.exit = exit
+        if to is QUEUED:
+            self._wait_anew(job, left)
+        else:
+            left.end_s = self.now_s if end_s is None else end_s
+        if placement is not None:
+            self.state.usage.charge(job, self.now_s)
+            self.state.release(self.state.jobs[job.id])
+            for node in placement.nodes:
+                self.touch(node)
+        self.put(left)
+        if placement is not None:
+            self.company_changed(placement.gpus)
+        self.state.progress.pop(job.id, None)
+        self.guard.forget(job.id)
+        self._learn_stay(self.surroundings.end(job.id))
+
+    def _wait_anew(self, job: Job, left: Job) -> None:
+        """What a job that is queued again keeps of its last attempt."""
+        left.placement = None
+        if self.config.tuning is not None:
+            left.spec = with_start_cores(self.state, job.spec)
+        if job.start_s is not None:
+            left.served = self.served(job)
+        progress = self.state.progress.get(job.id)
+        left.steps_kept = steps_kept(job, progress)
+        if job.start_s is not None:
+            run_s = max(0.0, self.now_s - job.start_s - job.paused_s(self.now_s))
+            left.lost_s = job.lost_s + lost_part(job, progress, left.steps_kept) * run_s
+
+    def stop(self, job: Job, ending: JobState, reason: Reason, **changes: object) -> None:
+        """Ask for the end of a job's process; it keeps its GPUs until the process is gone."""
+        if job.state is JobState.STOPPING:
+            return
+        self.put(move(job, JobState.STOPPING, self.now_s, reason, ending=ending, **changes))
+
+    def gone_from(self, job: Job, node: str) -> Job:
+        """A job that spans several nodes has no process on this one any more: its GPUs there are free."""
+        if job.placement is None or len(job.placement.nodes) == 1:
+            return job
+        if job.resizes_to is None:
+            self.state.release_from(job, node)
+        self.touch(node)
+        job = evolve(job, ended_on=(*job.ended_on, node))
+        self.put(job)
+        return job
+
+    @staticmethod
+    def is_gone(job: Job) -> bool:
+        """Whether no node has a process of it, given that the one just heard of has none."""
+        nodes = job.placement.nodes if job.placement is not None else ()
+        return len(nodes) <= 1 or set(nodes) <= set(job.ended_on)
+
+    def finish(self, job: Job, to: JobState, reason: Reason, end_s: float) -> None:
+        """End a job or queue it again; a gang that still has processes on other nodes is stopped there first."""
+        if self.is_gone(job):
+            self.leave(job, to, reason, end_s)
+        elif job.state is JobState.STOPPING:
+            self.put(evolve(job, ending=to))
+        else:
+            self.stop(job, to, reason)
+
+    def cut(self, job: Job) -> None:
+        """What is seen of a job from now on is seen of another size: what it has used so far is charged."""
+        self.state.usage.charge(job, self.now_s)
+        self.guard.forget(job.id)
+        self._learn_stay(self.surroundings.end(job.id))
+
+    def served(self, job: Job) -> tuple[Served, ...]:
+        """What a job has had, with what ends now."""
+        start_s = self.now_s if job.start_s is None else job.start_s
+        served = {(one.gpu_type, one.gpus or job.spec.gpus): one.run_s for one in job.served}
+        gpus = job.placement.gpus if job.placement is not None else ()
+        load = self.state.gpus.get(gpus[0]) if gpus else None
+        if load is not None:
+            kind, run_s = (load.gpu.type, len(gpus)), max(0.0, self.now_s - start_s - job.paused_s(self.now_s))
+            served[kind] = served.get(kind, 0.0) + run_s
+        return tuple([Served(gpu_type, served[gpu_type, count], count) for gpu_type, count in sorted(served)])
+
+    def company_changed(self, gpus: Iterable[GpuId]) -> None:
+        """Jobs joined or left these GPUs: close their epochs and learn from them."""
+        for gpu in gpus:
+            lessons = self.observer.change(gpu, self._sharing(gpu), self.state.beliefs, self.now_s)
+            if lessons is not NOTHING:
+                self._learn_company(lessons)
+
+    def observe(self, job: Job, progress: Progress) -> None:
+        """A sample of a job goes into the epochs of its GPUs; what a window that is full taught is learnt."""
+        beliefs, contention = self.state.beliefs, self.config.contention
+        for gpu in job.gpus_held:
+            contended = is_contended(self.state, gpu.node, contention, self.now_s)
+            members, is_disturbed = partial(self._members, gpu), contended or self.state.gpus[gpu].gpu.is_disturbed
+            steps_min = beliefs.config.steps_min
+            if self.observer.sample(gpu, members, job.id, progress, steps_min, is_disturbed=is_disturbed):
+                self._learn_company(self.observer.window(gpu, self._sharing(gpu), beliefs, self.now_s))
+        node = None if job.placement is None else self.state.nodes.get(job.placement.node)
+        if node is not None and len(node.node.gpus) > 1:
+            contended = is_contended(self.state, node.node.name, contention, self.now_s)
+            look = nobody if contended else partial(hood_of, self.state, job.id)
+            self._learn_stay(
+                self.surroundings.sample(job.id, node.generation, look, progress, beliefs.config.steps_min)
+            )
+
+    def _sharing(self, gpu: GpuId) -> str:
+        load = self.state.gpus.get(gpu)
+        return load.gpu.sharing if load else ""
+
+    def _learn_company(self, lessons: Lessons) -> None:
+        for profile in lessons.profiles:
+            self.learn(profile)
+        for outdated in lessons.outdated:
+            if outdated.key in self.state.beliefs.profiles:
+                self._relearnt(self.state.beliefs.forget_speed(outdated.key))
+        self.outdated.extend(lessons.outdated)
+        for measurement in lessons.measurements:
+            self.lessons += 1
+            self.state.beliefs.learn_set(measurement)
+            self.measurements.append(measurement)
+            self.state.changed_pools.update(self.state.queues)
+
+    def _learn_stay(self, stay: Stay | None) -> None:
+        """Learn from a time in which nobody came near a job or went."""
+        if stay is None:
+            return
+        beliefs = self.state.beliefs
+        learnt = lesson(stay, beliefs.profiles, beliefs.neighbours, beliefs.config.steps_min, self.now_s)
+        if learnt is not None:
+            self.learn(learnt)
+
+    def _members(self, gpu: GpuId) -> list[EpochMember]:
+        return [self._member(booking) for booking in self.state.gpus[gpu].bookings]
+
+    def _member(self, booking: Booking) -> EpochMember:
+        job = self.state.jobs[booking.job]
+        cores = 0 if job.placement is None else job.placement.cores_booked
+        return EpochMember(booking.job, booking.key, booking.user, booking.lane, cores, job.spec.category)
+
+    def learn(self, profile: Profile) -> None:
+        """Believe a profile and re-book whom it concerns; waiting jobs of any pool may be judged by it."""
+        self._relearnt(self.state.beliefs.learn_profile(profile))
+
+    def _relearnt(self, merged: Profile) -> None:
+        self.lessons += 1
+        self._profiles[merged.key] = merged
+        self.state.believe_bookings(merged.key)
+        self.state.changed_pools.update(self.state.queues)
+
+    def outcome(self) -> Outcome:
+        """Everything that changed; the version grows if anything durable did."""
+        state, jobs = self.state, self._jobs
+        if jobs or self._nodes or self._profiles or self.measurements or self.lost_nodes:
+            state.version += 1
+        known = state.nodes
+        nodes = tuple(sorted([name for name in self._nodes if name in known])) if self._nodes else ()
+        for name in nodes:
+            known[name].generation = state.version
+        return Outcome(
+            state.version,
+            tuple([jobs[job] for job in sorted(jobs)]),
+            nodes,
+            tuple(self.lost_nodes),
+            tuple(self._profiles.values()),
+            tuple(self.measurements),
+            tuple(self.decisions),
+            self.rejected,
+            tuple(self.stale),
+            self.timers.next_s,
+            tuple(state.usage.charged.values()) if state.usage.charged else (),
+        )

@@ -1,0 +1,167 @@
+"""Suspending a job and letting it go on, on somebody's word.
+
+A running job waits at its next step boundary: its memory stays, its GPUs stay booked, and the safety condition goes on
+counting it. If asked, its memory is moved to the host besides: once its agent says that it is there, the job's GPUs are
+free for others. It comes back to the same GPU, for the driver restores nowhere else: when that is free, or carries none
+but those it left there; from the moment it is resumed until then nobody else starts on it. A waiting job is held: it
+keeps its place in line and does not start.
+"""
+
+from __future__ import annotations
+
+from colane.core.cluster.state import NodeState
+from colane.core.events import ResumeRequested, SuspendRequested
+from colane.core.lifecycle import evolve, move
+from colane.core.planners.returning import gpu_of, on_its_gpu
+from colane.core.reducers.parking import go_on, off_its_gpus, waits_again
+from colane.core.reducers.step import Step
+from colane.model.job import Job, JobState, SuspendVia
+from colane.model.progress import Progress
+from colane.model.reason import Reason, Why
+from colane.model.story import LEAVING, STEPPING
+
+# -- what is refused
+
+
+def refusal(
+    job: Job, progress: Progress | None, via: SuspendVia = SuspendVia.LANE, node: NodeState | None = None
+) -> str | None:
+    """Why a live job cannot be suspended now, in one line; None when it can, or is already.
+
+    Args:
+        job: The job.
+        progress: Its latest sample.
+        via: Whether its memory shall be moved to the host.
+        node: Where it runs, None while it waits.
+    """
+    if _is_done(job, via) and job.state not in LEAVING:
+        return None
+    if via is SuspendVia.LIMIT and job.state is not JobState.QUEUED:
+        return f"job {job.id} is {job.state}; a limit holds only jobs that wait"
+    if job.spec.company is not None:
+        return f"job {job.id} is being measured together with others; cancel it instead"
+    if job.state is JobState.QUEUED or (job.state is JobState.PAUSED and (job.is_on_host or job.parked)):
+        return None
+    if job.state not in STEPPING and job.state is not JobState.PAUSED:
+        return f"job {job.id} is {job.state}; only a job that waits or steps can be suspended"
+    problem = _no_boundary(job, progress)
+    return _not_movable(job, progress, node) if problem is None and via is SuspendVia.HOST else problem
+
+
+def _is_done(job: Job, via: SuspendVia) -> bool:
+    """Whether it is suspended as is asked for, or more; what a limit holds may still be held by somebody."""
+    if job.suspended_via is SuspendVia.LIMIT and via is not SuspendVia.LIMIT:
+        return False
+    return job.suspended and (via is SuspendVia.LANE or job.suspended_via is via or job.state is JobState.QUEUED)
+
+
+def _no_boundary(job: Job, progress: Progress | None) -> str | None:
+    """Why a job that runs has no step boundary at which all of it could wait."""
+    if job.placement is not None and len(job.placement.nodes) > 1:
+        return f"job {job.id} runs on several nodes, whose ranks cannot be stopped at one step yet; cancel it instead"
+    if progress is None or progress.steps == 0:
+        note = f" ({progress.note})" if progress is not None and progress.note else ""
+        return f"job {job.id} reports no steps{note}, so there is no step boundary at which it could wait"
+    return None
+
+
+def _not_movable(job: Job, progress: Progress | None, node: NodeState | None) -> str | None:
+    """Why its memory cannot be moved to the host, as far as is known here; its agent knows the rest."""
+    instead = "suspend it without --to-host"
+    if job.gpu_count != 1:
+        text = (
+            f"job {job.id} runs on {job.gpu_count} GPUs; the driver moves only a single process on one GPU to the host"
+        )
+        return f"{text if job.gpu_count else f'job {job.id} has no GPU memory to move'}: {instead}"
+    if node is None or job.placement is None:
+        return None
+    gpu = next((gpu for gpu in node.node.gpus if gpu.index == job.placement.gpus[0].number), None)
+    if gpu is not None and gpu.is_cpu_device:
+        return f"job {job.id} runs on a cpu device, whose memory is the host's: {instead}"
+    if node.node.host_refusal:
+        return f"the GPU memory of job {job.id} cannot be moved to the host: {node.node.host_refusal}; {instead}"
+    need_bytes = (progress.persistent_bytes if progress is not None else None) or 0
+    have_bytes = node.host_memory_free_bytes
+    if node.node.host_memory_bytes and need_bytes > have_bytes:
+        text = f"job {job.id} needs {_gb(need_bytes)} of host memory for what it has on its GPU"
+        return f"{text}, {_gb(max(0, have_bytes))} are free on {node.node.name}: {instead}"
+    return None
+
+
+def _gb(size_bytes: int) -> str:
+    return f"{size_bytes / 1e9:.3g} GB"
+
+
+# -- suspending
+
+
+def suspend_requested(step: Step, event: SuspendRequested) -> None:
+    """Hold a waiting job, pause a running one; nothing for one that is suspended already."""
+    job = step.state.jobs.get(event.job)
+    node = step.state.nodes.get(job.placement.node) if job is not None and job.placement is not None else None
+    progress = step.state.progress.get(event.job)
+    problem = "no such live job" if job is None else refusal(job, progress, event.via, node)
+    if job is None or problem is not None:
+        step.stale.append((event, problem or ""))
+    elif _is_done(job, event.via):
+        return
+    elif job.state is JobState.QUEUED:
+        step.put(
+            move(
+                job,
+                JobState.QUEUED,
+                step.now_s,
+                _holding(event.via, event.by),
+                suspended=True,
+                suspended_via=SuspendVia.LIMIT if event.via is SuspendVia.LIMIT else SuspendVia.LANE,
+                suspended_by=event.by,
+            )
+        )
+    else:
+        _pause(step, job, event)
+
+
+def _pause(step: Step, job: Job, event: SuspendRequested) -> None:
+    if job.state is not JobState.PAUSED:
+        # Steps from now on are not the company's: what it taught so far is learnt first.
+        step.company_changed(job.gpus_held)
+    via = SuspendVia.HOST if job.is_on_host or job.parked else event.via
+    job = evolve(job, suspended=True, suspended_via=via, suspended_by=event.by)
+    why = Why.SUSPENDED if via is SuspendVia.LANE else Why.SUSPENDED_TO_HOST
+    reason = Reason(why, {"by": event.by})
+    if job.on_host_bytes is not None:
+        reason = off_its_gpus(step.state, job, job.on_host_bytes)
+    step.put(move(job, JobState.PAUSED, step.now_s, reason))
+
+
+# -- going on
+
+
+def resume_requested(step: Step, event: ResumeRequested) -> None:
+    """Let a suspended job go on; nothing for any other."""
+    job = step.state.jobs.get(event.job)
+    if job is None:
+        step.stale.append((event, "no such live job"))
+    elif not job.suspended:
+        return
+    elif job.state in LEAVING:
+        step.put(evolve(job, suspended=False))
+    elif job.state is JobState.QUEUED:
+        step.put(move(job, JobState.QUEUED, step.now_s, Reason(Why.RESUMED, {"by": event.by}), suspended=False))
+    elif job.parked:
+        waits_again(step, job, Reason(Why.RESUMED, {"by": event.by}))
+    elif job.on_host_bytes is None:
+        go_on(step, job, Reason(Why.RESUMED, {"by": event.by}))
+    else:
+        facts: dict[str, str | int | float] = {"by": event.by, "size_bytes": job.on_host_bytes}
+        reason = Reason(Why.RETURNING, facts | {"gpu": str(gpu_of(job))}, on_its_gpu(step.state, job))
+        step.put(move(job, JobState.PAUSED, step.now_s, reason, suspended=False))
+
+
+def held_reason(job: Job) -> Reason:
+    """Why a suspended job in the queue does not start: who wanted that, whatever has happened to it since."""
+    return _holding(job.suspended_via, job.suspended_by)
+
+
+def _holding(via: SuspendVia, by: str) -> Reason:
+    return Reason(Why.LIMIT if via is SuspendVia.LIMIT else Why.HELD, {"by": by})
