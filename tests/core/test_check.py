@@ -10,6 +10,7 @@ import pytest
 from colane.core import ClusterState, Core
 from colane.core.check import check
 from colane.core.events import Launched, NodeRegistered, ProfileDeclared, Submitted
+from colane.model.checkpoint import CheckpointContract
 from colane.model.hardware import GpuId
 from colane.model.job import JobId, JobSpec, JobState
 from colane.model.placement import Placement, Slot
@@ -132,7 +133,20 @@ def test_stopping_a_job_that_cannot_save_its_state(state: ClusterState) -> None:
 
 
 def test_stopping_a_job_for_good_that_was_never_stopped_for_others(state: ClusterState) -> None:
-    assert flaws(state, Stop(JobId(1), Reason(Why.ABORTS_USED_UP, {"aborts": 3}))) == ["not-to-end"]
+    assert flaws(state, Stop(JobId(1), REASON, final=True)) == ["not-to-end"]
+
+
+def test_who_would_save_its_state_is_asked_to_where_its_gpu_can_hold_it(state: ClusterState) -> None:
+    assert flaws(state, Stop(JobId(1), REASON, save=False)) == []  # it has not said how it saves
+    respec(state, 1, checkpoint=CheckpointContract("SIGUSR1", 9.0))
+    assert flaws(state, Stop(JobId(1), REASON)) == []
+    assert flaws(state, Stop(JobId(1), REASON, save=False)) == ["not-saved"]
+
+
+def test_only_a_job_in_company_is_isolated(state: ClusterState) -> None:
+    assert flaws(state, Stop(JobId(1), REASON, isolate=True)) == ["isolates-a-job-alone"]
+    respec(state, 1, gpus=1)
+    assert flaws(state, Park(JobId(1), REASON, isolate=True)) == ["cannot-park", "isolates-a-job-alone"]
 
 
 def test_a_stopped_job_holds_its_gpus_until_its_process_is_gone(state: ClusterState) -> None:

@@ -19,7 +19,9 @@ from colane.core.events import (
     Progressed,
     Submitted,
     SuspendRequested,
+    Tick,
 )
+from colane.model.checkpoint import SAVED, CheckpointContract
 from colane.model.hardware import Node
 from colane.model.job import Exit, Job, JobId, JobSpec, JobState
 from colane.model.lane import TurnRule
@@ -123,6 +125,19 @@ def test_the_newest_preemptible_job_is_separated_with_the_reason_and_gets_a_gpu_
     assert world.job(ONE).state is JobState.RUNNING
     world.at(300.0, Ended(ONE, 1, "exited", Exit(0, None), 2.0, 300.0))
     assert world.job(TWO).state is JobState.ASSIGNED
+
+
+def test_who_was_to_save_first_gets_a_gpu_to_itself_however_it_left() -> None:
+    saving = replace(spec("b", preemptible=True), checkpoint=CheckpointContract("SIGUSR1", 60.0))
+    for end in (Exit(None, 9), Exit(SAVED, None)):
+        world = Shared(spec("a", preemptible=True), saving, NO_TURNS, NO_HOST)
+        world.go(70, 1.9)
+        assert world.job(TWO).state is JobState.CHECKPOINTING
+        world.at(200.0, Tick())  # its time to save is over
+        assert world.job(TWO).state is JobState.STOPPING
+        world.at(201.0, Ended(TWO, 1, "exited" if end.code else "signalled", end, 2.0, 201.0))
+        world.at(300.0, Ended(ONE, 1, "exited", Exit(0, None), 2.0, 300.0))
+        assert world.job(TWO).spec.share is False
 
 
 def moves_of(job: Job) -> list[Why]:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
+from random import Random
+from string import Formatter
 
 import pytest
 from hypothesis import example, given
@@ -14,11 +17,11 @@ from colane.core.check import check
 from colane.core.cluster.view import ClusterView
 from colane.core.config import CoreConfig
 from colane.core.lifecycle import MOVES
-from colane.core.policy import Policy
-from colane.model.job import JobState
+from colane.core.policy import Planner, Policy, ask
+from colane.model.job import Job, JobState
 from colane.model.lane import ShareBetween
-from colane.model.plan import Stop
-from colane.model.reason import Why
+from colane.model.plan import Plan, Stop
+from colane.model.reason import SENTENCES, Reason, Why
 from colane.scheduling.registry import POLICIES, create, preset
 from tests.examples import examples
 
@@ -50,6 +53,38 @@ policies = pytest.mark.parametrize("name", [*sorted(POLICIES), *VARIANTS])
 def make(name: str) -> Policy:
     """A registered policy, or a variant of one."""
     return VARIANTS[name]() if name in VARIANTS else create(name)
+
+
+ANY_FACT = dict.fromkeys(
+    [name for sentence in SENTENCES.values() for _, name, _, _ in Formatter().parse(sentence) if name], 1
+)
+"""What any sentence names."""
+
+
+def retelling(seed: int) -> Callable[[Planner, ClusterView], Plan]:
+    """Planners are asked as ever, but each code of a reason in their plans is another one."""
+    codes = list(Why)
+    Random(seed).shuffle(codes)
+    other = dict(zip(Why, codes, strict=True))
+
+    def retold(reason: Reason) -> Reason:
+        return Reason(other[reason.why], ANY_FACT, reason.jobs)
+
+    def ask_and_retell(planner: Planner, view: ClusterView) -> Plan:
+        plan = ask(planner, view)
+        waits = {job: retold(reason) for job, reason in plan.waits.items()}
+        class_waits = {need: retold(reason) for need, reason in plan.class_waits.items()}
+        rest = {pool: retold(reason) for pool, reason in plan.rest.items()}
+        actions = tuple(replace(action, reason=retold(action.reason)) for action in plan.actions)
+        return replace(plan, actions=actions, waits=waits, class_waits=class_waits, rest=rest)
+
+    return ask_and_retell
+
+
+def unsaid(job: Job) -> Job:
+    """The job without what was said of it."""
+    nothing = Reason(Why.SUBMITTED)
+    return replace(job, reason=None, story=tuple(replace(change, reason=nothing) for change in job.story))
 
 
 @policies
@@ -105,6 +140,20 @@ def test_same_input_gives_the_same_decisions(name: str, seed: int) -> None:
             world.step(world.random_event())
         runs.append([decision for outcome in world.outcomes for decision in outcome.decisions])
     assert runs[0] == runs[1]
+
+
+@policies
+@examples(15)
+@given(seed=SEEDS)
+def test_codes_of_reasons_explain_and_decide_nothing(name: str, seed: int) -> None:
+    """What happens is the same whatever codes the plans of the policy and of the core itself carry."""
+    told, retold = World(make(name), seed), World(make(name), seed)
+    retold.core.ask = retelling(seed)
+    for _ in range(60):
+        for world in (told, retold):
+            world.step(world.random_event())
+        assert list(map(unsaid, told.outcomes[-1].jobs)) == list(map(unsaid, retold.outcomes[-1].jobs))
+    assert told.core.state.version == retold.core.state.version
 
 
 @policies

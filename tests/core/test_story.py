@@ -29,7 +29,6 @@ def test_a_long_story_keeps_its_beginning_and_its_end() -> None:
             assert job.changes_since(len(told) - 2) == tuple(told[-2:])
     assert job.story == (*told[:STORY_FIRST], *told[-STORY_LAST:])
     assert job.story_left_out == len(told) - STORY_FIRST - STORY_LAST
-    assert job.losses == 40
     assert job.changes_since(len(told)) == ()
 
 
@@ -42,5 +41,5 @@ def test_time_paused_is_that_of_the_present_attempt() -> None:
     assert resumed.paused_s(99.0) == 18.0
     twice = move(resumed, JobState.PAUSED, 40.0, Reason(Why.SUSPENDED, {"by": "ann"}))
     lost = move(twice, JobState.QUEUED, 41.0, Reason(Why.NODE_LOST, {"node": "n0"}))
-    assert (lost.paused_s(99.0), lost.losses) == (19.0, 1)
+    assert lost.paused_s(99.0) == 19.0
     assert moves(lost, 50.0, PATH).paused_s(99.0) == 0.0

@@ -14,7 +14,7 @@ from colane.core.cluster.load import GpuLoad, booked_on
 from colane.core.cluster.seen import is_overfull
 from colane.core.cluster.state import ClusterState
 from colane.core.events import Flaw
-from colane.core.lifecycle import MOVABLE, may_end_by
+from colane.core.lifecycle import MOVABLE
 from colane.core.planners.drain import lets_go
 from colane.core.planners.returning import returned
 from colane.core.reducers.parking import bytes_to_move, parking_refusal
@@ -81,14 +81,14 @@ class _Judge:
             return (Flaw("unknown-job", f"there is no live job {action.job}", (action.job,)),)
         if isinstance(action, Start):
             return self._start(job, action.placement)
-        if isinstance(action, Stop) and not may_end_by(job, action.reason):
-            return (Flaw("not-to-end", f"job {job.id} was never stopped for others", (job.id,)),)
-        return self._stop(job) if isinstance(action, Stop) else self._change(job, action)
+        return (
+            self._stop(job) + self._how_stopped(job, action) if isinstance(action, Stop) else self._change(job, action)
+        )
 
     def _change(self, job: Job, action: Action) -> Flaws:
         """Of a job that lives on."""
         if isinstance(action, Park):
-            return self._park(job)
+            return self._park(job) + self._isolates(job, isolate=action.isolate)
         if isinstance(action, Move):
             return self._move(job, action.placement)
         if isinstance(action, Resize):
@@ -370,6 +370,26 @@ class _Judge:
             return (Flaw("may-not-share", f"{load.id} cannot be shared with job {job.id}", booked.jobs),)
         return ()
 
+    def _how_stopped(self, job: Job, action: Stop) -> Flaws:
+        """For good only who borrows cores and was stopped for others before; unsaved only where there is no time."""
+        flaws = self._isolates(job, isolate=action.isolate)
+        if action.final and (job.spec.gpus or not job.spec.abortable or not job.preemptions):
+            flaws += (Flaw("not-to-end", f"job {job.id} was never stopped for others", (job.id,)),)
+        if not action.save and job.spec.checkpoint is not None and not self._is_on_overfull(job):
+            flaws += (Flaw("not-saved", f"job {job.id} would save what it has done if it was asked to", (job.id,)),)
+        return flaws
+
+    def _isolates(self, job: Job, *, isolate: bool) -> Flaws:
+        """A job is kept alone from now on for what it was like beside others, so there must be others."""
+        if not isolate or any(len(self._state.gpus[gpu].bookings) > 1 for gpu in job.gpus_held):
+            return ()
+        return (Flaw("isolates-a-job-alone", f"job {job.id} shares no GPU", (job.id,)),)
+
+    def _is_on_overfull(self, job: Job) -> bool:
+        """Whether jobs were seen to need more than a GPU of this one has."""
+        loads = [self._state.gpus[gpu] for gpu in job.gpus_held if gpu in self._state.gpus]
+        return any(is_overfull(self._state, load) for load in loads)
+
     def _stop(self, job: Job) -> Flaws:
         """It keeps its GPUs until its process is gone, so nothing is free by it yet.
 
@@ -380,8 +400,7 @@ class _Judge:
         is_protected = job.state not in MOVABLE
         if not is_protected and (job.spec.preemptible or (job.spec.abortable and not job.spec.gpus)):
             return ()
-        loads = [self._state.gpus[gpu] for gpu in job.gpus_held if gpu in self._state.gpus]
-        if job.state is not JobState.STOPPING and any(is_overfull(self._state, load) for load in loads):
+        if job.state is not JobState.STOPPING and self._is_on_overfull(job):
             return ()
         if is_protected:
             return (Flaw("protected", f"job {job.id} is {job.state} and may not be moved", (job.id,)),)

@@ -175,10 +175,10 @@ class Core:
         view = ClusterView(self.state, now_s, pools=[asked.spec.pool], explain=job)
         if not asked.spec.gpus:
             plan = self.policy.plan(view)
-            return (plan if plan.serves_cpu_only else self._cpu_only.plan(view)).reason_for(asked)
-        plan = self._sets.plan(view) if asked.spec.company else self.policy.plan(view)
-        reason = plan.reason_for(asked)
-        return asked.reason if reason.why is Why.SUBMITTED and asked.parked and asked.reason is not None else reason
+            plan = plan if plan.serves_cpu_only else self._cpu_only.plan(view)
+        else:
+            plan = self._sets.plan(view) if asked.spec.company else self.policy.plan(view)
+        return plan.reason_for(asked) or (asked.reason if asked.parked else None) or Reason(Why.SUBMITTED)
 
     @property
     def turns(self) -> Turns:

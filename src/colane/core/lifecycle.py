@@ -6,18 +6,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, Final
 
 from colane.model.job import ENDED, Job, JobState
-from colane.model.reason import Reason, Why
+from colane.model.reason import Reason
 from colane.model.story import StateChange, longer_story
 
 S = JobState
 ASSIGNED: Final = S.ASSIGNED
 PAUSED: Final = S.PAUSED
 QUEUED: Final = S.QUEUED
-FAILED: Final = S.FAILED
 
 MOVES: Mapping[tuple[JobState, JobState], str] = MappingProxyType(
     {
@@ -129,7 +129,7 @@ def moves(job: Job, at_s: float, steps: Sequence[tuple[JobState, Reason]]) -> Jo
         if (state, to) not in MOVES:
             raise InvalidMoveError(evolve(job, state=state, story=(*job.story, *told)), to)
         if to is not state or state is not PAUSED:
-            _note(moved, state, to, at_s, reason)
+            _note(moved, state, to, at_s)
         told.append(StateChange(at_s, to, reason))
         state = to
     moved.state, moved.reason, moved.since_s = state, told[-1].reason, at_s
@@ -137,31 +137,19 @@ def moves(job: Job, at_s: float, steps: Sequence[tuple[JobState, Reason]]) -> Jo
     return moved
 
 
-def may_end_by(job: Job, reason: Reason) -> bool:
-    """Whether a plan may stop a job for this: for good only who borrows cores and was stopped for others before."""
-    is_for_good = reason.why is Why.ABORTS_USED_UP
-    return not is_for_good or (not job.spec.gpus and job.spec.abortable and job.preemptions > 0)
+def isolated(job: Job) -> Job:
+    """The job with its GPUs to itself from now on."""
+    return evolve(job, spec=replace(job.spec, share=False))
 
 
-LOSSES = frozenset({Why.NODE_LOST, Why.GPU_LOST, Why.SUPERVISOR_DIED})
-"""Reasons of losing the hardware, or what watched over the process there."""
-
-
-def is_loss(to: JobState, reason: Reason) -> bool:
-    """Whether a change of state tells that a job has lost the hardware it ran on; asking it to stop does not yet."""
-    return (to is QUEUED or to is FAILED) and reason.why in LOSSES
-
-
-def _note(moved: Job, old: JobState, to: JobState, at_s: float, reason: Reason) -> None:
-    """Keep as fields what the story would tell: when it was assigned, how long it was paused, what it has lost."""
+def _note(moved: Job, old: JobState, to: JobState, at_s: float) -> None:
+    """Keep as fields what the story would tell: when it was assigned, how long it was paused."""
     if old is PAUSED:
         moved.paused_before_s, moved.paused_since_s = moved.paused_s(at_s), None
     if to is ASSIGNED:
         moved.assigned_s, moved.paused_before_s = at_s, 0.0
     elif to is PAUSED:
         moved.paused_since_s = at_s
-    elif is_loss(to, reason):
-        moved.losses += 1
 
 
 def evolve(job: Job, **changes: Any) -> Job:  # noqa: ANN401

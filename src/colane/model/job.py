@@ -53,6 +53,8 @@ class Job:
         falls_back_to: Where it ran before it was resized, until it steps at its new size.
         launches_failed: How often its launch has failed since it was resized.
         preemptions: How often a plan has stopped it for another job.
+        isolates: Whether it has its GPUs to itself from its next start on, because of what it is being stopped for.
+        is_loss: Whether it is being stopped for the hardware it has lost: that is counted once it is gone.
         launch_s: How long the launch of this attempt took, where it has gone on as fewer ranks since; else None.
         noise_scale: Noise of its gradient against the gradient, in samples, as it said; None while it has not.
         lost_s: Run time whose steps had to be made again, or are to be, as far as was seen.
@@ -126,6 +128,8 @@ class Job:
     noise_scale: float | None
     preemptions: int
     launch_s: float | None
+    isolates: bool
+    is_loss: bool
 
     def __init__(  # noqa: PLR0913, PLR0917 - a record
         self,
@@ -175,6 +179,8 @@ class Job:
         noise_scale: float | None = None,
         preemptions: int = 0,
         launch_s: float | None = None,
+        isolates: bool = False,
+        is_loss: bool = False,
     ) -> None:
         self.id = id
         self.spec = spec
@@ -222,6 +228,8 @@ class Job:
         self.noise_scale = noise_scale
         self.preemptions = preemptions
         self.launch_s = launch_s
+        self.isolates = isolates
+        self.is_loss = is_loss
 
     def copied(self) -> Job:
         """An equal one of its own."""
@@ -272,6 +280,8 @@ class Job:
             self.noise_scale,
             self.preemptions,
             self.launch_s,
+            self.isolates,
+            self.is_loss,
         )
 
     @property

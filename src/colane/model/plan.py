@@ -12,7 +12,7 @@ from colane.model.bandwidth import Throttle
 from colane.model.hardware import GpuId
 from colane.model.job import Job, JobId, NeedClass
 from colane.model.placement import Placement
-from colane.model.reason import Reason, Why
+from colane.model.reason import Reason
 
 
 @final
@@ -33,16 +33,44 @@ class Start:
 @final
 @dataclass(init=False, unsafe_hash=True, slots=True)
 class Stop:
-    """Take a running job off its GPUs and queue it again; `for_job` is whom room is made for, if anybody."""
+    """Take a running job off its GPUs and queue it again.
+
+    Attributes:
+        job: The job.
+        reason: Why, for people: no code of it decides what happens.
+        for_job: Whom room is made for, if anybody.
+        save: Whether it is asked to save its state first, where it has said how; else it is stopped at once.
+        final: It ends as failed, and is not queued again.
+        learn: What the jobs on its GPUs achieved together is learnt before it leaves them.
+        isolate: From its next start on it has its GPUs to itself.
+    """
 
     job: Final[JobId]
     reason: Final[Reason]
     for_job: Final[JobId | None]
+    save: Final[bool]
+    final: Final[bool]
+    learn: Final[bool]
+    isolate: Final[bool]
 
-    def __init__(self, job: JobId, reason: Reason, for_job: JobId | None = None) -> None:
+    def __init__(
+        self,
+        job: JobId,
+        reason: Reason,
+        for_job: JobId | None = None,
+        *,
+        save: bool = True,
+        final: bool = False,
+        learn: bool = False,
+        isolate: bool = False,
+    ) -> None:
         self.job = job
         self.reason = reason
         self.for_job = for_job
+        self.save = save
+        self.final = final
+        self.learn = learn
+        self.isolate = isolate
 
 
 @final
@@ -50,18 +78,25 @@ class Stop:
 class Park:
     """Let a stepping job wait at its next step boundary and give its devices up, its process alive.
 
-    Its GPU memory is moved to the host; on cpu devices waiting alone frees the device. `for_job` is whom room is made
-    for, if anybody.
+    Its GPU memory is moved to the host; on cpu devices waiting alone frees the device.
+
+    Attributes:
+        job: The job.
+        reason: Why, for people.
+        for_job: Whom room is made for, if anybody.
+        isolate: From now on it has a GPU to itself wherever it goes on.
     """
 
     job: Final[JobId]
     reason: Final[Reason]
     for_job: Final[JobId | None]
+    isolate: Final[bool]
 
-    def __init__(self, job: JobId, reason: Reason, for_job: JobId | None = None) -> None:
+    def __init__(self, job: JobId, reason: Reason, for_job: JobId | None = None, *, isolate: bool = False) -> None:
         self.job = job
         self.reason = reason
         self.for_job = for_job
+        self.isolate = isolate
 
 
 @final
@@ -128,14 +163,22 @@ class SetCores:
 @final
 @dataclass(init=False, unsafe_hash=True, slots=True)
 class Remark:
-    """Record a reason with a running job; nothing else changes."""
+    """Record a reason with a running job, which goes on as before.
+
+    Attributes:
+        job: The job.
+        reason: What is remarked.
+        learn: What was seen of the jobs on its GPUs until now is learnt at once.
+    """
 
     job: Final[JobId]
     reason: Final[Reason]
+    learn: Final[bool]
 
-    def __init__(self, job: JobId, reason: Reason) -> None:
+    def __init__(self, job: JobId, reason: Reason, *, learn: bool = False) -> None:
         self.job = job
         self.reason = reason
+        self.learn = learn
 
 
 @final
@@ -256,8 +299,8 @@ class Plan:
         self.watches = watches
         self.settled = settled
 
-    def reason_for(self, job: Job) -> Reason:
-        """Why a job starts or waits under this plan."""
+    def reason_for(self, job: Job) -> Reason | None:
+        """Why a job starts or waits under this plan; None where it says nothing of it."""
         for action in self.actions:
             if action.job == job.id:
                 return action.reason
@@ -266,5 +309,4 @@ class Plan:
             or self.class_waits.get(job.need)
             or self.class_waits.get(job.spec.need)
             or self.rest.get(job.spec.pool)
-            or Reason(Why.SUBMITTED)
         )

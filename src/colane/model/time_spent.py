@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from colane.model.reason import Why
 from colane.model.story import STORY_FIRST, JobState, StateChange
 
 
@@ -47,7 +46,8 @@ BUCKETS: Final[Mapping[JobState, str]] = MappingProxyType(
 
 def _went_to(change: StateChange, following: StateChange | None) -> str | None:
     """What time in a state went to; a job that was taken to run before its first step was still launching."""
-    was_early = change.reason.why is Why.TAKEN_TO_RUN and following is not None and following.reason.why is Why.STEPPING
+    is_late = following is not None and following.state is JobState.RUNNING_PROTECTED
+    was_early = change.state is JobState.RUNNING and is_late  # the one way back there is that of a late first step
     return "launching_s" if was_early else BUCKETS.get(change.state)
 
 

@@ -86,7 +86,13 @@ def _rest_of(action: Action) -> str:
     if isinstance(action, SetThrottle):
         return _throttle(action.throttle)
     for_job: object = getattr(action, "for_job", None)
-    return "" if for_job is None or isinstance(for_job, int) else f"is for job {for_job!r}"
+    if for_job is not None and not isinstance(for_job, int):
+        return f"is for job {for_job!r}"
+    switches = {name: getattr(action, name, False) for name in ("save", "final", "learn", "isolate")}
+    return next(
+        (f"has {name}={value!r}, not True or False" for name, value in switches.items() if not isinstance(value, bool)),
+        "",
+    )
 
 
 def _reason(reason: object) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from colane.core.lifecycle import is_loss
 from colane.core.usage import UsedGpus
 from colane.model.bandwidth import Throttle
 from colane.model.category import Category, CoreHint
@@ -105,6 +104,9 @@ MEASUREMENT: Final = record(
     SetMeasurement, keys=several(KEY), step_alone_s=several(), step_together_s=several(), steps=several()
 )
 _SUSPENSIONS: Final = frozenset({Why.HELD, Why.SUSPENDED, Why.SUSPENDED_TO_HOST})
+_LOSSES: Final = frozenset({Why.NODE_LOST, Why.GPU_LOST, Why.SUPERVISOR_DIED})
+_ISOLATING: Final = frozenset({Why.TOO_SLOW_TOGETHER})
+"""What codes of reasons stood for in records of before, where a field says it now."""
 
 
 def encode_job(job: Job) -> Body:
@@ -114,18 +116,21 @@ def encode_job(job: Job) -> Body:
 
 
 def decode_job(body: Mapping[str, Any]) -> Job:
-    """Return the job of `encode_job`."""
-    if "reason" in body:
-        return JOB.read(body)
-    story = tuple(CHANGE.read(line) for line in body.get("story", ()))
-    return JOB.read({**body, **_told_by(story)})
+    """Return the job of `encode_job`, also of an older Colane."""
+    if "reason" not in body:
+        body = {**body, **_told_by(tuple(CHANGE.read(line) for line in body.get("story", ())))}
+    if "is_loss" not in body and body["reason"] is not None and body.get("ending") is not None:
+        why = Why(body["reason"]["why"])
+        body = {**body, "is_loss": why in _LOSSES, "isolates": why in _ISOLATING}
+    return JOB.read(body)
 
 
 def _told_by(story: Sequence[StateChange]) -> Body:
     """Fields that records of before did not have, read from their stories."""
     reason = REASON.write(story[-1].reason) if story else None
     values: Body = {"reason": reason, "paused_before_s": 0.0, "paused_since_s": None}
-    values["losses"] = sum(is_loss(line.state, line.reason) for line in story)
+    left = (line.reason.why for line in story if line.state in (JobState.QUEUED, JobState.FAILED))
+    values["losses"] = sum(why in _LOSSES for why in left)
     for line in story:
         since_s = values["paused_since_s"]
         if line.state is JobState.PAUSED:

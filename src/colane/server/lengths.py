@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from colane.model.job import Job, JobKind, JobSpec, JobState
-from colane.model.reason import Why
 
 
 def kind_of(spec: JobSpec) -> str:
@@ -24,7 +23,7 @@ def learnt(job: Job, finished: Mapping[str, Any]) -> int | None:
     They do of training that a single attempt brought to its end: a later one may have gone on from a checkpoint, and
     one that was stopped (at its `steps_limit`, say) was not at its end.
     """
-    ended_by_itself = job.state is JobState.SUCCEEDED and job.reason is not None and job.reason.why is Why.EXITED
+    ended_by_itself = job.state is JobState.SUCCEEDED and job.ending is not JobState.SUCCEEDED
     if not ended_by_itself or job.attempt > 1 or job.spec.kind is JobKind.INFERENCE:
         return None
     steps = (finished.get("progress") or {}).get("steps")

@@ -103,16 +103,19 @@ class Draft(Overlay):
         self._cpu_only.setdefault(name, []).append(spec)
         self.act(Start(job.id, Placement((), cores, node=name), reason))
 
-    def stop(self, job: Job, reason: Reason, for_job: JobId | None = None) -> None:
+    def stop(
+        self, job: Job, reason: Reason, for_job: JobId | None = None, *,
+        save: bool = True, learn: bool = False, isolate: bool = False,
+    ) -> None:  # fmt: skip
         """Take a running job off its GPUs, for a waiting one if so said; they are free later, not in this draft."""
-        self.act(Stop(job.id, reason, for_job))
+        self.act(Stop(job.id, reason, for_job, save=save, learn=learn, isolate=isolate))
 
-    def park(self, job: Job, reason: Reason, for_job: JobId | None = None) -> None:
+    def park(self, job: Job, reason: Reason, for_job: JobId | None = None, *, isolate: bool = False) -> None:
         """Let a job give its GPUs up while it lives, see `parking_refusal`; they are free later, not in this draft."""
         if job.placement is not None:
             left = self._nodes.setdefault(job.placement.node, NodeLeft())
             left.host_memory_taken_bytes += self.view.bytes_to_move(job)
-        self.act(Park(job.id, reason, for_job))
+        self.act(Park(job.id, reason, for_job, isolate=isolate))
 
     def move(self, job: Job, gpus: Iterable[GpuLoad], reason: Reason, lanes: Sequence[int] | None = None) -> None:
         """Let a parked job come back, as `start` does, or a stepping one of one GPU go on in another lane of it."""
@@ -167,9 +170,9 @@ class Draft(Overlay):
         left.take(has - had)
         self.act(SetThrottle(job.id, throttle, reason))
 
-    def remark(self, job: Job, reason: Reason) -> None:
+    def remark(self, job: Job, reason: Reason, *, learn: bool = False) -> None:
         """Record a reason with a running job."""
-        self.act(Remark(job.id, reason))
+        self.act(Remark(job.id, reason, learn=learn))
 
     def hold(self, job: Job, gpus: Iterable[GpuLoad], spec: JobSpec | None = None) -> None:
         """Keep these GPUs, free ones and others, for a waiting job: nobody else starts on them.

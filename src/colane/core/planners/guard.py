@@ -54,6 +54,7 @@ class Guard:
         self._paces = paces
         self._config = config
         self._suspects: list[Suspect] = []
+        self._said: dict[JobId, int] = {}
         self._turns = Turns()
 
     @property
@@ -93,6 +94,7 @@ class Guard:
     def plan(self, view: ClusterView) -> Plan:
         """Separate each of them from the company it is too slow in, or say that this cannot be done."""
         draft, broken = Draft(view), set[GpuId]()
+        self._said = {job: changes for job, changes in self._said.items() if job in view.jobs}
         for suspect in self._suspects:
             job = view.jobs.get(suspect.job)
             shared = [load for gpu in job.gpus_held if len((load := view.gpu(gpu)).bookings) > 1] if job else []
@@ -101,7 +103,7 @@ class Guard:
                 if load.id not in broken:
                     broken.add(load.id)
                     facts: Facts = {"measured": suspect.measured, "predicted": suspect.predicted}
-                    Separation(draft, load, job, facts).carry_out(self._turns)
+                    Separation(draft, load, job, facts, self._said).carry_out(self._turns)
         return draft.plan()
 
 

@@ -64,7 +64,8 @@ class Relief:
             draft.move(draft.view.job(JobId(job_id)), [now], reason, [lane])
         for job_id in gone:
             rest = tuple(sorted(one.job for one in layout.members if one.job != job_id))
-            draft.stop(draft.view.job(JobId(job_id)), Reason(Why.OUTGROWN, facts, rest))
+            # not asked to save: the GPU has no room for all of them until one is gone
+            draft.stop(draft.view.job(JobId(job_id)), Reason(Why.OUTGROWN, facts, rest), save=False)
 
 
 def may_take_turns(view: ClusterView, job_id: int, mates: Sequence[int]) -> bool:

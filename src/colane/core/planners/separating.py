@@ -8,19 +8,15 @@ newest that is preemptible is stopped. Where none of these can be done, it is sa
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 from colane.core.cluster.draft import Draft
 from colane.core.cluster.load import GpuLoad
-from colane.core.lifecycle import MOVABLE, evolve
+from colane.core.lifecycle import MOVABLE
 from colane.core.planners.overflow import may_take_turns
 from colane.lanes.turns import SHARED
 from colane.model.job import Job, JobId, JobState
 from colane.model.lane import Turns
 from colane.model.reason import Reason, Why
-
-ALONE_FROM_NOW = frozenset({Why.TOO_SLOW_TOGETHER, Why.PARKED_TOO_SLOW})
-"""Why a job has a GPU to itself from then on."""
 
 Facts = dict[str, str | int | float]
 
@@ -33,12 +29,15 @@ class Separation:
         load: The GPU.
         job: The one that is too slow.
         facts: By what numbers.
+        said: How long the stories of jobs were once it was said of them that nothing can be done; this is said again
+            only where a job's story has gone on since.
     """
 
-    def __init__(self, draft: Draft, load: GpuLoad, job: Job, facts: Facts) -> None:
+    def __init__(self, draft: Draft, load: GpuLoad, job: Job, facts: Facts, said: dict[JobId, int]) -> None:
         self._draft = draft
         self._load = load
         self._job = job
+        self._said = said
         self._facts: Facts = {"gpu": str(load.id), **facts}
         self._newest_first = [draft.view.job(booking.job) for booking in reversed(load.bookings)]
 
@@ -65,14 +64,15 @@ class Separation:
     def _park(self) -> bool:
         for one in self._newest_first:
             if self._draft.view.parking_refusal(one) is None:
-                self._draft.park(one, self._reason(Why.PARKED_TOO_SLOW, one))
+                self._draft.park(one, self._reason(Why.PARKED_TOO_SLOW, one), isolate=True)
                 return True
         return False
 
     def _stop(self) -> bool:
         for one in self._stoppable():
             if one.state in MOVABLE:
-                self._draft.stop(one, self._reason(Why.TOO_SLOW_TOGETHER, one))
+                # what they achieved is learnt first, so that their like is not brought together again
+                self._draft.stop(one, self._reason(Why.TOO_SLOW_TOGETHER, one), learn=True, isolate=True)
                 return True
         return False
 
@@ -91,17 +91,10 @@ class Separation:
 
     def _say(self) -> None:
         job = self._job
-        if job.reason is None or job.reason.why is not Why.SLOW_TOGETHER:
+        if self._said.get(job.id) != job.changes:
+            self._said[job.id] = job.changes + 1
             self._draft.remark(job, Reason(Why.SLOW_TOGETHER, self._facts, self._others(job)))
 
 
 def _is_on_one_node(job: Job) -> bool:
     return job.placement is not None and len(job.placement.nodes) == 1
-
-
-def apart(job: Job, reason: Reason | None = None) -> Job:
-    """The job as it gives its GPUs up for that reason: one that was too slow in company gets a GPU to itself."""
-    reason = reason or job.reason
-    if reason is None or reason.why not in ALONE_FROM_NOW:
-        return job
-    return evolve(job, spec=replace(job.spec, share=False))

@@ -153,7 +153,7 @@ class CoreTuning(SampleWatch):
         because = _told(search.tried) + ("" if wanted is None else f"; tries {cores}")
         facts: dict[str, str | int | float] = {"cores": cores, "had": had, "because": because}
         if cores == had:
-            draft.remark(job, Reason(Why.CORES_KEPT, facts))
+            draft.remark(job, Reason(Why.CORES_KEPT, facts), learn=True)
             return
         search.changes += 1
         search.window = TryWindow(cores, draft.now_s + self._config.settle_s, search.window.company)

@@ -7,14 +7,12 @@ from dataclasses import replace
 from typing import Any
 
 from colane.core.cluster.bookings import throttled
-from colane.core.lifecycle import evolve, move
-from colane.core.planners.separating import apart
+from colane.core.lifecycle import evolve, isolated, move
 from colane.core.reducers import checkpointing, parking
 from colane.core.reducers.starting import assign
 from colane.core.reducers.step import Step
 from colane.model.job import Job, JobState
 from colane.model.plan import Action, Move, Park, Remark, Resize, SetCores, SetThrottle, Start, Stop
-from colane.model.reason import Why
 
 
 def carry_out(step: Step, action: Action) -> None:
@@ -27,21 +25,20 @@ def _start(step: Step, job: Job, action: Start) -> None:
 
 
 def _stop(step: Step, job: Job, action: Stop) -> None:
-    """What a company that is too slow achieved is learnt first, so that its like is not brought together again."""
-    if action.reason.why is Why.TOO_SLOW_TOGETHER:
+    """Let it go as the action says: for good or until its next turn, at once or after it has saved its state."""
+    if action.learn:
         step.company_changed(job.gpus_held)
     if action.for_job is not None:
         job = evolve(job, preemptions=job.preemptions + 1)
-    if action.reason.why is Why.ABORTS_USED_UP:
-        step.stop(job, JobState.FAILED, action.reason, makes_room_for=action.for_job)
-    elif action.reason.why is Why.OUTGROWN:  # their GPU has no room for them until one of them is gone
-        step.stop(job, JobState.QUEUED, action.reason, makes_room_for=action.for_job)
+    changes = {"makes_room_for": action.for_job, "isolates": action.isolate}
+    if action.final or not action.save:
+        step.stop(job, JobState.FAILED if action.final else JobState.QUEUED, action.reason, **changes)
     else:
-        checkpointing.part(step, job, action.reason, makes_room_for=action.for_job)
+        checkpointing.part(step, job, action.reason, **changes)
 
 
 def _park(step: Step, job: Job, action: Park) -> None:
-    parking.park(step, apart(job, action.reason), action)
+    parking.park(step, isolated(job) if action.isolate else job, action)
 
 
 def _move(step: Step, job: Job, action: Move) -> None:
@@ -81,8 +78,8 @@ def _set_throttle(step: Step, job: Job, action: SetThrottle) -> None:
 
 
 def _remark(step: Step, job: Job, action: Remark) -> None:
-    """What a search for cores ended with is learnt at once, for the next job of its kind."""
-    if action.reason.why is Why.CORES_KEPT:
+    """What was seen until now is learnt first where the action says so."""
+    if action.learn:
         step.company_changed(job.gpus_held)
     step.put(move(job, job.state, step.now_s, action.reason))
 

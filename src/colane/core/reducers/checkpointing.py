@@ -102,7 +102,7 @@ def _stay(step: Step, job: Job, why: Why, facts: dict[str, str | int | float]) -
     then = f"it goes on with {count(job.gpu_count, 'GPU')}, as before"
     if not job.spec.preemptible:
         then = f"{then}, and is not stopped for others any more ({count(job.saves_failed, 'time')})"
-    changes = {"ending": None, "resizes_to": None, "makes_room_for": None}
+    changes = {"ending": None, "resizes_to": None, "makes_room_for": None, "isolates": False}
     to = JobState.PAUSED if job.suspended else JobState.RUNNING_PROTECTED
     stays = move(job, to, step.now_s, Reason(why, {**facts, "then": then}), **changes)
     step.rebook(stays)

@@ -63,7 +63,7 @@ def failed(step: Step, job: Job, event: Ended, end_s: float, mates: tuple[JobId,
         return
     verdict = losses.judge(step, job)
     if verdict is not None:
-        step.finish(job, *verdict, end_s)
+        step.finish(job, *verdict, end_s, is_loss=True)
         return
     if problem := black_holes.blame(step, job, event):
         _blame_node(step, job, event, problem, end_s)
@@ -147,8 +147,8 @@ def _cause(event: Ended) -> Reason:
 def lose(step: Step, job: Job, reason: Reason) -> None:
     """A node of the job is lost; what it still has on others is stopped first."""
     if job.state is JobState.STOPPING and job.ending not in (None, JobState.QUEUED):
-        step.finish(job, job.ending or JobState.CANCELLED, reason, step.now_s)
+        step.finish(job, job.ending or JobState.CANCELLED, reason, step.now_s, is_loss=True)
     elif job.losses >= step.config.node_losses_max:
-        step.finish(job, JobState.FAILED, reason, step.now_s)
+        step.finish(job, JobState.FAILED, reason, step.now_s, is_loss=True)
     else:
-        step.finish(job, JobState.QUEUED, reason, step.now_s)
+        step.finish(job, JobState.QUEUED, reason, step.now_s, is_loss=True)

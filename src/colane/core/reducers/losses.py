@@ -26,7 +26,7 @@ def lose_gpus(step: Step, before: Node, after: Node) -> None:
         slots = job.placement.slots_on(after.name) if job.placement is not None and job.home != after.name else ()
         hit = [slot.gpu for slot in slots if slot.gpu.number in ill]
         if hit:
-            step.stop(job, *_verdict(step, job, hit[0]))
+            step.stop(job, *_verdict(step, job, hit[0]), is_loss=True)
 
 
 def judge(step: Step, job: Job) -> LossVerdict | None:

@@ -21,7 +21,6 @@ from colane.core.events import (
     Tick,
 )
 from colane.core.lifecycle import evolve, move
-from colane.core.planners.separating import apart
 from colane.core.reducers import (
     black_holes,
     checkpointing,
@@ -164,7 +163,7 @@ def ended(step: Step, event: Ended) -> None:
     end_s = max(event.end_s, job.start_s or job.submit_s)
     has_succeeded = event.outcome == "exited" and event.exit.code == 0
     if checkpointing.is_saved(step, job, event):
-        checkpointing.saved(step, apart(job), event, end_s)
+        checkpointing.saved(step, job, event, end_s)
     elif has_succeeded and job.state is not JobState.STOPPING and is_on_one_node:
         step.leave(job, JobState.SUCCEEDED, EXITED, end_s, event.exit)
     else:
@@ -272,7 +271,7 @@ def _first_step(step: Step, job: Job, progress: Progress) -> Job:
 def _leave_stopping(step: Step, job: Job, end_s: float) -> None:
     ending, reason = job.ending, job.reason or Reason(Why.SUBMITTED)
     if ending is JobState.QUEUED:
-        checkpointing.go_on(step, apart(job), reason)
+        checkpointing.go_on(step, job, reason)
     elif ending is not None:
         step.leave(job, ending, reason, end_s=end_s)
 

@@ -15,7 +15,7 @@ from colane.core.cluster.surroundings import hood_of, nobody
 from colane.core.cluster.useful_cores import with_start_cores
 from colane.core.config import CoreConfig
 from colane.core.events import Decision, Event, Outcome, RejectedPlan
-from colane.core.lifecycle import MOVABLE, QUEUED, evolve, move, moves
+from colane.core.lifecycle import MOVABLE, QUEUED, evolve, isolated, move, moves
 from colane.core.reducers.saved import lost_part, steps_kept
 from colane.core.reducers.suspicions import Suspicions
 from colane.core.reducers.timers import Timers
@@ -117,15 +117,28 @@ class Step:
         self._nodes[node] = None
 
     def leave(
-        self, job: Job, to: JobState, reason: Reason, end_s: float | None = None, exit: Exit | None = None
-    ) -> None:
-        """Move a job off its GPUs, back to the queue or to an end; `exit` is how its last process ended, if told."""
+        self, job: Job, to: JobState, reason: Reason, end_s: float | None = None, exit: Exit | None = None, *,
+        is_loss: bool = False,
+    ) -> None:  # fmt: skip
+        """Move a job off its GPUs, back to the queue or to an end.
+
+        Args:
+            job: The job.
+            to: Where it goes.
+            reason: Why.
+            end_s: When its processes ended; now if not given.
+            exit: How its last process ended, if told.
+            is_loss: Whether it leaves because it has lost the hardware it ran on.
+        """
         placement, left = job.placement, moves(job, self.now_s, ((to, reason),))
         if job.suspended_via is not SuspendVia.LANE or job.is_on_host or job.left_beside or job.parked:
             for name, value in OFF_HOST.items():
                 setattr(left, name, value)
         left.makes_room_for = left.resizes_to = left.throttle = None
         left.turn = ""
+        if (is_loss or job.is_loss) and (to is QUEUED or to is JobState.FAILED):
+            left.losses += 1
+        left.is_loss = False
         if exit is not None:
             left.exit = exit
         if to is QUEUED:
@@ -147,8 +160,10 @@ class Step:
     def _wait_anew(self, job: Job, left: Job) -> None:
         """What a job that is queued again keeps of its last attempt."""
         left.placement = None
+        if job.isolates:
+            left.spec, left.isolates = isolated(job).spec, False
         if self.config.tuning is not None:
-            left.spec = with_start_cores(self.state, job.spec)
+            left.spec = with_start_cores(self.state, left.spec)
         if job.start_s is not None:
             left.served = self.served(job)
         progress = self.state.progress.get(job.id)
@@ -180,14 +195,14 @@ class Step:
         nodes = job.placement.nodes if job.placement is not None else ()
         return len(nodes) <= 1 or set(nodes) <= set(job.ended_on)
 
-    def finish(self, job: Job, to: JobState, reason: Reason, end_s: float) -> None:
+    def finish(self, job: Job, to: JobState, reason: Reason, end_s: float, *, is_loss: bool = False) -> None:
         """End a job or queue it again; a gang that still has processes on other nodes is stopped there first."""
         if self.is_gone(job):
-            self.leave(job, to, reason, end_s)
+            self.leave(job, to, reason, end_s, is_loss=is_loss)
         elif job.state is JobState.STOPPING:
             self.put(evolve(job, ending=to))
         else:
-            self.stop(job, to, reason)
+            self.stop(job, to, reason, is_loss=is_loss)
 
     def cut(self, job: Job) -> None:
         """What is seen of a job from now on is seen of another size: what it has used so far is charged."""

@@ -260,9 +260,9 @@ class _Service:
         for action in offer.room:
             leaver = draft.view.job(action.job)
             if isinstance(action, Park):
-                draft.park(leaver, action.reason, action.for_job)
+                draft.park(leaver, action.reason, action.for_job, isolate=action.isolate)
             elif isinstance(action, Stop):
-                draft.stop(leaver, action.reason, action.for_job)
+                draft.act(action)
             elif isinstance(action, Resize):
                 draft.resize(leaver, [draft.load(gpu) for gpu in action.placement.gpus], action.reason)
         draft.hold(job, offer.gpus, spec)

@@ -226,18 +226,21 @@ class TakeBackFinder(ArrayFinder):
                 self._promised[order] = self._promised.get(order, Resources()) + share.promised
 
         victims = [victim for share in shares for victim in share.victims]
-        room = tuple([Stop(victim.id, self._why_stopped(victim, job), job.id) for victim in victims])
+        room = tuple([self._stop(victim, job) for victim in victims])
         waits_for = (*[victim.id for victim in victims], *[leaver for share in shares for leaver in share.leaving])
         gpus = tuple([gpu for share in shares for gpu in share.gpus])
         reason = Reason(Why.MAKING_ROOM, {}, waits_for)
         return Offer(gpus, reason, room=room, waits_for=waits_for, accepted=accepted, is_later=True)
 
-    def _why_stopped(self, victim: Job, for_job: Job) -> Reason:
+    def _stop(self, victim: Job, for_job: Job) -> Stop:
         """Who borrowed cores once too often ends by it."""
         if not victim.spec.gpus and victim.preemptions >= self._aborts_max:
-            return Reason(Why.ABORTS_USED_UP, {"aborts": victim.preemptions}, (for_job.id,))
+            reason = Reason(Why.ABORTS_USED_UP, {"aborts": victim.preemptions}, (for_job.id,))
+            return Stop(victim.id, reason, for_job.id, final=True)
         because = "it gives back the cores it borrowed", "it gives back the GPUs it borrowed"
-        return Reason(Why.PREEMPTED, {"because": because[victim.spec.gpus > 0]}, (for_job.id,))
+        return Stop(
+            victim.id, Reason(Why.PREEMPTED, {"because": because[victim.spec.gpus > 0]}, (for_job.id,)), for_job.id
+        )
 
     def _reclaim(self, node: NodeState, spec: JobSpec, ranks: int, kinds: Sequence[str]) -> Reclaim | None:
         """What has to happen on a node that so many ranks may start there; None where that is not possible."""
