@@ -49,7 +49,7 @@ def test_values_of_env_and_labels_are_texts_as_written(tmp_path: Path) -> None:
         ("command: a\ngpus: 1\ngpus: 2\n", ":3: gpus: is given already in line 2"),
         ("command: a\nenv:\n  A: 1\n  A: 2\n", ":4: A: is given already in line 3"),
         ("command: a\ncwd: /x\n", ":2: cwd: is not a known field; did you mean workdir?"),
-        ("command: a\nlatency: 50ms\n", ":2: latency: is not a known field; did you mean latency_s?"),
+        ("command: a\ntimeout: 50ms\n", ":2: timeout: is not a known field; did you mean time_limit?"),
         ("command: a | b\n", ":1: command: '|' needs a shell; put it into a script, or give a list"),
         ("command: a $HOME\n", "'$HOME' needs a shell"),
         ("name: x\ncommand: |\n  a\n  b\n", ":2: command: has several lines"),

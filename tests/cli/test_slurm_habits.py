@@ -54,7 +54,7 @@ def test_directives_are_said_not_to_be_heeded_and_translated(tmp_path: Path) -> 
     said = directives(["bash", "s.sh", "arg"], str(tmp_path))
     assert said is not None
     assert "s.sh has #SBATCH lines, which are not heeded" in said
-    assert "colane submit --name resnet --time-limit 30m --gpus 2 --mem 4GiB --cores 4 s.sh" in said
+    assert "colane submit --name resnet --time-limit 30m --gpus 2 --host-memory 4GiB --cores 4 s.sh" in said
 
 
 @pytest.mark.parametrize("command", [["python", "train.py"], ["bash", "-c", "true"], [], None, ["nowhere.sh"]])

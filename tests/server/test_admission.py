@@ -13,8 +13,8 @@ from colane.model.hardware import Gpu, Node
 from colane.model.problem import Problem
 from colane.server.admission import Admitted, admit, admit_all
 from colane.server.hardware import Hardware
+from colane.server.job_request import JobRequest
 from colane.server.problems import RefusedError, from_pydantic
-from colane.server.wire import JobRequest
 
 GB = 10**9
 

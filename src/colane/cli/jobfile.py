@@ -11,32 +11,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from colane.cli.errors import MisuseError, one_line
+from colane.model.field_values import TextMap
+from colane.model.job_fields import JOB_FIELDS
 
 if TYPE_CHECKING:
     import yaml
 
 SUFFIXES: Final = (".yaml", ".yml", ".json")
 
-TEXT_FIELDS: Final = ("env", "labels")
+TEXT_FIELDS: Final = tuple(field.name for field in JOB_FIELDS if isinstance(field.takes, TextMap))
 """Fields whose values are texts, taken as they are written: `1.10` and `yes` mean no number and no truth here."""
 
 OTHER_NAMES: Final = {
-    "cmd": "command",
-    "script": "command",
-    "run": "command",
-    "cwd": "workdir",
-    "working_directory": "workdir",
-    "working_dir": "workdir",
-    "environment": "env",
-    "gpu": "gpus",
-    "cpus": "cores",
-    "memory": "gpu_memory or host_memory",
-    "mem": "host_memory",
-    "time": "time_limit",
-    "timeout": "time_limit",
-    "model": "model_name",
-    "label": "labels",
-    "latency": "latency_s",
+    name: " or ".join(field.said for field in JOB_FIELDS if name in field.other_names)
+    for one in JOB_FIELDS
+    for name in one.other_names
 }
 """What people write for a field's name, and the name."""
 
@@ -259,7 +248,13 @@ def merged(job: Mapping[str, Any], options: Mapping[str, Any], shell: Mapping[st
 
     `env` and `labels` are laid over one another name by name, everything else as a whole.
     """
-    whole: Object = {**shell, **job, **options}
+    # An option stands for both of a field's names: what a file says in bytes is not what `--gpu-memory` says again.
+    told = {field.name: field.text for field in JOB_FIELDS if field.text}
+    whole: Object = {
+        **shell,
+        **{name: value for name, value in job.items() if told.get(name) not in options},
+        **options,
+    }
     for name in TEXT_FIELDS:
         layers = [layer[name] for layer in (shell, job, options) if isinstance(layer.get(name), Mapping)]
         if layers and isinstance(whole.get(name), Mapping):

@@ -11,7 +11,7 @@ import typer
 
 from colane.cli import jobs, output
 from colane.cli.errors import FAILURE, FailureError, MisuseError
-from colane.cli.submit import Ranks
+from colane.model.kinds import Ranks
 from colane.model.sizes import parse_sizes
 
 if TYPE_CHECKING:

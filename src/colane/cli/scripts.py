@@ -12,6 +12,8 @@ from typing import Final
 from colane.cli.errors import MisuseError
 from colane.cpu.category import category_of
 from colane.model.category import Category
+from colane.model.field_values import BYTES, Amount, GpuSizes
+from colane.model.job_fields import JOB_FIELDS, JobField
 
 HEAD_BYTES: Final = 64 * 1024
 """What of a script is looked at: its directives stand before its first command."""
@@ -25,11 +27,7 @@ INTERPRETERS: Final[Mapping[str, Sequence[str]]] = {
 
 SHELLS: Final = frozenset({"sh", "bash", "dash", "zsh", "ksh"})
 
-OURS: Final[Mapping[str, str]] = {
-    "-J": "--name", "--job-name": "--name", "-t": "--time-limit", "--time": "--time-limit", "-c": "--cores",
-    "--cpus-per-task": "--cores", "--mem": "--mem", "-p": "--pool", "--partition": "--pool", "-G": "--gpus",
-    "--gpus": "--gpus", "--gpus-per-node": "--gpus", "--gres": "--gpus", "-D": "--workdir", "--chdir": "--workdir",
-}  # fmt: skip
+OURS: Final[Mapping[str, JobField]] = {name: field for field in JOB_FIELDS for name in field.slurm}
 """Slurm's options that have a counterpart here."""
 
 _DIRECTIVE: Final = re.compile(r"#SBATCH\s+(?P<words>.*)")
@@ -111,15 +109,21 @@ def _translated(line: str) -> str:
     return "" if ours is None or not value else _option(ours, value)
 
 
-def _option(ours: str, value: str) -> str:
-    if ours == "--gpus":
+def _option(field: JobField, value: str) -> str:
+    """Return an option as ours: what Slurm counts in units of its own is given them."""
+    name = "" if field.option is None else field.option.names[0]
+    if isinstance(field.takes, GpuSizes):
         match = _GPUS.fullmatch(value)
-        return "" if match is None else f"--gpus {match['count']}"
-    if ours == "--time-limit" and value.isdecimal():
-        return f"--time-limit {value}m"
-    if ours == "--mem":
-        value = f"{value}MiB" if value.isdecimal() else f"{value}iB" if value[-1:] in "KMGT" else value
-    return f"{ours} {shlex.quote(value)}"
+        return "" if match is None else f"{name} {match['count']}"
+    if isinstance(field.takes, Amount) and value.isdecimal():
+        value += field.takes.slurm_unit
+    elif isinstance(field.takes, Amount) and field.takes.unit is BYTES and value[-1:] in BINARY:
+        value += "iB"
+    return f"{name} {shlex.quote(value)}"
+
+
+BINARY: Final = frozenset("KMGT")
+"""Slurm's units of memory, each 1024 of the one before."""
 
 
 def _head(path: Path) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,29 +12,6 @@ from colane.client.errors import Refused
 
 if TYPE_CHECKING:
     from colane.client.client import Client
-
-
-class BatchOf(StrEnum):
-    """What its batch size is of."""
-
-    GLOBAL = "global"
-    PER_GPU = "per-gpu"
-
-
-class Qos(StrEnum):
-    """How a job is served."""
-
-    DEBUG = "debug"
-    NORMAL = "normal"
-    SWEEP = "sweep"
-
-
-class Pattern(StrEnum):
-    """Which ranks of a job talk to each other."""
-
-    ALL = "all"
-    RING = "ring"
-    PIPELINE = "pipeline"
 
 
 def send(scheduler: Client, file: JobFile, wanted: list[jobs.Object]) -> list[int]:

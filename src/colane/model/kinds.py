@@ -21,3 +21,25 @@ class CommPattern(StrEnum):
     """Every pair, as in data-parallel training."""
     RING = "ring"
     PIPELINE = "pipeline"
+
+
+class Ranks(StrEnum):
+    """How many processes of a job are started."""
+
+    ONE = "one"
+    PER_GPU = "per-gpu"
+
+
+class BatchOf(StrEnum):
+    """What its batch size is of."""
+
+    GLOBAL = "global"
+    PER_GPU = "per-gpu"
+
+
+class Qos(StrEnum):
+    """How a job is served."""
+
+    DEBUG = "debug"
+    NORMAL = "normal"
+    SWEEP = "sweep"

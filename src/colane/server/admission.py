@@ -7,44 +7,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from colane.model.category import CoreHint, parse_category
 from colane.model.checkpoint import CheckpointContract, parse_contract
-from colane.model.job import CommPattern, JobKind, JobSpec
+from colane.model.job import JobSpec
+from colane.model.job_fields import JOB_FIELDS, senseless
 from colane.model.problem import Problem
 from colane.server.documents import Body
 from colane.server.family import derive_family, name_of
 from colane.server.hardware import Hardware
+from colane.server.job_request import JobRequest, in_base_units, said_name, said_twice
 from colane.server.problems import RefusedError
 from colane.server.qos import with_preset
-from colane.server.wire import JobRequest
 from colane.workloads import catalogue
 
-TRAINER_FIELDS: Final = (frozenset(catalogue.FIELDS) | frozenset(catalogue.EXTRA_FIELDS)) - {"batch_size"}
+TRAINER_FIELDS: Final = frozenset(field.name for field in JOB_FIELDS if field.of_trainer)
 """Fields that only a built-in job may carry."""
 
-_SPEC_FIELDS: Final = (
-    "user", "pool", "gpu_type", "cores", "priority", "retries", "share", "steps_limit", "company",
-    "company_size", "labels", "preemptible", "abortable", "latency_s", "weight", "group", "multi_node",
-    "anti_collocation", "utility_min", "comm_weight",
-)  # fmt: skip
-"""Fields taken from the request as they are."""
-
-
-_OF_GPUS: Final = dict.fromkeys(
-    (
-        "gpu_type",
-        "gpu_memory",
-        "gpu_memory_bytes",
-        "multi_node",
-        "anti_collocation",
-        "utility_min",
-        "mps",
-        "company",
-        "batch",
-    ),
-    "leave it out, or ask for gpus",
-)  # fmt: skip
-"""Fields that say something only of a job with GPUs."""
+_SPEC_FIELDS: Final = tuple(field for field in JOB_FIELDS if field.in_spec)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,8 +88,8 @@ def admit(request: JobRequest, hardware: Hardware, workdir: str) -> Admitted:
         RefusedError: 422 with what is wrong.
     """
     given = request.model_fields_set
-    request = with_preset(request)
-    problems = _conflicts(request, given)
+    request = with_preset(in_base_units(request))
+    problems = said_twice(given) + _conflicts(request, given)
     if problems:
         raise RefusedError(422, problems)
     directory = request.workdir or workdir
@@ -133,28 +111,12 @@ def admit(request: JobRequest, hardware: Hardware, workdir: str) -> Admitted:
 
 
 def _conflicts(request: JobRequest, given: set[str]) -> list[Problem]:
-    problems = [
-        Problem(text, f"give {text} or {exact}, not both")
-        for text, exact in (
-            ("gpu_memory", "gpu_memory_bytes"),
-            ("host_memory", "host_memory_bytes"),
-            ("host_bandwidth", "host_bandwidth_bytes_per_s"),
-            ("time_limit", "time_limit_s"),
-            ("checkpoint_lead", "checkpoint_lead_s"),
-        )
-        if {text, exact} <= given
-    ]
+    problems = []
     if request.workdir is not None and not request.workdir.startswith("/"):
         problems.append(Problem("workdir", f"must be an absolute path, got {request.workdir[:60]!r}"))
-    if request.anti_collocation and not request.multi_node:
-        problems.append(Problem("anti_collocation", "needs multi_node: no two ranks may lie on one node"))
-    if request.latency_s is not None and request.kind != "inference":
-        problems.append(Problem("latency_s", "is an objective of inference jobs: give kind inference, or leave it out"))
-    if request.gpus == (0,):
-        problems += [Problem(name, f"needs a GPU: {fix}") for name, fix in _OF_GPUS.items() if getattr(request, name)]
-        if request.ranks == "per-gpu":
-            problems.append(Problem("ranks", "needs a GPU: give ranks one, or leave it out"))
-    return problems + _checkpoint_problems(request, given) + _kind_conflicts(request, given)
+    told = senseless(dict(request), has_gpus=request.gpus != (0,))
+    problems += [Problem(said_name(field, given), message) for field, message in told]
+    return problems + _checkpoint_problems(request) + _kind_conflicts(request, given)
 
 
 def batch_problem(request: JobRequest, spec: JobSpec) -> Problem | None:
@@ -176,10 +138,7 @@ PER_GPU_FAMILY: Final = "{family} (batch per GPU)"
 """What is learnt of a job whose steps grow with its GPUs says nothing of one whose steps do not, and the reverse."""
 
 
-def _checkpoint_problems(request: JobRequest, given: set[str]) -> list[Problem]:
-    if request.checkpoint is None:
-        named = sorted(given & {"checkpoint_lead", "checkpoint_lead_s"})
-        return [Problem(name, "says how long saving may take: give checkpoint, too") for name in named]
+def _checkpoint_problems(request: JobRequest) -> list[Problem]:
     try:
         _contract(request)
     except ValueError as error:
@@ -188,9 +147,7 @@ def _checkpoint_problems(request: JobRequest, given: set[str]) -> list[Problem]:
 
 
 def _contract(request: JobRequest) -> CheckpointContract | None:
-    if request.checkpoint is None:
-        return None
-    return parse_contract(request.checkpoint, request.checkpoint_lead or request.checkpoint_lead_s)
+    return None if request.checkpoint is None else parse_contract(request.checkpoint, request.checkpoint_lead_s)
 
 
 def _kind_conflicts(request: JobRequest, given: set[str]) -> list[Problem]:
@@ -201,7 +158,7 @@ def _kind_conflicts(request: JobRequest, given: set[str]) -> list[Problem]:
         return [Problem("command", "is required (or model_name for a built-in training job)")]
     if not request.command or not request.command[0].strip():
         return [Problem("command", "must not be empty: give the program and its arguments")]
-    only = sorted(name for name in given & (TRAINER_FIELDS | {"python"}) if name != "model_name")
+    only = sorted(name for name in given & TRAINER_FIELDS if name != "model_name")
     return [Problem(name, "belongs to built-in jobs (with model_name), not to a command") for name in only]
 
 
@@ -214,7 +171,7 @@ def _command_program(request: JobRequest, directory: str) -> _Program:
 
 def _trainer_program(request: JobRequest, directory: str) -> _Program:
     wanted: dict[str, Any] = request.model_dump(
-        include=set(TRAINER_FIELDS | {"batch_size"}), exclude_unset=True, exclude_none=True
+        include=set(TRAINER_FIELDS - {"python"}) | {"batch_size"}, exclude_unset=True, exclude_none=True
     )
     problems = [Problem(field, message) for field, message in catalogue.problems(wanted, directory)]
     if problems:
@@ -229,27 +186,16 @@ def _trainer_program(request: JobRequest, directory: str) -> _Program:
 
 
 def _spec(request: JobRequest, program: _Program) -> JobSpec:
-    host_memory = request.host_memory_bytes if request.host_memory is None else request.host_memory
-    bandwidth = request.host_bandwidth_bytes_per_s if request.host_bandwidth is None else request.host_bandwidth
-    values = {name: getattr(request, name) for name in _SPEC_FIELDS}
+    values = {field.name: field.in_job(getattr(request, field.name)) for field in _SPEC_FIELDS}
     contract = _contract(request)
-    values |= {"checkpoint": contract, "preemptible": request.preemptible or contract is not None}
     per_gpu = request.batch == "per-gpu"
-    return JobSpec(
-        name=program.name,
-        family=PER_GPU_FAMILY.format(family=program.family) if per_gpu else program.family,
-        batch_per_gpu=per_gpu,
-        batch_size=program.batch_size,
-        steps_total=program.steps_total,
-        gpus=request.gpus[-1],
-        sizes=request.gpus if len(request.gpus) > 1 else (),
-        gpu_memory_bytes=request.gpu_memory or request.gpu_memory_bytes,
-        host_memory_bytes=host_memory,
-        host_bandwidth_bytes_per_s=bandwidth,
-        time_limit_s=request.time_limit or request.time_limit_s,
-        kind=JobKind(request.kind),
-        comm_pattern=CommPattern(request.comm_pattern),
-        category=parse_category(request.category),
-        core_hints=tuple([CoreHint(hint) for hint in request.core_hints]),
-        **values,
-    )
+    values |= {
+        "name": program.name,
+        "family": PER_GPU_FAMILY.format(family=program.family) if per_gpu else program.family,
+        "batch_size": program.batch_size,
+        "steps_total": program.steps_total,
+        "gpus": request.gpus[-1],
+        "checkpoint": contract,
+        "preemptible": request.preemptible or contract is not None,
+    }
+    return JobSpec(**values, sizes=request.gpus if len(request.gpus) > 1 else (), batch_per_gpu=per_gpu)

@@ -13,10 +13,10 @@ from starlette.exceptions import HTTPException
 from colane.server import routes_jobs, routes_nodes, routes_records, routes_tokens
 from colane.server.api_page import api_page
 from colane.server.gate import Gate, GateRules, refusal_response
+from colane.server.job_request import JobRequest
 from colane.server.problems import RefusedError, from_pydantic
 from colane.server.service import Service
 from colane.server.store import StoreError
-from colane.server.wire import JobRequest
 
 VERSION: Final = version("colane")
 

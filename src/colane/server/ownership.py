@@ -7,11 +7,11 @@ from collections.abc import Iterable
 from colane.model.job import Job, JobId
 from colane.server.access import Caller, Role
 from colane.server.board import Board
+from colane.server.job_request import JobRequest
 from colane.server.problems import RefusedError
 from colane.server.sight import Sight
 from colane.server.store import FINISHED_JOBS, Document, Store, job_key
 from colane.server.turn import Turn
-from colane.server.wire import JobRequest
 
 
 def owned(request: JobRequest, caller: Caller) -> JobRequest:

@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
+from colane.model.field_values import NO_CONTROLS
 from colane.model.problem import Problem
 
 GOT_LENGTH_MAX: Final = 60
@@ -38,7 +39,6 @@ _MESSAGES: Final = {
 """The same; these end with what was given."""
 
 
-NO_CONTROLS: Final = r"^[^\x00-\x1f\x7f]*$"
 _PATTERNS: Final = {NO_CONTROLS: "must hold no control characters"}
 """What patterns that people meet mean."""
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any, Final, NamedTuple
 
 from colane.model.problem import Problem
+from colane.server.job_request import JobRequest
 from colane.server.problems import RefusedError
-from colane.server.wire import JobRequest
 
 
 class Preset(NamedTuple):
@@ -34,7 +34,7 @@ PRESETS: Final = {
 
 
 def with_preset(request: JobRequest) -> JobRequest:
-    """Return a request with what its preset says put in.
+    """Return a request, its amounts in base units, with what its preset says put in.
 
     Raises:
         RefusedError: 422, it asks for what its preset does not allow.
@@ -48,7 +48,7 @@ def with_preset(request: JobRequest) -> JobRequest:
     values: dict[str, Any] = {"priority": preset.priority}
     if preset.preemptible and "preemptible" not in request.model_fields_set:
         values["preemptible"] = True
-    if preset.time_limit_max_s is not None and _time_limit_s(request) is None:
+    if preset.time_limit_max_s is not None and request.time_limit_s is None:
         values["time_limit_s"] = preset.time_limit_max_s
     return request.model_copy(update=values)
 
@@ -57,13 +57,9 @@ def _problems(request: JobRequest, preset: Preset) -> list[Problem]:
     name, found = request.qos, []
     if "priority" in request.model_fields_set:
         found.append(Problem("priority", f"is {preset.priority} of qos {name}: leave it out, or the qos"))
-    limit_s, most_s = _time_limit_s(request), preset.time_limit_max_s
+    limit_s, most_s = request.time_limit_s, preset.time_limit_max_s
     if limit_s is not None and most_s is not None and limit_s > most_s:
         found.append(Problem("time_limit", f"must be at most {most_s / 60:g}m of qos {name}, got {limit_s / 60:g}m"))
     if preset.gpus_max is not None and request.gpus[-1] > preset.gpus_max:
         found.append(Problem("gpus", f"must be at most {preset.gpus_max} of qos {name}, got {request.gpus[-1]}"))
     return found
-
-
-def _time_limit_s(request: JobRequest) -> float | None:
-    return request.time_limit or request.time_limit_s

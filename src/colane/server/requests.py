@@ -7,12 +7,12 @@ from typing import Annotated, Any, cast
 
 from fastapi import Depends, Header, Path, Request
 
+from colane.model.field_values import EXACT_MAX
 from colane.server.access import Caller
 from colane.server.gate import CALLER
 from colane.server.idempotency import fingerprint, once
 from colane.server.service import Service
 from colane.server.turn import Turn
-from colane.server.wire import EXACT_MAX
 
 
 async def the_service(request: Request) -> Service:

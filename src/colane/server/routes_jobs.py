@@ -9,16 +9,18 @@ from fastapi import APIRouter, Query, Request
 from fastapi.responses import JSONResponse, Response, StreamingResponse
 from pydantic import Field, TypeAdapter, ValidationError
 
+from colane.model.field_values import EXACT_MAX
 from colane.model.job import JobId, JobState, SuspendVia
 from colane.server import changes
 from colane.server.access import Caller
+from colane.server.job_request import JobRequest
 from colane.server.logs import NEXT_OFFSET_HEADER, follow_log, read_range
 from colane.server.problems import RefusedError, from_pydantic
 from colane.server.refusals import REFUSALS
 from colane.server.requests import IdempotencyKey, JobIdPath, TheCaller, TheService, asked, change_once
 from colane.server.streams import json_list
 from colane.server.turn import Turn
-from colane.server.wire import EXACT_MAX, JobRequest, WireModel
+from colane.server.wire import WireModel
 
 LOG_BYTES_MAX: Final = 8 * 2**20
 """Bytes of a log in one answer; the header names the offset to go on from."""

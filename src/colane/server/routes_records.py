@@ -10,6 +10,7 @@ from fastapi import APIRouter, Header, Query, Request
 from fastapi.responses import JSONResponse, StreamingResponse
 from sse_starlette import EventSourceResponse
 
+from colane.model.field_values import EXACT_MAX
 from colane.server import changes
 from colane.server import listing as shown
 from colane.server.listing import Wanted
@@ -21,7 +22,7 @@ from colane.server.store import MEASUREMENTS, PROFILES, AuditLine
 from colane.server.streams import json_list, sse_lines
 from colane.server.turn import Turn
 from colane.server.usage import usage
-from colane.server.wire import EXACT_MAX, ProfileBody
+from colane.server.wire import ProfileBody
 
 LABEL_FILTERS_MAX: Final = 16
 LISTED_MAX: Final = 10_000

@@ -24,6 +24,7 @@ from colane.server.documents import Body
 from colane.server.driver import LiveDriver
 from colane.server.feed import Feed
 from colane.server.idempotency import expired
+from colane.server.job_request import JobRequest
 from colane.server.ledger import explain
 from colane.server.lengths import kind_of
 from colane.server.listing import NO_REASON, view_of, why_live
@@ -43,7 +44,6 @@ from colane.server.store import (
 )
 from colane.server.turn import Turn
 from colane.server.views import closed, finished_view, job_view, node_view
-from colane.server.wire import JobRequest
 from colane.server.wire_nodes import FinishedBody, NodeBody, ReportBody
 
 CLEANING_PERIOD_S: Final = 3600.0

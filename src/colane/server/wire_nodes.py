@@ -7,10 +7,10 @@ from typing import Annotated, Any, Final, Literal, Self
 from pydantic import Field, StringConstraints, field_validator, model_validator
 
 from colane.model.hardware import TO_HOST_BYTES_PER_S
+from colane.model.job_fields import CORES_MAX
 from colane.model.sizes import GPUS_MAX
 from colane.model.words import count
 from colane.server.wire import (
-    CORES_MAX,
     Count,
     DurationText,
     MeasuredRatio,

@@ -1,0 +1,164 @@
+"""What a field of a job may hold. Each border reads these values its own way: options, JSON, cells of a table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import StrEnum
+from typing import Any, Final, NamedTuple
+
+from colane.model.quantities import parse_bandwidth_bytes_per_s, parse_duration_s, parse_size_bytes
+
+EXACT_MAX: Final = 2**53
+"""Largest integer that every JSON reader keeps exactly."""
+
+NO_CONTROLS: Final = r"^[^\x00-\x1f\x7f]*$"
+NO_NUL: Final = r"^[^\x00]*$"
+
+
+class Text(NamedTuple):
+    """Text.
+
+    Attributes:
+        most: Longest, in characters.
+        least: Shortest.
+        pattern: What it must match.
+        parse: Gives what the job has of it, where that is more than text; raises ValueError for text that is none.
+        is_path: Names a file or a directory.
+    """
+
+    most: int = 10_000
+    least: int = 0
+    pattern: str = NO_NUL
+    parse: Callable[[str], Any] | None = None
+    is_path: bool = False
+
+
+class Whole(NamedTuple):
+    """A whole number.
+
+    Attributes:
+        least: Smallest; None: any.
+        most: Largest; None: any.
+        noun: What it counts.
+    """
+
+    least: int | None = None
+    most: int | None = None
+    noun: str = ""
+
+
+class Number(NamedTuple):
+    """A number.
+
+    Attributes:
+        least: Smallest; None: any.
+        above: It is larger than that; None: any.
+        most: Largest; None: any.
+    """
+
+    least: float | None = None
+    above: float | None = None
+    most: float | None = None
+
+
+class Flag(NamedTuple):
+    """True or false.
+
+    Attributes:
+        implies: Flags that are set with it by its option.
+    """
+
+    implies: tuple[str, ...] = ()
+
+
+class OneOf(NamedTuple):
+    """One of an enumeration, by its value."""
+
+    of: type[StrEnum]
+
+
+class SomeOf(NamedTuple):
+    """Some of an enumeration, by their values."""
+
+    of: type[StrEnum]
+
+
+class BaseUnit(NamedTuple):
+    """What an amount is measured in.
+
+    Attributes:
+        suffix: How the names of fields end that hold it in its base unit.
+        metavar: What help calls it.
+        parse: Reads text with a unit.
+        is_whole: Its base unit is never split.
+    """
+
+    suffix: str
+    metavar: str
+    parse: Callable[[object], float]
+    is_whole: bool
+
+
+BYTES: Final = BaseUnit("_bytes", "SIZE", parse_size_bytes, is_whole=True)
+BYTES_PER_S: Final = BaseUnit("_bytes_per_s", "RATE", parse_bandwidth_bytes_per_s, is_whole=True)
+SECONDS: Final = BaseUnit("_s", "TIME", parse_duration_s, is_whole=False)
+
+
+class Amount(NamedTuple):
+    """An amount of bytes or time. Beside the field in the base unit stands one without it, for text: `gpu_memory`.
+
+    Attributes:
+        unit: What it is measured in.
+        least: Smallest; None: any.
+        above: It is larger than that; None: any.
+        most: Largest.
+        slurm_unit: What a bare number counts to who comes from Slurm, where that differs from what it counts here.
+    """
+
+    unit: BaseUnit
+    least: int | None = None
+    above: int | None = None
+    most: float = EXACT_MAX
+    slurm_unit: str = ""
+
+    def parse(self, text: object) -> float:
+        """Return the amount that text with a unit names, in the base unit.
+
+        Raises:
+            ValueError: It names none.
+        """
+        value = self.unit.parse(text)
+        return round(value) if self.unit.is_whole else value
+
+
+class GpuSizes(NamedTuple):
+    """A number of GPUs, or several that a job can run on."""
+
+
+class TextMap(NamedTuple):
+    """Names with texts.
+
+    Attributes:
+        name: What a name may be.
+        value: What a text may be.
+        most: How many at most.
+    """
+
+    name: Text
+    value: Text
+    most: int
+
+
+class TextList(NamedTuple):
+    """Texts in their order.
+
+    Attributes:
+        value: What a text may be.
+        most: How many at most.
+    """
+
+    value: Text
+    most: int
+
+
+Values = Text | Whole | Number | Flag | OneOf | SomeOf | Amount | GpuSizes | TextMap | TextList

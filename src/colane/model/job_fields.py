@@ -1,0 +1,505 @@
+"""What may be said of a job when it is submitted: each field in one row, read by every border.
+
+From a row come the option of `colane submit`, the field of the job request and its bounds, what a script's `#SBATCH`
+lines are said to mean here, the other names that a job file is told of, whether the API and `colane show` have it, the
+column of a trace, and the page `docs/job-fields.md`. What stands in `JobSpec` has the same name there, typed for code
+that is compiled; `tests/test_job_fields.py` holds the two together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from enum import StrEnum
+from typing import Any, Final, NamedTuple
+
+from colane.model.category import CoreHint, parse_category
+from colane.model.checkpoint import LEAD_MAX_S, parse_contract
+from colane.model.field_values import (
+    BYTES,
+    BYTES_PER_S,
+    EXACT_MAX,
+    NO_CONTROLS,
+    SECONDS,
+    Amount,
+    Flag,
+    GpuSizes,
+    Number,
+    OneOf,
+    SomeOf,
+    Text,
+    TextList,
+    TextMap,
+    Values,
+    Whole,
+)
+from colane.model.hardware import DEFAULT_POOL
+from colane.model.kinds import BatchOf, CommPattern, JobKind, Qos, Ranks
+
+
+class HelpPanel(StrEnum):
+    """Part of the help an option stands in."""
+
+    NEEDS = "What the job needs"
+    SHARING = "Sharing and stopping"
+    PLACING = "Several GPUs"
+    TRAINER = "Built-in training job (paper A's job object)"
+
+
+class Shelf(StrEnum):
+    """Where a job object of the API has a field."""
+
+    JOB = "job"
+    """Among the job's own."""
+    NEEDS = "needs"
+    """In its `needs`."""
+    NONE = ""
+    """Nowhere: policies and other users have no business with it."""
+
+
+class Option(NamedTuple):
+    """An option of `colane submit`.
+
+    Attributes:
+        help: What its help says.
+        names: `--name`, `-n`.
+        metavar: What help calls its value, where its values do not say it.
+        panel: Part of the help it stands in.
+    """
+
+    help: str
+    names: tuple[str, ...]
+    metavar: str | None = None
+    panel: HelpPanel = HelpPanel.NEEDS
+
+
+class Requires(NamedTuple):
+    """What a field makes no sense without.
+
+    Attributes:
+        name: Another field.
+        message: What is said where it is missing, with the fix.
+        value: What that must be; None: anything but its default.
+    """
+
+    name: str
+    message: str
+    value: object = None
+
+
+class JobField(NamedTuple):
+    """A field.
+
+    Attributes:
+        name: In the job request, in `JobSpec` and in the job object of the API.
+        takes: What it may hold.
+        meaning: What it is.
+        default: What a request has that does not name it.
+        option: The option of `colane submit`; None: files and requests only.
+        slurm: Options of `sbatch` that mean the same.
+        other_names: What people write for it in job files.
+        in_spec: Policies see it, in `JobSpec`; else it is for the scheduler or the agent alone.
+        in_need: It decides where a job may run, so that it is part of `NeedClass`.
+        of_trainer: It belongs to built-in training jobs.
+        needs_gpu: It says something only of a job with GPUs.
+        requires: What it makes no sense without.
+        shelf: Where the API has it.
+        shown: How `colane show` says it where it is not its default, with the value as `{value}`; empty: not at all.
+        column: Column of Colane's own trace, which is what `colane export` writes; empty: none.
+    """
+
+    name: str
+    takes: Values
+    meaning: str
+    default: Any = None
+    option: Option | None = None
+    slurm: tuple[str, ...] = ()
+    other_names: tuple[str, ...] = ()
+    in_spec: bool = True
+    in_need: bool = False
+    of_trainer: bool = False
+    needs_gpu: bool = False
+    requires: Requires | None = None
+    shelf: Shelf = Shelf.NEEDS
+    shown: str = ""
+    column: str = ""
+
+    @property
+    def text(self) -> str:
+        """The field beside it that takes text with a unit; empty where it has none."""
+        return self.name.removesuffix(self.takes.unit.suffix) if isinstance(self.takes, Amount) else ""
+
+    @property
+    def said(self) -> str:
+        """The field that people fill in."""
+        return self.text or self.name
+
+    def in_job(self, value: Any) -> Any:  # noqa: ANN401 - JSON is what it is
+        """Return what a job has of a value as JSON has it."""
+        if value is None:
+            return None
+        match self.takes:
+            case OneOf(of):
+                return of(value)
+            case SomeOf(of):
+                return tuple([of(one) for one in value])
+            case Text(parse=parse) if parse is not None:
+                return parse(value)
+            case _:
+                return tuple(value) if isinstance(value, list) else value
+
+
+LABELS_MAX: Final = 64
+ENV_VARIABLES_MAX: Final = 10_000
+COMMAND_WORDS_MAX: Final = 10_000
+RETRIES_MAX: Final = 1_000
+PRIORITY_MAX: Final = 2**31
+CORES_MAX: Final = 65_536
+TIME_MAX_S: Final = 1e12
+
+NAME: Final = Text(200, 1, NO_CONTROLS)
+NAME_OR_NONE: Final = Text(200, 0, NO_CONTROLS)
+TEXT: Final = Text()
+WORD: Final = Text(131_072)
+"""131,072 bytes is the longest single argument Linux takes (MAX_ARG_STRLEN)."""
+PATH: Final = Text(is_path=True)
+VARIABLE: Final = Text(1_000, 1, r"^[^=\x00]+$")
+STEPS: Final = Whole(1, EXACT_MAX, "step")
+
+
+def _trainer(name: str, takes: Values, text: str, *options: str) -> JobField:
+    """A field of built-in training jobs; how its value is judged, `workloads.catalogue` says."""
+    option = Option(text, options, panel=HelpPanel.TRAINER)
+    meaning = text[0].lower() + text[1:].removesuffix(".")
+    return JobField(name, takes, meaning, None, option, in_spec=False, of_trainer=True, shelf=Shelf.NONE)
+
+
+JOB_FIELDS: Final = (
+    JobField(
+        "name", NAME, "for people; need not be unique",
+        option=Option("Name for people.", ("--name", "-J")),
+        slurm=("-J", "--job-name"), shelf=Shelf.JOB,
+    ),
+    JobField(
+        "gpus", GpuSizes(),
+        "GPUs, 0 for a job without, on one node unless `multi_node`; of several sizes the job has `sizes` besides, and "
+        "in `gpus` the largest that the nodes could ever hold",
+        default=(1,),
+        option=Option(
+            "GPUs on one machine (1): a number, 0 for none, or sizes it can run on, as 1..4 or 1,2,4.",
+            ("--gpus", "-G"), "N|N..M|N,M",
+        ),
+        slurm=("-G", "--gpus", "--gpus-per-node", "--gres"), other_names=("gpu",), in_need=True,
+    ),
+    JobField(
+        "gpu_type", NAME, "required GPU type; none is any",
+        option=Option("Only GPUs of this type.", ("--gpu-type",)),
+        in_need=True, needs_gpu=True, column="gpu_type",
+    ),
+    JobField(
+        "gpu_memory_bytes", Amount(BYTES, least=1), "peak memory on each GPU; none is unknown",
+        option=Option("Peak memory on each GPU, as 2GB or 512MiB.", ("--gpu-memory",)),
+        other_names=("memory",), in_need=True, needs_gpu=True, shown="{value} of memory on each",
+        column="gpu_memory_bytes",
+    ),
+    JobField(
+        "cores", Whole(0, CORES_MAX, "core"), "CPU cores booked for it alone; 0 shares the cores near its GPUs",
+        default=0,
+        option=Option("CPU cores for it alone.", ("--cores", "-c")),
+        slurm=("-c", "--cpus-per-task"), other_names=("cpus",), in_need=True, shown="{value:core}", column="cores",
+    ),
+    JobField(
+        "host_memory_bytes", Amount(BYTES, least=0, slurm_unit="MiB"), "host memory booked",
+        default=0,
+        option=Option("Host memory; a job that uses more ends as out of memory.", ("--host-memory", "--mem")),
+        slurm=("--mem",), other_names=("memory", "mem"), in_need=True, shown="{value} of host memory",
+        column="host_memory_bytes",
+    ),
+    JobField(
+        "host_bandwidth_bytes_per_s", Amount(BYTES_PER_S, least=0),
+        "bandwidth to host memory booked, where nodes say theirs",
+        default=0,
+        option=Option("Bandwidth to host memory, as 20GB/s, where machines say theirs.", ("--host-bandwidth",)),
+        in_need=True, shown="{value} to host memory", column="host_bandwidth_bytes_per_s",
+    ),
+    JobField(
+        "priority", Whole(-PRIORITY_MAX, PRIORITY_MAX), "higher goes first where a policy heeds it",
+        default=0,
+        option=Option("Higher goes first where the policy heeds it; above 0 for operators.", ("--priority",)),
+        shelf=Shelf.JOB, column="priority",
+    ),
+    JobField(
+        "qos", OneOf(Qos), "how it is served: `debug` first, small and short; `sweep` last, to be stopped for others",
+        default=Qos.NORMAL,
+        option=Option(
+            "debug: first, at most 30 minutes and 2 GPUs. sweep: last, may be stopped for others.", ("--qos",)
+        ),
+        in_spec=False, shelf=Shelf.NONE,
+    ),
+    JobField(
+        "time_limit_s", Amount(SECONDS, above=0, most=TIME_MAX_S, slurm_unit="m"),
+        "stopped when an attempt has run this long; none is never",
+        option=Option(
+            "Stopped after this time, as 90s, 10m, 1h30m, 00:10:00 or 1-00:00.", ("--time-limit", "-t")
+        ),
+        slurm=("-t", "--time"), other_names=("time", "timeout"), shown="at most {value}", column="time_limit_s",
+    ),
+    JobField(
+        "retries", Whole(0, RETRIES_MAX, "retry"), "how often a failed attempt is tried again",
+        default=0,
+        option=Option("Tried again this often when it fails.", ("--retries",)),
+        shown="{value:retry}", column="retries",
+    ),
+    JobField(
+        "labels", TextMap(NAME, TEXT, LABELS_MAX), "for people and reports; lists of jobs are filtered by them",
+        default={},
+        option=Option("May be repeated.", ("--label", "-l"), "NAME=VALUE"),
+        other_names=("label",), shelf=Shelf.JOB,
+    ),
+    JobField(
+        "env", TextMap(VARIABLE, WORD, ENV_VARIABLES_MAX), "environment of its processes",
+        default={},
+        option=Option("Set a variable; all of this shell's go along. May be repeated.", ("--env", "-e"), "NAME=VALUE"),
+        other_names=("environment",), in_spec=False, shelf=Shelf.NONE,
+    ),
+    JobField(
+        "workdir", PATH, "working directory, absolute; none is the scheduler's",
+        option=Option("Working directory (this one).", ("--workdir", "-C")),
+        slurm=("-D", "--chdir"), other_names=("cwd", "working_directory", "working_dir"),
+        in_spec=False, shelf=Shelf.NONE,
+    ),
+    JobField(
+        "share", Flag(), "whether other jobs may be on its GPUs",
+        default=True,
+        option=Option("Keep other jobs off its GPUs.", ("--no-share",), panel=HelpPanel.SHARING),
+        in_need=True, shown="no company", column="share",
+    ),
+    JobField(
+        "mps", Flag(), "share through NVIDIA MPS where it can be started",
+        default=False,
+        option=Option("Share through NVIDIA MPS where it can be started.", ("--mps",), panel=HelpPanel.SHARING),
+        in_spec=False, needs_gpu=True, shelf=Shelf.NONE,
+    ),
+    JobField(
+        "preemptible", Flag(),
+        "it saves its state when it is stopped and goes on from there, so a policy may stop it and start it again",
+        default=False,
+        option=Option(
+            "It saves its state when asked to stop and goes on from it, so a policy may stop it. "
+            "Without it a job that reports steps may still be parked for another (see 'suspend').",
+            ("--preemptible",), panel=HelpPanel.SHARING,
+        ),
+        column="preemptible",
+    ),
+    JobField(
+        "checkpoint", Text(parse=parse_contract),
+        "how it is asked to save its state before it is stopped: a preset or a signal; implies `preemptible`",
+        option=Option(
+            "How it is asked to save its state before it is stopped, resized or moved; implies --preemptible. "
+            "plain (SIGUSR1), lightning, submitit, nemo, torchrun, or a signal. It leaves with exit code 75, or 0.",
+            ("--checkpoint",), "HOW", HelpPanel.SHARING,
+        ),
+    ),
+    JobField(
+        "checkpoint_lead_s", Amount(SECONDS, above=0, most=LEAD_MAX_S),
+        "how long saving may take; none: as its preset says",
+        option=Option(
+            "How long saving may take, as 2m (30s to 90s, by HOW).", ("--checkpoint-lead",), panel=HelpPanel.SHARING
+        ),
+        requires=Requires("checkpoint", "says how long saving may take: give checkpoint, too"),
+        in_spec=False, shelf=Shelf.NONE,
+    ),
+    JobField(
+        "abortable", Flag(), "without GPUs: it may be stopped for jobs with GPUs, though it then begins anew",
+        default=False,
+        option=Option(
+            "Without GPUs: it may be stopped for a job with GPUs, and begins anew later.", ("--abortable",),
+            panel=HelpPanel.SHARING,
+        ),
+        column="abortable",
+    ),
+    JobField(
+        "kind", OneOf(JobKind), "training, or inference by a process that stays",
+        default=JobKind.TRAINING,
+        option=Option("training, or inference by a process that stays.", ("--kind",), "KIND", HelpPanel.SHARING),
+        in_need=True,
+    ),
+    JobField(
+        "latency_s", Amount(SECONDS, above=0, most=TIME_MAX_S), "longest that a step of an inference job may take",
+        option=Option(
+            "Longest a step of an inference job may take, as 50ms.", ("--latency",), panel=HelpPanel.SHARING
+        ),
+        in_need=True,
+        requires=Requires(
+            "kind", "is an objective of inference jobs: give kind inference, or leave it out", JobKind.INFERENCE
+        ),
+    ),
+    JobField(
+        "weight", Number(above=0, most=1e6), "its share of a lane's turns, against the weights of the others",
+        default=1.0,
+        option=Option("Its share of the turns on a shared GPU (1).", ("--weight",), panel=HelpPanel.SHARING),
+    ),
+    JobField(
+        "group", NAME_OR_NONE, "whom it may share a GPU with, where that is allowed within a group only",
+        default="",
+        option=Option(
+            "Whom it may share with, where policies share within groups only.", ("--group",), panel=HelpPanel.SHARING
+        ),
+    ),
+    JobField(
+        "ranks", OneOf(Ranks), "processes that are started: one, or one for each GPU",
+        default=Ranks.ONE,
+        option=Option(
+            "per-gpu starts a process for each GPU, with RANK and WORLD_SIZE set; else one (torchrun).", ("--ranks",)
+        ),
+        in_spec=False, needs_gpu=True, shelf=Shelf.NONE,
+    ),
+    JobField(
+        "batch", OneOf(BatchOf), "what `batch_size` is of, at every size: all GPUs, or each; none: the job is not told",
+        option=Option(
+            "Its --batch-size is of all GPUs, or of each: then steps grow with them.", ("--batch",),
+            panel=HelpPanel.PLACING,
+        ),
+        in_spec=False, needs_gpu=True, shelf=Shelf.NONE,
+    ),
+    JobField(
+        "multi_node", Flag(), "its ranks may lie on several nodes",
+        default=False,
+        option=Option("Its processes may lie on several machines.", ("--multi-node",), panel=HelpPanel.PLACING),
+        in_need=True, needs_gpu=True, column="multi_node",
+    ),
+    JobField(
+        "anti_collocation", Flag(implies=("multi_node",)), "no two of its ranks on one node",
+        default=False,
+        option=Option(
+            "Each of its processes on another machine; implies --multi-node.", ("--anti-collocation",),
+            panel=HelpPanel.PLACING,
+        ),
+        in_need=True, needs_gpu=True, column="anti_collocation",
+        requires=Requires("multi_node", "needs multi_node: no two ranks may lie on one node"),
+    ),
+    JobField(
+        "utility_min", Number(least=0, most=1),
+        "where a policy postpones, it starts only where its placement utility is at least this",
+        default=0.0,
+        option=Option(
+            "Rather wait than take a worse place, where the policy postpones.", ("--utility-min",), "0..1",
+            HelpPanel.PLACING,
+        ),
+        needs_gpu=True,
+    ),
+    JobField(
+        "comm_weight", Whole(0, 4),
+        "how much its ranks talk: 4 much, 1 little, 0 not at all; none: judged by its batch size",
+        option=Option(
+            "How much its GPUs talk: 4 much, 1 little, 0 not at all.", ("--comm-weight",), "0..4", HelpPanel.PLACING
+        ),
+    ),
+    JobField(
+        "comm_pattern", OneOf(CommPattern), "which ranks talk to each other",
+        default=CommPattern.ALL,
+        option=Option("Who talks to whom: all, ring or pipeline.", ("--comm-pattern",), "PATTERN", HelpPanel.PLACING),
+    ),
+    JobField(
+        "category", Text(200, 1, NO_CONTROLS, parse_category),
+        "what it works on, `cv`, `nlp` or `speech`: decides how many cores it starts with where these are tuned",
+        default="unknown",
+        option=Option(
+            "cv, nlp or speech: how many cores it starts with where they are tuned (told by imports).", ("--category",)
+        ),
+    ),
+    JobField(
+        "core_hints", SomeOf(CoreHint), "what it does between steps, for the same",
+        default=(),
+        option=Option("What it does between steps, for the same. May be repeated.", ("--core-hint",), "HINT"),
+    ),
+    JobField(
+        "pool", NAME, "nodes it may use",
+        default=DEFAULT_POOL,
+        option=Option("Only machines of this pool.", ("--pool", "-p")),
+        slurm=("-p", "--partition"), in_need=True, shelf=Shelf.JOB, column="pool",
+    ),
+    JobField(
+        "user", NAME_OR_NONE, "owner",
+        default="",
+        option=Option("Owner (you).", ("--user",)),
+        shelf=Shelf.JOB, column="user",
+    ),
+    JobField(
+        "family", NAME, "jobs of one family are taken to behave alike; none: told by the command",
+        option=Option("Jobs of one family are taken to behave alike.", ("--family",)),
+        in_need=True, shelf=Shelf.JOB,
+    ),
+    JobField(
+        "steps_total", STEPS, "steps until it is done; none is unknown",
+        option=Option("Steps until it is done.", ("--steps-total",)),
+        shelf=Shelf.JOB, column="steps",
+    ),
+    JobField("steps_limit", STEPS, "stopped as succeeded when this many steps are done; none is never"),
+    JobField("company", NAME, "name of a set under measurement, started together on one GPU", needs_gpu=True),
+    JobField("company_size", Whole(1, 64, "job"), "jobs in that set", default=1),
+    JobField(
+        "command", TextList(WORD, COMMAND_WORDS_MAX), "program and arguments; no shell reads them",
+        other_names=("cmd", "script", "run"), in_spec=False, shelf=Shelf.NONE,
+    ),
+    JobField(
+        "python", WORD, "interpreter that runs the built-in trainer; none is the scheduler's",
+        in_spec=False, of_trainer=True, shelf=Shelf.NONE,
+    ),
+    JobField(
+        "model_name", NAME, "model that the built-in trainer trains, instead of a command",
+        option=Option(
+            "resnet18, resnet50, se_resnet18, vgg11 or vgg19.", ("--model", "--model-name"), panel=HelpPanel.TRAINER
+        ),
+        other_names=("model",), in_spec=False, of_trainer=True, shelf=Shelf.NONE,
+    ),
+    JobField(
+        "batch_size", Whole(1, EXACT_MAX, "sample"), "samples of a step; none is unknown",
+        option=Option("Samples per step.", ("--batch-size", "-b"), panel=HelpPanel.TRAINER),
+        in_need=True, shelf=Shelf.JOB, column="batch_size",
+    ),
+    _trainer("iters", Whole(), "Steps.", "--iters"),
+    _trainer("dataset", TEXT, "cifar10, digits or synthetic.", "--dataset"),
+    _trainer("dataset_path", PATH, "Where CIFAR-10 lies.", "--dataset-path"),
+    _trainer("workers", Whole(), "Data loader processes.", "--workers"),
+    _trainer("lr", Number(), "Learning rate.", "--lr"),
+    _trainer("optim", TEXT, "sgd, adam, adamw or rmsprop.", "--optim"),
+    _trainer("weight_decay", Number(), "Weight decay.", "--weight-decay"),
+    _trainer("momentum", Number(), "Momentum.", "--momentum"),
+    _trainer("num_class", Whole(), "Classes.", "--num-class"),
+    _trainer("image_size", Whole(), "Side of the images in pixels.", "--image-size"),
+    _trainer("augment", Whole(), "Random rotations of each sample, in its data loader.", "--augment"),
+    _trainer("width", Number(), "Scales the model's channels.", "--width"),
+    _trainer("seed", Whole(), "Makes a run repeatable.", "--seed"),
+    _trainer("checkpoint_dir", PATH, "Where it saves its state, so that it may be stopped and resized.",
+             "--checkpoint-dir"),
+    _trainer("checkpoint_every_s", Number(), "Seconds between two states (600).", "--checkpoint-every"),
+    _trainer("device", TEXT, "auto, cpu or cuda.", "--device"),
+)  # fmt: skip
+"""Every field; options stand in the help in this order."""
+
+BY_NAME: Final[Mapping[str, JobField]] = {field.name: field for field in JOB_FIELDS}
+
+
+RULED: Final = tuple(field for field in JOB_FIELDS if field.needs_gpu or field.requires)
+
+
+def senseless(values: Mapping[str, Any], *, has_gpus: bool) -> Iterator[tuple[JobField, str]]:
+    """Yield fields that make no sense beside the others, each with the fix.
+
+    Args:
+        values: Values by field; one that is missing has its default.
+        has_gpus: Whether the job asks for a GPU.
+    """
+    for field in RULED:
+        if values.get(field.name, field.default) == field.default:
+            continue
+        if field.needs_gpu and not has_gpus:
+            yield field, "needs a GPU: leave it out, or ask for gpus"
+        elif (need := field.requires) is not None and not _is_met(need, values):
+            yield field, need.message
+
+
+def _is_met(need: Requires, values: Mapping[str, Any]) -> bool:
+    default = BY_NAME[need.name].default
+    value = values.get(need.name, default)
+    return bool(value != default if need.value is None else value == need.value)
