@@ -28,6 +28,7 @@ from colane.model.hardware import GpuId
 from colane.model.job import Job, JobId, JobSpec
 from colane.model.placement import Slot
 from colane.model.profile import ProfileKey
+from colane.perf.beliefs import BelievedLoad
 
 Shape = Mapping[str, object]
 """Values by field."""
@@ -70,7 +71,7 @@ def shapes() -> dict[str, Shape]:
     gpu, key = GpuId("node-1", 0), ProfileKey("resnet50", 32, 1, "v100")
     records = {
         "Job": Job(JobId(1), JobSpec(name="job", family="resnet50"), 0.0),
-        "Booking": Booking(JobId(1), 0, key, "ada", True, None, None, None),
+        "Booking": Booking(JobId(1), 0, key, "ada", True, None, None, BelievedLoad(key, None, leans=False)),
         "Slot": Slot(gpu, 0),
     }
     return {name: shape(record) for name, record in records.items()}

@@ -183,4 +183,4 @@ def _indexes(state: ClusterState) -> None:
             assert counted == list(range(1, free + 1))
     for (kind_of, jobs), keys in state._open.items():
         loads = [load for load in state.gpus.values() if state.kind_of(load) == kind_of]
-        assert keys == sorted(load.sort_key for load in loads if len(load.bookings) == jobs and load.is_open)
+        assert list(keys) == sorted(load.sort_key for load in loads if len(load.bookings) == jobs and load.is_open)

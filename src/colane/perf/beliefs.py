@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Final, NamedTuple, final
 
 from colane.model.hardware import usual_sharing
 from colane.model.job import JobSpec
@@ -21,7 +21,14 @@ from colane.perf.situation import LaneMate, Situation
 from colane.perf.speedup import LinearFit, fit_line
 
 __all__ = [
-    "Beliefs", "Load", "Prediction", "SetBelief", "Terms", "declared", "profile_key",
+    "Beliefs",
+    "BelievedLoad",
+    "Load",
+    "Prediction",
+    "SetBelief",
+    "Terms",
+    "declared",
+    "profile_key",
 ]  # fmt: skip
 
 RATES_MAX = 1 << 16
@@ -43,12 +50,38 @@ class Load(NamedTuple):
     bandwidth: float
 
 
+@final
+class BelievedLoad:
+    """What is believed now of the load of one kind of job; bookings of such jobs refer to it.
+
+    So a lesson that makes a load another reaches all of them at once. Whether it is known never changes here: where
+    that does, there is a new one, and the jobs are booked anew by it.
+
+    Attributes:
+        key: Of the profile.
+        leans: Whether, while it is not known of so many GPUs, the nearest number that is known counts.
+        value: The load.
+    """
+
+    __slots__ = ("key", "leans", "value")
+
+    def __init__(self, key: ProfileKey, value: Load | None, *, leans: bool) -> None:
+        self.key: Final = key
+        self.leans: Final = leans
+        self.value = value
+
+
 class Terms(NamedTuple):
-    """What decides a job's booking on a GPU type. `memory` and `load` are None while unknown."""
+    """What decides a job's booking on a GPU type. `memory` is None while unknown, and so is `load`."""
 
     key: ProfileKey
     memory: Memory | None
-    load: Load | None
+    believed: BelievedLoad
+
+    @property
+    def load(self) -> Load | None:
+        """As it is believed now."""
+        return self.believed.value
 
 
 def profile_key(spec: JobSpec, gpu_type: str, gpus: int | None = None) -> ProfileKey:
@@ -60,8 +93,9 @@ class Beliefs:
     """Profiles, measured sets and the model fitted to them; `neighbours` for jobs on other GPUs of a socket.
 
     `learns` says whether what is not known yet will be once it was seen. `version` grows with every profile that is
-    learnt, so what was worked out from profiles may be kept while it stays; `terms_version` where memory or load of
-    some job may be believed otherwise by it;
+    learnt, so what was worked out from profiles may be kept while it stays; `terms_version` where memory of some job
+    may be believed otherwise by it, or whether its load is known; `loads_learnt` are loads that have become others
+    since whoever keeps something sorted by them took note;
     `lessons` with every profile and every measured set, for what was worked out from rates of jobs in company;
     `taught` says whom they concern.
     """
@@ -84,6 +118,8 @@ class Beliefs:
         self._profiles: dict[ProfileKey, Profile] = {profile.key: profile for profile in profiles}
         self._companies = Companies(self.config, self._profiles)
         self._terms: dict[tuple[str, int | None, int, bool, int | None, str, int | None], Terms] = {}
+        self.loads_learnt: dict[BelievedLoad, None] = {}
+        self._loads: dict[tuple[str, int | None, str], dict[tuple[ProfileKey, bool], BelievedLoad]] = {}
         self._overheads: dict[str, float] = {}
         self._curves = Curves(self._profiles.values())
         self._rates: dict[_Asked, Rate] = {}
@@ -131,9 +167,10 @@ class Beliefs:
         terms = self._terms.get(asked)
         if terms is None:
             key = profile_key(spec, gpu_type, gpus)
-            if _leans(spec, key):
+            leans = _leans(spec, key)
+            if leans:
                 self._leaning.setdefault((key.family, key.batch_size, gpu_type), {})[key] = None
-            terms = Terms(key, self.memory(spec, gpu_type, gpus), self.load(spec, gpu_type, gpus))
+            terms = Terms(key, self.memory(spec, gpu_type, gpus), self._believed_load(key, leans=leans))
             self._terms[asked] = terms
         return terms
 
@@ -174,10 +211,35 @@ class Beliefs:
     def load(self, spec: JobSpec, gpu_type: str, gpus: int | None = None) -> Load | None:
         """C and M of a job, None when its occupancy is unknown. An unknown M counts as 0."""
         key = profile_key(spec, gpu_type, gpus)
-        profile = self._curves.of(key).with_load(key.gpus) if _leans(spec, key) else self._profiles.get(key)
+        return self._load(key, leans=_leans(spec, key))
+
+    def _load(self, key: ProfileKey, *, leans: bool) -> Load | None:
+        profile = self._curves.of(key).with_load(key.gpus) if leans else self._profiles.get(key)
         if profile is None or profile.occupancy is None:
             return None
         return Load(profile.occupancy.value, profile.bandwidth.value if profile.bandwidth else 0.0)
+
+    def _believed_load(self, key: ProfileKey, *, leans: bool) -> BelievedLoad:
+        """The one that all bookings of such jobs refer to."""
+        known = self._loads.setdefault((key.family, key.batch_size, key.gpu_type), {})
+        believed = known.get((key, leans))
+        if believed is None:
+            believed = known[key, leans] = BelievedLoad(key, self._load(key, leans=leans), leans=leans)
+        return believed
+
+    def _learn_loads(self, key: ProfileKey) -> None:
+        """A point has changed: loads that rest on it are others, or made anew if it is news whether they are known."""
+        known = self._loads.get((key.family, key.batch_size, key.gpu_type), {})
+        for asked, believed in list(known.items()):
+            rests = believed.leans or believed.key == key
+            load = self._load(believed.key, leans=believed.leans) if rests else believed.value
+            if load == believed.value:
+                continue
+            if load is None or believed.value is None:
+                del known[asked]
+            else:
+                believed.value = load
+                self.loads_learnt[believed] = None
 
     def rate(self, spec: JobSpec, situation: Situation) -> Rate:
         """How fast a job runs in a situation: the one answer about speed, remembered until something is learnt."""
@@ -243,6 +305,7 @@ class Beliefs:
         self.neighbours.believe(merged)
         self._curves.put(merged)
         self._companies.forget(merged.key)
+        self._learn_loads(merged.key)
         if old is None or is_more or _is_booked_otherwise(old, merged):
             self.terms_version += 1
             self._terms.clear()
@@ -311,13 +374,12 @@ def declared(profile: Profile) -> Profile:
 
 
 def _is_booked_otherwise(old: Profile, new: Profile) -> bool:
-    """Whether of the values that terms are made of one is another."""
+    """Whether of the values that terms are made of one is another, or it is news whether the load is known."""
     return (
         _is_other(old.persistent_bytes, new.persistent_bytes)
         or _is_other(old.ephemeral_bytes, new.ephemeral_bytes)
         or (old.overhead_bytes is None) is not (new.overhead_bytes is None)
-        or _is_other(old.occupancy, new.occupancy)
-        or _is_other(old.bandwidth, new.bandwidth)
+        or (old.occupancy is None) is not (new.occupancy is None)
     )
 
 

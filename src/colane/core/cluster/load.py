@@ -11,13 +11,13 @@ from colane.model.hardware import Gpu, GpuId
 from colane.model.job import Job, JobId
 from colane.model.profile import Memory, ProfileKey
 from colane.model.progress import UNGATED
-from colane.perf.beliefs import Beliefs, Load, Terms
+from colane.perf.beliefs import Beliefs, BelievedLoad, Load, Terms
 
 
 @final
 @dataclass(init=False, unsafe_hash=True, slots=True)
 class Booking:
-    """One job's hold on one GPU. `memory` and `load` are None while unknown."""
+    """One job's hold on one GPU. `memory` is None while unknown; `believed` is where its load is looked up."""
 
     job: Final[JobId]
     lane: Final[int]
@@ -26,7 +26,7 @@ class Booking:
     share: Final[bool]
     company: Final[str | None]
     memory: Final[Memory | None]
-    load: Final[Load | None]
+    believed: Final[BelievedLoad]
     circle: Final[str]
 
     def __init__(  # noqa: PLR0913, PLR0917 - a record
@@ -38,7 +38,7 @@ class Booking:
         share: bool,
         company: str | None,
         memory: Memory | None,
-        load: Load | None,
+        believed: BelievedLoad,
         circle: str = "",
     ) -> None:
         self.job = job
@@ -48,14 +48,29 @@ class Booking:
         self.share = share
         self.company = company
         self.memory = memory
-        self.load = load
+        self.believed = believed
         self.circle = circle
+
+    @property
+    def load(self) -> Load | None:
+        """As it is believed now; None while unknown."""
+        return self.believed.value
+
+
+Weight = tuple[float, float, int]
+"""Sum of C, sum of M, number of jobs: the lighter first (paper A, algorithm 2)."""
+
+
+def weight_of(carried: Sequence[BelievedLoad]) -> Weight:
+    """Of jobs together; one of which nothing is known weighs nothing."""
+    loads = [believed.value for believed in carried if believed.value is not None]
+    return sum([load.occupancy for load in loads]), sum([load.bandwidth for load in loads]), len(carried)
 
 
 def book(job: Job, lane: int, terms: Terms) -> Booking:
     """What a job holds of a GPU in that lane, by present beliefs."""
     spec, memory = job.spec, memory_held(job, terms)
-    return Booking(job.id, lane, terms.key, spec.user, spec.share, spec.company, memory, terms.load, spec.circle)
+    return Booking(job.id, lane, terms.key, spec.user, spec.share, spec.company, memory, terms.believed, spec.circle)
 
 
 def memory_held(job: Job, terms: Terms) -> Memory | None:
@@ -178,9 +193,12 @@ class GpuLoad:
     @property
     def sort_key(self) -> tuple[float, float, int, GpuId]:
         """(sum of C, sum of M, jobs, id): the order of paper A's algorithm 2."""
-        loads = [b.load for b in self.bookings if b.load is not None]
-        occupancy = sum(load.occupancy for load in loads)
-        return occupancy, sum(load.bandwidth for load in loads), len(self.bookings), self.id
+        return (*weight_of(self.carried), self.id)
+
+    @property
+    def carried(self) -> tuple[BelievedLoad, ...]:
+        """Where the loads of its jobs are looked up, in order of their start."""
+        return tuple([booking.believed for booking in self.bookings])
 
     @property
     def next_lane(self) -> int:

@@ -12,7 +12,8 @@ from heapq import merge
 from colane.core.cluster.bookings import NodeLeft
 from colane.core.cluster.free import FreeIndex
 from colane.core.cluster.load import GpuLoad
-from colane.core.cluster.state import Kind, NodeState, SortKey
+from colane.core.cluster.open_gpus import SortKey
+from colane.core.cluster.state import Kind, NodeState
 from colane.core.cluster.view import ClusterView
 from colane.model.hardware import GpuId
 from colane.model.job import Job, JobId, JobSpec
@@ -48,7 +49,7 @@ class Overlay:
         self._nodes: dict[str, NodeLeft] = {}
         self._free: dict[Kind, FreeIndex] = {}
         self._free_masks: dict[tuple[int, str], int] = {}
-        self._open: dict[tuple[Kind, int], list[SortKey]] = {}
+        self._opened: dict[tuple[Kind, int], list[SortKey]] = {}
         self._decided: set[JobId] = set()
         self._cpu_only: dict[str, list[JobSpec]] = {}
         self._has_opened = False
@@ -177,8 +178,9 @@ class Overlay:
 
     def open_gpus(self, kind: Kind, jobs_max: int) -> Iterator[GpuLoad]:
         """GPUs of a kind with at most that many jobs that may be joined, as they will be, lightest first."""
-        lists = [self._open_keys(kind, jobs) for jobs in range(1, jobs_max + 1)]
-        for key in merge(*lists):
+        numbers = range(1, jobs_max + 1)
+        opened = [self._opened_keys(kind, jobs) for jobs in numbers]
+        for key in merge(*opened, *[self._left_open(kind, jobs) for jobs in numbers]):
             yield self.load(key[3])
 
     def has_open(self, kind: Kind, jobs_max: int) -> bool:
@@ -198,14 +200,15 @@ class Overlay:
         """Take the new values of GPUs, each with one job more; what was free is so no more."""
         taken: dict[tuple[str, str], int] = {}
         for load in loads:
-            old = self.load(load.id)
+            old, is_touched = self.load(load.id), load.id in self._loads
             self._loads[load.id] = load
             self.touched.append(load.id)
             self._has_opened = self._has_opened or load.is_open
-            if self._open:
+            if self._opened:
                 kind = (self.view.nodes[load.id.node].node.pool, load.gpu.type)
-                _drop(self._open.get((kind, len(old.bookings))), old)
-                _add(self._open.get((kind, len(load.bookings))), load)
+                if is_touched:
+                    _drop(self._opened.get((kind, len(old.bookings))), old)
+                _add(self._opened.get((kind, len(load.bookings))), load)
             if old.is_free:
                 at = load.id.node, load.gpu.type
                 taken[at] = taken.get(at, 0) | 1 << load.id.number
@@ -213,16 +216,20 @@ class Overlay:
             node = self.view.nodes[name]
             self._set_free(node, (node.node.pool, gpu_type), self._free_mask(node, gpu_type) & ~mask)
 
-    def _open_keys(self, kind: Kind, jobs: int) -> list[SortKey]:
-        """Made when first asked for, from the view's and what was touched before; kept true from then on."""
-        keys = self._open.get((kind, jobs))
+    def _left_open(self, kind: Kind, jobs: int) -> Iterator[SortKey]:
+        """Of those about which nothing was decided."""
+        for key in self.view.open_gpus(kind, jobs):
+            if key[3] not in self._loads:
+                yield key
+
+    def _opened_keys(self, kind: Kind, jobs: int) -> list[SortKey]:
+        """Of the others, made when first asked for and kept true from then on."""
+        keys = self._opened.get((kind, jobs))
         if keys is None:
-            keys = self._open[kind, jobs] = self.view.open_gpus(kind, jobs).copy()
+            keys = self._opened[kind, jobs] = []
             for load in self._loads.values():
-                if (self.view.nodes[load.id.node].node.pool, load.gpu.type) == kind:
-                    base = self.view.gpu(load.id)
-                    _drop(keys if len(base.bookings) == jobs else None, base)
-                    _add(keys if len(load.bookings) == jobs else None, load)
+                if (self.view.nodes[load.id.node].node.pool, load.gpu.type) == kind and len(load.bookings) == jobs:
+                    _add(keys, load)
         return keys
 
     def _free_mask(self, node: NodeState, gpu_type: str) -> int:

@@ -6,7 +6,7 @@ from nodes and jobs, so nothing is lost when the process dies; `restore` does ju
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
+from bisect import insort
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Final, TypeVar
@@ -16,6 +16,7 @@ from colane.core.cluster.changes import Changes
 from colane.core.cluster.derived import Derived
 from colane.core.cluster.free import FreeIndex
 from colane.core.cluster.load import Booking, GpuLoad, book, booked_on, memory_held
+from colane.core.cluster.open_gpus import OpenGpus
 from colane.core.cluster.queue import PoolQueue
 from colane.core.usage import UsageBook, UsedGpus
 from colane.model.hardware import GpuId, Node
@@ -24,12 +25,10 @@ from colane.model.placement import Placement
 from colane.model.plan import Blocked
 from colane.model.profile import ProfileKey
 from colane.model.progress import Progress
-from colane.perf.beliefs import Beliefs, Terms
+from colane.perf.beliefs import Beliefs, BelievedLoad, Terms
 
 Kind = tuple[str, str]
 """A pool and a GPU type: GPUs of one kind are interchangeable to a policy."""
-
-SortKey = tuple[float, float, int, GpuId]
 
 D = TypeVar("D", bound=Derived)
 
@@ -42,7 +41,7 @@ Moved = Callable[[Job | None, Job | None], None]
 DERIVED_MAX: Final = 64
 """More indexes than any policy has; settings that change all the time make no more of them."""
 
-__all__ = ["ClusterState", "D", "Kind", "NodeState", "SortKey"]
+__all__ = ["ClusterState", "D", "Kind", "NodeState"]
 
 
 class ClusterState:
@@ -72,7 +71,7 @@ class ClusterState:
         self.returning: dict[JobId, None] = {}
         self.draining: dict[str, bool] = {}
         self.steps_unseen = False
-        self._open: dict[tuple[Kind, int], list[SortKey]] = {}
+        self._open: dict[tuple[Kind, int], OpenGpus] = {}
         self._derived: dict[Question, Derived] = {}
         self._told_of_jobs: dict[Question, Moved] = {}
         self._told_of_cpu_jobs: dict[Question, Moved] = {}
@@ -268,6 +267,23 @@ class ClusterState:
         if self._booked_by.get(key) != self.beliefs.terms_version:
             self.refresh_bookings(key)
             self._booked_by[key] = self.beliefs.terms_version
+        if self.beliefs.loads_learnt:
+            for believed in self._follow_loads():
+                self._change_pools_of(believed.key)
+
+    def _follow_loads(self) -> Iterable[BelievedLoad]:
+        """Of some kinds another load is believed: their bookings tell it by themselves, what is sorted by it moves."""
+        learnt, self.beliefs.loads_learnt = self.beliefs.loads_learnt, {}
+        for open_gpus in self._open.values():
+            open_gpus.learn(learnt)
+        return learnt
+
+    def _change_pools_of(self, key: ProfileKey) -> None:
+        """Of pools with a queue that is done for every lesson; of the others it is to be found out."""
+        for pool in self.gpu_types:
+            gpus = () if pool in self.queues else self.keys_in_use.get(key, ())
+            if any(self.nodes[gpu.node].node.pool == pool for gpu in gpus):
+                self.changed_pools.add(pool)
 
     def refresh_bookings(self, key: ProfileKey) -> None:
         """Re-book the jobs of a kind, with whatever number of GPUs, by present beliefs."""
@@ -283,21 +299,25 @@ class ClusterState:
             self.changed_pools.add(self.nodes[gpu.node].node.pool)
 
     def _is_fresh(self, booking: Booking, gpu_type: str) -> bool:
-        """Whether a booking is what present beliefs say."""
+        """Whether a booking is what present beliefs say; its load says so by itself."""
         job = self.jobs[booking.job]
         terms = self.beliefs.terms(job.spec, gpu_type, booking.key.gpus)
-        return booking.memory == memory_held(job, terms) and booking.load == terms.load
+        return booking.memory == memory_held(job, terms) and booking.believed is terms.believed
 
-    def open_gpus(self, kind: Kind, jobs: int) -> list[SortKey]:
+    def open_gpus(self, kind: Kind, jobs: int) -> OpenGpus:
         """Sort keys of the GPUs of a kind with that many jobs that may be joined, lightest first.
 
-        The list is made when first asked for and kept true from then on.
+        They are sorted when first asked for, and kept so from then on.
         """
-        asked = (kind, jobs)
-        if asked not in self._open:
-            loads = (load for load in self.gpus.values() if len(load.bookings) == jobs and load.is_open)
-            self._open[asked] = sorted(load.sort_key for load in loads if self.kind_of(load) == kind)
-        return self._open[asked]
+        if self.beliefs.loads_learnt:
+            self._follow_loads()
+        found = self._open.get((kind, jobs))
+        if found is None:
+            found = self._open[kind, jobs] = OpenGpus()
+            for load in self.gpus.values():
+                if len(load.bookings) == jobs and load.is_open and self.kind_of(load) == kind:
+                    found.add(load)
+        return found
 
     def derived(self, make: Callable[..., D], *parameters: Hashable) -> D:
         """A policy's own index for these parameters, made when first asked for and told of every change from then on.
@@ -390,11 +410,11 @@ class ClusterState:
             gpus.add(load.id)
         keys = self._open.get((self.kind_of(load), len(load.bookings))) if self._open else None
         if keys is not None and load.is_open:
-            insort(keys, load.sort_key)
+            keys.add(load)
 
     def _unindex(self, load: GpuLoad) -> None:
         for booking in load.bookings:
             self.keys_in_use[booking.key].discard(load.id)
         keys = self._open.get((self.kind_of(load), len(load.bookings))) if self._open else None
         if keys is not None and load.is_open:
-            del keys[bisect_left(keys, load.sort_key)]
+            keys.discard(load)

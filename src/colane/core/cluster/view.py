@@ -8,8 +8,9 @@ from types import MappingProxyType
 from colane.core.cluster.changes import Newcomers
 from colane.core.cluster.free import FreeIndex
 from colane.core.cluster.load import GpuLoad
+from colane.core.cluster.open_gpus import OpenGpus
 from colane.core.cluster.queue import PoolQueue
-from colane.core.cluster.state import ClusterState, D, Kind, NodeState, SortKey
+from colane.core.cluster.state import ClusterState, D, Kind, NodeState
 from colane.core.reducers.parking import bytes_to_move, parking_refusal
 from colane.core.usage import UsageBook
 from colane.model.hardware import GpuId
@@ -126,7 +127,7 @@ class ClusterView:
         """Free GPUs of a kind, by node."""
         return self._state.free[kind]
 
-    def open_gpus(self, kind: Kind, jobs: int) -> list[SortKey]:
+    def open_gpus(self, kind: Kind, jobs: int) -> OpenGpus:
         """GPUs of a kind with that many jobs that may be joined, lightest first."""
         return self._state.open_gpus(kind, jobs)
 

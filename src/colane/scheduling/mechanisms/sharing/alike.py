@@ -13,7 +13,7 @@ from collections.abc import Set as AbstractSet
 from typing import Final
 
 from colane.core.cluster.draft import Draft
-from colane.core.cluster.load import GpuLoad
+from colane.core.cluster.load import GpuLoad, Weight, weight_of
 from colane.core.cluster.queue import Line
 from colane.core.cluster.state import Kind
 from colane.core.cluster.view import ClusterView
@@ -32,9 +32,7 @@ USUAL_MAX: Final = 256
 
 _Key = tuple[Kind, str, Members, int, str | None]
 
-
-_Weight = tuple[float, float, int]
-_Entry = tuple[_Weight, tuple[str, ...], Alike]
+_Entry = tuple[Weight, tuple[str, ...], Alike]
 """A group by its weight, then by who is in it."""
 
 
@@ -215,6 +213,19 @@ class GpusAlike:
         else:
             alike.rises.clear()
             self._doubt(alike)
+            self._weigh(alike)
+
+    def _weigh(self, alike: Alike) -> None:
+        """File a group by what its members are believed to weigh now."""
+        weight = weight_of(alike.carried)
+        if weight == alike.weight:
+            return
+        is_there = alike in self._present.get(alike.kind, {})
+        if is_there:
+            self._list(alike, is_new=False)
+        alike.weight = weight
+        if is_there:
+            self._list(alike, is_new=True)
 
     def _doubt(self, alike: Alike) -> None:
         """What the members of a group do to each other is to be worked out anew."""
@@ -230,6 +241,7 @@ class GpusAlike:
         for alike in self._groups.values():
             alike.rises.clear()
             self._doubt(alike)
+            self._weigh(alike)
 
     def _empty(self, view: ClusterView) -> None:
         """Begin anew: companions that came and went have used up their numbers."""
@@ -344,5 +356,5 @@ class GpusAlike:
         return alike
 
 
-def _place_of(entry: _Entry) -> tuple[_Weight, tuple[str, ...]]:
+def _place_of(entry: _Entry) -> tuple[Weight, tuple[str, ...]]:
     return entry[:2]

@@ -8,8 +8,8 @@ from typing import Final, NamedTuple, final
 from colane.core.cluster.load import Booking
 from colane.model.job import JobSpec, NeedClass
 from colane.model.profile import Memory, ProfileKey
+from colane.perf.beliefs import BelievedLoad
 from colane.perf.beliefs import Kind as KindOfJob
-from colane.perf.beliefs import Load
 
 COMPANIONS_MAX: Final = 1 << 16
 """Companions that are told apart; then all begins anew."""
@@ -24,7 +24,7 @@ class CompanyMember(NamedTuple):
 
     key: ProfileKey
     memory: Memory | None
-    load: Load | None
+    believed: BelievedLoad
     share: bool
     company: str | None
     circle: str
@@ -35,7 +35,7 @@ class CompanyMember(NamedTuple):
 
 def companion(booking: Booking, spec: JobSpec) -> CompanyMember:
     """A job as it counts on a GPU."""
-    known = booking.key, booking.memory, booking.load, booking.share, booking.company, booking.circle
+    known = booking.key, booking.memory, booking.believed, booking.share, booking.company, booking.circle
     return CompanyMember(*known, spec.gpu_type, spec.utility_min, not spec.preemptible)
 
 

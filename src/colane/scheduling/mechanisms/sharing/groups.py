@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from heapq import merge
 from typing import Final, NamedTuple, final
 
-from colane.core.cluster.load import GpuLoad
+from colane.core.cluster.load import GpuLoad, Weight, weight_of
 from colane.core.cluster.state import Kind
 from colane.model.hardware import GpuId
 from colane.scheduling.mechanisms.sharing.companions import Members
@@ -25,20 +25,34 @@ class Alike:
         members: Who is on each.
         left_bytes: Memory left beside them.
         circle: Who may join; None where nobody may.
-        weight: Sums of C and M of who is on each, and how many they are.
+        carried: Where the loads of who is on each are looked up.
+        weight: Sums of these loads, and how many they are, as the group is filed.
         order: Of those of one weight.
         gpus: Those of which nothing was decided in the present plan, in order.
         fresh: Others that may be joined, in order.
         rises: By how much the sum of speeds rises by a companion that joins; minus infinity where somebody is hurt.
     """
 
-    __slots__ = ("circle", "fresh", "gpus", "kind", "left_bytes", "members", "order", "rises", "site", "weight")
+    __slots__ = (
+        "carried",
+        "circle",
+        "fresh",
+        "gpus",
+        "kind",
+        "left_bytes",
+        "members",
+        "order",
+        "rises",
+        "site",
+        "weight",
+    )
 
     def __init__(self, kind: Kind, members: Members, load: GpuLoad) -> None:
         self.kind: Final = kind
         self.site: Final[Site] = (kind[1], load.gpu.sharing)
         self.order: Final = (*[str(booking.key) for booking in load.bookings], str(load.left_bytes))
-        self.weight: Final = load.sort_key[:3]
+        self.carried: Final = load.carried
+        self.weight: Weight = weight_of(self.carried)
         self.members: Final = members
         self.left_bytes: Final = load.left_bytes
         self.circle: Final = circle_of(load)
