@@ -35,18 +35,18 @@ def headings(name: str) -> set[str]:
 
 def test_every_reason_has_a_sentence_and_a_heading() -> None:
     assert set(SENTENCES) == set(Why)
-    assert {why.value for why in Why} <= headings("reasons.md")
+    assert {why.value for why in Why} <= headings("reference/reasons.md")
 
 
 def test_the_documented_sentences_are_the_ones_printed() -> None:
-    text = (DOCS / "reasons.md").read_text()
+    text = (DOCS / "reference/reasons.md").read_text()
     for why, sentence in SENTENCES.items():
         assert f"### {why.value}\n" in text
         assert f"> {sentence}\n" in text
 
 
 def test_every_factor_and_source_of_a_rate_is_explained() -> None:
-    text = (DOCS / "speed.md").read_text()
+    text = (DOCS / "explanation/speed.md").read_text()
     rows = "\n".join(line for line in text.splitlines() if line.startswith("| `"))
     assert all(f"`{name}`" in rows for name in (*Factors._fields, *RateSource))
     for source, spread in SPREADS.items():
@@ -58,24 +58,26 @@ def test_every_flaw_has_a_heading() -> None:
     source = (ROOT / "src/colane/core/check.py").read_text()
     codes = set(re.findall(r'Flaw\("([a-z-]+)"', source))
     assert len(codes) > 10
-    assert codes <= headings("reasons.md")
+    assert codes <= headings("reference/reasons.md")
 
 
 def test_every_policy_and_every_state_has_a_heading() -> None:
-    assert set(POLICIES) <= headings("policies.md")
-    assert {state.name for state in JobState} <= headings("lifecycle.md")
+    assert set(POLICIES) <= headings("reference/policies.md")
+    assert {state.name for state in JobState} <= headings("reference/lifecycle.md")
 
 
 def test_the_diagram_is_drawn_from_the_table() -> None:
-    assert diagram() in (DOCS / "lifecycle.md").read_text()
+    assert diagram() in (DOCS / "reference/lifecycle.md").read_text()
 
 
 def test_the_command_reference_is_the_one_the_commands_write() -> None:
-    assert (DOCS / "commands.md").read_text() == reference(), "run: python -m colane.cli.reference > docs/commands.md"
+    assert (DOCS / "reference/commands.md").read_text() == reference(), (
+        "run: python -m colane.cli.reference > docs/reference/commands.md"
+    )
 
 
 def test_every_endpoint_has_its_row() -> None:
-    interfaces = (DOCS / "interfaces.md").read_text()
+    interfaces = (DOCS / "reference/interfaces.md").read_text()
     rows = set(re.findall(r"`(/[a-z_{}/.]*)`", interfaces))
     service = make_service(MemoryStore(), ServiceConfig(policy="fifo", workdir="/"))
     routes = {
@@ -88,12 +90,12 @@ def test_every_endpoint_has_its_row() -> None:
 
 def test_every_room_is_on_the_plan_and_no_other() -> None:
     rooms = {path.name for path in (ROOT / "src/colane").iterdir() if (path / "__init__.py").is_file()}
-    rows = set(re.findall(r"^\| `(\w+)` \|", (DOCS / "architecture.md").read_text(), re.MULTILINE))
+    rows = set(re.findall(r"^\| `(\w+)` \|", (DOCS / "explanation/architecture.md").read_text(), re.MULTILINE))
     assert rows == rooms
 
 
 def test_the_glossary_explains_each_word_once() -> None:
-    words = re.findall(r"\*\*([^*]+)\*\*", (DOCS / "glossary.md").read_text())
+    words = re.findall(r"\*\*([^*]+)\*\*", (DOCS / "reference/glossary.md").read_text())
     assert sorted(words) == sorted(set(words))
     parts = {Admission, Choice, Desk, Offer, Order, Sizer, Source}
     assert {*ACTION_NAMES.values(), *(part.__name__.lower() for part in parts)} <= set(words)
@@ -106,5 +108,5 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 
 def test_the_words_of_the_commands_stand_in_the_glossary() -> None:
-    page = (DOCS / "glossary.md").read_text().lower()
+    page = (DOCS / "reference/glossary.md").read_text().lower()
     assert [word for word in WORDS if f"**{word.lower()}**" not in page] == []

@@ -83,5 +83,5 @@ def test_registered_names_are_no_files() -> None:
 
 
 def test_the_page_shows_the_file_that_is_tested() -> None:
-    page = (EXAMPLE.parents[1] / "policies.md").read_text()
+    page = (EXAMPLE.parents[1] / "reference/policies.md").read_text()
     assert f"```python\n{EXAMPLE.read_text()}```" in page

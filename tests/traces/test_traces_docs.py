@@ -1,4 +1,4 @@
-"""docs/traces.md names every column, format, key and preset, and none besides."""
+"""docs/reference/traces.md names every column, format, key and preset, and none besides."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from colane.traces.node_events import NodeEventKind
 from colane.traces.read import FORMATS
 from colane.traces.readers.colane_csv import COLUMNS
 
-TEXT = (Path(__file__).parents[2] / "docs" / "traces.md").read_text()
+TEXT = (Path(__file__).parents[2] / "docs/reference/traces.md").read_text()
 
 
 def table(heading: str) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""The JSON objects between agent and scheduler (docs/interfaces.md)."""
+"""The JSON objects between agent and scheduler (docs/reference/interfaces.md)."""
 
 from __future__ import annotations
 

@@ -193,7 +193,7 @@ Event = (
 
 @dataclass(frozen=True, slots=True)
 class Flaw:
-    """Something a plan may not do. `code` has a heading in `docs/reasons.md`."""
+    """Something a plan may not do. `code` has a heading in `docs/reference/reasons.md`."""
 
     code: str
     detail: str

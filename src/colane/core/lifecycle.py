@@ -1,6 +1,6 @@
 """The moves of a job's life, as data. A move outside the table is an error that tells the job's story.
 
-`docs/lifecycle.md` draws its diagram from this table.
+`docs/reference/lifecycle.md` draws its diagram from this table.
 """
 
 from __future__ import annotations

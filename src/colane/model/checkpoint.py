@@ -39,7 +39,7 @@ CHECKPOINT_PRESETS: Final[Mapping[str, CheckpointContract]] = MappingProxyType(
         "torchrun": CheckpointContract("SIGUSR1", 60.0),
     }
 )
-"""What frameworks do when they are asked (docs/elastic.md says how each is set up).
+"""What frameworks do when they are asked (docs/explanation/elastic.md says how each is set up).
 
 * Lightning ends its loop at SIGTERM, with exit code 0, and saves in `on_exception` where a callback does
   (`OnExceptionCheckpoint`); its own handler of SIGUSR1 is there under Slurm alone.

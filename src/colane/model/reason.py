@@ -1,6 +1,6 @@
 """Why a job waits, starts, stops or ends: an enum with numbers, and one sentence for each.
 
-Every decision and every wait carries a `Reason`. `docs/reasons.md` has a heading for each code.
+Every decision and every wait carries a `Reason`. `docs/reference/reasons.md` has a heading for each code.
 """
 
 from __future__ import annotations

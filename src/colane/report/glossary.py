@@ -1,4 +1,4 @@
-"""Words that commands and reports use, for readers who meet them first; `docs/glossary.md` has all, for developers."""
+"""Words that commands and reports use, for readers who meet them first; `docs/reference/glossary.md` has all, for developers."""
 
 from __future__ import annotations
 

@@ -304,8 +304,8 @@ def _withdraw(path: Path) -> None:
 def about_users() -> str:
     """Say who may use a scheduler that we run, in one line."""
     if os.geteuid() == 0:
-        return "every user of this machine may submit; jobs run as whoever submits them (docs/security.md)"
-    return f"users: {user_name(os.geteuid())} alone; run it as root to serve everybody (docs/security.md)"
+        return "every user of this machine may submit; jobs run as whoever submits them (docs/how-to/security.md)"
+    return f"users: {user_name(os.geteuid())} alone; run it as root to serve everybody (docs/how-to/security.md)"
 
 
 def _print_url(config: ServerConfig) -> Callable[[str], None]:

@@ -37,7 +37,7 @@ def demand_runnable(requests: Iterable[JobRequest], board: Board) -> None:
         for record in board.nodes.values():
             if record.node.pool == pool and not record.lost and record.runs_as not in {"", user}:
                 only = f"node {record.node.name} runs jobs of {record.runs_as} only"
-                fix = "an agent that root runs serves everybody (docs/security.md)"
+                fix = "an agent that root runs serves everybody (docs/how-to/security.md)"
                 raise RefusedError.because(403, f"{user} may not submit here: {only}; {fix}", "user")
 
 

@@ -1,6 +1,6 @@
 """What the API takes, as pydantic models: unknown fields are refused, numbers are bounded.
 
-The shapes are those of `docs/interfaces.md`. Inside the service only the types of `model` are used.
+The shapes are those of `docs/reference/interfaces.md`. Inside the service only the types of `model` are used.
 """
 
 from __future__ import annotations

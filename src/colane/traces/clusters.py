@@ -173,7 +173,7 @@ KEYS: Mapping[str, tuple[Callable[[Any], Any], Any]] = {
     "topology": (_text, "none"),
     "pool": (_text, DEFAULT_POOL),
 }
-"""Keys of a group, each with its parser and its default. `docs/traces.md` explains them."""
+"""Keys of a group, each with its parser and its default. `docs/reference/traces.md` explains them."""
 
 
 def _group(path: Path, number: int, raw: object, everywhere: Mapping[str, float]) -> _Group:
