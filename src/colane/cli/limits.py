@@ -19,7 +19,7 @@ LimitsOption = Annotated[
         "--limits",
         metavar="FILE",
         show_default="none",
-        help="How much users and groups may have: gpus, running, queued, submits_per_minute (TOML, docs/how-to/security.md).",
+        help="What users and groups may use: gpus, running, queued, submits_per_minute (docs/how-to/security.md).",
     ),
 ]
 

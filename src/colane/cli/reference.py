@@ -1,4 +1,4 @@
-"""The command reference, written from the commands themselves: `python -m colane.cli.reference > docs/reference/commands.md`."""
+"""The command reference, from the commands: `python -m colane.cli.reference > docs/reference/commands.md`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Words that commands and reports use, for readers who meet them first; `docs/reference/glossary.md` has all, for developers."""
+"""Words of commands and reports, for new readers; `docs/reference/glossary.md` has all, for developers."""
 
 from __future__ import annotations
 

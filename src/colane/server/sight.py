@@ -1,6 +1,6 @@
 """Whose jobs a caller is told of: everybody's, or, where the scheduler is started so, his own alone.
 
-A job that he is not told of is to him as one that is not there. What remains to be seen is said in docs/how-to/security.md.
+A job that a caller is not told of does not exist for that caller. What remains to be seen: docs/how-to/security.md.
 """
 
 from __future__ import annotations
