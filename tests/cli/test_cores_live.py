@@ -62,7 +62,7 @@ def test_a_job_ends_with_the_cores_it_has_use_for(tuned_up: Up, useful: int) -> 
         granted = until(lambda: os.sched_getaffinity(pid) == set(job["booked_cores"]) and job["booked_cores"], "cores")
         client.cancel(number)
     assert len(granted) == useful
-    assert (job["cores_useful"], job["needs"]["cores_asked"], job["needs"]["category"]) == (useful, 1, "cv")
+    assert (job["cores_useful"], job["needs"]["cores"], job["needs"]["category"]) == (useful, 1, "cv")
     assert tuned_up.wait_for(number, "cancelled")["state"] == "cancelled"
 
 
@@ -106,7 +106,8 @@ def _runs(pid: int, useful: str) -> bool:
 def test_ps_shows_cores_asked_granted_and_useful(capsys: pytest.CaptureFixture[str]) -> None:
     job = {
         "id": 1, "name": "a", "user": "me", "gpus": ["n/0"], "submit_s": 0.0, "end_s": None, "sharing": None, "why": "",
-        "state": "running", "lanes": [0], "booked_cores": [0, 1], "needs": {"cores_asked": 5}, "progress": None,
+        "state": "running", "lanes": [0], "booked_cores": [0, 1], "needs": {"cores": 5},
+        "constraints": {"cores": 2}, "progress": None,
         "cores_useful": None, "steps": 0, "steps_total": None, "start_s": 0.0, "family": "f",
         "steps_total_learned": None,
     }  # fmt: skip

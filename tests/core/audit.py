@@ -29,7 +29,7 @@ def _rates(state: ClusterState) -> None:
     """Every placed job goes at some speed, and none at its own size faster than alone."""
     for job in state.jobs.values():
         for rate in rates_of(state, job):
-            assert 0 < rate.ratio <= 1 or job.gpu_count != job.spec.gpus
+            assert 0 < rate.ratio <= 1 or job.gpu_count != job.effective.gpus
             assert rate.step_s is None or rate.step_s > 0
             assert rate.spread_ratio >= 0
 
@@ -43,7 +43,7 @@ def _bookings(state: ClusterState) -> None:
         assert bool(job.home) == (job.parked and job.is_on_host)
         assert job.home in {"", *_homes(job)}
         if job.state is JobState.CHECKPOINTING:
-            assert job.spec.checkpoint is not None
+            assert job.effective.checkpoint is not None
             assert job.saves_asked
             assert job.ending is JobState.QUEUED
         assert job.resizes_to is None or job.state in LEAVING
@@ -65,7 +65,7 @@ def _bookings(state: ClusterState) -> None:
 def _memory(state: ClusterState, booking: Booking, gpu_type: str) -> Memory | None:
     """What is believed now of a job with so many GPUs as it has; without turns it may hold all of it at any time."""
     job = state.jobs[booking.job]
-    memory = state.beliefs.memory(job.spec, gpu_type, booking.key.gpus)
+    memory = state.beliefs.memory(job.effective, gpu_type, booking.key.gpus)
     return Memory(sum(memory), 0) if memory is not None and job.turn == "ungated" else memory
 
 
@@ -95,7 +95,7 @@ def audit_decisions(state: ClusterState, outcome: Outcome) -> None:
     for decision in {decision.action.job: decision for decision in outcome.decisions}.values():
         action, job, is_relief = decision.action, state.jobs[decision.action.job], decision.policy == "relief"
         if isinstance(action, Stop | Resize):
-            assert job.spec.preemptible or is_relief
+            assert job.effective.preemptible or is_relief
             assert job.state in LEAVING
         elif isinstance(action, Park):
             assert job.parked
@@ -156,7 +156,7 @@ def _cores(job: Job, name: str) -> set[int]:
 
 def _parts(job: Job, name: str, total: int) -> list[int]:
     places = (job.placement, job.resizes_to)
-    return [job.spec.part(total, len(place.slots_on(name))) for place in places if place is not None]
+    return [job.effective.part(total, len(place.slots_on(name))) for place in places if place is not None]
 
 
 def _queues(state: ClusterState) -> None:

@@ -33,7 +33,7 @@ class Shuffler:
             changes: tuple[Callable[[Draft, Job], None], ...] = (_park, _park, _stop, _resize, _set_cores, _remark)
             for job in sorted(view.jobs.values(), key=lambda job: job.id):
                 if job.state is JobState.RUNNING and self._random.random() < 0.3:
-                    self._random.choice(changes if job.spec.gpus else (_set_throttle, _remark))(draft, job)
+                    self._random.choice(changes if job.effective.gpus else (_set_throttle, _remark))(draft, job)
         for pool in view.pools:
             for job_id in view.queue(pool):
                 self._serve(draft, view.job(job_id))
@@ -45,16 +45,16 @@ class Shuffler:
             if free and draft.has_room_at_home(job):
                 draft.start(job, [self._random.choice(free)], Reason(Why.FREE_GPU, {"gpu": str(free[0].id)}))
             return
-        for kind in draft.view.gpu_types(job.spec.pool, job.spec.gpu_type):
-            for order in draft.free((job.spec.pool, kind)).nodes_with(job.spec.gpus):
+        for kind in draft.view.gpu_types(job.spec.pool, job.effective.gpu_type):
+            for order in draft.free((job.spec.pool, kind)).nodes_with(job.effective.gpus):
                 node = draft.view.node_at(order)
-                loads = [load for load in draft.free_gpus(node, kind) if draft.fits_alone(load, job.spec)]
-                fits = len(loads) >= job.spec.gpus and draft.has_room(node, job.spec)
-                if fits and not (job.spec.anti_collocation and job.spec.gpus > 1):
+                loads = [load for load in draft.free_gpus(node, kind) if draft.fits_alone(load, job.effective)]
+                fits = len(loads) >= job.effective.gpus and draft.has_room(node, job.effective)
+                if fits and not (job.spec.anti_collocation and job.effective.gpus > 1):
                     if self._random.random() < 0.2:
-                        draft.hold(job, loads[: job.spec.gpus])
+                        draft.hold(job, loads[: job.effective.gpus])
                     else:
-                        draft.start(job, loads[: job.spec.gpus], Reason(Why.FREE_GPU, {"gpu": str(loads[0].id)}))
+                        draft.start(job, loads[: job.effective.gpus], Reason(Why.FREE_GPU, {"gpu": str(loads[0].id)}))
                     return
 
 
@@ -66,16 +66,16 @@ def _park(draft: Draft, job: Job) -> None:
 
 
 def _stop(draft: Draft, job: Job) -> None:
-    if job.spec.preemptible:
+    if job.effective.preemptible:
         draft.stop(job, Reason(Why.PREEMPTED, {"because": "chance has it"}, (job.id,)))
 
 
 def _resize(draft: Draft, job: Job) -> None:
     """To other free GPUs of one node, or from some of its own to more or fewer: any of its sizes."""
-    if not job.spec.preemptible or job.spec.anti_collocation or job.placement is None:
+    if not job.effective.preemptible or job.spec.anti_collocation or job.placement is None:
         return
-    sizes = job.spec.sizes or (job.spec.gpus,)
-    spec = job.spec.at(sizes[(job.id + int(draft.now_s)) % len(sizes)])
+    sizes = job.effective.sizes or (job.effective.gpus,)
+    spec = job.effective.at(sizes[(job.id + int(draft.now_s)) % len(sizes)])
     for kind in draft.view.gpu_types(spec.pool, spec.gpu_type):
         for order in draft.free((spec.pool, kind)).nodes_with(1):
             node = draft.view.node_at(order)

@@ -52,7 +52,7 @@ class Told:
         """See the class."""
         draft = Draft(view)
         for job in map(view.job, list(view.queue("default"))):
-            gpus = first_fit(draft, job.spec)
+            gpus = first_fit(draft, job.effective)
             if gpus is not None:
                 draft.start(job, gpus, Reason(Why.FREE_GPU, {"gpu": str(gpus[0].id)}))
         running = view.jobs.get(ONE)
@@ -155,7 +155,7 @@ def test_what_does_not_save_in_time_keeps_its_size_is_left_alone_and_after_three
         assert scene.at(scene.now_s + 89.9).state is JobState.RUNNING_PROTECTED
         scene.at(scene.now_s + 0.2)
     assert scene.job.state is JobState.RUNNING
-    assert not scene.job.spec.preemptible
+    assert not scene.job.effective.preemptible
 
 
 def test_a_late_save_is_a_save_all_the_same() -> None:
@@ -225,7 +225,7 @@ def test_a_launch_that_fails_at_the_new_size_goes_back_once_then_to_the_queue_an
     scene.ends(4.0, SAVED)
     back = scene.ends(3.0, 1, steps=0)
     assert (back.state, back.attempt, back.gpu_count, back.failures) == (JobState.ASSIGNED, 3, 1, 0)
-    assert back.spec.sizes == (1, 4), "no policy tries two again"
+    assert back.effective.sizes == (1, 4), "no policy tries two again"
     again = scene.ends(3.0, 1, steps=0)
     assert (again.attempt, again.failures) == (4, 0), "from the queue, which has room for it"
     assert scene.ends(3.0, 1, steps=0).state is JobState.FAILED

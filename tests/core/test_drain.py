@@ -175,7 +175,7 @@ def test_one_that_cannot_save_is_left_alone_for_a_while_and_after_three_times_fi
         assert scene.is_in(JobState.RUNNING_PROTECTED)
         scene.at(scene.now_s + 91.0)
     assert scene.is_in(JobState.RUNNING)
-    assert not scene.job.spec.preemptible
+    assert not scene.job.effective.preemptible
 
 
 def test_a_suspended_job_leaves_and_stays_suspended() -> None:

@@ -29,6 +29,7 @@ from colane.model.profile import ProfileKey
 from colane.model.progress import Progress
 from colane.model.reason import Why
 from colane.scheduling.registry import preset
+from colane.server.views import job_view
 
 from .audit import audit
 from .worlds import GIB, make_node, make_profile
@@ -121,7 +122,7 @@ def test_the_newest_preemptible_job_is_separated_with_the_reason_and_gets_a_gpu_
     assert "1.90 times slower" in reason.sentence()
     world.at(200.0, Ended(TWO, 1, "signalled", Exit(None, 15), 2.0, 200.0))
     assert world.job(TWO).state is JobState.QUEUED
-    assert world.job(TWO).spec.share is False
+    assert world.job(TWO).effective.share is False
     assert world.job(ONE).state is JobState.RUNNING
     world.at(300.0, Ended(ONE, 1, "exited", Exit(0, None), 2.0, 300.0))
     assert world.job(TWO).state is JobState.ASSIGNED
@@ -137,7 +138,10 @@ def test_who_was_to_save_first_gets_a_gpu_to_itself_however_it_left() -> None:
         assert world.job(TWO).state is JobState.STOPPING
         world.at(201.0, Ended(TWO, 1, "exited" if end.code else "signalled", end, 2.0, 201.0))
         world.at(300.0, Ended(ONE, 1, "exited", Exit(0, None), 2.0, 300.0))
-        assert world.job(TWO).spec.share is False
+        assert world.job(TWO).effective.share is False
+        assert world.job(TWO).spec is saving
+        view = job_view(world.job(TWO), None, "colocate")
+        assert (view["needs"]["share"], view["constraints"]) == (True, {"isolated": True})
 
 
 def moves_of(job: Job) -> list[Why]:
@@ -172,7 +176,7 @@ def test_who_is_too_slow_in_turns_too_is_parked_and_goes_on_alone() -> None:
     world.at(at_s, Progressed(TWO, 1, moved))
     world.at(at_s + 10, Submitted(JobId(3), spec("a")))
     world.at(at_s + 20, Ended(ONE, 1, "exited", Exit(0, None), 2.0, at_s + 20))
-    assert world.job(TWO).spec.share is False
+    assert world.job(TWO).effective.share is False
     assert world.job(TWO).attempt == 1
 
 

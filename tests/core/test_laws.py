@@ -18,6 +18,8 @@ from colane.core.cluster.view import ClusterView
 from colane.core.config import CoreConfig
 from colane.core.lifecycle import MOVES
 from colane.core.policy import Planner, Policy, ask
+from colane.cpu.config import TuningConfig
+from colane.model.constraints import under
 from colane.model.job import Job, JobState
 from colane.model.lane import ShareBetween
 from colane.model.plan import Plan, Stop
@@ -159,6 +161,18 @@ def test_codes_of_reasons_explain_and_decide_nothing(name: str, seed: int) -> No
 @policies
 @examples(15)
 @given(seed=SEEDS)
+def test_what_was_declared_stays_declared(name: str, seed: int) -> None:
+    config = CoreConfig(share_between=ShareBetween.USER, saves_failed_max=1, tuning=TuningConfig())
+    world = World(make(name), seed, config, sized=True, cpu_only=True, drains=True, saves=True)
+    for _ in range(60):
+        for job in world.step(world.random_event(), world.random_event()).jobs:
+            assert job.spec is world.submitted[job.id]
+            assert job.effective == under(job.spec, job.constraints)
+
+
+@policies
+@examples(15)
+@given(seed=SEEDS)
 def test_a_restored_state_equals_the_one_it_was_written_from(name: str, seed: int) -> None:
     world = World(make(name), seed)
     for _ in range(50):
@@ -184,7 +198,7 @@ def test_every_waiting_job_has_a_reason_and_refusals_for_lack_of_gpus_are_true(n
             reason = world.core.why(job.id, world.now_s)
             assert reason.sentence()
             if reason.why in (Why.NO_FREE_GPU, Why.NO_NODE):
-                assert not any_free_place(world.core.state, job.spec)
+                assert not any_free_place(world.core.state, job.effective)
 
 
 @examples(15)

@@ -43,12 +43,12 @@ class Impatient:
         draft = Draft(view)
         self.asked_s.append(view.now_s)
         for job in map(view.job, list(view.queue("default"))):
-            gpus = first_fit(draft, job.spec)
+            gpus = first_fit(draft, job.effective)
             if gpus is not None:
                 draft.start(job, gpus, Reason(Why.FREE_GPU, {"gpu": str(gpus[0].id)}))
                 continue
             for running in [view.job(holder) for holder in view.holders("default")]:
-                if running.state is JobState.RUNNING and running.spec.preemptible:
+                if running.state is JobState.RUNNING and running.effective.preemptible:
                     draft.stop(running, Reason(Why.CANCELLED, {"by": "test"}))
         draft.ask_again("default", self.again_s)
         return draft.plan()

@@ -192,7 +192,7 @@ def test_one_of_those_it_left_there_may_have_been_given_its_gpu_alone_since() ->
     node.do(Ended(TWO, 1, "out-of-memory", Exit(1, None), node.now_s, node.now_s))
     node.end(THREE)
     assert node.core.state.gpus[GPU].jobs == (TWO,)
-    assert not node.job(TWO).spec.share
+    assert not node.job(TWO).effective.share
     node.do(resume())
     assert node.job().state is JobState.PAUSED
     node.do(Ended(TWO, 2, "exited", Exit(0, None), node.now_s, node.now_s))

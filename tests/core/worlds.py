@@ -82,6 +82,8 @@ class World:
     """Whether some jobs have no GPUs."""
     drains: bool = False
     """Whether nodes are drained, with and without a deadline, and undrained."""
+    saves: bool = False
+    """Whether some jobs turn out to save their state by themselves, and to go on as fewer ranks."""
     core: Core = field(init=False)
     now_s: float = 0.0
     ended: dict[JobId, Job] = field(default_factory=dict)
@@ -167,6 +169,8 @@ class World:
         steps = self.steps.get(job.id, 0) + self.random.randrange(30)
         self.steps[job.id] = steps
         sample = self._sample(steps)
+        if self.saves:
+            sample = replace(sample, saves=job.id % 3 == 0, reforms=job.id % 2 == 0)
         if job.is_leaving_gpus or (job.is_on_host and job.state is JobState.PAUSED):
             moved = job.is_on_host or self.random.random() < 0.7
             refused = "" if moved else "it has two processes"

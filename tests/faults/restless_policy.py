@@ -21,8 +21,8 @@ class Restless:
         """Serve who waits; then one job more changes its size, or gives way."""
         draft = Draft(view)
         late = [job for job in map(view.job, view.queue(POOL)) if not _serve(draft, job)]
-        movable = [job for job in view.jobs.values() if job.state is JobState.RUNNING and job.spec.sizes]
-        movable = sorted((job for job in movable if job.spec.preemptible), key=lambda job: job.id)
+        movable = [job for job in view.jobs.values() if job.state is JobState.RUNNING and job.effective.sizes]
+        movable = sorted((job for job in movable if job.effective.preemptible), key=lambda job: job.id)
         large = [job for job in movable if job.gpu_count > 1]
         if large:
             _resize(draft, large[0], 1)
@@ -56,7 +56,7 @@ def _grow(draft: Draft, jobs: list[Job]) -> None:
         node = draft.view.nodes[job.gpus_held[0].node]
         free = draft.free_gpus(node, draft.load(job.gpus_held[0]).gpu.type)
         size = job.gpu_count + 1
-        if free and size in job.spec.sizes:
+        if free and size in job.effective.sizes:
             loads = [draft.load(gpu) for gpu in (*job.gpus_held, free[0].id)]
             draft.resize(
                 job, sorted(loads, key=lambda load: load.id), Reason(Why.GROWN, {"had": size - 1, "gpus": size})

@@ -100,16 +100,16 @@ def test_what_was_learnt_counts_at_once_for_all_whom_it_concerns(seed: int) -> N
         if random.random() < 0.5:
             state.beliefs.learn_set(measured(random))
         view = ClusterView(state, world.now_s)
-        for job in [job for job in state.jobs.values() if job.is_waiting and job.spec.gpus == 1]:
+        for job in [job for job in state.jobs.values() if job.is_waiting and job.effective.gpus == 1]:
             for gpu_type in view.gpu_types(job.spec.pool, job.spec.gpu_type):
                 values = CompanyValues(Draft(view), job.spec.pool, 1)
-                number = values.number(job, job.spec, gpu_type)
+                number = values.number(job, job.effective, gpu_type)
                 if number is None:
                     continue
                 for group in values.alike.present((job.spec.pool, gpu_type)):
                     rise = values.rise_at(number, group)
                     there = [values.alike.companions.specs[member] for member in group.members]
-                    anew = total(state, group.site, [*there, job.spec]) - total(state, group.site, there)
+                    anew = total(state, group.site, [*there, job.effective]) - total(state, group.site, there)
                     assert rise == -inf or rise == pytest.approx(anew)
                     seen += rise > -inf
     event(f"company was worth something {min(seen, 3)} times or more")
@@ -123,10 +123,10 @@ def test_the_best_company_is_the_best_of_all(seed: int) -> None:
     for _ in range(30):
         world.step(world.random_event())
         view = ClusterView(state, world.now_s)
-        for job in [job for job in state.jobs.values() if job.is_waiting and job.spec.gpus == 1]:
+        for job in [job for job in state.jobs.values() if job.is_waiting and job.effective.gpus == 1]:
             for gpu_type in view.gpu_types(job.spec.pool):
                 values = CompanyValues(Draft(view), job.spec.pool, 1)
-                number = values.number(job, job.spec, gpu_type)
+                number = values.number(job, job.effective, gpu_type)
                 if number is not None:
                     groups = [a for a in values.alike.present((job.spec.pool, gpu_type)) if len(a.members) == 1]
                     assert values.top(number, gpu_type) == max(

@@ -148,8 +148,8 @@ def test_nothing_is_idle_that_somebody_may_use(policy: Composed, seed: int) -> N
         if plan(world).holds:
             continue
         for waiting in state.jobs.values():
-            if waiting.is_waiting and not waiting.home and waiting.spec.gpus == 1:
-                assert not any_free_place(state, waiting.spec)
+            if waiting.is_waiting and not waiting.home and waiting.effective.gpus == 1:
+                assert not any_free_place(state, waiting.effective)
 
 
 @laws

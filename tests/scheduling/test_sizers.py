@@ -104,8 +104,8 @@ def test_nobody_waits_while_there_is_room_for_one_of_his_sizes(policy: Composed,
         if plan(world).holds:
             continue
         for waiting in state.jobs.values():
-            if waiting.is_waiting and not waiting.home and waiting.spec.gpus_min == 1:
-                assert not any_free_place(state, waiting.spec.at(1))
+            if waiting.is_waiting and not waiting.home and waiting.effective.gpus_min == 1:
+                assert not any_free_place(state, waiting.effective.at(1))
 
 
 @laws
@@ -114,7 +114,7 @@ def test_who_starts_gets_one_of_his_sizes(policy: Composed, seed: int) -> None:
     for world in lived(World(replace(policy, sizes=LARGEST), seed, sized=True)):
         for decision in world.outcomes[-1].decisions:
             if isinstance(decision.action, Start):
-                spec = world.core.state.jobs[decision.action.job].spec
+                spec = world.core.state.jobs[decision.action.job].effective
                 assert spec.can_run_on(len(decision.action.placement.slots))
 
 

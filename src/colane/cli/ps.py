@@ -154,8 +154,8 @@ def _sharing(job: dict[str, Any]) -> list[str]:
 
 def _cores(job: dict[str, Any]) -> str:
     """Return cores asked, granted and useful of a job that runs and whose cores are tuned."""
-    asked = job.get("needs", {}).get("cores_asked")
-    if asked is None or not job["booked_cores"]:
+    asked = job.get("needs", {}).get("cores")
+    if job.get("constraints", {}).get("cores") is None or not job["booked_cores"]:
         return ""
     useful = job.get("cores_useful")
     return f"{asked}/{len(job['booked_cores'])}/{output.UNKNOWN if useful is None else useful}"

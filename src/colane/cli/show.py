@@ -96,17 +96,17 @@ def _rate(job: dict[str, Any]) -> Iterator[tuple[str, str]]:
 def _cores(job: dict[str, Any]) -> Iterator[tuple[str, str]]:
     """Yield cores asked, granted and found to be of use, and its category, of a job whose cores are tuned."""
     needs = job["needs"]
-    if needs.get("cores_asked") is None:
+    if job.get("constraints", {}).get("cores") is None:
         return
     useful = job.get("cores_useful")
     seen = "not known yet" if useful is None else str(useful)
-    yield "cores", f"{needs['cores_asked']} asked, {len(job['booked_cores'])} granted; of use: {seen}"
+    yield "cores", f"{needs['cores']} asked, {len(job['booked_cores'])} granted; of use: {seen}"
     yield "category", needs["category"] + (" (a default start)" if needs["category"] == "unknown" else "")
 
 
 def _checkpoint(job: dict[str, Any]) -> Iterator[tuple[str, str]]:
     """Yield how it is asked to save its state, and what it has saved."""
-    contract = job["needs"].get("checkpoint")
+    contract = job.get("constraints", {}).get("checkpoint") or job["needs"].get("checkpoint")
     if contract is None:
         return
     left = f"{output.duration(contract['lead_s'])} to save at {contract['signal']}"
@@ -197,9 +197,8 @@ def _needs(needs: dict[str, Any]) -> str:
     parts = [_gpus(needs) + kind]
     if needs["gpu_memory_bytes"] is not None:
         parts.append(f"{output.size(needs['gpu_memory_bytes'])} of memory on each")
-    cores = needs["cores"] if needs.get("cores_asked") is None else needs["cores_asked"]
-    if cores:
-        parts.append(count(cores, "core"))
+    if needs["cores"]:
+        parts.append(count(needs["cores"], "core"))
     if needs["host_memory_bytes"]:
         parts.append(f"{output.size(needs['host_memory_bytes'])} of host memory")
     if needs.get("host_bandwidth_bytes_per_s"):

@@ -105,11 +105,11 @@ class _Judge:
         flaws = self._gang(job, placement)
         if flaws:
             return flaws
-        has_cores = job.spec.cores or placement.cores or placement.cores_elsewhere
+        has_cores = job.effective.cores or placement.cores or placement.cores_elsewhere
         for name in placement.nodes if has_cores else ():
             flaws += self._take_cores(job, placement, name)
         for name in placement.nodes if job.spec.host_memory_bytes else ():
-            flaws += self._take_memory(job, name, host_needs(job.spec, len(placement.slots_on(name))))
+            flaws += self._take_memory(job, name, host_needs(job.effective, len(placement.slots_on(name))))
         return flaws + self._take_rest(job, placement)
 
     def _take_rest(self, job: Job, placement: Placement) -> Flaws:
@@ -148,7 +148,7 @@ class _Judge:
         flaws = self._gang(job, placement)
         if flaws:
             return flaws
-        if job.spec.cores or placement.cores:
+        if job.effective.cores or placement.cores:
             flaws += self._take_cores(job, placement, placement.node)
         return flaws + self._take_rest(job, placement)
 
@@ -200,7 +200,7 @@ class _Judge:
         for name in placement.nodes:
             flaws += self._take_cores(job, placement, name, frozenset(job.placement.cores_on(name)))
             flaws += self._take_memory(
-                job, name, host_needs(job.spec, len(placement.slots_on(name))) - self._own(job, name)
+                job, name, host_needs(job.effective, len(placement.slots_on(name))) - self._own(job, name)
             )
         for slot in placement.slots:
             if own.get(slot.gpu, slot) != slot:
@@ -211,7 +211,7 @@ class _Judge:
     @staticmethod
     def _own(job: Job, name: str) -> Resources:
         ranks = len(job.placement.slots_on(name)) if job.placement is not None else 0
-        return host_needs(job.spec, ranks)
+        return host_needs(job.effective, ranks)
 
     def _set_cores(self, job: Job, action: SetCores) -> Flaws:
         """Cores it gives up are free for later actions, as all changes of cores are made at once."""
@@ -233,7 +233,7 @@ class _Judge:
 
     def _set_throttle(self, job: Job, throttle: Throttle | None) -> Flaws:
         """It keeps a core at least, all of its own node; what it books is free, or was its own."""
-        placement, spec = job.placement, job.spec
+        placement, spec = job.placement, job.effective
         if spec.gpus or spec.kind is JobKind.INFERENCE or job.state is not JobState.RUNNING or placement is None:
             return (Flaw("not-throttled", f"job {job.id} is {job.state}, or is never held back", (job.id,)),)
         cores = set(throttled(job, throttle).cores) if throttle is None else set(throttle.cores)
@@ -261,7 +261,7 @@ class _Judge:
 
     def _gang(self, job: Job, placement: Placement) -> Flaws:
         """Every rank has a GPU of its own, of the asked type and pool, on one node unless it may span several."""
-        spec, gpus = job.spec, placement.gpus
+        spec, gpus = job.effective, placement.gpus
         flaws: Flaws = ()
         if not gpus and not spec.gpus:
             return self._without_gpus(job, placement)
@@ -289,7 +289,7 @@ class _Judge:
         return ()
 
     def _rank(self, job: Job, gpu: GpuId) -> Flaws:
-        spec = job.spec
+        spec = job.effective
         load = self._state.gpus.get(gpu)
         if load is None or not load.gpu.healthy:
             return (Flaw("no-such-gpu", f"{gpu} is unknown or unhealthy", (job.id,)),)
@@ -308,13 +308,13 @@ class _Judge:
         node = self._state.nodes[name]
         flaws: Flaws = ()
         cores = set(placement.cores_on(name))
-        need = host_needs(job.spec, len(placement.slots_on(name))).cores if asked is None else asked
+        need = host_needs(job.effective, len(placement.slots_on(name))).cores if asked is None else asked
         taken = self._cores.setdefault(name, set(node.cores_booked))
         if len(cores) != need or not cores <= set(node.node.cores):
             flaws += (
-                Flaw("wrong-cores", f"job {job.id} asks for {count(job.spec.cores, 'core')} of {name}", (job.id,)),
+                Flaw("wrong-cores", f"job {job.id} asks for {count(job.effective.cores, 'core')} of {name}", (job.id,)),
             )
-        if job.spec.gpus and (cores - own) & node.cores_withheld.keys():
+        if job.effective.gpus and (cores - own) & node.cores_withheld.keys():
             flaws += (Flaw("core-withheld", f"job {job.id} takes cores that others get back", (job.id,)),)
         if (taken - own) & cores:
             flaws += (Flaw("core-booked-twice", f"cores of job {job.id} on {name} are taken", (job.id,)),)
@@ -331,7 +331,7 @@ class _Judge:
         return ()
 
     def _bandwidth(self, job: Job, placement: Placement, name: str) -> Flaws:
-        need = host_needs(job.spec, len(placement.slots_on(name))).host_bandwidth_bytes_per_s
+        need = host_needs(job.effective, len(placement.slots_on(name))).host_bandwidth_bytes_per_s
         left = self._host_bandwidth.get(name, self._state.nodes[name].host_bandwidth_free) - need
         self._host_bandwidth[name] = left
         if left >= 0:
@@ -361,7 +361,7 @@ class _Judge:
 
     @staticmethod
     def _share(job: Job, load: GpuLoad, booked: GpuLoad) -> Flaws:
-        if not load.admits(job.spec.circle):
+        if not load.admits(job.effective.circle):
             return (Flaw("may-not-share", f"the jobs on {load.id} are of others than job {job.id}", booked.jobs),)
         together = {b.company for b in booked.bookings}
         if together == {job.spec.company} and job.spec.company is not None:
@@ -373,9 +373,9 @@ class _Judge:
     def _how_stopped(self, job: Job, action: Stop) -> Flaws:
         """For good only who borrows cores and was stopped for others before; unsaved only where there is no time."""
         flaws = self._isolates(job, isolate=action.isolate)
-        if action.final and (job.spec.gpus or not job.spec.abortable or not job.preemptions):
+        if action.final and (job.effective.gpus or not job.spec.abortable or not job.preemptions):
             flaws += (Flaw("not-to-end", f"job {job.id} was never stopped for others", (job.id,)),)
-        if not action.save and job.spec.checkpoint is not None and not self._is_on_overfull(job):
+        if not action.save and job.effective.checkpoint is not None and not self._is_on_overfull(job):
             flaws += (Flaw("not-saved", f"job {job.id} would save what it has done if it was asked to", (job.id,)),)
         return flaws
 
@@ -398,7 +398,7 @@ class _Judge:
         if lets_go(self._state, job):
             return ()
         is_protected = job.state not in MOVABLE
-        if not is_protected and (job.spec.preemptible or (job.spec.abortable and not job.spec.gpus)):
+        if not is_protected and (job.effective.preemptible or (job.spec.abortable and not job.spec.gpus)):
             return ()
         if job.state is not JobState.STOPPING and self._is_on_overfull(job):
             return ()

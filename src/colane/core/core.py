@@ -201,7 +201,7 @@ class Core:
     def pacing(self, job: JobId) -> Pacing:
         """How fast a live job is believed to go, and in what company."""
         asked = self.state.jobs[job]
-        rate = rate_of(self.state, asked, self.turns.rule) or self.state.beliefs.rate(asked.spec, ALONE)
+        rate = rate_of(self.state, asked, self.turns.rule) or self.state.beliefs.rate(asked.effective, ALONE)
         company = self.company(job) if asked.placement is not None else None
         return Pacing(rate, company, useful_cores_of(self.state, asked))
 
@@ -311,7 +311,7 @@ class Core:
             step.company_changed(job.placement.gpus)
             if job.start_s is not None:
                 starting.set_timers(step, job, job.start_s)
-            if job.state is JobState.CHECKPOINTING and job.spec.checkpoint is not None:
-                checkpointing.set_timer(step, job, job.spec.checkpoint)
+            if job.state is JobState.CHECKPOINTING and job.effective.checkpoint is not None:
+                checkpointing.set_timer(step, job, job.effective.checkpoint)
             if job.state is JobState.RUNNING_PROTECTED and job.first_step_s is not None:
                 step.timers.set(job.first_step_s, TimerKind.PROTECTION_OVER, job.id, job.attempt)

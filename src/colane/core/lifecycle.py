@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -139,7 +138,7 @@ def moves(job: Job, at_s: float, steps: Sequence[tuple[JobState, Reason]]) -> Jo
 
 def isolated(job: Job) -> Job:
     """The job with its GPUs to itself from now on."""
-    return evolve(job, spec=replace(job.spec, share=False))
+    return job.under(job.constraints._replace(isolated=True))
 
 
 def _note(moved: Job, old: JobState, to: JobState, at_s: float) -> None:

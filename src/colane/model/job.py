@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, NewType, final
 
 from colane.model.bandwidth import Throttle
+from colane.model.constraints import UNCONSTRAINED, Constraints, under
 from colane.model.hardware import GpuId
 from colane.model.job_spec import JobSpec, NeedClass, need_class
 from colane.model.kinds import CommPattern, JobKind
@@ -32,7 +33,9 @@ class Job:
 
     Attributes:
         id: Unique, ascending with submission.
-        spec: Its needs.
+        spec: Its needs, as its owner declared them.
+        constraints: What was learnt of it or imposed on it besides.
+        effective: Its needs under these, which all that decides looks at; worked out once.
         state: See `JobState`.
         submit_s: Unix seconds, as are all times.
         attempt: Number of starts so far; fences reports of older processes.
@@ -130,6 +133,8 @@ class Job:
     launch_s: float | None
     isolates: bool
     is_loss: bool
+    constraints: Constraints
+    effective: JobSpec = field(init=False, repr=False, compare=False)
 
     def __init__(  # noqa: PLR0913, PLR0917 - a record
         self,
@@ -181,6 +186,8 @@ class Job:
         launch_s: float | None = None,
         isolates: bool = False,
         is_loss: bool = False,
+        constraints: Constraints = UNCONSTRAINED,
+        effective: JobSpec | None = None,
     ) -> None:
         self.id = id
         self.spec = spec
@@ -230,6 +237,8 @@ class Job:
         self.launch_s = launch_s
         self.isolates = isolates
         self.is_loss = is_loss
+        self.constraints = constraints
+        self.effective = under(spec, constraints) if effective is None else effective
 
     def copied(self) -> Job:
         """An equal one of its own."""
@@ -282,7 +291,15 @@ class Job:
             self.launch_s,
             self.isolates,
             self.is_loss,
+            self.constraints,
+            self.effective,
         )
+
+    def under(self, constraints: Constraints) -> Job:
+        """The job with other constraints."""
+        fresh = self.copied()
+        fresh.constraints, fresh.effective = constraints, under(self.spec, constraints)
+        return fresh
 
     @property
     def has_ended(self) -> bool:
@@ -320,7 +337,7 @@ class Job:
     @property
     def gpu_count(self) -> int:
         """How many GPUs it has by its placement, or asks for."""
-        return self.spec.gpus if self.placement is None else len(self.placement.slots)
+        return self.effective.gpus if self.placement is None else len(self.placement.slots)
 
     @property
     def gpus_held(self) -> tuple[GpuId, ...]:
@@ -334,7 +351,7 @@ class Job:
     @property
     def need(self) -> NeedClass:
         """All that decides where it may run: its spec's class of need, or while it waits parked that of its home."""
-        return self.spec.need._replace(home=self.home) if self.home else self.spec.need
+        return self.effective.need._replace(home=self.home) if self.home else self.effective.need
 
     @property
     def changes(self) -> int:

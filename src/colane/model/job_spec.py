@@ -1,4 +1,4 @@
-"""What a job needs, as its owner declared it, and the class of jobs that need the same."""
+"""What a job needs, and the class of jobs that need the same."""
 
 from __future__ import annotations
 
@@ -77,11 +77,10 @@ class JobSpec:
             (paper C, section 4.3).
         comm_weight: How much its ranks talk: 4 much .. 1 little, 0 not at all; None judges by its batch size (paper C).
         comm_pattern: Which ranks talk to each other.
-        circle: Whose jobs may share a GPU with it; set by the scheduler, empty where all may (see `reducers.circles`).
+        circle: Whose jobs may share a GPU with it: never declared, see `Constraints`.
         labels: For people and reports.
         category: What it works on; decides how many cores it starts with where these are tuned (paper D).
         core_hints: What its owner says of the work between two steps, for the same.
-        cores_asked: Cores its owner asked for, where `cores` are those it is to start with instead; else None.
         checkpoint: How it is asked to save its state before it is stopped; None stops it at once, by SIGTERM.
         need: Its class of need, worked out from the fields above.
     """
@@ -121,7 +120,6 @@ class JobSpec:
     labels: Mapping[str, str]
     category: Category
     core_hints: tuple[CoreHint, ...]
-    cores_asked: int | None
     checkpoint: CheckpointContract | None
     batch_per_gpu: bool
     need: NeedClass = field(init=False, repr=False, compare=False)
@@ -165,7 +163,6 @@ class JobSpec:
         labels: Mapping[str, str] | None = None,
         category: Category = Category.UNKNOWN,
         core_hints: tuple[CoreHint, ...] = (),
-        cores_asked: int | None = None,
         checkpoint: CheckpointContract | None = None,
         batch_per_gpu: bool = False,
     ) -> None:
@@ -204,7 +201,6 @@ class JobSpec:
         self.labels = {} if labels is None else labels
         self.category = category
         self.core_hints = core_hints
-        self.cores_asked = cores_asked
         self.checkpoint = checkpoint
         self.batch_per_gpu = batch_per_gpu
         self.need = need_class(self)
@@ -265,7 +261,6 @@ class JobSpec:
             labels=self.labels,
             category=self.category,
             core_hints=self.core_hints,
-            cores_asked=self.cores_asked,
             checkpoint=self.checkpoint,
             batch_per_gpu=self.batch_per_gpu,
         )

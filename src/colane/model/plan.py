@@ -307,6 +307,6 @@ class Plan:
         return (
             self.waits.get(job.id)
             or self.class_waits.get(job.need)
-            or self.class_waits.get(job.spec.need)
+            or self.class_waits.get(job.effective.need)
             or self.rest.get(job.spec.pool)
         )

@@ -9,6 +9,7 @@ from colane.core.usage import UsedGpus
 from colane.model.bandwidth import Throttle
 from colane.model.category import Category, CoreHint
 from colane.model.checkpoint import CheckpointContract
+from colane.model.constraints import Constraints
 from colane.model.hardware import Closed, Drain, Gpu, GpuId, Node
 from colane.model.job import CommPattern, Exit, Job, JobId, JobKind, JobSpec, JobState, Served, StateChange, SuspendVia
 from colane.model.placement import Placement, Slot
@@ -57,9 +58,13 @@ PLACEMENT: Final = record(
     cores=several(),
     cores_elsewhere=Form(_write_elsewhere, _read_elsewhere),
 )
+CONSTRAINTS: Final = record(
+    Constraints, checkpoint=maybe(row(CheckpointContract, saved_codes=several())), sizes_lost=several()
+)
 JOB: Final = record(
     Job,
     spec=SPEC,
+    constraints=CONSTRAINTS,
     state=STATE,
     placement=maybe(PLACEMENT),
     ending=maybe(STATE),
@@ -122,7 +127,16 @@ def decode_job(body: Mapping[str, Any]) -> Job:
     if "is_loss" not in body and body["reason"] is not None and body.get("ending") is not None:
         why = Why(body["reason"]["why"])
         body = {**body, "is_loss": why in _LOSSES, "isolates": why in _ISOLATING}
+    if "constraints" not in body:
+        body = {**body, **_as_declared(body["spec"])}
     return JOB.read(body)
+
+
+def _as_declared(spec: Mapping[str, Any]) -> Body:
+    """What an older Colane had written over the owner's words, beside them, as far as it had kept these."""
+    asked, circle = spec.get("cores_asked"), spec.get("circle", "")
+    constraints = {"circle": circle, "cores": None if asked is None else spec["cores"]}
+    return {"spec": {**spec, "circle": "", **({} if asked is None else {"cores": asked})}, "constraints": constraints}
 
 
 def _told_by(story: Sequence[StateChange]) -> Body:

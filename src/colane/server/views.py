@@ -12,8 +12,10 @@ from colane.core.cluster.company import Company, Pacing
 from colane.core.reducers import reforming
 from colane.cpu.contention import ContentionConfig
 from colane.model.bandwidth import Throttle
+from colane.model.checkpoint import CheckpointContract
+from colane.model.constraints import UNCONSTRAINED, Constraints
 from colane.model.hardware import Node
-from colane.model.job import Job, JobId, JobSpec, JobState, SuspendVia
+from colane.model.job import Job, JobId, JobState, SuspendVia
 from colane.model.lane import Turns
 from colane.model.placement import Placement
 from colane.model.profile import Memory
@@ -34,7 +36,7 @@ _NEEDS = (
     "host_bandwidth_bytes_per_s", "time_limit_s", "retries", "share",
     "steps_limit", "company", "company_size", "preemptible", "abortable", "kind", "latency_s", "weight", "group",
     "multi_node", "anti_collocation", "utility_min", "comm_weight", "comm_pattern",
-    "category", "core_hints", "cores_asked", "batch_per_gpu",
+    "category", "core_hints", "batch_per_gpu",
 )  # fmt: skip
 
 
@@ -86,7 +88,12 @@ def job_view(
         "rate": rate_view(pacing.rate) if pacing else None,
         "cores_useful": pacing.cores_useful if pacing else None,
         "policy": policy,
-        "needs": {**dict(zip(_NEEDS, _needs_of(spec), strict=True)), "sizes": list(spec.sizes), **_checkpoint(spec)},
+        "needs": {
+            **dict(zip(_NEEDS, _needs_of(spec), strict=True)),
+            "sizes": list(spec.sizes),
+            "checkpoint": _checkpoint(spec.checkpoint),
+        },
+        "constraints": _constraints(job.constraints),
         "saved_s": job.saved_s,
         "lost_s": job.lost_s,
         "time_spent": _time_spent(job),
@@ -118,9 +125,20 @@ def _time_spent(job: Job) -> Body:
     return time_spent(job.story, job.story_left_out, until_s)._asdict()
 
 
-def _checkpoint(spec: JobSpec) -> Body:
-    contract = spec.checkpoint
-    return {"checkpoint": None if contract is None else {**contract._asdict(), "saved_codes": [*contract.saved_codes]}}
+def _checkpoint(contract: CheckpointContract | None) -> Body | None:
+    return None if contract is None else {**contract._asdict(), "saved_codes": [*contract.saved_codes]}
+
+
+def _constraints(held_to: Constraints) -> Body:
+    """What a job is held to besides what was declared; empty of most."""
+    if held_to == UNCONSTRAINED:
+        return {}
+    body = {name: value for name, value in held_to._asdict().items() if value != getattr(UNCONSTRAINED, name)}
+    if held_to.checkpoint is not None:
+        body["checkpoint"] = _checkpoint(held_to.checkpoint)
+    if held_to.sizes_lost:
+        body["sizes_lost"] = list(held_to.sizes_lost)
+    return body
 
 
 def sharing_view(company: Company | None) -> Body | None:
@@ -246,7 +264,7 @@ def _desired(job: Job, placement: Placement, node: str, nodes: Mapping[str, Node
         "bandwidth_ratio": 1.0 if job.throttle is None else job.throttle.bandwidth_ratio,
         "gang": _gang(placement, node, nodes),
         "time_limit_s": job.spec.time_limit_s,
-        "memory_limit_bytes": job.spec.part(job.spec.host_memory_bytes, len(placement.slots_on(node))),
+        "memory_limit_bytes": job.effective.part(job.spec.host_memory_bytes, len(placement.slots_on(node))),
         "weight": job.spec.weight,
         "priority": job.spec.priority,
         "kind": job.spec.kind.value,
@@ -259,7 +277,7 @@ def _desired(job: Job, placement: Placement, node: str, nodes: Mapping[str, Node
 
 def _save(job: Job) -> Body | None:
     """The signal that asks a job to save its state now, and which asking of this attempt it is; None of others."""
-    contract = job.spec.checkpoint
+    contract = job.effective.checkpoint
     if job.state is not JobState.CHECKPOINTING or contract is None:
         return None
     ranks = reforming.ranks_wanted(job)

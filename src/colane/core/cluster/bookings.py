@@ -164,7 +164,7 @@ def host_booking(job: Job, node: str) -> HostBooking:
 
 def _booked_by(job: Job, placement: Placement, node: str) -> HostBooking:
     """By one placement; most jobs book nothing."""
-    spec, cores = job.spec, placement.cores_on(node)
+    spec, cores = job.effective, placement.cores_on(node)
     if not spec.host_memory_bytes and not spec.host_bandwidth_bytes_per_s:
         return HostBooking(cores, 0, 0) if cores else NO_BOOKING
     ranks = len(placement.slots_on(node))

@@ -24,4 +24,6 @@ def is_contended(state: ClusterState, node: str, config: ContentionConfig | None
     if sample.used_ratio is None or sample.used_ratio < config.threshold_ratio:
         return False
     jobs = {int(job): state.jobs[job] for job in known.jobs}
-    return any(job in jobs and not jobs[job].spec.gpus and used >= config.used_min_ratio for job, used in sample.by_job)
+    return any(
+        job in jobs and not jobs[job].effective.gpus and used >= config.used_min_ratio for job, used in sample.by_job
+    )

@@ -90,7 +90,7 @@ class Draft(Overlay):
 
     def start_on_node(self, job: Job, node: NodeState, reason: Reason) -> None:
         """Run a job without GPUs on a node that has room for it, with the cores it books: those near no GPU first."""
-        spec, name = job.spec, node.node.name
+        spec, name = job.effective, node.node.name
         need = host_needs(spec, 0)
         outside = set(node.cores_outside)
         near = {core for gpu in node.node.gpus for core in gpu.cores}
@@ -188,10 +188,10 @@ class Draft(Overlay):
         for name, loads in by_node.items():
             node = self.view.nodes[name]
             self._hold_gpus(node, loads)
-            if books_host(job.spec):
-                whole = (spec or job.spec).gpus
+            if books_host(job.effective):
+                whole = (spec or job.effective).gpus
                 ranks = len(loads) if len(by_node) > 1 else whole
-                self._hold_host(node, host_needs(spec or job.spec, ranks))
+                self._hold_host(node, host_needs(spec or job.effective, ranks))
 
     def _hold_gpus(self, node: NodeState, loads: Iterable[GpuLoad]) -> None:
         """Those that are free are so no more."""
@@ -211,7 +211,7 @@ class Draft(Overlay):
 
     def hold_host(self, job: Job, node: NodeState) -> None:
         """Keep what a waiting job without GPUs books of a node, as far as it is free, from jobs started after this."""
-        free, need = self.cpu_only_free(node), host_needs(job.spec, 0)
+        free, need = self.cpu_only_free(node), host_needs(job.effective, 0)
         left, outside = self._nodes.setdefault(node.node.name, NodeLeft()), set(node.cores_outside)
         cores = tuple([core for core in self.cores_unbooked(node) if core in outside][: need.cores])
         memory_bytes = max(0, min(need.host_memory_bytes, free.host_memory_bytes))
@@ -288,12 +288,12 @@ class Draft(Overlay):
 
     def _take(self, job: Job, loads: tuple[GpuLoad, ...]) -> tuple[Cores, tuple[tuple[str, Cores], ...]]:
         """Take what it books of each node by its ranks, beside what it has: cores of the first node, of the others."""
-        if not books_host(job.spec):
+        if not books_host(job.effective):
             return (), ()
         taken = []
         for name in dict.fromkeys([load.id.node for load in loads]):
             here = [load for load in loads if load.id.node == name]
-            need = host_needs(job.spec, len(here))
+            need = host_needs(job.effective, len(here))
             cores = self._pick_cores(self.view.nodes[name], here, need.cores)
             left = self._nodes.setdefault(name, NodeLeft())
             left.take(cores)

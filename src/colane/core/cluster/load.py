@@ -69,7 +69,7 @@ def weight_of(carried: Sequence[BelievedLoad]) -> Weight:
 
 def book(job: Job, lane: int, terms: Terms) -> Booking:
     """What a job holds of a GPU in that lane, by present beliefs."""
-    spec, memory = job.spec, memory_held(job, terms)
+    spec, memory = job.effective, memory_held(job, terms)
     return Booking(job.id, lane, terms.key, spec.user, spec.share, spec.company, memory, terms.believed, spec.circle)
 
 
@@ -237,7 +237,7 @@ def booked_on(job: Job, beliefs: Beliefs, loads: Sequence[GpuLoad], lanes: Seque
     for load, lane in zip(loads, lanes, strict=True):
         gpu_type = load.gpu.type
         if booking is None or booking.lane != lane or booking.key.gpu_type != gpu_type:
-            booking = book(job, lane, beliefs.terms(job.spec, gpu_type, gpus))
+            booking = book(job, lane, beliefs.terms(job.effective, gpu_type, gpus))
             alone = (booking,)
         bookings = (*load.bookings, booking) if load.bookings else alone
         found.append(GpuLoad(load.id, load.gpu, bookings, load.returning, load.closed))

@@ -123,7 +123,7 @@ class Overlay:
 
     def cpu_only_taken(self, node: NodeState) -> Resources:
         """What jobs without GPUs will have booked of a node."""
-        specs = [self.view.job(job).spec for job in node.jobs] + self._cpu_only.get(node.node.name, [])
+        specs = [self.view.job(job).effective for job in node.jobs] + self._cpu_only.get(node.node.name, [])
         return sum([host_needs(spec, 0) for spec in specs if not spec.gpus], Resources())
 
     def homes(self, job: Job) -> tuple[GpuLoad, ...]:
@@ -144,7 +144,7 @@ class Overlay:
         node = self.view.nodes[job.placement.node] if job.placement is not None else None
         if node is None:
             return False
-        need, free = host_needs(job.spec, job.gpu_count), self.host_free(node)
+        need, free = host_needs(job.effective, job.gpu_count), self.host_free(node)
         has_bandwidth = need.host_bandwidth_bytes_per_s <= free.host_bandwidth_bytes_per_s
         return need.cores <= free.cores and has_bandwidth
 

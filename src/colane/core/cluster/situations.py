@@ -108,7 +108,7 @@ def speed_lost(
     """What those on a GPU lose together by a newcomer, as a sum of `Rate.ratio`; see `situations_joined`."""
     lost = 0.0
     for job, after in situations_joined(load, newcomer, jobs, rule, near):
-        spec, before = jobs[job].spec, situation_in(load, job, jobs, rule, near)
+        spec, before = jobs[job].effective, situation_in(load, job, jobs, rule, near)
         lost += beliefs.rate(spec, before).ratio - beliefs.rate(spec, after).ratio
     return lost
 
@@ -185,7 +185,7 @@ def situations_of(state: ClusterState, job: Job, rule: TurnRule = TurnRule.FAIR)
 
 def rates_of(state: ClusterState, job: Job, rule: TurnRule = TurnRule.FAIR) -> list[Rate]:
     """Rates of a placed job as it runs, one for each of its situations."""
-    return [state.beliefs.rate(job.spec, situation) for situation in situations_of(state, job, rule)]
+    return [state.beliefs.rate(job.effective, situation) for situation in situations_of(state, job, rule)]
 
 
 def rate_of(state: ClusterState, job: Job, rule: TurnRule = TurnRule.FAIR) -> Rate | None:
@@ -212,7 +212,7 @@ def _near(state: ClusterState, gpus: Sequence[GpuId], goes: Callable[[JobId], bo
 
 def _cores(job: Job, placement: Placement) -> int | None:
     """Cores a job has booked; None where it shares those near its GPUs."""
-    if not job.spec.cores:
+    if not job.effective.cores:
         return None
     return sum([len(placement.cores_on(name)) for name in placement.nodes])
 

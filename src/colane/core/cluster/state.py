@@ -120,11 +120,11 @@ class ClusterState:
         else:
             self.jobs[job.id] = job
             self._enter(job)
-        for moved in (self._told_of_jobs if job.spec.gpus else self._told_of_cpu_jobs).values():
+        for moved in (self._told_of_jobs if job.effective.gpus else self._told_of_cpu_jobs).values():
             moved(old, new)
 
     def _leave_queue(self, old: Job) -> None:
-        spec = old.spec
+        spec = old.effective
         self.companies -= spec.company is not None
         self.cpu_only -= not spec.gpus
         self.queues[spec.pool].remove(old)
@@ -203,7 +203,7 @@ class ClusterState:
 
     def terms_of(self, job: Job, gpu_type: str, gpus: int | None = None) -> Terms:
         """What is believed of a job with so many GPUs of that type, else as many as it has or asks for."""
-        return self.beliefs.terms(job.spec, gpu_type, job.gpu_count if gpus is None else gpus)
+        return self.beliefs.terms(job.effective, gpu_type, job.gpu_count if gpus is None else gpus)
 
     # -- nodes and GPUs
 
@@ -301,7 +301,7 @@ class ClusterState:
     def _is_fresh(self, booking: Booking, gpu_type: str) -> bool:
         """Whether a booking is what present beliefs say; its load says so by itself."""
         job = self.jobs[booking.job]
-        terms = self.beliefs.terms(job.spec, gpu_type, booking.key.gpus)
+        terms = self.beliefs.terms(job.effective, gpu_type, booking.key.gpus)
         return booking.memory == memory_held(job, terms) and booking.believed is terms.believed
 
     def open_gpus(self, kind: Kind, jobs: int) -> OpenGpus:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from colane.core.cluster.state import ClusterState
 from colane.cpu.start import CoreHistory, start_cores
 from colane.cpu.tuner import CoreTry, found
@@ -37,19 +35,17 @@ def useful_cores_of(state: ClusterState, job: Job) -> int | None:
     if job.placement is None or not job.placement.slots or job.placement.gpus[0] not in state.gpus:
         return None
     kind = state.gpus[job.placement.gpus[0]].gpu.type
-    return useful_cores(state.beliefs.profile(job.spec, kind, len(job.placement.slots)))
+    return useful_cores(state.beliefs.profile(job.effective, kind, len(job.placement.slots)))
 
 
-def with_start_cores(state: ClusterState, spec: JobSpec) -> JobSpec:
-    """The spec with the cores it is to start with; what its owner asked for is kept beside them."""
+def start_cores_of(state: ClusterState, spec: JobSpec) -> int | None:
+    """How many cores a job is to start with, whatever its owner asked for; None where that is not for Colane to say."""
     if not is_tuned(spec):
-        return spec
+        return None
     known = [useful_cores(state.beliefs.profile(spec, kind)) for kind in state.gpu_types.get(spec.pool, [])]
     cores = max([cores for cores in known if cores is not None], default=0) or _by_history(state, spec)
     most = _most_cores(state, spec)
-    cores = min(cores, most) if most else cores
-    asked = spec.cores if spec.cores_asked is None else spec.cores_asked
-    return replace(spec, cores=cores, cores_asked=asked)
+    return min(cores, most) if most else cores
 
 
 def _by_history(state: ClusterState, spec: JobSpec) -> int:

@@ -28,7 +28,7 @@ class MeasuredSets:
         for pool in view.pools:
             sets: dict[tuple[str | None, str], list[Job]] = {}
             for job in map(view.job, view.queue(pool).companies):
-                sets.setdefault((job.spec.company, job.spec.circle), []).append(job)
+                sets.setdefault((job.spec.company, job.effective.circle), []).append(job)
             for jobs in sets.values():
                 _place(draft, jobs)
         return draft.plan()
@@ -39,7 +39,7 @@ def _place(draft: Draft, jobs: list[Job]) -> None:
     if len(jobs) < need:
         _wait(draft, jobs, Reason(Why.COMPANY_INCOMPLETE, {"have": len(jobs), "need": need}))
         return
-    spec = jobs[0].spec
+    spec = jobs[0].effective
     free = [load for kind in draft.view.gpu_types(spec.pool, spec.gpu_type) for load in _free(draft, spec.pool, kind)]
     load = next((load for load in free if _fits(draft, jobs, load)), None)
     if load is not None:
@@ -60,16 +60,16 @@ def _fits(draft: Draft, jobs: list[Job], load: GpuLoad) -> bool:
 
 
 def _host_needs(jobs: list[Job]) -> Resources:
-    return sum([host_needs(job.spec, job.spec.gpus) for job in jobs], Resources())
+    return sum([host_needs(job.effective, job.effective.gpus) for job in jobs], Resources())
 
 
 def _need_bytes(draft: Draft, jobs: list[Job], gpu_type: str) -> int:
-    known = (draft.beliefs.terms(job.spec, gpu_type).memory for job in jobs)
+    known = (draft.beliefs.terms(job.effective, gpu_type).memory for job in jobs)
     return sum(sum(memory) for memory in known if memory is not None)
 
 
 def _lacking(draft: Draft, jobs: list[Job], free: list[GpuLoad]) -> Reason:
-    spec, holders = jobs[0].spec, draft.view.holders(jobs[0].spec.pool)
+    spec, holders = jobs[0].effective, draft.view.holders(jobs[0].spec.pool)
     if not free:
         facts: dict[str, str | int | float] = {"need": 1, "gpu_type": spec.gpu_type or "any", "have": 0}
         return Reason(Why.NO_FREE_GPU, facts, holders)

@@ -110,7 +110,7 @@ class CpuOnlyPlacer:
 
     def nodes_for(self, job: Job) -> Iterator[NodeState]:
         """All such nodes."""
-        draft, spec = self._draft, job.spec
+        draft, spec = self._draft, job.effective
         for order in self.in_order(spec.need):
             node = draft.view.node_at(order)
             if node.node.pool != spec.pool or not draft.had_room(node, spec):
@@ -133,17 +133,17 @@ class CpuOnlyPlacer:
         if first is None or first.id > job.id or first.spec.priority < job.spec.priority:
             return True
         kinds = {gpu.type for gpu in node.node.gpus if first.spec.gpu_type in {None, gpu.type}}
-        ranks = max([ranks_held(node.node, first.spec, kind) for kind in kinds], default=0)
-        if not ranks or (ranks < first.spec.gpus and not first.spec.multi_node):
+        ranks = max([ranks_held(node.node, first.effective, kind) for kind in kinds], default=0)
+        if not ranks or (ranks < first.effective.gpus and not first.spec.multi_node):
             return True
-        taken = self._draft.cpu_only_taken(node) + host_needs(job.spec, 0) + host_needs(first.spec, ranks)
+        taken = self._draft.cpu_only_taken(node) + host_needs(job.effective, 0) + host_needs(first.effective, ranks)
         return taken <= host_capacity(node.node)
 
     def _refuse(self, job: Job) -> None:
         """Why it waits is worked out only when somebody asks."""
         view = self._draft.view
         if view.explain is not None:
-            self._draft.wait_class(job.spec, no_room(self._draft, job.spec, self._overdue))
+            self._draft.wait_class(job.effective, no_room(self._draft, job.effective, self._overdue))
 
 
 def no_room(draft: Draft, spec: JobSpec, overdue: Job | None = None) -> Reason:
@@ -157,7 +157,7 @@ def no_room(draft: Draft, spec: JobSpec, overdue: Job | None = None) -> Reason:
     free = [draft.cpu_only_free(node) for node in nodes]
     if overdue is not None and any(host_needs(spec, 0) <= one for one in free):
         return Reason(Why.BEHIND, {}, (overdue.id,))
-    holders = tuple(sorted({job for node in nodes for job in node.jobs if _books_host(draft.view.job(job).spec)}))
+    holders = tuple(sorted({job for node in nodes for job in node.jobs if _books_host(draft.view.job(job).effective)}))
     facts = {
         "need": spec.cores,
         "need_bytes": spec.host_memory_bytes,

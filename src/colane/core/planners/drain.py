@@ -96,13 +96,13 @@ def leaves_now(job: Job, *, is_over: bool, has_end: bool) -> bool:
         return False
     if job.state is JobState.RUNNING_PROTECTED:
         return has_end and not job.saves_failed
-    comes_back = job.parked and not job.suspended and job.spec.checkpoint is not None
+    comes_back = job.parked and not job.suspended and job.effective.checkpoint is not None
     return not comes_back
 
 
 def may_be_stopped(job: Job) -> bool:
     """Whether its owner allows that it is stopped, to go on or to be run again later."""
-    return job.spec.preemptible or (job.spec.abortable and not job.spec.gpus)
+    return job.effective.preemptible or (job.spec.abortable and not job.spec.gpus)
 
 
 def lets_go(state: ClusterState, job: Job) -> bool:

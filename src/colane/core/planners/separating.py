@@ -77,7 +77,9 @@ class Separation:
         return False
 
     def _stoppable(self) -> Sequence[Job]:
-        return [one for one in self._newest_first if one.spec.preemptible and one.placement and _is_on_one_node(one)]
+        return [
+            one for one in self._newest_first if one.effective.preemptible and one.placement and _is_on_one_node(one)
+        ]
 
     def _is_to_come(self) -> bool:
         """Whether somebody may be stopped later, once it is not protected any more."""

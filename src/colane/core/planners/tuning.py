@@ -120,7 +120,7 @@ class CoreTuning(SampleWatch):
         window = TryWindow(cores, began_s + config.warm_up_s, self._company(job))
         search = self._searches[job.id] = Search(job.attempt, window)
         kind = self._state.gpus[job.placement.gpus[0]].gpu.type
-        known = tries(self._state.beliefs.profile(job.spec, kind, unit))
+        known = tries(self._state.beliefs.profile(job.effective, kind, unit))
         own = [one for one in known if one.cores == cores]
         if own and len(known) > 1:
             search.tried = own + [one for one in known if one.cores != cores]
@@ -169,7 +169,7 @@ class CoreTuning(SampleWatch):
 def _may_be_tuned(job: Job) -> bool:
     """Whether it has cores of its own, on one node."""
     placement = job.placement
-    return is_tuned(job.spec) and placement is not None and len(placement.nodes) == 1 and bool(placement.cores)
+    return is_tuned(job.effective) and placement is not None and len(placement.nodes) == 1 and bool(placement.cores)
 
 
 def _near_first(draft: Draft, placement: Placement) -> list[int]:

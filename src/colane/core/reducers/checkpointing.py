@@ -6,8 +6,6 @@ failed at it too often is not stopped for others any more. Paper E, 4.2 (its app
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from colane.core.events import Ended
 from colane.core.lifecycle import evolve, move
 from colane.core.reducers import starting
@@ -15,7 +13,7 @@ from colane.core.reducers.saved import has_saved, is_complete
 from colane.core.reducers.step import Step
 from colane.core.reducers.timers import TimerKind
 from colane.model.checkpoint import CHECKPOINT_PRESETS, CheckpointContract
-from colane.model.job import Job, JobSpec, JobState
+from colane.model.job import Job, JobState
 from colane.model.progress import Progress
 from colane.model.reason import Reason, Why
 from colane.model.words import count
@@ -29,7 +27,7 @@ ASKABLE = frozenset({JobState.RUNNING, JobState.RUNNING_PROTECTED, JobState.PAUS
 def part(step: Step, job: Job, reason: Reason, **changes: object) -> None:
     """Stop a job that goes on later, after it has saved its state if it has said how; it holds its GPUs meanwhile."""
     changes["ending"] = JobState.QUEUED
-    contract = job.spec.checkpoint
+    contract = job.effective.checkpoint
     if contract is None or job.state not in ASKABLE or job.is_on_host or job.parked:
         job = move(job, JobState.STOPPING, step.now_s, reason, **changes)
     else:
@@ -50,7 +48,7 @@ def set_timer(step: Step, job: Job, contract: CheckpointContract) -> None:
 
 def lead_over(step: Step, job: Job) -> None:
     """Its time to save is over, unless the timer is one of an earlier asking."""
-    contract = job.spec.checkpoint
+    contract = job.effective.checkpoint
     if job.state is not JobState.CHECKPOINTING or contract is None or job.since_s is None:
         return
     if step.now_s < job.since_s + contract.lead_s:
@@ -76,8 +74,8 @@ def told(step: Step, job: Job, progress: Progress) -> Job:
     if progress.noise_scale is not None and _differs(progress.noise_scale, job.noise_scale):
         job = evolve(job, noise_scale=progress.noise_scale)
         step.put(job)
-    if progress.saves and job.spec.checkpoint is None and job.saves_failed < step.config.saves_failed_max:
-        job = evolve(job, spec=replace(job.spec, checkpoint=CHECKPOINT_PRESETS["plain"], preemptible=True))
+    if progress.saves and job.effective.checkpoint is None and job.saves_failed < step.config.saves_failed_max:
+        job = job.under(job.constraints._replace(checkpoint=CHECKPOINT_PRESETS["plain"]))
         step.put(job)
     is_answer = progress.save_problem != "" and progress.saves_asked == job.saves_asked
     if job.state is JobState.CHECKPOINTING and is_answer and not job.ended_on:
@@ -93,20 +91,20 @@ def _differs(said: float, known: float | None) -> bool:
 def _failed_once_more(step: Step, job: Job) -> Job:
     """One that has failed so often would lose what it has done, so it is not stopped for others any more."""
     failed = job.saves_failed + 1
-    spec = replace(job.spec, preemptible=False) if failed >= step.config.saves_failed_max else job.spec
-    return evolve(job, saves_failed=failed, spec=spec)
+    job = evolve(job, saves_failed=failed)
+    return job if failed < step.config.saves_failed_max else job.under(job.constraints._replace(not_preemptible=True))
 
 
 def _stay(step: Step, job: Job, why: Why, facts: dict[str, str | int | float]) -> Job:
     """It goes on as it was, and is left alone for so many of its times to save as others of their launches."""
     then = f"it goes on with {count(job.gpu_count, 'GPU')}, as before"
-    if not job.spec.preemptible:
+    if not job.effective.preemptible:
         then = f"{then}, and is not stopped for others any more ({count(job.saves_failed, 'time')})"
     changes = {"ending": None, "resizes_to": None, "makes_room_for": None, "isolates": False}
     to = JobState.PAUSED if job.suspended else JobState.RUNNING_PROTECTED
     stays = move(job, to, step.now_s, Reason(why, {**facts, "then": then}), **changes)
     step.rebook(stays)
-    lead_s = job.spec.checkpoint.lead_s if job.spec.checkpoint is not None else 0.0
+    lead_s = job.effective.checkpoint.lead_s if job.effective.checkpoint is not None else 0.0
     due_s = step.now_s + step.config.protection_factor * lead_s
     step.timers.set(due_s, TimerKind.PROTECTION_OVER, job.id, job.attempt)
     return stays
@@ -160,7 +158,7 @@ def launch_failed(step: Step, job: Job, cause: Reason, end_s: float) -> bool:
     facts: dict[str, str | int | float] = {"gpus": job.gpu_count, "cause": cause.sentence(), "then": then}
     job = evolve(job, launches_failed=job.launches_failed + 1)
     if is_first:
-        job = evolve(job, spec=_without_size(job, job.gpu_count))
+        job = _without_size(job, job.gpu_count)
     step.finish(evolve(job, resizes_to=None), JobState.QUEUED, Reason(Why.RESIZE_FAILED, facts), end_s)
     queued = step.state.jobs[job.id]
     if is_first and queued.state is JobState.QUEUED:
@@ -168,10 +166,9 @@ def launch_failed(step: Step, job: Job, cause: Reason, end_s: float) -> bool:
     return True
 
 
-def _without_size(job: Job, gpus: int) -> JobSpec:
-    """The spec without a size, unless it is the only one or that which it goes back to."""
-    spec, back = job.spec, job.falls_back_to
-    left = tuple([size for size in spec.sizes if size != gpus])
-    if not left or (back is not None and len(back.slots) == gpus):
-        return spec
-    return replace(spec, sizes=left if len(left) > 1 else (), gpus=left[-1] if spec.gpus == gpus else spec.gpus)
+def _without_size(job: Job, gpus: int) -> Job:
+    """The job without a size, unless it is the only one or that which it goes back to."""
+    back = job.falls_back_to
+    if all(size == gpus for size in job.effective.sizes) or (back is not None and len(back.slots) == gpus):
+        return job
+    return job.under(job.constraints._replace(sizes_lost=(*job.constraints.sizes_lost, gpus)))

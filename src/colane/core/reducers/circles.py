@@ -6,9 +6,6 @@ stays together, but nobody of another circle joins.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
-from colane.core.lifecycle import evolve
 from colane.model.job import Job, JobSpec
 from colane.model.lane import ShareBetween
 
@@ -22,13 +19,7 @@ def circle(spec: JobSpec, between: ShareBetween) -> str:
     return f"user {spec.user}"
 
 
-def within(spec: JobSpec, between: ShareBetween) -> JobSpec:
-    """The spec with its circle."""
-    name = circle(spec, between)
-    return spec if spec.circle == name else replace(spec, circle=name)
-
-
 def in_circle(job: Job, between: ShareBetween) -> Job:
     """The job with its circle."""
-    spec = within(job.spec, between)
-    return job if spec is job.spec else evolve(job, spec=spec)
+    name = circle(job.spec, between)
+    return job if job.constraints.circle == name else job.under(job.constraints._replace(circle=name))

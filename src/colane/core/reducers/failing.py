@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from colane.core.events import Ended
-from colane.core.lifecycle import evolve, move
+from colane.core.lifecycle import evolve, isolated, move
 from colane.core.reducers import black_holes, checkpointing, losses
 from colane.core.reducers.memory import learn_memory
 from colane.core.reducers.step import Step
@@ -102,8 +102,8 @@ def _own_failure(step: Step, job: Job, event: Ended, end_s: float, mates: tuple[
     cause, failures = _cause(event), job.failures + 1
     job = evolve(job, failures=failures)
     left = job.spec.retries - failures
-    if event.outcome == "out-of-memory" and mates and job.spec.share and job.spec.company is None:
-        alone = evolve(job, failures=failures - 1, spec=replace(job.spec, share=False))
+    if event.outcome == "out-of-memory" and mates and job.effective.share and job.spec.company is None:
+        alone = isolated(evolve(job, failures=failures - 1))
         step.finish(alone, JobState.QUEUED, Reason(Why.RETRY_ALONE, {}, mates), end_s)
     elif event.outcome == "out-of-memory":
         step.finish(job, JobState.OUT_OF_MEMORY, cause, end_s)

@@ -24,7 +24,7 @@ def learn_memory(
         booked = next((b.memory for b in load.bookings if b.job == job.id), None)
         if booked is None or (progress.peak_bytes or 0) <= booked.persistent_bytes + booked.ephemeral_bytes:
             return None
-    key = step.state.beliefs.terms(job.spec, load.gpu.type, job.gpu_count).key
+    key = step.state.beliefs.terms(job.effective, load.gpu.type, job.gpu_count).key
     seen = memory_seen(key, progress, step.state.beliefs.profiles.get(key), growth_ratio)
     if seen is None:
         return None

@@ -6,9 +6,7 @@ instead, dies or does not answer, that becomes of it which becomes of every job 
 
 from __future__ import annotations
 
-from dataclasses import replace
-
-from colane.core.lifecycle import evolve, move
+from colane.core.lifecycle import move
 from colane.core.reducers.saved import steps_kept
 from colane.core.reducers.step import Step
 from colane.core.reducers.timers import TimerKind
@@ -25,7 +23,7 @@ def ranks_wanted(job: Job) -> int:
 
     Those it keeps must be its first ones: the others' numbers would change, and with them their devices.
     """
-    contract, has, to = job.spec.checkpoint, job.placement, job.resizes_to
+    contract, has, to = job.effective.checkpoint, job.placement, job.resizes_to
     if job.state is not JobState.CHECKPOINTING or contract is None or not contract.reforms or to is None or has is None:
         return 0
     count = len(to.slots)
@@ -34,10 +32,10 @@ def ranks_wanted(job: Job) -> int:
 
 def told(step: Step, job: Job, progress: Progress) -> Job:
     """Believe a sample: it can do so; it has; or it has done so unasked, or too late, and has to be restarted."""
-    contract = job.spec.checkpoint
+    contract = job.effective.checkpoint
     if progress.reforms and contract is not None and not contract.reforms:
         now = contract._replace(reforms=True, saved_codes=tuple([code for code in contract.saved_codes if code]))
-        job = evolve(job, spec=replace(job.spec, checkpoint=now))
+        job = job.under(job.constraints._replace(checkpoint=now))
         step.put(job)
     wanted = ranks_wanted(job)
     if wanted and progress.ranks == wanted and job.resizes_to is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from colane.core.cluster.useful_cores import with_start_cores
+from colane.core.cluster.useful_cores import start_cores_of
 from colane.core.events import (
     BandwidthObserved,
     CancelRequested,
@@ -32,10 +32,11 @@ from colane.core.reducers import (
     reforming,
     starting,
 )
-from colane.core.reducers.circles import within
+from colane.core.reducers.circles import circle
 from colane.core.reducers.memory import learn_memory
 from colane.core.reducers.step import Step
 from colane.core.reducers.timers import Timer, TimerKind
+from colane.model.constraints import Constraints
 from colane.model.hardware import Gpu, GpuId, Node
 from colane.model.job import Job, JobId, JobState
 from colane.model.progress import Progress
@@ -49,10 +50,10 @@ EXITED: Final = Reason(Why.EXITED)
 def submitted(step: Step, event: Submitted) -> None:
     """A job enters the queue."""
     story = (StateChange(step.now_s, JobState.QUEUED, SUBMITTED),)
-    spec = within(event.spec, step.config.share_between)
-    if step.config.tuning is not None:
-        spec = with_start_cores(step.state, spec)
-    step.put(Job(event.job, spec, step.now_s, reason=SUBMITTED, story=story))
+    spec, config = event.spec, step.config
+    cores = None if config.tuning is None else start_cores_of(step.state, spec)
+    constraints = Constraints(cores=cores, circle=circle(spec, config.share_between))
+    step.put(Job(event.job, spec, step.now_s, reason=SUBMITTED, story=story, constraints=constraints))
 
 
 def cancel_requested(step: Step, event: CancelRequested) -> None:

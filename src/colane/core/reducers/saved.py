@@ -16,7 +16,7 @@ def lost_part(job: Job, progress: Progress | None, kept: int) -> float:
 
 def has_saved(job: Job, code: int | None) -> bool:
     """Whether a process that has left with this code says by it that its state is saved: it was asked to."""
-    contract = job.spec.checkpoint
+    contract = job.effective.checkpoint
     return contract is not None and job.saves_asked > 0 and code in contract.saved_codes
 
 
@@ -34,11 +34,11 @@ def steps_kept(job: Job, progress: Progress | None) -> int:
     As it says itself. One that says nothing keeps what it has made where it has left as one that has saved; without a
     contract nobody knows, and it is believed to have.
     """
-    if progress is None or not job.spec.preemptible:
+    if progress is None or not job.effective.preemptible:
         return job.steps_kept
     if progress.steps_saved is not None:
         return progress.steps_saved
     code = job.exit.code if job.exit is not None else None
-    if job.spec.checkpoint is not None and not has_saved(job, code):
+    if job.effective.checkpoint is not None and not has_saved(job, code):
         return job.steps_kept
     return max(job.steps_kept, progress.steps)

@@ -12,13 +12,14 @@ from colane.core.cluster.contended import is_contended
 from colane.core.cluster.load import Booking
 from colane.core.cluster.state import ClusterState
 from colane.core.cluster.surroundings import hood_of, nobody
-from colane.core.cluster.useful_cores import with_start_cores
+from colane.core.cluster.useful_cores import start_cores_of
 from colane.core.config import CoreConfig
 from colane.core.events import Decision, Event, Outcome, RejectedPlan
-from colane.core.lifecycle import MOVABLE, QUEUED, evolve, isolated, move, moves
+from colane.core.lifecycle import MOVABLE, QUEUED, evolve, move, moves
 from colane.core.reducers.saved import lost_part, steps_kept
 from colane.core.reducers.suspicions import Suspicions
 from colane.core.reducers.timers import Timers
+from colane.model.constraints import under
 from colane.model.hardware import GpuId
 from colane.model.job import Exit, Job, JobId, JobState, Served, SuspendVia
 from colane.model.profile import Profile, ProfileKey, SetMeasurement
@@ -49,7 +50,7 @@ def _hold(job: Job | None) -> _Hold:
     """How firmly a job sits on GPUs: whether a plan may take them, whether they come free, and how it ends then."""
     if job is None or job.placement is None:
         return None
-    allowed = job.spec.preemptible
+    allowed = job.effective.preemptible
     may_leave = job.state in MOVABLE and (allowed or job.first_step_s is not None)
     state = job.state if may_leave or job.state in LEAVING else None
     return state, job.ending, allowed, job.parked, job.suspended, job.is_on_host, job.host_refusal
@@ -160,10 +161,13 @@ class Step:
     def _wait_anew(self, job: Job, left: Job) -> None:
         """What a job that is queued again keeps of its last attempt."""
         left.placement = None
+        constraints = job.constraints
         if job.isolates:
-            left.spec, left.isolates = isolated(job).spec, False
+            constraints, left.isolates = constraints._replace(isolated=True), False
         if self.config.tuning is not None:
-            left.spec = with_start_cores(self.state, left.spec)
+            constraints = constraints._replace(cores=start_cores_of(self.state, job.effective))
+        if constraints is not job.constraints:
+            left.constraints, left.effective = constraints, under(job.spec, constraints)
         if job.start_s is not None:
             left.served = self.served(job)
         progress = self.state.progress.get(job.id)
@@ -213,7 +217,7 @@ class Step:
     def served(self, job: Job) -> tuple[Served, ...]:
         """What a job has had, with what ends now."""
         start_s = self.now_s if job.start_s is None else job.start_s
-        served = {(one.gpu_type, one.gpus or job.spec.gpus): one.run_s for one in job.served}
+        served = {(one.gpu_type, one.gpus or job.effective.gpus): one.run_s for one in job.served}
         gpus = job.placement.gpus if job.placement is not None else ()
         load = self.state.gpus.get(gpus[0]) if gpus else None
         if load is not None:

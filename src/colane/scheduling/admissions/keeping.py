@@ -40,7 +40,7 @@ def keep_host(draft: Draft, job: Job) -> None:
     That is the one with the most free cores, then host memory, of those that could ever hold it; where there are
     others with as much, the first. So what is free there becomes more until the job starts.
     """
-    need = host_needs(job.spec, 0)
+    need = host_needs(job.effective, 0)
     able = [
         node for node in draft.view.nodes.values()
         if node.node.pool == job.spec.pool and node.node.takes_jobs and need <= cpu_only_capacity(node.node)

@@ -76,7 +76,7 @@ class Ends:
         self._started: dict[str, list[_Hold]] = {}
         for action in draft.actions:
             if isinstance(action, Start):
-                spec = draft.view.job(action.job).spec
+                spec = draft.view.job(action.job).effective
                 for name in action.placement.nodes:
                     hold = self._hold(spec, action.placement, name, draft.now_s)
                     self._started.setdefault(name, []).append(hold)
@@ -87,7 +87,7 @@ class Ends:
         for job_id in node.jobs:
             job = jobs[job_id]
             if job.placement is not None:
-                hold = self._hold(job.spec, job.placement, node.node.name, _assigned_s(job))
+                hold = self._hold(job.effective, job.placement, node.node.name, _assigned_s(job))
                 holds.append(hold if job.is_returning or not job.is_on_host else hold._replace(gpus=()))
         holds.sort(key=_END)
         return holds

@@ -51,7 +51,7 @@ class Members:
         elif job.placement is not None and is_leaving(job):
             if job.ending is JobState.QUEUED and job.resizes_to is None:
                 self.going.append(job)
-        elif job.state is JobState.RUNNING and job.spec.preemptible and not job.suspended and _began(job, round_s):
+        elif job.state is JobState.RUNNING and job.effective.preemptible and not job.suspended and _began(job, round_s):
             self.movable.append(job)
 
     def _add_theirs(self, draft: Draft) -> None:

@@ -223,11 +223,11 @@ class Desk:
 
     def sizes(self, job: Job) -> Iterable[JobSpec]:
         """What a job is offered, see `Sizer`; one that waits parked comes back with as many GPUs as it had."""
-        return (job.spec.at(job.gpu_count),) if job.home else self.sizer.sizes(self, job)
+        return (job.effective.at(job.gpu_count),) if job.home else self.sizer.sizes(self, job)
 
     def least(self, job: Job) -> JobSpec:
         """The smallest of these."""
-        return job.spec.at(job.gpu_count if job.home else self.sizer.fewest(job.spec))
+        return job.effective.at(job.gpu_count if job.home else self.sizer.fewest(job.effective))
 
     def is_overdue(self, job: Job) -> bool:
         """Whether a job has waited beyond the bound."""

@@ -51,7 +51,7 @@ class Expected:
 
     def _length(self, job: Job) -> _Length | None:
         """What holds of a job as long as it stays as it is and nothing is learnt."""
-        left, total_s = self._times.left(self._draft.view, job), self._times.run_s(job.spec)
+        left, total_s = self._times.left(self._draft.view, job), self._times.run_s(job.effective)
         if left is None or total_s is None:
             return None
         return _Length(left, total_s, min(job.spec.steps_total or inf, job.spec.steps_limit or inf))
@@ -81,9 +81,9 @@ class Expected:
         return max(0.0, came_s - since_s) / alone_s + max(0.0, now_s - came_s) / together_s
 
     def _step_s(self, job: Job, situation: Situation) -> float:
-        return self._draft.beliefs.rate(job.spec, situation).step_s or inf
+        return self._draft.beliefs.rate(job.effective, situation).step_s or inf
 
 
 def had_s(job: Job, now_s: float) -> float:
     """What a job of unknown length is expected to have left: as much as it has had (Lindy's rule)."""
-    return (attained_s if job.spec.preemptible else present_s)(job, now_s)
+    return (attained_s if job.effective.preemptible else present_s)(job, now_s)

@@ -112,7 +112,7 @@ class PoolJobs:
             self.going[job.id] = job
         elif is_movable(job):
             insort(self._movable, _start(job))
-            self.stoppable += job.spec.preemptible
+            self.stoppable += job.effective.preemptible
             if _is_gang(job):
                 insort(self._gangs, _start(job))
 
@@ -127,12 +127,12 @@ class PoolJobs:
             del self.going[job.id]
         elif is_movable(job):
             del self._movable[bisect_left(self._movable, _start(job))]
-            self.stoppable -= job.spec.preemptible
+            self.stoppable -= job.effective.preemptible
             if _is_gang(job):
                 del self._gangs[bisect_left(self._gangs, _start(job))]
 
     def _count(self, job: Job, change: int) -> None:
-        spec, gpus = job.spec, job.gpu_count
+        spec, gpus = job.effective, job.gpu_count
         self.version += 1
         need = self.needs.get(spec.need)
         if need is None:
@@ -147,7 +147,7 @@ class PoolJobs:
 
 def _is_alike(old: Job, new: Job) -> bool:
     """Whether nothing has changed that is counted."""
-    return old.spec is new.spec and old.gpu_count == new.gpu_count
+    return old.effective is new.effective and old.gpu_count == new.gpu_count
 
 
 def _counts(job: Job) -> bool:
@@ -257,12 +257,12 @@ class Priorities(NodesMatterNot):
     def moved(self, old: Job | None, new: Job | None) -> None:
         """See `DerivedOfJobs`."""
         before, after = old is not None and _holds(old), new is not None and _holds(new)
-        if before == after and (old is None or new is None or old.spec is new.spec):
+        if before == after and (old is None or new is None or old.effective is new.effective):
             return
         if old is not None and before:
-            self._count(old.spec, -1)
+            self._count(old.effective, -1)
         if new is not None and after:
-            self._count(new.spec, 1)
+            self._count(new.effective, 1)
 
     def _count(self, spec: JobSpec, change: int) -> None:
         pool = self._pools.setdefault(spec.pool, Counter())
@@ -286,6 +286,6 @@ def is_ripe(draft: Draft, job: Job, quantum_s: float) -> bool:
     """
     if not draft.is_undecided(job.id):
         return False
-    if job.state is not JobState.RUNNING or not job.spec.preemptible or len(job.gpus_held) != 1:
+    if job.state is not JobState.RUNNING or not job.effective.preemptible or len(job.gpus_held) != 1:
         return False
     return is_movable(job) and ran_since_s(job) + quantum_s <= draft.now_s

@@ -298,7 +298,7 @@ class _Service:
         if alone:
             self._draft.wait(job.id, self._reason(job))
         else:
-            self._draft.wait_class(job.spec, self._reason(job))
+            self._draft.wait_class(job.effective, self._reason(job))
 
     def _reason(self, job: Job) -> Reason:
         """Why it waits: what a source can tell, else which need is not met, or for whom everything is kept."""

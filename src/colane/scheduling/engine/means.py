@@ -36,7 +36,7 @@ def is_movable(job: Job) -> bool:
     """
     if job.placement is None or not job.placement.slots or job.is_on_host:
         return False
-    if job.spec.preemptible and job.state in MOVABLE and not job.parked:
+    if job.effective.preemptible and job.state in MOVABLE and not job.parked:
         return True
     if len(job.placement.nodes) > 1:
         return False
@@ -64,7 +64,7 @@ def is_untouched(draft: Draft, load: GpuLoad) -> bool:
 
 def may_leave(view: ClusterView, job: Job) -> bool:
     """Whether there is any means for a job that is movable."""
-    return job.spec.preemptible or view.parking_refusal(job) is None
+    return job.effective.preemptible or view.parking_refusal(job) is None
 
 
 def cheapest(
@@ -83,7 +83,7 @@ def cheapest(
     facts: dict[str, str | int | float] = {"because": because}
     if is_parked(draft, victim, host_bytes, away_s):
         return Park(victim.id, Reason(Why.PARKED, facts, (for_job,)), for_job)
-    if not victim.spec.preemptible:
+    if not victim.effective.preemptible:
         return None
     return Stop(victim.id, Reason(Why.PREEMPTED, facts, (for_job,)), for_job)
 
@@ -96,7 +96,7 @@ def is_parked(draft: Draft, victim: Job, host_bytes: int, away_s: float) -> bool
     if node.node.host_memory_bytes and needs + host_bytes > draft.host_memory_free_bytes(node):
         return False
     bound_s = max(BOUND_S, BOUND_RATIO * away_s)
-    return not victim.spec.preemptible or _parked_s(draft.view, victim) + bound_s < stopped_s(draft.view, victim)
+    return not victim.effective.preemptible or _parked_s(draft.view, victim) + bound_s < stopped_s(draft.view, victim)
 
 
 def launch_s(job: Job) -> float:
@@ -110,7 +110,7 @@ def launch_s(job: Job) -> float:
 
 def shrink_s(job: Job) -> float:
     """What going on with fewer GPUs is believed to take it: a launch, unless its ranks need none for that."""
-    contract = job.spec.checkpoint
+    contract = job.effective.checkpoint
     return REFORM_S if contract is not None and contract.reforms else launch_s(job)
 
 
@@ -119,7 +119,7 @@ def unsaved_s(view: ClusterView, job: Job) -> float:
 
     0 where it saves when it is asked to, as far as it has always done so, and where it never says.
     """
-    progress, saves = view.progress(job.id), job.spec.checkpoint is not None and not job.saves_failed
+    progress, saves = view.progress(job.id), job.effective.checkpoint is not None and not job.saves_failed
     if saves or progress is None or progress.steps_saved is None or progress.step_mean_s is None:
         return 0.0
     return max(0, progress.steps - progress.steps_saved) * progress.step_mean_s
@@ -145,7 +145,7 @@ def leaving_s(view: ClusterView, job: Job, action: Stop | Park) -> float:
 
 def least_lost_s(view: ClusterView, job: Job) -> float:
     """The same by the cheapest means it has, in whole seconds, so that what hardly differs counts as equal."""
-    lost_s = stopped_s(view, job) if job.spec.preemptible else inf
+    lost_s = stopped_s(view, job) if job.effective.preemptible else inf
     if lost_s > BOUND_S and view.parking_refusal(job) is None:
-        lost_s = min(lost_s, _parked_s(view, job) + (BOUND_S if job.spec.preemptible else 0.0))
+        lost_s = min(lost_s, _parked_s(view, job) + (BOUND_S if job.effective.preemptible else 0.0))
     return lost_s if lost_s == inf else float(round(lost_s))

@@ -136,6 +136,6 @@ class Openings:
         for booking in load.bookings:
             job = jobs[booking.job]
             left_s = None if is_leaving(job) or not draft.is_undecided(job.id) else self._queue.left_s(job)
-            ratio = draft.beliefs.rate(job.spec, situation_in(load, job.id, jobs)).ratio
+            ratio = draft.beliefs.rate(job.effective, situation_in(load, job.id, jobs)).ratio
             ends_s.append(inf if left_s is None or ratio <= 0 else left_s / ratio)
         return max(ends_s)

@@ -32,7 +32,7 @@ class Sizing:
 
     def sizes(self, _desk: Desk, job: Job) -> Iterable[JobSpec]:
         """See `Sizer`."""
-        spec = job.spec
+        spec = job.effective
         if self.size is SizeBy.ASKED or not spec.sizes:
             return (spec,)
         return [spec.at(gpus) for gpus in reversed(spec.sizes)]

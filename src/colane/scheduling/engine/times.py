@@ -21,7 +21,7 @@ def present_s(job: Job, now_s: float) -> float:
 
 def at_present_size(served: Served, job: Job) -> float:
     """How many of the seconds a job would have had that it had with as many GPUs as it has now, or asks for."""
-    return (served.gpus or job.spec.gpus) / job.gpu_count if job.gpu_count else 1.0
+    return (served.gpus or job.effective.gpus) / job.gpu_count if job.gpu_count else 1.0
 
 
 def earlier_s(job: Job) -> float:
@@ -108,7 +108,7 @@ class RunTimes:
         goes on from where it was, any other starts anew. What an attempt has done is a part of the whole by the run
         time on the GPUs it had. None where its length is unknown.
         """
-        spec, total_s, here = job.spec, self.run_s(job.spec), gpu_type_of(view, job)
+        spec, total_s, here = job.effective, self.run_s(job.effective), gpu_type_of(view, job)
         if total_s is None:
             return None
         left_s = total_s

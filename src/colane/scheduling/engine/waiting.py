@@ -63,14 +63,14 @@ class Waits:
             return False
         if queue.soonest_end_s is not None:
             return (queue.left_s(job) or 0.0) > queue.soonest_end_s() * ratio
-        if queue.drains_s is None or job.spec.preemptible:
+        if queue.drains_s is None or job.effective.preemptible:
             return False
         left_s = queue.left_s(job) or 0.0
         return left_s > ratio * (left_s + queue.drains_s())
 
     def would_wait(self, job: Job, ratio: float, gpu: GpuId) -> bool:
         """Whether a job had better wait than come to a GPU: for its own end, or for that of who is parked there."""
-        if self._queue is None or self._queue.drains_s is None or job.spec.preemptible:
+        if self._queue is None or self._queue.drains_s is None or job.effective.preemptible:
             return False
         return self.delays(job, ratio) or (self.is_awaited(gpu, job) and self._stay_s(job, ratio) > self._drains_s)
 
@@ -90,7 +90,7 @@ class Waits:
 
     def outstays(self, job: Job) -> bool:
         """Whether somebody as urgent is parked, and would rather wait for one that can be stopped than for this job."""
-        if not self._live.homes or self._queue is None or self._queue.drains_s is None or job.spec.preemptible:
+        if not self._live.homes or self._queue is None or self._queue.drains_s is None or job.effective.preemptible:
             return False
         if job.home or max(self._priorities.values(), default=-inf) < job.spec.priority:
             return False
@@ -99,7 +99,7 @@ class Waits:
     def spares(self, victim: Job, job: Job, ratio: float = 1.0) -> bool:
         """Whether one who would be bound where he is parked keeps his place: a job of his priority would stay long."""
         queue = self._queue
-        if queue is None or queue.drains_s is None or victim.spec.preemptible:
+        if queue is None or queue.drains_s is None or victim.effective.preemptible:
             return False
         is_equal = victim.spec.priority == job.spec.priority
         return is_equal and self._stay_s(job, ratio) > self._drains_s

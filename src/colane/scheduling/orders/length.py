@@ -35,7 +35,7 @@ class Shortest(UsualOrder):
         times = RunTimes(draft)
 
         def rank(job: Job) -> Rank:
-            run_s = times.run_s(job.spec)
+            run_s = times.run_s(job.effective)
             return priority_of(job.spec), inf if run_s is None else run_s
 
         lines = sorted_lines(draft, draft.view.derived(ByLength), rank)

@@ -50,7 +50,7 @@ class ArrayDemand(NodesMatterNot):
 
     def moved(self, old: Job | None, new: Job | None) -> None:
         """See `DerivedOfJobs`."""
-        if old is not None and new is not None and old.spec is new.spec:
+        if old is not None and new is not None and old.effective is new.effective:
             return
         if old is not None:
             self._count(old, -1)
@@ -91,7 +91,7 @@ class ArrayDemand(NodesMatterNot):
         return found
 
     def _count(self, job: Job, change: int) -> None:
-        spec = job.spec
+        spec = job.effective
         if not spec.gpus:
             return
         demand, per_gpu = self.of(spec.pool), ceil(spec.cores / spec.gpus)

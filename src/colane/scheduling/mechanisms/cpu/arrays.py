@@ -285,7 +285,9 @@ class TakeBackFinder(ArrayFinder):
     def _small_ones(self, node: NodeState) -> list[Job]:
         """Borrowers of the 4-GPU sub-array that can go on elsewhere: the largest first, of these the newest."""
         jobs = [self._draft.view.job(job) for job in node.jobs]
-        may = [job for job in jobs if 0 < job.gpu_count < LARGE_GPUS and job.spec.preemptible and self._may_stop(job)]
+        may = [
+            job for job in jobs if 0 < job.gpu_count < LARGE_GPUS and job.effective.preemptible and self._may_stop(job)
+        ]
         may = [job for job in may if job.preemptions < self._aborts_max]
         return sorted(may, key=lambda job: (-job.gpu_count, -(job.start_s or 0.0), -job.id))
 
@@ -343,7 +345,7 @@ def _booked(job: Job, node: NodeState) -> Resources:
     placement, name = job.placement, node.node.name
     if placement is None:
         return Resources()
-    need = host_needs(job.spec, len(placement.slots_on(name)))
+    need = host_needs(job.effective, len(placement.slots_on(name)))
     cores = len(placement.cores_on(name))
     return Resources(0, cores, need.host_memory_bytes, need.host_bandwidth_bytes_per_s)
 

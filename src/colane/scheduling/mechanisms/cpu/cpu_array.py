@@ -81,7 +81,7 @@ class ArrayPlacer(CpuOnlyPlacer):
         held = self._draft.release_host(self._pool)
         if held is None:
             return
-        if self._draft.has_room(held.node, held.job.spec):
+        if self._draft.has_room(held.node, held.job.effective):
             self._start(held.job, held.node)
         else:
             self._draft.hold_host(held.job, held.node)
@@ -130,7 +130,7 @@ class ArrayPlacer(CpuOnlyPlacer):
 
     def _start(self, job: Job, node: NodeState) -> None:
         self._draft.start_on_node(job, node, Reason(Why.FREE_CORES, {"node": node.node.name}))
-        self._started[job.spec.user] += job.spec.cores
+        self._started[job.spec.user] += job.effective.cores
         self._cores.set(node.order, self._draft.cpu_only_free(node).cores)
 
     def in_order(self, need: NeedClass) -> Iterator[int]:
@@ -146,11 +146,11 @@ class ArrayPlacer(CpuOnlyPlacer):
         if self._may_borrow(job):
             return True
         own = len(node.node.cores) - self._demand.kept_cores(self._draft.view, node)
-        return self._draft.cpu_only_taken(node).cores + job.spec.cores <= own
+        return self._draft.cpu_only_taken(node).cores + job.effective.cores <= own
 
     def _refuse(self, job: Job) -> None:
         """See `CpuOnlyPlacer`; where there is room that it may not borrow, it is told why not."""
-        draft, spec = self._draft, job.spec
+        draft, spec = self._draft, job.effective
         if draft.view.explain is None or self._may_borrow(job):
             super()._refuse(job)
             return

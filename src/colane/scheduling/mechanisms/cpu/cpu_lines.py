@@ -36,7 +36,7 @@ class CpuLines(NodesMatterNot):
 
     def cpu_only_moved(self, old: Job | None, new: Job | None) -> None:
         """See `DerivedOfCpuJobs`."""
-        if old is not None and new is not None and old.spec is new.spec and _place(old) == _place(new):
+        if old is not None and new is not None and old.effective is new.effective and _place(old) == _place(new):
             return
         if old is not None:
             self._leave(old)
@@ -44,7 +44,7 @@ class CpuLines(NodesMatterNot):
             self._enter(new)
 
     def _enter(self, job: Job) -> None:
-        spec = job.spec
+        spec = job.effective
         if job.placement is not None:
             self._cores[spec.pool, spec.user] += spec.cores
         elif job.is_waiting:
@@ -54,7 +54,7 @@ class CpuLines(NodesMatterNot):
                 self._returned.setdefault(spec.pool, Line()).add(job.id)
 
     def _leave(self, job: Job) -> None:
-        spec = job.spec
+        spec = job.effective
         if job.placement is not None:
             self._cores[spec.pool, spec.user] -= spec.cores
         elif job.is_waiting:

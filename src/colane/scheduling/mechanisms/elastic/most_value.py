@@ -47,7 +47,7 @@ class MostValueSizes(PlannedSizes):
 
     def speed(self, desk: Desk, job: Job, gpus: int, *, spans: bool | None = None) -> float:
         """See `PlannedSizes`: a part of that at the size it would like best."""
-        whole = self.rate(desk.draft, job, job.spec.gpus)
+        whole = self.rate(desk.draft, job, job.effective.gpus)
         return desk.queue.weigh(job) * self.rate(desk.draft, job, gpus, spans=spans) / whole if whole > 0 else 0.0
 
 

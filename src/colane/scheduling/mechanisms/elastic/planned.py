@@ -79,13 +79,13 @@ class PlannedSizes:
 
     def sizes(self, desk: Desk, job: Job) -> Iterator[JobSpec]:
         """See `Sizer`: the size it is to have; where that finds no place, or it is to have none, the smaller ones."""
-        if not job.spec.sizes:
-            yield job.spec
+        if not job.effective.sizes:
+            yield job.effective
             return
-        most = max(self.targets(desk).get(job.id, 0), self.fewest(job.spec))
-        for gpus in reversed(job.spec.sizes):
+        most = max(self.targets(desk).get(job.id, 0), self.fewest(job.effective))
+        for gpus in reversed(job.effective.sizes):
             if gpus <= most:
-                yield job.spec.at(gpus)
+                yield job.effective.at(gpus)
 
     def fewest(self, asked: JobSpec | NeedClass) -> int:
         """See `Sizer`."""
@@ -105,7 +105,7 @@ def _is_seen_apart(draft: Draft, job: Job, gpus: int) -> bool:
     """Whether so many GPUs fit no node, and its kind's step time with them is known: that is of several nodes."""
     if gpus <= most_on_a_node(draft):
         return False
-    rate = draft.beliefs.rate(job.spec, Situation(gpu_type_of(draft.view, job) or "", gpus))
+    rate = draft.beliefs.rate(job.effective, Situation(gpu_type_of(draft.view, job) or "", gpus))
     return rate.alone is not None and rate.alone.source is not ValueSource.PREDICTED
 
 
@@ -154,7 +154,7 @@ class _PoolThroughputs:
             if left <= 0:
                 return
             job = draft.view.job(job_id)
-            left -= job.spec.gpus_min
+            left -= job.effective.gpus_min
             yield job
 
     def _rate(self, job: Job, gpus: int) -> float:
@@ -163,7 +163,7 @@ class _PoolThroughputs:
 
     def _throughput(self, job: Job) -> Throughput | None:
         """By sizes; speeds are asked once for all jobs of a kind."""
-        spec = job.spec
+        spec = job.effective
         noise = job.noise_scale if self._sizes.by_goodput else None
         asked = (spec.need, gpu_type_of(self._draft.view, job), noise)
         if asked not in self._known:

@@ -62,7 +62,7 @@ def grown(desk: Desk, job: Job, gpus: int) -> tuple[GpuLoad, ...] | None:
 
 def _on_its_node(desk: Desk, job: Job, gpus: int) -> tuple[GpuLoad, ...] | None:
     """Its GPUs and free ones of its node, near ones first."""
-    draft, spec = desk.draft, job.spec
+    draft, spec = desk.draft, job.effective
     held = [draft.load(gpu) for gpu in job.gpus_held]
     node, more = draft.view.nodes[held[0].id.node], gpus - len(held)
     free = _fitting(draft, spec, node, held[0].gpu.type)
@@ -79,12 +79,12 @@ def _over_nodes(desk: Desk, job: Job, gpus: int) -> tuple[GpuLoad, ...] | None:
     found: dict[str, list[GpuLoad]] = {}
     for gpu in job.gpus_held:
         found.setdefault(gpu.node, []).append(draft.load(gpu))
-    own = {node: host_needs(job.spec, len(loads)) for node, loads in found.items()}
+    own = {node: host_needs(job.effective, len(loads)) for node, loads in found.items()}
     gpu_type = draft.load(job.gpus_held[0]).gpu.type
     for order in draft.free((desk.pool, gpu_type)).nodes_with(1):
         node = draft.view.node_at(order)
-        found.setdefault(node.node.name, []).extend(_fitting(draft, job.spec, node, gpu_type))
-    return on_fewest_nodes(draft, job.spec.at(gpus), found, own)
+        found.setdefault(node.node.name, []).extend(_fitting(draft, job.effective, node, gpu_type))
+    return on_fewest_nodes(draft, job.effective.at(gpus), found, own)
 
 
 def _fitting(draft: Draft, spec: JobSpec, node: NodeState, gpu_type: str) -> list[GpuLoad]:

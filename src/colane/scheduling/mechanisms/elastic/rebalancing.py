@@ -152,7 +152,7 @@ class _SitePlan:
         """To the largest size up to its target that there are GPUs for."""
         kind, now = self._kind[job.id], self.now[job.id]
         within = self._free[kind] + spares.gpus
-        sizes = [n for n in job.spec.sizes if now < n <= min(target, now + within)]
+        sizes = [n for n in job.effective.sizes if now < n <= min(target, now + within)]
         while sizes and not self._pays(job, sizes[-1]):
             sizes.pop()
         if not sizes:
@@ -166,7 +166,7 @@ class _SitePlan:
 
     def _spare(self, job: Job, target: int) -> int:
         """GPUs a job has beyond its target, down to a size it can run on."""
-        size = max([n for n in job.spec.sizes if n <= target], default=self.now[job.id])
+        size = max([n for n in job.effective.sizes if n <= target], default=self.now[job.id])
         return max(0, self.now[job.id] - size)
 
     def _steps(self) -> Iterator[tuple[float, float, int, int]]:
@@ -175,7 +175,7 @@ class _SitePlan:
             now = self.now[job.id]
             if now < job.gpu_count:
                 continue
-            for size in job.spec.sizes:
+            for size in job.effective.sizes:
                 if now < size <= now + self._free[self._kind[job.id]]:
                     gain = (self._speed(job, size) - self._speed(job, now)) / (size - now)
                     if gain > 0 and self._pays(job, size):
@@ -204,7 +204,7 @@ class _SitePlan:
         if left_s is None:
             return had_s(job, draft.now_s)
         now = sizes.rate(draft, job, job.gpu_count)
-        return left_s * sizes.rate(draft, job, job.spec.gpus) / now if now > 0 else inf
+        return left_s * sizes.rate(draft, job, job.effective.gpus) / now if now > 0 else inf
 
     def _speed(self, job: Job, gpus: int) -> float:
         """Where it would lie: as it is, on the GPUs that it keeps, or on one node if one has enough for it now."""
@@ -229,7 +229,7 @@ class _SitePlan:
         """With which it goes on; fewer than planned where cores or host memory lack. None where it stays as it is."""
         if gpus < job.gpu_count:
             return kept(self._desk, job, gpus)
-        for size in reversed(job.spec.sizes):
+        for size in reversed(job.effective.sizes):
             if job.gpu_count < size <= gpus and (size == gpus or self._pays(job, size)):
                 loads = grown(self._desk, job, size)
                 if loads is not None and (size < gpus or self._pays(job, size, loads)):

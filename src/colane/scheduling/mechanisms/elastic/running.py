@@ -44,11 +44,11 @@ def steps_per_s(draft: Draft, job: Job, gpus: int, *, spans: bool | None = None)
         spans: Whether these lie on several nodes; None asks wherever it was seen.
     """
     gpu_type = gpu_type_of(draft.view, job) or ""
-    rate = draft.beliefs.rate(job.spec, Situation(gpu_type, gpus, spans=spans))
+    rate = draft.beliefs.rate(job.effective, Situation(gpu_type, gpus, spans=spans))
     if rate.steps_per_s is not None:
         return rate.steps_per_s * _batches(job, gpus)
-    for size in sorted(job.spec.sizes, key=lambda size: (abs(size - gpus), size)):
-        known = draft.beliefs.rate(job.spec, Situation(gpu_type, size))
+    for size in sorted(job.effective.sizes, key=lambda size: (abs(size - gpus), size)):
+        known = draft.beliefs.rate(job.effective, Situation(gpu_type, size))
         if known.steps_per_s is not None:
             return known.steps_per_s * _batches(job, size) * rate.ratio / known.ratio
     return rate.ratio
@@ -61,7 +61,7 @@ def _batches(job: Job, gpus: int) -> int:
 
 def is_resizable(draft: Draft, job: Job) -> bool:
     """Whether a running job may be given another number of GPUs now: it is undecided, and shares none with others."""
-    if not job.spec.sizes or not job.spec.preemptible or job.state is not JobState.RUNNING or job.parked:
+    if not job.effective.sizes or not job.effective.preemptible or job.state is not JobState.RUNNING or job.parked:
         return False
     if not draft.is_undecided(job.id) or _comes_up(draft, job):
         return False
@@ -77,7 +77,7 @@ def _comes_up(draft: Draft, job: Job) -> bool:
         return False
     if present_s(job, draft.now_s) > FIRST_STEP_MAX_S:
         return False
-    alone = draft.beliefs.rate(job.spec, Situation(gpu_type_of(draft.view, job) or "", job.gpu_count)).alone
+    alone = draft.beliefs.rate(job.effective, Situation(gpu_type_of(draft.view, job) or "", job.gpu_count)).alone
     return job.steps_kept > 0 or (alone is not None and alone.source in SEEN)
 
 
@@ -93,4 +93,4 @@ class ElasticJobs(JobsOfKind):
 
     def belongs(self, job: Job) -> bool:
         """See `JobsOfKind`."""
-        return bool(job.spec.sizes) and job.placement is not None and not job.home
+        return bool(job.effective.sizes) and job.placement is not None and not job.home

@@ -93,8 +93,8 @@ def _sites(sizes: PlannedSizes, desk: Desk) -> dict[str, _Site]:
 
 def _giver(sizes: PlannedSizes, desk: Desk, job: Job) -> _Giver | None:
     """What a job that may be resized can give up, down to the size it is to have; None where that is nothing."""
-    target = max(sizes.targets(desk).get(job.id, 0), job.spec.gpus_min)
-    size = max([n for n in job.spec.sizes if n <= target], default=job.gpu_count)
+    target = max(sizes.targets(desk).get(job.id, 0), job.effective.gpus_min)
+    size = max([n for n in job.effective.sizes if n <= target], default=job.gpu_count)
     if size >= job.gpu_count or not is_resizable(desk.draft, job):
         return None
     keeps = kept(desk, job, size)
@@ -207,7 +207,7 @@ class ShrinkFinder(UsualFinder):
                 for load in giver.gives:
                     self._sites[load.id.node].coming.append(load.id)
 
-        whole = steps_per_s(self._draft, job, job.spec.gpus)
+        whole = steps_per_s(self._draft, job, job.effective.gpus)
         return Offer(
             gpus, Reason(Why.MAKING_ROOM, {}, tuple([giver.job.id for giver in shrinks])),
             room=tuple([self._resize(giver.job, giver.keeps) for giver in shrinks]),

@@ -79,8 +79,8 @@ def wishes_for_lacks(draft: Draft, pool: str, quantum_s: float, shares: FairShar
 
     def wishes(job: Job, round_s: float) -> Iterable[TypeWish]:
         had_s, age_s = _had_s(draft.view, job, round_s), max(0.0, round_s - job.submit_s)
-        for kind, speed in shares.usable(job.spec):
-            lacks = parts[job.spec.need][kind] * (age_s + quantum_s) / (had_s.get(kind, 0.0) + quantum_s / 2)
+        for kind, speed in shares.usable(job.effective):
+            lacks = parts[job.effective.need][kind] * (age_s + quantum_s) / (had_s.get(kind, 0.0) + quantum_s / 2)
             key = (priority_of(job.spec), -round(lacks, 9), -round(speed, 9), job.submit_s)
             yield TypeWish(key, job.id, kind, speed)
 

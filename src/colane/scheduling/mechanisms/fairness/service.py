@@ -184,7 +184,7 @@ class WorstFinish:
 
         def wishes(job: Job, round_s: float) -> Iterator[TypeWish]:
             rho = rhos.rho(job, round_s)
-            for kind, speed in shares.usable(job.spec):
+            for kind, speed in shares.usable(job.effective):
                 key = (priority_of(job.spec), -round(rho, 9), -round(speed, 9), job.submit_s)
                 yield TypeWish(key, job.id, kind, speed)
 
@@ -206,15 +206,15 @@ class _Rhos:
 
     def rho(self, job: Job, now_s: float) -> float:
         """Finish time over that on an equal part of every GPU type; half of a job of unknown length is done."""
-        total_s, left = self._times.run_s(job.spec), self._times.left(self._view, job)
+        total_s, left = self._times.run_s(job.effective), self._times.left(self._view, job)
         if total_s is None or left is None:
-            done_s = attained_s(job, now_s) if job.spec.preemptible else present_s(job, now_s)
+            done_s = attained_s(job, now_s) if job.effective.preemptible else present_s(job, now_s)
             total_s = max(self._lease_s, 2 * done_s)
             left_s = total_s - done_s
         else:
             left_s = left.at(job, now_s)
-        fastest = max([speed for _, speed in self._shares.usable(job.spec)], default=1.0)
-        alone_s = total_s * fastest * max(1.0, job.spec.gpus / self._part if self._part else inf)
+        fastest = max([speed for _, speed in self._shares.usable(job.effective)], default=1.0)
+        alone_s = total_s * fastest * max(1.0, job.effective.gpus / self._part if self._part else inf)
         shared_s = max(0.0, now_s - job.submit_s) + left_s
         return shared_s / alone_s if alone_s else inf
 

@@ -140,9 +140,9 @@ class FairShares:
     def _service(self, job: Job) -> AttainedService:
         gpu_type = gpu_type_of(self._view, job)
         before_s = sum(
-            [self.speed(job.spec, one.gpu_type) * (one.run_s * at_present_size(one, job)) for one in job.served]
+            [self.speed(job.effective, one.gpu_type) * (one.run_s * at_present_size(one, job)) for one in job.served]
         )
-        return AttainedService(before_s, 0.0 if gpu_type is None else self.speed(job.spec, gpu_type))
+        return AttainedService(before_s, 0.0 if gpu_type is None else self.speed(job.effective, gpu_type))
 
     def preferred(self, spec: JobSpec, types: list[str]) -> list[str]:
         """GPU types for a job: first where it is fastest against what others are there, among equals the fastest."""

@@ -64,7 +64,7 @@ class Users(OfNodes):
         if (
             old is not None
             and new is not None
-            and old.spec is new.spec
+            and old.effective is new.effective
             and old.home == new.home
             and _place(old) == _place(new)
             and _size(old) == _size(new)
@@ -93,7 +93,7 @@ class Users(OfNodes):
         self._capacities[node.pool] = plus(self._capacities.get(node.pool, NOTHING), offers(node), change)
 
     def _enter(self, job: Job) -> None:
-        spec = job.spec
+        spec = job.effective
         if job.placement is not None and not job.home:
             self._take(job, 1)
         elif _place(job) is not None:
@@ -101,7 +101,7 @@ class Users(OfNodes):
             lines.setdefault((spec.priority, job.need), Line()).add(job.id)
 
     def _leave(self, job: Job) -> None:
-        spec = job.spec
+        spec = job.effective
         if job.placement is not None and not job.home:
             self._take(job, -1)
         elif _place(job) is not None:
@@ -115,7 +115,7 @@ class Users(OfNodes):
 
     def _take(self, job: Job, change: int) -> None:
         key = job.spec.pool, job.spec.user
-        taken = plus(self._taken.get(key, NOTHING), needs(job.spec, job.gpu_count), change)
+        taken = plus(self._taken.get(key, NOTHING), needs(job.effective, job.gpu_count), change)
         if any(taken):
             self._taken[key] = taken
         else:

@@ -32,7 +32,7 @@ def answer_bound_s(steps: Sequence[tuple[JobKind, float]]) -> float:
 
 def missed(draft: Draft, load: GpuLoad, lane: int, spec: JobSpec) -> Miss | None:
     """The tightest objective that would not be kept if the job joined that lane; None when all would be."""
-    members = [draft.view.job(booking.job).spec for booking in load.bookings if booking.lane == lane]
+    members = [draft.view.job(booking.job).effective for booking in load.bookings if booking.lane == lane]
     specs = [*members, spec]
     objectives = [one.latency_s for one in specs if one.kind is JobKind.INFERENCE and one.latency_s is not None]
     if not members or not objectives:

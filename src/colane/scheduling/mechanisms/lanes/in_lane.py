@@ -231,7 +231,7 @@ class LaneFinder(UsualFinder):
         if self._between is ShareBetween.ALL:
             return True
         mine = circle(spec, self._between)
-        others = [self._draft.view.job(booking.job).spec for booking in load.bookings]
+        others = [self._draft.view.job(booking.job).effective for booking in load.bookings]
         return all(circle(other, self._between) == mine for other in others)
 
     def _memory(self, spec: JobSpec) -> Iterator[tuple[str, Memory]]:

@@ -226,7 +226,7 @@ class RoomFinder(UsualFinder):
         draft, weigh, lost = self._draft, self._desk.queue.weigh, 0.0
         for victim in [draft.view.job(action.job) for action in room]:
             here = situation_in(draft.view.gpu(victim.gpus_held[0]), victim.id, draft.view.jobs)
-            lost += draft.beliefs.rate(victim.spec, here).ratio * weigh(victim) / weigh(job)
+            lost += draft.beliefs.rate(victim.effective, here).ratio * weigh(victim) / weigh(job)
         return lost
 
     def _cost_s(self, room: Iterable[Stop | Park]) -> float:

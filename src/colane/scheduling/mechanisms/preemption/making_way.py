@@ -94,13 +94,13 @@ class _WayMaker:
         if parked.placement is None:
             return False
         free = self._draft.host_free(self._draft.view.nodes[parked.placement.node])
-        need = host_needs(parked.spec, 1) - host_needs(leaver.spec, 1)
+        need = host_needs(parked.effective, 1) - host_needs(leaver.effective, 1)
         return need.cores <= free.cores and need.host_bandwidth_bytes_per_s <= free.host_bandwidth_bytes_per_s
 
     def _elsewhere(self, job: Job, load: GpuLoad) -> Offer | None:
         """A free GPU to which nobody is bound, and on which it is as fast as where it is."""
-        least = speed_on(self._draft, job.spec, [load])
-        for offer in self._fastest.offers(job, job.spec):
+        least = speed_on(self._draft, job.effective, [load])
+        for offer in self._fastest.offers(job, job.effective):
             if offer.ratio >= least and not self._waits.is_awaited(offer.gpus[0].id, job):
                 return offer
         return None

@@ -250,8 +250,8 @@ class TenantSurvey:
         here = job.placement.slots_on(name)
         add_to(site.cores, kept_for, len(job.placement.cores_on(name)))
         if not job.parked:  # its process keeps what it has of the host
-            add_to(site.host_memory_bytes, kept_for, job.spec.part(job.spec.host_memory_bytes, len(here)))
-        add_to(site.host_bandwidth, kept_for, job.spec.part(job.spec.host_bandwidth_bytes_per_s, len(here)))
+            add_to(site.host_memory_bytes, kept_for, job.effective.part(job.spec.host_memory_bytes, len(here)))
+        add_to(site.host_bandwidth, kept_for, job.effective.part(job.spec.host_bandwidth_bytes_per_s, len(here)))
         for gpu in () if job.is_on_host else [slot.gpu for slot in here]:
             company = self._draft.view.gpu(gpu).jobs
             if company[0] == job.id and set(company) <= going:
@@ -260,7 +260,7 @@ class TenantSurvey:
     def _unit(self, jobs: list[Job], node: str) -> Unit:
         """What that node gains if these leave."""
         held = {gpu for job in jobs for gpu in job.gpus_held}
-        here = [(job.spec, len(job.placement.slots_on(node))) for job in jobs if job.placement]
+        here = [(job.effective, len(job.placement.slots_on(node))) for job in jobs if job.placement]
         return Unit(
             min(self._worths[job.id] for job in jobs),
             tuple(job.id for job in jobs),

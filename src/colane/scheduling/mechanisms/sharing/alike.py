@@ -99,7 +99,7 @@ class GpusAlike:
         if old is None or new is None or new.placement is None:
             return
         self.changes += 1
-        if is_leaving(old) != is_leaving(new) or old.spec is not new.spec:
+        if is_leaving(old) != is_leaving(new) or old.effective is not new.effective:
             self._changed.update(dict.fromkeys(new.gpus_held))
 
     # -- asked by policies
@@ -347,7 +347,7 @@ class GpusAlike:
         jobs = view.jobs
         if any(is_leaving(jobs[booking.job]) for booking in load.bookings):
             return None
-        members = tuple([self.companions.number(booking, jobs[booking.job].spec) for booking in load.bookings])
+        members = tuple([self.companions.number(booking, jobs[booking.job].effective) for booking in load.bookings])
         kind = view.nodes[load.id.node].node.pool, load.gpu.type
         key = kind, load.gpu.sharing, members, load.left_bytes, circle_of(load)
         alike = self._groups.get(key)

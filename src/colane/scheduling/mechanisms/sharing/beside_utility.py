@@ -144,7 +144,7 @@ def _judge(draft: Draft, spec: JobSpec, load: GpuLoad, rate: Rate, weights: Weig
 def _harms(draft: Draft, company: SharedPlace, weights: Weights) -> bool:
     """Whether one of those it joins would fall below his own least utility."""
     for job in company.load.jobs:
-        spec = draft.view.job(job).spec
+        spec = draft.view.job(job).effective
         if spec.utility_min and _utility_of(draft, spec, company, weights) < spec.utility_min:
             return True
     return False

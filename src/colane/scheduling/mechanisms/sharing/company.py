@@ -150,12 +150,12 @@ class BestCompanyFinder(UsualFinder):
             return known[2]
         job, rises = self._draft.view.job(first), False
         for kind in self._draft.view.gpu_types(self._pool, job.spec.gpu_type):
-            rises = rises or self._rises(job, job.spec, kind) or self._may_try(job, kind)
+            rises = rises or self._rises(job, job.effective, kind) or self._may_try(job, kind)
         self._values.alike.hopes[line] = first, self._stamp, rises
         return rises
 
     def _may_try(self, job: Job, kind: str) -> bool:
-        number = self._values.number(job, job.spec, kind)
+        number = self._values.number(job, job.effective, kind)
         return number is not None and self._values.has_untried(number, kind)
 
     def _untried(self, job: Job, spec: JobSpec, kind: str) -> GpuLoad | None:

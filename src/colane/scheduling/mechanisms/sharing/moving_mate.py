@@ -101,7 +101,7 @@ class MateFinder(UsualFinder):
         if found is None:
             return None
         here, mate = found
-        there = values.best_but(mate.spec, alike.members[leaver.place], alike.site[0], here.id)
+        there = values.best_but(mate.effective, alike.members[leaver.place], alike.site[0], here.id)
         if there is None or rise - values.loss(alike, leaver.place) + there.rise <= least:
             return None
         value = rise - values.loss(alike, leaver.place) + there.rise

@@ -95,7 +95,7 @@ class _Parter:
             rest = others(alike.members, place)
             away_s = (sum(left_s) - left_s[place]) / self._values.total(alike.site, rest)
             parks = is_parked(self._draft, job, 0, away_s)
-            if not parks and not job.spec.preemptible:
+            if not parks and not job.effective.preemptible:
                 continue
             away_s += 0.0 if parks else stopped_s(self._draft.view, job)
             ratio = self._values.ratio(alike.site, alike.members[place], rest)

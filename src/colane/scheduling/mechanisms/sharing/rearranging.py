@@ -136,7 +136,7 @@ class _Mover:
         """Those of a group that save their state and have run for a quantum."""
         for gpu in alike.gpus:
             job = self._draft.view.job(self._draft.load(gpu).jobs[place])
-            if gpu not in self._closed and job.spec.gpus == 1 and is_ripe(self._draft, job, self._quantum_s):
+            if gpu not in self._closed and job.effective.gpus == 1 and is_ripe(self._draft, job, self._quantum_s):
                 yield job
 
     def _better(self, job: Job, kinds: Iterable[tuple[str, int]], loss: float) -> Iterator[_Better]:
@@ -149,7 +149,7 @@ class _Mover:
 
     def _places(self, job: Job, gpu_type: str, number: int) -> Iterator[Joining]:
         """A free GPU of a type, and the best one it could join."""
-        draft, spec = self._draft, job.spec
+        draft, spec = self._draft, job.effective
         for order in draft.free((self._pool, gpu_type)).nodes_with(1):
             gpus = on_node(draft, spec, gpu_type, draft.view.node_at(order), None)
             if gpus is not None:
@@ -168,9 +168,9 @@ class _Mover:
         """For jobs of several GPUs: free ones of each type."""
         for job_id in self._live.ripe_gangs(self._draft.now_s, self._quantum_s):
             job = self._draft.view.job(job_id)
-            if job.state is not JobState.RUNNING or not job.spec.preemptible:
+            if job.state is not JobState.RUNNING or not job.effective.preemptible:
                 continue
-            if len(job.gpus_held) == job.spec.gpus and all(self._is_open(gpu) for gpu in job.gpus_held):
+            if len(job.gpus_held) == job.effective.gpus and all(self._is_open(gpu) for gpu in job.gpus_held):
                 yield from self._elsewhere(job)
 
     def _is_open(self, gpu: GpuId) -> bool:
@@ -179,9 +179,9 @@ class _Mover:
 
     def _elsewhere(self, job: Job) -> Iterator[_Better]:
         left_s = self._left_s(job)
-        has = speed_on(self._draft, job.spec, [self._draft.load(gpu) for gpu in job.gpus_held])
+        has = speed_on(self._draft, job.effective, [self._draft.load(gpu) for gpu in job.gpus_held])
         least = has + self._cost(job, left_s) + self._settings.moves_rise_min
-        for offer in self._fastest.offers(job, job.spec) if least < MOST else ():
+        for offer in self._fastest.offers(job, job.effective) if least < MOST else ():
             if offer.ratio > least:
                 yield _Better(offer.ratio - least + self._settings.moves_rise_min, left_s, job, offer.gpus)
 

@@ -31,7 +31,7 @@ class Sharers(NodesMatterNot):
             if shares is None and line.first is not None:
                 if len(known) >= CLASSES_MAX:
                     known.clear()
-                shares = known[need] = _might_share(view, need, view.job(line.first).spec)
+                shares = known[need] = _might_share(view, need, view.job(line.first).effective)
             if shares:
                 found[key] = line
         return found

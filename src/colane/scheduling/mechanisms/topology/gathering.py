@@ -106,7 +106,7 @@ class _Gatherer:
 
     def _place(self, job: Job) -> list[GpuLoad] | None:
         """Its own and free GPUs of one node; None where none has cores and host memory, too, for all ranks."""
-        draft, spec, gpus = self._draft, job.spec, job.gpu_count
+        draft, spec, gpus = self._draft, job.effective, job.gpu_count
         for node in self._nodes(job):
             there = [draft.load(gpu) for gpu in job.gpus_held if gpu.node == node.node.name]
             free = [load for load in draft.free_gpus(node, self._type_of(job)) if draft.fits_alone(load, spec)]
@@ -136,7 +136,7 @@ class _Gatherer:
     def _faster(self, job: Job) -> float:
         """How many times as fast it is on one node: as it was seen, else as jobs are taken to be."""
         together, apart = [
-            self._draft.beliefs.rate(job.spec, Situation(self._type_of(job), job.gpu_count, spans=spans))
+            self._draft.beliefs.rate(job.effective, Situation(self._type_of(job), job.gpu_count, spans=spans))
             for spans in (False, True)
         ]
         return together.ratio / apart.ratio

@@ -11,7 +11,7 @@ class ScatteredJobs(JobsOfKind):
 
     def belongs(self, job: Job) -> bool:
         """See `JobsOfKind`."""
-        spec, placement = job.spec, job.placement
+        spec, placement = job.effective, job.placement
         if not spec.multi_node or spec.anti_collocation or not spec.preemptible or job.state is not JobState.RUNNING:
             return False
         return placement is not None and not job.home and not job.parked and len(placement.nodes) > 1

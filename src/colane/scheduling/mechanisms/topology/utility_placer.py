@@ -301,7 +301,7 @@ class BestPlaces:
         sockets = shape.sockets_of(part.gpus)
         everybody = residents(self._draft, part.node)
         for one in everybody:
-            spec = self._draft.view.job(one.job).spec
+            spec = self._draft.view.job(one.job).effective
             if spec.utility_min and shape.sockets_of(one.gpus) & sockets and self._harm(one.key, key):
                 now, then = self._utilities(shape, one, spec, everybody, key)
                 if then < spec.utility_min and then < now:

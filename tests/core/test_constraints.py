@@ -1,0 +1,72 @@
+"""What an owner declared stays as it is; what is learnt or imposed stands beside it, and decides."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from colane.model.checkpoint import CHECKPOINT_PRESETS, CheckpointContract
+from colane.model.constraints import UNCONSTRAINED, Constraints, under
+from colane.model.job import Job, JobId, JobSpec
+
+PLAIN = JobSpec(name="a", family="a", gpus=2, sizes=(1, 2, 4), cores=3, preemptible=True)
+SIGNAL = CheckpointContract("SIGUSR1", 9.0)
+
+
+@pytest.mark.parametrize(
+    ("constraints", "changed"),
+    [
+        (UNCONSTRAINED, {}),
+        (Constraints(isolated=True), {"share": False}),
+        (Constraints(not_preemptible=True), {"preemptible": False}),
+        (Constraints(checkpoint=SIGNAL), {"checkpoint": SIGNAL}),
+        (Constraints(checkpoint=SIGNAL, not_preemptible=True), {"checkpoint": SIGNAL, "preemptible": False}),
+        (Constraints(sizes_lost=(4,)), {"sizes": (1, 2)}),
+        (Constraints(sizes_lost=(2,)), {"sizes": (1, 4), "gpus": 4}),
+        (Constraints(sizes_lost=(4, 2)), {"sizes": (), "gpus": 1}),
+        (Constraints(cores=5), {"cores": 5}),
+        (Constraints(circle="user ann"), {"circle": "user ann"}),
+    ],
+)
+def test_constraints_change_what_a_job_needs(constraints: Constraints, changed: dict[str, object]) -> None:
+    job = Job(JobId(1), PLAIN, 0.0, constraints=constraints)
+    assert job.effective == replace(PLAIN, **changed)  # type: ignore[arg-type]
+    assert job.effective.need == replace(PLAIN, **changed).need  # type: ignore[arg-type]
+    assert job.spec is PLAIN
+    assert job.under(UNCONSTRAINED).effective is PLAIN
+
+
+def test_who_is_found_to_save_its_state_may_be_stopped_for_others() -> None:
+    silent = replace(PLAIN, preemptible=False)
+    assert under(silent, Constraints(checkpoint=CHECKPOINT_PRESETS["plain"])).preemptible
+    declared = replace(silent, checkpoint=SIGNAL)
+    learnt = SIGNAL._replace(reforms=True)
+    assert not under(declared, Constraints(checkpoint=learnt)).preemptible
+
+
+CONSTRAINED = {
+    "share", "preemptible", "checkpoint", "sizes", "gpus_min", "gpus_max", "cores", "circle", "need", "part", "at",
+    "can_run_on",
+}  # fmt: skip
+"""What may be another than was declared."""
+
+
+def declared_reads(path: Path) -> Iterator[str]:
+    """Where a module asks a job's declaration for what may be another by now."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Attribute) and node.value.attr == "spec":
+            owner = node.value.value
+            is_job = not (isinstance(owner, ast.Name) and owner.id in {"self", "need", "event"})
+            if is_job and node.attr in CONSTRAINED:
+                yield f"{path}:{node.lineno} asks .spec.{node.attr}; what decides asks `job.effective`"
+
+
+def test_what_decides_asks_for_the_effective_needs() -> None:
+    source = Path(__file__).parents[2] / "src" / "colane"
+    modules = [path for room in ("core", "scheduling") for path in sorted((source / room).rglob("*.py"))]
+    assert len(modules) > 100
+    assert [found for path in modules for found in declared_reads(path)] == []
