@@ -6,7 +6,7 @@ that runs for long teaches soon and seldom. Alone, a job teaches its profile; jo
 the set's speed-up (paper A, eq. 4.1). A window in which a job stood still for something else than its steps (an
 evaluation, a checkpoint) teaches nothing, unless that goes on and on; nor does one in which others used its GPU.
 
-No job is faster with co-runners than alone. One that is has changed since then: nothing that is said
+No job is faster with co-runners than alone. One that is has changed since it was measured: then nothing that is said
 of its speed alone holds any more.
 """
 
