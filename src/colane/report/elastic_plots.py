@@ -66,7 +66,7 @@ def elastic_jobs(
         devices: How many there are.
         curves: f(n) by kind of job.
         losses: Of each job, by step.
-        undisturbed: Losses of the same jobs when nobody resizes them.
+        undisturbed: Losses of the same jobs without resizing.
     """
     fig = style.new_figure(7.4, is_wide=True)
     grid = fig.subplot_mosaic([["devices", "devices"], ["speeds", "losses"]], height_ratios=(1, 1.25))

@@ -127,7 +127,7 @@ class MixedRun:
         cores: Of the machine.
         jobs: By name.
         others_ratio: Mean part of the devices that others used; None is unknown.
-        deltas: Speed-up of each company that was measured, by the names of its families.
+        deltas: Speed-up of each set that was measured, by the names of its families.
     """
 
     name: str

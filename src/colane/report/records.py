@@ -200,7 +200,7 @@ class RunGroup:
         return tuple(record.time for record in ordered if record.time is not None)
 
     def keys_by_id(self) -> dict[int, ProfileKey]:
-        """Whom each job behaves alike, by job id; the GPU type is empty where no device says it."""
+        """The kind each job behaves like, by job id; the GPU type is empty where no device says it."""
         types = {device.name: device.type for device in self.devices}
         return {record.id: _key_of(record, types) for record in self.records}
 

@@ -99,9 +99,9 @@ class BeliefError:
 
     Attributes:
         alone: Of the speed of jobs that started alone; None when none was predicted.
-        shared: Of the speed-up of the company jobs started in; None when none was predicted.
+        shared: Of the speed-up of the sets jobs started in; None when none was predicted.
         alone_unknown: Starts alone without a prediction.
-        shared_unknown: Starts in company without a prediction.
+        shared_unknown: Starts beside others without a prediction.
     """
 
     alone: Summary | None = None
@@ -124,13 +124,13 @@ class SimulatedRun:
         gpus: GPUs of the cluster, as `node/index`.
         stays: Attempts on GPUs; empty where the run is too large to draw.
         offered_load: GPU-seconds asked for per GPU-second while jobs arrive; None without durations.
-        belief_error: How wrong predictions were; None in a world whose speeds nobody predicts.
+        belief_error: How wrong predictions were; None in a world whose speeds are not predicted.
         flaws: Plans that were refused, one line each.
         decisions: Actions the policy took.
         events: Events the core was told.
         plan_s: Wall time of each call of the policy.
         wall_s: Wall time of the run.
-        is_partial: Whether somebody stopped it.
+        is_partial: Whether it was stopped.
         times: Where the time of each job went, by job; empty where the run is too large to keep it.
         pause_s: Time each job waited for its turn in a lane; only jobs that did.
         stuck: The first of the jobs that never ended, and why.

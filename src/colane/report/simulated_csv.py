@@ -19,7 +19,7 @@ CSV_COLUMNS = (
 
 
 def write_jobs(run: SimulatedRun, jobs: Mapping[int, TraceJob], path: Path) -> Path:
-    """Write one row a job, in order of id; `pause_s` only where somebody waited for turns.
+    """Write one row a job, in order of id; `pause_s` only where a job waited for turns.
 
     Raises:
         OSError: The file cannot be written.

@@ -47,7 +47,7 @@ class Study:
 
     @property
     def is_partial(self) -> bool:
-        """Whether somebody stopped it before all runs had ended."""
+        """Whether it was stopped before all runs had ended."""
         return len(self.runs) < self.runs_asked or any(run.is_partial for run in self.runs)
 
     def of(self, policy: str) -> list[tuple[SimulatedRun, SimulatedMetrics]]:

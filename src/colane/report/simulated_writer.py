@@ -137,7 +137,7 @@ def run_object(run: SimulatedRun, found: SimulatedMetrics) -> dict[str, Any]:
 
 
 def _pauses_object(run: SimulatedRun) -> dict[str, Any]:
-    """Time waited for turns, over all jobs; only of runs in which somebody did."""
+    """Time waited for turns, over all jobs; only of runs in which one did."""
     if not run.pause_s:
         return {}
     return {"pause_s": _distribution(summarise([run.pause_s.get(job, 0.0) for job in run.columns.id.tolist()]))}

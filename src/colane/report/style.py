@@ -123,7 +123,7 @@ def inline_svg(fig: Figure, name: str, alt: str) -> str:
     Args:
         fig: The figure.
         name: Prefix of all its ids, unique on the page.
-        alt: What a reader who cannot see it hears.
+        alt: What a screen reader says in its place.
     """
     svg = _svg(fig, name)
     svg = svg[svg.index("<svg") :]

@@ -14,7 +14,7 @@ from colane.report import style
 from colane.report.prose import duration
 
 DEVICES_MAX = 64
-"""All panels together show at most so many devices, the busiest; nobody reads a longer figure."""
+"""All panels together show at most so many devices, the busiest; a longer figure cannot be read."""
 
 PANEL_DEVICES_MIN = 8
 """A panel may show so many, however many panels there are."""

@@ -18,7 +18,7 @@ Floats = NDArray[np.float64]
 GB = 10**9
 
 DEVICES_MAX = 32
-"""Rows of a figure of single devices; nobody reads more."""
+"""Rows of a figure of single devices; more cannot be read."""
 
 BINS = 240
 """Stretches of time that a row of a single device is cut into."""

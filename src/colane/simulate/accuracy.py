@@ -22,9 +22,9 @@ class BeliefErrors(NamedTuple):
 
     Attributes:
         alone: Of the job's own speed alone.
-        shared: Of the speed-up (paper A, eq. 4.1) of the company it starts in.
+        shared: Of the speed-up (paper A, eq. 4.1) of the jobs it starts beside.
         alone_unknown: Starts alone with no prediction.
-        shared_unknown: Starts in company with no prediction.
+        shared_unknown: Starts beside others with no prediction.
     """
 
     alone: array[float]
@@ -93,7 +93,7 @@ def true_delta(world: World, company: Sequence[Running]) -> float | None:
 
 
 def true_speeds(world: World, company: Sequence[Running]) -> list[tuple[float, float]] | None:
-    """Steps per second of each alone and in company by the world's truth; None where one of them cannot run."""
+    """Steps per second of each alone and together by the world's truth; None where one of them cannot run."""
     alone = [world.steps_per_s(running, ()) for running in company]
     together = [world.steps_per_s(running, _without(company, place)) for place, running in enumerate(company)]
     return list(zip(alone, together, strict=True)) if all(alone) and all(together) else None

@@ -1,4 +1,4 @@
-"""Memory bandwidth of nodes in virtual time: who uses how much, whom that slows, and what agents would report of it."""
+"""Memory bandwidth of nodes in virtual time: what each job uses, what that slows, and what agents would report."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class NodeBandwidth:
 
     Args:
         truth: Says how much.
-        core: Knows the nodes, who is held back, and how often agents measure.
+        core: Knows the nodes, the jobs held back, and how often agents measure.
         agenda: Where the ends of intervals stand.
     """
 
@@ -50,7 +50,7 @@ class NodeBandwidth:
             self._changed[node] = None
 
     def slowdown(self, running: Running) -> float:
-        """Of a job with GPUs, as it feels the others; 1 where nobody uses anything."""
+        """Of a job with GPUs, as it feels the others; 1 where nothing is used."""
         if not self._used:
             return 1.0
         return max([self._truth.slowdown(running.job, self._used_ratio(node)) for node in running.nodes], default=1.0)
@@ -66,7 +66,7 @@ class NodeBandwidth:
         return {meter.use(gpu): None for node in nodes for gpu in self._state.nodes[node].ids.values()}
 
     def is_there(self, node: str) -> bool:
-        """Whether a node is still there; of one that is lost nobody looks at anything."""
+        """Whether a node is still there; nothing is measured on one that is lost."""
         if node not in self._state.nodes:
             self._watched.discard(node)
         return node in self._state.nodes
@@ -84,7 +84,7 @@ class NodeBandwidth:
         return [processes[job] for job in jobs if job in processes and processes[job].uses]
 
     def _watch(self, node: str, now_s: float, due: Due) -> None:
-        """Measure in an interval, if anybody may have to be held back or let go then: all else would change nothing."""
+        """Measure in an interval, if a job may have to be held back or let go then: all else would change nothing."""
         is_there = node in self._state.nodes
         if self._config is not None and is_there and node not in self._watched and self._may_change(node):
             self._watched.add(node)

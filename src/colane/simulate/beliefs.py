@@ -32,7 +32,7 @@ class Belief(StrEnum):
     NONE = "none"
     """Nothing: everything is learnt from what runs."""
     PROFILED = "profiled"
-    """Every kind of job was profiled alone, with noise; company is learnt."""
+    """Every kind of job was profiled alone, with noise; sharing is learnt."""
     ORACLE = "oracle"
     """The policy is told the truth."""
 
@@ -41,9 +41,9 @@ SENTENCES: Mapping[Belief, str] = {
     Belief.NONE: "beliefs start empty and learn from what runs",
     Belief.PROFILED: (
         "every kind of job is profiled alone beforehand; step time and occupancy are the truth times log-normal "
-        "noise of sigma {noise:g}, memory is exact; company is learnt"
+        "noise of sigma {noise:g}, memory is exact; sharing is learnt"
     ),
-    Belief.ORACLE: "ORACLE: the policy is told the world's own speeds, of jobs alone and in company",
+    Belief.ORACLE: "ORACLE: the policy is told the world's own speeds, of jobs alone and together",
 }
 
 
@@ -168,7 +168,7 @@ class OracleBeliefs(Beliefs):
     Args:
         world: The truth.
         kinds: One running job of each kind that may be asked about.
-        jobs: Whose run times are known.
+        jobs: The jobs whose run times are known.
     """
 
     learns = False
@@ -202,7 +202,7 @@ class OracleBeliefs(Beliefs):
         return Memory(int(profile.persistent_bytes.value), int(profile.ephemeral_bytes.value))
 
     def predict(self, keys: Sequence[ProfileKey], sharing: str = "") -> Prediction | None:  # noqa: ARG002
-        """The world's own speed-up of this company."""
+        """The world's own speed-up of this set."""
         asked = tuple(sorted(keys, key=str))
         if asked not in self._predictions:
             self._predictions[asked] = self._truth(asked)

@@ -1,4 +1,4 @@
-"""When agents would report of a company: once each of its jobs has made a step, and once there is enough to learn."""
+"""When agents would report of jobs that share a GPU: once each has made a step, and once there is enough to learn."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from colane.simulate.sampling import SAMPLE_AFTER_STEPS, Sampler
 
 
 class SampleDue(NamedTuple):
-    """A company on a GPU is to be sampled if its epoch is still this one."""
+    """The jobs on a GPU are to be sampled if its epoch is still this one."""
 
     after_s: float
     use: GpuUse
@@ -21,7 +21,7 @@ class SampleDue(NamedTuple):
 
 
 class CompanySampling:
-    """Says when to sample which company.
+    """Says when to sample which set of jobs.
 
     Args:
         core: Knows which jobs' first steps are awaited.
@@ -34,7 +34,7 @@ class CompanySampling:
         self._awaits_steps = not core.config.runs_at_once
 
     def dues(self, concerned: Iterable[Process]) -> Iterator[SampleDue]:
-        """Yield when to sample every new company of these processes, in seconds from now."""
+        """Yield when to sample every new set of these processes, in seconds from now."""
         for use in dict.fromkeys([process.uses[0] for process in concerned]):
             company = use.processes.values()
             for after_s in self._sampler.waits_s(company, self._after_steps(company)):
@@ -52,7 +52,7 @@ class CompanySampling:
                 yield wait_s + SLACK_STEPS * (place + 1) * step_s + (least_s if place > 1 else 0.0)
 
     def reports_of(self, use: GpuUse, epoch: int, now_s: float) -> list[Progressed]:
-        """What is reported of the company on a GPU, if it is still together."""
+        """What is reported of the jobs on a GPU, if they are still together."""
         return self.reports(use.processes.values(), now_s) if use.epoch == epoch else []
 
     def reports(self, processes: Iterable[Process], now_s: float) -> list[Progressed]:
@@ -65,7 +65,7 @@ class CompanySampling:
         return found
 
     def _after_steps(self, company: Collection[Process]) -> tuple[int, ...]:
-        """After which steps to sample a company: where nothing can be learnt, its first if anybody waits for it."""
+        """After which steps to sample a set: where nothing can be learnt, its first if something waits for it."""
         is_sampled = len(company) > 1 or any(map(self._sampler.teaches, company))
         for process in company:
             process.is_sampled = is_sampled

@@ -16,7 +16,7 @@ class DriverConfig(Costs):
 
     Attributes:
         of_nodes: Costs of nodes that differ, by name.
-        bandwidth: Who uses up memory bandwidth of nodes, and whom that slows; None: nobody.
+        bandwidth: Which jobs use up memory bandwidth of nodes, and which that slows; None: none.
         node_events: What happens to nodes, by time.
         tick_s: The policy is asked at least this often while jobs live; None asks it only when something happened.
     """
@@ -46,7 +46,7 @@ def described(
     """A driver's costs where the description of a cluster says some of them.
 
     Args:
-        config: Costs where nobody says anything.
+        config: Costs where nothing else is said.
         said: What the description says, by node: fields of `Costs`.
         ordered: What goes before the description, on every node.
     """

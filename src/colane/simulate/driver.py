@@ -1,7 +1,7 @@
 """Virtual time: an agenda, the core, and a world that moves the jobs the core has started.
 
 There is no scheduling here. The driver submits what the workload says, starts what the core assigns, reports steps
-and ends as agents would, and recomputes speeds only where company changed; completions are rescheduled, not polled.
+and ends as agents would, and recomputes speeds only where co-runners changed; completions are rescheduled, not polled.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ DONE = Exit(0, None)
 STOPPED = Exit(None, 15)
 OUT_OF_MEMORY = Exit(1, None, "the world's table says these jobs do not fit together")
 STOP_CHECKED_EVERY = 256
-"""Somebody's wish to stop, and the progress shown, are looked at every so many moments."""
+"""A request to stop, and the progress shown, are looked at every so many moments."""
 
 
 class Driver:
@@ -99,7 +99,7 @@ class Driver:
         return len(self._jobs)
 
     def run(self) -> Ledger:
-        """Run until every job has ended, nothing more can happen, or somebody stops it."""
+        """Run until every job has ended, nothing more can happen, or it is told to stop."""
         if self.config.tick_s is not None and self._jobs:
             self._agenda.at(self.now_s + self.config.tick_s, self._tick, None)
         ledger, total = self.ledger, len(self._jobs)
@@ -381,7 +381,7 @@ class Driver:
         self._events += self._sampling.reports_of(use, epoch, self.now_s)
 
     def _measure_bandwidth(self, node: str, _serial: int) -> None:
-        """An interval of a node is over: its agent says who makes steps, and who uses its memory."""
+        """An interval of a node is over: its agent says which jobs make steps, and which use its memory."""
         if self._bandwidth is not None and self._bandwidth.is_there(node):
             trained = self._sampling.reports(self._bandwidth.trains(node, self._here.processes), self.now_s)
             self._events += [self._bandwidth.observed(node, self.now_s, self._measure_bandwidth), *trained]
@@ -393,7 +393,7 @@ class Driver:
             self._end(process, "exited", DONE)
 
     def _does_not_fit(self, process: Process, serial: int) -> None:
-        """In life the youngest of a company that does not fit would find no memory."""
+        """In life the youngest of jobs that do not fit would find no memory."""
         if process.serial != serial or not self._here.has(process) or process.steps_per_s > 0:
             return
         youngest = max([process, *self._here.others(process, stepping=True)], key=lambda one: (one.start_s, one.id))

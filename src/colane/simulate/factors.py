@@ -1,4 +1,4 @@
-"""What is assumed where nobody measured: formulas for jobs that share a GPU, and the world made of them alone.
+"""What is assumed where nothing was measured: formulas for jobs that share a GPU, and the world made of them alone.
 
 A job's *demand* is the part of a GPU's time its kernels need when it goes at full speed. From a measured pair of two
 copies, each at r times its speed alone, demand d = 1 / (2 r): two copies need 2 d of a GPU that has 1. Where both keep

@@ -40,8 +40,8 @@ def _sockets(gpus: Sequence[GpuId], loads: Mapping[GpuId, GpuLoad]) -> tuple[int
 class GangWorld:
     """A world whose jobs may lie on several nodes.
 
-    Alone, such a job goes as the world says of its place. In company all its ranks wait for the slowest: it is slowed
-    as on the node where it is slowed most. Others meet only the part of it that lies on their node.
+    Alone, such a job goes as the world says of its place. With co-runners all its ranks wait for the slowest: it is
+    slowed as on the node where it is slowed most. Others meet only the part of it that lies on their node.
 
     Args:
         world: The truth about one node, and about jobs alone.

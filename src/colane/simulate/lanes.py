@@ -20,7 +20,7 @@ from colane.simulate.process import Process
 from colane.simulate.world import Running, World
 
 COMPANIES_MAX = 64
-"""Where lanes have so many members that more companies are possible, the largest share of a lane stands for all."""
+"""Where lanes have so many members that more combinations are possible, the largest share of a lane stands for all."""
 
 IDLE_MIN = 1e-9
 """A lane that idles less than this is taken not to."""
@@ -46,7 +46,7 @@ class LaneTurns:
         self.is_used = False
 
     def enter(self, process: Process, company: Mapping[JobId, Process]) -> None:
-        """A process comes to its GPU; `company` is who is there."""
+        """A process comes to its GPU; `company` are the processes there."""
         self._arrived += 1
         process.arrived = self._arrived
         self.moved(process, company)
@@ -126,12 +126,12 @@ def _serves(process: Process) -> bool:
 
 
 def _demand_ratio(process: Process) -> float:
-    """Part of a lane's time it has work for: who serves waits for requests in between."""
+    """Part of a lane's time it has work for: a server waits for requests in between."""
     return process.running.job.gpu_ratio if _serves(process) else 1.0
 
 
 def _companies(lanes: dict[Lane, list[Process]]) -> Iterator[tuple[float, list[Running]]]:
-    """Who may run in the other lanes at one time, with the part of the time they do."""
+    """Jobs that may run in the other lanes at one time, with the part of the time they do."""
     choices = [_choices(members) for members in lanes.values()]
     if prod(map(len, choices)) > COMPANIES_MAX:
         largest = (max(members, key=lambda one: (one.lane_share, -one.id)) for members in lanes.values())
@@ -141,7 +141,7 @@ def _companies(lanes: dict[Lane, list[Process]]) -> Iterator[tuple[float, list[R
 
 
 def _choices(members: Sequence[Process]) -> list[tuple[float, Running | None]]:
-    """Who runs in one lane, or nobody, each with the part of the time."""
+    """The job that runs in one lane, or none, each with the part of the time."""
     found: list[tuple[float, Running | None]] = [(one.lane_share, one.running) for one in members]
     idle = 1.0 - sum(part for part, _ in found)
     return [*found, (idle, None)] if idle > IDLE_MIN else found

@@ -166,7 +166,7 @@ class Ledger:
         decisions: Actions the policy took.
         plan_s: Wall time of every call of the policy.
         flaws: What was wrong with plans that were refused, one line each.
-        interrupted: Whether somebody stopped the run before its end.
+        interrupted: Whether the run was stopped before its end.
         time_spent: Where the time of each job went, of the first `ACCOUNTS_MAX` that ended.
         lost_s: Steps each job made that its next attempt made anew, at its speed alone; only jobs with such.
         paused_s: Time each job waited for its turn in a lane; only jobs that did.

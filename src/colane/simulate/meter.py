@@ -57,7 +57,7 @@ class Meter:
         self._stranded += pool.stranded - before
 
     def refresh(self, use: GpuUse) -> None:
-        """The company or the speeds on a GPU changed."""
+        """The jobs or the speeds on a GPU changed."""
         use.epoch += 1
         active = bool(use.processes)
         if active is not use.is_active:

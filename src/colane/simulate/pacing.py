@@ -1,4 +1,4 @@
-"""How fast processes go beside each other, and when that brings them to an end: found anew where company changed."""
+"""How fast processes go beside each other, and when that brings them to an end: found anew where co-runners changed."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ class ProcessSpeeds:
     """Keeps the speed of every process, and its completion on the agenda.
 
     Args:
-        here: Who is where, in what world.
+        here: Which processes are where, in what world.
         agenda: Where completions stand; they are moved, never polled.
-        due: Who hears of them.
+        due: Told of them.
     """
 
     def __init__(self, here: Whereabouts, agenda: Agenda, due: DueHandlers) -> None:
@@ -40,7 +40,7 @@ class ProcessSpeeds:
         self._due = due
 
     def change_company(self, touched: dict[GpuUse, None], now_s: float) -> dict[JobId, Process]:
-        """Company on these GPUs changed: settle, find new speeds, and move the completions.
+        """The jobs on these GPUs changed: settle, find new speeds, and move the completions.
 
         Returns:
             The processes whose speeds were found anew.
@@ -69,7 +69,7 @@ class ProcessSpeeds:
         process.occupancy_ratio = world.occupancy_ratio(running.job, running.gpu_type, running.cores)
 
     def pace_alone(self, process: Process, now_s: float) -> None:
-        """A job without GPUs has no company whose change would find its speed."""
+        """A job without GPUs has no co-runners whose change would find its speed."""
         if not process.running.gpus:
             self._set_speed(process, now_s)
 
@@ -83,7 +83,7 @@ class ProcessSpeeds:
         return share
 
     def _set_loading(self, process: Process, now_s: float) -> None:
-        """What is work of loading is slowed by company as steps are; what does not fit is found out at the first."""
+        """What is work of loading is slowed by co-runners as steps are; what does not fit is found out at the first."""
         before, beside = process.loading_ratio, self._beside(process)
         slowdown = process.alone_steps_per_s / beside if beside > 0 else 1.0
         process.loading_ratio = 1.0 / (1.0 + process.loading_work_ratio * (slowdown - 1.0))
@@ -110,7 +110,7 @@ class ProcessSpeeds:
         return speed if bandwidth is None else speed / bandwidth.slowdown(process.running)
 
     def _beside_others(self, process: Process) -> float:
-        """Steps per second beside those who work on devices in its scope."""
+        """Steps per second beside those that work on devices in its scope."""
         here = self._here
         others = here.others(process, stepping=True)
         if here.lanes.is_used:

@@ -21,7 +21,7 @@ class PoolUse:
 
     @property
     def stranded(self) -> int:
-        """GPUs without a job while somebody waits."""
+        """GPUs without a job while one waits."""
         return self.gpus - self.active if self.waiting else 0
 
 
@@ -31,10 +31,10 @@ class GpuUse:
     Attributes:
         id: Which.
         pool: Its node's.
-        processes: Who is on it, in order of start.
-        is_active: Whether anybody is, as was counted last.
+        processes: Those on it, in order of start.
+        is_active: Whether there is any, as was counted last.
         utilized: Use its jobs make of it, 0..1, as was counted last.
-        epoch: Grows with every change of company.
+        epoch: Grows with every change of the jobs on it.
     """
 
     __slots__ = ("epoch", "id", "is_active", "pool", "processes", "utilized")
@@ -83,9 +83,9 @@ class Process:
         paused_s: Time it waited for its turn, up to `since_s`.
         is_loading: Whether it launches and that is work of its device.
         loading_left_s: How much of that is left, in seconds alone.
-        loading_work_ratio: Part of it that company slows.
+        loading_work_ratio: Part of it that co-runners slow.
         loading_ratio: Its speed over that alone.
-        is_sampled: Whether what its samples say in its present company is not known already.
+        is_sampled: Whether what its samples say beside its present co-runners is not known already.
         idle_s: Time it held GPUs and made no step, up to `since_s`.
     """
 

@@ -113,7 +113,7 @@ def load(request: Request, seed: int) -> Loaded:
     with collector_held():
         jobs = declare_lengths(workload.jobs, request.belief, noise=request.noise, seed=seed)
         if request.preemptible is not None:
-            for job in jobs:  # nobody else has seen them yet
+            for job in jobs:  # nothing else has seen them yet
                 job.spec.preemptible = request.preemptible
     if world.counts_steps:
         cluster = shared_by(cluster, request.sharing)

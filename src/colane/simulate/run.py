@@ -35,7 +35,7 @@ class Inputs:
         cluster: Machines.
         workload: Jobs.
         world: The truth.
-        policy: Who decides.
+        policy: What decides.
         beliefs: What it starts from; they learn, so every run needs its own.
         driver: Costs besides steps.
         contention: When jobs without GPUs are held back for training jobs beside them; None never does.
@@ -125,7 +125,7 @@ def prepare(inputs: Inputs, jobs: Sequence[TraceJob], watchers: Iterable[Watcher
 
 
 COMPANY_SLOWDOWN_MAX = 10.0
-"""No first step takes longer than this many times its time alone, whatever company it is in."""
+"""No first step takes longer than this many times its time alone, whatever runs beside it."""
 
 
 def _is_heeded(inputs: Inputs, jobs: Sequence[TraceJob]) -> bool:
@@ -155,7 +155,7 @@ def simulate(
 
     Args:
         inputs: What to run.
-        watchers: Makes those who look on, given the core.
+        watchers: Makes the observers, given the core.
         on_ready: Handed the driver before it runs, to show progress or stop it.
     """
     start_s = perf_counter()

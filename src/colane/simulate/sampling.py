@@ -12,8 +12,8 @@ from colane.simulate.process import Process
 from colane.simulate.world import Scope, World
 
 SAMPLE_AFTER_STEPS = (1, 12)
-"""A company is sampled when its slowest job has made so many steps: the first lets it count as running, the second is
-enough to learn from (paper A samples ten). Speeds do not change within an epoch, so more samples would say the same."""
+"""Jobs that share a GPU are sampled when the slowest has made so many steps: the first lets it count as running, the
+second is enough to learn from (paper A samples ten). Speeds do not change within an epoch, so more samples would say the same."""
 
 ROUNDING_STEPS = 1e-6
 """Less work than this is rounding, not work."""
@@ -38,7 +38,7 @@ class Sampler:
         self._true: dict[ProfileKey, tuple[Profile, float, float | None, int | None]] = {}
 
     def waits_s(self, company: Iterable[Process], after_steps: Iterable[int]) -> Iterator[float]:
-        """When to sample a company, in seconds from now: when its slowest job has made so many steps."""
+        """When to sample a set, in seconds from now: when its slowest job has made so many steps."""
         speeds = [process.steps_per_s for process in company if process.is_stepping and process.lane_share > 0]
         if speeds and min(speeds) > 0:
             slowest_s = 1 / min(speeds)

@@ -1,4 +1,4 @@
-"""What jobs go on from: the steps that those who save their state have kept."""
+"""What jobs go on from: the steps that those which save their state have kept."""
 
 from __future__ import annotations
 

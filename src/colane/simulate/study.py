@@ -21,7 +21,7 @@ from colane.simulate.run import Run, simulate
 from colane.simulate.watcher import Watcher
 
 Watch = Callable[[str, Core, Loaded], Iterable[Watcher]]
-"""Makes those who look on at a run, given the policy's name, the core and what was loaded."""
+"""Makes the observers of a run, given the policy's name, the core and what was loaded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ def run_policies(
         request: What to simulate.
         policies: Registered names, or FILE.py:NAME.
         seed: Of generators and of noise.
-        watch: Makes those who look on.
+        watch: Makes the observers.
         on_ready: Handed each driver before it runs, to show progress.
 
     Raises:

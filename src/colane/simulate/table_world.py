@@ -18,7 +18,7 @@ class TableWorld:
     Alone: the first table that has the job on that GPU type, times Synergy's factor for its cores (durations were
     recorded with the cores that the job asked for); of a GPU type that no table has, a job without a duration goes as
     on the fastest type there is one for. Beside one other job
-    on the same GPUs: the measured pair. Beside several, or a pair nobody measured: `factors`. Beside jobs on other GPUs
+    on the same GPUs: the measured pair. Beside several, or an unmeasured pair: `factors`. Beside jobs on other GPUs
     of its sockets: the worst pair of a table that measured that.
 
     Args:
@@ -158,7 +158,7 @@ class TableWorld:
         return slowdown_of_several(pairs, [self._demand(me.job, me.gpu_type), max(by_gpu)])
 
     def _company_slowdown(self, me: Running, sharing: Sequence[Running]) -> float | None:
-        """Measured for this very company of three or more."""
+        """Measured for this very set of three or more."""
         tables = self._measured if len(sharing) > 1 else []
         return next((s for table in tables if (s := table.slowdown_among(me, sharing)) is not None), None)
 

@@ -202,7 +202,7 @@ class MeasuredSpeeds:
         return Startup(alone_s, alone_s * known.work_ratio)
 
     def slowdown_among(self, me: Running, others: Sequence[Running]) -> float | None:
-        """Measured for this very company, else estimated from those of its size."""
+        """Measured for this very set, else estimated from those of its size."""
         key, keys = _profile_key(me.job, me.gpu_type), [_profile_key(other.job, other.gpu_type) for other in others]
         found = self._table.slowdown(key, keys)
         return self._table.estimate(key, keys) if found is None else found

@@ -11,7 +11,7 @@ from colane.simulate.ledger import Ledger
 
 
 class TimedAsking:
-    """Asks planners, and notes how long the policy takes; it stands in nobody's place."""
+    """Asks planners, and notes how long the policy takes; it replaces none."""
 
     def __init__(self, policy: Policy, ledger: Ledger) -> None:
         self._policy = policy

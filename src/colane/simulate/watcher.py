@@ -1,4 +1,4 @@
-"""Somebody who looks on while a workload is simulated."""
+"""An observer of a simulated workload."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from colane.simulate.world import Running
 
 
 class Watcher(Protocol):
-    """Somebody who looks on."""
+    """An observer of a run."""
 
     def outcome(self, outcome: Outcome, now_s: float) -> None:
         """The core has answered."""

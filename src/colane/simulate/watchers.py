@@ -1,4 +1,4 @@
-"""Those who look on at a run: every decision as a line of JSON, and one job's whole story."""
+"""Observers of a run: every decision as a line of JSON, and one job's whole story."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class Story:
     """All that happens to one job: its changes of state, and while it waits every new kind of reason.
 
     Attributes:
-        job: Whose story.
+        job: The job whose story it is.
         core: Asked why the job waits.
         chapters: So far.
     """

@@ -1,4 +1,4 @@
-"""Who is where in virtual time: the living processes by job, GPU, lane and node."""
+"""What is where in virtual time: the living processes by job, GPU, lane and node."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class Whereabouts:
     Args:
         world: Says how far neighbours are felt.
         meter: Knows each GPU's processes.
-        lanes: Knows who shares a lane.
-        bandwidth: Knows who uses up memory bandwidth; None where nobody does.
+        lanes: Knows which processes share a lane.
+        bandwidth: Knows which use up memory bandwidth; None where none does.
 
     Attributes:
         processes: By job, in order of start.
@@ -72,7 +72,7 @@ class Whereabouts:
         self.lanes.moved(process, process.uses[0].processes)
 
     def concerned(self, uses: Iterable[GpuUse]) -> dict[JobId, Process]:
-        """Whose speed may change when the company on these GPUs does."""
+        """Processes whose speed may change when the jobs on these GPUs do."""
         found: dict[JobId, Process] = {}
         for use in uses:
             found.update(use.processes)
@@ -81,7 +81,7 @@ class Whereabouts:
         return found
 
     def others(self, process: Process, *, stepping: bool) -> list[Process]:
-        """Who is in this world's scope with it, in order of start; all, or those who work on their devices."""
+        """Processes in this world's scope with it, in order of start; all, or those that work on their devices."""
         found: dict[JobId, Process] = {}
         for use in process.uses:
             if len(use.processes) > 1 or process.id not in use.processes:

@@ -16,7 +16,7 @@ from colane.traces.workload import TraceJob
 
 
 class Scope(Enum):
-    """Who can disturb a job: those on its GPUs, or everybody on its node."""
+    """What can disturb a job: the jobs on its GPUs, or all on its node."""
 
     GPU = auto()
     NODE = auto()
@@ -85,7 +85,7 @@ class Startup(NamedTuple):
 
     Attributes:
         alone_s: All of it.
-        work_s: What of that is work of its device where that is made of cores: company slows it as it slows steps.
+        work_s: What of that is work of its device where that is made of cores: co-runners slow it as they slow steps.
     """
 
     alone_s: float
@@ -109,7 +109,7 @@ class World(Protocol):
 
     @property
     def scope(self) -> Scope:
-        """Whose coming and going changes a job's speed."""
+        """Jobs whose coming and going changes a job's speed."""
 
     def refusal(self, job: TraceJob, gpu_types: Sequence[str]) -> str | None:
         """Why this world cannot move a job on any of these GPU types, None when it can."""
@@ -137,13 +137,13 @@ class World(Protocol):
 
 
 class BandwidthTruth(Protocol):
-    """Who uses the memory bandwidth of nodes, and who feels its lack."""
+    """Which jobs use the memory bandwidth of nodes, and which feel its lack."""
 
     def used_ratio(self, running: Running) -> float:
         """Part of a node's bandwidth that a job without GPUs uses with the cores it has."""
 
     def slowdown(self, job: TraceJob, used_ratio: float) -> float:
-        """Time of a step of a job with GPUs where others use so much, over that where nobody does."""
+        """Time of a step of a job with GPUs where others use so much, over that where none do."""
 
 
 class NeutralWorld:

@@ -154,7 +154,7 @@ _TESTS = (
     _Test(
         Level.ERROR,
         "no-length",
-        "have neither duration nor steps, so nobody can say when they end",
+        "have neither duration nor steps, so it cannot be said when they end",
         lambda job: job.duration_s is None and job.steps is None,
     ),
     _Test(

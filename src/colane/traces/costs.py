@@ -17,10 +17,10 @@ class Costs:
     Attributes:
         launch_s: From start of a process to its stepping.
         restart_s: Added to it for every attempt but the first: loading the saved state.
-        stop_s: From the wish to stop a process, which halts its steps, to its end: saving the state.
+        stop_s: From the decision to stop a process, which halts its steps, to its end: saving the state.
         park_s: Parking a job, and bringing it back, each take so long besides moving its memory.
         to_host_bytes_per_s: How fast GPU memory is moved to the host when a job is parked, and back.
-        switch_s: Passing on the turn of a lane, which nobody uses meanwhile.
+        switch_s: Passing on the turn of a lane, which no job uses meanwhile.
     """
 
     launch_s: float = 0.0

@@ -40,7 +40,7 @@ AFTER: Final[Mapping[NodeEventKind, str]] = {
     NodeEventKind.LOST: "gone",
     NodeEventKind.BACK: "there",
 }
-"""How it is after it. One that is back takes jobs, whoever drained it before."""
+"""How it is after it. One that is back takes jobs, whatever drained it before."""
 
 
 class NodeEvent(NamedTuple):
@@ -127,7 +127,7 @@ def _nodes(path: Path, where: str, raw: Mapping[str, Any], groups: Mapping[str, 
 
 
 def _check_order(path: Path, events: Sequence[NodeEvent]) -> None:
-    """Nobody is lost twice, or back before he was gone."""
+    """No node is lost twice, or back before it was gone."""
     state: dict[str, tuple[str, float]] = {}
     for event in events:
         is_now, goes_s = state.get(event.node, ("there", 0.0))

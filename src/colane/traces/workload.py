@@ -15,7 +15,7 @@ from colane.model.words import count
 
 @dataclass(unsafe_hash=True, slots=True, kw_only=True)
 class TraceJob:
-    """One job of a workload; a value that nobody changes, not frozen for the same reason as `JobSpec`.
+    """One job of a workload; a value that is never changed, not frozen for the same reason as `JobSpec`.
 
     Attributes:
         id: Ascending with submission, from 1. The name the file gives it is `spec.name`.

@@ -114,7 +114,7 @@ def read(path: Path, text: str, options: Options) -> Workload:
         values = {name: column[row] for name, column in table.items()}
         return _job(id_, names[row], submit_s, values, labels[row], sheet.lines[row])
 
-    keep = options._replace(keep_cpu_only=True)  # who writes a 0 there wants such a job
+    keep = options._replace(keep_cpu_only=True)  # a 0 there asks for such a job
     return assemble(sheet, NAME, Columns(names, table["submit_s"], table["gpus"]), make, keep)
 
 

@@ -46,7 +46,7 @@ class Task(NamedTuple):
 
 
 class Launch(NamedTuple):
-    """When a job was submitted, and by whom."""
+    """When a job was submitted, and its owner."""
 
     submit_s: float
     user: str

@@ -169,7 +169,7 @@ def _speed(spot: Spot, job: GavelJob, value: object) -> float:
 
 
 def _entries(document: Mapping[str, Any]) -> Iterator[tuple[Spot, GavelJob, GavelJob | None, Any]]:
-    """Every value with where, who, and next to whom; None is alone."""
+    """Every value with its place, its job and the co-runner; None is alone."""
     for gpu_type, jobs in document.items():
         spot = Spot(gpu_type.removesuffix(UNCONSOLIDATED).lower(), not gpu_type.endswith(UNCONSOLIDATED))
         for key, speeds in jobs.items():

@@ -1,6 +1,6 @@
 """What a live cluster has measured of its jobs, as `colane export` writes it: `measured.json`.
 
-Speeds alone and in company by kind of job, memory, the part of a device a job keeps busy, and what a run takes besides
+Speeds alone and together by kind of job, memory, the part of a device a job keeps busy, and what a run takes besides
 its steps. It is what `colane simulate --measured` moves jobs by.
 """
 
@@ -48,8 +48,8 @@ class Overhead(NamedTuple):
     """What a run takes besides its steps: launch before the first and leaving after the last, mean of all.
 
     Attributes:
-        alone_s: Without company.
-        work_ratio: Part of it, 0..1, that is work of a cpu device: company slows it as it slows steps.
+        alone_s: Without co-runners.
+        work_ratio: Part of it, 0..1, that is work of a cpu device: co-runners slow it as they slow steps.
     """
 
     alone_s: float = 0.0
@@ -66,7 +66,7 @@ class MeasuredTable:
 
     Attributes:
         jobs: By kind.
-        slowdowns: Step time together / alone of the first kind in the company of the others, which are sorted.
+        slowdowns: Step time together / alone of the first kind beside the others, which are sorted.
         overhead: What a run takes besides its steps.
     """
 
@@ -75,20 +75,20 @@ class MeasuredTable:
     overhead: Overhead = NO_OVERHEAD
 
     def slowdown(self, key: ProfileKey, others: Iterable[ProfileKey]) -> float | None:
-        """Of a kind beside others on one GPU; None where this company was not measured."""
+        """Of a kind beside others on one GPU; None where this set was not measured."""
         return self.slowdowns.get((key, tuple(sorted(others, key=str))))
 
     def estimate(self, key: ProfileKey, others: Sequence[ProfileKey]) -> float | None:
-        """Slowdown in a company that was not measured; None where no company of its size was, or a demand is unknown.
+        """Slowdown in a set that was not measured; None where no set of its size was, or a demand is unknown.
 
-        What the work of all allows, times how much slower than that measured companies of this size were in the mean.
+        What the work of all allows, times how much slower than that measured sets of this size were in the mean.
         """
         bound, excess = self._bound(key, others), self._excess.get(len(others))
         return None if bound is None or excess is None else bound * excess
 
     @cached_property
     def _excess(self) -> dict[int, float]:
-        """Slowdown over its bound by work, mean of the measured companies, by the number of others."""
+        """Slowdown over its bound by work, mean of the measured sets, by the number of others."""
         found: dict[int, list[float]] = {}
         for (key, others), slowdown in self.slowdowns.items():
             bound = self._bound(key, others)
