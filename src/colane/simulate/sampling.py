@@ -13,7 +13,7 @@ from colane.simulate.world import Scope, World
 
 SAMPLE_AFTER_STEPS = (1, 12)
 """Jobs that share a GPU are sampled when the slowest has made so many steps: the first lets it count as running, the
-second is enough to learn from (paper A samples ten). Speeds do not change within an epoch, so more samples would say the
+second is enough to learn from (paper A samples ten). Speeds do not change within an epoch: more would say the
 same."""
 
 ROUNDING_STEPS = 1e-6
