@@ -157,18 +157,28 @@ def test_a_spawned_process_knows_its_rank_once_the_ranks_have_met(
     assert recorder.rank_path(str(tmp_path / "steps")).endswith("steps.1")
 
 
-def test_waiting_belongs_to_no_step(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = iter(range(0, 1000, 10))
-    now = SimpleNamespace(time=lambda: 1000.0, perf_counter=lambda: float(next(clock)))
-    monkeypatch.setattr("colane.adaptor.recorder.time", now)
+def test_waiting_for_a_turn_belongs_to_no_step_and_for_the_device_to_one(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = SimpleNamespace(now_s=0.0)
+    monkeypatch.setattr(
+        "colane.adaptor.recorder.time", SimpleNamespace(time=lambda: 1.0, perf_counter=lambda: clock.now_s)
+    )
     to = Recorder(str(path))
-    to.boundary()
-    control(path, turns.FLAG, 1)
-    to._turns = SimpleNamespace(boundary=lambda _: next(clock), disarm=lambda: None)  # type: ignore[assignment]
-    to.boundary()
-    control(path, turns.FLAG, 0)
-    to.boundary()
-    assert seen(path).durations_s[1:] == (10.0, 20.0), "the clock is read before and after: what lies between is none's"
+    gate = SimpleNamespace(waited_s=0.0, disarm=lambda: None)
+
+    def boundary(_: int) -> None:
+        clock.now_s += 7.0 + 100.0
+        gate.waited_s += 100.0
+
+    gate.boundary = boundary
+    to._turns = gate  # type: ignore[assignment]
+    for step in range(4):
+        clock.now_s += 1.0
+        if step:
+            control(path, turns.FLAG, int(step == 1))
+        to.boundary()
+    assert seen(path).durations_s[1:] == (1.0, 1.0 + 7.0, 1.0)
 
 
 def test_a_fault_of_the_gate_costs_turns_not_the_job(
@@ -177,7 +187,7 @@ def test_a_fault_of_the_gate_costs_turns_not_the_job(
     monkeypatch.setenv("COLANE_DEBUG", "1")
     to.boundary()
     control(path, turns.FLAG, 1)
-    to._turns = SimpleNamespace(disarm=lambda: None)  # type: ignore[assignment]
+    to._turns = SimpleNamespace(waited_s=0.0, disarm=lambda: None)  # type: ignore[assignment]
     to.boundary()
     to.boundary()
     assert capsys.readouterr().err.count("takes no more turns") == 1
@@ -189,7 +199,7 @@ def test_what_a_signal_handler_of_the_script_raises_while_it_waits_is_the_script
 
     to.boundary()
     control(path, turns.FLAG, 1)
-    to._turns = SimpleNamespace(boundary=interrupted, disarm=lambda: None)  # type: ignore[assignment]
+    to._turns = SimpleNamespace(boundary=interrupted, waited_s=0.0, disarm=lambda: None)  # type: ignore[assignment]
     with pytest.raises(TimeoutError, match="own alarm"):
         to.boundary()
     control(path, turns.FLAG, 0)

@@ -32,6 +32,7 @@ def run(order: dict[str, object]) -> None:
         from _colane_adaptor.arm import arm  # type: ignore[import-not-found]  # noqa: PLC0415
 
         arm()
+        sys.argv[:] = [str(order["script"]), *order.get("argv", ())]  # type: ignore[misc]
         runpy.run_path(str(order["script"]), run_name="__main__")
         status = 0
     except BaseException:  # noqa: BLE001

@@ -41,12 +41,14 @@ class MemorySample:
 def sample() -> MemorySample | None:
     """Take a sample; None where neither source exists.
 
-    With several GPUs in one process it is that of its busiest.
+    With several GPUs in one process it is that of its busiest. Allocators that take the place of PyTorch's own (RMM, a
+    pluggable one) keep no such counters: of a process that uses one, its driver alone can tell.
     """
     torch = sys.modules.get("torch")
     cuda = getattr(torch, "cuda", None)
     if torch is not None and cuda is not None and cuda.is_initialized():
-        return max((_of_gpu(torch, gpu) for gpu in range(cuda.device_count())), key=_peak, default=None)
+        told = (_of_gpu(torch, gpu) for gpu in range(cuda.device_count()))
+        return max((one for one in told if one is not None), key=_peak, default=None)
     return resident()
 
 
@@ -58,10 +60,13 @@ def is_in_use(persistent_bytes: int) -> bool:
     return sampled.persistent_bytes > persistent_bytes + max(SLACK_BYTES, persistent_bytes // 20)
 
 
-def _of_gpu(torch: Any, gpu: int) -> MemorySample:
+def _of_gpu(torch: Any, gpu: int) -> MemorySample | None:
     """Read the counters of one GPU; the public `memory_stats` flattens some hundred of them first."""
-    counters = torch._C._cuda_memoryStats(gpu)  # noqa: SLF001
-    allocated, reserved = counters["allocated_bytes"]["all"], counters["reserved_bytes"]["all"]
+    try:
+        counters = torch._C._cuda_memoryStats(gpu)  # noqa: SLF001
+        allocated, reserved = counters["allocated_bytes"]["all"], counters["reserved_bytes"]["all"]
+    except (RuntimeError, LookupError, TypeError):
+        return None
     peak = max(allocated["peak"], reserved["peak"])
     return MemorySample(allocated["current"], peak, reserved["current"], on_gpu=True)
 

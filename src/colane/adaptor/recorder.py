@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 
-from . import memory
+from . import device_clock, memory
 from .writer import BETWEEN_STEPS, CONTROLS, IN_STEP, SHARES, STEPS_FILE_ENV, WireError, Writer, create
 
 MEMORY_FIRST_STEPS = 10
@@ -60,7 +60,9 @@ class Recorder:
         self._lock = threading.Lock()
         self._is_armed, self._is_settled = True, False
         self._peak_bytes, self._is_on_gpu = 0, False
-        self._measure_s = 0.0
+        self._look_s = 0.0
+        self._clock: device_clock.DeviceClock | None = None
+        self._readers: dict[str, Callable[[Writer], bool]] = {"memory": self._measure, "device time": self._find_clock}
         self._expected: int | None = None
         self._last_s = time.perf_counter()
 
@@ -199,13 +201,13 @@ class Recorder:
         """Say that a state with so many steps of the whole job is saved; the time that took is no step's."""
         if self._writer is not None:
             self._writer.set_saved(time.time(), steps)
-        self._last_s = time.perf_counter()
+        self._begin_anew()
 
     def not_saved(self, error: int) -> None:
         """Say that saving has failed."""
         if self._writer is not None:
             self._writer.set_save_failed(time.time(), error)
-        self._last_s = time.perf_counter()
+        self._begin_anew()
 
     def reforms(self) -> None:
         """Say that the ranks of the job can go on as fewer."""
@@ -220,7 +222,7 @@ class Recorder:
         """Say that this is one of so many ranks from here on; the time that took is no step's."""
         if self._writer is not None:
             self._writer.set_ranks(ranks)
-        self._last_s = time.perf_counter()
+        self._begin_anew()
 
     def noise_scale(self, samples: float) -> None:
         """Say how large the gradient's noise is."""
@@ -230,6 +232,7 @@ class Recorder:
     def disarm(self, reason: str | None = None) -> None:
         """Report nothing from now on."""
         self._is_armed = False
+        self._clock = None
         self._writer, self._control = None, [0] * CONTROLS
         turns, self._turns = self._turns, None
         if turns is not None:
@@ -253,16 +256,78 @@ class Recorder:
         count = writer.steps - writer.uncounted + steps
         if not self._is_settled:
             self._settle(writer)
-        if count <= MEMORY_FIRST_STEPS or (count % MEMORY_EVERY_STEPS < steps and now_s >= self._measure_s):
-            self._measure(writer)
-            self._measure_s = now_s + MEMORY_GAP_S
-        duration_s = now_s - self._last_s
-        if steps == 1:
-            writer.step(time.time(), duration_s, loss)
+        looks = count <= MEMORY_FIRST_STEPS or (count % MEMORY_EVERY_STEPS < steps and now_s >= self._look_s)
+        if looks:
+            self._read("memory", writer)
+        if self._clock is not None:
+            self._publish_untimed(writer, self._clock, steps, loss)
         else:
+            duration_s = (now_s - self._last_s) / max(steps, 1)
             for _ in range(steps):
-                writer.step(time.time(), duration_s / steps, loss)
+                writer.step(time.time(), duration_s, loss)
+            if looks:
+                self._read("device time", writer)
+        if looks:
+            self._look_s = now_s + MEMORY_GAP_S
         self._last_s = now_s
+
+    def _publish_untimed(self, writer: Writer, clock: device_clock.DeviceClock, steps: int, loss: float | None) -> None:
+        """Tell that steps have ended, and how long those took that the GPU is done with by now."""
+        for _ in range(steps):
+            writer.step(time.time(), None, loss)
+        try:
+            if steps:
+                clock.ended(steps)
+            else:
+                clock.begin_anew()
+            self._time(writer, clock)
+        except Exception as error:  # noqa: BLE001  # steps are counted all the same
+            self._lose_clock(writer, error)
+
+    def _time(self, writer: Writer, clock: device_clock.DeviceClock) -> None:
+        for steps, duration_s in clock.timed():
+            writer.time(steps, duration_s)
+
+    def flush(self) -> None:
+        """Say at the end of the process how long the last steps took, of those that the GPU is done with."""
+        if self._writer is not None and self._clock is not None:
+            self._clock.end()
+            self._time(self._writer, self._clock)
+
+    def _lose_clock(self, writer: Writer, error: Exception) -> None:
+        """Time steps by the host's clock from here on; what was not timed took as long as that says."""
+        debug(f"steps are timed by the host's clock: {error!r}")
+        self._clock = None
+        self._readers.pop("device time", None)
+        if writer.untimed:
+            writer.time(writer.untimed, (time.perf_counter() - self._last_s) / writer.untimed)
+
+    def _begin_anew(self) -> None:
+        """Let the time since the last boundary be no step's."""
+        self._last_s = time.perf_counter()
+        if self._clock is not None and self._writer is not None:
+            try:
+                self._clock.begin_anew()
+            except Exception as error:  # noqa: BLE001
+                self._lose_clock(self._writer, error)
+
+    def _read(self, name: str, writer: Writer) -> None:
+        """Let one reader look; one that fails reads no more, and takes nothing else with it."""
+        reader = self._readers.get(name)
+        if reader is None:
+            return
+        try:
+            goes_on = reader(writer)
+        except Exception as error:  # noqa: BLE001  # whatever it is of a framework that it does not know
+            debug(f"{name} is not told: {error!r}")
+            goes_on = False
+        if not goes_on:
+            del self._readers[name]
+
+    def _find_clock(self, _writer: Writer) -> bool:
+        """Time steps on the GPU as soon as it is used; what the host's clock has said of its steps so far stays."""
+        self._clock = device_clock.of_process()
+        return True
 
     def _settle(self, writer: Writer) -> None:
         """At its first step a process makes sure that it is the one that reports them."""
@@ -270,7 +335,7 @@ class Recorder:
         writer.set_phase(IN_STEP)
         self.is_new, self._is_settled = False, True
 
-    def _measure(self, writer: Writer) -> None:
+    def _measure(self, writer: Writer) -> bool:
         sampled = memory.sample()
         if sampled:
             # The script may reset the framework's peak: keep the highest.
@@ -278,26 +343,34 @@ class Recorder:
             before, self._is_on_gpu = self._peak_bytes if self._is_on_gpu is sampled.on_gpu else 0, sampled.on_gpu
             self._peak_bytes = max(before, sampled.peak_bytes)
             writer.set_memory(sampled.persistent_bytes, self._peak_bytes, sampled.reserved_bytes, on_gpu=sampled.on_gpu)
+        return True
 
     def _take_turn(self, *, leaves: bool) -> None:
         self.has_left = leaves
         self._ask("leave" if leaves else "boundary", self._writer)
 
     def _ask(self, what: str, writer: Writer | None) -> None:
-        """Ask the gate; no time that passes here belongs to a step."""
+        """Ask the gate; the time in which it waits for its turn belongs to no step.
+
+        What it waits for its device before it gives the turn up does: what runs there are its own steps.
+        """
         if writer is None:
             return
         turns = self._turns or self._make_turns(writer)
         if turns is None:
             return
         writer.set_phase(BETWEEN_STEPS)
-        began_s = time.perf_counter()
+        before_s = turns.waited_s
         try:
             getattr(turns, what)(writer.steps)
         except OWN_FAULTS as error:  # anything else comes from a signal handler of the script
             self.disarm(f"takes no more turns: {error!r}")
+        finally:
+            waited_s = turns.waited_s - before_s
+            self._last_s += waited_s
+            if self._clock is not None:
+                self._clock.waited_s += waited_s
         self.set_phase(BETWEEN_STEPS if self.has_left else IN_STEP)
-        self._last_s += time.perf_counter() - began_s
 
     def _make_turns(self, writer: Writer) -> TurnTaker | None:
         try:

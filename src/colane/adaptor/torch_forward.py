@@ -6,7 +6,7 @@ In this order, the first that is seen counts:
    instance. Never global module hooks: they cost hundreds of microseconds a step and stop compilation.
    Without gradients a step ends with the call; with them, where the next call begins. Once a backward pass was seen
    the script trains, and calls without gradients are its evaluation; those before are not counted any more.
-2. Replays of a CUDA graph.
+2. Replays of a CUDA graph. One that was recorded with an optimizer's step in it is such a step, whatever else counts.
 3. Backward passes: training by hand, whose updates nobody sees.
 4. Batches taken from a DataLoader; after a while only, since scripts also run through their data beforehand.
 
@@ -34,6 +34,8 @@ FORWARDS_FIRST = 3
 LOADER_FIRST_S = 30.0
 """Running through the data beforehand (their mean, their tokens) takes less."""
 ROOTS_MAX = 64
+STEPS_HELD = "_colane_steps"
+"""Kept on each CUDA graph that was recorded with steps of optimizers in it: how many."""
 
 TYPE_CHECKING = False  # as `typing` has it, which costs milliseconds to import
 if TYPE_CHECKING:
@@ -55,6 +57,25 @@ class _Thread(threading.local):
         self.depth = 0
 
 
+class Graphs:
+    """CUDA graphs that hold whole steps, the optimizer's among them: nothing but their replays is seen of these."""
+
+    def __init__(self) -> None:
+        self._recording: Any = None
+        self._cycle = Cycle()
+
+    def begins(self, graph: Any) -> None:
+        """Hear that a graph begins to record."""
+        self._recording, self._cycle = graph, Cycle()
+        graph.__dict__.pop(STEPS_HELD, None)
+
+    def captured(self, optimizer: int) -> None:
+        """Hear that the step of an optimizer was recorded: each replay makes it again."""
+        if self._recording is not None:
+            held = self._recording.__dict__
+            held[STEPS_HELD] = held.get(STEPS_HELD, 0) + self._cycle.event(optimizer)
+
+
 class Others:
     """Finds steps other than an optimizer's in one process, until there is an optimizer."""
 
@@ -73,6 +94,7 @@ class Others:
         self._cycle = Cycle()
         self._early = 0
         self._first_s = 0.0
+        self.graphs = Graphs()
         self._replayed: set[int] = set()
         self._replays = 0
         self._giver: weakref.ref[Any] | None = None
@@ -175,6 +197,7 @@ class Others:
         early, self._early = self._early, 0
         if early and self.to.wants(self._rank):
             self.to.boundary(early)
+        self.to.flush()
 
     def _is_training_here(self) -> bool:
         """Whether roots are worth noting all the same: optimizers may turn out to step in backward."""
@@ -352,13 +375,24 @@ def _watch_replays(torch: Any, others: Others) -> None:
     if graph is None or own is None:
         return
 
+    begin = graph.capture_begin
+
+    @functools.wraps(begin)
+    def capture_begin(self: Any, *args: Any, **kwargs: Any) -> Any:
+        recorder.safely(others.graphs.begins, self)
+        return begin(self, *args, **kwargs)
+
     @functools.wraps(own)
     def replay(self: Any) -> Any:
         result = own(self)
-        recorder.safely(others.replayed, id(self))
+        steps = self.__dict__.get(STEPS_HELD)
+        if steps:
+            others.to.step(recorder.OPTIMIZER, steps)
+        else:
+            recorder.safely(others.replayed, id(self))
         return result
 
-    graph.replay = replay
+    graph.capture_begin, graph.replay = capture_begin, replay
 
 
 _saves_whole = False

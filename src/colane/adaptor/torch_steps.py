@@ -86,6 +86,7 @@ class StepFinder:
             self.others.steps_in_backward()
             return 0
         if self._cuda._initialized and self._is_capturing():  # noqa: SLF001
+            self.others.graphs.captured(key)
             return 0
         self.others.stepped()
         count = self._cycle.event(key)

@@ -5,9 +5,8 @@ The fast path of a boundary is `publish the step, then if words[FLAG]: taker.bou
 that an agent which sets `PAUSE_AT` above every published step knows that no rank of a gang misses it.
 
 The slow path finishes what runs on the GPU, tells the agent over a SEQPACKET socket, and waits for its word. It fails
-open: without an agent, with a broken or foreign socket, or with an agent that says nothing, the job goes on. Needs the
-standard library alone, and no other module of Colane: it is copied into processes that have none. A job that is held
-(`HOLD`) does not fail open: it waits without an agent too.
+open: without an agent, with a broken or foreign socket, or with an agent that says nothing, the job goes on. A job
+that is held (`HOLD`) does not fail open: it waits without an agent too.
 """
 
 # ruff: noqa: PTH120, PTH119 - pathlib is an import the job did not ask for
@@ -23,6 +22,8 @@ import sys
 import threading
 import time
 from contextlib import suppress
+
+from .device_clock import devices_in_use
 
 TYPE_CHECKING = False  # as `typing` has it, which costs milliseconds to import
 if TYPE_CHECKING:
@@ -259,10 +260,10 @@ class TurnTaker:
             if cuda is not None and cuda.is_initialized():
                 if cuda.is_current_stream_capturing():
                     return False
-                for device in _devices_in_use(torch):
+                for device in devices_in_use(torch):
                     cuda.synchronize(device)
                 if self._words[FLUSH]:
-                    cuda.empty_cache()
+                    _give_cache_back(cuda)
             return _wait_for_other_frameworks()
         except RuntimeError:
             return False  # an error of CUDA: the job meets it itself
@@ -283,12 +284,9 @@ def _identity_of(one: socket.socket) -> tuple[int, int] | None:
     return found.st_dev, found.st_ino
 
 
-def _devices_in_use(torch: Any) -> list[int | None]:
-    """Give the GPUs on which this process has a context: to wait for another would make one there."""
-    has_context = getattr(torch._C, "_cuda_hasPrimaryContext", None)  # noqa: SLF001
-    if has_context is None:
-        return [None]
-    return [device for device in range(torch.cuda.device_count()) if has_context(device)]
+def _give_cache_back(cuda: Any) -> None:
+    with suppress(RuntimeError):  # of an allocator without a cache: nothing runs on the device all the same
+        cuda.empty_cache()
 
 
 def _wait_for_other_frameworks() -> bool:

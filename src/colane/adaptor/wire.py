@@ -46,6 +46,7 @@ from colane.adaptor.writer import (
     STEPS_FILE_ENV,
     TOTAL_WORD,
     UNCOUNTED_WORD,
+    UNTIMED_WORD,
     VERSION,
     VERSION_WORD,
     VersionError,
@@ -73,7 +74,7 @@ READ_TRIES = 64
 After the last, what was read is used as it is: each value is whole, one may belong to the next step."""
 
 _WORD = struct.Struct("=Q")
-_HEAD_BYTES = (FORMED_WORD + 1) * 8
+_HEAD_BYTES = (UNTIMED_WORD + 1) * 8
 
 
 @dataclass(frozen=True)
@@ -89,8 +90,8 @@ class Steps:
         loss: latest loss; may be NaN or infinite, as the job computed it. None when not reported.
         persistent_bytes: memory allocated at a step boundary (P).
         peak_bytes: peak memory (P + E): on a GPU with the blocks the allocator could not use then.
-        durations_s: durations of the latest steps, oldest first, at most `RING_STEPS` of them. The first
-            step's runs from `attach`.
+        durations_s: durations of the latest steps that are timed, oldest first, at most `RING_STEPS` of them. The
+            first step's runs from `attach`.
         phase: `IN_STEP` or `BETWEEN_STEPS`, with `writer.TENTATIVE` before its first boundary.
         heartbeat_s: unix time of its latest sign of life, None before.
         reserved_bytes: what the framework's allocator holds of its GPU, used or not; None of host memory.
@@ -103,6 +104,7 @@ class Steps:
         noise_scale: of the gradient, in samples; None where it says none, or none that can be.
         reforms: whether the ranks of its job can go on as fewer.
         ranks: as how many they last have; 0 as they were started. Durations are those of steps since then.
+        untimed: how many of the last steps have no duration yet, since their GPU has not done them.
     """
 
     steps: int
@@ -126,6 +128,7 @@ class Steps:
     noise_scale: float | None = None
     reforms: bool = False
     ranks: int = 0
+    untimed: int = 0
 
 
 def rank_path(path: str | Path, rank: int) -> Path:
@@ -177,6 +180,7 @@ def _read(fd: int, after_step: int) -> Steps | None:
         return None
     left_out = min(written, _word(head, UNCOUNTED_WORD))
     count = written - left_out
+    untimed = min(count, _word(head, UNTIMED_WORD))
     words = (FIRST_WORD, HEARTBEAT_WORD, SAVED_WORD, SAVE_FAILED_WORD)
     first_s, beat_s, saved_s, failed_s = (struct.unpack_from("=d", head, word * 8)[0] for word in words)
     last_s, loss, persistent, peak, reserved, flags = RECORD.unpack_from(head, RECORD_OFFSETS[written & 1])
@@ -191,7 +195,7 @@ def _read(fd: int, after_step: int) -> Steps | None:
         loss=loss if count and flags & HAS_LOSS else None,
         persistent_bytes=persistent if count and flags & HAS_MEMORY else None,
         peak_bytes=peak if count and flags & HAS_MEMORY else None,
-        durations_s=_durations(fd, max(left_out + max(after_step, 0), _word(head, FORMED_WORD)), written),
+        durations_s=_durations(fd, max(left_out + max(after_step, 0), _word(head, FORMED_WORD)), written - untimed),
         phase=_word(head, PHASE_WORD),
         heartbeat_s=max(last_s, beat_s) or None,
         reserved_bytes=reserved if count and flags & HAS_MEMORY and flags & ON_GPU else None,
@@ -204,6 +208,7 @@ def _read(fd: int, after_step: int) -> Steps | None:
         noise_scale=_above_zero(struct.unpack_from("=d", head, NOISE_WORD * 8)[0]),
         reforms=bool(_word(head, REFORMS_WORD)),
         ranks=_word(head, RANKS_WORD),
+        untimed=untimed,
     )
 
 

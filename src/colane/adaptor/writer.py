@@ -61,6 +61,9 @@ NOISE_WORD = 33
 REFORMS_WORD, RANKS_WORD, FORMED_WORD = range(34, 37)
 """Whether the ranks of the job can go on as fewer (1); as how many they last have (0: as started), and how many steps
 of this page were made before that."""
+UNTIMED_WORD = 37
+"""How many of the last steps have no duration yet: their GPU has not done them. It rises before the number of steps
+and falls after a slot of the ring is written, so that no reader takes a slot that says nothing."""
 IN_STEP, BETWEEN_STEPS, TENTATIVE = 1, 2, 4
 """Values of the phase. `TENTATIVE` is added while a process has used its device but ended no step and registered no
 GPU: another process of the job that does may take its place."""
@@ -124,12 +127,25 @@ class Writer:
         control: The words of the page for turns.
         steps: Steps this page has counted.
         uncounted: How many of them were none of training, the first ones.
+        untimed: How many of them, the last ones, have no duration yet.
 
     Raises:
         WireError: no such file, another version, or another living process writes it.
     """
 
-    __slots__ = ("_began", "_floats", "_map", "_mark", "_memory", "_ring", "_words", "control", "steps", "uncounted")
+    __slots__ = (
+        "_began",
+        "_floats",
+        "_map",
+        "_mark",
+        "_memory",
+        "_ring",
+        "_words",
+        "control",
+        "steps",
+        "uncounted",
+        "untimed",
+    )
 
     def __init__(self, path: str, total_steps: int | None = None, *, is_tentative: bool = False) -> None:
         self._map = _open(path)
@@ -143,6 +159,9 @@ class Writer:
         self._mark = TENTATIVE if is_tentative else 0
         self._claim(path)
         self.set_total(total_steps)
+        self.untimed = min(self._words[UNTIMED_WORD], self.steps)
+        if self.untimed:  # an earlier process of the attempt has ended before its last steps were timed
+            self.time(self.untimed, self._ring[(self.steps - self.untimed - 1) % RING_SLOTS])
 
     def _claim(self, path: str) -> None:
         owner = self._words[PID_WORD]
@@ -230,10 +249,17 @@ class Writer:
         self._words[FORMED_WORD] = self.steps
         self._words[RANKS_WORD] = ranks
 
-    def step(self, now_s: float, duration_s: float, loss: float | None = None) -> None:
-        """Publish one more step, which took `duration_s` and ended at unix time `now_s`."""
+    def step(self, now_s: float, duration_s: float | None, loss: float | None = None) -> None:
+        """Publish one more step, which took `duration_s` and ended at unix time `now_s`.
+
+        None of a step that is told before its GPU has done it: `time` says later how long it took. Steps that are
+        timed at once come only while none waits for that.
+        """
         count = self.steps
-        self._ring[count % RING_SLOTS] = duration_s
+        if duration_s is None:
+            self._words[UNTIMED_WORD] = self.untimed = self.untimed + 1
+        else:
+            self._ring[count % RING_SLOTS] = duration_s
         count += 1
         persistent, peak, reserved, flags = self._memory
         if loss is None:
@@ -244,6 +270,13 @@ class Writer:
         if count == self.uncounted + 1:
             self._floats[FIRST_WORD] = now_s
         self._words[COUNT_WORD] = self.steps = count
+
+    def time(self, steps: int, duration_s: float) -> None:
+        """Say how long so many steps took each, the oldest of those that have no duration yet."""
+        first = self.steps - self.untimed
+        for count in range(first, first + steps):
+            self._ring[count % RING_SLOTS] = duration_s
+        self._words[UNTIMED_WORD] = self.untimed = self.untimed - steps
 
     def close(self) -> None:
         """Let go of the file. What was published stays readable."""

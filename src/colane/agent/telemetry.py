@@ -313,7 +313,8 @@ def is_plausible(steps: wire.Steps) -> bool:
 
 def later_steps(steps: wire.Steps) -> tuple[float, ...]:
     """Durations of the recent steps without the job's very first, which warms up."""
-    return steps.durations_s[1:] if len(steps.durations_s) == steps.steps else steps.durations_s
+    is_whole = len(steps.durations_s) + steps.untimed == steps.steps
+    return steps.durations_s[1:] if is_whole else steps.durations_s
 
 
 def sampled_mean_s(durations_s: Sequence[float]) -> float | None:

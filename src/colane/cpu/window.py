@@ -15,14 +15,14 @@ CPU_TIME = "cpu-time"
 class TryWindow:
     """One number of cores on trial.
 
-    Speed is steps per second, by the job's own counter, which does not depend on co-runners. Of a job that reports
+    Speed is steps per second, by the job's own counter, which says the same alone and in company. Of a job that reports
     no steps it is the utilisation of its GPU while it has that alone (speed and utilisation peak at the same number of
     cores: paper D, section III).
 
     Args:
         cores: How many, of all its GPUs together.
         begins_s: What it does before is not counted.
-        company: The jobs on its GPUs; with others a try begins anew.
+        company: Who else was on its GPUs; with others a try begins anew.
     """
 
     def __init__(self, cores: int, begins_s: float, company: Hashable) -> None:

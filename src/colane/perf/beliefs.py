@@ -35,7 +35,7 @@ RATES_MAX = 1 << 16
 """Rates remembered at most; then all are forgotten."""
 
 TAUGHT_MAX = 256
-"""So many lessons are remembered with the kinds they concern; a reader that has missed more must assume all kinds."""
+"""Lessons of which it is remembered whom they concern; who has missed more must take it that all do."""
 
 Kind = tuple[str, int | None]
 """A family and a batch size."""
@@ -95,9 +95,9 @@ class Beliefs:
     `learns` says whether what is not known yet will be once it was seen. `version` grows with every profile that is
     learnt, so what was worked out from profiles may be kept while it stays; `terms_version` where memory of some job
     may be believed otherwise by it, or whether its load is known; `loads_learnt` are loads that have become others
-    since a reader that keeps something sorted by them took note;
-    `lessons` with every profile and every measured set, for what was worked out from rates of jobs with co-runners;
-    `taught` says which kinds they concern.
+    since whoever keeps something sorted by them took note;
+    `lessons` with every profile and every measured set, for what was worked out from rates of jobs in company;
+    `taught` says whom they concern.
     """
 
     learns: bool = True
@@ -145,9 +145,9 @@ class Beliefs:
         return self._curves.of(profile_key(spec, gpu_type))
 
     def taught(self, since: int) -> frozenset[Kind] | None:
-        """The kinds that all lessons after the first so many concern: rates of jobs of these, and of their co-runners.
+        """Whom all lessons after the first so many concern: rates of jobs of these kinds, or of any in their company.
 
-        None where that may be all.
+        None where that may be everybody.
         """
         missed = self.lessons - since
         found = frozenset[Kind]()
@@ -179,7 +179,7 @@ class Beliefs:
         return self._leaning.get((key.family, key.batch_size, key.gpu_type), ())
 
     def memory(self, spec: JobSpec, gpu_type: str, gpus: int | None = None) -> Memory | None:
-        """P and E to book on each GPU, None when it was neither declared nor measured.
+        """P and E to book on each GPU, None when nobody declared or measured it.
 
         The larger of declared and measured is taken, so that a job is never booked below what its owner asked.
         """

@@ -1,4 +1,4 @@
-"""Jobs that share a GPU: what was measured of sets, and what is predicted of any.
+"""Jobs in company on one GPU: what was measured of sets, and what is foreseen of any.
 
 The chain, each link weighed by its evidence: the very set as it was measured, drawn towards what is expected of its
 pairs (`perf.interference`: family pair, effects of each job, its features), and that towards the bound by work. Until
@@ -35,7 +35,7 @@ UNFITTED_RATIO, UNJUDGED_RATIO = 0.05, 0.25
 SIGHTINGS_MAX = 512
 """Slowdowns the model is fitted to at most; of more, those measured last."""
 EVIDENCE_MIN = 0.5
-"""Of jobs of unknown demand nothing is predicted while less than this is known of their like."""
+"""Of jobs whose demand nobody knows nothing is foreseen while less than this is known of their like."""
 MEASUREMENTS_MAX = 50
 """Weight of earlier measurements of a set against the next, so that a belief can follow a changed script."""
 
@@ -298,7 +298,7 @@ class Companies:
 
 
 def without_gain(keys: Keys) -> Prediction:
-    """Of jobs that share by time slicing while nothing was measured of their like: as if they took turns.
+    """Of jobs that share by time slicing, and of whose like nothing was measured: as if they took turns.
 
     Kernels of different processes never run at once there, so occupancy and bandwidth say nothing of a gain.
     """

@@ -97,7 +97,7 @@ class Curve:
 
 
 EMPTY_CURVE = Curve()
-"""Of a kind of which nothing is known."""
+"""Of a kind nobody knows."""
 
 
 class Curves:

@@ -1,7 +1,7 @@
-"""Learning from neighbours: jobs on other GPUs of a job's sockets, and how fast it went (paper C, section 4.2).
+"""Learning from neighbours: who ran on other GPUs of a job's sockets, and how fast it went (paper C, section 4.2).
 
-A *stay* is a time in which a job has its GPUs to itself and no job comes to its sockets or leaves them; like an epoch
-(`perf.observe`) it is learnt from in windows, each twice as long as the one before it. With no neighbour it teaches the
+A *stay* is a time in which a job has its GPUs for itself and nobody comes to its sockets or leaves them; like an epoch
+(`perf.observe`) it is learnt from in windows, each twice as long as the one before it. With nobody near it teaches the
 step time in that place; beside others, how much slower the job went than alone in the same place.
 """
 
@@ -26,7 +26,7 @@ class Near(NamedTuple):
 
 
 class Hood(NamedTuple):
-    """Where a job runs, and which jobs are near it.
+    """Where a job runs, and who is near it.
 
     Attributes:
         key: Its profile.
@@ -103,7 +103,7 @@ class Surroundings:
         """A job was seen at this point; the stay that has ended before, if its hood is another now, or a full window.
 
         Args:
-            job: Its id.
+            job: Who.
             version: Of its node: while it is the same, nothing there has changed.
             look: Asks for the hood, None where nothing can be learnt.
             progress: The sample.
@@ -160,7 +160,7 @@ def lesson(
 def _slowed_by(
     key: ProfileKey, kinds: set[ProfileKey], neighbours: NeighbourBeliefs, slowdown: float
 ) -> ProfileKey | None:
-    """The neighbour that sets the pace: the worst one (the execution model of the authors' code).
+    """Who sets the pace: the worst neighbour (the execution model of the authors' code).
 
     Of one kind that is not known yet it is learnt, unless one that is known explains it all; of several it cannot be.
     """

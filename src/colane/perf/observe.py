@@ -1,12 +1,12 @@
-"""Learning from what ran: which jobs shared a GPU, how fast, for how long.
+"""Learning from what ran: who was in whose company, how fast, for how long.
 
-An *epoch* of a GPU is a time in which the jobs on it do not change; it is learnt from in *windows*. A window ends once
+An *epoch* of a GPU is a time in which its company does not change; it is learnt from in *windows*. A window ends once
 every job has made its number of steps, or with the epoch; each is twice as long as the one before it, so that a job
-that runs for long teaches soon and seldom. Alone, a job teaches its profile; jobs together, how much each is slowed and
+that runs for long teaches soon and seldom. Alone, a job teaches its profile; in company, how much each is slowed and
 the set's speed-up (paper A, eq. 4.1). A window in which a job stood still for something else than its steps (an
 evaluation, a checkpoint) teaches nothing, unless that goes on and on; nor does one in which others used its GPU.
 
-No job is faster with co-runners than alone. One that is has changed since it was measured: then nothing that is said
+No job is faster in company than alone. One that is has changed since it was measured alone: then nothing that is said
 of its speed alone holds any more.
 """
 
@@ -32,7 +32,7 @@ DISTURBED_MAX = 3
 
 
 OUTPACED_RATIO = 1.5
-"""A job so many times as fast with co-runners as it was alone is no longer the job that was measured then."""
+"""A job so many times as fast in company as it was alone is not the job any more that was measured then."""
 
 
 class EpochMember(NamedTuple):
@@ -147,11 +147,11 @@ class _Epoch:
 
 
 class Outdated(NamedTuple):
-    """A job that goes faster with co-runners than it was ever seen to go alone.
+    """A job that goes faster in company than it was ever seen to go alone.
 
     Attributes:
         job: Which.
-        key: The kind whose speed alone holds no longer.
+        key: Whose speed alone does not hold any more.
         ratio: So many times as fast as that.
     """
 
@@ -193,7 +193,7 @@ class Observer:
         Args:
             gpu: Which.
             company: Asked for with an epoch's first sample.
-            job: Its id.
+            job: Who.
             progress: The sample.
             steps_min: Steps of the first window.
             is_disturbed: Others use the GPU, too.
@@ -214,7 +214,7 @@ class Observer:
         return lessons
 
     def change(self, gpu: GpuId, sharing: str, beliefs: Beliefs, at_s: float) -> Lessons:
-        """The jobs on a GPU have changed; what the last window before that taught is returned.
+        """The company of a GPU has changed; what the last window before it taught is returned.
 
         `sharing` is how the GPU is shared now, at that epoch's end: MPS may have come up only after its start.
         """
@@ -224,7 +224,7 @@ class Observer:
             return NOTHING
         taught = _lessons(old, sharing, beliefs, at_s)
         if taught.outdated:
-            return NOTHING  # a window of the new set will tell
+            return NOTHING  # a window of the new company will tell
         return _loads_alone(old, beliefs, at_s) if taught is NOTHING else taught
 
 
@@ -299,7 +299,7 @@ def memory_seen(
 ) -> Profile | None:
     """A profile of P and E alone, if this sample shows so many times more memory than is known; None otherwise.
 
-    Memory is learnt at once, alone or not: waiting for an epoch's end could let a job join where there is
+    Memory is learnt at once and in any company: waiting for an epoch's end could let a job join where there is
     no room any more.
     """
     if progress.peak_bytes is None or progress.persistent_bytes is None:

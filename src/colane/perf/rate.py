@@ -116,7 +116,7 @@ class Factors(NamedTuple):
 
 
 class Slowed(NamedTuple):
-    """What its co-runners cost one job of a set.
+    """What company costs one of a set.
 
     Attributes:
         key: Of the job.
@@ -147,7 +147,7 @@ class Prediction(NamedTuple):
     jobs: tuple[Slowed, ...] = ()
 
     def pays(self, speedup_min: float) -> bool:
-        """Whether such a speed-up is predicted; none is where nothing tells of a gain."""
+        """Whether such a speed-up is foreseen; of company of which nothing tells that it gains, none is."""
         return self.speedup >= speedup_min and self.basis is not RateSource.NO_EVIDENCE
 
     def of(self, key: ProfileKey) -> Slowed | None:

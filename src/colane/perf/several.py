@@ -25,8 +25,8 @@ class Smaller(NamedTuple):
     Attributes:
         slowdown: Its own there.
         variance: Of the log of that.
-        there: What it is expected to lose to each job that was there, in a pair.
-        missing: The same to the one that was not.
+        there: What it is expected to lose to each of those who were there, in a pair.
+        missing: The same to the one who was not.
     """
 
     slowdown: float
@@ -56,7 +56,7 @@ def of_several(pairs: Sequence[Estimate], smaller: Sequence[Smaller] = (), log_w
 
 
 def _with_one_more(smaller: Smaller) -> float:
-    """The slowdown once the missing job has come."""
+    """The slowdown once who is missing has come."""
     count = len(smaller.there)
     usual = sum([_added(pair) for pair in smaller.there]) / count
     return smaller.slowdown + max(0.0, (smaller.slowdown - 1.0) / count + _added(smaller.missing) - usual)

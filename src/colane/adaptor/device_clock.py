@@ -1,0 +1,167 @@
+"""How long a step takes on a GPU, by events that the GPU itself passes.
+
+A script launches kernels and goes on before they have run, so the time between two ends of a step as the host sees
+them says how fast it launches, not how fast the GPU computes: where a script waits for its GPU at every tenth step
+only, nine steps seem to take nothing and one takes all. So an event is recorded in the stream where a step ends, and
+asked at later boundaries whether it is passed; the time between two such events is that of the steps between them,
+with everything in it that the GPU waited for. Nobody waits for an event here.
+
+Time in which the job waited for its turn lies between two events and is taken off: the GPU has nothing of this job
+to do then (`turns` sees to it).
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import deque
+
+TYPE_CHECKING = False  # as `typing` has it, which costs milliseconds to import
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any
+
+EVENT_GAP_S = 1e-3
+"""Recording and asking cost some 10 us: steps that are shorter than this share an event."""
+UNTIMED_MAX = 4096
+"""So many steps ahead of its GPU is no job whose events are ever passed."""
+
+
+class DeviceClockError(Exception):
+    """Events say nothing of this process."""
+
+
+class _Mark:
+    """An event that was recorded at a boundary.
+
+    Attributes:
+        event: The event.
+        steps: Steps that ended since the mark before.
+        waited_s: How long the job waited for its turn since then; None where that time is no step's at all.
+    """
+
+    __slots__ = ("event", "steps", "waited_s")
+
+    def __init__(self, event: Any, steps: int, waited_s: float | None) -> None:
+        self.event, self.steps, self.waited_s = event, steps, waited_s
+
+
+class DeviceClock:
+    """Times the steps of a process on the GPU that it uses most.
+
+    Attributes:
+        waited_s: How long the job has waited for its turn since the last mark; whoever waits adds to it.
+        untimed: Steps that were told and are not timed yet.
+    """
+
+    __slots__ = ("_cuda", "_device", "_free", "_known_s", "_mark_s", "_marks", "_steps", "untimed", "waited_s")
+
+    def __init__(self, cuda: Any, device: int) -> None:
+        """Begin with the step that begins now."""
+        self._cuda = cuda
+        self._device = device
+        self._free: list[Any] = []
+        self._steps = self.untimed = 0
+        self._known_s = self.waited_s = 0.0
+        self._mark_s = time.perf_counter()
+        self._marks = deque((_Mark(self._record(), 0, 0.0),))
+
+    def ended(self, steps: int) -> None:
+        """Hear that so many more steps have ended.
+
+        Raises:
+            DeviceClockError: The GPU passes no event any more.
+            RuntimeError: An error of CUDA.
+        """
+        self._steps += steps
+        self.untimed += steps
+        now_s = time.perf_counter()
+        if now_s - self._mark_s >= EVENT_GAP_S:
+            self._mark(now_s, self.waited_s)
+        if self.untimed > UNTIMED_MAX:
+            raise DeviceClockError("the GPU passes no event")
+
+    def end(self) -> None:
+        """Mark the end of the last step, however short it was.
+
+        Raises:
+            RuntimeError: An error of CUDA.
+        """
+        if self._steps:
+            self._mark(time.perf_counter(), self.waited_s)
+
+    def begin_anew(self) -> None:
+        """Let the time since the last boundary be no step's: a state was saved, a model evaluated.
+
+        Raises:
+            RuntimeError: An error of CUDA.
+        """
+        last = self._marks[-1]
+        if len(self._marks) > 1 and last.waited_s is None and not self._steps:
+            self._record(last.event)  # an event that was not passed yet is passed at its new place only
+            self.waited_s = 0.0
+        else:
+            self._mark(time.perf_counter(), None)
+
+    def timed(self) -> Iterator[tuple[int, float]]:
+        """Give how many steps, the oldest first, took how long each, of those that the GPU is done with.
+
+        Raises:
+            RuntimeError: An error of CUDA.
+        """
+        marks = self._marks
+        while len(marks) > 1 and marks[1].event.query():
+            base, mark = marks.popleft(), marks[0]
+            if mark.steps:
+                if mark.waited_s is not None:
+                    passed_s = base.event.elapsed_time(mark.event) * 1e-3
+                    self._known_s = max(0.0, passed_s - mark.waited_s) / mark.steps
+                self.untimed -= mark.steps
+                yield mark.steps, self._known_s
+            self._free.append(base.event)
+
+    def _mark(self, now_s: float, waited_s: float | None) -> None:
+        self._marks.append(_Mark(self._record(), self._steps, waited_s))
+        self._steps, self.waited_s, self._mark_s = 0, 0.0, now_s
+
+    def _record(self, event: Any = None) -> Any:
+        if event is None:
+            event = self._free.pop() if self._free else self._cuda.Event(enable_timing=True)
+        event.record(self._cuda.current_stream(self._device))
+        return event
+
+
+def of_process() -> DeviceClock | None:
+    """Make the clock of a process that uses a GPU through PyTorch; None of any other.
+
+    Raises:
+        RuntimeError: An error of CUDA.
+    """
+    torch = sys.modules.get("torch")
+    cuda = getattr(torch, "cuda", None)
+    if cuda is None or not cuda.is_initialized() or cuda.is_current_stream_capturing():
+        return None
+    used = devices_in_use(torch)
+    return DeviceClock(cuda, _busiest(torch, used)) if used else None
+
+
+def devices_in_use(torch: Any) -> list[int]:
+    """Give the GPUs on which this process has a context: to ask anything of another would make one there."""
+    has_context = getattr(torch._C, "_cuda_hasPrimaryContext", None)  # noqa: SLF001
+    if has_context is None:
+        return [int(torch.cuda.current_device())]
+    return [device for device in range(torch.cuda.device_count()) if has_context(device)]
+
+
+def _busiest(torch: Any, used: list[int]) -> int:
+    """The GPU on which the process has most memory; the current one, or the first, where nothing tells."""
+
+    def held(device: int) -> tuple[int, bool]:
+        try:
+            counters = torch._C._cuda_memoryStats(device)  # noqa: SLF001
+            size = int(counters["allocated_bytes"]["all"]["current"])
+        except (RuntimeError, LookupError, TypeError):
+            size = 0
+        return size, device == torch.cuda.current_device()
+
+    return max(used, key=held) if len(used) > 1 else used[0]

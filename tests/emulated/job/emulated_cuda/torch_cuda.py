@@ -1,0 +1,543 @@
+"""What a CUDA build has in `torch._C`, over emulated GPUs; PyTorch's own Python above it runs as it is.
+
+Tensors "on" a GPU are the host's, and what is computed with them is computed by the host at once. Only time and memory
+are the GPU's: `torch.cuda._sleep(ns)` is a kernel of so many nanoseconds, as it is one of so many cycles of a real
+GPU, and `allocate` takes memory. Reading a tensor (`item`, `cpu`, ...) waits for the current stream.
+"""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import os
+import time
+from collections import Counter, deque
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from .device import HOME_ENV, Gpu, Kind, LostError, OutOfMemoryError, Span, kinds_of
+
+CYCLES_PER_S = 1e9
+BLOCK_BYTES = 2 * 1024**2
+_CUDA_TYPE = 1
+
+
+class Stream:
+    """Work of one process in order: when it is all done."""
+
+    def __init__(self, device: Device) -> None:
+        self.device = device
+        self.ready_s = 0.0
+        self.graph: list[float] | None = None
+
+
+class Device:
+    """One visible GPU as this process uses it."""
+
+    def __init__(self, number: int, gpu: Gpu) -> None:
+        self.number, self.gpu = number, gpu
+        self.streams: dict[int, Stream] = {0: Stream(self)}
+        self.current = 0
+        self.has_context = False
+        self.allocated = self.allocated_peak = self.reserved = self.reserved_peak = 0
+        self._under_way: deque[float] = deque()
+
+    def use(self) -> None:
+        """Make the context."""
+        if not self.has_context:
+            self._hold(0)
+            self.has_context = True
+
+    def launch(self, stream: Stream, kernel_s: float, label: str = "") -> None:
+        """Launch a kernel, once fewer are under way than may be; or put it into the graph that is captured."""
+        self.use()
+        if stream.graph is not None:
+            stream.graph.append(kernel_s)
+            return
+        while True:
+            now_s = time.monotonic()
+            while self._under_way and self._under_way[0] <= now_s:
+                self._under_way.popleft()
+            if len(self._under_way) < self.gpu.kind.run_ahead:
+                break
+            time.sleep(max(0.0, self._under_way[0] - now_s))
+        try:
+            span = self.gpu.reserve(stream.ready_s, kernel_s)
+        except LostError as error:
+            raise _state.error("CUDA error: GPU is lost") from error
+        stream.ready_s = span.ended_s
+        self._under_way.append(span.ended_s)
+        _state.note("kernel", self.gpu.kind.uuid, span, label)
+
+    def synchronize(self) -> None:
+        """Wait for all streams."""
+        self.use()
+        if any(stream.graph is not None for stream in self.streams.values()):
+            raise _state.error("CUDA error: operation not permitted when stream is capturing")
+        if self.gpu.is_lost:
+            raise _state.error("CUDA error: GPU is lost")
+        wait_until(max(stream.ready_s for stream in self.streams.values()))
+        _state.counts["synchronize"] += 1
+
+    def allocate(self, size: int) -> None:
+        """Take memory, in whole blocks where what is reserved does not do."""
+        self.use()
+        if self.allocated + size > self.reserved:
+            wanted = -(-(self.allocated + size) // BLOCK_BYTES) * BLOCK_BYTES
+            self._hold(wanted)
+            self.reserved = wanted
+            self.reserved_peak = max(self.reserved_peak, wanted)
+        self.allocated += size
+        self.allocated_peak = max(self.allocated_peak, self.allocated)
+
+    def free(self, size: int) -> None:
+        """Give memory back to what is reserved."""
+        self.allocated -= size
+
+    def empty_cache(self) -> None:
+        """Give back what is reserved and not used."""
+        if self.has_context:
+            self.reserved = -(-self.allocated // BLOCK_BYTES) * BLOCK_BYTES
+            self._hold(self.reserved)
+
+    def _hold(self, size: int) -> None:
+        try:
+            self.gpu.hold(size)
+        except OutOfMemoryError as error:
+            raise _state.torch_c.OutOfMemoryError(f"CUDA out of memory. {error}") from error
+        except LostError as error:
+            raise _state.error("CUDA error: GPU is lost") from error
+
+
+class _State:
+    """Emulated CUDA of this process; a child that is forked before any use of it has its own."""
+
+    def __init__(self, torch_c: Any) -> None:
+        self.torch_c = torch_c
+        self.reset()
+
+    def reset(self) -> None:
+        self.here = 0
+        self.pid = os.getpid()
+        self.counts: Counter[str] = Counter()
+        self._devices: list[Device] | None = None
+        self._log: Any = None
+
+    @property
+    def devices(self) -> list[Device]:
+        if self._devices is None:
+            home = Path(os.environ[HOME_ENV])
+            self._devices = [Device(i, Gpu(home, kind)) for i, kind in enumerate(_visible(kinds_of(home)))]
+            self._log = (home / f"kernels.{os.environ.get('COLANE_JOB_ID', '')}.{self.pid}").open("a")
+            atexit.register(self.close)
+        return self._devices
+
+    @property
+    def is_used(self) -> bool:
+        return any(device.has_context for device in self._devices or ())
+
+    def forked(self) -> None:
+        """Be the child: one of a process that uses CUDA cannot."""
+        if not self.is_used:
+            self.reset()
+
+    def flush(self) -> None:
+        if self._log is not None and os.getpid() == self.pid:
+            self._log.flush()
+
+    def close(self) -> None:
+        if self._log is not None and os.getpid() == self.pid:
+            mark("counts:" + ",".join(f"{name}={number}" for name, number in self.counts.items()))
+            self._log.close()
+            self._log = None
+
+    def device(self, number: int | None = None) -> Device:
+        return self.devices[self.here if number is None or number < 0 else number]
+
+    def stream(self) -> Stream:
+        here = self.device()
+        return here.streams[here.current]
+
+    def error(self, text: str) -> Exception:
+        kind = getattr(self.torch_c, "AcceleratorError", RuntimeError)
+        try:
+            made: Exception = kind(text)
+        except TypeError:
+            made = RuntimeError(text)
+        return made
+
+    def note(self, what: str, where: str, span: Span, label: str) -> None:
+        """Keep what ran when: the truth by which measures are judged."""
+        words = (what, where, f"{span.launched_s:.6f}", f"{span.began_s:.6f}", f"{span.ended_s:.6f}", label or "-")
+        if self._log is not None:
+            self._log.write(" ".join(words) + "\n")
+
+
+_state: _State
+
+
+def wait_until(time_s: float) -> None:
+    """Sleep until then."""
+    while (left_s := time_s - time.monotonic()) > 0:
+        time.sleep(left_s)
+
+
+def mark(label: str) -> None:
+    """Note that now is when something happens."""
+    now_s = time.monotonic()
+    _state.note("mark", "-", Span(now_s, now_s, now_s), label)
+
+
+def allocate(size: int, device: int | None = None) -> None:
+    """Take memory of a GPU, as a tensor does."""
+    _state.device(device).allocate(size)
+
+
+def free(size: int, device: int | None = None) -> None:
+    """Give it back."""
+    _state.device(device).free(size)
+
+
+def counts() -> Counter[str]:
+    """How often what was called that waits."""
+    return _state.counts
+
+
+class StreamBase:
+    """`torch._C._CudaStreamBase`."""
+
+    def __new__(
+        cls, priority: int = 0, stream_id: int = -1, device_index: int = -1, device_type: int = 0, **_: Any
+    ) -> Any:
+        made = object.__new__(cls)
+        device = _state.device(device_index)
+        device.use()
+        if stream_id < 0:
+            stream_id = len(device.streams)
+            device.streams[stream_id] = Stream(device)
+        made.stream_id, made.device_index, made.device_type = stream_id, device.number, _CUDA_TYPE
+        return made
+
+    stream_id: int
+    device_index: int
+    device_type: int
+
+    @property
+    def _own(self) -> Stream:
+        return _state.devices[self.device_index].streams[self.stream_id]
+
+    @property
+    def cuda_stream(self) -> int:
+        return self.stream_id
+
+    @property
+    def device(self) -> Any:
+        import torch
+
+        return torch.device("cuda", self.device_index)
+
+    def query(self) -> bool:
+        return time.monotonic() >= self._own.ready_s
+
+    def synchronize(self) -> None:
+        wait_until(self._own.ready_s)
+        _state.counts["stream"] += 1
+
+
+class EventBase:
+    """`torch._C._CudaEventBase`."""
+
+    def __new__(cls, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False, **_: Any) -> Any:
+        made = object.__new__(cls)
+        made.timing, made.time_s, made.where = enable_timing, None, None
+        return made
+
+    timing: bool
+    time_s: float | None
+    where: int | None
+
+    @property
+    def cuda_event(self) -> int:
+        return 0 if self.time_s is None else id(self)
+
+    def record(self, stream: Any) -> None:
+        own: Stream = stream._own
+        _state.counts["record"] += 1
+        if own.graph is None:
+            own.device.use()
+            self.time_s, self.where = max(time.monotonic(), own.ready_s), own.device.number
+
+    def wait(self, stream: Any) -> None:
+        if self.time_s is not None:
+            stream._own.ready_s = max(stream._own.ready_s, self.time_s)
+
+    def query(self) -> bool:
+        return self.time_s is None or time.monotonic() >= self.time_s
+
+    def synchronize(self) -> None:
+        if self.time_s is not None:
+            wait_until(self.time_s)
+        _state.counts["event"] += 1
+
+    def elapsed_time(self, end: EventBase) -> float:
+        if self.time_s is None or end.time_s is None or not (self.timing and end.timing):
+            raise ValueError("Both events must be created with argument 'enable_timing=True' and recorded")
+        if self.where != end.where:
+            raise _state.error("CUDA error: invalid resource handle")
+        if not (self.query() and end.query()):
+            raise _state.error("CUDA error: device not ready")
+        return (end.time_s - self.time_s) * 1e3
+
+
+class GraphBase:
+    """`torch._C._CUDAGraph`."""
+
+    def __new__(cls, keep_graph: bool = False) -> Any:
+        made = object.__new__(cls)
+        made.kernels, made.stream = [], None
+        return made
+
+    kernels: list[float]
+    stream: Stream | None
+
+    def capture_begin(self, *_: Any, **__: Any) -> None:
+        self.stream = _state.stream()
+        self.kernels = self.stream.graph = []
+
+    def capture_end(self) -> None:
+        if self.stream is not None:
+            self.stream.graph = None
+
+    def instantiate(self) -> None:
+        pass
+
+    def register_generator_state(self, _: Any) -> None:
+        pass
+
+    def reset(self) -> None:
+        self.kernels = []
+
+    def pool(self) -> tuple[int, int]:
+        return (0, id(self))
+
+    def replay(self) -> None:
+        stream = _state.stream()
+        stream.device.launch(stream, sum(self.kernels), "graph")
+
+
+class _Properties:
+    """`torch._C._CudaDeviceProperties`."""
+
+    def __init__(self, kind: Kind) -> None:
+        self.name, self.total_memory, self.uuid = kind.name, kind.total_bytes, kind.uuid
+        self.major, self.minor, self.multi_processor_count = 9, 0, 132
+
+
+def _statistics(number: int) -> dict[str, Any]:
+    if os.environ.get("EMULATED_STATISTICS") == "refused":
+        raise RuntimeError("CUDAPluggableAllocator does not yet support getDeviceStats.")
+    device = _state.device(number)
+    counters = {
+        "allocated_bytes": (device.allocated, device.allocated_peak),
+        "reserved_bytes": (device.reserved, device.reserved_peak),
+    }
+    return {name: {"all": {"current": now, "peak": peak}} for name, (now, peak) in counters.items()}
+
+
+def _reset_peak(number: int) -> None:
+    device = _state.device(number)
+    device.allocated_peak, device.reserved_peak = device.allocated, device.reserved
+
+
+def _exchange(number: int) -> int:
+    before, _state.here = _state.here, number if number >= 0 else _state.here
+    return before
+
+
+def _maybe_exchange(number: int) -> int:
+    return _exchange(number)  # PyTorch's compiler tells the two apart
+
+
+def _set_device(number: int) -> None:
+    _state.here = number
+
+
+def _set_stream(stream_id: int, device_index: int, device_type: int) -> None:
+    _state.here = device_index
+    _state.devices[device_index].current = stream_id
+
+
+def _current_stream(number: int) -> tuple[int, int, int]:
+    device = _state.device(number)
+    return device.current, device.number, _CUDA_TYPE
+
+
+def _empty_cache() -> None:
+    for device in _state.devices:
+        device.empty_cache()
+
+
+def _sleep(cycles: int) -> None:
+    stream = _state.stream()
+    stream.device.launch(stream, cycles / CYCLES_PER_S, "sleep")
+
+
+def _is_capturing() -> bool:
+    return _state.stream().graph is not None
+
+
+def _init() -> None:
+    if not _state.devices:
+        raise RuntimeError("No CUDA GPUs are available")
+    import torch
+
+    torch.cuda.default_generators = tuple(torch.Generator() for _ in _state.devices)
+
+
+def _in_bad_fork() -> bool:
+    return os.getpid() != _state.pid and _state.is_used
+
+
+def put_into(core: Any) -> None:
+    """Give `torch._C` what it has in a CUDA build."""
+    global _state  # noqa: PLW0603
+    _state = _State(core)
+    os.register_at_fork(before=_state.flush, after_in_child=_state.forked)
+    functions: dict[str, Callable[..., Any]] = {
+        "_cuda_init": _init,
+        "_cuda_isInBadFork": _in_bad_fork,
+        "_cuda_getDeviceCount": lambda: len(_state.devices),
+        "_cuda_getDevice": lambda: _state.here,
+        "_cuda_setDevice": _set_device,
+        "_cuda_exchangeDevice": _exchange,
+        "_cuda_maybeExchangeDevice": _maybe_exchange,
+        "_cuda_hasPrimaryContext": lambda number: _state.devices[number].has_context,
+        "_cuda_synchronize": lambda: _state.device().synchronize(),
+        "_cuda_getCurrentStream": _current_stream,
+        "_cuda_getDefaultStream": lambda number: (0, _state.device(number).number, _CUDA_TYPE),
+        "_cuda_getCurrentRawStream": lambda number: _state.device(number).current,
+        "_cuda_setStream": _set_stream,
+        "_cuda_isCurrentStreamCapturing": _is_capturing,
+        "_cuda_memoryStats": _statistics,
+        "_cuda_resetPeakMemoryStats": _reset_peak,
+        "_cuda_resetAccumulatedMemoryStats": lambda _: None,
+        "_cuda_emptyCache": _empty_cache,
+        "_host_emptyCache": lambda: None,
+        "_cuda_sleep": _sleep,
+        "_cuda_canDeviceAccessPeer": lambda *_: True,
+        "_cuda_getArchFlags": lambda: "sm_90",
+        "_cuda_get_sync_debug_mode": lambda: 0,
+        "_cuda_ipc_collect": lambda: None,
+        "_graph_pool_handle": lambda: (0, 1),
+        "_get_device_properties_": lambda number: _Properties(_state.device(number).gpu.kind),
+    }
+    for name, function in functions.items():
+        setattr(core, name, function)
+    core._CudaStreamBase, core._CudaEventBase, core._CUDAGraph = StreamBase, EventBase, GraphBase
+    core._CudaDeviceProperties = _Properties
+    core._cudart = object()
+    core._has_cuda = True
+
+
+def watch_turns(turns: Any) -> None:
+    """Note when this process gives its turn up, with how much of its work under way, and when it has got one."""
+    own = turns.TurnTaker._exchange
+
+    @functools.wraps(own)
+    def exchange(self: Any, kind: int, step: int) -> None:
+        now_s = time.monotonic()
+        streams = [stream for device in _state.devices for stream in device.streams.values()]
+        late = sum(stream.ready_s > now_s for stream in streams)
+        waits = kind == turns.YIELD
+        mark(f"{'yield' if waits else 'leave'}:{step}:{late}")
+        own(self, kind, step)
+        if waits:
+            mark(f"go:{step}")
+
+    turns.TurnTaker._exchange = exchange
+
+
+def complete(torch: Any) -> None:
+    """Let tensors be moved to and from GPUs that they are not on, and reading one wait for its stream."""
+    torch.cuda.get_device_properties = lambda number=None: _Properties(_state.device(_number(number)).gpu.kind)
+    tensor = torch.Tensor
+    own_to, own_cpu = tensor.to, tensor.cpu
+
+    def moved(self: Any, device: Any) -> Any:
+        torch.cuda._lazy_init()
+        _state.device(_number(device)).allocate(self.numel() * self.element_size())
+        return self
+
+    @functools.wraps(own_to)
+    def to(self: Any, *args: Any, **kwargs: Any) -> Any:
+        args, where = _without_gpu(args)
+        if _is_gpu(kwargs.get("device")):
+            where = kwargs.pop("device")
+        if where is not None:
+            kwargs.pop("non_blocking", None)
+            args = tuple(one for one in args if not isinstance(one, bool))
+            moved(self, where)
+            return own_to(self, *args, **kwargs) if args or kwargs else self
+        if any(str(one) == "cpu" for one in (*args, kwargs.get("device"))):
+            _wait("cpu")
+        return own_to(self, *args, **kwargs)
+
+    def cuda(self: Any, device: Any = None, non_blocking: bool = False, **_: Any) -> Any:
+        return moved(self, device)
+
+    tensor.to, tensor.cuda = to, cuda
+    tensor.cpu = _waiting(own_cpu, "cpu")
+    tensor.pin_memory = lambda self, *_: self
+    for name in ("item", "tolist", "__bool__", "__float__", "__int__"):
+        setattr(tensor, name, _waiting(getattr(tensor, name), name))
+
+
+def _wait(why: str) -> None:
+    if _state.is_used:
+        stream = _state.stream()
+        if stream.graph is not None:
+            raise _state.error("CUDA error: operation not permitted when stream is capturing")
+        wait_until(stream.ready_s)
+        _state.counts[why] += 1
+
+
+def _waiting(own: Callable[..., Any], why: str) -> Callable[..., Any]:
+    @functools.wraps(own)
+    def read(self: Any, *args: Any, **kwargs: Any) -> Any:
+        _wait(why)
+        return own(self, *args, **kwargs)
+
+    return read
+
+
+def _is_gpu(where: Any) -> bool:
+    import torch
+
+    return isinstance(where, (str, torch.device)) and str(where).startswith("cuda")
+
+
+def _without_gpu(args: tuple[Any, ...]) -> tuple[tuple[Any, ...], Any]:
+    gpus = [one for one in args if _is_gpu(one)]
+    return tuple(one for one in args if not _is_gpu(one)), gpus[0] if gpus else None
+
+
+def _number(device: Any) -> int:
+    if isinstance(device, int):
+        return device
+    _, _, number = str(device or "").partition(":")
+    return int(number) if number.isdigit() else -1
+
+
+def _visible(kinds: list[Kind]) -> list[Kind]:
+    """What `CUDA_VISIBLE_DEVICES` shows: numbers or names, up to the first that is neither."""
+    said = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if said is None:
+        return kinds
+    shown: list[Kind] = []
+    for entry in (one.strip() for one in said.split(",")):
+        found = [kind for i, kind in enumerate(kinds) if entry and (str(i) == entry or kind.uuid.startswith(entry))]
+        if len(found) != 1:
+            break
+        shown += found
+    return shown

@@ -1,0 +1,273 @@
+"""Training loops as people write them, on GPUs, which know nothing of Colane: run as a program.
+
+Arguments: the shape, the number of steps, and milliseconds of a kernel. What computes is `Work`: kernels of a known
+time, by `torch.cuda._sleep`. Prints how many kernels all its steps but the
+first have.
+"""
+
+# ruff: noqa: T201, PLW0603
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from typing import Any
+
+import torch
+
+KERNELS = 4
+each_ns = 2_000_000
+
+
+def kernels(count: int = KERNELS) -> None:
+    for _ in range(count):
+        torch.cuda._sleep(each_ns)
+
+
+class _Work(torch.autograd.Function):  # type: ignore[misc]
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:  # noqa: ARG004
+        kernels()
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> torch.Tensor:  # noqa: ARG004
+        kernels()
+        return grad
+
+
+class Net(torch.nn.Module):  # type: ignore[misc]
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = torch.nn.Linear(4, 4), torch.nn.Linear(4, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.last(_Work.apply(self.first(x)))
+
+
+def setup() -> tuple[Net, Any, torch.Tensor]:
+    net = Net().to("cuda")
+    return net, torch.optim.SGD(net.parameters(), lr=0.01), torch.randn(8, 4).to("cuda")
+
+
+def train(net: Net, optimizer: Any, x: torch.Tensor) -> torch.Tensor:
+    optimizer.zero_grad()
+    loss = net(x).sum()
+    loss.backward()
+    optimizer.step()
+    return loss
+
+
+def plain(steps: int) -> int:
+    net, optimizer, x = setup()
+    for _ in range(steps):
+        train(net, optimizer, x)
+    return (steps - 1) * 2 * KERNELS
+
+
+def reads_each_loss(steps: int) -> int:
+    net, optimizer, x = setup()
+    for _ in range(steps):
+        train(net, optimizer, x).item()
+    return (steps - 1) * 2 * KERNELS
+
+
+def reads_tenth_loss(steps: int) -> int:
+    net, optimizer, x = setup()
+    for step in range(steps):
+        loss = train(net, optimizer, x)
+        if step % 10 == 9:
+            float(loss.detach())
+    return (steps - 1) * 2 * KERNELS
+
+
+def accumulates(steps: int) -> int:
+    net, optimizer, x = setup()
+    for _ in range(steps):
+        optimizer.zero_grad()
+        for _ in range(3):
+            net(x).sum().backward()
+        optimizer.step()
+    return (steps - 1) * 3 * 2 * KERNELS
+
+
+def gan(steps: int) -> int:
+    one, two = setup(), setup()
+    for _ in range(steps):
+        train(*one)
+        train(*two)
+    return (steps - 1) * 2 * 2 * KERNELS
+
+
+def mixed_precision(steps: int) -> int:
+    """Every fifth step overflows and is skipped."""
+    net, optimizer, x = setup()
+    scaler = torch.amp.GradScaler("cpu", init_scale=16.0)
+    for step in range(steps):
+        optimizer.zero_grad()
+        loss = net(x).sum() * (float("inf") if step % 5 == 4 else 1.0)
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+    return (steps - 1) * 2 * KERNELS
+
+
+def lbfgs(steps: int) -> int:
+    net, _, x = setup()
+    optimizer = torch.optim.LBFGS(net.parameters(), lr=1e-4, max_iter=2, tolerance_change=0, tolerance_grad=0)
+
+    def closure() -> torch.Tensor:
+        optimizer.zero_grad()
+        loss = net(x).pow(2).sum()
+        loss.backward()
+        return loss
+
+    for _ in range(steps):
+        optimizer.step(closure)
+    return (steps - 1) * 2 * 2 * KERNELS
+
+
+def graph(steps: int) -> int:
+    """The whole network in a CUDA graph: three steps to warm up, then replays only."""
+    net, optimizer, x = setup()
+    for _ in range(3):
+        train(net, optimizer, x)
+    recorded = torch.cuda.CUDAGraph()
+    optimizer.zero_grad(set_to_none=True)
+    with torch.cuda.graph(recorded):
+        net(x).sum().backward()
+        optimizer.step()
+    for _ in range(steps - 3):
+        recorded.replay()
+    return 2 * 2 * KERNELS + steps - 3
+
+
+def evaluates(steps: int) -> int:
+    net, optimizer, x = setup()
+    for step in range(steps):
+        train(net, optimizer, x)
+        if step % 4 == 3:
+            net.eval()
+            with torch.no_grad():
+                net(x).sum().item()
+            net.train()
+    return (steps - 1) * 2 * KERNELS + steps // 4 * KERNELS
+
+
+def several_streams(steps: int) -> int:
+    """Half of the work is on another stream, which the next step waits for."""
+    net, optimizer, x = setup()
+    side = torch.cuda.Stream()
+    for _ in range(steps):
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            kernels()
+        torch.cuda.current_stream().wait_stream(side)
+        train(net, optimizer, x)
+    return (steps - 1) * 3 * KERNELS
+
+
+def side_thread(steps: int) -> int:
+    """Another thread launches as many kernels for each step."""
+    net, optimizer, x = setup()
+    for _ in range(steps):
+        thread = threading.Thread(target=kernels)
+        thread.start()
+        optimizer.zero_grad()
+        net(x).sum().backward()
+        thread.join()
+        optimizer.step()
+    return (steps - 1) * 3 * KERNELS
+
+
+def copies_ahead(steps: int) -> int:
+    net, optimizer, x = setup()
+    data = [torch.randn(8, 4).pin_memory() for _ in range(4)]
+    for step in range(steps):
+        x = data[step % 4].to("cuda", non_blocking=True)
+        train(net, optimizer, x)
+    return (steps - 1) * 2 * KERNELS
+
+
+def second_gpu(steps: int) -> int:
+    """All is on GPU 1, and GPU 0 is the current one."""
+    net = Net().to("cuda:1")
+    optimizer, x = torch.optim.SGD(net.parameters(), lr=0.01), torch.randn(8, 4).to("cuda:1")
+    for _ in range(steps):
+        with torch.cuda.device(1):
+            loss = net(x).sum()
+        optimizer.zero_grad()
+        with torch.cuda.device(1):
+            loss.backward()
+        optimizer.step()
+    return (steps - 1) * 2 * KERNELS
+
+
+def two_gpus(steps: int) -> int:
+    """The first half of the model is on GPU 0, the second on GPU 1, which waits for it."""
+    net, optimizer, x = setup()
+    net.last.to("cuda:1")
+    ready = torch.cuda.Event()
+    back = torch.cuda.Event()
+    for _ in range(steps):
+        kernels()
+        ready.record()
+        with torch.cuda.device(1):
+            torch.cuda.current_stream().wait_event(ready)
+            kernels()
+            back.record()
+        torch.cuda.current_stream().wait_event(back)
+        train(net, optimizer, x)
+    return (steps - 1) * 4 * KERNELS
+
+
+def forks(steps: int) -> int:
+    net, optimizer, x = setup()
+    for step in range(steps):
+        train(net, optimizer, x)
+        if step == 5:
+            child = os.fork()
+            if not child:
+                os._exit(0)
+            os.waitpid(child, 0)
+    return (steps - 1) * 2 * KERNELS
+
+
+def refuses_statistics(steps: int) -> int:
+    """Its allocator keeps none."""
+    os.environ["EMULATED_STATISTICS"] = "refused"
+    return plain(steps)
+
+
+def compiled(steps: int) -> int:
+    net, optimizer, x = setup()
+    run = torch.compile(net, backend="eager")
+    for _ in range(steps):
+        optimizer.zero_grad()
+        run(x).sum().backward()
+        optimizer.step()
+    return (steps - 1) * 2 * KERNELS
+
+
+SHAPES = {
+    one.__name__: one
+    for one in (
+        plain, reads_each_loss, reads_tenth_loss, accumulates, gan, mixed_precision, lbfgs, graph, evaluates,
+        several_streams, side_thread, copies_ahead, second_gpu, two_gpus, forks, refuses_statistics, compiled,
+    )
+}  # fmt: skip
+
+
+def main(shape: str, steps: str, kernel_ms: str) -> None:
+    global each_ns
+    torch.manual_seed(0)
+    torch.set_num_threads(1)
+    each_ns = int(float(kernel_ms) * 1e6)
+    made = SHAPES[shape](int(steps))
+    torch.cuda.synchronize()
+    print("kernels:", made, flush=True)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,98 @@
+"""Emulated GPUs of a test, jobs that use them, and what the GPUs know of these: the truth."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import NamedTuple
+
+from tests.emulated.job.emulated_cuda import device
+
+JOB_SIDE = Path(__file__).with_name("job")
+LOOPS = Path(__file__).with_name("loops")
+
+
+class Kernel(NamedTuple):
+    """One kernel, by the machine's monotonic clock."""
+
+    gpu: str
+    launched_s: float
+    began_s: float
+    ended_s: float
+    label: str
+
+
+class Mark(NamedTuple):
+    """Something that happened in a job's process."""
+
+    at_s: float
+    label: str
+
+
+@dataclass(frozen=True)
+class Ran:
+    """What one process had its GPUs do."""
+
+    kernels: list[Kernel]
+    marks: list[Mark]
+
+    def counts(self) -> dict[str, int]:
+        """How often it called what waits for its GPU, or records an event there."""
+        told = next(mark.label for mark in reversed(self.marks) if mark.label.startswith("counts:"))
+        pairs = (pair.split("=") for pair in told.removeprefix("counts:").split(",") if pair)
+        return {name: int(number) for name, number in pairs}
+
+    def waits(self) -> list[tuple[float, float]]:
+        """When it waited for its turn."""
+        times = [(mark.at_s, mark.label.split(":")[0]) for mark in self.marks]
+        asked = [at_s for at_s, label in times if label == "yield"]
+        went_on = [at_s for at_s, label in times if label == "go"]
+        return list(zip(asked, went_on, strict=False))
+
+    def turns(self) -> list[tuple[float, float]]:
+        """When it had its turn: from the word to go on until it gave that up, with its GPU idle."""
+        times = [(mark.label.split(":")[0], mark.at_s) for mark in self.marks]
+        edges = [(label, at_s) for label, at_s in times if label in {"go", "yield", "leave"}]
+        return [(from_s, to_s) for (label, from_s), (_, to_s) in pairwise(edges) if label == "go"]
+
+    def mean_step_s(self, steps: int, kernels: int) -> float:
+        """Device time of the last steps, of so many kernels, with what the device waited for, but for turns."""
+        began_s, ended_s = self.kernels[-kernels - 1].ended_s, self.kernels[-1].ended_s
+        waited_s = sum(to_s - from_s for from_s, to_s in self.waits() if began_s <= to_s and from_s <= ended_s)
+        return (ended_s - began_s - waited_s) / steps
+
+
+class Machine:
+    """GPUs in a directory."""
+
+    def __init__(self, home: Path, *kinds: device.Kind) -> None:
+        self.home = home
+        self.kinds = kinds or (device.Kind("GPU-0"),)
+        device.make(home, *self.kinds)
+
+    @property
+    def env(self) -> dict[str, str]:
+        """What a job's environment has where GPUs are installed."""
+        return {device.HOME_ENV: str(self.home), "PYTHONPATH": str(JOB_SIDE), "OMP_NUM_THREADS": "1"}
+
+    def gpu(self, number: int = 0) -> device.Gpu:
+        return device.Gpu(self.home, self.kinds[number])
+
+    def ran(self, job: int | str = "") -> Ran:
+        """What the process of a job that used them had them do, in the order of its launches."""
+        (path,) = [path for path in self.home.glob(f"kernels.{job}.*") if path.stat().st_size]
+        kernels, marks = [], []
+        for line in path.read_text().splitlines():
+            what, gpu, launched_s, began_s, ended_s, label = line.split()
+            if what == "kernel":
+                kernels.append(Kernel(gpu, float(launched_s), float(began_s), float(ended_s), label))
+            else:
+                marks.append(Mark(float(launched_s), label))
+        return Ran(kernels, marks)
+
+
+def told_mean_s(durations_s: Sequence[float]) -> float:
+    """The mean over all steps that a job told, without its first."""
+    return sum(durations_s[1:]) / (len(durations_s) - 1)

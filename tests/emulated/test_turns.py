@@ -1,0 +1,75 @@
+"""Jobs that take turns on an emulated GPU: their steps take the time of the device, and none runs in another's turn."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+from tests.agent.agents import running
+from tests.agent.lane import Lane
+from tests.emulated.conftest import LOOPS
+from tests.emulated.job.emulated_cuda.device import Kind
+from tests.emulated.machine import Machine, Ran, told_mean_s
+from tests.emulated.nvml import EmulatedNvml
+
+pytestmark = [pytest.mark.live]
+START_S = 120.0
+
+
+def late_kernels(ran: Ran, others: Iterable[Ran]) -> list[tuple[float, float]]:
+    """What ran of a job while another had its turn."""
+    turns = [turn for other in others for turn in other.turns()]
+    return [
+        (kernel.began_s, kernel.ended_s)
+        for kernel in ran.kernels
+        if any(from_s < kernel.ended_s - 1e-6 and kernel.began_s < to_s for from_s, to_s in turns)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("shapes", "kernel_ms"),
+    [(("plain", "reads_tenth_loss"), 2.0), (("graph", "accumulates"), 1.0), (("plain", "plain"), 20.0)],
+)
+async def test_in_turns_steps_take_the_time_of_the_device(
+    lane: Lane,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    shapes: tuple[str, str],
+    kernel_ms: float,
+) -> None:
+    machine = Machine(tmp_path / "gpus", Kind("GPU-0", run_ahead=20))
+    monkeypatch.setitem(sys.modules, "pynvml", EmulatedNvml(machine.home))
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    count = int(min(120, 1600 / kernel_ms / 2))
+    env = lane.env | machine.env
+    lane.fake.turns = {"rule": "fair", "quantum_s": 0.0 if kernel_ms > 10 else 0.1}
+    async with running(tmp_path / "state", lane.fake, devices="gpu") as agent:
+        for job, shape in enumerate(shapes, start=1):
+            command = (LOOPS, shape, str(count), str(kernel_ms))
+            lane.fake.want(job, sys.executable, *command, env=env, turn={"paused": True})
+        await agent.until(
+            lambda: all(lane.progress(job).get("turn") == "paused" for job in (1, 2)), "both wait", START_S
+        )
+        for job in (1, 2):
+            lane.fake.pause(job, paused=False)
+        await agent.until(lambda: len(lane.fake.ends) == 2, "both end", START_S)
+    ends = {job: lane.fake.ends[job, 1] for job in (1, 2)}
+    assert {job: end["exit_code"] for job, end in ends.items()} == {1: 0, 2: 0}
+    ran = {job: machine.ran(job) for job in (1, 2)}
+    for job, shape in enumerate(shapes, start=1):
+        durations_s = ends[job]["step_durations_s"]
+        assert ends[job]["progress"]["steps"] == count, shape
+        assert len(durations_s) > 0.8 * count
+        kernels = len(ran[job].kernels)
+        first = kernels - (kernels // count if shape != "graph" else 2 * 4)
+        truth_s = ran[job].mean_step_s(count - 1, first)
+        assert told_mean_s(durations_s) == pytest.approx(truth_s, rel=0.02), shape
+        turns = len(ran[job].turns())
+        assert turns > 2
+        waits = ran[job].counts()["synchronize"] - 2 * (shape == "graph")
+        assert waits <= turns + 5, "one for each turn, at its end"
+    assert late_kernels(ran[1], [ran[2]]) == []
+    assert late_kernels(ran[2], [ran[1]]) == []
