@@ -39,6 +39,8 @@ def _bookings(state: ClusterState) -> None:
     for job in state.jobs.values():
         assert (job.placement is None) == (job.state is JobState.QUEUED)
         assert job.suspended or job.state is not JobState.PAUSED or job.is_on_host or job.parked
+        assert not (job.holds and job.state is not JobState.QUEUED)
+        assert not (job.suspended and job.state is JobState.QUEUED)
         assert not job.parked or job.state in {JobState.PAUSED, JobState.STOPPING}
         assert bool(job.home) == (job.parked and job.is_on_host)
         assert job.home in {"", *_homes(job)}

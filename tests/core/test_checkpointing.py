@@ -25,6 +25,7 @@ from colane.core.events import (
 )
 from colane.model.checkpoint import SAVED, CheckpointContract
 from colane.model.hardware import GpuId
+from colane.model.hold import Hold, HoldKind
 from colane.model.job import Exit, Job, JobId, JobSpec, JobState
 from colane.model.lane import Turns
 from colane.model.plan import Plan
@@ -277,7 +278,9 @@ def test_a_suspended_job_saves_and_is_held_or_stays_suspended() -> None:
             if problem
             else scene.ends(3.0, SAVED)
         )
-        assert (job.state, job.suspended) == (JobState.PAUSED if problem else JobState.QUEUED, True)
+        assert (job.state, job.suspended, job.holds) == (
+            (JobState.PAUSED, True, ()) if problem else (JobState.QUEUED, False, (Hold(HoldKind.USER, "ann"),))
+        )
         resumed = scene.at(105.0, ResumeRequested(ONE, "ann"))
         assert resumed.state is (JobState.RUNNING if problem else JobState.ASSIGNED)
 

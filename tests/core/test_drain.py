@@ -26,6 +26,7 @@ from colane.core.events import (
 from colane.core.policy import Policy
 from colane.model.checkpoint import SAVED, CheckpointContract
 from colane.model.hardware import Drain
+from colane.model.hold import HoldKind
 from colane.model.job import Exit, Job, JobId, JobSpec, JobState
 from colane.model.plan import Move, Resize, Start
 from colane.model.progress import Progress
@@ -183,7 +184,7 @@ def test_a_suspended_job_leaves_and_stays_suspended() -> None:
     scene.at(50.0, SuspendRequested(ONE, "ann"))
     assert scene.drain().state is JobState.CHECKPOINTING
     scene.at(104.0, scene.ends(ONE, SAVED))
-    assert (scene.job.state, scene.job.suspended) == (JobState.QUEUED, True)
+    assert (scene.job.state, scene.job.is_held(HoldKind.USER)) == (JobState.QUEUED, True)
 
 
 def test_a_scheduler_that_is_started_again_goes_on_with_it() -> None:

@@ -20,6 +20,7 @@ from colane.core.events import (
     Submitted,
 )
 from colane.model.hardware import Node
+from colane.model.hold import HoldKind
 from colane.model.job import Exit, Job, JobId, JobSpec, JobState
 from colane.model.progress import Progress
 from colane.model.reason import Why
@@ -137,7 +138,7 @@ def test_a_job_for_which_what_was_booked_does_not_help_is_held_and_lost_to_nobod
         assert (world.job(TWO).state, world.job(TWO).attempt) == (JobState.ASSIGNED, number)
         world.send_back(4.0 + number, TWO)
     held = world.job(TWO)
-    assert (held.state, held.suspended, held.failures, held.sent_back) == (JobState.QUEUED, True, 0, 0)
+    assert (held.state, held.is_held(HoldKind.USER), held.failures, held.sent_back) == (JobState.QUEUED, True, 0, 0)
     assert [line.reason.why for line in held.story[-2:]] == [Why.SENT_BACK, Why.HELD]
     assert "n0 sent it back 3 times in a row" in world.core.why(TWO, 9.0).sentence()
     world.at(10.0, ResumeRequested(TWO, "me"))

@@ -239,7 +239,7 @@ class World:
     def resume(self, jobs: list[JobId]) -> Event:
         """Of any job, mostly of one that is suspended."""
         pick = self.random
-        able = [job for job in jobs if self.core.state.jobs[job].suspended]
+        able = [job for job in jobs if (each := self.core.state.jobs[job]).suspended or each.holds]
         return ResumeRequested(pick.choice(able if able and pick.random() < 0.8 else jobs), "ann")
 
     @staticmethod

@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 from colane.core.usage import UsedGpus
 from colane.model.constraints import Constraints
 from colane.model.hardware import GpuId, Node
-from colane.model.job import Job, JobId, JobSpec
+from colane.model.hold import Hold, HoldKind
+from colane.model.job import Job, JobId, JobSpec, SuspendVia
 from colane.model.placement import Placement, Slot
 from colane.model.profile import Profile, SetMeasurement
 from colane.model.progress import Progress
@@ -144,7 +145,20 @@ def test_records_of_before_are_read_from_their_stories(seed: int) -> None:
                 continue  # nor asked to save its state
             before = as_before(job)
             assert before.paused_before_s == pytest.approx(job.paused_before_s)
-            assert replace(before, paused_before_s=job.paused_before_s, host_refusal=job.host_refusal) == job
+            suspended_by = before.suspended_by if job.suspended else job.suspended_by
+            alike = replace(before, paused_before_s=job.paused_before_s, suspended_by=suspended_by)
+            assert replace(alike, host_refusal=job.host_refusal) == job
+
+
+@pytest.mark.parametrize(
+    ("via", "holds"), [("lane", (Hold(HoldKind.USER, "ann"),)), ("limit", ())], ids=["by a user", "by a limit"]
+)
+def test_a_job_that_was_suspended_while_it_waited_is_held(via: str, holds: tuple[Hold, ...]) -> None:
+    job = Job(id=JobId(7), spec=JobSpec(name="a", family="a"), submit_s=1.0, reason=Reason(Why.HELD, {"by": "ann"}))
+    body = {**documents.encode_job(job), "suspended": True, "suspended_via": via, "suspended_by": "ann"}
+    del body["holds"]
+    read = documents.decode_job(body)
+    assert (read.suspended, read.suspended_via, read.holds) == (False, SuspendVia.LANE, holds)
 
 
 def test_a_field_the_type_does_not_know_is_ignored() -> None:

@@ -100,8 +100,8 @@ class _Judge:
     def _start(self, job: Job, placement: Placement) -> Flaws:
         if job.state is not QUEUED:
             return (Flaw("not-waiting", f"job {job.id} is {job.state}", (job.id,)),)
-        if job.suspended:
-            return (Flaw("starts-a-held-job", f"job {job.id} is suspended", (job.id,)),)
+        if job.holds:
+            return (Flaw("starts-a-held-job", f"job {job.id} is held: {job.holds[0].kind}", (job.id,)),)
         flaws = self._gang(job, placement)
         if flaws:
             return flaws

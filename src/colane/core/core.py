@@ -16,6 +16,7 @@ from colane.core.cluster.state import ClusterState
 from colane.core.cluster.useful_cores import useful_cores_of
 from colane.core.cluster.view import NOBODY, ClusterView
 from colane.core.config import CoreConfig
+from colane.core.eligibility import hold_reason
 from colane.core.events import (
     BandwidthObserved,
     CancelRequested,
@@ -168,8 +169,8 @@ class Core:
             KeyError: There is no such live job.
         """
         asked = self.state.jobs[job]
-        if asked.state is JobState.QUEUED and asked.suspended:
-            return suspension.held_reason(asked)
+        if asked.holds:
+            return hold_reason(asked)
         if not asked.is_waiting:
             return asked.reason or Reason(Why.SUBMITTED)
         view = ClusterView(self.state, now_s, pools=[asked.spec.pool], explain=job)

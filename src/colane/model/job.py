@@ -8,6 +8,7 @@ from typing import Final, NewType, final
 from colane.model.bandwidth import Throttle
 from colane.model.constraints import UNCONSTRAINED, Constraints, under
 from colane.model.hardware import GpuId
+from colane.model.hold import Hold, HoldKind
 from colane.model.job_spec import JobSpec, NeedClass, need_class
 from colane.model.kinds import CommPattern, JobKind
 from colane.model.placement import Placement
@@ -61,7 +62,8 @@ class Job:
         launch_s: How long the launch of this attempt took, where it has gone on as fewer ranks since; else None.
         noise_scale: Noise of its gradient against the gradient, in samples, as it said; None while it has not.
         lost_s: Run time whose steps had to be made again, or are to be, as far as was seen.
-        suspended: Somebody wants it not to go on: it is PAUSED while it holds GPUs, and does not start while QUEUED.
+        holds: What keeps it from starting while it is QUEUED, see `core.eligibility`; empty in every other state.
+        suspended: Its owner or an operator wants it not to go on: it is PAUSED while it holds GPUs.
         suspended_via: How a running one is kept from going on.
         suspended_by: Who last wanted it suspended.
         on_host_bytes: GPU memory of it that lies on the host; its GPUs are not booked then. None while it is on them.
@@ -133,6 +135,7 @@ class Job:
     launch_s: float | None
     isolates: bool
     is_loss: bool
+    holds: tuple[Hold, ...]
     constraints: Constraints
     effective: JobSpec = field(init=False, repr=False, compare=False)
 
@@ -186,6 +189,7 @@ class Job:
         launch_s: float | None = None,
         isolates: bool = False,
         is_loss: bool = False,
+        holds: tuple[Hold, ...] = (),
         constraints: Constraints = UNCONSTRAINED,
         effective: JobSpec | None = None,
     ) -> None:
@@ -237,6 +241,7 @@ class Job:
         self.launch_s = launch_s
         self.isolates = isolates
         self.is_loss = is_loss
+        self.holds = holds
         self.constraints = constraints
         self.effective = under(spec, constraints) if effective is None else effective
 
@@ -291,6 +296,7 @@ class Job:
             self.launch_s,
             self.isolates,
             self.is_loss,
+            self.holds,
             self.constraints,
             self.effective,
         )
@@ -309,8 +315,13 @@ class Job:
     @property
     def is_waiting(self) -> bool:
         """Whether it is in the queue, and may start or, parked, come back."""
-        is_parked = self.home != "" and self.state is PAUSED
-        return (self.state is QUEUED or is_parked) and not self.suspended
+        if self.state is QUEUED:
+            return not self.holds
+        return self.home != "" and self.state is PAUSED and not self.suspended
+
+    def is_held(self, kind: HoldKind) -> bool:
+        """Whether a hold of this kind keeps it from starting."""
+        return any(hold.kind is kind for hold in self.holds)
 
     @property
     def is_on_host(self) -> bool:

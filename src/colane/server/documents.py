@@ -11,6 +11,7 @@ from colane.model.category import Category, CoreHint
 from colane.model.checkpoint import CheckpointContract
 from colane.model.constraints import Constraints
 from colane.model.hardware import Closed, Drain, Gpu, GpuId, Node
+from colane.model.hold import Hold, HoldKind
 from colane.model.job import CommPattern, Exit, Job, JobId, JobKind, JobSpec, JobState, Served, StateChange, SuspendVia
 from colane.model.placement import Placement, Slot
 from colane.model.profile import CorePace, PlacePace, Profile, ProfileKey, SetMeasurement, Slowdown, Value, ValueSource
@@ -78,6 +79,7 @@ JOB: Final = record(
     reason=maybe(REASON),
     story=several(CHANGE),
     throttle=maybe(row(Throttle, cores=several(), withheld=several())),
+    holds=several(record(Hold, kind=choice(HoldKind))),
 )
 USED: Final = record(UsedGpus)
 PROGRESS: Final = record(Progress)
@@ -129,7 +131,16 @@ def decode_job(body: Mapping[str, Any]) -> Job:
         body = {**body, "is_loss": why in _LOSSES, "isolates": why in _ISOLATING}
     if "constraints" not in body:
         body = {**body, **_as_declared(body["spec"])}
-    return JOB.read(body)
+    return JOB.read(_with_holds(body))
+
+
+def _with_holds(body: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Records of before said that a job which waits was suspended; what a limit holds is found anew."""
+    if "holds" in body or body.get("state") != JobState.QUEUED or not body.get("suspended"):
+        return body
+    by_limit = body.get("suspended_via") == SuspendVia.LIMIT
+    holds = [] if by_limit else [{"kind": HoldKind.USER.value, "by": body.get("suspended_by", ""), "until_s": None}]
+    return {**body, "suspended": False, "suspended_via": SuspendVia.LANE.value, "holds": holds}
 
 
 def _as_declared(spec: Mapping[str, Any]) -> Body:

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from colane.core.events import Event, ResumeRequested, SuspendRequested
+from colane.model.hold import HoldKind
 from colane.model.job import Job, JobId, JobSpec, JobState, SuspendVia
 from colane.model.words import count
 from colane.server import changes
@@ -60,10 +61,10 @@ class QuotaKeeper:
         """
         job = turn.board.jobs.get(job_id)
         if job is not None and is_held(job):
-            text = f"job {job_id} waits for {job.suspended_by}: it starts when other jobs under it have ended"
+            text = f"job {job_id} waits for {job.holds[0].by}: it starts when other jobs under it have ended"
             raise RefusedError.because(409, text)
         changes.resume(turn, job_id, by)
-        if job is not None and job.state is JobState.QUEUED and job.suspended:
+        if job is not None and job.holds:
             self._hold(turn, job_id, job.spec.user)
 
     def _hold(self, turn: Turn, job_id: JobId, user: str) -> None:
@@ -130,7 +131,7 @@ class QuotaKeeper:
 
 def is_held(job: Job) -> bool:
     """Whether a limit keeps a job from starting."""
-    return job.state is JobState.QUEUED and job.suspended and job.suspended_via is SuspendVia.LIMIT
+    return job.holds != () and all(hold.kind is HoldKind.LIMIT for hold in job.holds)
 
 
 def _count(had: dict[str, tuple[int, int]], job: Job, bounds: Sequence[Bound]) -> None:

@@ -15,6 +15,7 @@ from colane.model.bandwidth import Throttle
 from colane.model.checkpoint import CheckpointContract
 from colane.model.constraints import UNCONSTRAINED, Constraints
 from colane.model.hardware import Node
+from colane.model.hold import HoldKind
 from colane.model.job import Job, JobId, JobState, SuspendVia
 from colane.model.lane import Turns
 from colane.model.placement import Placement
@@ -81,8 +82,9 @@ def job_view(
         "state": job.state.value,
         "model_name": model_name,
         "labels": dict(spec.labels),
-        "suspended": job.suspended,
+        "suspended": job.suspended or job.is_held(HoldKind.USER),
         "suspended_via": job.suspended_via.value,
+        "holds": [hold._asdict() for hold in job.holds],
         "on_host_bytes": job.on_host_bytes,
         "sharing": sharing_view(pacing.company if pacing else None),
         "rate": rate_view(pacing.rate) if pacing else None,

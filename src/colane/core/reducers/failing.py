@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from colane.core.eligibility import held_until_resumed, hold_reason
 from colane.core.events import Ended
 from colane.core.lifecycle import evolve, isolated, move
 from colane.core.reducers import black_holes, checkpointing, losses
@@ -88,8 +89,8 @@ def _sent_back(step: Step, job: Job, event: Ended, end_s: float, mates: tuple[Jo
     back = step.state.jobs.get(job.id)
     if back is not None and back.state is JobState.QUEUED and back.sent_back >= SENT_BACK_MAX:
         by = f"the scheduler, for {event.node} sent it back {count(back.sent_back, 'time')} in a row"
-        held = {"suspended": True, "suspended_by": by, "sent_back": 0}
-        step.put(move(back, JobState.QUEUED, step.now_s, Reason(Why.HELD, {"by": by}), **held))
+        held = held_until_resumed(back, by)
+        step.put(move(held, JobState.QUEUED, step.now_s, hold_reason(held), sent_back=0))
 
 
 def _blame_node(step: Step, job: Job, event: Ended, problem: str, end_s: float) -> None:

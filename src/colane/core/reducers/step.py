@@ -14,6 +14,7 @@ from colane.core.cluster.state import ClusterState
 from colane.core.cluster.surroundings import hood_of, nobody
 from colane.core.cluster.useful_cores import start_cores_of
 from colane.core.config import CoreConfig
+from colane.core.eligibility import held_until_resumed
 from colane.core.events import Decision, Event, Outcome, RejectedPlan
 from colane.core.lifecycle import MOVABLE, QUEUED, evolve, move, moves
 from colane.core.reducers.saved import lost_part, steps_kept
@@ -144,6 +145,8 @@ class Step:
             left.exit = exit
         if to is QUEUED:
             self._wait_anew(job, left)
+            if left.suspended:
+                left = held_until_resumed(left, left.suspended_by)
         else:
             left.end_s = self.now_s if end_s is None else end_s
         if placement is not None:

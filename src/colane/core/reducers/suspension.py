@@ -10,11 +10,13 @@ keeps its place in line and does not start.
 from __future__ import annotations
 
 from colane.core.cluster.state import NodeState
+from colane.core.eligibility import hold_reason, with_hold
 from colane.core.events import ResumeRequested, SuspendRequested
 from colane.core.lifecycle import evolve, move
 from colane.core.planners.returning import gpu_of, on_its_gpu
 from colane.core.reducers.parking import go_on, off_its_gpus, waits_again
 from colane.core.reducers.step import Step
+from colane.model.hold import Hold, HoldKind
 from colane.model.job import Job, JobState, SuspendVia
 from colane.model.progress import Progress
 from colane.model.reason import Reason, Why
@@ -49,10 +51,14 @@ def refusal(
 
 
 def _is_done(job: Job, via: SuspendVia) -> bool:
-    """Whether it is suspended as is asked for, or more; what a limit holds may still be held by somebody."""
-    if job.suspended_via is SuspendVia.LIMIT and via is not SuspendVia.LIMIT:
-        return False
-    return job.suspended and (via is SuspendVia.LANE or job.suspended_via is via or job.state is JobState.QUEUED)
+    """Whether it is suspended as is asked for, or more."""
+    if job.state is JobState.QUEUED:
+        return job.is_held(_kind(via))
+    return job.suspended and (via is SuspendVia.LANE or job.suspended_via is via)
+
+
+def _kind(via: SuspendVia) -> HoldKind:
+    return HoldKind.LIMIT if via is SuspendVia.LIMIT else HoldKind.USER
 
 
 def _no_boundary(job: Job, progress: Progress | None) -> str | None:
@@ -106,17 +112,8 @@ def suspend_requested(step: Step, event: SuspendRequested) -> None:
     elif _is_done(job, event.via):
         return
     elif job.state is JobState.QUEUED:
-        step.put(
-            move(
-                job,
-                JobState.QUEUED,
-                step.now_s,
-                _holding(event.via, event.by),
-                suspended=True,
-                suspended_via=SuspendVia.LIMIT if event.via is SuspendVia.LIMIT else SuspendVia.LANE,
-                suspended_by=event.by,
-            )
-        )
+        held = evolve(job, holds=with_hold(job, Hold(_kind(event.via), event.by)))
+        step.put(move(held, JobState.QUEUED, step.now_s, hold_reason(held)))
     else:
         _pause(step, job, event)
 
@@ -142,12 +139,13 @@ def resume_requested(step: Step, event: ResumeRequested) -> None:
     job = step.state.jobs.get(event.job)
     if job is None:
         step.stale.append((event, "no such live job"))
+    elif job.state is JobState.QUEUED:
+        if job.holds:
+            step.put(move(job, JobState.QUEUED, step.now_s, Reason(Why.RESUMED, {"by": event.by}), holds=()))
     elif not job.suspended:
         return
     elif job.state in LEAVING:
         step.put(evolve(job, suspended=False))
-    elif job.state is JobState.QUEUED:
-        step.put(move(job, JobState.QUEUED, step.now_s, Reason(Why.RESUMED, {"by": event.by}), suspended=False))
     elif job.parked:
         waits_again(step, job, Reason(Why.RESUMED, {"by": event.by}))
     elif job.on_host_bytes is None:
@@ -156,12 +154,3 @@ def resume_requested(step: Step, event: ResumeRequested) -> None:
         facts: dict[str, str | int | float] = {"by": event.by, "size_bytes": job.on_host_bytes}
         reason = Reason(Why.RETURNING, facts | {"gpu": str(gpu_of(job))}, on_its_gpu(step.state, job))
         step.put(move(job, JobState.PAUSED, step.now_s, reason, suspended=False))
-
-
-def held_reason(job: Job) -> Reason:
-    """Why a suspended job in the queue does not start: who wanted that, whatever has happened to it since."""
-    return _holding(job.suspended_via, job.suspended_by)
-
-
-def _holding(via: SuspendVia, by: str) -> Reason:
-    return Reason(Why.LIMIT if via is SuspendVia.LIMIT else Why.HELD, {"by": by})

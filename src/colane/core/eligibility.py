@@ -1,0 +1,44 @@
+"""Which waiting jobs may start: those without a hold. The others are not in the queue that policies see.
+
+A hold keeps a job's place in line and costs it nothing else: `Job.is_waiting` is false, so no order, index, reservation
+or round counts it. Each kind of hold has one place that sets it and one that ends it:
+
+| kind | set by | ended by |
+| --- | --- | --- |
+| `user` | suspending a waiting job; losing GPUs while suspended; being sent back by agents repeatedly | resuming |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
+
+from colane.core.lifecycle import evolve
+from colane.model.hold import Hold, HoldKind
+from colane.model.job import Job
+from colane.model.reason import Reason, Why
+
+REASONS: Final[Mapping[HoldKind, Why]] = MappingProxyType({HoldKind.USER: Why.HELD, HoldKind.LIMIT: Why.LIMIT})
+"""What is told of each kind, in the order in which they are told where a job has several."""
+
+
+def with_hold(job: Job, hold: Hold) -> tuple[Hold, ...]:
+    """The holds of a job with this one, in place of another of its kind."""
+    return (*without(job, hold.kind), hold)
+
+
+def without(job: Job, *kinds: HoldKind) -> tuple[Hold, ...]:
+    """The holds of a job but those of these kinds."""
+    return tuple([hold for hold in job.holds if hold.kind not in kinds]) if job.holds else ()
+
+
+def held_until_resumed(job: Job, by: str) -> Job:
+    """A job that waits again, and was suspended or is to be: its user's hold takes the place of its suspension."""
+    return evolve(job, suspended=False, holds=with_hold(job, Hold(HoldKind.USER, by)))
+
+
+def hold_reason(job: Job) -> Reason:
+    """Why a job with holds does not start: the first of what must happen before it may, whatever else has happened."""
+    hold = next(hold for kind in REASONS for hold in job.holds if hold.kind is kind)
+    return Reason(REASONS[hold.kind], {"by": hold.by})

@@ -1,0 +1,29 @@
+"""Why a job that waits may not start yet, whatever is free: it is not in the queue that policies see."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import NamedTuple
+
+
+class HoldKind(StrEnum):
+    """Who keeps a job from starting; `core.eligibility` says when each lets it go."""
+
+    USER = "user"
+    """Its owner or an operator, until it is resumed."""
+    LIMIT = "limit"
+    """A limit on what its user or group may have running, until others under it have ended."""
+
+
+class Hold(NamedTuple):
+    """One thing that keeps a waiting job from starting; the job is eligible once it has none.
+
+    Attributes:
+        kind: What it is.
+        by: Who wants it, or which limit is reached.
+        until_s: When it ends by itself; None where something else ends it.
+    """
+
+    kind: HoldKind
+    by: str = ""
+    until_s: float | None = None
