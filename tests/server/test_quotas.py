@@ -10,8 +10,9 @@ from random import Random
 
 import pytest
 
+from colane.model.limits import GroupQuota, Limits, Quotas
 from colane.server.clock import Clocks
-from colane.server.limits import GroupQuota, Limits, LimitsError, Quotas, read_quotas
+from colane.server.limits import LimitsError, SystemGroups, read_quotas
 from colane.server.memory_store import MemoryStore
 from tests.server.harness import SLEEP, SteadyClock, World, finished, node, report, world
 
@@ -40,7 +41,7 @@ def test_a_file_says_it(tmp_path: Path) -> None:
     quotas = read_quotas(tmp_path / "limits.toml")
     assert quotas.of("bob") == Limits(gpus=2, queued=10)
     assert quotas.of("ann") == Limits(running=1, submits_per_minute=5)
-    assert not Quotas().are_any
+    assert not Quotas().hold
 
 
 @pytest.mark.parametrize(
@@ -82,7 +83,8 @@ async def test_more_than_a_user_may_have_waits_with_its_reason_and_goes_on_by_it
         for job in (1, 2):
             await has_state(w, job, "assigned")
         assert (await w.good("GET", "/job/3/why"))["sentence"] == (
-            "QOSMaxJobsPerUserLimit: ann's limit of 2 GPUs is reached; it starts when other jobs under it have ended"
+            "QOSMaxGRESPerUser: ann's limit of 2 GPUs is reached: 2 GPUs used, 1 more needed; "
+            "it starts when others under it have ended"
         )
         assert await running(w, "ann") == (2, 2)
         await w.submit(user="bob")
@@ -184,8 +186,8 @@ async def test_a_group_s_limit_holds_for_its_members_together_and_for_nobody_els
         await has_state(w, 2, "assigned")
         await has_state(w, 4, "assigned")
         assert (await w.good("GET", "/job/3/why"))["sentence"] == (
-            "QOSMaxJobsPerUserLimit: group lab's limit of 3 GPUs and 2 running jobs is reached; "
-            "it starts when other jobs under it have ended"
+            "QOSGrpJobsLimit: group lab's limit of 3 GPUs and 2 running jobs is reached: 2 jobs used, one more needed; "
+            "it starts when others under it have ended"
         )
         status, said = await w.refused("POST", "/job", {**SLEEP, "user": "bob", "gpus": 4})
         assert (status, said) == (
@@ -229,8 +231,9 @@ def test_groups_are_the_system_s_where_the_file_names_no_members(tmp_path: Path)
     group = grp.getgrgid(me.pw_gid).gr_name
     (tmp_path / "limits.toml").write_text(f"[group.{group}]\nrunning = 3\n[group.lab]\nmembers = ['ann']\ngpus = 4")
     quotas = read_quotas(tmp_path / "limits.toml")
-    assert [bound.told() for bound in quotas.bounds(me.pw_name)] == [
+    groups = SystemGroups()
+    assert [bound.told() for bound in quotas.bounds(me.pw_name, groups.of(me.pw_name))] == [
         f"{me.pw_name}'s limit of nothing", f"group {group}'s limit of 3 running jobs"
     ]  # fmt: skip
-    assert [bound.name for bound in quotas.bounds("ann")] == ["ann", "group lab"]
-    assert [bound.name for bound in quotas.bounds("nobody-of-that-name")] == ["nobody-of-that-name"]
+    assert [bound.name for bound in quotas.bounds("ann", groups.of("ann"))] == ["ann", "group lab"]
+    assert groups.of("nobody-of-that-name") == frozenset()

@@ -11,7 +11,7 @@ from colane.cli.errors import MisuseError
 from colane.model.see import See
 
 if TYPE_CHECKING:
-    from colane.server.limits import Quotas
+    from colane.model.limits import Quotas
 
 LimitsOption = Annotated[
     Path | None,
@@ -34,9 +34,26 @@ def quotas(file: Path | None) -> Quotas:
     Raises:
         MisuseError: It cannot be read, or says what cannot be.
     """
-    from colane.server.limits import LimitsError, Quotas, read_quotas  # noqa: PLC0415 - imported late
+    from colane.model.limits import Quotas  # noqa: PLC0415 - imported late
+
+    if file is None:
+        return Quotas()
+    from colane.server.limits import LimitsError, read_quotas  # noqa: PLC0415
 
     try:
-        return Quotas() if file is None else read_quotas(file.expanduser())
+        return read_quotas(file.expanduser())
     except LimitsError as error:
         raise MisuseError(f"--limits: {error}") from error
+
+
+def quotas_of_trace(file: Path | None) -> Quotas:
+    """Return the limits that a file says, for users of a trace: those of running jobs and their GPUs are simulated.
+
+    Raises:
+        MisuseError: As for `quotas`; or a group names no members, as those of this machine are not the trace's users.
+    """
+    limits = quotas(file)
+    if limits.of_system:
+        name = limits.of_system[0]
+        raise MisuseError(f'--limits: {file}: group.{name}: name the users of the trace in it: members = ["ann"]')
+    return limits

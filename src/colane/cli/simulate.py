@@ -14,6 +14,7 @@ import typer
 from colane.cli import output
 from colane.cli.core_options import CORE_WINDOW, CoreTunerChoice, CoreTunerOption, CoreWindowOption, tuning
 from colane.cli.errors import FailureError, MisuseError
+from colane.cli.limits import LimitsOption, quotas_of_trace
 from colane.cli.output import ScreenColumn
 from colane.cli.service_options import PolicyBudget, policy_budget_s
 from colane.model.words import count
@@ -142,6 +143,7 @@ def simulate(  # noqa: PLR0913, PLR0917 - a command line option is a parameter
     cpu_jobs: Annotated[
         bool, typer.Option("--cpu-jobs", help="Keep jobs of a recorded trace that ask for no GPU.")
     ] = False,
+    limits: LimitsOption = None,
     core_tuner: CoreTunerOption = CoreTunerChoice.OFF,
     core_window: CoreWindowOption = CORE_WINDOW,
     trace_format: Annotated[
@@ -177,7 +179,9 @@ def simulate(  # noqa: PLR0913, PLR0917 - a command line option is a parameter
         }, checkpoints=checkpoints, multi_node=multi_node, cpu_jobs=cpu_jobs,
     )  # fmt: skip
     budget_s = policy_budget_s(chosen, policy_budget)
-    request = replace(request, policy_budget_s=budget_s, tuning=tuning(core_tuner, core_window))
+    request = replace(
+        request, policy_budget_s=budget_s, tuning=tuning(core_tuner, core_window), limits=quotas_of_trace(limits)
+    )
     wish = _Wish(chosen, tuple(range(seed, seed + seeds)), decisions, explain)
     with collector_held():  # one process for one study: the collector would find hardly a cycle
         study, stories = _study(request, wish)

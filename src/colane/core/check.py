@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Final
 
 from colane.core.cluster.bookings import throttled
+from colane.core.cluster.limits import Allowance
 from colane.core.cluster.load import GpuLoad, booked_on
 from colane.core.cluster.seen import is_overfull
 from colane.core.cluster.state import ClusterState
@@ -57,6 +58,7 @@ class _Judge:
         self._host_bandwidth: dict[str, float] = {}
         self._decided: set[JobId] = set()
         self._held: dict[GpuId, JobId] = {}
+        self._allowance: Allowance | None = None if state.limits is None else state.limits.allowance()
 
     def hold(self, plan: Plan) -> Flaws:
         """GPUs are held for one waiting job each."""
@@ -102,6 +104,8 @@ class _Judge:
             return (Flaw("not-waiting", f"job {job.id} is {job.state}", (job.id,)),)
         if job.holds:
             return (Flaw("starts-a-held-job", f"job {job.id} is held: {job.holds[0].kind}", (job.id,)),)
+        if self._allowance is not None and not self._allowance.take(job):
+            return (Flaw("over-limit", f"job {job.id} exceeds a limit of {job.spec.user or 'its user'}", (job.id,)),)
         flaws = self._gang(job, placement)
         if flaws:
             return flaws

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from colane.cpu.config import TuningConfig
 from colane.cpu.contention import ContentionConfig
 from colane.model.lane import ShareBetween, TurnRule
+from colane.model.limits import Quotas
 from colane.perf.config import PerfConfig
 
 
@@ -33,6 +34,8 @@ class CoreConfig:
         saves_failed_max: A job that so often did not save its state when asked is not stopped for others any more.
         tuning: How cores of training jobs are tuned; None leaves them what they ask for.
         contention: When jobs without GPUs are held back for training jobs beside them; None never does.
+        limits: What users and groups may have running, see `core.cluster.limits`.
+        limit_passes_s: A job that has waited this long is not passed any more by smaller ones under a limit it shares.
         memory_factors: Safety factors on measured P, and on P so raised + E, when it is booked.
     """
 
@@ -52,4 +55,6 @@ class CoreConfig:
     saves_failed_max: int = 3
     tuning: TuningConfig | None = None
     contention: ContentionConfig | None = None
+    limits: Quotas = field(default_factory=Quotas)
+    limit_passes_s: float = 7 * 24 * 3600.0
     memory_factors: tuple[float, float] = (PerfConfig().persistent_factor, PerfConfig().total_factor)

@@ -11,6 +11,7 @@ from typing import Any
 from colane.core.check import check
 from colane.core.cluster.changes import Newcomers
 from colane.core.cluster.company import Company, Pacing
+from colane.core.cluster.limits import LimitBook
 from colane.core.cluster.situations import rate_of
 from colane.core.cluster.state import ClusterState
 from colane.core.cluster.useful_cores import useful_cores_of
@@ -24,6 +25,7 @@ from colane.core.events import (
     Ended,
     Event,
     GpusObserved,
+    GroupsSeen,
     Launched,
     NodeDrained,
     NodeLost,
@@ -54,6 +56,7 @@ from colane.core.reducers.step import Step, Watchers
 from colane.core.reducers.suspicions import Suspicions
 from colane.core.reducers.timers import TimerKind, Timers
 from colane.core.usage import HALF_LIFE_S
+from colane.model.hold import HoldKind
 from colane.model.job import JobId, JobState
 from colane.model.lane import Turns
 from colane.model.plan import Blocked, Plan
@@ -74,6 +77,7 @@ HANDLERS: dict[type, Handler] = {
     NodeLost: reports.node_lost,
     NodeDrained: drain.drained,
     GpusObserved: reports.gpus_observed,
+    GroupsSeen: reports.groups_seen,
     Launched: reports.launched,
     Progressed: reports.progressed,
     Ended: reports.ended,
@@ -116,6 +120,10 @@ class Core:
         self._sets = MeasuredSets()
         self._drains = Drains(state)
         self._cpu_only = CpuOnlyJobs(self.config.cpu_only_passes_s)
+        if self.config.limits.hold or any(job.is_held(HoldKind.LIMIT) for job in state.jobs.values()):
+            state.limits = LimitBook(self.config.limits, self.config.limit_passes_s)
+            for job in state.jobs.values():
+                state.limits.moved(None, job)
         self._resume()
 
     def step(self, events: Sequence[Event], now_s: float) -> Outcome:
@@ -170,7 +178,8 @@ class Core:
         """
         asked = self.state.jobs[job]
         if asked.holds:
-            return hold_reason(asked)
+            book, is_own = self.state.limits, all(hold.kind is HoldKind.LIMIT for hold in asked.holds)
+            return book.reason(asked) if book is not None and is_own else hold_reason(asked)
         if not asked.is_waiting:
             return asked.reason or Reason(Why.SUBMITTED)
         view = ClusterView(self.state, now_s, pools=[asked.spec.pool], explain=job)
@@ -211,7 +220,10 @@ class Core:
 
         A policy that wants to be asked again is asked until it has nothing more to change.
         """
-        state = self.state
+        state, limits = self.state, self.state.limits
+        if limits is not None:
+            limits.begin()
+            self._review_limits(step, limits)
         while state.changed_pools:
             pools, lessons, decisions = tuple(state.changed_pools), step.lessons, len(step.decisions)
             wants_more = self._ask(step)
@@ -220,6 +232,16 @@ class Core:
                 state.changed_pools.update(state.queues)
             elif wants_more and len(step.decisions) > decisions:
                 state.changed_pools.update([pool for pool in pools if pool in state.queues])
+            if limits is not None:
+                self._review_limits(step, limits)
+        if limits is not None:
+            step.settle_holds()
+
+    def _review_limits(self, step: Step, limits: LimitBook) -> None:
+        """Hold the waiting jobs that exceed a limit by now, and let those go that do not any more."""
+        while limits.is_due:
+            for job in limits.review(self.state.jobs, step.now_s):
+                step.hold(job)
 
     def _ask(self, step: Step) -> bool:
         """Follow one plan for what has changed; whether the policy wants to be asked again."""
@@ -293,7 +315,10 @@ class Core:
     ) -> Plan:
         """Ask for a plan, judge it, carry it out, and record what was decided by whom."""
         view = ClusterView(self.state, step.now_s, pools=pools, newcomers=newcomers)
-        plan = self.ask(planner, view)
+        plan, limits = self.ask(planner, view), self.state.limits
+        refused: tuple[JobId, ...] = ()
+        if limits is not None and (plan.actions or plan.holds):
+            plan, refused = limits.cut(plan, self.state.jobs)
         flaws = check(self.state, plan) if plan.actions or plan.holds else ()
         if flaws:
             step.rejected = RejectedPlan(plan, flaws)
@@ -301,6 +326,8 @@ class Core:
         for action in plan.actions:
             carry_out(step, action)
             step.decisions.append(Decision(step.now_s, planner.name, action))
+        if limits is not None and planner is self.policy:
+            limits.keep(plan, pools, refused, self.state.jobs)
         return plan
 
     def _resume(self) -> None:

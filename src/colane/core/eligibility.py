@@ -6,6 +6,7 @@ or round counts it. Each kind of hold has one place that sets it and one that en
 | kind | set by | ended by |
 | --- | --- | --- |
 | `user` | suspending a waiting job; losing GPUs while suspended; being sent back by agents repeatedly | resuming |
+| `limit` | what would exceed a limit of its user or group, see `core.cluster.limits` | others under the limit ending |
 """
 
 from __future__ import annotations

@@ -50,6 +50,13 @@ class ResumeRequested(NamedTuple):
     by: str
 
 
+class GroupsSeen(NamedTuple):
+    """Of which groups of the system, that have limits, a user is a member."""
+
+    user: str
+    groups: tuple[str, ...]
+
+
 class NodeRegistered(NamedTuple):
     """A node joined, came back, or changed what it has; `generation` is never below what it saw before."""
 
@@ -178,6 +185,7 @@ Event = (
     | CancelRequested
     | SuspendRequested
     | ResumeRequested
+    | GroupsSeen
     | NodeRegistered
     | NodeLost
     | NodeDrained

@@ -139,7 +139,7 @@ class Job:
     constraints: Constraints
     effective: JobSpec = field(init=False, repr=False, compare=False)
 
-    def __init__(  # noqa: PLR0913, PLR0917 - a record
+    def __init__(  # noqa: PLR0913, PLR0915, PLR0917 - a record
         self,
         id: JobId,
         spec: JobSpec,

@@ -195,7 +195,7 @@ SENTENCES: Mapping[Why, str] = MappingProxyType(
         Why.NODES_DRAINED: (
             "ReqNodeNotAvail: every node that could run it takes no new jobs: {nodes}; colane undrain lets it again"
         ),
-        Why.LIMIT: "QOSMaxJobsPerUserLimit: {by} is reached; it starts when other jobs under it have ended",
+        Why.LIMIT: "{word}: {by} is reached: {used} used, {need} needed; it starts when others under it have ended",
         Why.HELD: "JobHeldUser: suspended by {by}; colane resume lets it start",
         Why.POLICY_FAILED: "Priority: nobody starts until policy {policy} plans again: {problem}",
         Why.FREE_GPU: "{gpu} is free",

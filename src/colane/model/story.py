@@ -53,8 +53,6 @@ class SuspendVia(StrEnum):
     """It waits at a step boundary; its memory stays where it is, and its GPUs stay booked."""
     HOST = "host"
     """Its GPU memory is moved to the host besides, and its GPUs are free for others until it comes back."""
-    LIMIT = "limit"
-    """It waits and does not start: its user may not have more at present. A running job is not kept so."""
 
 
 @final

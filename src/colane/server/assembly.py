@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from dataclasses import replace
 
 import httpx
 
@@ -56,7 +57,7 @@ def make_service(
         liveness,
         feed,
         Notifier(transport),
-        config=config.core,
+        config=replace(config.core, limits=config.quotas),
         keeper=QuotaKeeper(config.quotas),
     )
     driver.load()

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from colane.core.config import CoreConfig
+from colane.model.limits import Quotas
 from colane.model.see import See
 from colane.policyfiles.guard import BUDGET_S
-from colane.server.limits import Quotas
 from colane.server.retention import Retention
 
 

@@ -136,9 +136,13 @@ def decode_job(body: Mapping[str, Any]) -> Job:
 
 def _with_holds(body: Mapping[str, Any]) -> Mapping[str, Any]:
     """Records of before said that a job which waits was suspended; what a limit holds is found anew."""
-    if "holds" in body or body.get("state") != JobState.QUEUED or not body.get("suspended"):
+    if "holds" in body:
         return body
-    by_limit = body.get("suspended_via") == SuspendVia.LIMIT
+    by_limit = body.get("suspended_via") == "limit"
+    if by_limit:
+        body = {**body, "suspended_via": SuspendVia.LANE.value}
+    if body.get("state") != JobState.QUEUED or not body.get("suspended"):
+        return body
     holds = [] if by_limit else [{"kind": HoldKind.USER.value, "by": body.get("suspended_by", ""), "until_s": None}]
     return {**body, "suspended": False, "suspended_via": SuspendVia.LANE.value, "holds": holds}
 

@@ -87,7 +87,7 @@ class LiveDriver:
         notifier: How agents are nudged.
         board: What is durable, for readers.
         config: Settings of the core.
-        keeper: Holds jobs of users back who have as much as they may.
+        keeper: Refuses what users submit beyond their limits.
         problem: Why nothing can be written at present, None while all is well.
     """
 
@@ -109,6 +109,7 @@ class LiveDriver:
     _written_steady_s: float = 0.0
     _next_tick_steady_s: float = 0.0
     _timer_s: float | None = None
+    _knows_groups: bool = False
 
     def load(self) -> None:
         """Read everything back from the store.
@@ -121,6 +122,8 @@ class LiveDriver:
         state = restore_state(self.store, board, self.config)
         self.board = board
         self._core = Core(self.decider, state, self.config)
+        self.keeper.forget_told()
+        self._knows_groups = False
         self._timer_s = None
 
     @property
@@ -242,8 +245,6 @@ class LiveDriver:
             return
         for waiting in self._taken:
             _resolve(waiting)
-        if any(True for _ in self.keeper.releases(self.board)):
-            self._wake.set()
 
     def _gather(self, steady_s: float) -> Turn:
         now_s = self.now()
@@ -259,7 +260,9 @@ class LiveDriver:
                 _refuse(waiting, RefusedError.because(503, str(error)))
             else:
                 self._taken.append(waiting)
-        turn.events.extend(self.keeper.releases(self.board))
+        if not self._knows_groups:
+            self._knows_groups = True
+            self.keeper.tell_groups(turn, {job.spec.user for job in self.board.jobs.values()})
         if steady_s >= self._next_tick_steady_s:
             self._next_tick_steady_s = steady_s + self.timing.tick_s
             self._add_time(turn)

@@ -1,4 +1,4 @@
-"""How much users and groups of them may have at once, read from a file."""
+"""Limits of users and groups, read from a file, and of which groups of the system users are."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import pwd
 import time
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import fields
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
-from colane.model.words import count
+from colane.model.limits import GroupQuota, Limits, Quotas
 from colane.server.problems import near_matches
 
 LIMIT_MAX: Final = 2**31
@@ -24,94 +24,14 @@ class LimitsError(Exception):
     """A file of limits says what cannot be; the message is one line that names the place."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
-    """Of one user, or of all of a group together; None does not bound them.
+class SystemGroups:
+    """Of which groups of the system users are; it is asked anew from time to time."""
 
-    Attributes:
-        gpus: GPUs of jobs that run, each counted as large as it may become.
-        running: Jobs that run.
-        queued: Jobs that wait.
-        submits_per_minute: Jobs submitted within any minute.
-    """
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[float, frozenset[str]]] = {}
 
-    gpus: int | None = None
-    running: int | None = None
-    queued: int | None = None
-    submits_per_minute: int | None = None
-
-    @property
-    def holds(self) -> bool:
-        """Whether jobs may have to be held back."""
-        return self.gpus is not None or self.running is not None
-
-
-class Bound(NamedTuple):
-    """Somebody with limits: a user, or a group.
-
-    Attributes:
-        name: As people are told: `ann`, `group lab`.
-        limits: What he may have, or its members together.
-    """
-
-    name: str
-    limits: Limits
-
-    def told(self) -> str:
-        """What a job that is held back waits for."""
-        gpus, running = self.limits.gpus, self.limits.running
-        parts = ["" if gpus is None else count(gpus, "GPU"), "" if running is None else count(running, "running job")]
-        return f"{self.name}'s limit of {' and '.join(filter(None, parts)) or 'nothing'}"
-
-
-@dataclass(frozen=True, slots=True)
-class GroupQuota:
-    """Of a group.
-
-    Attributes:
-        limits: Of all its members together.
-        members: Their names; None for the members of the system's group of this name.
-    """
-
-    limits: Limits
-    members: frozenset[str] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Quotas:
-    """Limits of all users.
-
-    Attributes:
-        default: Of each user without limits of his own.
-        users: Of these users, in the place of the default.
-        groups: Of groups; they hold beside those of users.
-    """
-
-    default: Limits = field(default_factory=Limits)
-    users: Mapping[str, Limits] = field(default_factory=dict)
-    groups: Mapping[str, GroupQuota] = field(default_factory=dict)
-    _known: dict[str, tuple[float, frozenset[str]]] = field(default_factory=dict, compare=False, repr=False)
-
-    def of(self, user: str) -> Limits:
-        """Return a user's own limits."""
-        return self.users.get(user, self.default)
-
-    def bounds(self, user: str) -> tuple[Bound, ...]:
-        """Return whose limits bind a user's jobs: his own, and those of his groups by name."""
-        groups = [name for name in sorted(self.groups) if self._is_member(user, name)] if self.groups else []
-        return (Bound(user, self.of(user)), *[Bound(f"group {name}", self.groups[name].limits) for name in groups])
-
-    @property
-    def are_any(self) -> bool:
-        """Whether anybody may be bounded."""
-        groups = [group.limits for group in self.groups.values()]
-        return any(limits != Limits() for limits in (self.default, *self.users.values(), *groups))
-
-    def _is_member(self, user: str, group: str) -> bool:
-        members = self.groups[group].members
-        return group in self._groups_of(user) if members is None else user in members
-
-    def _groups_of(self, user: str) -> frozenset[str]:
+    def of(self, user: str) -> frozenset[str]:
+        """Return the names of a user's groups."""
         known = self._known.get(user)
         if known is None or time.monotonic() - known[0] > MEMBERSHIP_S:
             known = self._known[user] = time.monotonic(), _system_groups(user)

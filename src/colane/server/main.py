@@ -22,6 +22,7 @@ from colane.client.hosts import LOOPBACK_NAMES, is_loopback
 from colane.client.locate import TOKEN_FILE, read_token
 from colane.client.tls import TlsError, TlsFiles
 from colane.core.config import CoreConfig
+from colane.model.limits import Quotas
 from colane.model.see import See
 from colane.policyfiles.guard import BUDGET_S
 from colane.server.access import Callers, user_name
@@ -29,7 +30,6 @@ from colane.server.app import create_app
 from colane.server.assembly import make_service
 from colane.server.config import ServiceConfig
 from colane.server.gate import GateRules
-from colane.server.limits import Quotas
 from colane.server.listening import (
     SOCKET_FILE,
     ApiServer,

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from colane.cpu.config import TuningConfig
 from colane.model.hardware import CPU_DEVICE_TYPE, DEFAULT_POOL, Gpu
+from colane.model.limits import Quotas
 from colane.policyfiles.guard import BUDGET_S, strict
 from colane.simulate.beliefs import Belief, declare_lengths, make_beliefs
 from colane.simulate.config import DriverConfig, described
@@ -64,6 +65,7 @@ class Request:
         driver: Costs where neither says anything.
         policy_budget_s: What a pass of a user's own policy may take.
         tuning: How cores of training jobs are tuned; None leaves them what they ask for.
+        limits: What users and groups may have running.
     """
 
     cluster: str = "v100-36"
@@ -86,6 +88,7 @@ class Request:
     driver: DriverConfig = field(default_factory=DriverConfig)
     policy_budget_s: float = BUDGET_S
     tuning: TuningConfig | None = None
+    limits: Quotas = field(default_factory=Quotas, hash=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +171,7 @@ def inputs(request: Request, loaded: Loaded, policy: str, seed: int) -> Inputs:
         beliefs=beliefs,
         driver=driver,
         tuning=request.tuning,
+        limits=request.limits,
     )
 
 

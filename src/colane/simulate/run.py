@@ -8,11 +8,13 @@ from math import inf
 from time import perf_counter
 
 from colane.core import ClusterState, Core
+from colane.core.cluster.limits import over
 from colane.core.config import CoreConfig
 from colane.core.events import NodeRegistered
 from colane.core.policy import Policy
 from colane.cpu.config import TuningConfig
 from colane.cpu.contention import ContentionConfig
+from colane.model.limits import Quotas
 from colane.model.profile import Profile, SetMeasurement
 from colane.perf.beliefs import Beliefs
 from colane.simulate.accuracy import Accuracy, BeliefErrors
@@ -40,6 +42,7 @@ class Inputs:
         driver: Costs besides steps.
         contention: When jobs without GPUs are held back for training jobs beside them; None never does.
         tuning: How cores of training jobs are tuned; None leaves them what they ask for.
+        limits: What users and groups may have running.
     """
 
     cluster: Cluster
@@ -50,6 +53,7 @@ class Inputs:
     driver: DriverConfig = field(default_factory=DriverConfig)
     tuning: TuningConfig | None = None
     contention: ContentionConfig | None = None
+    limits: Quotas = field(default_factory=Quotas)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,14 +91,16 @@ class Run:
     stuck: str = ""
 
 
-def admit(workload: Workload, cluster: Cluster, world: World) -> tuple[tuple[TraceJob, ...], tuple[Refusal, ...]]:
+def admit(
+    workload: Workload, cluster: Cluster, world: World, limits: Quotas | None = None
+) -> tuple[tuple[TraceJob, ...], tuple[Refusal, ...]]:
     """Jobs that can run, and the others each with its reason."""
     held, rejected = split(workload, cluster)
     refused = [Refusal(job.id, job.spec.name, job.line, reason) for job, reason in rejected]
     types = {pool: _gpu_types(cluster, pool) for pool in cluster.pools}
     kept = []
     for job in held:
-        reason = world.refusal(job, types[job.spec.pool])
+        reason = world.refusal(job, types[job.spec.pool]) or (None if limits is None else over(job.spec, limits))
         if reason is None:
             kept.append(job)
         else:
@@ -117,6 +123,7 @@ def prepare(inputs: Inputs, jobs: Sequence[TraceJob], watchers: Iterable[Watcher
         black_holes=False,  # failures that were recorded are those of jobs
         tuning=inputs.tuning,
         contention=inputs.contention,
+        limits=inputs.limits,
     )
     core = Core(inputs.policy, ClusterState(inputs.beliefs), config)
     start_s = min(jobs[0].submit_s, 0.0) if jobs else 0.0
@@ -160,7 +167,7 @@ def simulate(
     """
     start_s = perf_counter()
     with collector_held():  # millions of objects and hardly a cycle: it would walk them all again and again
-        jobs, refused = admit(inputs.workload, inputs.cluster, inputs.world)
+        jobs, refused = admit(inputs.workload, inputs.cluster, inputs.world, inputs.limits)
         driver = prepare(inputs, jobs)
         accuracy = Accuracy(driver.core.state.beliefs, driver.world)
         driver.watch(*((accuracy,) if inputs.world.counts_steps else ()), *watchers(driver.core))

@@ -15,6 +15,7 @@ from colane.core.cluster.bookings import NodeState, nodes_booked, slots_booked
 from colane.core.cluster.changes import Changes
 from colane.core.cluster.derived import Derived
 from colane.core.cluster.free import FreeIndex
+from colane.core.cluster.limits import LimitBook
 from colane.core.cluster.load import Booking, GpuLoad, book, booked_on, memory_held
 from colane.core.cluster.open_gpus import OpenGpus
 from colane.core.cluster.queue import PoolQueue
@@ -48,7 +49,8 @@ class ClusterState:
     """Nodes, live jobs, bookings and beliefs, with their indexes.
 
     Where `steps_unseen` is set, running jobs are taken to step though nobody has seen them do so. `draining` has the
-    nodes that are drained, each with whether its deadline is over.
+    nodes that are drained, each with whether its deadline is over. `limits` keeps account of what users and groups use,
+    where they are bounded.
     """
 
     def __init__(self, beliefs: Beliefs | None = None, version: int = 0) -> None:
@@ -72,6 +74,7 @@ class ClusterState:
         self.draining: dict[str, bool] = {}
         self.steps_unseen = False
         self._open: dict[tuple[Kind, int], OpenGpus] = {}
+        self.limits: LimitBook | None = None
         self._derived: dict[Question, Derived] = {}
         self._told_of_jobs: dict[Question, Moved] = {}
         self._told_of_cpu_jobs: dict[Question, Moved] = {}
@@ -120,6 +123,8 @@ class ClusterState:
         else:
             self.jobs[job.id] = job
             self._enter(job)
+        if self.limits is not None:
+            self.limits.moved(old, new)
         for moved in (self._told_of_jobs if job.effective.gpus else self._told_of_cpu_jobs).values():
             moved(old, new)
 

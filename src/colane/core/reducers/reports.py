@@ -12,6 +12,7 @@ from colane.core.events import (
     Ended,
     Event,
     GpusObserved,
+    GroupsSeen,
     Launched,
     NodeLost,
     NodeRegistered,
@@ -201,6 +202,12 @@ def profile_declared(step: Step, event: ProfileDeclared) -> None:
     step.learn(event.profile)
     for pool in step.state.queues:
         step.state.changed_pools.add(pool)
+
+
+def groups_seen(step: Step, event: GroupsSeen) -> None:
+    """The user's jobs count for the limits of these groups from now on."""
+    if step.state.limits is not None:
+        step.state.limits.in_groups(event.user, event.groups, step.state.jobs.values())
 
 
 def tick(step: Step, _event: Tick) -> None:

@@ -70,7 +70,7 @@ class Step:
     """Collects changes while events are applied."""
 
     __slots__ = (
-        "_jobs", "_nodes", "_profiles", "config", "decisions", "grown", "guard", "lessons", "lost_nodes",
+        "_held", "_jobs", "_nodes", "_profiles", "config", "decisions", "grown", "guard", "lessons", "lost_nodes",
         "measurements", "now_s", "observer", "outdated", "rejected", "stale", "state", "surroundings", "suspicions",
         "timers",
     )  # fmt: skip
@@ -91,6 +91,7 @@ class Step:
         self.stale: list[tuple[Event, str]] = []
         self.lost_nodes: list[str] = []
         self.rejected: RejectedPlan | None = None
+        self._held: dict[JobId, Job] = {}
         self._jobs: dict[JobId, Job] = {}
         self._nodes: dict[str, None] = {}
         self._profiles: dict[ProfileKey, Profile] = {}
@@ -105,6 +106,19 @@ class Step:
         if self.timers.is_watched(job.spec.pool) and _hold(self.state.jobs.get(job.id)) != _hold(job):
             self.state.changed_pools.add(job.spec.pool)
         self.state.put_job(job)
+
+    def hold(self, job: Job) -> None:
+        """Take a waiting job whose holds alone have changed, for as long as this step lasts: see `settle_holds`."""
+        self._held.setdefault(job.id, self.state.jobs[job.id])
+        self.state.put_job(job)
+
+    def settle_holds(self) -> None:
+        """Of jobs that are held or let go otherwise than before this step, the outcome tells."""
+        for job_id, before in self._held.items():
+            now = self.state.jobs.get(job_id)
+            if now is not None and (job_id in self._jobs or now.holds != before.holds):
+                self._jobs[job_id] = now
+        self._held.clear()
 
     def rebook(self, job: Job) -> None:
         """Take the new value of a placed job that books other things than before."""

@@ -10,7 +10,7 @@ keeps its place in line and does not start.
 from __future__ import annotations
 
 from colane.core.cluster.state import NodeState
-from colane.core.eligibility import hold_reason, with_hold
+from colane.core.eligibility import hold_reason, with_hold, without
 from colane.core.events import ResumeRequested, SuspendRequested
 from colane.core.lifecycle import evolve, move
 from colane.core.planners.returning import gpu_of, on_its_gpu
@@ -38,8 +38,6 @@ def refusal(
     """
     if _is_done(job, via) and job.state not in LEAVING:
         return None
-    if via is SuspendVia.LIMIT and job.state is not JobState.QUEUED:
-        return f"job {job.id} is {job.state}; a limit holds only jobs that wait"
     if job.spec.company is not None:
         return f"job {job.id} is being measured together with others; cancel it instead"
     if job.state is JobState.QUEUED or (job.state is JobState.PAUSED and (job.is_on_host or job.parked)):
@@ -53,12 +51,8 @@ def refusal(
 def _is_done(job: Job, via: SuspendVia) -> bool:
     """Whether it is suspended as is asked for, or more."""
     if job.state is JobState.QUEUED:
-        return job.is_held(_kind(via))
+        return job.is_held(HoldKind.USER)
     return job.suspended and (via is SuspendVia.LANE or job.suspended_via is via)
-
-
-def _kind(via: SuspendVia) -> HoldKind:
-    return HoldKind.LIMIT if via is SuspendVia.LIMIT else HoldKind.USER
 
 
 def _no_boundary(job: Job, progress: Progress | None) -> str | None:
@@ -112,7 +106,7 @@ def suspend_requested(step: Step, event: SuspendRequested) -> None:
     elif _is_done(job, event.via):
         return
     elif job.state is JobState.QUEUED:
-        held = evolve(job, holds=with_hold(job, Hold(_kind(event.via), event.by)))
+        held = evolve(job, holds=with_hold(job, Hold(HoldKind.USER, event.by)))
         step.put(move(held, JobState.QUEUED, step.now_s, hold_reason(held)))
     else:
         _pause(step, job, event)
@@ -140,8 +134,9 @@ def resume_requested(step: Step, event: ResumeRequested) -> None:
     if job is None:
         step.stale.append((event, "no such live job"))
     elif job.state is JobState.QUEUED:
-        if job.holds:
-            step.put(move(job, JobState.QUEUED, step.now_s, Reason(Why.RESUMED, {"by": event.by}), holds=()))
+        if job.is_held(HoldKind.USER):
+            holds = without(job, HoldKind.USER)
+            step.put(move(job, JobState.QUEUED, step.now_s, Reason(Why.RESUMED, {"by": event.by}), holds=holds))
     elif not job.suspended:
         return
     elif job.state in LEAVING:

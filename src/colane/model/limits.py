@@ -1,0 +1,104 @@
+"""How much users and groups of them may have at once."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from colane.model.words import count
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """Of one user, or of all of a group together; None does not bound them.
+
+    Attributes:
+        gpus: GPUs of jobs that run, each job counted at its largest size.
+        running: Jobs that run.
+        queued: Jobs that wait.
+        submits_per_minute: Jobs submitted within any minute.
+    """
+
+    gpus: int | None = None
+    running: int | None = None
+    queued: int | None = None
+    submits_per_minute: int | None = None
+
+    @property
+    def holds(self) -> bool:
+        """Whether jobs may have to be held back."""
+        return self.gpus is not None or self.running is not None
+
+
+class Bound(NamedTuple):
+    """A user or a group with limits.
+
+    Attributes:
+        name: As people are told: `ann`, `group lab`.
+        limits: What the user may have, or the members together.
+    """
+
+    name: str
+    limits: Limits
+
+    def told(self) -> str:
+        """What a job that is held back waits for."""
+        gpus, running = self.limits.gpus, self.limits.running
+        parts = ["" if gpus is None else count(gpus, "GPU"), "" if running is None else count(running, "running job")]
+        return f"{self.name}'s limit of {' and '.join(filter(None, parts)) or 'nothing'}"
+
+
+@dataclass(frozen=True, slots=True)
+class GroupQuota:
+    """Of a group.
+
+    Attributes:
+        limits: Of all its members together.
+        members: Their names; None for the members of the system's group of this name.
+    """
+
+    limits: Limits
+    members: frozenset[str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Quotas:
+    """Limits of all users.
+
+    Attributes:
+        default: Of each user without limits of their own.
+        users: Of these users, in the place of the default.
+        groups: Of groups; they hold beside those of users.
+    """
+
+    default: Limits = field(default_factory=Limits)
+    users: Mapping[str, Limits] = field(default_factory=dict)
+    groups: Mapping[str, GroupQuota] = field(default_factory=dict)
+
+    def of(self, user: str) -> Limits:
+        """A user's own limits."""
+        return self.users.get(user, self.default)
+
+    def bounds(self, user: str, in_groups: Collection[str] = ()) -> tuple[Bound, ...]:
+        """Whose limits bind a user's jobs: the user's own, and those of groups by name.
+
+        `in_groups` are the groups of the system that the user is in.
+        """
+        found = [Bound(user, self.of(user))]
+        for name in sorted(self.groups):
+            group = self.groups[name]
+            if user in group.members if group.members is not None else name in in_groups:
+                found.append(Bound(f"group {name}", group.limits))
+        return tuple(found)
+
+    @property
+    def of_system(self) -> tuple[str, ...]:
+        """Groups whose members the system knows."""
+        return tuple([name for name, group in self.groups.items() if group.members is None])
+
+    @property
+    def hold(self) -> bool:
+        """Whether jobs of any user may have to be held back."""
+        groups = [group.limits for group in self.groups.values()]
+        return any(limits.holds for limits in (self.default, *self.users.values(), *groups))
