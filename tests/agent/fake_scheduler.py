@@ -35,6 +35,7 @@ OUTCOMES = {
     "out-of-memory",
     "not-started",
     "supervisor-died",
+    "stopped",
     "lease-run-out",
     "node-fault",
     "no-memory",

@@ -39,7 +39,12 @@ class Supervised:
         started = until(self.job.started, "the start of the command")
         return ProcessId(started["pid"], started["start_ticks"], processes.boot_id())
 
-    def stop(self) -> None:
+    def stop(self, cause: str = "cancelled by a test") -> None:
+        """Order its end as the agent does."""
+        self.job.order_end({"cause": cause})
+        os.kill(self.supervisor.pid, signal.SIGTERM)
+
+    def stop_from_outside(self) -> None:
         os.kill(self.supervisor.pid, signal.SIGTERM)
 
     def end(self) -> dict[str, Any]:

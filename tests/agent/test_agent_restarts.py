@@ -67,7 +67,9 @@ async def test_jobs_end_with_the_agent_where_so_configured(
     fake.want(7, "sleep", "1000", env=mark)
     async with running(state, fake, stop_jobs=True) as agent:
         await agent.until(lambda: fake.launched(7))
-    assert fake.ends[7, 1]["signal"] == signal.SIGTERM
+    end = fake.ends[7, 1]
+    assert (end["signal"], end["outcome"]) == (signal.SIGTERM, "stopped"), "no failure of the job"
+    assert "told to end together with its jobs" in end["detail"]
 
 
 def prepare(state: Path, mark: dict[str, str], *argv: str, boot: str | None = None) -> JobDir:

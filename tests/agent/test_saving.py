@@ -16,7 +16,8 @@ from colane.agent import processes, programs
 from colane.agent.answers import SaveAnswers
 from colane.agent.jobdir import JobDir, LaunchFacts, write_json
 from colane.agent.reconcile import DesiredJob, Key, SaveWish
-from colane.agent.saving import DEAF, RECORD, Saver, asked
+from colane.agent.saving import DEAF, Saver, asked
+from colane.agent.shim_files import ASKED
 from colane.agent.telemetry import AttemptMeter
 from tests.agent.agents import running
 from tests.agent.fake_scheduler import FakeScheduler
@@ -135,7 +136,7 @@ def test_a_failure_to_save_is_told_of_the_present_asking_alone(
         writer.set_saved(saved_s, 101)
     writer.close()
     if asked_s is not None:
-        write_json(directory / RECORD, {"number": 1, "at_s": asked_s})
+        write_json(directory / ASKED, {"number": 1, "at_s": asked_s})
     told = AttemptMeter(steps_path, LaunchFacts("boot", 0.0)).last(time.time(), 0.0, 1.0)
     assert (told.save_problem, told.saves, told.steps) == (problem, True, 101)
     assert told.saves_asked == (1 if problem else 0)
@@ -149,7 +150,7 @@ def test_an_answer_is_heard_once_for_each_asking(tmp_path: Path) -> None:
     wire.create(job.steps_path)
     answers = SaveAnswers(lambda _: job.steps_path)
     assert not answers.are_due
-    write_json(job.path / RECORD, {"number": 1, "at_s": 40.0})
+    write_json(job.path / ASKED, {"number": 1, "at_s": 40.0})
     answers.follow(wanted(1))
     assert answers.are_due
     assert not answers.look()
@@ -160,7 +161,7 @@ def test_an_answer_is_heard_once_for_each_asking(tmp_path: Path) -> None:
     assert answers.look()
     assert not answers.look()
     assert not answers.are_due
-    write_json(job.path / RECORD, {"number": 2, "at_s": 60.0})
+    write_json(job.path / ASKED, {"number": 2, "at_s": 60.0})
     answers.follow(wanted(2))
     assert answers.are_due
     assert not answers.look(), "what it said was of the asking before"

@@ -287,7 +287,7 @@ def test_a_directory_is_run_once(tmp_path: Path, marker: str) -> None:
     first.stop()
     first.end()
     launch(job)
-    assert first.output() == b"ran\n"
+    assert first.output().count(b"ran\n") == 1
 
 
 def test_many_at_once_run_it_once(tmp_path: Path, marker: str) -> None:

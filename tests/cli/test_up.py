@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from colane.agent.logs import read_log
 from colane.cli import stack
 from colane.client.errors import SchedulerError
 from tests.cli.conftest import START_MAX_S, Gate, Up, run_colane, until
@@ -38,7 +39,7 @@ def test_it_says_where_and_what(make_up: MakeUp) -> None:
     assert not (up.state / "server.json").exists()
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_stopping_cancels_what_runs_and_keeps_what_waits(make_up: MakeUp, gate: Gate, number: int) -> None:
     up = make_up("--devices", "cpu:1", "--policy", "fifo")
     running, waiting = submit(up, gate.job), submit(up, ["true"])
@@ -62,13 +63,79 @@ def test_kept_jobs_go_on_and_are_taken_over(make_up: MakeUp, gate: Gate) -> None
     assert ended["attempt"] == 1
 
 
-def test_a_killed_up_leaves_nothing_behind(make_up: MakeUp, gate: Gate) -> None:
+def test_the_crash_of_a_parent_is_no_order(make_up: MakeUp, gate: Gate) -> None:
+    """`up` is killed: scheduler and agent end with it, its job goes on, and the next one has it."""
     up = make_up("--devices", "cpu:1")
     job = submit(up, gate.job)
     up.wait_for(job, "launching")
     up.process.kill()
     up.process.wait()
-    until(lambda: not up.processes(), "the end of scheduler, agent and job")
+    until(lambda: not any(b"colane.cli" in _command(pid) for pid in up.processes()), "the end of scheduler and agent")
+    again = make_up("--devices", "cpu:1")
+    assert "from before: 1 running, 0 waiting" in again.greeting
+    gate.open()
+    ended = again.wait_for(job, "succeeded")
+    assert ended["attempt"] == 1
+
+
+def test_a_closed_terminal_is_no_order(make_up: MakeUp, gate: Gate) -> None:
+    up = make_up("--devices", "cpu:1", "--policy", "fifo")
+    running, waiting = submit(up, gate.job), submit(up, ["true"])
+    up.wait_for(running, "launching")
+    up.process.send_signal(signal.SIGHUP)
+    log = up.state / stack.UP_LOG
+    until(log.exists, "it says so in its log")
+    gate.open()
+    assert up.wait_for(waiting, "succeeded")["attempt"] == 1
+    assert f"it goes on in the background; kill {up.process.pid} stops all" in log.read_text()
+    assert up.end(signal.SIGTERM) == (0, "")
+    assert log.read_text().endswith("stopping\nstopped\n")
+    assert not up.processes()
+
+
+SAVING = """
+import signal, sys, time
+def save(number, frame):
+    time.sleep(1.5); print("saved at", signal.Signals(number).name, flush=True); sys.exit(75)
+signal.signal(signal.SIGUSR1, save)
+signal.signal(signal.SIGTERM, save)
+print("trains", flush=True)
+while True: time.sleep(1)
+"""
+"""Takes longer to save than what is left behind has to end."""
+
+
+def test_every_order_of_the_scheduler_lets_a_script_save(make_up: MakeUp, tmp_path: Path) -> None:
+    """Cancelled, over its time, drained, stopped with `up`; asked by the signal that its owner named, or by SIGTERM."""
+    (tmp_path / "train.py").write_text(SAVING)
+    up = make_up("--devices", "cpu:2", "--policy", "fifo", "--name", "here", "--grace", "60s")
+    script = ["sh", "-c", f"{sys.executable} train.py; exit $?"]
+    asked = {"checkpoint": "plain", "checkpoint_lead_s": 60.0}
+    requests: list[dict[str, Any]] = [asked, {}, {**asked, "time_limit_s": 20.0}, {"time_limit_s": 10.0}]
+    with up.client as client:
+
+        def start(**request: Any) -> int:
+            env = {"PATH": os.environ["PATH"]}
+            job = client.submit({"command": script, "workdir": str(tmp_path), "env": env, **request})
+            until(lambda: b"trains" in _log(up, job), "it trains")
+            return job
+
+        ids = [start(**one) for one in requests[:2]]
+        for job in ids:
+            client.cancel(job)
+        ids += [start(**one) for one in requests[2:]]
+        ends = [up.wait_for(job, "cancelled", "timed-out") for job in ids]
+        logs = [_log(up, job).decode() for job in ids]
+        last, drained = start(), start(**asked)
+        client.drain("here", deadline_s=100.0)
+        until(lambda: b"saved at SIGUSR1" in _log(up, drained), "it saves, and leaves")
+    assert up.end(signal.SIGINT)[0] == 0
+    assert "saved at SIGTERM" in _log(up, last).decode()
+    assert [end["state"] for end in ends] == ["cancelled", "cancelled", "timed-out", "timed-out"]
+    for log, signal_name in zip(logs, ["SIGUSR1", "SIGTERM"] * 2, strict=True):
+        assert f"saved at {signal_name}" in log
+    assert "colane: reached its time limit of 20 s\ncolane: SIGUSR1 asks it to save its state within 60 s" in logs[2]
+    assert ends[2]["end_s"] - ends[2]["start_s"] < 20.0, "it was asked its lead before, at most half of its time"
 
 
 @pytest.mark.parametrize("who", ["server", "agent"])
@@ -96,6 +163,12 @@ def test_it_ends_where_its_state_directory_is_deleted(make_up: MakeUp, gate: Gat
     _, said = up.process.communicate(timeout=START_MAX_S)
     assert (up.process.returncode, up.processes()) == (1, [])
     assert f"{up.state} was deleted, moved or replaced meanwhile, so nothing can be kept: start anew" in said
+
+
+def _log(up: Up, job: int) -> bytes:
+    """What the job has printed in its first attempt, as it lies on the disk."""
+    found = next(up.state.glob(f"agent/*/{job}-1"), None)
+    return b"" if found is None else read_log(found).data
 
 
 def _command(pid: int) -> bytes:

@@ -131,6 +131,26 @@ def test_a_job_saves_goes_on_at_its_new_size_and_keeps_its_steps() -> None:
     assert (steps.state, steps.falls_back_to, scene.held) == (JobState.RUNNING, None, 2)
 
 
+@pytest.mark.parametrize(("limit_s", "stopped_s"), [(200.0, 179.0), (188.0, 103.0)])
+def test_a_time_limit_leaves_its_lead_to_a_job_that_saves_and_no_more_than_half(
+    limit_s: float, stopped_s: float
+) -> None:
+    """It started at 9 and has a lead of 30 s; 94 s are half of 188."""
+    lead_s = 30.0 if limit_s == 200.0 else 1000.0
+    scene = Scene(replace(SPEC, time_limit_s=limit_s, checkpoint=CONTRACT._replace(lead_s=lead_s)))
+    assert scene.at(stopped_s - 0.1).state is JobState.RUNNING
+    stopping = scene.at(stopped_s)
+    assert (stopping.state, stopping.ending) == (JobState.STOPPING, JobState.TIMED_OUT)
+    assert scene.ends(5.0, SAVED).state is JobState.TIMED_OUT
+
+
+def test_a_job_that_ends_with_its_agent_is_queued_again_and_nothing_is_counted() -> None:
+    scene = Scene(replace(SPEC, retries=0, checkpoint=None))
+    back = scene.ends(1.0, 1, outcome="stopped")
+    assert (back.state, back.failures, back.losses, back.attempt) == (JobState.ASSIGNED, 0, 0, 2)
+    assert any(move.reason.why is Why.STOPPED_WITH_AGENT for move in back.story)
+
+
 def test_a_job_that_leaves_cleanly_after_the_signal_has_saved_and_one_that_has_made_all_its_steps_is_done() -> None:
     assert [move.state for move in Scene().wishes(2).story][-1] is JobState.CHECKPOINTING
     scene = Scene()

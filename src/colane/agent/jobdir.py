@@ -22,6 +22,8 @@ import re
 import shutil
 import time
 import uuid
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -116,6 +118,16 @@ class JobDir:
     def limit_memory(self, limit_bytes: int) -> None:
         """Have its supervisor bound its host memory by so much from now on."""
         write_secret(self.path / shim_files.MEMORY_LIMIT, str(limit_bytes).encode())
+
+    def order_end(self, order: Mapping[str, object]) -> None:
+        """Say, before its supervisor gets SIGTERM, why the job is to end and how it is asked to save its state.
+
+        The first order stands. On a full disk there is none: it ends all the same, as if ordered from outside.
+        """
+        path = self.path / shim_files.STOP
+        if not path.exists():
+            with suppress(OSError):
+                write_json(path, dict(order))
 
     def command(self) -> ShimCommand:
         """What its supervisor was told to run; OSError where nothing is prepared."""

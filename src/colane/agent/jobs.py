@@ -23,8 +23,10 @@ from colane.agent.logs import read_tail
 from colane.agent.outcome import TAIL_BYTES, classify, printable
 from colane.agent.processes import ProcessId
 from colane.agent.reconcile import AttemptPhase, DesiredJob, Evidence, Key, phase_of
+from colane.agent.shim import LEAD_ENV, SIGNAL_ENV
 from colane.agent.telemetry import AttemptMeter, progress_json, read_steps
 from colane.devices import OwnProcesses, Utilization
+from colane.model.checkpoint import CHECKPOINT_PRESETS
 from colane.model.progress import Progress
 
 log = logging.getLogger(__name__)
@@ -101,14 +103,34 @@ class Jobs:
         except OSError as error:
             self._close_for_fault(job, f"no supervisor could be started: {error.strerror}")
 
-    def stop(self, key: Key) -> None:
-        """Ask an attempt to end; one that nobody has claimed ends at once, one about to start later."""
+    def stop(self, key: Key, cause: str = "", outcome: str = "") -> None:
+        """Order an attempt to end; one that has not been claimed ends at once, one about to start later.
+
+        Args:
+            key: Which.
+            cause: Why, for its owner.
+            outcome: What its end is to count as; empty: as its process ends.
+        """
         job = self._state.job_dir(key)
         if not self._launcher.is_under_way(key) and job.close("not-started", "stopped before it was started"):
             return
         claimed_by = job.claimed_by()
         if claimed_by is not None:
+            job.order_end({"cause": cause, "outcome": outcome, **self._unsaid_contract(job)})
             processes.terminate(claimed_by)
+
+    def lead_max_s(self) -> float:
+        """The longest time that any job here has to save its state when it is to end."""
+        return max((_lead_s(job) for job in self._state.live() if not job.has_ended()), default=0.0)
+
+    @staticmethod
+    def _unsaid_contract(job: JobDir) -> dict[str, object]:
+        """How a job is asked to save that has not been submitted so, but does it by the adaptor's calls."""
+        steps = read_steps(job.steps_path)
+        if steps is None or not steps.saves or _said_contract(job):
+            return {}
+        plain = CHECKPOINT_PRESETS["plain"]
+        return {"signal": plain.signal, "lead_s": plain.lead_s}
 
     async def abandon(self, within_s: float) -> list[Key]:
         """Stop all that run, whose directories are gone, and return them once they have ended, or the time is over."""
@@ -306,6 +328,21 @@ class Jobs:
             "step_durations_s": list(steps.durations_s) if steps else [],
             "progress": progress_json(progress),
         }
+
+
+def _said_contract(job: JobDir) -> Mapping[str, str]:
+    """How it was submitted to be asked to save, as in its environment; nothing where it was not."""
+    try:
+        env = job.command().env
+    except (OSError, ValueError):
+        return {}
+    return env if env.get(SIGNAL_ENV) else {}
+
+
+def _lead_s(job: JobDir) -> float:
+    steps = read_steps(job.steps_path)
+    learnt_s = CHECKPOINT_PRESETS["plain"].lead_s if steps is not None and steps.saves else 0.0
+    return float(_said_contract(job).get(LEAD_ENV) or learnt_s)
 
 
 _PASSED_ON = ("end_s", "exit_code", "signal", "log_bytes", "log_truncated")

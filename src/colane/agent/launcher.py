@@ -23,7 +23,9 @@ from colane.agent.environment import job_cores, job_environment
 from colane.agent.jobdir import SHIM_ERRORS, JobDir, LaunchFacts
 from colane.agent.processes import boot_id
 from colane.agent.reconcile import DesiredJob, Key
+from colane.agent.shim import LEAD_ENV, SIGNAL_ENV
 from colane.agent.users import Account
+from colane.model.checkpoint import CHECKPOINT_PRESETS
 from colane.model.hardware import Gpu
 
 
@@ -72,7 +74,8 @@ def plan_launch(
         GATE_ENV: str(gate_path(config.state_dir)),
     }
     if launch.get("checkpoint_signal"):
-        colane["COLANE_CHECKPOINT_SIGNAL"] = launch["checkpoint_signal"]
+        colane[SIGNAL_ENV] = launch["checkpoint_signal"]
+        colane[LEAD_ENV] = f"{launch.get('checkpoint_lead_s') or CHECKPOINT_PRESETS['plain'].lead_s:g}"
     colane |= batch_variables(launch)
     env = job_environment(
         launch.get("env") or {},

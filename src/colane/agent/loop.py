@@ -33,6 +33,7 @@ from colane.agent.placing import CorePlacer
 from colane.agent.reconcile import Act, Action, AttemptPhase, Desired, DesiredJob, Key, reconcile
 from colane.agent.saving import Saver
 from colane.agent.scheduler import Scheduler
+from colane.agent.shim import STOPPED
 from colane.agent.users import UnknownUserError, account_for, whose_jobs
 from colane.agent.wishes import wish_of
 from colane.devices import Devices, OwnProcesses, suspend
@@ -47,6 +48,8 @@ LAST_WORDS_S = 5.0
 """When the jobs end with the agent, it waits their grace time and this long for them and for the scheduler."""
 
 STOPS = "its agent was told to stop"
+ENDS_WITH_AGENT = "its agent was told to end together with its jobs (--stop-jobs)"
+UNWANTED = "its scheduler has no such attempt here any more"
 NODE_FAULT = "node-fault"
 NOT_HERE = "it was stopped before it was started on this node"
 NO_SHARING = "MPS is used only by jobs on one GPU; job {key} on {count} GPUs runs without"
@@ -93,12 +96,15 @@ class Agent:
         self._trimmed_s = float("-inf")
         self._ill: frozenset[int] = frozenset()
 
-    async def run(self, stop: asyncio.Event, hurry: asyncio.Event | None = None) -> None:
+    async def run(
+        self, stop: asyncio.Event, hurry: asyncio.Event | None = None, abandoned: asyncio.Event | None = None
+    ) -> None:
         """Go on until `stop` is set; then leave the jobs to the next agent, or drain the node or end them if so set.
 
         Args:
             stop: Ends it.
-            hurry: Ends the draining, too.
+            hurry: Ends the draining, too, and what is waited for.
+            abandoned: When it is set, the end is no order: the jobs are left to the next agent, whatever is set.
 
         Raises:
             AgentError: The scheduler refuses this node, or its directory is gone.
@@ -110,10 +116,12 @@ class Agent:
                 self.woken.clear()
                 await self._place.unless_gone(self.make_it_so)
                 await self._answers.rest(self._config.heartbeat_s, self.woken, stop)
-            if self._config.drain_on_stop_s:
-                await self._let_jobs_go(hurry or asyncio.Event())
-            if self._config.stop_jobs:
-                await self._end_jobs()
+            if abandoned is None or not abandoned.is_set():
+                hurry = hurry or asyncio.Event()
+                if self._config.drain_on_stop_s:
+                    await self._let_jobs_go(hurry)
+                if self._config.stop_jobs:
+                    await self._end_jobs(hurry)
         finally:
             await self._notice.close()
             self._gate.close()
@@ -172,10 +180,11 @@ class Agent:
         return dict.fromkeys(told, AttemptPhase.DELIVERED) | self.jobs.observe()
 
     async def _act(self, actions: Sequence[Action], desired: Desired | None = None) -> None:
+        """Do what is to be done; without word of what shall run, what is stopped ends with this agent."""
         wanted = {job.key: job for job in desired.jobs} if desired else {}
         for act, key in actions:
             if act is not Act.START:
-                await self._see_to(key, self._end(act, key))
+                await self._see_to(key, self._end(act, key, wanted if desired is not None else None))
         starts, has_fault = [key for act, key in actions if act is Act.START], bool(self._fault.problem)
         starts = await self._fitting(starts, wanted)
         await asyncio.gather(*(self._see_to(key, self._make_ready(wanted[key])) for key in starts))
@@ -205,9 +214,11 @@ class Agent:
         except OSError as error:
             log.warning("job %s waits for the next round: %s", key, error)
 
-    async def _end(self, act: Act, key: Key) -> None:
-        if act is Act.STOP:
-            self.jobs.stop(key)
+    async def _end(self, act: Act, key: Key, wanted: Mapping[Key, DesiredJob] | None) -> None:
+        if act is Act.STOP and wanted is None:
+            self.jobs.stop(key, ENDS_WITH_AGENT, STOPPED)
+        elif act is Act.STOP and wanted is not None:
+            self.jobs.stop(key, wanted[key].because if key in wanted else UNWANTED)
         elif act is Act.DENY:
             await self._refuse(key, NOT_HERE)
         else:
@@ -385,15 +396,18 @@ class Agent:
             if self._is_wanted or self.state.live():
                 await self._answers.rest(self._config.heartbeat_s, self.woken, hurry)
 
-    async def _end_jobs(self) -> None:
-        """Stop every job and tell the scheduler, as far as it listens within the time."""
-        deadline_s = time.monotonic() + self._config.grace_s + LAST_WORDS_S
+    async def _end_jobs(self, hurry: asyncio.Event) -> None:
+        """Stop every job and tell the scheduler, as far as it listens within the time.
+
+        What has not ended by then, or when we are told to hurry, ends by itself: its supervisor sees to that.
+        """
+        deadline_s = time.monotonic() + self.jobs.lead_max_s() + self._config.grace_s + LAST_WORDS_S
         nothing = Desired(self._contact.followed, ())
-        never = asyncio.Event()
-        while (observed := self.jobs.observe()) and time.monotonic() < deadline_s:
+        self._gate.follow(self._places(nothing))  # one that waits for its turn could not save
+        while (observed := self.jobs.observe()) and time.monotonic() < deadline_s and not hurry.is_set():
             self.woken.clear()
             await self._act(reconcile(nothing, observed, self._contact.followed))
             if all(phase is AttemptPhase.ENDED for phase in observed.values()):
                 break  # told, as far as somebody listened; the rest is told by the next agent
-            await self._answers.rest(min(self._config.heartbeat_s, LAST_WORDS_S), self.woken, never)
+            await self._answers.rest(min(self._config.heartbeat_s, LAST_WORDS_S), self.woken, hurry)
         await self._mps.stop()

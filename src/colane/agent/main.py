@@ -38,7 +38,7 @@ EVERY_ADDRESS = ("", "0.0.0.0", "::")  # noqa: S104 - recognised, not bound to
 
 
 def run_agent(config: AgentConfig) -> None:
-    """Run an agent until SIGTERM or SIGINT.
+    """Run an agent until SIGTERM or SIGINT; SIGHUP says that who started it is gone, which ends none of its jobs.
 
     Raises:
         AgentError: It cannot go on; the message is one line for the person who started it.
@@ -52,6 +52,7 @@ async def serve(
     *,
     stop: asyncio.Event | None = None,
     hurry: asyncio.Event | None = None,
+    abandoned: asyncio.Event | None = None,
     scheduler: Scheduler | None = None,
     on_address: Callable[[str], None] | None = None,
 ) -> None:
@@ -60,7 +61,8 @@ async def serve(
     Args:
         config: Its settings.
         stop: Set it to end the agent; without one it runs until it is cancelled.
-        hurry: Set it to end an agent that drains its node before it ends.
+        hurry: Set it to end an agent that drains its node, or waits for its jobs, before it ends.
+        abandoned: Set it before `stop` where the end is no order: the jobs go on.
         scheduler: Whom it serves; by default the one at `config.scheduler_url`.
         on_address: Called with the agent's base URL once it listens.
 
@@ -78,22 +80,30 @@ async def serve(
                 agent = Agent(config, link, devices, state, door)
                 async with _api(agent, config, door, listener):
                     (on_address or _log_address)(address)
-                    await agent.run(stop or asyncio.Event(), hurry)
+                    await agent.run(stop or asyncio.Event(), hurry, abandoned)
     finally:
         state.close()
 
 
 async def _run_until_signal(config: AgentConfig) -> None:
-    stop, hurry = asyncio.Event(), asyncio.Event()
+    stop, hurry, abandoned = asyncio.Event(), asyncio.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()
 
     def end() -> None:
         """Be told to stop; told again, drain no longer."""
         (hurry if stop.is_set() else stop).set()
 
+    def leave() -> None:
+        """The crash of a parent, or a closed terminal, is no order."""
+        if not stop.is_set():
+            log.warning("who started this agent is gone: it ends, and its jobs go on")
+            abandoned.set()
+            stop.set()
+
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, end)
-    await serve(config, stop=stop, hurry=hurry)
+    loop.add_signal_handler(signal.SIGHUP, leave)
+    await serve(config, stop=stop, hurry=hurry, abandoned=abandoned)
 
 
 @asynccontextmanager

@@ -105,6 +105,7 @@ def _desired_job(job: Object) -> DesiredJob:
         memory_limit_bytes=job.get("memory_limit_bytes") or 0,
         bandwidth_ratio=job.get("bandwidth_ratio", 1.0),
         memory=Memory(*job["memory"]) if job.get("memory") else None,
+        because=job.get("because") or "",
     )
 
 

@@ -25,6 +25,7 @@ _FILES: Final = {
     "agent/ranks.py": RANKS,
     "agent/__init__.py": "colane/agent/__init__.pyc",
     "agent/shim.py": "colane/agent/shim.pyc",
+    "agent/shim_ending.py": "colane/agent/shim_ending.pyc",
     "agent/shim_files.py": "colane/agent/shim_files.pyc",
     "agent/shim_system.py": "colane/agent/shim_system.pyc",
 }

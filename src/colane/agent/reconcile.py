@@ -65,6 +65,7 @@ class DesiredJob:
         memory_limit_bytes: Host memory that its processes here may use together; 0 does not bound them.
         bandwidth_ratio: Part of the bandwidth of the node's memory that it may use; 1 does not bound it.
         memory: What it books of each of its devices; None where it books none, or the scheduler does not know.
+        because: Why it shall not run.
     """
 
     key: Key
@@ -84,6 +85,7 @@ class DesiredJob:
     memory_limit_bytes: int = 0
     bandwidth_ratio: float = 1.0
     memory: Memory | None = None
+    because: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,6 @@
 """Asks jobs to save their state by the signal they have named, once for each asking.
 
-The signal goes to the first processes from the top that catch it. A shell or a launcher that would die of it does not
-get it, nor do the workers below who inherited the handler (data loaders): a handler that saves is to run once for each
-rank.
+To whom the signal goes is said in `shim_ending`: a handler that saves is to run once for each rank.
 """
 
 from __future__ import annotations
@@ -20,10 +18,8 @@ from colane.agent.gate_page import ControlPage
 from colane.agent.jobdir import JobDir, read_json, write_json
 from colane.agent.processes import ProcessId
 from colane.agent.reconcile import DesiredJob, Key, SaveWish
-from colane.agent.shim_system import children
-
-RECORD: Final = "asked.json"
-"""In a job's directory: the number of the latest asking it was told of, and when."""
+from colane.agent.shim_ending import audience
+from colane.agent.shim_files import ASKED
 
 DEAF: Final = "job {key} does not catch {signal}, by which it is to be asked to save its state (--checkpoint)"
 
@@ -69,19 +65,14 @@ class Saver:
             return
         self._deaf.pop(job.key, None)
         with suppress(OSError):  # on a full disk it may be told twice
-            write_json(job.path / RECORD, {"number": wish.number, "at_s": told_s})
+            had = [(process.pid, process.start_ticks) for process in told]
+            record = {"number": wish.number, "at_s": told_s, "signal": wish.signal, "told": had}
+            write_json(job.path / ASKED, record)
 
     def _catchers(self, supervisor_pid: int, number: int) -> list[ProcessId]:
-        """The first processes below a supervisor that catch a signal."""
-        found, todo = [], children(supervisor_pid)
-        while todo:
-            pid = todo.pop(0)
-            process = processes.identify(pid)
-            if process is not None and catches(pid, number) and not self._is_ours(pid):
-                found.append(process)
-            else:
-                todo += children(pid)
-        return found
+        """Those below a supervisor that a signal is for: the first that catch it."""
+        pids = [pid for pid in audience(supervisor_pid, number) if not self._is_ours(pid)]
+        return [process for pid in pids if (process := processes.identify(pid)) is not None]
 
     def _is_ours(self, pid: int) -> bool:
         try:
@@ -101,18 +92,8 @@ def _say_ranks(job: JobDir, ranks: int) -> None:
 
 def asked(job: Path) -> tuple[int, float]:
     """The number of the latest asking that a job was told of, 0 of none, and when."""
-    told = read_json(job / RECORD) or {}
+    told = read_json(job / ASKED) or {}
     return int(told.get("number", 0)), float(told.get("at_s", 0.0))
-
-
-def catches(pid: int, number: int) -> bool:
-    """Whether a process has a handler of a signal (`SigCgt` of proc_pid_status(5)); False of one that is gone."""
-    try:
-        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    except OSError:
-        return False
-    mask = next((int(line.split()[1], 16) for line in lines if line.startswith("SigCgt:")), 0)
-    return bool(mask >> (number - 1) & 1)
 
 
 def _send(process: ProcessId, number: int) -> bool:

@@ -7,14 +7,15 @@ One process for each attempt of a job, from its start to its end, forked by the 
   away, so that a launch repeated after a crash never runs a job twice.
 * It is the subreaper (prctl(2)) of everything the job starts: daemons come back to it, so no child left means
   that nothing of the job is left. The job's first process dies with it (PR_SET_PDEATHSIG).
-* SIGTERM asks it to stop the job: SIGTERM to the whole tree, SIGKILL after the grace time.
-* It stops the job, too, when the agent's lease has run out: another attempt may be started elsewhere then.
+* SIGTERM orders it to end the job, in the one way there is: `shim_ending`. Where the agent has not said why (`stop`),
+  the order is from outside of Colane, as at a machine's shutdown.
+* It ends the job, too, when the agent's lease has run out: another attempt may be started elsewhere then.
 * It stays who the agent is when the job is another user's: the job can neither end it nor write its records.
 * It kills the job when its processes together use more host memory than it may: its booking is what others count on.
 * It writes `exit` only when the whole tree is gone, so its sight means that the devices are free.
 
-Files: reads `command`, and `memory_limit` while it runs; writes `claim`, `started`, `log.OFFSET` (segments of the
-output, named by where in the output they begin) and `exit`.
+Files: reads `command`, and `memory_limit`, `stop` and `asked.json` while it runs; writes `claim`, `started`,
+`log.OFFSET` (segments of the output, named by where in the output they begin) and `exit`.
 """
 
 # ruff: noqa: PTH110, S606 - pathlib and eager imports slow every start
@@ -28,16 +29,20 @@ import select
 import time
 import warnings  # noqa: F401 - for execvpe: a job's user may not be able to read this Python's library
 
+from colane.agent.shim_ending import ROUND_S, Ending
 from colane.agent.shim_files import (
+    ASKED,
     COMMAND,
     LEASE_PATH,
     STARTED,
+    STOP,
     CappedLog,
     claim,
     publish,
     publish_exit,
     read_lease,
     read_memory_limit,
+    read_object,
     reserve,
     since_boot_s,
 )
@@ -45,27 +50,35 @@ from colane.agent.shim_system import (
     PR_SET_CHILD_SUBREAPER,
     READ_BYTES,
     count_oom_kills,
-    descendants,
     die_with,
-    kill_tree,
     prctl,
     prefer_memory,
     read_all,
     read_file,
     read_start_ticks,
     restore_signals,
-    send,
     used_memory_bytes,
 )
 
 NO_WORD = "the scheduler was not heard of for too long"
 
+FROM_OUTSIDE = "its supervisor got SIGTERM from outside of Colane, as at the shutdown of a machine"
+
+STOPPED = "stopped"
+"""The outcome of an attempt that was ended on an order which its scheduler had not given."""
+
+SIGNAL_ENV, LEAD_ENV = "COLANE_CHECKPOINT_SIGNAL", "COLANE_CHECKPOINT_LEAD_S"
+"""In the job's environment: the signal that asks it to save its state, and how long that may take."""
+
+ASKED_SINCE_S = 30.0
+"""A job that was asked within its lead and so long is not asked again by the end of the same asking."""
+
 LEFTOVER_GRACE_S = 1.0
 """What a job leaves running when its main process ends has this long to end itself: its result is known, and
 its devices wait."""
 
-KILL_ROUND_MS = 20
-"""Between two rounds of SIGKILL. More than one is needed only while a process forks or hangs in the kernel."""
+LEASE_ROUND_MS = 20
+"""A lease that runs out now is looked at again so soon."""
 
 ENDLESS_S = float("inf")
 LEASE_LOOK_MS = 1000
@@ -111,7 +124,8 @@ class Supervisor:
         self._stopped = False
         self._lease = read_lease(LEASE_PATH)
         self._no_word = False
-        self._kill_at_s: float | None = None
+        self._ending: Ending | None = None
+        self._ordered: dict[str, object] = {}
         self._start_s = self._end_s = time.time()
         self._steady_s = time.monotonic()
         self._cpu_s = 0.0
@@ -151,8 +165,8 @@ class Supervisor:
         while self._reap():
             self._heed_lease()
             self._heed_memory()
-            if self._kill_at_s is not None and time.monotonic() >= self._kill_at_s:
-                kill_tree()
+            if self._ending is not None:
+                self._ending.look(time.monotonic())
             for fd, _ in self._poll.poll(self._timeout_ms()):
                 self._pump() if fd == self._output_fd else self._heed()
         while self._pump():
@@ -168,7 +182,7 @@ class Supervisor:
             "outcome": self._outcome(signalled=signalled),
             "exit_code": os.WEXITSTATUS(status) if exited and status is not None else None,
             "signal": os.WTERMSIG(status) if signalled and status is not None else None,
-            "detail": NO_WORD if self._no_word else self._outgrown or self._problem[:DETAIL_CHARS],
+            "detail": self._detail()[:DETAIL_CHARS],
             "start_s": self._start_s,
             "end_s": self._end_s if status is not None else self._now_s(),
             "cpu_s": self._cpu_s,
@@ -184,7 +198,15 @@ class Supervisor:
             return "lease-run-out"
         if self._outgrown:
             return "out-of-memory"
-        return "not-started" if self._problem else "signalled" if signalled else "exited"
+        if self._problem:
+            return "not-started"
+        return str(self._ordered.get("outcome") or ("signalled" if signalled else "exited"))
+
+    def _detail(self) -> str:
+        """What is to be said of its end."""
+        if self._no_word:
+            return NO_WORD
+        return self._outgrown or self._problem or str(self._ordered.get("cause", ""))
 
     def _heed_lease(self) -> None:
         """Stop the job when nobody has renewed the lease; one that was there and is gone counts as not renewed."""
@@ -194,7 +216,10 @@ class Supervisor:
         now_s = since_boot_s()
         if self._lease[0] <= now_s and self._status is None:
             self._stopped = self._no_word = True
-            self._terminate(max(self._lease[1] - now_s, 0.0))
+            self._say(NO_WORD)
+            left_s = max(self._lease[1] - now_s, 0.0)
+            # Nothing may be left at the end of the lease: what there is of it is for saving, and half of that to ask.
+            self._end(left_s, lead_max_s=left_s / 2, within_s=left_s)
 
     def _heed_memory(self) -> None:
         """Kill the job when it uses more memory than it may, as the kernel would."""
@@ -207,7 +232,8 @@ class Supervisor:
         if used_bytes > self._limit_bytes:
             used, asked = used_bytes / 1e6, self._limit_bytes / 1e6
             self._outgrown = f"used {used:.0f} MB of host memory and had asked for {asked:.0f} MB (--host-memory)"
-            self._kill_at_s = now_s
+            self._ending = self._ending or Ending(0.0, now_s)
+            self._ending.kill(now_s)
 
     def _now_s(self) -> float:
         """Unix time of the start and what has passed since: setting the clock must not change how long it ran."""
@@ -233,29 +259,57 @@ class Supervisor:
             self._rss_bytes_max = max(self._rss_bytes_max, usage.ru_maxrss * 1024)
             if pid == self._pid:
                 self._status, self._end_s = status, self._now_s()
-                self._terminate(LEFTOVER_GRACE_S)
+                if self._ending is None:
+                    self._ending = Ending(LEFTOVER_GRACE_S, time.monotonic())
 
     def _heed(self) -> None:
         """Read which signals came; that a child ended needs no answer here, the loop looks anyway."""
         if signal.SIGTERM in os.read(self._wake_fd, 512) and not self._stopped:
             self._stopped = True
-            self._terminate(self._command.grace_s)
+            self._ordered = read_object(STOP) or {"cause": FROM_OUTSIDE, "outcome": STOPPED}
+            self._say(str(self._ordered.get("cause", "")))
+            self._end(self._command.grace_s)
 
-    def _terminate(self, grace_s: float) -> None:
-        for pid in descendants():
-            send(pid, signal.SIGTERM)
-            send(pid, signal.SIGCONT)
-        kill_at_s = time.monotonic() + grace_s
-        self._kill_at_s = kill_at_s if self._kill_at_s is None else min(kill_at_s, self._kill_at_s)
+    def _end(self, grace_s: float, lead_max_s: float = ENDLESS_S, within_s: float = ENDLESS_S) -> None:
+        """End the job, unless what its main process has left is ending already."""
+        if self._ending is not None:
+            return
+        now_s, asked = time.monotonic(), read_object(ASKED)
+        name, lead_s = self._contract()
+        self._ending = Ending(grace_s, now_s, now_s + within_s)
+        at_s, told = asked.get("at_s"), asked.get("told")
+        is_asked = isinstance(at_s, float) and time.time() - at_s < lead_s + ASKED_SINCE_S
+        if is_asked and asked.get("signal") == "SIGTERM" and isinstance(told, list):
+            self._ending.has_had([(int(pid), int(ticks)) for pid, ticks in told])
+        elif name and not is_asked:
+            lead_s = min(lead_s, lead_max_s)
+            self._ending.ask(int(getattr(signal, name)), lead_s, now_s)
+            if self._ending.told:
+                self._say(f"{name} asks it to save its state within {lead_s:g} s")
+
+    def _contract(self) -> tuple[str, float]:
+        """The signal that asks the job to save its state, empty for none, and how long that may take."""
+        env, order = self._command.env, self._ordered
+        name = str(order.get("signal") or env.get(SIGNAL_ENV, ""))
+        lead = str(order.get("lead_s") or env.get(LEAD_ENV, ""))
+        try:
+            return name if hasattr(signal, name) else "", float(lead)
+        except ValueError:
+            return "", 0.0
+
+    def _say(self, cause: str) -> None:
+        """Tell the job's owner, in its log."""
+        if cause:
+            self._log.write(f"colane: {cause}\n".encode(errors="replace"))
 
     def _timeout_ms(self) -> float | None:
-        if self._kill_at_s is not None:
-            return max((self._kill_at_s - time.monotonic()) * 1000, KILL_ROUND_MS)
+        if self._ending is not None:
+            return ROUND_S * 1000
         bound_ms = MEMORY_LOOK_MS if self._command.memory_limit_bytes else None
         if self._lease is None:
             return bound_ms
         lease_ms = (self._lease[0] - since_boot_s()) * 1000
-        lease_ms = LEASE_LOOK_MS if self._lease[0] == ENDLESS_S else max(lease_ms, KILL_ROUND_MS)
+        lease_ms = LEASE_LOOK_MS if self._lease[0] == ENDLESS_S else max(lease_ms, LEASE_ROUND_MS)
         return lease_ms if bound_ms is None else min(bound_ms, lease_ms)
 
     def _pump(self) -> bool:

@@ -7,6 +7,7 @@ Standard library alone, and of that only what starts fast: see `shim`.
 
 from __future__ import annotations
 
+import json
 import os
 import select
 import time
@@ -16,6 +17,10 @@ from colane.agent.shim_system import read_file, read_start_ticks
 COMMAND, CLAIM, STARTED, EXIT, LOG_PREFIX = "command", "claim", "started", "exit", "log."
 MEMORY_LIMIT = "memory_limit"
 """Bytes of host memory that the job may use now, where that is not what `command` says any more."""
+STOP = "stop"
+"""An order to end the job, which the agent then gives by SIGTERM: `cause`, `outcome`, `signal`, `lead_s`."""
+ASKED = "asked.json"
+"""What the job was asked to save last: `at_s`, `signal`, and the processes `told`."""
 LEASE = "lease"
 """In the agent's directory, two above a job's: when its jobs must stop and be gone, unless it is renewed before."""
 LEASE_PATH = f"../../{LEASE}"
@@ -112,6 +117,15 @@ def read_lease(path: str) -> tuple[float, float] | None:
         if len(fields) == 4 and fields[:2] == fields[2:]:
             return float(fields[0]), float(fields[1])
     return None
+
+
+def read_object(path: str) -> dict[str, object]:
+    """What a file of JSON says; nothing where there is none, or no whole one."""
+    try:
+        said = json.loads(read_file(path))
+    except (OSError, ValueError):
+        return {}
+    return said if isinstance(said, dict) else {}
 
 
 def read_memory_limit(otherwise_bytes: int) -> int:

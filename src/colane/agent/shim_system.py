@@ -139,12 +139,41 @@ def read_all(fd: int) -> bytes:
     return b"".join(parts)
 
 
-def read_start_ticks(pid: int) -> int:
-    """When a process started, in clock ticks since boot: field 22 of proc_pid_stat(5); 0 when it is gone."""
+def read_stat(pid: int) -> tuple[bytes, int]:
+    """State of a process and when it started, in clock ticks since boot; nothing and 0 when it is gone.
+
+    Fields 3 and 22 of proc_pid_stat(5).
+    """
     try:
-        return int(read_file(f"/proc/{pid}/stat").rpartition(b")")[2].split()[19])
+        fields = read_file(f"/proc/{pid}/stat").rpartition(b")")[2].split()
+        return fields[0], int(fields[19])
+    except (OSError, IndexError):
+        return b"", 0
+
+
+def read_start_ticks(pid: int) -> int:
+    """When a process started, in clock ticks since boot; 0 when it is gone."""
+    return read_stat(pid)[1]
+
+
+def catches(pid: int, number: int) -> bool:
+    """Whether a process has a handler of a signal; False of one that is gone."""
+    return _has_signal(pid, b"SigCgt:", number)
+
+
+def ignores(pid: int, number: int) -> bool:
+    """Whether a process ignores a signal; False of one that is gone."""
+    return _has_signal(pid, b"SigIgn:", number)
+
+
+def _has_signal(pid: int, mask: bytes, number: int) -> bool:
+    """Whether a signal is in a mask of proc_pid_status(5)."""
+    try:
+        lines = read_file(f"/proc/{pid}/status").splitlines()
     except OSError:
-        return 0
+        return False
+    bits = next((int(line.split()[1], 16) for line in lines if line.startswith(mask)), 0)
+    return bool(bits >> (number - 1) & 1)
 
 
 def count_oom_kills() -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -94,6 +95,16 @@ NoticeCommand = Annotated[
     ),
 ]
 PoolOption = Annotated[str, typer.Option("--pool", help="Only jobs of this pool run here.")]
+GraceOption = Annotated[
+    str,
+    typer.Option(
+        "--grace",
+        metavar="TIME",
+        help="What a job's processes have to end after SIGTERM, however it ends (cancelled, over time, drained, "
+        "stopped for others, with the agent); then SIGKILL. The time to save (--checkpoint-lead) comes before it.",
+    ),
+]
+GRACE = "10s"
 Heartbeat = Annotated[float, typer.Option("--heartbeat", min=0.05, help="Seconds between two reports of progress.")]
 
 
@@ -126,6 +137,7 @@ def agent(  # noqa: PLR0913, PLR0917 - a command line option is a parameter
     notice_file: NoticeFile = None,
     notice_command: NoticeCommand = "",
     heartbeat: Heartbeat = 2.0,
+    grace: GraceOption = GRACE,
     yield_bound: options.YieldBound = options.YIELD_BOUND,
     others: OthersOption = LoadByOthers.HEED,
     with_parent: options.WithParent = False,
@@ -142,7 +154,7 @@ def agent(  # noqa: PLR0913, PLR0917 - a command line option is a parameter
 
     options.log_to_stderr("agent")
     if with_parent:
-        options.stop_with_parent()
+        options.stop_with_parent(signal.SIGHUP)  # which leaves the jobs
     url = find_url()
     config = AgentConfig(
         name=name or options.node_name(),
@@ -155,6 +167,7 @@ def agent(  # noqa: PLR0913, PLR0917 - a command line option is a parameter
         devices=devices,
         pool=pool,
         heartbeat_s=heartbeat,
+        grace_s=options.time_s("--grace", grace),
         yield_bound_s=options.yield_bound_s(yield_bound),
         mps=mps.value,
         topology=None if topology is None else imported(topology, "--topology").topology,

@@ -369,12 +369,12 @@ def log_to_stderr(who: str) -> None:
     logging.basicConfig(level=logging.WARNING, format=f"colane {who}: %(message)s", stream=sys.stderr)
 
 
-def stop_with_parent() -> None:
-    """Stop this process as if told to when the other side of its standard input has gone, however it went."""
+def stop_with_parent(number: int = signal.SIGTERM) -> None:
+    """Send this process a signal when the other side of its standard input has gone, however it went."""
 
     def watch() -> None:
         while os.read(0, 1):
             pass
-        os.kill(os.getpid(), signal.SIGTERM)
+        os.kill(os.getpid(), number)
 
     threading.Thread(target=watch, daemon=True).start()

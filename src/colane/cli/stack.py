@@ -35,8 +35,11 @@ START_LONG_S: Final = 20.0
 
 LOOK_EVERY_S: Final = 0.02
 
-AGENT_STOP_MAX_S: Final = 30.0
-"""The jobs' grace time (10 s) and the agent's last words fit into it twice."""
+AGENT_STOP_MAX_S: Final = 20.0
+"""The agent's last words fit into it, beside what its jobs have to save and to end."""
+
+UP_LOG: Final = "up.log"
+"""In the state directory: what is said once the terminal is closed."""
 
 SERVER_STOP_MAX_S: Final = 10.0
 
@@ -67,6 +70,7 @@ class StackConfig:
         sharing: Further words of its command line.
         heartbeat_s: Seconds between the agent's reports.
         yield_bound_s: As `AgentConfig.yield_bound_s`.
+        grace_s: As `AgentConfig.grace_s`.
         env: Further variables of the agent.
     """
 
@@ -87,6 +91,7 @@ class StackConfig:
     sharing: tuple[str, ...] = ()
     heartbeat_s: float = 2.0
     yield_bound_s: float = 30.0
+    grace_s: float = 10.0
     env: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -189,26 +194,36 @@ class Stack:
                 self._restart(children[pidfd])
 
     def stop(self) -> None:
-        """Stop both, the agent first: it tells the scheduler how the jobs ended. More signals change nothing."""
-        with _deaf():
+        """Stop both, the agent first: it tells the scheduler how the jobs ended.
+
+        Who asks for the end once more does not wait for jobs that are saving: they end by themselves, in their time.
+        """
+        with _hurrying(lambda: self._agent):
             if self._agent is not None:
-                if not self.config.keep_jobs:
-                    self._cancel_running(self._agent)
-                self._agent.end(AGENT_STOP_MAX_S)
+                lead_s = 0.0 if self.config.keep_jobs else self._cancel_running(self._agent)
+                if lead_s:
+                    note(f"jobs that run have up to {lead_s + self.config.grace_s:g} s to save and end; {AGAIN}")
+                self._agent.end(AGENT_STOP_MAX_S + self.config.grace_s + lead_s)
                 self._agent = None
             if self._server is not None:
                 self._server.end(SERVER_STOP_MAX_S)
                 self._server = None
 
-    def _cancel_running(self, agent: _Child) -> None:
-        """Cancel what runs. The agent is halted meanwhile, or the devices that become free would be filled anew."""
+    def _cancel_running(self, agent: _Child) -> float:
+        """Cancel what runs, and return the longest time that any of it has to save.
+
+        The agent is halted meanwhile, or the devices that become free would be filled anew.
+        """
         if not self.url or agent.process.poll() is not None:
-            return
+            return 0.0
         agent.signal(signal.SIGSTOP)
+        lead_s = 0.0
         with suppress(SchedulerError), self.client() as scheduler:
             for job in scheduler.live_jobs():
                 if job["node"] == self.config.node:
                     scheduler.cancel(job["id"], by="the end of colane up")
+                    lead_s = max(lead_s, (job["needs"].get("checkpoint") or {"lead_s": 0.0})["lead_s"])
+        return lead_s
 
     def _start_server(self) -> None:
         config = self.config
@@ -226,7 +241,7 @@ class Stack:
         config = self.config
         words = ["agent", "--name", config.node, "--state", str(config.state_dir / AGENT_DIR), "--mps", config.mps]
         words += ["--heartbeat", str(config.heartbeat_s), "--host", config.host]
-        words += ["--yield-bound", str(config.yield_bound_s)]
+        words += ["--yield-bound", str(config.yield_bound_s), "--grace", f"{config.grace_s:g}s"]
         words += ["--devices", config.devices] if config.devices else []
         words += ["--topology", config.topology] if config.topology else []
         words += ["--host-bandwidth", str(config.host_bandwidth)] if config.host_bandwidth else []
@@ -292,18 +307,22 @@ def _seen_since(scheduler: Client, name: str, start_s: float) -> bool | None:
     return True if not node["lost"] and (node["last_seen_s"] or 0.0) >= start_s else None
 
 
-@contextmanager
-def _deaf() -> Iterator[None]:
-    """Ignore what asks for our end while we are at it."""
-    before = {number: signal.signal(number, signal.SIG_IGN) for number in END_SIGNALS}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
+AGAIN: Final = "ask for the end again to leave them to it"
 
 END_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+@contextmanager
+def _hurrying(agent: Callable[[], _Child | None]) -> Iterator[None]:
+    """While we are at our end, whoever asks for it again hurries the agent, and nothing else is broken off."""
+
+    def hurry(number: int, _frame: FrameType | None) -> None:
+        child = agent()
+        if child is not None and number != signal.SIGHUP:
+            child.signal(signal.SIGTERM)
+
+    with _handled(hurry):
+        yield
 
 
 @contextmanager
@@ -313,9 +332,29 @@ def interruptible() -> Iterator[None]:
     def interrupt(_number: int, _frame: FrameType | None) -> None:
         raise KeyboardInterrupt
 
-    before = {number: signal.signal(number, interrupt) for number in END_SIGNALS}
+    with _handled(interrupt):
+        yield
+
+
+@contextmanager
+def _handled(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+    """Handle what asks for our end in this way meanwhile."""
+    before = {number: signal.signal(number, handler) for number in END_SIGNALS}
     try:
         yield
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        for number, had in before.items():
+            signal.signal(number, had)
+
+
+def outlive_terminal(folder: Path) -> None:
+    """From now on a closed terminal is no order: what would be said there is written to a file."""
+
+    def go_on(_number: int, _frame: FrameType | None) -> None:
+        log = os.open(folder / UP_LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        for fd in (1, 2):
+            os.dup2(log, fd)
+        os.close(log)
+        note(f"its terminal is closed: it goes on in the background; kill {os.getpid()} stops all")
+
+    signal.signal(signal.SIGHUP, go_on)

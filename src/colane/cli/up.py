@@ -11,7 +11,7 @@ import typer
 
 from colane.cli import core_options, output
 from colane.cli import service_options as options
-from colane.cli.agent import BandwidthOption, Mps, MpsOption, NameOption, TopologyOption
+from colane.cli.agent import GRACE, BandwidthOption, GraceOption, Mps, MpsOption, NameOption, TopologyOption
 from colane.cli.limits import LimitsOption, SeeOption, quotas
 from colane.model.lane import ShareBetween
 from colane.model.see import See
@@ -52,15 +52,18 @@ def up(  # noqa: PLR0913, PLR0917 - a command line option is a parameter
     core_window: core_options.CoreWindowOption = core_options.CORE_WINDOW,
     contention: core_options.ContentionOption = core_options.CONTENTION,
     yield_bound: options.YieldBound = options.YIELD_BOUND,
+    grace: GraceOption = GRACE,
     keep_jobs: Annotated[
         bool, typer.Option("--keep-jobs", help="Let running jobs go on at the end; the next 'up' takes them over.")
     ] = False,
 ) -> None:
     """Start a scheduler and an agent on this machine; everything else is then one command away.
 
-    Ctrl-C stops both. Jobs that run are stopped, those that wait stay in the queue for the next time.
+    Ctrl-C stops both. Jobs that run are stopped (asked to save first, then they have the grace time), those that wait
+    stay in the queue for the next time. A closed terminal is no order: it goes on in the background, and writes to
+    up.log. Where it is killed, jobs that run go on, and the next 'up' takes them over.
     """
-    from colane.cli.stack import Stack, StackConfig, interruptible  # noqa: PLC0415 - imported late
+    from colane.cli.stack import Stack, StackConfig, interruptible, outlive_terminal  # noqa: PLC0415 - imported late
 
     if topology is not None:
         _judge(topology)
@@ -81,12 +84,14 @@ def up(  # noqa: PLR0913, PLR0917 - a command line option is a parameter
         mps=mps.value,
         keep_jobs=keep_jobs,
         yield_bound_s=options.yield_bound_s(yield_bound),
+        grace_s=options.time_s("--grace", grace),
         keep_finished=options.retention(keep_finished),
         limits=None if limits is None else limits.expanduser().absolute(),
         see=see,
         sharing=(*sharing, *options.budget_words(policy, policy_budget)),
     )
     with suppress(KeyboardInterrupt), interruptible(), Stack(config) as stack:
+        outlive_terminal(config.state_dir)
         for line in _greeting(stack):
             output.note(line)
         stack.watch()
@@ -115,6 +120,7 @@ def _greeting(stack: Stack) -> Iterator[str]:
     yield from _about_users(node)
     if not _is_found_by_itself(config.state_dir):
         yield f"in other terminals: export COLANE_STATE={config.state_dir}"
+    yield f"with its terminal closed it goes on in the background: then kill {os.getpid()} stops all"
     yield "submit with 'colane submit -- python train.py', look with 'colane ps', stop all with Ctrl-C"
 
 

@@ -74,6 +74,7 @@ class Why(StrEnum):
     NODE_LOST = "node-lost"
     GPU_LOST = "gpu-lost"
     NODE_FAULT = "node-fault"
+    STOPPED_WITH_AGENT = "stopped-with-agent"
     DRAINED = "drained"
     DRAIN_OVER = "drain-over"
     SENT_BACK = "sent-back"
@@ -223,6 +224,7 @@ SENTENCES: Mapping[Why, str] = MappingProxyType(
         Why.NODE_LOST: "node {node} was lost",
         Why.GPU_LOST: "GPU {gpu} does not work any more",
         Why.NODE_FAULT: "node {node} could not start it: {detail}",
+        Why.STOPPED_WITH_AGENT: "stopped by Colane on {node}: {because}",
         Why.DRAINED: "leaves {node}, which is drained {because}",
         Why.DRAIN_OVER: "stopped, for {node} is drained {because} and the time for that is over",
         Why.SENT_BACK: "sent back by {node} before it was started, beside {jobs}: {detail}",

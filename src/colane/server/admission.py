@@ -107,6 +107,7 @@ def admit(request: JobRequest, hardware: Hardware, workdir: str) -> Admitted:
         launch["batch"] = {"size": spec.batch_size, "per_gpu": spec.batch_per_gpu}
     if spec.checkpoint is not None:
         launch["checkpoint_signal"] = spec.checkpoint.signal
+        launch["checkpoint_lead_s"] = spec.checkpoint.lead_s
     return Admitted(spec, launch, program.model_name)
 
 

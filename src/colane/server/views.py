@@ -261,6 +261,7 @@ def _desired(job: Job, placement: Placement, node: str, nodes: Mapping[str, Node
         "id": job.id,
         "attempt": job.attempt,
         "run": job.state is not JobState.STOPPING,
+        "because": job.reason.sentence() if job.state is JobState.STOPPING and job.reason is not None else "",
         "slots": [{"gpu": slot.gpu.number, "lane": slot.lane} for slot in placement.slots_on(node)],
         "cores": list(placement.cores_on(node) if job.throttle is None else job.throttle.cores),
         "bandwidth_ratio": 1.0 if job.throttle is None else job.throttle.bandwidth_ratio,

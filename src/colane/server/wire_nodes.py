@@ -214,7 +214,15 @@ class ReportBody(WireModel):
 
 
 AttemptEnd = Literal[
-    "exited", "signalled", "out-of-memory", "not-started", "supervisor-died", "lease-run-out", "node-fault", "no-memory"
+    "exited",
+    "signalled",
+    "out-of-memory",
+    "not-started",
+    "supervisor-died",
+    "lease-run-out",
+    "node-fault",
+    "no-memory",
+    "stopped",
 ]
 
 

@@ -77,6 +77,7 @@ def told(step: Step, job: Job, progress: Progress) -> Job:
     if progress.saves and job.effective.checkpoint is None and job.saves_failed < step.config.saves_failed_max:
         job = job.under(job.constraints._replace(checkpoint=CHECKPOINT_PRESETS["plain"]))
         step.put(job)
+        step.set_limit_timer(job)
     is_answer = progress.save_problem != "" and progress.saves_asked == job.saves_asked
     if job.state is JobState.CHECKPOINTING and is_answer and not job.ended_on:
         job = _stay(step, _failed_once_more(step, job), Why.CHECKPOINT_FAILED, {"problem": progress.save_problem})

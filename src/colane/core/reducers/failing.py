@@ -34,11 +34,17 @@ SUPERVISOR_DIED = "supervisor-died"
 NODE_FAULT = "node-fault"
 """The node could not start the job, and would start no other: it is queued again, and nothing is counted."""
 
+STOPPED = "stopped"
+"""Its agent was told to end with its jobs, or its machine shuts down: no failure of the job, and nothing is counted."""
+
 SENT_BACK = "no-memory"
 """The agent saw that the job does not fit beside what its GPUs carry, and did not start it: nothing is counted."""
 
 SENT_BACK_MAX = 3
 """A job that was sent back so often in a row is held: what was booked after each time has not helped."""
+
+NOT_ITS_OWN = frozenset({LEASE_RUN_OUT, SUPERVISOR_DIED, STOPPED, NODE_FAULT, SENT_BACK})
+"""Outcomes that are no failure of the job."""
 
 BESIDE_OTHERS = frozenset({SENT_BACK, "out-of-memory"})
 """Outcomes in which it matters who else was there."""
@@ -49,18 +55,8 @@ FINAL = frozenset({"not-started", "out-of-memory"})
 
 def failed(step: Step, job: Job, event: Ended, end_s: float, mates: tuple[JobId, ...]) -> None:
     """An attempt failed beside these jobs: the job ends, or is queued again."""
-    if event.outcome == LEASE_RUN_OUT:
-        lose(step, job, Reason(Why.NODE_LOST, {"node": event.node}))
-        return
-    if event.outcome == SUPERVISOR_DIED:
-        lose(step, job, Reason(Why.SUPERVISOR_DIED))
-        return
-    if event.outcome == NODE_FAULT:
-        _blame_node(step, job, event, event.exit.detail, end_s)
-        _close(step, event.node)
-        return
-    if event.outcome == SENT_BACK:
-        _sent_back(step, job, event, end_s, mates)
+    if event.outcome in NOT_ITS_OWN:
+        _blame_others(step, job, event, end_s, mates)
         return
     verdict = losses.judge(step, job)
     if verdict is not None:
@@ -74,6 +70,22 @@ def failed(step: Step, job: Job, event: Ended, end_s: float, mates: tuple[JobId,
         checkpointing.died(step, job, cause)
     elif job.state not in COMING_UP or not checkpointing.launch_failed(step, job, cause, end_s):
         _own_failure(step, job, event, end_s, mates)
+
+
+def _blame_others(step: Step, job: Job, event: Ended, end_s: float, mates: tuple[JobId, ...]) -> None:
+    """What its node, its agent or those beside it have to answer for."""
+    if event.outcome == LEASE_RUN_OUT:
+        lose(step, job, Reason(Why.NODE_LOST, {"node": event.node}))
+    elif event.outcome == SUPERVISOR_DIED:
+        lose(step, job, Reason(Why.SUPERVISOR_DIED))
+    elif event.outcome == STOPPED:
+        reason = Reason(Why.STOPPED_WITH_AGENT, {"node": event.node, "because": event.exit.detail})
+        step.finish(job, JobState.QUEUED, reason, end_s)
+    elif event.outcome == NODE_FAULT:
+        _blame_node(step, job, event, event.exit.detail, end_s)
+        _close(step, event.node)
+    else:
+        _sent_back(step, job, event, end_s, mates)
 
 
 def _sent_back(step: Step, job: Job, event: Ended, end_s: float, mates: tuple[JobId, ...]) -> None:

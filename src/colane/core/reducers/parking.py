@@ -160,9 +160,7 @@ def go_on(step: Step, job: Job, reason: Reason, to: JobState = JobState.RUNNING,
         step.rebook(job)
     else:
         step.put(job)
-    if job.spec.time_limit_s is not None and job.start_s is not None:
-        due_s = job.start_s + job.spec.time_limit_s + job.paused_s(step.now_s)
-        step.timers.set(due_s, TimerKind.TIME_LIMIT, job.id, job.attempt)
+    step.set_limit_timer(job)
     return job
 
 

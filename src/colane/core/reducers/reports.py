@@ -231,11 +231,10 @@ def timer_due(step: Step, timer: Timer) -> None:
 
 
 def _time_limit(step: Step, job: Job) -> None:
-    """Stop a job whose time is up; time in which it was suspended does not count, as with Slurm."""
-    limit_s, start_s = job.spec.time_limit_s, job.start_s
-    if job.state is JobState.PAUSED or limit_s is None or start_s is None:
+    """Stop a job whose time is up."""
+    limit_s, due_s = job.spec.time_limit_s, step.limit_due_s(job)
+    if job.state is JobState.PAUSED or limit_s is None or due_s is None:
         return  # it is timed anew when it is resumed
-    due_s = start_s + limit_s + job.paused_s(step.now_s)
     if due_s > step.now_s:
         step.timers.set(due_s, TimerKind.TIME_LIMIT, job.id, job.attempt)
     else:

@@ -63,7 +63,6 @@ def _with_port(step: Step, placement: Placement) -> Placement:
 
 def set_timers(step: Step, job: Job, start_s: float) -> None:
     """Time limit, and the moment a process without steps is taken to run."""
-    if job.spec.time_limit_s is not None:
-        step.timers.set(start_s + job.spec.time_limit_s, TimerKind.TIME_LIMIT, job.id, job.attempt)
+    step.set_limit_timer(job)
     if job.state in (JobState.ASSIGNED, JobState.LAUNCHING):
         step.timers.set(start_s + step.config.opaque_after_s, TimerKind.TAKEN_TO_RUN, job.id, job.attempt)

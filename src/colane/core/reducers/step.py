@@ -19,7 +19,7 @@ from colane.core.events import Decision, Event, Outcome, RejectedPlan
 from colane.core.lifecycle import MOVABLE, QUEUED, evolve, move, moves
 from colane.core.reducers.saved import lost_part, steps_kept
 from colane.core.reducers.suspicions import Suspicions
-from colane.core.reducers.timers import Timers
+from colane.core.reducers.timers import TimerKind, Timers
 from colane.model.constraints import under
 from colane.model.hardware import GpuId
 from colane.model.job import Exit, Job, JobId, JobState, Served, SuspendVia
@@ -198,6 +198,23 @@ class Step:
         if job.state is JobState.STOPPING:
             return
         self.put(move(job, JobState.STOPPING, self.now_s, reason, ending=ending, **changes))
+
+    def limit_due_s(self, job: Job) -> float | None:
+        """When its time limit ends it: its lead before that limit where it has one, so that its state is saved by then.
+
+        Time in which it was suspended does not count, as with Slurm. A lead takes at most half of the limit.
+        """
+        limit_s, start_s, contract = job.spec.time_limit_s, job.start_s, job.effective.checkpoint
+        if limit_s is None or start_s is None:
+            return None
+        lead_s = 0.0 if contract is None else min(contract.lead_s, limit_s / 2)
+        return start_s + limit_s - lead_s + job.paused_s(self.now_s)
+
+    def set_limit_timer(self, job: Job) -> None:
+        """Have it end when its time is over."""
+        due_s = self.limit_due_s(job)
+        if due_s is not None:
+            self.timers.set(due_s, TimerKind.TIME_LIMIT, job.id, job.attempt)
 
     def gone_from(self, job: Job, node: str) -> Job:
         """A job that spans several nodes has no process on this one any more: its GPUs there are free."""
