@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from colane.cli.reference import reference
+from colane.cli.reference import job_fields, reference
 from colane.core.lifecycle import diagram
 from colane.model.job import JobState
 from colane.model.plan import ACTION_NAMES
@@ -74,6 +74,11 @@ def test_the_command_reference_is_the_one_the_commands_write() -> None:
     assert (DOCS / "reference/commands.md").read_text() == reference(), (
         "run: python -m colane.cli.reference > docs/reference/commands.md"
     )
+
+
+def test_the_page_of_a_jobs_fields_is_the_one_the_table_writes() -> None:
+    page = (DOCS / "reference/job-fields.md").read_text()
+    assert page == job_fields(), "run: python -m colane.cli.reference fields > docs/reference/job-fields.md"
 
 
 def test_every_endpoint_has_its_row() -> None:

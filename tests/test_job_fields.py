@@ -2,25 +2,36 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import fields
+from pathlib import Path
 from typing import Any
 
 import pytest
 from typer.main import get_command
 
 from colane.cli.app import make_app
+from colane.cli.export import _declared
 from colane.cli.jobfile import OTHER_NAMES, merged
 from colane.cli.scripts import OURS
-from colane.model.field_values import OneOf, SomeOf, Text
-from colane.model.job_fields import BY_NAME, JOB_FIELDS, JobField, senseless
+from colane.cli.show import _said
+from colane.model.checkpoint import CheckpointContract
+from colane.model.field_values import Amount, Flag, Number, OneOf, SomeOf, Text, TextMap, Whole, within
+from colane.model.job import Job, JobId
+from colane.model.job_fields import BY_NAME, JOB_FIELDS, JobField, Shelf, senseless
 from colane.model.job_spec import JobSpec, NeedClass
 from colane.server.job_request import JobRequest
+from colane.server.views import job_view
+from colane.traces.errors import TraceError
+from colane.traces.readers.assemble import Options
+from colane.traces.readers.colane_csv import COLUMN_NAMES, read, write
+from colane.traces.workload import TraceJob, Workload
 from colane.workloads import catalogue
 
 ROWS = pytest.mark.parametrize("field", JOB_FIELDS, ids=lambda field: field.name)
 OF_OTHERS = {"sizes": "gpus", "batch_per_gpu": "batch"}
 """Fields of a spec that are worked out of a field of another name."""
-IMPOSED = {"circle", "cores_asked"}
+IMPOSED = {"circle"}
 """Fields of a spec that no owner fills in."""
 
 
@@ -109,3 +120,84 @@ def test_an_option_stands_for_what_a_file_says_in_the_base_unit() -> None:
     job = {"gpu_memory_bytes": 5, "time_limit_s": 60, "cores": 2}
     whole = merged(job, {"gpu_memory": "2GB", "cores": 3}, {})
     assert whole == {"gpu_memory": "2GB", "time_limit_s": 60, "cores": 3}
+
+
+def other_than_default(field: JobField) -> Any:  # noqa: PLR0911 - one for each kind of values
+    """A value as JSON has it that no job has unasked."""
+    match field.takes:
+        case Flag():
+            return not field.default
+        case Whole() | Number() as takes:
+            known = (value for value in (3, takes.most) if value is not None and value != field.default)
+            return next(value for value in known if within(takes, value))
+        case Amount():
+            return 5
+        case OneOf(of):
+            return next(one.value for one in of if one != field.default)
+        case SomeOf(of):
+            return [one.value for one in of]
+        case TextMap():
+            return {"a": "b"}
+        case _:
+            return {"checkpoint": "plain", "category": "nlp"}.get(field.name, "some text")
+
+
+SPOKEN = {field.name: other_than_default(field) for field in JOB_FIELDS if field.in_spec and field.name != "gpus"}
+SPEC = JobSpec(**{name: BY_NAME[name].in_job(value) for name, value in SPOKEN.items()})
+
+
+@ROWS
+def test_each_stands_in_the_job_object_where_its_row_says(field: JobField) -> None:
+    view = job_view(Job(JobId(1), SPEC, 0.0), None, "fifo")
+    if field.shelf is not Shelf.NONE:
+        body = view if field.shelf is Shelf.JOB else view["needs"]
+        assert body[field.name] == (1 if field.name == "gpus" else _as_json(getattr(SPEC, field.name)))
+    elif field.name != "model_name":
+        assert field.name not in view
+        assert field.name not in view["needs"]
+
+
+def _as_json(value: Any) -> Any:
+    if isinstance(value, CheckpointContract):
+        return {**value._asdict(), "saved_codes": list(value.saved_codes)}
+    return value
+
+
+@ROWS
+def test_show_says_what_was_asked_and_nothing_else(field: JobField) -> None:
+    for shelf in (Shelf.JOB, Shelf.NEEDS):
+        spoken = dict(_said({field.name: SPOKEN.get(field.name)}, shelf))
+        assert bool(spoken) is (bool(field.shown) and field.shelf is shelf)
+        assert dict(_said({field.name: field.default}, shelf)) == {}
+
+
+def test_a_trace_carries_what_has_a_column_and_gives_it_back(tmp_path: Path) -> None:
+    path = tmp_path / "trace.csv"
+    job = TraceJob(id=JobId(1), submit_s=0.0, spec=SPEC, duration_s=9.0)
+    write(Workload(name="a", jobs=(job,)), path)
+    [again] = read(path, path.read_text(), Options()).jobs
+    for field in JOB_FIELDS:
+        if field.column:
+            assert field.column in COLUMN_NAMES
+            assert getattr(again.spec, field.name) == getattr(SPEC, field.name), field.name
+
+
+def test_what_is_exported_is_what_a_trace_can_carry() -> None:
+    view = json.loads(json.dumps(job_view(Job(JobId(1), SPEC, 0.0), None, "fifo")))
+    exported = dict(_declared(view))
+    assert exported == {field.name: getattr(SPEC, field.name) for field in JOB_FIELDS if field.column}
+
+
+@pytest.mark.parametrize(
+    ("column", "cell", "expected"),
+    [
+        ("comm_weight", "5", "at most 4"),
+        ("weight", "0", "more than 0"),
+        ("kind", "dancing", "must be one of training, inference"),
+        ("anti_collocation", "1", "needs multi_node"),
+    ],
+)
+def test_a_bad_cell_is_named_with_the_fix(tmp_path: Path, column: str, cell: str, expected: str) -> None:
+    with pytest.raises(TraceError, match=expected) as raised:
+        read(tmp_path / "t.csv", f"submit_s,duration_s,{column}\n0,1,{cell}\n", Options())
+    assert column in str(raised.value)

@@ -9,7 +9,7 @@ from colane.traces import costs
 from colane.traces.clusters import KEYS, TOPOLOGIES, preset_names
 from colane.traces.node_events import NodeEventKind
 from colane.traces.read import FORMATS
-from colane.traces.readers.colane_csv import COLUMNS
+from colane.traces.readers.colane_csv import OF_TRACES
 
 TEXT = (Path(__file__).parents[2] / "docs/reference/traces.md").read_text()
 
@@ -21,8 +21,8 @@ def table(heading: str) -> dict[str, str]:
 
 def test_every_column_with_its_unit() -> None:
     rows = table("Colane's own trace")
-    assert list(rows) == [column.name for column in COLUMNS]
-    for column in COLUMNS:
+    assert list(rows) == [column.name for column in OF_TRACES]
+    for column in OF_TRACES:
         assert rows[column.name].startswith(f"{column.unit} |")
 
 

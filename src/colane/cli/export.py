@@ -141,13 +141,10 @@ def _job(
     spec = JobSpec(
         name=f"job-{item['id']}",
         family=item["family"],
-        user=item["user"],
-        pool=item["pool"],
-        batch_size=item["batch_size"],
-        priority=item["priority"],
-        steps_total=steps,
         labels={**item["labels"], RAN_ON: gpu_type, OVERHEAD: str(own_s)},
-        **{name: _need(item["needs"][name]) for name in NEEDS if name in item["needs"]},
+        gpus=item["needs"]["gpus"],
+        sizes=tuple(item["needs"].get("sizes") or ()),
+        **{**dict(_declared(item)), "steps_total": steps},
     )
     run_s = max(0.0, float(item["end_s"] - item["start_s"]) - own_s)
     return TraceJob(
@@ -159,9 +156,14 @@ def _job(
     )
 
 
-def _need(value: Any) -> Any:  # noqa: ANN401 - JSON is what its file says
-    """A need as a spec has it: what JSON has as a list is a tuple."""
-    return tuple(value) if isinstance(value, list) else value
+def _declared(item: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """What its owner declared, as far as a trace carries it; a record of an older service lacks the newer fields."""
+    from colane.model.job_fields import JOB_FIELDS, Shelf  # noqa: PLC0415 - imported late
+
+    for field in JOB_FIELDS:
+        body = item if field.shelf is Shelf.JOB else item["needs"]
+        if field.column and field.name in body:
+            yield field.name, field.in_job(body[field.name])
 
 
 def _own_overhead_s(item: Mapping[str, Any], gpu_type: str, table: MeasuredTable) -> float:
@@ -175,13 +177,6 @@ def _own_overhead_s(item: Mapping[str, Any], gpu_type: str, table: MeasuredTable
     if found_s is None:
         return 0.0
     return table.overhead.alone_s if gpu_type == CPU_DEVICE_TYPE and not _is_alone(item) else found_s
-
-
-NEEDS = (
-    "gpus", "sizes", "multi_node", "anti_collocation", "gpu_type", "gpu_memory_bytes", "cores", "host_memory_bytes",
-    "host_bandwidth_bytes_per_s", "time_limit_s", "retries", "share", "preemptible", "abortable",
-)  # fmt: skip
-"""Needs of a job that a trace can carry; a record of an older service lacks the newer ones."""
 
 
 def _kind_s(item: Mapping[str, Any], steps: int | None, gpu_type: str, table: MeasuredTable) -> float | None:

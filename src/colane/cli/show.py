@@ -10,10 +10,12 @@ import typer
 
 from colane.cli import jobs, output
 from colane.cli.output import ScreenColumn
+from colane.model.field_values import BYTES_PER_S, SECONDS, Amount, Values
+from colane.model.job_fields import JOB_FIELDS, Shelf
 from colane.model.sizes import describe_sizes
 from colane.model.story import JobState
 from colane.model.time_spent import BUCKETS
-from colane.model.words import count, percent, plural
+from colane.model.words import count, fill, percent, plural
 
 SPENT = ("queueing", "launching", "running", "paused", "checkpointing", "untold")
 """Where a job's time goes, in the order of its life."""
@@ -60,6 +62,7 @@ def _fields(job: dict[str, Any], reason: dict[str, Any]) -> Iterator[tuple[str, 
     of_each = " of each GPU" if job["needs"].get("batch_per_gpu") else ""
     yield "family", job["family"] + (f", batch size {job['batch_size']}{of_each}" if job["batch_size"] else "")
     yield from _labels(job)
+    yield from _said(job, Shelf.JOB)
     yield "submitted", _when(job["submit_s"])
     yield "started", _when(job["first_start_s"]) + (f" (attempt {job['attempt']})" if job["attempt"] > 1 else "")
     yield "ended", _when(job["end_s"])
@@ -194,22 +197,23 @@ def _passing_on(sample: dict[str, Any]) -> str:
 
 def _needs(needs: dict[str, Any]) -> str:
     kind = f" of type {needs['gpu_type']}" if needs["gpu_type"] else ""
-    parts = [_gpus(needs) + kind]
-    if needs["gpu_memory_bytes"] is not None:
-        parts.append(f"{output.size(needs['gpu_memory_bytes'])} of memory on each")
-    if needs["cores"]:
-        parts.append(count(needs["cores"], "core"))
-    if needs["host_memory_bytes"]:
-        parts.append(f"{output.size(needs['host_memory_bytes'])} of host memory")
-    if needs.get("host_bandwidth_bytes_per_s"):
-        parts.append(f"{output.size(needs['host_bandwidth_bytes_per_s'])}/s to host memory")
-    if needs["time_limit_s"] is not None:
-        parts.append(f"at most {output.duration(needs['time_limit_s'])}")
-    if needs["retries"]:
-        parts.append(count(needs["retries"], "retry"))
-    if not needs["share"]:
-        parts.append("no company")
-    return ", ".join(parts)
+    return ", ".join([_gpus(needs) + kind, *(text for _, text in _said(needs, Shelf.NEEDS))])
+
+
+def _said(values: dict[str, Any], shelf: Shelf) -> Iterator[tuple[str, str]]:
+    """Yield names and phrases of what was declared; what is as ever, or unknown to an older scheduler, is not said."""
+    for field in JOB_FIELDS:
+        value = values.get(field.name)
+        if field.shown and field.shelf is shelf and value is not None and value != field.default:
+            yield field.name.replace("_", " "), fill(field.shown, {"value": _amount(field.takes, value)})
+
+
+def _amount(takes: Values, value: Any) -> Any:  # noqa: ANN401 - JSON
+    if not isinstance(takes, Amount):
+        return value
+    if takes.unit is SECONDS:
+        return output.duration(value)
+    return output.size(value) + ("/s" if takes.unit is BYTES_PER_S else "")
 
 
 def _gpus(needs: dict[str, Any]) -> str:

@@ -11,6 +11,9 @@ from colane.model.quantities import parse_bandwidth_bytes_per_s, parse_duration_
 EXACT_MAX: Final = 2**53
 """Largest integer that every JSON reader keeps exactly."""
 
+TIME_MAX_S: Final = 1e12
+"""Longest time that may be named; for finite sums alone."""
+
 NO_CONTROLS: Final = r"^[^\x00-\x1f\x7f]*$"
 NO_NUL: Final = r"^[^\x00]*$"
 
@@ -159,6 +162,22 @@ class TextList(NamedTuple):
 
     value: Text
     most: int
+
+
+def within(takes: Whole | Number | Amount, value: float) -> bool:
+    """Whether a number is one that may be given."""
+    above = None if isinstance(takes, Whole) else takes.above
+    if (takes.least is not None and value < takes.least) or (above is not None and value <= above):
+        return False
+    return takes.most is None or value <= takes.most
+
+
+def bounds(takes: Whole | Number | Amount) -> str:
+    """Return between what a number must lie, as `at least 0, at most 4`; empty where it may be any."""
+    above = None if isinstance(takes, Whole) else takes.above
+    most = None if takes.most in {EXACT_MAX, TIME_MAX_S} else takes.most
+    told = (("at least", takes.least), ("more than", above), ("at most", most))
+    return ", ".join(f"{word} {bound:,.12g}" for word, bound in told if bound is not None)
 
 
 Values = Text | Whole | Number | Flag | OneOf | SomeOf | Amount | GpuSizes | TextMap | TextList

@@ -2,8 +2,8 @@
 
 From a row come the option of `colane submit`, the field of the job request and its bounds, what a script's `#SBATCH`
 lines are said to mean here, the other names that a job file is told of, whether the API and `colane show` have it, the
-column of a trace, and the page `docs/job-fields.md`. What stands in `JobSpec` has the same name there, typed for code
-that is compiled; `tests/test_job_fields.py` holds the two together.
+column of a trace, and the page `docs/reference/job-fields.md`. What stands in `JobSpec` has the same name there, typed
+for code that is compiled; `tests/test_job_fields.py` holds the two together.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from colane.model.field_values import (
     EXACT_MAX,
     NO_CONTROLS,
     SECONDS,
+    TIME_MAX_S,
     Amount,
     Flag,
     GpuSizes,
@@ -154,7 +155,6 @@ COMMAND_WORDS_MAX: Final = 10_000
 RETRIES_MAX: Final = 1_000
 PRIORITY_MAX: Final = 2**31
 CORES_MAX: Final = 65_536
-TIME_MAX_S: Final = 1e12
 
 NAME: Final = Text(200, 1, NO_CONTROLS)
 NAME_OR_NONE: Final = Text(200, 0, NO_CONTROLS)
@@ -225,7 +225,7 @@ JOB_FIELDS: Final = (
         "priority", Whole(-PRIORITY_MAX, PRIORITY_MAX), "higher goes first where a policy heeds it",
         default=0,
         option=Option("Higher goes first where the policy heeds it; above 0 for operators.", ("--priority",)),
-        shelf=Shelf.JOB, column="priority",
+        shelf=Shelf.JOB, shown="{value}", column="priority",
     ),
     JobField(
         "qos", OneOf(Qos), "how it is served: `debug` first, small and short; `sweep` last, to be stopped for others",
@@ -322,6 +322,7 @@ JOB_FIELDS: Final = (
         default=JobKind.TRAINING,
         option=Option("training, or inference by a process that stays.", ("--kind",), "KIND", HelpPanel.SHARING),
         in_need=True,
+        column="kind",
     ),
     JobField(
         "latency_s", Amount(SECONDS, above=0, most=TIME_MAX_S), "longest that a step of an inference job may take",
@@ -332,11 +333,13 @@ JOB_FIELDS: Final = (
         requires=Requires(
             "kind", "is an objective of inference jobs: give kind inference, or leave it out", JobKind.INFERENCE
         ),
+        shown="a step in at most {value}", column="latency_s",
     ),
     JobField(
         "weight", Number(above=0, most=1e6), "its share of a lane's turns, against the weights of the others",
         default=1.0,
         option=Option("Its share of the turns on a shared GPU (1).", ("--weight",), panel=HelpPanel.SHARING),
+        shown="weight {value}", column="weight",
     ),
     JobField(
         "group", NAME_OR_NONE, "whom it may share a GPU with, where that is allowed within a group only",
@@ -344,6 +347,7 @@ JOB_FIELDS: Final = (
         option=Option(
             "Whom it may share with, where policies share within groups only.", ("--group",), panel=HelpPanel.SHARING
         ),
+        shown="company of group {value} only", column="group",
     ),
     JobField(
         "ranks", OneOf(Ranks), "processes that are started: one, or one for each GPU",
@@ -365,7 +369,7 @@ JOB_FIELDS: Final = (
         "multi_node", Flag(), "its ranks may lie on several nodes",
         default=False,
         option=Option("Its processes may lie on several machines.", ("--multi-node",), panel=HelpPanel.PLACING),
-        in_need=True, needs_gpu=True, column="multi_node",
+        in_need=True, needs_gpu=True, shown="on several nodes if need be", column="multi_node",
     ),
     JobField(
         "anti_collocation", Flag(implies=("multi_node",)), "no two of its ranks on one node",
@@ -374,7 +378,7 @@ JOB_FIELDS: Final = (
             "Each of its processes on another machine; implies --multi-node.", ("--anti-collocation",),
             panel=HelpPanel.PLACING,
         ),
-        in_need=True, needs_gpu=True, column="anti_collocation",
+        in_need=True, needs_gpu=True, shown="each rank on another node", column="anti_collocation",
         requires=Requires("multi_node", "needs multi_node: no two ranks may lie on one node"),
     ),
     JobField(
@@ -386,6 +390,7 @@ JOB_FIELDS: Final = (
             HelpPanel.PLACING,
         ),
         needs_gpu=True,
+        shown="utility at least {value}", column="utility_min",
     ),
     JobField(
         "comm_weight", Whole(0, 4),
@@ -393,11 +398,13 @@ JOB_FIELDS: Final = (
         option=Option(
             "How much its GPUs talk: 4 much, 1 little, 0 not at all.", ("--comm-weight",), "0..4", HelpPanel.PLACING
         ),
+        column="comm_weight",
     ),
     JobField(
         "comm_pattern", OneOf(CommPattern), "which ranks talk to each other",
         default=CommPattern.ALL,
         option=Option("Who talks to whom: all, ring or pipeline.", ("--comm-pattern",), "PATTERN", HelpPanel.PLACING),
+        column="comm_pattern",
     ),
     JobField(
         "category", Text(200, 1, NO_CONTROLS, parse_category),

@@ -7,12 +7,14 @@ from typing import Any, Final
 
 from colane.core.usage import UsedGpus
 from colane.model.bandwidth import Throttle
-from colane.model.category import Category, CoreHint
+from colane.model.category import Category
 from colane.model.checkpoint import CheckpointContract
 from colane.model.constraints import Constraints
+from colane.model.field_values import OneOf, SomeOf
 from colane.model.hardware import Closed, Drain, Gpu, GpuId, Node
 from colane.model.hold import Hold, HoldKind
-from colane.model.job import CommPattern, Exit, Job, JobId, JobKind, JobSpec, JobState, Served, StateChange, SuspendVia
+from colane.model.job import Exit, Job, JobId, JobSpec, JobState, Served, StateChange, SuspendVia
+from colane.model.job_fields import JOB_FIELDS
 from colane.model.placement import Placement, Slot
 from colane.model.profile import CorePace, PlacePace, Profile, ProfileKey, SetMeasurement, Slowdown, Value, ValueSource
 from colane.model.progress import Progress
@@ -46,12 +48,15 @@ CHANGE: Final = flat(record(StateChange, state=STATE, reason=REASON), "reason")
 SPEC: Final = record(
     JobSpec,
     sizes=several(),
-    kind=choice(JobKind),
-    comm_pattern=choice(CommPattern),
     labels=MAPPING,
     category=choice(Category),
-    core_hints=several(choice(CoreHint)),
     checkpoint=maybe(row(CheckpointContract, saved_codes=several())),
+    **{field.name: choice(field.takes.of) for field in JOB_FIELDS if field.in_spec and isinstance(field.takes, OneOf)},
+    **{
+        field.name: several(choice(field.takes.of))
+        for field in JOB_FIELDS
+        if field.in_spec and isinstance(field.takes, SomeOf)
+    },
 )
 PLACEMENT: Final = record(
     Placement,

@@ -17,6 +17,7 @@ from colane.model.constraints import UNCONSTRAINED, Constraints
 from colane.model.hardware import Node
 from colane.model.hold import HoldKind
 from colane.model.job import Job, JobId, JobState, SuspendVia
+from colane.model.job_fields import JOB_FIELDS, Shelf
 from colane.model.lane import Turns
 from colane.model.placement import Placement
 from colane.model.profile import Memory
@@ -31,14 +32,11 @@ from colane.server.ledger import explain
 _SCALARS = (
     "id", "submit_s", "first_start_s", "start_s", "first_step_s", "end_s", "attempt", "failures",
 )  # fmt: skip
-_SPEC_SCALARS = ("name", "user", "family", "batch_size", "pool", "priority", "steps_total")
+_SPEC_SCALARS = tuple(field.name for field in JOB_FIELDS if field.in_spec and field.shelf is Shelf.JOB)
 _NEEDS = (
-    "gpus", "gpu_type", "gpu_memory_bytes", "cores", "host_memory_bytes",
-    "host_bandwidth_bytes_per_s", "time_limit_s", "retries", "share",
-    "steps_limit", "company", "company_size", "preemptible", "abortable", "kind", "latency_s", "weight", "group",
-    "multi_node", "anti_collocation", "utility_min", "comm_weight", "comm_pattern",
-    "category", "core_hints", "batch_per_gpu",
-)  # fmt: skip
+    *(field.name for field in JOB_FIELDS if field.in_spec and field.shelf is Shelf.NEEDS),
+    "batch_per_gpu",
+)
 
 
 _scalars_of, _spec_scalars_of, _needs_of = attrgetter(*_SCALARS), attrgetter(*_SPEC_SCALARS), attrgetter(*_NEEDS)

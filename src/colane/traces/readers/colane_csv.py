@@ -6,12 +6,14 @@ import csv
 import gzip
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
+from enum import StrEnum
 from io import TextIOWrapper
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple, TextIO, cast
+from typing import Any, BinaryIO, Final, NamedTuple, TextIO, cast
 
-from colane.model.hardware import DEFAULT_POOL
+from colane.model.field_values import Amount, Flag, Number, OneOf, Values, Whole, bounds, within
 from colane.model.job import JobId, JobSpec
+from colane.model.job_fields import BY_NAME, JOB_FIELDS, NAME_OR_NONE, JobField, senseless
 from colane.model.sizes import describe_sizes, parse_sizes
 from colane.traces import cells
 from colane.traces.errors import TraceError, did_you_mean
@@ -25,7 +27,7 @@ DEFAULT_MODEL = "unknown"
 
 
 class Column(NamedTuple):
-    """A column: its name, the unit of its values, what an empty cell means, and how it is read and written."""
+    """A column: its name, unit (empty where the name says it), meaning, default, and how it is read and written."""
 
     name: str
     unit: str
@@ -35,49 +37,66 @@ class Column(NamedTuple):
     value: Callable[[TraceJob], Any]
 
 
-COLUMNS = (
+def _parser(takes: Values) -> Callable[[str], Any]:
+    """What reads a cell that is not empty."""
+    match takes:
+        case Whole():
+            least = {0: cells.count, 1: cells.at_least_one}
+            return _bounded(takes, least.get(-1 if takes.least is None else takes.least, cells.integer))
+        case Number():
+            return _bounded(takes, cells.number)
+        case Amount(unit):
+            return cells.count if unit.is_whole else cells.seconds
+        case OneOf(of):
+            return lambda text: _one(of, text)
+        case _:
+            return cells.flag if isinstance(takes, Flag) else str if takes == NAME_OR_NONE else cells.word
+
+
+def _bounded(takes: Whole | Number, parse: Callable[[str], float]) -> Callable[[str], float]:
+    def read(text: str) -> float:
+        value = parse(text)
+        if not within(takes, value):
+            raise ValueError(f"must be {bounds(takes)}, got {text!r}")
+        return value
+
+    return read
+
+
+def _one(of: type[StrEnum], text: str) -> StrEnum:
+    word = text.strip().lower()
+    if word not in list(of):
+        raise ValueError(f"must be one of {', '.join(of)}, got {text!r}")
+    return of(word)
+
+
+def _of(field: JobField) -> Callable[[TraceJob], Any]:
+    return lambda job: getattr(job.spec, field.name)
+
+
+OF_JOBS: Final = tuple(field for field in JOB_FIELDS if field.column)
+"""Fields of a job that a trace carries besides its size and its family."""
+
+OF_TRACES: Final = (
     Column("id", "text", "unique name; empty takes the line number", "", str, lambda job: job.spec.name),
     Column("submit_s", "seconds", "when it is submitted, from any moment; required", None, cells.seconds,
            lambda job: job.submit_s),
     Column("duration_s", "seconds", "run time alone on what it asks for; empty is unknown", None, cells.seconds,
            lambda job: job.duration_s),
-    Column("steps", "steps", "steps until it is done; empty is unknown", None, cells.at_least_one,
-           lambda job: job.spec.steps_total),
     Column("gpus", "GPUs", "GPUs, 0 for a CPU-only job; on one node unless `multi_node`", 1, cells.count,
            lambda job: job.spec.gpus),
     Column("sizes", "GPUs", "sizes it can run on, as 1..4 or 1,2,4, with `gpus` among them; empty is one", (),
            parse_sizes, lambda job: describe_sizes(job.spec.sizes)),
-    Column("multi_node", "1 or 0", "1 lets its GPUs lie on several nodes", False, cells.flag,
-           lambda job: job.spec.multi_node),
-    Column("anti_collocation", "1 or 0", "1 puts each GPU on another node; needs `multi_node`", False, cells.flag,
-           lambda job: job.spec.anti_collocation),
     Column("gpu_ratio", "0..1", "part of each GPU it asks for", 1.0, cells.ratio, lambda job: job.gpu_ratio),
-    Column("gpu_type", "text", "required GPU type; empty is any", None, cells.word, lambda job: job.spec.gpu_type),
-    Column("gpu_memory_bytes", "bytes", "peak memory on each GPU; empty is unknown", None, cells.count,
-           lambda job: job.spec.gpu_memory_bytes),
-    Column("cores", "cores", "CPU cores booked for it alone", 0, cells.count, lambda job: job.spec.cores),
-    Column("host_memory_bytes", "bytes", "host memory booked", 0, cells.count, lambda job: job.spec.host_memory_bytes),
-    Column("host_bandwidth_bytes_per_s", "bytes/s", "bandwidth to host memory booked", 0, cells.count,
-           lambda job: job.spec.host_bandwidth_bytes_per_s),
     Column("model", "text", "what it trains: jobs of one model behave alike", DEFAULT_MODEL, cells.word,
            lambda job: job.spec.family),
-    Column("batch_size", "samples", "per GPU and step; empty is unknown", None, cells.at_least_one,
-           lambda job: job.spec.batch_size),
-    Column("user", "text", "owner", "", str, lambda job: job.spec.user),
-    Column("pool", "text", "nodes it may use", DEFAULT_POOL, cells.word, lambda job: job.spec.pool),
-    Column("priority", "number", "higher goes first where a policy heeds it", 0, cells.integer,
-           lambda job: job.spec.priority),
-    Column("time_limit_s", "seconds", "stopped when it has run this long; empty is never", None, cells.seconds,
-           lambda job: job.spec.time_limit_s),
-    Column("retries", "number", "how often a failed attempt is tried again", 0, cells.count,
-           lambda job: job.spec.retries),
-    Column("share", "1 or 0", "0 keeps every other job off its GPUs", True, cells.flag, lambda job: job.spec.share),
-    Column("preemptible", "1 or 0", "1 saves its state when stopped, goes on from it, may be stopped for others", False,
-           cells.flag, lambda job: job.spec.preemptible),
-    Column("abortable", "1 or 0", "1 lets a job without GPUs be stopped for others, though it then begins anew", False,
-           cells.flag, lambda job: job.spec.abortable),
     Column("outcome", "text", "how it ended where it was recorded", "", str, lambda job: job.outcome),
 )  # fmt: skip
+"""Columns that say what no job request does, or say it otherwise."""
+
+COLUMNS: Final = OF_TRACES + tuple(
+    [Column(field.column, "", field.meaning, field.default, _parser(field.takes), _of(field)) for field in OF_JOBS]
+)
 """Every column. Only `submit_s` is required; further columns `label:NAME` become labels."""
 
 COLUMN_NAMES = tuple(column.name for column in COLUMNS)
@@ -104,11 +123,13 @@ def read(path: Path, text: str, options: Options) -> Workload:
     names = [name or f"line-{line}" for name, line in zip(given, sheet.lines, strict=True)]
     sheet.unique(names, "id")
     labels = _labels(sheet)
+    ruled = {name: table[field.column] for name, field in BY_NAME.items() if field.column in sheet.names}
     for row in sheet.good():
         if table["sizes"][row] and table["gpus"][row] not in table["sizes"][row]:
             sheet.fail(row, f"gpus {table['gpus'][row]} is not among them", "sizes")
-        if table["anti_collocation"][row] and not table["multi_node"][row]:
-            sheet.fail(row, "needs multi_node 1: no two of its GPUs may lie on one node", "anti_collocation")
+        values = {name: column[row] for name, column in ruled.items()}
+        for field, message in senseless(values, has_gpus=table["gpus"][row] > 0):
+            sheet.fail(row, message, field.column)
 
     def make(id_: JobId, row: int, submit_s: float) -> TraceJob:
         values = {name: column[row] for name, column in table.items()}
@@ -171,9 +192,10 @@ def _labels(sheet: Sheet) -> list[dict[str, str]]:
 
 
 def _job(id_: JobId, name: str, submit_s: float, values: dict[str, Any], labels: dict[str, str], line: int) -> TraceJob:
-    own = ("id", "submit_s", "duration_s", "steps", "gpu_ratio", "model", "outcome")
-    needs = {key: value for key, value in values.items() if key not in own}
-    spec = JobSpec(name=name, family=values["model"], steps_total=values["steps"], labels=labels, **needs)
+    needs = {field.name: values[field.column] for field in OF_JOBS}
+    spec = JobSpec(
+        name=name, family=values["model"], labels=labels, gpus=values["gpus"], sizes=values["sizes"], **needs
+    )
     return TraceJob(
         id=id_, submit_s=submit_s, spec=spec, duration_s=values["duration_s"], gpu_ratio=values["gpu_ratio"],
         outcome=values["outcome"], line=line,
