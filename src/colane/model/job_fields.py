@@ -256,6 +256,12 @@ JOB_FIELDS: Final = (
         other_names=("label",), shelf=Shelf.JOB,
     ),
     JobField(
+        "comment", Text(1_000, 0, NO_CONTROLS), "for people: shown and exported, decides nothing",
+        default="",
+        option=Option("For people, as 'colane show' shows it.", ("--comment",)),
+        slurm=("--comment",), shelf=Shelf.JOB, shown="{value}", column="comment",
+    ),
+    JobField(
         "env", TextMap(VARIABLE, WORD, ENV_VARIABLES_MAX), "environment of its processes",
         default={},
         option=Option("Set a variable; all of this shell's go along. May be repeated.", ("--env", "-e"), "NAME=VALUE"),

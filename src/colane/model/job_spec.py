@@ -79,6 +79,7 @@ class JobSpec:
         comm_pattern: Which ranks talk to each other.
         circle: Whose jobs may share a GPU with it: never declared, see `Constraints`.
         labels: For people and reports.
+        comment: For people.
         category: What it works on; decides how many cores it starts with where these are tuned (paper D).
         core_hints: What its owner says of the work between two steps, for the same.
         checkpoint: How it is asked to save its state before it is stopped; None stops it at once, by SIGTERM.
@@ -118,6 +119,7 @@ class JobSpec:
     comm_pattern: CommPattern
     circle: str
     labels: Mapping[str, str]
+    comment: str
     category: Category
     core_hints: tuple[CoreHint, ...]
     checkpoint: CheckpointContract | None
@@ -161,6 +163,7 @@ class JobSpec:
         comm_pattern: CommPattern = CommPattern.ALL,
         circle: str = "",
         labels: Mapping[str, str] | None = None,
+        comment: str = "",
         category: Category = Category.UNKNOWN,
         core_hints: tuple[CoreHint, ...] = (),
         checkpoint: CheckpointContract | None = None,
@@ -199,6 +202,7 @@ class JobSpec:
         self.comm_pattern = comm_pattern
         self.circle = circle
         self.labels = {} if labels is None else labels
+        self.comment = comment
         self.category = category
         self.core_hints = core_hints
         self.checkpoint = checkpoint
@@ -259,6 +263,7 @@ class JobSpec:
             comm_pattern=self.comm_pattern,
             circle=self.circle,
             labels=self.labels,
+            comment=self.comment,
             category=self.category,
             core_hints=self.core_hints,
             checkpoint=self.checkpoint,
