@@ -26,7 +26,7 @@ BORROWER = ["sh", "-c", "echo attempt $COLANE_ATTEMPT; exec sleep 10000"]
 async def test_it_ends_with_that_reason_and_its_log_is_kept(
     tmp_path: Path, marker: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(main, "discover", lambda *_: NvmlDevices(Nvml(FakeNvml([FakeGpu("GPU-0")])), read_host()))
+    monkeypatch.setattr(main, "discover", lambda *_, **__: NvmlDevices(Nvml(FakeNvml([FakeGpu("GPU-0")])), read_host()))
     name, _, value = marker.partition("=")
     env = {"PATH": os.environ["PATH"], name: value}
     async with world(policy="coda:aborts_max=1") as w, running(tmp_path / "state", Link(w)) as agent:  # type: ignore[arg-type]

@@ -52,7 +52,7 @@ async def test_memory_of_a_containers_process_is_the_jobs_and_nobody_elses(
 ) -> None:
     device = FakeGpu("GPU-0", total_bytes=10 * GB, reserved_bytes=0)
     monkeypatch.setattr(gpu, "is_first_namespace", lambda: True)
-    monkeypatch.setattr(main, "discover", lambda *_: NvmlDevices(Nvml(FakeNvml([device])), read_host()))
+    monkeypatch.setattr(main, "discover", lambda *_, **__: NvmlDevices(Nvml(FakeNvml([device])), read_host()))
     name, _, value = marker.partition("=")
     fake = FakeScheduler()
     fake.want(1, *WAITS, env={"PATH": os.environ["PATH"], name: value})

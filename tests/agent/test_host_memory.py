@@ -109,7 +109,7 @@ def bench(tmp_path: Path, marker: str, monkeypatch: pytest.MonkeyPatch) -> Bench
     found = discover("cpu:1:1GB")
     assert isinstance(found, CpuDevices)
     machine = Machine(found)
-    monkeypatch.setattr(main, "discover", lambda *_: machine)
+    monkeypatch.setattr(main, "discover", lambda *_, **__: machine)
     monkeypatch.setattr(
         host_memory.Mover.__init__, "__defaults__", (machine.cuda.suspender, lambda: machine.host_bytes)
     )

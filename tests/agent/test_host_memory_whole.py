@@ -84,7 +84,7 @@ async def test_another_job_has_the_gpu_meanwhile(tmp_path: Path, marker: str, mo
     found = discover("cpu:1:1GB")
     assert isinstance(found, CpuDevices)
     machine = Machine(found)
-    monkeypatch.setattr(main, "discover", lambda *_: machine)
+    monkeypatch.setattr(main, "discover", lambda *_, **__: machine)
     monkeypatch.setattr(suspend, "problem", lambda: "")
     monkeypatch.setattr(host_memory.Mover.__init__, "__defaults__", (machine.cuda.suspender, lambda: 500 * GB))
     name, _, value = marker.partition("=")

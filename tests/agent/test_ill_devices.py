@@ -59,7 +59,7 @@ async def test_an_ill_device_is_told_before_the_end_of_its_job(
     fake, found = Recorder(), discover("cpu:1:1GB")
     assert isinstance(found, CpuDevices)
     devices = Devices(found)
-    monkeypatch.setattr(main, "discover", lambda *_: devices)
+    monkeypatch.setattr(main, "discover", lambda *_, **__: devices)
     name, _, value = marker.partition("=")
     gate = tmp_path / "gate"
     os.mkfifo(gate)

@@ -89,7 +89,7 @@ async def test_an_agent_sends_a_job_back_that_does_not_fit_and_starts_it_when_it
 ) -> None:
     device = FakeGpu("GPU-0", total_bytes=10 * GB, reserved_bytes=0)
     monkeypatch.setattr(gpu, "is_first_namespace", lambda: True)
-    monkeypatch.setattr(main, "discover", lambda *_: NvmlDevices(Nvml(FakeNvml([device])), read_host()))
+    monkeypatch.setattr(main, "discover", lambda *_, **__: NvmlDevices(Nvml(FakeNvml([device])), read_host()))
     name, _, value = marker.partition("=")
     fake, env = FakeScheduler(), {"PATH": os.environ["PATH"], name: value}
     command, turn = (sys.executable, "-c", "import time; time.sleep(1000)"), {"memory": [2 * GB, 4 * GB]}

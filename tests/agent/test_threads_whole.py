@@ -39,7 +39,7 @@ async def said(tmp_path: Path, marker: str, script: str, **wants: Any) -> list[s
 @pytest.fixture(autouse=True)
 def two_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     gpus = [FakeGpu("GPU-0"), FakeGpu("GPU-1")]
-    monkeypatch.setattr(main, "discover", lambda *_: NvmlDevices(Nvml(FakeNvml(gpus)), read_host()))
+    monkeypatch.setattr(main, "discover", lambda *_, **__: NvmlDevices(Nvml(FakeNvml(gpus)), read_host()))
 
 
 @pytest.mark.parametrize("count", [1, 2])

@@ -27,7 +27,7 @@ async def test_that_memory_is_estimated_is_said_once(
 ) -> None:
     device = FakeGpu("GPU-0", total_bytes=10 * GB, reserved_bytes=0)
     monkeypatch.setattr(gpu, "is_first_namespace", lambda: is_comparable)
-    monkeypatch.setattr(main, "discover", lambda *_: NvmlDevices(Nvml(FakeNvml([device])), read_host()))
+    monkeypatch.setattr(main, "discover", lambda *_, **__: NvmlDevices(Nvml(FakeNvml([device])), read_host()))
     name, _, value = marker.partition("=")
     fake, command = FakeScheduler(), (sys.executable, "-c", "import time; time.sleep(1000)")
     wish: dict[str, Any] = {"env": {"PATH": os.environ["PATH"], name: value}, "turn": {"memory": [2 * GB, 2 * GB]}}

@@ -61,6 +61,7 @@ class FakeNvml:
         self.samples_held = 0
         self.ancestors: dict[frozenset[str], int] = {}
         self.nvlink_copies: set[frozenset[str]] = set()
+        self.driver = "580.95.05"
 
     def __getattribute__(self, name: str) -> Any:
         if not name.startswith("nvml"):
@@ -150,6 +151,12 @@ class FakeNvml:
 
     def nvmlDeviceGetComputeRunningProcesses_v3(self, gpu: FakeGpu) -> list[SimpleNamespace]:
         return _processes(self._alive(gpu).processes)
+
+    def nvmlDeviceGetComputeRunningProcesses_v2(self, gpu: FakeGpu) -> list[SimpleNamespace]:
+        return _processes(self._alive(gpu).processes)
+
+    def nvmlSystemGetDriverVersion(self) -> str:
+        return self.driver
 
     def nvmlDeviceGetGraphicsRunningProcesses_v3(self, gpu: FakeGpu) -> list[SimpleNamespace]:
         self._alive(gpu)

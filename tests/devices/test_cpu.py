@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 from pathlib import Path
 
+import pynvml
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,6 +15,7 @@ from colane.devices.host import parse_cpu_list, read_sockets
 from colane.devices.types import HostFacts
 from colane.model.topology import Link, LinkKind, Topology
 from colane.traces import topologies
+from tests.devices.test_gpu import fails
 
 HOST = HostFacts(cores=(0, 1, 2, 3, 8, 9), memory_bytes=6_000_000_000, sockets={0: 1, 1: 0, 2: 1, 3: 0, 8: 0, 9: 1})
 
@@ -86,7 +89,7 @@ def test_this_machine() -> None:
 
 
 def test_without_a_driver_all_cores_are_one_device() -> None:
-    (gpu,) = discover(None, load=lambda: None).observe()
+    (gpu,) = discover(None, load=partial(fails, pynvml.NVML_ERROR_LIBRARY_NOT_FOUND)).observe()
     assert gpu.is_cpu_device
     assert gpu.cores == tuple(sorted(os.sched_getaffinity(0)))
 

@@ -1,14 +1,19 @@
 from __future__ import annotations
 
+import random
+import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pynvml
 import pytest
 
 from colane.devices import DeviceSpecError, MemoryUse, NvmlDevices, OwnProcesses, discover, gpm, gpu, pids, rates
-from colane.devices.nvml import Nvml
+from colane.devices import known as known_gpus
+from colane.devices.nvml import NO_DRIVER, Nvml, NvmlUnavailableError
 from colane.devices.types import HostFacts
 from tests.devices.fake_nvml import GB, FakeGpu, FakeNvml
 
@@ -269,6 +274,131 @@ def test_discovery_prefers_gpus_and_gives_cpu_when_asked(monkeypatch: pytest.Mon
     assert [seen.uuid for seen in discover("cpu:1", load=lambda: fake).observe()] == ["cpu-0"]
 
 
-def test_gpus_asked_for_in_vain() -> None:
-    with pytest.raises(DeviceSpecError, match="no usable GPU"):
-        discover("gpu", load=lambda: None)
+def test_gpus_asked_for_in_vain(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    with pytest.raises(DeviceSpecError, match=r"--devices gpu: NVML cannot be opened: .*Not Found; use"):
+        discover("gpu", load=partial(fails, pynvml.NVML_ERROR_LIBRARY_NOT_FOUND))
+    with pytest.raises(DeviceSpecError, match="NVML is there and shows no GPU"):
+        discover("gpu", load=lambda: Nvml(FakeNvml([])))
+    with pytest.raises(DeviceSpecError, match="NVML shows 1 GPU, and none of them answers"):
+        discover("gpu", load=lambda: Nvml(FakeNvml([FakeGpu("GPU-a", lost=True)])))
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "7")
+    with pytest.raises(DeviceSpecError, match="CUDA_VISIBLE_DEVICES='7' names none of the 1 GPU here"):
+        discover("gpu", load=lambda: Nvml(FakeNvml([FakeGpu("GPU-a")])))
+
+
+def test_a_broken_driver_makes_no_cpu_device_of_a_machine_with_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = SimpleNamespace(nvmlInit=partial(raises, pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH))
+    monkeypatch.setitem(sys.modules, "pynvml", module)
+    with pytest.raises(DeviceSpecError, match=r"Driver/library version mismatch: .*; load the driver that fits"):
+        discover(None)
+    with pytest.raises(DeviceSpecError, match="none of them answers"):
+        discover(None, load=lambda: Nvml(FakeNvml([FakeGpu("GPU-a", lost=True)])))
+
+
+def test_a_dead_gpu_that_answers_unknown_to_all_is_ill(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake, devices = devices_of(FakeGpu("GPU-a"), FakeGpu("GPU-b"))
+    own = fake.nvmlDeviceGetMemoryInfo
+
+    def dead(gpu: FakeGpu, version: int | None = None) -> object:
+        if gpu.uuid == "GPU-b":
+            raise pynvml.NVMLError(pynvml.NVML_ERROR_UNKNOWN)
+        return own(gpu, version)
+
+    monkeypatch.setattr(fake, "nvmlDeviceGetMemoryInfo", dead)
+    assert [seen.healthy for seen in devices.observe()] == [True, True], "once a busy one may"
+    assert [seen.healthy for seen in devices.observe()] == [True, False]
+    monkeypatch.undo()
+    assert [seen.healthy for seen in devices.observe()] == [True, True]
+
+
+def test_a_lost_gpu_leaves_the_others_their_numbers() -> None:
+    """As long as the agent runs, and for the one that is started meanwhile; a new one comes after them."""
+    first, second, third = gpus = [FakeGpu(f"GPU-{name}") for name in "abc"]
+    nvml = Nvml(FakeNvml(gpus))
+    known = NvmlDevices(nvml, HOST).observe()
+    first.lost = True
+    fake = FakeNvml([first, FakeGpu("GPU-d"), second, third])
+    devices = NvmlDevices(Nvml(fake), HOST, known=known)
+    seen = [(gpu.index, gpu.uuid, gpu.healthy) for gpu in devices.observe()]
+    assert seen == [(0, "GPU-a", False), (1, "GPU-b", True), (2, "GPU-c", True), (3, "GPU-d", True)]
+    assert devices.topology.gpus == 4
+    assert devices.memory(0) is None
+    first.lost = False
+    back = NvmlDevices(Nvml(fake), HOST, known=devices.observe()).observe()
+    assert [(gpu.uuid, gpu.healthy) for gpu in back] == [(gpu.uuid, True) for gpu in devices.observe()]
+
+
+def test_gpus_are_known_again_by_a_file(tmp_path: Path) -> None:
+    _, devices = devices_of(FakeGpu("GPU-a"), FakeGpu("GPU-b", numa=1, affinity=(0b1100,)))
+    assert known_gpus.read(tmp_path) == ()
+    known_gpus.write(tmp_path, devices.observe())
+    assert known_gpus.read(tmp_path) == devices.observe()
+    for spoilt in ("[", "[1]", "{}", '[{"uuid": "GPU-a"}]'):
+        (tmp_path / known_gpus.NAME).write_text(spoilt)
+        assert known_gpus.read(tmp_path) == ()
+    _, hidden = devices_of(FakeGpu(""))
+    known_gpus.write(tmp_path / "none", hidden.observe())
+    assert not (tmp_path / "none").exists(), "one without a UUID cannot be known again"
+
+
+@pytest.mark.parametrize(
+    ("driver", "suffix"), [("535.54.03", "_v2"), ("535.86.10", "_v2"), ("535.104.05", "_v3"), ("580.95.05", "_v3")]
+)
+def test_drivers_with_longer_records_are_asked_by_the_function_before(driver: str, suffix: str) -> None:
+    """What they fill is read as numbers of processes that are none."""
+    fake = FakeNvml([FakeGpu("GPU-a", processes={FOREIGN: 2 * GB})])
+    fake.driver = driver
+    (seen,) = NvmlDevices(Nvml(fake), HOST).observe()
+    assert seen.foreign_bytes == 2 * GB
+    asked = {call for call in fake.calls if "ComputeRunningProcesses" in call}
+    assert {call[-3:] for call in asked} == {suffix}
+
+
+ERRORS = tuple(code for code in (*range(1, 31), pynvml.NVML_ERROR_UNKNOWN))
+ROUNDS = 1000
+
+
+class Moody(FakeNvml):
+    """Answers a share of the calls with any of NVML's errors."""
+
+    def __init__(self, gpus: list[FakeGpu], draws: random.Random) -> None:
+        super().__init__(gpus)
+        self.draws, self.share = draws, 0.0
+
+    def __getattribute__(self, name: str) -> Any:
+        if name.startswith("nvml") and self.draws.random() < self.share:
+            return partial(raises, self.draws.choice(ERRORS))
+        return super().__getattribute__(name)
+
+
+def test_whatever_nvml_answers_devices_go_on_and_believe_nothing_they_were_not_told() -> None:
+    draws = random.Random(30)
+    gpus = [FakeGpu(f"GPU-{i}", processes={OURS: 5 * GB, FOREIGN: 2 * GB}) for i in range(3)]
+    fake = Moody(gpus, draws)
+    devices = NvmlDevices(Nvml(fake), HOST)
+    whole = devices.observe()
+    own = OwnProcesses(frozenset({OURS}), frozenset({0}))
+    for _ in range(ROUNDS):
+        fake.share = draws.choice((0.02, 0.2, 0.9))
+        seen = devices.observe(own)
+        assert [(gpu.index, gpu.uuid, gpu.memory_bytes) for gpu in seen] == [
+            (gpu.index, gpu.uuid, gpu.memory_bytes) for gpu in whole
+        ]
+        assert all(gpu.foreign_bytes in {0, 2 * GB, 3 * GB, 7 * GB, 8 * GB} for gpu in seen)
+        devices.utilization()
+        use = devices.memory(draws.randrange(3))
+        assert use is None or use.free_bytes in {132 * GB, 133 * GB}
+        NvmlDevices(Nvml(fake), HOST, known=whole)
+    fake.share = 0.0
+    assert [gpu.healthy for gpu in devices.observe(own)] == [True] * 3
+
+
+def fails(code: int) -> Nvml:
+    """NVML that cannot be opened."""
+    error = pynvml.NVMLError(code)
+    raise NvmlUnavailableError(str(error), has_driver=code not in NO_DRIVER)
+
+
+def raises(code: int, *_: object) -> None:
+    raise pynvml.NVMLError(code)

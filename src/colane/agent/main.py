@@ -9,7 +9,7 @@ import signal
 import socket
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from urllib.parse import urlsplit
 
 import uvicorn
@@ -24,7 +24,7 @@ from colane.agent.scheduler import Scheduler
 from colane.client.agent_link import AgentLink
 from colane.client.hosts import is_loopback
 from colane.client.tls import TlsError
-from colane.devices import Devices, DeviceSpecError, discover
+from colane.devices import Devices, DeviceSpecError, discover, known
 
 log = logging.getLogger(__name__)
 
@@ -73,6 +73,8 @@ async def serve(
     devices = _discover(config)
     state = StateDir(config.state_dir, config.grace_s)
     try:
+        with suppress(OSError):  # whatever keeps it from being written: they are known again by the next agent only
+            known.write(state.root, devices.observe())
         with _listen(config) as listener:
             address = _address(config, listener)
             async with _linked(config, scheduler) as link:
@@ -129,7 +131,7 @@ def _check_tls(config: AgentConfig) -> None:
 
 def _discover(config: AgentConfig) -> Devices:
     try:
-        return discover(config.devices, config.topology)
+        return discover(config.devices, config.topology, known=known.read(config.state_dir))
     except DeviceSpecError as error:
         raise AgentError(str(error)) from error
 

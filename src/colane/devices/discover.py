@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from colane.devices.cpu import CpuDevices, CpuSpec, DeviceSpecError, parse_cpu_spec
 from colane.devices.declared import DeclaredDevices
 from colane.devices.gpu import NvmlDevices
 from colane.devices.host import read_host
-from colane.devices.nvml import Nvml, load_nvml
+from colane.devices.nvml import Nvml, NvmlUnavailableError, load_nvml
 from colane.devices.types import Devices
+from colane.model.hardware import Gpu
 from colane.model.topology import Topology
 from colane.model.words import count
 
@@ -18,7 +19,11 @@ GPU_SPEC = "gpu"
 
 
 def discover(
-    spec: str | None = None, topology: Topology | None = None, *, load: Callable[[], Nvml | None] = load_nvml
+    spec: str | None = None,
+    topology: Topology | None = None,
+    *,
+    load: Callable[[], Nvml] = load_nvml,
+    known: Sequence[Gpu] = (),
 ) -> Devices:
     """Find the devices of this machine.
 
@@ -26,7 +31,8 @@ def discover(
         spec: `gpu` for what NVML shows, `cpu:N[:MEMORY]` for N cpu devices. None is the GPUs where there are
             any, else all allowed cores as one cpu device.
         topology: How they are connected; None takes what is found.
-        load: Opens NVML; None means there is no driver.
+        load: Opens NVML.
+        known: GPUs that were found here before.
 
     Returns:
         The devices. GPUs that this process's own `CUDA_VISIBLE_DEVICES` hides (as in a Slurm allocation)
@@ -37,14 +43,39 @@ def discover(
     """
     if spec is not None and spec != GPU_SPEC:
         return _cpu_devices(parse_cpu_spec(spec), topology)
-    nvml = load()
-    devices = None if nvml is None else NvmlDevices(nvml, read_host(), os.environ.get("CUDA_VISIBLE_DEVICES"))
-    if devices is not None and devices.observe():
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    try:
+        nvml = load()
+    except NvmlUnavailableError as error:
+        if spec == GPU_SPEC or error.has_driver:
+            raise DeviceSpecError(f"{_where(spec)}: NVML cannot be opened: {error}; {_way_out(error)}") from error
+        return _cpu_devices(CpuSpec(1), topology)
+    devices = NvmlDevices(nvml, read_host(), visible, known)
+    if devices.observe():
         _judge(topology, len(devices.observe()))
         return devices if topology is None else DeclaredDevices(devices, topology)
-    if spec == GPU_SPEC:
-        raise DeviceSpecError("--devices gpu: NVML shows no usable GPU on this machine; use cpu:N instead")
+    if spec == GPU_SPEC or (nvml.count() and visible is None):
+        raise DeviceSpecError(f"{_where(spec)}: {_why_none(nvml, visible)}; use --devices cpu:N instead")
     return _cpu_devices(CpuSpec(1), topology)
+
+
+def _where(spec: str | None) -> str:
+    return "this machine has an NVIDIA driver" if spec is None else f"--devices {spec}"
+
+
+def _way_out(error: NvmlUnavailableError) -> str:
+    repair = "load the driver that fits (a restart of the machine does), or " if error.has_driver else ""
+    return f"{repair}use --devices cpu:N instead"
+
+
+def _why_none(nvml: Nvml, visible: str | None) -> str:
+    """Say why no GPU was found by a driver that answers."""
+    count_of_gpus = nvml.count()
+    if not count_of_gpus:
+        return "NVML is there and shows no GPU"
+    if not nvml.handles():
+        return f"NVML shows {count(count_of_gpus, 'GPU')}, and none of them answers"
+    return f"CUDA_VISIBLE_DEVICES={visible!r} names none of the {count(count_of_gpus, 'GPU')} here"
 
 
 def _cpu_devices(spec: CpuSpec, topology: Topology | None) -> CpuDevices:

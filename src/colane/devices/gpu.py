@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import pynvml
 
 from colane.devices.gpm import GpmMeter
 from colane.devices.host import allowed, cores_of_socket
-from colane.devices.nvml import GpuLostError, Handle, Nvml
+from colane.devices.nvml import LOST, GpuLostError, Handle, Nvml
 from colane.devices.others import WINDOW_MIN_S, Smoothed
 from colane.devices.pids import is_first_namespace, is_translated
 from colane.devices.rates import RatesMeter
@@ -41,21 +41,24 @@ class _Device:
 class NvmlDevices:
     """The GPUs of this machine; a GPU in MIG mode is its instances."""
 
-    def __init__(self, nvml: Nvml, host: HostFacts, visible: str | None = None) -> None:
+    def __init__(self, nvml: Nvml, host: HostFacts, visible: str | None = None, known: Sequence[Gpu] = ()) -> None:
         """Read what never changes.
 
         Args:
             nvml: The gate.
             host: Cores and memory around the GPUs.
             visible: Offer only the GPUs that this value of `CUDA_VISIBLE_DEVICES` names; None offers all.
+            known: Those that this machine had when it was looked at before. They keep their numbers, which jobs that
+                run there have been given; one that does not answer now is lost.
         """
         self.host = host
         self._nvml = nvml
         found = [device for handle in nvml.handles() for device in _devices_of(nvml, handle, host)]
-        self._devices = _number(_visible(found, visible))
+        self._devices = _number(_as_before(_visible(found, visible), known, {device.facts.uuid for device in found}))
         self._meters = {d.facts.index: _meter(nvml, d.handle) for d in self._devices if d.handle is d.parent}
         self._xids = {device.facts.index: XidWatch(nvml, device.parent) for device in self._devices}
         self._foreign_bytes: dict[int, int] = {}
+        self._was_ill: set[int] = set()
         self._is_translated = False
         self._others = {device.facts.index: _OthersOnGpu(nvml, device.handle) for device in self._devices}
         sockets = [device.facts.socket for device in self._devices]
@@ -97,7 +100,7 @@ class NvmlDevices:
     def _observe_one(self, device: _Device, own: OwnProcesses) -> Gpu:
         index = device.facts.index
         try:
-            healthy = self._is_healthy(device)
+            healthy = self._is_healthy(device) and not self._is_ill(device)
             self._foreign_bytes[index] = self._read_foreign_bytes(device, own)
             if self._knows(()):
                 self._others[index].look(own.pids)
@@ -115,6 +118,16 @@ class NvmlDevices:
         contains = _NOT_REMAPPED in errors
         is_sound = not errors.get(_NOT_REMAPPED) if contains else not errors.get(_UNCORRECTABLE)
         return self._xids[device.facts.index].fatal(contains=contains) is None and is_sound
+
+    def _is_ill(self, device: _Device) -> bool:
+        """Whether it has failed to answer twice in a row: once a healthy one may, which is busy."""
+        index = device.facts.index
+        was_ill = index in self._was_ill
+        if not self._nvml.is_ill(device.parent):
+            self._was_ill.discard(index)
+            return False
+        self._was_ill.add(index)
+        return was_ill
 
     def _read_foreign_bytes(self, device: _Device, own: OwnProcesses) -> int:
         """Memory of others: their processes' own, or what ours leave unexplained where NVML hides theirs."""
@@ -168,7 +181,7 @@ def _process_memory(nvml: Nvml, handle: Handle) -> dict[int, int | None]:
     """Memory by pid of computing and drawing processes; None where NVML does not tell."""
     memory_of: dict[int, int | None] = {}
     for kind in ("Compute", "Graphics", "MPSCompute"):
-        for process in nvml.call(f"nvmlDeviceGet{kind}RunningProcesses_v3", handle) or ():
+        for process in nvml.processes(handle, kind):
             memory_of[process.pid] = process.usedGpuMemory
     return memory_of
 
@@ -250,6 +263,16 @@ def _names(entry: str, index: int, uuid: str) -> bool:
     if entry.isdigit():
         return int(entry) == index
     return bool(entry) and uuid.startswith(entry)
+
+
+def _as_before(devices: list[_Device], known: Sequence[Gpu], answering: set[str]) -> list[_Device]:
+    """Put those that were known in front, in their order, lost ones among them; nothing is known of hidden UUIDs."""
+    if "" in answering:
+        return devices
+    now = {device.facts.uuid: device for device in devices}
+    lost = [facts for facts in known if facts.uuid not in answering]
+    order = [now.pop(facts.uuid, _Device(LOST, LOST, facts)) for facts in known if facts in lost or facts.uuid in now]
+    return [*order, *now.values()]
 
 
 def _number(devices: Iterable[_Device]) -> tuple[_Device, ...]:

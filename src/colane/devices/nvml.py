@@ -19,6 +19,23 @@ LOST_ERRORS = frozenset(
 )
 """The GPU does not answer any more: fallen off the bus, or in need of a reset."""
 
+CANNOT_TELL = frozenset(
+    {pynvml.NVML_ERROR_NOT_SUPPORTED, pynvml.NVML_ERROR_NO_PERMISSION, pynvml.NVML_ERROR_FUNCTION_NOT_FOUND}
+)
+"""A device that is well may answer so to what every device is asked; any other error of that is a sign of an ill one:
+a dead GPU, or one whose driver hangs, gives 999 (unknown) to all."""
+
+NO_DRIVER = frozenset({pynvml.NVML_ERROR_LIBRARY_NOT_FOUND, pynvml.NVML_ERROR_DRIVER_NOT_LOADED})
+"""What opening NVML gives on a machine without GPUs."""
+
+WORDS = {pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH: "Driver/library version mismatch: it was renewed while loaded"}
+"""What nvidia-smi says is better known than what NVML does."""
+
+LONGER_RECORD_DRIVERS = ((535, 43), (535, 98))
+"""From the first of these up to the second, `..._v3` filled 32 bytes for a process where it fills 24 before and after:
+read as 24, the second process has the end of the first one's record as its number. The function before it (`_v2`) has
+24 in all of them."""
+
 _FIELD_OF_TYPE = {
     pynvml.NVML_VALUE_TYPE_DOUBLE: "dVal",
     pynvml.NVML_VALUE_TYPE_UNSIGNED_INT: "uiVal",
@@ -36,11 +53,31 @@ class GpuLostError(Exception):
     """The GPU asked does not answer any more."""
 
 
+class NvmlUnavailableError(Exception):
+    """NVML cannot be opened.
+
+    Attributes:
+        has_driver: Whether this is a machine with GPUs all the same, on which something is broken.
+    """
+
+    def __init__(self, why: str, *, has_driver: bool) -> None:
+        super().__init__(why)
+        self.has_driver = has_driver
+
+
+class _Lost:
+    """Stands for the handle of a GPU that has none any more."""
+
+
+LOST: Handle = _Lost()
+
+
 class Nvml:
     """Calls into one NVML module, real or a double."""
 
     def __init__(self, module: ModuleType | Any) -> None:  # noqa: ANN401 - any object with NVML's functions
         self._module = module
+        self._record: tuple[str, ...] | None = None
 
     def call(self, name: str, *arguments: Any) -> Any:  # noqa: ANN401 - as NVML answers
         """Call NVML's function `name`; None when it does not exist or fails.
@@ -49,6 +86,8 @@ class Nvml:
             GpuLostError: The GPU asked does not answer any more.
         """
         function = getattr(self._module, name, None)
+        if any(argument is LOST for argument in arguments):
+            raise GpuLostError(name)
         if function is None:
             return None
         try:
@@ -57,6 +96,40 @@ class Nvml:
             if error.value in LOST_ERRORS:
                 raise GpuLostError(name) from error
             return None
+
+    def is_ill(self, handle: Handle) -> bool:
+        """Whether a GPU fails to answer what every one can.
+
+        Raises:
+            GpuLostError: It does not answer any more.
+        """
+        function = getattr(self._module, "nvmlDeviceGetMemoryInfo", None)
+        if handle is LOST:
+            raise GpuLostError("nvmlDeviceGetMemoryInfo")
+        try:
+            if function is not None:
+                function(handle)
+        except pynvml.NVMLError as error:
+            if error.value in LOST_ERRORS:
+                raise GpuLostError("nvmlDeviceGetMemoryInfo") from error
+            return error.value not in CANNOT_TELL
+        return False
+
+    def processes(self, handle: Handle, kind: str) -> Sequence[Any]:
+        """Give the processes of a kind (`Compute`, `Graphics`, `MPSCompute`) on a device, by the records it fills.
+
+        Raises:
+            GpuLostError: The GPU asked does not answer any more.
+        """
+        if self._record is None:
+            version = _version(self.call("nvmlSystemGetDriverVersion"))
+            is_longer = LONGER_RECORD_DRIVERS[0] <= version < LONGER_RECORD_DRIVERS[1]
+            self._record = ("_v2",) if is_longer else ("_v3", "_v2")
+        for suffix in self._record:
+            found = self.call(f"nvmlDeviceGet{kind}RunningProcesses{suffix}", handle)
+            if found is not None:
+                return list(found)
+        return ()
 
     def fields(self, handle: Handle, ids: Sequence[int]) -> dict[int, float]:
         """Read several fields of a GPU in one call; those it does not have are left out."""
@@ -69,8 +142,15 @@ class Nvml:
 
     def handles(self) -> list[Handle]:
         """Give the handle of each GPU in NVML's order; one that is lost already is left out."""
-        handles = (self._handle(index) for index in range(self.call("nvmlDeviceGetCount") or 0))
+        handles = (self._handle(index) for index in range(self.count()))
         return [handle for handle in handles if handle is not None]
+
+    def count(self) -> int:
+        """Say of how many GPUs NVML knows, whether they answer or not."""
+        try:
+            return int(self.call("nvmlDeviceGetCount") or 0)
+        except GpuLostError:
+            return 0
 
     def _handle(self, index: int) -> Handle:
         try:
@@ -79,11 +159,22 @@ class Nvml:
             return None
 
 
-def load_nvml() -> Nvml | None:
-    """Open NVML; None where there is no driver."""
+def _version(text: object) -> tuple[int, ...]:
+    """Read a driver's version; empty where it is none."""
+    parts = (text.decode() if isinstance(text, bytes) else str(text)).split(".")
+    return tuple(int(part) for part in parts) if all(part.isdigit() for part in parts) else ()
+
+
+def load_nvml() -> Nvml:
+    """Open NVML.
+
+    Raises:
+        NvmlUnavailableError: It cannot be opened; says why.
+    """
     module = importlib.import_module("pynvml")
     try:
         module.nvmlInit()
-    except pynvml.NVMLError:
-        return None
+    except pynvml.NVMLError as error:
+        words = WORDS.get(error.value, str(error).rstrip("."))
+        raise NvmlUnavailableError(words, has_driver=error.value not in NO_DRIVER) from error
     return Nvml(module)
