@@ -335,6 +335,7 @@ class Core:
         step = Step(self.state, self._watchers, self._timers, self.config, 0.0)
         for job in self.state.jobs.values():
             if job.placement is None:
+                reports.set_hold_timers(self._timers, job)
                 continue
             step.company_changed(job.placement.gpus)
             if job.start_s is not None:

@@ -6,6 +6,7 @@ or round counts it. Each kind of hold has one place that sets it and one that en
 | kind | set by | ended by |
 | --- | --- | --- |
 | `user` | suspending a waiting job; losing GPUs while suspended; being sent back by agents repeatedly | resuming |
+| `begin` | submitting with a time before which the job may not start | that time, by a timer; resuming |
 | `limit` | what would exceed a limit of its user or group, see `core.cluster.limits` | others under the limit ending |
 """
 
@@ -20,7 +21,9 @@ from colane.model.hold import Hold, HoldKind
 from colane.model.job import Job
 from colane.model.reason import Reason, Why
 
-REASONS: Final[Mapping[HoldKind, Why]] = MappingProxyType({HoldKind.USER: Why.HELD, HoldKind.LIMIT: Why.LIMIT})
+REASONS: Final[Mapping[HoldKind, Why]] = MappingProxyType(
+    {HoldKind.USER: Why.HELD, HoldKind.BEGIN: Why.BEGINS_LATER, HoldKind.LIMIT: Why.LIMIT}
+)
 """What is told of each kind, in the order in which they are told where a job has several."""
 
 

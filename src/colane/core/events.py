@@ -8,6 +8,7 @@ from typing import Final, NamedTuple, final
 from colane.core.usage import UsedGpus
 from colane.model.bandwidth import BandwidthSample
 from colane.model.hardware import Drain, Gpu, Node
+from colane.model.hold import Hold
 from colane.model.job import Exit, Job, JobId, JobSpec, SuspendVia
 from colane.model.plan import Action, Plan
 from colane.model.profile import Profile, SetMeasurement
@@ -18,14 +19,16 @@ from colane.model.reason import Reason
 @final
 @dataclass(init=False, unsafe_hash=True, slots=True)
 class Submitted:
-    """A job entered the queue. Ids ascend with submission."""
+    """A job entered the queue, with what keeps it from starting yet. Ids ascend with submission."""
 
     job: Final[JobId]
     spec: Final[JobSpec]
+    holds: Final[tuple[Hold, ...]]
 
-    def __init__(self, job: JobId, spec: JobSpec) -> None:
+    def __init__(self, job: JobId, spec: JobSpec, holds: tuple[Hold, ...] = ()) -> None:
         self.job = job
         self.spec = spec
+        self.holds = holds
 
 
 class CancelRequested(NamedTuple):

@@ -22,7 +22,7 @@ MOVES: Mapping[tuple[JobState, JobState], str] = MappingProxyType(
     {
         (S.QUEUED, S.ASSIGNED): "a plan gave it GPUs",
         (S.QUEUED, S.CANCELLED): "cancelled while it waited",
-        (S.QUEUED, S.QUEUED): "suspended or resumed while it waited",
+        (S.QUEUED, S.QUEUED): "suspended or resumed while it waited, or its time to begin has come",
         (S.ASSIGNED, S.LAUNCHING): "its process started",
         (S.ASSIGNED, S.STOPPING): "cancelled before its process started, or one of its nodes failed or is drained",
         (S.ASSIGNED, S.QUEUED): "its node was lost, or the start failed and may be tried again",

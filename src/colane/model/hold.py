@@ -11,6 +11,8 @@ class HoldKind(StrEnum):
 
     USER = "user"
     """Its owner or an operator, until it is resumed."""
+    BEGIN = "begin"
+    """Its owner wants it to start no earlier than a time."""
     LIMIT = "limit"
     """A limit on what its user or group may have running, until others under it have ended."""
 

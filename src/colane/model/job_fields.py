@@ -244,6 +244,11 @@ JOB_FIELDS: Final = (
         slurm=("-t", "--time"), other_names=("time", "timeout"), shown="at most {value}", column="time_limit_s",
     ),
     JobField(
+        "begin", Text(64), "it starts no earlier: now+2h, 16:00 by the scheduler's clock, or 2030-12-01T08:00",
+        option=Option("Starts no earlier: now+2h, 16:00, or 2030-12-01T08:00.", ("--begin",), "WHEN"),
+        slurm=("-b", "--begin"), other_names=("start_time", "not_before"), in_spec=False, shelf=Shelf.NONE,
+    ),
+    JobField(
         "retries", Whole(0, RETRIES_MAX, "retry"), "how often a failed attempt is tried again",
         default=0,
         option=Option("Tried again this often when it fails.", ("--retries",)),

@@ -48,6 +48,7 @@ class Why(StrEnum):
     HELD = "held"
     NODES_DRAINED = "nodes-drained"
     LIMIT = "limit"
+    BEGINS_LATER = "begins-later"
     POLICY_FAILED = "policy-failed"
     # starting
     FREE_GPU = "free-gpu"
@@ -87,6 +88,7 @@ class Why(StrEnum):
     RETURNING = "returning"
     RETURNED = "returned"
     RESUMED = "resumed"
+    BEGIN_REACHED = "begin-reached"
     PREEMPTED = "preempted"
     MOVES_TYPE = "moves-type"
     PARKED = "parked"
@@ -197,6 +199,7 @@ SENTENCES: Mapping[Why, str] = MappingProxyType(
             "ReqNodeNotAvail: every node that could run it takes no new jobs: {nodes}; colane undrain lets it again"
         ),
         Why.LIMIT: "{word}: {by} is reached: {used} used, {need} needed; it starts when others under it have ended",
+        Why.BEGINS_LATER: "BeginTime: not before {by}, as was asked for; colane resume lets it start at once",
         Why.HELD: "JobHeldUser: suspended by {by}; colane resume lets it start",
         Why.POLICY_FAILED: "Priority: nobody starts until policy {policy} plans again: {problem}",
         Why.FREE_GPU: "{gpu} is free",
@@ -243,6 +246,7 @@ SENTENCES: Mapping[Why, str] = MappingProxyType(
         ),
         Why.RETURNED: "resumed by {by}; its GPU memory, {size_bytes}, comes back from the host to {gpu}",
         Why.RESUMED: "resumed by {by}",
+        Why.BEGIN_REACHED: "the time has come before which it was not to start",
         Why.PREEMPTED: "stopped for {jobs}: {because}",
         Why.SHRUNK: "saves its state and goes on with {gpus:GPU} of the {had} it had",
         Why.GROWN: "saves its state and goes on with {gpus:GPU} instead of {had}",

@@ -8,9 +8,11 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from colane.model.checkpoint import CheckpointContract, parse_contract
+from colane.model.hold import Hold, HoldKind
 from colane.model.job import JobSpec
 from colane.model.job_fields import JOB_FIELDS, senseless
 from colane.model.problem import Problem
+from colane.server.begin import begin_time_s, time_text
 from colane.server.documents import Body
 from colane.server.family import derive_family, name_of
 from colane.server.hardware import Hardware
@@ -33,11 +35,13 @@ class Admitted:
         spec: What policies see.
         launch: Command, working directory, environment: for the store's `launch_specs` and the agent only.
         model_name: Built-in model, None for a command.
+        holds: What keeps it from starting yet.
     """
 
     spec: JobSpec
     launch: Body
     model_name: str | None
+    holds: tuple[Hold, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,13 +56,14 @@ class _Program:
     model_name: str | None
 
 
-def admit_all(requests: Sequence[JobRequest], hardware: Hardware, workdir: str) -> list[Admitted]:
+def admit_all(requests: Sequence[JobRequest], hardware: Hardware, workdir: str, now_s: float = 0.0) -> list[Admitted]:
     """Judge a batch; it is taken whole or not at all.
 
     Args:
         requests: The jobs in order.
         hardware: Nodes known now; with none, hardware is not judged.
         workdir: Working directory of jobs that name none.
+        now_s: The time, from which times to begin are counted.
 
     Raises:
         RefusedError: 422 with every problem of the first bad jobs, fields as `jobs[3].batch_size`.
@@ -67,7 +72,7 @@ def admit_all(requests: Sequence[JobRequest], hardware: Hardware, workdir: str) 
     problems: list[Problem] = []
     for position, request in enumerate(requests):
         try:
-            admitted.append(admit(request, hardware, workdir))
+            admitted.append(admit(request, hardware, workdir, now_s))
         except RefusedError as refused:
             problems += [Problem(f"jobs[{position}].{field}", text) for field, text in refused.problems]
             if len(problems) >= PROBLEMS_MAX:
@@ -81,7 +86,7 @@ PROBLEMS_MAX: Final = 20
 """A batch that is wrong throughout is not answered with ten thousand problems."""
 
 
-def admit(request: JobRequest, hardware: Hardware, workdir: str) -> Admitted:
+def admit(request: JobRequest, hardware: Hardware, workdir: str, now_s: float = 0.0) -> Admitted:
     """Judge one job; see `admit_all`.
 
     Raises:
@@ -108,7 +113,18 @@ def admit(request: JobRequest, hardware: Hardware, workdir: str) -> Admitted:
     if spec.checkpoint is not None:
         launch["checkpoint_signal"] = spec.checkpoint.signal
         launch["checkpoint_lead_s"] = spec.checkpoint.lead_s
-    return Admitted(spec, launch, program.model_name)
+    return Admitted(spec, launch, program.model_name, _holds(request, now_s))
+
+
+def _holds(request: JobRequest, now_s: float) -> tuple[Hold, ...]:
+    """What is to keep it from starting at first: a time before which it may not."""
+    if request.begin is None:
+        return ()
+    try:
+        begin_s = begin_time_s(request.begin, now_s)
+    except ValueError as error:
+        raise RefusedError(422, [Problem("begin", str(error))]) from error
+    return (Hold(HoldKind.BEGIN, time_text(begin_s), begin_s),) if begin_s > now_s else ()
 
 
 def _conflicts(request: JobRequest, given: set[str]) -> list[Problem]:

@@ -63,7 +63,7 @@ def submit(turn: Turn, jobs: Sequence[Admitted]) -> list[JobId]:
     turn.next_job_id += len(jobs)
     for job_id, job in zip(ids, jobs, strict=True):
         turn.admitted[job_id] = job
-        turn.events.append(Submitted(job_id, job.spec))
+        turn.events.append(Submitted(job_id, job.spec, job.holds))
     return ids
 
 

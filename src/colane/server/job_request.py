@@ -118,6 +118,7 @@ if TYPE_CHECKING:
         user: str
         pool: str
         time_limit_s: float | None
+        begin: str | None
         batch: str | None
         batch_size: int | None
         steps_total: int | None

@@ -152,7 +152,7 @@ class Service:
 
         def prepare(turn: Turn) -> list[JobId]:
             ownership.demand_runnable(owned, turn.board)
-            admitted = admit_all(owned, turn.board.hardware, self.config.workdir)
+            admitted = admit_all(owned, turn.board.hardware, self.config.workdir, turn.now_s)
             return self.driver.keeper.submit(turn, admitted)
 
         return prepare

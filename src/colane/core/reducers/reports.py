@@ -36,7 +36,7 @@ from colane.core.reducers import (
 from colane.core.reducers.circles import circle
 from colane.core.reducers.memory import learn_memory
 from colane.core.reducers.step import Step
-from colane.core.reducers.timers import Timer, TimerKind
+from colane.core.reducers.timers import Timer, TimerKind, Timers
 from colane.model.constraints import Constraints
 from colane.model.hardware import Gpu, GpuId, Node
 from colane.model.job import Job, JobId, JobState
@@ -54,7 +54,22 @@ def submitted(step: Step, event: Submitted) -> None:
     spec, config = event.spec, step.config
     cores = None if config.tuning is None else start_cores_of(step.state, spec)
     constraints = Constraints(cores=cores, circle=circle(spec, config.share_between))
-    step.put(Job(event.job, spec, step.now_s, reason=SUBMITTED, story=story, constraints=constraints))
+    holds = event.holds
+    step.put(Job(event.job, spec, step.now_s, reason=SUBMITTED, story=story, constraints=constraints, holds=holds))
+    set_hold_timers(step.timers, step.state.jobs[event.job])
+
+
+def set_hold_timers(timers: Timers, job: Job) -> None:
+    """Of holds that end by themselves."""
+    for hold in job.holds:
+        if hold.until_s is not None:
+            timers.set(hold.until_s, TimerKind.HOLD_OVER, job.id, job.attempt)
+
+
+def _hold_over(step: Step, job: Job) -> None:
+    holds = tuple([hold for hold in job.holds if hold.until_s is None or hold.until_s > step.now_s])
+    if holds != job.holds:
+        step.put(move(job, JobState.QUEUED, step.now_s, Reason(Why.BEGIN_REACHED), holds=holds))
 
 
 def cancel_requested(step: Step, event: CancelRequested) -> None:
@@ -218,6 +233,9 @@ def tick(step: Step, _event: Tick) -> None:
 def timer_due(step: Step, timer: Timer) -> None:
     """A timer fell due; one of an older attempt means nothing."""
     job = step.state.jobs.get(timer.job)
+    if job is not None and timer.kind is TimerKind.HOLD_OVER:
+        _hold_over(step, job)
+        return
     if job is None or job.attempt != timer.attempt or job.placement is None:
         return
     if timer.kind is TimerKind.TIME_LIMIT:

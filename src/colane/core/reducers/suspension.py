@@ -134,8 +134,8 @@ def resume_requested(step: Step, event: ResumeRequested) -> None:
     if job is None:
         step.stale.append((event, "no such live job"))
     elif job.state is JobState.QUEUED:
-        if job.is_held(HoldKind.USER):
-            holds = without(job, HoldKind.USER)
+        holds = without(job, HoldKind.USER, HoldKind.BEGIN)
+        if holds != job.holds:
             step.put(move(job, JobState.QUEUED, step.now_s, Reason(Why.RESUMED, {"by": event.by}), holds=holds))
     elif not job.suspended:
         return

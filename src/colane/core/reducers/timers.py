@@ -17,6 +17,7 @@ class TimerKind(StrEnum):
     PROTECTION_OVER = "protection-over"
     TAKEN_TO_RUN = "taken-to-run"
     CHECKPOINT_DUE = "checkpoint-due"
+    HOLD_OVER = "hold-over"
 
 
 class Timer(NamedTuple):
