@@ -365,3 +365,9 @@ def test_jobs_that_run_at_once_run_as_those_whose_start_is_reported(policy: str,
         return list(zip(*columns, rows.gpus, strict=True)), recorder.moves
 
     assert told(at_once=True) == told(at_once=False)
+
+
+def test_a_job_that_was_held_starts_when_it_was_let_go() -> None:
+    held = replace(job(1, 0.0, 10.0), held_s=25.0)
+    done = run([held, job(2, 1.0, 5.0)], cluster(1), create("fifo"), NeutralWorld())
+    assert dict(zip(done.ledger.rows.id, done.ledger.rows.first_start_s, strict=True)) == {1: 25.0, 2: 1.0}

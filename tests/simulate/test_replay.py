@@ -213,6 +213,22 @@ def test_who_may_be_stopped_is_kept_unless_the_command_says_otherwise(
     assert [(one["restart_s"], one["to_host_bytes_per_s"], one["park_s"]) for one in found["costs"]] == [(7, 2e9, 0)]
 
 
+class HoldingScheduler(FakeScheduler):
+    """Of its two jobs the second was suspended while it waited, and let go 9 s after it was submitted."""
+
+    def finished_jobs(self, labels: object = None) -> list[dict[str, Any]]:
+        first, second, *others = super().finished_jobs(labels)
+        moves = [(101.0, "queued", "submitted"), (103.0, "queued", "held"), (110.0, "queued", "resumed"),
+                 (113.0, "assigned", "free-gpu"), (114.0, "running", "resumed")]  # fmt: skip
+        story = [{"at_s": at_s, "state": state, "why": why} for at_s, state, why in moves]
+        return [first, {**second, "story": story, "first_start_s": 113.0}, *others]
+
+
+def test_a_job_that_was_held_is_held_as_long_when_it_is_simulated(tmp_path: Path) -> None:
+    made = export_jobs(HoldingScheduler(), {}, tmp_path / "export")  # type: ignore[arg-type]
+    assert [job.held_s for job in read(made.trace).jobs] == [0.0, 9.0]
+
+
 class SilentScheduler(FakeScheduler):
     """One job that steps and one that shows none, both shorter than what others take besides their steps."""
 

@@ -153,6 +153,7 @@ def _job(
         spec=spec,
         duration_s=run_s if alone else _kind_s(item, steps, gpu_type, table) or run_s,
         outcome=item["state"],
+        held_s=_held_s(item),
     )
 
 
@@ -164,6 +165,20 @@ def _declared(item: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
         body = item if field.shelf is Shelf.JOB else item["needs"]
         if field.column and field.name in body:
             yield field.name, field.in_job(body[field.name])
+
+
+def _held_s(item: Mapping[str, Any]) -> float:
+    """From its submission to when it was last let go before it first started; 0 where it was never held."""
+    first_s = item.get("first_start_s", item["start_s"])
+    let_go = [
+        line["at_s"] for line in item.get("story", ())
+        if line["why"] in LET_GO and line["state"] == "queued" and line["at_s"] <= first_s
+    ]  # fmt: skip
+    return max(0.0, let_go[-1] - item["submit_s"]) if let_go else 0.0
+
+
+LET_GO = frozenset({"resumed", "begin-reached"})
+"""Reasons with which a job that waits is let go by its owner, or by its time to begin."""
 
 
 def _own_overhead_s(item: Mapping[str, Any], gpu_type: str, table: MeasuredTable) -> float:

@@ -12,6 +12,7 @@ from math import inf
 
 from colane.core import Core
 from colane.core.events import Ended, Event, Launched, Outcome, Progressed, Submitted, Tick
+from colane.model.hold import Hold, HoldKind
 from colane.model.job import Exit, Job, JobState
 from colane.model.progress import Progress
 from colane.simulate.accounts import JobAccounts
@@ -152,7 +153,9 @@ class Driver:
         jobs, index, events = self._jobs, self.submitted, self._events
         while index < len(jobs) and jobs[index].submit_s <= now_s:
             job = jobs[index]
-            events.append(Submitted(job.id, job.spec))
+            until_s = job.submit_s + job.held_s
+            holds = (Hold(HoldKind.BEGIN, f"{until_s:g} s", until_s),) if job.held_s > 0 else ()
+            events.append(Submitted(job.id, job.spec, holds))
             self._meter.queue(job.spec.pool, 1, for_gpus=job.spec.gpus > 0)
             index += 1
         self.submitted = index

@@ -25,6 +25,7 @@ class TraceJob:
         gpu_ratio: Part of each of its GPUs it asks for; 1 is a whole GPU.
         outcome: How it ended where it was recorded, in the words of the trace.
         line: Line of the file it was read from; 0 where there is none.
+        held_s: For so long after its submission it may not start: its owner held it, or gave it a time to begin.
     """
 
     id: JobId
@@ -34,6 +35,7 @@ class TraceJob:
     gpu_ratio: float = 1.0
     outcome: str = ""
     line: int = 0
+    held_s: float = 0.0
 
     @property
     def is_cpu_only(self) -> bool:
@@ -123,14 +125,16 @@ def order(
 
 
 def compress(workload: Workload, time_scale: float) -> Workload:
-    """Return the workload with every submission time divided by a factor: 2 doubles the offered load.
+    """Return the workload with all times of submission and holding divided by a factor: 2 doubles the offered load.
 
     Raises:
         ValueError: The factor is not above 0.
     """
     if not time_scale > 0:
         raise ValueError(f"time scale must be above 0, got {time_scale}")
-    jobs = tuple(replace(job, submit_s=job.submit_s / time_scale) for job in workload.jobs)
+    jobs = tuple(
+        replace(job, submit_s=job.submit_s / time_scale, held_s=job.held_s / time_scale) for job in workload.jobs
+    )
     return replace(workload, jobs=jobs)
 
 

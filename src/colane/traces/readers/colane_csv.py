@@ -90,6 +90,8 @@ OF_TRACES: Final = (
     Column("gpu_ratio", "0..1", "part of each GPU it asks for", 1.0, cells.ratio, lambda job: job.gpu_ratio),
     Column("model", "text", "what it trains: jobs of one model behave alike", DEFAULT_MODEL, cells.word,
            lambda job: job.spec.family),
+    Column("held_s", "seconds", "how long after its submission it may not start, held by its owner", 0.0,
+           cells.seconds, lambda job: job.held_s),
     Column("outcome", "text", "how it ended where it was recorded", "", str, lambda job: job.outcome),
 )  # fmt: skip
 """Columns that say what no job request does, or say it otherwise."""
@@ -198,5 +200,5 @@ def _job(id_: JobId, name: str, submit_s: float, values: dict[str, Any], labels:
     )
     return TraceJob(
         id=id_, submit_s=submit_s, spec=spec, duration_s=values["duration_s"], gpu_ratio=values["gpu_ratio"],
-        outcome=values["outcome"], line=line,
+        outcome=values["outcome"], line=line, held_s=values["held_s"],
     )  # fmt: skip
