@@ -213,3 +213,33 @@ async def test_what_cannot_be_moved_says_why_and_goes_on_when_resumed(
         await bench.goes_on(agent)
         await agent.until(lambda: bench.progress()["host_refusal"] == "")
         await bench.end(agent)
+
+
+async def test_a_job_may_hold_on_the_host_what_it_booked_and_what_was_moved(bench: Bench, tmp_path: Path) -> None:
+    """The driver's copy is memory of its process: under the old bound the job would end as out of memory."""
+    booked_bytes = 3 * GB
+    bench.fake.change(7, memory_limit_bytes=booked_bytes)
+    job = JobDir(bench.record.parent)
+    async with running(tmp_path / "state", bench.fake) as agent:
+        await bench.started(agent)
+        await agent.until(lambda: job.memory_limit_bytes() == booked_bytes, "it is bounded")
+        await bench.moved(agent)
+        assert job.memory_limit_bytes() == booked_bytes + SIZE_BYTES
+    async with running(tmp_path / "state", bench.fake) as agent:
+        await agent.until(lambda: bench.progress().get("on_host_bytes") == SIZE_BYTES, "the next agent knows")
+        assert job.memory_limit_bytes() == booked_bytes + SIZE_BYTES
+        bench.fake.pause(7, paused=False)
+        await bench.goes_on(agent)
+        assert job.memory_limit_bytes() == booked_bytes
+        await bench.end(agent)
+
+
+async def test_a_refused_move_leaves_the_bound_as_it_was(bench: Bench, tmp_path: Path) -> None:
+    bench.fake.change(7, memory_limit_bytes=3 * GB)
+    bench.machine.cuda.refuses = "checkpoint"
+    async with running(tmp_path / "state", bench.fake) as agent:
+        await bench.started(agent)
+        bench.fake.pause(7, to_host=True)
+        await agent.until(lambda: bench.progress().get("host_refusal"), "it is refused")
+        assert JobDir(bench.record.parent).memory_limit_bytes() == 3 * GB
+        await bench.end(agent)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 
+from colane.devices import suspend
 from colane.devices.suspend import CannotSuspendError, ProcessState, Saved, Suspender, problem
-from tests.devices.fake_cuda import FakeCuda
+from tests.devices.fake_cuda import NOT_SUPPORTED, FakeCuda
 
 PID, GIB = 4711, 2**30
 
@@ -90,3 +93,30 @@ def test_machines_that_cannot_say_why() -> None:
         Suspender(absent, "aarch64")
     assert problem(absent, "x86_64") == "there is no NVIDIA driver here (libcuda.so.1)"
     assert problem(lambda _name: one_process(), "x86_64") == ""
+
+
+def test_a_driver_that_never_answers_is_asked_nothing_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As it may be of a process with NCCL: who waited for it would move no other job's memory ever again."""
+    cuda = one_process()
+    driver = suspender(cuda)
+    monkeypatch.setattr(suspend, "ANSWER_MAX_S", 0.01)
+    for_ever = threading.Event()
+    monkeypatch.setattr(cuda, "cuCheckpointProcessGetState", lambda *_: for_ever.wait())
+    with pytest.raises(CannotSuspendError, match="does not answer: cuCheckpointProcessGetState has not returned"):
+        driver.suspend(PID, GIB)
+    with pytest.raises(CannotSuspendError, match="has not answered: cuCheckpointProcessGetState does not return"):
+        driver.resume(Saved(PID, GIB), lambda: 80 * GIB)
+    for_ever.set()
+    assert cuda.calls == []
+
+
+def test_a_refusal_that_has_spoilt_the_process_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    cuda = one_process(refuses="checkpoint")
+
+    def spoils(pid: int, _args: None) -> int:
+        cuda.states[pid] = ProcessState.FAILED
+        return NOT_SUPPORTED
+
+    monkeypatch.setattr(cuda, "cuCheckpointProcessCheckpoint", spoils)
+    with pytest.raises(CannotSuspendError, match="CUDA_ERROR_NOT_SUPPORTED, and has left the process failed"):
+        suspender(cuda).suspend(PID, GIB)

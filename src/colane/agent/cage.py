@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from colane.agent.command import Command
-from colane.agent.jobdir import JobDir
+from colane.agent.jobdir import JobDir, read_json
 from colane.agent.reconcile import DesiredJob, Key
 from colane.devices.device_filter import DeviceNumber, deny
 from colane.model.hardware import Gpu
@@ -23,6 +23,8 @@ NVIDIA_MAJOR: Final = 195
 """Of `/dev/nvidia0` and its like, whose minors number the GPUs."""
 GPUS: Final = Path("/proc/driver/nvidia/gpus")
 OWN, MOUNTS = Path("/proc/self/cgroup"), Path("/proc/self/mounts")
+ON_HOST: Final = "host.json"
+"""In a job's directory while memory of its GPU is on the host, or may be (`host_memory`)."""
 PROCESSES_MAX: Final = 32_768
 """Processes and threads of a job: what forks without end leaves the node to others."""
 NO_CGROUP: Final = "this agent may make no cgroup (version 2)"
@@ -145,11 +147,9 @@ class Cages:
 
     def _limit(self, job: JobDir, limit_bytes: int) -> None:
         try:
-            if job.memory_limit_bytes() != limit_bytes:
-                cgroup = job.command().cgroup
-                if cgroup:
-                    _write(Path(cgroup), "memory.max", limit_bytes)
-                job.limit_memory(limit_bytes)
+            in_force_bytes = limit_bytes + moved_bytes(job)
+            if job.memory_limit_bytes() != in_force_bytes:
+                bound_memory(job, in_force_bytes)
         except FileNotFoundError:  # it is not prepared yet
             return
         except OSError as error:
@@ -174,6 +174,24 @@ class Cages:
         """Take the cgroup of a job that has ended away."""
         if self._root is not None:
             _remove(self._root / str(key))
+
+
+def moved_bytes(job: JobDir) -> int:
+    """What a job holds of the host's memory beside its own: what was moved there from its GPU."""
+    record = read_json(job.path / ON_HOST)
+    return int(record["memory_bytes"]) if record is not None else 0
+
+
+def bound_memory(job: JobDir, limit_bytes: int) -> None:
+    """Bound the host memory of a job that runs; what is in force is written down, last.
+
+    Raises:
+        OSError: It cannot be bounded.
+    """
+    cgroup = job.command().cgroup
+    if cgroup:
+        _write(Path(cgroup), "memory.max", limit_bytes)
+    job.limit_memory(limit_bytes)
 
 
 def _bound(cage: Path, command: Command) -> None:

@@ -19,7 +19,7 @@ from typing import Any, Final
 
 import psutil
 
-from colane.agent import processes
+from colane.agent import cage, processes
 from colane.agent.jobdir import JobDir, read_json, write_json
 from colane.agent.reconcile import DesiredJob, Key
 from colane.devices import Devices
@@ -27,7 +27,7 @@ from colane.devices.suspend import CannotSuspendError, ProcessState, Saved, Susp
 
 log = logging.getLogger(__name__)
 
-RECORD: Final = "host.json"
+RECORD: Final = cage.ON_HOST
 """In a job's directory while its memory is on the host, or may be."""
 
 HOST_MARGIN_BYTES: Final = 2 * 2**30
@@ -185,17 +185,16 @@ class Mover:
 
     def take_away(self, stay: JobMemory) -> _MemoryPlace:
         """Move a job's memory to the host, or note why that cannot be."""
-        record = stay.job.path / RECORD
         with self._busy:
             try:
                 pid, size_bytes = self._find_process(stay.job)
                 driver = self._driver()
-                write_json(record, {"pid": pid, "memory_bytes": size_bytes})
+                _make_room(stay.job, pid, size_bytes)
                 stay.saved = driver.suspend(pid, size_bytes)
             except (CannotSuspendError, OSError) as error:
                 stay.refusal = str(error)
                 log.warning("the GPU memory of job %s stays on its GPU: %s", stay.job.key, error)
-                record.unlink(missing_ok=True)
+                _forget(stay.job)
                 return _MemoryPlace.ON_GPU
         return _MemoryPlace.ON_HOST
 
@@ -267,13 +266,37 @@ def _check_room(need_bytes: int, have_bytes: int) -> None:
         raise CannotSuspendError(f"it needs {need} of host memory and {kept} are kept free, {have} are free")
 
 
+def _make_room(job: JobDir, pid: int, size_bytes: int) -> None:
+    """Let the job hold what is moved beside what it booked, and write down that it may be there.
+
+    The driver's copy is memory of the process itself: the kernel would end the job for it.
+
+    Raises:
+        OSError: It cannot be written.
+    """
+    limit_bytes = job.memory_limit_bytes()
+    booked = {"limit_bytes": limit_bytes} if limit_bytes else {}
+    write_json(job.path / RECORD, {"pid": pid, "memory_bytes": size_bytes, **booked})
+    if limit_bytes:
+        cage.bound_memory(job, limit_bytes + size_bytes)
+
+
+def _forget(job: JobDir) -> None:
+    """Nothing of it is on the host any more: it may hold there what it booked."""
+    record = read_json(job.path / RECORD) or {}
+    if "limit_bytes" in record:
+        with suppress(OSError):  # a wider bound than it booked does no harm
+            cage.bound_memory(job, record["limit_bytes"])
+    (job.path / RECORD).unlink(missing_ok=True)
+
+
 def _saved(stay: JobMemory) -> Saved:
     assert stay.saved is not None  # noqa: S101 - for the type checker
     return stay.saved
 
 
 def _settle_on_gpu(stay: JobMemory) -> _MemoryPlace:
-    (stay.job.path / RECORD).unlink(missing_ok=True)
+    _forget(stay.job)
     stay.saved, stay.trouble = None, ""
     return _MemoryPlace.ON_GPU
 

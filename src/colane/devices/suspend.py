@@ -2,14 +2,17 @@
 
 The driver blocks the process's CUDA calls, copies its device memory into host memory of its own and lets go of the GPU;
 addresses, streams and graphs are the same again after a restore. It works for single processes on x86-64 without
-unified memory, CUDA IPC, NCCL or MIG. A restore without enough free memory leaves the process stuck for ever, so
-whoever restores has to see to it that nobody takes the memory meanwhile; here it is checked right before.
+unified memory, CUDA IPC (before driver 610), NCCL communicators or MIG. With NCCL the driver may never answer, so each
+call has its time; every PyTorch for GPUs has that library mapped, used or not, so its being there says nothing. A
+restore without enough free memory leaves the process stuck for ever, so whoever restores has to see to it that nobody
+takes the memory meanwhile; here it is checked right before.
 """
 
 from __future__ import annotations
 
 import ctypes
 import platform
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum
@@ -25,6 +28,12 @@ SYMBOLS: Final = (
 )
 LOCK_TIMEOUT_MS: Final = 10_000
 """A job that waits at a step boundary has no work in flight, so the lock is a matter of milliseconds."""
+
+ANSWER_MAX_S: Final = 30.0
+MOVE_MAX_S: Final = 600.0
+"""A call that takes longer never returns: nothing is asked of the driver after that. Memory of 80 GB goes to a host
+that must find its pages first at 2 GB/s."""
+_MOVES: Final = frozenset({"cuCheckpointProcessCheckpoint", "cuCheckpointProcessRestore"})
 
 MARGIN_BYTES: Final = 512 * 2**20
 """Free memory wanted beyond what was saved: a context takes some hundred MB that NVML counts differently."""
@@ -42,7 +51,7 @@ class ProcessState(IntEnum):
 
 
 class CannotSuspendError(Exception):
-    """It cannot be done; the message is one line that says why. The process is as it was, unless it says otherwise."""
+    """It cannot be done; the message is one line that says why, and how the process is left if not as it was."""
 
 
 class _LockArgs(ctypes.Structure):
@@ -107,6 +116,7 @@ class Suspender:
 
     def __init__(self, load: Callable[[str], Any] = ctypes.CDLL, machine: str = "") -> None:
         self._cuda = _open(load, machine)
+        self._silent = ""
         self._call("cuInit", 0)
 
     def state(self, pid: int) -> ProcessState:
@@ -127,7 +137,7 @@ class Suspender:
             memory_bytes: What it holds of the GPU now, so that room can be kept for it.
 
         Raises:
-            CannotSuspendError: It does not run on the GPU, or the driver refuses; it runs on as before.
+            CannotSuspendError: It does not run on the GPU, or the driver refuses: it runs on, if the driver lets it.
         """
         state = self.state(pid)
         if state is ProcessState.RUNNING:
@@ -137,9 +147,12 @@ class Suspender:
             raise CannotSuspendError(f"process {pid} is {state.name.lower()}, not running")
         try:
             self._call("cuCheckpointProcessCheckpoint", pid, None)
-        except CannotSuspendError:
-            if self.state(pid) is ProcessState.LOCKED:
+        except CannotSuspendError as error:
+            left = self.state(pid)
+            if left is ProcessState.LOCKED:
                 self._call("cuCheckpointProcessUnlock", pid, None)
+            elif left is not ProcessState.RUNNING:
+                raise CannotSuspendError(f"{error}, and has left the process {left.name.lower()}") from error
             raise
         return Saved(pid, memory_bytes)
 
@@ -165,9 +178,21 @@ class Suspender:
         self._call("cuCheckpointProcessUnlock", saved.pid, None)
 
     def _call(self, name: str, *arguments: Any) -> None:  # noqa: ANN401 - ctypes
-        code = getattr(self._cuda, name)(*arguments)
-        if code != _SUCCESS:
-            raise CannotSuspendError(f"the driver refuses: {name} gives {self._error(code)}")
+        """Call the driver from a thread that may be left behind."""
+        if self._silent:
+            raise CannotSuspendError(f"the driver has not answered: {self._silent} does not return")
+        codes: list[int] = []
+        thread = threading.Thread(
+            target=lambda: codes.append(getattr(self._cuda, name)(*arguments)), name=name, daemon=True
+        )
+        thread.start()
+        limit_s = MOVE_MAX_S if name in _MOVES else ANSWER_MAX_S
+        thread.join(limit_s)
+        if not codes:
+            self._silent = name
+            raise CannotSuspendError(f"the driver does not answer: {name} has not returned for {limit_s:.0f} s")
+        if codes[0] != _SUCCESS:
+            raise CannotSuspendError(f"the driver refuses: {name} gives {self._error(codes[0])}")
 
     def _error(self, code: int) -> str:
         """Return the driver's name of an error."""
