@@ -102,7 +102,6 @@ def test_without_durations_the_reported_mean_is_taken() -> None:
         ({"steps": True}, "job 7: field 'steps': Input should be a valid integer, got True"),
         ({"state": "running"}, "job 7: field 'state': must be an ended state, got 'running'"),
         ({"state": "done"}, "job 7: field 'state': "),
-        ({"colour": "red"}, "job 7: field 'colour': unknown"),
         ({"step_durations_s": [-1.0]}, "job 7: field 'step_durations_s.0': "),
         ({"gpus": "n/0"}, "job 7: field 'gpus': "),
     ],
@@ -111,6 +110,10 @@ def test_a_bad_field_is_named_with_its_record(changes: dict[str, object], messag
     with pytest.raises(RecordError) as caught:
         parse_records([item(), {**item(), **changes}])
     assert str(caught.value).startswith(message)
+
+
+def test_what_a_newer_scheduler_says_besides_is_no_hindrance() -> None:
+    assert parse_records([{**item(), "colour": "red"}]) == parse_records([item()])
 
 
 @pytest.mark.parametrize("name", ["name", "family", "state", "submit_s", "end_s", "gpus", "labels", "first_start_s"])

@@ -1,6 +1,6 @@
 """Reads what the scheduler's REST API says of finished jobs, measured sets and nodes.
 
-Records are judged strictly: no report is drawn from half-read data.
+What a report reads is judged strictly: none is drawn from half-read data.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def parse_records(items: Sequence[object]) -> tuple[RunRecord, ...]:
     """Read records of `GET /finished_jobs`.
 
     Raises:
-        RecordError: A field is missing, unknown or of the wrong kind.
+        RecordError: A field is missing or of the wrong kind.
     """
     return tuple(_parse_record(item, position) for position, item in enumerate(items))
 
@@ -110,9 +110,12 @@ class _TimeFields(BaseModel):
 
 
 class _RecordFields(BaseModel):
-    """Fields of one record; those without a default must be there, and no other may be."""
+    """Fields that a report reads of a record; those without a default must be there.
 
-    model_config = ConfigDict(extra="forbid", strict=True)
+    What else a scheduler says of a job, older or newer, is not judged: a new field of a job needs no line here.
+    """
+
+    model_config = ConfigDict(strict=True)
 
     id: NonNegativeInt
     name: str
@@ -135,40 +138,11 @@ class _RecordFields(BaseModel):
     progress: _ProgressFields | None = None
     slowdown_total: Annotated[FiniteFloat, Field(gt=0)] | None = None
     reason: object = None
-    rate: object = None
+    detail: str | None = None
     lost_s: Annotated[FiniteFloat, Field(ge=0)] = 0.0
     time_spent: _TimeFields | None = None
     story_left_out: int = 0
     story: list[_StoryFields] = Field(default_factory=list)
-    # Accepted and not read: what else the scheduler says of a job.
-    model_name: str | None = None
-    first_step_s: FiniteFloat | None = None
-    failures: NonNegativeInt | None = None
-    pool: str | None = None
-    priority: int | None = None
-    needs: dict[str, object] | None = None
-    why: str | None = None
-    suspended: bool | None = None
-    suspended_via: str | None = None
-    on_host_bytes: int | None = None
-    steps_total_learned: object = None
-    cores_useful: int | None = None
-    throttle: dict[str, object] | None = None
-    saved_s: FiniteFloat | None = None
-    steps_kept: int | None = None
-    saves_failed: int | None = None
-    sharing: object = None
-    nodes: list[str] | None = None
-    lanes: list[int] | None = None
-    booked_cores: list[int] | None = None
-    node: str | None = None
-    agent_id: str | None = None
-    exit_code: int | None = None
-    signal: int | None = None
-    outcome: str | None = None
-    detail: str | None = None
-    log_bytes: int | None = None
-    log_truncated: bool | None = None
 
 
 def _parse_record(item: object, position: int) -> RunRecord:
