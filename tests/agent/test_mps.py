@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import os
 import select
+import shutil
 import signal
 import subprocess
 from collections.abc import AsyncIterator
@@ -13,9 +14,11 @@ import pytest
 from colane.agent import mps, processes
 from colane.agent.launcher import wants_mps
 from colane.agent.mps import MpsManager
+from colane.agent.users import account_of
 from colane.model.hardware import Gpu
 from tests.agent.agents import config_of
 from tests.agent.waiting import DEADLINE_S, until_gone
+from tests.users import NEEDS_ROOT, OTHER_UID, as_user, open_directory
 
 pytestmark = pytest.mark.live
 
@@ -155,6 +158,44 @@ async def test_daemons_are_ended(manager: MpsManager, fake: Fake) -> None:
     assert manager.active == frozenset()
     until_gone(daemon)
     assert fake.calls()[-1] == "quit"
+
+
+@NEEDS_ROOT
+async def test_each_user_has_a_daemon_of_his_own_which_he_reaches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pipe directory of root's lets no other in, and CUDA goes on without MPS there, without a word."""
+    with open_directory() as folder:
+        place, control = folder / "fake", folder / "control"
+        place.mkdir(mode=0o777)
+        place.chmod(0o777)
+        shutil.copy(CONTROL, control)
+        monkeypatch.setenv("MPS_FAKE", str(place))
+        manager = MpsManager(folder / "mps", str(control))
+        other = account_of(str(OTHER_UID))
+        own = await manager.ensure(GPU)
+        (place / "calls.log").chmod(0o666)
+        assert manager.active == {1}
+        theirs = await manager.ensure(GPU, other)
+        pipe = Path(theirs["CUDA_MPS_PIPE_DIRECTORY"])
+        assert theirs != own
+        assert as_user(OTHER_UID, lambda: os.access(pipe / "control", os.R_OK)), "his job reaches it"
+        assert not as_user(OTHER_UID, lambda: os.access(own["CUDA_MPS_PIPE_DIRECTORY"], os.R_OK))
+        pid = int((pipe / "control").read_text())
+        assert os.stat(f"/proc/{pid}").st_uid == OTHER_UID, "it runs as him"  # noqa: PTH116
+        assert manager.active == set(), "servers of two users take turns on the GPU"
+        restarted = MpsManager(folder / "mps", str(control))
+        await restarted.adopt([GPU])
+        assert restarted.messages == []
+        assert await restarted.ensure(GPU, other) == theirs
+        (place / "mute").touch(mode=0o666)
+        monkeypatch.setattr(mps, "ANSWER_MAX_S", 0.1)
+        assert await restarted.ensure(GPU, other) == {}
+        assert f"MPS on GPU 1 for {OTHER_UID} could not be started" in restarted.messages[0]
+        (place / "mute").unlink()
+        monkeypatch.undo()
+        monkeypatch.setenv("MPS_FAKE", str(place))
+        await manager.stop()
+        left = processes.marked(f"MPS_FAKE={place}".encode())
+        processes.kill(one for each in left if (one := processes.identify(each)) is not None)
 
 
 async def test_a_machine_without_mps(tmp_path: Path) -> None:

@@ -34,7 +34,7 @@ from colane.agent.reconcile import Act, Action, AttemptPhase, Desired, DesiredJo
 from colane.agent.saving import Saver
 from colane.agent.scheduler import Scheduler
 from colane.agent.shim import STOPPED
-from colane.agent.users import UnknownUserError, account_for, whose_jobs
+from colane.agent.users import Account, UnknownUserError, account_for, whose_jobs
 from colane.agent.wishes import wish_of
 from colane.devices import Devices, OwnProcesses, suspend
 from colane.model.hardware import Gpu
@@ -255,7 +255,7 @@ class Agent:
             gpus=gpus,
             node_cores=self._devices.host.cores,
             steps_path=self.state.steps_path(job.key),
-            mps=await self._mps_for(job.key, launch, gpus),
+            mps=await self._mps_for(job.key, launch, gpus, account),
             account=account,
         )
         command, facts = self._arranged(command, facts, launch, gpus, job.meeting)
@@ -282,13 +282,13 @@ class Agent:
     async def _refuse(self, key: Key, detail: str, outcome: str = "not-started") -> None:
         await self._contact.finished(self._named(refusal(key, detail, outcome)))
 
-    async def _mps_for(self, key: Key, launch: Object, gpus: list[Gpu]) -> Mapping[str, str]:
+    async def _mps_for(self, key: Key, launch: Object, gpus: list[Gpu], account: Account) -> Mapping[str, str]:
         if not wants_mps(self._config, launch, gpus):
             return {}
         if len(gpus) > 1:
             self._no_mps[key] = NO_SHARING.format(key=key, count=len(gpus))
             return {}
-        return await self._mps.ensure(gpus[0])
+        return await self._mps.ensure(gpus[0], account)
 
     async def _tell(self, key: Key) -> None:
         """Tell of an end; what is not answered is told again in the next round."""

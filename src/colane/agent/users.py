@@ -69,6 +69,18 @@ def account_of(name: str) -> Account:
     return Account(known.pw_name, known.pw_uid, known.pw_gid, groups, known.pw_dir, known.pw_shell)
 
 
+def account_of_uid(uid: int) -> Account:
+    """Look a user up by number.
+
+    Raises:
+        UnknownUserError: It is no user's.
+    """
+    try:
+        return account_of(pwd.getpwuid(uid).pw_name)
+    except KeyError:
+        return _nameless(str(uid))
+
+
 def _nameless(name: str) -> Account:
     if not name.isascii() or not name.isdecimal() or not 0 < int(name[:11]) < 2**32 - 1:
         raise UnknownUserError(f"this machine knows no user {name!r}")
