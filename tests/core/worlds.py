@@ -104,6 +104,7 @@ class World:
     def step(self, *events: Event) -> Outcome:
         self.now_s += self.random.choice((0.0, 0.5, 7.0))
         outcome = self.core.step(events, self.now_s)
+        assert outcome.wake_s is None or outcome.wake_s > self.now_s, "it would be asked at this instant for ever"
         self.outcomes.append(outcome)
         self.ended |= {job.id: job for job in outcome.jobs if job.has_ended}
         return outcome

@@ -284,6 +284,7 @@ class _Wish:
 
 def _study(request: Request, wish: _Wish) -> tuple[Study, dict[str, Story]]:
     from colane.policyfiles.guard import PolicyFaultError  # noqa: PLC0415 - imported late
+    from colane.simulate.driver import StandstillError  # noqa: PLC0415
     from colane.simulate.request import load  # noqa: PLC0415
     from colane.simulate.study import comparable, run_seeds  # noqa: PLC0415
 
@@ -298,6 +299,8 @@ def _study(request: Request, wish: _Wish) -> tuple[Study, dict[str, Story]]:
         return make_study(request, wish, loads, runs), {}
     except PolicyFaultError as error:
         raise FailureError(f"policy: {error}") from error
+    except StandstillError as error:
+        raise FailureError(str(error)) from error
     except ValueError as error:
         raise MisuseError(str(error)) from error
 

@@ -6,7 +6,7 @@ The server feeds it real events, the simulator virtual ones; neither has a sched
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from colane.core.check import check
 from colane.core.cluster.changes import Newcomers
@@ -24,6 +24,7 @@ from colane.core.events import (
     Decision,
     Ended,
     Event,
+    Flaw,
     GpusObserved,
     GroupsSeen,
     Launched,
@@ -65,6 +66,9 @@ from colane.perf.nearby import Surroundings
 from colane.perf.observe import Observer
 from colane.perf.pace import Paces
 from colane.perf.situation import ALONE
+
+ASKS_MAX: Final = 1000
+"""A policy is asked so often at one instant, and once more for each live job: each time it may start one of them."""
 
 Handler = Callable[[Step, Any], None]
 
@@ -220,11 +224,15 @@ class Core:
 
         A policy that wants to be asked again is asked until it has nothing more to change.
         """
-        state, limits = self.state, self.state.limits
+        state, limits, asks = self.state, self.state.limits, 0
         if limits is not None:
             limits.begin()
             self._review_limits(step, limits)
         while state.changed_pools:
+            asks += 1
+            if asks > ASKS_MAX + len(state.jobs):
+                self._stop_asking(step, asks)
+                break
             pools, lessons, decisions = tuple(state.changed_pools), step.lessons, len(step.decisions)
             wants_more = self._ask(step)
             state.changed_pools.clear()
@@ -242,6 +250,12 @@ class Core:
         while limits.is_due:
             for job in limits.review(self.state.jobs, step.now_s):
                 step.hold(job)
+
+    def _stop_asking(self, step: Step, asks: int) -> None:
+        """A policy that never has enough must not keep time from going on: what it has decided so far stands."""
+        detail = f"{self.policy.name} was asked {asks} times at one instant and still changes something"
+        step.rejected = RejectedPlan(Plan(self.state.version), (Flaw("asked-without-end", detail),))
+        self.state.changed_pools.clear()
 
     def _ask(self, step: Step) -> bool:
         """Follow one plan for what has changed; whether the policy wants to be asked again."""

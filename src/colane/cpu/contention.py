@@ -119,7 +119,7 @@ class NodeWatch:
             return [Change(one.job, one.cores_whole, 1.0) for one in held]
         is_calm = look.used_ratio < config.release_ratio
         self._calm_since_s = (look.at_s if self._calm_since_s is None else self._calm_since_s) if is_calm else None
-        if look.at_s - self._acted_s < config.interval_s:
+        if look.at_s < self._acted_s + config.interval_s:
             return []
         if look.used_ratio >= config.threshold_ratio and look.is_slowed:
             return self._hold_back(look, consumers)
@@ -141,7 +141,7 @@ class NodeWatch:
         if not held or self._calm_since_s is None:
             return []
         one = min(held, key=lambda one: (one.used_ratio, one.job))
-        if at_s - self._calm_since_s < self._release_s(one.job):
+        if at_s < self._calm_since_s + self._release_s(one.job):
             return []
         self._acted_s = self._calm_since_s = at_s
         cores = min(one.cores_whole, one.cores * STEP_FACTOR)

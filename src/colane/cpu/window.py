@@ -40,7 +40,7 @@ class TryWindow:
         if not is_alone or ratio is None or progress.occupancy_by == CPU_TIME or progress.at_s < self._begins_s:
             return None
         self._used.append(ratio)
-        is_over = progress.at_s - self._begins_s >= config.window_s and len(self._used) >= config.samples_min
+        is_over = progress.at_s >= self._begins_s + config.window_s and len(self._used) >= config.samples_min
         return CoreTry(self.cores, sum(self._used) / len(self._used)) if is_over else None
 
     def _by_steps(self, progress: Progress, config: TuningConfig) -> CoreTry | None:

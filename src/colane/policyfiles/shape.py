@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from math import isfinite
 from types import NoneType
 from typing import Any, get_args
 
@@ -46,9 +45,9 @@ def _flaws(plan: Plan, now_s: float) -> Iterator[str]:
     yield from _mapping("holds", plan.holds, _gpus)
 
     def later(at_s: object) -> str:
-        """A moment that is over would be asked for again and again."""
-        is_later = isinstance(at_s, (int, float)) and isfinite(at_s) and at_s > now_s
-        return "" if is_later else f"must be a time after view.now_s, got {at_s!r}"
+        """A moment that is over would be asked for again and again; infinity says at once after the plan's actions."""
+        is_later = isinstance(at_s, (int, float)) and at_s > now_s
+        return "" if is_later else f"must be a time after view.now_s, or math.inf, got {at_s!r}"
 
     yield from _mapping("again_s", plan.again_s, later)
     yield from _mapping("settled", plan.settled, _priority)

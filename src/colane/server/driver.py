@@ -41,6 +41,9 @@ from colane.server.store import MEASUREMENTS, PROFILES, USED, Store, StoreError,
 from colane.server.turn import Turn
 from colane.server.views import MemoryView
 
+AGAIN_MIN_S: Final = 0.1
+"""A core that wants to be asked again at the very instant it was asked waits so long."""
+
 EVENTS_PER_TURN_MAX: Final = 20_000
 """A turn takes requests until it has this many events: bounds how long the others wait for one commit."""
 
@@ -228,6 +231,8 @@ class LiveDriver:
         turn = self._gather(loop.time())
         outcome = self.core.step(turn.events, turn.now_s)
         self._timer_s = outcome.wake_s
+        if outcome.wake_s is not None and outcome.wake_s <= turn.now_s:  # or the service would do nothing else
+            self._timer_s = turn.now_s + AGAIN_MIN_S
         if isinstance(self.decider, GuardedPolicy):
             self.decider.settle(outcome.rejected)
         entry = compose(turn, outcome, self._hardware(outcome), self.decider.name)

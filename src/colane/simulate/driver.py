@@ -14,6 +14,7 @@ from colane.core import Core
 from colane.core.events import Ended, Event, Launched, Outcome, Progressed, Submitted, Tick
 from colane.model.hold import Hold, HoldKind
 from colane.model.job import Exit, Job, JobState
+from colane.model.plan import ACTION_NAMES
 from colane.model.progress import Progress
 from colane.simulate.accounts import JobAccounts
 from colane.simulate.agenda import Agenda
@@ -39,8 +40,14 @@ from colane.traces.workload import TraceJob
 DONE = Exit(0, None)
 STOPPED = Exit(None, 15)
 OUT_OF_MEMORY = Exit(1, None, "the world's table says these jobs do not fit together")
+OUTCOMES_MAX = 1000
+"""So many outcomes at one instant, and as many more as there are live jobs, without one that came or ended: no end."""
 STOP_CHECKED_EVERY = 256
 """A request to stop, and the progress shown, are looked at every so many moments."""
+
+
+class StandstillError(Exception):
+    """Time does not go on: at one instant the core wants to be asked again and again, or undoes what it has done."""
 
 
 class Driver:
@@ -93,6 +100,8 @@ class Driver:
         self._parked = ParkedProcesses(core, self.config)
         self._watchers = tuple(watchers)
         self._wake_s = inf
+        self._instant = (-inf, 0, 0)
+        self._outcomes = 0
 
     @property
     def jobs(self) -> int:
@@ -141,6 +150,7 @@ class Driver:
         while True:
             events, self._events = self._events, []
             outcome = self.core.step(events, now_s)
+            self._watch_time(outcome)
             ledger.events += len(events)
             self._carry_out(outcome)
             if not self._events:
@@ -148,6 +158,28 @@ class Driver:
         self._wake_s = inf if outcome.wake_s is None else outcome.wake_s
         ledger.moments += 1
         self._meter.record(ledger.curve, now_s, len(self._here.processes))
+
+    def _watch_time(self, outcome: Outcome) -> None:
+        """Look whether time goes on, or at least the workload does.
+
+        Raises:
+            StandstillError: Neither does.
+        """
+        instant = self.now_s, self.submitted, self.ended
+        self._outcomes = self._outcomes + 1 if instant == self._instant else 0
+        self._instant = instant
+        if self._outcomes > OUTCOMES_MAX + len(self.core.state.jobs):
+            raise StandstillError(self._standstill(outcome))
+
+    def _standstill(self, outcome: Outcome) -> str:
+        """What was going on."""
+        told = [f"{ACTION_NAMES[type(one.action)]} job {one.action.job}" for one in outcome.decisions[:3]]
+        wants = "" if outcome.wake_s is None else f"; it wants to be asked again at {outcome.wake_s!r} s"
+        waiting = sum(queue.count for queue in self.core.state.queues.values())
+        return (
+            f"time stands still at {self.now_s!r} s under {self.core.policy.name}: {self._outcomes} outcomes, and no "
+            f"job came or ended; {waiting} wait, the last outcome: {', '.join(told) or 'no decision'}{wants}"
+        )
 
     def _submit_due(self, now_s: float) -> None:
         jobs, index, events = self._jobs, self.submitted, self._events

@@ -19,7 +19,7 @@ def is_contended(state: ClusterState, node: str, config: ContentionConfig | None
     """
     known = state.nodes.get(node)
     sample = None if known is None else known.bandwidth
-    if config is None or known is None or sample is None or now_s - sample.at_s > FRESH_INTERVALS * config.interval_s:
+    if config is None or known is None or sample is None or sample.at_s + FRESH_INTERVALS * config.interval_s < now_s:
         return False
     if sample.used_ratio is None or sample.used_ratio < config.threshold_ratio:
         return False

@@ -291,7 +291,7 @@ class LimitBook:
                 continue
             job = jobs[oldest]
             since_s = job.submit_s if job.since_s is None else job.since_s
-            if now_s - since_s >= self._passes_s and kind.is_kept_by(account):
+            if since_s + self._passes_s <= now_s and kind.is_kept_by(account):
                 first = kind.order, oldest
         was, account.first = account.first, first
         return first != was

@@ -188,4 +188,4 @@ def _oldest_overdue(draft: Draft, pool: str, overdue_s: float) -> Job | None:
     if found is None:
         return None
     job = draft.view.job(found)
-    return job if draft.now_s - job.submit_s >= overdue_s else None
+    return job if job.submit_s + overdue_s <= draft.now_s else None

@@ -93,18 +93,20 @@ class Suspicions:
     def _runs_elsewhere(self, state: ClusterState, kind: Kind, node: str, now_s: float) -> bool:
         """Whether the last thing known of a kind on other nodes is that it ran."""
         runs = self._runs(kind)
-        ran_s = max([at_s for name, at_s in runs.ran_s.items() if name != node], default=now_s - LATELY_S)
-        failed_s = max([at_s for name, at_s in runs.failed_s.items() if name != node], default=now_s - LATELY_S)
-        return ran_s > failed_s or (failed_s <= now_s - LATELY_S and _runs_now(state, kind, node, now_s))
+        lately_s = now_s - LATELY_S
+        ran_s = max([at_s for name, at_s in runs.ran_s.items() if name != node], default=lately_s)
+        failed_s = max([at_s for name, at_s in runs.failed_s.items() if name != node], default=lately_s)
+        return ran_s > failed_s or (failed_s <= lately_s and _runs_now(state, kind, node, now_s))
 
     def _failed_elsewhere(self, kind: Kind, node: str, now_s: float) -> bool:
-        return any(name != node and at_s > now_s - LATELY_S for name, at_s in self._runs(kind).failed_s.items())
+        lately_s = now_s - LATELY_S
+        return any(name != node and at_s > lately_s for name, at_s in self._runs(kind).failed_s.items())
 
 
 def _runs_now(state: ClusterState, kind: Kind, node: str, now_s: float) -> bool:
     """Whether a job of a kind has been running on another node for a while."""
     for job in state.jobs.values():
-        if job.placement is None or job.start_s is None or now_s - job.start_s <= QUICK_S:
+        if job.placement is None or job.start_s is None or now_s <= job.start_s + QUICK_S:
             continue
         if kind_of(job) == kind and node not in job.placement.nodes:
             return True

@@ -83,7 +83,7 @@ class AgeingRule(UsualRule):
         desk, jobs = self._desk, self._desk.draft.view.jobs
         for job_id in line:
             job = jobs[job_id]
-            if desk.draft.now_s - job.submit_s < desk.max_wait_s:
+            if job.submit_s + desk.max_wait_s > desk.draft.now_s:
                 return
             if desk.is_overdue(job):
                 yield job
@@ -93,11 +93,11 @@ class AgeingRule(UsualRule):
 
 def _may_be_overdue(desk: Desk) -> bool:
     """Whether anybody came longer ago than the bound: the first of his line has then, too."""
-    view, came_s = desk.draft.view, desk.draft.now_s - desk.max_wait_s
+    view, now_s = desk.draft.view, desk.draft.now_s
     queue = view.queue(desk.pool)
     for line in (*queue.lines.values(), *queue.cpu_only.values()) if queue.cpu_only else queue.lines.values():
         first = line.first
-        if first is not None and view.jobs[first].submit_s <= came_s:
+        if first is not None and view.jobs[first].submit_s + desk.max_wait_s <= now_s:
             return True
     return False
 

@@ -231,10 +231,10 @@ class Desk:
 
     def is_overdue(self, job: Job) -> bool:
         """Whether a job has waited beyond the bound."""
-        return self.draft.now_s - waits_since_s(job) >= self.max_wait_s
+        return self.overdue_s(job) <= self.draft.now_s
 
     def overdue_s(self, job: Job) -> float:
-        """From when on it will have."""
+        """From when on it has; asked for and judged by one and the same sum, as a difference rounds otherwise."""
         return waits_since_s(job) + self.max_wait_s
 
     def watch_overdue(self) -> float:
