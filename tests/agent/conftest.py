@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from collections.abc import Iterator
@@ -24,6 +25,27 @@ def marker(tmp_path: Path) -> Iterator[str]:
     left = processes.marked(mark.encode())
     processes.kill(one for pid in left if (one := processes.identify(pid)) is not None)
     assert not left, "processes outlived their test"
+
+
+@pytest.fixture
+def hostile() -> None:
+    """Something may be set aside in a test that asks for this: any other fails by it."""
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_set_aside(request: pytest.FixtureRequest) -> Iterator[None]:
+    """An agent goes on whatever a job makes raise; a test must see it."""
+    seen: list[str] = []
+
+    class Ear(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            seen.append(f"{record.getMessage()}: {record.exc_info[1] if record.exc_info else ''!r}")
+
+    ear, log = Ear(logging.ERROR), logging.getLogger("colane.agent.boundaries")
+    log.addHandler(ear)
+    yield
+    log.removeHandler(ear)
+    assert not seen or "hostile" in request.fixturenames
 
 
 @pytest.fixture

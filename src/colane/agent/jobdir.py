@@ -25,23 +25,26 @@ import uuid
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from itertools import pairwise
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any
 
 from colane.adaptor import wire
-from colane.agent import shim_files
+from colane.agent import programs, shim_files
 from colane.agent.command import Command
 from colane.agent.errors import AgentError
 from colane.agent.lease import Lease
 from colane.agent.logs import segments
 from colane.agent.processes import ProcessId, boot_id
 from colane.agent.reconcile import Key
+from colane.agent.removals import Removals
 from colane.agent.shim import ShimCommand
 from colane.agent.shim_system import read_file
 
 LAUNCH, OWN, STEPS, FINISHED, SHIM_ERRORS = "launch.json", "own", "steps", "finished.json", "shim.err"
 _NAME = re.compile(r"\d+-\d+")
+NAMES_MAX = 1000
+"""Of an attempt's directory more are not looked at: what is not ours there may be endless."""
 _SECRET = 0o600
 _PRIVATE = 0o700
 _PASSABLE = 0o711
@@ -72,6 +75,13 @@ class LaunchFacts:
     rank_cores: tuple[tuple[int, ...], ...] = ()
 
 
+_NUMBER, _MAYBE_INT = (int, float), (int, type(None))
+_EXIT: Mapping[str, type | tuple[type, ...]] = {
+    "outcome": str, "exit_code": _MAYBE_INT, "signal": _MAYBE_INT, "detail": str, "start_s": _NUMBER, "end_s": _NUMBER,
+    "cpu_s": _NUMBER, "rss_bytes_max": int, "oom_kills": int, "stopped": bool, "log_bytes": int, "log_truncated": bool,
+}  # fmt: skip
+
+
 class JobDir:
     """One attempt on disk."""
 
@@ -89,9 +99,12 @@ class JobDir:
     def facts(self) -> LaunchFacts:
         """How it is placed; where a power cut has taken that, of no boot that is known."""
         fields = read_json(self._inside + LAUNCH) or asdict(LaunchFacts("", time.time()))
-        by_rank = tuple(tuple(cores) for cores in fields.get("rank_cores", ()))
-        lists = {"gpus": tuple(fields["gpus"]), "cores": tuple(fields["cores"]), "rank_cores": by_rank}
-        return LaunchFacts(**{**fields, **lists})
+        try:
+            by_rank = tuple(tuple(map(int, cores)) for cores in fields.get("rank_cores", ()))
+            lists = {"gpus": tuple(map(int, fields["gpus"])), "cores": tuple(map(int, fields["cores"]))}
+            return LaunchFacts(**{**fields, **lists, "rank_cores": by_rank})
+        except (KeyError, TypeError, ValueError):  # the job's own user may write here where the agent is that user
+            return LaunchFacts("", time.time())
 
     def place(self, facts: LaunchFacts) -> None:
         """Write down that it is placed otherwise now."""
@@ -135,11 +148,11 @@ class JobDir:
 
     def started(self) -> dict[str, Any] | None:
         """Pid, start ticks and start time of its main process; None before it runs."""
-        return read_json(self._inside + shim_files.STARTED)
+        return _holding(read_json(self._inside + shim_files.STARTED), {"pid": int, "start_s": (int, float)})
 
     def exit_record(self) -> dict[str, Any] | None:
         """How it ended; None before."""
-        return read_json(self._inside + shim_files.EXIT)
+        return _holding(read_json(self._inside + shim_files.EXIT), _EXIT)
 
     def has_ended(self) -> bool:
         """Whether there is a record of its end."""
@@ -147,7 +160,7 @@ class JobDir:
 
     def finished(self) -> dict[str, Any] | None:
         """What the scheduler is told of its end, once that has been put together."""
-        return read_json(self._inside + FINISHED)
+        return _holding(read_json(self._inside + FINISHED), {"id": int, "attempt": int, "outcome": str, "end_s": float})
 
     def shim_errors(self) -> str:
         """The last line of what its supervisor complained about."""
@@ -194,6 +207,8 @@ class JobDir:
         return True
 
 
+FORMER = "former"
+"""Ended attempts of the cluster that this agent belonged to before."""
 LOCK, AGENT_ID = "lock", "agent_id"
 CLUSTER = "cluster"
 """The file that says of which cluster the attempts are."""
@@ -238,10 +253,12 @@ class StateDir:
             self.cluster_id = (read_text(self.root / CLUSTER) or "").strip()
         except OSError as error:
             raise AgentError(f"the state directory {root} cannot be used: {error.strerror}") from error
+        self.removals = Removals(lambda: programs.place(self.root) / programs.REMOVAL)
         self._drop_drafts()
 
     def close(self) -> None:
         """Leave it to another agent."""
+        self.removals.close()
         self.lease.close()
         os.close(self._lock)
 
@@ -312,14 +329,16 @@ class StateDir:
     def deliver(self, job: JobDir) -> None:
         """Move an attempt whose end the scheduler knows out of the way; secrets do not stay."""
         (job.path / shim_files.COMMAND).unlink(missing_ok=True)
-        shutil.rmtree(job.path / OWN, ignore_errors=True)
-        job.path.rename(self.ended / job.path.name)
+        ended = self.ended / job.path.name
+        job.path.rename(ended)
+        self.removals.take(ended / OWN)
 
     def join(self, cluster_id: str) -> None:
         """From now on attempts are of this cluster; ended ones of another are put aside, in the place of older such."""
         if self.cluster_id:
-            former = self.root / "former"
-            shutil.rmtree(former, ignore_errors=True)
+            former = self.root / FORMER
+            if former.exists():
+                self._drop(former)
             self.ended.rename(former)
             self.ended.mkdir(mode=_PRIVATE)
         write_secret(self.root / CLUSTER, cluster_id.encode())
@@ -331,8 +350,10 @@ class StateDir:
         by_age = sorted(self.ended.iterdir(), key=_ended_s, reverse=True)
         for number, path in enumerate(by_age):
             room_bytes -= _size_bytes(path)
-            if number >= jobs_max or room_bytes < 0 or _ended_s(path) < oldest_s:
-                shutil.rmtree(path, ignore_errors=True)
+            # What is another user's is removed as that user, before the rest.
+            is_own_gone = self.removals.take(path / OWN)
+            if is_own_gone and (number >= jobs_max or room_bytes < 0 or _ended_s(path) < oldest_s):
+                self.removals.take(path)
 
     def _take_lock(self) -> int:
         lock = os.open(self.root / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _SECRET)
@@ -356,8 +377,16 @@ class StateDir:
         return known
 
     def _drop_drafts(self) -> None:
+        for path in self.root.glob(f".{FORMER}-*"):
+            self.removals.take(path)
         for path in self.jobs.glob(".*"):
-            shutil.rmtree(path, ignore_errors=True)
+            self._drop(path)
+
+    def _drop(self, path: Path) -> None:
+        """Make a name free at once; what has it is removed in its time."""
+        older = self.root / f".{FORMER}-{time.time_ns()}"
+        path.rename(older)
+        self.removals.take(older)
 
 
 def _passable() -> int:
@@ -375,12 +404,18 @@ def read_text(path: Path | str) -> str | None:
 
 def read_json(path: Path | str) -> dict[str, Any] | None:
     """Read an object; None when the file is not there, or not whole after a power cut."""
-    text = read_text(path)
     try:
-        fields: dict[str, Any] | None = json.loads(text) if text else None
-    except ValueError:
+        fields = json.loads(read_file(path))
+    except (FileNotFoundError, ValueError, RecursionError):
         return None
-    return fields
+    return fields if isinstance(fields, dict) else None
+
+
+def _holding(record: dict[str, Any] | None, kinds: Mapping[str, type | tuple[type, ...]]) -> dict[str, Any] | None:
+    """A record that has these fields; None in the place of one that has not, as if it were not there."""
+    if record is None or not all(isinstance(record.get(name), kind) for name, kind in kinds.items()):
+        return None
+    return record
 
 
 def write_json(path: Path, fields: dict[str, Any]) -> None:
@@ -399,10 +434,15 @@ def write_secret(path: Path, data: bytes) -> None:
 
 def _ended_s(path: Path) -> float:
     try:
-        return (path / FINISHED).stat().st_mtime
-    except FileNotFoundError:
+        return (path / FINISHED).lstat().st_mtime
+    except OSError:
         return 0.0
 
 
 def _size_bytes(path: Path) -> int:
-    return sum(entry.stat().st_size for entry in os.scandir(path))
+    """What is seen of its size without going far: it counts what the agent keeps, not what it takes away."""
+    try:
+        with os.scandir(path) as entries:
+            return sum(entry.stat(follow_symlinks=False).st_size for entry in islice(entries, NAMES_MAX))
+    except OSError:
+        return 0

@@ -14,6 +14,7 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 from colane.agent import processes
+from colane.agent.boundaries import Boundaries
 from colane.agent.command import Command
 from colane.agent.device_memory import HeldByPid, OverheadSeen
 from colane.agent.jobdir import FINISHED, JobDir, LaunchFacts, StateDir, mark_of, write_json
@@ -51,7 +52,12 @@ class Jobs:
     """All attempts of this node whose end the scheduler has not heard."""
 
     def __init__(
-        self, state: StateDir, nudge: Callable[[], None], gpu_source: str, on_fault: Callable[[str], None]
+        self,
+        state: StateDir,
+        nudge: Callable[[], None],
+        gpu_source: str,
+        on_fault: Callable[[str], None],
+        bounds: Boundaries | None = None,
     ) -> None:
         """Take over what is on disk.
 
@@ -60,7 +66,9 @@ class Jobs:
             nudge: Called when a job has started or ended.
             gpu_source: What measures the use of GPUs here.
             on_fault: Called with what kept this node from starting a job.
+            bounds: Where what a job makes raise ends.
         """
+        self._bounds = bounds or Boundaries()
         self._on_fault = on_fault
         self._state = state
         self._nudge = nudge
@@ -75,7 +83,7 @@ class Jobs:
 
     def observe(self) -> dict[Key, AttemptPhase]:
         """Look at every attempt anew, and watch those that run; one whose directory was deleted is stopped."""
-        found = {job.key: self._look(job) for job in self._state.live()}
+        found = {job.key: self._look_at(job) for job in self._state.live()}
         strays = [key for key in self._watched if key not in found and self._state.find(key) is None]
         for key in strays:
             self._end_stray(key)
@@ -163,6 +171,17 @@ class Jobs:
         others: Mapping[int, float],
     ) -> dict[str, Any]:
         """Give what the report says of an attempt that has not ended; see `AttemptMeter.sample`."""
+        launching: dict[str, Any] = {"id": key.job, "attempt": key.attempt, "phase": "launching"}
+        return self._bounds.ask(f"what job {key} does", lambda: self._sample(key, now_s, used, held, others), launching)
+
+    def _sample(
+        self,
+        key: Key,
+        now_s: float,
+        used: Mapping[int, Utilization],
+        held: Mapping[int, HeldByPid | None],
+        others: Mapping[int, float],
+    ) -> dict[str, Any]:
         job = self._state.job_dir(key)
         started, claimed_by = job.started(), job.claimed_by()
         if started is None or claimed_by is None:
@@ -195,7 +214,7 @@ class Jobs:
     def own(self) -> OwnProcesses:
         """Give our jobs' processes as of the last samples, and the devices they are on."""
         pids = frozenset(process.pid for meter in self._meters.values() for process in meter.processes)
-        running = [self._state.job_dir(key).facts() for key in self._watched]
+        running = self._placed()
         return OwnProcesses(pids, frozenset(gpu for facts in running for gpu in facts.gpus))
 
     def adopt(self, pids: Iterable[int]) -> None:
@@ -204,7 +223,9 @@ class Jobs:
         new = {pid: one for pid in pids if (one := processes.identify(pid)) is not None and known.get(pid) != one}
         self._strange = {pid: one for pid, one in self._strange.items() if processes.identify(pid) == one} | new
         for job in self._state.live() if new else ():
-            root, mark = job.claimed_by(), mark_of(job.steps_path)
+            root, mark = None, mark_of(job.steps_path)
+            with self._bounds.around(f"the supervisor of job {job.key}"):
+                root = job.claimed_by()
             for one in new.values():
                 if root is not None and processes.is_marked(one.pid, mark, root):
                     self._meter(job).adopt(one)
@@ -223,8 +244,9 @@ class Jobs:
         for job in self._state.live():
             booked = wanted.get(job.key)
             is_on_host = booked is not None and booked.memory is None and booked.to_host
-            if not (job.has_ended() or is_on_host):
-                found.append(occupant(job.key, job.facts().gpus, booked, self._meter(job).memory_now(held)))
+            with self._bounds.around(f"the memory of job {job.key}"):
+                if not (job.has_ended() or is_on_host):
+                    found.append(occupant(job.key, job.facts().gpus, booked, self._meter(job).memory_now(held)))
         return [one for one in found if one is not None]
 
     def place(self, key: Key, facts: LaunchFacts) -> None:
@@ -234,9 +256,17 @@ class Jobs:
     def through_mps(self) -> dict[int, bool]:
         """Give, of each device that carries jobs, whether all of them were started through an MPS daemon."""
         through: dict[int, bool] = {}
-        for facts in (self._state.job_dir(key).facts() for key in self._watched):
+        for facts in self._placed():
             through.update({gpu: through.get(gpu, True) and facts.mps for gpu in facts.gpus})
         return through
+
+    def _placed(self) -> list[LaunchFacts]:
+        """How those that run are placed, as far as that can be read."""
+        found = []
+        for key in self._watched:
+            with self._bounds.around(f"where job {key} runs"):
+                found.append(self._state.job_dir(key).facts())
+        return found
 
     def close(self) -> None:
         """Watch no more; the jobs go on."""
@@ -244,6 +274,20 @@ class Jobs:
         for watched in self._watched.values():
             watched.cancel()
         self._watched.clear()
+
+    def _look_at(self, job: JobDir) -> AttemptPhase:
+        """See how far an attempt is; one whose records make no sense any more is ended as one without a supervisor.
+
+        What the disk keeps from being read now is read in a later round: it counts as running meanwhile.
+        """
+        phase = AttemptPhase.LOST
+        with self._bounds.around(f"job {job.key}"):
+            try:
+                phase = self._look(job)
+            except OSError:
+                phase = AttemptPhase.RUNNING
+                raise
+        return phase
 
     def _look(self, job: JobDir) -> AttemptPhase:
         claimed_by = job.claimed_by()
@@ -288,7 +332,8 @@ class Jobs:
     def _close_for_fault(self, job: JobDir, problem: str) -> None:
         """It was not started, and would be as little in any other job's place."""
         self._on_fault(problem)
-        job.close("node-fault", problem)
+        with suppress(OSError):  # nothing can be written: it stays prepared, and is tried again
+            job.close("node-fault", problem)
 
     def _on_ready(self, job: JobDir) -> None:
         if job.claimed_by() is None:

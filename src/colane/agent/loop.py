@@ -13,6 +13,7 @@ from dataclasses import replace
 from colane.agent import device_memory, gang, launch_check, programs
 from colane.agent.answers import SaveAnswers
 from colane.agent.bandwidth import BandwidthMeter
+from colane.agent.boundaries import Boundaries
 from colane.agent.cage import Cages
 from colane.agent.command import Command
 from colane.agent.config import AgentConfig
@@ -64,7 +65,8 @@ class Agent:
         self.woken = asyncio.Event()
         self.state = state
         self._fault = NodeFault(state.jobs)
-        self.jobs = Jobs(state, self.woken.set, devices.utilization_by, self._fault.note)
+        self._bounds = Boundaries()
+        self.jobs = Jobs(state, self.woken.set, devices.utilization_by, self._fault.note, self._bounds)
         self._place = OwnPlace(state, self.jobs, self._refuse, config.grace_s)
         self._config = config
         self._devices = devices
@@ -114,7 +116,8 @@ class Agent:
         try:
             while not stop.is_set():
                 self.woken.clear()
-                await self._place.unless_gone(self.make_it_so)
+                with self._bounds.around("this agent's round"):
+                    await self._place.unless_gone(self.make_it_so)
                 await self._answers.rest(self._config.heartbeat_s, self.woken, stop)
             if abandoned is None or not abandoned.is_set():
                 hurry = hurry or asyncio.Event()
@@ -140,17 +143,23 @@ class Agent:
         if desired is not None:
             self._is_wanted = bool(desired.jobs)
             self._has_limits = any(job.memory_limit_bytes for job in desired.jobs)
-            self._placer.follow(desired.jobs)
-            self._bandwidth.follow(desired)
-            self._cages.follow(desired.jobs, self.state.job_dir)
+            follow = self._bounds.each
+            follow("the cores", self._placer.follow, desired.jobs)
+            with self._bounds.around("the bandwidth of memory"):
+                self._bandwidth.follow(desired)
+            follow("the cgroup", lambda jobs: self._cages.follow(jobs, self.state.job_dir), desired.jobs)
             await self._act(reconcile(desired, self._observe(desired), self._contact.followed), desired)
-            self._saver.follow(desired.jobs)
-            self._answers.follow(desired.jobs)
-            self._host.follow(job for job in desired.jobs if self.jobs.is_prepared(job.key))
-            self._gate.follow(self._places(desired))
+            follow("the saving", self._saver.follow, desired.jobs)
+            follow("the answers", self._answers.follow, desired.jobs)
+            follow("the host memory", self._host.follow, (j for j in desired.jobs if self.jobs.is_prepared(j.key)))
+            with self._bounds.around("the turns"):
+                self._gate.follow(self._places(desired))
             self._contact.followed = max(self._contact.followed, desired.generation)
-        self._placer.keep(self.jobs.below)
-        self._trim()
+        with self._bounds.around("the cores of what runs"):
+            self._placer.keep(self.jobs.below)
+        with self._bounds.around("what jobs have left"):
+            self._trim()
+        self._bounds.keep(job.key for job in self.state.live())
 
     def _nudger(self, loop: asyncio.AbstractEventLoop) -> Callable[[], None]:
         """Give what wakes the agent from another thread."""
@@ -192,7 +201,8 @@ class Agent:
         if ready and desired is not None:  # whom they share a lane with they must know at their first step
             await self._gate.heed(self._places(desired))
         for key in ready:
-            self.jobs.spawn(key)
+            with self._bounds.around(f"the start of job {key}"):
+                self.jobs.spawn(key)
 
     async def _fitting(self, starts: list[Key], wanted: Mapping[Key, DesiredJob]) -> list[Key]:
         """Those that fit beside what their devices carry now; others are sent back, or wait for who is about to end."""
@@ -208,11 +218,12 @@ class Agent:
         return [key for key in starts if key not in verdict.sent_back and key not in verdict.waiting]
 
     async def _see_to(self, key: Key, doing: Awaitable[None]) -> None:
-        """What the disk prevents for one job is tried again in the next round; the others do not wait for it."""
-        try:
-            await doing
-        except OSError as error:
-            log.warning("job %s waits for the next round: %s", key, error)
+        """What is prevented for one job is tried again in the next round; the others do not wait for it."""
+        with self._bounds.around(f"job {key}"):
+            try:
+                await doing
+            except OSError as error:
+                log.warning("job %s waits for the next round: %s", key, error)
 
     async def _end(self, act: Act, key: Key, wanted: Mapping[Key, DesiredJob] | None) -> None:
         if act is Act.STOP and wanted is None:
@@ -345,6 +356,8 @@ class Agent:
         gpus = self._fault.closed(gpus, self._own().busy)
         messages = [
             *self._fault.messages(),
+            *self._bounds.messages(),
+            *self.state.removals.messages(),
             *filter(None, [self._memory_problem, self._memory_note]),
             *self._mps.messages,
             *self._no_mps.values(),
@@ -376,6 +389,7 @@ class Agent:
         return self.state.lease.is_bound or not self.state.live()
 
     def _trim(self) -> None:
+        self.state.removals.look()
         if time.monotonic() - self._trimmed_s < TRIM_EVERY_S:
             return
         self._trimmed_s = time.monotonic()

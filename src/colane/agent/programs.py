@@ -18,11 +18,13 @@ from colane.adaptor.bundle import put_whole
 
 FORK_SERVER: Final = "fork_server.pyc"
 RANKS: Final = "ranks.pyc"
+REMOVAL: Final = "removal.pyc"
 
 _PACKAGE: Final = Path(__file__).parents[1]
 _FILES: Final = {
     "agent/fork_server.py": FORK_SERVER,
     "agent/ranks.py": RANKS,
+    "agent/removal.py": REMOVAL,
     "agent/__init__.py": "colane/agent/__init__.pyc",
     "agent/shim.py": "colane/agent/shim.pyc",
     "agent/shim_ending.py": "colane/agent/shim_ending.pyc",
