@@ -250,6 +250,23 @@ def compiled(steps: int) -> int:
     return (steps - 1) * 2 * KERNELS
 
 
+def ranks(steps: int) -> int:
+    """One of several ranks, each on a GPU of its own, which wait for each other in every step."""
+    local = int(os.environ["LOCAL_RANK"])
+    torch.cuda.set_device(local)
+    torch.distributed.init_process_group("gloo")
+    net = torch.nn.parallel.DistributedDataParallel(Net().to(f"cuda:{local}"))
+    optimizer, x = torch.optim.SGD(net.parameters(), lr=0.01), torch.randn(8, 4).to(f"cuda:{local}")
+    for _ in range(steps):
+        optimizer.zero_grad()
+        net(x).sum().backward()
+        optimizer.step()
+    torch.cuda.synchronize()
+    torch.distributed.barrier()
+    torch.distributed.destroy_process_group()
+    return (steps - 1) * 2 * KERNELS
+
+
 SHAPES = {
     one.__name__: one
     for one in (
@@ -264,7 +281,7 @@ def main(shape: str, steps: str, kernel_ms: str) -> None:
     torch.manual_seed(0)
     torch.set_num_threads(1)
     each_ns = int(float(kernel_ms) * 1e6)
-    made = SHAPES[shape](int(steps))
+    made = (SHAPES | {"ranks": ranks})[shape](int(steps))
     torch.cuda.synchronize()
     print("kernels:", made, flush=True)
 

@@ -82,15 +82,24 @@ class Machine:
 
     def ran(self, job: int | str = "") -> Ran:
         """What the process of a job that used them had them do, in the order of its launches."""
-        (path,) = [path for path in self.home.glob(f"kernels.{job}.*") if path.stat().st_size]
-        kernels, marks = [], []
-        for line in path.read_text().splitlines():
-            what, gpu, launched_s, began_s, ended_s, label = line.split()
-            if what == "kernel":
-                kernels.append(Kernel(gpu, float(launched_s), float(began_s), float(ended_s), label))
-            else:
-                marks.append(Mark(float(launched_s), label))
-        return Ran(kernels, marks)
+        (ran,) = self.all_ran(job)
+        return ran
+
+    def all_ran(self, job: int | str = "") -> list[Ran]:
+        """The same of each process of a job that used them."""
+        found = [_read(path) for path in sorted(self.home.glob(f"kernels.{job}.*")) if path.stat().st_size]
+        return [ran for ran in found if ran.kernels]
+
+
+def _read(path: Path) -> Ran:
+    kernels, marks = [], []
+    for line in path.read_text().splitlines():
+        what, gpu, launched_s, began_s, ended_s, label = line.split()
+        if what == "kernel":
+            kernels.append(Kernel(gpu, float(launched_s), float(began_s), float(ended_s), label))
+        else:
+            marks.append(Mark(float(launched_s), label))
+    return Ran(kernels, marks)
 
 
 def told_mean_s(durations_s: Sequence[float]) -> float:

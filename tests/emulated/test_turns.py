@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -9,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from tests.agent.agents import running
-from tests.agent.lane import Lane
+from tests.agent.lane import QUIET, Lane
+from tests.agent.test_gate_scripts import TORCHRUN
 from tests.emulated.conftest import LOOPS
 from tests.emulated.job.emulated_cuda.device import Kind
 from tests.emulated.machine import Machine, Ran, told_mean_s
@@ -71,5 +73,73 @@ async def test_in_turns_steps_take_the_time_of_the_device(
         assert turns > 2
         waits = ran[job].counts()["synchronize"] - 2 * (shape == "graph")
         assert waits <= turns + 5, "one for each turn, at its end"
+    assert late_kernels(ran[1], [ran[2]]) == []
+    assert late_kernels(ran[2], [ran[1]]) == []
+
+
+async def test_a_gang_with_run_ahead_gives_way_as_one(
+    lane: Lane, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two ranks on two GPUs, each of which they share with a job: nothing of these runs in each other's turns."""
+    machine = Machine(tmp_path / "gpus", Kind("GPU-0"), Kind("GPU-1"))
+    monkeypatch.setitem(sys.modules, "pynvml", EmulatedNvml(machine.home))
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    env = lane.env | machine.env | QUIET
+    lane.fake.turns = {"rule": "fair", "quantum_s": 0.1}
+    count = 60
+    async with running(tmp_path / "state", lane.fake, devices="gpu") as agent:
+        wait = {"paused": True}
+        ranks = (*TORCHRUN, LOOPS, "ranks", str(count), "2")
+        lane.fake.want(1, sys.executable, *ranks, env=env, gpus=(0, 1), turn=wait)
+        for job in (2, 3):
+            plain = (LOOPS, "plain", str(3 * count), "2")
+            lane.fake.want(job, sys.executable, *plain, env=env, gpus=(job - 2,), turn=wait)
+        await agent.until(
+            lambda: all(lane.progress(job).get("turn") == "paused" for job in (1, 2, 3)), "all wait", START_S
+        )
+        for job in (1, 2, 3):
+            lane.fake.pause(job, paused=False)
+        await agent.until(lambda: len(lane.fake.ends) == 3, "all end", START_S)
+    ends = {job: lane.fake.ends[job, 1] for job in (1, 2, 3)}
+    assert {job: (end["exit_code"], end["progress"]["steps"]) for job, end in ends.items()} == {
+        1: (0, count),
+        2: (0, 3 * count),
+        3: (0, 3 * count),
+    }
+    gang = {ran.kernels[0].gpu: ran for ran in machine.all_ran(1)}
+    assert set(gang) == {"GPU-0", "GPU-1"}
+    for job, uuid in ((2, "GPU-0"), (3, "GPU-1")):
+        ran = machine.ran(job)
+        assert ran.turns()
+        assert late_kernels(gang[uuid], [ran]) == []
+        assert late_kernels(ran, [gang[uuid]]) == []
+    assert [len(ran.turns()) for ran in gang.values()] == [len(next(iter(gang.values())).turns())] * 2
+
+
+async def test_at_every_handover_nothing_is_left_under_way(
+    lane: Lane, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One step a turn, and as many kernels ahead as a job may have; `COLANE_FUZZ=11` makes 10,000 handovers."""
+    steps = 500 * int(os.environ.get("COLANE_FUZZ", "1"))
+    machine = Machine(tmp_path / "gpus", Kind("GPU-0", run_ahead=40))
+    monkeypatch.setitem(sys.modules, "pynvml", EmulatedNvml(machine.home))
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    async with running(tmp_path / "state", lane.fake, devices="gpu") as agent:
+        for job in (1, 2):
+            command = (LOOPS, "plain", str(steps), "0.2")
+            lane.fake.want(
+                job, sys.executable, *command, env=lane.env | machine.env, turn={"paused": True, "steps_total": steps}
+            )
+        await agent.until(
+            lambda: all(lane.progress(job).get("turn") == "paused" for job in (1, 2)), "both wait", START_S
+        )
+        for job in (1, 2):
+            lane.fake.pause(job, paused=False)
+        await agent.until(lambda: len(lane.fake.ends) == 2, "both end", START_S)
+    ran = {job: machine.ran(job) for job in (1, 2)}
+    handovers = sum(len(one.turns()) for one in ran.values())
+    assert handovers >= steps // 2, handovers
+    under_way = [mark for one in ran.values() for mark in one.marks if mark.label.startswith("yield")]
+    assert {mark.label.split(":")[2] for mark in under_way} == {"0"}
     assert late_kernels(ran[1], [ran[2]]) == []
     assert late_kernels(ran[2], [ran[1]]) == []
