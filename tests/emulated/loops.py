@@ -250,6 +250,19 @@ def compiled(steps: int) -> int:
     return (steps - 1) * 2 * KERNELS
 
 
+def loses_its_steps(steps: int) -> int:
+    """Three steps, and then nothing but replays of a graph whose updates no optimizer makes."""
+    net, optimizer, x = setup()
+    for _ in range(3):
+        train(net, optimizer, x)
+    recorded = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(recorded):
+        net(x).sum().backward()
+    for _ in range(steps):
+        recorded.replay()
+    return 2 * 2 * KERNELS + steps
+
+
 def ranks(steps: int) -> int:
     """One of several ranks, each on a GPU of its own, which wait for each other in every step."""
     local = int(os.environ["LOCAL_RANK"])
@@ -281,7 +294,7 @@ def main(shape: str, steps: str, kernel_ms: str) -> None:
     torch.manual_seed(0)
     torch.set_num_threads(1)
     each_ns = int(float(kernel_ms) * 1e6)
-    made = (SHAPES | {"ranks": ranks})[shape](int(steps))
+    made = (SHAPES | {"ranks": ranks, "loses_its_steps": loses_its_steps})[shape](int(steps))
     torch.cuda.synchronize()
     print("kernels:", made, flush=True)
 

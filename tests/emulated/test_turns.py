@@ -143,3 +143,27 @@ async def test_at_every_handover_nothing_is_left_under_way(
     assert {mark.label.split(":")[2] for mark in under_way} == {"0"}
     assert late_kernels(ran[1], [ran[2]]) == []
     assert late_kernels(ran[2], [ran[1]]) == []
+
+
+async def test_a_job_whose_boundaries_stop_coming_is_said_and_leaves_the_lane(
+    lane: Lane, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine = Machine(tmp_path / "gpus", Kind("GPU-0"))
+    monkeypatch.setitem(sys.modules, "pynvml", EmulatedNvml(machine.home))
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    env = lane.env | machine.env
+    async with running(tmp_path / "state", lane.fake, devices="gpu", yield_bound_s=0.3) as agent:
+        lane.fake.want(1, sys.executable, LOOPS, "loses_its_steps", "100000", "2", env=env, turn={"paused": True})
+        lane.fake.want(2, sys.executable, LOOPS, "plain", "30", "2", env=env, turn={"paused": True})
+        await agent.until(
+            lambda: all(lane.progress(job).get("turn") == "paused" for job in (1, 2)), "both wait", START_S
+        )
+        for job in (1, 2):
+            lane.fake.pause(job, paused=False)
+        await agent.until(lambda: lane.progress(1).get("turn") == "ungated", "it is left out", START_S)
+        said = [message for message in lane.fake.reports[-1]["messages"] if message.startswith("job 1 ")]
+        assert "reaches no step boundary" in said[0]
+        await agent.until(lambda: (2, 1) in lane.fake.ends, "the other goes on", START_S)
+        lane.fake.end(1)
+        await agent.until(lambda: (1, 1) in lane.fake.ends, "it is ended")
+    assert lane.fake.ends[2, 1]["progress"]["steps"] == 30
