@@ -93,6 +93,15 @@ def test_what_could_never_be_held_and_why(job: JobSpec, nodes: list[Node], short
     assert lack(job, *nodes) == shortfall
 
 
+def test_of_the_instances_of_a_gpu_a_job_is_given_one() -> None:
+    """CUDA shows a process no second one."""
+    instances = node("a", 4, gpu_type="NVIDIA H100 MIG 3g.40gb")
+    assert lack(spec(1), instances) is None
+    assert lack(spec(2), instances) == Shortfall(Lack.GPUS, 2, 1)
+    assert lack(spec(2), instances, node("b", 2)) is None
+    assert lack(spec(2, multi_node=True), instances, node("b", 1, gpu_type="NVIDIA H100 MIG 3g.40gb")) is None
+
+
 def test_ill_gpus_count_only_where_asked() -> None:
     ill = node("a", 2)
     ill = replace(ill, gpus=(replace(ill.gpus[0], healthy=False), ill.gpus[1]))

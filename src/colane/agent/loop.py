@@ -54,6 +54,9 @@ UNWANTED = "its scheduler has no such attempt here any more"
 NODE_FAULT = "node-fault"
 NOT_HERE = "it was stopped before it was started on this node"
 NO_SHARING = "MPS is used only by jobs on one GPU; job {key} on {count} GPUs runs without"
+MIG = (
+    "devices {gpus} are MIG instances, and CUDA shows a process one of these only: ask for one GPU, or for another type"
+)
 
 
 class Agent:
@@ -255,6 +258,9 @@ class Agent:
             await self._refuse(job.key, f"this node has no device {missing[0]}")
             return None
         gpus = [by_index[index] for index in job.gpus]
+        if len(gpus) > 1 and any(gpu.is_mig_instance for gpu in gpus):
+            await self._refuse(job.key, MIG.format(gpus=", ".join(str(gpu.index) for gpu in gpus)))
+            return None
         try:
             account = account_for(launch.get("user") or "", self._runs_as)
         except UnknownUserError as error:

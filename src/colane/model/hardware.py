@@ -83,6 +83,11 @@ class Gpu:
         return self.type == CPU_DEVICE_TYPE
 
     @property
+    def is_mig_instance(self) -> bool:
+        """Whether this device is a part of a GPU in MIG mode: CUDA shows a process one of these only."""
+        return " MIG " in self.type or self.uuid.startswith("MIG-")
+
+    @property
     def is_disturbed(self) -> bool:
         """Whether others use so much of it that measurements on it mislead."""
         return self.others_ratio >= DISTURBED_RATIO

@@ -101,12 +101,19 @@ def cpu_only_capacity(node: Node) -> Resources:
 
 
 def capacity(node: Node, gpu_type: str | None = None, memory_bytes: int = 0, *, usable_only: bool = False) -> Resources:
-    """What an empty node has, of its GPUs those of a type (None: any) with at least that memory each."""
-    gpus = 0
+    """What an empty node has, of its GPUs those of a type (None: any) with at least that memory each.
+
+    MIG instances count as one: CUDA shows a process no more than one of them.
+    """
+    gpus = instances = 0
     for gpu in node.gpus:
         suits = gpu_type in {None, gpu.type} and gpu.memory_bytes >= memory_bytes
-        gpus += suits and (not usable_only or (gpu.healthy and node.takes_jobs))
-    return Resources(gpus, gpu_memory_bytes=memory_bytes) + host_capacity(node)
+        if suits and (not usable_only or (gpu.healthy and node.takes_jobs)):
+            if gpu.is_mig_instance:
+                instances = 1
+            else:
+                gpus += 1
+    return Resources(gpus + instances, gpu_memory_bytes=memory_bytes) + host_capacity(node)
 
 
 def ranks_held(node: Node, spec: JobSpec, gpu_type: str, *, usable_only: bool = False) -> int:
