@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
@@ -23,6 +24,7 @@ from colane.client.profiling import AloneRun, Profiler, Rules, SetRun, Subject
 from colane.model.job_spec import JobSpec
 from colane.model.profile import Profile, ProfileKey, SetMeasurement, Value, ValueSource
 from colane.perf.beliefs import Beliefs
+from colane.server.access import user_name
 from colane.server.family import derive_family
 
 STEPPER = textwrap.dedent("""
@@ -216,7 +218,8 @@ def test_subjects_carry_what_decides_the_key() -> None:
     assert second.request["gpu_type"] == "V100"
     assert first.name == "vgg11 dataset=synthetic b64"
     command = read_subjects(Asked(["python", "train.py", "--lr", "1"]), FakeScheduler([]))[0]  # type: ignore[arg-type]
-    assert command.key.family == derive_family(["python", "train.py", "--lr", "1"], str(Path.cwd()))
+    words = ["python", "train.py", "--lr", "1"]
+    assert command.key.family == derive_family(words, str(Path.cwd()), user_name(os.geteuid()))
     assert parse_batch_sizes("64, 128,64") == [64, 128]
 
 

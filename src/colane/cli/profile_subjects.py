@@ -172,9 +172,11 @@ def _complete(request: jobs.Object) -> jobs.Object:
         return request | _built_in(request)
     if not request.get("command"):
         raise MisuseError("profile: the job has neither a command nor a model_name")
-    from colane.server.family import derive_family  # noqa: PLC0415 - imported late
+    from colane.server.access import user_name  # noqa: PLC0415 - imported late
+    from colane.server.family import derive_family  # noqa: PLC0415
 
-    return request | {"family": request.get("family") or derive_family(request["command"], request["workdir"])}
+    user = request.get("user") or user_name(os.geteuid())  # as the scheduler knows whoever calls it
+    return request | {"family": request.get("family") or derive_family(request["command"], request["workdir"], user)}
 
 
 def _built_in(request: Mapping[str, Any]) -> jobs.Object:

@@ -181,7 +181,7 @@ def _kind_conflicts(request: JobRequest, given: set[str]) -> list[Problem]:
 
 def _command_program(request: JobRequest, directory: str) -> _Program:
     command = list(request.command or ())
-    family = request.family or derive_family(command, directory)
+    family = request.family or derive_family(command, directory, request.user)
     name = request.name or name_of(family)
     return _Program(command, name, family, request.batch_size, request.steps_total, None)
 
