@@ -250,6 +250,19 @@ def compiled(steps: int) -> int:
     return (steps - 1) * 2 * KERNELS
 
 
+def holds(steps: int) -> int:
+    """A tensor of 64 MiB beside its weights, and steps that read their loss."""
+    kept = torch.zeros(16 * 2**20).to("cuda")
+    made = reads_each_loss(steps)
+    del kept
+    return made
+
+
+def holds_without_statistics(steps: int) -> int:
+    os.environ["EMULATED_STATISTICS"] = "refused"
+    return holds(steps)
+
+
 def loses_its_steps(steps: int) -> int:
     """Three steps, and then nothing but replays of a graph whose updates no optimizer makes."""
     net, optimizer, x = setup()
@@ -289,12 +302,16 @@ SHAPES = {
 }  # fmt: skip
 
 
+OTHERS = (ranks, loses_its_steps, holds, holds_without_statistics)
+"""For tests of their own."""
+
+
 def main(shape: str, steps: str, kernel_ms: str) -> None:
     global each_ns
     torch.manual_seed(0)
     torch.set_num_threads(1)
     each_ns = int(float(kernel_ms) * 1e6)
-    made = (SHAPES | {"ranks": ranks, "loses_its_steps": loses_its_steps})[shape](int(steps))
+    made = (SHAPES | {one.__name__: one for one in OTHERS})[shape](int(steps))
     torch.cuda.synchronize()
     print("kernels:", made, flush=True)
 

@@ -1,0 +1,41 @@
+"""What is told of a job's GPU memory is what the GPU holds of it, contexts included."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.agent.agents import running
+from tests.agent.lane import Lane
+from tests.emulated.conftest import LOOPS
+from tests.emulated.job.emulated_cuda.device import Kind
+from tests.emulated.machine import Machine
+from tests.emulated.nvml import EmulatedNvml
+
+pytestmark = [pytest.mark.live]
+MIB = 2**20
+START_S = 120.0
+
+
+@pytest.mark.parametrize("shape", ["holds", "holds_without_statistics"])
+async def test_what_is_told_is_what_the_gpu_holds(
+    lane: Lane, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shape: str
+) -> None:
+    machine = Machine(tmp_path / "gpus", Kind("GPU-0", context_bytes=450 * MIB))
+    monkeypatch.setitem(sys.modules, "pynvml", EmulatedNvml(machine.home))
+    monkeypatch.setattr("colane.devices.gpu.is_first_namespace", lambda: True)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    async with running(tmp_path / "state", lane.fake, devices="gpu") as agent:
+        lane.fake.want(1, sys.executable, LOOPS, shape, "1000000", "2", env=lane.env | machine.env)
+        await agent.until(lambda: lane.progress(1).get("steps", 0) > 20, "it steps", START_S)
+        (held_bytes,) = machine.gpu().held().values()
+        told = lane.progress(1)
+        lane.fake.end(1)
+        await agent.until(lambda: (1, 1) in lane.fake.ends, "it is ended")
+        assert machine.gpu().held() == {}, "the driver has it back"
+    assert told["memory_by"] == "nvml"
+    assert held_bytes - 2 * MIB < told["persistent_bytes"] <= held_bytes, "but for what a block has left"
+    assert told["peak_bytes"] - held_bytes <= 0
+    assert told["overhead_bytes"] == (450 * MIB if shape == "holds" else None)
