@@ -20,6 +20,7 @@ def test_a_request_without_environment_gets_a_basic_one() -> None:
     assert environment({}, [CPU]) == {
         "PATH": "/agent/bin",
         "HOME": "/agent",
+        "PYTHONUNBUFFERED": "1",
         **dict.fromkeys(THREAD_POOLS, "2"),
         "CUDA_VISIBLE_DEVICES": "",
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
@@ -28,7 +29,8 @@ def test_a_request_without_environment_gets_a_basic_one() -> None:
 
 
 def test_the_submitting_shell_lies_over_the_basics() -> None:
-    seen = environment({"PATH": "/venv/bin:/bin", "OMP_NUM_THREADS": "8", "MINE": "1"}, [CPU])
+    seen = environment({"PATH": "/venv/bin:/bin", "OMP_NUM_THREADS": "8", "MINE": "1", "PYTHONUNBUFFERED": ""}, [CPU])
+    assert seen["PYTHONUNBUFFERED"] == "", "as its owner says"
     assert (seen["PATH"], seen["OMP_NUM_THREADS"], seen["MINE"]) == ("/venv/bin:/bin", "8", "1")
 
 

@@ -54,6 +54,7 @@ def job_environment(
     """
     base = {name: own[name] for name in BASE_NAMES if name in own and (user is None or name not in OF_THE_USER)}
     base |= user or {}
+    base["PYTHONUNBUFFERED"] = "1"  # else what a job prints is seen when it ends, and lost when it is killed
     threads = dict.fromkeys(open_pools(requested), str(len(cores))) if cores else {}
     kept = {name: value for name, value in requested.items() if not name.startswith("CUDA_MPS_")}
     whole = {**base, **threads, **kept, **visible_devices(gpus), **colane, **mps}

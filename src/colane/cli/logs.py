@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,6 +14,9 @@ if TYPE_CHECKING:
     from colane.client.client import Client
 
 PIECE_BYTES = 2**20
+BACK_MAX_BYTES = 64 * 2**20
+"""As much as is kept of a log by default."""
+LINE_END = re.compile(rb"\r\n|\n|\r")
 
 
 def register(app: typer.Typer) -> None:
@@ -58,18 +62,25 @@ def _print_from(scheduler: Client, job: int, offset: int) -> None:
 
 
 def _offset_of_last(scheduler: Client, job: int, lines: int) -> int:
-    """Return where the last lines begin, reading no more from the end than they take."""
-    wanted_bytes = PIECE_BYTES
+    """Return where the last lines begin, reading no more from the end than they take; a progress bar's CR ends one.
+
+    It stops where output was dropped, and after `BACK_MAX_BYTES`: a line may be endless.
+    """
+    part = scheduler.log(job, -PIECE_BYTES, PIECE_BYTES)
+    end = part.next_offset
+    if not lines:
+        return end
+    # An unfinished last line is one too; a break at the very end opens none.
+    text, start = re.sub(rb"(\r\n|\n|\r)\Z", b"", part.data), end - len(part.data)
     while True:
-        part = scheduler.log(job, -wanted_bytes, wanted_bytes)
-        start = part.next_offset - len(part.data)
-        # An unfinished last line is one too; a newline at the very end opens none.
-        text = part.data[:-1] if part.data.endswith(b"\n") else part.data
-        breaks = [place for place, byte in enumerate(text) if byte == ord("\n")]
-        if not lines:
-            return part.next_offset
+        breaks = [found.end() for found in LINE_END.finditer(text)]
         if len(breaks) >= lines:
-            return start + breaks[-lines] + 1
-        if start == 0:
-            return 0
-        wanted_bytes *= 4
+            return start + breaks[-lines]
+        lines -= len(breaks)
+        size = min(PIECE_BYTES, start)
+        if not size or end - start > BACK_MAX_BYTES:
+            return start
+        part = scheduler.log(job, start - size, size)
+        if len(part.data) != size or part.next_offset != start:
+            return start
+        text, start = part.data, start - size

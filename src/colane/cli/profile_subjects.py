@@ -13,7 +13,7 @@ from typing import Any, Final
 from colane.cli import jobs
 from colane.cli.errors import MisuseError
 from colane.cli.jobfile import SUFFIXES, merged, read_job_file
-from colane.cli.submit import NOT_FOR_JOBS
+from colane.cli.submit import shell_environment
 from colane.client.client import Client
 from colane.client.profiling import ProfileError, Subject, gpu_type_of
 from colane.model.profile import ProfileKey
@@ -143,7 +143,7 @@ def _at_size(job: jobs.Object, size: int) -> jobs.Object:
 
 def _shell(job: Mapping[str, Any]) -> jobs.Object:
     """Return what this shell gives to a job, as `colane submit` does."""
-    env = {name: value for name, value in os.environ.items() if name not in NOT_FOR_JOBS}
+    env = shell_environment()
     shell: jobs.Object = {"env": env, "workdir": str(Path.cwd())}
     return shell | ({"python": sys.executable} if "model_name" in job else {})
 

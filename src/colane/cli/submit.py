@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from itertools import product
@@ -21,6 +22,29 @@ from colane.model.job_fields import JOB_FIELDS
 
 NOT_FOR_JOBS: Final = ("COLANE_TOKEN", "COLANE_STATE", "_", "OLDPWD", "SHLVL")
 """Variables of the submitting shell that a job does not get: our token, and what describes that shell itself."""
+
+OF_ANOTHER_LAUNCH: Final = re.compile(
+    r"(SLURM|SLURMD|SBATCH|SRUN|PMI|PMIX|OMPI|TORCHELASTIC|GROUP|ROLE)_.*|((LOCAL|NODE)_)?RANK|(LOCAL_)?WORLD_SIZE"
+    r"|MASTER_(ADDR|PORT)"
+)
+"""They say who a process is in the launch that the submitting shell belongs to (an interactive Slurm job, a notebook
+under torchrun). A job that believed them would wait for ranks that do not exist."""
+
+
+def shell_environment() -> dict[str, str]:
+    """Return the variables of this shell that a job gets; one that is no text is left out with a word."""
+    kept = {}
+    for name, value in os.environ.items():
+        if name in NOT_FOR_JOBS or OF_ANOTHER_LAUNCH.fullmatch(name):
+            continue
+        try:
+            f"{name}{value}".encode()
+        except UnicodeEncodeError:
+            output.note(f"the variable {name.encode(errors='replace').decode()} does not go along: it is not UTF-8")
+        else:
+            kept[name] = value
+    return kept
+
 
 EXAMPLES: Final = """Examples: [bold]colane submit --gpus 1 -- python train.py --lr 0.1[/bold] runs a command;
 [bold]colane submit job.yaml[/bold] takes a file;
@@ -88,8 +112,7 @@ def _file_alone(words: list[str], options: Mapping[str, Any]) -> JobFile:
 
 def _shell(job: Mapping[str, Any]) -> jobs.Object:
     """Return what the submitting shell gives to a job."""
-    env = {name: value for name, value in os.environ.items() if name not in NOT_FOR_JOBS}
-    shell: jobs.Object = {"env": env, "workdir": str(Path.cwd())}
+    shell: jobs.Object = {"env": shell_environment(), "workdir": str(Path.cwd())}
     if "model_name" in job:
         shell["python"] = sys.executable
     return shell
