@@ -67,10 +67,10 @@ class LimitAccount:
         """How many more jobs of so many GPUs may run, beside so many more than do."""
         limits, most = self.bound.limits, inf
         if limits.running is not None:
-            most = limits.running - self.jobs - jobs_more
+            most = float(limits.running - self.jobs - jobs_more)
         if limits.gpus is not None and gpus:
-            most = min(most, (limits.gpus - self.gpus - gpus_more) // gpus)
-        return max(0, most)
+            most = min(most, float((limits.gpus - self.gpus - gpus_more) // gpus))
+        return max(0.0, most)
 
 
 class EqualJobs:
@@ -303,7 +303,7 @@ class LimitBook:
             return []
         for account in kind.accounts:
             if account.first is not None and account.first < (kind.order, oldest):
-                room = 0
+                room = 0.0
         most = len(kind.line) if room >= len(kind.line) else int(room)
         if most == len(kind.released) and (most == 0 or not is_new):
             return []
