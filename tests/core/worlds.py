@@ -229,7 +229,8 @@ class World:
         pick = self.random
         deadline_s = pick.choice((None, self.now_s + 6.0))
         drain = Drain("ann", "a fan", self.now_s, deadline_s) if pick.random() < 0.6 else None
-        return NodeDrained(pick.choice(sorted(self.core.state.nodes)), drain, by_agent=pick.random() < 0.4)
+        nodes = sorted(self.core.state.nodes)
+        return NodeDrained(pick.choice(nodes), drain, by_agent=pick.random() < 0.4) if nodes else Tick()
 
     def suspend(self, jobs: list[JobId]) -> Event:
         """Of any job, mostly of one that can be."""
