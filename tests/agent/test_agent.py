@@ -134,6 +134,7 @@ async def test_the_environment_is_exactly_as_promised(
         "COLANE_ADAPTOR_DIR": str(bundle.place(state)),
         "COLANE_GATE": str(state / "gate"),
         "PYTHONPATH": str(bundle.place(state)),
+        "PYTHONUNBUFFERED": "1",
     }
 
 

@@ -52,4 +52,6 @@ async def test_it_ends_with_that_reason_and_its_log_is_kept(
     assert [line["why"] for line in job["story"]][-2:] == ["aborts-used-up", "aborts-used-up"]
     assert why["sentence"].startswith("stopped for job 3, which took the cores it ran on, and not queued again")
     (place,) = {log.parent for log in (tmp_path / "state").rglob("1-2/log.*")}
-    assert read_log(place)[0] == b"attempt 2\n"
+    printed, told = read_log(place)[0].splitlines()
+    assert printed == b"attempt 2"
+    assert told.startswith(b"colane: stopped for job 3")

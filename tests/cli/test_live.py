@@ -349,7 +349,7 @@ def test_what_policies_may_know_and_do_is_said_by_options(live: Colane, shared_u
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        (["--latency", "soon"], "--latency: must be a duration such as"),
+        (["--latency", "soon"], "'--latency': must be a duration such as"),
         (["--kind", "dance"], "'--kind': must be training or inference, got 'dance'"),
         (["--weight", "0"], "weight: must be more than 0.0, got 0.0"),
         (["--utility-min", "2"], "utility_min: must be at most 1.0, got 2.0"),

@@ -38,7 +38,10 @@ BAD = {
         "        return Plan(view.version, rest={'default': Reason(Why.BACKFILL)})\n",
         "lacks a fact its sentence needs: KeyError",
     ),
-    "asks in the past": ("        return Plan(view.version, again_s={'default': 0.0})\n", "after view.now_s, got 0.0"),
+    "asks in the past": (
+        "        return Plan(view.version, again_s={'default': 0.0})\n",
+        "after view.now_s, or math.inf, got 0.0",
+    ),
     "loops": ("        while True:\n            pass\n", "plan(view) took longer than"),
     "sleeps": ("        time.sleep(1.0)\n", "line 21: plan(view) took longer than"),
     "plans nonsense": (

@@ -115,6 +115,7 @@ class Core:
         self._blocked: dict[str, Blocked] = {}
         self._watched: set[str] = set()
         self._settled: dict[str, float] = {}
+        self._refused: tuple[JobId, ...] = ()
         self._remeasuring = Remeasuring()
         self._guard = Guard(state, self._watchers.guard, self.config)
         self._relief = Relief(state)
@@ -225,6 +226,7 @@ class Core:
         A policy that wants to be asked again is asked until it has nothing more to change.
         """
         state, limits, asks = self.state, self.state.limits, 0
+        again = set[str]()
         if limits is not None:
             limits.begin()
             self._review_limits(step, limits)
@@ -242,8 +244,19 @@ class Core:
                 state.changed_pools.update([pool for pool in pools if pool in state.queues])
             if limits is not None:
                 self._review_limits(step, limits)
+                again.update(self._ask_for_refused(limits, again))
         if limits is not None:
             step.settle_holds()
+
+    def _ask_for_refused(self, limits: LimitBook, asked: set[str]) -> list[str]:
+        """Ask once more about pools with jobs that a limit refused and that fit by now: GPUs were no longer kept."""
+        refused, self._refused = self._refused, ()
+        waiting = [self.state.jobs[job] for job in refused if job in self.state.jobs]
+        fitting = [job for job in waiting if job.is_waiting and not job.holds and limits.allowance().take(job)]
+        # Once a step: GPUs kept for another job in the next plan may leave no room again, and so on for ever.
+        pools = list({job.spec.pool: None for job in fitting if job.spec.pool not in asked})
+        self.state.changed_pools.update(pools)
+        return pools
 
     def _review_limits(self, step: Step, limits: LimitBook) -> None:
         """Hold the waiting jobs that exceed a limit by now, and let those go that do not any more."""
@@ -341,6 +354,7 @@ class Core:
             carry_out(step, action)
             step.decisions.append(Decision(step.now_s, planner.name, action))
         if limits is not None and planner is self.policy:
+            self._refused = refused
             limits.keep(plan, pools, refused, self.state.jobs)
         return plan
 
