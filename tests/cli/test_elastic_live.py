@@ -124,7 +124,7 @@ def test_a_job_with_the_three_lines_keeps_its_size_while_its_disk_refuses_its_st
 
     def contract(job: int) -> str | None:
         with up.client as client:
-            found = client.job(job)["needs"]["checkpoint"]
+            found = client.job(job)["constraints"].get("checkpoint")  # learnt, not declared
         return found["signal"] if found else None
 
     submit(1, "--checkpoint", "plain", "--checkpoint-lead", "10s")  # its answer comes with a report of its agent
