@@ -85,6 +85,10 @@ class FakeScheduler:
         """Suspend a job in its lane, or let it go on."""
         self.change(job, attempt, paused=paused, to_host=to_host)
 
+    def resume(self, *jobs: int) -> None:
+        """Let the first attempts of jobs go on, all with one word."""
+        self._change({(job, 1): {**self._jobs[job, 1], "paused": False} for job in jobs})
+
     def change(self, job: int, attempt: int = 1, **turn: Any) -> None:
         """Say something else of a job's turns."""
         self._change({(job, attempt): {**self._jobs[job, attempt], **turn}})

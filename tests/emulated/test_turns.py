@@ -55,8 +55,7 @@ async def test_in_turns_steps_take_the_time_of_the_device(
         await agent.until(
             lambda: all(lane.progress(job).get("turn") == "paused" for job in (1, 2)), "both wait", START_S
         )
-        for job in (1, 2):
-            lane.fake.pause(job, paused=False)
+        lane.fake.resume(1, 2)
         await agent.until(lambda: len(lane.fake.ends) == 2, "both end", START_S)
     ends = {job: lane.fake.ends[job, 1] for job in (1, 2)}
     assert {job: end["exit_code"] for job, end in ends.items()} == {1: 0, 2: 0}
@@ -97,8 +96,7 @@ async def test_a_gang_with_run_ahead_gives_way_as_one(
         await agent.until(
             lambda: all(lane.progress(job).get("turn") == "paused" for job in (1, 2, 3)), "all wait", START_S
         )
-        for job in (1, 2, 3):
-            lane.fake.pause(job, paused=False)
+        lane.fake.resume(1, 2, 3)
         await agent.until(lambda: len(lane.fake.ends) == 3, "all end", START_S)
     ends = {job: lane.fake.ends[job, 1] for job in (1, 2, 3)}
     assert {job: (end["exit_code"], end["progress"]["steps"]) for job, end in ends.items()} == {
@@ -133,8 +131,7 @@ async def test_at_every_handover_nothing_is_left_under_way(
         await agent.until(
             lambda: all(lane.progress(job).get("turn") == "paused" for job in (1, 2)), "both wait", START_S
         )
-        for job in (1, 2):
-            lane.fake.pause(job, paused=False)
+        lane.fake.resume(1, 2)
         await agent.until(lambda: len(lane.fake.ends) == 2, "both end", START_S)
     ran = {job: machine.ran(job) for job in (1, 2)}
     handovers = sum(len(one.turns()) for one in ran.values())
@@ -158,7 +155,7 @@ async def test_a_job_whose_boundaries_stop_coming_is_said_and_leaves_the_lane(
         await agent.until(
             lambda: all(lane.progress(job).get("turn") == "paused" for job in (1, 2)), "both wait", START_S
         )
-        for job in (1, 2):
+        for job in (1, 2):  # the one that loses its steps first: alone it would be asked for nothing
             lane.fake.pause(job, paused=False)
         await agent.until(lambda: lane.progress(1).get("turn") == "ungated", "it is left out", START_S)
         said = [message for message in lane.fake.reports[-1]["messages"] if message.startswith("job 1 ")]

@@ -79,7 +79,7 @@ def test_a_job_goes_from_node_to_node_as_they_are_drained_noticed_and_shut_down(
         found = cluster.client().job(job)
         lines = notes.read_text().split("\n")[:-1] if notes.exists() else []
         steps = bool(lines) and lines[-1].endswith(f" {attempt}")
-        return steps and found["node"] == node and found["needs"]["preemptible"]
+        return steps and found["node"] == node and found["constraints"].get("checkpoint")
 
     def is_at(node: str, state: str) -> bool:
         return str(cluster.client().node(node)["state"]) == state

@@ -129,7 +129,7 @@ class _State:
         if self._devices is None:
             home = Path(os.environ[HOME_ENV])
             self._devices = [Device(i, Gpu(home, kind)) for i, kind in enumerate(_visible(kinds_of(home)))]
-            self._log = (home / f"kernels.{os.environ.get('COLANE_JOB_ID', '')}.{self.pid}").open("a")
+            self._log = (home / f"kernels.{os.environ.get('COLANE_JOB_ID', '')}.{self.pid}").open("ab", buffering=0)
             atexit.register(self.close)
         return self._devices
 
@@ -141,10 +141,6 @@ class _State:
         """Be the child: one of a process that uses CUDA cannot."""
         if not self.is_used:
             self.reset()
-
-    def flush(self) -> None:
-        if self._log is not None and os.getpid() == self.pid:
-            self._log.flush()
 
     def close(self) -> None:
         if self._log is not None and os.getpid() == self.pid:
@@ -171,7 +167,7 @@ class _State:
         """Keep what ran when: the truth by which measures are judged."""
         words = (what, where, f"{span.launched_s:.6f}", f"{span.began_s:.6f}", f"{span.ended_s:.6f}", label or "-")
         if self._log is not None:
-            self._log.write(" ".join(words) + "\n")
+            self._log.write((" ".join(words) + "\n").encode())  # one write: text files are not for several threads
 
 
 _state: _State
@@ -403,7 +399,7 @@ def put_into(core: Any) -> None:
     """Give `torch._C` what it has in a CUDA build."""
     global _state  # noqa: PLW0603
     _state = _State(core)
-    os.register_at_fork(before=_state.flush, after_in_child=_state.forked)
+    os.register_at_fork(after_in_child=_state.forked)
     functions: dict[str, Callable[..., Any]] = {
         "_cuda_init": _init,
         "_cuda_isInBadFork": _in_bad_fork,
