@@ -19,7 +19,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from colane.cli.stack import Stack, StackConfig
+from colane.cli.service.stack import Stack, StackConfig
 
 COMMANDS = (["--help"], ["--version"], ["ps"], ["nodes"])
 

@@ -37,8 +37,8 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from benchmarks import contention_cost, set_cores
 
-from colane.cli.demo_cores import has_settled, training
-from colane.cli.stack import Stack, StackConfig
+from colane.cli.demo.cores import has_settled, training
+from colane.cli.service.stack import Stack, StackConfig
 from colane.client.client import Client
 from colane.cpu.contention import ContentionConfig
 

@@ -27,8 +27,8 @@ from typing import Any, NamedTuple
 
 import psutil
 
-from colane.cli.export import export_jobs
-from colane.cli.stack import Stack, StackConfig, interruptible
+from colane.cli.service.stack import Stack, StackConfig, interruptible
+from colane.cli.studies.export import export_jobs
 from colane.simulate.ledger import Ledger
 from colane.simulate.request import Request, WorldKind, inputs, load
 from colane.simulate.run import simulate

@@ -30,7 +30,7 @@ from benchmarks.handoff import AGENT, JOB, STEP_S, Lane, Step, at, lane_of, micr
 TRACED_AGENT = (
     """
 import atexit, os, sys, time
-from colane.agent import gate, gate_ranks
+from colane.agent.gate import gate, ranks as gate_ranks
 times = []
 def note(owner, name, sign):
     inner = getattr(owner, name)

@@ -27,13 +27,13 @@ from typing import Any
 
 import httpx
 
-from colane.server.access import Callers
-from colane.server.app import create_app
 from colane.server.assembly import make_service
 from colane.server.config import ServiceConfig
-from colane.server.gate import GateRules
-from colane.server.sqlite_store import SqliteStore
-from colane.server.store import FINISHED_JOBS, META, Put, Transaction, job_key
+from colane.server.http.access import Callers
+from colane.server.http.app import create_app
+from colane.server.http.door import GateRules
+from colane.server.store.sqlite import SqliteStore
+from colane.server.store.store import FINISHED_JOBS, META, Put, Transaction, job_key
 
 DATABASE = "colane.db"
 BATCH = 1_000

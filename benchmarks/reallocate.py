@@ -30,8 +30,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
-from colane.agent.jobdir import JobDir
-from colane.cli.stack import Stack, StackConfig
+from colane.agent.running.jobdir import JobDir
+from colane.cli.service.stack import Stack, StackConfig
 from colane.client.client import Client
 
 BOUND_S, OWN_BOUND_S = 3.0, 0.2

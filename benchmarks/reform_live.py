@@ -23,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from benchmarks.reallocate import POLICY, until
 
-from colane.cli.stack import Stack, StackConfig
+from colane.cli.service.stack import Stack, StackConfig
 from colane.client.client import Client
 
 JOB = """

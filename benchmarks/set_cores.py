@@ -26,8 +26,8 @@ sys.path.insert(0, str(ROOT))
 from tests.agent.fake_scheduler import FakeScheduler  # noqa: E402
 from tests.agent.growing import allowed, benched  # noqa: E402
 
-from colane.agent import affinity  # noqa: E402
-from colane.agent.affinity import CoreGrant  # noqa: E402
+from colane.agent.measuring import affinity  # noqa: E402
+from colane.agent.measuring.affinity import CoreGrant  # noqa: E402
 
 CHANGE_MAX_S = 0.05
 CORES = sorted(os.sched_getaffinity(0))

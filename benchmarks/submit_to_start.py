@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 from statistics import median
 
-from colane.cli.stack import Stack, StackConfig
+from colane.cli.service.stack import Stack, StackConfig
 from colane.client.client import Client
 
 BOUND_S = 0.1

@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from colane.cli.errors import FailureError
-from colane.cli.stack import Stack, StackConfig, interruptible
+from colane.cli.service.stack import Stack, StackConfig, interruptible
 from colane.client.errors import SchedulerError
 from colane.client.profiling import ProfileError
 from colane.devices import DeviceSpecError, discover

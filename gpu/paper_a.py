@@ -33,7 +33,7 @@ from gpu.claims import (  # noqa: E402
 from gpu.harness import HEARTBEAT_S, Object, Run, Script, job_env, main  # noqa: E402
 from gpu.seen_sets import SeenSets, keys_of  # noqa: E402
 
-from colane.cli.profile_output import fit_boundaries  # noqa: E402
+from colane.cli.studies.profile_output import fit_boundaries  # noqa: E402
 from colane.client.client import Client  # noqa: E402
 from colane.client.knowledge import (  # noqa: E402
     encode_measurement,

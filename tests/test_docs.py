@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from colane.cli.reference import job_fields, reference
+from colane.cli.words.reference import job_fields, reference
 from colane.core.lifecycle import diagram
 from colane.model.job import JobState
 from colane.model.plan import ACTION_NAMES
@@ -17,12 +17,12 @@ from colane.perf.rate import Factors, RateSource
 from colane.report.glossary import WORDS
 from colane.scheduling.engine.contracts import Admission, Choice, Desk, Offer, Order, Sizer, Source
 from colane.scheduling.registry import POLICIES
-from colane.server.access import Callers
-from colane.server.app import create_app
 from colane.server.assembly import make_service
 from colane.server.config import ServiceConfig
-from colane.server.gate import GateRules
-from colane.server.memory_store import MemoryStore
+from colane.server.http.access import Callers
+from colane.server.http.app import create_app
+from colane.server.http.door import GateRules
+from colane.server.store.memory import MemoryStore
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -72,13 +72,13 @@ def test_the_diagram_is_drawn_from_the_table() -> None:
 
 def test_the_command_reference_is_the_one_the_commands_write() -> None:
     assert (DOCS / "reference/commands.md").read_text() == reference(), (
-        "run: python -m colane.cli.reference > docs/reference/commands.md"
+        "run: python -m colane.cli.words.reference > docs/reference/commands.md"
     )
 
 
 def test_the_page_of_a_jobs_fields_is_the_one_the_table_writes() -> None:
     page = (DOCS / "reference/job-fields.md").read_text()
-    assert page == job_fields(), "run: python -m colane.cli.reference fields > docs/reference/job-fields.md"
+    assert page == job_fields(), "run: python -m colane.cli.words.reference fields > docs/reference/job-fields.md"
 
 
 def test_every_endpoint_has_its_row() -> None:

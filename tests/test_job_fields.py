@@ -11,17 +11,17 @@ import pytest
 from typer.main import get_command
 
 from colane.cli.app import make_app
-from colane.cli.export import _declared
-from colane.cli.jobfile import OTHER_NAMES, merged
-from colane.cli.scripts import OURS
-from colane.cli.show import _said
+from colane.cli.jobs.show import _said
+from colane.cli.studies.export import _declared
+from colane.cli.submit.jobfile import OTHER_NAMES, merged
+from colane.cli.submit.scripts import OURS
 from colane.model.checkpoint import CheckpointContract
 from colane.model.field_values import Amount, Flag, Number, OneOf, SomeOf, Text, TextMap, Whole, within
 from colane.model.job import Job, JobId
 from colane.model.job_fields import BY_NAME, JOB_FIELDS, JobField, Shelf, senseless
 from colane.model.job_spec import JobSpec, NeedClass
-from colane.server.job_request import JobRequest
-from colane.server.views import job_view
+from colane.server.submitting.job_request import JobRequest
+from colane.server.views.jobs_and_nodes import job_view
 from colane.traces.errors import TraceError
 from colane.traces.readers.assemble import Options
 from colane.traces.readers.colane_csv import COLUMN_NAMES, read, write

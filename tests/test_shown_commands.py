@@ -14,7 +14,7 @@ import typer
 from typer.main import get_command
 
 from colane.cli import app
-from colane.cli.complaints import complaint
+from colane.cli.words.complaints import complaint
 from tests.cli.test_misuse import leaves
 
 ROOT = Path(__file__).parents[1]

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from colane.adaptor import reforming, wire
-from colane.agent.gate_page import ControlPage
+from colane.agent.gate.page import ControlPage
 from tests.agent.waiting import until
 
 pytest.importorskip("torch", reason="the ranks are PyTorch's")
@@ -76,7 +76,7 @@ class Gang:
         self.ranks = [self._start(words, {**shared, "RANK": str(n), "LOCAL_RANK": str(n)}) for n in range(3)]
 
     def _port(self) -> int:
-        from colane.agent.gang import find_port  # noqa: PLC0415 - as an agent finds it
+        from colane.agent.launch.gang import find_port  # noqa: PLC0415 - as an agent finds it
 
         return find_port(frozenset())
 

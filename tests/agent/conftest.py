@@ -12,7 +12,7 @@ ROOT = str(Path(__file__).parents[2])
 if ROOT not in sys.path:  # so that helpers can be imported as `tests.agent.shims`, as mypy knows them
     sys.path.insert(0, ROOT)
 
-from colane.agent import processes  # noqa: E402
+from colane.agent.measuring import processes  # noqa: E402
 from tests.agent.fake_scheduler import FakeScheduler  # noqa: E402
 from tests.agent.lane import Lane  # noqa: E402
 
@@ -41,7 +41,7 @@ def _nothing_is_set_aside(request: pytest.FixtureRequest) -> Iterator[None]:
         def emit(self, record: logging.LogRecord) -> None:
             seen.append(f"{record.getMessage()}: {record.exc_info[1] if record.exc_info else ''!r}")
 
-    ear, log = Ear(logging.ERROR), logging.getLogger("colane.agent.boundaries")
+    ear, log = Ear(logging.ERROR), logging.getLogger("colane.agent.running.boundaries")
     log.addHandler(ear)
     yield
     log.removeHandler(ear)

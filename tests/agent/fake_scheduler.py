@@ -12,10 +12,10 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from colane.agent.users import own_account
+from colane.agent.launch.users import own_account
 from colane.client.errors import Refused, SchedulerUnreachable
 from colane.model.problem import Problem
-from colane.server.wire_nodes import FinishedBody, NodeBody, ReportBody
+from colane.server.http.wire_nodes import FinishedBody, NodeBody, ReportBody
 
 Object = dict[str, Any]
 Key = tuple[int, int]

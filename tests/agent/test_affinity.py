@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from colane.agent import affinity, processes
-from colane.agent.affinity import CoreGrant
+from colane.agent.measuring import affinity, processes
+from colane.agent.measuring.affinity import CoreGrant
 from tests.agent.agents import running
 from tests.agent.fake_scheduler import FakeScheduler
 from tests.agent.growing import GROWING_JOB, allowed, are_on, benched

@@ -8,13 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from colane.agent import processes, shim_files, shim_system
-from colane.agent.command import Command
-from colane.agent.jobdir import OWN, JobDir, LaunchFacts, StateDir
-from colane.agent.launcher import Launcher
-from colane.agent.logs import read_log
-from colane.agent.processes import ProcessId, boot_id
+from colane.agent.launch.launcher import Launcher
+from colane.agent.measuring import processes
+from colane.agent.measuring.processes import ProcessId, boot_id
 from colane.agent.reconcile import Key
+from colane.agent.running.jobdir import OWN, JobDir, LaunchFacts, StateDir
+from colane.agent.running.logs import read_log
+from colane.agent.supervisor import shim_files, shim_system
+from colane.agent.supervisor.command import Command
 from tests.agent.agents import running
 from tests.agent.fake_scheduler import FakeScheduler
 from tests.agent.waiting import until_gone

@@ -14,9 +14,9 @@ from typing import NamedTuple
 
 import pytest
 
-from colane.agent import programs, shim, shim_files
-from colane.agent.jobdir import write_json
-from colane.agent.logs import read_log
+from colane.agent.running.jobdir import write_json
+from colane.agent.running.logs import read_log
+from colane.agent.supervisor import programs, shim, shim_files
 from tests.agent.shims import Supervised, program, run
 from tests.agent.waiting import until
 

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from colane.agent.environment import THREAD_POOLS, job_cores, job_environment, open_pools
-from colane.agent.launcher import batch_variables
+from colane.agent.launch.environment import THREAD_POOLS, job_cores, job_environment, open_pools
+from colane.agent.launch.launcher import batch_variables
 from colane.model.hardware import Gpu
 
 CPU = Gpu(index=0, uuid="cpu-0", type="cpu", memory_bytes=1, cores=(2, 3))

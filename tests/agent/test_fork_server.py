@@ -12,10 +12,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from colane.agent import fork_server, programs, shim_files
-from colane.agent import launcher as launcher_module
-from colane.agent.jobdir import JobDir
-from colane.agent.launcher import Launcher
+from colane.agent.launch import launcher as launcher_module
+from colane.agent.launch.launcher import Launcher
+from colane.agent.running.jobdir import JobDir
+from colane.agent.supervisor import fork_server, programs, shim_files
 from tests.agent.shims import Supervised, run, write_command
 from tests.agent.waiting import DEADLINE_S
 

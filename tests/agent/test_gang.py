@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from colane.agent import gang, shim_system
-from colane.agent.command import Command
-from colane.agent.environment import THREAD_POOLS, open_pools
+from colane.agent.launch import gang
+from colane.agent.launch.environment import THREAD_POOLS, open_pools
+from colane.agent.supervisor import shim_system
+from colane.agent.supervisor.command import Command
 from colane.devices.types import HostFacts
 from colane.model.hardware import Gpu
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from colane.adaptor import turns, wire
-from colane.agent import gate
-from colane.agent.launcher import gate_path
+from colane.agent.gate import gate
+from colane.agent.launch.launcher import gate_path
 from colane.lanes.turns import QUANTUM_MAX_S
 from tests.agent.agents import running
 from tests.agent.lane import GATED, JOB, STEP_S, Lane, overlaps

@@ -20,11 +20,11 @@ from typing import Any
 import pytest
 
 from colane.adaptor import turns, writer
-from colane.agent import processes
-from colane.agent.gate import LINKS_MAX, Follow, LaneGate, Place
-from colane.agent.gate_values import GateTimeouts, Wish
-from colane.agent.processes import ProcessId
-from colane.agent.telemetry import read_steps
+from colane.agent.gate.gate import LINKS_MAX, Follow, LaneGate, Place
+from colane.agent.gate.values import GateTimeouts, Wish
+from colane.agent.measuring import processes
+from colane.agent.measuring.processes import ProcessId
+from colane.agent.measuring.telemetry import read_steps
 from colane.model.lane import Turns
 
 pytestmark = pytest.mark.live

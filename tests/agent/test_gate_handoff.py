@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from colane.agent.gate_handoff import RECENT, Handoffs
-from colane.agent.gate_rules import Floor
-from colane.agent.gate_values import TurnTimes, Wish
+from colane.agent.gate.handoff import RECENT, Handoffs
+from colane.agent.gate.rules import Floor
+from colane.agent.gate.values import TurnTimes, Wish
 from colane.lanes.turns import QUANTUM_MAX_S, quantum_s
 from colane.model.lane import TurnRule, Turns
 

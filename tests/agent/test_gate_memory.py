@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from colane.agent.gate_memory import Tenant, kept_back
-from colane.agent.gate_rules import Floor
-from colane.agent.gate_values import GateTimeouts, Lane, Wish
+from colane.agent.gate.memory import Tenant, kept_back
+from colane.agent.gate.rules import Floor
+from colane.agent.gate.values import GateTimeouts, Lane, Wish
 from colane.lanes.safety import is_safe, needed_bytes
 from colane.model.lane import Turns
 from colane.model.profile import Memory

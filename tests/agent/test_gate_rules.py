@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from colane.agent.gate_rules import Floor
-from colane.agent.gate_values import GateTimeouts, Lane, Orders, Wish
+from colane.agent.gate.rules import Floor
+from colane.agent.gate.values import GateTimeouts, Lane, Orders, Wish
 from colane.model.lane import TurnRule, Turns
 from tests.examples import examples
 

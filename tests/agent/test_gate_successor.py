@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from colane.agent.gate_rules import NOT_BOUNDED, Floor
-from colane.agent.gate_values import Wish
+from colane.agent.gate.rules import NOT_BOUNDED, Floor
+from colane.agent.gate.values import Wish
 from colane.model.lane import TurnRule, Turns
 from tests.examples import examples
 

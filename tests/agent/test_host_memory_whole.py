@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from colane.agent import host_memory, main
+from colane.agent import main
+from colane.agent.running import host_memory
 from colane.devices import CpuDevices, MemoryUse, OwnProcesses, discover, suspend
 from colane.devices.suspend import ProcessState
 from colane.devices.types import HostFacts

@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 
 from colane.adaptor import wire
-from colane.agent import programs, shim_files
-from colane.agent.boundaries import Boundaries
-from colane.agent.jobdir import FINISHED, LAUNCH, OWN, STEPS, JobDir
 from colane.agent.reconcile import DesiredJob, Key
-from colane.agent.removal import Emptying
-from colane.agent.removals import Removals
+from colane.agent.running.boundaries import Boundaries
+from colane.agent.running.jobdir import FINISHED, LAUNCH, OWN, STEPS, JobDir
+from colane.agent.running.removal import Emptying
+from colane.agent.running.removals import Removals
+from colane.agent.supervisor import programs, shim_files
 from tests.agent.agents import running
 from tests.agent.fake_scheduler import FakeScheduler
 from tests.agent.waiting import until

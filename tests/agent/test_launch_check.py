@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from colane.agent import main
-from colane.agent.device_memory import DeviceMemory
-from colane.agent.launch_check import DeviceOccupant, LaunchVerdict, judge, occupant
+from colane.agent.launch.check import DeviceOccupant, LaunchVerdict, judge, occupant
+from colane.agent.measuring.device_memory import DeviceMemory
 from colane.agent.reconcile import DesiredJob, Key
 from colane.devices import NvmlDevices, gpu
 from colane.devices.host import read_host

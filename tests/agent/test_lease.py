@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from colane.agent import shim, shim_files
-from colane.agent.jobdir import JobDir
-from colane.agent.lease import KILL_MARGIN_S, Lease, since_boot_s
+from colane.agent.running.jobdir import JobDir
+from colane.agent.running.lease import KILL_MARGIN_S, Lease, since_boot_s
+from colane.agent.supervisor import shim, shim_files
 from tests.agent.agents import running
 from tests.agent.fake_scheduler import FakeScheduler
 

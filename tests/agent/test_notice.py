@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from colane.agent import notice
-from colane.agent.notice import Notice, NoticeWatch, parse_notice
+from colane.agent.link import notice
+from colane.agent.link.notice import Notice, NoticeWatch, parse_notice
 from tests.agent.waiting import DEADLINE_S
 
 UNIX_S = 1_800_000_000.0

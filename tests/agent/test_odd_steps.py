@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from colane.adaptor import wire
 from colane.adaptor.writer import IDENTITY, RESTORED_WORD, RING_OFFSET
-from colane.agent.jobdir import LaunchFacts
-from colane.agent.telemetry import AttemptMeter, progress_json
-from colane.server.wire_nodes import ReportBody
+from colane.agent.measuring.telemetry import AttemptMeter, progress_json
+from colane.agent.running.jobdir import LaunchFacts
+from colane.server.http.wire_nodes import ReportBody
 
 PLACED = LaunchFacts("boot", 0.0, (0,), (0, 1), cpu_devices=True)
 NOBODY = 2**22 - 1

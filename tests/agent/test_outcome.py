@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from colane.agent.outcome import ExitOutcome, classify
+from colane.agent.running.outcome import ExitOutcome, classify
 
 TRACEBACK = "Traceback (most recent call last):\n  File 'x.py', line 1\n"
 CUDA = f"{TRACEBACK}torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB\n"

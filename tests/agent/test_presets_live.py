@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from colane.agent import programs
 from colane.agent.reconcile import DesiredJob, Key, SaveWish
-from colane.agent.saving import Saver
+from colane.agent.running.saving import Saver
+from colane.agent.supervisor import programs
 from colane.model.checkpoint import CHECKPOINT_PRESETS
 from tests.agent.shims import run
 from tests.agent.waiting import until

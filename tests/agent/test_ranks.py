@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from colane.agent import processes, programs, ranks
+from colane.agent.measuring import processes
+from colane.agent.supervisor import programs, ranks
 from tests.agent.shims import Supervised, program, run
 from tests.agent.waiting import until, until_gone
 

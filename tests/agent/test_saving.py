@@ -12,13 +12,14 @@ from pathlib import Path
 import pytest
 
 from colane.adaptor import wire
-from colane.agent import processes, programs
-from colane.agent.answers import SaveAnswers
-from colane.agent.jobdir import JobDir, LaunchFacts, write_json
+from colane.agent.measuring import processes
+from colane.agent.measuring.telemetry import AttemptMeter
 from colane.agent.reconcile import DesiredJob, Key, SaveWish
-from colane.agent.saving import DEAF, Saver, asked
-from colane.agent.shim_files import ASKED
-from colane.agent.telemetry import AttemptMeter
+from colane.agent.running.answers import SaveAnswers
+from colane.agent.running.jobdir import JobDir, LaunchFacts, write_json
+from colane.agent.running.saving import DEAF, Saver, asked
+from colane.agent.supervisor import programs
+from colane.agent.supervisor.shim_files import ASKED
 from tests.agent.agents import running
 from tests.agent.fake_scheduler import FakeScheduler
 from tests.agent.shims import Supervised, program, run

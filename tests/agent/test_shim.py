@@ -13,10 +13,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from colane.agent import processes, shim, shim_files
-from colane.agent.command import Command
-from colane.agent.logs import read_log, segments
-from colane.agent.outcome import classify
+from colane.agent.measuring import processes
+from colane.agent.running.logs import read_log, segments
+from colane.agent.running.outcome import classify
+from colane.agent.supervisor import shim, shim_files
+from colane.agent.supervisor.command import Command
 from tests.agent.shims import QUICK_GRACE_S, launch, run, write_command
 from tests.agent.waiting import until, until_gone
 

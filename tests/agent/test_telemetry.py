@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from colane.adaptor import wire
-from colane.agent.jobdir import LaunchFacts
-from colane.agent.processes import ProcessId, Tree
-from colane.agent.telemetry import AttemptMeter, is_plausible, later_steps, median_s, sampled_mean_s
+from colane.agent.measuring.processes import ProcessId, Tree
+from colane.agent.measuring.telemetry import AttemptMeter, is_plausible, later_steps, median_s, sampled_mean_s
+from colane.agent.running.jobdir import LaunchFacts
 from colane.devices import Utilization
 
 GPU_JOB = LaunchFacts("boot", 0.0, (0, 1), (0, 1))
@@ -159,7 +159,9 @@ def test_occupancy_in_company_is_not_carried_over_to_time_alone(
     steps_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cpu_s = iter((0.0, 1.0, 9.0))
-    monkeypatch.setattr("colane.agent.telemetry.read_tree", lambda pid: Tree((ProcessId(pid, 1, "boot"),), next(cpu_s)))
+    monkeypatch.setattr(
+        "colane.agent.measuring.telemetry.read_tree", lambda pid: Tree((ProcessId(pid, 1, "boot"),), next(cpu_s))
+    )
     meter = AttemptMeter(steps_path, CPU_JOB)
     step(steps_path, 1.0)
     meter.sample(100.0, NOBODY, {})

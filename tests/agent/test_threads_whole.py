@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from colane.agent import main
-from colane.agent.environment import THREAD_POOLS
+from colane.agent.launch.environment import THREAD_POOLS
 from colane.devices import NvmlDevices
 from colane.devices.host import read_host
 from colane.devices.nvml import Nvml

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from colane.agent import main
-from colane.agent.device_memory import ESTIMATED
+from colane.agent.measuring.device_memory import ESTIMATED
 from colane.devices import NvmlDevices, gpu
 from colane.devices.host import read_host
 from colane.devices.nvml import Nvml

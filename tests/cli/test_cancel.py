@@ -6,7 +6,7 @@ from typing import Any, Self
 
 import pytest
 
-from colane.cli import jobs
+from colane.cli.jobs import objects as jobs
 from tests.cli.conftest import Colane
 
 

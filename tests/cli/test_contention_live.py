@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from colane.cli import core_options
 from colane.cli.errors import MisuseError
+from colane.cli.service import core_options
 from tests.cli.conftest import START_MAX_S, Up, start_up, until
 
 CORES = sorted(os.sched_getaffinity(0))

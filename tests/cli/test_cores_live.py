@@ -11,11 +11,12 @@ from typing import Any
 
 import pytest
 
-from colane.cli import core_options, scripts
-from colane.cli.core_options import CoreTunerChoice
 from colane.cli.errors import MisuseError
-from colane.cli.ps import table
-from colane.cli.submit import _tell_category
+from colane.cli.jobs.ps import table
+from colane.cli.service import core_options
+from colane.cli.service.core_options import CoreTunerChoice
+from colane.cli.submit import scripts
+from colane.cli.submit.command import _tell_category
 from colane.client.errors import Refused
 from colane.cpu.tuner import TunerName
 from colane.model.category import Category

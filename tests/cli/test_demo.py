@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from colane.cli import demo_mixed, demo_plan
-from colane.cli.demo_mixed import MixedPlan, make_mixed_plan
+from colane.cli.demo import mixed as demo_mixed
+from colane.cli.demo import plan as demo_plan
+from colane.cli.demo.mixed import MixedPlan, make_mixed_plan
 from colane.cli.errors import MisuseError
 from colane.model.hardware import Gpu
 from tests.cli.conftest import COLANE, START_MAX_S, Colane, environment, marked

@@ -9,8 +9,8 @@ from typing import Any, cast
 
 import pytest
 
-from colane.cli import demo_cores
-from colane.cli.demo_cores import Watching, has_settled, publish
+from colane.cli.demo import cores as demo_cores
+from colane.cli.demo.cores import Watching, has_settled, publish
 from colane.client.client import Client
 from colane.report.core_plots import CoreSample
 from tests.cli.conftest import Colane

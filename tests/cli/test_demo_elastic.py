@@ -11,8 +11,8 @@ from typing import Any, cast
 
 import pytest
 
-from colane.cli import demo_elastic
-from colane.cli.demo_elastic import JOBS, SizeWatch, publish, read_losses, request
+from colane.cli.demo import elastic as demo_elastic
+from colane.cli.demo.elastic import JOBS, SizeWatch, publish, read_losses, request
 from colane.client.client import Client
 from colane.report.elastic_plots import ThroughputCurve
 from colane.workloads import data_parallel

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from colane.cli.errors import MisuseError
-from colane.cli.jobfile import JobFile, merged, read_job_file, split_command
+from colane.cli.submit.jobfile import JobFile, merged, read_job_file, split_command
 
 
 def read(tmp_path: Path, text: str, name: str = "job.yaml") -> JobFile:

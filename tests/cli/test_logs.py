@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from colane.cli import logs
-from colane.cli.submit import shell_environment
+from colane.cli.jobs import logs
+from colane.cli.submit.command import shell_environment
 from colane.client.client import LogPart
 
 

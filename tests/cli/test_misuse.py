@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 from typer.main import get_command
 
-from colane.cli import app, report
+from colane.cli import app
 from colane.cli.errors import MisuseError
+from colane.cli.studies import report
 from tests.cli.conftest import COLANE, Colane, environment, run_colane
 from tests.report.test_parsing import item
 

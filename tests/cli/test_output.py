@@ -6,9 +6,10 @@ import json
 import pytest
 from rich.console import Console
 
-from colane.cli import jobs, output
-from colane.cli.demo_screen import LiveScreen
-from colane.cli.nodes import ranges
+from colane.cli import output
+from colane.cli.demo.screen import LiveScreen
+from colane.cli.jobs import objects as jobs
+from colane.cli.nodes.command import ranges
 from colane.cli.output import ScreenColumn
 
 

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from colane.cli.app import run
-from colane.cli.profile_output import scaling_of
-from colane.cli.profile_subjects import Asked, parse_batch_sizes, read_subjects
-from colane.cli.stack import Stack, StackConfig
+from colane.cli.service.stack import Stack, StackConfig
+from colane.cli.studies.profile_output import scaling_of
+from colane.cli.studies.profile_subjects import Asked, parse_batch_sizes, read_subjects
 from colane.client.client import Client
 from colane.client.knowledge import decode_profile
 from colane.client.profile_session import Session, modes_for, sets_of
@@ -24,8 +24,8 @@ from colane.client.profiling import AloneRun, Profiler, Rules, SetRun, Subject
 from colane.model.job_spec import JobSpec
 from colane.model.profile import Profile, ProfileKey, SetMeasurement, Value, ValueSource
 from colane.perf.beliefs import Beliefs
-from colane.server.access import user_name
-from colane.server.family import derive_family
+from colane.server.http.access import user_name
+from colane.server.submitting.family import derive_family
 
 STEPPER = textwrap.dedent("""
     import sys, time

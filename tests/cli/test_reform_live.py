@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from colane.agent.shim_system import children as direct_children
+from colane.agent.supervisor.shim_system import children as direct_children
 from tests.agent.waiting import until
 from tests.cli.conftest import Colane, Up
 from tests.cli.test_torchrun_live import alone

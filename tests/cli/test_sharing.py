@@ -9,13 +9,14 @@ from typing import Any, Self
 
 import pytest
 
-from colane.cli import jobs, show
-from colane.cli import service_options as options
 from colane.cli.errors import FailureError, MisuseError
-from colane.cli.nodes import members
-from colane.cli.ps import table
-from colane.cli.show import place
-from colane.cli.suspend import state_text, suspend
+from colane.cli.jobs import objects as jobs
+from colane.cli.jobs import show
+from colane.cli.jobs.ps import table
+from colane.cli.jobs.show import place
+from colane.cli.jobs.suspend import state_text, suspend
+from colane.cli.nodes.command import members
+from colane.cli.service import options
 from colane.core.config import CoreConfig
 from colane.model.lane import ShareBetween
 from tests.cli.conftest import Colane, Up, until

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from colane.cli.errors import MisuseError
-from colane.cli.scripts import directives, runnable
+from colane.cli.submit.scripts import directives, runnable
 from tests.cli.conftest import Colane
 
 

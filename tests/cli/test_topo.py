@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from colane.cli import topo
-from colane.cli.topo_screen import Machine, legend, tree
+from colane.cli.nodes import topo
+from colane.cli.nodes.topo_screen import Machine, legend, tree
 from colane.traces import clusters, topologies
 from tests.cli.conftest import COLANE, Colane, Gate, Up, environment, run_colane
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from colane.cli.stack import Stack, StackConfig
+from colane.cli.service.stack import Stack, StackConfig
 from colane.client.client import Client
 from tests.cli.conftest import Colane, Up, until
 

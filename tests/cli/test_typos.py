@@ -11,9 +11,9 @@ from typer.main import get_command
 
 from colane.cli import app
 from colane.cli.command import misread
-from colane.cli.complaints import complaint
 from colane.cli.errors import MISUSE
-from colane.cli.other_words import ELSEWHERE, OPTIONS, meant_by
+from colane.cli.words.complaints import complaint
+from colane.cli.words.other_words import ELSEWHERE, OPTIONS, meant_by
 from tests.cli.conftest import Colane
 from tests.cli.test_misuse import leaves, lines
 

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from colane.agent.logs import read_log
-from colane.cli import stack
+from colane.agent.running.logs import read_log
+from colane.cli.service import stack
 from colane.client.errors import SchedulerError
 from tests.cli.conftest import START_MAX_S, Gate, Up, run_colane, until
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from colane.cli.stack import Stack, StackConfig
+from colane.cli.service.stack import Stack, StackConfig
 from colane.client.client import Client
 from colane.client.knowledge import (
     decode_measurement,

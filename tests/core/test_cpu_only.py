@@ -20,7 +20,7 @@ from colane.model.placement import Placement
 from colane.model.plan import Plan, Start
 from colane.model.reason import Reason, Why
 from colane.scheduling import registry
-from colane.server.documents import PLACEMENT
+from colane.server.store.documents import PLACEMENT
 from tests.examples import examples
 
 GB = 10**9

@@ -29,7 +29,7 @@ from colane.model.profile import ProfileKey
 from colane.model.progress import Progress
 from colane.model.reason import Why
 from colane.scheduling.registry import preset
-from colane.server.views import job_view
+from colane.server.views.jobs_and_nodes import job_view
 
 from .audit import audit
 from .worlds import GIB, make_node, make_profile

@@ -10,7 +10,7 @@ from colane.model.checkpoint import SAVED
 from colane.model.job import Job, JobState
 from colane.model.reason import Why
 from colane.scheduling.engine.means import REFORM_S, launch_s, shrink_s
-from colane.server.documents import JOB
+from colane.server.store.documents import JOB
 
 from .audit import audit
 from .test_checkpointing import ONE, SPEC, Scene, Told

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from colane.agent.gang import find_port
+from colane.agent.launch.gang import find_port
 from colane.client.client import Client
 from colane.client.errors import SchedulerUnreachable
 from colane.core.config import CoreConfig

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from colane.agent import processes
+from colane.agent.measuring import processes
 
 from .bench import FaultBench, benched, kill
 from .cluster import Cluster

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from colane.cli import app
-from colane.cli.paper import ELSEWHERE, MODULES, NEEDED
+from colane.cli.studies.paper import ELSEWHERE, MODULES, NEEDED
 from colane.papers.claims import Claim, ClaimVerdict, Evaluation, queue_s
 from colane.papers.colocation import evaluate
 from colane.papers.gavel_packing import GavelFifoPacked

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from colane.server.store import AuditLine
+from colane.server.store.store import AuditLine
 from tests.server.harness import World, finished, launched, node, report, world
 
 from .files import BAD, EXAMPLE, written

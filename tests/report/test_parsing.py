@@ -13,8 +13,8 @@ from colane.model.placement import Placement, Slot
 from colane.model.reason import Reason, Why
 from colane.report.parsing import RecordError, devices_of_nodes, parse_measurements, parse_records
 from colane.report.records import UNLABELLED, Device, group_by_label, group_by_policy
-from colane.server import documents
-from colane.server.views import finished_view
+from colane.server.store import documents
+from colane.server.views.jobs_and_nodes import finished_view
 
 from .batches import fifo, measurement, record
 

@@ -16,7 +16,7 @@ OTHER_WAYS = re.compile(
 
 @pytest.mark.parametrize(
     "path",
-    sorted([*ROOT.glob("policies/**/*.py"), ROOT / "core/planners/guard.py", ROOT / "core/cluster/situations.py"]),
+    sorted([*ROOT.glob("scheduling/**/*.py"), ROOT / "core/planners/guard.py", ROOT / "core/cluster/situations.py"]),
     ids=lambda path: path.stem,
 )
 def test_who_decides_asks_nothing_else_about_speed(path: Path) -> None:

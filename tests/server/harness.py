@@ -12,14 +12,14 @@ from typing import Any
 import httpx
 from fastapi import FastAPI
 
-from colane.server.access import Callers
-from colane.server.app import create_app
 from colane.server.assembly import make_service
 from colane.server.config import ServiceConfig
-from colane.server.gate import GateRules
-from colane.server.memory_store import MemoryStore
+from colane.server.http.access import Callers
+from colane.server.http.app import create_app
+from colane.server.http.door import GateRules
 from colane.server.service import Service
-from colane.server.store import AuditLine, Store, Transaction
+from colane.server.store.memory import MemoryStore
+from colane.server.store.store import AuditLine, Store, Transaction
 
 DEADLINE_S = 60.0
 GB = 10**9

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from colane.server.store import LAUNCH_SPECS, SUBMITTED_JOBS
+from colane.server.store.store import LAUNCH_SPECS, SUBMITTED_JOBS
 from tests.server.harness import SLEEP, CountingStore, finished, launched, node, report, world
 
 PAPER_A = {"model_name": "vgg11", "batch_size": 128, "dataset": "synthetic", "iters": 7}

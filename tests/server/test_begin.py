@@ -13,7 +13,7 @@ from colane.model.hold import Hold, HoldKind
 from colane.model.job import JobId, JobSpec
 from colane.model.reason import Why
 from colane.scheduling.registry import create
-from colane.server.begin import begin_time_s
+from colane.server.submitting.begin import begin_time_s
 from tests.core.worlds import make_node
 from tests.server.harness import SLEEP, node, world
 

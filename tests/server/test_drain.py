@@ -8,10 +8,11 @@ import pytest
 
 from colane.core.events import NodeLost
 from colane.model.hardware import Drain
-from colane.server import changes, draining
-from colane.server.memory_store import MemoryStore
-from colane.server.turn import Turn
-from colane.server.wire_nodes import NodeBody, ReportBody
+from colane.server.http.wire_nodes import NodeBody, ReportBody
+from colane.server.nodes import draining
+from colane.server.store.memory import MemoryStore
+from colane.server.writer import changes
+from colane.server.writer.turn import Turn
 from tests.server.harness import launched, node, report, world
 
 

@@ -19,17 +19,17 @@ from colane.model.plan import Plan, Start
 from colane.model.profile import ProfileKey
 from colane.model.reason import Reason, Why
 from colane.scheduling import registry
-from colane.server.app import create_app
 from colane.server.assembly import make_service
-from colane.server.board import CLUSTER_KEY
-from colane.server.clock import Clocks
 from colane.server.config import ServiceConfig
-from colane.server.feed import RECENT_LINES_MAX, WOKEN_AT_ONCE, Feed
-from colane.server.idempotency import KEPT_S, expired
-from colane.server.memory_store import MemoryStore
-from colane.server.sqlite_store import SqliteStore
-from colane.server.store import IDEMPOTENCY, META, SUBMITTED_JOBS, AuditEntry, Put, Store, StoreError, Transaction
-from colane.server.streams import json_list
+from colane.server.http.app import create_app
+from colane.server.http.feed import RECENT_LINES_MAX, WOKEN_AT_ONCE, Feed
+from colane.server.http.idempotency import KEPT_S, expired
+from colane.server.http.streams import json_list
+from colane.server.store.memory import MemoryStore
+from colane.server.store.sqlite import SqliteStore
+from colane.server.store.store import IDEMPOTENCY, META, SUBMITTED_JOBS, AuditEntry, Put, Store, StoreError, Transaction
+from colane.server.writer.board import CLUSTER_KEY
+from colane.server.writer.clock import Clocks
 from tests.server.harness import (
     DEADLINE_S,
     OPERATOR,

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from colane.server.family import FAMILY_LENGTH_MAX, derive_family, name_of
+from colane.server.submitting.family import FAMILY_LENGTH_MAX, derive_family, name_of
 
 COMMANDS = [
     ("python train.py --lr 0.1", "train.py --lr"),

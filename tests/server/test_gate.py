@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from colane.client.hosts import host_name, is_loopback
-from colane.server.access import Callers
-from colane.server.gate import GateRules
+from colane.server.http.access import Callers
+from colane.server.http.door import GateRules
 from colane.server.main import ServerConfig, ServerError, serve
 from tests.server.harness import OPERATOR, SLEEP, rules_of, world
 from tests.server.processes import scheduler

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from colane.cli import jobs
-from colane.server.sqlite_store import SqliteStore
+from colane.cli.jobs import objects as jobs
+from colane.server.store.sqlite import SqliteStore
 from tests.server.harness import World, finished, launched, node, report, world
 
 PROGRESS = {"at_s": 2.0, "steps": 120, "first_step_s": 1.0, "last_step_s": 2.0}

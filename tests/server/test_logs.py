@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from colane.server.logs import NEXT_OFFSET_HEADER
+from colane.server.views.logs import NEXT_OFFSET_HEADER
 from tests.server.harness import DEADLINE_S, World, finished, node, world
 
 PATH = "/log/1/1"

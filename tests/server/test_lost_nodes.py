@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from colane.server.board import Board
-from colane.server.clock import Clocks
+from colane.server.writer.board import Board
+from colane.server.writer.clock import Clocks
 from tests.server.harness import (
     DEADLINE_S,
     SteadyClock,

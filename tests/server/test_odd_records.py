@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from colane.server.memory_store import MemoryStore
-from colane.server.store import FINISHED_JOBS, NODES, PROFILES, SUBMITTED_JOBS, Put, Transaction, job_key
+from colane.server.store.memory import MemoryStore
+from colane.server.store.store import FINISHED_JOBS, NODES, PROFILES, SUBMITTED_JOBS, Put, Transaction, job_key
 from tests.server.harness import finished, launched, node, report, world
 
 ODD: tuple[dict[str, Any], ...] = ({}, {"id": "seven"}, {"job": None}, {"job": {"spec": 7}, "finished": []}, {"key": 3})

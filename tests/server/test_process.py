@@ -15,8 +15,8 @@ import httpx
 import pytest
 
 from colane.server.main import ServerConfig, ServerError, serve
-from colane.server.sqlite_store import SqliteStore
-from colane.server.store import ASSIGNED_JOBS, LAUNCH_SPECS, SUBMITTED_JOBS
+from colane.server.store.sqlite import SqliteStore
+from colane.server.store.store import ASSIGNED_JOBS, LAUNCH_SPECS, SUBMITTED_JOBS
 from tests.server.harness import DEADLINE_S, SLEEP, node
 from tests.server.processes import Scheduler, scheduler
 
@@ -140,7 +140,7 @@ def test_a_token_is_made_for_the_owner_and_demanded_of_everybody(tmp_path: Path)
 
 
 def test_headers_that_do_not_come_are_not_waited_for(tmp_path: Path) -> None:
-    code = "import colane.server.listening as listening; listening.HEADERS_MAX_S = 0.2\n"
+    code = "import colane.server.http.listening as listening; listening.HEADERS_MAX_S = 0.2\n"
     with scheduler(tmp_path / "state", before=code) as started:
         host, port = started.url.removeprefix("http://").split(":")
         for begun in (b"", b"GET /health HTTP/1.1\r\nHost: local"):

@@ -11,9 +11,9 @@ from random import Random
 import pytest
 
 from colane.model.limits import GroupQuota, Limits, Quotas
-from colane.server.clock import Clocks
-from colane.server.limits import LimitsError, SystemGroups, read_quotas
-from colane.server.memory_store import MemoryStore
+from colane.server.store.memory import MemoryStore
+from colane.server.submitting.limits import LimitsError, SystemGroups, read_quotas
+from colane.server.writer.clock import Clocks
 from tests.server.harness import SLEEP, SteadyClock, World, finished, node, report, world
 
 FILE = """

@@ -11,11 +11,11 @@ from colane.core.config import CoreConfig
 from colane.core.events import Event, Outcome
 from colane.model.job import JobId
 from colane.scheduling.registry import POLICIES, create
-from colane.server.board import Board, read_board
-from colane.server.driver import restore_state
-from colane.server.ledger import compose
-from colane.server.memory_store import MemoryStore
-from colane.server.turn import Turn
+from colane.server.store.ledger import compose
+from colane.server.store.memory import MemoryStore
+from colane.server.writer.board import Board, read_board
+from colane.server.writer.driver import restore_state
+from colane.server.writer.turn import Turn
 from tests.core.audit import audit
 from tests.core.worlds import World
 

@@ -11,10 +11,10 @@ from hypothesis import HealthCheck, given, settings
 from schemathesis import GenerationMode
 from schemathesis.checks import positive_data_acceptance
 
-from colane.server.app import create_app
 from colane.server.assembly import make_service
 from colane.server.config import ServiceConfig
-from colane.server.memory_store import MemoryStore
+from colane.server.http.app import create_app
+from colane.server.store.memory import MemoryStore
 from tests.examples import examples
 from tests.server.harness import SLEEP, node, rules_of
 from tests.server.processes import Scheduler, scheduler

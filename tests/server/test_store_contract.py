@@ -18,10 +18,10 @@ from pathlib import Path
 
 import pytest
 
-from colane.server import store as names
-from colane.server.memory_store import MemoryStore
-from colane.server.sqlite_store import MIGRATIONS, SqliteStore
-from colane.server.store import AuditEntry, Delete, Put, Store, StoreError, Transaction, job_key
+from colane.server.store import store as names
+from colane.server.store.memory import MemoryStore
+from colane.server.store.sqlite import MIGRATIONS, SqliteStore
+from colane.server.store.store import AuditEntry, Delete, Put, Store, StoreError, Transaction, job_key
 
 JOBS = names.SUBMITTED_JOBS
 NOBODY = 65534
@@ -244,8 +244,8 @@ def open_as_nobody(path: Path) -> str:
 WRITER = """
 import sys
 from pathlib import Path
-from colane.server.sqlite_store import SqliteStore
-from colane.server.store import AuditEntry, Delete, Put, Transaction, job_key
+from colane.server.store.sqlite import SqliteStore
+from colane.server.store.store import AuditEntry, Delete, Put, Transaction, job_key
 
 store = SqliteStore(Path(sys.argv[1]))
 for number in range(1_000_000):

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from colane.server.main import ServerConfig, ServerError, serve
-from colane.server.memory_store import MemoryStore
-from colane.server.sqlite_store import SqliteStore
-from colane.server.store import StoreError
+from colane.server.store.memory import MemoryStore
+from colane.server.store.sqlite import SqliteStore
+from colane.server.store.store import StoreError
 from tests.disks import fill, small_disk
 from tests.server.harness import DEADLINE_S, SLEEP, World, finished, launched, node, report, world
 from tests.server.processes import scheduler

@@ -8,8 +8,8 @@ from typing import Any
 import httpx
 import pytest
 
-from colane.server.access import Caller, Callers, Role, digest_of
-from colane.server.memory_store import MemoryStore
+from colane.server.http.access import Caller, Callers, Role, digest_of
+from colane.server.store.memory import MemoryStore
 from tests.server.harness import TOKEN, World, finished, node, report, world
 
 PROFILE = {"key": {"family": "f", "gpu_type": "cpu"}, "step_s": 0.5}

@@ -287,7 +287,8 @@ def test_ctrl_c_between_runs_is_partial_too(tmp_path: Path) -> None:
 
 INTERRUPTED_SEEDS = """
 import os, signal, sys
-from colane.cli import app, simulate
+from colane.cli import app
+from colane.cli.studies import simulate
 
 sent = []
 

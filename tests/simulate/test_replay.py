@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from colane.cli import app
-from colane.cli.export import Exported, export_jobs
-from colane.cli.overhead import RunOverhead, fit, overhead_s
+from colane.cli.studies.export import Exported, export_jobs
+from colane.cli.studies.overhead import RunOverhead, fit, overhead_s
 from colane.client.knowledge import encode_measurement, encode_profile
 from colane.model.profile import Memory, Profile, ProfileKey, SetMeasurement, Value, ValueSource
 from colane.simulate.request import Request, WorldKind, inputs, load

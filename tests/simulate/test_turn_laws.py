@@ -15,8 +15,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from colane.agent.gate_rules import Floor
-from colane.agent.gate_values import Wish
+from colane.agent.gate.rules import Floor
+from colane.agent.gate.values import Wish
 from colane.lanes.turns import SHARED, Contender, shares
 from colane.model.job import JobKind
 from colane.model.lane import TurnRule, Turns

@@ -15,9 +15,9 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from colane.agent.jobdir import StateDir
-from colane.agent.logs import READ_MAX_BYTES, read_log
 from colane.agent.reconcile import Key
+from colane.agent.running.jobdir import StateDir
+from colane.agent.running.logs import READ_MAX_BYTES, read_log
 from colane.client.hosts import LOOPBACK_NAMES, host_name
 
 NEXT_OFFSET = "X-Colane-Next-Offset"

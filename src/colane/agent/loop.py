@@ -10,33 +10,36 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
-from colane.agent import device_memory, gang, launch_check, programs
-from colane.agent.answers import SaveAnswers
-from colane.agent.bandwidth import BandwidthMeter
-from colane.agent.boundaries import Boundaries
-from colane.agent.cage import Cages
-from colane.agent.command import Command
 from colane.agent.config import AgentConfig
-from colane.agent.contact import Contact
-from colane.agent.faults import NodeFault
-from colane.agent.gate import Follow, Place
-from colane.agent.gate_thread import GateThread
-from colane.agent.gate_values import GateTimeouts
-from colane.agent.host_memory import HostMemory, Mover, with_host
-from colane.agent.jobdir import LaunchFacts, StateDir
-from colane.agent.jobs import Jobs, refusal
-from colane.agent.launcher import gate_path, plan_launch, wants_mps
-from colane.agent.lost_place import OwnPlace
-from colane.agent.messages import Door, Object, node_object, report_object, with_sharing, with_turns
-from colane.agent.mps import MpsManager
-from colane.agent.notice import NoticeWatch
-from colane.agent.placing import CorePlacer
+from colane.agent.gate.gate import Follow, Place
+from colane.agent.gate.thread import GateThread
+from colane.agent.gate.values import GateTimeouts
+from colane.agent.gate.wishes import wish_of
+from colane.agent.launch import check as launch_check
+from colane.agent.launch import gang
+from colane.agent.launch.cage import Cages
+from colane.agent.launch.faults import NodeFault
+from colane.agent.launch.launcher import gate_path, plan_launch, wants_mps
+from colane.agent.launch.mps import MpsManager
+from colane.agent.launch.users import Account, UnknownUserError, account_for, whose_jobs
+from colane.agent.link.contact import Contact
+from colane.agent.link.messages import Door, Object, node_object, report_object, with_sharing, with_turns
+from colane.agent.link.notice import NoticeWatch
+from colane.agent.link.scheduler import Scheduler
+from colane.agent.measuring import device_memory
+from colane.agent.measuring.bandwidth import BandwidthMeter
 from colane.agent.reconcile import Act, Action, AttemptPhase, Desired, DesiredJob, Key, reconcile
-from colane.agent.saving import Saver
-from colane.agent.scheduler import Scheduler
-from colane.agent.shim import STOPPED
-from colane.agent.users import Account, UnknownUserError, account_for, whose_jobs
-from colane.agent.wishes import wish_of
+from colane.agent.running.answers import SaveAnswers
+from colane.agent.running.boundaries import Boundaries
+from colane.agent.running.host_memory import HostMemory, Mover, with_host
+from colane.agent.running.jobdir import LaunchFacts, StateDir
+from colane.agent.running.jobs import Jobs, refusal
+from colane.agent.running.lost_place import OwnPlace
+from colane.agent.running.placing import CorePlacer
+from colane.agent.running.saving import Saver
+from colane.agent.supervisor import programs
+from colane.agent.supervisor.command import Command
+from colane.agent.supervisor.shim import STOPPED
 from colane.devices import Devices, OwnProcesses, suspend
 from colane.model.hardware import Gpu
 

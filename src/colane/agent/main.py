@@ -17,10 +17,10 @@ import uvicorn
 from colane.agent.app import make_app
 from colane.agent.config import AgentConfig
 from colane.agent.errors import AgentError
-from colane.agent.jobdir import StateDir
+from colane.agent.link.messages import Door
+from colane.agent.link.scheduler import Scheduler
 from colane.agent.loop import Agent
-from colane.agent.messages import Door
-from colane.agent.scheduler import Scheduler
+from colane.agent.running.jobdir import StateDir
 from colane.client.agent_link import AgentLink
 from colane.client.hosts import is_loopback
 from colane.client.tls import TlsError

@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import NamedTuple
 
-from colane.agent.gang import Meeting
-from colane.agent.processes import ProcessId
+from colane.agent.launch.gang import Meeting
+from colane.agent.measuring.processes import ProcessId
 from colane.model.lane import Turns
 from colane.model.profile import Memory
 

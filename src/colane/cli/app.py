@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -13,39 +13,39 @@ import typer
 from typer.main import get_command
 
 from colane.cli.command import StrictCommand
-from colane.cli.complaints import complaint
 from colane.cli.errors import FAILURE, from_scheduler, one_line
-from colane.cli.help_words import PlainGroup
+from colane.cli.words.complaints import complaint
+from colane.cli.words.help_words import PlainGroup
 from colane.client.errors import SchedulerError
 
-NOUNS: Final = (
-    "demo",
-    "up",
-    "server",
-    "agent",
-    "submit",
-    "ps",
-    "show",
-    "why",
-    "logs",
-    "cancel",
-    "suspend",
-    "resume",
-    "nodes",
-    "drain",
-    "topo",
-    "profile",
-    "adaptor",
-    "usage",
-    "token",
-    "report",
-    "export",
-    "simulate",
-    "trace",
-    "paper",
-    "glossary",
-)
-"""Modules beside this one, each with a `register(app)`, in the order `colane --help` names their commands."""
+NOUNS: Final = {
+    "demo": "demo.command",
+    "up": "service.up",
+    "server": "service.server",
+    "agent": "service.agent",
+    "submit": "submit.command",
+    "ps": "jobs.ps",
+    "show": "jobs.show",
+    "why": "jobs.why",
+    "logs": "jobs.logs",
+    "cancel": "jobs.cancel",
+    "suspend": "jobs.suspend",
+    "resume": "jobs.resume",
+    "nodes": "nodes.command",
+    "drain": "nodes.drain",
+    "topo": "nodes.topo",
+    "profile": "studies.profile",
+    "adaptor": "service.adaptor",
+    "usage": "jobs.usage",
+    "token": "service.token",
+    "report": "studies.report",
+    "export": "studies.export",
+    "simulate": "studies.simulate",
+    "trace": "studies.trace",
+    "paper": "studies.paper",
+    "glossary": "words.glossary",
+}
+"""Commands, in the order `colane --help` names them, and where each has its `register(app)`."""
 
 INTERRUPTED: Final = 130
 """What a shell reports of a program that died of SIGINT."""
@@ -54,7 +54,7 @@ EPILOG: Final = "Try it: [bold]colane demo[/bold]. Or: [bold]colane up[/bold], a
 [bold]colane submit -- python train.py[/bold]. What the words mean: [bold]colane glossary[/bold]."
 
 
-def make_app(nouns: Sequence[str] = NOUNS) -> typer.Typer:
+def make_app(nouns: Iterable[str] = NOUNS) -> typer.Typer:
     """Return the application with these commands."""
     app = typer.Typer(
         name="colane",
@@ -68,7 +68,7 @@ def make_app(nouns: Sequence[str] = NOUNS) -> typer.Typer:
     )
     app.callback(help=_flowing(_options.__doc__))(_options)
     for noun in nouns:
-        import_module(f"colane.cli.{noun}").register(app)
+        import_module(f"colane.cli.{NOUNS[noun]}").register(app)
     for command in (*app.registered_commands, *_of_groups(app)):
         command.cls = StrictCommand
     for group in app.registered_groups:
@@ -89,7 +89,7 @@ def _flowing(docstring: str | None) -> str:
     return "\n\n".join(one_line(paragraph) for paragraph in (docstring or "").split("\n\n"))
 
 
-def _needed(words: Sequence[str]) -> Sequence[str]:
+def _needed(words: Sequence[str]) -> Iterable[str]:
     """Return the noun that is named, or all: Typer takes a millisecond for each option of each command it knows."""
     if "--version" in words[:1]:
         return ()

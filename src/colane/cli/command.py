@@ -8,8 +8,8 @@ from typing import Any, Final
 from typer.core import TyperCommand
 
 from colane.cli.errors import MisuseError
-from colane.cli.help_words import say_plainly
-from colane.cli.other_words import meant_option
+from colane.cli.words.help_words import say_plainly
+from colane.cli.words.other_words import meant_option
 
 LONG_DASHES: Final = ("\N{EN DASH}", "\N{EM DASH}", "\N{MINUS SIGN}")
 """What word processors and web pages make of one or two dashes."""

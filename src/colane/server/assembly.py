@@ -10,16 +10,16 @@ import httpx
 from colane.client.keep_alive import KeepAliveTransport
 from colane.client.tls import trusted
 from colane.policyfiles.guard import guarded
-from colane.server.board import CLOCK_KEY, CLUSTER_KEY
-from colane.server.clock import CLOCK_MARK, Clocks, ServiceClock
 from colane.server.config import ServiceConfig
-from colane.server.driver import LiveDriver, Timing
-from colane.server.feed import Feed
-from colane.server.liveness import Liveness
-from colane.server.notifier import Notifier
-from colane.server.quotas import QuotaKeeper
+from colane.server.http.feed import Feed
+from colane.server.nodes.liveness import Liveness
 from colane.server.service import Service
-from colane.server.store import META, Put, Store, Transaction
+from colane.server.store.store import META, Put, Store, Transaction
+from colane.server.submitting.quotas import QuotaKeeper
+from colane.server.writer.board import CLOCK_KEY, CLUSTER_KEY
+from colane.server.writer.clock import CLOCK_MARK, Clocks, ServiceClock
+from colane.server.writer.driver import LiveDriver, Timing
+from colane.server.writer.notifier import Notifier
 
 
 def make_service(

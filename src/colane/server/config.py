@@ -8,7 +8,7 @@ from colane.core.config import CoreConfig
 from colane.model.limits import Quotas
 from colane.model.see import See
 from colane.policyfiles.guard import BUDGET_S
-from colane.server.retention import Retention
+from colane.server.store.retention import Retention
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

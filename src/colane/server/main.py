@@ -25,12 +25,12 @@ from colane.core.config import CoreConfig
 from colane.model.limits import Quotas
 from colane.model.see import See
 from colane.policyfiles.guard import BUDGET_S
-from colane.server.access import Callers, user_name
-from colane.server.app import create_app
 from colane.server.assembly import make_service
 from colane.server.config import ServiceConfig
-from colane.server.gate import GateRules
-from colane.server.listening import (
+from colane.server.http.access import Callers, user_name
+from colane.server.http.app import create_app
+from colane.server.http.door import GateRules
+from colane.server.http.listening import (
     SOCKET_FILE,
     ApiServer,
     ListenError,
@@ -39,9 +39,9 @@ from colane.server.listening import (
     url_of,
     uvicorn_config,
 )
-from colane.server.retention import Retention
 from colane.server.service import Service
-from colane.server.sqlite_store import SqliteStore
+from colane.server.store.retention import Retention
+from colane.server.store.sqlite import SqliteStore
 
 DEFAULT_PORT: Final = 8642
 STORE_FILE: Final = "colane.db"

@@ -14,27 +14,22 @@ import httpx
 
 from colane.model.job import Job, JobId, JobState, SuspendVia
 from colane.model.problem import Problem
-from colane.server import changes, documents, leases, ownership
-from colane.server.access import Caller
-from colane.server.admission import admit_all
-from colane.server.board import AgentDoor, Board
-from colane.server.codec import UNREADABLE
 from colane.server.config import ServiceConfig
-from colane.server.documents import Body
-from colane.server.driver import LiveDriver
-from colane.server.feed import Feed
-from colane.server.idempotency import expired
-from colane.server.job_request import JobRequest
-from colane.server.ledger import explain
-from colane.server.lengths import kind_of
-from colane.server.listing import NO_REASON, view_of, why_live
-from colane.server.liveness import Liveness
-from colane.server.logs import LogPlace
-from colane.server.problems import RefusedError
-from colane.server.retention import outdated
-from colane.server.sight import Sight, no_job
-from colane.server.standing import standing, steps_total
-from colane.server.store import (
+from colane.server.http import ownership
+from colane.server.http.access import Caller
+from colane.server.http.feed import Feed
+from colane.server.http.idempotency import expired
+from colane.server.http.problems import RefusedError
+from colane.server.http.sight import Sight, no_job
+from colane.server.http.wire_nodes import FinishedBody, NodeBody, ReportBody
+from colane.server.nodes import leases
+from colane.server.nodes.liveness import Liveness
+from colane.server.store import documents
+from colane.server.store.codec import UNREADABLE
+from colane.server.store.documents import Body
+from colane.server.store.ledger import explain
+from colane.server.store.retention import outdated
+from colane.server.store.store import (
     FINISHED_JOBS,
     LAUNCH_SPECS,
     Document,
@@ -42,9 +37,17 @@ from colane.server.store import (
     StoreError,
     job_key,
 )
-from colane.server.turn import Turn
-from colane.server.views import closed, finished_view, job_view, node_view
-from colane.server.wire_nodes import FinishedBody, NodeBody, ReportBody
+from colane.server.submitting.admission import admit_all
+from colane.server.submitting.job_request import JobRequest
+from colane.server.submitting.lengths import kind_of
+from colane.server.views.jobs_and_nodes import closed, finished_view, job_view, node_view
+from colane.server.views.listing import NO_REASON, view_of, why_live
+from colane.server.views.logs import LogPlace
+from colane.server.views.standing import standing, steps_total
+from colane.server.writer import changes
+from colane.server.writer.board import AgentDoor, Board
+from colane.server.writer.driver import LiveDriver
+from colane.server.writer.turn import Turn
 
 CLEANING_PERIOD_S: Final = 3600.0
 """How often answers to idempotency keys that nobody will use again, and records of old jobs, are removed."""

@@ -12,25 +12,25 @@ from random import Random
 from typing import Any, Final
 from unittest.mock import patch
 
-from colane.agent import contact
+from colane.agent.link import contact
 from colane.agent.reconcile import Key
 from colane.core.config import CoreConfig
 from colane.model.job import JobId, SuspendVia
 from colane.scheduling.registry import POLICIES
-from colane.server import changes
-from colane.server.access import Caller, Role
 from colane.server.assembly import make_service
-from colane.server.board import read_board
-from colane.server.clock import Clocks
 from colane.server.config import ServiceConfig
-from colane.server.documents import Body
-from colane.server.driver import restore_state
-from colane.server.memory_store import MemoryStore
+from colane.server.http.access import Caller, Role
+from colane.server.http.wire import ProfileBody
+from colane.server.http.wire_nodes import FinishedBody, NodeBody, ReportBody
 from colane.server.service import Service
-from colane.server.store import FINISHED_JOBS, Transaction, job_key
-from colane.server.turn import Turn
-from colane.server.wire import ProfileBody
-from colane.server.wire_nodes import FinishedBody, NodeBody, ReportBody
+from colane.server.store.documents import Body
+from colane.server.store.memory import MemoryStore
+from colane.server.store.store import FINISHED_JOBS, Transaction, job_key
+from colane.server.writer import changes
+from colane.server.writer.board import read_board
+from colane.server.writer.clock import Clocks
+from colane.server.writer.driver import restore_state
+from colane.server.writer.turn import Turn
 from tests.core.audit import audit
 from tests.faults.simulated.drains import DrainFaults
 from tests.faults.simulated.machine import STEP_S, Machine, forget

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from colane.agent.lease import Lease
 from colane.agent.reconcile import AttemptPhase, DesiredJob, Key
+from colane.agent.running.lease import Lease
 from tests.faults.simulated.network import Object
 
 

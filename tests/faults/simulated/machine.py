@@ -11,12 +11,12 @@ from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from colane.agent import shim_files
-from colane.agent.contact import Contact
-from colane.agent.jobs import refusal
-from colane.agent.lease import Lease
+from colane.agent.link.contact import Contact
+from colane.agent.measuring.telemetry import progress_json
 from colane.agent.reconcile import Act, Action, AttemptPhase, Desired, DesiredJob, Key, reconcile
-from colane.agent.telemetry import progress_json
+from colane.agent.running.jobs import refusal
+from colane.agent.running.lease import Lease
+from colane.agent.supervisor import shim_files
 from colane.model.checkpoint import SAVED
 from colane.model.progress import Progress
 from tests.faults.simulated.disk import VirtualAttempt, VirtualDisk

@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 
 from colane.client.errors import SchedulerUnreachable, refused
-from colane.server.problems import RefusedError
+from colane.server.http.problems import RefusedError
 from tests.faults.simulated.processes import VirtualClock, VirtualProcess
 
 Object = dict[str, Any]
@@ -109,7 +109,7 @@ def _settle(asker: VirtualProcess, loop: object, answered: asyncio.Future[Object
 
 
 class VirtualLink:
-    """The agent's side of the scheduler's API, over the virtual network; see `colane.agent.scheduler.Scheduler`."""
+    """The agent's side of the scheduler's API, over the virtual network: a `link.scheduler.Scheduler`."""
 
     def __init__(self, network: VirtualNetwork, node: str, asker: VirtualProcess) -> None:
         self._network, self._node, self._asker = network, node, asker

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from colane.model.hardware import Drain
-from colane.server import draining, leases
+from colane.server.nodes import draining, leases
 from tests.faults.simulated.cluster import NODE_TIMEOUT_S, TRIED, survive
 from tests.faults.simulated.drains import DrainFaults
 

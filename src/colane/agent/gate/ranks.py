@@ -1,0 +1,254 @@
+"""The processes of one job as the gate sees them: who runs, who waits at which step, and how a gang is parked.
+
+A gang (several ranks that talk to each other) must stop at one step, or the ranks that run would wait for ever for
+those that are parked. Each is told the same step number, two beyond the last that any has published. A rank publishes
+its step before it reads the page, so one that is seen below that number after it was written cannot miss it.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from colane.adaptor import turns
+from colane.agent.gate.page import ControlPage, pages_of
+from colane.agent.gate.values import TurnTimes
+
+log = logging.getLogger(__name__)
+
+MARGIN_STEPS = 2
+AIMS_MAX = 16
+"""How often a target is put further while ranks outrun it; then the next look goes on."""
+
+
+class RankConnection:
+    """A job's connection."""
+
+    def __init__(self, connection: socket.socket, pid: int) -> None:
+        self.connection = connection
+        self.pid = pid
+        self.rank: Rank | None = None
+        self.serial = 0
+
+    def answer(self, kind: int) -> None:
+        """Send an answer; a job that is gone needs none, its end is seen otherwise."""
+        with suppress(OSError):
+            self.connection.send(turns.answer(kind, self.serial))
+
+
+@dataclass(eq=False, slots=True)
+class Rank:
+    """One process that reports steps.
+
+    Attributes:
+        gang: Its job.
+        page: Its control page.
+        pid: Its process, as this machine numbers it.
+        claimed: Its process, as it numbers itself.
+        unwatch: What ends the watch of its end.
+        link: Its connection once it has asked.
+        waiting: The step it waits at, None while it runs.
+    """
+
+    gang: Gang
+    page: ControlPage
+    pid: int
+    claimed: int
+    unwatch: Callable[[], None]
+    link: RankConnection | None = None
+    waiting: int | None = None
+
+    @property
+    def steps(self) -> int:
+        """Steps it has published, or says it waits at."""
+        return self.page.counters()[1] if self.waiting is None else self.waiting
+
+    def release(self) -> None:
+        """Let it go."""
+        self.waiting = None
+        if self.link is not None:
+            self.link.answer(turns.GO)
+
+
+@dataclass(eq=False)
+class Gang:
+    """One job's processes; most jobs have one.
+
+    Attributes:
+        job: Its id.
+        steps_path: Its first rank's steps file.
+        ranks: Its processes, by number.
+        expected: How many there will be.
+        flag: Whether they ask at their boundaries.
+        flush: Whether they give cached memory back when they yield.
+        shares: Whether the job shares a lane.
+        held: Whether all of them wait, and go on by our word alone: their devices may be another job's.
+        stalled_s: Since when some wait for others.
+        is_told: Whether those that wait know when their turn is expected.
+    """
+
+    job: int
+    steps_path: Path
+    ranks: dict[int, Rank] = field(default_factory=dict)
+    expected: int = 1
+    flag: bool = False
+    flush: bool = False
+    shares: bool = False
+    held: bool = False
+    stalled_s: float | None = None
+    is_told: bool = False
+    _pages: dict[int, ControlPage] = field(default_factory=dict)
+    _target: int = 0
+
+    def open_pages(self) -> Sequence[tuple[int, ControlPage]]:
+        """Open the pages that are there by now; a gang that an earlier agent has held whole is held still."""
+        is_first, fresh = not self._pages, []
+        for index, path in pages_of(self.steps_path).items():
+            if index not in self._pages:
+                with suppress(OSError):
+                    self._pages[index] = page = ControlPage(path)
+                    fresh.append(page)
+        if is_first and fresh:
+            self.held = all(page.is_held() for page in fresh)
+        for page in fresh:
+            self._order_page(page)
+        return sorted(self._pages.items())
+
+    def hold(self) -> None:
+        """All wait: keep them there, also without us."""
+        self.held = True
+        self._order()
+        self.held = all(page.is_held() for page in self._pages.values())  # a full disk may refuse a page
+
+    def unhold(self) -> None:
+        """They wait on, but would go on without us."""
+        self.held = False
+        self._order()
+
+    def is_gang(self) -> bool:
+        """Whether several processes must stop at one step."""
+        return self.expected > 1 or len(self.ranks) > 1
+
+    def has_stepped(self) -> bool:
+        """Whether any rank has done a step."""
+        return self._top() > 0
+
+    def tell(self, *, shares: bool) -> None:
+        """Say whether the job shares a lane."""
+        if shares != self.shares:
+            self.shares = shares
+            self._order()
+
+    def raise_flag(self) -> None:
+        """Have all ranks ask, a gang's at one step."""
+        if not self.flag:
+            self.flag = True
+            self._aim(self._top() + MARGIN_STEPS if self.is_gang() and not self.held else 0)
+
+    def lower_flag(self) -> None:
+        """Have them run freely; who is parked alone goes on."""
+        if self.flag:
+            self.flag, self._target = False, 0
+            self._order()
+            self.gather()
+
+    def go(self, *, flag: bool) -> None:
+        """Let all ranks go, which are parked at one step; with the flag up for one step more."""
+        self._target = self._top() + 1 if flag and self.is_gang() else 0
+        self.flag, self.held, self.is_told = flag, False, False
+        self._order()
+        for rank in self.ranks.values():
+            rank.release()
+
+    def last_step_s(self) -> float:
+        """When the last of its ranks ended its latest step."""
+        return max((rank.page.last_step_s() for rank in self.ranks.values()), default=0.0)
+
+    def expect(self, due_s: float) -> None:
+        """Tell those that wait when their turn is expected."""
+        self.is_told = True
+        for rank in self.ranks.values():
+            if rank.waiting is not None and rank.link is not None:
+                rank.page.expect(due_s)
+                rank.link.answer(turns.SOON)
+
+    def gather(self) -> int | None:
+        """Say at which step all ranks are parked; None while they are not, and see to it that they will be."""
+        ranks = list(self.ranks.values())
+        waiting = [rank for rank in ranks if rank.waiting is not None]
+        if not waiting:
+            return None
+        if len(waiting) == len(ranks) >= self.expected and len({rank.waiting for rank in waiting}) == 1:
+            self.stalled_s = None
+            return waiting[0].waiting
+        if not self.held:
+            self._correct(ranks)
+        return None
+
+    def times(self) -> TurnTimes:
+        """When the last of its ranks gave its turn up, and the last got it."""
+        seen = [rank.page.times() for rank in self.ranks.values()]
+        return TurnTimes(max(one.yielded_s for one in seen), max(one.resumed_s for one in seen))
+
+    def retry(self) -> None:
+        """Put the step further: some rank has run past it, and waits for those that are parked."""
+        if self.flag and self.is_gang() and not self.held:
+            self._aim(self._top() + MARGIN_STEPS)
+            self._release_below()
+
+    def close(self) -> None:
+        """Let go of everything; the pages are left so that the job runs freely, unless it is held."""
+        for rank in list(self.ranks.values()):
+            rank.unwatch()
+        if not self.held:
+            self.flag, self.shares, self._target = False, False, 0
+            self._order()
+            for rank in self.ranks.values():
+                rank.release()
+        for page in self._pages.values():
+            page.close()
+
+    def _correct(self, ranks: Sequence[Rank]) -> None:
+        """Some wait and others do not, or elsewhere; all wait for each other before their first step."""
+        if not self.flag or (len(ranks) < self.expected and self.has_stepped()):
+            for rank in ranks:
+                if rank.waiting is not None:
+                    rank.release()
+            return
+        if all(rank.waiting is not None for rank in ranks):
+            self._target = self._top()
+            self._order()
+        elif any(rank.steps > self._target for rank in ranks):
+            self._aim(self._top() + MARGIN_STEPS)
+        self._release_below()
+
+    def _release_below(self) -> None:
+        for rank in self.ranks.values():
+            if rank.waiting is not None and rank.waiting < self._target:
+                rank.release()
+
+    def _top(self) -> int:
+        return max((rank.steps for rank in self.ranks.values()), default=0)
+
+    def _aim(self, target: int) -> None:
+        """Write a target that no running rank has reached."""
+        for _ in range(AIMS_MAX):
+            self._target = target
+            self._order()
+            reached = [rank.steps for rank in self.ranks.values() if rank.waiting is None]
+            if not target or max(reached, default=0) < target:
+                return
+            target = max(reached) + MARGIN_STEPS
+        log.warning("the ranks of job %d outrun every step they could be parked at", self.job)
+
+    def _order(self) -> None:
+        for page in self._pages.values():
+            self._order_page(page)
+
+    def _order_page(self, page: ControlPage) -> None:
+        flag, pause_at = self.flag or self.held, self._target
+        page.order(flag=flag, pause_at=pause_at, flush=self.flush, hold=self.held, shares=self.shares)

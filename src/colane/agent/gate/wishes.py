@@ -1,0 +1,26 @@
+"""What the gate is told of a job, from what the scheduler wants of it."""
+
+from __future__ import annotations
+
+from colane.agent.gate.values import Wish
+from colane.agent.reconcile import DesiredJob
+
+
+def wish_of(job: DesiredJob, *, kept: bool = False) -> Wish:
+    """What the gate must know of a job; one that shall save or end goes first, so that it can.
+
+    `kept` is one whose GPU memory is on the host, or that is not on its devices yet: it stays parked until it is. What
+    is moved to the host is moved without its caches.
+    """
+    return Wish(
+        job=job.key.job,
+        lanes=tuple(sorted(set(zip(job.gpus, job.lanes, strict=True)))),
+        weight=job.weight,
+        priority=job.priority,
+        serves=job.serves or not job.run or job.save is not None,
+        steps_total=job.steps_total,
+        paused=(job.paused or kept) and job.run,
+        flush=job.flush or job.to_host,
+        hold=(job.to_host or kept) and job.run,
+        memory=job.memory,
+    )

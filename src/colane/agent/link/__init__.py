@@ -1,0 +1,1 @@
+"""What agent and scheduler tell one another, and what silence means."""

@@ -1,0 +1,140 @@
+"""Talks with the scheduler, and knows what its silence and its refusals mean for the agent."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+
+from colane.agent.errors import AgentError
+from colane.agent.link.cluster import Membership
+from colane.agent.link.messages import Object, read_desired
+from colane.agent.link.scheduler import Scheduler
+from colane.agent.reconcile import Desired, Key
+from colane.agent.running.jobdir import StateDir
+from colane.agent.running.lease import since_boot_s
+from colane.client.errors import SchedulerError, SchedulerUnreachable
+
+log = logging.getLogger(__name__)
+
+NOT_FOUND, CONFLICT = 404, 409
+
+
+class Contact:
+    """One node's word with the scheduler. Jobs go on without it for their lease, and all is said again later."""
+
+    def __init__(self, scheduler: Scheduler, name: str, describe: Callable[[], Object], state: StateDir) -> None:
+        """Begin unregistered.
+
+        Args:
+            scheduler: Whom to talk with.
+            name: The node's name.
+            describe: Gives the node object to register with.
+            state: The jobs here, and their lease.
+        """
+        self.followed = -1
+        self._scheduler = scheduler
+        self._name = name
+        self._describe = describe
+        self._membership = Membership(state)
+        self._state = state
+        self._registered = False
+        self._reachable = True
+
+    async def report(self, report: Object) -> Desired | None:
+        """Report, registering first where needed; what shall run, or None when the scheduler does not say.
+
+        A lease that has run out is not renewed while jobs of it are here, and no others are started: what runs may run
+        elsewhere by now, and its shim may wake only after us.
+
+        Raises:
+            AgentError: Another live agent has this node's name.
+        """
+        try:
+            await self._register()
+            sent_s = since_boot_s()
+            node = await self._scheduler.report(self._name, report)
+        except SchedulerUnreachable as error:
+            self._note_silence(error)
+            return None
+        except SchedulerError as error:
+            self._note_refusal(error)
+            return None
+        if not self._reachable:
+            log.warning("the scheduler answers again")
+        self._reachable = True
+        desired = self._membership.follow(node.get("cluster_id") or "", read_desired(node))
+        left = self._left_over()
+        if left:
+            return replace(desired, jobs=tuple(job for job in desired.jobs if job.key in left))
+        self._renew(sent_s, node.get("lease_s"))
+        return desired
+
+    def describe_anew(self) -> None:
+        """The node has other hardware than it was registered with."""
+        self._registered = False
+
+    async def finished(self, finished: Object) -> bool:
+        """Tell that an attempt has ended; whether the scheduler knows now.
+
+        Raises:
+            AgentError: Another live agent has this node's name.
+        """
+        try:
+            await self._register()
+            await self._scheduler.finished({**finished, "node": self._name})
+        except SchedulerUnreachable as error:
+            self._note_silence(error)
+            return False
+        except SchedulerError as error:
+            log.warning("the end of job %s is told again later: %s", finished["id"], error)
+            return False
+        return True
+
+    async def launch_info(self, key: Key) -> Object | None:
+        """Give what is needed to start an attempt; None when the scheduler does not say, or wants another one."""
+        try:
+            launch = await self._scheduler.launch_info(key.job)
+        except SchedulerUnreachable as error:
+            self._note_silence(error)
+            return None
+        except SchedulerError as error:
+            log.warning("job %s is not started: %s", key, error)
+            return None
+        return launch if launch["attempt"] == key.attempt else None
+
+    async def _register(self) -> None:
+        if self._registered:
+            return
+        try:
+            await self._scheduler.register(self._describe())
+        except SchedulerUnreachable:
+            raise
+        except SchedulerError as error:
+            if error.status == CONFLICT:
+                raise AgentError(f"the scheduler refuses node {self._name!r}: {error}") from error
+            raise
+        # A scheduler that has only now come to know us counts generations from its own beginning.
+        self._registered, self.followed = True, -1
+
+    def _left_over(self) -> frozenset[Key]:
+        """Jobs that have not ended though their lease has."""
+        if not self._state.lease.has_run_out(since_boot_s()):
+            return frozenset()
+        return frozenset(job.key for job in self._state.live() if not job.has_ended())
+
+    def _renew(self, sent_s: float, lease_s: float | None) -> None:
+        try:
+            self._state.lease.renew(sent_s, lease_s)
+        except OSError as error:
+            log.warning("the jobs' lease could not be renewed: %s", error)
+
+    def _note_silence(self, error: SchedulerUnreachable) -> None:
+        if self._reachable:
+            log.warning("the scheduler does not answer, jobs go on without it: %s", error)
+        self._reachable = False
+
+    def _note_refusal(self, error: SchedulerError) -> None:
+        log.warning("the scheduler refuses this report: %s", error)
+        if error.status in {NOT_FOUND, CONFLICT}:  # it forgot us, or gave our name away: registering will tell
+            self._registered = False

@@ -1,0 +1,1 @@
+"""What jobs and this machine achieve: steps, processor time, memory, bandwidth."""

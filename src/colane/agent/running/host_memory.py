@@ -1,0 +1,307 @@
+"""Moves the GPU memory of suspended jobs to the host and back, by the driver's process checkpoints.
+
+A job is parked at its boundary first, so nothing of it runs. One move at a time on a node, in a thread of its own: it
+takes seconds, and the agent goes on reporting. What is moved is written down before it is, so that the next agent knows
+what it finds. A restore without room leaves the process stuck for ever: room is looked for right before, and the
+scheduler gives the memory to nobody else meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable, Container, Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Any, Final
+
+import psutil
+
+from colane.agent.launch import cage
+from colane.agent.measuring import processes
+from colane.agent.reconcile import DesiredJob, Key
+from colane.agent.running.jobdir import JobDir, read_json, write_json
+from colane.devices import Devices
+from colane.devices.suspend import CannotSuspendError, ProcessState, Saved, Suspender
+
+log = logging.getLogger(__name__)
+
+RECORD: Final = cage.ON_HOST
+"""In a job's directory while its memory is on the host, or may be."""
+
+HOST_MARGIN_BYTES: Final = 2 * 2**30
+"""Host memory left to the machine when a job's memory is moved there."""
+
+
+def free_host_bytes() -> int:
+    """Free memory of this machine."""
+    return int(psutil.virtual_memory().available)
+
+
+class _MemoryPlace(Enum):
+    """Where a job's GPU memory is."""
+
+    ON_GPU = auto()
+    LEAVING = auto()
+    UNKNOWN = auto()
+    """A record was found; the driver is asked."""
+    ON_HOST = auto()
+    COMING = auto()
+
+
+@dataclass(slots=True)
+class JobMemory:
+    """A job's GPU memory.
+
+    Attributes:
+        job: Its directory.
+        place: Where it is.
+        is_wanted: Whether it shall be on the host, as far as is known.
+        saved: What was moved, while it is on the host.
+        refusal: Why it could not be moved there.
+        trouble: Why it cannot come back.
+        on_cpu: Whether its devices are cpu devices.
+    """
+
+    job: JobDir
+    place: _MemoryPlace = _MemoryPlace.ON_GPU
+    is_wanted: bool = False
+    saved: Saved | None = None
+    refusal: str = ""
+    trouble: str = ""
+    on_cpu: bool = False
+
+
+class HostMemory:
+    """Where the GPU memory of this node's jobs is; to be used from one event loop.
+
+    Args:
+        find: Gives a job's directory.
+        mover: Does what takes long.
+        nudge: Called when a move has ended.
+    """
+
+    def __init__(self, find: Callable[[Key], JobDir], mover: Mover, nudge: Callable[[], None]) -> None:
+        self._find = find
+        self._mover = mover
+        self._nudge = nudge
+        self._stays: dict[Key, JobMemory] = {}
+        self._parked: Container[int] = ()
+
+    def see(self, parked: Container[int]) -> None:
+        """Note which jobs wait suspended at their boundaries now."""
+        self._parked = parked
+
+    def follow(self, jobs: Iterable[DesiredJob]) -> None:
+        """Begin what is wanted of jobs that run here."""
+        wanted = {job.key: job for job in jobs if job.run}
+        for key in self._stays.keys() - wanted.keys():
+            del self._stays[key]
+        for key, job in wanted.items():
+            self._see_to(self._stay(key), job, is_parked=key.job in self._parked)
+
+    def keeps(self, key: Key) -> bool:
+        """Whether a job cannot go on yet: its memory is on the host, or on its way."""
+        stay = self._stays.get(key)
+        return stay is not None and stay.place is not _MemoryPlace.ON_GPU
+
+    def said(self, key: Key) -> dict[str, Any]:
+        """Give what a job's sample says of its memory: fields of `Progress`.
+
+        Memory that is to come back is not said to be on the host: whoever believed that would give its GPU away.
+        """
+        stay = self._stays.get(key)
+        if stay is None:
+            return {}
+        if stay.on_cpu:
+            return {"on_host_bytes": 0} if stay.is_wanted and key.job in self._parked else {}
+        on_host = stay.saved if stay.place is _MemoryPlace.ON_HOST and stay.is_wanted else None
+        return {"on_host_bytes": None if on_host is None else on_host.memory_bytes, "host_refusal": stay.refusal}
+
+    def messages(self) -> list[str]:
+        """Say whose memory cannot come back."""
+        troubled = sorted((key, stay.trouble) for key, stay in self._stays.items() if stay.trouble)
+        return [f"the GPU memory of job {key.job} stays on the host: {trouble}" for key, trouble in troubled]
+
+    def _stay(self, key: Key) -> JobMemory:
+        if key not in self._stays:
+            job = self._find(key)
+            stay = self._stays[key] = JobMemory(job, on_cpu=job.facts().cpu_devices)
+            record = read_json(job.path / RECORD)
+            if record is not None:
+                stay.saved = Saved(record["pid"], record["memory_bytes"])
+                self._begin(stay, _MemoryPlace.UNKNOWN, self._mover.look)
+        return self._stays[key]
+
+    def _see_to(self, stay: JobMemory, job: DesiredJob, *, is_parked: bool) -> None:
+        stay.is_wanted = job.to_host
+        if stay.on_cpu:
+            return  # its memory is the host's already: waiting frees its devices
+        if not job.to_host:
+            stay.refusal = ""
+            if stay.place is _MemoryPlace.ON_HOST:
+                self._begin(stay, _MemoryPlace.COMING, self._mover.bring_back)
+        elif stay.place is _MemoryPlace.ON_GPU and is_parked and not stay.refusal:
+            self._begin(stay, _MemoryPlace.LEAVING, self._mover.take_away)
+
+    def _begin(self, stay: JobMemory, place: _MemoryPlace, work: Callable[[JobMemory], _MemoryPlace]) -> None:
+        """Do something that takes long; it ends with a nudge. An agent that ends does not wait for it."""
+        stay.place = place
+        loop = asyncio.get_running_loop()
+
+        def run() -> None:
+            found = work(stay)
+            with suppress(RuntimeError):  # the agent has ended meanwhile
+                loop.call_soon_threadsafe(self._arrived, stay, found)
+
+        threading.Thread(target=run, name="host-memory", daemon=True).start()
+
+    def _arrived(self, stay: JobMemory, place: _MemoryPlace) -> None:
+        stay.place = place
+        self._nudge()
+
+
+class Mover:
+    """Moves memory, one job at a time; its methods take seconds and say where the memory is afterwards.
+
+    Args:
+        devices: Tells who holds memory of a GPU.
+        open_driver: Opens the driver, when it is first needed.
+        free_host_bytes: Free memory of the machine.
+    """
+
+    def __init__(
+        self,
+        devices: Devices,
+        open_driver: Callable[[], Suspender] = Suspender,
+        free_host_bytes: Callable[[], int] = free_host_bytes,
+    ) -> None:
+        self._devices = devices
+        self._open = open_driver
+        self._free_host_bytes = free_host_bytes
+        self._opened: Suspender | None = None
+        self._busy = threading.Lock()
+
+    def take_away(self, stay: JobMemory) -> _MemoryPlace:
+        """Move a job's memory to the host, or note why that cannot be."""
+        with self._busy:
+            try:
+                pid, size_bytes = self._find_process(stay.job)
+                driver = self._driver()
+                _make_room(stay.job, pid, size_bytes)
+                stay.saved = driver.suspend(pid, size_bytes)
+            except (CannotSuspendError, OSError) as error:
+                stay.refusal = str(error)
+                log.warning("the GPU memory of job %s stays on its GPU: %s", stay.job.key, error)
+                _forget(stay.job)
+                return _MemoryPlace.ON_GPU
+        return _MemoryPlace.ON_HOST
+
+    def bring_back(self, stay: JobMemory) -> _MemoryPlace:
+        """Move a job's memory to its GPU again; where there is no room it is tried again in the next round."""
+        (gpu,) = stay.job.facts().gpus
+        with self._busy:
+            try:
+                self._driver().resume(_saved(stay), lambda: self._free_bytes(gpu))
+            except CannotSuspendError as error:
+                if str(error) != stay.trouble:
+                    log.warning("the GPU memory of job %s stays on the host: %s", stay.job.key, error)
+                stay.trouble = str(error)
+                return _MemoryPlace.ON_HOST
+        return _settle_on_gpu(stay)
+
+    def look(self, stay: JobMemory) -> _MemoryPlace:
+        """Ask the driver what an earlier agent has left."""
+        with self._busy:
+            try:
+                state = self._driver().state(_saved(stay).pid)
+            except CannotSuspendError as error:
+                stay.trouble = str(error)
+                return _MemoryPlace.ON_HOST
+        return _settle_on_gpu(stay) if state is ProcessState.RUNNING else _MemoryPlace.ON_HOST
+
+    def _driver(self) -> Suspender:
+        if self._opened is None:
+            self._opened = self._open()
+        return self._opened
+
+    def _free_bytes(self, gpu: int) -> int:
+        use = self._devices.memory(gpu)
+        return 0 if use is None else use.free_bytes
+
+    def _find_process(self, job: JobDir) -> tuple[int, int]:
+        """Find the one process of a job that uses its GPU, and how much it holds of it.
+
+        Raises:
+            CannotSuspendError: There is not just one, it goes through MPS, or the host has no room.
+        """
+        facts, claimed_by = job.facts(), job.claimed_by()
+        if facts.mps:
+            raise CannotSuspendError("it goes through MPS, with which the driver moves no process")
+        use = self._devices.memory(facts.gpus[0]) if len(facts.gpus) == 1 else None
+        if use is None:
+            raise CannotSuspendError("it is not on one whole GPU")
+        if use.by_pid is None:
+            raise CannotSuspendError("NVML counts processes in another pid namespace here, so its own cannot be found")
+        tree = processes.read_tree(claimed_by.pid).processes if claimed_by is not None else ()
+        pid, size_bytes = _only_one({one.pid: use.by_pid[one.pid] for one in tree if one.pid in use.by_pid})
+        _check_room(size_bytes, self._free_host_bytes())
+        return pid, size_bytes
+
+
+def _only_one(held: dict[int, int | None]) -> tuple[int, int]:
+    if len(held) != 1:
+        count = f"{len(held)} processes of it use" if held else "no process of it uses"
+        raise CannotSuspendError(f"{count} the GPU, and the driver moves only a single one to the host")
+    ((pid, size_bytes),) = held.items()
+    if size_bytes is None:
+        raise CannotSuspendError("NVML does not say how much memory it holds")
+    return pid, size_bytes
+
+
+def _check_room(need_bytes: int, have_bytes: int) -> None:
+    if need_bytes + HOST_MARGIN_BYTES > have_bytes:
+        need, kept, have = (f"{size_bytes / 1e9:.3g} GB" for size_bytes in (need_bytes, HOST_MARGIN_BYTES, have_bytes))
+        raise CannotSuspendError(f"it needs {need} of host memory and {kept} are kept free, {have} are free")
+
+
+def _make_room(job: JobDir, pid: int, size_bytes: int) -> None:
+    """Let the job hold what is moved beside what it booked, and write down that it may be there.
+
+    The driver's copy is memory of the process itself: the kernel would end the job for it.
+
+    Raises:
+        OSError: It cannot be written.
+    """
+    limit_bytes = job.memory_limit_bytes()
+    booked = {"limit_bytes": limit_bytes} if limit_bytes else {}
+    write_json(job.path / RECORD, {"pid": pid, "memory_bytes": size_bytes, **booked})
+    if limit_bytes:
+        cage.bound_memory(job, limit_bytes + size_bytes)
+
+
+def _forget(job: JobDir) -> None:
+    """Nothing of it is on the host any more: it may hold there what it booked."""
+    record = read_json(job.path / RECORD) or {}
+    if "limit_bytes" in record:
+        with suppress(OSError):  # a wider bound than it booked does no harm
+            cage.bound_memory(job, record["limit_bytes"])
+    (job.path / RECORD).unlink(missing_ok=True)
+
+
+def _saved(stay: JobMemory) -> Saved:
+    assert stay.saved is not None  # noqa: S101 - for the type checker
+    return stay.saved
+
+
+def _settle_on_gpu(stay: JobMemory) -> _MemoryPlace:
+    _forget(stay.job)
+    stay.saved, stay.trouble = None, ""
+    return _MemoryPlace.ON_GPU
+
+
+def with_host(sample: dict[str, Any], said: dict[str, Any]) -> dict[str, Any]:
+    """Add to what is said of a job where its GPU memory is."""
+    return {**sample, "progress": {**sample["progress"], **said}} if said and sample.get("progress") else sample

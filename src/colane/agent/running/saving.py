@@ -1,0 +1,110 @@
+"""Asks jobs to save their state by the signal they have named, once for each asking.
+
+To whom the signal goes is said in `shim_ending`: a handler that saves is to run once for each rank.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from colane.agent.gate.page import ControlPage
+from colane.agent.measuring import processes
+from colane.agent.measuring.processes import ProcessId
+from colane.agent.reconcile import DesiredJob, Key, SaveWish
+from colane.agent.running.jobdir import JobDir, read_json, write_json
+from colane.agent.supervisor.shim_ending import audience
+from colane.agent.supervisor.shim_files import ASKED
+
+DEAF: Final = "job {key} does not catch {signal}, by which it is to be asked to save its state (--checkpoint)"
+
+
+PROGRAM_WORDS = 4
+"""A program of ours is run as these many words: Python, its two options, the program."""
+
+
+class Saver:
+    """Tells jobs of this node to save their state."""
+
+    def __init__(self, find: Callable[[Key], JobDir], programs: Path) -> None:
+        """Begin.
+
+        Args:
+            find: Gives a job's directory.
+            programs: Where those of ours are, of whatever version: what a process of theirs catches is not the job's.
+        """
+        self._find = find
+        self._programs = os.fsencode(programs) + b"/"
+        self._deaf: dict[Key, str] = {}
+
+    def follow(self, jobs: Iterable[DesiredJob]) -> None:
+        """Tell those that are to save and do not know yet; who catches no such signal yet is told in a later round."""
+        wishes = {job.key: job.save for job in jobs if job.save is not None and job.run}
+        self._deaf = {key: said for key, said in self._deaf.items() if key in wishes}
+        for key, wish in wishes.items():
+            job = self._find(key)
+            if asked(job.path)[0] < wish.number:
+                self._tell(job, wish)
+
+    def messages(self) -> tuple[str, ...]:
+        """Jobs that are to save and cannot be told."""
+        return tuple(self._deaf.values())
+
+    def _tell(self, job: JobDir, wish: SaveWish) -> None:
+        number, claimed_by, told_s = signal.Signals[wish.signal], job.claimed_by(), time.time()
+        listeners = [] if claimed_by is None else self._catchers(claimed_by.pid, number)
+        _say_ranks(job, wish.ranks)
+        told = [process for process in listeners if _send(process, number)]
+        if not told:
+            self._deaf[job.key] = DEAF.format(key=job.key, signal=wish.signal)
+            return
+        self._deaf.pop(job.key, None)
+        with suppress(OSError):  # on a full disk it may be told twice
+            had = [(process.pid, process.start_ticks) for process in told]
+            record = {"number": wish.number, "at_s": told_s, "signal": wish.signal, "told": had}
+            write_json(job.path / ASKED, record)
+
+    def _catchers(self, supervisor_pid: int, number: int) -> list[ProcessId]:
+        """Those below a supervisor that a signal is for: the first that catch it."""
+        pids = [pid for pid in audience(supervisor_pid, number) if not self._is_ours(pid)]
+        return [process for pid in pids if (process := processes.identify(pid)) is not None]
+
+    def _is_ours(self, pid: int) -> bool:
+        try:
+            words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        except OSError:
+            return False
+        return any(word.startswith(self._programs) for word in words[:PROGRAM_WORDS])
+
+
+def _say_ranks(job: JobDir, ranks: int) -> None:
+    """Before the signal; a job whose page is not to be written leaves once it has saved, like any other."""
+    with suppress(OSError):
+        page = ControlPage(job.steps_path)
+        page.want_ranks(ranks)
+        page.close()
+
+
+def asked(job: Path) -> tuple[int, float]:
+    """The number of the latest asking that a job was told of, 0 of none, and when."""
+    told = read_json(job / ASKED) or {}
+    return int(told.get("number", 0)), float(told.get("at_s", 0.0))
+
+
+def _send(process: ProcessId, number: int) -> bool:
+    """Send a signal to exactly this process; whether it was there."""
+    fd = processes.open_pidfd(process)
+    if fd is None:
+        return False
+    try:
+        signal.pidfd_send_signal(fd, number)
+    except (ProcessLookupError, PermissionError):
+        return False
+    finally:
+        os.close(fd)
+    return True

@@ -1,0 +1,1 @@
+"""Programs that stand between agent and job, and outlive the agent."""

@@ -1,0 +1,1 @@
+"""`colane demo`: what sharing brings on this machine, measured."""

@@ -1,0 +1,189 @@
+"""What the demo runs: paper A's best case (section 6.2), in full on GPUs, scaled down on CPU cores."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from colane.cli.errors import MisuseError
+from colane.cli.jobs.objects import Object
+from colane.cli.service.options import node_name
+from colane.cli.service.stack import StackConfig
+from colane.devices import DeviceSpecError, discover
+from colane.model.hardware import Gpu
+from colane.model.words import count
+from colane.workloads import cifar10
+
+MODELS: Final = ("vgg19", "vgg11", "resnet18")
+COPIES: Final = 2
+LABEL: Final = "run"
+GPUS_MAX: Final = 2
+"""Paper A's cluster has two."""
+
+PAPER_BATCH: Final = 64
+PAPER_ITERS: Final = 1000
+PAPER_WORKERS: Final = 2
+
+CPU_BATCH: Final = 8
+CPU_WIDTH: Final = 0.125
+CPU_ITERS: Final = 400
+"""So that a job trains for six to eight seconds on a core of 2024."""
+
+MPS_CONTROL: Final = "nvidia-cuda-mps-control"
+
+ENV_NAMES: Final = ("PATH", "HOME", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "PYTHONPATH", "TMPDIR", "VIRTUAL_ENV")
+
+
+@dataclass(frozen=True, slots=True)
+class DemoPhase:
+    """One run of the batch.
+
+    Attributes:
+        name: Shown in the report.
+        policy: Registered name.
+        words: What it does, for the screen.
+        mps: As `AgentConfig.mps`.
+        words_of_server: Further words of the scheduler's command line.
+    """
+
+    name: str
+    policy: str
+    words: str
+    mps: str = "off"
+    words_of_server: tuple[str, ...] = ()
+
+
+FIFO: Final = DemoPhase("FIFO", "fifo", "one job at a time on a device")
+COLOCATION: Final = DemoPhase("co-location", "colocate", "jobs share a device where it pays")
+WITH_MPS: Final = DemoPhase("co-location, MPS", "colocate", "they share it through NVIDIA MPS", mps="on")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DemoPlan:
+    """The whole demo.
+
+    Attributes:
+        phases: Runs in order; the first is the baseline.
+        devices: For `StackConfig`.
+        job: Fields all jobs have in common.
+        env: Variables of all jobs.
+        title: Heading of the report.
+        words: What is about to happen, line by line.
+        agent_env: Variables of the agent.
+    """
+
+    phases: tuple[DemoPhase, ...]
+    devices: str | None
+    job: dict[str, Any]
+    env: dict[str, str]
+    title: str
+    words: tuple[str, ...]
+    agent_env: dict[str, str] = field(default_factory=dict)
+
+    def jobs(self, phase: DemoPhase) -> list[Object]:
+        """Return the batch of a phase."""
+        common = {
+            **self.job,
+            "workdir": str(Path.cwd()),
+            "env": self.env,
+            "python": sys.executable,
+            "labels": {LABEL: phase.name},
+        }
+        names = [(model, copy) for copy in range(1, COPIES + 1) for model in MODELS]
+        return [{**common, "model_name": model, "family": model, "name": f"{model}-{copy}"} for model, copy in names]
+
+    def arrivals(self, _phase: DemoPhase, _batch: Sequence[Object]) -> list[Object]:
+        """Return what is submitted while the batch runs: nothing."""
+        return []
+
+    def stack_config(self, phase: DemoPhase, state_dir: Path, heartbeat_s: float) -> StackConfig:
+        """Return what to start for a phase."""
+        return StackConfig(
+            state_dir=state_dir,
+            node=node_name(),
+            policy=phase.policy,
+            devices=self.devices,
+            mps=phase.mps,
+            heartbeat_s=heartbeat_s,
+            env=self.agent_env,
+        )
+
+
+def make_plan(devices: str | None, dataset_path: Path, iters: int | None) -> DemoPlan:
+    """Return the demo for this machine.
+
+    Raises:
+        MisuseError: There are no such devices.
+    """
+    try:
+        found = discover(devices).observe()
+    except DeviceSpecError as error:
+        raise MisuseError(str(error)) from error
+    data = _dataset(dataset_path.expanduser().absolute())
+    if found[0].is_cpu_device:
+        return _cpu_plan(found, devices or "cpu:1", data, iters or CPU_ITERS)
+    return _gpu_plan(found, devices, data, iters or PAPER_ITERS)
+
+
+def _dataset(path: Path) -> dict[str, Any]:
+    """Take CIFAR-10 where it lies, else the digits that come with scikit-learn."""
+    try:
+        cifar10.locate(path)
+    except (cifar10.DatasetError, OSError):
+        return {"dataset": "digits"}
+    return {"dataset": "cifar10", "dataset_path": str(path)}
+
+
+def _cpu_plan(devices: Sequence[Gpu], spec: str, data: dict[str, Any], iters: int) -> DemoPlan:
+    """Scale the models down until a run takes about a minute on two cores.
+
+    Their convolutions are then too small for two threads to gain anything, so each job uses one and leaves the
+    device's other cores idle: as the paper's small batches leave much of a GPU idle.
+    """
+    cores = len({core for device in devices for core in device.cores})
+    devices_told = f"{count(len(devices), 'cpu device')} of {count(cores, 'core')} in all"
+    return DemoPlan(
+        phases=(FIFO, COLOCATION),
+        devices=spec,
+        job={**data, "batch_size": CPU_BATCH, "width": CPU_WIDTH, "iters": iters, "workers": 0, "seed": 1},
+        env=job_env() | {"OMP_NUM_THREADS": "1"},
+        title="Colane demo: paper A's best case, scaled down for a CPU",
+        words=(
+            f"{_batch_words(data, CPU_BATCH, iters)}, at {CPU_WIDTH:g} of their width",
+            f"on {devices_told} (no GPU here): each job uses one core",
+        ),
+    )
+
+
+def _gpu_plan(devices: Sequence[Gpu], spec: str | None, data: dict[str, Any], iters: int) -> DemoPlan:
+    """Run the paper's sizes on two GPUs, or on one where there is no second."""
+    chosen = [gpu for gpu in devices if gpu.healthy][:GPUS_MAX] or list(devices[:1])
+    mps = (WITH_MPS,) if shutil.which(MPS_CONTROL) else ()
+    no_mps = () if mps else (f"{MPS_CONTROL} is not installed, so MPS is left out",)
+    return DemoPlan(
+        phases=(FIFO, COLOCATION, *mps),
+        devices=spec or "gpu",
+        job={**data, "batch_size": PAPER_BATCH, "iters": iters, "workers": PAPER_WORKERS, "seed": 1},
+        env=job_env(),
+        agent_env={"CUDA_VISIBLE_DEVICES": ",".join(gpu.uuid for gpu in chosen)},
+        title="Colane demo: paper A's best case",
+        words=(
+            _batch_words(data, PAPER_BATCH, iters),
+            f"on {len(chosen)} x {chosen[0].type}, {PAPER_WORKERS} data workers a job",
+            *no_mps,
+        ),
+    )
+
+
+def _batch_words(data: dict[str, Any], batch: int, iters: int) -> str:
+    return f"{COPIES} each of VGG-19, VGG-11 and ResNet-18, batch {batch}, {iters} steps, on {data['dataset']}"
+
+
+def job_env() -> dict[str, str]:
+    """Give the jobs what a shell would: a search path, a home, where Python finds things."""
+    return {name: value for name, value in os.environ.items() if name in ENV_NAMES}

@@ -1,0 +1,81 @@
+"""What demos that watch jobs have in common: submitting, looking at them, and telling what was decided."""
+
+from __future__ import annotations
+
+import os
+import time
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from colane.cli import output
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from colane.cli.jobs.objects import Object
+    from colane.cli.service.stack import Stack
+    from colane.client.client import Client
+
+LOOK_EVERY_S: Final = 0.5
+HEARTBEAT_S: Final = 0.5
+
+
+@dataclass
+class DemoWatch(ABC):
+    """Looks at jobs.
+
+    Attributes:
+        client: Of the scheduler.
+        began_s: When the demo did.
+        names: Jobs by number.
+    """
+
+    client: Client
+    began_s: float = field(default_factory=time.monotonic)
+    names: dict[int, str] = field(default_factory=dict)
+    _told: dict[int, int] = field(default_factory=dict)
+    _last: dict[int, str] = field(default_factory=dict)
+
+    @property
+    @abstractmethod
+    def tells(self) -> frozenset[str]:
+        """Reasons of changes that are told."""
+
+    @abstractmethod
+    def note(self, number: int, job: Object, now_s: float) -> None:
+        """Keep what a look at a live job shows."""
+
+    def submit(self, name: str, request: Object, **env: str) -> int:
+        """Start a job."""
+        whole = {**request, "name": name, "env": {**os.environ, **env}}
+        number = self.client.submit(whole)
+        self.names[number] = name
+        return number
+
+    def look(self) -> dict[int, Object]:
+        """Look at all live jobs, and tell what was decided about them since."""
+        live = {job["id"]: job for job in self.client.live_jobs() if job["id"] in self.names}
+        for number, job in live.items():
+            now_s = time.monotonic() - self.began_s
+            self.note(number, job, now_s)
+            self._tell(number, job, now_s)
+        return live
+
+    def _tell(self, number: int, job: Object, now_s: float) -> None:
+        """Say what its story has more; a move of several states for one reason once."""
+        for line in job["story"][self._told.get(number, 0) :]:
+            sentence = line["sentence"]
+            if line["why"] in self.tells and sentence != self._last.get(number):
+                output.note(f"{now_s:5.1f} s  {self.names[number]}: {sentence}")
+                self._last[number] = sentence
+        self._told[number] = len(job["story"])
+
+    def until(self, stack: Stack, is_done: Callable[[dict[int, Object]], bool], max_s: float) -> bool:
+        """Look until something is so, for so long at most; whether it came to be."""
+        deadline_s = time.monotonic() + max_s
+        while time.monotonic() < deadline_s:
+            if is_done(self.look()):
+                return True
+            stack.watch(LOOK_EVERY_S)
+        return False

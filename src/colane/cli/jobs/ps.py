@@ -1,0 +1,218 @@
+"""`colane ps`: the queue and what runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from colane.cli import output
+from colane.cli.errors import MisuseError
+from colane.cli.jobs import objects as jobs
+from colane.cli.output import ScreenColumn
+from colane.client.errors import Refused
+
+if TYPE_CHECKING:
+    from colane.client.client import Client
+
+LIMIT: Final = 100
+LISTED_MAX: Final = 10_000
+"""Jobs of each sort: those a screen shows, and the most that may be asked for."""
+
+WHY_MAX: Final = 20
+"""Each reason is a question to the policy, so only those that fit a screen are asked."""
+
+COLUMNS = (
+    ScreenColumn("ID", is_number=True),
+    ScreenColumn("NAME", may_fold=True),
+    ScreenColumn("USER"),
+    ScreenColumn("STATE"),
+    ScreenColumn("GPUS", may_fold=True),
+    ScreenColumn("STEPS", is_number=True),
+    ScreenColumn("STEPS/S", is_number=True),
+    ScreenColumn("TIME", is_number=True),
+    ScreenColumn("ETA", is_number=True),
+    ScreenColumn("REASON", may_fold=True),
+)
+
+SHARING = (
+    ScreenColumn("LANE"),
+    ScreenColumn("TURN"),
+    ScreenColumn("SHARE", is_number=True),
+    ScreenColumn("SLOWDOWN", is_number=True),
+    ScreenColumn("CORES", is_number=True),
+    ScreenColumn("SAVED", is_number=True),
+)
+"""Columns of jobs that share GPUs, whose cores are tuned or that save their state; empty ones are left out."""
+
+SHARING_PLACE: Final = 5
+"""Before STEPS."""
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("ps", epilog="Example: [bold]colane ps --all --label run=a[/bold]")(list_jobs)
+
+
+def list_jobs(
+    everything: Annotated[bool, typer.Option("--all", "-a", help="Also the jobs that have ended.")] = False,
+    user: Annotated[str | None, typer.Option("--user", "-u", help="Only jobs of this user.")] = None,
+    label: jobs.LabelOption = None,
+    limit: Annotated[
+        str | None,
+        typer.Option(
+            "--limit",
+            "-n",
+            metavar="N|all",
+            show_default="100; with --json all",
+            help="At most so many that run, that wait and that have ended.",
+        ),
+    ] = None,
+    as_json: output.Json = False,
+) -> None:
+    """List jobs that wait or run: how far they are, how fast, and why they wait.
+
+    TIME is how long a job has run, or waited so far. ETA is how long it will still run at its present speed,
+    with ~ where speed or number of steps is a guess.
+
+    Of jobs that share GPUs: LANE, and how it stands in it (TURN). SHARE is the part it has had of the time it
+    wanted its lane, and in brackets the part it gets while all of them want to run. SLOWDOWN is its step time over
+    that alone, as seen, and as predicted in brackets.
+
+    SAVED is how long ago a job saved its state, as far as is known.
+
+    Of jobs whose cores are tuned, CORES is what they asked for, have, and were found to have use for.
+    """
+    labels, most = jobs.parse_labels(label), _limit(limit or ("all" if as_json else str(LIMIT)))
+    with jobs.client() as scheduler:
+        if most is None:
+            found, left_out = _whole(scheduler, labels, user, everything=everything), ""
+        else:
+            listed = scheduler.listing(most, ended=everything, user=user, labels=labels)
+            found, left_out = listed["jobs"], _left_out(listed["left_out"])
+    if as_json:
+        output.print_json([_object(job) for job in found])
+        return
+    table(found)
+    if not found:
+        output.note(_nothing(everything=everything, filtered=bool(labels or user)))
+    if left_out:
+        output.note(f"not shown: {left_out}; --limit all shows all")
+
+
+def _limit(text: str) -> int | None:
+    """Return how many jobs of each sort are listed, None for all.
+
+    Raises:
+        MisuseError: It is neither a number nor `all`.
+    """
+    if text == "all":
+        return None
+    if not (text.isascii() and text.isdecimal() and 0 < int(text[:6]) <= LISTED_MAX and len(text) < 6):
+        raise MisuseError(f"--limit: must be all, or a number of jobs from 1 to {LISTED_MAX}, got {text[:40]!r}")
+    return int(text)
+
+
+def _left_out(counts: dict[str, Any]) -> str:
+    """Say who is not shown; empty when all are."""
+    said = [f"{counts['running']} more that run"] if counts["running"] else []
+    said += [f"{counts['queued']} more that wait"] if counts["queued"] else []
+    said += ["older ones that have ended"] if counts["ended"] else []
+    return ", ".join(said)
+
+
+def _whole(scheduler: Client, labels: dict[str, str], user: str | None, *, everything: bool) -> list[jobs.Object]:
+    """Return all jobs of those asked for."""
+    known = _all(scheduler, labels, everything=everything)
+    found = [job for job in known if jobs.carries(job, labels) and user in (None, job["user"])]
+    _ask_why(scheduler, found)
+    return found
+
+
+def _nothing(*, everything: bool, filtered: bool) -> str:
+    """Say that there are no jobs of those asked for."""
+    such = " of those asked for" if filtered else ""
+    return f"no job{such} is known" if everything else f"no job{such} waits or runs; ended ones: colane ps --all"
+
+
+def table(found: list[jobs.Object]) -> None:
+    """Print jobs; of the columns of sharing only those with something to show."""
+    extra = [_sharing(job) for job in found]
+    kept = [place for place in range(len(SHARING)) if any(cells[place] for cells in extra)]
+    rows = [_row(job, name) for job, name in zip(found, jobs.names_apart(found), strict=True)]
+    for row, cells in zip(rows, extra, strict=True):
+        row[SHARING_PLACE:SHARING_PLACE] = [cells[place] for place in kept]
+    columns = [*COLUMNS[:SHARING_PLACE], *(SHARING[place] for place in kept), *COLUMNS[SHARING_PLACE:]]
+    output.print_table(columns, rows)
+
+
+def _sharing(job: dict[str, Any]) -> list[str]:
+    """Return lane, turn, share got of asked, slowdown seen of predicted, cores, age of its state; empty where none."""
+    return [*_lanes(job), _cores(job), jobs.saved_text(job)]
+
+
+def _cores(job: dict[str, Any]) -> str:
+    """Return cores asked, granted and useful of a job that runs and whose cores are tuned."""
+    asked = job.get("needs", {}).get("cores")
+    if job.get("constraints", {}).get("cores") is None or not job["booked_cores"]:
+        return ""
+    useful = job.get("cores_useful")
+    return f"{asked}/{len(job['booked_cores'])}/{output.UNKNOWN if useful is None else useful}"
+
+
+def _lanes(job: dict[str, Any]) -> list[str]:
+    sharing, sample = job.get("sharing"), job.get("progress") or {}
+    if sharing is None:
+        return [""] * (len(SHARING) - 2)
+    lanes = ",".join(str(lane) for lane in sorted(set(job["lanes"])))
+    turn = sample.get("turn") or ""
+    if job["state"] == "paused":
+        return [lanes, turn, "", ""]
+    return [lanes, turn, jobs.share_text(job), jobs.slowdown_text(job)]
+
+
+def _all(scheduler: Client, labels: dict[str, str], *, everything: bool) -> Iterator[jobs.Object]:
+    """Yield ended jobs before live ones, so that the newest stand last; one that ends meanwhile comes once."""
+    live = scheduler.live_jobs()
+    if everything:
+        ids = {job["id"] for job in live}
+        yield from (job for job in scheduler.finished_jobs(labels=labels) if job["id"] not in ids)
+    yield from live
+
+
+def _ask_why(scheduler: Client, found: list[jobs.Object]) -> None:
+    """Put the present reasons of the first waiting jobs into them: what the list brings is from their last move."""
+    waiting = [job for job in found if job["state"] == "queued"]
+    for job in waiting[:WHY_MAX]:
+        with suppress(Refused):  # it has ended and was forgotten meanwhile
+            reason = scheduler.why(job["id"])
+            job["why"], job["reason"] = reason["why"], reason["sentence"]
+
+
+def _object(job: jobs.Object) -> jobs.Object:
+    return {**job, "steps_per_s": jobs.steps_per_s(job), "eta_s": jobs.eta_s(job)}
+
+
+def _row(job: dict[str, Any], name: str) -> list[str]:
+    rate = jobs.steps_per_s(job)
+    return [
+        str(job["id"]),
+        name,
+        job["user"],
+        job["state"],
+        ",".join(job["gpus"]) or (job["node"] or ""),
+        jobs.progress_text(job),
+        output.number(rate) if rate else "",
+        output.duration(jobs.spent_s(job)),
+        jobs.eta_text(job),
+        _short_reason(job),
+    ]
+
+
+def _short_reason(job: dict[str, Any]) -> str:
+    """Return the code of a waiting or ended job's reason; one that runs well needs none."""
+    if job["state"] in {"queued", "paused"} or jobs.is_slow(job) or jobs.has_ended(job):
+        return job["why"] or ""
+    return ""

@@ -1,0 +1,246 @@
+"""`colane show`: everything that is known of a job."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import typer
+
+from colane.cli import output
+from colane.cli.jobs import objects as jobs
+from colane.cli.output import ScreenColumn
+from colane.model.field_values import BYTES_PER_S, SECONDS, Amount, Values
+from colane.model.job_fields import JOB_FIELDS, Shelf
+from colane.model.sizes import describe_sizes
+from colane.model.story import JobState
+from colane.model.time_spent import BUCKETS
+from colane.model.words import count, fill, percent, plural
+
+SPENT = ("queueing", "launching", "running", "paused", "checkpointing", "untold")
+"""Where a job's time goes, in the order of its life."""
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("show", epilog="Example: [bold]colane show 7[/bold]")(show)
+
+
+def show(job: jobs.JobArgument, as_json: output.Json = False) -> None:
+    """Show all that is known of a job: its needs, where it runs, how fast, and its story so far."""
+    with jobs.client() as scheduler:
+        found = scheduler.job(job)
+        reason = scheduler.why(job)
+    if as_json:
+        output.print_json({**found, "steps_per_s": jobs.steps_per_s(found), "eta_s": jobs.eta_s(found)})
+        return
+    output.print_fields(_fields(found, reason))
+    output.say()
+    output.print_table(
+        (
+            ScreenColumn("WHEN"),
+            ScreenColumn("AFTER", is_number=True),
+            ScreenColumn("STATE"),
+            ScreenColumn("REASON", may_fold=True),
+        ),
+        [_move(move, found["submit_s"]) for move in found["story"]],
+    )
+
+
+def _fields(job: dict[str, Any], reason: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    yield "job", f"{job['id']} ({job['name']})"
+    yield "state", job["state"]
+    yield "reason", reason["sentence"]
+    yield from (("now" if place == 0 else "", said) for place, said in enumerate(reason.get("now") or ()))
+    yield "user", output.text(job["user"])
+    yield "needs", _needs(job["needs"])
+    yield "runs on", place(job)
+    yield from _sharing(job)
+    yield from _rate(job)
+    yield from _cores(job)
+    yield from _checkpoint(job)
+    of_each = " of each GPU" if job["needs"].get("batch_per_gpu") else ""
+    yield "family", job["family"] + (f", batch size {job['batch_size']}{of_each}" if job["batch_size"] else "")
+    yield from _labels(job)
+    yield from _said(job, Shelf.JOB)
+    yield "submitted", _when(job["submit_s"])
+    yield "started", _when(job["first_start_s"]) + (f" (attempt {job['attempt']})" if job["attempt"] > 1 else "")
+    yield "ended", _when(job["end_s"])
+    yield from _time_spent(job)
+    yield from _ending(job)
+    yield from _progress(job)
+
+
+def _sharing(job: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield with whom it shares its GPUs, and what that costs it."""
+    sharing = job.get("sharing")
+    if sharing is None:
+        return
+    lanes = ", ".join(str(lane) for lane in sorted(set(job["lanes"])))
+    if sharing["mates"]:
+        asked = sharing["share_asked_ratio"]
+        share = "" if asked is None else f", {percent(asked)} of its time asked"
+        yield "takes turns", f"with {_names(sharing['mates'])} in lane {lanes}{share}"
+    if sharing["others"]:
+        yield "runs beside", f"{_names(sharing['others'])}, in lane {lanes}"
+    measured, predicted = sharing["slowdown_measured"], sharing["slowdown_predicted"]
+    seen = "not known yet" if measured is None else f"{measured:.2f} times its step time alone"
+    yield "slowdown", seen + ("" if predicted is None else f", predicted {predicted:.2f}")
+
+
+def _rate(job: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield how fast it is believed to go, where that is not simply as fast as alone."""
+    rate = job.get("rate")
+    if rate is not None and rate["source"] != "given":
+        said = f"{rate['ratio']:.2f} of that alone, give or take {percent(rate['spread_ratio'])}"
+        yield "expected speed", f"{said} ({rate['sentence']})"
+
+
+def _cores(job: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield cores asked, granted and found to be of use, and its category, of a job whose cores are tuned."""
+    needs = job["needs"]
+    if job.get("constraints", {}).get("cores") is None:
+        return
+    useful = job.get("cores_useful")
+    seen = "not known yet" if useful is None else str(useful)
+    yield "cores", f"{needs['cores']} asked, {len(job['booked_cores'])} granted; of use: {seen}"
+    yield "category", needs["category"] + (" (a default start)" if needs["category"] == "unknown" else "")
+
+
+def _checkpoint(job: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield how it is asked to save its state, and what it has saved."""
+    contract = job.get("constraints", {}).get("checkpoint") or job["needs"].get("checkpoint")
+    if contract is None:
+        return
+    left = f"{output.duration(contract['lead_s'])} to save at {contract['signal']}"
+    failed = f", did not {count(job['saves_failed'], 'time')}" if job.get("saves_failed") else ""
+    age = jobs.saved_text(job)
+    known = f"{count(job['steps_kept'], 'step')} kept by earlier attempts" if job.get("steps_kept") else ""
+    yield "checkpoint", "; ".join(filter(None, [f"saved {age} ago" if age else "none known yet", known, left + failed]))
+
+
+def _time_spent(job: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield where its time has gone, if it has had GPUs."""
+    told = job.get("time_spent")
+    if told is None or job["first_start_s"] is None:
+        return
+    spent, now = dict(told), BUCKETS.get(JobState(job["state"]))
+    if now is not None:
+        spent[now] += max(0.0, time.time() - job["story"][-1]["at_s"])
+    parts = [f"{output.duration(spent[f'{name}_s'])} {name}" for name in SPENT if spent[f"{name}_s"] > 0]
+    lost = f"; {output.duration(job['lost_s'])} of the running was lost" if job.get("lost_s") else ""
+    yield "time", ", ".join(parts) + lost
+
+
+def _names(ids: list[int]) -> str:
+    return f"{plural(len(ids), 'job')} {', '.join(map(str, ids))}"
+
+
+def _labels(job: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    if job["labels"]:
+        yield "labels", ", ".join(f"{name}={value}" for name, value in job["labels"].items())
+
+
+def _ending(job: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    if job.get("exit_code") is not None:
+        yield "exit code", str(job["exit_code"])
+    if job.get("signal"):
+        yield "signal", str(job["signal"])
+    if job.get("detail"):
+        yield "detail", job["detail"]
+
+
+def _progress(job: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    done, sample = jobs.progress_text(job), job["progress"] or {}
+    if sample.get("note"):
+        yield "note", sample["note"]
+    if not done:
+        yield from _turns(sample)
+        return
+    rate, left = jobs.steps_per_s(job), jobs.eta_text(job)
+    yield "steps", done
+    yield "steps/s", output.number(rate)
+    if left:
+        guess = f" (as many steps as the last {job['family']} took)" if jobs.is_guessed(job) else ""
+        yield "time left", left + guess
+    if sample.get("loss") is not None:
+        yield "loss", output.number(sample["loss"], 4)
+    if sample.get("peak_bytes") is not None:
+        peak, between = output.size(sample["peak_bytes"]), output.size(sample["persistent_bytes"])
+        by = f" (by {sample['memory_by']})" if sample.get("memory_by") else ""
+        yield "memory", f"{peak} at peak, {between} between steps{by}"
+    if sample.get("occupancy_ratio") is not None:
+        yield "occupancy", f"{percent(sample['occupancy_ratio'])} of its device (by {sample['occupancy_by']})"
+    yield from _turns(sample)
+
+
+def _turns(sample: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    if sample.get("turn"):
+        yield "turn", _turn(sample)
+
+
+def _turn(sample: dict[str, Any]) -> str:
+    """How it stands in its lane: now, and what it has had."""
+    had = f"{percent(sample['turn_share_ratio'])} of the time it wanted the lane, since its company changed"
+    waited = f"waited {output.duration(sample['turn_wait_s'])} for {output.duration(sample['turn_service_s'])}"
+    return f"{sample['turn']}; {had}; {waited}{_passing_on(sample)}"
+
+
+def _passing_on(sample: dict[str, Any]) -> str:
+    """How long turns last, and what passing them on takes."""
+    lasts_s, handoff_s = sample.get("turn_quantum_s"), sample.get("turn_handoff_s")
+    if lasts_s is None or handoff_s is None:
+        return ""
+    lasts = f"turns of {lasts_s * 1e3:.3g} ms" if lasts_s else "turns of one step"
+    return f"; {lasts}, passed on in {handoff_s * 1e3:.2g} ms"
+
+
+def _needs(needs: dict[str, Any]) -> str:
+    kind = f" of type {needs['gpu_type']}" if needs["gpu_type"] else ""
+    return ", ".join([_gpus(needs) + kind, *(text for _, text in _said(needs, Shelf.NEEDS))])
+
+
+def _said(values: dict[str, Any], shelf: Shelf) -> Iterator[tuple[str, str]]:
+    """Yield names and phrases of what was declared; what is as ever, or unknown to an older scheduler, is not said."""
+    for field in JOB_FIELDS:
+        value = values.get(field.name)
+        if field.shown and field.shelf is shelf and value is not None and value != field.default:
+            yield field.name.replace("_", " "), fill(field.shown, {"value": _amount(field.takes, value)})
+
+
+def _amount(takes: Values, value: Any) -> Any:  # noqa: ANN401 - JSON
+    if not isinstance(takes, Amount):
+        return value
+    if takes.unit is SECONDS:
+        return output.duration(value)
+    return output.size(value) + ("/s" if takes.unit is BYTES_PER_S else "")
+
+
+def _gpus(needs: dict[str, Any]) -> str:
+    """How many GPUs: none, one number, or the sizes it can run on."""
+    sizes = needs.get("sizes")
+    if sizes:
+        return f"{describe_sizes(tuple(sizes))} GPUs (best {needs['gpus']})"
+    return count(needs["gpus"], "GPU") if needs["gpus"] else "no GPU"
+
+
+def place(job: dict[str, Any]) -> str:
+    """Return where a job runs, or its memory lies."""
+    if job["node"] is None:
+        return output.UNKNOWN
+    cores = f", cores {','.join(map(str, job['booked_cores']))}" if job["booked_cores"] else ""
+    size_bytes = job.get("on_host_bytes")
+    away = "" if size_bytes is None else f", {output.size(size_bytes)} of its GPU memory on the host"
+    return (", ".join(job["gpus"]) or job["node"]) + cores + away
+
+
+def _when(at_s: float | None) -> str:
+    if at_s is None:
+        return output.UNKNOWN
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at_s))
+
+
+def _move(move: dict[str, Any], submit_s: float) -> list[str]:
+    clock = time.strftime("%H:%M:%S", time.localtime(move["at_s"]))
+    return [clock, f"+{output.duration(move['at_s'] - submit_s)}", move["state"], move["sentence"]]

@@ -1,0 +1,117 @@
+"""`colane suspend`: keep jobs from going on for a while."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from colane.cli import output
+from colane.cli.errors import FailureError, MisuseError
+from colane.cli.jobs import objects as jobs
+from colane.client.errors import Refused
+
+if TYPE_CHECKING:
+    from colane.client.client import Client
+
+JobsArgument = Annotated[
+    list[int], typer.Argument(metavar="JOB...", parser=jobs.parse_job_id, show_default=False, help="Ids of the jobs.")
+]
+
+NOT_FOUND, CONFLICT = 404, 409
+SHOWN: Final = ("id", "state", "suspended", "suspended_via", "on_host_bytes")
+
+MOVE_MAX_S: Final = 60.0
+"""How long the command waits for GPU memory to be moved: for the job's next step boundary, and for the driver."""
+
+LOOK_EVERY_S: Final = 0.2
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("suspend", epilog="Example: [bold]colane suspend 7 8[/bold]")(suspend)
+
+
+def suspend(
+    job: JobsArgument,
+    to_host: Annotated[
+        bool,
+        typer.Option("--to-host", help="Move what running jobs have on their GPU to the host, and free the GPU."),
+    ] = False,
+    as_json: output.Json = False,
+) -> None:
+    """Keep jobs from going on, until 'colane resume': those that wait do not start, those that run stop stepping.
+
+    A running job stops at its next step boundary. It keeps its GPU memory and its GPUs, on which others that share
+    them go on; time in which it is suspended does not count towards its time limit.
+
+    With --to-host its GPU memory is moved to the host by the driver, and its GPU is free for others meanwhile. It
+    comes back to the same GPU, once that has room. Jobs of one process on one GPU only.
+
+    A policy may park a running job in that way to make room for another, whether or not it is --preemptible: 'colane
+    why' says for whom. It goes on by itself once its node has a GPU for it, and 'colane suspend' keeps it off its GPUs.
+    """
+    change(job, lambda scheduler, each: scheduler.suspend(each, to_host=to_host), as_json=as_json)
+
+
+def change(ids: list[int], ask: Callable[[Client, int], None], *, as_json: bool) -> None:
+    """Ask for a change of each job, and print their states and what was refused.
+
+    Raises:
+        MisuseError: Some are not there.
+        FailureError: Some were refused.
+    """
+    with jobs.client() as scheduler:
+        refusals = {each: refused for each in ids if (refused := _ask(scheduler, each, ask)) is not None}
+        deadline_s = time.monotonic() + MOVE_MAX_S
+        found = [_settled(scheduler, each, deadline_s) for each in ids if each not in refusals]
+    if as_json:
+        output.print_json([{name: job[name] for name in SHOWN} for job in found])
+    else:
+        for job in found:
+            output.say(f"job {job['id']}: {state_text(job)}")
+    conflicts = [str(refused) for refused in refusals.values() if refused.status == CONFLICT]
+    conflicts += [f"job {job['id']} is suspended, but {job['reason']}" for job in found if job["why"] == "not-moved"]
+    unknown = [str(each) for each, refused in refusals.items() if refused.status == NOT_FOUND]
+    if conflicts:
+        raise FailureError("; ".join([*conflicts, *(f"there is no job {each}" for each in unknown)]))
+    if unknown:
+        raise MisuseError(f"there is no job {', '.join(unknown)}")
+
+
+def state_text(job: jobs.Object) -> str:
+    """Return a job's state; what is not to be seen by that of a suspended one is said."""
+    state, size_bytes = str(job["state"]), job.get("on_host_bytes")
+    if job["suspended"] and state == "queued":
+        return f"{state} (held)"
+    if size_bytes is not None:
+        waits = "" if job["suspended"] else f"; waits for {', '.join(job['gpus'])}"
+        return f"{state}, {output.size(size_bytes)} of GPU memory on the host{waits}"
+    return f"{state}, its GPU memory is being moved to the host" if _is_moving(job) else state
+
+
+def _is_moving(job: jobs.Object) -> bool:
+    """Whether it is not known yet what becomes of its GPU memory."""
+    asked = job["state"] == "paused" and job["suspended"] and job.get("suspended_via") == "host"
+    return asked and job.get("on_host_bytes") is None
+
+
+def _settled(scheduler: Client, job_id: int, deadline_s: float) -> jobs.Object:
+    """Return a job once its memory has been moved, or cannot be, or that takes long."""
+    job = scheduler.job(job_id)
+    while _is_moving(job) and time.monotonic() < deadline_s:
+        time.sleep(LOOK_EVERY_S)
+        job = scheduler.job(job_id)
+    return job
+
+
+def _ask(scheduler: Client, job_id: int, ask: Callable[[Client, int], None]) -> Refused | None:
+    try:
+        ask(scheduler, job_id)
+    except Refused as refused:
+        if refused.status in (NOT_FOUND, CONFLICT):
+            return refused
+        raise
+    return None

@@ -1,0 +1,44 @@
+"""`colane usage`: who has used what."""
+
+from __future__ import annotations
+
+import time
+from typing import Annotated, Final
+
+import typer
+
+from colane.cli import output
+from colane.cli.jobs import objects as jobs
+from colane.cli.output import ScreenColumn
+from colane.cli.service.options import time_s
+
+SINCE: Final = "30d"
+HOUR_S: Final = 3600.0
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("usage", epilog="Example: [bold]colane usage --since 7d[/bold]")(usage)
+
+
+def usage(
+    since: Annotated[str, typer.Option("--since", metavar="TIME", help="Of jobs that ended within this time.")] = SINCE,
+    as_json: output.Json = False,
+) -> None:
+    """Say who has used what: jobs that ended, GPU hours, and what each user has now.
+
+    GPU hours are those of all attempts of these jobs, and of jobs that live.
+    """
+    since_s = time.time() - time_s("--since", since)
+    with jobs.client() as scheduler:
+        rows = scheduler.usage(since_s)
+    if as_json:
+        output.print_json(rows)
+        return
+    headings = ("USER", "GPU HOURS", "ENDED", "FAILED", "RUNNING", "GPUS", "WAITING")
+    columns = [ScreenColumn(heading, is_number=heading != "USER") for heading in headings]
+    counts = ("jobs", "failed", "running", "gpus", "waiting")
+    output.print_table(
+        columns,
+        [[one["user"], f"{one['gpu_s'] / HOUR_S:.2f}", *(str(one[name]) for name in counts)] for one in rows],
+    )

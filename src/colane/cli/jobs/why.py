@@ -1,0 +1,96 @@
+"""`colane why`: why a job is where it is."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
+
+import typer
+
+from colane.cli import output
+from colane.cli.jobs import objects as jobs
+from colane.client.errors import Refused, SchedulerError
+
+if TYPE_CHECKING:
+    from colane.client.client import Client
+
+FAILED: Final = frozenset({"failed", "out-of-memory"})
+NAMED_MAX: Final = 10
+"""Jobs in the way or company that are described."""
+LAST_LINES: Final = 5
+LAST_BYTES: Final = 4096
+"""Of the end of a failed job's log."""
+COLOURS: Final = re.compile(r"\x1b\[[0-9;]*m")
+"""How a job's log says colours to a terminal."""
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("why", epilog="Example: [bold]colane why 7[/bold]")(explain)
+
+
+def explain(job: jobs.JobArgument, as_json: output.Json = False) -> None:
+    """Say why a job waits, runs or has ended, and list the jobs in its way or company.
+
+    Of a running one: in what company it is, its share of the lane, who goes before it and why. Of one that failed:
+    the last lines it printed.
+    """
+    with jobs.client() as scheduler:
+        reason = scheduler.why(job)
+        asked = scheduler.job(job)
+        state = asked["state"]
+        named = reason["jobs"][:NAMED_MAX]
+        others = {other: _live(scheduler, other) for other in named}
+        last = _last_lines(scheduler, job) if state in FAILED else []
+    if as_json:
+        output.print_json({"id": job, "state": state, **reason, "last_lines": last})
+        return
+    for line in _sentences(job, state, reason):
+        output.say(line)
+    live = [other for other in others.values() if other is not None]
+    names = dict(zip((other["id"] for other in live), jobs.names_apart([*live, asked]), strict=False))
+    for other in named:
+        output.say(f"  {_describe(other, others[other], names.get(other, ''))}")
+    if len(reason["jobs"]) > NAMED_MAX:
+        output.say(f"  and {len(reason['jobs']) - NAMED_MAX} more jobs")
+    for line in last:
+        output.say(f"  | {line}")
+
+
+def _sentences(job: int, state: str, reason: jobs.Object) -> Iterator[str]:
+    """Yield first how it stands now, and then what brought it there."""
+    now = reason.get("now") or []
+    yield f"job {job} is {state}: {now[0] if now else reason['sentence']}"
+    yield from (f"  {sentence}" for sentence in now[1:])
+    if now:
+        yield f"  last change: {reason['sentence']}"
+
+
+def _live(scheduler: Client, job: int) -> jobs.Object | None:
+    """Return a job that has not ended."""
+    try:
+        found = scheduler.job(job)
+    except Refused:
+        return None
+    return None if jobs.has_ended(found) else found
+
+
+def _last_lines(scheduler: Client, job: int) -> list[str]:
+    """Return the end of a job's log, where its error stands; nothing where nobody has the log any more."""
+    try:
+        part = scheduler.log(job, -LAST_BYTES, LAST_BYTES)
+    except SchedulerError:
+        return []
+    text = COLOURS.sub("", part.data.decode(errors="replace"))
+    lines = [line.rstrip() for line in text.splitlines()]
+    return [line for line in lines if line][-LAST_LINES:]
+
+
+def _describe(job_id: int, job: jobs.Object | None, name: str) -> str:
+    if job is None:
+        return f"job {job_id} has ended meanwhile"
+    where = f" on {', '.join(job['gpus'])}" if job["gpus"] else ""
+    eta_s = jobs.eta_s(job)
+    left = f", about {output.duration(eta_s)} left" if eta_s is not None else ""
+    return f"job {job_id} ({name}, {job['user'] or 'nobody'}): {job['state']}{where}{left}"

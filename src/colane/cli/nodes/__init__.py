@@ -1,0 +1,1 @@
+"""`colane nodes`, `drain`, `topo`."""

@@ -1,0 +1,127 @@
+"""`colane nodes`: the machines and their devices."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import typer
+
+from colane.cli import output
+from colane.cli.jobs import objects as jobs
+from colane.cli.nodes.drain import state_text
+from colane.cli.output import ScreenColumn
+from colane.model.words import percent
+
+COLUMNS = (
+    ScreenColumn("NODE"),
+    ScreenColumn("GPU", is_number=True),
+    ScreenColumn("TYPE", may_fold=True),
+    ScreenColumn("MEMORY", is_number=True),
+    ScreenColumn("CORES", may_fold=True),
+    ScreenColumn("SHARING"),
+    ScreenColumn("STATE"),
+    ScreenColumn("JOBS", may_fold=True),
+)
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("nodes", epilog="Example: [bold]colane nodes --json[/bold]")(list_nodes)
+
+
+def list_nodes(as_json: output.Json = False) -> None:
+    """List the machines, their devices and the jobs on them.
+
+    Jobs in one lane of a device take turns, those in different lanes run at once. Jobs without GPUs stand in a line of
+    their own, with the cores they book.
+    """
+    with jobs.client() as scheduler:
+        nodes = scheduler.nodes()
+    if as_json:
+        output.print_json(nodes)
+        return
+    output.print_table(COLUMNS, [row for node in nodes for row in _rows(node)])
+    for node in nodes:
+        if node.get("drain") or node.get("notice"):
+            output.say(f"{node['name']}: {state_text(node)}")
+        for message in node["messages"]:
+            output.say(f"{node['name']}: {output.clean(message)}")
+    if not nodes:
+        output.note("no node has registered yet: an agent takes some seconds to start (colane up, or colane agent)")
+
+
+def _rows(node: dict[str, Any]) -> Iterator[list[str]]:
+    for gpu in node["gpus"]:
+        yield [
+            node["name"],
+            str(gpu["index"]),
+            gpu["type"],
+            _memory(gpu),
+            ranges(gpu["cores"]),
+            gpu["sharing"],
+            _state(node, gpu),
+            members(node, gpu["index"]),
+        ]
+    beside = [job for job in node["jobs"] if not job["slots"]]
+    if beside:
+        names = " ".join(str(job["id"]) for job in beside)
+        cores = ranges([core for job in beside for core in job["cores"]])
+        yield [node["name"], "", "no GPU", "", cores, "", "lost" if node["lost"] else "busy", names]
+
+
+def _memory(gpu: dict[str, Any]) -> str:
+    foreign = f" ({output.size(gpu['foreign_bytes'])} foreign)" if gpu["foreign_bytes"] else ""
+    return output.size(gpu["memory_bytes"]) + foreign
+
+
+def _state(node: dict[str, Any], gpu: dict[str, Any]) -> str:
+    if node["lost"]:
+        return "lost"
+    if not gpu["healthy"]:
+        return "unhealthy"
+    drained = "drained" if node.get("drain") or node.get("notice") else "taken out" if node.get("closed") else "free"
+    state = "busy" if any(_is_on(job, gpu["index"]) for job in node["jobs"]) else drained
+    return state + (f" (others use {percent(gpu['others_ratio'])})" if gpu.get("others_ratio") else "")
+
+
+def members(node: dict[str, Any], gpu: int) -> str:
+    """Return the jobs on a GPU; of several, lane by lane: `lane 0: 3 5, lane 1: 4`. Who is on the host stands last."""
+    return ", ".join(filter(None, [_on_gpu(node, gpu), _on_host(node, gpu)]))
+
+
+def _on_host(node: dict[str, Any], gpu: int) -> str:
+    """Jobs whose memory is on the host and comes back to this GPU."""
+    names = [
+        str(job["id"])
+        for job in node["jobs"]
+        if job.get("on_host") and job["slots"][:1] and job["slots"][0]["gpu"] == gpu
+    ]
+    return f"on the host: {' '.join(names)}" if names else ""
+
+
+def _on_gpu(node: dict[str, Any], gpu: int) -> str:
+    lanes: dict[int, list[str]] = {}
+    for job in node["jobs"]:
+        for slot in job["slots"]:
+            if slot["gpu"] == gpu and not job.get("on_host"):
+                lanes.setdefault(slot["lane"], []).append(str(job["id"]) + "(paused)" * bool(job.get("paused")))
+    ordered = sorted(lanes.items())
+    if sum(len(names) for _, names in ordered) <= 1:
+        return "".join(name for _, names in ordered for name in names)
+    return ", ".join(f"lane {lane}: {' '.join(names)}" for lane, names in ordered)
+
+
+def _is_on(job: dict[str, Any], gpu: int) -> bool:
+    return not job.get("on_host") and any(slot["gpu"] == gpu for slot in job["slots"])
+
+
+def ranges(cores: list[int]) -> str:
+    """Return core numbers as Linux lists them: `0-3,8`."""
+    spans: list[list[int]] = []
+    for core in sorted(cores):
+        if spans and core == spans[-1][1] + 1:
+            spans[-1][1] = core
+        else:
+            spans.append([core, core])
+    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in spans)

@@ -1,0 +1,1 @@
+"""Scheduler and agent, started and kept; who may use them."""

@@ -1,0 +1,360 @@
+"""A scheduler and an agent as two child processes that start and stop together."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType, TracebackType
+from typing import Any, Final, Self, TypeVar
+
+from colane.cli.errors import FailureError
+from colane.cli.output import note
+from colane.cli.service.options import AGENT_DIR, KEEP_FINISHED
+from colane.client.client import Client
+from colane.client.errors import SchedulerError
+from colane.client.locate import SERVER_FILE, TOKEN_FILE, TOKEN_VARIABLE, URL_VARIABLE, read_token
+from colane.model.see import See
+
+Found = TypeVar("Found")
+
+START_MAX_S: Final = 600.0
+"""A start takes one to two seconds, on a machine with ten others on each core more than a minute; then it is stuck."""
+
+START_LONG_S: Final = 20.0
+"""After this long it is said what is waited for."""
+
+LOOK_EVERY_S: Final = 0.02
+
+AGENT_STOP_MAX_S: Final = 20.0
+"""The agent's last words fit into it, beside what its jobs have to save and to end."""
+
+UP_LOG: Final = "up.log"
+"""In the state directory: what is said once the terminal is closed."""
+
+SERVER_STOP_MAX_S: Final = 10.0
+
+RESTARTS_MAX: Final = 5
+RESTARTS_WITHIN_S: Final = 60.0
+"""A child that dies more often than this will die again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StackConfig:
+    """What is started.
+
+    Attributes:
+        state_dir: The scheduler's; the agent's lies in it.
+        host: Address of the scheduler.
+        port: 0 takes a free one.
+        policy: Registered name.
+        node: Name of the node.
+        devices: As `AgentConfig.devices`.
+        topology: File or preset that says how the devices are connected; None takes what is found.
+        host_bandwidth: As `AgentConfig.host_bandwidth_bytes_per_s`.
+        token: Demanded by both.
+        mps: As `AgentConfig.mps`.
+        keep_jobs: Leave jobs running at the end.
+        keep_finished: What the scheduler keeps of finished jobs, as on its command line.
+        limits: File of what users may have.
+        see: Whose jobs users are told of.
+        sharing: Further words of its command line.
+        heartbeat_s: Seconds between the agent's reports.
+        yield_bound_s: As `AgentConfig.yield_bound_s`.
+        grace_s: As `AgentConfig.grace_s`.
+        env: Further variables of the agent.
+    """
+
+    state_dir: Path
+    node: str
+    host: str = "127.0.0.1"
+    port: int = 0
+    policy: str = "colane"
+    devices: str | None = None
+    topology: str | None = None
+    host_bandwidth: int | None = None
+    token: str | None = field(default=None, repr=False)
+    mps: str = "auto"
+    keep_jobs: bool = False
+    keep_finished: str = KEEP_FINISHED
+    limits: Path | None = None
+    see: See = See.ALL
+    sharing: tuple[str, ...] = ()
+    heartbeat_s: float = 2.0
+    yield_bound_s: float = 30.0
+    grace_s: float = 10.0
+    env: Mapping[str, str] = field(default_factory=dict)
+
+
+class _Child:
+    """One process; its standard input is its lifeline to us."""
+
+    def __init__(self, name: str, words: Sequence[str], env: dict[str, str]) -> None:
+        self.name = name
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "colane.cli", *words, "--with-parent"],
+            env={**os.environ, **env},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            process_group=0,  # Ctrl-C reaches us alone: the agent has to stop before the scheduler
+        )
+        self.pidfd = os.pidfd_open(self.process.pid)
+
+    def signal(self, number: int) -> None:
+        with suppress(ProcessLookupError):
+            self.process.send_signal(number)
+
+    def end(self, max_s: float) -> None:
+        """Tell it to stop, and kill it when it does not."""
+        self.signal(signal.SIGTERM)
+        self.signal(signal.SIGCONT)
+        try:
+            self.process.wait(max_s)
+        except subprocess.TimeoutExpired:
+            note(f"the {self.name} does not stop, so it is killed")
+            self.process.kill()
+            self.process.wait()
+        self.close()
+
+    def close(self) -> None:
+        """Let go of what we hold of a process that has ended."""
+        assert self.process.stdin is not None  # noqa: S101 - it was made with a pipe
+        with suppress(BrokenPipeError):
+            self.process.stdin.close()
+        if self.pidfd >= 0:
+            os.close(self.pidfd)
+            self.pidfd = -1
+
+
+class Stack:
+    """A context manager: inside it a scheduler answers at `url` and its one node has registered.
+
+    Raises (on entering):
+        FailureError: One of the two cannot start; it has said why on standard error.
+    """
+
+    def __init__(self, config: StackConfig) -> None:
+        self.config = config
+        self.url = ""
+        self._port = config.port
+        self._server: _Child | None = None
+        self._agent: _Child | None = None
+        self._deaths: deque[float] = deque(maxlen=RESTARTS_MAX)
+
+    def __enter__(self) -> Self:
+        try:
+            self._start_server()
+            self._start_agent()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is KeyboardInterrupt:
+            note("stopping")
+        self.stop()
+
+    def client(self) -> Client:
+        """Return a client of this scheduler."""
+        return Client(self.url, self.token)
+
+    @property
+    def token(self) -> str | None:
+        """What the scheduler demands: as set, else what it made for itself."""
+        return self.config.token or read_token(self.config.state_dir / TOKEN_FILE)
+
+    def node(self) -> dict[str, Any]:
+        """Return the node object."""
+        with self.client() as scheduler:
+            return scheduler.node(self.config.node)
+
+    def watch(self, max_s: float | None = None) -> None:
+        """Wait, for ever or for a while, and start anew what dies meanwhile.
+
+        Raises:
+            FailureError: It dies again and again.
+        """
+        deadline_s = None if max_s is None else time.monotonic() + max_s
+        while deadline_s is None or time.monotonic() < deadline_s:
+            children = {child.pidfd: child for child in (self._server, self._agent) if child is not None}
+            left_s = None if deadline_s is None else max(deadline_s - time.monotonic(), 0.0)
+            for pidfd in select.select(list(children), [], [], left_s)[0]:
+                self._restart(children[pidfd])
+
+    def stop(self) -> None:
+        """Stop both, the agent first: it tells the scheduler how the jobs ended.
+
+        Who asks for the end once more does not wait for jobs that are saving: they end by themselves, in their time.
+        """
+        with _hurrying(lambda: self._agent):
+            if self._agent is not None:
+                lead_s = 0.0 if self.config.keep_jobs else self._cancel_running(self._agent)
+                if lead_s:
+                    note(f"jobs that run have up to {lead_s + self.config.grace_s:g} s to save and end; {AGAIN}")
+                self._agent.end(AGENT_STOP_MAX_S + self.config.grace_s + lead_s)
+                self._agent = None
+            if self._server is not None:
+                self._server.end(SERVER_STOP_MAX_S)
+                self._server = None
+
+    def _cancel_running(self, agent: _Child) -> float:
+        """Cancel what runs, and return the longest time that any of it has to save.
+
+        The agent is halted meanwhile, or the devices that become free would be filled anew.
+        """
+        if not self.url or agent.process.poll() is not None:
+            return 0.0
+        agent.signal(signal.SIGSTOP)
+        lead_s = 0.0
+        with suppress(SchedulerError), self.client() as scheduler:
+            for job in scheduler.live_jobs():
+                if job["node"] == self.config.node:
+                    scheduler.cancel(job["id"], by="the end of colane up")
+                    lead_s = max(lead_s, (job["needs"].get("checkpoint") or {"lead_s": 0.0})["lead_s"])
+        return lead_s
+
+    def _start_server(self) -> None:
+        config = self.config
+        words = ["server", "--state", str(config.state_dir), "--host", config.host, "--port", str(self._port)]
+        env = {TOKEN_VARIABLE: config.token} if config.token else {}
+        words += ["--policy", config.policy, "--keep-finished", config.keep_finished, *config.sharing]
+        words += ["--limits", str(config.limits)] if config.limits is not None else []
+        words += ["--see", config.see.value]
+        child = self._server = _Child("scheduler", words, env)
+        self.url = _wait_for(child, lambda: _published(config.state_dir, child.process.pid))
+        # A scheduler that is started again must be where its agent and its users know it.
+        self._port = int(self.url.rpartition(":")[2])
+
+    def _start_agent(self) -> None:
+        config = self.config
+        words = ["agent", "--name", config.node, "--state", str(config.state_dir / AGENT_DIR), "--mps", config.mps]
+        words += ["--heartbeat", str(config.heartbeat_s), "--host", config.host]
+        words += ["--yield-bound", str(config.yield_bound_s), "--grace", f"{config.grace_s:g}s"]
+        words += ["--devices", config.devices] if config.devices else []
+        words += ["--topology", config.topology] if config.topology else []
+        words += ["--host-bandwidth", str(config.host_bandwidth)] if config.host_bandwidth else []
+        words += [] if config.keep_jobs else ["--stop-jobs"]
+        env = {**config.env, URL_VARIABLE: self.url, TOKEN_VARIABLE: self.token or ""}
+        started_s = time.time()
+        child = self._agent = _Child("agent", words, env)
+        with self.client() as scheduler:
+            _wait_for(child, lambda: _seen_since(scheduler, config.node, started_s))
+
+    def _restart(self, child: _Child) -> None:
+        code = child.process.wait()
+        child.close()
+        folder = self.config.state_dir
+        if child is self._agent and not (folder / SERVER_FILE).exists():
+            raise FailureError(f"{folder} was deleted, moved or replaced meanwhile, so nothing can be kept: start anew")
+        now_s = time.monotonic()
+        if len(self._deaths) == RESTARTS_MAX and now_s - self._deaths[0] < RESTARTS_WITHIN_S:
+            raise FailureError(f"the {child.name} has died {RESTARTS_MAX + 1} times within a minute")
+        self._deaths.append(now_s)
+        note(f"the {child.name} has died ({_how(code)}) and is started again")
+        if child is self._server:
+            self._start_server()
+        else:
+            self._start_agent()
+
+
+def _how(code: int) -> str:
+    return f"signal {-code}" if code < 0 else f"exit code {code}"
+
+
+def _wait_for(child: _Child, look: Callable[[], Found | None]) -> Found:
+    """Look until there is something, as long as the child lives."""
+    began_s, is_told = time.monotonic(), False
+    while (found := look()) is None:
+        if select.select([child.pidfd], [], [], LOOK_EVERY_S)[0]:
+            failed = FailureError("")  # the child itself has said why
+            failed.exit_code = max(child.process.wait(), 1)
+            raise failed
+        waited_s = time.monotonic() - began_s
+        if waited_s > START_LONG_S and not is_told:
+            note(f"the {child.name} takes long to start: this machine is busy")
+            is_told = True
+        if waited_s > START_MAX_S:
+            raise FailureError(f"the {child.name} is not ready after {START_MAX_S:.0f} s")
+    return found
+
+
+def _published(state_dir: Path, pid: int) -> str | None:
+    try:
+        body = json.loads((state_dir / SERVER_FILE).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return str(body["url"]) if body.get("pid") == pid else None
+
+
+def _seen_since(scheduler: Client, name: str, start_s: float) -> bool | None:
+    """Whether the node has been heard of since then; None while not."""
+    try:
+        node = scheduler.node(name)
+    except SchedulerError:
+        return None
+    return True if not node["lost"] and (node["last_seen_s"] or 0.0) >= start_s else None
+
+
+AGAIN: Final = "ask for the end again to leave them to it"
+
+END_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+@contextmanager
+def _hurrying(agent: Callable[[], _Child | None]) -> Iterator[None]:
+    """While we are at our end, whoever asks for it again hurries the agent, and nothing else is broken off."""
+
+    def hurry(number: int, _frame: FrameType | None) -> None:
+        child = agent()
+        if child is not None and number != signal.SIGHUP:
+            child.signal(signal.SIGTERM)
+
+    with _handled(hurry):
+        yield
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """Raise KeyboardInterrupt for whatever asks for our end, so that what was started is stopped."""
+
+    def interrupt(_number: int, _frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    with _handled(interrupt):
+        yield
+
+
+@contextmanager
+def _handled(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+    """Handle what asks for our end in this way meanwhile."""
+    before = {number: signal.signal(number, handler) for number in END_SIGNALS}
+    try:
+        yield
+    finally:
+        for number, had in before.items():
+            signal.signal(number, had)
+
+
+def outlive_terminal(folder: Path) -> None:
+    """From now on a closed terminal is no order: what would be said there is written to a file."""
+
+    def go_on(_number: int, _frame: FrameType | None) -> None:
+        log = os.open(folder / UP_LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        for fd in (1, 2):
+            os.dup2(log, fd)
+        os.close(log)
+        note(f"its terminal is closed: it goes on in the background; kill {os.getpid()} stops all")
+
+    signal.signal(signal.SIGHUP, go_on)

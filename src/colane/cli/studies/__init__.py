@@ -1,0 +1,1 @@
+"""Commands of those who study: simulate, report, profile, papers, traces."""

@@ -1,0 +1,225 @@
+"""`colane export`: finished jobs as a trace, with what was measured of them, to simulate them again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+
+import typer
+
+from colane.cli import output
+from colane.cli.errors import FailureError
+from colane.cli.jobs import objects as jobs
+from colane.cli.studies.overhead import DeviceUse, device_uses, fit, overhead_s, run_overheads
+from colane.model.words import count
+
+if TYPE_CHECKING:
+    from colane.client.client import Client
+    from colane.traces.tables.measured import MeasuredTable
+    from colane.traces.workload import TraceJob, Workload
+
+
+class Exported(NamedTuple):
+    """The files, how many jobs there are in them, and how many were left out."""
+
+    trace: Path
+    measured: Path
+    cluster: Path
+    jobs: int
+    left_out: int
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("export", epilog="Example: [bold]colane export --out last-week[/bold]")(export)
+
+
+def export(
+    out: Annotated[Path, typer.Option("--out", "-o", help="Directory for the files.")] = Path("colane-export"),
+    only: Annotated[
+        list[str] | None, typer.Option("--only", metavar="NAME=VALUE", help="Only jobs with this label.")
+    ] = None,
+    as_json: output.Json = False,
+) -> None:
+    """Write finished jobs as a trace, with measured profiles and the nodes, to simulate what would have been.
+
+    Jobs that never started are left out and counted.
+    """
+    wanted = jobs.parse_labels(only, "--only")
+    with jobs.client() as scheduler:
+        made = export_jobs(scheduler, wanted, out)
+    if as_json:
+        output.print_json({name: str(v) if isinstance(v, Path) else v for name, v in made._asdict().items()})
+        return
+    output.say(
+        f"{count(made.jobs, 'job')} exported"
+        + (f", {made.left_out} that never started left out" if made.left_out else "")
+    )
+    output.say(f"simulate them: colane simulate -c {made.cluster} -t {made.trace} --measured {made.measured} -p fifo")
+
+
+def export_jobs(scheduler: Client, wanted: Mapping[str, str], out: Path) -> Exported:
+    """Ask a scheduler for finished jobs and write them.
+
+    Raises:
+        FailureError: There are none, or the directory cannot be written.
+    """
+    from colane.client.knowledge import read_measurements, read_profiles  # noqa: PLC0415 - imported late
+    from colane.traces.readers import colane_csv  # noqa: PLC0415
+    from colane.traces.tables import measured  # noqa: PLC0415
+
+    items = list(scheduler.finished_jobs(labels=wanted))
+    ran = [item for item in items if item["start_s"] is not None]
+    if not ran:
+        raise FailureError("export: no job has run and ended yet" + (" with these labels" if wanted else ""))
+    profiles, nodes = read_profiles(scheduler), scheduler.nodes()
+    there = device_uses(ran, _gpu_types(nodes))
+    table = measured.from_profiles(profiles.values(), read_measurements(scheduler))
+    table = replace(table, overhead=fit(list(run_overheads(ran, there, table))))
+    ran = _with_company(ran, there)
+    made = Exported(out / "trace.csv", out / "measured.json", out / "cluster.yaml", len(ran), len(items) - len(ran))
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        colane_csv.write(_workload(ran, table, _gpu_types(nodes)), made.trace)
+        measured.write(table, made.measured)
+        import yaml  # noqa: PLC0415 - commands import what they need
+
+        made.cluster.write_text(yaml.safe_dump(_cluster(nodes), sort_keys=False), encoding="utf-8")
+    except OSError as error:
+        raise FailureError(f"--out: {out} cannot be written: {error.strerror}") from error
+    return made
+
+
+ALONE_RATIO_MAX = 0.01
+"""Jobs that follow one another overlap by the time an end takes to be reported: so much company is none."""
+
+COMPANY = "shared_ratio"
+"""Part of its run in which a job had company on its GPUs."""
+
+
+def _with_company(items: Sequence[Mapping[str, Any]], there: Mapping[str, Sequence[DeviceUse]]) -> list[dict[str, Any]]:
+    """Records with what company each job had."""
+    return [{**item, COMPANY: _shared_ratio(item, there)} for item in items]
+
+
+def _shared_ratio(item: Mapping[str, Any], there: Mapping[str, Sequence[DeviceUse]]) -> float:
+    start_s, end_s = item["start_s"], item["end_s"]
+    others = (use for gpu in item["gpus"] for use in there[gpu] if use.job != item["id"])
+    overlap_s = sum(max(0.0, min(end_s, use.end_s) - max(start_s, use.start_s)) for use in others)
+    return overlap_s / (end_s - start_s) if end_s > start_s else 0.0
+
+
+def _is_alone(item: Mapping[str, Any]) -> bool:
+    return bool(item[COMPANY] <= ALONE_RATIO_MAX)
+
+
+def _gpu_types(nodes: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    return {f"{node['name']}/{gpu['index']}": gpu["type"] for node in nodes for gpu in node["gpus"]}
+
+
+def _workload(items: Sequence[Mapping[str, Any]], table: MeasuredTable, types: Mapping[str, str]) -> Workload:
+    from colane.traces.workload import Workload  # noqa: PLC0415 - imported late
+
+    ordered = sorted(items, key=lambda item: (item["submit_s"], item["id"]))
+    first_s = ordered[0]["submit_s"]
+    made = tuple(_job(number, item, first_s, table, types) for number, item in enumerate(ordered, 1))
+    return Workload(name="export", jobs=made)
+
+
+def _job(
+    number: int, item: Mapping[str, Any], first_s: float, table: MeasuredTable, types: Mapping[str, str]
+) -> TraceJob:
+    from colane.model.job import JobId, JobSpec  # noqa: PLC0415 - imported late
+    from colane.traces.tables.measured import OVERHEAD, RAN_ON  # noqa: PLC0415
+    from colane.traces.workload import TraceJob  # noqa: PLC0415
+
+    gpu_type = types.get(item["gpus"][0], "") if item["gpus"] else ""
+    alone = item["state"] == "succeeded" and _is_alone(item)
+    steps = item["steps"] or None
+    own_s = _own_overhead_s(item, gpu_type, table)
+    spec = JobSpec(
+        name=f"job-{item['id']}",
+        family=item["family"],
+        labels={**item["labels"], RAN_ON: gpu_type, OVERHEAD: str(own_s)},
+        gpus=item["needs"]["gpus"],
+        sizes=tuple(item["needs"].get("sizes") or ()),
+        **{**dict(_declared(item)), "steps_total": steps},
+    )
+    run_s = max(0.0, float(item["end_s"] - item["start_s"]) - own_s)
+    return TraceJob(
+        id=JobId(number),
+        submit_s=item["submit_s"] - first_s,
+        spec=spec,
+        duration_s=run_s if alone else _kind_s(item, steps, gpu_type, table) or run_s,
+        outcome=item["state"],
+        held_s=_held_s(item),
+    )
+
+
+def _declared(item: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """What its owner declared, as far as a trace carries it; a record of an older service lacks the newer fields."""
+    from colane.model.job_fields import JOB_FIELDS, Shelf  # noqa: PLC0415 - imported late
+
+    for field in JOB_FIELDS:
+        body = item if field.shelf is Shelf.JOB else item["needs"]
+        if field.column and field.name in body:
+            yield field.name, field.in_job(body[field.name])
+
+
+def _held_s(item: Mapping[str, Any]) -> float:
+    """From its submission to when it was last let go before it first started; 0 where it was never held."""
+    first_s = item.get("first_start_s", item["start_s"])
+    let_go = [
+        line["at_s"] for line in item.get("story", ())
+        if line["why"] in LET_GO and line["state"] == "queued" and line["at_s"] <= first_s
+    ]  # fmt: skip
+    return max(0.0, let_go[-1] - item["submit_s"]) if let_go else 0.0
+
+
+LET_GO = frozenset({"resumed", "begin-reached"})
+"""Reasons with which a job that waits is let go by its owner, or by its time to begin."""
+
+
+def _own_overhead_s(item: Mapping[str, Any], gpu_type: str, table: MeasuredTable) -> float:
+    """As the run itself shows it, none of one without steps: all of its run is work.
+
+    On cpu devices company slows launching too, so there that of runs alone.
+    """
+    from colane.model.hardware import CPU_DEVICE_TYPE  # noqa: PLC0415 - imported late
+
+    found_s = overhead_s(item)
+    if found_s is None:
+        return 0.0
+    return table.overhead.alone_s if gpu_type == CPU_DEVICE_TYPE and not _is_alone(item) else found_s
+
+
+def _kind_s(item: Mapping[str, Any], steps: int | None, gpu_type: str, table: MeasuredTable) -> float | None:
+    """Its steps at the measured speed of its kind alone; None where that is not known."""
+    from colane.model.profile import ProfileKey  # noqa: PLC0415 - imported late
+
+    known = table.jobs.get(ProfileKey(item["family"], item["batch_size"], item["needs"]["gpus"], gpu_type))
+    return None if known is None or steps is None else steps * known.step_s
+
+
+def _cluster(nodes: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    return {"name": "export", "groups": list(_groups(nodes))}
+
+
+def _groups(nodes: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+    for node in nodes:
+        gpus = node["gpus"]
+        yield {
+            "name": node["name"],
+            "gpus": len(gpus),
+            **_devices(gpus),
+            "cores": len(node["cores"]),
+            "host_memory": node["host_memory_bytes"],
+            "pool": node["pool"],
+        }
+
+
+def _devices(gpus: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Type and memory of a node's GPUs, if it has any."""
+    return {"gpu_type": gpus[0]["type"], "gpu_memory": min(gpu["memory_bytes"] for gpu in gpus)} if gpus else {}

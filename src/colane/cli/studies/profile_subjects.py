@@ -1,0 +1,190 @@
+"""From what is asked on the command line to the jobs that are profiled."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from colane.cli.errors import MisuseError
+from colane.cli.jobs import objects as jobs
+from colane.cli.submit.command import shell_environment
+from colane.cli.submit.jobfile import SUFFIXES, merged, read_job_file
+from colane.client.client import Client
+from colane.client.profiling import ProfileError, Subject, gpu_type_of
+from colane.model.profile import ProfileKey
+from colane.model.sizes import check_sizes, parse_sizes
+
+BATCH_PLACE: Final = "{batch_size}"
+"""Stands in a command for each of the batch sizes."""
+
+_MODEL_WORD = re.compile(r"(?P<model>[A-Za-z][A-Za-z0-9_.-]*)(:(?P<batch>\d+))?")
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What the command line says.
+
+    Attributes:
+        words: A command, job files, or MODEL:BATCH words.
+        options: Fields of a job request.
+        batch_sizes: Profile at each of these; empty for the job's own.
+        several: Whether each word names a job (`--together`, `--all-pairs`, `--all-triples`).
+    """
+
+    words: Sequence[str]
+    options: Mapping[str, Any] = field(default_factory=dict)
+    batch_sizes: Sequence[int] = ()
+    several: bool = False
+
+
+def read_subjects(asked: Asked, scheduler: Client) -> list[Subject]:
+    """Return the jobs to profile, in order.
+
+    Raises:
+        MisuseError: Something does not fit together, or a job names what does not exist.
+        ProfileError: The GPU type has to be named.
+    """
+    nodes = scheduler.nodes()
+    return [_subject(request, nodes) for request in _requests(asked)]
+
+
+def parse_batch_sizes(text: str | None) -> list[int]:
+    """Return the numbers of `64,128,256`.
+
+    Raises:
+        MisuseError: One is no number, or below 1.
+    """
+    sizes = []
+    for word in (text or "").replace(",", " ").split():
+        if not word.isdecimal() or int(word) < 1:
+            raise MisuseError(f"--batch-sizes: must be whole numbers from 1 on, as 64,128,256, got {word!r}")
+        sizes.append(int(word))
+    if text is not None and not sizes:
+        raise MisuseError("--batch-sizes: names no batch size")
+    return list(dict.fromkeys(sizes))
+
+
+def _requests(asked: Asked) -> list[jobs.Object]:
+    found = _named(asked) if asked.several else _described(asked)
+    whole = [merged(job, asked.options, _shell(job | dict(asked.options))) for job in found]
+    sized = [at for job in whole for at in _at_gpus(job, several=asked.several)]
+    return [at for job in sized for at in _at_sizes(job, asked.batch_sizes)]
+
+
+def _at_gpus(job: jobs.Object, *, several: bool) -> list[jobs.Object]:
+    """The job at each number of GPUs that it names."""
+    given = job.get("gpus", 1)
+    try:
+        sizes = check_sizes(given) if isinstance(given, list) else parse_sizes(str(given))
+    except ValueError as error:
+        raise MisuseError(f"--gpus: {error}") from error
+    if sizes == (0,):
+        raise MisuseError("--gpus: a profile is of a job on GPUs; give 1 or more")
+    if several and sizes != (1,):
+        raise MisuseError("--gpus: sets are measured on one GPU")
+    return [job | {"gpus": gpus} for gpus in sizes]
+
+
+def _named(asked: Asked) -> list[jobs.Object]:
+    """Return the jobs that the words name, each a file or MODEL[:BATCH]."""
+    words = [part for word in asked.words for part in word.split(",") if part]
+    if any(word.startswith("-") for word in words):
+        late = next(word for word in words if word.startswith("-"))
+        raise MisuseError(f"{late}: options stand before the jobs")
+    return [job for word in words for job in (_from_file(word) if word.endswith(SUFFIXES) else [_from_word(word)])]
+
+
+def _described(asked: Asked) -> list[jobs.Object]:
+    """Return the one job that options or a command describe, or those of a file."""
+    words = list(asked.words)
+    if words and "model_name" in asked.options:
+        raise MisuseError("profile: give --model or a command, not both")
+    if len(words) == 1 and words[0].endswith(SUFFIXES):
+        return _from_file(words[0])
+    if not words and "model_name" not in asked.options:
+        raise MisuseError("profile: give a command (colane profile -- python train.py), a job file, or --model NAME")
+    return [{"command": words} if words else {}]
+
+
+def _from_file(word: str) -> list[jobs.Object]:
+    path = Path(word)
+    if not path.is_file():
+        raise MisuseError(f"{word}: there is no such file")
+    return read_job_file(path).jobs
+
+
+def _from_word(word: str) -> jobs.Object:
+    match = _MODEL_WORD.fullmatch(word)
+    if match is None:
+        raise MisuseError(f"{word!r}: name a built-in model with its batch size (resnet18:64) or a job file")
+    model: jobs.Object = {"model_name": match["model"]}
+    return model | ({"batch_size": int(match["batch"])} if match["batch"] else {})
+
+
+def _at_sizes(job: jobs.Object, sizes: Sequence[int]) -> list[jobs.Object]:
+    if not sizes:
+        return [job]
+    if "command" in job and not any(BATCH_PLACE in word for word in job["command"]):
+        raise MisuseError(f"--batch-sizes: write {BATCH_PLACE} in the command where the batch size belongs")
+    return [_at_size(job, size) for size in sizes]
+
+
+def _at_size(job: jobs.Object, size: int) -> jobs.Object:
+    changed: jobs.Object = {"batch_size": size}
+    if "command" in job:
+        changed["command"] = [word.replace(BATCH_PLACE, str(size)) for word in job["command"]]
+    return job | changed
+
+
+def _shell(job: Mapping[str, Any]) -> jobs.Object:
+    """Return what this shell gives to a job, as `colane submit` does."""
+    env = shell_environment()
+    shell: jobs.Object = {"env": env, "workdir": str(Path.cwd())}
+    return shell | ({"python": sys.executable} if "model_name" in job else {})
+
+
+def _subject(request: jobs.Object, nodes: Iterable[Mapping[str, Any]]) -> Subject:
+    request = _complete(request)
+    try:
+        kind = gpu_type_of(nodes, request.get("gpu_type"), request.get("pool", "default"))
+    except ProfileError as error:
+        raise MisuseError(str(error)) from error
+    _refuse_beyond(request["gpus"], kind, request.get("pool", "default"), nodes)
+    key = ProfileKey(request["family"], request.get("batch_size"), request["gpus"], kind)
+    return Subject(key=key, request={**request, "gpu_type": kind})
+
+
+def _refuse_beyond(gpus: int, kind: str, pool: str, nodes: Iterable[Mapping[str, Any]]) -> None:
+    """Refuse a number of GPUs that no machine has of a type that is there, before anything runs."""
+    counts = [sum(gpu["type"] == kind for gpu in n["gpus"]) for n in nodes if n["pool"] == pool and not n["lost"]]
+    if any(counts) and gpus > max(counts):
+        raise MisuseError(f"--gpus: {gpus} is more than any node of pool {pool} has of type {kind} ({max(counts)})")
+
+
+def _complete(request: jobs.Object) -> jobs.Object:
+    """Say what the scheduler would fill in, so that the profile's key is known beforehand."""
+    if "model_name" in request:
+        return request | _built_in(request)
+    if not request.get("command"):
+        raise MisuseError("profile: the job has neither a command nor a model_name")
+    from colane.server.http.access import user_name  # noqa: PLC0415 - imported late
+    from colane.server.submitting.family import derive_family  # noqa: PLC0415
+
+    user = request.get("user") or user_name(os.geteuid())  # as the scheduler knows whoever calls it
+    return request | {"family": request.get("family") or derive_family(request["command"], request["workdir"], user)}
+
+
+def _built_in(request: Mapping[str, Any]) -> jobs.Object:
+    from colane.workloads import catalogue  # noqa: PLC0415 - imported late
+
+    fields = {name: request[name] for name in (*catalogue.FIELDS, *catalogue.EXTRA_FIELDS) if name in request}
+    problems = catalogue.problems(fields, request["workdir"])
+    if problems:
+        raise MisuseError("; ".join(f"{name}: {message}" for name, message in problems))
+    job = catalogue.complete(fields)
+    return {"batch_size": job["batch_size"], "family": request.get("family") or catalogue.family(fields)}

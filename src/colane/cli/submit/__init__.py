@@ -1,0 +1,1 @@
+"""`colane submit`: from words, job files and scripts to job requests."""

@@ -1,0 +1,64 @@
+"""Handing jobs in, and following them to their end."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from colane.cli import output
+from colane.cli.errors import MisuseError
+from colane.cli.jobs import objects as jobs
+from colane.cli.submit.jobfile import JobFile
+from colane.client.errors import Refused
+
+if TYPE_CHECKING:
+    from colane.client.client import Client
+
+
+def send(scheduler: Client, file: JobFile, wanted: list[jobs.Object]) -> list[int]:
+    """Submit all or none; a refusal names the option, or the line of the file."""
+    try:
+        return scheduler.submit_batch(wanted) if file.is_batch or len(wanted) > 1 else [scheduler.submit(wanted[0])]
+    except Refused as refused:
+        if refused.status >= 500:
+            raise
+        raise MisuseError("; ".join(place(file, field, message) for field, message in refused.problems)) from refused
+
+
+def place(file: JobFile, field: str, message: str) -> str:
+    """Return a complaint about a field with where that stands: in which line of the file, or as it is."""
+    if not field:
+        return message
+    if file.path == Path():
+        return f"{field}: {message}"
+    place, bare = file.where(field)
+    return f"{place}: {bare}: {message}"
+
+
+def tell(ids: list[int], file: JobFile, *, as_json: bool, wait: bool) -> None:
+    """Name the ids; while we wait, standard output belongs to the job."""
+    if as_json and not wait:
+        output.print_json({"ids": ids} if file.is_batch else {"id": ids[0]})
+        return
+    for job_id in ids:
+        (output.note if wait else output.say)(f"submitted job {job_id}")
+
+
+def wait_for(scheduler: Client, ids: list[int], *, as_json: bool) -> int:
+    """Follow to the end; return the exit code of the first job that failed, 0 of none."""
+    from colane.cli.jobs.logs import follow_log  # noqa: PLC0415 - only when it waits
+
+    try:
+        if len(ids) == 1 and not as_json:
+            follow_log(scheduler, ids[0])
+        ended = {job["id"]: job for job in jobs.until_ended(scheduler, ids)}
+    except KeyboardInterrupt:
+        named = " ".join(map(str, ids))
+        output.note(f"not waiting any longer; the job goes on. To stop it: colane cancel {named}")
+        raise
+    in_order = [ended[job_id] for job_id in ids]
+    if as_json:
+        output.print_json(in_order if len(ids) > 1 else in_order[0])
+    for job in in_order:
+        output.note(f"job {job['id']} {job['state']}: {job['reason']}")
+    return next((code for code in map(jobs.exit_code_of, in_order) if code), 0)

@@ -1,0 +1,1 @@
+"""Words of the command line: help, mistakes, other systems' words, pages written from the source."""

@@ -1,0 +1,110 @@
+"""What people of other systems type for a command, and what does it here: better than the word spelt most alike."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from colane.cli.words.nearest import nearest
+
+MEANT: Final = (
+    ("squeue queue list ls jobs status stat top qstat", "see colane ps and colane nodes"),
+    ("sacct history", "see colane ps --all"),
+    ("sbatch run launch exec qsub srun", "use colane submit -- COMMAND; -W waits for its end"),
+    ("scancel kill stop delete rm qdel", "use colane cancel JOB; services end with Ctrl-C"),
+    ("sinfo gpus devices workers", "see colane nodes"),
+    ("log tail output attach", "see colane logs -f JOB"),
+    ("explain reason", "see colane why JOB"),
+    ("info describe get scontrol", "see colane show JOB and colane why JOB"),
+    ("hold pause", "use colane suspend JOB"),
+    ("release unpause continue", "use colane resume JOB"),
+    ("requeue restart retry", "cancel the job and submit it again; submit --retries N does so for failures"),
+    ("start serve", "use colane up for scheduler and agent, colane server for the scheduler alone"),
+    ("help", "see colane --help"),
+    ("version", "see colane --version"),
+    ("words", "see colane glossary"),
+)
+"""Words, and the advice for each of them."""
+
+
+OPTIONS: Final = (
+    ("--time --timeout --walltime --duration", ("--time-limit", "--limit")),
+    ("--memory --ram --mem-per-cpu", ("--host-memory", "--gpu-memory")),
+    ("--vram --gpu-mem --mem-per-gpu", ("--gpu-memory",)),
+    ("--cpus --cpus-per-task --cpu --ncpus --ntasks --cpus-per-gpu --threads", ("--cores",)),
+    ("--gres --gpus-per-node --ngpus --num-gpus --gpus-per-task --devices", ("--gpus",)),
+    ("--nodes --nnodes --num-nodes", ("--multi-node",)),
+    ("--job-name --jobname", ("--name",)),
+    ("--partition --queue --constraint --nodelist", ("--pool",)),
+    ("--chdir --cwd --dir", ("--workdir",)),
+    ("--nice", ("--priority",)),
+    ("--requeue --restart --max-retries", ("--retries",)),
+    ("--exclusive", ("--no-share",)),
+    ("--account --tag --tags --comment", ("--label",)),
+    ("--batch --batchsize --bs", ("--batch-size",)),
+    ("--steps --epochs --iterations", ("--iters", "--steps-total")),
+    ("--tail --lines -n", ("--lines",)),
+    ("--output --dir --directory", ("--out",)),
+    ("--verbose", ()),
+    ("--me --mine", ("--mem", "--user")),
+    ("--state --status --states", ("--all",)),
+)
+"""Options of other systems, and ours that mean the same, the likeliest first; said where the command has them."""
+
+ELSEWHERE: Final = (
+    ("--array -a", "submit once for each, or name several jobs in a file (colane submit jobs.yaml)"),
+    (
+        "--dependency --after --depends -d",
+        "submit -W waits for a job's end, so 'colane submit -W ... && colane submit ...'",
+    ),
+    ("--output --error -o", "a job's output is kept for it: colane logs JOB"),
+    ("--input", "a job does not read standard input: colane submit -- sh -c 'COMMAND < FILE'"),
+    ("--mail-user --mail-type --begin --reservation --licenses", "there is nothing of the kind here"),
+)
+"""What no option of ours does, and what does it instead."""
+
+
+SHORT: Final = (
+    ("-N", ("--multi-node",)),
+    ("-n", ("--cores", "--lines", "--limit")),
+    ("-q", ("--qos",)),
+    ("-w", ("--pool",)),
+    ("-A", ("--label",)),
+    ("-D", ("--workdir",)),
+    ("-m", ("--host-memory", "--gpu-memory")),
+)
+"""Options of one letter that other systems have and we do not, and ours that mean the same."""
+
+
+def meant_option(option: str, known: Sequence[str], command: str) -> str:
+    """Return which of a command's options was meant by one that it does not have; empty where nothing is near."""
+    advice = next((said for words, said in ELSEWHERE if option in words.split()), "")
+    if advice and command == "submit" and option not in known:
+        return advice
+    if option in known:
+        near = [option]
+    elif len(option) > 2:
+        near = _same(OPTIONS, option, known) or nearest(option, known)
+    else:
+        near = _by_letter(option, known)
+    return f"did you mean {' or '.join(near)}?" if near else ""
+
+
+def _same(table: Sequence[tuple[str, Sequence[str]]], option: str, known: Sequence[str]) -> list[str]:
+    return [ours for words, all_ours in table if option in words.split() for ours in all_ours if ours in known]
+
+
+def _by_letter(option: str, known: Sequence[str]) -> list[str]:
+    """Return what one letter stands for: in the other case, in another system, or the longer options of it."""
+    other_case = [name for name in known if name == option.swapcase()]
+    longer = [name for name in known if name.startswith(f"--{option[1].lower()}")]
+    return other_case + _same(SHORT, option, known) or longer[:LETTER_MAX]
+
+
+LETTER_MAX: Final = 3
+"""More options than that of one letter help nobody."""
+
+
+def meant_by(word: str) -> str | None:
+    """Return what to say to somebody who typed this command; None where nothing better than its spelling is known."""
+    return next((advice for words, advice in MEANT if word.lower() in words.split()), None)

@@ -1,0 +1,147 @@
+"""The door: who asks, Host, content type and body size are judged here, before any route sees a request."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Final
+
+from starlette.datastructures import Headers
+from starlette.requests import ClientDisconnect
+from starlette.responses import JSONResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from colane.client.hosts import LOOPBACK_NAMES, host_name
+from colane.server.http.access import Caller, Callers
+from colane.server.http.problems import RefusedError
+
+WITH_BODY: Final = frozenset({"POST", "PUT", "PATCH"})
+OPEN_PATHS: Final = frozenset({"/health"})
+"""Answered without a token, so that a supervisor can ask."""
+
+PEER_UID: Final = "peer_uid"
+"""In a request's state where it came over a unix socket: the user of the process at its other end."""
+CALLER: Final = "caller"
+"""In a request's state behind the door: who asks."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GateRules:
+    """What may pass.
+
+    Attributes:
+        callers: Knows who asks: by the socket, else by the token in `Authorization: Bearer`.
+        hosts: Host names a request may be addressed to, None for any. A web page that points its own name at
+            127.0.0.1 (DNS rebinding) still sends its own name.
+        body_bytes_max: Largest body.
+        body_max_s: How long a body may take to come.
+    """
+
+    callers: Callers
+    hosts: frozenset[str] | None = LOOPBACK_NAMES
+    body_bytes_max: int = 8 * 2**20
+    body_max_s: float = 60.0
+
+
+class Gate:
+    """ASGI middleware; every refusal is the API's JSON."""
+
+    def __init__(self, app: ASGIApp, rules: GateRules) -> None:
+        self._app = app
+        self._rules = rules
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Judge a request, then pass it on."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        try:
+            headers = Headers(scope=scope)
+            self._judge(scope, headers)
+            passed = await self._timely(headers, receive) if scope["method"] in WITH_BODY else receive
+        except RefusedError as refused:
+            await refusal_response(refused)(scope, receive, send)
+            return
+        with suppress(
+            ClientDisconnect
+        ):  # who has left before all was said is not answered, and that is no fault of ours
+            await self._app(scope, passed, send)
+
+    def _judge(self, scope: Scope, headers: Headers) -> None:
+        rules = self._rules
+        if rules.hosts is not None and host_name(headers.get("host", "")) not in rules.hosts:
+            raise RefusedError.because(421, "this scheduler answers to its loopback names only")
+        if scope["path"] not in OPEN_PATHS:
+            state = scope.setdefault("state", {})
+            state[CALLER] = _caller(rules.callers, state.get(PEER_UID), headers.get("authorization"))
+        if scope["method"] in WITH_BODY:
+            kind = headers.get("content-type", "").partition(";")[0].strip().lower()
+            if kind != "application/json":
+                raise RefusedError.because(415, "Content-Type must be application/json")
+
+    async def _timely(self, headers: Headers, receive: Receive) -> Receive:
+        try:
+            async with asyncio.timeout(self._rules.body_max_s):
+                return await self._body(headers, receive)
+        except TimeoutError as error:
+            text = f"the body did not come within {self._rules.body_max_s:g} s"
+            raise RefusedError.because(408, text) from error
+
+    async def _body(self, headers: Headers, receive: Receive) -> Receive:
+        """Read the whole body, within the limit, and give it to the app in one piece."""
+        limit = self._rules.body_bytes_max
+        declared = headers.get("content-length", "")
+        if declared.isdecimal() and int(declared[:20]) > limit:
+            raise _too_large(limit)
+        chunks: list[bytes] = []
+        more = True
+        while more:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                return _replay([message], receive)
+            chunks.append(message.get("body", b""))
+            more = message.get("more_body", False)
+            if sum(map(len, chunks)) > limit:
+                raise _too_large(limit)
+        return _replay([{"type": "http.request", "body": b"".join(chunks), "more_body": False}], receive)
+
+
+def _replay(messages: Iterable[Message], receive: Receive) -> Receive:
+    left = iter(messages)
+
+    async def replay() -> Message:
+        message = next(left, None)
+        return await receive() if message is None else message
+
+    return replay
+
+
+def _too_large(limit: int) -> RefusedError:
+    return RefusedError.because(413, f"the body is larger than {limit} bytes; send fewer jobs at once")
+
+
+def _caller(callers: Callers, peer_uid: int | None, header: str | None) -> Caller:
+    """Who asks; a token that is given counts, also over a unix socket: an agent there speaks as an agent."""
+    if header is None and peer_uid is not None:
+        return callers.by_uid(peer_uid)
+    scheme, _, given = (header or "").partition(" ")
+    if scheme.lower() != "bearer" or not given.strip():
+        raise RefusedError.because(401, "a token is needed: Authorization: Bearer TOKEN (set COLANE_TOKEN)")
+    known = callers.by_token(given.strip())
+    if known is None:
+        raise RefusedError.because(
+            401, "the token given is not this scheduler's (it comes from COLANE_TOKEN, else from a file)"
+        )
+    return known
+
+
+def refusal_response(refused: RefusedError) -> JSONResponse:
+    """Return a refusal as the API's answer."""
+    headers: dict[str, Any] = {"WWW-Authenticate": "Bearer"} if refused.status == 401 else {}
+    if refused.status == 503:
+        headers["Retry-After"] = "1"
+    if refused.status == 408:
+        headers["Connection"] = "close"
+    return JSONResponse(refused.body(), refused.status, headers=headers)

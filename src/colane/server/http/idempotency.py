@@ -1,0 +1,57 @@
+"""The same `Idempotency-Key` gives the first answer again; key and answer are durable with what they did."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from typing import Any, Final
+
+from colane.server.http.problems import RefusedError
+from colane.server.store.store import IDEMPOTENCY, Delete, Store, Transaction
+from colane.server.writer.turn import Turn
+
+KEPT_S: Final = 24 * 3600.0
+"""A client that has not retried for a day will not."""
+
+KEYS_AT_ONCE: Final = 1_000
+"""Keys looked at in one go when old ones are removed."""
+
+
+def fingerprint(method: str, path: str, body: bytes) -> str:
+    """Return what makes two requests the same."""
+    return hashlib.sha256(b"\0".join([method.encode(), path.encode(), body])).hexdigest()
+
+
+def once(
+    store: Store, key: str, print_: str, prepare: Callable[[Turn], dict[str, Any]]
+) -> Callable[[Turn], dict[str, Any]]:
+    """Wrap a change so that a key that was seen gives its first answer and changes nothing.
+
+    Raises (from the wrapped change):
+        RefusedError: 422 when the key was used for another request.
+    """
+
+    def prepare_once(turn: Turn) -> dict[str, Any]:
+        known = turn.answers.get(key) or store.get(IDEMPOTENCY, key)
+        if known is None:
+            answer = prepare(turn)
+            turn.answers[key] = {"at_s": turn.now_s, "fingerprint": print_, "answer": answer}
+            return answer
+        if known["fingerprint"] != print_:
+            raise RefusedError.because(422, "was used for another request", "Idempotency-Key")
+        first: dict[str, Any] = known["answer"]
+        return first
+
+    return prepare_once
+
+
+def expired(store: Store, now_s: float) -> list[Transaction]:
+    """Return transactions, each small, that remove keys nobody will use again."""
+    transactions = []
+    after = ""
+    while page := store.page(IDEMPOTENCY, after, KEYS_AT_ONCE):
+        old = [Delete(IDEMPOTENCY, key) for key, body in page if body["at_s"] < now_s - KEPT_S]
+        if old:
+            transactions.append(Transaction(deletes=old))
+        after = page[-1][0]
+    return transactions

@@ -1,0 +1,198 @@
+"""Where the scheduler listens: TCP, and a unix socket at which the kernel says who calls."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+import socket
+import struct
+import threading
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from types import FrameType
+from typing import Any, Final
+
+import uvicorn
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from colane.client.tls import TlsFiles
+from colane.server.http.door import PEER_UID
+from colane.server.service import Service
+
+BACKLOG: Final = 2048
+KEEP_ALIVE_S: Final = 75
+"""Longer than any period of an agent or a client, so that a pooled connection is not closed under a request."""
+
+SHUTDOWN_S: Final = 5
+"""Requests under way get this long when the scheduler is told to stop."""
+
+HEADERS_MAX_S: Final = 20.0
+"""From the connection, or from the first byte of a request, to the end of its headers."""
+
+SOCKET_FILE: Final = "socket"
+SOCKET_MODE: Final = 0o666
+"""Whoever can reach the directory may connect: who he is decides what he may."""
+PATH_BYTES_MAX: Final = 107
+"""What the kernel takes as a socket's path (unix(7))."""
+
+log = logging.getLogger(__name__)
+
+
+class ListenError(Exception):
+    """It is not possible to listen there; the message is one line that names the fix."""
+
+
+class PeerProtocol(HttpToolsProtocol):
+    """HTTP that knows the user at the other end of a unix socket, and waits for nobody's headers for ever."""
+
+    _patience: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Ask the kernel, once for a connection."""
+        super().connection_made(transport)
+        self._be_patient()
+        uid = peer_uid(transport)
+        if uid is not None:
+            self.app_state = {**self.app_state, PEER_UID: uid}
+
+    def on_message_begin(self) -> None:
+        """A request has begun: its headers must follow."""
+        super().on_message_begin()
+        self._be_patient()
+
+    def on_headers_complete(self) -> None:
+        """They have come."""
+        self._end_patience()
+        super().on_headers_complete()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Nobody is waited for any more."""
+        self._end_patience()
+        super().connection_lost(exc)
+
+    def _be_patient(self) -> None:
+        self._end_patience()
+        self._patience = self.loop.call_later(HEADERS_MAX_S, self.transport.close)
+
+    def _end_patience(self) -> None:
+        if self._patience is not None:
+            self._patience.cancel()
+            self._patience = None
+
+
+def peer_uid(transport: asyncio.Transport) -> int | None:
+    """Return the user of the process at the other end of a unix socket (SO_PEERCRED), None for other sockets."""
+    known = transport.get_extra_info("socket")
+    if known is None or known.family != socket.AF_UNIX:
+        return None
+    with socket.socket(fileno=socket.dup(known.fileno())) as link:
+        return int(struct.unpack("3i", link.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[1])
+
+
+def listen_tcp(host: str, port: int) -> socket.socket:
+    """Listen at an address of this machine; port 0 takes a free one.
+
+    Raises:
+        ListenError: Somebody else does, or there is no such address.
+    """
+    try:
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        return socket.create_server((host, port), family=family, backlog=BACKLOG)
+    except OSError as error:
+        hint = "; choose another --port, 0 for any" if error.errno else ""
+        raise ListenError(f"port: cannot listen on {host}:{port}: {error.strerror}{hint}") from error
+
+
+def url_of(host: str, port: int, scheme: str = "http") -> str:
+    """Return the URL at which this machine reaches an address that is listened at."""
+    reachable = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - compared, not bound
+    return f"{scheme}://[{reachable}]:{port}" if ":" in reachable else f"{scheme}://{reachable}:{port}"
+
+
+def listen_unix(path: Path) -> socket.socket | None:
+    """Listen at a path, in the place of a scheduler that is gone; None where the path is longer than sockets' may be.
+
+    Raises:
+        ListenError: Nothing can be made there.
+    """
+    if len(bytes(path)) > PATH_BYTES_MAX:
+        log.warning("%s is too long a path for a socket: commands use TCP and the token instead", path)
+        return None
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        path.unlink(missing_ok=True)
+        listener.bind(str(path))
+        path.chmod(SOCKET_MODE)
+        listener.listen(BACKLOG)
+    except OSError as error:
+        listener.close()
+        raise ListenError(f"state: {path} cannot be made: {error.strerror}") from error
+    return listener
+
+
+def uvicorn_config(app: Any, tls: TlsFiles | None = None) -> uvicorn.Config:  # noqa: ANN401 - ASGI, or none yet
+    """Return how HTTP is served: over TCP by TLS where there are files for it, over the unix socket always plain."""
+    return uvicorn.Config(
+        app,
+        http=PeerProtocol,
+        proxy_headers=False,
+        ws="none",
+        ssl_certfile=None if tls is None else str(tls.cert),
+        ssl_keyfile=None if tls is None else str(tls.key),
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        lifespan="off",
+        backlog=BACKLOG,
+        timeout_keep_alive=KEEP_ALIVE_S,
+        timeout_graceful_shutdown=SHUTDOWN_S,
+    )
+
+
+class ApiServer(uvicorn.Server):
+    """uvicorn, with our word once it listens and streams ended before it waits for connections to close."""
+
+    def __init__(
+        self, config: uvicorn.Config, service: Service, announce: Callable[[], None], local: socket.socket | None
+    ) -> None:
+        """Serve at `local` beside the sockets given to `serve`."""
+        super().__init__(config)
+        self._local = local
+        self._service = service
+        self._announce = announce
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listen, and say so."""
+        await super().startup(sockets)
+        if self._local is not None:
+            self.servers.append(await self._serve_local(self._local))
+        self._announce()
+
+    async def _serve_local(self, listener: socket.socket) -> asyncio.Server:
+        make = partial(PeerProtocol, self.config, self.server_state, self.lifespan.state)
+        return await asyncio.get_running_loop().create_unix_server(make, sock=listener, backlog=BACKLOG)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """End what streams, then wait for what is under way."""
+        self._service.end_streams()
+        await super().shutdown(sockets)
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Stop on SIGINT and SIGTERM; unlike uvicorn's own, do not raise them again before we have cleaned up."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+
+        def stop(number: int, frame: FrameType | None) -> None:
+            self.handle_exit(number, frame)
+
+        before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)

@@ -1,0 +1,81 @@
+"""Whose a job is, asked before anybody touches it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from colane.model.job import Job, JobId
+from colane.server.http.access import Caller, Role
+from colane.server.http.problems import RefusedError
+from colane.server.http.sight import Sight
+from colane.server.store.store import FINISHED_JOBS, Document, Store, job_key
+from colane.server.submitting.job_request import JobRequest
+from colane.server.writer.board import Board
+from colane.server.writer.turn import Turn
+
+
+def owned(request: JobRequest, caller: Caller) -> JobRequest:
+    """Return a request that names its user: the caller where it names none.
+
+    Raises:
+        RefusedError: 403, it names somebody for whom the caller may not submit.
+    """
+    user = caller.submits_as(request.user)
+    if request.priority > 0 and not caller.may_all:
+        text = "must be at most 0: only an operator raises it; qos debug puts short jobs first"
+        raise RefusedError.because(403, text, "priority")
+    return request if request.user == user else request.model_copy(update={"user": user})
+
+
+def demand_runnable(requests: Iterable[JobRequest], board: Board) -> None:
+    """Refuse jobs that a node of their pool could not run as their users.
+
+    Raises:
+        RefusedError: 403, with the node and the fix.
+    """
+    for user, pool in dict.fromkeys((request.user, request.pool) for request in requests):
+        for record in board.nodes.values():
+            if record.node.pool == pool and not record.lost and record.runs_as not in {"", user}:
+                only = f"node {record.node.name} runs jobs of {record.runs_as} only"
+                fix = "an agent that root runs serves everybody (docs/how-to/security.md)"
+                raise RefusedError.because(403, f"{user} may not submit here: {only}; {fix}", "user")
+
+
+def judge(store: Store, turn: Turn, job_id: JobId, sight: Sight, deed: str) -> Document | None:
+    """Refuse who does not own a job.
+
+    Returns:
+        Its record where it has ended, None for a live one and for one that nobody knows.
+
+    Raises:
+        RefusedError: 403; 404, he is not told of it.
+    """
+    live = turn.board.jobs.get(job_id)
+    ended = store.get(FINISHED_JOBS, job_key(job_id)) if live is None else None
+    if live is not None:
+        sight.demand_owner(job_id, live.spec.user, deed)
+    elif ended is not None:
+        sight.demand_owner(job_id, str(ended["job"]["spec"].get("user", "")), deed)
+    return ended
+
+
+def demand_live(store: Store, turn: Turn, job_id: JobId, sight: Sight, deed: str) -> None:
+    """Refuse a job of somebody else, and one that has ended, by its end; an unknown one is refused by the change.
+
+    Raises:
+        RefusedError: 403; 404; 409.
+    """
+    ended = judge(store, turn, job_id, sight, deed)
+    if ended is not None:
+        raise RefusedError.because(409, f"job {job_id} has already ended: {ended['job']['state']}")
+
+
+def demand_launch(job: Job, sight: Sight) -> None:
+    """Refuse whom a job's command and environment are no business of: they are its owner's, and its agents'.
+
+    Raises:
+        RefusedError: 403; 404, he is not told of it.
+    """
+    nodes = () if job.placement is None else job.placement.nodes
+    if sight.caller.role is not Role.AGENT or sight.caller.name not in nodes:
+        sight.demand_owner(job.id, job.spec.user, "read the environment of")

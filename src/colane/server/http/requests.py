@@ -1,0 +1,53 @@
+"""What routes share: the service, ids, idempotent changes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated, Any, cast
+
+from fastapi import Depends, Header, Path, Request
+
+from colane.model.field_values import EXACT_MAX
+from colane.server.http.access import Caller
+from colane.server.http.door import CALLER
+from colane.server.http.idempotency import fingerprint, once
+from colane.server.service import Service
+from colane.server.writer.turn import Turn
+
+
+async def the_service(request: Request) -> Service:
+    """Return the service of the application; async, since FastAPI would run a plain function in a thread."""
+    return cast("Service", request.app.state.service)
+
+
+async def the_caller(request: Request) -> Caller:
+    """Return who asks, as the door has found."""
+    return cast("Caller", getattr(request.state, CALLER))
+
+
+def asked(request: Request) -> tuple[Service, Caller]:
+    """Return the service and who asks, for routes that agents ask all the time: FastAPI takes longer to find them."""
+    return request.app.state.service, getattr(request.state, CALLER)
+
+
+TheService = Annotated[Service, Depends(the_service)]
+TheCaller = Annotated[Caller, Depends(the_caller)]
+JobIdPath = Annotated[int, Path(ge=1, le=EXACT_MAX, description="Id of a job")]
+IdempotencyKey = Annotated[
+    str | None, Header(min_length=1, max_length=200, description="The same key gives the first answer again")
+]
+
+
+async def change_once(
+    request: Request, service: Service, key: str | None, prepare: Callable[[Turn], dict[str, Any]]
+) -> dict[str, Any]:
+    """Carry out a change at most once for a key and return its (first) answer.
+
+    Raises:
+        RefusedError: What the change refuses; 422 when the key was used for another request; 503.
+    """
+    if key is not None:
+        key = f"{await the_caller(request)}: {key}"  # nobody is given the answer to another one's key
+        mark = fingerprint(request.method, str(request.url.path), await request.body())
+        prepare = once(service.store, key, mark, prepare)
+    return await service.driver.change(prepare)

@@ -1,0 +1,242 @@
+"""Jobs: submit, show, cancel, why, log, launch."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Annotated, Any, Final
+
+from fastapi import APIRouter, Query, Request
+from fastapi.responses import JSONResponse, Response, StreamingResponse
+from pydantic import Field, TypeAdapter, ValidationError
+
+from colane.model.field_values import EXACT_MAX
+from colane.model.job import JobId, JobState, SuspendVia
+from colane.server.http.access import Caller
+from colane.server.http.problems import RefusedError, from_pydantic
+from colane.server.http.refusals import REFUSALS
+from colane.server.http.requests import IdempotencyKey, JobIdPath, TheCaller, TheService, asked, change_once
+from colane.server.http.streams import json_list
+from colane.server.http.wire import WireModel
+from colane.server.submitting.job_request import JobRequest
+from colane.server.views.logs import NEXT_OFFSET_HEADER, follow_log, read_range
+from colane.server.writer import changes
+from colane.server.writer.turn import Turn
+
+LOG_BYTES_MAX: Final = 8 * 2**20
+"""Bytes of a log in one answer; the header names the offset to go on from."""
+
+router = APIRouter(responses=REFUSALS)
+By = Annotated[
+    str | None,
+    Query(
+        max_length=200, pattern=r"^[^\x00-\x1f\x7f]+$", description="What an operator's request comes of, for the story"
+    ),
+]
+After = Annotated[int, Query(ge=0, le=EXACT_MAX, description="Only ids above this")]
+Limit = Annotated[int | None, Query(ge=1, le=EXACT_MAX, description="At most so many")]
+JSON: Final = "application/json"
+
+
+def _said(caller: Caller, by: str | None) -> str:
+    """Who asks, as the story names him: only an operator may say it in words of his own."""
+    return by if by is not None and caller.may_all else caller.name
+
+
+class Batch(WireModel):
+    """The long form of a batch."""
+
+    jobs: list[JobRequest] = Field(max_length=100_000)
+
+
+_LIST: Final = TypeAdapter(Annotated[list[JobRequest], Field(max_length=100_000)])
+_BATCH_BODY: Final[dict[str, Any]] = {
+    "requestBody": {
+        "required": True,
+        "content": {
+            JSON: {
+                "schema": {
+                    "anyOf": [
+                        {"type": "array", "items": {"$ref": "#/components/schemas/JobRequest"}},
+                        {
+                            "type": "object",
+                            "required": ["jobs"],
+                            "additionalProperties": False,
+                            "properties": {
+                                "jobs": {"type": "array", "items": {"$ref": "#/components/schemas/JobRequest"}}
+                            },
+                        },
+                    ]
+                }
+            }
+        },
+    }
+}
+
+
+@router.post("/jobs", openapi_extra=_BATCH_BODY)
+async def submit_batch(
+    request: Request, service: TheService, caller: TheCaller, idempotency_key: IdempotencyKey = None
+) -> JSONResponse:
+    """Append jobs to the queue's end, all or none; the answer names their ids in order."""
+    prepare = service.submit(parse_batch(await request.body()), caller)
+
+    def prepare_batch(turn: Turn) -> dict[str, Any]:
+        return {"ids": prepare(turn)}
+
+    return JSONResponse(await change_once(request, service, idempotency_key, prepare_batch))
+
+
+def parse_batch(body: bytes) -> list[JobRequest]:
+    """Return the requests of a batch in either form.
+
+    Raises:
+        RefusedError: 400, not JSON; 422, a field is wrong.
+    """
+    try:
+        if body.lstrip()[:1] == b"[":
+            return _LIST.validate_json(body)
+        return Batch.model_validate_json(body).jobs
+    except ValidationError as error:
+        errors: list[Any] = list(error.errors(include_url=False))
+        status = 400 if any(each["type"] == "json_invalid" for each in errors) else 422
+        raise RefusedError(status, from_pydantic(errors, JobRequest.model_fields)) from error
+
+
+@router.get("/jobs")
+async def queued_jobs(
+    service: TheService, caller: TheCaller, after: After = 0, limit: Limit = None
+) -> StreamingResponse:
+    """Return queued jobs in order, all or a page."""
+    return StreamingResponse(json_list(service.live_jobs(caller, JobState.QUEUED, after, limit)), media_type=JSON)
+
+
+@router.delete("/jobs")
+async def cancel_queued(
+    request: Request, service: TheService, caller: TheCaller, idempotency_key: IdempotencyKey = None, by: By = None
+) -> JSONResponse:
+    """Cancel all queued jobs of the caller, an operator everybody's."""
+
+    def prepare(turn: Turn) -> dict[str, Any]:
+        return {"ids": changes.cancel_queued(turn, caller, _said(caller, by))}
+
+    return JSONResponse(await change_once(request, service, idempotency_key, prepare))
+
+
+@router.post("/job")
+async def submit(
+    request: Request, service: TheService, caller: TheCaller, body: JobRequest, idempotency_key: IdempotencyKey = None
+) -> JSONResponse:
+    """Append a job to the queue's end."""
+    return JSONResponse(await change_once(request, service, idempotency_key, service.submit_one(body, caller)))
+
+
+@router.get("/job/{number}")
+async def show(service: TheService, caller: TheCaller, number: JobIdPath) -> JSONResponse:
+    """Return a job, live or ended."""
+    return JSONResponse(await service.job(JobId(number), caller))
+
+
+@router.delete("/job/{number}")
+async def cancel(
+    request: Request,
+    service: TheService,
+    caller: TheCaller,
+    number: JobIdPath,
+    idempotency_key: IdempotencyKey = None,
+    by: By = None,
+) -> JSONResponse:
+    """Cancel a job: a queued one ends now, a running one when its process is gone."""
+    prepare = service.cancel(JobId(number), caller, _said(caller, by))
+    return JSONResponse(await change_once(request, service, idempotency_key, prepare))
+
+
+class SuspendBody(WireModel):
+    """How a job is suspended."""
+
+    to_host: bool = False
+
+
+@router.post("/job/{number}/suspend")
+async def suspend(
+    request: Request,
+    service: TheService,
+    caller: TheCaller,
+    number: JobIdPath,
+    idempotency_key: IdempotencyKey = None,
+    by: By = None,
+    body: SuspendBody | None = None,
+) -> JSONResponse:
+    """Suspend a job: a queued one does not start, a running one waits at a step boundary and keeps its memory.
+
+    With `to_host` its GPU memory is moved to the host besides; its GPU is free for others until it is resumed.
+    """
+    via = SuspendVia.HOST if body is not None and body.to_host else SuspendVia.LANE
+    prepare = service.suspend(JobId(number), caller, _said(caller, by), via)
+    return JSONResponse(await change_once(request, service, idempotency_key, prepare))
+
+
+@router.post("/job/{number}/resume")
+async def resume(
+    request: Request,
+    service: TheService,
+    caller: TheCaller,
+    number: JobIdPath,
+    idempotency_key: IdempotencyKey = None,
+    by: By = None,
+) -> JSONResponse:
+    """Let a suspended job go on; any other stays as it is."""
+    prepare = service.resume(JobId(number), caller, _said(caller, by))
+    return JSONResponse(await change_once(request, service, idempotency_key, prepare))
+
+
+@router.get("/job/{number}/why")
+async def why(service: TheService, caller: TheCaller, number: JobIdPath) -> JSONResponse:
+    """Return why a job waits, runs or has ended, in one sentence with its numbers."""
+    return JSONResponse(await service.why(JobId(number), caller))
+
+
+@router.get("/job/{number}/launch")
+async def launch(request: Request, number: JobIdPath) -> JSONResponse:
+    """Return what the agent needs to start a job; the only answer that holds a command or an environment."""
+    service, caller = asked(request)
+    return JSONResponse(await service.launch(JobId(number), caller), headers={"Cache-Control": "no-store"})
+
+
+@router.get("/job/{number}/log", response_class=Response)
+async def read(
+    service: TheService,
+    caller: TheCaller,
+    number: JobIdPath,
+    offset: Annotated[int, Query(ge=-EXACT_MAX, le=EXACT_MAX, description="From the end when negative")] = 0,
+    limit: Annotated[int, Query(ge=1, le=LOG_BYTES_MAX)] = LOG_BYTES_MAX,
+    follow: bool = False,
+) -> Response:
+    """Return a range of a job's log, or stream it until the job has ended."""
+    place = await service.locate_log(JobId(number), caller)
+    plain = "text/plain; charset=utf-8"
+    if not follow:
+        chunk = await read_range(service.http, place, offset, limit)
+        return Response(chunk.data, media_type=plain, headers={NEXT_OFFSET_HEADER: str(chunk.next_offset)})
+    stream = follow_log(service.http, lambda: service.locate_log(JobId(number), caller), offset, service.stopping)
+    return StreamingResponse(await _started(stream), media_type=plain)
+
+
+async def _started(stream: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """Read the first piece now, so that what goes wrong at once is an answer and not a broken stream."""
+    first = await anext(stream, b"")
+
+    async def whole() -> AsyncIterator[bytes]:
+        yield first
+        try:
+            async for data in stream:
+                yield data
+        except RefusedError as refused:
+            yield f"\n[{refused}]\n".encode()
+
+    return whole()
+
+
+@router.get("/live_jobs")
+async def live_jobs(service: TheService, caller: TheCaller, after: After = 0, limit: Limit = None) -> StreamingResponse:
+    """Return jobs that have not ended, with progress, all or a page."""
+    return StreamingResponse(json_list(service.live_jobs(caller, None, after, limit)), media_type=JSON)

@@ -1,0 +1,163 @@
+"""What has happened and what is known: finished jobs, profiles, measurements, events, health."""
+
+from __future__ import annotations
+
+import asyncio
+from itertools import islice
+from typing import Annotated, Any, Final
+
+from fastapi import APIRouter, Header, Query, Request
+from fastapi.responses import JSONResponse, StreamingResponse
+from sse_starlette import EventSourceResponse
+
+from colane.model.field_values import EXACT_MAX
+from colane.server.http.problems import RefusedError
+from colane.server.http.refusals import REFUSALS
+from colane.server.http.requests import IdempotencyKey, TheCaller, TheService, change_once
+from colane.server.http.sight import lines_for
+from colane.server.http.streams import json_list, sse_lines
+from colane.server.http.wire import ProfileBody
+from colane.server.store.store import MEASUREMENTS, PROFILES, AuditLine
+from colane.server.views import listing as shown
+from colane.server.views.listing import Wanted
+from colane.server.views.usage import usage
+from colane.server.writer import changes
+from colane.server.writer.turn import Turn
+
+LABEL_FILTERS_MAX: Final = 16
+LISTED_MAX: Final = 10_000
+PING_S: Final = 15
+"""A comment this often keeps proxies from closing a quiet stream."""
+
+GRACE_S: Final = 2
+"""At a shutdown the feed ends its streams by itself; they are cut off only if that takes this long."""
+
+router = APIRouter(responses=REFUSALS)
+JSON: Final = "application/json"
+
+
+@router.get("/finished_jobs")
+async def finished_jobs(
+    service: TheService,
+    caller: TheCaller,
+    after: Annotated[int, Query(ge=0, le=EXACT_MAX, description="Only ids above this")] = 0,
+    limit: Annotated[int | None, Query(ge=1, le=EXACT_MAX)] = None,
+    label: Annotated[list[str] | None, Query(max_length=LABEL_FILTERS_MAX, description="name=value")] = None,
+) -> StreamingResponse:
+    """Return records of finished jobs in order of id."""
+    labels = dict(_split_label(text) for text in label or ())
+    wanted = Wanted(0, labels=labels, sight=service.sight(caller))
+    return StreamingResponse(json_list(islice(shown.finished(service.store, wanted, after), limit)), media_type=JSON)
+
+
+def _split_label(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not name or not equals:
+        raise RefusedError.because(422, f"must be name=value, got {text[:60]!r}", "label")
+    return name, value
+
+
+@router.get("/listing")
+async def listing(
+    service: TheService,
+    caller: TheCaller,
+    limit: Annotated[int, Query(ge=1, le=LISTED_MAX, description="Of those that run, wait, and have ended")] = 100,
+    ended: Annotated[bool, Query(description="Also the last that have ended")] = False,
+    user: Annotated[str | None, Query(max_length=200)] = None,
+    label: Annotated[list[str] | None, Query(max_length=LABEL_FILTERS_MAX, description="name=value")] = None,
+) -> JSONResponse:
+    """Return the jobs that a screen shows, with present reasons of the first in line, and how many are left out."""
+    wanted = Wanted(limit, ended, user, dict(_split_label(text) for text in label or ()), service.sight(caller))
+    return JSONResponse(await shown.listing(service.store, service.driver, wanted))
+
+
+@router.delete("/finished_jobs")
+async def remove_finished(
+    request: Request, service: TheService, caller: TheCaller, idempotency_key: IdempotencyKey = None
+) -> JSONResponse:
+    """Forget all finished jobs; profiles and measurements stay."""
+    caller.demand_operator("forget finished jobs")
+
+    def prepare(turn: Turn) -> dict[str, Any]:
+        changes.remove_finished(turn)
+        return {"removed": True}
+
+    return JSONResponse(await change_once(request, service, idempotency_key, prepare))
+
+
+@router.get("/profiles")
+async def profiles(service: TheService, caller: TheCaller) -> StreamingResponse:
+    """Return all profiles, each value with source and samples."""
+    service.sight(caller).demand_whole("profiles")
+    rows = await asyncio.to_thread(service.store.read_all, PROFILES)
+    return StreamingResponse(json_list(dict(body) for _, body in rows), media_type=JSON)
+
+
+@router.put("/profiles")
+async def declare_profile(
+    request: Request, service: TheService, caller: TheCaller, body: ProfileBody, idempotency_key: IdempotencyKey = None
+) -> JSONResponse:
+    """Declare what is known of a family; measured values stay above declared ones."""
+    caller.demand_operator("declare profiles")
+
+    def prepare(turn: Turn) -> dict[str, Any]:
+        changes.declare(turn, body)
+        return {"declared": True}
+
+    return JSONResponse(await change_once(request, service, idempotency_key, prepare))
+
+
+@router.get("/measurements")
+async def measurements(service: TheService, caller: TheCaller) -> StreamingResponse:
+    """Return all sets of jobs that were measured together, oldest first."""
+    service.sight(caller).demand_whole("measurements")
+    rows = await asyncio.to_thread(service.store.read_all, MEASUREMENTS)
+    return StreamingResponse(json_list(dict(body) for _, body in rows), media_type=JSON)
+
+
+@router.get("/events", response_class=EventSourceResponse)
+async def events(
+    service: TheService,
+    caller: TheCaller,
+    after: Annotated[int | None, Query(ge=0, le=EXACT_MAX, description="Number to resume behind")] = None,
+    last_event_id: Annotated[str | None, Header(pattern=r"^[0-9]{1,16}$")] = None,
+) -> EventSourceResponse:
+    """Stream every change as server-sent events, from now on or from behind a number."""
+    start = service.feed.last_number if after is None else after
+    if last_event_id is not None:
+        start = int(last_event_id)
+    sight = service.sight(caller)
+
+    async def choose(lines: list[AuditLine]) -> list[AuditLine]:
+        found = (sight, lines, service.board, service.store)
+        return lines if sight.is_whole else await asyncio.to_thread(lines_for, *found)
+
+    lines = sse_lines(service.feed, start, choose)
+    return EventSourceResponse(lines, ping=PING_S, shutdown_grace_period=GRACE_S)
+
+
+@router.get("/usage")
+async def users(
+    service: TheService,
+    caller: TheCaller,
+    since_s: Annotated[float, Query(ge=0, le=1e12, description="Of jobs that ended at this unix time or later")] = 0.0,
+) -> JSONResponse:
+    """Return what users have had since then and have now, who had most first."""
+    found = await asyncio.to_thread(usage, service.store, service.board, since_s, service.driver.now())
+    sight = service.sight(caller)
+    return JSONResponse([one for one in found if sight.has(one["user"])])
+
+
+@router.get("/health")
+async def health(request: Request, service: TheService) -> JSONResponse:
+    """Return the service's state in numbers; needs no token. 503 while nothing can be written.
+
+    While a user's policy fails, all but deciding goes on: `degraded`.
+    """
+    body = {**service.health(), "version": request.app.version}
+    problem = service.driver.problem
+    if body["status"] == "ok":
+        return JSONResponse(body)
+    if body["status"] == "degraded":
+        return JSONResponse({**body, "detail": service.driver.policy_problem})
+    return JSONResponse({**body, "detail": problem or "the store cannot be read"}, 503)

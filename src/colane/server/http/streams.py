@@ -1,0 +1,36 @@
+"""Answers too long, or too lasting, to be one text: lists in pieces, and server-sent events."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from itertools import islice
+from typing import Final
+
+from colane.server.http.feed import Feed
+from colane.server.store.documents import Body
+from colane.server.store.store import AuditLine
+
+PIECE_ITEMS: Final = 500
+"""Items rendered at once."""
+
+
+def json_list(items: Iterable[Body]) -> Iterator[bytes]:
+    """Yield a JSON list piece by piece, so that ten thousand jobs are never one text in memory."""
+    left = iter(items)
+    lead = b"["
+    while part := list(islice(left, PIECE_ITEMS)):
+        yield lead + b",".join(json.dumps(item).encode() for item in part)
+        lead = b","
+    yield b"]" if lead == b"," else b"[]"
+
+
+Choose = Callable[[list[AuditLine]], Awaitable[list[AuditLine]]]
+
+
+async def sse_lines(feed: Feed, after: int, choose: Choose) -> AsyncIterator[bytes]:
+    """Yield server-sent events, all that there are at a time, of the lines that are chosen for whoever listens."""
+    async for lines in feed.batches(after):
+        chosen = await choose(lines)
+        if chosen:
+            yield b"".join([feed.text(line) for line in chosen])

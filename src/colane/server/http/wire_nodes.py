@@ -1,0 +1,254 @@
+"""What agents send, and what is asked of nodes, as pydantic models."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final, Literal, Self
+
+from pydantic import Field, StringConstraints, field_validator, model_validator
+
+from colane.model.hardware import TO_HOST_BYTES_PER_S
+from colane.model.job_fields import CORES_MAX
+from colane.model.sizes import GPUS_MAX
+from colane.model.words import count
+from colane.server.http.wire import (
+    Count,
+    DurationText,
+    MeasuredRatio,
+    Name,
+    NodeName,
+    Ratio,
+    Seconds,
+    Size,
+    Text,
+    WireModel,
+)
+
+JOBS_PER_REPORT_MAX: Final = 10_000
+ID_DIGITS_MAX: Final = 16
+STEP_DURATIONS_MAX: Final = 10_000
+"""Per-step durations kept of one job; an agent sends a sample beyond it."""
+DrainReason = Annotated[str, StringConstraints(max_length=200, pattern=r"^[^\x00-\x1f\x7f]*$")]
+
+
+class GpuBody(WireModel):
+    """A GPU as its agent describes it."""
+
+    index: Annotated[int, Field(ge=0, lt=GPUS_MAX)]
+    uuid: Name
+    type: Name
+    memory_bytes: Size
+    socket: Annotated[int, Field(ge=0, le=CORES_MAX)] = 0
+    cores: Annotated[list[Annotated[int, Field(ge=0, lt=CORES_MAX)]], Field(max_length=CORES_MAX)] = Field(
+        default_factory=list
+    )
+    healthy: bool = True
+    foreign_bytes: Size = 0
+    others_ratio: Ratio = 0.0
+    sharing: Literal["time-slice", "mps", "cpu"] = "time-slice"
+
+
+GpuIndexText = Annotated[str, StringConstraints(pattern=r"^[0-9]{1,4}$")]
+"""Paper A's form of a GPU: its index as text."""
+
+
+Link = Annotated[
+    tuple[Literal["X", "NV", "PIX", "PXB", "PHB", "NODE", "SYS"], Annotated[int, Field(ge=0, le=1_000)], Ratio],
+    Field(strict=False),  # JSON has lists for tuples; what is inside stays strict
+]
+"""Kind, NVLinks bonded, bytes per second in one direction (0 unknown)."""
+
+
+class TopologyBody(WireModel):
+    """How the GPUs of a node are connected, by position in `gpus`; see `model.Topology`."""
+
+    links: Annotated[list[Annotated[list[Link], Field(max_length=GPUS_MAX)]], Field(max_length=GPUS_MAX)]
+    sockets: Annotated[list[Annotated[int, Field(ge=0, le=CORES_MAX)]], Field(max_length=GPUS_MAX)]
+    switches: Annotated[list[Annotated[int, Field(ge=-1, le=CORES_MAX)]], Field(max_length=GPUS_MAX)] = Field(
+        default_factory=list
+    )
+    nvswitch: bool = False
+
+    @model_validator(mode="after")
+    def _is_square(self) -> Self:
+        size = len(self.sockets)
+        if len(self.links) != size or any(len(row) != size for row in self.links):
+            raise ValueError(f"links must be a square of {size} x {size}, one row for each of the sockets")
+        if len(self.switches) not in {0, size}:
+            raise ValueError(f"switches has {count(len(self.switches), 'entry')} for {count(size, 'socket')}")
+        for a, row in enumerate(self.links):
+            if [b for b, link in enumerate(row) if link[0] == "X"] != [a]:
+                raise ValueError(f"links[{a}] must be X at [{a}], a GPU and itself, and nowhere else")
+            for b in range(a):
+                if row[b][:2] != self.links[b][a][:2]:
+                    raise ValueError(f"links[{a}][{b}] is {row[b][0]}, links[{b}][{a}] is {self.links[b][a][0]}")
+        return self
+
+
+class NoticeBody(WireModel):
+    """Notice that an agent has of the end of its machine; seconds are from the report on."""
+
+    reason: DrainReason = ""
+    left_s: Seconds | None = None
+
+
+class DrainBody(WireModel):
+    """How a node is drained."""
+
+    reason: DrainReason = ""
+    deadline_s: DurationText | None = None
+
+
+class NodeBody(WireModel):
+    """A node as its agent registers it. Those from `cluster_id` on are the scheduler's own: taken and ignored."""
+
+    name: NodeName
+    gpus: Annotated[list[GpuBody | GpuIndexText], Field(max_length=GPUS_MAX)]
+    leased: bool = True
+    runs_as: Annotated[str, StringConstraints(max_length=200, pattern=r"^[^\x00-\x1f\x7f]*$")] = ""
+    secret: Annotated[str, StringConstraints(max_length=200, pattern=r"^[!-~]*$")] = Field("", repr=False)
+    agent_id: Annotated[str, StringConstraints(max_length=200)] = ""
+    address: Annotated[str, StringConstraints(max_length=1_000, pattern=r"^(https?://[^\s@]+)?$")] = ""
+    pool: Name = "default"
+    cores: Annotated[list[Annotated[int, Field(ge=0, lt=CORES_MAX)]], Field(max_length=CORES_MAX)] = Field(
+        default_factory=list
+    )
+    host_memory_bytes: Size = 0
+    host_bandwidth_bytes_per_s: Size = 0
+    topology: TopologyBody | None = None
+    host_refusal: Text = ""
+    park_s: Seconds = 0.0
+    to_host_bytes_per_s: Annotated[float, Field(gt=0, allow_inf_nan=False)] = TO_HOST_BYTES_PER_S
+    cluster_id: Any = None
+    generation: Any = None
+    lost: Any = None
+    lease_s: Any = None
+    last_seen_s: Any = None
+    turns: Any = None
+    bandwidth: Any = None
+    jobs: Any = None
+    messages: Any = None
+    drain: Any = None
+    notice: Any = None
+    closed: Any = None
+    state: Any = None
+
+
+class ProgressBody(WireModel):
+    """A sample of a running attempt; see `model.Progress`."""
+
+    at_s: Seconds
+    steps: Count = 0
+    steps_total: Count | None = None
+    first_step_s: Seconds | None = None
+    last_step_s: Seconds | None = None
+    step_mean_s: Seconds | None = None
+    step_median_s: Seconds | None = None
+    loss: float | None = None
+    persistent_bytes: Size | None = None
+    peak_bytes: Size | None = None
+    memory_by: Text = ""
+    overhead_bytes: Size | None = None
+    cpu_s: Seconds | None = None
+    occupancy_ratio: MeasuredRatio | None = None
+    bandwidth_ratio: MeasuredRatio | None = None
+    others_ratio: MeasuredRatio | None = None
+    occupancy_by: Text = ""
+    note: Text = ""
+    turn: Literal["", "running", "waiting", "paused", "ungated", "kept"] = ""
+    turn_service_s: Seconds | None = None
+    turn_wait_s: Seconds | None = None
+    turn_share_ratio: MeasuredRatio | None = None
+    turn_quantum_s: Seconds | None = None
+    turn_handoff_s: Seconds | None = None
+    on_host_bytes: Size | None = None
+    host_refusal: Text = ""
+    saved_s: Seconds | None = None
+    steps_saved: Count | None = None
+    save_problem: Text = ""
+    saves_asked: Count = 0
+    noise_scale: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+    saves: bool = False
+    reforms: bool = False
+    ranks: Count = 0
+
+
+class JobReport(WireModel):
+    """One attempt as its agent sees it."""
+
+    id: Count
+    attempt: Count
+    phase: Literal["launching", "launched"]
+    pid: Count | None = None
+    start_s: Seconds | None = None
+    progress: ProgressBody | None = None
+
+
+class BandwidthBody(WireModel):
+    """Who used the bandwidth of a node's memory; see `model.BandwidthSample`."""
+
+    used_ratio: MeasuredRatio | None = None
+    by_job: Annotated[dict[str, MeasuredRatio], Field(max_length=JOBS_PER_REPORT_MAX)] = Field(default_factory=dict)
+    by: Annotated[str, StringConstraints(max_length=100)] = ""
+    can_limit: bool = False
+
+    @field_validator("by_job")
+    @classmethod
+    def _are_ids(cls, value: dict[str, float]) -> dict[str, float]:
+        if not all(job.isascii() and job.isdigit() and len(job) <= ID_DIGITS_MAX for job in value):
+            raise ValueError("each key must be the id of a job")
+        return value
+
+
+class ReportBody(WireModel):
+    """What an agent observes of its node."""
+
+    agent_id: Annotated[str, StringConstraints(max_length=200)] = ""
+    cluster_id: Annotated[str, StringConstraints(max_length=200)] | None = None
+    at_s: Seconds
+    leased: bool | None = None
+    gpus: Annotated[list[GpuBody], Field(max_length=GPUS_MAX)] = Field(default_factory=list)
+    messages: Annotated[list[Text], Field(max_length=100)] = Field(default_factory=list)
+    jobs: Annotated[list[JobReport], Field(max_length=JOBS_PER_REPORT_MAX)] = Field(default_factory=list)
+    bandwidth: BandwidthBody | None = None
+    notice: NoticeBody | None = None
+
+
+AttemptEnd = Literal[
+    "exited",
+    "signalled",
+    "out-of-memory",
+    "not-started",
+    "supervisor-died",
+    "lease-run-out",
+    "node-fault",
+    "no-memory",
+    "stopped",
+]
+
+
+class FinishedBody(WireModel):
+    """How an attempt's process ended."""
+
+    id: Count
+    attempt: Count
+    node: NodeName
+    agent_id: Annotated[str, StringConstraints(max_length=200)] = ""
+    cluster_id: Annotated[str, StringConstraints(max_length=200)] | None = None
+    start_s: Seconds | None = None
+    end_s: Seconds
+    exit_code: Annotated[int, Field(ge=-(2**31), le=2**31)] | None = None
+    signal: Annotated[int, Field(ge=0, le=1_000)] | None = None
+    outcome: AttemptEnd
+    detail: Text = ""
+    step_durations_s: Annotated[list[Seconds], Field(max_length=STEP_DURATIONS_MAX)] = Field(default_factory=list)
+    progress: ProgressBody | None = None
+    log_bytes: Size | None = None
+    log_truncated: bool = False
+
+    @model_validator(mode="after")
+    def _says_how(self) -> Self:
+        if self.outcome == "exited" and self.exit_code is None:
+            raise ValueError("exit_code is required when the outcome is exited")
+        if self.outcome == "signalled" and self.signal is None:
+            raise ValueError("signal is required when the outcome is signalled")
+        return self

@@ -1,0 +1,1 @@
+"""Nodes as the service sees them: alive, leased, drained."""

@@ -1,0 +1,25 @@
+"""How long jobs of a node may run without word from here."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from colane.server.writer.board import Board, NodeRecord
+
+DRIFT_RATIO: Final = 0.01
+"""Two machines' clocks run at rates that differ by less; crystals keep to a hundredth of that."""
+
+
+def lease_s(board: Board, record: NodeRecord, node_timeout_s: float) -> float | None:
+    """How long after its report all processes of a node must be gone if no other is answered; None: never."""
+    if not record.leased and stands_alone(board, record.node.name):
+        return None
+    return node_timeout_s / (1 + DRIFT_RATIO)
+
+
+def stands_alone(board: Board, name: str) -> bool:
+    """Whether no other node could run a node's jobs: then they wait for it, however long it is silent."""
+    pool = board.nodes[name].node.pool if name in board.nodes else None
+    return not any(
+        other.node.pool == pool and not other.lost and other.node.name != name for other in board.nodes.values()
+    )

@@ -1,0 +1,236 @@
+"""Model types as JSON documents and back: `decode(encode(x)) == x`, also through JSON text."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from colane.core.usage import UsedGpus
+from colane.model.bandwidth import Throttle
+from colane.model.category import Category
+from colane.model.checkpoint import CheckpointContract
+from colane.model.constraints import Constraints
+from colane.model.field_values import OneOf, SomeOf
+from colane.model.hardware import Closed, Drain, Gpu, GpuId, Node
+from colane.model.hold import Hold, HoldKind
+from colane.model.job import Exit, Job, JobId, JobSpec, JobState, Served, StateChange, SuspendVia
+from colane.model.job_fields import JOB_FIELDS
+from colane.model.placement import Placement, Slot
+from colane.model.profile import CorePace, PlacePace, Profile, ProfileKey, SetMeasurement, Slowdown, Value, ValueSource
+from colane.model.progress import Progress
+from colane.model.reason import Reason, Why
+from colane.server.store.codec import MAPPING, Form, choice, flat, maybe, record, row, several
+from colane.server.store.topology_documents import TOPOLOGY
+
+Body = dict[str, Any]
+
+
+def _write_slot(slot: Slot) -> list[Any]:
+    return [*slot.gpu, slot.lane]
+
+
+def _read_slot(body: Sequence[Any]) -> Slot:
+    node, number, lane = body
+    return Slot(GpuId(node, number), lane)
+
+
+def _write_elsewhere(cores: Sequence[tuple[str, Sequence[int]]]) -> dict[str, list[int]]:
+    return {node: list(ids) for node, ids in cores}
+
+
+def _read_elsewhere(body: Mapping[str, Sequence[int]]) -> tuple[tuple[str, tuple[int, ...]], ...]:
+    return tuple((node, tuple(ids)) for node, ids in body.items())
+
+
+STATE: Final = choice(JobState)
+REASON: Final = record(Reason, why=choice(Why), facts=MAPPING, jobs=several())
+CHANGE: Final = flat(record(StateChange, state=STATE, reason=REASON), "reason")
+SPEC: Final = record(
+    JobSpec,
+    sizes=several(),
+    labels=MAPPING,
+    category=choice(Category),
+    checkpoint=maybe(row(CheckpointContract, saved_codes=several())),
+    **{field.name: choice(field.takes.of) for field in JOB_FIELDS if field.in_spec and isinstance(field.takes, OneOf)},
+    **{
+        field.name: several(choice(field.takes.of))
+        for field in JOB_FIELDS
+        if field.in_spec and isinstance(field.takes, SomeOf)
+    },
+)
+PLACEMENT: Final = record(
+    Placement,
+    slots=several(Form(_write_slot, _read_slot)),
+    cores=several(),
+    cores_elsewhere=Form(_write_elsewhere, _read_elsewhere),
+)
+CONSTRAINTS: Final = record(
+    Constraints, checkpoint=maybe(row(CheckpointContract, saved_codes=several())), sizes_lost=several()
+)
+JOB: Final = record(
+    Job,
+    spec=SPEC,
+    constraints=CONSTRAINTS,
+    state=STATE,
+    placement=maybe(PLACEMENT),
+    ending=maybe(STATE),
+    exit=maybe(row(Exit)),
+    ended_on=several(),
+    served=several(row(Served)),
+    suspended_via=choice(SuspendVia),
+    left_beside=several(),
+    resizes_to=maybe(PLACEMENT),
+    falls_back_to=maybe(PLACEMENT),
+    reason=maybe(REASON),
+    story=several(CHANGE),
+    throttle=maybe(row(Throttle, cores=several(), withheld=several())),
+    holds=several(record(Hold, kind=choice(HoldKind))),
+)
+USED: Final = record(UsedGpus)
+PROGRESS: Final = record(Progress)
+GPU: Final = record(Gpu, cores=several())
+DRAIN: Final = maybe(record(Drain))
+CLOSED: Final = maybe(row(Closed))
+NODE: Final = record(
+    Node, gpus=several(GPU), cores=several(), topology=maybe(TOPOLOGY), drain=DRAIN, notice=DRAIN, closed=CLOSED
+)
+KEY: Final = record(ProfileKey)
+VALUE: Final = record(Value, source=choice(ValueSource))
+PROFILE: Final = record(
+    Profile,
+    key=KEY,
+    step_s=maybe(VALUE),
+    step_median_s=maybe(VALUE),
+    persistent_bytes=maybe(VALUE),
+    ephemeral_bytes=maybe(VALUE),
+    overhead_bytes=maybe(VALUE),
+    occupancy=maybe(VALUE),
+    bandwidth=maybe(VALUE),
+    users=several(),
+    places=several(record(PlacePace, step_s=VALUE)),
+    slowdowns=several(record(Slowdown, beside=KEY, ratio=VALUE)),
+    core_paces=several(row(CorePace, step_s=VALUE)),
+    category=choice(Category),
+)
+MEASUREMENT: Final = record(
+    SetMeasurement, keys=several(KEY), step_alone_s=several(), step_together_s=several(), steps=several()
+)
+_SUSPENSIONS: Final = frozenset({Why.HELD, Why.SUSPENDED, Why.SUSPENDED_TO_HOST})
+_LOSSES: Final = frozenset({Why.NODE_LOST, Why.GPU_LOST, Why.SUPERVISOR_DIED})
+_ISOLATING: Final = frozenset({Why.TOO_SLOW_TOGETHER})
+"""What codes of reasons stood for in records of before, where a field says it now."""
+
+
+def encode_job(job: Job) -> Body:
+    """Return a job with its spec and story."""
+    body: Body = JOB.write(job)
+    return body
+
+
+def decode_job(body: Mapping[str, Any]) -> Job:
+    """Return the job of `encode_job`, also of an older Colane."""
+    if "reason" not in body:
+        body = {**body, **_told_by(tuple(CHANGE.read(line) for line in body.get("story", ())))}
+    if "is_loss" not in body and body["reason"] is not None and body.get("ending") is not None:
+        why = Why(body["reason"]["why"])
+        body = {**body, "is_loss": why in _LOSSES, "isolates": why in _ISOLATING}
+    if "constraints" not in body:
+        body = {**body, **_as_declared(body["spec"])}
+    return JOB.read(_with_holds(body))
+
+
+def _with_holds(body: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Records of before said that a job which waits was suspended; what a limit holds is found anew."""
+    if "holds" in body:
+        return body
+    by_limit = body.get("suspended_via") == "limit"
+    if by_limit:
+        body = {**body, "suspended_via": SuspendVia.LANE.value}
+    if body.get("state") != JobState.QUEUED or not body.get("suspended"):
+        return body
+    holds = [] if by_limit else [{"kind": HoldKind.USER.value, "by": body.get("suspended_by", ""), "until_s": None}]
+    return {**body, "suspended": False, "suspended_via": SuspendVia.LANE.value, "holds": holds}
+
+
+def _as_declared(spec: Mapping[str, Any]) -> Body:
+    """What an older Colane had written over the owner's words, beside them, as far as it had kept these."""
+    asked, circle = spec.get("cores_asked"), spec.get("circle", "")
+    constraints = {"circle": circle, "cores": None if asked is None else spec["cores"]}
+    return {"spec": {**spec, "circle": "", **({} if asked is None else {"cores": asked})}, "constraints": constraints}
+
+
+def _told_by(story: Sequence[StateChange]) -> Body:
+    """Fields that records of before did not have, read from their stories."""
+    reason = REASON.write(story[-1].reason) if story else None
+    values: Body = {"reason": reason, "paused_before_s": 0.0, "paused_since_s": None}
+    left = (line.reason.why for line in story if line.state in (JobState.QUEUED, JobState.FAILED))
+    values["losses"] = sum(why in _LOSSES for why in left)
+    for line in story:
+        since_s = values["paused_since_s"]
+        if line.state is JobState.PAUSED:
+            values["paused_since_s"] = line.at_s if since_s is None else since_s
+        elif since_s is not None:
+            values |= {"paused_since_s": None, "paused_before_s": values["paused_before_s"] + line.at_s - since_s}
+        if line.state is JobState.ASSIGNED:
+            values |= {"assigned_s": line.at_s, "paused_before_s": 0.0}
+        if line.reason.why in _SUSPENSIONS:
+            values["suspended_by"] = str(line.reason.facts["by"])
+    if story and story[-1].state is JobState.STOPPING and story[-1].reason.why is Why.PREEMPTED:
+        values["makes_room_for"] = JobId(story[-1].reason.jobs[0])
+    return values
+
+
+def encode_placement(placement: Placement) -> Body:
+    """Return slots as `[node, number, lane]` in rank order, and the booked cores of each node."""
+    body: Body = PLACEMENT.write(placement)
+    return body
+
+
+def encode_reason(reason: Reason) -> Body:
+    """Return a reason's code, numbers and jobs."""
+    body: Body = REASON.write(reason)
+    return body
+
+
+def encode_progress(progress: Progress) -> Body:
+    """Return a sample's fields by name."""
+    body: Body = PROGRESS.write(progress)
+    return body
+
+
+def decode_progress(body: Mapping[str, Any]) -> Progress:
+    """Return the sample of `encode_progress`."""
+    return PROGRESS.read(body)
+
+
+def encode_node(node: Node) -> Body:
+    """Return a node with its GPUs."""
+    body: Body = NODE.write(node)
+    return body
+
+
+def decode_node(body: Mapping[str, Any]) -> Node:
+    """Return the node of `encode_node`."""
+    return NODE.read(body)
+
+
+def encode_profile(profile: Profile) -> Body:
+    """Return a profile; each value with source, samples and what took it."""
+    body: Body = PROFILE.write(profile)
+    return body
+
+
+def decode_profile(body: Mapping[str, Any]) -> Profile:
+    """Return the profile of `encode_profile`."""
+    return PROFILE.read(body)
+
+
+def encode_measurement(measurement: SetMeasurement) -> Body:
+    """Return a measured set."""
+    body: Body = MEASUREMENT.write(measurement)
+    return body
+
+
+def decode_measurement(body: Mapping[str, Any]) -> SetMeasurement:
+    """Return the measurement of `encode_measurement`."""
+    return MEASUREMENT.read(body)

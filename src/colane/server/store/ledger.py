@@ -1,0 +1,273 @@
+"""From an outcome of the core to one transaction: documents and audit lines that become durable together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from colane.core.events import Decision, Outcome, RejectedPlan
+from colane.model.hardware import Node
+from colane.model.job import Job, JobId
+from colane.model.plan import ACTION_NAMES, placement_of
+from colane.model.profile import ProfileKey
+from colane.model.reason import Reason
+from colane.server.http.access import TokenRecord
+from colane.server.store import documents
+from colane.server.store.documents import Body
+from colane.server.store.store import (
+    ASSIGNED_JOBS,
+    FINISHED_JOBS,
+    IDEMPOTENCY,
+    LAUNCH_SPECS,
+    LENGTHS,
+    MEASUREMENTS,
+    META,
+    NODES,
+    PROFILES,
+    SUBMITTED_JOBS,
+    TOKENS,
+    USED,
+    AuditEntry,
+    Delete,
+    Put,
+    Transaction,
+    job_key,
+)
+from colane.server.submitting.lengths import kind_of, learnt
+from colane.server.writer.board import (
+    CLOCK_KEY,
+    COUNTERS_KEY,
+    TOKEN,
+    Board,
+    Counters,
+    NodeRecord,
+    encode_counters,
+    encode_live,
+    encode_record,
+)
+from colane.server.writer.clock import CLOCK_MARK, ClockMark
+from colane.server.writer.turn import Turn
+
+FINISHED_FIELDS = (
+    "node", "start_s", "end_s", "exit_code", "signal", "outcome", "detail", "step_durations_s", "progress",
+    "log_bytes", "log_truncated",
+)  # fmt: skip
+"""Fields of a finished object that its record keeps beside the job's own."""
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerEntry:
+    """What a turn writes, and what the board takes over once it is durable.
+
+    Attributes:
+        transaction: To be committed.
+        jobs: New values of jobs.
+        model_names: Built-in models of new jobs.
+        nodes: New values of nodes.
+        removed_nodes: Nodes that are forgotten.
+        counters: New values of the counters.
+        tokens: Tokens that are new, None for revoked ones.
+        lengths: What ended jobs tell of the lengths of their kinds.
+    """
+
+    transaction: Transaction
+    jobs: tuple[Job, ...]
+    model_names: Mapping[JobId, str]
+    nodes: tuple[NodeRecord, ...]
+    removed_nodes: frozenset[str]
+    counters: Counters
+    tokens: Mapping[str, TokenRecord | None]
+    lengths: Mapping[str, int]
+
+    def apply(self, board: Board) -> None:
+        """Show what is durable now."""
+        board.model_names.update(self.model_names)
+        for job in self.jobs:
+            board.put_job(job)
+        board.put_nodes(self.nodes, self.removed_nodes)
+        board.counters = self.counters
+        board.put_tokens(self.tokens)
+        board.lengths.update(self.lengths)
+
+
+def compose(turn: Turn, outcome: Outcome, hardware: Mapping[str, Node], policy: str) -> LedgerEntry:
+    """Put a turn and its outcome into one transaction.
+
+    Args:
+        turn: What was asked.
+        outcome: What came of it.
+        hardware: The core's nodes named in `outcome.nodes`.
+        policy: Name of the policy that decides now.
+    """
+    records = tuple(_records(turn, outcome, hardware))
+    new = sum(record.node.name not in turn.board.nodes for record in records)
+    counters = Counters(turn.next_job_id, turn.board.counters.next_node_order + new, outcome.version)
+    puts, deletes = _job_changes(turn, outcome, policy)
+    puts += [Put(NODES, record.node.name, encode_record(record)) for record in records]
+    puts += _learnt(outcome)
+    lengths = _lengths(turn, outcome)
+    puts += [Put(LENGTHS, kind, {"steps": steps}) for kind, steps in lengths.items()]
+    puts += [Put(USED, f"user {used.user}", documents.USED.write(used)) for used in outcome.used]
+    puts += [Put(IDEMPOTENCY, key, answer) for key, answer in turn.answers.items()]
+    removed = turn.removed_nodes - set(outcome.nodes)
+    puts += [Put(TOKENS, key, TOKEN.write(token)) for key, token in turn.tokens.items() if token is not None]
+    deletes += [Delete(TOKENS, key) for key, token in turn.tokens.items() if token is None]
+    deletes += [*(Delete(NODES, name) for name in sorted(removed)), *turn.deletes]
+    audit = [*turn.audit, *_audit(turn, outcome, policy)]
+    if puts or deletes or audit or turn.clears:
+        puts.append(Put(META, COUNTERS_KEY, encode_counters(counters)))
+        puts += [put_clock(turn.clock)] if turn.clock is not None else []
+    names = {job: asked.model_name for job, asked in turn.admitted.items() if asked.model_name is not None}
+    return LedgerEntry(
+        Transaction(puts, deletes, audit, tuple(turn.clears)),
+        outcome.jobs,
+        names,
+        records,
+        frozenset(removed),
+        counters,
+        turn.tokens,
+        lengths,
+    )
+
+
+def put_clock(mark: ClockMark) -> Put:
+    """Write where the service's time stands."""
+    return Put(META, CLOCK_KEY, CLOCK_MARK.write(mark))
+
+
+def _records(turn: Turn, outcome: Outcome, hardware: Mapping[str, Node]) -> Iterator[NodeRecord]:
+    order = turn.board.counters.next_node_order
+    for name in outcome.nodes:
+        old = turn.board.nodes.get(name)
+        fresh = replace(old, lost=False) if old else NodeRecord(hardware[name], outcome.version, order)
+        order += old is None
+        yield _said(turn, replace(fresh, node=hardware[name], generation=outcome.version))
+    for name in outcome.lost_nodes:
+        if name in turn.board.nodes and name not in outcome.nodes and name not in turn.removed_nodes:
+            yield _said(turn, replace(turn.board.nodes[name], lost=True, generation=outcome.version))
+    said = turn.messages.keys() | turn.leased.keys() | turn.registered.keys() | turn.drained.keys()
+    for name in said - {*outcome.nodes, *outcome.lost_nodes, *turn.removed_nodes}:
+        yield _said(turn, turn.board.nodes[name])
+
+
+def _said(turn: Turn, known: NodeRecord) -> NodeRecord:
+    """A record with what its agent has said in this turn."""
+    name = known.node.name
+    messages, leased = turn.messages.get(name, known.messages), turn.leased.get(name, known.leased)
+    body = turn.registered.get(name)
+    if body is not None:
+        known = replace(known, secret=body.secret, runs_as=body.runs_as)
+    node = replace(known.node, drain=turn.drained[name]) if name in turn.drained else known.node
+    return replace(known, messages=messages, leased=leased, node=node)
+
+
+def _job_changes(turn: Turn, outcome: Outcome, policy: str) -> tuple[list[Put], list[Delete]]:
+    puts: list[Put] = []
+    deletes: list[Delete] = []
+    for job in outcome.jobs:
+        key, old, asked = job_key(job.id), turn.board.jobs.get(job.id), turn.admitted.get(job.id)
+        model_name = asked.model_name if asked else turn.board.model_names.get(job.id)
+        home = _collection(job)
+        if job.has_ended:
+            puts.append(Put(home, key, _finished(turn, job, model_name, policy)))
+        else:
+            puts.append(Put(home, key, encode_live(job, model_name)))
+        if asked is not None and not job.has_ended:
+            puts.append(Put(LAUNCH_SPECS, key, asked.launch))
+        if old is not None and _collection(old) != home:
+            deletes.append(Delete(_collection(old), key))
+        if old is not None and job.has_ended:
+            deletes.append(Delete(LAUNCH_SPECS, key))
+    return puts, deletes
+
+
+def _collection(job: Job) -> str:
+    if job.has_ended:
+        return FINISHED_JOBS
+    return SUBMITTED_JOBS if job.placement is None else ASSIGNED_JOBS
+
+
+def _finished(turn: Turn, job: Job, model_name: str | None, policy: str) -> Body:
+    reported = _reported(turn, job)
+    return {
+        "job": documents.encode_job(job),
+        "model_name": model_name,
+        "policy": policy,
+        "finished": {name: reported[name] for name in FINISHED_FIELDS if name in reported},
+    }
+
+
+def _reported(turn: Turn, job: Job) -> Body:
+    """What was reported of a job's end; of a gang, how the process ended that ended it."""
+    nodes = job.placement.nodes if job.placement is not None else ()
+    reports = [turn.finished[job.id, node] for node in nodes if (job.id, node) in turn.finished]
+    if not reports or len(nodes) == 1 or job.exit is None:
+        return reports[0] if reports else {}
+    return {**reports[0], "exit_code": job.exit.code, "signal": job.exit.signal, "detail": job.exit.detail}
+
+
+def _lengths(turn: Turn, outcome: Outcome) -> dict[str, int]:
+    """What the jobs that end in this turn tell of the lengths of their kinds, where it is news."""
+    told = {kind_of(job.spec): learnt(job, _reported(turn, job)) for job in outcome.jobs if job.has_ended}
+    return {kind: steps for kind, steps in told.items() if steps not in (None, turn.board.lengths.get(kind))}
+
+
+def _learnt(outcome: Outcome) -> list[Put]:
+    puts = [Put(PROFILES, profile_name(profile.key), documents.encode_profile(profile)) for profile in outcome.profiles]
+    for position, measurement in enumerate(outcome.measurements):
+        key = f"{job_key(outcome.version)}-{position:04d}"
+        puts.append(Put(MEASUREMENTS, key, documents.encode_measurement(measurement)))
+    return puts
+
+
+def profile_name(key: ProfileKey) -> str:
+    """Return the key of a profile in a store."""
+    return "|".join([key.gpu_type, str(key.gpus), "" if key.batch_size is None else str(key.batch_size), key.family])
+
+
+def _audit(turn: Turn, outcome: Outcome, policy: str) -> Iterator[AuditEntry]:
+    for job in outcome.jobs:
+        old = turn.board.jobs.get(job.id)
+        for line in job.changes_since(old.changes if old else 0):
+            body = {"job": job.id, "name": job.spec.name, "state": line.state.value, "attempt": job.attempt}
+            yield AuditEntry(turn.now_s, "job", {**body, **explain(line.reason)})
+    for decision in outcome.decisions:
+        yield AuditEntry(turn.now_s, "decision", _decision(decision))
+    for name in outcome.lost_nodes:
+        yield AuditEntry(turn.now_s, "node-lost", {"node": name})
+    if outcome.rejected is not None:
+        yield AuditEntry(turn.now_s, "rejected-plan", _rejected(outcome.rejected, policy))
+
+
+def _decision(decision: Decision) -> Body:
+    action = decision.action
+    body: Body = {"policy": decision.policy, "job": action.job, "action": ACTION_NAMES[type(action)]}
+    placement = placement_of(action)
+    if placement is not None:
+        body["placement"] = documents.encode_placement(placement)
+    return {**body, **explain(action.reason)}
+
+
+def _rejected(rejected: RejectedPlan, policy: str) -> Body:
+    plan = rejected.plan
+    return {
+        "policy": policy,
+        "based_on": plan.based_on,
+        "actions": [_decision(Decision(0.0, policy, action)) for action in plan.actions],
+        "flaws": [{"code": flaw.code, "detail": flaw.detail, "jobs": list(flaw.jobs)} for flaw in rejected.flaws],
+    }
+
+
+def explain(reason: Reason) -> dict[str, Any]:
+    """Return a reason's code, sentence, numbers and jobs."""
+    return {**documents.encode_reason(reason), "sentence": sentence(reason)}
+
+
+def sentence(reason: Reason) -> str:
+    """Return a reason's sentence; one whose facts a policy of the user's left out falls back to code and facts."""
+    try:
+        return reason.sentence()
+    except (KeyError, ValueError, TypeError):
+        facts = ", ".join(f"{name}={value}" for name, value in reason.facts.items())
+        return f"{reason.why}: {facts}" if facts else str(reason.why)

@@ -1,0 +1,99 @@
+"""A store in memory: the double for tests, held to the same contract as the durable ones."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator, Sequence
+from itertools import islice
+
+from colane.server.store.store import COLLECTIONS, AuditLine, Document, StoreError, Transaction
+
+
+class MemoryStore:
+    """Keeps JSON text, so that what cannot be stored on disk cannot be stored here either.
+
+    Attributes:
+        failure: While set, every commit fails with this message and changes nothing.
+        vanished: While set, the store is taken to be gone, with this message.
+    """
+
+    def __init__(self) -> None:
+        self.failure: str | None = None
+        self.vanished: str | None = None
+        self._lock = threading.Lock()
+        self._collections: dict[str, dict[str, str]] = {name: {} for name in COLLECTIONS}
+        self._audit: list[tuple[float, str, str]] = []
+
+    def commit(self, transaction: Transaction) -> int:
+        """See `Store.commit`."""
+        puts = [(put.collection, put.key, json.dumps(put.document)) for put in transaction.puts]
+        lines = [(entry.at_s, entry.kind, json.dumps(entry.body)) for entry in transaction.audit]
+        with self._lock:
+            if self.failure is not None:
+                raise StoreError(self.failure)
+            self._apply(transaction, puts)
+            self._audit.extend(lines)
+            return len(self._audit)
+
+    def _apply(self, transaction: Transaction, puts: list[tuple[str, str, str]]) -> None:
+        for name in transaction.clears:
+            self._collections[name].clear()
+        for delete in transaction.deletes:
+            self._collections[delete.collection].pop(delete.key, None)
+        for collection, key, text in puts:
+            self._collections[collection][key] = text
+
+    def get(self, collection: str, key: str) -> Document | None:
+        """See `Store.get`."""
+        with self._lock:
+            text = self._collections[collection].get(key)
+        return None if text is None else json.loads(text)
+
+    def count(self, collection: str) -> int:
+        """See `Store.count`."""
+        with self._lock:
+            return len(self._collections[collection])
+
+    def read_all(self, collection: str) -> Iterator[tuple[str, Document]]:
+        """See `Store.read_all`."""
+        with self._lock:
+            rows = sorted(self._collections[collection].items())
+        return ((key, json.loads(text)) for key, text in rows)
+
+    def page(self, collection: str, after: str, limit: int) -> list[tuple[str, Document]]:
+        """See `Store.page`."""
+        with self._lock:
+            rows = sorted(row for row in self._collections[collection].items() if row[0] > after)
+        return [(key, json.loads(text)) for key, text in rows[:limit]]
+
+    def page_back(
+        self, collection: str, before: str | None, limit: int, containing: Sequence[str] = ()
+    ) -> list[tuple[str, Document]]:
+        """See `Store.page_back`."""
+        with self._lock:
+            rows = sorted(self._collections[collection].items(), reverse=True)
+        found = (
+            row for row in rows if (before is None or row[0] < before) and all(one in row[1] for one in containing)
+        )
+        return [(key, json.loads(text)) for key, text in islice(found, limit)]
+
+    def audit(self, after: int, limit: int) -> list[AuditLine]:
+        """See `Store.audit`."""
+        with self._lock:
+            rows = self._audit[after : after + limit]
+        numbered = enumerate(rows, start=after + 1)
+        return [AuditLine(number, at_s, kind, json.loads(text)) for number, (at_s, kind, text) in numbered]
+
+    def last_audit_number(self) -> int:
+        """See `Store.last_audit_number`."""
+        with self._lock:
+            return len(self._audit)
+
+    def check(self) -> None:
+        """See `Store.check`."""
+        if self.vanished is not None:
+            raise StoreError(self.vanished)
+
+    def close(self) -> None:
+        """See `Store.close`."""

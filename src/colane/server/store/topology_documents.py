@@ -1,0 +1,24 @@
+"""How GPUs are connected as a JSON document and back; apart from the others, as commands that draw it need no more."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from colane.model.topology import Link, LinkKind, Topology
+from colane.server.store.codec import choice, record, row, several
+
+TOPOLOGY: Final = record(
+    Topology, links=several(several(row(Link, kind=choice(LinkKind)))), sockets=several(), switches=several()
+)
+
+
+def encode_topology(topology: Topology) -> dict[str, Any]:
+    """Return a topology; a link is `[kind, lanes, bandwidth_bytes_per_s]`."""
+    body: dict[str, Any] = TOPOLOGY.write(topology)
+    return body
+
+
+def decode_topology(body: Mapping[str, Any]) -> Topology:
+    """Return the topology of `encode_topology`."""
+    return TOPOLOGY.read(body)

@@ -1,0 +1,218 @@
+"""From a job request to what policies see and what only the agent sees, or a refusal that names the field."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from colane.model.checkpoint import CheckpointContract, parse_contract
+from colane.model.hold import Hold, HoldKind
+from colane.model.job import JobSpec
+from colane.model.job_fields import JOB_FIELDS, senseless
+from colane.model.problem import Problem
+from colane.server.http.problems import RefusedError
+from colane.server.store.documents import Body
+from colane.server.submitting.begin import begin_time_s, time_text
+from colane.server.submitting.family import derive_family, name_of
+from colane.server.submitting.hardware import Hardware
+from colane.server.submitting.job_request import JobRequest, in_base_units, said_name, said_twice
+from colane.server.submitting.qos import with_preset
+from colane.workloads import catalogue
+
+TRAINER_FIELDS: Final = frozenset(field.name for field in JOB_FIELDS if field.of_trainer)
+"""Fields that only a built-in job may carry."""
+
+_SPEC_FIELDS: Final = tuple(field for field in JOB_FIELDS if field.in_spec)
+
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """A job that may enter the queue.
+
+    Attributes:
+        spec: What policies see.
+        launch: Command, working directory, environment: for the store's `launch_specs` and the agent only.
+        model_name: Built-in model, None for a command.
+        holds: What keeps it from starting yet.
+    """
+
+    spec: JobSpec
+    launch: Body
+    model_name: str | None
+    holds: tuple[Hold, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Program:
+    """The part of a job that depends on whether it is built in."""
+
+    command: list[str]
+    name: str
+    family: str
+    batch_size: int | None
+    steps_total: int | None
+    model_name: str | None
+
+
+def admit_all(requests: Sequence[JobRequest], hardware: Hardware, workdir: str, now_s: float = 0.0) -> list[Admitted]:
+    """Judge a batch; it is taken whole or not at all.
+
+    Args:
+        requests: The jobs in order.
+        hardware: Nodes known now; with none, hardware is not judged.
+        workdir: Working directory of jobs that name none.
+        now_s: The time, from which times to begin are counted.
+
+    Raises:
+        RefusedError: 422 with every problem of the first bad jobs, fields as `jobs[3].batch_size`.
+    """
+    admitted: list[Admitted] = []
+    problems: list[Problem] = []
+    for position, request in enumerate(requests):
+        try:
+            admitted.append(admit(request, hardware, workdir, now_s))
+        except RefusedError as refused:
+            problems += [Problem(f"jobs[{position}].{field}", text) for field, text in refused.problems]
+            if len(problems) >= PROBLEMS_MAX:
+                break
+    if problems:
+        raise RefusedError(422, problems)
+    return admitted
+
+
+PROBLEMS_MAX: Final = 20
+"""A batch that is wrong throughout is not answered with ten thousand problems."""
+
+
+def admit(request: JobRequest, hardware: Hardware, workdir: str, now_s: float = 0.0) -> Admitted:
+    """Judge one job; see `admit_all`.
+
+    Raises:
+        RefusedError: 422 with what is wrong.
+    """
+    given = request.model_fields_set
+    request = with_preset(in_base_units(request))
+    problems = said_twice(given) + _conflicts(request, given)
+    if problems:
+        raise RefusedError(422, problems)
+    directory = request.workdir or workdir
+    built_in = request.model_name is not None
+    program = _trainer_program(request, directory) if built_in else _command_program(request, directory)
+    spec = _spec(request, program)
+    spec, misfit = hardware.sized(spec), hardware.problem(spec) or batch_problem(request, spec)
+    if misfit is not None:
+        raise RefusedError(422, [misfit])
+    launch: Body = {"command": program.command, "workdir": directory, "env": dict(request.env)}
+    launch |= {"mps": request.mps, "ranks": request.ranks}
+    if spec.sizes:
+        launch["elastic"] = True
+    if request.batch is not None:
+        launch["batch"] = {"size": spec.batch_size, "per_gpu": spec.batch_per_gpu}
+    if spec.checkpoint is not None:
+        launch["checkpoint_signal"] = spec.checkpoint.signal
+        launch["checkpoint_lead_s"] = spec.checkpoint.lead_s
+    return Admitted(spec, launch, program.model_name, _holds(request, now_s))
+
+
+def _holds(request: JobRequest, now_s: float) -> tuple[Hold, ...]:
+    """What is to keep it from starting at first: a time before which it may not."""
+    if request.begin is None:
+        return ()
+    try:
+        begin_s = begin_time_s(request.begin, now_s)
+    except ValueError as error:
+        raise RefusedError(422, [Problem("begin", str(error))]) from error
+    return (Hold(HoldKind.BEGIN, time_text(begin_s), begin_s),) if begin_s > now_s else ()
+
+
+def _conflicts(request: JobRequest, given: set[str]) -> list[Problem]:
+    problems = []
+    if request.workdir is not None and not request.workdir.startswith("/"):
+        problems.append(Problem("workdir", f"must be an absolute path, got {request.workdir[:60]!r}"))
+    told = senseless(dict(request), has_gpus=request.gpus != (0,))
+    problems += [Problem(said_name(field, given), message) for field, message in told]
+    return problems + _checkpoint_problems(request) + _kind_conflicts(request, given)
+
+
+def batch_problem(request: JobRequest, spec: JobSpec) -> Problem | None:
+    """What is wrong with how a job's batch is to follow its GPUs; None where nothing is."""
+    size = spec.batch_size
+    if request.batch is None:
+        return None
+    if size is None:
+        return Problem("batch_size", "is required with batch: how many samples a step takes, of all GPUs or of each")
+    uneven = [gpus for gpus in spec.sizes or (spec.gpus,) if size % gpus]
+    if spec.batch_per_gpu or not uneven:
+        return None
+    even = [str(gpus) for gpus in spec.sizes if not size % gpus]
+    fix = f"ask for gpus {','.join(even)}" if even else "take a batch_size it divides"
+    return Problem("batch_size", f"{size} cannot be split evenly over {uneven[0]} GPUs: {fix}, or batch per-gpu")
+
+
+PER_GPU_FAMILY: Final = "{family} (batch per GPU)"
+"""What is learnt of a job whose steps grow with its GPUs says nothing of one whose steps do not, and the reverse."""
+
+
+def _checkpoint_problems(request: JobRequest) -> list[Problem]:
+    try:
+        _contract(request)
+    except ValueError as error:
+        return [Problem("checkpoint", str(error))]
+    return []
+
+
+def _contract(request: JobRequest) -> CheckpointContract | None:
+    return None if request.checkpoint is None else parse_contract(request.checkpoint, request.checkpoint_lead_s)
+
+
+def _kind_conflicts(request: JobRequest, given: set[str]) -> list[Problem]:
+    if request.model_name is not None:
+        both = request.command is not None
+        return [Problem("command", "give command or model_name, not both")] if both else []
+    if request.command is None:
+        return [Problem("command", "is required (or model_name for a built-in training job)")]
+    if not request.command or not request.command[0].strip():
+        return [Problem("command", "must not be empty: give the program and its arguments")]
+    only = sorted(name for name in given & TRAINER_FIELDS if name != "model_name")
+    return [Problem(name, "belongs to built-in jobs (with model_name), not to a command") for name in only]
+
+
+def _command_program(request: JobRequest, directory: str) -> _Program:
+    command = list(request.command or ())
+    family = request.family or derive_family(command, directory, request.user)
+    name = request.name or name_of(family)
+    return _Program(command, name, family, request.batch_size, request.steps_total, None)
+
+
+def _trainer_program(request: JobRequest, directory: str) -> _Program:
+    wanted: dict[str, Any] = request.model_dump(
+        include=set(TRAINER_FIELDS - {"python"}) | {"batch_size"}, exclude_unset=True, exclude_none=True
+    )
+    problems = [Problem(field, message) for field, message in catalogue.problems(wanted, directory)]
+    if problems:
+        raise RefusedError(422, problems)
+    job = catalogue.complete(wanted)
+    model = str(job["model_name"])
+    command = [request.python or sys.executable, *catalogue.command(wanted)]
+    family = request.family or catalogue.family(wanted)
+    return _Program(
+        command, request.name or model, family, job["batch_size"], request.steps_total or job["iters"], model
+    )
+
+
+def _spec(request: JobRequest, program: _Program) -> JobSpec:
+    values = {field.name: field.in_job(getattr(request, field.name)) for field in _SPEC_FIELDS}
+    contract = _contract(request)
+    per_gpu = request.batch == "per-gpu"
+    values |= {
+        "name": program.name,
+        "family": PER_GPU_FAMILY.format(family=program.family) if per_gpu else program.family,
+        "batch_size": program.batch_size,
+        "steps_total": program.steps_total,
+        "gpus": request.gpus[-1],
+        "checkpoint": contract,
+        "preemptible": request.preemptible or contract is not None,
+    }
+    return JobSpec(**values, sizes=request.gpus if len(request.gpus) > 1 else (), batch_per_gpu=per_gpu)

@@ -1,0 +1,158 @@
+"""The job request, as a pydantic model made from the rows of `model.job_fields`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+
+from pydantic import BeforeValidator, Field, StringConstraints, WithJsonSchema, create_model
+
+from colane.model.field_values import (
+    Amount,
+    Flag,
+    GpuSizes,
+    Number,
+    OneOf,
+    SomeOf,
+    Text,
+    TextList,
+    TextMap,
+    Values,
+    Whole,
+)
+from colane.model.job_fields import JOB_FIELDS, JobField
+from colane.model.problem import Problem
+from colane.model.sizes import check_sizes, parse_sizes
+from colane.server.http.wire import WireModel
+
+
+def _sizes(value: object) -> tuple[int, ...]:
+    """Numbers of GPUs from a number, from text as `1..4`, or from a list."""
+    if isinstance(value, str):
+        return parse_sizes(value)
+    given: list[Any] = list(value) if isinstance(value, list | tuple) else [value]
+    if any(isinstance(one, bool) or not isinstance(one, int) for one in given):
+        raise ValueError("must be a number of GPUs, text as 1..4 or 1,2,4, or a list of numbers")
+    return check_sizes(given)
+
+
+GPU_SIZES: Final = Annotated[
+    tuple[int, ...],
+    BeforeValidator(_sizes),
+    Field(strict=False),
+    WithJsonSchema(
+        {"anyOf": [{"type": "integer"}, {"type": "string"}, {"type": "array", "items": {"type": "integer"}}]}
+    ),
+]
+"""Sizes a job can run on, ascending."""
+
+
+def _of_text(parse: Callable[[object], float]) -> Callable[[object], object]:
+    return lambda value: parse(value) if isinstance(value, str) else value
+
+
+ANNOTATED: Any = Annotated
+LITERAL: Any = Literal
+"""As values: the types of a request's fields are made at run time."""
+
+
+def _text(text: Text) -> Any:  # noqa: ANN401 - a type
+    return ANNOTATED[str, StringConstraints(min_length=text.least or None, max_length=text.most, pattern=text.pattern)]
+
+
+def _number(takes: Whole | Number | Amount) -> Any:  # noqa: ANN401 - a type
+    match takes:
+        case Whole(least, most):
+            return ANNOTATED[int, Field(ge=least, le=most)]
+        case Number(least, above, most):
+            return ANNOTATED[float, Field(ge=least, gt=above, le=most)]
+        case Amount(unit, least, above, most):
+            return ANNOTATED[int if unit.is_whole else float, Field(ge=least, gt=above, le=most)]
+
+
+def _type(takes: Values) -> Any:  # noqa: ANN401, PLR0911 - a type; one for each kind of values
+    match takes:
+        case Text():
+            return _text(takes)
+        case Whole() | Number() | Amount():
+            return _number(takes)
+        case Flag():
+            return bool
+        case OneOf(of):
+            return LITERAL[tuple(one.value for one in of)]
+        case SomeOf(of):
+            return ANNOTATED[list[_type(OneOf(of))], Field(max_length=len(of))]  # type: ignore[misc]
+        case GpuSizes():
+            return GPU_SIZES
+        case TextMap(name, value, most):
+            return ANNOTATED[dict[_text(name), _text(value)], Field(max_length=most)]  # type: ignore[misc]
+        case TextList(value, most):
+            return ANNOTATED[list[_text(value)], Field(max_length=most)]  # type: ignore[misc]
+
+
+def _members(field: JobField) -> Iterator[tuple[str, Any]]:
+    """The field as pydantic has it, and the one beside it that takes text with a unit."""
+    kind = _type(field.takes)
+    default = [*field.default] if isinstance(field.takes, SomeOf) else field.default
+    yield field.name, (kind | None if default is None else kind, Field(default, description=field.meaning))
+    if isinstance(field.takes, Amount):
+        told = ANNOTATED[kind, BeforeValidator(_of_text(field.takes.parse))]
+        yield field.text, (told | None, Field(None, description=f"{field.name}, or text with a unit"))
+
+
+if TYPE_CHECKING:
+
+    class JobRequest(WireModel):
+        """Fields that are read by name, for the type checker: rows of `model.job_fields`, as all others are."""
+
+        command: list[str] | None
+        model_name: str | None
+        python: str | None
+        name: str | None
+        family: str | None
+        workdir: str | None
+        env: dict[str, str]
+        gpus: tuple[int, ...]
+        qos: str
+        priority: int
+        user: str
+        pool: str
+        time_limit_s: float | None
+        begin: str | None
+        batch: str | None
+        batch_size: int | None
+        steps_total: int | None
+        preemptible: bool
+        checkpoint: str | None
+        checkpoint_lead_s: float | None
+        mps: bool
+        ranks: str
+
+else:
+    JobRequest = create_model(
+        "JobRequest",
+        __base__=WireModel,
+        __module__=__name__,
+        __doc__="A job: paper A's object (with `model_name`), or a `command`; both take the other fields.",
+        **{name: member for field in JOB_FIELDS for name, member in _members(field)},
+    )
+
+AMOUNTS: Final = tuple(field for field in JOB_FIELDS if field.text)
+
+
+def in_base_units(request: JobRequest) -> JobRequest:
+    """Return a request whose texts with a unit stand in the fields of the base unit."""
+    told = {field.name: getattr(request, field.text) for field in AMOUNTS}
+    found = {name: value for name, value in told.items() if value is not None}
+    return request.model_copy(update={**found, **{field.text: None for field in AMOUNTS}}) if found else request
+
+
+def said_twice(given: set[str]) -> list[Problem]:
+    """Return what is wrong where a field is given both as text and in the base unit."""
+    both = (field for field in AMOUNTS if {field.text, field.name} <= given)
+    return [Problem(field.text, f"give {field.text} or {field.name}, not both") for field in both]
+
+
+def said_name(field: JobField, given: set[str]) -> str:
+    """Return by which of its names a field was given."""
+    return field.text if field.text in given else field.name

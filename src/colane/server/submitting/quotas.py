@@ -1,0 +1,109 @@
+"""What is demanded when jobs are submitted: not too many that wait, not too fast, none that could never run.
+
+Jobs over a limit on what runs are held by the core (`core.cluster.limits`).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from colane.core.cluster.limits import gpus_counted
+from colane.core.events import GroupsSeen
+from colane.model.hold import HoldKind
+from colane.model.job import JobId, JobSpec, JobState
+from colane.model.limits import Bound, Quotas
+from colane.model.words import count
+from colane.server.http.problems import RefusedError
+from colane.server.submitting.admission import Admitted
+from colane.server.submitting.limits import SystemGroups
+from colane.server.writer import changes
+from colane.server.writer.turn import Turn
+
+TOO_MANY: Final = 429
+MINUTE_S: Final = 60.0
+
+
+class QuotaKeeper:
+    """Refuses what is over a limit, and tells the core of which groups of the system users are."""
+
+    def __init__(self, quotas: Quotas | None = None) -> None:
+        self._quotas = quotas or Quotas()
+        self._groups = SystemGroups()
+        self._told: dict[str, tuple[str, ...]] = {}
+        self._submitted: dict[str, deque[float]] = defaultdict(deque)
+
+    def submit(self, turn: Turn, jobs: Sequence[Admitted]) -> list[JobId]:
+        """Append jobs to the queue's end, and return their ids.
+
+        Raises:
+            RefusedError: 422 and 429, they would be too many, or could never be let go; none is taken.
+        """
+        asked: dict[Bound, list[JobSpec]] = defaultdict(list)
+        for job in jobs:
+            for bound in self._bounds(job.spec.user):
+                asked[bound].append(job.spec)
+        for bound, specs in asked.items():
+            self._demand_room(bound, specs, turn)
+        for bound, specs in asked.items():
+            if bound.limits.submits_per_minute is not None:
+                self._submitted[bound.name].extend([turn.now_s] * len(specs))
+        self.tell_groups(turn, {job.spec.user for job in jobs})
+        return changes.submit(turn, jobs)
+
+    def resume(self, turn: Turn, job_id: JobId, by: str) -> None:
+        """Let a suspended job go on.
+
+        Raises:
+            RefusedError: 404, there is no such live job; 409, a limit holds it.
+        """
+        job = turn.board.jobs.get(job_id)
+        if job is not None and job.holds and all(hold.kind is HoldKind.LIMIT for hold in job.holds):
+            text = f"job {job_id} waits for {job.holds[0].by}: it starts when other jobs under it have ended"
+            raise RefusedError.because(409, text)
+        changes.resume(turn, job_id, by)
+
+    def tell_groups(self, turn: Turn, users: Iterable[str]) -> None:
+        """Tell the core of these users' groups, where it does not know of them."""
+        names = self._quotas.of_system
+        for user in sorted(users) if names else ():
+            groups = tuple([name for name in names if name in self._groups.of(user)])
+            if groups != self._told.get(user, ()):
+                self._told[user] = groups
+                turn.events.append(GroupsSeen(user, groups))
+
+    def forget_told(self) -> None:
+        """The core was made anew: it knows of no groups."""
+        self._told.clear()
+
+    def _bounds(self, user: str) -> tuple[Bound, ...]:
+        return self._quotas.bounds(user, self._groups.of(user) if self._quotas.of_system else ())
+
+    def _demand_room(self, bound: Bound, asked: Sequence[JobSpec], turn: Turn) -> None:
+        (name, limits), most = bound, max(gpus_counted(spec) for spec in asked)
+        if limits.gpus is not None and most > limits.gpus:
+            raise RefusedError.because(422, f"must be at most {limits.gpus}, the limit of {name}, got {most}", "gpus")
+        if limits.running == 0:
+            raise RefusedError.because(422, f"{name} may run no jobs", "user")
+        if limits.queued is not None:
+            waiting = self._waiting(bound, turn)
+            if waiting + len(asked) > limits.queued:
+                text = f"{name} may have {count(limits.queued, 'job')} waiting, and has {waiting}"
+                raise RefusedError.because(TOO_MANY, f"{text}; submit {len(asked)} more when some have started")
+        self._demand_pace(bound, len(asked), turn.now_s)
+
+    def _waiting(self, bound: Bound, turn: Turn) -> int:
+        """Jobs under a limit that wait, those of this turn included."""
+        users = [job.spec.user for job in turn.board.jobs.values() if job.state is JobState.QUEUED]
+        users += [job.spec.user for job in turn.admitted.values()]
+        is_under = {user: bound in self._bounds(user) for user in set(users)}
+        return sum(is_under[user] for user in users)
+
+    def _demand_pace(self, bound: Bound, asked: int, now_s: float) -> None:
+        most, recent = bound.limits.submits_per_minute, self._submitted[bound.name]
+        while recent and recent[0] <= now_s - MINUTE_S:
+            recent.popleft()
+        if most is not None and len(recent) + asked > most:
+            text = f"{bound.name} may submit {count(most, 'job')} a minute, and has submitted {len(recent)}"
+            raise RefusedError.because(TOO_MANY, f"{text}; wait, or send fewer at once")

@@ -1,0 +1,305 @@
+"""What clients see of jobs and nodes. Nothing here holds a command or an environment."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from operator import attrgetter
+from types import MappingProxyType
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
+
+from colane.core.cluster.company import Company, Pacing
+from colane.core.reducers import reforming
+from colane.cpu.contention import ContentionConfig
+from colane.model.bandwidth import Throttle
+from colane.model.checkpoint import CheckpointContract
+from colane.model.constraints import UNCONSTRAINED, Constraints
+from colane.model.hardware import Node
+from colane.model.hold import HoldKind
+from colane.model.job import Job, JobId, JobState, SuspendVia
+from colane.model.job_fields import JOB_FIELDS, Shelf
+from colane.model.lane import Turns
+from colane.model.placement import Placement
+from colane.model.profile import Memory
+from colane.model.progress import Progress
+from colane.model.time_spent import time_spent
+from colane.perf.rate import Rate
+from colane.server.store import documents
+from colane.server.store.documents import Body
+from colane.server.store.ledger import explain
+from colane.server.writer.board import NodeRecord
+
+_SCALARS = (
+    "id", "submit_s", "first_start_s", "start_s", "first_step_s", "end_s", "attempt", "failures",
+)  # fmt: skip
+_SPEC_SCALARS = tuple(field.name for field in JOB_FIELDS if field.in_spec and field.shelf is Shelf.JOB)
+_NEEDS = (
+    *(field.name for field in JOB_FIELDS if field.in_spec and field.shelf is Shelf.NEEDS),
+    "batch_per_gpu",
+)
+
+
+_scalars_of, _spec_scalars_of, _needs_of = attrgetter(*_SCALARS), attrgetter(*_SPEC_SCALARS), attrgetter(*_NEEDS)
+"""Ten thousand waiting jobs are shown at once: what is looked up by name is half of that."""
+
+
+NO_TOTALS: Mapping[JobId, int | None] = MappingProxyType({})
+
+
+class MemoryView(NamedTuple):
+    """What an agent is told of the memory of its GPUs.
+
+    Attributes:
+        tight: Indexes of GPUs whose jobs give cached memory back when they yield.
+        booked: P and E that a job books of each of its GPUs there, of those of which they are known.
+    """
+
+    tight: frozenset[int] = frozenset()
+    booked: Mapping[JobId, Memory] = MappingProxyType({})
+
+
+NO_MEMORY = MemoryView()
+
+
+def job_view(
+    job: Job,
+    model_name: str | None,
+    policy: str,
+    progress: Progress | None = None,
+    pacing: Pacing | None = None,
+    length: int | None = None,
+) -> Body:
+    """Return a job as the API shows it, live or ended; `length` is the number of steps that its kind is known for."""
+    spec, reason = job.spec, job.reason
+    told = None if reason is None else explain(reason)
+    body: Body = dict(zip(_SCALARS, _scalars_of(job), strict=True))
+    body |= zip(_SPEC_SCALARS, _spec_scalars_of(spec), strict=True)
+    body |= _placement(job.placement)
+    body["throttle"] = None if job.throttle is None else _throttle(job.throttle)
+    body |= {
+        "state": job.state.value,
+        "model_name": model_name,
+        "labels": dict(spec.labels),
+        "suspended": job.suspended or job.is_held(HoldKind.USER),
+        "suspended_via": job.suspended_via.value,
+        "holds": [hold._asdict() for hold in job.holds],
+        "on_host_bytes": job.on_host_bytes,
+        "sharing": sharing_view(pacing.company if pacing else None),
+        "rate": rate_view(pacing.rate) if pacing else None,
+        "cores_useful": pacing.cores_useful if pacing else None,
+        "policy": policy,
+        "needs": {
+            **dict(zip(_NEEDS, _needs_of(spec), strict=True)),
+            "sizes": list(spec.sizes),
+            "checkpoint": _checkpoint(spec.checkpoint),
+        },
+        "constraints": _constraints(job.constraints),
+        "saved_s": job.saved_s,
+        "lost_s": job.lost_s,
+        "time_spent": _time_spent(job),
+        "steps_kept": job.steps_kept,
+        "saves_failed": job.saves_failed,
+        "why": reason.why.value if reason else None,
+        "reason": None if told is None else told["sentence"],
+        "steps": progress.steps if progress else 0,
+        "progress": documents.encode_progress(progress) if progress else None,
+        "story_left_out": job.story_left_out,
+        "story": [
+            {
+                "at_s": move.at_s,
+                "state": move.state.value,
+                **(told if told is not None and move.reason is reason else explain(move.reason)),
+            }
+            for move in job.story
+        ],
+    }
+    if progress and progress.steps_total is not None:
+        body["steps_total"] = progress.steps_total
+    body["steps_total_learned"] = length if body["steps_total"] is None else None
+    return body
+
+
+def _time_spent(job: Job) -> Body:
+    """Where its time had gone when it came into its present state."""
+    until_s = job.story[-1].at_s if job.story else job.submit_s
+    return time_spent(job.story, job.story_left_out, until_s)._asdict()
+
+
+def _checkpoint(contract: CheckpointContract | None) -> Body | None:
+    return None if contract is None else {**contract._asdict(), "saved_codes": [*contract.saved_codes]}
+
+
+def _constraints(held_to: Constraints) -> Body:
+    """What a job is held to besides what was declared; empty of most."""
+    if held_to == UNCONSTRAINED:
+        return {}
+    body = {name: value for name, value in held_to._asdict().items() if value != getattr(UNCONSTRAINED, name)}
+    if held_to.checkpoint is not None:
+        body["checkpoint"] = _checkpoint(held_to.checkpoint)
+    if held_to.sizes_lost:
+        body["sizes_lost"] = list(held_to.sizes_lost)
+    return body
+
+
+def sharing_view(company: Company | None) -> Body | None:
+    """Return how a running job shares its GPUs; None when it shares none."""
+    if company is None:
+        return None
+    body: Body = {**company._asdict(), "mates": list(company.mates), "others": list(company.others)}
+    names = {"share_ratio": "share_asked_ratio", "predicted": "slowdown_predicted", "measured": "slowdown_measured"}
+    return {names.get(name, name): value for name, value in body.items()}
+
+
+def rate_view(rate: Rate) -> Body:
+    """Return how fast a job is believed to go, and what makes it differ from itself alone as it asked to run."""
+    factors = rate.factors._asdict()
+    return {
+        "steps_per_s": rate.steps_per_s,
+        "ratio": rate.ratio,
+        "source": rate.source.value,
+        "sentence": rate.source.sentence,
+        "samples": rate.samples,
+        "spread_ratio": rate.spread_ratio,
+        "factors": {name: {**factor._asdict(), "source": factor.source.value} for name, factor in factors.items()},
+    }
+
+
+def _throttle(throttle: Throttle) -> Body:
+    names = {"cores": list(throttle.cores), "withheld_cores": list(throttle.withheld)}
+    return {**names, "bandwidth_ratio": throttle.bandwidth_ratio}
+
+
+def _placement(placement: Placement | None) -> Body:
+    if placement is None:
+        return {"node": None, "nodes": [], "gpus": [], "lanes": [], "booked_cores": []}
+    return {
+        "node": placement.node,
+        "nodes": list(placement.nodes),
+        "gpus": [str(gpu) for gpu in placement.gpus],
+        "lanes": [slot.lane for slot in placement.slots],
+        "booked_cores": list(placement.cores),
+    }
+
+
+def finished_view(document: Mapping[str, Any]) -> Body:
+    """Return a finished job's record: the job's own fields joined with the finished object's."""
+    job = documents.decode_job(document["job"])
+    finished = document["finished"]
+    sample = finished.get("progress")
+    progress = documents.decode_progress(sample) if sample else None
+    body = job_view(job, document["model_name"], document["policy"], progress)
+    body |= dict.fromkeys(("exit_code", "signal", "outcome", "detail", "log_bytes"))
+    body |= {"step_durations_s": [], "log_truncated": False}
+    kept = {"node", "start_s", "end_s", "progress"}
+    body |= {name: value for name, value in finished.items() if name not in kept}
+    return body
+
+
+def node_view(
+    record: NodeRecord,
+    last_seen_s: float | None,
+    jobs: list[Job],
+    turns: Turns,
+    nodes: Mapping[str, NodeRecord],
+    memory: MemoryView = NO_MEMORY,
+    totals: Mapping[JobId, int | None] = NO_TOTALS,
+    contention: ContentionConfig | None = None,
+) -> Body:
+    """Return the node object: hardware, the whole desired state of its jobs, and how those of one lane take turns.
+
+    `totals` are the steps of jobs, where known.
+    """
+    name, placed = record.node.name, [(job, job.placement) for job in jobs if job.placement is not None]
+    return {
+        **documents.encode_node(record.node),
+        "generation": record.generation,
+        "state": _node_state(record, jobs),
+        "lost": record.lost,
+        "last_seen_s": last_seen_s,
+        "messages": [*record.messages, *closed(record.node)],
+        "runs_as": record.runs_as,
+        "turns": {"rule": turns.rule.value, "quantum_s": turns.quantum_s},
+        "bandwidth": _measured(jobs, contention),
+        "jobs": [
+            {
+                **_desired(job, place, name, nodes),
+                "steps_total": totals.get(job.id, job.spec.steps_total),
+                "flush": _flushes(place, name, memory.tight),
+                "memory": memory.booked.get(job.id),
+            }
+            for job, place in placed
+        ],
+    }
+
+
+def _node_state(record: NodeRecord, jobs: list[Job]) -> str:
+    if record.lost:
+        return "lost"
+    if not record.node.drains:
+        return "up" if record.node.closed is None else "taken-out"
+    return "draining" if jobs else "drained"
+
+
+def closed(node: Node) -> list[str]:
+    """Say why a node is out of scheduling, where it is."""
+    return [] if node.closed is None else [f"takes no jobs, and is tried again later: {node.closed.why}"]
+
+
+def _measured(jobs: list[Job], contention: ContentionConfig | None) -> Body | None:
+    """How often an agent is to say who uses the bandwidth of its memory; None where nobody could be held back."""
+    alone = all(job.spec.gpus for job in jobs) or not any(job.spec.gpus for job in jobs)
+    if contention is None or (alone and not any(job.throttle is not None for job in jobs)):
+        return None
+    return {"interval_s": contention.interval_s}
+
+
+def _desired(job: Job, placement: Placement, node: str, nodes: Mapping[str, NodeRecord]) -> Body:
+    """What an agent is told of a job: its part of it, and how its part finds the others."""
+    return {
+        "id": job.id,
+        "attempt": job.attempt,
+        "run": job.state is not JobState.STOPPING,
+        "because": job.reason.sentence() if job.state is JobState.STOPPING and job.reason is not None else "",
+        "slots": [{"gpu": slot.gpu.number, "lane": slot.lane} for slot in placement.slots_on(node)],
+        "cores": list(placement.cores_on(node) if job.throttle is None else job.throttle.cores),
+        "bandwidth_ratio": 1.0 if job.throttle is None else job.throttle.bandwidth_ratio,
+        "gang": _gang(placement, node, nodes),
+        "time_limit_s": job.spec.time_limit_s,
+        "memory_limit_bytes": job.effective.part(job.spec.host_memory_bytes, len(placement.slots_on(node))),
+        "weight": job.spec.weight,
+        "priority": job.spec.priority,
+        "kind": job.spec.kind.value,
+        "paused": job.state is JobState.PAUSED,
+        "to_host": job.state is JobState.PAUSED and (job.parked or job.suspended_via is SuspendVia.HOST),
+        "on_host": job.is_on_host,
+        "save": _save(job),
+    }
+
+
+def _save(job: Job) -> Body | None:
+    """The signal that asks a job to save its state now, and which asking of this attempt it is; None of others."""
+    contract = job.effective.checkpoint
+    if job.state is not JobState.CHECKPOINTING or contract is None:
+        return None
+    ranks = reforming.ranks_wanted(job)
+    return {"signal": contract.signal, "number": job.saves_asked, **({"ranks": ranks} if ranks else {})}
+
+
+def _flushes(placement: Placement, node: str, tight: frozenset[int]) -> bool:
+    return any(slot.gpu.number in tight for slot in placement.slots_on(node))
+
+
+def _gang(placement: Placement, node: str, nodes: Mapping[str, NodeRecord]) -> Body | None:
+    """Where a node's ranks stand in a job that spans several; None for a job on one node."""
+    if len(placement.nodes) == 1:
+        return None
+    known = nodes.get(placement.node)
+    first = next(rank for rank, slot in enumerate(placement.slots) if slot.gpu.node == node)
+    return {
+        "nodes": list(placement.nodes),
+        "node_rank": placement.nodes.index(node),
+        "rank_first": first,
+        "world_size": len(placement.slots),
+        "address": urlsplit(known.node.address).hostname if known is not None else None,
+        "port": placement.port,
+    }

@@ -1,0 +1,152 @@
+"""Jobs as a screen shows them: all that run, the first that wait, the last that ended, and how many are left out.
+
+However many jobs there are, only those shown are rendered, and of the ended ones only those are read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from colane.model.job import Job, JobState
+from colane.server.http.sight import Sight
+from colane.server.store.documents import Body
+from colane.server.store.ledger import explain
+from colane.server.store.store import FINISHED_JOBS, Document, Store, job_key
+from colane.server.submitting.lengths import kind_of
+from colane.server.views.jobs_and_nodes import finished_view, job_view
+from colane.server.writer.board import readable
+from colane.server.writer.driver import LiveDriver
+
+WHY_MAX: Final = 20
+"""Each present reason is a question to the policy, so only the first in line are asked for."""
+
+PAGE_ROWS: Final = 500
+NO_REASON: Final[Body] = {"why": None, "sentence": "", "facts": {}, "jobs": []}
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Which jobs, and how many of each sort.
+
+    Attributes:
+        limit: At most so many that run, that wait, and that have ended.
+        ended: Whether ended ones are wanted at all.
+        user: Only this user's; None for everybody's.
+        labels: Only jobs with all of these.
+        sight: Only jobs that this caller is told of.
+    """
+
+    limit: int
+    ended: bool = False
+    user: str | None = None
+    labels: Mapping[str, str] = field(default_factory=dict)
+    sight: Sight | None = None
+
+    def has(self, user: str, labels: Mapping[str, Any]) -> bool:
+        """Whether a job is of those asked for."""
+        if self.user not in {None, user} or not (self.sight is None or self.sight.has(user)):
+            return False
+        return all(labels.get(name) == value for name, value in self.labels.items())
+
+    def shown(self, document: Document) -> Body | None:
+        """Return the record of a finished job that is asked for."""
+        spec = document["job"]["spec"]
+        return finished_view(document) if self.has(spec["user"], spec["labels"]) else None
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """Live jobs that are shown, in order of id, and how many of them are not."""
+
+    shown: list[Job]
+    running_left_out: int
+    queued_left_out: int
+
+
+def choose(jobs: Iterable[Job], wanted: Wanted) -> Chosen:
+    """Choose among live jobs."""
+    known = sorted((job for job in jobs if wanted.has(job.spec.user, job.spec.labels)), key=lambda job: job.id)
+    queued = [job for job in known if job.state is JobState.QUEUED]
+    placed = [job for job in known if job.state is not JobState.QUEUED]
+    shown = sorted([*placed[: wanted.limit], *queued[: wanted.limit]], key=lambda job: job.id)
+    return Chosen(shown, max(0, len(placed) - wanted.limit), max(0, len(queued) - wanted.limit))
+
+
+async def listing(store: Store, driver: LiveDriver, wanted: Wanted) -> Body:
+    """Return the jobs asked for, in order of id but ended ones first, and how many are left out.
+
+    Raises:
+        StoreError: The store cannot be read.
+    """
+    ended, more = await asyncio.to_thread(last_ended, store, wanted) if wanted.ended else ([], False)
+    chosen = choose(driver.board.jobs.values(), wanted)
+    live = {job.id for job in chosen.shown}
+    return {
+        "jobs": [*(job for job in ended if job["id"] not in live), *_views(driver, chosen.shown)],
+        "left_out": {"running": chosen.running_left_out, "queued": chosen.queued_left_out, "ended": more},
+    }
+
+
+def _views(driver: LiveDriver, shown: Iterable[Job]) -> Iterator[Body]:
+    """Views with the present reasons of the first that wait: what a view brings is from the last move."""
+    left = WHY_MAX
+    for job in shown:
+        view = view_of(driver, job)
+        if job.state is JobState.QUEUED and left:
+            left -= 1
+            reason = why_live(driver, job)
+            view |= {"why": reason["why"], "reason": reason["sentence"]}
+        yield view
+
+
+def view_of(driver: LiveDriver, job: Job) -> Body:
+    """Return a live job as the API shows it."""
+    board = driver.board
+    name, progress, length = board.model_names.get(job.id), driver.progress.get(job.id), kind_of(job.spec)
+    return job_view(job, name, driver.decider.name, progress, driver.pacing(job.id), board.lengths.get(length))
+
+
+def why_live(driver: LiveDriver, job: Job) -> Body:
+    """Return why a live job is where it is; of one that has just ended, why it was there."""
+    if job.id in driver.core.state.jobs:
+        return explain(driver.core.why(job.id, driver.now()))
+    return explain(job.reason) if job.reason else NO_REASON
+
+
+def last_ended(store: Store, wanted: Wanted) -> tuple[list[Body], bool]:
+    """Return the last jobs that have ended, in order of id, and whether there are more.
+
+    Raises:
+        StoreError: The store cannot be read.
+    """
+    found: list[Body] = []
+    before: str | None = None
+    texts = _texts(wanted)
+    while page := store.page_back(FINISHED_JOBS, before, min(PAGE_ROWS, wanted.limit + 1), texts):
+        before = page[-1][0]
+        found += filter(None, readable(FINISHED_JOBS, page, wanted.shown))
+        if len(found) > wanted.limit:
+            break
+    return found[: wanted.limit][::-1], len(found) > wanted.limit
+
+
+def finished(store: Store, wanted: Wanted, after: int) -> Iterator[Body]:
+    """Yield records of finished jobs with ids above `after`, in order of id, read page by page.
+
+    Raises:
+        StoreError: The store cannot be read.
+    """
+    key = job_key(after)
+    while page := store.page(FINISHED_JOBS, key, PAGE_ROWS):
+        yield from filter(None, readable(FINISHED_JOBS, page, wanted.shown))
+        key = page[-1][0]
+
+
+def _texts(wanted: Wanted) -> Sequence[str]:
+    """What the text of every document asked for holds."""
+    pairs = [*wanted.labels.items(), *([("user", wanted.user)] if wanted.user is not None else [])]
+    return [f"{json.dumps(name)}: {json.dumps(value)}" for name, value in pairs]

@@ -1,0 +1,229 @@
+"""What is durable now, as clients may see it: live jobs and nodes, one step behind the core while a commit runs.
+
+Only the driver changes it, and only after a commit; everything in it is immutable, so readers need no lock.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple, TypeVar
+
+from colane.model.hardware import Node
+from colane.model.job import Job, JobId
+from colane.server.http.access import Caller, Role, TokenRecord
+from colane.server.store import documents
+from colane.server.store.codec import UNREADABLE, choice, record, several
+from colane.server.store.documents import Body
+from colane.server.store.store import (
+    ASSIGNED_JOBS,
+    LENGTHS,
+    META,
+    NODES,
+    SUBMITTED_JOBS,
+    TOKENS,
+    Document,
+    Store,
+)
+from colane.server.submitting.hardware import Hardware
+
+log = logging.getLogger(__name__)
+Value = TypeVar("Value")
+
+COUNTERS_KEY: Final = "counters"
+CLUSTER_KEY: Final = "cluster"
+"""Which cluster this store is of: an id made with it, so that ids of jobs from another store are not taken for ours."""
+CLOCK_KEY: Final = "clock"
+"""Where the service's time stood at the last commit."""
+
+
+class AgentDoor(NamedTuple):
+    """How an agent is called: its base URL, empty where it has none, and what it demands of the caller."""
+
+    address: str
+    secret: str
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """Headers of a request to it."""
+        return {"Authorization": f"Bearer {self.secret}"} if self.secret else {}
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRecord:
+    """A node as the store keeps it.
+
+    Attributes:
+        node: Its hardware and agent.
+        generation: Version of the state at which its desired jobs or hardware last changed.
+        order: Place in order of first registration.
+        lost: Its agent was silent for too long; it holds no jobs.
+        messages: What its agent has to say (MPS that could not be started, ...).
+        leased: Its jobs end by themselves when it is silent; of one without a lease, silence tells nothing.
+        secret: What its agent demands of whoever calls it.
+        runs_as: The one user whose jobs its agent can run, empty for everybody's.
+    """
+
+    node: Node
+    generation: int
+    order: int
+    lost: bool = False
+    messages: tuple[str, ...] = ()
+    leased: bool = True
+    secret: str = field(default="", repr=False)
+    runs_as: str = ""
+
+    @property
+    def door(self) -> AgentDoor:
+        """How its agent is called."""
+        return AgentDoor(self.node.address, self.secret)
+
+
+@dataclass(frozen=True, slots=True)
+class Counters:
+    """Numbers that must never be given twice.
+
+    Attributes:
+        next_job_id: Id of the next job submitted.
+        next_node_order: Place of the next node registered.
+        version: Version of the cluster's state.
+    """
+
+    next_job_id: int = 1
+    next_node_order: int = 0
+    version: int = 0
+
+
+@dataclass(slots=True)
+class Board:
+    """Live jobs and nodes.
+
+    Attributes:
+        jobs: Live jobs by id, in order of id.
+        model_names: Built-in model of the jobs that run one.
+        nodes: Nodes by name, lost ones included, in order of first registration.
+        on_node: Live jobs that hold GPUs of a node, in order of id.
+        counters: See `Counters`.
+        hardware: What all nodes have, for judging requests.
+        tokens: Tokens by digest.
+        lengths: Steps that jobs took when one of their kind last ran to success, by `lengths.kind_of`.
+    """
+
+    jobs: dict[JobId, Job] = field(default_factory=dict)
+    model_names: dict[JobId, str] = field(default_factory=dict)
+    nodes: dict[str, NodeRecord] = field(default_factory=dict)
+    on_node: dict[str, set[JobId]] = field(default_factory=dict)
+    counters: Counters = field(default_factory=Counters)
+    hardware: Hardware = field(default_factory=Hardware)
+    tokens: dict[str, TokenRecord] = field(default_factory=dict)
+    lengths: dict[str, int] = field(default_factory=dict)
+
+    def put_job(self, job: Job) -> None:
+        """Take a job's new value; an ended one leaves."""
+        old = self.jobs.get(job.id)
+        for node in _held_nodes(old):
+            self.on_node[node].discard(job.id)
+        if job.has_ended:
+            self.jobs.pop(job.id, None)
+            self.model_names.pop(job.id, None)
+            return
+        self.jobs[job.id] = job
+        for node in _held_nodes(job):
+            self.on_node.setdefault(node, set()).add(job.id)
+
+    def put_nodes(self, records: Iterable[NodeRecord], removed: Iterable[str] = ()) -> None:
+        """Take new values of nodes and drop others."""
+        changed = False
+        for known in records:
+            self.nodes[known.node.name] = known
+            changed = True
+        for name in removed:
+            changed = self.nodes.pop(name, None) is not None or changed
+        if changed:
+            self.hardware = Hardware(known.node for known in self.nodes.values())
+
+    def put_tokens(self, changed: Mapping[str, TokenRecord | None]) -> None:
+        """Take new tokens, and drop those that are None."""
+        for digest, token in changed.items():
+            if token is None:
+                self.tokens.pop(digest, None)
+            else:
+                self.tokens[digest] = token
+
+    def assigned(self, node: str) -> list[Job]:
+        """Live jobs that hold GPUs of a node, in order of id."""
+        return [self.jobs[job] for job in sorted(self.on_node.get(node, ()))]
+
+
+def _held_nodes(job: Job | None) -> tuple[str, ...]:
+    """Nodes on which a job has processes, or shall have."""
+    if job is None or job.placement is None:
+        return ()
+    return tuple([node for node in job.placement.nodes if node not in job.ended_on])
+
+
+NODE_RECORD: Final = record(NodeRecord, node=documents.NODE, messages=several())
+COUNTERS: Final = record(Counters)
+TOKEN: Final = record(TokenRecord, caller=record(Caller, role=choice(Role)))
+
+
+def encode_record(node: NodeRecord) -> Body:
+    """Return a node's document."""
+    body: Body = NODE_RECORD.write(node)
+    return body
+
+
+def decode_record(body: Mapping[str, Any]) -> NodeRecord:
+    """Return the record of `encode_record`."""
+    return NODE_RECORD.read(body)
+
+
+def encode_counters(counters: Counters) -> Body:
+    """Return the counters' document."""
+    body: Body = COUNTERS.write(counters)
+    return body
+
+
+def encode_live(job: Job, model_name: str | None) -> Body:
+    """Return a live job's document."""
+    return {**documents.encode_job(job), "model_name": model_name}
+
+
+def read_board(store: Store) -> Board:
+    """Read everything back.
+
+    Raises:
+        StoreError: The store cannot be read.
+    """
+    board = Board()
+    board.counters = COUNTERS.read(store.get(META, COUNTERS_KEY) or {})
+    records = readable(NODES, store.read_all(NODES), decode_record)
+    board.put_nodes(sorted(records, key=lambda known: known.order))
+    board.lengths.update((kind, int(body["steps"])) for kind, body in store.read_all(LENGTHS))
+    tokens = readable(TOKENS, store.read_all(TOKENS), TOKEN.read)
+    board.tokens.update((token.digest, token) for token in tokens)
+    live = [one for name in (SUBMITTED_JOBS, ASSIGNED_JOBS) for one in readable(name, store.read_all(name), _live)]
+    for job, model_name in sorted(live, key=lambda one: one[0].id):
+        board.put_job(job)
+        if model_name is not None:
+            board.model_names[job.id] = model_name
+    return board
+
+
+def _live(body: Mapping[str, Any]) -> tuple[Job, str | None]:
+    return documents.decode_job(body), body.get("model_name")
+
+
+def readable(collection: str, rows: Iterable[tuple[str, Document]], read: Callable[[Document], Value]) -> list[Value]:
+    """Return what can be read of a collection; a record that cannot is named in the log and stays as it is.
+
+    One record that somebody has meddled with, or a newer Colane has written, must not keep the others from their work.
+    """
+    known = []
+    for key, body in rows:
+        try:
+            known.append(read(body))
+        except UNREADABLE as error:
+            log.error("record %s of %s cannot be read and is left out: %r", key, collection, error)  # noqa: TRY400
+    return known

@@ -1,0 +1,377 @@
+"""What each mutating request adds to a turn. Each function checks first and adds after, so a refusal adds nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Any
+
+from colane.core.cluster.state import NodeState
+from colane.core.events import (
+    BandwidthObserved,
+    CancelRequested,
+    Ended,
+    GpusObserved,
+    Launched,
+    NodeLost,
+    NodeRegistered,
+    ProfileDeclared,
+    Progressed,
+    ResumeRequested,
+    Submitted,
+    SuspendRequested,
+)
+from colane.core.reducers import suspension
+from colane.model.bandwidth import BandwidthSample
+from colane.model.hardware import Gpu, Node
+from colane.model.job import Exit, Job, JobId, JobState, SuspendVia
+from colane.model.profile import Profile, ProfileKey, Value, ValueSource
+from colane.model.progress import Progress
+from colane.model.words import count
+from colane.server.http.access import Caller
+from colane.server.http.problems import RefusedError
+from colane.server.http.wire import ProfileBody, ValueBody
+from colane.server.http.wire_nodes import (
+    BandwidthBody,
+    FinishedBody,
+    GpuBody,
+    JobReport,
+    NodeBody,
+    ProgressBody,
+    ReportBody,
+)
+from colane.server.nodes import draining
+from colane.server.store.documents import encode_progress
+from colane.server.store.retention import Retention
+from colane.server.store.store import FINISHED_JOBS, Delete
+from colane.server.store.topology_documents import decode_topology
+from colane.server.submitting.admission import Admitted
+from colane.server.writer.board import NodeRecord
+from colane.server.writer.clock import AGENT_OFFSET_MIN_S, offset_s
+from colane.server.writer.turn import Turn
+
+EMPTY: Mapping[str, NodeState] = MappingProxyType({})
+
+UNKNOWN_TYPE = "unknown"
+"""GPU type of a node registered in paper A's form, which says no more than the indexes."""
+
+
+def submit(turn: Turn, jobs: Sequence[Admitted]) -> list[JobId]:
+    """Append jobs to the queue's end and return their ids, ascending."""
+    ids = [JobId(turn.next_job_id + offset) for offset in range(len(jobs))]
+    turn.next_job_id += len(jobs)
+    for job_id, job in zip(ids, jobs, strict=True):
+        turn.admitted[job_id] = job
+        turn.events.append(Submitted(job_id, job.spec, job.holds))
+    return ids
+
+
+def cancel(turn: Turn, job_id: JobId, by: str) -> None:
+    """Ask for the end of a live job; the caller has made sure that it is not an ended one.
+
+    Raises:
+        RefusedError: 404, there is no such live job.
+    """
+    if job_id not in turn.board.jobs:
+        raise RefusedError.because(404, f"there is no live job {job_id}")
+    turn.events.append(CancelRequested(job_id, by))
+
+
+def suspend(
+    turn: Turn, job_id: JobId, by: str, via: SuspendVia = SuspendVia.LANE, nodes: Mapping[str, NodeState] = EMPTY
+) -> None:
+    """Ask that a live job does not go on for a while; the caller has made sure that it is not an ended one.
+
+    Args:
+        turn: What is asked for together with it.
+        job_id: The job.
+        by: Who asks.
+        via: Whether its GPU memory shall be moved to the host.
+        nodes: The core's nodes, which know whether that is possible.
+
+    Raises:
+        RefusedError: 404, there is no such live job; 409, it cannot be suspended as it stands.
+    """
+    job = turn.board.jobs.get(job_id)
+    if job is None:
+        raise RefusedError.because(404, f"there is no live job {job_id}")
+    node = nodes.get(job.placement.node) if job.placement is not None else None
+    problem = suspension.refusal(job, turn.progress.get(job_id), via, node)
+    if problem is not None:
+        raise RefusedError.because(409, problem)
+    turn.events.append(SuspendRequested(job_id, by, via))
+
+
+def resume(turn: Turn, job_id: JobId, by: str) -> None:
+    """Ask that a live job goes on; the caller has made sure that it is not an ended one.
+
+    Raises:
+        RefusedError: 404, there is no such live job.
+    """
+    if job_id not in turn.board.jobs:
+        raise RefusedError.because(404, f"there is no live job {job_id}")
+    turn.events.append(ResumeRequested(job_id, by))
+
+
+def cancel_queued(turn: Turn, caller: Caller, by: str) -> list[JobId]:
+    """Cancel all queued jobs that are the caller's to touch, and return their ids."""
+    queued = (job for job in turn.board.jobs.values() if job.state is JobState.QUEUED)
+    ids = [job.id for job in queued if caller.owns(job.spec.user)]
+    turn.events.extend(CancelRequested(job_id, by) for job_id in ids)
+    return ids
+
+
+def forget(turn: Turn, records: list[Delete], keep: Retention) -> None:
+    """Remove records of jobs that ended long ago."""
+    turn.deletes += records
+    turn.record("old-jobs-removed", jobs=len(records), keep=str(keep))
+
+
+def register(turn: Turn, body: NodeBody) -> None:
+    """Take a node in, or its new description.
+
+    Raises:
+        RefusedError: 409, another live agent has the name; 422, two GPUs have one index, or the topology others.
+    """
+    known = turn.board.nodes.get(body.name)
+    holder = turn.agents.get(body.name, known.node.agent_id if known and not known.lost else body.agent_id)
+    if holder != body.agent_id:
+        raise RefusedError.because(
+            409,
+            f"another live agent (id {holder or 'none'}) has the name {body.name!r}; give this one another name, "
+            "or stop that one and wait until its node is lost",
+            "name",
+        )
+    node = _node(body)
+    if known is not None:  # it is drained until somebody says otherwise
+        node = replace(
+            node, drain=draining.drain_of(turn, known.node), notice=known.node.notice, closed=known.node.closed
+        )
+    if len({gpu.index for gpu in node.gpus}) != len(node.gpus):
+        raise RefusedError.because(422, "each GPU needs an index of its own", "gpus")
+    if node.topology is not None and node.topology.gpus != len(node.gpus):
+        text = f"connects {count(node.topology.gpus, 'GPU')}, but the node has {len(node.gpus)}"
+        raise RefusedError.because(422, text, "topology")
+    turn.agents[body.name] = body.agent_id
+    turn.leased[body.name] = body.leased
+    turn.registered[body.name] = body
+    turn.events.append(NodeRegistered(node))
+    turn.record("node-registered", node=node.name, pool=node.pool, gpus=[gpu.type for gpu in node.gpus])
+
+
+def _node(body: NodeBody) -> Node:
+    gpus = tuple(_gpu(gpu, body.name) for gpu in body.gpus)
+    return Node(
+        name=body.name,
+        gpus=gpus,
+        cores=tuple(body.cores),
+        host_memory_bytes=body.host_memory_bytes,
+        host_bandwidth_bytes_per_s=body.host_bandwidth_bytes_per_s,
+        park_s=body.park_s,
+        to_host_bytes_per_s=body.to_host_bytes_per_s,
+        pool=body.pool,
+        address=body.address.rstrip("/"),
+        agent_id=body.agent_id,
+        topology=None if body.topology is None else decode_topology(body.topology.model_dump()),
+        host_refusal=body.host_refusal,
+    )
+
+
+def _gpu(body: GpuBody | str, node: str) -> Gpu:
+    if isinstance(body, str):
+        return Gpu(index=int(body), uuid=f"{node}-{int(body)}", type=UNKNOWN_TYPE, memory_bytes=0)
+    return Gpu(**{**body.model_dump(), "cores": tuple(body.cores)})
+
+
+def remove_nodes(turn: Turn) -> list[str]:
+    """Forget all nodes and return their names.
+
+    Raises:
+        RefusedError: 409 while jobs are assigned.
+    """
+    busy = sorted(name for name, jobs in turn.board.on_node.items() if jobs)
+    if busy:
+        raise RefusedError.because(409, f"jobs are assigned to {', '.join(busy[:5])}; cancel them first")
+    names = list(turn.board.nodes)
+    turn.removed_nodes.update(names)
+    turn.events.extend(NodeLost(record.node.name) for record in turn.board.nodes.values() if not record.lost)
+    return names
+
+
+def remove_node(turn: Turn, name: str) -> None:
+    """Forget a node and queue its jobs again: whoever asks vouches that nothing of them runs there any more.
+
+    Raises:
+        RefusedError: 404.
+    """
+    record = turn.board.nodes.get(name)
+    if record is None:
+        raise RefusedError.because(404, f"there is no node {name!r}")
+    turn.removed_nodes.add(name)
+    if not record.lost:
+        turn.events.append(NodeLost(name))
+    turn.record("node-removed", node=name)
+
+
+def remove_finished(turn: Turn) -> None:
+    """Forget all finished jobs."""
+    turn.clears.append(FINISHED_JOBS)
+    turn.record("finished-jobs-removed")
+
+
+def agent_record(turn: Turn, name: str, agent_id: str) -> NodeRecord:
+    """Return the node an agent speaks for.
+
+    Raises:
+        RefusedError: 404, it is not registered; 409, it belongs to another agent.
+    """
+    record = turn.board.nodes.get(name)
+    if record is None:
+        raise RefusedError.because(404, f"there is no node {name!r}; register it first")
+    if record.node.agent_id != agent_id:
+        raise RefusedError.because(
+            409, f"node {name!r} belongs to another agent (id {record.node.agent_id or 'none'})", "agent_id"
+        )
+    return record
+
+
+def report(turn: Turn, name: str, body: ReportBody) -> None:
+    """Take in what an agent observes; what is already known adds nothing.
+
+    Raises:
+        RefusedError: See `agent_record`.
+    """
+    record = agent_record(turn, name, body.agent_id)
+    gpus = tuple(_gpu(gpu, name) for gpu in body.gpus)
+    if record.lost:
+        node = replace(record.node, gpus=gpus or record.node.gpus, drain=draining.drain_of(turn, record.node))
+        turn.events.append(NodeRegistered(node))
+        turn.record("node-returned", node=name)
+    elif gpus and gpus != record.node.gpus:
+        turn.events.append(GpusObserved(name, gpus))
+    draining.heed_notice(turn, record, body.notice)
+    messages = tuple(body.messages)
+    if messages != record.messages:
+        turn.messages[name] = messages
+        for message in messages:
+            if message not in record.messages:
+                turn.record("message", node=name, message=message)
+    if body.bandwidth is not None:  # first: in what its jobs did until now, this was so
+        turn.events.append(BandwidthObserved(name, _bandwidth(body.bandwidth, turn.now_s)))
+    for job in body.jobs:
+        _report_job(turn, name, job, offset_s(turn.now_s, body.at_s))
+
+
+def _bandwidth(body: BandwidthBody, now_s: float) -> BandwidthSample:
+    by_job = tuple([(int(job), ratio) for job, ratio in body.by_job.items()])
+    return BandwidthSample(now_s, body.used_ratio, by_job, body.by, body.can_limit)
+
+
+def lease(turn: Turn, name: str, is_leased: bool | None, *, may_be_endless: bool) -> None:
+    """Take in whether a node's jobs end by themselves. An endless lease is noted before the agent is told of it."""
+    record = turn.board.nodes[name]
+    if is_leased is not None and record.leased is not (now := is_leased and not may_be_endless):
+        turn.leased[name] = now
+
+
+def _report_job(turn: Turn, name: str, body: JobReport, shift_s: float) -> None:
+    """Take in what is said of a job; `shift_s` brings its agent's times to ours."""
+    job = _believed(turn, name, body.id, body.attempt)
+    if job is None or body.phase != "launched":
+        return
+    if job.state is JobState.ASSIGNED:
+        start_s = turn.now_s if body.start_s is None else min(body.start_s + shift_s, turn.now_s)
+        turn.events.append(Launched(job.id, body.attempt, body.pid or 0, start_s, name))
+    if body.progress is not None:
+        progress = _shifted(to_progress(body.progress), shift_s, job.start_s or job.submit_s, turn.now_s)
+        if turn.progress.get(job.id) != progress:
+            turn.events.append(Progressed(job.id, body.attempt, progress, name))
+
+
+def _believed(turn: Turn, node: str, job_id: int, attempt: int) -> Job | None:
+    job = turn.board.jobs.get(JobId(job_id))
+    if job is None or job.attempt != attempt or job.placement is None or node not in job.placement.nodes:
+        return None
+    return job
+
+
+def finish(turn: Turn, body: FinishedBody) -> bool:
+    """Take in how an attempt ended; return whether it is believed (the present attempt, by its own agent)."""
+    record = turn.board.nodes.get(body.node)
+    job = _believed(turn, body.node, body.id, body.attempt)
+    if job is None or record is None or record.node.agent_id != body.agent_id:
+        return False
+    if (job.id, body.node) in turn.finished or body.node in job.ended_on:
+        return False
+    start_s, end_s = _lasted(job, body, turn.now_s)
+    shift_s = end_s - body.end_s
+    progress = None if body.progress is None else _shifted(to_progress(body.progress), shift_s, start_s, turn.now_s)
+    turn.finished[job.id, body.node] = _finished_fields(body, progress or turn.progress.get(job.id))
+    ending = Exit(body.exit_code, body.signal, body.detail)
+    times = (None if body.start_s is None else start_s, end_s)
+    turn.events.append(Ended(job.id, body.attempt, body.outcome, ending, *times, progress, body.node))
+    turn.record("attempt-ended", job=job.id, attempt=body.attempt, node=body.node, outcome=body.outcome)
+    return True
+
+
+def _lasted(job: Job, body: FinishedBody, now_s: float) -> tuple[float, float]:
+    """Start and end of an attempt in our time: of its agent's clock only the difference is believed."""
+    lasted_s = 0.0 if body.start_s is None else max(0.0, body.end_s - body.start_s)
+    start_s = now_s - lasted_s if job.start_s is None else job.start_s
+    end_s = start_s + lasted_s if body.start_s is not None else now_s
+    return max(start_s, job.submit_s), min(max(end_s, job.submit_s), now_s)
+
+
+def _shifted(progress: Progress, shift_s: float, first_s: float, last_s: float) -> Progress:
+    """A sample in our time: nothing in it before the job's start or after now, but for what clocks may differ."""
+
+    def ours(at_s: float) -> float:
+        return min(max(at_s + shift_s, first_s), last_s + AGENT_OFFSET_MIN_S)
+
+    first_step_s, last_step_s = progress.first_step_s, progress.last_step_s
+    return replace(
+        progress,
+        at_s=ours(progress.at_s),
+        first_step_s=None if first_step_s is None else ours(first_step_s),
+        last_step_s=None if last_step_s is None else ours(last_step_s),
+    )
+
+
+def _finished_fields(body: FinishedBody, progress: Progress | None) -> dict[str, Any]:
+    fields = body.model_dump()
+    fields["progress"] = None if progress is None else encode_progress(progress)
+    return fields
+
+
+def to_progress(body: ProgressBody) -> Progress:
+    """Return the sample in the model's type."""
+    return Progress(**body.model_dump())
+
+
+def declare(turn: Turn, body: ProfileBody) -> None:
+    """Take in a declared profile."""
+    key = ProfileKey(**body.key.model_dump())
+    values: dict[str, Any] = {
+        name: _value(getattr(body, name))
+        for name in (
+            "step_s",
+            "step_median_s",
+            "persistent_bytes",
+            "ephemeral_bytes",
+            "overhead_bytes",
+            "occupancy",
+            "bandwidth",
+        )
+    }
+    profile = Profile(key=key, updated_s=turn.now_s, users=tuple(body.users), **values)
+    turn.events.append(ProfileDeclared(profile))
+    turn.record("profile-declared", key=key._asdict())
+
+
+def _value(given: ValueBody | float | None) -> Value | None:
+    if given is None:
+        return None
+    if isinstance(given, ValueBody):
+        return Value(given.value, ValueSource.DECLARED, given.samples, given.by)
+    return Value(float(given), ValueSource.DECLARED)

@@ -1,0 +1,354 @@
+"""The real-time driver and only writer: it gathers what waits, asks the core once, commits once, then tells.
+
+Nothing leaves before it is durable: answers, nudges, events and the board all come after the commit. When a commit
+fails, everybody who waited gets 503 and the core is rebuilt from the store, so it never runs ahead.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeVar
+
+from colane.core.cluster.company import Pacing
+from colane.core.cluster.state import ClusterState
+from colane.core.config import CoreConfig
+from colane.core.core import Core
+from colane.core.events import NodeLost, Outcome, Tick
+from colane.core.policy import Policy
+from colane.core.reducers.circles import in_circle
+from colane.model.job import JobId
+from colane.model.lane import Turns
+from colane.model.progress import Progress
+from colane.perf.beliefs import Beliefs
+from colane.perf.config import PerfConfig
+from colane.policyfiles.guard import GuardedPolicy
+from colane.server.http.feed import Feed
+from colane.server.http.problems import RefusedError
+from colane.server.nodes.liveness import Liveness
+from colane.server.store import documents
+from colane.server.store.ledger import LedgerEntry, compose, put_clock
+from colane.server.store.store import MEASUREMENTS, PROFILES, USED, Store, StoreError, Transaction
+from colane.server.submitting.quotas import QuotaKeeper
+from colane.server.views.jobs_and_nodes import MemoryView
+from colane.server.writer.board import Board, read_board, readable
+from colane.server.writer.clock import ServiceClock
+from colane.server.writer.notifier import Notifier
+from colane.server.writer.turn import Turn
+
+AGAIN_MIN_S: Final = 0.1
+"""A core that wants to be asked again at the very instant it was asked waits so long."""
+
+EVENTS_PER_TURN_MAX: Final = 20_000
+"""A turn takes requests until it has this many events: bounds how long the others wait for one commit."""
+
+PROBE_S: Final = 10.0
+"""The store is written to at least this often, so that health tells of a full disk before a request meets it."""
+
+log = logging.getLogger(__name__)
+Answer = TypeVar("Answer")
+Prepare = Callable[[Turn], Answer]
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """A request in the queue."""
+
+    prepare: Prepare[Any]
+    future: asyncio.Future[Any]
+    answer: Any = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timing:
+    """Periods and clocks of the driver.
+
+    Attributes:
+        tick_s: The core is asked at least this often.
+        clock: The service's time.
+    """
+
+    tick_s: float
+    clock: ServiceClock
+
+
+@dataclass(slots=True)
+class LiveDriver:
+    """Owns the core; see the module's docstring.
+
+    Attributes:
+        store: Where everything is made durable.
+        decider: The policy that decides.
+        timing: Periods and clocks.
+        liveness: Whom to take for lost.
+        feed: Where changes are published.
+        notifier: How agents are nudged.
+        board: What is durable, for readers.
+        config: Settings of the core.
+        keeper: Refuses what users submit beyond their limits.
+        problem: Why nothing can be written at present, None while all is well.
+    """
+
+    store: Store
+    decider: Policy
+    timing: Timing
+    liveness: Liveness
+    feed: Feed
+    notifier: Notifier
+    board: Board = field(default_factory=Board)
+    config: CoreConfig = field(default_factory=CoreConfig)
+    keeper: QuotaKeeper = field(default_factory=QuotaKeeper)
+    _core: Core | None = None
+    _queue: deque[_Waiting] = field(default_factory=deque)
+    _taken: list[_Waiting] = field(default_factory=list)
+    _wake: asyncio.Event = field(default_factory=asyncio.Event)
+    problem: str | None = None
+    _stopping: bool = False
+    _written_steady_s: float = 0.0
+    _next_tick_steady_s: float = 0.0
+    _timer_s: float | None = None
+    _knows_groups: bool = False
+
+    def load(self) -> None:
+        """Read everything back from the store.
+
+        Raises:
+            StoreError: The store cannot be read.
+        """
+        self._core = None
+        board = read_board(self.store)
+        state = restore_state(self.store, board, self.config)
+        self.board = board
+        self._core = Core(self.decider, state, self.config)
+        self.keeper.forget_told()
+        self._knows_groups = False
+        self._timer_s = None
+
+    @property
+    def core(self) -> Core:
+        """The core, for reading.
+
+        Raises:
+            RefusedError: 503 while the store cannot be read.
+        """
+        if self._core is None:
+            raise RefusedError.because(503, "the store cannot be read; see the scheduler's log")
+        return self._core
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether the core is in step with the store."""
+        return self._core is not None
+
+    @property
+    def policy_problem(self) -> str:
+        """Why a user's policy decides nothing now; empty while it does, and for those that come with Colane."""
+        return self.decider.problem if isinstance(self.decider, GuardedPolicy) else ""
+
+    @property
+    def progress(self) -> dict[JobId, Progress]:
+        """Latest samples of running jobs."""
+        return {} if self._core is None else self._core.state.progress
+
+    @property
+    def turns(self) -> Turns:
+        """How jobs of one lane take turns, as set, else as the policy says."""
+        return Turns() if self._core is None else self._core.turns
+
+    def memory_of(self, node: str) -> MemoryView:
+        """What a node's agent is told of the memory of its GPUs."""
+        known = None if self._core is None else self._core.state.nodes.get(node)
+        if self._core is None or known is None:
+            return MemoryView()
+        state = self._core.state
+        loads = [state.gpus[gpu] for gpu in known.ids.values()]
+        booked = [(b.job, state.terms_of(state.jobs[b.job], load.gpu.type)) for load in loads for b in load.bookings]
+        return MemoryView(
+            frozenset(load.gpu.index for load in loads if load.is_tight),
+            {job: terms.memory for job, terms in booked if terms.memory is not None},
+        )
+
+    def pacing(self, job: JobId) -> Pacing | None:
+        """How fast a job is believed to go, and how it shares its GPUs; None when it is not live."""
+        return None if self._core is None or job not in self._core.state.jobs else self._core.pacing(job)
+
+    def now(self) -> float:
+        """Return the service's time; it never goes back."""
+        return self.timing.clock.now()
+
+    async def change(self, prepare: Prepare[Answer]) -> Answer:
+        """Put a request into the next turn and return its answer once everything of it is durable.
+
+        Raises:
+            RefusedError: What `prepare` refuses, and 503 when the store cannot be written.
+        """
+        if self._stopping:
+            raise RefusedError.because(503, "the scheduler is stopping")
+        future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        self._queue.append(_Waiting(prepare, future))
+        self._wake.set()
+        return await future
+
+    async def run(self) -> None:
+        """Take turns until `stop`; an exception from here is a bug, and the process should end with it."""
+        loop = asyncio.get_running_loop()
+        self._written_steady_s = loop.time()
+        with ThreadPoolExecutor(1, "colane-commit") as committer:
+            self.notifier.nudge(record.door for record in self.board.nodes.values())
+            try:
+                while not self._stopping or self._queue:
+                    await self._turn(loop, committer)
+                    if not self._queue and not self._stopping:
+                        await self._rest(loop)
+            finally:
+                self._stopping = True
+                self._fail_all("the scheduler is stopping")
+
+    def stop(self) -> None:
+        """Let the turns that wait end, then end `run`."""
+        self._stopping = True
+        self._wake.set()
+
+    async def _rest(self, loop: asyncio.AbstractEventLoop) -> None:
+        rest_s = self._next_tick_steady_s - loop.time()
+        if self._timer_s is not None:
+            rest_s = min(rest_s, self._timer_s - self.now())
+        with suppress(TimeoutError):
+            async with asyncio.timeout(max(0.0, rest_s)):
+                await self._wake.wait()
+        self._wake.clear()
+
+    async def _turn(self, loop: asyncio.AbstractEventLoop, committer: ThreadPoolExecutor) -> None:
+        if not self._is_usable():
+            self._fail_all(self.problem or "the store cannot be read; see the scheduler's log")
+            self._next_tick_steady_s = loop.time() + self.timing.tick_s
+            return
+        turn = self._gather(loop.time())
+        outcome = self.core.step(turn.events, turn.now_s)
+        self._timer_s = outcome.wake_s
+        if outcome.wake_s is not None and outcome.wake_s <= turn.now_s:  # or the service would do nothing else
+            self._timer_s = turn.now_s + AGAIN_MIN_S
+        if isinstance(self.decider, GuardedPolicy):
+            self.decider.settle(outcome.rejected)
+        entry = compose(turn, outcome, self._hardware(outcome), self.decider.name)
+        transaction = entry.transaction or self._probe(turn, loop.time())
+        try:
+            if transaction:
+                last = await loop.run_in_executor(committer, self.store.commit, transaction)
+                self._written_steady_s, self.problem = loop.time(), None
+            if entry.transaction:
+                self._tell(entry, outcome, last)
+        except StoreError as error:
+            self._note(error)
+            _fail(self._taken, str(error))
+            self._reload()
+            return
+        for waiting in self._taken:
+            _resolve(waiting)
+
+    def _gather(self, steady_s: float) -> Turn:
+        now_s = self.now()
+        turn = Turn(self.board, now_s, self.board.counters.next_job_id, self.progress, self.timing.clock.mark(now_s))
+        self._taken = []
+        while self._queue and len(turn.events) < EVENTS_PER_TURN_MAX:
+            waiting = self._queue.popleft()
+            try:
+                waiting.answer = waiting.prepare(turn)
+            except RefusedError as refused:
+                _refuse(waiting, refused)
+            except StoreError as error:
+                _refuse(waiting, RefusedError.because(503, str(error)))
+            else:
+                self._taken.append(waiting)
+        if not self._knows_groups:
+            self._knows_groups = True
+            self.keeper.tell_groups(turn, {job.spec.user for job in self.board.jobs.values()})
+        if steady_s >= self._next_tick_steady_s:
+            self._next_tick_steady_s = steady_s + self.timing.tick_s
+            self._add_time(turn)
+        return turn
+
+    def _add_time(self, turn: Turn) -> None:
+        live = [name for name, record in self.board.nodes.items() if record.leased and not record.lost]
+        turn.events.extend(NodeLost(name) for name in self.liveness.silent(live) if name not in turn.agents)
+        turn.events.append(Tick())
+
+    def _hardware(self, outcome: Outcome) -> dict[str, Any]:
+        return {name: self.core.state.nodes[name].node for name in outcome.nodes}
+
+    def _tell(self, entry: LedgerEntry, outcome: Outcome, last_number: int) -> None:
+        entry.apply(self.board)
+        self.feed.publish(last_number, entry.transaction.audit)
+        nodes = (self.board.nodes.get(name) for name in outcome.nodes)
+        self.notifier.nudge(record.door for record in nodes if record is not None)
+
+    def _probe(self, turn: Turn, steady_s: float) -> Transaction:
+        """What is written where nothing was for a while: whether the store takes it is news."""
+        due = self.problem is not None or steady_s - self._written_steady_s >= PROBE_S
+        return Transaction([put_clock(turn.clock)] if due and turn.clock is not None else [])
+
+    def _is_usable(self) -> bool:
+        """Whether the core is in step with a store that is there."""
+        try:
+            self.store.check()
+        except StoreError as error:
+            self._note(error)
+            self._core = None
+            return False
+        return self._core is not None or self._reload()
+
+    def _reload(self) -> bool:
+        try:
+            self.load()
+        except StoreError as error:
+            self._note(error)
+            self._timer_s = None
+            return False
+        return True
+
+    def _note(self, error: StoreError) -> None:
+        if self.problem != str(error):
+            log.error("%s", error)  # the operator needs the line, not where it was raised
+        self.problem = str(error)
+
+    def _fail_all(self, message: str) -> None:
+        _fail([*self._taken, *self._queue], message)
+        self._queue.clear()
+
+
+def restore_state(store: Store, board: Board, config: CoreConfig) -> ClusterState:
+    """Return what the core had when the board was written, made anew from the records.
+
+    Raises:
+        StoreError: The store cannot be read.
+    """
+    persistent_factor, total_factor = config.memory_factors
+    beliefs = Beliefs(
+        PerfConfig(persistent_factor=persistent_factor, total_factor=total_factor),
+        profiles=readable(PROFILES, store.read_all(PROFILES), documents.decode_profile),
+        measurements=readable(MEASUREMENTS, store.read_all(MEASUREMENTS), documents.decode_measurement),
+    )
+    nodes = [(record.node, record.generation) for record in board.nodes.values() if not record.lost]
+    jobs = [in_circle(job, config.share_between) for job in board.jobs.values()]
+    used = readable(USED, store.read_all(USED), documents.USED.read)
+    return ClusterState.restore(nodes, jobs, beliefs, board.counters.version, used)
+
+
+def _fail(requests: list[_Waiting], message: str) -> None:
+    for waiting in requests:
+        _refuse(waiting, RefusedError.because(503, message))
+
+
+def _refuse(waiting: _Waiting, refused: RefusedError) -> None:
+    if not waiting.future.done():
+        waiting.future.set_exception(refused)
+
+
+def _resolve(waiting: _Waiting) -> None:
+    if not waiting.future.done():
+        waiting.future.set_result(waiting.answer)

@@ -1,0 +1,70 @@
+"""One turn of the writer: what all waiting requests want, gathered before the core is asked once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from colane.core.events import Event
+from colane.model.hardware import Drain
+from colane.model.job import JobId
+from colane.model.progress import Progress
+from colane.server.http.access import TokenRecord
+from colane.server.http.wire_nodes import NodeBody
+from colane.server.store.documents import Body
+from colane.server.store.store import AuditEntry, Delete
+from colane.server.submitting.admission import Admitted
+from colane.server.writer.board import Board
+from colane.server.writer.clock import ClockMark
+
+
+@dataclass(slots=True)
+class Turn:
+    """Requests add to it, in order of arrival; the first check what they need and only then add anything.
+
+    Attributes:
+        board: What was durable before this turn.
+        now_s: The turn's time.
+        next_job_id: Id of the next job submitted in this turn.
+        progress: Latest samples of running jobs.
+        clock: By which the next process goes on from here; None for a turn that is only tried.
+        events: What the core will be told.
+        admitted: Jobs submitted in this turn.
+        finished: Bodies of `/finished_job` whose attempt ends in this turn.
+        agents: Agents that registered in this turn, by node.
+        messages: New messages of nodes.
+        registered: How nodes were described in this turn, by name.
+        drained: Why nodes that are lost are drained once they are back; None where they are not.
+        leased: Whether jobs of nodes end by themselves, where that is news.
+        tokens: Tokens made in this turn, by digest; None for one that is revoked.
+        removed_nodes: Nodes to forget.
+        clears: Collections to empty.
+        deletes: Single documents to remove beside those that the outcome gives.
+        answers: First answers by idempotency key.
+        audit: Lines beside those that the outcome gives.
+    """
+
+    board: Board
+    now_s: float
+    next_job_id: int
+    progress: Mapping[JobId, Progress]
+    clock: ClockMark | None = None
+    events: list[Event] = field(default_factory=list)
+    admitted: dict[JobId, Admitted] = field(default_factory=dict)
+    finished: dict[tuple[JobId, str], Body] = field(default_factory=dict)
+    agents: dict[str, str] = field(default_factory=dict)
+    messages: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    registered: dict[str, NodeBody] = field(default_factory=dict)
+    drained: dict[str, Drain | None] = field(default_factory=dict)
+    leased: dict[str, bool] = field(default_factory=dict)
+    tokens: dict[str, TokenRecord | None] = field(default_factory=dict)
+    removed_nodes: set[str] = field(default_factory=set)
+    clears: list[str] = field(default_factory=list)
+    deletes: list[Delete] = field(default_factory=list)
+    answers: dict[str, Body] = field(default_factory=dict)
+    audit: list[AuditEntry] = field(default_factory=list)
+
+    def record(self, kind: str, **body: Any) -> None:  # noqa: ANN401
+        """Add an audit line."""
+        self.audit.append(AuditEntry(self.now_s, kind, body))
