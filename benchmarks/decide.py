@@ -44,7 +44,7 @@ from colane.scheduling.mechanisms.preemption.making_room import MakingRoom
 from colane.scheduling.mechanisms.sharing.beside import BesideLightest
 from colane.scheduling.mechanisms.topology.connected import Connected
 from colane.scheduling.mechanisms.topology.free import Free
-from colane.scheduling.registry import POLICIES, create
+from colane.scheduling.registry import NAMES, create
 
 GIB = 2**30
 GPU_TYPE = "Tesla V100-SXM2-16GB"
@@ -175,7 +175,7 @@ def measure(policy: str, size: Size, repeat: int) -> dict[str, float]:
 def main() -> None:
     """Print a table, or JSON."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("--policy", action="append", choices=sorted((*POLICIES, *COMPOSITIONS)), help="may be repeated")
+    parser.add_argument("--policy", action="append", choices=sorted((*NAMES, *COMPOSITIONS)), help="may be repeated")
     parser.add_argument("--nodes", type=int, default=1000)
     parser.add_argument("--gpus", type=int, default=8)
     parser.add_argument("--queued", type=int, default=10_000)
@@ -183,7 +183,7 @@ def main() -> None:
     parser.add_argument("--repeat", type=int, default=50)
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
-    quick = [name for name in POLICIES if not any(isinstance(source, InLane) for source in create(name).sources)]
+    quick = [name for name in NAMES if not any(isinstance(source, InLane) for source in create(name).sources)]
     rows: dict[str, dict[str, float]] = {}
     for name in args.policy or [*quick, *COMPOSITIONS]:
         row = rows[name] = measure(name, Size(args.nodes, args.gpus, args.queued, args.families), args.repeat)

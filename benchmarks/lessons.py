@@ -26,7 +26,7 @@ from colane.core.events import Launched, NodeRegistered, Progressed, Submitted
 from colane.model.hardware import Gpu, Node
 from colane.model.job import Job, JobId, JobSpec
 from colane.model.progress import Progress
-from colane.scheduling.registry import POLICIES, create
+from colane.scheduling.registry import NAMES, create
 
 GIB = 2**30
 GPUS = 8
@@ -126,7 +126,7 @@ def measure(policy: str, running: int, queued: int) -> Row:
 def main() -> None:
     """Print a table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("--policy", action="append", choices=sorted(POLICIES), help="may be repeated")
+    parser.add_argument("--policy", action="append", choices=sorted(NAMES), help="may be repeated")
     parser.add_argument("--running", type=int, action="append", help="may be repeated")
     parser.add_argument("--queued", type=int, default=0)
     args = parser.parse_args()

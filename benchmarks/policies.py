@@ -32,7 +32,7 @@ from colane.core import Core  # noqa: E402
 from colane.model.hardware import GpuId  # noqa: E402
 from colane.model.job import JobState  # noqa: E402
 from colane.papers.topology_large import LeastUtilities  # noqa: E402
-from colane.scheduling.registry import POLICIES, create  # noqa: E402
+from colane.scheduling.registry import NAMES, create  # noqa: E402
 from colane.simulate.beliefs import Belief, make_beliefs  # noqa: E402
 from colane.simulate.driver import Driver  # noqa: E402
 from colane.simulate.fitting import V100_BYTES  # noqa: E402
@@ -222,7 +222,7 @@ def _policies(row: str) -> list[str]:
         "b": ("max-min:solver=lp",),
         "d": ("pack:gain_min=none",),
     }
-    return [*POLICIES, *more.get(row[0], ())]
+    return [*NAMES, *more.get(row[0], ())]
 
 
 def _run(tasks: list[Task], results: policy_results.Results, workers: int) -> None:

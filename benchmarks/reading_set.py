@@ -11,7 +11,7 @@ from dataclasses import fields, is_dataclass
 from pathlib import Path
 
 import colane
-from colane.scheduling.registry import POLICIES, create
+from colane.scheduling.registry import NAMES, create
 
 SOURCE = Path(next(iter(colane.__path__)))
 
@@ -52,7 +52,7 @@ def closure(modules: set[str]) -> set[Path]:
 def main() -> None:
     """Print a line for each policy."""
     asked = argparse.ArgumentParser(description=__doc__)
-    asked.add_argument("policies", nargs="*", default=sorted(POLICIES), metavar="POLICY")
+    asked.add_argument("policies", nargs="*", default=sorted(NAMES), metavar="POLICY")
     for name in asked.parse_args().policies:
         files = closure(parts(create(name)))
         lines = sum(len(path.read_text().splitlines()) for path in files)

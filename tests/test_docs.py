@@ -16,7 +16,7 @@ from colane.perf.config import SPREADS
 from colane.perf.rate import Factors, RateSource
 from colane.report.glossary import WORDS
 from colane.scheduling.engine.contracts import Admission, Choice, Desk, Offer, Order, Sizer, Source
-from colane.scheduling.registry import POLICIES
+from colane.scheduling.registry import ALIASES, NAMES
 from colane.server.assembly import make_service
 from colane.server.config import ServiceConfig
 from colane.server.http.access import Callers
@@ -62,8 +62,14 @@ def test_every_flaw_has_a_heading() -> None:
 
 
 def test_every_policy_and_every_state_has_a_heading() -> None:
-    assert set(POLICIES) <= headings("reference/policies.md")
+    assert set(NAMES) <= headings("reference/policies.md")
     assert {state.name for state in JobState} <= headings("reference/lifecycle.md")
+
+
+def test_every_short_name_of_a_policy_stands_beside_what_it_means() -> None:
+    page = (DOCS / "reference/policies.md").read_text()
+    rows = dict(re.findall(r"^\| `([a-z-]+)` \| `([^`]+)` \|$", page, re.MULTILINE))
+    assert rows == dict(ALIASES)
 
 
 def test_the_diagram_is_drawn_from_the_table() -> None:

@@ -20,7 +20,7 @@ import pytest
 
 from colane.agent.measuring import processes
 from colane.agent.running.jobdir import JobDir
-from colane.scheduling.registry import POLICIES
+from colane.scheduling.registry import NAMES
 
 from .bench import FaultBench, benched, kill
 from .cluster import Cluster
@@ -47,8 +47,8 @@ def drawn() -> list[str]:
     """Policies, as many as kills need, in an order that comes to all before it comes to one again."""
     rest = max(1, -(-KILLS // KILLS_EACH))
     order: list[str] = []
-    for turn in range(-(-rest // len(POLICIES))):
-        order += Random(turn).sample(sorted(POLICIES), len(POLICIES))
+    for turn in range(-(-rest // len(NAMES))):
+        order += Random(turn).sample(sorted(NAMES), len(NAMES))
     return list(islice(order, rest))
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from colane.core import Core
-from colane.scheduling.registry import POLICIES, create
+from colane.scheduling.registry import NAMES, create
 from colane.simulate.run import simulate
 
 from .live import Live
@@ -48,7 +48,7 @@ class Frozen(NamedTuple):
 
 def every() -> Iterator[Frozen]:
     """All there are: every registered policy on every workload."""
-    return (Frozen(policy, workload) for workload in WORKLOADS for policy in POLICIES)
+    return (Frozen(policy, workload) for workload in WORKLOADS for policy in NAMES)
 
 
 def differences(kept: str, decided: str) -> str:

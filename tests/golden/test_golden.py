@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from colane.model.reason import Why
-from colane.scheduling.registry import POLICIES, create
+from colane.scheduling.registry import NAMES, create
 
 from .draws import APART, compare, drawn
 from .frozen import LOGS, Frozen, differences, every
@@ -52,7 +52,7 @@ def test_decides_as_it_did(frozen: Frozen) -> None:
 
 
 def test_nothing_is_frozen_for_policies_there_are_not() -> None:
-    assert {path.stem for path in LOGS.glob("*/*")} == set(POLICIES)
+    assert {path.stem for path in LOGS.glob("*/*")} == set(NAMES)
 
 
 @pytest.mark.parametrize("policy", MECHANISMS)

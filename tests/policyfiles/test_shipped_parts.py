@@ -12,18 +12,18 @@ from colane.core import ClusterState, Core
 from colane.core.events import Launched, NodeRegistered, Submitted, Tick
 from colane.model.job import JobId, JobSpec
 from colane.policyfiles.guard import GuardedPolicy, guarded
-from colane.scheduling.registry import POLICIES
+from colane.scheduling.registry import NAMES
 from tests.core.worlds import make_node
 
 FILE = """
 from dataclasses import fields
 
 from colane.scheduling.engine.loop import Composed
-from colane.scheduling.registry import POLICIES, create
+from colane.scheduling.registry import create
 
 
 def composed(name):
-    parts = {part.name: getattr(POLICIES[name], part.name) for part in fields(Composed) if part.name != "name"}
+    parts = {part.name: getattr(create(name), part.name) for part in fields(Composed) if part.name != "name"}
     return Composed("own-" + name, **parts)
 
 
@@ -54,7 +54,7 @@ WAYS = ("Own", "Created")
 def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Every preset's parts put together anew, and every policy by its name, each behind a name of the user's."""
     path = tmp_path_factory.mktemp("own") / "mine.py"
-    lines = [f"{way}{place} = {call}" for place, name in enumerate(POLICIES) for way, call in _made(name)]
+    lines = [f"{way}{place} = {call}" for place, name in enumerate(NAMES) for way, call in _made(name)]
     path.write_text(FILE + "\n".join(lines) + "\n")
     return path
 
@@ -63,9 +63,9 @@ def _made(name: str) -> tuple[tuple[str, str], tuple[str, str]]:
     return ("Own", f"composed({name!r})"), ("Created", f"Created({name!r})")
 
 
-@pytest.mark.parametrize("name", POLICIES)
+@pytest.mark.parametrize("name", NAMES)
 def test_it_is_simulated_as_the_shipped_one(name: str, file: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    place = list(POLICIES).index(name)
+    place = list(NAMES).index(name)
     chosen = ["-p", name, *(word for way in WAYS for word in ("-p", f"{file}:{way}{place}"))]
     assert app.run([*SIMULATE, *chosen]) == 0, capsys.readouterr().err
     shipped, *own = json.loads(capsys.readouterr().out)["runs"]
@@ -78,9 +78,9 @@ def test_it_is_simulated_as_the_shipped_one(name: str, file: Path, capsys: pytes
 
 
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("name", POLICIES)
+@pytest.mark.parametrize("name", NAMES)
 def test_it_serves_jobs(name: str, way: str, file: Path) -> None:
-    policy = guarded(f"{file}:{way}{list(POLICIES).index(name)}", budget_s=60.0)
+    policy = guarded(f"{file}:{way}{list(NAMES).index(name)}", budget_s=60.0)
     assert isinstance(policy, GuardedPolicy)
     core = Core(policy, ClusterState())
     core.step([NodeRegistered(make_node("n0", 1))], 0.0)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from colane.scheduling.admissions.ageing import Ageing
-from colane.scheduling.registry import POLICIES, create
+from colane.scheduling.registry import NAMES, create
 from colane.simulate.world import NeutralWorld
 from tests.simulate.scenes import GIB, cluster, job, run
 
@@ -48,9 +48,9 @@ BOUNDS_S = {
 
 
 def test_every_policy_is_held_to_its_bound() -> None:
-    assert {name.partition(":")[0] for name in BOUNDS_S} == set(POLICIES)
-    for preset in POLICIES.values():
-        assert any(isinstance(rule, Ageing) and rule.max_wait_s is not None for rule in preset.admits)
+    assert {name.partition(":")[0] for name in BOUNDS_S} == set(NAMES)
+    for name in NAMES:
+        assert any(isinstance(rule, Ageing) and rule.max_wait_s is not None for rule in create(name).admits)
 
 
 @pytest.mark.parametrize("priority", [0, 1])

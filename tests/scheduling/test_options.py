@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from colane.model.lane import TurnRule, Turns
@@ -12,7 +14,7 @@ from colane.scheduling.mechanisms.fairness.least_share import LeastShare
 from colane.scheduling.mechanisms.lanes.in_lane import InLane, ShareWhen
 from colane.scheduling.mechanisms.sharing.beside_utility import BesideByUtility
 from colane.scheduling.mechanisms.topology.connected import Connected
-from colane.scheduling.registry import POLICIES, UnknownPolicyError, create, preset
+from colane.scheduling.registry import ALIASES, NAMES, POLICIES, SUMMARIES, UnknownPolicyError, create, preset
 
 
 def test_options_are_read_by_the_kind_of_their_field() -> None:
@@ -80,7 +82,28 @@ def test_an_option_reaches_every_part_that_has_it() -> None:
 
 def test_no_options_is_the_policy_itself() -> None:
     assert create("pack:") == preset("pack", name="pack:")
-    assert {create(name).name for name in POLICIES} == set(POLICIES)
+    assert {create(name).name for name in NAMES} == set(NAMES)
+
+
+def test_a_short_name_is_its_row_with_options_and_takes_more() -> None:
+    for alias, meant in ALIASES.items():
+        row, _, options = meant.partition(":")
+        assert row in POLICIES
+        assert alias not in POLICIES
+        assert create(alias) == replace(create(meant), name=alias)
+        assert create(f"{alias}:max_wait_s=7") == replace(
+            create(f"{row}:{_last(options)}max_wait_s=7"), name=f"{alias}:max_wait_s=7"
+        )
+
+
+def _last(options: str) -> str:
+    """Options of a short name but for the one that is given anew."""
+    return "".join(f"{one}," for one in options.split(",") if not one.startswith("max_wait_s"))
+
+
+def test_no_two_names_are_one_policy_and_every_row_is_summed_up() -> None:
+    assert len({replace(create(name), name="") for name in NAMES}) == len(NAMES)
+    assert set(SUMMARIES) == set(POLICIES)
 
 
 @pytest.mark.parametrize(

@@ -43,6 +43,7 @@ NOUNS: Final = {
     "simulate": "studies.simulate",
     "trace": "studies.trace",
     "paper": "studies.paper",
+    "policies": "words.policies",
     "glossary": "words.glossary",
 }
 """Commands, in the order `colane --help` names them, and where each has its `register(app)`."""

@@ -11,7 +11,6 @@ from colane.papers.claims import Experiment
 from colane.papers.sharing_memory import Tables
 from colane.papers.sharing_world import Gain, GainWorld
 from colane.perf.beliefs import Beliefs
-from colane.scheduling.presets import SHORTEST
 from colane.scheduling.registry import preset
 from colane.simulate.beliefs import Belief, make_beliefs
 from colane.simulate.request import Loaded
@@ -21,7 +20,7 @@ from colane.traces import clusters
 from colane.traces.workload import TraceJob, Workload
 
 FIFO = preset("fifo")
-SRTF = preset("fair", name="srtf", turns=SHORTEST, max_wait_s=None)
+SRTF = preset("salus-srtf", name="srtf", max_wait_s=None)
 PACK = preset("pack", take_turns=False, gain_min=None, max_wait_s=None)
 PACK_TURNS = preset("pack", name="pack-turns", gain_min=None, max_wait_s=None)
 FAIR = preset("fair", max_wait_s=None)

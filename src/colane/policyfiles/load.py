@@ -18,7 +18,7 @@ from typing import Any, Final, NamedTuple
 from colane.core.policy import Policy
 from colane.scheduling import registry
 from colane.scheduling.engine.options import PolicyOptionError, configured
-from colane.scheduling.registry import POLICIES, UnknownPolicyError
+from colane.scheduling.registry import NAMES, UnknownPolicyError
 
 TEXT: Final = re.compile(r"(?P<path>.*?\.py)(?::(?P<name>[^:]*))?(?::(?P<options>.*))?")
 NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
@@ -167,5 +167,5 @@ def _judge(policy: Policy, asked: _Requested) -> None:
     name = getattr(policy, "name", None)
     if not isinstance(name, str) or not NAME.fullmatch(name):
         raise PolicyFileError(f"{whose}: its name must be text of letters, digits, '.', '_' and '-', got {name!r}")
-    if name in POLICIES:
+    if name in NAMES:
         raise PolicyFileError(f"{whose}: a policy that comes with Colane is named {name!r}; name it otherwise")

@@ -1,4 +1,8 @@
-"""Every policy by name: one row each, made of the same parts. What is special about a paper stands in its parts."""
+"""Policies by name: rows made of the same parts, and short names for rows with options.
+
+What is special about a paper stands in its parts. A policy that another row makes with options is no row but a line of
+`ALIASES`: its name goes wherever a row's goes, in `--policy`, in records and in reports.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,6 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-from colane.model.lane import TurnRule, Turns
 from colane.perf.utility import FELT_FIRST
 from colane.scheduling.admissions.ageing import DAY_S, HOUR_S, WEEK_S, Ageing
 from colane.scheduling.admissions.line import Backfill, DepthMax, HeadOfLine
@@ -22,7 +25,7 @@ from colane.scheduling.mechanisms.fairness.least_share import LeastShare
 from colane.scheduling.mechanisms.fairness.moves import InTurn, ToAim
 from colane.scheduling.mechanisms.fairness.service import LeastAttained, SmallestPart, WorstFinish
 from colane.scheduling.mechanisms.fairness.users import ShareBy
-from colane.scheduling.mechanisms.lanes.in_lane import InLane, LaneRule
+from colane.scheduling.mechanisms.lanes.in_lane import InLane
 from colane.scheduling.mechanisms.preemption.making_room import MakesRoom, MakingRoom
 from colane.scheduling.mechanisms.preemption.making_way import MakingWay
 from colane.scheduling.mechanisms.sharing.beside import BesideLightest, BesidePartner
@@ -34,7 +37,7 @@ from colane.scheduling.mechanisms.sharing.parting import Parting
 from colane.scheduling.mechanisms.sharing.rearranging import Rearranging
 from colane.scheduling.mechanisms.topology.connected import Connected
 from colane.scheduling.mechanisms.topology.fastest import Fastest
-from colane.scheduling.mechanisms.topology.free import Free, NodesBy
+from colane.scheduling.mechanisms.topology.free import Free
 from colane.scheduling.mechanisms.topology.gathering import Gathering
 from colane.scheduling.orders.arrival import Arrival, InferenceFirst, LightestFirst
 from colane.scheduling.orders.length import LeastRemaining, Shortest
@@ -42,7 +45,6 @@ from colane.scheduling.orders.value import ByValue
 
 BY_PRIORITY: Final = MakingRoom(MakesRoom.PRIORITY)
 BY_ORDER: Final = MakingRoom(MakesRoom.ORDER)
-WHERE_GOOD: Final = MakingRoom(MakesRoom.PRIORITY, postpones=True)
 BY_VALUE: Final = MakingRoom(MakesRoom.ORDER, postpones=True)
 NEVER: Final = MakingRoom(MakesRoom.NEVER)
 
@@ -53,24 +55,16 @@ WEEK: Final = Ageing(WEEK_S)
 GAIN_MIN: Final = 0.1
 """Of a job's speed alone: less is not worth the company."""
 
-SHORTEST: Final = Turns(rule=TurnRule.SRTF)
-
 PRESETS: Final[tuple[Composed, ...]] = (
     # Baselines: whole GPUs, nobody is stopped.
     Composed("fifo", Arrival(), (Free(), NEVER), (WEEK, HeadOfLine())),
-    Composed("fcfs", Arrival(), (Free(NodesBy.SOCKET), NEVER), (WEEK, HeadOfLine())),
-    Composed("fifo-skip", Arrival(), (Free(), NEVER), (DAY,)),
-    Composed("best-fit", Arrival(), (Free(NodesBy.FULLEST), NEVER), (DAY,)),
     Composed("easy-backfill", Arrival(), (Free(), NEVER), (WEEK, Backfill())),
     Composed("sjf", Shortest(), (Free(), NEVER), (WEEK,)),
     Composed("drf", LeastShare(), (Free(), NEVER), (DAY,)),
-    Composed("slurm-fifo", Arrival(), (Free(NodesBy.FULLEST), NEVER), (WEEK, HeadOfLine())),
     # Those that make room by their order.
     Composed("srtf", LeastRemaining(), (Free(), BY_ORDER), (WEEK,)),
-    Composed("srsf", LeastRemaining(counts_gpus=True), (Free(), BY_ORDER), (WEEK,)),
     Composed("las", LeastAttained(), (Free(), BY_ORDER), (WEEK,)),
     Composed("max-min", SmallestPart(), (Free(), BesidePartner(packed=False), BY_ORDER), (WEEK,), moving=ToAim()),
-    Composed("max-min-packed", SmallestPart(), (Free(), BesidePartner(), BY_ORDER), (WEEK,), moving=ToAim()),
     Composed("finish-time-fair", WorstFinish(), (Free(), BY_ORDER), (WEEK,), moving=ToAim()),
     # Paper E.
     Composed(
@@ -81,25 +75,12 @@ PRESETS: Final[tuple[Composed, ...]] = (
     Composed("colocate", LightestFirst(), (Free(), BesideLightest(), BY_PRIORITY), (HOUR,)),
     # Paper B.
     Composed("pack", InferenceFirst(), (Free(), InLane(gain_min=GAIN_MIN), BY_PRIORITY), (HOUR,)),
-    Composed("fair", InferenceFirst(), (Free(), InLane(LaneRule.SINGLE), BY_PRIORITY), (HOUR,)),
-    Composed("salus-srtf", InferenceFirst(), (Free(), InLane(LaneRule.SINGLE), BY_PRIORITY), (HOUR,), turns=SHORTEST),
-    Composed("salus-code", InferenceFirst(), (Free(), InLane(LaneRule.SALUS), BY_PRIORITY), (HOUR,)),
     # Paper D.
     Composed("coda", LeastShare(ShareBy.GPUS), (InArrays(), TakeBack()), (WEEK,), cpu_jobs=CpuArray()),
     # Paper C.
     Composed(
         "topo-aware", Arrival(),
         (Connected(weights=FELT_FIRST), BesideByUtility(1, FELT_FIRST), BY_PRIORITY),
-        (HOUR, HeadOfLine(strict=False), DepthMax()),
-    ),
-    Composed(
-        "topo-aware-p", Arrival(),
-        (Connected(weights=FELT_FIRST, postpones=True), BesideByUtility(1, FELT_FIRST, postpones=True), WHERE_GOOD),
-        (HOUR, HeadOfLine(strict=False), DepthMax()),
-    ),
-    Composed(
-        "topo-aware-share", Arrival(),
-        (Connected(weights=FELT_FIRST), BesideByUtility(2, FELT_FIRST), BY_PRIORITY),
         (HOUR, HeadOfLine(strict=False), DepthMax()),
     ),
     # The product's own.
@@ -112,3 +93,44 @@ PRESETS: Final[tuple[Composed, ...]] = (
 )  # fmt: skip
 
 POLICIES: Final[Mapping[str, Composed]] = MappingProxyType({preset.name: preset for preset in PRESETS})
+"""The rows."""
+
+ALIASES: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "fcfs": "fifo:nodes=socket",
+        "slurm-fifo": "fifo:nodes=fullest",
+        "fifo-skip": f"fifo:strict=no,max_wait_s={DAY_S:.0f}",
+        "best-fit": f"fifo:strict=no,max_wait_s={DAY_S:.0f},nodes=fullest",
+        "srsf": "srtf:counts_gpus=yes",
+        "max-min-packed": "max-min:packed=yes",
+        "fair": "pack:lanes=single,gain_min=none",
+        "salus-srtf": "pack:lanes=single,gain_min=none,turns=srtf",
+        "salus-code": "pack:lanes=salus,gain_min=none",
+        "topo-aware-p": "topo-aware:postpones=yes",
+        "topo-aware-share": "topo-aware:company_max=2",
+    }
+)
+"""Short names, and the row with the options that each stands for."""
+
+SUMMARIES: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "fifo": "in order of arrival; the head of the line blocks",
+        "easy-backfill": "others pass the head of the line where they do not delay it",
+        "sjf": "the shortest first, nobody is stopped",
+        "drf": "users by dominant share",
+        "srtf": "least left to do first, making room for it",
+        "las": "least attained service first, in queues (Tiresias)",
+        "max-min": "the smallest part of a fair share first (Gavel)",
+        "finish-time-fair": "the worst finish time first (Themis)",
+        "f-sched": "elastic jobs by throughput functions",
+        "colocate": "beside others where the pair is predicted to gain",
+        "pack": "in lanes of shared GPUs, as far as memory is safe (Salus)",
+        "coda": "sub-arrays, and cores lent to jobs without GPUs",
+        "topo-aware": "the GPUs of best connection and least interference",
+        "colane": "what is of most value; the default",
+    }
+)
+"""What each row is for, in a line; all of it stands in docs/reference/policies.md."""
+
+NAMES: Final[tuple[str, ...]] = (*POLICIES, *ALIASES)
+"""Whatever `create` knows without options."""

@@ -9,9 +9,9 @@ from colane.scheduling.engine.loop import Composed
 from colane.scheduling.engine.options import PolicyOptionError, configured, with_options
 from colane.scheduling.mechanisms.fairness.allocation import NoSolverError, need_solver
 from colane.scheduling.mechanisms.fairness.service import SmallestPart, Solver
-from colane.scheduling.presets import POLICIES
+from colane.scheduling.presets import ALIASES, NAMES, POLICIES, SUMMARIES
 
-__all__ = ["POLICIES", "UnknownPolicyError", "create", "preset"]
+__all__ = ["ALIASES", "NAMES", "POLICIES", "SUMMARIES", "UnknownPolicyError", "create", "preset"]
 
 
 class UnknownPolicyError(ValueError):
@@ -25,11 +25,11 @@ def create(name: str) -> Composed:
         UnknownPolicyError: There is none, or it has no such option or not with that value.
     """
     base, has_options, _ = name.partition(":")
-    policy = POLICIES.get(base)
+    policy = _without_options(base)
     if policy is None:
-        near = get_close_matches(base.lower(), POLICIES, n=3, cutoff=0.4)
+        near = get_close_matches(base.lower(), NAMES, n=3, cutoff=0.4)
         hint = f"did you mean {' or '.join(near)}? " if near else ""
-        raise UnknownPolicyError(f"policy: unknown policy {name!r}; {hint}known: {', '.join(sorted(POLICIES))}")
+        raise UnknownPolicyError(f"policy: unknown policy {name!r}; {hint}known: {', '.join(sorted(NAMES))}")
     if not has_options:
         return policy
     try:
@@ -44,4 +44,10 @@ def create(name: str) -> Composed:
 def preset(registered: str, /, **options: object) -> Composed:
     """A registered policy with options given as values; `name` renames it."""
     name = str(options.pop("name", registered))
-    return replace(with_options(POLICIES[registered], options), name=name)
+    return replace(with_options(create(registered), options), name=name)
+
+
+def _without_options(name: str) -> Composed | None:
+    """The policy of a row or a short name; one of a short name keeps that, so that records say what was asked for."""
+    meant = ALIASES.get(name)
+    return POLICIES.get(name) if meant is None else replace(create(meant), name=name)

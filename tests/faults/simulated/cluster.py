@@ -16,7 +16,7 @@ from colane.agent.link import contact
 from colane.agent.reconcile import Key
 from colane.core.config import CoreConfig
 from colane.model.job import JobId, SuspendVia
-from colane.scheduling.registry import POLICIES
+from colane.scheduling.registry import NAMES
 from colane.server.assembly import make_service
 from colane.server.config import ServiceConfig
 from colane.server.http.access import Caller, Role
@@ -45,7 +45,7 @@ CALM_S: Final = 900.0
 """Within this after the last fault every job has ended, or what is left is work that no order makes shorter."""
 LAUNCH_MAX_S: Final = 10.0
 """Longest time between the end of an attempt and the first step of the next one, where nothing is wrong."""
-TRIED: Final = (*sorted(POLICIES), "f-sched:pays_back=false", "fifo:size=largest", "srtf:usage_half_life_s=60")
+TRIED: Final = (*sorted(NAMES), "f-sched:pays_back=false", "fifo:size=largest", "srtf:usage_half_life_s=60")
 """Every policy by its name, and those whose options let more happen."""
 EXCLUSIVE: Final = frozenset({"fifo", "best-fit", "easy-backfill", "srtf", "las", "srsf"})
 """Policies under which no two jobs share a device."""
