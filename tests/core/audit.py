@@ -48,7 +48,7 @@ def _bookings(state: ClusterState) -> None:
             assert job.effective.checkpoint is not None
             assert job.saves_asked
             assert job.ending is JobState.QUEUED
-        assert job.resizes_to is None or job.state in LEAVING
+        assert (job.leaving is not None) == (job.state in LEAVING)
         assert not job.is_on_host or (job.gpu_count == 1 and job.state in {JobState.PAUSED, JobState.STOPPING})
         for gpu in _held(job) if not job.is_on_host else ():
             if gpu in expected:

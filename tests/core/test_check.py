@@ -12,7 +12,7 @@ from colane.core.check import check
 from colane.core.events import Launched, NodeRegistered, ProfileDeclared, Submitted
 from colane.model.checkpoint import CheckpointContract
 from colane.model.hardware import GpuId
-from colane.model.job import JobId, JobSpec, JobState
+from colane.model.job import JobId, JobSpec, JobState, OnHost, Parking
 from colane.model.placement import Placement, Slot
 from colane.model.plan import NOTHING, Action, Move, Park, Plan, Remark, Resize, SetCores, Start, Stop
 from colane.model.reason import Reason, Why
@@ -200,7 +200,7 @@ def test_host_memory_for_all_that_are_parked_by_one_plan(state: ClusterState) ->
 
 
 def parked(state: ClusterState, home: str) -> None:
-    change(state, 1, state=JobState.PAUSED, parked=True, on_host_bytes=GIB, home=home)
+    change(state, 1, state=JobState.PAUSED, parking=Parking(home=home), on_host=OnHost(GIB))
 
 
 def test_a_parked_job_goes_on_at_home_alone(state: ClusterState) -> None:

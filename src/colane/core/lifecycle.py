@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from colane.model.job import ENDED, Job, JobState
 from colane.model.reason import Reason
-from colane.model.story import StateChange, longer_story
+from colane.model.story import LEAVING, StateChange, longer_story
 
 S = JobState
 ASSIGNED: Final = S.ASSIGNED
@@ -132,6 +132,8 @@ def moves(job: Job, at_s: float, steps: Sequence[tuple[JobState, Reason]]) -> Jo
         told.append(StateChange(at_s, to, reason))
         state = to
     moved.state, moved.reason, moved.since_s = state, told[-1].reason, at_s
+    if state not in LEAVING:
+        moved.leaving = None
     moved.story, moved.story_left_out = longer_story(job.story, job.story_left_out, told)
     return moved
 
@@ -157,6 +159,18 @@ def evolve(job: Job, **changes: Any) -> Job:  # noqa: ANN401
     for name, value in changes.items():
         setattr(fresh, name, value)
     return fresh
+
+
+def ending_as(job: Job, ending: JobState) -> Job:
+    """A job that leaves its GPUs, to another end."""
+    assert job.leaving is not None  # noqa: S101 - for the type checker
+    return evolve(job, leaving=job.leaving._replace(ending=ending))
+
+
+def not_resized(job: Job) -> Job:
+    """A job that leaves its GPUs without a place to go on at."""
+    assert job.leaving is not None  # noqa: S101 - for the type checker
+    return evolve(job, leaving=job.leaving._replace(resizes_to=None))
 
 
 def diagram() -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Final, NewType, final
+from typing import Final, final
 
 from colane.model.bandwidth import Throttle
 from colane.model.constraints import UNCONSTRAINED, Constraints, under
@@ -11,20 +11,18 @@ from colane.model.hardware import GpuId
 from colane.model.hold import Hold, HoldKind
 from colane.model.job_spec import JobSpec, NeedClass, need_class
 from colane.model.kinds import CommPattern, JobKind
+from colane.model.phases import JobId, Leaving, OnHost, Parking
 from colane.model.placement import Placement
 from colane.model.reason import Reason
 from colane.model.story import ENDED, Exit, JobState, Served, StateChange, SuspendVia
 
 __all__ = [
-    "ENDED", "CommPattern", "Exit", "Job", "JobId", "JobKind", "JobSpec", "JobState", "NeedClass", "Served",
-    "StateChange", "SuspendVia", "need_class",
+    "ENDED", "CommPattern", "Exit", "Job", "JobId", "JobKind", "JobSpec", "JobState", "Leaving", "NeedClass", "OnHost",
+    "Parking", "Served", "StateChange", "SuspendVia", "need_class",
 ]  # fmt: skip
 
 QUEUED: Final = JobState.QUEUED
 PAUSED: Final = JobState.PAUSED
-
-JobId = NewType("JobId", int)
-"""Handed out in order of submission, so that order of arrival is order of id."""
 
 
 @final
@@ -36,7 +34,10 @@ class Job:
         id: Unique, ascending with submission.
         spec: Its needs, as its owner declared them.
         constraints: What was learnt of it or imposed on it besides.
-        effective: Its needs under these, which all that decides looks at; worked out once.
+        leaving: What becomes of it, while it is CHECKPOINTING or STOPPING.
+        parking: While a plan wants it off its GPUs though it lives on.
+        on_host: While its GPU memory lies on the host.
+        effective: Its needs under these constraints, which all that decides looks at; worked out once.
         state: See `JobState`.
         submit_s: Unix seconds, as are all times.
         attempt: Number of starts so far; fences reports of older processes.
@@ -46,7 +47,6 @@ class Job:
         start_s: Process start of this attempt.
         first_step_s: First step of this attempt.
         end_s: When it ended for good.
-        ending: The state it will end in once its process is gone, while STOPPING.
         exit: How its last process ended.
         ended_on: Nodes from which its processes of this attempt are gone, while others of its nodes still have some.
         served: What its earlier attempts have had, by GPU type and number in their order; the present one is not in it.
@@ -57,8 +57,6 @@ class Job:
         falls_back_to: Where it ran before it was resized, until it steps at its new size.
         launches_failed: How often its launch has failed since it was resized.
         preemptions: How often a plan has stopped it for another job.
-        isolates: Whether it has its GPUs to itself from its next start on, because of what it is being stopped for.
-        is_loss: Whether it is being stopped for the hardware it has lost: that is counted once it is gone.
         launch_s: How long the launch of this attempt took, where it has gone on as fewer ranks since; else None.
         noise_scale: Noise of its gradient against the gradient, in samples, as it said; None while it has not.
         lost_s: Run time whose steps had to be made again, or are to be, as far as was seen.
@@ -66,13 +64,6 @@ class Job:
         suspended: Its owner or an operator wants it not to go on: it is PAUSED while it holds GPUs.
         suspended_via: How a running one is kept from going on.
         suspended_by: Who last wanted it suspended.
-        on_host_bytes: GPU memory of it that lies on the host; its GPUs are not booked then. None while it is on them.
-        left_beside: Jobs that were on its GPUs when its memory left them: beside these it may come back. None of them
-            where it was parked because of them.
-        parked: A plan wants it off its GPUs while it lives on: it is PAUSED, and waits for GPUs once it has left them.
-        home: Where alone it may go on while it waits parked, see `NeedClass.home`; empty otherwise.
-        makes_room_for: Whom a plan stops or parks it for, until it is off its GPUs.
-        resizes_to: Where it is to go on once the process that is being stopped is gone; booked besides its placement.
         host_refusal: Why its agent could not move this attempt's memory to the host; empty where it was not refused.
         assigned_s: When it was last given GPUs by a start.
         paused_since_s: Since when it is PAUSED; None while it is not.
@@ -98,19 +89,12 @@ class Job:
     start_s: float | None
     first_step_s: float | None
     end_s: float | None
-    ending: JobState | None
     exit: Exit | None
     ended_on: tuple[str, ...]
     served: tuple[Served, ...]
     suspended: bool
     suspended_via: SuspendVia
     suspended_by: str
-    on_host_bytes: int | None
-    left_beside: tuple[JobId, ...]
-    parked: bool
-    home: str
-    makes_room_for: JobId | None
-    resizes_to: Placement | None
     host_refusal: str
     assigned_s: float | None
     paused_since_s: float | None
@@ -133,13 +117,14 @@ class Job:
     noise_scale: float | None
     preemptions: int
     launch_s: float | None
-    isolates: bool
-    is_loss: bool
     holds: tuple[Hold, ...]
     constraints: Constraints
+    leaving: Leaving | None
+    parking: Parking | None
+    on_host: OnHost | None
     effective: JobSpec = field(init=False, repr=False, compare=False)
 
-    def __init__(  # noqa: PLR0913, PLR0915, PLR0917 - a record
+    def __init__(  # noqa: PLR0913, PLR0917 - a record
         self,
         id: JobId,
         spec: JobSpec,
@@ -152,19 +137,12 @@ class Job:
         start_s: float | None = None,
         first_step_s: float | None = None,
         end_s: float | None = None,
-        ending: JobState | None = None,
         exit: Exit | None = None,
         ended_on: tuple[str, ...] = (),
         served: tuple[Served, ...] = (),
         suspended: bool = False,
         suspended_via: SuspendVia = SuspendVia.LANE,
         suspended_by: str = "",
-        on_host_bytes: int | None = None,
-        left_beside: tuple[JobId, ...] = (),
-        parked: bool = False,
-        home: str = "",
-        makes_room_for: JobId | None = None,
-        resizes_to: Placement | None = None,
         host_refusal: str = "",
         assigned_s: float | None = None,
         paused_since_s: float | None = None,
@@ -187,10 +165,11 @@ class Job:
         noise_scale: float | None = None,
         preemptions: int = 0,
         launch_s: float | None = None,
-        isolates: bool = False,
-        is_loss: bool = False,
         holds: tuple[Hold, ...] = (),
         constraints: Constraints = UNCONSTRAINED,
+        leaving: Leaving | None = None,
+        parking: Parking | None = None,
+        on_host: OnHost | None = None,
         effective: JobSpec | None = None,
     ) -> None:
         self.id = id
@@ -204,19 +183,12 @@ class Job:
         self.start_s = start_s
         self.first_step_s = first_step_s
         self.end_s = end_s
-        self.ending = ending
         self.exit = exit
         self.ended_on = ended_on
         self.served = served
         self.suspended = suspended
         self.suspended_via = suspended_via
         self.suspended_by = suspended_by
-        self.on_host_bytes = on_host_bytes
-        self.left_beside = left_beside
-        self.parked = parked
-        self.home = home
-        self.makes_room_for = makes_room_for
-        self.resizes_to = resizes_to
         self.host_refusal = host_refusal
         self.assigned_s = assigned_s
         self.paused_since_s = paused_since_s
@@ -239,10 +211,11 @@ class Job:
         self.noise_scale = noise_scale
         self.preemptions = preemptions
         self.launch_s = launch_s
-        self.isolates = isolates
-        self.is_loss = is_loss
         self.holds = holds
         self.constraints = constraints
+        self.leaving = leaving
+        self.parking = parking
+        self.on_host = on_host
         self.effective = under(spec, constraints) if effective is None else effective
 
     def copied(self) -> Job:
@@ -259,19 +232,12 @@ class Job:
             self.start_s,
             self.first_step_s,
             self.end_s,
-            self.ending,
             self.exit,
             self.ended_on,
             self.served,
             self.suspended,
             self.suspended_via,
             self.suspended_by,
-            self.on_host_bytes,
-            self.left_beside,
-            self.parked,
-            self.home,
-            self.makes_room_for,
-            self.resizes_to,
             self.host_refusal,
             self.assigned_s,
             self.paused_since_s,
@@ -294,10 +260,11 @@ class Job:
             self.noise_scale,
             self.preemptions,
             self.launch_s,
-            self.isolates,
-            self.is_loss,
             self.holds,
             self.constraints,
+            self.leaving,
+            self.parking,
+            self.on_host,
             self.effective,
         )
 
@@ -317,32 +284,70 @@ class Job:
         """Whether it is in the queue, and may start or, parked, come back."""
         if self.state is QUEUED:
             return not self.holds
-        return self.home != "" and self.state is PAUSED and not self.suspended
+        is_parked = self.parking is not None and self.parking.home != ""
+        return is_parked and self.state is PAUSED and not self.suspended
 
     def is_held(self, kind: HoldKind) -> bool:
         """Whether a hold of this kind keeps it from starting."""
         return any(hold.kind is kind for hold in self.holds)
 
     @property
+    def ending(self) -> JobState | None:
+        """The state it comes into once its processes are gone, while it leaves its GPUs."""
+        return None if self.leaving is None else self.leaving.ending
+
+    @property
+    def resizes_to(self) -> Placement | None:
+        """Where it goes on once its processes are gone; booked besides its placement."""
+        return None if self.leaving is None else self.leaving.resizes_to
+
+    @property
+    def makes_room_for(self) -> JobId | None:
+        """The job it is stopped or parked for, until it is off its GPUs."""
+        if self.leaving is not None:
+            return self.leaving.for_job
+        return None if self.parking is None else self.parking.for_job
+
+    @property
+    def parked(self) -> bool:
+        """Whether a plan wants it off its GPUs while it lives on."""
+        return self.parking is not None
+
+    @property
+    def home(self) -> str:
+        """Where alone it may go on while it waits parked; empty otherwise."""
+        return "" if self.parking is None else self.parking.home
+
+    @property
+    def on_host_bytes(self) -> int | None:
+        """GPU memory of it that lies on the host; None while it is on its GPUs."""
+        return None if self.on_host is None else self.on_host.size_bytes
+
+    @property
+    def left_beside(self) -> tuple[JobId, ...]:
+        """Jobs beside which it may come back from the host."""
+        return () if self.on_host is None else self.on_host.left_beside
+
+    @property
     def is_on_host(self) -> bool:
         """Whether its GPU memory lies on the host, so that it holds no GPU."""
-        return self.on_host_bytes is not None
+        return self.on_host is not None
 
     @property
     def has_given_way(self) -> bool:
         """Whether it is parked and off its GPUs: of its node it books host memory alone."""
-        return self.parked and self.on_host_bytes is not None
+        return self.parking is not None and self.on_host is not None
 
     @property
     def is_leaving_gpus(self) -> bool:
         """Whether its GPU memory is to be on the host, and it holds its GPUs until then."""
-        asked = self.parked or (self.suspended and self.suspended_via is SuspendVia.HOST)
-        return asked and self.state is PAUSED and self.on_host_bytes is None
+        asked = self.parking is not None or (self.suspended and self.suspended_via is SuspendVia.HOST)
+        return asked and self.state is PAUSED and self.on_host is None
 
     @property
     def is_returning(self) -> bool:
         """Whether the GPUs its memory left are kept for it, to go on there."""
-        is_let_go = self.on_host_bytes is not None and not self.suspended and not self.home
+        is_let_go = self.on_host is not None and not self.suspended and not self.home
         return is_let_go and self.state is PAUSED
 
     @property
@@ -353,7 +358,7 @@ class Job:
     @property
     def gpus_held(self) -> tuple[GpuId, ...]:
         """GPUs it holds, in rank order: not those of nodes it is gone from."""
-        if self.placement is None or self.on_host_bytes is not None:
+        if self.placement is None or self.on_host is not None:
             return ()
         if not self.ended_on:
             return self.placement.gpus
@@ -362,7 +367,8 @@ class Job:
     @property
     def need(self) -> NeedClass:
         """All that decides where it may run: its spec's class of need, or while it waits parked that of its home."""
-        return self.effective.need._replace(home=self.home) if self.home else self.effective.need
+        home = "" if self.parking is None else self.parking.home
+        return self.effective.need._replace(home=home) if home else self.effective.need
 
     @property
     def changes(self) -> int:

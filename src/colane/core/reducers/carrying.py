@@ -11,7 +11,7 @@ from colane.core.lifecycle import evolve, isolated, move
 from colane.core.reducers import checkpointing, parking
 from colane.core.reducers.starting import assign
 from colane.core.reducers.step import Step
-from colane.model.job import Job, JobState
+from colane.model.job import Job, JobState, Leaving
 from colane.model.plan import Action, Move, Park, Remark, Resize, SetCores, SetThrottle, Start, Stop
 
 
@@ -30,11 +30,12 @@ def _stop(step: Step, job: Job, action: Stop) -> None:
         step.company_changed(job.gpus_held)
     if action.for_job is not None:
         job = evolve(job, preemptions=job.preemptions + 1)
-    changes = {"makes_room_for": action.for_job, "isolates": action.isolate}
+    leaving = Leaving(JobState.QUEUED, None, action.for_job, isolates=action.isolate)
     if action.final or not action.save:
-        step.stop(job, JobState.FAILED if action.final else JobState.QUEUED, action.reason, **changes)
+        ending = JobState.FAILED if action.final else JobState.QUEUED
+        step.stop(job, ending, action.reason, for_job=action.for_job, isolates=action.isolate)
     else:
-        checkpointing.part(step, job, action.reason, **changes)
+        checkpointing.part(step, job, action.reason, leaving)
 
 
 def _park(step: Step, job: Job, action: Park) -> None:
@@ -61,7 +62,7 @@ def _change_lane(step: Step, job: Job, action: Move) -> None:
 def _resize(step: Step, job: Job, action: Resize) -> None:
     """Stop its process; until that is gone it books what it has and what it is to have."""
     step.company_changed(job.gpus_held)
-    checkpointing.part(step, job, action.reason, resizes_to=action.placement, makes_room_for=action.for_job)
+    checkpointing.part(step, job, action.reason, Leaving(JobState.QUEUED, action.placement, action.for_job))
 
 
 def _set_cores(step: Step, job: Job, action: SetCores) -> None:

@@ -13,7 +13,7 @@ from colane.core.reducers.saved import has_saved, is_complete
 from colane.core.reducers.step import Step
 from colane.core.reducers.timers import TimerKind
 from colane.model.checkpoint import CHECKPOINT_PRESETS, CheckpointContract
-from colane.model.job import Job, JobState
+from colane.model.job import Job, JobState, Leaving
 from colane.model.progress import Progress
 from colane.model.reason import Reason, Why
 from colane.model.words import count
@@ -24,17 +24,15 @@ NOISE_RATIO_MIN = 0.1
 ASKABLE = frozenset({JobState.RUNNING, JobState.RUNNING_PROTECTED, JobState.PAUSED})
 
 
-def part(step: Step, job: Job, reason: Reason, **changes: object) -> None:
+def part(step: Step, job: Job, reason: Reason, leaving: Leaving) -> None:
     """Stop a job that goes on later, after it has saved its state if it has said how; it holds its GPUs meanwhile."""
-    changes["ending"] = JobState.QUEUED
-    contract = job.effective.checkpoint
+    contract, now_s = job.effective.checkpoint, step.now_s
     if contract is None or job.state not in ASKABLE or job.is_on_host or job.parked:
-        job = move(job, JobState.STOPPING, step.now_s, reason, **changes)
+        job = move(job, JobState.STOPPING, now_s, reason, leaving=leaving)
     else:
-        changes["saves_asked"] = job.saves_asked + 1
-        job = move(job, JobState.CHECKPOINTING, step.now_s, reason, **changes)
+        job = move(job, JobState.CHECKPOINTING, now_s, reason, leaving=leaving, saves_asked=job.saves_asked + 1)
         set_timer(step, job, contract)
-    if job.resizes_to is None:
+    if leaving.resizes_to is None:
         step.put(job)
     else:
         step.rebook(job)
@@ -101,9 +99,8 @@ def _stay(step: Step, job: Job, why: Why, facts: dict[str, str | int | float]) -
     then = f"it goes on with {count(job.gpu_count, 'GPU')}, as before"
     if not job.effective.preemptible:
         then = f"{then}, and is not stopped for others any more ({count(job.saves_failed, 'time')})"
-    changes = {"ending": None, "resizes_to": None, "makes_room_for": None, "isolates": False}
     to = JobState.PAUSED if job.suspended else JobState.RUNNING_PROTECTED
-    stays = move(job, to, step.now_s, Reason(why, {**facts, "then": then}), **changes)
+    stays = move(job, to, step.now_s, Reason(why, {**facts, "then": then}))
     step.rebook(stays)
     lead_s = job.effective.checkpoint.lead_s if job.effective.checkpoint is not None else 0.0
     due_s = step.now_s + step.config.protection_factor * lead_s
@@ -130,7 +127,7 @@ def saved(step: Step, job: Job, event: Ended, end_s: float) -> None:
 
 def died(step: Step, job: Job, cause: Reason) -> None:
     """It ended badly while it saved its state: that is put down to the saving, not to the job."""
-    job = evolve(_failed_once_more(step, job), ending=JobState.QUEUED)
+    job = _failed_once_more(step, job)
     reason = Reason(Why.CHECKPOINT_DIED, {"cause": cause.sentence()})
     if step.is_gone(job):
         go_on(step, job, reason)
@@ -160,7 +157,7 @@ def launch_failed(step: Step, job: Job, cause: Reason, end_s: float) -> bool:
     job = evolve(job, launches_failed=job.launches_failed + 1)
     if is_first:
         job = _without_size(job, job.gpu_count)
-    step.finish(evolve(job, resizes_to=None), JobState.QUEUED, Reason(Why.RESIZE_FAILED, facts), end_s)
+    step.finish(job, JobState.QUEUED, Reason(Why.RESIZE_FAILED, facts), end_s)
     queued = step.state.jobs[job.id]
     if is_first and queued.state is JobState.QUEUED:
         starting.restart(step, queued, back, queued.reason or Reason(Why.SAVED), back)

@@ -13,7 +13,7 @@ from colane.core.lifecycle import move
 from colane.core.reducers.step import OFF_HOST, Step
 from colane.core.reducers.timers import TimerKind
 from colane.model.hardware import Gpu
-from colane.model.job import Job, JobState, SuspendVia
+from colane.model.job import Job, JobState, OnHost, Parking, SuspendVia
 from colane.model.plan import Move, Park
 from colane.model.progress import Progress
 from colane.model.reason import Reason, Why
@@ -71,8 +71,7 @@ def park(step: Step, job: Job, action: Park) -> None:
     """Let a job wait at its next step boundary; it holds its GPUs until its agent says that it has left them."""
     # Steps from now on are not the company's: what it taught so far is learnt first.
     step.company_changed(job.gpus_held)
-    changes = {"parked": True, "makes_room_for": action.for_job}
-    step.put(move(job, JobState.PAUSED, step.now_s, action.reason, **changes))
+    step.put(move(job, JobState.PAUSED, step.now_s, action.reason, parking=Parking(action.for_job)))
 
 
 def memory_moved(step: Step, job: Job, progress: Progress) -> Job:
@@ -82,11 +81,10 @@ def memory_moved(step: Step, job: Job, progress: Progress) -> Job:
     if progress.on_host_bytes is not None:
         others = {other for gpu in job.gpus_held for other in step.state.gpus[gpu].jobs} - {job.id}
         step.company_changed(job.gpus_held)
+        left_beside = () if _left_for_their_sake(job) else tuple(sorted(others))
         changes = {
-            "on_host_bytes": progress.on_host_bytes,
-            "left_beside": () if _left_for_their_sake(job) else tuple(sorted(others)),
-            "home": _home(step.state, job) if job.parked else "",
-            "makes_room_for": None,
+            "on_host": OnHost(progress.on_host_bytes, left_beside),
+            "parking": Parking(home=_home(step.state, job)) if job.parked else None,
         }
         job = move(job, JobState.PAUSED, step.now_s, off_its_gpus(step.state, job, progress.on_host_bytes), **changes)
         step.rebook(job)

@@ -56,7 +56,7 @@ def _goes_on(step: Step, job: Job, to: Placement, progress: Progress) -> Job:
     step.cut(job)
     reason = Reason(Why.REFORMED, {"gpus": len(to.slots), "had": job.gpu_count})
     changes = {
-        "placement": to, "resizes_to": None, "ending": None, "makes_room_for": None, "launch_s": launch_s,
+        "placement": to, "launch_s": launch_s,
         "served": step.served(job), "start_s": step.now_s, "first_step_s": step.now_s, "assigned_s": step.now_s,
         "paused_before_s": 0.0, "steps_kept": steps_kept(job, progress),
     }  # fmt: skip

@@ -21,7 +21,7 @@ from colane.core.events import (
     Submitted,
     Tick,
 )
-from colane.core.lifecycle import evolve, move
+from colane.core.lifecycle import ending_as, evolve, move, not_resized
 from colane.core.reducers import (
     black_holes,
     checkpointing,
@@ -81,7 +81,7 @@ def cancel_requested(step: Step, event: CancelRequested) -> None:
     elif job.state is JobState.QUEUED:
         step.leave(job, JobState.CANCELLED, reason)
     elif job.state is JobState.STOPPING:
-        step.put(replace(job, ending=JobState.CANCELLED))
+        step.put(ending_as(job, JobState.CANCELLED))
     else:
         step.stop(job, JobState.CANCELLED, reason)
 
@@ -315,7 +315,7 @@ def _lose_jobs(step: Step, node: str, keep: set[int], *, keeps_host: bool = Fals
     for job_id in list(step.state.nodes[node].jobs):
         job = step.state.jobs[job_id]
         if job.resizes_to is not None and not all(slot.gpu.number in keep for slot in job.resizes_to.slots_on(node)):
-            job = evolve(job, resizes_to=None)
+            job = not_resized(job)
             step.rebook(job)
         slots = job.placement.slots_on(node) if job.placement is not None else ()
         is_on_it = job.placement is not None and node in job.placement.nodes

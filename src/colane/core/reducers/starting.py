@@ -32,7 +32,7 @@ def assign(step: Step, job: Job, placement: Placement, reason: Reason) -> None:
         taken = moves(job, now_s, ((ASSIGNED, reason),))
         taken.start_s = None
     taken.placement, taken.attempt = placement, job.attempt + 1
-    taken.first_step_s = taken.ending = taken.exit = taken.launch_s = None
+    taken.first_step_s = taken.exit = taken.launch_s = None
     taken.ended_on, taken.host_refusal, taken.saves_asked = (), "", 0
     step.put(taken)
     if taken.start_s is not None:

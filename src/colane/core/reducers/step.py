@@ -16,13 +16,13 @@ from colane.core.cluster.useful_cores import start_cores_of
 from colane.core.config import CoreConfig
 from colane.core.eligibility import held_until_resumed
 from colane.core.events import Decision, Event, Outcome, RejectedPlan
-from colane.core.lifecycle import MOVABLE, QUEUED, evolve, move, moves
+from colane.core.lifecycle import MOVABLE, QUEUED, ending_as, evolve, move, moves
 from colane.core.reducers.saved import lost_part, steps_kept
 from colane.core.reducers.suspicions import Suspicions
 from colane.core.reducers.timers import TimerKind, Timers
 from colane.model.constraints import under
 from colane.model.hardware import GpuId
-from colane.model.job import Exit, Job, JobId, JobState, Served, SuspendVia
+from colane.model.job import Exit, Job, JobId, JobState, Leaving, Served, SuspendVia
 from colane.model.profile import Profile, ProfileKey, SetMeasurement
 from colane.model.progress import Progress
 from colane.model.reason import Reason
@@ -34,11 +34,8 @@ from colane.perf.pace import Paces
 OFF_HOST: Mapping[str, object] = MappingProxyType(
     {
         "suspended_via": SuspendVia.LANE,
-        "on_host_bytes": None,
-        "left_beside": (),
-        "parked": False,
-        "home": "",
-        "makes_room_for": None,
+        "on_host": None,
+        "parking": None,
     }
 )
 """Fields of a job that is on its GPUs, and is to stay there as far as anybody has said."""
@@ -147,14 +144,14 @@ class Step:
             is_loss: Whether it leaves because it has lost the hardware it ran on.
         """
         placement, left = job.placement, moves(job, self.now_s, ((to, reason),))
-        if job.suspended_via is not SuspendVia.LANE or job.is_on_host or job.left_beside or job.parked:
+        if job.suspended_via is not SuspendVia.LANE or job.on_host is not None or job.parking is not None:
             for name, value in OFF_HOST.items():
                 setattr(left, name, value)
-        left.makes_room_for = left.resizes_to = left.throttle = None
+        left.leaving = left.throttle = None
         left.turn = ""
-        if (is_loss or job.is_loss) and (to is QUEUED or to is JobState.FAILED):
+        lost = is_loss or (job.leaving is not None and job.leaving.is_loss)
+        if lost and (to is QUEUED or to is JobState.FAILED):
             left.losses += 1
-        left.is_loss = False
         if exit is not None:
             left.exit = exit
         if to is QUEUED:
@@ -179,8 +176,8 @@ class Step:
         """What a job that is queued again keeps of its last attempt."""
         left.placement = None
         constraints = job.constraints
-        if job.isolates:
-            constraints, left.isolates = constraints._replace(isolated=True), False
+        if job.leaving is not None and job.leaving.isolates:
+            constraints = constraints._replace(isolated=True)
         if self.config.tuning is not None:
             constraints = constraints._replace(cores=start_cores_of(self.state, job.effective))
         if constraints is not job.constraints:
@@ -193,11 +190,17 @@ class Step:
             run_s = max(0.0, self.now_s - job.start_s - job.paused_s(self.now_s))
             left.lost_s = job.lost_s + lost_part(job, progress, left.steps_kept) * run_s
 
-    def stop(self, job: Job, ending: JobState, reason: Reason, **changes: object) -> None:
+    def stop(
+        self, job: Job, ending: JobState, reason: Reason, *,
+        for_job: JobId | None = None, isolates: bool = False, is_loss: bool = False,
+    ) -> None:  # fmt: skip
         """Ask for the end of a job's process; it keeps its GPUs until the process is gone."""
         if job.state is JobState.STOPPING:
             return
-        self.put(move(job, JobState.STOPPING, self.now_s, reason, ending=ending, **changes))
+        leaving = Leaving(ending, None, for_job or job.makes_room_for, isolates=isolates, is_loss=is_loss)
+        if job.leaving is not None:  # it was saving its state, and what that was for is not forgotten
+            leaving = job.leaving._replace(ending=ending, is_loss=is_loss)
+        self.put(move(job, JobState.STOPPING, self.now_s, reason, leaving=leaving))
 
     def limit_due_s(self, job: Job) -> float | None:
         """When its time limit ends it: its lead before that limit where it has one, so that its state is saved by then.
@@ -238,7 +241,7 @@ class Step:
         if self.is_gone(job):
             self.leave(job, to, reason, end_s, is_loss=is_loss)
         elif job.state is JobState.STOPPING:
-            self.put(evolve(job, ending=to))
+            self.put(ending_as(job, to))
         else:
             self.stop(job, to, reason, is_loss=is_loss)
 

@@ -13,12 +13,25 @@ from colane.model.constraints import Constraints
 from colane.model.field_values import OneOf, SomeOf
 from colane.model.hardware import Closed, Drain, Gpu, GpuId, Node
 from colane.model.hold import Hold, HoldKind
-from colane.model.job import Exit, Job, JobId, JobSpec, JobState, Served, StateChange, SuspendVia
+from colane.model.job import (
+    Exit,
+    Job,
+    JobId,
+    JobSpec,
+    JobState,
+    Leaving,
+    OnHost,
+    Parking,
+    Served,
+    StateChange,
+    SuspendVia,
+)
 from colane.model.job_fields import JOB_FIELDS
 from colane.model.placement import Placement, Slot
 from colane.model.profile import CorePace, PlacePace, Profile, ProfileKey, SetMeasurement, Slowdown, Value, ValueSource
 from colane.model.progress import Progress
 from colane.model.reason import Reason, Why
+from colane.model.story import LEAVING
 from colane.server.store.codec import MAPPING, Form, choice, flat, maybe, record, row, several
 from colane.server.store.topology_documents import TOPOLOGY
 
@@ -71,15 +84,15 @@ JOB: Final = record(
     Job,
     spec=SPEC,
     constraints=CONSTRAINTS,
+    leaving=maybe(record(Leaving, ending=STATE, resizes_to=maybe(PLACEMENT))),
+    parking=maybe(record(Parking)),
+    on_host=maybe(record(OnHost, left_beside=several())),
     state=STATE,
     placement=maybe(PLACEMENT),
-    ending=maybe(STATE),
     exit=maybe(row(Exit)),
     ended_on=several(),
     served=several(row(Served)),
     suspended_via=choice(SuspendVia),
-    left_beside=several(),
-    resizes_to=maybe(PLACEMENT),
     falls_back_to=maybe(PLACEMENT),
     reason=maybe(REASON),
     story=several(CHANGE),
@@ -131,9 +144,8 @@ def decode_job(body: Mapping[str, Any]) -> Job:
     """Return the job of `encode_job`, also of an older Colane."""
     if "reason" not in body:
         body = {**body, **_told_by(tuple(CHANGE.read(line) for line in body.get("story", ())))}
-    if "is_loss" not in body and body["reason"] is not None and body.get("ending") is not None:
-        why = Why(body["reason"]["why"])
-        body = {**body, "is_loss": why in _LOSSES, "isolates": why in _ISOLATING}
+    if "leaving" not in body:
+        body = {**body, **_phases_of(body)}
     if "constraints" not in body:
         body = {**body, **_as_declared(body["spec"])}
     return JOB.read(_with_holds(body))
@@ -150,6 +162,27 @@ def _with_holds(body: Mapping[str, Any]) -> Mapping[str, Any]:
         return body
     holds = [] if by_limit else [{"kind": HoldKind.USER.value, "by": body.get("suspended_by", ""), "until_s": None}]
     return {**body, "suspended": False, "suspended_via": SuspendVia.LANE.value, "holds": holds}
+
+
+def _phases_of(flat: Mapping[str, Any]) -> Body:
+    """The phases that an older Colane wrote as fields of the job itself."""
+    parked, on_host_bytes, for_job = flat.get("parked", False), flat.get("on_host_bytes"), flat.get("makes_room_for")
+    home, left_beside = flat.get("home", ""), flat.get("left_beside", ())
+    phases: Body = {
+        "leaving": None,
+        "parking": {"for_job": for_job, "home": home} if parked else None,
+        "on_host": None if on_host_bytes is None else {"size_bytes": on_host_bytes, "left_beside": left_beside},
+    }
+    if flat.get("ending") is not None and JobState(flat["state"]) in LEAVING:
+        why = None if flat.get("reason") is None else Why(flat["reason"]["why"])
+        phases["leaving"] = {
+            "ending": flat["ending"],
+            "resizes_to": flat.get("resizes_to"),
+            "for_job": for_job,
+            "isolates": flat.get("isolates", why in _ISOLATING),
+            "is_loss": flat.get("is_loss", why in _LOSSES),
+        }
+    return phases
 
 
 def _as_declared(spec: Mapping[str, Any]) -> Body:

@@ -23,7 +23,8 @@ def learnt(job: Job, finished: Mapping[str, Any]) -> int | None:
     They do of training that a single attempt brought to its end: a later one may have gone on from a checkpoint, and
     one that was stopped (at its `steps_limit`, say) was not at its end.
     """
-    ended_by_itself = job.state is JobState.SUCCEEDED and job.ending is not JobState.SUCCEEDED
+    was_stopped = len(job.story) > 1 and job.story[-2].state is JobState.STOPPING
+    ended_by_itself = job.state is JobState.SUCCEEDED and not was_stopped
     if not ended_by_itself or job.attempt > 1 or job.spec.kind is JobKind.INFERENCE:
         return None
     steps = (finished.get("progress") or {}).get("steps")
