@@ -7,10 +7,13 @@ from collections import Counter
 from colane.core.cluster.load import Booking
 from colane.core.cluster.situations import rates_of
 from colane.core.cluster.state import ClusterState
+from colane.core.cluster.to_host import is_on_cpu_devices, parking_refusal
 from colane.core.events import Outcome
+from colane.core.planners.means import is_movable
+from colane.core.reducers.suspension import refusal
 from colane.lanes.safety import is_safe
 from colane.model.hardware import GpuId
-from colane.model.job import Job, JobId, JobState
+from colane.model.job import Job, JobId, JobState, SuspendVia
 from colane.model.plan import Move, Park, Resize, SetCores, SetThrottle, Start, Stop
 from colane.model.profile import Memory
 from colane.model.story import LEAVING
@@ -23,6 +26,22 @@ def audit(state: ClusterState) -> None:
     _queues(state)
     _indexes(state)
     _rates(state)
+    _parking(state)
+
+
+def _parking(state: ClusterState) -> None:
+    """One rule says who may be parked on a plan's word, suspended to the host on a user's, and counts as movable."""
+    for job in state.jobs.values():
+        if job.state is not JobState.RUNNING:
+            continue
+        refused = parking_refusal(state, job)
+        by_user = refusal(state, job, state.progress.get(job.id), SuspendVia.HOST)
+        if refused is None and not state.steps_unseen:
+            assert is_movable(job), job
+        if refused is None and not is_on_cpu_devices(state, job):
+            assert by_user is None, by_user
+        if by_user is None and not job.host_refusal:
+            assert refused is None, refused
 
 
 def _rates(state: ClusterState) -> None:

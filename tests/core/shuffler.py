@@ -59,10 +59,8 @@ class Shuffler:
 
 
 def _park(draft: Draft, job: Job) -> None:
-    if draft.view.parking_refusal(job) is None and job.placement is not None:
-        node = draft.view.nodes[job.placement.node]
-        if draft.host_memory_free_bytes(node) >= draft.view.bytes_to_move(job):
-            draft.park(job, PARKED)
+    if draft.parking_refusal(job) is None:
+        draft.park(job, PARKED)
 
 
 def _stop(draft: Draft, job: Job) -> None:

@@ -157,6 +157,20 @@ def test_a_stream_of_them_does_not_keep_a_job_with_gpus_waiting_for_ever() -> No
     assert started_s < 3600 + 2 * 900 + 300
 
 
+@pytest.mark.parametrize("policy", ["fifo", "coda"])
+@pytest.mark.parametrize("passes_s", [600.0, 7200.0])
+def test_whoever_places_them_leaves_the_overdue_job_what_it_books(policy: str, passes_s: float) -> None:
+    """Two cores fall free while the job with a GPU, which books all eight, waits for those that run on the others."""
+    core = Core(registry.create(policy), ClusterState(), CoreConfig(runs_at_once=True, cpu_only_passes_s=passes_s))
+    core.step([NodeRegistered(node(cores=8))], 0.0)
+    submit(core, spec(cores=2, abortable=True), spec(1, cores=6), at_s=0.0)
+    submit(core, spec(1, cores=8), at_s=1.0)
+    end(core, 1, 2.0)
+    submit(core, spec(cores=1, abortable=True), at_s=passes_s - 1)
+    submit(core, spec(cores=1, abortable=True), at_s=passes_s + 2)
+    assert [core.state.jobs[JobId(job)].state for job in (4, 5)] == [JobState.RUNNING, JobState.QUEUED]
+
+
 @pytest.mark.parametrize("policy", ["fifo-skip:max_wait_s=3600", "colocate", "srtf:max_wait_s=3600", "topo-aware"])
 def test_a_stream_of_jobs_with_gpus_does_not_keep_one_of_many_cores_waiting_for_ever(policy: str) -> None:
     """Four jobs of two cores each are always there to take what comes free; still six cores are found after an hour."""

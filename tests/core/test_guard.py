@@ -180,6 +180,15 @@ def test_who_is_too_slow_in_turns_too_is_parked_and_goes_on_alone() -> None:
     assert world.job(TWO).attempt == 1
 
 
+def test_one_whose_launch_costs_less_than_its_memory_is_stopped_as_for_any_other_job() -> None:
+    world = Shared(spec("a"), spec("b", preemptible=True), NO_TURNS)
+    world.go(70, 1.9)
+    assert (world.job(TWO).state, world.job(TWO).ending) == (JobState.STOPPING, JobState.QUEUED)
+    loses_it = Shared(spec("a"), spec("b"), NO_TURNS)
+    loses_it.go(70, 1.9)
+    assert (loses_it.job(TWO).state, loses_it.job(TWO).parked) == (JobState.PAUSED, True)
+
+
 def test_what_the_company_achieved_is_learnt_before_it_is_separated() -> None:
     world = Shared(spec("a"), spec("b", preemptible=True), NO_TURNS, NO_HOST)
     world.go(70, 2.5)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from colane.core import ClusterState, Core
+from colane.core.check import check
 from colane.core.cluster.draft import Draft
 from colane.core.cluster.view import ClusterView
 from colane.core.config import CoreConfig
@@ -28,6 +29,7 @@ from colane.core.events import (
     SuspendRequested,
     Tick,
 )
+from colane.core.planners.splitting import SplitReasons, may_split_off, split_off
 from colane.model.hardware import CPU_DEVICE_TYPE, Gpu, GpuId
 from colane.model.job import Exit, Job, JobId, JobSpec, JobState, SuspendVia
 from colane.model.lane import Turns
@@ -347,3 +349,19 @@ def test_the_wait_of_a_parked_job_survives_a_restart() -> None:
     assert site.job().is_waiting
     site.end(TWO)
     assert site.job().state in STEPPING
+
+
+def test_of_those_that_leave_in_one_plan_no_more_are_parked_than_the_host_has_memory_for() -> None:
+    site = Site(gpus=2)
+    site.run(ONE)
+    site.run(TWO)
+    site.do(NodeRegistered(replace(site.node, host_memory_bytes=3 * GIB)))
+    draft = Draft(ClusterView(site.core.state, site.now_s))
+    for job in (site.job(ONE), site.job(TWO)):
+        if may_split_off(draft, job):
+            split_off(
+                draft, draft.load(job.gpus_held[0]), job, {"gpu": "g"}, SplitReasons(Why.PARTED, Why.STOPPED_APART)
+            )
+    plan = draft.plan()
+    assert [(type(action), action.job) for action in plan.actions] == [(Park, ONE)]
+    assert check(site.core.state, plan) == ()

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from colane.core import ClusterState, Core
+from colane.core.planners.means import REFORM_S, launch_s, shrink_s
 from colane.core.reducers.reforming import ranks_wanted
 from colane.model.checkpoint import SAVED
 from colane.model.job import Job, JobState
 from colane.model.reason import Why
-from colane.scheduling.engine.means import REFORM_S, launch_s, shrink_s
 from colane.server.store.documents import JOB
 
 from .audit import audit

@@ -194,13 +194,15 @@ def test_steps_of_a_paused_job_do_not_make_it_look_slow() -> None:
 
 def test_who_cannot_be_suspended_is_told_why() -> None:
     world = OneGpu()
-    assert "only a job that waits or steps" in str(refusal(world.job(), None))
+    assert "only a job that waits or steps" in str(refusal(world.core.state, world.job(), None))
     world.at(10.0, Launched(ONE, 1, 7, 10.0))
     world.at(45.0)
     assert world.job().state is JobState.RUNNING
-    assert "reports no steps" in str(refusal(world.job(), None))
-    assert "version 3" in str(refusal(world.job(), Progress(at_s=1.0, note="steps are not followed: version 3")))
-    assert world.at(46.0, suspend()).stale[0][1] == refusal(world.job(), None)
+    assert "reports no steps" in str(refusal(world.core.state, world.job(), None))
+    assert "version 3" in str(
+        refusal(world.core.state, world.job(), Progress(at_s=1.0, note="steps are not followed: version 3"))
+    )
+    assert world.at(46.0, suspend()).stale[0][1] == refusal(world.core.state, world.job(), None)
     assert world.at(47.0, suspend(JobId(9)), resume(JobId(9))).stale[0][1] == "no such live job"
     assert world.job().state is JobState.RUNNING
 
@@ -210,6 +212,6 @@ def test_ranks_on_several_nodes_and_jobs_under_measurement_are_left_alone() -> N
     world.at(2.0, NodeRegistered(make_node("n1", 1)))
     world.at(10.0, Launched(ONE, 1, 7, 10.0, "n0"), Launched(ONE, 1, 8, 10.0, "n1"))
     world.steps(12.0, 20)
-    assert "several nodes" in str(refusal(world.job(), world.core.state.progress[ONE]))
+    assert "several nodes" in str(refusal(world.core.state, world.job(), world.core.state.progress[ONE]))
     measured = OneGpu(JobSpec(name="a", family="a", company="set", company_size=2))
-    assert "measured" in str(refusal(measured.job(), None))
+    assert "measured" in str(refusal(measured.core.state, measured.job(), None))

@@ -10,6 +10,7 @@ import pytest
 from colane.core import ClusterState, Core
 from colane.core.check import check
 from colane.core.cluster.draft import Draft
+from colane.core.cluster.to_host import parking_refusal
 from colane.core.cluster.view import ClusterView
 from colane.core.config import CoreConfig
 from colane.core.events import (
@@ -314,9 +315,9 @@ def test_what_is_known_to_be_impossible_is_refused_at_once() -> None:
     progress, place = node.core.state.progress[ONE], node.core.state.nodes["n0"]
 
     def says(job: Job | None = None) -> str:
-        return str(refusal(job or node.job(), progress, SuspendVia.HOST, place))
+        return str(refusal(node.core.state, job or node.job(), progress, SuspendVia.HOST))
 
-    assert refusal(node.job(), progress, SuspendVia.HOST, place) is None
+    assert refusal(node.core.state, node.job(), progress, SuspendVia.HOST) is None
     assert "runs on 2 GPUs; the driver moves only a single process" in says(
         replace(node.job(), placement=Placement((Slot(GPU, 0), Slot(GpuId("n0", 1), 0))))
     )
@@ -328,6 +329,20 @@ def test_what_is_known_to_be_impossible_is_refused_at_once() -> None:
     assert "a cpu device, whose memory is the host's" in says()
     assert node.do(to_host()).stale[0][1] == says()
     assert node.job().state is JobState.RUNNING
+
+
+def test_memory_that_is_believed_counts_for_who_suspends_as_for_who_parks() -> None:
+    """The job has told nothing of its memory as yet; its kind is known to hold 2 GiB between steps."""
+    node = Node()
+    node.run(ONE)
+    state, job = node.core.state, node.job()
+    progress = state.progress[ONE] = replace(state.progress[ONE], persistent_bytes=None)
+    place = state.nodes["n0"]
+    place.node = replace(place.node, host_memory_bytes=GIB)
+    assert "of host memory" in str(parking_refusal(state, job))
+    assert f"{parking_refusal(state, job)}; suspend it without --to-host" == refusal(
+        state, job, progress, SuspendVia.HOST
+    )
 
 
 def test_random_worlds_reach_jobs_on_the_host_that_come_back() -> None:

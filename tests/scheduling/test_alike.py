@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from colane.core.cluster.draft import Draft
 from colane.core.cluster.state import ClusterState
 from colane.core.cluster.view import ClusterView
+from colane.core.planners.means import is_leaving
 from colane.model.job import JobSpec
 from colane.model.profile import ProfileKey, SetMeasurement
 from colane.perf.beliefs import profile_key
 from colane.perf.situation import Situation
-from colane.scheduling.engine.means import is_leaving
 from colane.scheduling.mechanisms.sharing.alike import GpusAlike
 from colane.scheduling.mechanisms.sharing.companies import CompanyValues
 from colane.scheduling.mechanisms.sharing.groups import Site

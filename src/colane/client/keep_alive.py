@@ -2,6 +2,11 @@
 
 A transport for `httpx` over `asyncio` alone: whole bodies, no proxies, no HTTP/2. A request on a kept connection that
 the other side has closed meanwhile is sent once more on a new one, so every request must be safe to repeat.
+
+It is written here, over a parser in C, because agents do little else than report, beside jobs that want the cores. A
+report over a kept connection takes this client 0.23 ms of CPU time; aiohttp takes 0.43 ms, `http.client` in a thread
+0.48 ms, urllib3 likewise 0.69 ms, and httpx with its own transport 3.0 ms (`benchmarks/agent_http.py`, a 2-core
+machine). Their memory is much the same: 34, 35, 24, 27 and 36 MB.
 """
 
 from __future__ import annotations

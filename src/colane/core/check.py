@@ -14,11 +14,11 @@ from colane.core.cluster.limits import Allowance
 from colane.core.cluster.load import GpuLoad, booked_on
 from colane.core.cluster.seen import is_overfull
 from colane.core.cluster.state import ClusterState
+from colane.core.cluster.to_host import bytes_to_move, parking_refusal
 from colane.core.events import Flaw
 from colane.core.lifecycle import MOVABLE
 from colane.core.planners.drain import lets_go
 from colane.core.planners.returning import returned
-from colane.core.reducers.parking import bytes_to_move, parking_refusal
 from colane.model.bandwidth import Throttle
 from colane.model.hardware import GpuId
 from colane.model.job import Job, JobId, JobKind, JobState
@@ -131,9 +131,8 @@ class _Judge:
         if problem is not None or job.placement is None:
             return (Flaw("cannot-park", problem or f"job {job.id} does not run", (job.id,)),)
         node = self._state.nodes[job.placement.node]
-        if not node.node.host_memory_bytes or all(self._state.gpus[gpu].gpu.is_cpu_device for gpu in job.gpus_held):
-            return ()
-        return self._take_memory(job, node.node.name, Resources(host_memory_bytes=bytes_to_move(self._state, job)))
+        need_bytes = bytes_to_move(self._state, job) if node.node.host_memory_bytes else 0
+        return self._take_memory(job, node.node.name, Resources(host_memory_bytes=need_bytes)) if need_bytes else ()
 
     def _move(self, job: Job, placement: Placement) -> Flaws:
         if job.has_given_way and job.is_waiting:

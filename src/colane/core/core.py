@@ -109,6 +109,7 @@ class Core:
         self.state = state
         self.config = config or CoreConfig()
         state.steps_unseen = self.config.runs_at_once
+        state.cpu_only_passes_s = self.config.cpu_only_passes_s
         state.usage.half_life_s = getattr(policy, "usage_half_life_s", None) or HALF_LIFE_S
         self._watchers = Watchers(Observer(), Paces(), Surroundings(), Suspicions())
         self._timers = Timers()
@@ -124,7 +125,7 @@ class Core:
         self._contention = Contention(state, self.config.contention)
         self._sets = MeasuredSets()
         self._drains = Drains(state)
-        self._cpu_only = CpuOnlyJobs(self.config.cpu_only_passes_s)
+        self._cpu_only = CpuOnlyJobs()
         if self.config.limits.hold or any(job.is_held(HoldKind.LIMIT) for job in state.jobs.values()):
             state.limits = LimitBook(self.config.limits, self.config.limit_passes_s)
             for job in state.jobs.values():

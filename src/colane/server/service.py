@@ -191,7 +191,7 @@ class Service:
 
         def prepare(turn: Turn) -> Body:
             ownership.demand_live(self.store, turn, job_id, self.sight(caller), "suspend")
-            changes.suspend(turn, job_id, by, via, self.driver.core.state.nodes)
+            changes.suspend(turn, self.driver.core.state, job_id, by, via)
             return {"id": job_id}
 
         return prepare

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from colane.core import Core
-from colane.core.reducers.parking import bytes_to_move
+from colane.core.cluster.to_host import bytes_to_move
 from colane.model.hardware import GpuId
 from colane.model.job import Job, JobId
 from colane.simulate.config import DriverConfig

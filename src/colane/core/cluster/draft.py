@@ -117,6 +117,14 @@ class Draft(Overlay):
             left.host_memory_taken_bytes += self.view.bytes_to_move(job)
         self.act(Park(job.id, reason, for_job, isolate=isolate))
 
+    def parking_refusal(self, job: Job, more_bytes: int = 0) -> str | None:
+        """Why it may not park a job; None when it may.
+
+        The host memory that it takes already is not free for the job, nor is so much more of the node's.
+        """
+        left = None if job.placement is None else self._nodes.get(job.placement.node)
+        return self.view.parking_refusal(job, more_bytes + (left.host_memory_taken_bytes if left else 0))
+
     def move(self, job: Job, gpus: Iterable[GpuLoad], reason: Reason, lanes: Sequence[int] | None = None) -> None:
         """Let a parked job come back, as `start` does, or a stepping one of one GPU go on in another lane of it."""
         if job.home or job.placement is None:

@@ -19,6 +19,7 @@ from colane.core.cluster.limits import LimitBook
 from colane.core.cluster.load import Booking, GpuLoad, book, booked_on, memory_held
 from colane.core.cluster.open_gpus import OpenGpus
 from colane.core.cluster.queue import PoolQueue
+from colane.core.config import CoreConfig
 from colane.core.usage import UsageBook, UsedGpus
 from colane.model.hardware import GpuId, Node
 from colane.model.job import Job, JobId
@@ -50,7 +51,7 @@ class ClusterState:
 
     Where `steps_unseen` is set, running jobs are taken to step though nobody has seen them do so. `draining` has the
     nodes that are drained, each with whether its deadline is over. `limits` keeps account of what users and groups use,
-    where they are bounded.
+    where they are bounded. A job with GPUs that has waited for `cpu_only_passes_s` is left what it books of a host.
     """
 
     def __init__(self, beliefs: Beliefs | None = None, version: int = 0) -> None:
@@ -73,6 +74,7 @@ class ClusterState:
         self.returning: dict[JobId, None] = {}
         self.draining: dict[str, bool] = {}
         self.steps_unseen = False
+        self.cpu_only_passes_s = CoreConfig().cpu_only_passes_s
         self._open: dict[tuple[Kind, int], OpenGpus] = {}
         self.limits: LimitBook | None = None
         self._derived: dict[Question, Derived] = {}

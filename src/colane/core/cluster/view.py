@@ -11,7 +11,7 @@ from colane.core.cluster.load import GpuLoad
 from colane.core.cluster.open_gpus import OpenGpus
 from colane.core.cluster.queue import PoolQueue
 from colane.core.cluster.state import ClusterState, D, Kind, NodeState
-from colane.core.reducers.parking import bytes_to_move, parking_refusal
+from colane.core.cluster.to_host import bytes_to_move, parking_refusal
 from colane.core.usage import UsageBook
 from colane.model.hardware import GpuId
 from colane.model.job import Job, JobId
@@ -66,6 +66,11 @@ class ClusterView:
         return self._state.steps_unseen
 
     @property
+    def cpu_only_passes_s(self) -> float:
+        """How long a job with GPUs waits before jobs without leave it what it books of a host."""
+        return self._state.cpu_only_passes_s
+
+    @property
     def pools(self) -> list[str]:
         """Pools in which something changed and somebody waits, in order of name."""
         return [pool for pool in self._pools if self.queue(pool).count]
@@ -106,9 +111,9 @@ class ClusterView:
         """Latest sample of a running job."""
         return self._state.progress.get(job)
 
-    def parking_refusal(self, job: Job) -> str | None:
-        """Why a plan may not park a job now; None when it may."""
-        return parking_refusal(self._state, job)
+    def parking_refusal(self, job: Job, taken_bytes: int = 0) -> str | None:
+        """Why a plan may not park a job now; None when it may, with so much of its node's host memory taken."""
+        return parking_refusal(self._state, job, taken_bytes)
 
     def bytes_to_move(self, job: Job) -> int:
         """GPU memory that would be moved to the host if a running job was parked, as far as is known."""

@@ -57,16 +57,9 @@ class CpuOnlyRoom:
 
 
 class CpuOnlyJobs:
-    """Starts the waiting jobs without GPUs for which there is room.
-
-    Args:
-        overdue_s: A job with GPUs that has waited longer is left what it books of a host.
-    """
+    """Starts the waiting jobs without GPUs for which there is room."""
 
     name = "cpu-only"
-
-    def __init__(self, overdue_s: float) -> None:
-        self._overdue_s = overdue_s
 
     def plan(self, view: ClusterView) -> Plan:
         """See the class."""
@@ -74,18 +67,18 @@ class CpuOnlyJobs:
         for pool in view.pools:
             classes = view.queue(pool).cpu_only
             if classes:
-                CpuOnlyPlacer(draft, pool, self._overdue_s).place(classes)
+                CpuOnlyPlacer(draft, pool).place(classes)
         return draft.plan()
 
 
 class CpuOnlyPlacer:
-    """Places the jobs without GPUs of one pool in one plan."""
+    """Places the jobs without GPUs of one pool in one plan; a policy may have another order of jobs and of nodes."""
 
-    def __init__(self, draft: Draft, pool: str, overdue_s: float) -> None:
+    def __init__(self, draft: Draft, pool: str) -> None:
         self._draft = draft
         self._pool = pool
         self._room = draft.view.derived(CpuOnlyRoom)
-        self._overdue = _oldest_overdue(draft, pool, overdue_s)
+        self._overdue = _oldest_overdue(draft, pool)
 
     def place(self, classes: dict[tuple[int, NeedClass], Line]) -> None:
         """Serve all classes in one line; a class that finds no node is left as a whole."""
@@ -179,7 +172,7 @@ def _books_host(spec: JobSpec) -> bool:
     return host_needs(spec, spec.gpus) != Resources()
 
 
-def _oldest_overdue(draft: Draft, pool: str, overdue_s: float) -> Job | None:
+def _oldest_overdue(draft: Draft, pool: str) -> Job | None:
     """Of the waiting jobs with GPUs that book something of a host, the oldest, if it has waited too long."""
     found: JobId | None = None
     for (_, need), line in draft.view.queue(pool).classes.items():
@@ -188,4 +181,4 @@ def _oldest_overdue(draft: Draft, pool: str, overdue_s: float) -> Job | None:
     if found is None:
         return None
     job = draft.view.job(found)
-    return job if job.submit_s + overdue_s <= draft.now_s else None
+    return job if job.submit_s + draft.view.cpu_only_passes_s <= draft.now_s else None

@@ -1,14 +1,15 @@
 """The guard: jobs that are slower in company than was predicted are separated, or it is said that they are.
 
-Prediction may be wrong, and a job may change while it runs. A company that is too slow for some time is separated by
-the cheapest means (`separating`). What the company achieved is learnt before, so that policies that ask for predictions
-do not bring its like together again. Nobody is stopped who would lose his work.
+Prediction may be wrong, and a job may change while it runs. Of jobs that are too slow together for some time the newest
+that can takes turns with the others in one lane; else the newest that may leaves them by its cheapest means
+(`splitting`), and shares no GPU from then on. What they achieved is learnt before, so that policies that ask for
+predictions do not bring their like together again. Where none of this can be done, it is said.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import Final, NamedTuple
 
 from colane.core.cluster.company import Company, shared_gpus
 from colane.core.cluster.draft import Draft
@@ -18,14 +19,19 @@ from colane.core.cluster.state import ClusterState
 from colane.core.cluster.view import ClusterView
 from colane.core.config import CoreConfig
 from colane.core.events import Event, Progressed
-from colane.core.planners.separating import Facts, Separation
+from colane.core.planners.overflow import may_take_turns
+from colane.core.planners.splitting import Facts, SplitReasons, may_split_off, split_off
+from colane.lanes.turns import SHARED
 from colane.model.hardware import GpuId
 from colane.model.job import Job, JobId, JobState
 from colane.model.lane import Turns
 from colane.model.plan import Plan
+from colane.model.reason import Reason, Why
 from colane.model.story import LEAVING, STEPPING
 from colane.perf.pace import Paces
 from colane.perf.rate import Rate
+
+TOO_SLOW: Final = SplitReasons(Why.PARKED_TOO_SLOW, Why.TOO_SLOW_TOGETHER)
 
 STARTING = frozenset({JobState.ASSIGNED, JobState.LAUNCHING})
 
@@ -102,9 +108,45 @@ class Guard:
                 load = max(shared, key=lambda load: len(load.bookings))
                 if load.id not in broken:
                     broken.add(load.id)
-                    facts: Facts = {"measured": suspect.measured, "predicted": suspect.predicted}
-                    Separation(draft, load, job, facts, self._said).carry_out(self._turns)
+                    self._separate(draft, load, suspect)
         return draft.plan()
+
+    def _separate(self, draft: Draft, load: GpuLoad, suspect: Suspect) -> None:
+        """Do the first that can be done of the means the module names."""
+        job, newest_first = draft.view.job(suspect.job), [draft.view.job(one.job) for one in reversed(load.bookings)]
+        facts: Facts = {"gpu": str(load.id), "measured": suspect.measured, "predicted": suspect.predicted}
+        if self._turns.rule in SHARED and _take_turns(draft, load, newest_first, {**facts, "job": job.id}):
+            return
+        for one in newest_first:
+            if may_split_off(draft, one):
+                split_off(draft, load, one, {**facts, "job": job.id}, TOO_SLOW, learn=True, isolate=True)
+                return
+        if job.state is JobState.RUNNING and not any(map(_may_leave_later, newest_first)):
+            self._say(draft, load, job, facts)
+
+    def _say(self, draft: Draft, load: GpuLoad, job: Job, facts: Facts) -> None:
+        """Say that nothing can be done; again only where the job's story has gone on since."""
+        if self._said.get(job.id) != job.changes:
+            self._said[job.id] = job.changes + 1
+            others = tuple(sorted(other for other in load.jobs if other != job.id))
+            draft.remark(job, Reason(Why.SLOW_TOGETHER, facts, others))
+
+
+def _take_turns(draft: Draft, load: GpuLoad, newest_first: Sequence[Job], facts: Facts) -> bool:
+    """Bring the newest that can into the lane of the oldest, if they run in several."""
+    lane = load.bookings[0].lane
+    mates = [booking.job for booking in load.bookings if booking.lane == lane]
+    for one in newest_first:
+        if one.id not in mates and draft.is_undecided(one.id) and may_take_turns(draft.view, one.id, mates):
+            reason = Reason(Why.TURNS_INSTEAD, {**facts, "lane": lane}, tuple(mates))
+            draft.move(one, [draft.load(load.id)], reason, [lane])
+            return True
+    return False
+
+
+def _may_leave_later(job: Job) -> bool:
+    """Whether it is protected as yet, or may be stopped once it goes on."""
+    return job.state is JobState.RUNNING_PROTECTED or job.effective.preemptible
 
 
 def _is_first(job: Job, node: str) -> bool:

@@ -50,8 +50,11 @@ class Remeasuring:
 
 def _step_aside(draft: Draft, load: GpuLoad, one: Outdated) -> None:
     others = [draft.view.job(booking.job) for booking in load.bookings if booking.job != one.job]
-    if any(draft.view.parking_refusal(other) is not None for other in others):
-        return
+    taken_bytes = 0
+    for other in others:
+        if not draft.is_undecided(other.id) or draft.parking_refusal(other, taken_bytes) is not None:
+            return
+        taken_bytes += draft.view.bytes_to_move(other)
     for other in others:
         facts: dict[str, str | int | float] = {"gpu": str(load.id), "job": one.job, "ratio": one.ratio}
         draft.park(other, Reason(Why.MEASURED_ANEW, facts, (one.job,)))

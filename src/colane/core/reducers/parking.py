@@ -8,61 +8,15 @@ restores its memory to the GPU it left alone. It gives its cores up as well, and
 
 from __future__ import annotations
 
-from colane.core.cluster.state import ClusterState, NodeState
+from colane.core.cluster.state import ClusterState
+from colane.core.cluster.to_host import is_on_cpu_devices
 from colane.core.lifecycle import move
 from colane.core.reducers.step import OFF_HOST, Step
 from colane.core.reducers.timers import TimerKind
-from colane.model.hardware import Gpu
 from colane.model.job import Job, JobState, OnHost, Parking, SuspendVia
 from colane.model.plan import Move, Park
 from colane.model.progress import Progress
 from colane.model.reason import Reason, Why
-
-# -- who may be parked
-
-
-def parking_refusal(state: ClusterState, job: Job) -> str | None:
-    """Why a plan may not park a live job now, in one line; None when it may."""
-    if job.state is not JobState.RUNNING or job.placement is None:
-        return f"job {job.id} is {job.state}; only a job that runs and is not protected can be parked"
-    if job.spec.company is not None:
-        return f"job {job.id} is being measured together with others"
-    if len(job.placement.nodes) > 1 or not job.placement.slots:
-        several = "runs on several nodes, whose ranks cannot be stopped at one step yet"
-        return f"job {job.id} {several if job.placement.slots else 'has no GPU that it could give up'}"
-    if job.first_step_s is None and not state.steps_unseen:
-        return f"job {job.id} reports no steps, so there is no step boundary at which it could wait"
-    if job.host_refusal:
-        return f"the GPU memory of job {job.id} could not be moved to the host: {job.host_refusal}"
-    return _no_way_to_host(state, job, state.nodes[job.placement.node])
-
-
-def _no_way_to_host(state: ClusterState, job: Job, node: NodeState) -> str | None:
-    if all(gpu.is_cpu_device for gpu in _gpus(job, node)):
-        return None
-    if len(_gpus(job, node)) > 1:
-        return f"job {job.id} runs on several GPUs; the driver moves only a single process on one GPU to the host"
-    if node.node.host_refusal:
-        return f"the GPU memory of job {job.id} cannot be moved to the host: {node.node.host_refusal}"
-    if node.node.host_memory_bytes and bytes_to_move(state, job) > node.host_memory_free_bytes:
-        return f"{node.node.name} has not enough host memory free for what job {job.id} has on its GPU"
-    return None
-
-
-def bytes_to_move(state: ClusterState, job: Job) -> int:
-    """GPU memory a running job holds between steps, as seen, else as believed; 0 where nothing is known of it."""
-    progress = state.progress.get(job.id)
-    if progress is not None and progress.persistent_bytes is not None:
-        return progress.persistent_bytes
-    load = state.gpus.get(job.gpus_held[0]) if job.gpus_held else None
-    memory = next((b.memory for b in load.bookings if b.job == job.id), None) if load is not None else None
-    return memory.persistent_bytes if memory is not None else 0
-
-
-def _gpus(job: Job, node: NodeState) -> list[Gpu]:
-    numbers = {gpu.number for gpu in job.placement.gpus} if job.placement is not None else set()
-    return [gpu for gpu in node.node.gpus if gpu.index in numbers]
-
 
 # -- leaving the GPUs
 
@@ -103,14 +57,13 @@ def _home(state: ClusterState, job: Job) -> str:
     placement = job.placement
     if placement is None:
         return ""
-    node = state.nodes[placement.node]
-    return placement.node if all(gpu.is_cpu_device for gpu in _gpus(job, node)) else str(placement.gpus[0])
+    return placement.node if is_on_cpu_devices(state, job) else str(placement.gpus[0])
 
 
 def off_its_gpus(state: ClusterState, job: Job, size_bytes: int) -> Reason:
     """Why a job waits without its GPUs, and where its memory is."""
     gpu = str(job.placement.gpus[0]) if job.placement is not None else ""
-    if job.placement is not None and all(gpu.is_cpu_device for gpu in _gpus(job, state.nodes[job.placement.node])):
+    if is_on_cpu_devices(state, job):
         return _off_cpu_devices(job, gpu)
     was = f"suspended by {job.suspended_by}" if job.suspended or job.reason is None else job.reason.sentence()
     return Reason(Why.MOVED_TO_HOST, {"size_bytes": size_bytes, "gpu": gpu, "was": was})

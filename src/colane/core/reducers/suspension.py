@@ -9,7 +9,8 @@ keeps its place in line and does not start.
 
 from __future__ import annotations
 
-from colane.core.cluster.state import NodeState
+from colane.core.cluster.state import ClusterState
+from colane.core.cluster.to_host import is_on_cpu_devices, no_boundary, no_way_to_host
 from colane.core.eligibility import hold_reason, with_hold, without
 from colane.core.events import ResumeRequested, SuspendRequested
 from colane.core.lifecycle import evolve, move
@@ -25,27 +26,34 @@ from colane.model.story import LEAVING, STEPPING
 # -- what is refused
 
 
-def refusal(
-    job: Job, progress: Progress | None, via: SuspendVia = SuspendVia.LANE, node: NodeState | None = None
-) -> str | None:
+def refusal(state: ClusterState, job: Job, progress: Progress | None, via: SuspendVia = SuspendVia.LANE) -> str | None:
     """Why a live job cannot be suspended now, in one line; None when it can, or is already.
 
     Args:
-        job: The job.
+        state: Where it runs.
+        job: The job, as it is known by now.
         progress: Its latest sample.
         via: Whether its memory shall be moved to the host.
-        node: Where it runs, None while it waits.
     """
     if _is_done(job, via) and job.state not in LEAVING:
         return None
-    if job.spec.company is not None:
-        return f"job {job.id} is being measured together with others; cancel it instead"
-    if job.state is JobState.QUEUED or (job.state is JobState.PAUSED and (job.is_on_host or job.parked)):
+    on_host = job.state is JobState.PAUSED and (job.is_on_host or job.parked)
+    if job.spec.company is None and (job.state is JobState.QUEUED or on_host):
         return None
-    if job.state not in STEPPING and job.state is not JobState.PAUSED:
+    if job.state is not JobState.QUEUED and job.state not in STEPPING and job.state is not JobState.PAUSED:
         return f"job {job.id} is {job.state}; only a job that waits or steps can be suspended"
-    problem = _no_boundary(job, progress)
-    return _not_movable(job, progress, node) if problem is None and via is SuspendVia.HOST else problem
+    problem = no_boundary(state, job, progress)
+    if problem is not None:
+        return f"{problem}; cancel it instead"
+    return _no_way_to_host(state, job) if via is SuspendVia.HOST else None
+
+
+def _no_way_to_host(state: ClusterState, job: Job) -> str | None:
+    """Parking on cpu devices moves nothing; who asks for a move there is told so."""
+    if is_on_cpu_devices(state, job):
+        return f"job {job.id} runs on a cpu device, whose memory is the host's: suspend it without --to-host"
+    problem = no_way_to_host(state, job)
+    return None if problem is None else f"{problem}; suspend it without --to-host"
 
 
 def _is_done(job: Job, via: SuspendVia) -> bool:
@@ -55,52 +63,14 @@ def _is_done(job: Job, via: SuspendVia) -> bool:
     return job.suspended and (via is SuspendVia.LANE or job.suspended_via is via)
 
 
-def _no_boundary(job: Job, progress: Progress | None) -> str | None:
-    """Why a job that runs has no step boundary at which all of it could wait."""
-    if job.placement is not None and len(job.placement.nodes) > 1:
-        return f"job {job.id} runs on several nodes, whose ranks cannot be stopped at one step yet; cancel it instead"
-    if progress is None or progress.steps == 0:
-        note = f" ({progress.note})" if progress is not None and progress.note else ""
-        return f"job {job.id} reports no steps{note}, so there is no step boundary at which it could wait"
-    return None
-
-
-def _not_movable(job: Job, progress: Progress | None, node: NodeState | None) -> str | None:
-    """Why its memory cannot be moved to the host, as far as is known here; its agent knows the rest."""
-    instead = "suspend it without --to-host"
-    if job.gpu_count != 1:
-        text = (
-            f"job {job.id} runs on {job.gpu_count} GPUs; the driver moves only a single process on one GPU to the host"
-        )
-        return f"{text if job.gpu_count else f'job {job.id} has no GPU memory to move'}: {instead}"
-    if node is None or job.placement is None:
-        return None
-    gpu = next((gpu for gpu in node.node.gpus if gpu.index == job.placement.gpus[0].number), None)
-    if gpu is not None and gpu.is_cpu_device:
-        return f"job {job.id} runs on a cpu device, whose memory is the host's: {instead}"
-    if node.node.host_refusal:
-        return f"the GPU memory of job {job.id} cannot be moved to the host: {node.node.host_refusal}; {instead}"
-    need_bytes = (progress.persistent_bytes if progress is not None else None) or 0
-    have_bytes = node.host_memory_free_bytes
-    if node.node.host_memory_bytes and need_bytes > have_bytes:
-        text = f"job {job.id} needs {_gb(need_bytes)} of host memory for what it has on its GPU"
-        return f"{text}, {_gb(max(0, have_bytes))} are free on {node.node.name}: {instead}"
-    return None
-
-
-def _gb(size_bytes: int) -> str:
-    return f"{size_bytes / 1e9:.3g} GB"
-
-
 # -- suspending
 
 
 def suspend_requested(step: Step, event: SuspendRequested) -> None:
     """Hold a waiting job, pause a running one; nothing for one that is suspended already."""
     job = step.state.jobs.get(event.job)
-    node = step.state.nodes.get(job.placement.node) if job is not None and job.placement is not None else None
     progress = step.state.progress.get(event.job)
-    problem = "no such live job" if job is None else refusal(job, progress, event.via, node)
+    problem = "no such live job" if job is None else refusal(step.state, job, progress, event.via)
     if job is None or problem is not None:
         step.stale.append((event, problem or ""))
     elif _is_done(job, event.via):

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from colane.core.cluster.draft import Draft
+from colane.core.planners.means import is_leaving
 from colane.model.job import Job, JobId, JobState
-from colane.scheduling.engine.means import is_leaving
 
 Site = tuple[str, str]
 """A node and a GPU type."""

@@ -16,9 +16,9 @@ from typing import Any, TypeVar
 from colane.core.cluster.derived import NodesMatterNot
 from colane.core.cluster.draft import Draft
 from colane.core.cluster.view import ClusterView
+from colane.core.planners.means import is_leaving, is_movable
 from colane.model.hardware import Node
 from colane.model.job import Job, JobId, JobSpec, JobState, NeedClass
-from colane.scheduling.engine.means import is_leaving, is_movable
 from colane.scheduling.engine.of_nodes import OfNodes
 
 T = TypeVar("T")

@@ -16,12 +16,12 @@ from colane.core.cluster.draft import Draft
 from colane.core.cluster.load import GpuLoad
 from colane.core.cluster.situations import distance_of, situation_alone, situation_in
 from colane.core.cluster.state import NodeState
+from colane.core.planners.means import is_leaving
 from colane.model.hardware import GpuId
 from colane.model.job import Job, JobId, JobSpec
 from colane.perf.situation import Situation
 from colane.scheduling.engine.contracts import Queue
 from colane.scheduling.engine.live import LiveJobs
-from colane.scheduling.engine.means import is_leaving
 
 NODES_MAX: Final = 512
 """Of more nodes every second, third, ... is looked at."""

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from types import MappingProxyType
 from typing import Any
 
-from colane.core.cluster.state import NodeState
+from colane.core.cluster.state import ClusterState
 from colane.core.events import (
     BandwidthObserved,
     CancelRequested,
@@ -51,8 +50,6 @@ from colane.server.writer.board import NodeRecord
 from colane.server.writer.clock import AGENT_OFFSET_MIN_S, offset_s
 from colane.server.writer.turn import Turn
 
-EMPTY: Mapping[str, NodeState] = MappingProxyType({})
-
 UNKNOWN_TYPE = "unknown"
 """GPU type of a node registered in paper A's form, which says no more than the indexes."""
 
@@ -78,17 +75,15 @@ def cancel(turn: Turn, job_id: JobId, by: str) -> None:
     turn.events.append(CancelRequested(job_id, by))
 
 
-def suspend(
-    turn: Turn, job_id: JobId, by: str, via: SuspendVia = SuspendVia.LANE, nodes: Mapping[str, NodeState] = EMPTY
-) -> None:
+def suspend(turn: Turn, state: ClusterState, job_id: JobId, by: str, via: SuspendVia = SuspendVia.LANE) -> None:
     """Ask that a live job does not go on for a while; the caller has made sure that it is not an ended one.
 
     Args:
         turn: What is asked for together with it.
+        state: The core's, which knows whether that is possible.
         job_id: The job.
         by: Who asks.
         via: Whether its GPU memory shall be moved to the host.
-        nodes: The core's nodes, which know whether that is possible.
 
     Raises:
         RefusedError: 404, there is no such live job; 409, it cannot be suspended as it stands.
@@ -96,8 +91,7 @@ def suspend(
     job = turn.board.jobs.get(job_id)
     if job is None:
         raise RefusedError.because(404, f"there is no live job {job_id}")
-    node = nodes.get(job.placement.node) if job.placement is not None else None
-    problem = suspension.refusal(job, turn.progress.get(job_id), via, node)
+    problem = suspension.refusal(state, job, turn.progress.get(job_id), via)
     if problem is not None:
         raise RefusedError.because(409, problem)
     turn.events.append(SuspendRequested(job_id, by, via))

@@ -11,7 +11,6 @@ from colane.core.cluster.draft import Draft
 from colane.core.cluster.free import FreeIndex
 from colane.core.cluster.queue import Line
 from colane.core.cluster.state import NodeState
-from colane.core.config import CoreConfig
 from colane.core.planners.cpu_only import CpuOnlyPlacer
 from colane.model.job import Job, NeedClass
 from colane.model.reason import Reason, Why
@@ -53,7 +52,7 @@ class ArrayPlacer(CpuOnlyPlacer):
     """See `CpuArray`."""
 
     def __init__(self, draft: Draft, pool: str, array: CpuArray) -> None:
-        super().__init__(draft, pool, CoreConfig().cpu_only_passes_s)
+        super().__init__(draft, pool)
         self._demand = draft.view.derived(ArrayDemand)
         self._waiting = draft.view.derived(CpuLines)
         self._cores = DraftCores(FreeIndex())

@@ -16,11 +16,11 @@ from math import inf
 from typing import Final
 
 from colane.core.cluster.load import GpuLoad
+from colane.core.planners.means import launch_s
 from colane.model.job import Job, JobId
 from colane.model.reason import Reason, Why
 from colane.scheduling.engine.contracts import Desk
 from colane.scheduling.engine.expected import Expected, had_s
-from colane.scheduling.engine.means import launch_s
 from colane.scheduling.mechanisms.elastic.fair_throughput import USUAL_SIZES
 from colane.scheduling.mechanisms.elastic.planned import PlannedSizes
 from colane.scheduling.mechanisms.elastic.reach import EVERYWHERE, grown, kept, most_together, reach_of, usable

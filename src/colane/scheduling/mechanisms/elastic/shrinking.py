@@ -10,13 +10,13 @@ from dataclasses import dataclass, field
 from math import inf
 
 from colane.core.cluster.load import GpuLoad
+from colane.core.planners.means import shrink_s
 from colane.model.hardware import GpuId
 from colane.model.job import Job, JobSpec
 from colane.model.placement import Placement
 from colane.model.plan import Resize
 from colane.model.reason import Reason, Why
 from colane.scheduling.engine.contracts import Classes, Desk, Offer, Order, Rank
-from colane.scheduling.engine.means import shrink_s
 from colane.scheduling.engine.usual import UsualFinder
 from colane.scheduling.mechanisms.elastic.fair_throughput import USUAL_SIZES
 from colane.scheduling.mechanisms.elastic.planned import PlannedSizes

@@ -13,6 +13,7 @@ from math import inf
 
 from colane.core.cluster.load import GpuLoad
 from colane.core.cluster.situations import situation_in
+from colane.core.planners.means import cheapest, leaving_s
 from colane.model.job import Job, JobSpec
 from colane.model.plan import Park, Stop
 from colane.model.reason import Reason, Why
@@ -20,7 +21,6 @@ from colane.model.resources import Resources, host_needs
 from colane.scheduling.engine.choices import urgent_value
 from colane.scheduling.engine.contracts import Classes, Desk, Offer, Order, Rank
 from colane.scheduling.engine.live import Priorities
-from colane.scheduling.engine.means import cheapest, leaving_s
 from colane.scheduling.engine.openings import Openings
 from colane.scheduling.engine.usual import UsualFinder
 from colane.scheduling.engine.waiting import Waits

@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from typing import Final
 
 from colane.core.cluster.load import GpuLoad
+from colane.core.planners.means import is_untouched, stopped_s
 from colane.model.job import Job
 from colane.model.reason import Reason, Why
 from colane.model.resources import host_needs
 from colane.scheduling.engine.contracts import Desk, Offer
 from colane.scheduling.engine.expected import Expected, had_s
 from colane.scheduling.engine.live import LiveJobs, is_ripe, ran_since_s
-from colane.scheduling.engine.means import is_untouched, stopped_s
 from colane.scheduling.engine.waiting import Waits
 from colane.scheduling.mechanisms.topology.fastest import FastestFinder, speed_on
 from colane.scheduling.mechanisms.topology.free import any_free

@@ -15,11 +15,11 @@ from heapq import heappop, heappush
 from typing import NamedTuple
 
 from colane.core.cluster.state import NodeState
+from colane.core.planners.means import is_leaving, least_lost_s, may_leave
 from colane.model.hardware import GpuId
 from colane.model.job import Job, JobId
 from colane.scheduling.engine.contracts import Desk, Rank
 from colane.scheduling.engine.live import LiveJobs
-from colane.scheduling.engine.means import is_leaving, least_lost_s, may_leave
 
 
 class Unit(NamedTuple):

@@ -17,10 +17,10 @@ from colane.core.cluster.load import GpuLoad, Weight, weight_of
 from colane.core.cluster.queue import Line
 from colane.core.cluster.state import Kind
 from colane.core.cluster.view import ClusterView
+from colane.core.planners.means import is_leaving
 from colane.model.hardware import GpuId
 from colane.model.job import Job, JobId
 from colane.perf.beliefs import Beliefs
-from colane.scheduling.engine.means import is_leaving
 from colane.scheduling.mechanisms.sharing.companions import COMPANIONS_MAX, Companions, Members
 from colane.scheduling.mechanisms.sharing.groups import Alike, Leaver, Site, circle_of
 

@@ -12,12 +12,12 @@ from math import inf
 from typing import NamedTuple
 
 from colane.core.cluster.load import GpuLoad
+from colane.core.planners.means import cheapest, is_untouched, leaving_s, may_leave
 from colane.model.job import Job, JobId, JobSpec
 from colane.model.reason import Reason, Why
 from colane.scheduling.engine.choices import urgent_value
 from colane.scheduling.engine.contracts import Classes, Desk, Offer, Order, Rank
 from colane.scheduling.engine.live import LiveJobs
-from colane.scheduling.engine.means import cheapest, is_untouched, leaving_s, may_leave
 from colane.scheduling.engine.openings import Openings
 from colane.scheduling.engine.usual import UsualFinder
 from colane.scheduling.mechanisms.preemption.room_utility import best_emptied

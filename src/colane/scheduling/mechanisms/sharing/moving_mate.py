@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from colane.core.cluster.load import GpuLoad
+from colane.core.planners.means import launch_s
 from colane.model.job import Job, JobSpec
 from colane.model.reason import Reason, Why
 from colane.scheduling.engine.contracts import Classes, Desk, Offer, Order, Rank
 from colane.scheduling.engine.live import LiveJobs, is_ripe
-from colane.scheduling.engine.means import launch_s
 from colane.scheduling.engine.usual import UsualFinder
 from colane.scheduling.mechanisms.sharing.companies import COMPANY_MAX, CompanyValues
 from colane.scheduling.mechanisms.sharing.companions import others

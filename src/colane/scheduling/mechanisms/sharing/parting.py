@@ -10,19 +10,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from colane.core.cluster.load import GpuLoad
+from colane.core.planners.means import Means, is_untouched, means_of, stopped_s
+from colane.core.planners.splitting import Facts, SplitReasons, may_split_off, split_off
 from colane.model.hardware import GpuId
 from colane.model.job import Job
-from colane.model.reason import Reason, Why
+from colane.model.reason import Why
 from colane.scheduling.engine.contracts import Desk
 from colane.scheduling.engine.expected import Expected, had_s
 from colane.scheduling.engine.live import ran_since_s
-from colane.scheduling.engine.means import is_movable, is_parked, is_untouched, may_leave, stopped_s
 from colane.scheduling.mechanisms.sharing.companies import BURDEN_MIN, COMPANY_MAX, CompanyValues
 from colane.scheduling.mechanisms.sharing.companions import others
 from colane.scheduling.mechanisms.sharing.groups import Alike
+
+SLOWER_TOGETHER: Final = SplitReasons(Why.PARTED, Why.STOPPED_APART)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,12 +50,12 @@ class Parting:
 
 
 class _Burden(NamedTuple):
-    """Who had better wait: how the sum falls without it, what it has left, and whether it is parked or stopped."""
+    """Who had better wait: how the sum falls without it, what it has left, and for how long the others have."""
 
     loss: float
     left_s: float
     job: Job
-    parks: bool
+    away_s: float
 
 
 class _Parter:
@@ -77,12 +80,8 @@ class _Parter:
             return
         first = min(found, key=lambda burden: (burden.loss, -burden.left_s, burden.job.id))
         total, job = self._values.total(alike.site, alike.members), first.job
-        facts: dict[str, str | int | float] = {"gpu": str(gpu), "sum": total, "without": total - first.loss}
-        beside = tuple([other for other in load.jobs if other != job.id])
-        if first.parks:
-            self._draft.park(job, Reason(Why.PARTED, facts, beside))
-        else:
-            self._draft.stop(job, Reason(Why.STOPPED_APART, facts, beside))
+        facts: Facts = {"gpu": str(gpu), "sum": total, "without": total - first.loss}
+        split_off(self._draft, load, job, facts, SLOWER_TOGETHER, away_s=first.away_s)
 
     def _burdens(self, alike: Alike, load: GpuLoad) -> Iterator[_Burden]:
         """Who ends sooner by waiting until the others are through."""
@@ -94,13 +93,12 @@ class _Parter:
                 continue
             rest = others(alike.members, place)
             away_s = (sum(left_s) - left_s[place]) / self._values.total(alike.site, rest)
-            parks = is_parked(self._draft, job, 0, away_s)
-            if not parks and not job.effective.preemptible:
-                continue
-            away_s += 0.0 if parks else stopped_s(self._draft.view, job)
+            parks = means_of(self._draft, job, away_s=away_s) is Means.PARK
+            waits_s = away_s if parks else away_s + stopped_s(self._draft.view, job)
+            # alone after the others, against beside them: what it has left is done at its ratio of its speed alone
             ratio = self._values.ratio(alike.site, alike.members[place], rest)
-            if left_s[place] > ratio * (left_s[place] + away_s) and not self._comes_first(job, load):
-                yield _Burden(loss, left_s[place], job, parks)
+            if left_s[place] > ratio * (left_s[place] + waits_s) and not self._comes_first(job, load):
+                yield _Burden(loss, left_s[place], job, away_s)
 
     def _left_s(self, job: Job) -> float:
         left_s = self._expected.left_s(job)
@@ -113,4 +111,4 @@ class _Parter:
 
     def _may_wait(self, job: Job) -> bool:
         has_run = ran_since_s(job) + self._queue.quantum_s <= self._draft.now_s
-        return has_run and is_movable(job) and may_leave(self._draft.view, job)
+        return has_run and may_split_off(self._draft, job)

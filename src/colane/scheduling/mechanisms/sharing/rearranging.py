@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from colane.core.cluster.load import GpuLoad
+from colane.core.planners.means import is_untouched, launch_s
 from colane.model.hardware import GpuId
 from colane.model.job import Job, JobSpec, JobState
 from colane.model.reason import Reason, Why
@@ -19,7 +20,6 @@ from colane.perf.situation import Situation
 from colane.scheduling.engine.contracts import Desk
 from colane.scheduling.engine.expected import Expected, had_s
 from colane.scheduling.engine.live import LiveJobs, is_ripe
-from colane.scheduling.engine.means import is_untouched, launch_s
 from colane.scheduling.mechanisms.sharing.companies import COMPANY_MAX, CompanyValues, Joining
 from colane.scheduling.mechanisms.sharing.groups import Alike
 from colane.scheduling.mechanisms.topology.fastest import FastestFinder, speed_on

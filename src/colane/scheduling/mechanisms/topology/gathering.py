@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 
 from colane.core.cluster.load import GpuLoad
 from colane.core.cluster.state import NodeState
+from colane.core.planners.means import stopped_s
 from colane.model.hardware import GpuId
 from colane.model.job import Job
 from colane.model.reason import Reason, Why
@@ -17,7 +18,6 @@ from colane.perf.situation import Situation
 from colane.scheduling.engine.contracts import Desk
 from colane.scheduling.engine.expected import Expected, had_s
 from colane.scheduling.engine.live import ran_since_s
-from colane.scheduling.engine.means import stopped_s
 from colane.scheduling.mechanisms.topology.scattered import ScatteredJobs
 
 STOP_S: Final = 1.0

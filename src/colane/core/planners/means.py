@@ -6,6 +6,7 @@ very GPU. Stopped, it loses the time of its launch, may go on anywhere, and must
 
 from __future__ import annotations
 
+from enum import Enum, auto
 from math import inf
 from typing import Final
 
@@ -67,6 +68,31 @@ def may_leave(view: ClusterView, job: Job) -> bool:
     return job.effective.preemptible or view.parking_refusal(job) is None
 
 
+class Means(Enum):
+    """How a running job leaves its GPUs."""
+
+    PARK = auto()
+    STOP = auto()
+
+
+def means_of(draft: Draft, job: Job, host_bytes: int = 0, away_s: float = 0.0) -> Means | None:
+    """The cheapest means by which a job may leave its GPUs; None where there is none in this draft.
+
+    Args:
+        draft: Where that is decided.
+        job: The job.
+        host_bytes: Host memory that others who leave with it will take of its node.
+        away_s: How long its place is expected to be taken.
+    """
+    if draft.parking_refusal(job, host_bytes) is not None:
+        return Means.STOP if job.effective.preemptible else None
+    if not job.effective.preemptible:
+        return Means.PARK
+    bound_s = max(BOUND_S, BOUND_RATIO * away_s)
+    parks = _parked_s(draft.view, job) + bound_s < stopped_s(draft.view, job)
+    return Means.PARK if parks else Means.STOP
+
+
 def cheapest(
     draft: Draft, victim: Job, for_job: JobId, because: str, host_bytes: int, away_s: float = 0.0
 ) -> Stop | Park | None:
@@ -81,22 +107,10 @@ def cheapest(
         away_s: How long its place is expected to be taken.
     """
     facts: dict[str, str | int | float] = {"because": because}
-    if is_parked(draft, victim, host_bytes, away_s):
+    means = means_of(draft, victim, host_bytes, away_s)
+    if means is Means.PARK:
         return Park(victim.id, Reason(Why.PARKED, facts, (for_job,)), for_job)
-    if not victim.effective.preemptible:
-        return None
-    return Stop(victim.id, Reason(Why.PREEMPTED, facts, (for_job,)), for_job)
-
-
-def is_parked(draft: Draft, victim: Job, host_bytes: int, away_s: float) -> bool:
-    """Whether parking is possible, and cheaper where the job may be stopped as well; see `cheapest`."""
-    if victim.placement is None or draft.view.parking_refusal(victim) is not None:
-        return False
-    node, needs = draft.view.nodes[victim.placement.node], draft.view.bytes_to_move(victim)
-    if node.node.host_memory_bytes and needs + host_bytes > draft.host_memory_free_bytes(node):
-        return False
-    bound_s = max(BOUND_S, BOUND_RATIO * away_s)
-    return not victim.effective.preemptible or _parked_s(draft.view, victim) + bound_s < stopped_s(draft.view, victim)
+    return None if means is None else Stop(victim.id, Reason(Why.PREEMPTED, facts, (for_job,)), for_job)
 
 
 def launch_s(job: Job) -> float:
