@@ -9,6 +9,7 @@ from colane.core.cluster.situations import rates_of
 from colane.core.cluster.state import ClusterState
 from colane.core.cluster.to_host import is_on_cpu_devices, parking_refusal
 from colane.core.events import Outcome
+from colane.core.lifecycle import PHASES
 from colane.core.planners.means import is_movable
 from colane.core.reducers.suspension import refusal
 from colane.lanes.safety import is_safe
@@ -58,9 +59,7 @@ def _bookings(state: ClusterState) -> None:
     for job in state.jobs.values():
         assert (job.placement is None) == (job.state is JobState.QUEUED)
         assert job.suspended or job.state is not JobState.PAUSED or job.is_on_host or job.parked
-        assert not (job.holds and job.state is not JobState.QUEUED)
-        assert not (job.suspended and job.state is JobState.QUEUED)
-        assert not job.parked or job.state in {JobState.PAUSED, JobState.STOPPING}
+        assert not any(getattr(job, phase) and job.state not in states for phase, states in PHASES.items())
         assert bool(job.home) == (job.parked and job.is_on_host)
         assert job.home in {"", *_homes(job)}
         if job.state is JobState.CHECKPOINTING:
@@ -68,7 +67,7 @@ def _bookings(state: ClusterState) -> None:
             assert job.saves_asked
             assert job.ending is JobState.QUEUED
         assert (job.leaving is not None) == (job.state in LEAVING)
-        assert not job.is_on_host or (job.gpu_count == 1 and job.state in {JobState.PAUSED, JobState.STOPPING})
+        assert not job.is_on_host or job.gpu_count == 1
         for gpu in _held(job) if not job.is_on_host else ():
             if gpu in expected:
                 expected[gpu].add(job.id)

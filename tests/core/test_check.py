@@ -12,7 +12,7 @@ from colane.core.check import check
 from colane.core.events import Launched, NodeRegistered, ProfileDeclared, Submitted
 from colane.model.checkpoint import CheckpointContract
 from colane.model.hardware import GpuId
-from colane.model.job import JobId, JobSpec, JobState, OnHost, Parking
+from colane.model.job import JobId, JobSpec, JobState, OnHost, Parking, SuspendVia, Suspension
 from colane.model.placement import Placement, Slot
 from colane.model.plan import NOTHING, Action, Move, Park, Plan, Remark, Resize, SetCores, Start, Stop
 from colane.model.reason import Reason, Why
@@ -217,7 +217,7 @@ def test_a_parked_job_goes_on_at_home_alone(state: ClusterState) -> None:
 
 def test_a_parked_job_that_is_suspended_stays(state: ClusterState) -> None:
     parked(state, "n0/0")
-    change(state, 1, suspended=True)
+    change(state, 1, suspension=Suspension(SuspendVia.LANE, "ann"))
     assert flaws(state, move(1, 0)) == ["not-movable"]
 
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from colane.core.lifecycle import move, moves
-from colane.model.job import Job, JobId, JobSpec, JobState
+from dataclasses import replace
+from typing import Any
+
+from colane.core.lifecycle import MOVES, PHASES, move, moves
+from colane.model.hold import Hold, HoldKind
+from colane.model.job import Job, JobId, JobSpec, JobState, Leaving, OnHost, Parking, SuspendVia, Suspension
 from colane.model.reason import Reason, Why
 from colane.model.story import STORY_FIRST, STORY_LAST, StateChange
 
@@ -43,3 +47,18 @@ def test_time_paused_is_that_of_the_present_attempt() -> None:
     lost = move(twice, JobState.QUEUED, 41.0, Reason(Why.NODE_LOST, {"node": "n0"}))
     assert lost.paused_s(99.0) == 19.0
     assert moves(lost, 50.0, PATH).paused_s(99.0) == 0.0
+
+
+def test_a_move_takes_away_what_does_not_belong_to_the_new_state() -> None:
+    phases: dict[str, Any] = {
+        "holds": (Hold(HoldKind.USER, "ann"),),
+        "suspension": Suspension(SuspendVia.HOST, "ann"),
+        "leaving": Leaving(JobState.QUEUED),
+        "parking": Parking(),
+        "on_host": OnHost(1),
+    }
+    assert phases.keys() == PHASES.keys()
+    for state, to in MOVES:
+        job = replace(make_job(), state=state, **phases)
+        moved = move(job, to, 1.0, Reason(Why.SUBMITTED))
+        assert {name for name in phases if getattr(moved, name)} == {name for name in PHASES if to in PHASES[name]}

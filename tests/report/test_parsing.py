@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from colane.core.lifecycle import evolve
 from colane.model.hardware import Gpu, GpuId, Node
 from colane.model.job import Job, JobId, JobSpec, JobState, StateChange
 from colane.model.placement import Placement, Slot
@@ -61,7 +60,7 @@ def test_a_record_of_the_scheduler_is_read() -> None:
 def test_where_its_time_has_gone_is_read_with_what_was_lost() -> None:
     told = ((100.0, JobState.QUEUED), (102.0, JobState.LAUNCHING), (105.0, JobState.RUNNING))
     story = tuple(StateChange(at_s, state, Reason(Why.SUBMITTED)) for at_s, state in told)
-    (found,) = parse_records([item(evolve(job(), story=(*story, *job().story), lost_s=2.0))])
+    (found,) = parse_records([item(replace(job(), story=(*story, *job().story), lost_s=2.0))])
     assert found.time is not None
     assert found.time.label == "train #7"
     parts = {name: value for name, value in found.time.parts_s.items() if value}
@@ -71,7 +70,7 @@ def test_where_its_time_has_gone_is_read_with_what_was_lost() -> None:
 def test_when_it_was_parked_is_read_from_its_story() -> None:
     told = ((100.0, JobState.QUEUED), (105.0, JobState.RUNNING), (107.0, JobState.PAUSED), (108.5, JobState.RUNNING))
     story = tuple(StateChange(at_s, state, Reason(Why.SUBMITTED)) for at_s, state in told)
-    (found,) = parse_records([item(evolve(job(), story=(*story, *job().story)))])
+    (found,) = parse_records([item(replace(job(), story=(*story, *job().story)))])
     assert found.pauses_s == ((107.0, 108.5),)
     assert found.ran_s == ((105.0, 107.0), (108.5, 111.0))
 

@@ -16,7 +16,6 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-from colane.core.lifecycle import evolve
 from colane.model.hold import Hold, HoldKind
 from colane.model.job import Job
 from colane.model.reason import Reason, Why
@@ -38,8 +37,8 @@ def without(job: Job, *kinds: HoldKind) -> tuple[Hold, ...]:
 
 
 def held_until_resumed(job: Job, by: str) -> Job:
-    """A job that waits again, and was suspended or is to be: its user's hold takes the place of its suspension."""
-    return evolve(job, suspended=False, holds=with_hold(job, Hold(HoldKind.USER, by)))
+    """A job that waits again, and was suspended or is to be: a hold takes the place of its suspension."""
+    return job.with_holds(with_hold(job, Hold(HoldKind.USER, by)))
 
 
 def hold_reason(job: Job) -> Reason:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Final
 
 from colane.model.job import ENDED, Job, JobState
 from colane.model.reason import Reason
@@ -94,6 +94,18 @@ MOVABLE = frozenset({S.RUNNING, S.PAUSED})
 """Only these may be taken off their GPUs by a plan; the others are protected or on their way."""
 
 
+PHASES: Mapping[str, frozenset[JobState]] = MappingProxyType(
+    {
+        "holds": frozenset({S.QUEUED}),
+        "suspension": frozenset({S.PAUSED, *LEAVING}),
+        "leaving": LEAVING,
+        "parking": frozenset({S.PAUSED, S.STOPPING}),
+        "on_host": frozenset({S.PAUSED, S.STOPPING}),
+    }
+)
+"""In which states a job may have which of these: a move to any other state takes it away."""
+
+
 class InvalidMoveError(Exception):
     """A move the table does not have; its message is the job's story."""
 
@@ -102,22 +114,24 @@ class InvalidMoveError(Exception):
         super().__init__(f"job {job.id} may not move from {job.state} to {to}; its story: {story}")
 
 
-def move(job: Job, to: JobState, at_s: float, reason: Reason, **changes: Any) -> Job:  # noqa: ANN401
-    """The job after a move, its story one line longer; `changes` are other fields of `Job`.
+def move(job: Job, to: JobState, at_s: float, reason: Reason) -> Job:
+    """The job after a move, its story one line longer; see `moves`.
 
     Raises:
         InvalidMoveError: The table has no such move.
     """
-    moved = moves(job, at_s, ((to, reason),))
-    for name, value in changes.items():
-        setattr(moved, name, value)
-    return moved
+    return moves(job, at_s, ((to, reason),))
+
+
+def noted(job: Job, at_s: float, reason: Reason) -> Job:
+    """A copy of the job with this in its story where it runs; while it starts or stops the story stays as it was."""
+    return move(job, job.state, at_s, reason) if (job.state, job.state) in MOVES else job.copied()
 
 
 def moves(job: Job, at_s: float, steps: Sequence[tuple[JobState, Reason]]) -> Job:
     """The job after several moves at one time, each allowed by the table after the one before it.
 
-    Other fields may be set in what is returned, before anybody else sees it.
+    It is a copy: other fields may be set in it before it is put anywhere.
 
     Raises:
         InvalidMoveError: The table lacks one of them.
@@ -126,14 +140,14 @@ def moves(job: Job, at_s: float, steps: Sequence[tuple[JobState, Reason]]) -> Jo
     state = job.state
     for to, reason in steps:
         if (state, to) not in MOVES:
-            raise InvalidMoveError(evolve(job, state=state, story=(*job.story, *told)), to)
+            moved.state, moved.story = state, (*job.story, *told)
+            raise InvalidMoveError(moved, to)
         if to is not state or state is not PAUSED:
             _note(moved, state, to, at_s)
         told.append(StateChange(at_s, to, reason))
         state = to
     moved.state, moved.reason, moved.since_s = state, told[-1].reason, at_s
-    if state not in LEAVING:
-        moved.leaving = None
+    _end_phases(moved)
     moved.story, moved.story_left_out = longer_story(job.story, job.story_left_out, told)
     return moved
 
@@ -153,24 +167,34 @@ def _note(moved: Job, old: JobState, to: JobState, at_s: float) -> None:
         moved.paused_since_s = at_s
 
 
-def evolve(job: Job, **changes: Any) -> Job:  # noqa: ANN401
-    """`dataclasses.replace` for jobs at a fraction of its cost."""
-    fresh = job.copied()
-    for name, value in changes.items():
-        setattr(fresh, name, value)
-    return fresh
+def _end_phases(moved: Job) -> None:
+    """See `PHASES`; written out, for every move comes by here."""
+    state = moved.state
+    if state is not QUEUED:
+        moved.holds = ()
+    if state is PAUSED:
+        moved.leaving = None
+        return
+    if state not in LEAVING:
+        moved.suspension = moved.leaving = None
+    if state is not S.STOPPING:
+        moved.parking = moved.on_host = None
 
 
 def ending_as(job: Job, ending: JobState) -> Job:
     """A job that leaves its GPUs, to another end."""
-    assert job.leaving is not None  # noqa: S101 - for the type checker
-    return evolve(job, leaving=job.leaving._replace(ending=ending))
+    other = job.copied()
+    if job.leaving is not None:
+        other.leaving = job.leaving._replace(ending=ending)
+    return other
 
 
 def not_resized(job: Job) -> Job:
     """A job that leaves its GPUs without a place to go on at."""
-    assert job.leaving is not None  # noqa: S101 - for the type checker
-    return evolve(job, leaving=job.leaving._replace(resizes_to=None))
+    other = job.copied()
+    if job.leaving is not None:
+        other.leaving = job.leaving._replace(resizes_to=None)
+    return other
 
 
 def diagram() -> str:

@@ -11,14 +11,14 @@ from colane.model.hardware import GpuId
 from colane.model.hold import Hold, HoldKind
 from colane.model.job_spec import JobSpec, NeedClass, need_class
 from colane.model.kinds import CommPattern, JobKind
-from colane.model.phases import JobId, Leaving, OnHost, Parking
+from colane.model.phases import JobId, Leaving, OnHost, Parking, Suspension
 from colane.model.placement import Placement
 from colane.model.reason import Reason
 from colane.model.story import ENDED, Exit, JobState, Served, StateChange, SuspendVia
 
 __all__ = [
     "ENDED", "CommPattern", "Exit", "Job", "JobId", "JobKind", "JobSpec", "JobState", "Leaving", "NeedClass", "OnHost",
-    "Parking", "Served", "StateChange", "SuspendVia", "need_class",
+    "Parking", "Served", "StateChange", "SuspendVia", "Suspension", "need_class",
 ]  # fmt: skip
 
 QUEUED: Final = JobState.QUEUED
@@ -34,6 +34,7 @@ class Job:
         id: Unique, ascending with submission.
         spec: Its needs, as its owner declared them.
         constraints: What was learnt of it or imposed on it besides.
+        suspension: While its owner or an operator wants it not to go on, though it was running.
         leaving: What becomes of it, while it is CHECKPOINTING or STOPPING.
         parking: While a plan wants it off its GPUs though it lives on.
         on_host: While its GPU memory lies on the host.
@@ -61,9 +62,6 @@ class Job:
         noise_scale: Noise of its gradient against the gradient, in samples, as it said; None while it has not.
         lost_s: Run time whose steps had to be made again, or are to be, as far as was seen.
         holds: What keeps it from starting while it is QUEUED, see `core.eligibility`; empty in every other state.
-        suspended: Its owner or an operator wants it not to go on: it is PAUSED while it holds GPUs.
-        suspended_via: How a running one is kept from going on.
-        suspended_by: Who last wanted it suspended.
         host_refusal: Why its agent could not move this attempt's memory to the host; empty where it was not refused.
         assigned_s: When it was last given GPUs by a start.
         paused_since_s: Since when it is PAUSED; None while it is not.
@@ -92,9 +90,6 @@ class Job:
     exit: Exit | None
     ended_on: tuple[str, ...]
     served: tuple[Served, ...]
-    suspended: bool
-    suspended_via: SuspendVia
-    suspended_by: str
     host_refusal: str
     assigned_s: float | None
     paused_since_s: float | None
@@ -119,6 +114,7 @@ class Job:
     launch_s: float | None
     holds: tuple[Hold, ...]
     constraints: Constraints
+    suspension: Suspension | None
     leaving: Leaving | None
     parking: Parking | None
     on_host: OnHost | None
@@ -140,9 +136,6 @@ class Job:
         exit: Exit | None = None,
         ended_on: tuple[str, ...] = (),
         served: tuple[Served, ...] = (),
-        suspended: bool = False,
-        suspended_via: SuspendVia = SuspendVia.LANE,
-        suspended_by: str = "",
         host_refusal: str = "",
         assigned_s: float | None = None,
         paused_since_s: float | None = None,
@@ -167,6 +160,7 @@ class Job:
         launch_s: float | None = None,
         holds: tuple[Hold, ...] = (),
         constraints: Constraints = UNCONSTRAINED,
+        suspension: Suspension | None = None,
         leaving: Leaving | None = None,
         parking: Parking | None = None,
         on_host: OnHost | None = None,
@@ -186,9 +180,6 @@ class Job:
         self.exit = exit
         self.ended_on = ended_on
         self.served = served
-        self.suspended = suspended
-        self.suspended_via = suspended_via
-        self.suspended_by = suspended_by
         self.host_refusal = host_refusal
         self.assigned_s = assigned_s
         self.paused_since_s = paused_since_s
@@ -213,6 +204,7 @@ class Job:
         self.launch_s = launch_s
         self.holds = holds
         self.constraints = constraints
+        self.suspension = suspension
         self.leaving = leaving
         self.parking = parking
         self.on_host = on_host
@@ -235,9 +227,6 @@ class Job:
             self.exit,
             self.ended_on,
             self.served,
-            self.suspended,
-            self.suspended_via,
-            self.suspended_by,
             self.host_refusal,
             self.assigned_s,
             self.paused_since_s,
@@ -262,6 +251,7 @@ class Job:
             self.launch_s,
             self.holds,
             self.constraints,
+            self.suspension,
             self.leaving,
             self.parking,
             self.on_host,
@@ -272,6 +262,12 @@ class Job:
         """The job with other constraints."""
         fresh = self.copied()
         fresh.constraints, fresh.effective = constraints, under(self.spec, constraints)
+        return fresh
+
+    def with_holds(self, holds: tuple[Hold, ...]) -> Job:
+        """The job with these holds in place of its own."""
+        fresh = self.copied()
+        fresh.holds = holds
         return fresh
 
     @property
@@ -285,7 +281,7 @@ class Job:
         if self.state is QUEUED:
             return not self.holds
         is_parked = self.parking is not None and self.parking.home != ""
-        return is_parked and self.state is PAUSED and not self.suspended
+        return is_parked and self.state is PAUSED and self.suspension is None
 
     def is_held(self, kind: HoldKind) -> bool:
         """Whether a hold of this kind keeps it from starting."""
@@ -307,6 +303,18 @@ class Job:
         if self.leaving is not None:
             return self.leaving.for_job
         return None if self.parking is None else self.parking.for_job
+
+    @property
+    def suspended(self) -> bool:
+        """Whether its owner or an operator wants it not to go on, though it was running."""
+        return self.suspension is not None
+
+    @property
+    def suspended_via(self) -> SuspendVia:
+        """How it is kept from going on: by the host also from the moment it is resumed until its memory is back."""
+        if self.suspension is not None:
+            return self.suspension.via
+        return SuspendVia.HOST if self.on_host is not None and self.parking is None else SuspendVia.LANE
 
     @property
     def parked(self) -> bool:
@@ -341,13 +349,13 @@ class Job:
     @property
     def is_leaving_gpus(self) -> bool:
         """Whether its GPU memory is to be on the host, and it holds its GPUs until then."""
-        asked = self.parking is not None or (self.suspended and self.suspended_via is SuspendVia.HOST)
-        return asked and self.state is PAUSED and self.on_host is None
+        to_host = self.suspension is not None and self.suspension.via is SuspendVia.HOST
+        return (to_host or self.parking is not None) and self.state is PAUSED and self.on_host is None
 
     @property
     def is_returning(self) -> bool:
         """Whether the GPUs its memory left are kept for it, to go on there."""
-        is_let_go = self.on_host is not None and not self.suspended and not self.home
+        is_let_go = self.on_host is not None and self.suspension is None and not self.home
         return is_let_go and self.state is PAUSED
 
     @property

@@ -1,6 +1,6 @@
 """Phases of a job's life that have facts of their own: each is a record, there while the phase lasts and gone after it.
 
-`core.lifecycle` takes a record away when the job comes into a state to which it does not belong.
+`core.lifecycle` says to which states each belongs, and takes it away when the job comes into another.
 """
 
 from __future__ import annotations
@@ -8,10 +8,22 @@ from __future__ import annotations
 from typing import NamedTuple, NewType
 
 from colane.model.placement import Placement
-from colane.model.story import JobState
+from colane.model.story import JobState, SuspendVia
 
 JobId = NewType("JobId", int)
 """Handed out in order of submission, so that order of arrival is order of id."""
+
+
+class Suspension(NamedTuple):
+    """Somebody wants a job not to go on that was running: it is PAUSED, unless it leaves its GPUs besides.
+
+    Attributes:
+        via: How it is kept from going on.
+        by: Who wanted it.
+    """
+
+    via: SuspendVia
+    by: str
 
 
 class Leaving(NamedTuple):

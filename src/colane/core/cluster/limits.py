@@ -27,7 +27,6 @@ from typing import Any, Final
 
 from colane.core.cluster.queue import Line
 from colane.core.eligibility import with_hold, without
-from colane.core.lifecycle import evolve
 from colane.model.hold import Hold, HoldKind
 from colane.model.job import Job, JobId, JobSpec, JobState
 from colane.model.limits import Bound, Quotas
@@ -308,10 +307,10 @@ class LimitBook:
         if most == len(kind.released) and (most == 0 or not is_new):
             return []
         released = set(islice(kind.line, most))
-        freed = [evolve(jobs[job], holds=without(jobs[job], LIMIT)) for job in sorted(released - kind.released)]
+        freed = [jobs[job].with_holds(without(jobs[job], LIMIT)) for job in sorted(released - kind.released)]
         full = [account for account in kind.accounts if account.room(kind.gpus) < most + 1]
         hold = Hold(LIMIT, (full or kind.accounts)[0].bound.told()) if kind.accounts else Hold(LIMIT)
-        held = [evolve(jobs[job], holds=with_hold(jobs[job], hold)) for job in sorted(kind.released - released)]
+        held = [jobs[job].with_holds(with_hold(jobs[job], hold)) for job in sorted(kind.released - released)]
         return held + freed
 
     def reason(self, job: Job) -> Reason:

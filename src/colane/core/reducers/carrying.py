@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from colane.core.cluster.bookings import throttled
-from colane.core.lifecycle import evolve, isolated, move
+from colane.core.lifecycle import isolated, move
 from colane.core.reducers import checkpointing, parking
 from colane.core.reducers.starting import assign
 from colane.core.reducers.step import Step
@@ -29,7 +29,8 @@ def _stop(step: Step, job: Job, action: Stop) -> None:
     if action.learn:
         step.company_changed(job.gpus_held)
     if action.for_job is not None:
-        job = evolve(job, preemptions=job.preemptions + 1)
+        job = job.copied()
+        job.preemptions += 1
     leaving = Leaving(JobState.QUEUED, None, action.for_job, isolates=action.isolate)
     if action.final or not action.save:
         ending = JobState.FAILED if action.final else JobState.QUEUED
@@ -56,7 +57,9 @@ def _change_lane(step: Step, job: Job, action: Move) -> None:
     slot = action.placement.slots[0]
     step.company_changed([slot.gpu])
     step.state.change_lane(slot.gpu, job.id, slot.lane)
-    step.put(move(job, job.state, step.now_s, action.reason, placement=action.placement))
+    moved = move(job, job.state, step.now_s, action.reason)
+    moved.placement = action.placement
+    step.put(moved)
 
 
 def _resize(step: Step, job: Job, action: Resize) -> None:
@@ -70,12 +73,15 @@ def _set_cores(step: Step, job: Job, action: SetCores) -> None:
         step.company_changed(job.gpus_held)
         placement = replace(job.placement, cores=action.cores, cores_elsewhere=action.cores_elsewhere)
         step.state.set_cores(job.placement, placement)
-        step.put(move(job, job.state, step.now_s, action.reason, placement=placement))
+        moved = move(job, job.state, step.now_s, action.reason)
+        moved.placement = placement
+        step.put(moved)
 
 
 def _set_throttle(step: Step, job: Job, action: SetThrottle) -> None:
-    changes = {"placement": throttled(job, action.throttle), "throttle": action.throttle}
-    step.rebook(move(job, job.state, step.now_s, action.reason, **changes))
+    moved = move(job, job.state, step.now_s, action.reason)
+    moved.placement, moved.throttle = throttled(job, action.throttle), action.throttle
+    step.rebook(moved)
 
 
 def _remark(step: Step, job: Job, action: Remark) -> None:

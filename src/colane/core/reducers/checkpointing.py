@@ -7,7 +7,7 @@ failed at it too often is not stopped for others any more. Paper E, 4.2 (its app
 from __future__ import annotations
 
 from colane.core.events import Ended
-from colane.core.lifecycle import evolve, move
+from colane.core.lifecycle import move
 from colane.core.reducers import starting
 from colane.core.reducers.saved import has_saved, is_complete
 from colane.core.reducers.step import Step
@@ -28,10 +28,12 @@ def part(step: Step, job: Job, reason: Reason, leaving: Leaving) -> None:
     """Stop a job that goes on later, after it has saved its state if it has said how; it holds its GPUs meanwhile."""
     contract, now_s = job.effective.checkpoint, step.now_s
     if contract is None or job.state not in ASKABLE or job.is_on_host or job.parked:
-        job = move(job, JobState.STOPPING, now_s, reason, leaving=leaving)
+        job = move(job, JobState.STOPPING, now_s, reason)
     else:
-        job = move(job, JobState.CHECKPOINTING, now_s, reason, leaving=leaving, saves_asked=job.saves_asked + 1)
+        job = move(job, JobState.CHECKPOINTING, now_s, reason)
+        job.saves_asked += 1
         set_timer(step, job, contract)
+    job.leaving = leaving
     if leaving.resizes_to is None:
         step.put(job)
     else:
@@ -67,10 +69,12 @@ def told(step: Step, job: Job, progress: Progress) -> Job:
     And that it saves by itself.
     """
     if progress.saved_s is not None and (job.saved_s is None or progress.saved_s > job.saved_s):
-        job = evolve(job, saved_s=progress.saved_s)
+        job = job.copied()
+        job.saved_s = progress.saved_s
         step.put(job)
     if progress.noise_scale is not None and _differs(progress.noise_scale, job.noise_scale):
-        job = evolve(job, noise_scale=progress.noise_scale)
+        job = job.copied()
+        job.noise_scale = progress.noise_scale
         step.put(job)
     if progress.saves and job.effective.checkpoint is None and job.saves_failed < step.config.saves_failed_max:
         job = job.under(job.constraints._replace(checkpoint=CHECKPOINT_PRESETS["plain"]))
@@ -89,9 +93,13 @@ def _differs(said: float, known: float | None) -> bool:
 
 def _failed_once_more(step: Step, job: Job) -> Job:
     """One that has failed so often would lose what it has done, so it is not stopped for others any more."""
-    failed = job.saves_failed + 1
-    job = evolve(job, saves_failed=failed)
-    return job if failed < step.config.saves_failed_max else job.under(job.constraints._replace(not_preemptible=True))
+    job = job.copied()
+    job.saves_failed += 1
+    return (
+        job
+        if job.saves_failed < step.config.saves_failed_max
+        else job.under(job.constraints._replace(not_preemptible=True))
+    )
 
 
 def _stay(step: Step, job: Job, why: Why, facts: dict[str, str | int | float]) -> Job:
@@ -118,7 +126,9 @@ def is_saved(step: Step, job: Job, event: Ended) -> bool:
 
 def saved(step: Step, job: Job, event: Ended, end_s: float) -> None:
     """Once it is gone from all its nodes it goes on where it is to, or waits like others."""
-    job = step.gone_from(evolve(job, exit=event.exit, saved_s=end_s), event.node)
+    job = job.copied()
+    job.exit, job.saved_s = event.exit, end_s
+    job = step.gone_from(job, event.node)
     if step.is_gone(job):
         go_on(step, job, Reason(Why.SAVED) if job.reason is None or job.ending is None else job.reason)
     else:
@@ -154,7 +164,8 @@ def launch_failed(step: Step, job: Job, cause: Reason, end_s: float) -> bool:
     is_first = job.launches_failed == 0
     then = f"it goes back to {len(back.slots)}" if is_first else "it waits for another try"
     facts: dict[str, str | int | float] = {"gpus": job.gpu_count, "cause": cause.sentence(), "then": then}
-    job = evolve(job, launches_failed=job.launches_failed + 1)
+    job = job.copied()
+    job.launches_failed += 1
     if is_first:
         job = _without_size(job, job.gpu_count)
     step.finish(job, JobState.QUEUED, Reason(Why.RESIZE_FAILED, facts), end_s)

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from colane.core.eligibility import held_until_resumed, hold_reason
 from colane.core.events import Ended
-from colane.core.lifecycle import evolve, isolated, move
+from colane.core.lifecycle import isolated, move
 from colane.core.reducers import black_holes, checkpointing, losses
 from colane.core.reducers.memory import learn_memory
 from colane.core.reducers.step import Step
@@ -90,7 +90,8 @@ def _blame_others(step: Step, job: Job, event: Ended, end_s: float, mates: tuple
 
 def _sent_back(step: Step, job: Job, event: Ended, end_s: float, mates: tuple[JobId, ...]) -> None:
     """The ledger was wrong: all that was seen of the others is booked, to the byte, before it may start again."""
-    job = evolve(job, sent_back=job.sent_back + 1)
+    job = job.copied()
+    job.sent_back += 1
     reason = Reason(Why.SENT_BACK, {"node": event.node, "detail": event.exit.detail}, mates)
     for mate in mates:
         progress = step.state.progress.get(mate)
@@ -102,7 +103,9 @@ def _sent_back(step: Step, job: Job, event: Ended, end_s: float, mates: tuple[Jo
     if back is not None and back.state is JobState.QUEUED and back.sent_back >= SENT_BACK_MAX:
         by = f"the scheduler, for {event.node} sent it back {count(back.sent_back, 'time')} in a row"
         held = held_until_resumed(back, by)
-        step.put(move(held, JobState.QUEUED, step.now_s, hold_reason(held), sent_back=0))
+        held = move(held, JobState.QUEUED, step.now_s, hold_reason(held))
+        held.sent_back = 0
+        step.put(held)
 
 
 def _blame_node(step: Step, job: Job, event: Ended, problem: str, end_s: float) -> None:
@@ -112,12 +115,11 @@ def _blame_node(step: Step, job: Job, event: Ended, problem: str, end_s: float) 
 
 def _own_failure(step: Step, job: Job, event: Ended, end_s: float, mates: tuple[JobId, ...]) -> None:
     """It is put down to the job, within its retries; who ran out of memory in company has one more chance alone."""
-    cause, failures = _cause(event), job.failures + 1
-    job = evolve(job, failures=failures)
-    left = job.spec.retries - failures
+    cause, before, job = _cause(event), job, job.copied()
+    job.failures += 1
+    left = job.spec.retries - job.failures
     if event.outcome == "out-of-memory" and mates and job.effective.share and job.spec.company is None:
-        alone = isolated(evolve(job, failures=failures - 1))
-        step.finish(alone, JobState.QUEUED, Reason(Why.RETRY_ALONE, {}, mates), end_s)
+        step.finish(isolated(before), JobState.QUEUED, Reason(Why.RETRY_ALONE, {}, mates), end_s)
     elif event.outcome == "out-of-memory":
         step.finish(job, JobState.OUT_OF_MEMORY, cause, end_s)
     elif event.outcome in FINAL or job.spec.retries == 0:

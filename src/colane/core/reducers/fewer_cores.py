@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from colane.core.lifecycle import MOVES, evolve, move
+from colane.core.lifecycle import noted
 from colane.core.reducers.step import Step
 from colane.model.bandwidth import Throttle
 from colane.model.hardware import Node
-from colane.model.job import Job
 from colane.model.placement import Placement
 from colane.model.reason import Reason, Why
 
@@ -30,16 +29,10 @@ def follow(step: Step, node: Node) -> None:
         if set(booked) <= set(node.cores) and throttle == job.throttle:
             continue
         cores = tuple([core for core in booked if core in node.cores]) or _free(step, node)
-        changes: dict[str, object] = {"placement": _with_cores(placement, node.name, cores), "throttle": throttle}
         facts: dict[str, str | int | float] = {"cores": len(cores), "had": len(booked), "because": TAKEN}
-        step.rebook(_told(step, job, Reason(Why.CORES_CHANGED, facts), changes))
-
-
-def _told(step: Step, job: Job, reason: Reason, changes: dict[str, object]) -> Job:
-    """In a job's story where it runs; while it starts or stops the story goes on as it was."""
-    if (job.state, job.state) in MOVES:
-        return move(job, job.state, step.now_s, reason, **changes)
-    return evolve(job, **changes)
+        fewer = noted(job, step.now_s, Reason(Why.CORES_CHANGED, facts))
+        fewer.placement, fewer.throttle = _with_cores(placement, node.name, cores), throttle
+        step.rebook(fewer)
 
 
 def _with_cores(placement: Placement, node: str, cores: tuple[int, ...]) -> Placement:

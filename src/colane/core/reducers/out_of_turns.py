@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from colane.core.lifecycle import MOVES, evolve, move
+from colane.core.lifecycle import noted
 from colane.core.reducers.step import Step
 from colane.model.job import Job
 from colane.model.progress import KEPT, UNGATED, Progress
@@ -28,8 +28,8 @@ def told(step: Step, job: Job, progress: Progress) -> Job:
     if turn == job.turn or not job.gpus_held:
         return job
     reason = _reason(step, job, turn, progress)
-    is_told = (job.state, job.state) in MOVES
-    job = move(job, job.state, step.now_s, reason, turn=turn) if is_told else evolve(job, turn=turn)
+    job = noted(job, step.now_s, reason)
+    job.turn = turn
     step.put(job)
     step.state.refresh_bookings(next(b.key for b in step.state.gpus[job.gpus_held[0]].bookings if b.job == job.id))
     return job

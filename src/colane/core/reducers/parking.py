@@ -11,9 +11,10 @@ from __future__ import annotations
 from colane.core.cluster.state import ClusterState
 from colane.core.cluster.to_host import is_on_cpu_devices
 from colane.core.lifecycle import move
-from colane.core.reducers.step import OFF_HOST, Step
+from colane.core.reducers.step import Step
 from colane.core.reducers.timers import TimerKind
-from colane.model.job import Job, JobState, OnHost, Parking, SuspendVia
+from colane.model.job import Job, JobState, OnHost, Parking, SuspendVia, Suspension
+from colane.model.placement import Placement
 from colane.model.plan import Move, Park
 from colane.model.progress import Progress
 from colane.model.reason import Reason, Why
@@ -25,7 +26,9 @@ def park(step: Step, job: Job, action: Park) -> None:
     """Let a job wait at its next step boundary; it holds its GPUs until its agent says that it has left them."""
     # Steps from now on are not the company's: what it taught so far is learnt first.
     step.company_changed(job.gpus_held)
-    step.put(move(job, JobState.PAUSED, step.now_s, action.reason, parking=Parking(action.for_job)))
+    parked = move(job, JobState.PAUSED, step.now_s, action.reason)
+    parked.parking = Parking(action.for_job)
+    step.put(parked)
 
 
 def memory_moved(step: Step, job: Job, progress: Progress) -> Job:
@@ -36,14 +39,15 @@ def memory_moved(step: Step, job: Job, progress: Progress) -> Job:
         others = {other for gpu in job.gpus_held for other in step.state.gpus[gpu].jobs} - {job.id}
         step.company_changed(job.gpus_held)
         left_beside = () if _left_for_their_sake(job) else tuple(sorted(others))
-        changes = {
-            "on_host": OnHost(progress.on_host_bytes, left_beside),
-            "parking": Parking(home=_home(step.state, job)) if job.parked else None,
-        }
-        job = move(job, JobState.PAUSED, step.now_s, off_its_gpus(step.state, job, progress.on_host_bytes), **changes)
-        step.rebook(job)
-    elif progress.host_refusal:
-        job = _stay(step, job, progress.host_refusal)
+        reason = off_its_gpus(step.state, job, progress.on_host_bytes, job.suspension)
+        left = move(job, JobState.PAUSED, step.now_s, reason)
+        left.on_host = OnHost(progress.on_host_bytes, left_beside)
+        if job.parking is not None:
+            left.parking = Parking(home=_home(step.state, job))
+        step.rebook(left)
+        return left
+    if progress.host_refusal:
+        return _stay(step, job, progress.host_refusal)
     return job
 
 
@@ -60,19 +64,21 @@ def _home(state: ClusterState, job: Job) -> str:
     return placement.node if is_on_cpu_devices(state, job) else str(placement.gpus[0])
 
 
-def off_its_gpus(state: ClusterState, job: Job, size_bytes: int) -> Reason:
+def off_its_gpus(state: ClusterState, job: Job, size_bytes: int, suspension: Suspension | None) -> Reason:
     """Why a job waits without its GPUs, and where its memory is."""
     gpu = str(job.placement.gpus[0]) if job.placement is not None else ""
     if is_on_cpu_devices(state, job):
-        return _off_cpu_devices(job, gpu)
-    was = f"suspended by {job.suspended_by}" if job.suspended or job.reason is None else job.reason.sentence()
+        return _off_cpu_devices(job, gpu, suspension)
+    was = "" if job.reason is None else job.reason.sentence()
+    if suspension is not None:
+        was = f"suspended by {suspension.by}"
     return Reason(Why.MOVED_TO_HOST, {"size_bytes": size_bytes, "gpu": gpu, "was": was})
 
 
-def _off_cpu_devices(job: Job, gpu: str) -> Reason:
+def _off_cpu_devices(job: Job, gpu: str, suspension: Suspension | None) -> Reason:
     """Nothing of it was moved: the memory of cpu devices is the host's."""
-    if job.suspended or job.reason is None:
-        return Reason(Why.SUSPENDED_OFF_GPU, {"by": job.suspended_by, "gpu": gpu})
+    if suspension is not None or job.reason is None:
+        return Reason(Why.SUSPENDED_OFF_GPU, {"by": "" if suspension is None else suspension.by, "gpu": gpu})
     for_job = () if job.makes_room_for is None else (job.makes_room_for,)
     because = job.reason.facts.get("because", job.reason.sentence())
     return Reason(Why.DEVICE_GIVEN_UP, {"because": because, "gpu": gpu}, job.reason.jobs or for_job)
@@ -80,13 +86,14 @@ def _off_cpu_devices(job: Job, gpu: str) -> Reason:
 
 def _stay(step: Step, job: Job, problem: str) -> Job:
     """Its memory cannot be moved: a suspended job waits on its GPU, one that was only parked goes on at once."""
-    if job.suspended:
-        reason = Reason(Why.NOT_MOVED, {"problem": problem, "was": f"suspended by {job.suspended_by}"})
-        changes = {**OFF_HOST, "host_refusal": problem}
-        job = move(job, JobState.PAUSED, step.now_s, reason, **changes)
-        step.put(job)
-        return job
-    return go_on(step, job, Reason(Why.NOT_PARKED, {"problem": problem}), host_refusal=problem)
+    if job.suspension is None:
+        return go_on(step, job, Reason(Why.NOT_PARKED, {"problem": problem}), host_refusal=problem)
+    reason = Reason(Why.NOT_MOVED, {"problem": problem, "was": f"suspended by {job.suspension.by}"})
+    stays = move(job, JobState.PAUSED, step.now_s, reason)
+    stays.suspension, stays.parking = job.suspension._replace(via=SuspendVia.LANE), None
+    stays.host_refusal = problem
+    step.put(stays)
+    return stays
 
 
 # -- coming back
@@ -97,24 +104,32 @@ def come_back(step: Step, job: Job, action: Move) -> None:
     launch_s = job.first_step_s - job.start_s if job.first_step_s is not None and job.start_s is not None else 0.0
     protected_s = step.config.protection_factor * max(0.0, launch_s)
     to = JobState.RUNNING_PROTECTED if protected_s > 0 else JobState.RUNNING
-    go_on(step, job, action.reason, to, placement=action.placement)
+    go_on(step, job, action.reason, to, action.placement)
     if to is JobState.RUNNING_PROTECTED:
         step.timers.set(step.now_s + protected_s, TimerKind.PROTECTION_OVER, job.id, job.attempt)
 
 
-def go_on(step: Step, job: Job, reason: Reason, to: JobState = JobState.RUNNING, **changes: object) -> Job:
+def go_on(
+    step: Step, job: Job, reason: Reason, to: JobState = JobState.RUNNING, placement: Placement | None = None, *,
+    host_refusal: str = "",
+) -> Job:  # fmt: skip
     """Let a paused job step again; what its company learnt so far is learnt first."""
     step.company_changed(job.placement.gpus if job.placement is not None else ())
-    was_on_host = job.is_on_host
-    job = move(job, to, step.now_s, reason, suspended=False, **{**OFF_HOST, **changes})
-    if was_on_host:
-        step.rebook(job)
+    goes_on = move(job, to, step.now_s, reason)
+    if placement is not None:
+        goes_on.placement = placement
+    if host_refusal:
+        goes_on.host_refusal = host_refusal
+    if job.on_host is not None:
+        step.rebook(goes_on)
     else:
-        step.put(job)
-    step.set_limit_timer(job)
-    return job
+        step.put(goes_on)
+    step.set_limit_timer(goes_on)
+    return goes_on
 
 
-def waits_again(step: Step, job: Job, reason: Reason) -> None:
-    """A parked job that somebody had suspended besides waits for GPUs again, or goes on leaving them."""
-    step.put(move(job, JobState.PAUSED, step.now_s, reason, suspended=False, suspended_via=SuspendVia.LANE))
+def not_suspended(job: Job) -> Job:
+    """The job without its suspension: what else keeps it from going on stands."""
+    fresh = job.copied()
+    fresh.suspension = None
+    return fresh

@@ -55,13 +55,11 @@ def _goes_on(step: Step, job: Job, to: Placement, progress: Progress) -> Job:
         launch_s = max(0.0, job.first_step_s - job.start_s)
     step.cut(job)
     reason = Reason(Why.REFORMED, {"gpus": len(to.slots), "had": job.gpu_count})
-    changes = {
-        "placement": to, "launch_s": launch_s,
-        "served": step.served(job), "start_s": step.now_s, "first_step_s": step.now_s, "assigned_s": step.now_s,
-        "paused_before_s": 0.0, "steps_kept": steps_kept(job, progress),
-    }  # fmt: skip
     to_state = JobState.PAUSED if job.suspended else JobState.RUNNING_PROTECTED
-    goes_on = move(job, to_state, step.now_s, reason, **changes)
+    goes_on = move(job, to_state, step.now_s, reason)
+    goes_on.placement, goes_on.launch_s, goes_on.served = to, launch_s, step.served(job)
+    goes_on.start_s = goes_on.first_step_s = goes_on.assigned_s = step.now_s
+    goes_on.paused_before_s, goes_on.steps_kept = 0.0, steps_kept(job, progress)
     step.rebook(goes_on)
     step.company_changed(had)
     due_s = step.now_s + step.config.protection_factor * (step.now_s - asked_s)

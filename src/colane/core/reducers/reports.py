@@ -21,7 +21,7 @@ from colane.core.events import (
     Submitted,
     Tick,
 )
-from colane.core.lifecycle import ending_as, evolve, move, not_resized
+from colane.core.lifecycle import ending_as, move, not_resized
 from colane.core.reducers import (
     black_holes,
     checkpointing,
@@ -69,7 +69,7 @@ def set_hold_timers(timers: Timers, job: Job) -> None:
 def _hold_over(step: Step, job: Job) -> None:
     holds = tuple([hold for hold in job.holds if hold.until_s is None or hold.until_s > step.now_s])
     if holds != job.holds:
-        step.put(move(job, JobState.QUEUED, step.now_s, Reason(Why.BEGIN_REACHED), holds=holds))
+        step.put(move(job.with_holds(holds), JobState.QUEUED, step.now_s, Reason(Why.BEGIN_REACHED)))
 
 
 def cancel_requested(step: Step, event: CancelRequested) -> None:
@@ -136,8 +136,10 @@ def launched(step: Step, event: Launched) -> None:
         return
     start_s = max(event.start_s, job.submit_s)
     reason = Reason(Why.LAUNCHED, {"pid": event.pid, "node": job.placement.node if job.placement else ""})
-    first = job.first_start_s if job.first_start_s is not None else start_s
-    job = move(job, JobState.LAUNCHING, step.now_s, reason, start_s=start_s, first_start_s=first, sent_back=0)
+    job = move(job, JobState.LAUNCHING, step.now_s, reason)
+    job.start_s, job.sent_back = start_s, 0
+    if job.first_start_s is None:
+        job.first_start_s = start_s
     step.put(job)
     starting.set_timers(step, job, start_s)
 
@@ -174,8 +176,9 @@ def ended(step: Step, event: Ended) -> None:
         grown = learn_memory(step, job, event.progress)
         step.observe(job, event.progress)
     if job.start_s is None and event.start_s is not None:
-        start_s = max(event.start_s, job.submit_s)
-        job = evolve(job, start_s=start_s, first_start_s=job.first_start_s or start_s)
+        job = job.copied()
+        job.start_s = max(event.start_s, job.submit_s)
+        job.first_start_s = job.first_start_s or job.start_s
     black_holes.note(step, job, event)
     end_s = max(event.end_s, job.start_s or job.submit_s)
     has_succeeded = event.outcome == "exited" and event.exit.code == 0
@@ -191,7 +194,9 @@ def ended(step: Step, event: Ended) -> None:
 
 def _ended_otherwise(step: Step, job: Job, event: Ended, end_s: float, *, has_succeeded: bool) -> None:
     """It was asked to stop, has failed, or runs on several nodes."""
-    job = evolve(job, exit=job.exit if job.ended_on and job.ending else event.exit)
+    if not (job.ended_on and job.ending):
+        job = job.copied()
+        job.exit = event.exit
     mates = failing.company(step, job) if event.outcome in failing.BESIDE_OTHERS else ()
     job = step.gone_from(job, event.node)
     if job.state is JobState.STOPPING and job.ending is not None:
@@ -284,9 +289,11 @@ def _first_step(step: Step, job: Job, progress: Progress) -> Job:
     if job.state is not JobState.LAUNCHING and not is_late:
         return job
     if job.falls_back_to is not None:
-        job = evolve(job, falls_back_to=None, launches_failed=0)
+        job = job.copied()
+        job.falls_back_to, job.launches_failed = None, 0
     launch_s = max(0.0, first_s - (job.start_s if job.start_s is not None else first_s))
-    stepping = move(job, JobState.RUNNING_PROTECTED, step.now_s, Reason(Why.STEPPING), first_step_s=first_s)
+    stepping = move(job, JobState.RUNNING_PROTECTED, step.now_s, Reason(Why.STEPPING))
+    stepping.first_step_s = first_s
     step.put(stepping)
     due_s = first_s + step.config.protection_factor * launch_s
     step.timers.set(due_s, TimerKind.PROTECTION_OVER, job.id, job.attempt)

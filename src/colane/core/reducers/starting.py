@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Final
 
 from colane.core.check import check
-from colane.core.lifecycle import evolve, moves
+from colane.core.lifecycle import moves
 from colane.core.reducers.step import Step
 from colane.core.reducers.timers import TimerKind
 from colane.model.job import Job, JobState
@@ -47,7 +47,9 @@ def restart(step: Step, job: Job, placement: Placement, reason: Reason, had: Pla
     """
     start = Start(job.id, placement, reason)
     if not check(step.state, Plan(step.state.version, (start,))):
-        assign(step, evolve(job, falls_back_to=had), placement, reason)
+        job = job.copied()
+        job.falls_back_to = had
+        assign(step, job, placement, reason)
 
 
 def _with_port(step: Step, placement: Placement) -> Placement:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from functools import partial
-from types import MappingProxyType
 from typing import NamedTuple
 
 from colane.core.cluster.bookings import nodes_booked
@@ -16,13 +15,13 @@ from colane.core.cluster.useful_cores import start_cores_of
 from colane.core.config import CoreConfig
 from colane.core.eligibility import held_until_resumed
 from colane.core.events import Decision, Event, Outcome, RejectedPlan
-from colane.core.lifecycle import MOVABLE, QUEUED, ending_as, evolve, move, moves
+from colane.core.lifecycle import MOVABLE, QUEUED, ending_as, move, moves
 from colane.core.reducers.saved import lost_part, steps_kept
 from colane.core.reducers.suspicions import Suspicions
 from colane.core.reducers.timers import TimerKind, Timers
 from colane.model.constraints import under
 from colane.model.hardware import GpuId
-from colane.model.job import Exit, Job, JobId, JobState, Leaving, Served, SuspendVia
+from colane.model.job import Exit, Job, JobId, JobState, Leaving, Served
 from colane.model.profile import Profile, ProfileKey, SetMeasurement
 from colane.model.progress import Progress
 from colane.model.reason import Reason
@@ -30,16 +29,6 @@ from colane.model.story import LEAVING
 from colane.perf.nearby import Stay, Surroundings, lesson
 from colane.perf.observe import NOTHING, EpochMember, Lessons, Observer, Outdated
 from colane.perf.pace import Paces
-
-OFF_HOST: Mapping[str, object] = MappingProxyType(
-    {
-        "suspended_via": SuspendVia.LANE,
-        "on_host": None,
-        "parking": None,
-    }
-)
-"""Fields of a job that is on its GPUs, and is to stay there as far as anybody has said."""
-
 
 _Hold = tuple[JobState | None, JobState | None, bool, bool, bool, bool, str] | None
 
@@ -144,10 +133,7 @@ class Step:
             is_loss: Whether it leaves because it has lost the hardware it ran on.
         """
         placement, left = job.placement, moves(job, self.now_s, ((to, reason),))
-        if job.suspended_via is not SuspendVia.LANE or job.on_host is not None or job.parking is not None:
-            for name, value in OFF_HOST.items():
-                setattr(left, name, value)
-        left.leaving = left.throttle = None
+        left.throttle = None
         left.turn = ""
         lost = is_loss or (job.leaving is not None and job.leaving.is_loss)
         if lost and (to is QUEUED or to is JobState.FAILED):
@@ -156,8 +142,8 @@ class Step:
             left.exit = exit
         if to is QUEUED:
             self._wait_anew(job, left)
-            if left.suspended:
-                left = held_until_resumed(left, left.suspended_by)
+            if job.suspension is not None:
+                left = held_until_resumed(left, job.suspension.by)
         else:
             left.end_s = self.now_s if end_s is None else end_s
         if placement is not None:
@@ -200,7 +186,9 @@ class Step:
         leaving = Leaving(ending, None, for_job or job.makes_room_for, isolates=isolates, is_loss=is_loss)
         if job.leaving is not None:  # it was saving its state, and what that was for is not forgotten
             leaving = job.leaving._replace(ending=ending, is_loss=is_loss)
-        self.put(move(job, JobState.STOPPING, self.now_s, reason, leaving=leaving))
+        stopping = move(job, JobState.STOPPING, self.now_s, reason)
+        stopping.leaving = leaving
+        self.put(stopping)
 
     def limit_due_s(self, job: Job) -> float | None:
         """When its time limit ends it: its lead before that limit where it has one, so that its state is saved by then.
@@ -226,7 +214,8 @@ class Step:
         if job.resizes_to is None:
             self.state.release_from(job, node)
         self.touch(node)
-        job = evolve(job, ended_on=(*job.ended_on, node))
+        job = job.copied()
+        job.ended_on = (*job.ended_on, node)
         self.put(job)
         return job
 

@@ -13,12 +13,12 @@ from colane.core.cluster.state import ClusterState
 from colane.core.cluster.to_host import is_on_cpu_devices, no_boundary, no_way_to_host
 from colane.core.eligibility import hold_reason, with_hold, without
 from colane.core.events import ResumeRequested, SuspendRequested
-from colane.core.lifecycle import evolve, move
+from colane.core.lifecycle import move
 from colane.core.planners.returning import gpu_of, on_its_gpu
-from colane.core.reducers.parking import go_on, off_its_gpus, waits_again
+from colane.core.reducers.parking import go_on, not_suspended, off_its_gpus
 from colane.core.reducers.step import Step
 from colane.model.hold import Hold, HoldKind
-from colane.model.job import Job, JobState, SuspendVia
+from colane.model.job import Job, JobState, SuspendVia, Suspension
 from colane.model.progress import Progress
 from colane.model.reason import Reason, Why
 from colane.model.story import LEAVING, STEPPING
@@ -76,7 +76,7 @@ def suspend_requested(step: Step, event: SuspendRequested) -> None:
     elif _is_done(job, event.via):
         return
     elif job.state is JobState.QUEUED:
-        held = evolve(job, holds=with_hold(job, Hold(HoldKind.USER, event.by)))
+        held = job.with_holds(with_hold(job, Hold(HoldKind.USER, event.by)))
         step.put(move(held, JobState.QUEUED, step.now_s, hold_reason(held)))
     else:
         _pause(step, job, event)
@@ -87,12 +87,13 @@ def _pause(step: Step, job: Job, event: SuspendRequested) -> None:
         # Steps from now on are not the company's: what it taught so far is learnt first.
         step.company_changed(job.gpus_held)
     via = SuspendVia.HOST if job.is_on_host or job.parked else event.via
-    job = evolve(job, suspended=True, suspended_via=via, suspended_by=event.by)
     why = Why.SUSPENDED if via is SuspendVia.LANE else Why.SUSPENDED_TO_HOST
-    reason = Reason(why, {"by": event.by})
+    reason, suspension = Reason(why, {"by": event.by}), Suspension(via, event.by)
     if job.on_host_bytes is not None:
-        reason = off_its_gpus(step.state, job, job.on_host_bytes)
-    step.put(move(job, JobState.PAUSED, step.now_s, reason))
+        reason = off_its_gpus(step.state, job, job.on_host_bytes, suspension)
+    paused = move(job, JobState.PAUSED, step.now_s, reason)
+    paused.suspension = suspension
+    step.put(paused)
 
 
 # -- going on
@@ -106,16 +107,17 @@ def resume_requested(step: Step, event: ResumeRequested) -> None:
     elif job.state is JobState.QUEUED:
         holds = without(job, HoldKind.USER, HoldKind.BEGIN)
         if holds != job.holds:
-            step.put(move(job, JobState.QUEUED, step.now_s, Reason(Why.RESUMED, {"by": event.by}), holds=holds))
+            step.put(move(job.with_holds(holds), JobState.QUEUED, step.now_s, Reason(Why.RESUMED, {"by": event.by})))
     elif not job.suspended:
         return
     elif job.state in LEAVING:
-        step.put(evolve(job, suspended=False))
+        step.put(not_suspended(job))
     elif job.parked:
-        waits_again(step, job, Reason(Why.RESUMED, {"by": event.by}))
+        # it waits for GPUs as before, or goes on leaving them
+        step.put(not_suspended(move(job, JobState.PAUSED, step.now_s, Reason(Why.RESUMED, {"by": event.by}))))
     elif job.on_host_bytes is None:
         go_on(step, job, Reason(Why.RESUMED, {"by": event.by}))
     else:
         facts: dict[str, str | int | float] = {"by": event.by, "size_bytes": job.on_host_bytes}
         reason = Reason(Why.RETURNING, facts | {"gpu": str(gpu_of(job))}, on_its_gpu(step.state, job))
-        step.put(move(job, JobState.PAUSED, step.now_s, reason, suspended=False))
+        step.put(not_suspended(move(job, JobState.PAUSED, step.now_s, reason)))

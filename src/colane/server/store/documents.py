@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from colane.core.lifecycle import PHASES
 from colane.core.usage import UsedGpus
 from colane.model.bandwidth import Throttle
 from colane.model.category import Category
@@ -25,6 +26,7 @@ from colane.model.job import (
     Served,
     StateChange,
     SuspendVia,
+    Suspension,
 )
 from colane.model.job_fields import JOB_FIELDS
 from colane.model.placement import Placement, Slot
@@ -84,6 +86,7 @@ JOB: Final = record(
     Job,
     spec=SPEC,
     constraints=CONSTRAINTS,
+    suspension=maybe(record(Suspension, via=choice(SuspendVia))),
     leaving=maybe(record(Leaving, ending=STATE, resizes_to=maybe(PLACEMENT))),
     parking=maybe(record(Parking)),
     on_host=maybe(record(OnHost, left_beside=several())),
@@ -92,7 +95,6 @@ JOB: Final = record(
     exit=maybe(row(Exit)),
     ended_on=several(),
     served=several(row(Served)),
-    suspended_via=choice(SuspendVia),
     falls_back_to=maybe(PLACEMENT),
     reason=maybe(REASON),
     story=several(CHANGE),
@@ -148,20 +150,26 @@ def decode_job(body: Mapping[str, Any]) -> Job:
         body = {**body, **_phases_of(body)}
     if "constraints" not in body:
         body = {**body, **_as_declared(body["spec"])}
-    return JOB.read(_with_holds(body))
+    if "holds" not in body:
+        body = {**body, "holds": _holds_of(body)}
+    if "suspension" not in body:
+        body = {**body, "suspension": _suspension_of(body)}
+    return JOB.read(body)
 
 
-def _with_holds(body: Mapping[str, Any]) -> Mapping[str, Any]:
+def _holds_of(body: Mapping[str, Any]) -> list[Body]:
     """Records of before said that a job which waits was suspended; what a limit holds is found anew."""
-    if "holds" in body:
-        return body
-    by_limit = body.get("suspended_via") == "limit"
-    if by_limit:
-        body = {**body, "suspended_via": SuspendVia.LANE.value}
-    if body.get("state") != JobState.QUEUED or not body.get("suspended"):
-        return body
-    holds = [] if by_limit else [{"kind": HoldKind.USER.value, "by": body.get("suspended_by", ""), "until_s": None}]
-    return {**body, "suspended": False, "suspended_via": SuspendVia.LANE.value, "holds": holds}
+    is_held = body.get("state") == JobState.QUEUED and body.get("suspended")
+    if not is_held or body.get("suspended_via") == "limit":
+        return []
+    return [{"kind": HoldKind.USER.value, "by": body.get("suspended_by", ""), "until_s": None}]
+
+
+def _suspension_of(flat: Mapping[str, Any]) -> Body | None:
+    """The suspension that an older Colane wrote as fields of the job itself, which it kept when the job had ended."""
+    if not flat.get("suspended") or JobState(flat["state"]) not in PHASES["suspension"]:
+        return None
+    return {"via": flat.get("suspended_via", SuspendVia.LANE.value), "by": flat.get("suspended_by", "")}
 
 
 def _phases_of(flat: Mapping[str, Any]) -> Body:
