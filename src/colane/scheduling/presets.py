@@ -14,7 +14,7 @@ from colane.perf.utility import FELT_FIRST
 from colane.scheduling.admissions.ageing import DAY_S, HOUR_S, WEEK_S, Ageing
 from colane.scheduling.admissions.line import Backfill, DepthMax, HeadOfLine
 from colane.scheduling.engine.choices import MostValue
-from colane.scheduling.engine.loop import Composed
+from colane.scheduling.engine.loop import Composed, InTurn
 from colane.scheduling.mechanisms.cpu.arrays import InArrays, TakeBack
 from colane.scheduling.mechanisms.cpu.cpu_array import CpuArray
 from colane.scheduling.mechanisms.elastic.fair_throughput import FairThroughput
@@ -22,7 +22,7 @@ from colane.scheduling.mechanisms.elastic.most_value import VALUE_SIZES, Resizin
 from colane.scheduling.mechanisms.elastic.rebalancing import Rebalancing
 from colane.scheduling.mechanisms.elastic.shrinking import ByShrinking
 from colane.scheduling.mechanisms.fairness.least_share import LeastShare
-from colane.scheduling.mechanisms.fairness.moves import InTurn, ToAim
+from colane.scheduling.mechanisms.fairness.moves import ToAim
 from colane.scheduling.mechanisms.fairness.service import LeastAttained, SmallestPart, WorstFinish
 from colane.scheduling.mechanisms.fairness.users import ShareBy
 from colane.scheduling.mechanisms.lanes.in_lane import InLane

@@ -9,6 +9,7 @@ from __future__ import annotations
 from bisect import insort
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import replace
+from math import inf
 from typing import Any, Final, TypeVar
 
 from colane.core.cluster.bookings import NodeState, nodes_booked, slots_booked
@@ -19,7 +20,6 @@ from colane.core.cluster.limits import LimitBook
 from colane.core.cluster.load import Booking, GpuLoad, book, booked_on, memory_held
 from colane.core.cluster.open_gpus import OpenGpus
 from colane.core.cluster.queue import PoolQueue
-from colane.core.config import CoreConfig
 from colane.core.usage import UsageBook, UsedGpus
 from colane.model.hardware import GpuId, Node
 from colane.model.job import Job, JobId
@@ -74,7 +74,7 @@ class ClusterState:
         self.returning: dict[JobId, None] = {}
         self.draining: dict[str, bool] = {}
         self.steps_unseen = False
-        self.cpu_only_passes_s = CoreConfig().cpu_only_passes_s
+        self.cpu_only_passes_s = inf
         self._open: dict[tuple[Kind, int], OpenGpus] = {}
         self.limits: LimitBook | None = None
         self._derived: dict[Question, Derived] = {}

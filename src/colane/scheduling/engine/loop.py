@@ -109,6 +109,27 @@ class Composed:
         return draft.plan()
 
 
+@dataclass(frozen=True, slots=True)
+class InTurn:
+    """Several ways to move jobs, one after another; a later one leaves alone whom an earlier one has moved.
+
+    Attributes:
+        ways: They.
+    """
+
+    ways: tuple[Moving, ...]
+
+    @property
+    def goes_first(self) -> bool:
+        """See `Moving`."""
+        return False
+
+    def plan(self, desk: Desk) -> None:
+        """See `Moving`."""
+        for way in self.ways:
+            way.plan(desk)
+
+
 class _Service:
     """One pool in one plan."""
 

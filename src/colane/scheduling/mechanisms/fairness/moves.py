@@ -8,29 +8,8 @@ from colane.core.cluster.draft import Draft
 from colane.model.job import Job
 from colane.model.reason import Reason, Why
 from colane.scheduling.engine.aim import Aim
-from colane.scheduling.engine.contracts import Desk, Moving
+from colane.scheduling.engine.contracts import Desk
 from colane.scheduling.engine.times import gpu_type_of
-
-
-@dataclass(frozen=True, slots=True)
-class InTurn:
-    """Several ways to move jobs, one after another; a later one leaves alone whom an earlier one has moved.
-
-    Attributes:
-        ways: They.
-    """
-
-    ways: tuple[Moving, ...]
-
-    @property
-    def goes_first(self) -> bool:
-        """See `Moving`."""
-        return False
-
-    def plan(self, desk: Desk) -> None:
-        """See `Moving`."""
-        for way in self.ways:
-            way.plan(desk)
 
 
 @dataclass(frozen=True, slots=True)
