@@ -1,5 +1,7 @@
 """What must be read to understand one decision of a policy: the import closure of its parts, in files and lines.
 
+Of a part that its options switch off, only the file that says so is counted: it binds to nothing.
+
 usage: python benchmarks/reading_set.py [POLICY ...]
 """
 
@@ -7,11 +9,23 @@ from __future__ import annotations
 
 import argparse
 import ast
+from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
 from pathlib import Path
+from typing import Any
 
 import colane
+from colane.scheduling.mechanisms.fairness.usage import PastUse
+from colane.scheduling.mechanisms.preemption.making_room import MakesRoom, MakingRoom
+from colane.scheduling.mechanisms.sharing.beside_utility import BesideByUtility
 from colane.scheduling.registry import NAMES, create
+
+OFF: Mapping[type, Callable[[Any], bool]] = {
+    MakingRoom: lambda part: part.makes_room is MakesRoom.NEVER,
+    BesideByUtility: lambda part: part.company_max < 2,
+    PastUse: lambda part: not part.usage_half_life_s,
+}
+"""When parts that some rows switch off are so."""
 
 SOURCE = Path(next(iter(colane.__path__)))
 
@@ -23,14 +37,15 @@ def file_of(module: str) -> Path | None:
     return found if module.startswith("colane.") else None
 
 
-def parts(value: object) -> set[str]:
-    """Modules that the parts of a composition come from."""
+def parts(value: object, *, off: bool = False) -> set[str]:
+    """Modules that the parts of a composition come from: those that do something, or those that are switched off."""
     if isinstance(value, tuple):
-        return set().union(*map(parts, value))
-    if not is_dataclass(value):
-        return {type(value).__module__}
-    inner = [parts(getattr(value, field.name)) for field in fields(value)]
-    return {type(value).__module__}.union(*inner)
+        return set[str]().union(*[parts(one, off=off) for one in value])
+    is_off = type(value) in OFF and OFF[type(value)](value)
+    own = {type(value).__module__} if is_off is off else set[str]()
+    if is_off or not is_dataclass(value):
+        return own
+    return own.union(*[parts(getattr(value, field.name), off=off) for field in fields(value)])
 
 
 def closure(modules: set[str]) -> set[Path]:
@@ -49,14 +64,20 @@ def closure(modules: set[str]) -> set[Path]:
     return found
 
 
+def reading_set(policy: str) -> tuple[int, int]:
+    """How many files and lines must be read for a policy."""
+    row = create(policy)
+    files = closure(parts(row)) | {path for path in map(file_of, parts(row, off=True)) if path is not None}
+    return len(files), sum(len(path.read_text().splitlines()) for path in files)
+
+
 def main() -> None:
     """Print a line for each policy."""
     asked = argparse.ArgumentParser(description=__doc__)
     asked.add_argument("policies", nargs="*", default=sorted(NAMES), metavar="POLICY")
     for name in asked.parse_args().policies:
-        files = closure(parts(create(name)))
-        lines = sum(len(path.read_text().splitlines()) for path in files)
-        print(f"{name:<18} {len(files):>4} files {lines:>7,} lines")
+        files, lines = reading_set(name)
+        print(f"{name:<18} {files:>4} files {lines:>7,} lines")
 
 
 if __name__ == "__main__":

@@ -115,7 +115,7 @@ def test_no_limit_is_ever_exceeded_and_who_is_held_does_not_fit(name: str, seed:
             assert reason.sentence()
             assert reason.why in {Why.LIMIT, Why.BEHIND} or job.is_held(HoldKind.USER)
         again = world.policy.plan(ClusterView(world.core.state, world.now_s))
-        limits = world.core.state.limits
+        limits = world.core.limits
         assert limits is not None
         assert limits.cut(again, world.core.state.jobs)[0].actions == (), "a policy knows nothing of limits"
 

@@ -17,7 +17,7 @@ from colane.model.lane import Turns
 from colane.model.plan import Plan
 from colane.model.progress import Progress
 from colane.model.reason import Reason, Why
-from colane.scheduling.mechanisms.topology.on_node import first_fit
+from colane.scheduling.mechanisms.topology.free_gpus import first_fit
 
 from .worlds import GIB, make_node
 

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from colane.core.cluster.draft import Draft
 from colane.core.cluster.state import ClusterState
 from colane.core.cluster.view import ClusterView
-from colane.core.planners.means import is_leaving
 from colane.model.job import JobSpec
 from colane.model.profile import ProfileKey, SetMeasurement
 from colane.perf.beliefs import profile_key
@@ -31,7 +30,7 @@ def stands(state: ClusterState) -> dict[str, tuple[object, ...]]:
     """What a group is to say of every GPU that jobs of one GPU use and that stays as it is."""
     found: dict[str, tuple[object, ...]] = {}
     for gpu, load in state.gpus.items():
-        leaves = any(is_leaving(state.jobs[booking.job]) for booking in load.bookings)
+        leaves = any(state.jobs[booking.job].is_leaving for booking in load.bookings)
         alone = len(load.bookings) == 1 and state.jobs[load.jobs[0]].gpu_count > 1
         if load.bookings and not load.returning and load.gpu.healthy and not leaves and not alone:
             asked = [state.jobs[booking.job].spec.gpu_type for booking in load.bookings]

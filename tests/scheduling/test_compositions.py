@@ -13,7 +13,8 @@ from colane.model.job import JobId
 from colane.model.lane import TurnRule, Turns
 from colane.model.plan import Plan
 from colane.scheduling.admissions.ageing import Ageing
-from colane.scheduling.admissions.line import Backfill, DepthMax, HeadOfLine
+from colane.scheduling.admissions.backfill import Backfill
+from colane.scheduling.admissions.line import DepthMax, HeadOfLine
 from colane.scheduling.engine.choices import FIRST, BestUtility
 from colane.scheduling.engine.contracts import Admission, Choice, Order, Source
 from colane.scheduling.engine.loop import Composed

@@ -7,7 +7,7 @@ from dataclasses import replace
 from colane.core import ClusterState
 from colane.core.cluster.view import ClusterView
 from colane.model.job import JobSpec
-from colane.scheduling.admissions.empty import EmptyNodes
+from colane.scheduling.admissions.ageing import EmptyNodes
 from tests.core.worlds import make_node
 
 

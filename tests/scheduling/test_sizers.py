@@ -12,8 +12,8 @@ from colane.core.config import CoreConfig
 from colane.core.events import Ended, Launched, NodeRegistered, ProfileDeclared, Submitted, Tick
 from colane.model.job import Exit, JobId, JobSpec
 from colane.model.plan import Start
+from colane.scheduling.engine.choices import LARGEST
 from colane.scheduling.engine.loop import Composed
-from colane.scheduling.engine.sizers import LARGEST
 from colane.scheduling.registry import UnknownPolicyError, create
 from colane.simulate.world import NeutralWorld
 from tests.core.audit import audit, audit_decisions

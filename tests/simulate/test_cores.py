@@ -18,7 +18,7 @@ from colane.model.reason import Reason, Why
 from colane.perf.beliefs import Beliefs
 from colane.perf.rate import RateSource
 from colane.perf.situation import Situation
-from colane.scheduling.mechanisms.topology.on_node import first_fit
+from colane.scheduling.mechanisms.topology.free_gpus import first_fit
 from colane.simulate.run import Run
 from colane.simulate.table_files import read_sources
 from colane.simulate.table_world import TableWorld

@@ -10,7 +10,6 @@ from dataclasses import replace
 from typing import Final
 
 from colane.core.cluster.bookings import throttled
-from colane.core.cluster.limits import Allowance
 from colane.core.cluster.load import GpuLoad, booked_on
 from colane.core.cluster.seen import is_overfull
 from colane.core.cluster.state import ClusterState
@@ -58,7 +57,7 @@ class _Judge:
         self._host_bandwidth: dict[str, float] = {}
         self._decided: set[JobId] = set()
         self._held: dict[GpuId, JobId] = {}
-        self._allowance: Allowance | None = None if state.limits is None else state.limits.allowance()
+        self._allowance = None if state.limits is None else state.limits.allowance()
 
     def hold(self, plan: Plan) -> Flaws:
         """GPUs are held for one waiting job each."""

@@ -100,6 +100,7 @@ class Core:
         config: Settings that hold for every policy.
 
     Attributes:
+        limits: Keeps account of what users and groups use, where that is bounded.
         ask: How planners are asked; a driver may put something in its place that takes the time of it.
     """
 
@@ -126,10 +127,11 @@ class Core:
         self._sets = MeasuredSets()
         self._drains = Drains(state)
         self._cpu_only = CpuOnlyJobs()
+        self.limits: LimitBook | None = None
         if self.config.limits.hold or any(job.is_held(HoldKind.LIMIT) for job in state.jobs.values()):
-            state.limits = LimitBook(self.config.limits, self.config.limit_passes_s)
+            state.limits = self.limits = LimitBook(self.config.limits, self.config.limit_passes_s)
             for job in state.jobs.values():
-                state.limits.moved(None, job)
+                self.limits.moved(None, job)
         self._resume()
 
     def step(self, events: Sequence[Event], now_s: float) -> Outcome:
@@ -184,7 +186,7 @@ class Core:
         """
         asked = self.state.jobs[job]
         if asked.holds:
-            book, is_own = self.state.limits, all(hold.kind is HoldKind.LIMIT for hold in asked.holds)
+            book, is_own = self.limits, all(hold.kind is HoldKind.LIMIT for hold in asked.holds)
             return book.reason(asked) if book is not None and is_own else hold_reason(asked)
         if not asked.is_waiting:
             return asked.reason or Reason(Why.SUBMITTED)
@@ -226,7 +228,7 @@ class Core:
 
         A policy that wants to be asked again is asked until it has nothing more to change.
         """
-        state, limits, asks = self.state, self.state.limits, 0
+        state, limits, asks = self.state, self.limits, 0
         again = set[str]()
         if limits is not None:
             limits.begin()
@@ -343,7 +345,7 @@ class Core:
     ) -> Plan:
         """Ask for a plan, judge it, carry it out, and record what was decided by whom."""
         view = ClusterView(self.state, step.now_s, pools=pools, newcomers=newcomers)
-        plan, limits = self.ask(planner, view), self.state.limits
+        plan, limits = self.ask(planner, view), self.limits
         refused: tuple[JobId, ...] = ()
         if limits is not None and (plan.actions or plan.holds):
             plan, refused = limits.cut(plan, self.state.jobs)

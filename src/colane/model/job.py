@@ -14,7 +14,7 @@ from colane.model.kinds import CommPattern, JobKind
 from colane.model.phases import JobId, Leaving, OnHost, Parking, Suspension
 from colane.model.placement import Placement
 from colane.model.reason import Reason
-from colane.model.story import ENDED, Exit, JobState, Served, StateChange, SuspendVia
+from colane.model.story import ENDED, LEAVING, Exit, JobState, Served, StateChange, SuspendVia
 
 __all__ = [
     "ENDED", "CommPattern", "Exit", "Job", "JobId", "JobKind", "JobSpec", "JobState", "Leaving", "NeedClass", "OnHost",
@@ -345,6 +345,11 @@ class Job:
     def has_given_way(self) -> bool:
         """Whether it is parked and off its GPUs: of its node it books host memory alone."""
         return self.parking is not None and self.on_host is not None
+
+    @property
+    def is_leaving(self) -> bool:
+        """Whether it is on its way off GPUs that it still holds."""
+        return self.state in LEAVING or (self.parking is not None and self.on_host is None)
 
     @property
     def is_leaving_gpus(self) -> bool:

@@ -386,3 +386,15 @@ def _name_jobs(jobs: tuple[int, ...]) -> str:
     named = ", ".join(str(job) for job in jobs[:JOBS_NAMED_MAX])
     more = len(jobs) - JOBS_NAMED_MAX
     return f"{plural(len(jobs), 'job')} {named}" + (f" and {more} more" if more > 0 else "")
+
+
+NODES_NAMED_MAX: Final = 4
+"""A sentence names at most this many nodes, so that it stays one line."""
+
+
+def nodes_drained(names: list[str]) -> Reason:
+    """That all nodes that could run a job are drained."""
+    more = len(names) - NODES_NAMED_MAX
+    return Reason(
+        Why.NODES_DRAINED, {"nodes": ", ".join(names[:NODES_NAMED_MAX]) + (f" and {more} more" if more > 0 else "")}
+    )

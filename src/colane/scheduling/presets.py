@@ -7,12 +7,14 @@ What is special about a paper stands in its parts. A policy that another row mak
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Final
 
 from colane.perf.utility import FELT_FIRST
 from colane.scheduling.admissions.ageing import DAY_S, HOUR_S, WEEK_S, Ageing
-from colane.scheduling.admissions.line import Backfill, DepthMax, HeadOfLine
+from colane.scheduling.admissions.backfill import Backfill
+from colane.scheduling.admissions.line import DepthMax, HeadOfLine
 from colane.scheduling.engine.choices import MostValue
 from colane.scheduling.engine.loop import Composed, InTurn
 from colane.scheduling.mechanisms.cpu.arrays import InArrays, TakeBack
@@ -24,6 +26,7 @@ from colane.scheduling.mechanisms.elastic.shrinking import ByShrinking
 from colane.scheduling.mechanisms.fairness.least_share import LeastShare
 from colane.scheduling.mechanisms.fairness.moves import ToAim
 from colane.scheduling.mechanisms.fairness.service import LeastAttained, SmallestPart, WorstFinish
+from colane.scheduling.mechanisms.fairness.usage import PastUse
 from colane.scheduling.mechanisms.fairness.users import ShareBy
 from colane.scheduling.mechanisms.lanes.in_lane import InLane
 from colane.scheduling.mechanisms.preemption.making_room import MakesRoom, MakingRoom
@@ -92,8 +95,10 @@ PRESETS: Final[tuple[Composed, ...]] = (
     ),
 )  # fmt: skip
 
-POLICIES: Final[Mapping[str, Composed]] = MappingProxyType({preset.name: preset for preset in PRESETS})
-"""The rows."""
+POLICIES: Final[Mapping[str, Composed]] = MappingProxyType(
+    {preset.name: replace(preset, usage=PastUse()) for preset in PRESETS}
+)
+"""The rows; past use may go before the order of each."""
 
 ALIASES: Final[Mapping[str, str]] = MappingProxyType(
     {

@@ -10,13 +10,12 @@ from bisect import insort
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import replace
 from math import inf
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 from colane.core.cluster.bookings import NodeState, nodes_booked, slots_booked
 from colane.core.cluster.changes import Changes
 from colane.core.cluster.derived import Derived
 from colane.core.cluster.free import FreeIndex
-from colane.core.cluster.limits import LimitBook
 from colane.core.cluster.load import Booking, GpuLoad, book, booked_on, memory_held
 from colane.core.cluster.open_gpus import OpenGpus
 from colane.core.cluster.queue import PoolQueue
@@ -43,7 +42,27 @@ Moved = Callable[[Job | None, Job | None], None]
 DERIVED_MAX: Final = 64
 """More indexes than any policy has; settings that change all the time make no more of them."""
 
-__all__ = ["ClusterState", "D", "Kind", "NodeState"]
+__all__ = ["ClusterState", "D", "Kind", "LimitAccounts", "NodeState"]
+
+
+class Taking(Protocol):
+    """What may still be taken in one plan."""
+
+    def take(self, job: Job) -> bool:
+        """Let a job use its limits, if it fits."""
+
+
+class LimitAccounts(Protocol):
+    """Who keeps account of what jobs use: the core knows who that is (`core.cluster.limits`)."""
+
+    def moved(self, old: Job | None, new: Job | None) -> None:
+        """A job has changed from one value to the other; None where it is not, or no more, live."""
+
+    def in_groups(self, user: str, groups: tuple[str, ...], jobs: Iterable[Job]) -> None:
+        """Of which groups of the system a user is by now."""
+
+    def allowance(self) -> Taking:
+        """What may be taken in a plan."""
 
 
 class ClusterState:
@@ -76,7 +95,7 @@ class ClusterState:
         self.steps_unseen = False
         self.cpu_only_passes_s = inf
         self._open: dict[tuple[Kind, int], OpenGpus] = {}
-        self.limits: LimitBook | None = None
+        self.limits: LimitAccounts | None = None
         self._derived: dict[Question, Derived] = {}
         self._told_of_jobs: dict[Question, Moved] = {}
         self._told_of_cpu_jobs: dict[Question, Moved] = {}

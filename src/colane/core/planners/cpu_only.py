@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from heapq import heapify, heappop, heappush
-from typing import Final
 
 from colane.core.cluster.draft import Draft
 from colane.core.cluster.free import bits
@@ -19,11 +18,8 @@ from colane.core.cluster.state import NodeState
 from colane.core.cluster.view import ClusterView
 from colane.model.job import Job, JobId, JobSpec, NeedClass
 from colane.model.plan import Plan
-from colane.model.reason import Reason, Why
+from colane.model.reason import Reason, Why, nodes_drained
 from colane.model.resources import Resources, host_capacity, host_needs, ranks_held
-
-NODES_NAMED_MAX: Final = 4
-"""A sentence names at most this many nodes, so that it stays one line."""
 
 
 class CpuOnlyRoom:
@@ -158,14 +154,6 @@ def no_room(draft: Draft, spec: JobSpec, overdue: Job | None = None) -> Reason:
         "have_bytes": max(one.host_memory_bytes for one in free),
     }
     return Reason(Why.NO_ROOM_ON_HOST, facts, holders)
-
-
-def nodes_drained(names: list[str]) -> Reason:
-    """That all nodes that could run a job are drained."""
-    more = len(names) - NODES_NAMED_MAX
-    return Reason(
-        Why.NODES_DRAINED, {"nodes": ", ".join(names[:NODES_NAMED_MAX]) + (f" and {more} more" if more > 0 else "")}
-    )
 
 
 def _books_host(spec: JobSpec) -> bool:

@@ -17,7 +17,6 @@ from colane.core.lifecycle import MOVABLE
 from colane.model.job import Job, JobId, JobState
 from colane.model.plan import Park, Stop
 from colane.model.reason import Reason, Why
-from colane.model.story import LEAVING
 
 REFORM_S: Final = 0.1
 """What forming a group anew takes, with the step that it ends in (benchmarks/reform_group.py)."""
@@ -45,15 +44,10 @@ def is_movable(job: Job) -> bool:
     return steps and not job.suspended and not job.host_refusal and job.spec.company is None
 
 
-def is_leaving(job: Job) -> bool:
-    """Whether it is on its way off GPUs that it still holds."""
-    return job.state in LEAVING or (job.parked and not job.is_on_host)
-
-
 def is_settled(draft: Draft, load: GpuLoad) -> bool:
     """Whether nobody is on his way off a GPU: who comes next there is settled then."""
     jobs = draft.view.jobs
-    return not any(is_leaving(jobs[booking.job]) for booking in load.bookings)
+    return not any(jobs[booking.job].is_leaving for booking in load.bookings)
 
 
 def is_untouched(draft: Draft, load: GpuLoad) -> bool:

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from colane.core.cluster.draft import Draft
-from colane.core.planners.means import is_leaving
 from colane.model.job import Job, JobId, JobState
 
 Site = tuple[str, str]
@@ -48,7 +47,7 @@ class Members:
     def _sort_in(self, job: Job, round_s: float) -> None:
         if job.is_waiting:
             self.waiting.append(job)
-        elif job.placement is not None and is_leaving(job):
+        elif job.placement is not None and job.is_leaving:
             if job.ending is JobState.QUEUED and job.resizes_to is None:
                 self.going.append(job)
         elif job.state is JobState.RUNNING and job.effective.preemptible and not job.suspended and _began(job, round_s):

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from enum import StrEnum
 from math import inf
 from typing import Final
 
-from colane.model.job import Job, JobSpec
+from colane.model.job import Job, JobSpec, NeedClass
 from colane.scheduling.engine.contracts import Desk, Offer
 
 
@@ -78,3 +79,41 @@ def urgent_value(rise: float, lost: float, cost_s: float, left_s: float | None) 
         left_s: What who comes has left; None where that is not known.
     """
     return rise / (1.0 + lost + cost_s / horizon_s(left_s))
+
+
+# -- which of its sizes a job gets
+
+
+class SizeBy(StrEnum):
+    """Which of its sizes a job gets."""
+
+    ASKED = "asked"
+    """The one its owner would like best: it waits for that."""
+    LARGEST = "largest"
+    """The largest for which there is an offer now; others are made room from for the smallest alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sizing:
+    """How many GPUs a job is offered, of the numbers it can run on.
+
+    Attributes:
+        size: Which of its sizes a job gets.
+    """
+
+    size: SizeBy = SizeBy.ASKED
+
+    def sizes(self, _desk: Desk, job: Job) -> Iterable[JobSpec]:
+        """See `Sizer`."""
+        spec = job.effective
+        if self.size is SizeBy.ASKED or not spec.sizes:
+            return (spec,)
+        return [spec.at(gpus) for gpus in reversed(spec.sizes)]
+
+    def fewest(self, asked: JobSpec | NeedClass) -> int:
+        """See `Sizer`."""
+        return asked.sizes[0] if asked.sizes and self.size is SizeBy.LARGEST else asked.gpus
+
+
+AS_ASKED: Final = Sizing()
+LARGEST: Final = Sizing(SizeBy.LARGEST)

@@ -364,6 +364,17 @@ class Admission(Protocol):
         """To serve a pool; None where it has nothing to say there."""
 
 
+class PastUsage(Protocol):
+    """Something that goes before the order of a policy: who has used least of late."""
+
+    @property
+    def usage_half_life_s(self) -> float | None:
+        """Use counts half as much after so long; None where it does not count."""
+
+    def bind(self, draft: Draft, pool: str, own: Queue) -> Queue:
+        """The order with those first who have used least."""
+
+
 class Order(Protocol):
     """Who is asked next."""
 

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from colane.core.cluster.derived import NodesMatterNot
 from colane.core.cluster.draft import Draft
 from colane.core.cluster.view import ClusterView
-from colane.core.planners.means import is_leaving, is_movable
+from colane.core.planners.means import is_movable
 from colane.model.hardware import Node
 from colane.model.job import Job, JobId, JobSpec, JobState, NeedClass
 from colane.scheduling.engine.of_nodes import OfNodes
@@ -108,7 +108,7 @@ class PoolJobs:
                 self.returned[job.id] = job
             if job.home:
                 self.homes[job.home] += 1
-        elif is_leaving(job):
+        elif job.is_leaving:
             self.going[job.id] = job
         elif is_movable(job):
             insort(self._movable, _start(job))
@@ -123,7 +123,7 @@ class PoolJobs:
                 self.homes[job.home] -= 1
                 if not self.homes[job.home]:
                     del self.homes[job.home]
-        elif is_leaving(job):
+        elif job.is_leaving:
             del self.going[job.id]
         elif is_movable(job):
             del self._movable[bisect_left(self._movable, _start(job))]

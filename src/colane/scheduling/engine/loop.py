@@ -12,13 +12,14 @@ from math import inf
 from typing import Final
 
 from colane.core.cluster.draft import Draft
+from colane.core.cluster.load import GpuLoad
 from colane.core.cluster.queue import Line
 from colane.core.cluster.view import ClusterView
 from colane.model.job import Job, JobId, JobSpec
 from colane.model.lane import Turns
 from colane.model.plan import Park, Plan, Resize, Stop
 from colane.model.reason import Reason, Why
-from colane.scheduling.engine.choices import FIRST, First
+from colane.scheduling.engine.choices import AS_ASKED, FIRST, First
 from colane.scheduling.engine.contracts import (
     Admission,
     Choice,
@@ -30,6 +31,7 @@ from colane.scheduling.engine.contracts import (
     Moving,
     Offer,
     Order,
+    PastUsage,
     Queue,
     Rank,
     Rule,
@@ -39,10 +41,7 @@ from colane.scheduling.engine.contracts import (
     Walk,
 )
 from colane.scheduling.engine.refusals import behind, no_place
-from colane.scheduling.engine.returning import ReturnFinder
-from colane.scheduling.engine.sizers import AS_ASKED
-from colane.scheduling.engine.usual import BesidePolicy
-from colane.scheduling.mechanisms.fairness.usage import by_usage
+from colane.scheduling.engine.usual import BesidePolicy, UsualFinder
 
 USUAL_TURNS: Final = Turns()
 BESIDE_POLICY: Final = BesidePolicy()
@@ -68,8 +67,7 @@ class Composed:
         turns: How the jobs of one lane take turns.
         cpu_jobs: Who places jobs without GPUs.
         moving: How running jobs are moved or resized.
-        usage_half_life_s: Among equal priorities users go first who have used least, where use counts half as much
-            after so long; None or 0 leaves the order as it is.
+        usage: Goes before the order: among equal priorities users who have used least.
     """
 
     name: str
@@ -81,12 +79,17 @@ class Composed:
     turns: Turns = USUAL_TURNS
     cpu_jobs: CpuPlacing = BESIDE_POLICY
     moving: Moving | None = None
-    usage_half_life_s: float | None = None
+    usage: PastUsage | None = None
 
     def bind(self, draft: Draft, pool: str) -> Queue:
         """The order, to serve a pool."""
         own = self.order.bind(draft, pool)
-        return by_usage(draft, pool, own) if self.usage_half_life_s else own
+        return own if self.usage is None else self.usage.bind(draft, pool, own)
+
+    @property
+    def usage_half_life_s(self) -> float | None:
+        """Use counts half as much after so long, if it counts."""
+        return None if self.usage is None else self.usage.usage_half_life_s
 
     @property
     def spares_s(self) -> float:
@@ -377,3 +380,47 @@ def _bound_rules(parts: Composed, desk: Desk) -> list[Rule]:
 
 def _goes_later(finder: Finder) -> bool:
     return not finder.goes_first
+
+
+# -- parked jobs that come back
+
+
+class ReturnFinder(UsualFinder):
+    """Every composition has it, and it alone has offers of free GPUs for parked jobs: `Draft.homes` names them.
+
+    A job comes back to a GPU that is free, its own before others; beside others only where these are some it left there
+    and all may still share.
+    """
+
+    def __init__(self, desk: Desk) -> None:
+        self.goes_first = True
+        self._draft = desk.draft
+
+    def offers(self, job: Job, spec: JobSpec) -> Iterator[Offer]:
+        """See `Finder`."""
+        draft, placement = self._draft, job.placement
+        if placement is None or not draft.has_room_at_home(job):
+            return
+        own = set(placement.gpus)
+        homes = sorted(draft.homes(job), key=lambda load: (load.id not in own, load.id))
+        free = [load for load in homes if load.is_empty and draft.fits_alone(load, spec)]
+        if len(free) >= len(placement.gpus):
+            yield self._offer(job, tuple(free[: len(placement.gpus)]))
+            return
+        for load in homes if len(placement.gpus) == 1 else ():
+            if self._may_rejoin(job, spec, load):
+                yield self._offer(job, (load,))
+
+    def refusal(self, job: Job, _spec: JobSpec) -> Reason | None:
+        """Who is on the GPUs it could come back to."""
+        others = tuple(sorted({other for load in self._draft.homes(job) for other in load.jobs}))
+        return Reason(Why.WAITS_PARKED, {"home": job.home}, others)
+
+    def _may_rejoin(self, job: Job, spec: JobSpec, load: GpuLoad) -> bool:
+        memory = self._draft.beliefs.terms(spec, load.gpu.type).memory
+        if memory is None or sum(memory) > load.left_bytes or not load.is_shareable or not load.admits(spec.circle):
+            return False
+        return spec.share and bool(load.bookings) and set(load.jobs) <= set(job.left_beside)
+
+    def _offer(self, job: Job, gpus: tuple[GpuLoad, ...]) -> Offer:
+        return Offer(gpus, Reason(Why.COMES_BACK, {"gpu": str(gpus[0].id), "home": job.home}))

@@ -16,7 +16,6 @@ from colane.core.cluster.draft import Draft
 from colane.core.cluster.load import GpuLoad
 from colane.core.cluster.situations import distance_of, situation_alone, situation_in
 from colane.core.cluster.state import NodeState
-from colane.core.planners.means import is_leaving
 from colane.model.hardware import GpuId
 from colane.model.job import Job, JobId, JobSpec
 from colane.perf.situation import Situation
@@ -135,7 +134,7 @@ class Openings:
         ends_s = [0.0]
         for booking in load.bookings:
             job = jobs[booking.job]
-            left_s = None if is_leaving(job) or not draft.is_undecided(job.id) else self._queue.left_s(job)
+            left_s = None if job.is_leaving or not draft.is_undecided(job.id) else self._queue.left_s(job)
             ratio = draft.beliefs.rate(job.effective, situation_in(load, job.id, jobs)).ratio
             ends_s.append(inf if left_s is None or ratio <= 0 else left_s / ratio)
         return max(ends_s)

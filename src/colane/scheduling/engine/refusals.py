@@ -7,10 +7,9 @@ from collections.abc import Iterable, Iterator
 from colane.core.cluster.draft import Draft
 from colane.core.cluster.load import GpuLoad
 from colane.core.cluster.state import NodeState
-from colane.core.planners.cpu_only import nodes_drained
 from colane.model.hardware import GpuId
 from colane.model.job import Job, JobId, JobSpec
-from colane.model.reason import Reason, Why
+from colane.model.reason import Reason, Why, nodes_drained
 from colane.model.resources import host_needs, ranks_held
 
 

@@ -26,8 +26,7 @@ from colane.scheduling.engine.speeds import fastest_first
 from colane.scheduling.engine.usual import UsualFinder, UsualSource
 from colane.scheduling.mechanisms.cpu.array_demand import LARGE_GPUS, ArrayDemand
 from colane.scheduling.mechanisms.topology.free import any_free
-from colane.scheduling.mechanisms.topology.on_node import on_node
-from colane.scheduling.mechanisms.topology.over_nodes import over_nodes
+from colane.scheduling.mechanisms.topology.free_gpus import on_node, over_nodes
 
 ABORTS_MAX = 3
 """A borrower is stopped for others so often, and begins anew; the paper says nothing, and some would never end."""

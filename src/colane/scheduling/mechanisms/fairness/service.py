@@ -18,8 +18,13 @@ from colane.scheduling.engine.contracts import ClassKey, Queue, Rank
 from colane.scheduling.engine.live import LiveJobs
 from colane.scheduling.engine.times import RunTimes, attained_s, earlier_s, kept_times, present_s
 from colane.scheduling.engine.walks import Entry, Lines, by_gain, each_ranked, priority_of, ranked
-from colane.scheduling.mechanisms.fairness.in_rounds import Wishes, in_rounds, wishes_for_lacks
-from colane.scheduling.mechanisms.fairness.rounds import round_end_s, round_start_s
+from colane.scheduling.mechanisms.fairness.in_rounds import (
+    Wishes,
+    in_rounds,
+    round_end_s,
+    round_start_s,
+    wishes_for_lacks,
+)
 from colane.scheduling.mechanisms.fairness.shares import FairShares
 
 

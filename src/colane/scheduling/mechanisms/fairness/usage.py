@@ -10,9 +10,11 @@ Source: multifactor priority of Slurm; decay as in its PriorityDecayHalfLife.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from heapq import heapify, heappop, heapreplace
 from math import fsum
 
+from colane.core.cluster.derived import NodesMatterNot
 from colane.core.cluster.draft import Draft
 from colane.core.cluster.queue import Line
 from colane.core.cluster.view import ClusterView
@@ -20,8 +22,22 @@ from colane.core.usage import counted_gpu_s
 from colane.model.job import Job, JobId, JobSpec
 from colane.scheduling.engine.contracts import Classes, ClassKey, Queue, Rank
 from colane.scheduling.engine.walks import Entry, by_priority, priority_of, rank_by_priority
-from colane.scheduling.mechanisms.fairness.holders import Holders
 from colane.scheduling.mechanisms.fairness.users import Users
+
+
+@dataclass(frozen=True, slots=True)
+class PastUse:
+    """Of equal priority the user who has used least goes first.
+
+    Attributes:
+        usage_half_life_s: Use counts half as much after so many seconds; None counts none.
+    """
+
+    usage_half_life_s: float | None = None
+
+    def bind(self, draft: Draft, pool: str, own: Queue) -> Queue:
+        """See `PastUsage`."""
+        return by_usage(draft, pool, own) if self.usage_half_life_s else own
 
 
 def by_usage(draft: Draft, pool: str, own: Queue) -> Queue:
@@ -131,3 +147,27 @@ class _ByUsage:
 
     def took(self, _job: Job, _spec: JobSpec) -> None:
         """See `Walk`."""
+
+
+# -- who holds GPUs
+
+
+class Holders(NodesMatterNot):
+    """Jobs that hold GPUs, by user; kept from one plan to the next."""
+
+    def __init__(self) -> None:
+        self._by_user: dict[str, dict[JobId, Job]] = {}
+
+    def moved(self, old: Job | None, new: Job | None) -> None:
+        """See `DerivedOfJobs`."""
+        if old is not None and old.placement is not None:
+            jobs = self._by_user[old.spec.user]
+            jobs.pop(old.id, None)
+            if not jobs:
+                del self._by_user[old.spec.user]
+        if new is not None and new.placement is not None:
+            self._by_user.setdefault(new.spec.user, {})[new.id] = new
+
+    def of(self, user: str) -> Iterable[Job]:
+        """Jobs of a user."""
+        return self._by_user.get(user, {}).values()

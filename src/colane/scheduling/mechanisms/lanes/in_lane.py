@@ -7,12 +7,16 @@ newcomer. Paused jobs keep their P on the GPU, so a job that would be first may 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import partial
+from math import inf
+from typing import NamedTuple
 
-from colane.core.cluster.load import GpuLoad
+from colane.core.cluster.draft import Draft
+from colane.core.cluster.load import GpuLoad, book
+from colane.core.cluster.situations import situation_beside, speed_lost
 from colane.core.reducers.circles import circle
 from colane.lanes.assign import (
     RESERVE_BYTES,
@@ -30,12 +34,12 @@ from colane.model.job import Job, JobId, JobKind, JobSpec, NeedClass
 from colane.model.lane import ShareBetween
 from colane.model.profile import Memory
 from colane.model.reason import Reason, Why
+from colane.perf.rate import RateSource
+from colane.perf.situation import Situation
 from colane.scheduling.engine.contracts import Desk, Offer
 from colane.scheduling.engine.refusals import no_place
 from colane.scheduling.engine.speeds import fastest_first
 from colane.scheduling.engine.usual import UsualFinder, UsualSource
-from colane.scheduling.mechanisms.lanes.answers import miss_reason, missed
-from colane.scheduling.mechanisms.lanes.gains import Gains
 from colane.scheduling.mechanisms.lanes.joinable import Candidates, FullestFirst, JoinableGpu, LaneIndex, entry_of
 from colane.scheduling.mechanisms.sharing.company_places import may_join, may_share
 
@@ -282,3 +286,73 @@ def _no_lane(memory: Memory, most: GpuLoad) -> Reason:
         "have_bytes": max(0, most.left_bytes),
     }
     return Reason(Why.NO_LANE, facts, most.jobs)
+
+
+# -- whether inference jobs answer in time when they take turns with others
+#
+# A server goes before training at every step boundary (`lanes.turns`), so an answer waits for one training step at
+# most, the longest there is, and for the other servers of the lane; then its own step runs.
+
+
+class Miss(NamedTuple):
+    """An objective that a lane would not keep."""
+
+    latency_s: float
+    bound_s: float
+
+
+def answer_bound_s(steps: Sequence[tuple[JobKind, float]]) -> float:
+    """Longest an answer takes in a lane of jobs given as (kind, step time); the same for every server in it."""
+    training = [step_s for kind, step_s in steps if kind is not JobKind.INFERENCE]
+    return max(training, default=0.0) + sum(step_s for kind, step_s in steps if kind is JobKind.INFERENCE)
+
+
+def missed(draft: Draft, load: GpuLoad, lane: int, spec: JobSpec) -> Miss | None:
+    """The tightest objective that would not be kept if the job joined that lane; None when all would be."""
+    members = [draft.view.job(booking.job).effective for booking in load.bookings if booking.lane == lane]
+    specs = [*members, spec]
+    objectives = [one.latency_s for one in specs if one.kind is JobKind.INFERENCE and one.latency_s is not None]
+    if not members or not objectives:
+        return None
+    bound_s = answer_bound_s([(one.kind, _step_s(draft, one, load.gpu.type)) for one in specs])
+    return Miss(min(objectives), bound_s) if bound_s > min(objectives) else None
+
+
+def miss_reason(load: GpuLoad, jobs: tuple[JobId, ...], miss: Miss) -> Reason:
+    """Why a job does not join a lane."""
+    return Reason(Why.TOO_SLOW_TO_ANSWER, {"gpu": str(load.id), **miss._asdict()}, jobs)
+
+
+def _step_s(draft: Draft, spec: JobSpec, gpu_type: str) -> float:
+    """Believed step time; nothing can be promised beside a job of unknown steps."""
+    return draft.beliefs.rate(spec, Situation(gpu_type)).step_s or inf
+
+
+# -- what all jobs of a GPU gain by a newcomer: its speed less what the others lose
+
+
+class Gains:
+    """Gains in sums of speeds over those alone (`Rate.ratio`), remembered by company for one plan."""
+
+    def __init__(self, draft: Draft) -> None:
+        self._draft = draft
+        self._known: dict[object, float | None] = {}
+
+    def of(self, job: Job, spec: JobSpec, load: GpuLoad, lane: int) -> float | None:
+        """By a job of this size in that lane of a GPU; None where nothing is known of such company."""
+        company = tuple([(booking.key, booking.lane, self._weight(booking.job)) for booking in load.bookings])
+        asked = (spec.need, spec.weight, load.gpu.type, load.gpu.sharing, lane, company)
+        if asked not in self._known:
+            self._known[asked] = self._gain(job, spec, load, lane)
+        return self._known[asked]
+
+    def _gain(self, job: Job, spec: JobSpec, load: GpuLoad, lane: int) -> float | None:
+        draft, beliefs = self._draft, self._draft.beliefs
+        booking = book(job, lane, beliefs.terms(spec, load.gpu.type))
+        own = beliefs.rate(spec, situation_beside(load, lane, draft.view.jobs))
+        if own.source is RateSource.DEFAULT:
+            return None
+        return own.ratio - speed_lost(beliefs, load, booking, draft.view.jobs)
+
+    def _weight(self, job: JobId) -> float:
+        return self._draft.view.job(job).spec.weight

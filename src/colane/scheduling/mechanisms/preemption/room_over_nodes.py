@@ -13,7 +13,7 @@ from colane.model.job import Job, JobId, JobSpec
 from colane.scheduling.engine.contracts import Desk, Rank
 from colane.scheduling.mechanisms.preemption.node_room import EVERYBODY, NodeRoom, Takers
 from colane.scheduling.mechanisms.preemption.tenants import NodeTenants, TenantSurvey, Unit
-from colane.scheduling.mechanisms.topology.over_nodes import emptiest_first
+from colane.scheduling.mechanisms.topology.free_gpus import emptiest_first
 
 Pieces = list[tuple[NodeTenants, Unit]]
 """Those who leave together: what each of their nodes gains by it."""

@@ -15,7 +15,7 @@ from heapq import heappop, heappush
 from typing import NamedTuple
 
 from colane.core.cluster.state import NodeState
-from colane.core.planners.means import is_leaving, least_lost_s, may_leave
+from colane.core.planners.means import least_lost_s, may_leave
 from colane.model.hardware import GpuId
 from colane.model.job import Job, JobId
 from colane.scheduling.engine.contracts import Desk, Rank
@@ -193,7 +193,7 @@ class TenantSurvey:
         placements = [job.placement for job in self._live.going.values() if job.placement]
         for name in dict.fromkeys(name for placement in placements for name in placement.nodes if name in nodes):
             here = [jobs[job] for job in nodes[name].jobs]
-            going = {job.id for job in here if is_leaving(job)}
+            going = {job.id for job in here if job.is_leaving}
             for job in here:
                 if job.id in going:
                     self._add_coming(self.site(name), job, going)
@@ -210,7 +210,7 @@ class TenantSurvey:
         if site.units is None:
             jobs = self._draft.view.jobs
             here = [jobs[job] for job in site.node.jobs]
-            going = {job.id for job in here if is_leaving(job)}
+            going = {job.id for job in here if job.is_leaving}
             companies = {self._company(job) - going for job in here if job.id in self._worths}
             name, known = site.node.node.name, self._worths.keys()
             units = [self._unit([jobs[job] for job in sorted(them)], name) for them in companies if them <= known]

@@ -17,7 +17,6 @@ from colane.core.cluster.load import GpuLoad, Weight, weight_of
 from colane.core.cluster.queue import Line
 from colane.core.cluster.state import Kind
 from colane.core.cluster.view import ClusterView
-from colane.core.planners.means import is_leaving
 from colane.model.hardware import GpuId
 from colane.model.job import Job, JobId
 from colane.perf.beliefs import Beliefs
@@ -99,7 +98,7 @@ class GpusAlike:
         if old is None or new is None or new.placement is None:
             return
         self.changes += 1
-        if is_leaving(old) != is_leaving(new) or old.effective is not new.effective:
+        if old.is_leaving != new.is_leaving or old.effective is not new.effective:
             self._changed.update(dict.fromkeys(new.gpus_held))
 
     # -- asked by policies
@@ -345,7 +344,7 @@ class GpusAlike:
         if load.returning or not load.is_usable or load.is_part_of_several:
             return None
         jobs = view.jobs
-        if any(is_leaving(jobs[booking.job]) for booking in load.bookings):
+        if any(jobs[booking.job].is_leaving for booking in load.bookings):
             return None
         members = tuple([self.companions.number(booking, jobs[booking.job].effective) for booking in load.bookings])
         kind = view.nodes[load.id.node].node.pool, load.gpu.type

@@ -6,10 +6,13 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
+from colane.core.cluster.derived import NodesMatterNot
 from colane.core.cluster.draft import Draft
 from colane.core.cluster.load import GpuLoad
+from colane.core.cluster.queue import Line
 from colane.core.cluster.situations import situation_beside
-from colane.model.job import Job, JobSpec
+from colane.core.cluster.view import ClusterView
+from colane.model.job import Job, JobSpec, NeedClass
 from colane.model.profile import ProfileKey
 from colane.model.reason import Reason, Why
 from colane.perf.rate import Prediction, Rate, RateSource
@@ -18,7 +21,6 @@ from colane.scheduling.engine.refusals import no_place, not_joined
 from colane.scheduling.engine.speeds import fastest_first
 from colane.scheduling.engine.usual import UsualFinder, UsualSource
 from colane.scheduling.mechanisms.sharing.company_places import may_join, may_share
-from colane.scheduling.mechanisms.sharing.sharers import Sharers
 from colane.scheduling.mechanisms.topology.free import any_free
 
 
@@ -266,3 +268,52 @@ class PartnerFinder(UsualFinder):
 
 def _partner(load: GpuLoad) -> Partner:
     return load.bookings[0].key, load.gpu.sharing
+
+
+# -- classes of which enough is known to share
+
+
+CLASSES_MAX = 4096
+"""Classes that are remembered at once."""
+
+
+class Sharers(NodesMatterNot):
+    """Classes of which enough is known for their jobs to share; an answer holds while profiles and GPU types stay."""
+
+    def __init__(self) -> None:
+        self._pools: dict[str, tuple[int, list[str], dict[NeedClass, bool]]] = {}
+
+    def among(self, view: ClusterView, pool: str, classes: Classes) -> Classes:
+        """Those whose jobs might share a GPU, or are parked and may come back beside others."""
+        known = self._known(view, pool)
+        found: dict[tuple[int, NeedClass], Line] = {}
+        for key, line in classes.items():
+            need = key[1]
+            shares = known.get(need)
+            if shares is None and line.first is not None:
+                if len(known) >= CLASSES_MAX:
+                    known.clear()
+                shares = known[need] = _might_share(view, need, view.job(line.first).effective)
+            if shares:
+                found[key] = line
+        return found
+
+    def _known(self, view: ClusterView, pool: str) -> dict[NeedClass, bool]:
+        version, types = view.beliefs.version, view.gpu_types(pool)
+        kept = self._pools.get(pool)
+        if kept is None or kept[0] != version or kept[1] != types:
+            kept = self._pools[pool] = version, types.copy(), {}
+        return kept[2]
+
+
+def _might_share(view: ClusterView, need: NeedClass, spec: JobSpec) -> bool:
+    """Whether a class has memory and load on some GPU type; of a class of several sizes that is not asked here."""
+    if need.home or (need.share and need.sizes):
+        return True
+    if not need.share or need.gpus != 1:
+        return False
+    for kind in view.gpu_types(need.pool, need.gpu_type):
+        terms = view.beliefs.terms(spec, kind)
+        if terms.memory is not None and terms.load is not None:
+            return True
+    return False

@@ -23,7 +23,7 @@ from colane.scheduling.engine.live import LiveJobs, is_ripe
 from colane.scheduling.mechanisms.sharing.companies import COMPANY_MAX, CompanyValues, Joining
 from colane.scheduling.mechanisms.sharing.groups import Alike
 from colane.scheduling.mechanisms.topology.fastest import FastestFinder, speed_on
-from colane.scheduling.mechanisms.topology.on_node import on_node
+from colane.scheduling.mechanisms.topology.free_gpus import on_node
 
 
 @dataclass(frozen=True, slots=True)

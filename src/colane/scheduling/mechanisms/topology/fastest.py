@@ -20,7 +20,7 @@ from colane.scheduling.engine.usual import UsualFinder
 from colane.scheduling.engine.waiting import Waits
 from colane.scheduling.mechanisms.topology.connected import Connected, ConnectedFinder
 from colane.scheduling.mechanisms.topology.free import Free, FreeFinder, any_free
-from colane.scheduling.mechanisms.topology.on_node import on_node
+from colane.scheduling.mechanisms.topology.free_gpus import on_node
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,8 +13,13 @@ from colane.model.reason import Reason, Why
 from colane.scheduling.engine.contracts import Classes, ClassKey, Desk, Offer, Rank
 from colane.scheduling.engine.speeds import fastest_first
 from colane.scheduling.engine.usual import UsualFinder, UsualSource
-from colane.scheduling.mechanisms.topology.on_node import Arrange, by_socket, fullest_socket_first, on_node
-from colane.scheduling.mechanisms.topology.over_nodes import over_nodes
+from colane.scheduling.mechanisms.topology.free_gpus import (
+    Arrange,
+    by_socket,
+    fullest_socket_first,
+    on_node,
+    over_nodes,
+)
 
 
 class NodesBy(StrEnum):

@@ -11,14 +11,14 @@ from colane.core.cluster.load import GpuLoad
 from colane.core.cluster.state import NodeState
 from colane.core.planners.means import stopped_s
 from colane.model.hardware import GpuId
-from colane.model.job import Job
+from colane.model.job import Job, JobState
 from colane.model.reason import Reason, Why
 from colane.model.resources import host_needs
 from colane.perf.situation import Situation
 from colane.scheduling.engine.contracts import Desk
 from colane.scheduling.engine.expected import Expected, had_s
+from colane.scheduling.engine.kinds import JobsOfKind
 from colane.scheduling.engine.live import ran_since_s
-from colane.scheduling.mechanisms.topology.scattered import ScatteredJobs
 
 STOP_S: Final = 1.0
 """What saving the state and stopping is believed to cost beside the launch, where nothing was seen."""
@@ -152,3 +152,17 @@ def _most_ranks_first(entry: tuple[str, int]) -> tuple[int, str]:
 
 def _most_first(saving: _Saving) -> tuple[float, int]:
     return -saving.saved_s, saving.job.id
+
+
+# -- jobs over several nodes
+
+
+class ScatteredJobs(JobsOfKind):
+    """Jobs over several nodes that can be stopped, by pool, kept from plan to plan; not those that must be so."""
+
+    def belongs(self, job: Job) -> bool:
+        """See `JobsOfKind`."""
+        spec, placement = job.effective, job.placement
+        if not spec.multi_node or spec.anti_collocation or not spec.preemptible or job.state is not JobState.RUNNING:
+            return False
+        return placement is not None and not job.home and not job.parked and len(placement.nodes) > 1

@@ -9,8 +9,8 @@ from colane.core.cluster.draft import Draft
 from colane.core.cluster.state import NodeState
 from colane.model.job import CommPattern, JobSpec
 from colane.perf.topology import ACROSS_MACHINES, WEIGHT_MAX, Comm, Shape, bounds, cost
+from colane.scheduling.mechanisms.topology.free_gpus import shares_of
 from colane.scheduling.mechanisms.topology.node_fit import Fit, Question
-from colane.scheduling.mechanisms.topology.over_nodes import shares_of
 
 
 class Part(NamedTuple):

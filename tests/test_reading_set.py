@@ -1,0 +1,17 @@
+"""What must be read to understand a decision of a policy: it may become less, and not more unnoticed."""
+
+from __future__ import annotations
+
+import pytest
+from benchmarks.reading_set import reading_set
+
+BOUNDS = {"fifo": (67, 10_500), "srtf": (87, 13_900), "pack": (91, 14_600), "colane": (113, 17_700)}
+"""Files and lines: what is reached, and 3 % more lines. A policy that needs more says in its commit for what."""
+
+
+@pytest.mark.parametrize("policy", BOUNDS)
+def test_no_more_must_be_read_than_was_reached(policy: str) -> None:
+    files, lines = reading_set(policy)
+    files_max, lines_max = BOUNDS[policy]
+    assert files <= files_max, f"{policy} needs {files} files; python benchmarks/reading_set.py {policy}"
+    assert lines <= lines_max, f"{policy} needs {lines} lines; python benchmarks/reading_set.py {policy}"
