@@ -41,7 +41,7 @@ def _parking(state: ClusterState) -> None:
             assert is_movable(job), job
         if refused is None and not is_on_cpu_devices(state, job):
             assert by_user is None, by_user
-        if by_user is None and not job.host_refusal:
+        if by_user is None and not job.run.host_refusal:
             assert refused is None, refused
 
 
@@ -64,7 +64,7 @@ def _bookings(state: ClusterState) -> None:
         assert job.home in {"", *_homes(job)}
         if job.state is JobState.CHECKPOINTING:
             assert job.effective.checkpoint is not None
-            assert job.saves_asked
+            assert job.run.saves_asked
             assert job.ending is JobState.QUEUED
         assert (job.leaving is not None) == (job.state in LEAVING)
         assert not job.is_on_host or job.gpu_count == 1
@@ -97,7 +97,7 @@ def _held(job: Job) -> set[GpuId]:
     """GPUs it has, and those it is to have."""
     gpus = set(job.resizes_to.gpus) if job.resizes_to else set()
     for gpu in job.placement.gpus if job.placement else ():
-        if job.resizes_to or gpu.node not in job.ended_on:
+        if job.resizes_to or gpu.node not in job.run.ended_on:
             gpus.add(gpu)
     return gpus
 
@@ -166,7 +166,7 @@ def _is_on(job: Job, name: str) -> bool:
         return False
     if job.resizes_to is not None:
         return name in {*job.placement.nodes, *job.resizes_to.nodes}
-    return name in job.placement.nodes and name not in job.ended_on
+    return name in job.placement.nodes and name not in job.run.ended_on
 
 
 def _cores(job: Job, name: str) -> set[int]:

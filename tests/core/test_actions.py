@@ -63,7 +63,7 @@ def test_a_restored_state_equals_the_one_it_was_written_from(seed: int) -> None:
 
 def _grew(job: Job) -> bool:
     """Whether its last attempt had fewer GPUs than this one."""
-    return job.placement is not None and any(0 < one.gpus < job.gpu_count for one in job.served)
+    return job.placement is not None and any(0 < one.gpus < job.gpu_count for one in job.totals.served)
 
 
 def test_random_worlds_reach_every_action_and_its_consequences() -> None:
@@ -76,7 +76,7 @@ def test_random_worlds_reach_every_action_and_its_consequences() -> None:
             for job in outcome.jobs:
                 done["parked, waits"] += bool(job.home)
                 done["parked, suspended"] += bool(job.home) and job.suspended
-                done["parked, refused"] += job.host_refusal != "" and not job.suspended
+                done["parked, refused"] += job.run.host_refusal != "" and not job.suspended
                 done["restarted larger"] += _grew(job)
                 done["restarted resized"] += job.reason is not None and job.reason.why == "resized"
     missing = {*ACTION_NAMES.values(), "parked, waits", "parked, suspended", "parked, refused", "restarted resized"}

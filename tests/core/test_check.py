@@ -12,7 +12,7 @@ from colane.core.check import check
 from colane.core.events import Launched, NodeRegistered, ProfileDeclared, Submitted
 from colane.model.checkpoint import CheckpointContract
 from colane.model.hardware import GpuId
-from colane.model.job import JobId, JobSpec, JobState, OnHost, Parking, SuspendVia, Suspension
+from colane.model.job import Attempt, JobId, JobSpec, JobState, OnHost, Parking, SuspendVia, Suspension
 from colane.model.placement import Placement, Slot
 from colane.model.plan import NOTHING, Action, Move, Park, Plan, Remark, Resize, SetCores, Start, Stop
 from colane.model.reason import Reason, Why
@@ -185,16 +185,16 @@ def move(job: int, number: int, lane: int = 0, cores: tuple[int, ...] = ()) -> M
 
 def test_who_may_be_parked(state: ClusterState) -> None:
     assert flaws(state, Park(JobId(1), REASON)) == ["cannot-park"]  # it was never seen to step
-    change(state, 1, first_step_s=3.0)
+    change(state, 1, run=Attempt(first_step_s=3.0))
     assert flaws(state, Park(JobId(1), REASON)) == []
     assert flaws(state, Park(JobId(2), REASON)) == ["cannot-park"]  # protected
     assert flaws(state, Park(JobId(3), REASON)) == ["cannot-park"]  # waits
-    change(state, 1, host_refusal="it has two processes")
+    change(state, 1, run=Attempt(first_step_s=3.0, host_refusal="it has two processes"))
     assert flaws(state, Park(JobId(1), REASON)) == ["cannot-park"]
 
 
 def test_host_memory_for_all_that_are_parked_by_one_plan(state: ClusterState) -> None:
-    change(state, 1, first_step_s=3.0)
+    change(state, 1, run=Attempt(first_step_s=3.0))
     respec(state, 3, host_memory_bytes=62 * GIB)
     assert flaws(state, start(3, ("n0", 2)), Park(JobId(1), REASON)) == ["host-memory-overbooked"]
 
@@ -231,7 +231,7 @@ def test_a_job_comes_back_with_the_cores_it_asks_for(state: ClusterState) -> Non
 
 
 def test_a_lane_is_changed_on_the_same_gpu_among_jobs_that_step(state: ClusterState) -> None:
-    change(state, 1, first_step_s=3.0)
+    change(state, 1, run=Attempt(first_step_s=3.0))
     assert flaws(state, move(1, 0, lane=1)) == []
     assert flaws(state, move(1, 0)) == ["not-movable"]
     assert flaws(state, move(1, 2)) == ["not-movable"]

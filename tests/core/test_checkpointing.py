@@ -122,13 +122,13 @@ class Scene:
 def test_a_job_saves_goes_on_at_its_new_size_and_keeps_its_steps() -> None:
     scene = Scene()
     asked = scene.wishes(2)
-    assert (asked.state, asked.saves_asked, scene.held) == (JobState.CHECKPOINTING, 1, 2)
+    assert (asked.state, asked.run.saves_asked, scene.held) == (JobState.CHECKPOINTING, 1, 2)
     goes_on = scene.ends(4.0, SAVED)
     assert (goes_on.state, goes_on.attempt, goes_on.gpu_count) == (JobState.ASSIGNED, 2, 2)
-    assert (goes_on.saved_s, goes_on.steps_kept, goes_on.failures) == (104.0, 60, 0)
-    assert goes_on.saves_asked == 0
+    assert (goes_on.saved_s, goes_on.totals.steps_kept, goes_on.totals.failures) == (104.0, 60, 0)
+    assert goes_on.run.saves_asked == 0
     steps = scene.runs(2)
-    assert (steps.state, steps.falls_back_to, scene.held) == (JobState.RUNNING, None, 2)
+    assert (steps.state, steps.falls_back, scene.held) == (JobState.RUNNING, None, 2)
 
 
 @pytest.mark.parametrize(("limit_s", "stopped_s"), [(200.0, 179.0), (188.0, 103.0)])
@@ -147,7 +147,7 @@ def test_a_time_limit_leaves_its_lead_to_a_job_that_saves_and_no_more_than_half(
 def test_a_job_that_ends_with_its_agent_is_queued_again_and_nothing_is_counted() -> None:
     scene = Scene(replace(SPEC, retries=0, checkpoint=None))
     back = scene.ends(1.0, 1, outcome="stopped")
-    assert (back.state, back.failures, back.losses, back.attempt) == (JobState.ASSIGNED, 0, 0, 2)
+    assert (back.state, back.totals.failures, back.totals.losses, back.attempt) == (JobState.ASSIGNED, 0, 0, 2)
     assert any(move.reason.why is Why.STOPPED_WITH_AGENT for move in back.story)
 
 
@@ -168,7 +168,7 @@ def test_what_does_not_save_in_time_keeps_its_size_is_left_alone_and_after_three
         assert scene.wishes(2).state is JobState.CHECKPOINTING
         assert scene.at(scene.now_s + 29.9).state is JobState.CHECKPOINTING
         kept = scene.at(scene.now_s + 0.1)
-        assert (kept.state, kept.gpu_count, kept.saves_failed) == (JobState.RUNNING_PROTECTED, 1, time)
+        assert (kept.state, kept.gpu_count, kept.totals.saves_failed) == (JobState.RUNNING_PROTECTED, 1, time)
         assert scene.held == 1
         assert kept.reason is not None
         assert kept.reason.why is Why.CHECKPOINT_TIMED_OUT
@@ -186,7 +186,7 @@ def test_a_late_save_is_a_save_all_the_same() -> None:
         scene.at(scene.now_s + 30.0)
         late = scene.ends(5.0, code)
         assert (late.state, late.attempt, late.gpu_count) == (JobState.ASSIGNED, 2, 1), "its queue has room for it"
-        assert (late.steps_kept, late.failures) == (60, 0)
+        assert (late.totals.steps_kept, late.totals.failures) == (60, 0)
 
 
 def test_who_is_stopped_for_others_goes_when_its_time_is_over_and_keeps_what_it_had_saved_before() -> None:
@@ -197,7 +197,7 @@ def test_who_is_stopped_for_others_goes_when_its_time_is_over_and_keeps_what_it_
     assert stopped.reason is not None
     assert "stopped all the same" in stopped.reason.sentence()
     queued = scene.ends(2.0, 143, outcome="signalled")
-    assert (queued.attempt, queued.steps_kept, queued.failures) == (2, 0, 0)
+    assert (queued.attempt, queued.totals.steps_kept, queued.totals.failures) == (2, 0, 0)
 
 
 def test_what_it_says_it_has_saved_counts_and_not_what_it_has_made() -> None:
@@ -206,7 +206,7 @@ def test_what_it_says_it_has_saved_counts_and_not_what_it_has_made() -> None:
     assert saved.saved_s == 109.0
     scene.wishes(0)
     scene.at(scene.now_s + 30.0)
-    assert scene.ends(2.0, 143, outcome="signalled", saved_s=109.0, steps_saved=40).steps_kept == 40
+    assert scene.ends(2.0, 143, outcome="signalled", saved_s=109.0, steps_saved=40).totals.steps_kept == 40
 
 
 def test_a_full_disk_leaves_it_at_its_size_and_is_told() -> None:
@@ -224,7 +224,7 @@ def test_an_answer_to_the_asking_before_is_none_to_this_one() -> None:
     said = {"save_problem": "No space left on device", "saves_asked": 1}
     scene.at(105.0, scene.progress(steps=51, **said))
     scene.at(105.0 + 91.0)
-    assert scene.wishes(4).saves_asked == 2
+    assert scene.wishes(4).run.saves_asked == 2
     assert scene.at(197.0, scene.progress(steps=52, **said)).state is JobState.CHECKPOINTING
     said["saves_asked"] = 2
     assert scene.at(198.0, scene.progress(steps=52, **said)).state is JobState.RUNNING_PROTECTED
@@ -236,7 +236,7 @@ def test_who_dies_while_it_saves_goes_on_from_what_it_had_saved_before(outcome: 
     scene.wishes(2)
     goes_on = scene.ends(3.0, 1, outcome=outcome)
     assert (goes_on.state, goes_on.gpu_count, goes_on.attempt) == (JobState.ASSIGNED, 2, 2)
-    assert (goes_on.failures, goes_on.saves_failed, goes_on.steps_kept) == (0, 1, 0)
+    assert (goes_on.totals.failures, goes_on.totals.saves_failed, goes_on.totals.steps_kept) == (0, 1, 0)
     assert Why.CHECKPOINT_DIED in {line.reason.why for line in goes_on.story}
 
 
@@ -245,10 +245,10 @@ def test_a_launch_that_fails_at_the_new_size_goes_back_once_then_to_the_queue_an
     scene.wishes(2)
     scene.ends(4.0, SAVED)
     back = scene.ends(3.0, 1, steps=0)
-    assert (back.state, back.attempt, back.gpu_count, back.failures) == (JobState.ASSIGNED, 3, 1, 0)
+    assert (back.state, back.attempt, back.gpu_count, back.totals.failures) == (JobState.ASSIGNED, 3, 1, 0)
     assert back.effective.sizes == (1, 4), "no policy tries two again"
     again = scene.ends(3.0, 1, steps=0)
-    assert (again.attempt, again.failures) == (4, 0), "from the queue, which has room for it"
+    assert (again.attempt, again.totals.failures) == (4, 0), "from the queue, which has room for it"
     assert scene.ends(3.0, 1, steps=0).state is JobState.FAILED
 
 
@@ -264,7 +264,7 @@ def test_its_node_is_lost_while_it_saves() -> None:
     scene = Scene()
     scene.wishes(2)
     lost = scene.at(102.0, NodeLost("n0"))
-    assert (lost.state, lost.resizes_to, lost.losses, lost.saves_failed) == (JobState.QUEUED, None, 1, 0)
+    assert (lost.state, lost.resizes_to, lost.totals.losses, lost.totals.saves_failed) == (JobState.QUEUED, None, 1, 0)
     back = scene.at(103.0, NodeRegistered(make_node("n0", 4)))
     assert (back.state, back.attempt) == (JobState.ASSIGNED, 2)
 
@@ -308,7 +308,7 @@ def test_a_suspended_job_saves_and_is_held_or_stays_suspended() -> None:
 def test_without_a_contract_it_is_stopped_at_once() -> None:
     scene = Scene(replace(SPEC, checkpoint=None))
     assert scene.wishes(2).state is JobState.STOPPING
-    assert scene.ends(4.0, 1).steps_kept == 60
+    assert scene.ends(4.0, 1).totals.steps_kept == 60
 
 
 def test_a_restarted_scheduler_goes_on_waiting_for_the_rest_of_the_time() -> None:
@@ -325,18 +325,18 @@ def test_what_is_lost_is_run_time_whose_steps_were_not_saved() -> None:
     scene = Scene()
     scene.wishes(2)
     scene.ends(4.0, SAVED)
-    assert scene.job.lost_s == 0.0
+    assert scene.job.totals.lost_s == 0.0
     lost = Scene()
     lost.wishes(0)
     lost.at(lost.now_s + 30.0)
     lost.ends(5.0, 143, outcome="signalled", steps=60, saved_s=109.0, steps_saved=45)
-    assert lost.job.lost_s == pytest.approx(0.25 * 126.0), "15 of 60 steps, of a run since 9"
+    assert lost.job.totals.lost_s == pytest.approx(0.25 * 126.0), "15 of 60 steps, of a run since 9"
 
 
 def test_of_a_job_that_keeps_nothing_all_is_lost_and_of_a_later_attempt_only_its_own() -> None:
     scene = Scene(replace(SPEC, preemptible=False, checkpoint=None, retries=3))
     scene.ends(9.0, 1)
-    assert scene.job.lost_s == pytest.approx(100.0)
+    assert scene.job.totals.lost_s == pytest.approx(100.0)
     kept = Scene()
     kept.wishes(2)
     kept.ends(4.0, SAVED)
@@ -347,4 +347,4 @@ def test_of_a_job_that_keeps_nothing_all_is_lost_and_of_a_later_attempt_only_its
     kept.at(kept.now_s + 30.0)
     kept.ends(1.0, 143, outcome="signalled", steps=100)
     assert start_s is not None
-    assert kept.job.lost_s == pytest.approx(kept.now_s - start_s), "40 of 40: 60 are of the attempt before"
+    assert kept.job.totals.lost_s == pytest.approx(kept.now_s - start_s), "40 of 40: 60 are of the attempt before"

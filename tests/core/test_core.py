@@ -104,8 +104,8 @@ def test_the_death_of_its_supervisor_is_no_failure_of_a_job_but_not_without_end(
     died = Exit(None, None)
     for attempt in range(1, core.config.node_losses_max + 1):
         again = only(core.step([Ended(ONE, attempt, "supervisor-died", died, 1.0, 2.0)], 2.0))
-        assert (again.state, again.attempt, again.failures) == (JobState.ASSIGNED, attempt + 1, 0)
-        assert again.losses == attempt
+        assert (again.state, again.attempt, again.totals.failures) == (JobState.ASSIGNED, attempt + 1, 0)
+        assert again.totals.losses == attempt
     last = only(core.step([Ended(ONE, again.attempt, "supervisor-died", died, 1.0, 2.0)], 2.0))
     assert last.state is JobState.FAILED
     assert last.reason is not None

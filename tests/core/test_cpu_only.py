@@ -118,7 +118,7 @@ def test_its_node_may_come_back_but_not_be_lost() -> None:
     assert core.state.jobs[JobId(1)].attempt == 2
     core.step([NodeRegistered(node(cores=3))], 5.0)
     job = core.state.jobs[JobId(1)]
-    assert (job.attempt, job.losses) == (2, 1), "it goes on with cores that are left"
+    assert (job.attempt, job.totals.losses) == (2, 1), "it goes on with cores that are left"
     assert job.placement is not None
     assert set(job.placement.cores) <= {0, 1, 2}
     assert job.placement.cores

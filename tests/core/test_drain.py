@@ -139,7 +139,7 @@ def test_at_the_deadline_whoever_is_there_is_stopped_and_queued_again() -> None:
     scene.at(160.0)
     assert (scene.job.state, why(scene.job), scene.job.ending) == (JobState.STOPPING, Why.DRAIN_OVER, JobState.QUEUED)
     scene.at(162.0, scene.ends(ONE, 143))
-    assert (node_of(scene.job), scene.job.failures, scene.job.losses) == ("n1", 0, 0)
+    assert (node_of(scene.job), scene.job.totals.failures, scene.job.totals.losses) == ("n1", 0, 0)
 
 
 def test_who_is_still_saving_at_the_deadline_is_stopped() -> None:
@@ -268,5 +268,5 @@ def _all_gone(world: World) -> list[Event]:
         Ended(job.id, job.attempt, "signalled", Exit(None, 15), None, world.now_s, None, node)
         for job in world.running()
         for node in (job.placement.nodes if job.placement is not None else ())
-        if node not in job.ended_on
+        if node not in job.run.ended_on
     ]

@@ -88,7 +88,7 @@ def test_one_rank_that_fails_stops_the_others() -> None:
     assert stopping.state is JobState.STOPPING
     failed = last(core, Ended(ONE, 1, "signalled", Exit(None, 15), 1.0, 6.0, None, "n1"))
     assert failed.state is JobState.FAILED
-    assert failed.exit == Exit(3, None)
+    assert failed.run.exit == Exit(3, None)
     assert failed.reason is not None
     assert failed.reason.why is Why.EXIT_CODE
 
@@ -111,7 +111,7 @@ def test_a_lost_node_takes_the_gang_with_it() -> None:
     again = last(core, Ended(ONE, 1, "signalled", Exit(None, 15), 1.0, 6.0, None, "n1"))
     assert again.state is JobState.ASSIGNED
     assert again.attempt == 2
-    assert again.ended_on == ()
+    assert again.run.ended_on == ()
 
 
 def test_state_is_rebuilt_without_what_has_ended() -> None:

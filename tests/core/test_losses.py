@@ -55,7 +55,7 @@ def test_jobs_on_a_lost_gpu_start_again_elsewhere_and_their_neighbours_go_on() -
     assert (again.state, again.attempt) == (JobState.ASSIGNED, 2)
     assert again.placement is not None
     assert [str(gpu) for gpu in again.placement.gpus] == ["n0/2"]
-    assert again.failures == 0, "the loss is not its fault"
+    assert again.totals.failures == 0, "the loss is not its fault"
     reasons = [line.reason for line in again.story if line.reason.why is Why.GPU_LOST]
     assert {reason.sentence() for reason in reasons} == {"GPU n0/0 does not work any more"}
     assert core.state.jobs[TWO].state is JobState.LAUNCHING
@@ -65,7 +65,7 @@ def test_a_process_that_dies_of_its_gpu_did_not_fail() -> None:
     core = core_of(1, (ONE, SPEC))
     outcome = core.step([observed(core, 0), Ended(ONE, 1, "exited", FAILED, 1.5, 5.0)], 5.0)
     assert job_of(outcome, ONE).state is JobState.QUEUED
-    assert job_of(outcome, ONE).failures == 0
+    assert job_of(outcome, ONE).totals.failures == 0
 
 
 def test_a_failure_on_a_gpu_that_was_ill_before_is_the_gpus() -> None:

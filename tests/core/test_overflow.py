@@ -126,7 +126,7 @@ def test_out_of_memory_in_company_is_tried_once_more_alone() -> None:
     assert again.story[-1].reason.sentence() == (
         "ran out of memory beside job 1; it is tried once more with a GPU to itself"
     )
-    assert again.failures == 0
+    assert again.totals.failures == 0
     cluster.ends(1, "exited", 0)
     assert cluster.job(2).state is JobState.ASSIGNED
     cluster.run("a")

@@ -272,7 +272,7 @@ def test_the_loss_of_its_node_queues_it_anew() -> None:
     site.park()
     site.do(NodeLost("n0"))
     job = site.job()
-    assert (job.state, job.parked, job.home, job.placement, job.losses) == (JobState.QUEUED, False, "", None, 1)
+    assert (job.state, job.parked, job.home, job.placement, job.totals.losses) == (JobState.QUEUED, False, "", None, 1)
     site.do(NodeRegistered(site.node))
     assert site.job(TWO).state is JobState.ASSIGNED
 

@@ -68,22 +68,22 @@ def test_a_stopped_job_keeps_what_it_has_had_by_gpu_type() -> None:
     core.step([], 40.0)
     assert core.state.jobs[ONE].state is JobState.STOPPING
     core.step([Ended(ONE, 1, "signalled", STOPPED, 10.0, 45.0)], 45.0)
-    assert core.state.jobs[ONE].served == (Served("V100", 35.0, 1),)
-    assert core.state.jobs[TWO].served == ()
+    assert core.state.jobs[ONE].totals.served == (Served("V100", 35.0, 1),)
+    assert core.state.jobs[TWO].totals.served == ()
 
 
 def test_failed_attempts_count_as_well_each_on_its_type() -> None:
     core = make_core(Impatient(inf), replace(SPEC, retries=3, preemptible=False))
     core.step([Ended(ONE, 1, "exited", Exit(1, None), 10.0, 30.0)], 30.0)
-    assert core.state.jobs[ONE].served == (Served("V100", 20.0, 1),)
+    assert core.state.jobs[ONE].totals.served == (Served("V100", 20.0, 1),)
     core.step([NodeRegistered(make_node("n1", 1, "A100"))], 31.0)
     placed = {job.id: job.placement.node for job in core.state.jobs.values() if job.placement is not None}
     assert placed == {ONE: "n0", TWO: "n1"}
     core.step([Launched(ONE, 2, 8, 40.0), Launched(TWO, 1, 9, 40.0)], 40.0)
     core.step([Ended(ONE, 2, "exited", Exit(1, None), 40.0, 45.0)], 45.0)
-    assert core.state.jobs[ONE].served == (Served("V100", 25.0, 1),)
+    assert core.state.jobs[ONE].totals.served == (Served("V100", 25.0, 1),)
     core.step([Ended(TWO, 1, "exited", Exit(1, None), 40.0, 47.0)], 47.0)
-    assert core.state.jobs[TWO].served == (Served("A100", 7.0, 1),)
+    assert core.state.jobs[TWO].totals.served == (Served("A100", 7.0, 1),)
 
 
 def test_a_pool_is_asked_about_again_at_the_time_wished_for_and_no_more_after_it() -> None:

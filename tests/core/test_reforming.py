@@ -63,37 +63,37 @@ def test_it_is_protected_by_what_it_took_and_its_launch_is_remembered_for_growin
 def test_what_it_had_with_all_of_them_is_counted_apart_and_once() -> None:
     scene = asked()
     job = formed(scene, 2)
-    (four,) = job.served
+    (four,) = job.totals.served
     assert (four.gpus, four.run_s) == (4, 100.5 - 9.0)
-    assert (job.start_s, job.first_step_s, job.first_start_s, job.steps_kept) == (100.5, 100.5, 9.0, 52)
+    assert (job.start_s, job.first_step_s, job.first_start_s, job.totals.steps_kept) == (100.5, 100.5, 9.0, 52)
     done = scene.ends(10.0, SAVED, steps=60)
-    assert {one.gpus: one.run_s for one in done.served} == {4: 91.5, 2: 10.0}
+    assert {one.gpus: one.run_s for one in done.totals.served} == {4: 91.5, 2: 10.0}
 
 
 def test_it_shrinks_again_and_grows_by_a_restart() -> None:
     scene = asked()
     formed(scene, 2)
     scene.at(scene.now_s + 5.0)
-    assert (scene.wishes(1).saves_asked, ranks_wanted(scene.job)) == (2, 1)
+    assert (scene.wishes(1).run.saves_asked, ranks_wanted(scene.job)) == (2, 1)
     assert (formed(scene, 1).gpu_count, scene.held) == (1, 1)
     scene.at(scene.now_s + 5.0)
     assert (scene.wishes(4).state, ranks_wanted(scene.job)) == (JobState.CHECKPOINTING, 0)
     grown = scene.ends(1.0, SAVED)
-    assert (grown.state, grown.attempt, grown.gpu_count, grown.launch_s) == (JobState.ASSIGNED, 2, 4, None)
+    assert (grown.state, grown.attempt, grown.gpu_count, grown.run.launch_s) == (JobState.ASSIGNED, 2, 4, None)
 
 
 def test_who_leaves_instead_with_its_state_saved_is_restarted_at_the_new_size() -> None:
     scene = asked()
     job = scene.ends(2.0, SAVED)
-    assert (job.state, job.attempt, job.gpu_count, job.failures) == (JobState.ASSIGNED, 2, 2, 0)
+    assert (job.state, job.attempt, job.gpu_count, job.totals.failures) == (JobState.ASSIGNED, 2, 2, 0)
 
 
 def test_who_dies_on_the_way_is_restarted_at_the_new_size_from_what_it_has_saved() -> None:
     scene = asked()
     formed(scene, 0)
     job = scene.ends(1.0, 0, outcome="signalled", steps=52, saved_s=100.5, steps_saved=52)
-    assert (job.state, job.attempt, job.gpu_count, job.steps_kept) == (JobState.ASSIGNED, 2, 2, 52)
-    assert (job.failures, job.saves_failed) == (0, 1)
+    assert (job.state, job.attempt, job.gpu_count, job.totals.steps_kept) == (JobState.ASSIGNED, 2, 2, 52)
+    assert (job.totals.failures, job.totals.saves_failed) == (0, 1)
 
 
 def test_who_has_saved_and_does_not_go_on_in_time_is_stopped_and_restarted_at_the_new_size() -> None:
@@ -102,7 +102,7 @@ def test_who_has_saved_and_does_not_go_on_in_time_is_stopped_and_restarted_at_th
     stopped = scene.at(scene.now_s + 30.0)
     assert (stopped.state, scene.held) == (JobState.STOPPING, 4)
     job = scene.ends(1.0, 0, outcome="signalled", steps=52, saved_s=100.5, steps_saved=52)
-    assert (job.state, job.attempt, job.gpu_count, job.steps_kept) == (JobState.ASSIGNED, 2, 2, 52)
+    assert (job.state, job.attempt, job.gpu_count, job.totals.steps_kept) == (JobState.ASSIGNED, 2, 2, 52)
 
 
 def test_who_does_not_answer_keeps_its_size_and_is_restarted_if_its_ranks_go_on_as_fewer_later() -> None:
@@ -113,7 +113,7 @@ def test_who_does_not_answer_keeps_its_size_and_is_restarted_if_its_ranks_go_on_
     assert (late.state, late.ending) == (JobState.STOPPING, JobState.QUEUED)
     assert late.reason is not None
     assert late.reason.why is Why.REFORMED_LATE
-    assert scene.ends(1.0, 143, outcome="signalled", saved_s=130.5, steps_saved=52).steps_kept == 52
+    assert scene.ends(1.0, 143, outcome="signalled", saved_s=130.5, steps_saved=52).totals.steps_kept == 52
 
 
 def test_a_clean_end_is_an_end_for_ranks_that_can_go_on() -> None:

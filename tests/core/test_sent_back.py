@@ -85,7 +85,7 @@ def test_what_a_mate_holds_is_booked_and_the_job_waits_for_room(steps: int) -> N
     world.see(4.0, ONE, 8 * GIB - GIB // 10, 12 * GIB, steps)
     world.send_back(4.0, TWO)
     back = world.job(TWO)
-    assert (back.state, back.failures, back.attempt, back.sent_back) == (JobState.QUEUED, 0, 1, 1)
+    assert (back.state, back.totals.failures, back.attempt, back.totals.sent_back) == (JobState.QUEUED, 0, 1, 1)
     assert back.reason is not None
     assert (back.reason.why, back.reason.jobs) == (Why.SENT_BACK, (ONE,))
     assert back.reason.sentence() == f"sent back by n0 before it was started, beside job 1: {DETAIL}"
@@ -96,7 +96,7 @@ def test_what_a_mate_holds_is_booked_and_the_job_waits_for_room(steps: int) -> N
     world.at(61.0, Ended(ONE, 1, "exited", Exit(0, None), 2.0, 61.0))
     assert world.job(TWO).state is JobState.ASSIGNED
     world.at(62.0, Launched(TWO, 2, 8, 62.0))
-    assert world.job(TWO).sent_back == 0
+    assert world.job(TWO).totals.sent_back == 0
 
 
 def test_who_is_sent_back_where_the_others_were_seen_to_need_it_all_is_counted_nothing_either() -> None:
@@ -106,7 +106,7 @@ def test_who_is_sent_back_where_the_others_were_seen_to_need_it_all_is_counted_n
     assert world.job(TWO).state is JobState.STOPPING, "outgrown, before its agent has said so"
     world.send_back(4.0, TWO)
     back = world.job(TWO)
-    assert (back.state, back.failures, back.story[-1].reason.why) == (JobState.QUEUED, 0, Why.OUTGROWN)
+    assert (back.state, back.totals.failures, back.story[-1].reason.why) == (JobState.QUEUED, 0, Why.OUTGROWN)
 
 
 def test_growth_too_small_to_be_learnt_in_passing_is_booked_then() -> None:
@@ -138,7 +138,8 @@ def test_a_job_for_which_what_was_booked_does_not_help_is_held_and_lost_to_nobod
         assert (world.job(TWO).state, world.job(TWO).attempt) == (JobState.ASSIGNED, number)
         world.send_back(4.0 + number, TWO)
     held = world.job(TWO)
-    assert (held.state, held.is_held(HoldKind.USER), held.failures, held.sent_back) == (JobState.QUEUED, True, 0, 0)
+    assert (held.state, held.is_held(HoldKind.USER)) == (JobState.QUEUED, True)
+    assert (held.totals.failures, held.totals.sent_back) == (0, 0)
     assert [line.reason.why for line in held.story[-2:]] == [Why.SENT_BACK, Why.HELD]
     assert "n0 sent it back 3 times in a row" in world.core.why(TWO, 9.0).sentence()
     world.at(10.0, ResumeRequested(TWO, "me"))

@@ -21,7 +21,7 @@ from colane.core.cluster.situations import (
 )
 from colane.core.events import Ended, Launched, NodeRegistered, ProfileDeclared, Submitted
 from colane.model.hardware import Gpu, GpuId, Node
-from colane.model.job import Exit, Job, JobId, JobSpec, JobState
+from colane.model.job import Attempt, Exit, Job, JobId, JobSpec, JobState
 from colane.model.lane import TurnRule
 from colane.model.placement import Placement, Slot
 from colane.model.profile import ProfileKey
@@ -154,7 +154,9 @@ def test_a_job_with_another_number_of_gpus_is_booked_anew_when_the_point_it_rest
 
 
 def test_a_node_that_a_gang_is_gone_from_counts_no_more_even_when_it_has_lost_gpus() -> None:
-    gang = replace(running(1, "a", (slot(0), slot(1), slot(3, 0, "n1")), multi_node=True), ended_on=("n1",))
+    gang = replace(
+        running(1, "a", (slot(0), slot(1), slot(3, 0, "n1")), multi_node=True), run=Attempt(ended_on=("n1",))
+    )
     state = cluster(gang, running(2, "b", (slot(2, 0, "n1"),)))
     state.remove_node("n1")
     assert {(s.distance, s.near) for s in situations_of(state, gang)} == {(IN_SOCKET, ())}

@@ -40,7 +40,7 @@ def test_time_paused_is_that_of_the_present_attempt() -> None:
     running = moves(make_job(), 10.0, PATH)
     paused = move(running, JobState.PAUSED, 12.0, Reason(Why.SUSPENDED, {"by": "ann"}))
     again = move(paused, JobState.PAUSED, 15.0, Reason(Why.NOT_MOVED, {"problem": "no room", "was": ""}))
-    assert (running.assigned_s, running.paused_s(11.0), again.paused_s(20.0)) == (10.0, 0.0, 8.0)
+    assert (running.run.assigned_s, running.paused_s(11.0), again.paused_s(20.0)) == (10.0, 0.0, 8.0)
     resumed = move(again, JobState.RUNNING, 30.0, Reason(Why.RESUMED, {"by": "ann"}))
     assert resumed.paused_s(99.0) == 18.0
     twice = move(resumed, JobState.PAUSED, 40.0, Reason(Why.SUSPENDED, {"by": "ann"}))

@@ -66,7 +66,7 @@ def make_profile(family: str, gpu_type: str, occupancy: float, memory_bytes: int
 
 def living(job: Job) -> list[str]:
     """Nodes on which a job has processes."""
-    return [node for node in job.placement.nodes if node not in job.ended_on] if job.placement else []
+    return [node for node in job.placement.nodes if node not in job.run.ended_on] if job.placement else []
 
 
 @dataclass
@@ -186,7 +186,7 @@ class World:
             refused = "" if moved else "it has two processes"
             sample = replace(sample, on_host_bytes=2 * GIB if moved else None, host_refusal=refused)
         if job.state is JobState.CHECKPOINTING and self.random.random() < 0.3:
-            sample = replace(sample, save_problem="No space left on device", saves_asked=job.saves_asked)
+            sample = replace(sample, save_problem="No space left on device", saves_asked=job.run.saves_asked)
         return Progressed(job.id, job.attempt, sample, node)
 
     def _sample(self, steps: int) -> Progress:

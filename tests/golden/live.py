@@ -159,7 +159,7 @@ class Live:
         job, process.start_s = process.job, self.now_s
         if job.state is JobState.STOPPING:
             return self._gone(process, "not-started", Exit(None, None, "asked to stop"))
-        living = [node for node in _nodes(job) if node not in job.ended_on]
+        living = [node for node in _nodes(job) if node not in job.run.ended_on]
         return [Launched(job.id, job.attempt, 1000 + job.id, self.now_s, node) for node in living]
 
     def _report(self, process: _Process, speed: float) -> list[Event]:
@@ -178,7 +178,7 @@ class Live:
 
     def _gone(self, process: _Process, outcome: str, how: Exit) -> list[Event]:
         job = process.job
-        nodes_left = [node for node in _nodes(job) if node not in job.ended_on]
+        nodes_left = [node for node in _nodes(job) if node not in job.run.ended_on]
         return [
             Ended(job.id, job.attempt, outcome, how, process.start_s, self.now_s, None, node) for node in nodes_left
         ]

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from colane.model.hardware import Gpu, GpuId, Node
-from colane.model.job import Job, JobId, JobSpec, JobState, StateChange
+from colane.model.job import Attempt, Job, JobId, JobSpec, JobState, StateChange, Totals
 from colane.model.placement import Placement, Slot
 from colane.model.reason import Reason, Why
 from colane.report.parsing import RecordError, devices_of_nodes, parse_measurements, parse_records
@@ -27,7 +27,7 @@ def job() -> Job:
         attempt=2,
         placement=Placement((Slot(GpuId("node-1", 0), 0),)),
         first_start_s=101.0,
-        start_s=105.0,
+        run=Attempt(start_s=105.0),
         end_s=111.0,
         story=(StateChange(111.0, JobState.SUCCEEDED, Reason(Why.EXITED)),),
     )
@@ -60,7 +60,7 @@ def test_a_record_of_the_scheduler_is_read() -> None:
 def test_where_its_time_has_gone_is_read_with_what_was_lost() -> None:
     told = ((100.0, JobState.QUEUED), (102.0, JobState.LAUNCHING), (105.0, JobState.RUNNING))
     story = tuple(StateChange(at_s, state, Reason(Why.SUBMITTED)) for at_s, state in told)
-    (found,) = parse_records([item(replace(job(), story=(*story, *job().story), lost_s=2.0))])
+    (found,) = parse_records([item(replace(job(), story=(*story, *job().story), totals=Totals(lost_s=2.0)))])
     assert found.time is not None
     assert found.time.label == "train #7"
     parts = {name: value for name, value in found.time.parts_s.items() if value}
@@ -77,7 +77,7 @@ def test_when_it_was_parked_is_read_from_its_story() -> None:
 
 def test_a_job_that_never_started_is_read() -> None:
     queued = replace(
-        job(), state=JobState.CANCELLED, attempt=0, placement=None, first_start_s=None, start_s=None, story=()
+        job(), state=JobState.CANCELLED, attempt=0, placement=None, first_start_s=None, run=Attempt(), story=()
     )
     raw = item(queued, attempt=0)
     for name in ("step_durations_s", "outcome", "exit_code", "progress"):

@@ -10,7 +10,7 @@ import pytest
 
 from colane.core import ClusterState, Core
 from colane.core.events import NodeRegistered
-from colane.model.job import Job, JobId
+from colane.model.job import Job, JobId, Totals
 from colane.scheduling.mechanisms.cpu.arrays import AtCap
 from colane.scheduling.registry import preset
 from tests.scheduling.test_arrays import cpu_job, first_starts, machines, run, training
@@ -92,7 +92,8 @@ def test_a_job_that_may_not_borrow_does_not_keep_one_that_may_waiting() -> None:
 )
 def test_who_borrows_nothing_is_told_why(at_cap: AtCap, abortable: bool, preemptions: int, because: str | None) -> None:
     """Of eight cores seven are free, of which six are kept for the GPU; once it was stopped too often, it waits."""
-    waiting = replace(Job(JobId(3), cpu_job(3, 0.0, 1.0, 4, abortable=abortable).spec, 0.0), preemptions=preemptions)
+    spec = cpu_job(3, 0.0, 1.0, 4, abortable=abortable).spec
+    waiting = Job(JobId(3), spec, 0.0, totals=Totals(preemptions=preemptions))
     training_ = [
         Job(JobId(number), training(number, 0.0, 1.0, cores=cores).spec, 0.0) for number, cores in ((1, 1), (2, 6))
     ]

@@ -8,7 +8,7 @@ from colane.core import ClusterState, Core
 from colane.core.events import Ended, NodeRegistered, Submitted
 from colane.core.usage import UsageBook, UsedGpus, counted_gpu_s
 from colane.model.hardware import GpuId
-from colane.model.job import Exit, Job, JobId, JobKind, JobSpec, JobState
+from colane.model.job import Attempt, Exit, Job, JobId, JobKind, JobSpec, JobState
 from colane.model.placement import Placement, Slot
 from colane.scheduling.registry import POLICIES, create
 from tests.core.worlds import GIB, make_node
@@ -21,9 +21,8 @@ ON_ONE = (make_node("n0", 1),)
 def holding(gpus: int, assigned_s: float) -> Job:
     slots = tuple(Slot(GpuId("n0", number), 0) for number in range(gpus))
     spec = JobSpec(name="j", family="f", user="ann", gpus=gpus)
-    placed = Job(JobId(1), spec, 0.0, JobState.RUNNING, placement=Placement(slots=slots))
-    placed.assigned_s = assigned_s
-    return placed
+    run = Attempt(assigned_s=assigned_s)
+    return Job(JobId(1), spec, 0.0, JobState.RUNNING, placement=Placement(slots=slots), run=run)
 
 
 def test_use_is_counted_while_it_happens_and_half_of_it_after_a_half_life() -> None:

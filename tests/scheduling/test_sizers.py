@@ -69,7 +69,7 @@ def test_what_it_had_counts_at_the_size_it_had() -> None:
     over = Ended(JobId(1), 1, "exited", Exit(0, None), 100.0, 100.0, None, "n")
     core.step([failed, over], 100.0)
     again = core.state.jobs[JobId(2)]
-    assert [(one.gpu_type, one.run_s, one.gpus) for one in again.served] == [("V100", 100.0, 2)]
+    assert [(one.gpu_type, one.run_s, one.gpus) for one in again.totals.served] == [("V100", 100.0, 2)]
     assert again.gpu_count == 4
 
 

@@ -125,7 +125,10 @@ def test_what_an_older_colane_wrote_over_a_declaration_is_put_beside_it() -> Non
 def flat(job: Job) -> dict[str, Any]:
     """The document of a job from before its phases were records: their fields stood among its own."""
     body: dict[str, Any] = json.loads(json.dumps(documents.encode_job(job)))
-    suspension = body.pop("suspension")
+    body |= {**body.pop("run"), **body.pop("totals"), "falls_back_to": None, "launches_failed": 0}
+    suspension, back = body.pop("suspension"), body.pop("falls_back")
+    if back is not None:
+        body |= {"falls_back_to": back["to"], "launches_failed": back["launches_failed"]}
     body |= {"suspended": suspension is not None, "suspended_via": job.suspended_via.value, "suspended_by": ""}
     if suspension is not None:
         body["suspended_by"] = suspension["by"]
@@ -174,8 +177,9 @@ def test_records_of_before_are_read_from_their_stories(seed: int) -> None:
             if job.spec.checkpoint is not None:
                 continue  # nor asked to save its state
             before = as_before(job)
-            assert before.paused_before_s == pytest.approx(job.paused_before_s)
-            assert replace(before, paused_before_s=job.paused_before_s, host_refusal=job.host_refusal) == job
+            assert before.run.paused_before_s == pytest.approx(job.run.paused_before_s)
+            run = before.run._replace(paused_before_s=job.run.paused_before_s, host_refusal=job.run.host_refusal)
+            assert replace(before, run=run) == job
 
 
 @pytest.mark.parametrize(

@@ -375,7 +375,7 @@ class _Judge:
     def _how_stopped(self, job: Job, action: Stop) -> Flaws:
         """For good only who borrows cores and was stopped for others before; unsaved only where there is no time."""
         flaws = self._isolates(job, isolate=action.isolate)
-        if action.final and (job.effective.gpus or not job.spec.abortable or not job.preemptions):
+        if action.final and (job.effective.gpus or not job.spec.abortable or not job.totals.preemptions):
             flaws += (Flaw("not-to-end", f"job {job.id} was never stopped for others", (job.id,)),)
         if not action.save and job.effective.checkpoint is not None and not self._is_on_overfull(job):
             flaws += (Flaw("not-saved", f"job {job.id} would save what it has done if it was asked to", (job.id,)),)

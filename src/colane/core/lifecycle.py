@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Final
 
-from colane.model.job import ENDED, Job, JobState
+from colane.model.job import ENDED, Attempt, Job, JobState
 from colane.model.reason import Reason
 from colane.model.story import LEAVING, StateChange, longer_story
 
@@ -160,11 +160,11 @@ def isolated(job: Job) -> Job:
 def _note(moved: Job, old: JobState, to: JobState, at_s: float) -> None:
     """Keep as fields what the story would tell: when it was assigned, how long it was paused."""
     if old is PAUSED:
-        moved.paused_before_s, moved.paused_since_s = moved.paused_s(at_s), None
+        moved.run = moved.run._replace(paused_before_s=moved.paused_s(at_s), paused_since_s=None)
     if to is ASSIGNED:
-        moved.assigned_s, moved.paused_before_s = at_s, 0.0
+        moved.run = Attempt(assigned_s=at_s)
     elif to is PAUSED:
-        moved.paused_since_s = at_s
+        moved.run = moved.run._replace(paused_since_s=at_s)
 
 
 def _end_phases(moved: Job) -> None:

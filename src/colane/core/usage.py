@@ -28,9 +28,9 @@ class UsedGpus(NamedTuple):
 
 def held_s(job: Job, now_s: float) -> float:
     """How long a job has held the GPUs it was given last, pauses left out."""
-    if job.placement is None or job.assigned_s is None:
+    if job.placement is None or job.run.assigned_s is None:
         return 0.0
-    return max(0.0, now_s - job.assigned_s - job.paused_s(now_s))
+    return max(0.0, now_s - job.run.assigned_s - job.paused_s(now_s))
 
 
 def counted_gpu_s(job: Job, now_s: float, half_life_s: float) -> float:

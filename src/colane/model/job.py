@@ -11,14 +11,15 @@ from colane.model.hardware import GpuId
 from colane.model.hold import Hold, HoldKind
 from colane.model.job_spec import JobSpec, NeedClass, need_class
 from colane.model.kinds import CommPattern, JobKind
-from colane.model.phases import JobId, Leaving, OnHost, Parking, Suspension
+from colane.model.phases import NONE, NOT_YET, Attempt, FallBack, JobId, Leaving, OnHost, Parking, Suspension, Totals
 from colane.model.placement import Placement
 from colane.model.reason import Reason
 from colane.model.story import ENDED, LEAVING, Exit, JobState, Served, StateChange, SuspendVia
 
 __all__ = [
-    "ENDED", "CommPattern", "Exit", "Job", "JobId", "JobKind", "JobSpec", "JobState", "Leaving", "NeedClass", "OnHost",
-    "Parking", "Served", "StateChange", "SuspendVia", "Suspension", "need_class",
+    "ENDED", "Attempt", "CommPattern", "Exit", "FallBack", "Job", "JobId", "JobKind", "JobSpec", "JobState",
+    "Leaving", "NeedClass", "OnHost", "Parking", "Served", "StateChange", "SuspendVia", "Suspension", "Totals",
+    "need_class",
 ]  # fmt: skip
 
 QUEUED: Final = JobState.QUEUED
@@ -35,6 +36,9 @@ class Job:
         spec: Its needs, as its owner declared them.
         constraints: What was learnt of it or imposed on it besides.
         suspension: While its owner or an operator wants it not to go on, though it was running.
+        run: What is told of its present attempt, or of its last one while it has none.
+        totals: What its attempts have come to, all together.
+        falls_back: While it has been resized and has not stepped at its new size.
         leaving: What becomes of it, while it is CHECKPOINTING or STOPPING.
         parking: While a plan wants it off its GPUs though it lives on.
         on_host: While its GPU memory lies on the host.
@@ -42,34 +46,14 @@ class Job:
         state: See `JobState`.
         submit_s: Unix seconds, as are all times.
         attempt: Number of starts so far; fences reports of older processes.
-        failures: Attempts that failed by the job's own fault.
         placement: Where it runs; None while queued.
         first_start_s: First process start of any attempt.
-        start_s: Process start of this attempt.
-        first_step_s: First step of this attempt.
         end_s: When it ended for good.
-        exit: How its last process ended.
-        ended_on: Nodes from which its processes of this attempt are gone, while others of its nodes still have some.
-        served: What its earlier attempts have had, by GPU type and number in their order; the present one is not in it.
-        steps_kept: Steps it had made when its last attempt was stopped, as far as was seen, if it saves its state.
-        saves_asked: How often this attempt was asked to save its state before it is stopped.
-        saves_failed: How often it did not, of all attempts.
         saved_s: When it last saved its state, as far as is known.
-        falls_back_to: Where it ran before it was resized, until it steps at its new size.
-        launches_failed: How often its launch has failed since it was resized.
-        preemptions: How often a plan has stopped it for another job.
-        launch_s: How long the launch of this attempt took, where it has gone on as fewer ranks since; else None.
         noise_scale: Noise of its gradient against the gradient, in samples, as it said; None while it has not.
-        lost_s: Run time whose steps had to be made again, or are to be, as far as was seen.
         holds: What keeps it from starting while it is QUEUED, see `core.eligibility`; empty in every other state.
-        host_refusal: Why its agent could not move this attempt's memory to the host; empty where it was not refused.
-        assigned_s: When it was last given GPUs by a start.
-        paused_since_s: Since when it is PAUSED; None while it is not.
-        paused_before_s: How long this attempt was PAUSED in all, before that.
         since_s: When it came into its present state; None where that was when it was submitted.
-        losses: How often it has lost the hardware it ran on.
         turn: `ungated` while its agent lets it run without turns, `kept` while it waits for such a one; else empty.
-        sent_back: How often in a row agents have sent it back before it was started, for want of memory.
         throttle: How it is held back for training jobs on its node; None where it is not.
         reason: Why it is in its present state.
         story: Changes of state, oldest first: the first and the last ones of a long life. No decision reads it.
@@ -81,39 +65,22 @@ class Job:
     submit_s: float
     state: JobState
     attempt: int
-    failures: int
     placement: Placement | None
     first_start_s: float | None
-    start_s: float | None
-    first_step_s: float | None
     end_s: float | None
-    exit: Exit | None
-    ended_on: tuple[str, ...]
-    served: tuple[Served, ...]
-    host_refusal: str
-    assigned_s: float | None
-    paused_since_s: float | None
-    paused_before_s: float
     since_s: float | None
-    losses: int
     reason: Reason | None
     story: tuple[StateChange, ...]
     story_left_out: int
-    steps_kept: int
     throttle: Throttle | None
-    saves_asked: int
-    saves_failed: int
     saved_s: float | None
-    falls_back_to: Placement | None
-    launches_failed: int
-    lost_s: float
     turn: str
-    sent_back: int
     noise_scale: float | None
-    preemptions: int
-    launch_s: float | None
     holds: tuple[Hold, ...]
     constraints: Constraints
+    run: Attempt
+    totals: Totals
+    falls_back: FallBack | None
     suspension: Suspension | None
     leaving: Leaving | None
     parking: Parking | None
@@ -127,39 +94,22 @@ class Job:
         submit_s: float,
         state: JobState = JobState.QUEUED,
         attempt: int = 0,
-        failures: int = 0,
         placement: Placement | None = None,
         first_start_s: float | None = None,
-        start_s: float | None = None,
-        first_step_s: float | None = None,
         end_s: float | None = None,
-        exit: Exit | None = None,
-        ended_on: tuple[str, ...] = (),
-        served: tuple[Served, ...] = (),
-        host_refusal: str = "",
-        assigned_s: float | None = None,
-        paused_since_s: float | None = None,
-        paused_before_s: float = 0.0,
         since_s: float | None = None,
-        losses: int = 0,
         reason: Reason | None = None,
         story: tuple[StateChange, ...] = (),
         story_left_out: int = 0,
-        steps_kept: int = 0,
         throttle: Throttle | None = None,
-        saves_asked: int = 0,
-        saves_failed: int = 0,
         saved_s: float | None = None,
-        falls_back_to: Placement | None = None,
-        launches_failed: int = 0,
-        lost_s: float = 0.0,
         turn: str = "",
-        sent_back: int = 0,
         noise_scale: float | None = None,
-        preemptions: int = 0,
-        launch_s: float | None = None,
         holds: tuple[Hold, ...] = (),
         constraints: Constraints = UNCONSTRAINED,
+        run: Attempt = NOT_YET,
+        totals: Totals = NONE,
+        falls_back: FallBack | None = None,
         suspension: Suspension | None = None,
         leaving: Leaving | None = None,
         parking: Parking | None = None,
@@ -171,39 +121,22 @@ class Job:
         self.submit_s = submit_s
         self.state = state
         self.attempt = attempt
-        self.failures = failures
         self.placement = placement
         self.first_start_s = first_start_s
-        self.start_s = start_s
-        self.first_step_s = first_step_s
         self.end_s = end_s
-        self.exit = exit
-        self.ended_on = ended_on
-        self.served = served
-        self.host_refusal = host_refusal
-        self.assigned_s = assigned_s
-        self.paused_since_s = paused_since_s
-        self.paused_before_s = paused_before_s
         self.since_s = since_s
-        self.losses = losses
         self.reason = reason
         self.story = story
         self.story_left_out = story_left_out
-        self.steps_kept = steps_kept
         self.throttle = throttle
-        self.saves_asked = saves_asked
-        self.saves_failed = saves_failed
         self.saved_s = saved_s
-        self.falls_back_to = falls_back_to
-        self.launches_failed = launches_failed
-        self.lost_s = lost_s
         self.turn = turn
-        self.sent_back = sent_back
         self.noise_scale = noise_scale
-        self.preemptions = preemptions
-        self.launch_s = launch_s
         self.holds = holds
         self.constraints = constraints
+        self.run = run
+        self.totals = totals
+        self.falls_back = falls_back
         self.suspension = suspension
         self.leaving = leaving
         self.parking = parking
@@ -218,39 +151,22 @@ class Job:
             self.submit_s,
             self.state,
             self.attempt,
-            self.failures,
             self.placement,
             self.first_start_s,
-            self.start_s,
-            self.first_step_s,
             self.end_s,
-            self.exit,
-            self.ended_on,
-            self.served,
-            self.host_refusal,
-            self.assigned_s,
-            self.paused_since_s,
-            self.paused_before_s,
             self.since_s,
-            self.losses,
             self.reason,
             self.story,
             self.story_left_out,
-            self.steps_kept,
             self.throttle,
-            self.saves_asked,
-            self.saves_failed,
             self.saved_s,
-            self.falls_back_to,
-            self.launches_failed,
-            self.lost_s,
             self.turn,
-            self.sent_back,
             self.noise_scale,
-            self.preemptions,
-            self.launch_s,
             self.holds,
             self.constraints,
+            self.run,
+            self.totals,
+            self.falls_back,
             self.suspension,
             self.leaving,
             self.parking,
@@ -268,6 +184,18 @@ class Job:
         """The job with these holds in place of its own."""
         fresh = self.copied()
         fresh.holds = holds
+        return fresh
+
+    def of_run(self, run: Attempt) -> Job:
+        """The job with other facts of its attempt."""
+        fresh = self.copied()
+        fresh.run = run
+        return fresh
+
+    def with_totals(self, totals: Totals) -> Job:
+        """The job with other totals."""
+        fresh = self.copied()
+        fresh.totals = totals
         return fresh
 
     @property
@@ -303,6 +231,16 @@ class Job:
         if self.leaving is not None:
             return self.leaving.for_job
         return None if self.parking is None else self.parking.for_job
+
+    @property
+    def start_s(self) -> float | None:
+        """Process start of its present attempt, or of its last one."""
+        return self.run.start_s
+
+    @property
+    def first_step_s(self) -> float | None:
+        """First step of its present attempt, or of its last one."""
+        return self.run.first_step_s
 
     @property
     def suspended(self) -> bool:
@@ -373,9 +311,9 @@ class Job:
         """GPUs it holds, in rank order: not those of nodes it is gone from."""
         if self.placement is None or self.on_host is not None:
             return ()
-        if not self.ended_on:
+        if not self.run.ended_on:
             return self.placement.gpus
-        return tuple([gpu for gpu in self.placement.gpus if gpu.node not in self.ended_on])
+        return tuple([gpu for gpu in self.placement.gpus if gpu.node not in self.run.ended_on])
 
     @property
     def need(self) -> NeedClass:
@@ -394,5 +332,5 @@ class Job:
 
     def paused_s(self, now_s: float) -> float:
         """How long its present attempt has been paused until now; its last, when it holds no GPUs any more."""
-        since_s = self.paused_since_s
-        return self.paused_before_s if since_s is None else self.paused_before_s + max(0.0, now_s - since_s)
+        since_s, before_s = self.run.paused_since_s, self.run.paused_before_s
+        return before_s if since_s is None else before_s + max(0.0, now_s - since_s)

@@ -5,13 +5,85 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, NewType
+from typing import Final, NamedTuple, NewType
 
 from colane.model.placement import Placement
-from colane.model.story import JobState, SuspendVia
+from colane.model.story import Exit, JobState, Served, SuspendVia
 
 JobId = NewType("JobId", int)
 """Handed out in order of submission, so that order of arrival is order of id."""
+
+
+class Attempt(NamedTuple):
+    """What is told of one attempt of a job: the next start begins a new one, in which nothing of this is left.
+
+    Attributes:
+        assigned_s: When it was given GPUs.
+        start_s: When its process started.
+        first_step_s: When it made its first step.
+        launch_s: How long its launch took, where it has gone on as fewer ranks since; else None.
+        paused_since_s: Since when it is PAUSED; None while it is not.
+        paused_before_s: How long it was PAUSED in all, before that.
+        saves_asked: How often it was asked to save its state before it is stopped.
+        host_refusal: Why its agent could not move its memory to the host; empty where it was not refused.
+        ended_on: Nodes from which its processes are gone, while others of its nodes still have some.
+        exit: How its last process ended.
+    """
+
+    assigned_s: float | None = None
+    start_s: float | None = None
+    first_step_s: float | None = None
+    launch_s: float | None = None
+    paused_since_s: float | None = None
+    paused_before_s: float = 0.0
+    saves_asked: int = 0
+    host_refusal: str = ""
+    ended_on: tuple[str, ...] = ()
+    exit: Exit | None = None
+
+
+NOT_YET: Final = Attempt()
+"""Of a job that was never started."""
+
+
+class Totals(NamedTuple):
+    """What the attempts of a job have come to, the present one not counted before it has ended.
+
+    Attributes:
+        served: What they have had, by GPU type and number in their order.
+        steps_kept: Steps it had made when its last attempt was stopped, as far as was seen, if it saves its state.
+        lost_s: Run time whose steps had to be made again, or are to be, as far as was seen.
+        failures: Attempts that failed by the job's own fault.
+        losses: How often it has lost the hardware it ran on.
+        preemptions: How often a plan has stopped it for another job.
+        saves_failed: How often it did not save its state when it was asked to.
+        sent_back: How often in a row agents have sent it back before it was started, for want of memory.
+    """
+
+    served: tuple[Served, ...] = ()
+    steps_kept: int = 0
+    lost_s: float = 0.0
+    failures: int = 0
+    losses: int = 0
+    preemptions: int = 0
+    saves_failed: int = 0
+    sent_back: int = 0
+
+
+NONE: Final = Totals()
+"""Of a job that was never started."""
+
+
+class FallBack(NamedTuple):
+    """A job that was resized has not stepped at its new size: where it does not come up there, it goes back.
+
+    Attributes:
+        to: Where it ran before.
+        launches_failed: How often its launch has failed since.
+    """
+
+    to: Placement
+    launches_failed: int = 0
 
 
 class Suspension(NamedTuple):

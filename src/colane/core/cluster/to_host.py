@@ -64,8 +64,8 @@ def parking_refusal(state: ClusterState, job: Job, taken_bytes: int = 0) -> str 
     if job.state is not JobState.RUNNING or job.placement is None:
         return f"job {job.id} is {job.state}; only a job that runs and is not protected can be parked"
     problem = no_boundary(state, job)
-    if problem is None and job.host_refusal:
-        problem = f"the GPU memory of job {job.id} could not be moved to the host: {job.host_refusal}"
+    if problem is None and job.run.host_refusal:
+        problem = f"the GPU memory of job {job.id} could not be moved to the host: {job.run.host_refusal}"
     return no_way_to_host(state, job, taken_bytes) if problem is None else problem
 
 

@@ -95,7 +95,7 @@ def leaves_now(job: Job, *, is_over: bool, has_end: bool) -> bool:
     if job.state is JobState.CHECKPOINTING or not may_be_stopped(job):
         return False
     if job.state is JobState.RUNNING_PROTECTED:
-        return has_end and not job.saves_failed
+        return has_end and not job.totals.saves_failed
     comes_back = job.parked and not job.suspended and job.effective.checkpoint is not None
     return not comes_back
 

@@ -41,7 +41,7 @@ def is_movable(job: Job) -> bool:
     if len(job.placement.nodes) > 1:
         return False
     steps = job.state is JobState.RUNNING and job.first_step_s is not None
-    return steps and not job.suspended and not job.host_refusal and job.spec.company is None
+    return steps and not job.suspended and not job.run.host_refusal and job.spec.company is None
 
 
 def is_settled(draft: Draft, load: GpuLoad) -> bool:
@@ -109,8 +109,8 @@ def cheapest(
 
 def launch_s(job: Job) -> float:
     """How long its launch took, to its first step; 0 where no step was seen."""
-    if job.launch_s is not None:
-        return job.launch_s
+    if job.run.launch_s is not None:
+        return job.run.launch_s
     if job.start_s is None or job.first_step_s is None:
         return 0.0
     return max(0.0, job.first_step_s - job.start_s)
@@ -127,7 +127,7 @@ def unsaved_s(view: ClusterView, job: Job) -> float:
 
     0 where it saves when it is asked to, as far as it has always done so, and where it never says.
     """
-    progress, saves = view.progress(job.id), job.effective.checkpoint is not None and not job.saves_failed
+    progress, saves = view.progress(job.id), job.effective.checkpoint is not None and not job.totals.saves_failed
     if saves or progress is None or progress.steps_saved is None or progress.step_mean_s is None:
         return 0.0
     return max(0, progress.steps - progress.steps_saved) * progress.step_mean_s

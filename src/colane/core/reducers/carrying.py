@@ -29,8 +29,7 @@ def _stop(step: Step, job: Job, action: Stop) -> None:
     if action.learn:
         step.company_changed(job.gpus_held)
     if action.for_job is not None:
-        job = job.copied()
-        job.preemptions += 1
+        job = job.with_totals(job.totals._replace(preemptions=job.totals.preemptions + 1))
     leaving = Leaving(JobState.QUEUED, None, action.for_job, isolates=action.isolate)
     if action.final or not action.save:
         ending = JobState.FAILED if action.final else JobState.QUEUED

@@ -14,6 +14,7 @@ from colane.core.reducers.step import Step
 from colane.core.reducers.timers import TimerKind
 from colane.model.checkpoint import CHECKPOINT_PRESETS, CheckpointContract
 from colane.model.job import Job, JobState, Leaving
+from colane.model.placement import Placement
 from colane.model.progress import Progress
 from colane.model.reason import Reason, Why
 from colane.model.words import count
@@ -31,7 +32,7 @@ def part(step: Step, job: Job, reason: Reason, leaving: Leaving) -> None:
         job = move(job, JobState.STOPPING, now_s, reason)
     else:
         job = move(job, JobState.CHECKPOINTING, now_s, reason)
-        job.saves_asked += 1
+        job.run = job.run._replace(saves_asked=job.run.saves_asked + 1)
         set_timer(step, job, contract)
     job.leaving = leaving
     if leaving.resizes_to is None:
@@ -56,7 +57,7 @@ def lead_over(step: Step, job: Job) -> None:
     facts: dict[str, str | int | float] = {"signal": contract.signal, "lead_s": contract.lead_s}
     job = _failed_once_more(step, job)
     has_saved_now = job.saved_s is not None and job.since_s is not None and job.saved_s >= job.since_s
-    if job.resizes_to is not None and not job.ended_on and not has_saved_now:
+    if job.resizes_to is not None and not job.run.ended_on and not has_saved_now:
         _stay(step, job, Why.CHECKPOINT_TIMED_OUT, facts)
     else:
         reason = Reason(Why.CHECKPOINT_TIMED_OUT, {**facts, "then": "it is stopped all the same"})
@@ -76,12 +77,12 @@ def told(step: Step, job: Job, progress: Progress) -> Job:
         job = job.copied()
         job.noise_scale = progress.noise_scale
         step.put(job)
-    if progress.saves and job.effective.checkpoint is None and job.saves_failed < step.config.saves_failed_max:
+    if progress.saves and job.effective.checkpoint is None and job.totals.saves_failed < step.config.saves_failed_max:
         job = job.under(job.constraints._replace(checkpoint=CHECKPOINT_PRESETS["plain"]))
         step.put(job)
         step.set_limit_timer(job)
-    is_answer = progress.save_problem != "" and progress.saves_asked == job.saves_asked
-    if job.state is JobState.CHECKPOINTING and is_answer and not job.ended_on:
+    is_answer = progress.save_problem != "" and progress.saves_asked == job.run.saves_asked
+    if job.state is JobState.CHECKPOINTING and is_answer and not job.run.ended_on:
         job = _stay(step, _failed_once_more(step, job), Why.CHECKPOINT_FAILED, {"problem": progress.save_problem})
     return job
 
@@ -93,11 +94,10 @@ def _differs(said: float, known: float | None) -> bool:
 
 def _failed_once_more(step: Step, job: Job) -> Job:
     """One that has failed so often would lose what it has done, so it is not stopped for others any more."""
-    job = job.copied()
-    job.saves_failed += 1
+    job = job.with_totals(job.totals._replace(saves_failed=job.totals.saves_failed + 1))
     return (
         job
-        if job.saves_failed < step.config.saves_failed_max
+        if job.totals.saves_failed < step.config.saves_failed_max
         else job.under(job.constraints._replace(not_preemptible=True))
     )
 
@@ -106,7 +106,7 @@ def _stay(step: Step, job: Job, why: Why, facts: dict[str, str | int | float]) -
     """It goes on as it was, and is left alone for so many of its times to save as others of their launches."""
     then = f"it goes on with {count(job.gpu_count, 'GPU')}, as before"
     if not job.effective.preemptible:
-        then = f"{then}, and is not stopped for others any more ({count(job.saves_failed, 'time')})"
+        then = f"{then}, and is not stopped for others any more ({count(job.totals.saves_failed, 'time')})"
     to = JobState.PAUSED if job.suspended else JobState.RUNNING_PROTECTED
     stays = move(job, to, step.now_s, Reason(why, {**facts, "then": then}))
     step.rebook(stays)
@@ -127,7 +127,7 @@ def is_saved(step: Step, job: Job, event: Ended) -> bool:
 def saved(step: Step, job: Job, event: Ended, end_s: float) -> None:
     """Once it is gone from all its nodes it goes on where it is to, or waits like others."""
     job = job.copied()
-    job.exit, job.saved_s = event.exit, end_s
+    job.run, job.saved_s = job.run._replace(exit=event.exit), end_s
     job = step.gone_from(job, event.node)
     if step.is_gone(job):
         go_on(step, job, Reason(Why.SAVED) if job.reason is None or job.ending is None else job.reason)
@@ -158,16 +158,16 @@ def launch_failed(step: Step, job: Job, cause: Reason, end_s: float) -> bool:
 
     The size at which it does not come up is none of its sizes any more.
     """
-    back = job.falls_back_to
-    if back is None or job.first_step_s is not None or job.launches_failed > 1:
+    fall = job.falls_back
+    if fall is None or job.first_step_s is not None or fall.launches_failed > 1:
         return False
-    is_first = job.launches_failed == 0
+    is_first, back = fall.launches_failed == 0, fall.to
     then = f"it goes back to {len(back.slots)}" if is_first else "it waits for another try"
     facts: dict[str, str | int | float] = {"gpus": job.gpu_count, "cause": cause.sentence(), "then": then}
     job = job.copied()
-    job.launches_failed += 1
+    job.falls_back = fall._replace(launches_failed=fall.launches_failed + 1)
     if is_first:
-        job = _without_size(job, job.gpu_count)
+        job = _without_size(job, job.gpu_count, back)
     step.finish(job, JobState.QUEUED, Reason(Why.RESIZE_FAILED, facts), end_s)
     queued = step.state.jobs[job.id]
     if is_first and queued.state is JobState.QUEUED:
@@ -175,9 +175,8 @@ def launch_failed(step: Step, job: Job, cause: Reason, end_s: float) -> bool:
     return True
 
 
-def _without_size(job: Job, gpus: int) -> Job:
+def _without_size(job: Job, gpus: int, back: Placement) -> Job:
     """The job without a size, unless it is the only one or that which it goes back to."""
-    back = job.falls_back_to
-    if all(size == gpus for size in job.effective.sizes) or (back is not None and len(back.slots) == gpus):
+    if all(size == gpus for size in job.effective.sizes) or len(back.slots) == gpus:
         return job
     return job.under(job.constraints._replace(sizes_lost=(*job.constraints.sizes_lost, gpus)))

@@ -90,8 +90,7 @@ def _blame_others(step: Step, job: Job, event: Ended, end_s: float, mates: tuple
 
 def _sent_back(step: Step, job: Job, event: Ended, end_s: float, mates: tuple[JobId, ...]) -> None:
     """The ledger was wrong: all that was seen of the others is booked, to the byte, before it may start again."""
-    job = job.copied()
-    job.sent_back += 1
+    job = job.with_totals(job.totals._replace(sent_back=job.totals.sent_back + 1))
     reason = Reason(Why.SENT_BACK, {"node": event.node, "detail": event.exit.detail}, mates)
     for mate in mates:
         progress = step.state.progress.get(mate)
@@ -100,11 +99,11 @@ def _sent_back(step: Step, job: Job, event: Ended, end_s: float, mates: tuple[Jo
             step.grown.append(grown)
     step.finish(job, JobState.QUEUED, reason, end_s)
     back = step.state.jobs.get(job.id)
-    if back is not None and back.state is JobState.QUEUED and back.sent_back >= SENT_BACK_MAX:
-        by = f"the scheduler, for {event.node} sent it back {count(back.sent_back, 'time')} in a row"
+    if back is not None and back.state is JobState.QUEUED and back.totals.sent_back >= SENT_BACK_MAX:
+        by = f"the scheduler, for {event.node} sent it back {count(back.totals.sent_back, 'time')} in a row"
         held = held_until_resumed(back, by)
         held = move(held, JobState.QUEUED, step.now_s, hold_reason(held))
-        held.sent_back = 0
+        held.totals = held.totals._replace(sent_back=0)
         step.put(held)
 
 
@@ -115,9 +114,9 @@ def _blame_node(step: Step, job: Job, event: Ended, problem: str, end_s: float) 
 
 def _own_failure(step: Step, job: Job, event: Ended, end_s: float, mates: tuple[JobId, ...]) -> None:
     """It is put down to the job, within its retries; who ran out of memory in company has one more chance alone."""
-    cause, before, job = _cause(event), job, job.copied()
-    job.failures += 1
-    left = job.spec.retries - job.failures
+    cause, before, failures = _cause(event), job, job.totals.failures + 1
+    job = job.with_totals(job.totals._replace(failures=failures))
+    left = job.spec.retries - failures
     if event.outcome == "out-of-memory" and mates and job.effective.share and job.spec.company is None:
         step.finish(isolated(before), JobState.QUEUED, Reason(Why.RETRY_ALONE, {}, mates), end_s)
     elif event.outcome == "out-of-memory":
@@ -163,7 +162,7 @@ def lose(step: Step, job: Job, reason: Reason) -> None:
     """A node of the job is lost; what it still has on others is stopped first."""
     if job.state is JobState.STOPPING and job.ending not in (None, JobState.QUEUED):
         step.finish(job, job.ending or JobState.CANCELLED, reason, step.now_s, is_loss=True)
-    elif job.losses >= step.config.node_losses_max:
+    elif job.totals.losses >= step.config.node_losses_max:
         step.finish(job, JobState.FAILED, reason, step.now_s, is_loss=True)
     else:
         step.finish(job, JobState.QUEUED, reason, step.now_s, is_loss=True)

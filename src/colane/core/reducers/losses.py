@@ -37,5 +37,5 @@ def judge(step: Step, job: Job) -> LossVerdict | None:
 
 
 def _verdict(step: Step, job: Job, gpu: GpuId) -> LossVerdict:
-    spent = job.losses >= step.config.node_losses_max
+    spent = job.totals.losses >= step.config.node_losses_max
     return LossVerdict(JobState.FAILED if spent else JobState.QUEUED, Reason(Why.GPU_LOST, {"gpu": str(gpu)}))

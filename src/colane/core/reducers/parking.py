@@ -91,7 +91,7 @@ def _stay(step: Step, job: Job, problem: str) -> Job:
     reason = Reason(Why.NOT_MOVED, {"problem": problem, "was": f"suspended by {job.suspension.by}"})
     stays = move(job, JobState.PAUSED, step.now_s, reason)
     stays.suspension, stays.parking = job.suspension._replace(via=SuspendVia.LANE), None
-    stays.host_refusal = problem
+    stays.run = stays.run._replace(host_refusal=problem)
     step.put(stays)
     return stays
 
@@ -119,7 +119,7 @@ def go_on(
     if placement is not None:
         goes_on.placement = placement
     if host_refusal:
-        goes_on.host_refusal = host_refusal
+        goes_on.run = goes_on.run._replace(host_refusal=host_refusal)
     if job.on_host is not None:
         step.rebook(goes_on)
     else:

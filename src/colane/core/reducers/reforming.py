@@ -50,16 +50,18 @@ def told(step: Step, job: Job, progress: Progress) -> Job:
 def _goes_on(step: Step, job: Job, to: Placement, progress: Progress) -> Job:
     """What it gives up is free; what it has had with all of them is counted, and its time with the others begins."""
     had, asked_s = job.gpus_held, job.since_s if job.since_s is not None else step.now_s
-    launch_s = job.launch_s
+    launch_s = job.run.launch_s
     if launch_s is None and job.start_s is not None and job.first_step_s is not None:
         launch_s = max(0.0, job.first_step_s - job.start_s)
     step.cut(job)
     reason = Reason(Why.REFORMED, {"gpus": len(to.slots), "had": job.gpu_count})
     to_state = JobState.PAUSED if job.suspended else JobState.RUNNING_PROTECTED
     goes_on = move(job, to_state, step.now_s, reason)
-    goes_on.placement, goes_on.launch_s, goes_on.served = to, launch_s, step.served(job)
-    goes_on.start_s = goes_on.first_step_s = goes_on.assigned_s = step.now_s
-    goes_on.paused_before_s, goes_on.steps_kept = 0.0, steps_kept(job, progress)
+    goes_on.placement = to
+    goes_on.run = goes_on.run._replace(
+        assigned_s=step.now_s, start_s=step.now_s, first_step_s=step.now_s, launch_s=launch_s, paused_before_s=0.0
+    )
+    goes_on.totals = job.totals._replace(served=step.served(job), steps_kept=steps_kept(job, progress))
     step.rebook(goes_on)
     step.company_changed(had)
     due_s = step.now_s + step.config.protection_factor * (step.now_s - asked_s)

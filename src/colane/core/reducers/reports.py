@@ -137,7 +137,7 @@ def launched(step: Step, event: Launched) -> None:
     start_s = max(event.start_s, job.submit_s)
     reason = Reason(Why.LAUNCHED, {"pid": event.pid, "node": job.placement.node if job.placement else ""})
     job = move(job, JobState.LAUNCHING, step.now_s, reason)
-    job.start_s, job.sent_back = start_s, 0
+    job.run, job.totals = job.run._replace(start_s=start_s), job.totals._replace(sent_back=0)
     if job.first_start_s is None:
         job.first_start_s = start_s
     step.put(job)
@@ -168,7 +168,7 @@ def progressed(step: Step, event: Progressed) -> None:
 def ended(step: Step, event: Ended) -> None:
     """The processes of an attempt are gone from a node: the job ends or is queued again, once no node has any."""
     job = _believed(step, event, event.job, event.attempt)
-    if job is None or job.placement is None or event.node in job.ended_on:
+    if job is None or job.placement is None or event.node in job.run.ended_on:
         return
     grown, is_on_one_node = None, len(job.placement.nodes) == 1
     if event.progress is not None and event.node in ("", job.placement.node):
@@ -176,9 +176,9 @@ def ended(step: Step, event: Ended) -> None:
         grown = learn_memory(step, job, event.progress)
         step.observe(job, event.progress)
     if job.start_s is None and event.start_s is not None:
-        job = job.copied()
-        job.start_s = max(event.start_s, job.submit_s)
-        job.first_start_s = job.first_start_s or job.start_s
+        start_s = max(event.start_s, job.submit_s)
+        job = job.of_run(job.run._replace(start_s=start_s))
+        job.first_start_s = job.first_start_s or start_s
     black_holes.note(step, job, event)
     end_s = max(event.end_s, job.start_s or job.submit_s)
     has_succeeded = event.outcome == "exited" and event.exit.code == 0
@@ -194,9 +194,8 @@ def ended(step: Step, event: Ended) -> None:
 
 def _ended_otherwise(step: Step, job: Job, event: Ended, end_s: float, *, has_succeeded: bool) -> None:
     """It was asked to stop, has failed, or runs on several nodes."""
-    if not (job.ended_on and job.ending):
-        job = job.copied()
-        job.exit = event.exit
+    if not (job.run.ended_on and job.ending):
+        job = job.of_run(job.run._replace(exit=event.exit))
     mates = failing.company(step, job) if event.outcome in failing.BESIDE_OTHERS else ()
     job = step.gone_from(job, event.node)
     if job.state is JobState.STOPPING and job.ending is not None:
@@ -288,12 +287,9 @@ def _first_step(step: Step, job: Job, progress: Progress) -> Job:
     is_late = was_silent and job.state is JobState.RUNNING and job.first_step_s is None
     if job.state is not JobState.LAUNCHING and not is_late:
         return job
-    if job.falls_back_to is not None:
-        job = job.copied()
-        job.falls_back_to, job.launches_failed = None, 0
     launch_s = max(0.0, first_s - (job.start_s if job.start_s is not None else first_s))
     stepping = move(job, JobState.RUNNING_PROTECTED, step.now_s, Reason(Why.STEPPING))
-    stepping.first_step_s = first_s
+    stepping.run, stepping.falls_back = stepping.run._replace(first_step_s=first_s), None
     step.put(stepping)
     due_s = first_s + step.config.protection_factor * launch_s
     step.timers.set(due_s, TimerKind.PROTECTION_OVER, job.id, job.attempt)
@@ -328,7 +324,7 @@ def _lose_jobs(step: Step, node: str, keep: set[int], *, keeps_host: bool = Fals
         is_on_it = job.placement is not None and node in job.placement.nodes
         is_kept = all(slot.gpu.number in keep for slot in slots) if slots else keeps_host
         if is_on_it and not is_kept:
-            failing.lose(step, job if node in job.ended_on else step.gone_from(job, node), reason)
+            failing.lose(step, job if node in job.run.ended_on else step.gone_from(job, node), reason)
 
 
 def _observed(known: Gpu, seen: Gpu | None) -> Gpu:

@@ -10,14 +10,14 @@ def lost_part(job: Job, progress: Progress | None, kept: int) -> float:
     """Part of the steps made by this attempt, 0..1, that the next one does not go on from; 0 where none were seen."""
     if progress is None or progress.steps <= 0:
         return 0.0
-    made = progress.steps - job.steps_kept if progress.steps > job.steps_kept else progress.steps
+    made = progress.steps - job.totals.steps_kept if progress.steps > job.totals.steps_kept else progress.steps
     return min(1.0, max(0.0, (progress.steps - kept) / made))
 
 
 def has_saved(job: Job, code: int | None) -> bool:
     """Whether a process that has left with this code says by it that its state is saved: it was asked to."""
     contract = job.effective.checkpoint
-    return contract is not None and job.saves_asked > 0 and code in contract.saved_codes
+    return contract is not None and job.run.saves_asked > 0 and code in contract.saved_codes
 
 
 def is_complete(job: Job, progress: Progress | None, code: int | None) -> bool:
@@ -35,10 +35,11 @@ def steps_kept(job: Job, progress: Progress | None) -> int:
     contract nobody knows, and it is believed to have.
     """
     if progress is None or not job.effective.preemptible:
-        return job.steps_kept
+        return job.totals.steps_kept
     if progress.steps_saved is not None:
         return progress.steps_saved
-    code = job.exit.code if job.exit is not None else None
+    left = job.run.exit
+    code = left.code if left is not None else None
     if job.effective.checkpoint is not None and not has_saved(job, code):
-        return job.steps_kept
-    return max(job.steps_kept, progress.steps)
+        return job.totals.steps_kept
+    return max(job.totals.steps_kept, progress.steps)

@@ -9,7 +9,7 @@ from colane.core.check import check
 from colane.core.lifecycle import moves
 from colane.core.reducers.step import Step
 from colane.core.reducers.timers import TimerKind
-from colane.model.job import Job, JobState
+from colane.model.job import FallBack, Job, JobState
 from colane.model.placement import Placement
 from colane.model.plan import Plan, Start
 from colane.model.reason import Reason, Why
@@ -25,15 +25,12 @@ def assign(step: Step, job: Job, placement: Placement, reason: Reason) -> None:
     if step.config.runs_at_once:
         launched = Reason(Why.LAUNCHED, {"pid": 0, "node": placement.node})
         taken = moves(job, now_s, ((ASSIGNED, reason), (LAUNCHING, launched), TAKEN_TO_RUN))
-        taken.start_s = now_s
+        taken.run = taken.run._replace(start_s=now_s)
         if job.first_start_s is None:
             taken.first_start_s = now_s
     else:
         taken = moves(job, now_s, ((ASSIGNED, reason),))
-        taken.start_s = None
     taken.placement, taken.attempt = placement, job.attempt + 1
-    taken.first_step_s = taken.exit = taken.launch_s = None
-    taken.ended_on, taken.host_refusal, taken.saves_asked = (), "", 0
     step.put(taken)
     if taken.start_s is not None:
         set_timers(step, taken, taken.start_s)
@@ -48,7 +45,8 @@ def restart(step: Step, job: Job, placement: Placement, reason: Reason, had: Pla
     start = Start(job.id, placement, reason)
     if not check(step.state, Plan(step.state.version, (start,))):
         job = job.copied()
-        job.falls_back_to = had
+        failed = 0 if job.falls_back is None else job.falls_back.launches_failed
+        job.falls_back = None if had is None else FallBack(had, failed)
         assign(step, job, placement, reason)
 
 

@@ -40,7 +40,7 @@ def _hold(job: Job | None) -> _Hold:
     allowed = job.effective.preemptible
     may_leave = job.state in MOVABLE and (allowed or job.first_step_s is not None)
     state = job.state if may_leave or job.state in LEAVING else None
-    return state, job.ending, allowed, job.parked, job.suspended, job.is_on_host, job.host_refusal
+    return state, job.ending, allowed, job.parked, job.suspended, job.is_on_host, job.run.host_refusal
 
 
 class Watchers(NamedTuple):
@@ -137,9 +137,9 @@ class Step:
         left.turn = ""
         lost = is_loss or (job.leaving is not None and job.leaving.is_loss)
         if lost and (to is QUEUED or to is JobState.FAILED):
-            left.losses += 1
+            left.totals = left.totals._replace(losses=left.totals.losses + 1)
         if exit is not None:
-            left.exit = exit
+            left.run = left.run._replace(exit=exit)
         if to is QUEUED:
             self._wait_anew(job, left)
             if job.suspension is not None:
@@ -168,13 +168,13 @@ class Step:
             constraints = constraints._replace(cores=start_cores_of(self.state, job.effective))
         if constraints is not job.constraints:
             left.constraints, left.effective = constraints, under(job.spec, constraints)
-        if job.start_s is not None:
-            left.served = self.served(job)
         progress = self.state.progress.get(job.id)
-        left.steps_kept = steps_kept(job, progress)
+        kept = steps_kept(job, progress)
+        left.totals = left.totals._replace(steps_kept=kept)
         if job.start_s is not None:
             run_s = max(0.0, self.now_s - job.start_s - job.paused_s(self.now_s))
-            left.lost_s = job.lost_s + lost_part(job, progress, left.steps_kept) * run_s
+            lost_s = job.totals.lost_s + lost_part(job, progress, kept) * run_s
+            left.totals = left.totals._replace(served=self.served(job), lost_s=lost_s)
 
     def stop(
         self, job: Job, ending: JobState, reason: Reason, *,
@@ -214,8 +214,7 @@ class Step:
         if job.resizes_to is None:
             self.state.release_from(job, node)
         self.touch(node)
-        job = job.copied()
-        job.ended_on = (*job.ended_on, node)
+        job = job.of_run(job.run._replace(ended_on=(*job.run.ended_on, node)))
         self.put(job)
         return job
 
@@ -223,7 +222,7 @@ class Step:
     def is_gone(job: Job) -> bool:
         """Whether no node has a process of it, given that the one just heard of has none."""
         nodes = job.placement.nodes if job.placement is not None else ()
-        return len(nodes) <= 1 or set(nodes) <= set(job.ended_on)
+        return len(nodes) <= 1 or set(nodes) <= set(job.run.ended_on)
 
     def finish(self, job: Job, to: JobState, reason: Reason, end_s: float, *, is_loss: bool = False) -> None:
         """End a job or queue it again; a gang that still has processes on other nodes is stopped there first."""
@@ -243,7 +242,7 @@ class Step:
     def served(self, job: Job) -> tuple[Served, ...]:
         """What a job has had, with what ends now."""
         start_s = self.now_s if job.start_s is None else job.start_s
-        served = {(one.gpu_type, one.gpus or job.effective.gpus): one.run_s for one in job.served}
+        served = {(one.gpu_type, one.gpus or job.effective.gpus): one.run_s for one in job.totals.served}
         gpus = job.placement.gpus if job.placement is not None else ()
         load = self.state.gpus.get(gpus[0]) if gpus else None
         if load is not None:

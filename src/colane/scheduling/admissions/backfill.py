@@ -113,7 +113,7 @@ _END = itemgetter(0)
 
 
 def _assigned_s(job: Job) -> float:
-    return job.submit_s if job.assigned_s is None else job.assigned_s
+    return job.submit_s if job.run.assigned_s is None else job.run.assigned_s
 
 
 def reserve(draft: Draft, spec: JobSpec, times: RunTimes) -> Reservation | None:

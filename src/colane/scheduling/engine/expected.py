@@ -58,7 +58,7 @@ class Expected:
 
     def _part_done(self, job: Job, steps: float) -> float | None:
         """Part of its steps it has made by now; None where nobody has counted them."""
-        sample, done = self._draft.view.progress(job.id), job.steps_kept
+        sample, done = self._draft.view.progress(job.id), job.totals.steps_kept
         if sample is not None and sample.steps:
             done = max(done, sample.steps)
         if not done:
@@ -71,7 +71,7 @@ class Expected:
         if not gpus or job.start_s is None or job.state not in GOING:
             return 0.0
         since_s = max(now_s - present_s(job, now_s), sampled_s)
-        if job.paused_before_s and job.since_s is not None:
+        if job.run.paused_before_s and job.since_s is not None:
             since_s = max(since_s, job.since_s)
         load = self._draft.view.gpu(gpus[0])
         came_s = max([jobs[b.job].start_s or now_s for b in load.bookings if b.job != job.id], default=since_s)

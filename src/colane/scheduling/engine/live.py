@@ -104,7 +104,7 @@ class PoolJobs:
 
     def _add(self, job: Job) -> None:
         if job.placement is None or job.home:
-            if job.served or job.home:
+            if job.totals.served or job.home:
                 self.returned[job.id] = job
             if job.home:
                 self.homes[job.home] += 1
@@ -165,7 +165,7 @@ def _start(job: Job) -> tuple[float, JobId]:
 
 def ran_since_s(job: Job) -> float:
     """Since when it has run at a stretch; infinite before its start."""
-    came_s = job.since_s if job.paused_before_s else job.start_s
+    came_s = job.since_s if job.run.paused_before_s else job.start_s
     return inf if came_s is None else came_s
 
 

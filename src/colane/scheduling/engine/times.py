@@ -26,7 +26,7 @@ def at_present_size(served: Served, job: Job) -> float:
 
 def earlier_s(job: Job) -> float:
     """How long the attempts before the present one have run, as seconds with as many GPUs as now."""
-    return sum([served.run_s * at_present_size(served, job) for served in job.served])
+    return sum([served.run_s * at_present_size(served, job) for served in job.totals.served])
 
 
 def attained_s(job: Job, now_s: float) -> float:
@@ -112,7 +112,7 @@ class RunTimes:
         if total_s is None:
             return None
         left_s = total_s
-        for gpu_type, run_s, gpus in job.served if spec.preemptible else ():
+        for gpu_type, run_s, gpus in job.totals.served if spec.preemptible else ():
             left_s -= run_s * self._pace(spec, total_s, gpu_type, gpus or spec.gpus)
         return Left(max(0.0, left_s), 1.0 if here is None else self._pace(spec, total_s, here, job.gpu_count))
 

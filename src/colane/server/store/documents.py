@@ -15,7 +15,9 @@ from colane.model.field_values import OneOf, SomeOf
 from colane.model.hardware import Closed, Drain, Gpu, GpuId, Node
 from colane.model.hold import Hold, HoldKind
 from colane.model.job import (
+    Attempt,
     Exit,
+    FallBack,
     Job,
     JobId,
     JobSpec,
@@ -27,6 +29,7 @@ from colane.model.job import (
     StateChange,
     SuspendVia,
     Suspension,
+    Totals,
 )
 from colane.model.job_fields import JOB_FIELDS
 from colane.model.placement import Placement, Slot
@@ -86,16 +89,15 @@ JOB: Final = record(
     Job,
     spec=SPEC,
     constraints=CONSTRAINTS,
+    run=record(Attempt, ended_on=several(), exit=maybe(row(Exit))),
+    totals=record(Totals, served=several(row(Served))),
+    falls_back=maybe(record(FallBack, to=PLACEMENT)),
     suspension=maybe(record(Suspension, via=choice(SuspendVia))),
     leaving=maybe(record(Leaving, ending=STATE, resizes_to=maybe(PLACEMENT))),
     parking=maybe(record(Parking)),
     on_host=maybe(record(OnHost, left_beside=several())),
     state=STATE,
     placement=maybe(PLACEMENT),
-    exit=maybe(row(Exit)),
-    ended_on=several(),
-    served=several(row(Served)),
-    falls_back_to=maybe(PLACEMENT),
     reason=maybe(REASON),
     story=several(CHANGE),
     throttle=maybe(row(Throttle, cores=several(), withheld=several())),
@@ -154,7 +156,19 @@ def decode_job(body: Mapping[str, Any]) -> Job:
         body = {**body, "holds": _holds_of(body)}
     if "suspension" not in body:
         body = {**body, "suspension": _suspension_of(body)}
+    if "run" not in body:
+        body = {**body, **_attempts_of(body)}
     return JOB.read(body)
+
+
+def _attempts_of(flat: Mapping[str, Any]) -> Body:
+    """What an older Colane wrote of a job's attempts as fields of the job itself."""
+    back = flat.get("falls_back_to")
+    return {
+        "run": {name: flat[name] for name in Attempt._fields if name in flat},
+        "totals": {name: flat[name] for name in Totals._fields if name in flat},
+        "falls_back": None if back is None else {"to": back, "launches_failed": flat.get("launches_failed", 0)},
+    }
 
 
 def _holds_of(body: Mapping[str, Any]) -> list[Body]:

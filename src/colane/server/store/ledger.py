@@ -202,9 +202,10 @@ def _reported(turn: Turn, job: Job) -> Body:
     """What was reported of a job's end; of a gang, how the process ended that ended it."""
     nodes = job.placement.nodes if job.placement is not None else ()
     reports = [turn.finished[job.id, node] for node in nodes if (job.id, node) in turn.finished]
-    if not reports or len(nodes) == 1 or job.exit is None:
+    last = job.run.exit
+    if not reports or len(nodes) == 1 or last is None:
         return reports[0] if reports else {}
-    return {**reports[0], "exit_code": job.exit.code, "signal": job.exit.signal, "detail": job.exit.detail}
+    return {**reports[0], "exit_code": last.code, "signal": last.signal, "detail": last.detail}
 
 
 def _lengths(turn: Turn, outcome: Outcome) -> dict[str, int]:

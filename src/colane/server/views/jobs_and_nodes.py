@@ -29,9 +29,7 @@ from colane.server.store.documents import Body
 from colane.server.store.ledger import explain
 from colane.server.writer.board import NodeRecord
 
-_SCALARS = (
-    "id", "submit_s", "first_start_s", "start_s", "first_step_s", "end_s", "attempt", "failures",
-)  # fmt: skip
+_SCALARS = ("id", "submit_s", "first_start_s", "start_s", "first_step_s", "end_s", "attempt")
 _SPEC_SCALARS = tuple(field.name for field in JOB_FIELDS if field.in_spec and field.shelf is Shelf.JOB)
 _NEEDS = (
     *(field.name for field in JOB_FIELDS if field.in_spec and field.shelf is Shelf.NEEDS),
@@ -73,6 +71,7 @@ def job_view(
     spec, reason = job.spec, job.reason
     told = None if reason is None else explain(reason)
     body: Body = dict(zip(_SCALARS, _scalars_of(job), strict=True))
+    body["failures"] = job.totals.failures
     body |= zip(_SPEC_SCALARS, _spec_scalars_of(spec), strict=True)
     body |= _placement(job.placement)
     body["throttle"] = None if job.throttle is None else _throttle(job.throttle)
@@ -95,10 +94,10 @@ def job_view(
         },
         "constraints": _constraints(job.constraints),
         "saved_s": job.saved_s,
-        "lost_s": job.lost_s,
+        "lost_s": job.totals.lost_s,
         "time_spent": _time_spent(job),
-        "steps_kept": job.steps_kept,
-        "saves_failed": job.saves_failed,
+        "steps_kept": job.totals.steps_kept,
+        "saves_failed": job.totals.saves_failed,
         "why": reason.why.value if reason else None,
         "reason": None if told is None else told["sentence"],
         "steps": progress.steps if progress else 0,
@@ -282,7 +281,7 @@ def _save(job: Job) -> Body | None:
     if job.state is not JobState.CHECKPOINTING or contract is None:
         return None
     ranks = reforming.ranks_wanted(job)
-    return {"signal": contract.signal, "number": job.saves_asked, **({"ranks": ranks} if ranks else {})}
+    return {"signal": contract.signal, "number": job.run.saves_asked, **({"ranks": ranks} if ranks else {})}
 
 
 def _flushes(placement: Placement, node: str, tight: frozenset[int]) -> bool:

@@ -54,7 +54,7 @@ class Usage:
 
 def gpu_s(job: Job, ran_s: float) -> float:
     """GPU seconds of all attempts of a job, the present or last of which has run so long."""
-    earlier = sum(part.run_s * (part.gpus or job.spec.gpus) for part in job.served)
+    earlier = sum(part.run_s * (part.gpus or job.spec.gpus) for part in job.totals.served)
     return earlier + ran_s * job.gpu_count
 
 

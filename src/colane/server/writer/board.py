@@ -160,7 +160,7 @@ def _held_nodes(job: Job | None) -> tuple[str, ...]:
     """Nodes on which a job has processes, or shall have."""
     if job is None or job.placement is None:
         return ()
-    return tuple([node for node in job.placement.nodes if node not in job.ended_on])
+    return tuple([node for node in job.placement.nodes if node not in job.run.ended_on])
 
 
 NODE_RECORD: Final = record(NodeRecord, node=documents.NODE, messages=several())

@@ -296,7 +296,7 @@ def finish(turn: Turn, body: FinishedBody) -> bool:
     job = _believed(turn, body.node, body.id, body.attempt)
     if job is None or record is None or record.node.agent_id != body.agent_id:
         return False
-    if (job.id, body.node) in turn.finished or body.node in job.ended_on:
+    if (job.id, body.node) in turn.finished or body.node in job.run.ended_on:
         return False
     start_s, end_s = _lasted(job, body, turn.now_s)
     shift_s = end_s - body.end_s

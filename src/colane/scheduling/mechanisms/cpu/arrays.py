@@ -233,8 +233,8 @@ class TakeBackFinder(ArrayFinder):
 
     def _stop(self, victim: Job, for_job: Job) -> Stop:
         """Who borrowed cores once too often ends by it."""
-        if not victim.spec.gpus and victim.preemptions >= self._aborts_max:
-            reason = Reason(Why.ABORTS_USED_UP, {"aborts": victim.preemptions}, (for_job.id,))
+        if not victim.spec.gpus and victim.totals.preemptions >= self._aborts_max:
+            reason = Reason(Why.ABORTS_USED_UP, {"aborts": victim.totals.preemptions}, (for_job.id,))
             return Stop(victim.id, reason, for_job.id, final=True)
         because = "it gives back the cores it borrowed", "it gives back the GPUs it borrowed"
         return Stop(
@@ -287,7 +287,7 @@ class TakeBackFinder(ArrayFinder):
         may = [
             job for job in jobs if 0 < job.gpu_count < LARGE_GPUS and job.effective.preemptible and self._may_stop(job)
         ]
-        may = [job for job in may if job.preemptions < self._aborts_max]
+        may = [job for job in may if job.totals.preemptions < self._aborts_max]
         return sorted(may, key=lambda job: (-job.gpu_count, -(job.start_s or 0.0), -job.id))
 
     def _may_stop(self, job: Job) -> bool:
@@ -312,7 +312,7 @@ class TakeBackFinder(ArrayFinder):
         """
         jobs = [self._draft.view.job(job) for job in node.jobs]
         may = [job for job in jobs if may_borrow(job, self._aborts_max, self._at_cap) and self._may_stop(job)]
-        may.sort(key=lambda job: (job.preemptions >= self._aborts_max, -(job.start_s or 0.0), -job.id))
+        may.sort(key=lambda job: (job.totals.preemptions >= self._aborts_max, -(job.start_s or 0.0), -job.id))
         for job in may:
             if lack <= _booked(job, node):
                 return (job,)
@@ -331,7 +331,7 @@ class TakeBackFinder(ArrayFinder):
 def may_borrow(job: Job, aborts_max: int, at_cap: AtCap) -> bool:
     """Whether a job without GPUs may have cores that it could have to give back: its owner lets it begin anew."""
     may = not job.spec.gpus and job.spec.abortable
-    return may and (at_cap is AtCap.ENDS or job.preemptions < aborts_max)
+    return may and (at_cap is AtCap.ENDS or job.totals.preemptions < aborts_max)
 
 
 def _is_change(share: Reclaim) -> bool:

@@ -157,6 +157,6 @@ class ArrayPlacer(CpuOnlyPlacer):
         if not free:
             super()._refuse(job)
             return
-        often = f"it was stopped for others {count(job.preemptions, 'time')}"
+        often = f"it was stopped for others {count(job.totals.preemptions, 'time')}"
         because = often if spec.abortable else "it may not begin anew (--abortable)"
         draft.wait(job.id, Reason(Why.BORROWS_NOTHING, {"have": max(free), "because": because}))

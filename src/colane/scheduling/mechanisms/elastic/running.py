@@ -78,7 +78,7 @@ def _comes_up(draft: Draft, job: Job) -> bool:
     if present_s(job, draft.now_s) > FIRST_STEP_MAX_S:
         return False
     alone = draft.beliefs.rate(job.effective, Situation(gpu_type_of(draft.view, job) or "", job.gpu_count)).alone
-    return job.steps_kept > 0 or (alone is not None and alone.source in SEEN)
+    return job.totals.steps_kept > 0 or (alone is not None and alone.source in SEEN)
 
 
 def elastic_jobs(desk: Desk) -> Iterator[Job]:

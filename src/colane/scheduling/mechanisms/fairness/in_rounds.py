@@ -109,7 +109,7 @@ def wishes_for_lacks(draft: Draft, pool: str, quantum_s: float, shares: FairShar
 
 def _had_s(view: ClusterView, job: Job, now_s: float) -> dict[str, float]:
     """How long it has run on each type."""
-    had_s = {served.gpu_type: served.run_s for served in job.served}
+    had_s = {served.gpu_type: served.run_s for served in job.totals.served}
     here = gpu_type_of(view, job)
     if here is not None:
         had_s[here] = had_s.get(here, 0.0) + present_s(job, now_s)

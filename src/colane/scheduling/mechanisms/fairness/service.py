@@ -75,9 +75,9 @@ def _demotion_s(job: Job, threshold_gpu_s: float) -> float:
         return -inf
     if job.placement is None or job.start_s is None:
         return inf
-    if job.paused_since_s is None:
-        return job.start_s + job.paused_before_s + left_gpu_s / job.gpu_count
-    has_run_s = job.paused_since_s - job.start_s - job.paused_before_s
+    if job.run.paused_since_s is None:
+        return job.start_s + job.run.paused_before_s + left_gpu_s / job.gpu_count
+    has_run_s = job.run.paused_since_s - job.start_s - job.run.paused_before_s
     return inf if job.gpu_count * has_run_s < left_gpu_s else -inf
 
 
@@ -123,7 +123,7 @@ class SmallestPart:
         level, round_s = shares.level, round_start_s(draft.now_s, self.quantum_s)
 
         def rank(job: Job) -> Rank:
-            if job.placement is None and not job.served:
+            if job.placement is None and not job.totals.served:
                 return priority_of(job.spec), 0.0
             age_s = max(self.quantum_s, round_s - job.submit_s)
             entitled_gpu_s = min(level, job.gpu_count) * age_s

@@ -140,7 +140,10 @@ class FairShares:
     def _service(self, job: Job) -> AttainedService:
         gpu_type = gpu_type_of(self._view, job)
         before_s = sum(
-            [self.speed(job.effective, one.gpu_type) * (one.run_s * at_present_size(one, job)) for one in job.served]
+            [
+                self.speed(job.effective, one.gpu_type) * (one.run_s * at_present_size(one, job))
+                for one in job.totals.served
+            ]
         )
         return AttainedService(before_s, 0.0 if gpu_type is None else self.speed(job.effective, gpu_type))
 
