@@ -100,8 +100,9 @@ def test_memory_that_processes_share_counts_once(tmp_path: Path, marker: str) ->
 def test_memory_is_taken_from_its_nodes_first_where_that_is_permitted(
     tmp_path: Path, marker: str, nodes: tuple[int, ...]
 ) -> None:
+    code = f"from colane.agent.supervisor import shim_system; print(shim_system.prefer_memory({nodes}))"
     asked = subprocess.run(
-        [sys.executable, "-c", f"from colane.agent import shim_system; print(shim_system.prefer_memory({nodes}))"],
+        [sys.executable, "-c", code],
         capture_output=True, text=True, check=True,
     )  # fmt: skip
     supervised = run(tmp_path, "head", "-n1", "/proc/self/numa_maps", marker=marker, memory_nodes=nodes)
