@@ -40,7 +40,7 @@ from colane.scheduling.engine.choices import FIRST, BestUtility
 from colane.scheduling.engine.loop import Composed
 from colane.scheduling.mechanisms.fairness.service import LeastAttained
 from colane.scheduling.mechanisms.lanes.in_lane import InLane
-from colane.scheduling.mechanisms.preemption.making_room import MakingRoom
+from colane.scheduling.mechanisms.preemption.preemption import Preemption
 from colane.scheduling.mechanisms.sharing.beside import BesideLightest
 from colane.scheduling.mechanisms.topology.connected import Connected
 from colane.scheduling.mechanisms.topology.free import Free
@@ -55,7 +55,7 @@ LOAD_RANGE = 5.0, 31.0
 """Occupancy of the lightest family and of one beyond the heaviest, in millions: the heaviest do not pair."""
 
 
-SOURCES = (Free(), BesideLightest(), InLane(), Connected(), MakingRoom())
+SOURCES = (Free(), BesideLightest(), InLane(), Connected(), Preemption())
 COMPOSITIONS = {
     "all-sources": Composed("all-sources", LeastAttained(), SOURCES, (Ageing(DAY_S),), choose=FIRST),
     "all-sources-best": Composed("all-sources-best", LeastAttained(), SOURCES, (Ageing(DAY_S),), choose=BestUtility()),
@@ -133,7 +133,7 @@ def fill(policy: str, size: Size) -> tuple[Core, float]:
     return core, seconds
 
 
-def ripe(policy: str, size: Size, repeat: int) -> float:
+def past_min_runtime(policy: str, size: Size, repeat: int) -> float:
     """Seconds of a pass in which running jobs might be stopped, and none is."""
     core = cluster(policy, size, CoreConfig(opaque_after_s=0.0))
     spec = JobSpec(name="j", family="f0", batch_size=64, preemptible=True, share=False, steps_total=20_000)
@@ -167,7 +167,7 @@ def measure(policy: str, size: Size, repeat: int) -> dict[str, float]:
         "pass_ms": median(passes) * 1e3,
         "arrival_ms": median(arrivals) * 1e3,
         "end_ms": median(replaced) * 1e3,
-        "ripe_pass_ms": ripe(policy, size, max(1, repeat // 5)) * 1e3,
+        "ripe_pass_ms": past_min_runtime(policy, size, max(1, repeat // 5)) * 1e3,
         "pass_to_sort_ratio": median(passes) / sort_s,
     }
 

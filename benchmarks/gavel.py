@@ -125,11 +125,11 @@ def _compare(options: argparse.Namespace, trace: str, name: str) -> bool:
     print(_said(f"Gavel {pair.theirs}", theirs), flush=True)
     ratio = theirs["simulate_cpu_s"] / ours["simulate_cpu_s"]
     print(f"  {ratio:.0f} times faster (bound {RATIO_BOUND:g})", flush=True)
-    alike = run_theirs(
+    gpu_group = run_theirs(
         options, trace, pair.theirs, "--reallocate-s", "0", "--time_per_iteration", str(AGREEING_ROUND_S)
     )
-    print(_said(f"Gavel, allocating every {AGREEING_ROUND_S} s", alike), flush=True)
-    apart = statistics.mean(ours["jct_s"]) / statistics.mean(alike["jct_s"]) - 1
+    print(_said(f"Gavel, allocating every {AGREEING_ROUND_S} s", gpu_group), flush=True)
+    apart = statistics.mean(ours["jct_s"]) / statistics.mean(gpu_group["jct_s"]) - 1
     print(f"  mean JCT {apart:+.2%}" + (f" (bound {JCT_BOUND:.0%})" if pair.is_same else ""), flush=True)
     return ratio < RATIO_BOUND or (pair.is_same and abs(apart) > JCT_BOUND)
 

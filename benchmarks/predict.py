@@ -275,12 +275,12 @@ def _gavel_table(name: str, read: gavel.GavelTable, spot: gavel.Spot, gpus: int,
 
 
 def _nearest(demands: Mapping[gavel.GavelJob, float], job: gavel.GavelJob) -> float | None:
-    alike = [
+    gpu_group = [
         (abs((one.batch_size or 0) - (job.batch_size or 0)), known)
         for one, known in demands.items()
         if one.model == job.model
     ]
-    return min(alike)[1] if alike else None
+    return min(gpu_group)[1] if gpu_group else None
 
 
 def topology_table(path: Path, *, copies: bool) -> Table:

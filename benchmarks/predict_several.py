@@ -103,12 +103,12 @@ def measure(kinds: str, window_s: float, repeats: int) -> dict[str, object]:
         try:
             times: dict[str, list[list[float]]] = {}
             cores: dict[str, float] = {}
-            for company in list(sets(kinds)) * repeats:
-                members = [jobs[kind][company[:place].count(kind)] for place, kind in enumerate(company)]
+            for co_runners in list(sets(kinds)) * repeats:
+                members = [jobs[kind][co_runners[:place].count(kind)] for place, kind in enumerate(co_runners)]
                 seen, used = window(members, window_s)
-                times.setdefault("".join(company), []).append(seen)
-                if len(company) == 1:
-                    cores[company[0]] = max(used, cores.get(company[0], 0.0))
+                times.setdefault("".join(co_runners), []).append(seen)
+                if len(co_runners) == 1:
+                    cores[co_runners[0]] = max(used, cores.get(co_runners[0], 0.0))
         finally:
             _signal(everybody, signal.SIGCONT)
     return {"times_s": times, "cores": cores, "of": len(os.sched_getaffinity(0))}
@@ -197,15 +197,15 @@ def colane(table: Table, below: int) -> Callable[[str, Sequence[str]], Answer]:
     keys = {kind: ProfileKey(kind, None, 1, "cpu") for kind in table.alone_s}
     config = PerfConfig(spreads={**SPREADS, RateSource.MEASURED: table.noise})
     beliefs = Beliefs(config, [_profile(key, table, kind) for kind, key in keys.items()])
-    for company in dict.fromkeys(company for company, _ in table.slowdowns):
-        if 1 < len(company) < below:
-            alone_s = [table.alone_s[kind] for kind in company]
-            together_s = [s * table.slowdowns[company, kind] for kind, s in zip(company, alone_s, strict=True)]
+    for co_runners in dict.fromkeys(co_runners for co_runners, _ in table.slowdowns):
+        if 1 < len(co_runners) < below:
+            alone_s = [table.alone_s[kind] for kind in co_runners]
+            together_s = [s * table.slowdowns[co_runners, kind] for kind, s in zip(co_runners, alone_s, strict=True)]
             found = delta(alone_s, together_s)
             beliefs.learn_set(
                 SetMeasurement(
-                    keys=tuple([keys[kind] for kind in company]), sharing="cpu", step_alone_s=tuple(alone_s),
-                    step_together_s=tuple(together_s), steps=(STEPS_SEEN,) * len(company), delta=found,
+                    keys=tuple([keys[kind] for kind in co_runners]), sharing="cpu", step_alone_s=tuple(alone_s),
+                    step_together_s=tuple(together_s), steps=(STEPS_SEEN,) * len(co_runners), delta=found,
                     delta_general=found, at_s=0.0,
                 )
             )  # fmt: skip
@@ -229,7 +229,7 @@ def _profile(key: ProfileKey, table: Table, kind: str) -> Profile:
 
 def judge(tables: Sequence[Table], count: int) -> None:
     """Print a row for each rule, on all sets of so many."""
-    asked = [(t, me, _but(company, me), truth) for t in tables for (company, me), truth in _of(t, count)]
+    asked = [(t, me, _but(co_runners, me), truth) for t in tables for (co_runners, me), truth in _of(t, count)]
     print(f"\n{count} jobs, {len(asked)} slowdowns")
     for name, rule in RULES.items():
         print(_row(name, [log(rule(t, me, others) / truth) for t, me, others, truth in asked]))
@@ -243,8 +243,8 @@ def _of(table: Table, count: int) -> list[tuple[tuple[Kinds, str], float]]:
     return [(asked, truth) for asked, truth in table.slowdowns.items() if len(asked[0]) == count]
 
 
-def _but(company: Kinds, me: str) -> list[str]:
-    others = list(company)
+def _but(co_runners: Kinds, me: str) -> list[str]:
+    others = list(co_runners)
     others.remove(me)
     return others
 

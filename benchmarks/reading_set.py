@@ -16,13 +16,13 @@ from typing import Any
 
 import colane
 from colane.scheduling.mechanisms.fairness.usage import PastUse
-from colane.scheduling.mechanisms.preemption.making_room import MakesRoom, MakingRoom
+from colane.scheduling.mechanisms.preemption.preemption import Preemption, PreemptsFor
 from colane.scheduling.mechanisms.sharing.beside_utility import BesideByUtility
 from colane.scheduling.registry import NAMES, create
 
 OFF: Mapping[type, Callable[[Any], bool]] = {
-    MakingRoom: lambda part: part.makes_room is MakesRoom.NEVER,
-    BesideByUtility: lambda part: part.company_max < 2,
+    Preemption: lambda part: part.preempts is PreemptsFor.NEVER,
+    BesideByUtility: lambda part: part.jobs_per_gpu_max < 2,
     PastUse: lambda part: not part.usage_half_life_s,
 }
 """When parts that some rows switch off are so."""

@@ -85,7 +85,7 @@ class Timed:
     def __init__(self, policy: Policy) -> None:
         self.name = policy.name
         self.turns = policy.turns
-        self.spares_s = policy.spares_s
+        self.min_runtime_before_preemption_s = policy.min_runtime_before_preemption_s
         self.seconds: list[float] = []
         self._plan = policy.plan
 

@@ -15,7 +15,7 @@ from colane.model.reason import SENTENCES, Why
 from colane.perf.config import SPREADS
 from colane.perf.rate import Factors, RateSource
 from colane.report.glossary import WORDS
-from colane.scheduling.engine.contracts import Admission, Choice, Desk, Offer, Order, Sizer, Source
+from colane.scheduling.engine.contracts import Admission, Candidate, Choice, Order, SchedulingContext, Sizer, Source
 from colane.scheduling.registry import ALIASES, NAMES
 from colane.server.assembly import make_service
 from colane.server.config import ServiceConfig
@@ -108,8 +108,11 @@ def test_every_room_is_on_the_plan_and_no_other() -> None:
 def test_the_glossary_explains_each_word_once() -> None:
     words = re.findall(r"\*\*([^*]+)\*\*", (DOCS / "reference/glossary.md").read_text())
     assert sorted(words) == sorted(set(words))
-    parts = {Admission, Choice, Desk, Offer, Order, Sizer, Source}
-    assert {*ACTION_NAMES.values(), *(part.__name__.lower() for part in parts)} <= set(words)
+    parts = {Admission, Choice, SchedulingContext, Candidate, Order, Sizer, Source}
+    assert {
+        *ACTION_NAMES.values(),
+        *(re.sub(r"(?<=[a-z])(?=[A-Z])", " ", part.__name__).lower() for part in parts),
+    } <= set(words)
 
 
 @pytest.mark.parametrize("page", sorted(ROOT.glob("*.md")) + sorted(DOCS.rglob("*.md")), ids=lambda p: p.name)

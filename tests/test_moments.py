@@ -91,7 +91,7 @@ class Restless:
     remarks: bool
     name: str = "restless"
     turns: Turns = field(default_factory=Turns)
-    spares_s: float = inf
+    min_runtime_before_preemption_s: float = inf
 
     def plan(self, view: ClusterView) -> Plan:
         """See the class."""

@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass
 
 from colane.scheduling.admissions.ageing import Ageing
-from colane.scheduling.engine.contracts import Queue
+from colane.scheduling.engine.contracts import BoundOrder
 from colane.scheduling.engine.loop import Composed
 from colane.scheduling.engine.walks import by_priority, each_ranked, ranked
 from colane.scheduling.mechanisms.sharing.beside import BesideLightest
@@ -25,7 +25,7 @@ class ByUser:
         def rank(job):
             return float(-job.spec.priority), float(held[job.spec.user])
 
-        return Queue(walk=ranked(draft, each_ranked(draft, rank)), rank=rank, displaces=by_priority)
+        return BoundOrder(walk=ranked(draft, each_ranked(draft, rank)), rank=rank, displaces=by_priority)
 
 
 FewestRunning = Composed("fewest-running", ByUser(), (Free(), BesideLightest()), (Ageing(3600.0),))

@@ -13,7 +13,7 @@ from colane.agent.reconcile import DesiredJob, Key
 from colane.agent.running.jobdir import JobDir
 from colane.agent.supervisor import shim_files
 from colane.agent.supervisor.command import Command
-from colane.devices.device_filter import DeviceNumber, deny, program
+from colane.devices.device_filter import DeviceNumber, program, reject
 from colane.model.hardware import Gpu
 from tests.agent.shims import run
 
@@ -169,7 +169,7 @@ def cgroup() -> Iterator[Path]:
 @pytest.mark.live
 def test_a_job_opens_what_it_is_granted_and_nothing_else(cgroup: Path, tmp_path: Path, marker: str) -> None:
     try:
-        deny(cgroup, [ZERO])
+        reject(cgroup, [ZERO])
     except OSError as error:
         pytest.skip(f"no program can be attached here: {error}")
     look = "head -c 1 /dev/null; echo null $?; head -c 1 /dev/zero; echo zero $?; cat /proc/self/cgroup"

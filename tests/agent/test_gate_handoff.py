@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from colane.agent.gate.handoff import RECENT, Handoffs
-from colane.agent.gate.rules import Floor
+from colane.agent.gate.rules import GateState
 from colane.agent.gate.values import TurnTimes, Wish
 from colane.lanes.turns import QUANTUM_MAX_S, quantum_s
 from colane.model.lane import TurnRule, Turns
@@ -28,7 +28,7 @@ class Lane:
     step_s, gap_s = 0.002, 0.0005
 
     def __init__(self, turns: Turns | None = None) -> None:
-        self.floor = Floor()
+        self.floor = GateState()
         self.floor.follow([Wish(job=job, lanes=(LANE,)) for job in (1, 2)], turns or Turns(), 0.0)
         self.now_s, self.steps, self.resumed_s = 100.0, {1: 1, 2: 1}, {1: 0.0, 2: 0.0}
         for job in (1, 2):

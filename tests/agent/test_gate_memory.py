@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from colane.agent.gate.memory import Tenant, kept_back
-from colane.agent.gate.rules import Floor
+from colane.agent.gate.rules import GateState
 from colane.agent.gate.values import GateTimeouts, Lane, Wish
 from colane.lanes.safety import is_safe, needed_bytes
 from colane.model.lane import Turns
@@ -79,9 +79,9 @@ def test_what_goes_on_fits_as_well_as_turns_did(jobs: list[Tenant], capacity: in
     assert free or not kept
 
 
-def floor_of(capacity: int) -> Floor:
+def floor_of(capacity: int) -> GateState:
     """Jobs 1 to 3 of one lane, which take 10 between steps and 30, 20 and 30 within; job 1 has the lane."""
-    floor = Floor(bounds=GateTimeouts(5.0, 60.0))
+    floor = GateState(bounds=GateTimeouts(5.0, 60.0))
     sizes = {1: Memory(10, 30), 2: Memory(10, 20), 3: Memory(10, 30)}
     wishes = [Wish(job=job, lanes=(LANE,), memory=size) for job, size in sizes.items()]
     floor.follow(wishes, Turns(), 0.0, {0: capacity})
@@ -108,7 +108,7 @@ def test_mates_without_room_wait_until_the_other_is_back() -> None:
 
 
 def test_one_that_runs_is_asked_for_its_boundary_when_another_leaves_the_turns() -> None:
-    floor = Floor(bounds=GateTimeouts(5.0, 60.0))
+    floor = GateState(bounds=GateTimeouts(5.0, 60.0))
     wishes = [Wish(job=1, lanes=(LANE,), memory=Memory(0, 40)), Wish(job=2, lanes=(LANE,), memory=Memory(0, 40))]
     floor.follow(wishes, Turns(), 0.0, {0: 79})
     floor.stepping(2, 5, 0.0)

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from colane.agent.gate.rules import Floor
+from colane.agent.gate.rules import GateState
 from colane.agent.gate.values import GateTimeouts, Lane, Orders, Wish
 from colane.model.lane import TurnRule, Turns
 from tests.examples import examples
@@ -17,18 +17,18 @@ from tests.examples import examples
 LEFT, RIGHT = (0, 0), (1, 0)
 
 
-def floor_of(*wishes: Wish, turns: Turns | None = None, bounds: GateTimeouts | None = None) -> Floor:
-    floor = Floor(bounds=bounds or GateTimeouts())
+def floor_of(*wishes: Wish, turns: Turns | None = None, bounds: GateTimeouts | None = None) -> GateState:
+    floor = GateState(bounds=bounds or GateTimeouts())
     floor.follow(wishes, turns or Turns(), 0.0)
     return floor
 
 
-def park_all(floor: Floor, jobs: range, now_s: float = 0.0) -> None:
+def park_all(floor: GateState, jobs: range, now_s: float = 0.0) -> None:
     for job in jobs:
         floor.parked(job, 1, now_s)
 
 
-def run(floor: Floor, seconds: float, step_s: dict[int, float]) -> list[int]:
+def run(floor: GateState, seconds: float, step_s: dict[int, float]) -> list[int]:
     """Let every holder take its steps; gives who ran, in order."""
     order: list[int] = []
     now_s, steps = 0.0, dict.fromkeys(step_s, 1)
@@ -230,7 +230,7 @@ class FloorMachine(RuleBasedStateMachine):
     @initialize(turn_rule=st.sampled_from(TurnRule), quantum_s=st.sampled_from([0.0, 1.0]))
     def begin(self, turn_rule: TurnRule, quantum_s: float) -> None:
         self.turns = Turns(rule=turn_rule, quantum_s=quantum_s)
-        self.floor = Floor(bounds=GateTimeouts(yield_s=5.0, first_step_s=20.0))
+        self.floor = GateState(bounds=GateTimeouts(yield_s=5.0, first_step_s=20.0))
         self.wishes: dict[int, Wish] = {}
         self.steps: dict[int, int] = {}
         self.now_s = 0.0

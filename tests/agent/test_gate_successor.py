@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from colane.agent.gate.rules import NOT_BOUNDED, Floor
+from colane.agent.gate.rules import NOT_BOUNDED, GateState
 from colane.agent.gate.values import Wish
 from colane.model.lane import TurnRule, Turns
 from tests.examples import examples
@@ -19,9 +19,9 @@ LANE, OTHER = (0, 0), (1, 0)
 STEP_S = 0.5
 
 
-def floor_of(turns: Turns, *wishes: Wish) -> Floor:
+def floor_of(turns: Turns, *wishes: Wish) -> GateState:
     """All wait at their first boundary; the first has its turn."""
-    floor = Floor()
+    floor = GateState()
     floor.follow(wishes, turns, 0.0)
     for wish in wishes:
         floor.parked(wish.job, 1, 0.0)
@@ -90,7 +90,7 @@ def test_whatever_happens_meanwhile_it_is_chosen_anew(what: str) -> None:
 
 def test_a_gang_that_waits_for_two_lanes_follows_when_the_last_is_free() -> None:
     left, right = Wish(job=1, lanes=(LANE,)), Wish(job=2, lanes=(OTHER,))
-    floor = Floor()
+    floor = GateState()
     floor.follow([left, right, Wish(job=3, lanes=(LANE, OTHER))], Turns(rule=TurnRule.FAIR, quantum_s=0.0), 0.0)
     for job in (1, 2, 3):
         floor.parked(job, 1, 0.0)
@@ -120,7 +120,7 @@ def random_wish(job: int, random: Random) -> Wish:
     )
 
 
-def park(floor: Floor, job: int, steps: int, now_s: float) -> Floor:
+def park(floor: GateState, job: int, steps: int, now_s: float) -> GateState:
     """Park one; the floor on which its successor went on ahead stands as the one on which it waited for the rules."""
     ahead = copy.deepcopy(floor, {id(NOT_BOUNDED): NOT_BOUNDED})
     found = floor.successor(job, steps, now_s)
@@ -141,7 +141,7 @@ def park(floor: Floor, job: int, steps: int, now_s: float) -> Floor:
 @examples(100)
 @given(st.integers(0, 2**32), st.sampled_from(TurnRule), st.sampled_from([0.0, 1.0, None]))
 def test_whoever_goes_ahead_is_whom_the_rules_let_go(seed: int, rule: TurnRule, quantum_s: float | None) -> None:
-    random, floor, now_s = Random(seed), Floor(), 0.0
+    random, floor, now_s = Random(seed), GateState(), 0.0
     wishes = [random_wish(job, random) for job in range(1, random.randint(3, 6))]
     steps = dict.fromkeys(range(1, 7), 1)
     for _ in range(60):

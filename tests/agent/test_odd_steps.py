@@ -18,7 +18,7 @@ from colane.agent.running.jobdir import LaunchFacts
 from colane.server.http.wire_nodes import ReportBody
 
 PLACED = LaunchFacts("boot", 0.0, (0,), (0, 1), cpu_devices=True)
-NOBODY = 2**22 - 1
+NONE_CAME = 2**22 - 1
 """A pid that is never given out."""
 
 ODD_NUMBERS = [
@@ -43,7 +43,7 @@ def test_a_report_with_whatever_a_job_wrote_is_taken(ranks: list[Words]) -> None
         for rank, words in enumerate(ranks):
             write(wire.rank_path(path, rank), words)
         meter = AttemptMeter(path, PLACED)
-        now = progress_json(meter.sample(2e9, NOBODY, {}))
+        now = progress_json(meter.sample(2e9, NONE_CAME, {}))
     job = {"id": 1, "attempt": 1, "phase": "launched", "pid": 1, "start_s": 1e9, "progress": now}
     report = {"agent_id": "a", "at_s": 2e9, "jobs": [job]}
     ReportBody.model_validate_json(json.dumps(report, allow_nan=False))

@@ -19,7 +19,7 @@ pytestmark = [
     pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="two cpu devices need two cores"),
 ]
 
-NOBODY = "-1"
+NONE_CAME = "-1"
 TORCHRUN = 'exec "$0" -m torch.distributed.run --nproc-per-node "$NPROC_PER_NODE" "$@"'
 JOB = ddp_job.__file__
 LONG_S = 100
@@ -41,14 +41,14 @@ def weights(tmp_path: Path) -> list[str]:
 
 
 async def test_two_ranks_train_one_model(tmp_path: Path, marker: str) -> None:
-    end, log = await train(tmp_path, marker, sys.executable, JOB, str(tmp_path), NOBODY, ranks="per-gpu")
+    end, log = await train(tmp_path, marker, sys.executable, JOB, str(tmp_path), NONE_CAME, ranks="per-gpu")
     assert (end["outcome"], end["exit_code"]) == ("exited", 0), log
     assert [(tmp_path / f"rank-{rank}").read_text().split()[:2] for rank in range(2)] == [["2", "0"], ["2", "1"]]
     assert len(set(weights(tmp_path))) == 1, "gradients were averaged: both ranks hold the same model"
 
 
 async def test_torchrun_works_untouched(tmp_path: Path, marker: str) -> None:
-    command = ["sh", "-c", TORCHRUN, sys.executable, JOB, str(tmp_path), NOBODY]
+    command = ["sh", "-c", TORCHRUN, sys.executable, JOB, str(tmp_path), NONE_CAME]
     end, log = await train(tmp_path, marker, *command)
     assert (end["outcome"], end["exit_code"]) == ("exited", 0), log
     assert len(set(weights(tmp_path))) == 1

@@ -66,7 +66,7 @@ TABLE = {
     "what lost its supervisor is buried, not started again": (
         desired((7, 1, True)),
         {(7, 1): AttemptPhase.LOST},
-        [(Act.BURY, 7, 1)],
+        [(Act.REAP, 7, 1)],
     ),
     "a job that shall end is stopped": (desired((7, 1, False)), {(7, 1): AttemptPhase.RUNNING}, [(Act.STOP, 7, 1)]),
     "a job that nobody wants is stopped": (desired(), {(7, 1): AttemptPhase.RUNNING}, [(Act.STOP, 7, 1)]),
@@ -75,7 +75,7 @@ TABLE = {
         {(7, 1): AttemptPhase.PREPARED, (8, 1): AttemptPhase.STARTING},
         [(Act.STOP, 7, 1), (Act.STOP, 8, 1)],
     ),
-    "the end of a job that shall end but never came is told": (desired((7, 1, False)), {}, [(Act.DENY, 7, 1)]),
+    "the end of a job that shall end but never came is told": (desired((7, 1, False)), {}, [(Act.REJECT, 7, 1)]),
     "told once": (desired((7, 1, False)), {(7, 1): AttemptPhase.DELIVERED}, []),
     "an unwanted end is told too": (desired(), {(7, 1): AttemptPhase.ENDED}, [(Act.REPORT, 7, 1)]),
     "an old attempt is stopped, and the new one waits for its end": (
@@ -86,7 +86,7 @@ TABLE = {
     "also while the old one's remains are about": (
         desired((7, 2, True)),
         {(7, 1): AttemptPhase.LOST},
-        [(Act.BURY, 7, 1)],
+        [(Act.REAP, 7, 1)],
     ),
     "the new attempt starts when the old one has ended": (
         desired((7, 2, True)),
@@ -101,7 +101,7 @@ TABLE = {
     "jobs do not stand in each other's way; ends go first, then in order": (
         desired((9, 1, True), (8, 1, True), (7, 1, False)),
         {(7, 1): AttemptPhase.RUNNING, (6, 2): AttemptPhase.ENDED, (5, 1): AttemptPhase.LOST},
-        [(Act.BURY, 5, 1), (Act.REPORT, 6, 2), (Act.STOP, 7, 1), (Act.START, 8, 1), (Act.START, 9, 1)],
+        [(Act.REAP, 5, 1), (Act.REPORT, 6, 2), (Act.STOP, 7, 1), (Act.START, 8, 1), (Act.START, 9, 1)],
     ),
 }
 
@@ -120,7 +120,7 @@ def test_while_the_scheduler_is_silent_only_ends_are_seen_to() -> None:
         Key(3, 1): AttemptPhase.LOST,
         Key(4, 1): AttemptPhase.PREPARED,
     }
-    assert reconcile(None, phases) == [Action(Act.REPORT, Key(2, 1)), Action(Act.BURY, Key(3, 1))]
+    assert reconcile(None, phases) == [Action(Act.REPORT, Key(2, 1)), Action(Act.REAP, Key(3, 1))]
 
 
 def test_an_older_wish_changes_nothing() -> None:
@@ -138,9 +138,9 @@ wishes = st.dictionaries(keys, st.booleans()).map(
 AFTER = {
     Act.START: AttemptPhase.RUNNING,
     Act.STOP: AttemptPhase.ENDED,
-    Act.BURY: AttemptPhase.ENDED,
+    Act.REAP: AttemptPhase.ENDED,
     Act.REPORT: AttemptPhase.DELIVERED,
-    Act.DENY: AttemptPhase.DELIVERED,
+    Act.REJECT: AttemptPhase.DELIVERED,
 }
 
 

@@ -15,7 +15,7 @@ from colane.devices import Utilization
 
 GPU_JOB = LaunchFacts("boot", 0.0, (0, 1), (0, 1))
 CPU_JOB = LaunchFacts("boot", 0.0, (0,), (0, 1), cpu_devices=True)
-NOBODY = 2**22 - 1
+NONE_CAME = 2**22 - 1
 """A pid that is never given out."""
 
 
@@ -125,9 +125,9 @@ def test_a_loss_that_is_no_number_is_not_passed_on(steps_path: Path) -> None:
 
 def test_cpu_time_before_the_first_step_does_not_count_as_occupancy(steps_path: Path) -> None:
     meter = AttemptMeter(steps_path, CPU_JOB)
-    assert meter.sample(100.0, NOBODY, {}).occupancy_ratio is None
+    assert meter.sample(100.0, NONE_CAME, {}).occupancy_ratio is None
     step(steps_path, 1.0)
-    assert meter.sample(110.0, NOBODY, {}).occupancy_ratio is None, "from here on it counts"
+    assert meter.sample(110.0, NONE_CAME, {}).occupancy_ratio is None, "from here on it counts"
     assert meter.last(120.0, 90.0, 10.0).occupancy_ratio == 0.5, "10 s of 10 s on 2 cores"
 
 
@@ -136,22 +136,22 @@ def test_cpu_time_never_runs_backwards(steps_path: Path) -> None:
     assert meter.last(20.0, 10.0, 5.0).cpu_s == 5.0
     meter.sample(21.0, 1, {})
     first = meter.sample(22.0, 1, {}).cpu_s
-    second = meter.sample(23.0, NOBODY, {}).cpu_s
+    second = meter.sample(23.0, NONE_CAME, {}).cpu_s
     assert first is not None
     assert second == first
 
 
 def test_gpu_use_is_the_mean_over_its_gpus_in_each_window(steps_path: Path) -> None:
     meter = AttemptMeter(steps_path, GPU_JOB, gpu_source="nvml-gpm")
-    assert meter.sample(100.0, NOBODY, {}).occupancy_by == ""
-    meter.sample(102.0, NOBODY, {0: Utilization(2.0, 0.2, 0.1), 1: Utilization(2.0, 0.4, 0.3)})
+    assert meter.sample(100.0, NONE_CAME, {}).occupancy_by == ""
+    meter.sample(102.0, NONE_CAME, {0: Utilization(2.0, 0.2, 0.1), 1: Utilization(2.0, 0.4, 0.3)})
     step(steps_path, 1.0)
-    meter.sample(103.0, NOBODY, {0: Utilization(1.0, 1.0, 1.0), 1: Utilization(1.0, 1.0, 1.0)})
-    meter.sample(105.0, NOBODY, {0: Utilization(2.0, 0.2, 0.1), 1: Utilization(2.0, 0.4, 0.3)})
-    progress = meter.sample(106.0, NOBODY, {0: Utilization(1.0, 0.6, 0.5), 7: Utilization(1.0, 0.9, 0.9)})
+    meter.sample(103.0, NONE_CAME, {0: Utilization(1.0, 1.0, 1.0), 1: Utilization(1.0, 1.0, 1.0)})
+    meter.sample(105.0, NONE_CAME, {0: Utilization(2.0, 0.2, 0.1), 1: Utilization(2.0, 0.4, 0.3)})
+    progress = meter.sample(106.0, NONE_CAME, {0: Utilization(1.0, 0.6, 0.5), 7: Utilization(1.0, 0.9, 0.9)})
     assert progress.occupancy_by == "nvml-gpm"
     assert (progress.occupancy_ratio, progress.bandwidth_ratio) == pytest.approx((0.6, 0.5)), "not the windows before"
-    again = meter.sample(106.1, NOBODY, {})
+    again = meter.sample(106.1, NONE_CAME, {})
     assert again.occupancy_ratio == pytest.approx(0.6), "a window that tells nothing repeats the last one"
 
 
@@ -164,19 +164,19 @@ def test_occupancy_in_company_is_not_carried_over_to_time_alone(
     )
     meter = AttemptMeter(steps_path, CPU_JOB)
     step(steps_path, 1.0)
-    meter.sample(100.0, NOBODY, {})
-    assert meter.sample(110.0, NOBODY, {}).occupancy_ratio == pytest.approx(0.05), "1 s of 10 s on 2 cores"
-    assert meter.sample(120.0, NOBODY, {}).occupancy_ratio == pytest.approx(0.4), "8 s of 10 s on 2 cores"
+    meter.sample(100.0, NONE_CAME, {})
+    assert meter.sample(110.0, NONE_CAME, {}).occupancy_ratio == pytest.approx(0.05), "1 s of 10 s on 2 cores"
+    assert meter.sample(120.0, NONE_CAME, {}).occupancy_ratio == pytest.approx(0.4), "8 s of 10 s on 2 cores"
 
 
 def test_a_gpu_that_tells_only_one_ratio_is_left_out(steps_path: Path) -> None:
     meter = AttemptMeter(steps_path, GPU_JOB, gpu_source="nvml-gpm")
-    meter.sample(100.0, NOBODY, {})
-    assert meter.sample(101.0, NOBODY, {0: Utilization(1.0, 0.6, None)}).occupancy_ratio is None
+    meter.sample(100.0, NONE_CAME, {})
+    assert meter.sample(101.0, NONE_CAME, {0: Utilization(1.0, 0.6, None)}).occupancy_ratio is None
 
 
 def test_a_run_too_short_for_a_window_is_told_by_what_there_is(steps_path: Path) -> None:
     step(steps_path, 0.01)
     meter = AttemptMeter(steps_path, CPU_JOB)
-    assert meter.sample(100.0, NOBODY, {}).occupancy_ratio is None
+    assert meter.sample(100.0, NONE_CAME, {}).occupancy_ratio is None
     assert meter.last(100.1, 90.0, 0.1).occupancy_ratio == pytest.approx(0.5), "0.1 s of 0.1 s on 2 cores"

@@ -183,7 +183,7 @@ def _queues(state: ClusterState) -> None:
     for pool, queue in state.queues.items():
         waiting = {j.id for j in state.jobs.values() if j.is_waiting and j.spec.pool == pool}
         cpu_only = {job for line in queue.cpu_only.values() for job in line}
-        assert {*queue, *queue.companies, *cpu_only} == waiting
+        assert {*queue, *queue.measurement_groups, *cpu_only} == waiting
         assert queue.count == len(waiting)
         plain = {job for line in queue.classes.values() for job in line}
         assert plain == set(queue)

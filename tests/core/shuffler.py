@@ -21,7 +21,7 @@ class Shuffler:
 
     name = "shuffler"
     turns = Turns()
-    spares_s = 0.0
+    min_runtime_before_preemption_s = 0.0
 
     def __init__(self, seed: int) -> None:
         self._random = Random(seed)

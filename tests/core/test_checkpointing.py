@@ -46,7 +46,7 @@ class Told:
 
     name: str = "told"
     turns: Turns = field(default_factory=Turns)
-    spares_s: float = inf
+    min_runtime_before_preemption_s: float = inf
     wish: int | None = None
 
     def plan(self, view: ClusterView) -> Plan:

@@ -225,7 +225,7 @@ def test_a_solo_run_teaches_a_profile_and_company_a_measured_set() -> None:
 def test_a_set_under_measurement_starts_as_one_on_a_gpu_of_its_own() -> None:
     core = make_core(gpus=2)
     core.step([ProfileDeclared(make_profile("vgg11", "V100", 1e6, GIB))], 0.0)
-    member = replace(SPEC, company="set-1", company_size=2)
+    member = replace(SPEC, measurement_group="set-1", measurement_group_size=2)
     first = only(core.step([Submitted(ONE, member)], 1.0))
     assert first.state is JobState.QUEUED
     assert core.why(ONE, 1.0).sentence() == "Dependency: 1 of 2 jobs of its set under measurement are queued"
@@ -237,10 +237,10 @@ def test_a_set_under_measurement_starts_as_one_on_a_gpu_of_its_own() -> None:
 def test_a_set_that_does_not_fit_waits_and_holds_up_no_other() -> None:
     core = make_core(gpus=1)
     core.step([ProfileDeclared(make_profile("vgg11", "V100", 1e6, 9 * GIB))], 0.0)
-    big = replace(SPEC, company="big", company_size=2)
+    big = replace(SPEC, measurement_group="big", measurement_group_size=2)
     core.step([Submitted(ONE, big), Submitted(JobId(2), big)], 1.0)
     assert core.why(ONE, 1.0).why is Why.NO_MEMORY
-    small = replace(SPEC, family="small", company="small", company_size=2)
+    small = replace(SPEC, family="small", measurement_group="small", measurement_group_size=2)
     outcome = core.step([Submitted(JobId(3), small), Submitted(JobId(4), small)], 2.0)
     assert outcome.rejected is None
     assert core.state.gpus[GpuId("n0", 0)].jobs == (3, 4)

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from colane.core import ClusterState, Core
-from colane.core.cluster.company import Company
+from colane.core.cluster.co_runners import CoRunners
 from colane.core.config import CoreConfig
 from colane.core.events import (
     Ended,
@@ -81,8 +81,8 @@ class Shared:
     def job(self, number: JobId) -> Job:
         return self.core.state.jobs[number]
 
-    def company(self, number: JobId = ONE) -> Company:
-        found = self.core.company(number)
+    def co_runners(self, number: JobId = ONE) -> CoRunners:
+        found = self.core.co_runners(number)
         assert found is not None
         return found
 
@@ -102,11 +102,11 @@ def test_jobs_as_fast_as_predicted_are_left_alone() -> None:
     world = Shared(spec("a", preemptible=True), spec("b", preemptible=True))
     world.go(300, 1.1)
     assert (world.job(ONE).state, world.job(TWO).state) == (JobState.RUNNING, JobState.RUNNING)
-    company = world.company()
-    assert company.others == (TWO,)
-    assert company.mates == ()
-    assert company.predicted == pytest.approx(1.0, abs=0.1)
-    assert company.measured == pytest.approx(1.1, rel=0.05)
+    co_runners = world.co_runners()
+    assert co_runners.others == (TWO,)
+    assert co_runners.mates == ()
+    assert co_runners.predicted == pytest.approx(1.0, abs=0.1)
+    assert co_runners.measured == pytest.approx(1.1, rel=0.05)
 
 
 def test_the_newest_preemptible_job_is_separated_with_the_reason_and_gets_a_gpu_to_itself() -> None:
@@ -156,8 +156,8 @@ def test_a_pair_slower_than_predicted_takes_turns_within_a_minute_and_loses_no_s
     newest = world.job(TWO)
     assert (newest.state, newest.attempt, newest.story[-1].reason.why) == (JobState.RUNNING, 1, Why.TURNS_INSTEAD)
     assert "side by side, job 2 went 1.50 times slower than alone" in newest.story[-1].reason.sentence()
-    company = world.company()
-    assert (company.mates, company.others, company.predicted) == ((TWO,), (), 2.0)
+    co_runners = world.co_runners()
+    assert (co_runners.mates, co_runners.others, co_runners.predicted) == ((TWO,), (), 2.0)
     done = world.job(ONE).attempt, world.done[ONE]
     world.go(300, 2.05)
     assert (world.job(ONE).state, world.job(TWO).state) == (JobState.RUNNING, JobState.RUNNING), "as slow as predicted"
@@ -235,7 +235,7 @@ def test_a_company_with_a_suspended_job_is_measured_as_the_others_alone() -> Non
     world.at(23.0, SuspendRequested(TWO, "ann"))
     world.go(100, 1.05)
     assert world.job(ONE).state is JobState.RUNNING
-    assert world.company(ONE).measured == pytest.approx(1.05, rel=0.05)
+    assert world.co_runners(ONE).measured == pytest.approx(1.05, rel=0.05)
 
 
 @pytest.mark.parametrize(
@@ -257,17 +257,17 @@ def test_jobs_that_take_turns_are_predicted_by_their_shares(
         core.step([ProfileDeclared(make_profile(family, "V100", 1e6, 8 * GIB))], 0.0)
     heavy = replace(spec("a"), weight=3.0)
     core.step([Submitted(ONE, heavy), Submitted(TWO, spec("b"))], 1.0)
-    company = core.company(ONE)
-    assert company is not None
-    assert company.mates == (TWO,)
-    assert company.share_ratio == share
-    assert company.predicted == pytest.approx(predicted) if predicted else company.predicted is None
+    co_runners = core.co_runners(ONE)
+    assert co_runners is not None
+    assert co_runners.mates == (TWO,)
+    assert co_runners.share_ratio == share
+    assert co_runners.predicted == pytest.approx(predicted) if predicted else co_runners.predicted is None
 
 
 def test_a_job_alone_is_in_no_company() -> None:
     core = Core(preset("colocate"), ClusterState())
     core.step([NodeRegistered(make_node("n0", 1)), Submitted(ONE, spec("a"))], 0.0)
-    assert core.company(ONE) is None
+    assert core.co_runners(ONE) is None
 
 
 def others_use(world: Shared, ratio: float) -> None:

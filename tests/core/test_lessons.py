@@ -26,7 +26,7 @@ class Watched:
 
     name: str = "watched"
     turns: Turns = field(default_factory=Turns)
-    spares_s: float = inf
+    min_runtime_before_preemption_s: float = inf
     believed_s: list[float] = field(default_factory=list)
 
     def plan(self, view: ClusterView) -> Plan:

@@ -182,7 +182,7 @@ class Ignorant:
 
     name: str = "ignorant"
     turns: Turns = field(default_factory=Turns)
-    spares_s: float = inf
+    min_runtime_before_preemption_s: float = inf
 
     @staticmethod
     def plan(view: ClusterView) -> Plan:

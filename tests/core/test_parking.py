@@ -52,7 +52,7 @@ class ParkForUrgent:
 
     name = "park-for-urgent"
     turns = Turns()
-    spares_s = 0.0
+    min_runtime_before_preemption_s = 0.0
 
     def plan(self, view: ClusterView) -> Plan:
         draft = Draft(view)
@@ -63,7 +63,7 @@ class ParkForUrgent:
                 if load is not None and has_room:
                     draft.start(job, [load], Reason(Why.FREE_GPU, {"gpu": str(load.id)}))
                 else:
-                    _make_room(draft, job)
+                    _preempt(draft, job)
         return draft.plan()
 
 
@@ -77,9 +77,9 @@ def _gpus(draft: Draft) -> list[GpuId]:
     return [gpu for node in draft.view.nodes.values() for gpu in node.ids.values()]
 
 
-def _make_room(draft: Draft, job: Job) -> None:
+def _preempt(draft: Draft, job: Job) -> None:
     jobs = draft.view.jobs.values()
-    if not any(other.makes_room_for == job.id for other in jobs):
+    if not any(other.preempted_for == job.id for other in jobs):
         victims = [other for other in jobs if other.spec.priority < job.spec.priority]
         victim = next((other for other in victims if draft.view.parking_refusal(other) is None), None)
         if victim is not None:
@@ -138,12 +138,12 @@ def test_a_parked_job_gives_way_waits_at_home_and_comes_back_to_where_it_stopped
     assert [type(decision.action) for decision in outcome.decisions] == [Park]
     assert outcome.nodes == ("n0",)
     parked = site.job()
-    assert (parked.state, parked.parked, parked.makes_room_for) == (JobState.PAUSED, True, TWO)
+    assert (parked.state, parked.parked, parked.preempted_for) == (JobState.PAUSED, True, TWO)
     assert site.job(TWO).state is JobState.QUEUED
     assert site.why().sentence().startswith("parked at a step boundary for job 2: it goes first")
     site.sample(ONE, on_host_bytes=2 * GIB)
     away = site.job()
-    assert (away.home, away.makes_room_for, away.attempt, away.is_waiting) == ("n0/0", None, 1, True)
+    assert (away.home, away.preempted_for, away.attempt, away.is_waiting) == ("n0/0", None, 1, True)
     assert site.job(TWO).state is JobState.ASSIGNED
     assert site.core.state.nodes["n0"].host_memory_booked_bytes == 2 * GIB
     assert site.why().sentence().startswith("its GPU memory, 2.15 GB, is on the host, and n0/0 is free for others")
@@ -222,7 +222,7 @@ def test_a_refusal_lets_it_go_on_at_once_and_it_is_not_asked_again() -> None:
     site.sample(ONE, host_refusal="it has two processes on the GPU")
     site.do(Tick())
     job = site.job()
-    assert (job.state, job.parked, job.makes_room_for) == (JobState.RUNNING, False, None)
+    assert (job.state, job.parked, job.preempted_for) == (JobState.RUNNING, False, None)
     assert site.why().why is Why.NOT_PARKED
     assert site.job(TWO).state is JobState.QUEUED
     assert ClusterView(site.core.state, site.now_s).parking_refusal(job) is not None
@@ -360,7 +360,7 @@ def test_of_those_that_leave_in_one_plan_no_more_are_parked_than_the_host_has_me
     for job in (site.job(ONE), site.job(TWO)):
         if may_split_off(draft, job):
             split_off(
-                draft, draft.load(job.gpus_held[0]), job, {"gpu": "g"}, SplitReasons(Why.PARTED, Why.STOPPED_APART)
+                draft, draft.load(job.gpus_held[0]), job, {"gpu": "g"}, SplitReasons(Why.SPLIT, Why.SPLIT_BY_STOPPING)
             )
     plan = draft.plan()
     assert [(type(action), action.job) for action in plan.actions] == [(Park, ONE)]

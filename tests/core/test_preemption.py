@@ -33,7 +33,7 @@ class Impatient:
     again_s: float
     name: str = "impatient"
     turns: Turns = field(default_factory=Turns)
-    spares_s: float = inf
+    min_runtime_before_preemption_s: float = inf
 
     def __post_init__(self) -> None:
         self.asked_s: list[float] = []

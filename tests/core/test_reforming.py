@@ -45,7 +45,7 @@ def test_it_stays_one_attempt_and_what_it_gives_up_is_free_once_the_others_are_g
     assert formed(scene, 0).state is JobState.CHECKPOINTING, "it has saved; those who leave are not gone"
     job = formed(scene, 2)
     assert (job.state, job.attempt, job.gpu_count, scene.held) == (JobState.RUNNING_PROTECTED, 1, 2, 2)
-    assert (job.resizes_to, job.ending, job.makes_room_for, ranks_wanted(job)) == (None, None, None, 0)
+    assert (job.resizes_to, job.ending, job.preempted_for, ranks_wanted(job)) == (None, None, None, 0)
     assert job.reason is not None
     assert job.reason.sentence() == "its ranks go on as 2, they were 4; it was not restarted"
 

@@ -33,7 +33,7 @@ class OfSize:
     gpus: int
     name: str = "of-size"
     turns: Turns = field(default_factory=Turns)
-    spares_s: float = 0.0
+    min_runtime_before_preemption_s: float = 0.0
 
     def plan(self, view: ClusterView) -> Plan:
         draft = Draft(view)

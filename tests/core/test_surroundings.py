@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from colane.core import ClusterState, Core
-from colane.core.cluster.surroundings import hood_of
+from colane.core.cluster.surroundings import socket_neighbours_of
 from colane.core.config import CoreConfig
 from colane.core.events import Ended, Launched, NodeRegistered, Progressed, Submitted, SuspendRequested
 from colane.model.hardware import Gpu, Node
@@ -83,18 +83,18 @@ def test_a_job_of_several_gpus_is_near_all_on_its_sockets() -> None:
     bench.start(1, "a")
     bench.start(2, "b", gpus=3)
     bench.go(0.0, **{"1": 0, "2": 0})
-    hood = hood_of(bench.core.state, JobId(2))
-    assert hood is not None
-    assert [near.job for near in hood.others] == [1]
-    assert hood.distance == 1.0 + 2 * 20.0
+    neighbours = socket_neighbours_of(bench.core.state, JobId(2))
+    assert neighbours is not None
+    assert [near.job for near in neighbours.others] == [1]
+    assert neighbours.distance == 1.0 + 2 * 20.0
 
 
 def test_nothing_is_learnt_beside_a_job_that_stands_still() -> None:
     bench = Bench()
     bench.start(1, "a")
     bench.start(2, "b")
-    assert hood_of(bench.core.state, JobId(1)) is not None
+    assert socket_neighbours_of(bench.core.state, JobId(1)) is not None
     bench.core.step([SuspendRequested(JobId(2), "me")], bench.now_s)
     assert bench.core.state.jobs[JobId(2)].suspended
-    assert hood_of(bench.core.state, JobId(1)) is None
-    assert hood_of(bench.core.state, JobId(2)) is None
+    assert socket_neighbours_of(bench.core.state, JobId(1)) is None
+    assert socket_neighbours_of(bench.core.state, JobId(2)) is None

@@ -213,5 +213,5 @@ def test_ranks_on_several_nodes_and_jobs_under_measurement_are_left_alone() -> N
     world.at(10.0, Launched(ONE, 1, 7, 10.0, "n0"), Launched(ONE, 1, 8, 10.0, "n1"))
     world.steps(12.0, 20)
     assert "several nodes" in str(refusal(world.core.state, world.job(), world.core.state.progress[ONE]))
-    measured = OneGpu(JobSpec(name="a", family="a", company="set", company_size=2))
+    measured = OneGpu(JobSpec(name="a", family="a", measurement_group="set", measurement_group_size=2))
     assert "measured" in str(refusal(measured.core.state, measured.job(), None))

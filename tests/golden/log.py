@@ -54,7 +54,7 @@ class FrozenLog:
         if self._moments % ASKED_EVERY == 0:
             self._ask(now_s)
 
-    def started(self, process: Process, company: Sequence[Running]) -> None:
+    def started(self, process: Process, co_runners: Sequence[Running]) -> None:
         """The decision says it."""
 
     def text(self) -> str:

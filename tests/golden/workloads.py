@@ -89,7 +89,9 @@ def small_job(random: Random, number: int) -> tuple[int, JobSpec]:
         preemptible=random.random() < 0.5, group=random.choice(("", "g")),
     )  # fmt: skip
     if number in MEASURED_SET:
-        spec = replace(spec, company="set", company_size=len(MEASURED_SET), share=True, preemptible=False)
+        spec = replace(
+            spec, measurement_group="set", measurement_group_size=len(MEASURED_SET), share=True, preemptible=False
+        )
         spec = replace(spec, family="lstm", kind=JobKind.TRAINING, latency_s=None)
     return run_s, spec
 

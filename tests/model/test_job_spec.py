@@ -20,7 +20,7 @@ OTHERWISE: dict[str, Any] = {
 }  # fmt: skip
 NUMBERS = (
     "gpu_memory_bytes", "cores", "host_memory_bytes", "host_bandwidth_bytes_per_s", "priority", "retries", "batch_size",
-    "steps_total", "steps_limit", "company_size", "comm_weight",
+    "steps_total", "steps_limit", "measurement_group_size", "comm_weight",
 )  # fmt: skip
 
 

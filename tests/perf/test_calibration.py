@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from colane.perf.calibration import Floats, Judged, folds, left_out, pairs, width
-from colane.perf.encounters import Companion, Encounter, Sighting
+from colane.perf.encounters import CoRunnerTraits, Encounter, Sighting
 from colane.perf.interference import Interference, Scale
 
 RNG = np.random.default_rng(1)
@@ -55,11 +55,11 @@ def test_a_pair_is_left_out_with_both_sides_and_a_job_with_all_its_pairs() -> No
 
 
 def test_jobs_never_seen_have_a_width_of_their_own() -> None:
-    jobs = [Companion(f"j{n}", 5.0, -2.0, 0.5) for n in range(8)]
+    jobs = [CoRunnerTraits(f"j{n}", 5.0, -2.0, 0.5) for n in range(8)]
     met = [Encounter("V100", "mps", me, other) for me in jobs for other in jobs if me != other]
     seen = [Sighting(each, abs(float(RNG.normal(0.3, 0.2))), 4e-4) for each in met]
     model = Interference(seen)
-    stranger = Companion("new", 5.0, -2.0, 0.5)
+    stranger = CoRunnerTraits("new", 5.0, -2.0, 0.5)
     assert model.width(met[0]) == model.scale.of_pairs != model.scale.of_jobs
     assert model.width(Encounter("V100", "mps", stranger, jobs[0])) == model.scale.of_jobs
     assert Interference(seen, Scale(1.0, 0.01)).scale == Scale(1.0, 0.01)

@@ -8,20 +8,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from colane.perf.encounters import Companion, Encounter, Estimate, Sighting, log_bound
+from colane.perf.encounters import CoRunnerTraits, Encounter, Estimate, Sighting, log_bound
 from colane.perf.interference import Interference, Scale
 
-LIGHT, HEAVY = Companion("light", 4.0, log(0.1), 0.2), Companion("heavy", 8.0, log(0.4), 0.9)
+LIGHT, HEAVY = CoRunnerTraits("light", 4.0, log(0.1), 0.2), CoRunnerTraits("heavy", 8.0, log(0.4), 0.9)
 LARGER = LIGHT._replace(batch=5.0, step=log(0.15), demand=0.3)
-STRANGE = Companion("strange")
+STRANGE = CoRunnerTraits("strange")
 VARIANCE = 1e-4
 
 
-def beside(me: Companion, other: Companion, *, gpu_type: str = "A", sharing: str = "mps") -> Encounter:
+def beside(me: CoRunnerTraits, other: CoRunnerTraits, *, gpu_type: str = "A", sharing: str = "mps") -> Encounter:
     return Encounter(gpu_type, sharing, me, other)
 
 
-def seen(me: Companion, other: Companion, slowdown: float) -> Sighting:
+def seen(me: CoRunnerTraits, other: CoRunnerTraits, slowdown: float) -> Sighting:
     return Sighting(beside(me, other), log(slowdown), VARIANCE)
 
 
@@ -50,7 +50,7 @@ def test_another_gpu_type_and_way_of_sharing_are_told_half_as_much_each() -> Non
 
 
 def test_where_nothing_alike_was_measured_the_bound_by_work_is_expected_and_nothing_is_certain() -> None:
-    one = Companion("one", 4.0, log(1e-9), 0.0)
+    one = CoRunnerTraits("one", 4.0, log(1e-9), 0.0)
     far = Interference([seen(one, one, 1.0)], Scale()).of(beside(HEAVY, HEAVY))
     assert exp(far.log_slowdown) == pytest.approx(1.8, rel=0.1)
     assert far.evidence < 0.2

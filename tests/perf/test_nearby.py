@@ -9,20 +9,20 @@ from colane.model.profile import Profile, ProfileKey
 from colane.model.progress import Progress
 from colane.perf.beliefs import Beliefs
 from colane.perf.learn import SLOWDOWNS_MAX
-from colane.perf.nearby import Hood, Near, Stay, Surroundings, lesson
+from colane.perf.nearby import Near, SocketNeighbours, Stay, Surroundings, lesson
 from colane.perf.neighbours import MOVED_MIN, Beside
 from colane.perf.views import harm_beside
 
 A, B, C, D = (ProfileKey(family, 1, 1, "P100") for family in "abcd")
-ALONE = Hood(A, 0.0, ())
+ALONE = SocketNeighbours(A, 0.0, ())
 
 
-def beside(*keys: ProfileKey, distance: float = 0.0) -> Hood:
-    return Hood(A, distance, tuple(Near(JobId(number), 1, key) for number, key in enumerate(keys, 2)))
+def beside(*keys: ProfileKey, distance: float = 0.0) -> SocketNeighbours:
+    return SocketNeighbours(A, distance, tuple(Near(JobId(number), 1, key) for number, key in enumerate(keys, 2)))
 
 
-def teach(beliefs: Beliefs, hood: Hood, step_s: float, steps: int = 20) -> Profile | None:
-    learnt = lesson(Stay(hood, steps, step_s), beliefs.profiles, beliefs.neighbours, 10, 1.0)
+def teach(beliefs: Beliefs, neighbours: SocketNeighbours, step_s: float, steps: int = 20) -> Profile | None:
+    learnt = lesson(Stay(neighbours, steps, step_s), beliefs.profiles, beliefs.neighbours, 10, 1.0)
     return None if learnt is None else beliefs.learn_profile(learnt)
 
 
@@ -97,7 +97,7 @@ def test_stays_are_averaged_by_their_steps() -> None:
 
 def test_the_nearest_place_counts() -> None:
     beliefs = known(b=1.5)
-    far = Hood(A, 20.0, ())
+    far = SocketNeighbours(A, 20.0, ())
     teach(beliefs, far, 3.0)
     teach(beliefs, beside(B, distance=20.0), 3.0)
     assert beliefs.neighbours.slowdown(A, B) == 1.5

@@ -60,7 +60,7 @@ NONSENSE: dict[str, Callable[[], dict[str, Any]]] = {
 class Nonsense:
     """Plans as FIFO does, until it plans something else."""
 
-    name, turns, spares_s = "nonsense", Turns(), 0.0
+    name, turns, min_runtime_before_preemption_s = "nonsense", Turns(), 0.0
 
     def __init__(self) -> None:
         self.made: Callable[[], dict[str, Any]] | None = None

@@ -30,7 +30,8 @@ def composed(name):
 class Created:
     def __init__(self, name):
         self._made = create(name)
-        self.name, self.turns, self.spares_s = "created-" + name, self._made.turns, self._made.spares_s
+        self.name, self.turns = "created-" + name, self._made.turns
+        self.min_runtime_before_preemption_s = self._made.min_runtime_before_preemption_s
 
     def plan(self, view):
         return self._made.plan(view)

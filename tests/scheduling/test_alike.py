@@ -16,9 +16,9 @@ from colane.model.job import JobSpec
 from colane.model.profile import ProfileKey, SetMeasurement
 from colane.perf.beliefs import profile_key
 from colane.perf.situation import Situation
-from colane.scheduling.mechanisms.sharing.alike import GpusAlike
-from colane.scheduling.mechanisms.sharing.companies import CompanyValues
+from colane.scheduling.mechanisms.sharing.gpu_group_index import GpuGroupIndex
 from colane.scheduling.mechanisms.sharing.groups import Site
+from colane.scheduling.mechanisms.sharing.sharing_values import SharingValues
 from colane.scheduling.registry import create
 from tests.core.worlds import FAMILIES, TYPES, World
 from tests.examples import examples
@@ -35,22 +35,24 @@ def stands(state: ClusterState) -> dict[str, tuple[object, ...]]:
         if load.bookings and not load.returning and load.gpu.healthy and not leaves and not alone:
             asked = [state.jobs[booking.job].spec.gpu_type for booking in load.bookings]
             keys = tuple(zip([booking.key for booking in load.bookings], asked, strict=True))
-            circles = {booking.circle for booking in load.bookings}
-            circle = load.bookings[0].circle if load.is_foreseeable and len(circles) == 1 else None
-            found[str(gpu)] = keys, load.left_bytes, circle
+            sharing_domains = {booking.sharing_domain for booking in load.bookings}
+            sharing_domain = (
+                load.bookings[0].sharing_domain if load.is_foreseeable and len(sharing_domains) == 1 else None
+            )
+            found[str(gpu)] = keys, load.left_bytes, sharing_domain
     return found
 
 
-def kept(index: GpusAlike, state: ClusterState) -> dict[str, tuple[object, ...]]:
+def kept(index: GpuGroupIndex, state: ClusterState) -> dict[str, tuple[object, ...]]:
     """The same by the index, each GPU in one group."""
     found: dict[str, tuple[object, ...]] = {}
     for kind in {state.kind_of(load) for load in state.gpus.values()}:
-        for alike in index.present(kind):
-            for gpu in alike.gpus:
-                who = [index.companions.known[number] for number in alike.members]
+        for gpu_group in index.present(kind):
+            for gpu in gpu_group.gpus:
+                who = [index.co_runners.known[number] for number in gpu_group.members]
                 keys = tuple((one.key, one.asked) for one in who)
                 assert str(gpu) not in found
-                found[str(gpu)] = keys, alike.left_bytes, alike.circle
+                found[str(gpu)] = keys, gpu_group.left_bytes, gpu_group.sharing_domain
     return found
 
 
@@ -61,7 +63,7 @@ def test_every_gpu_is_in_its_group_after_every_event(seed: int) -> None:
     state, seen = world.core.state, 0
     for _ in range(40):
         world.step(world.random_event())
-        index = state.derived(GpusAlike)
+        index = state.derived(GpuGroupIndex)
         index.look(Draft(ClusterView(state, world.now_s)))
         assert kept(index, state) == stands(state)
         seen += len(stands(state))
@@ -101,13 +103,13 @@ def test_what_was_learnt_counts_at_once_for_all_whom_it_concerns(seed: int) -> N
         view = ClusterView(state, world.now_s)
         for job in [job for job in state.jobs.values() if job.is_waiting and job.effective.gpus == 1]:
             for gpu_type in view.gpu_types(job.spec.pool, job.spec.gpu_type):
-                values = CompanyValues(Draft(view), job.spec.pool, 1)
+                values = SharingValues(Draft(view), job.spec.pool, 1)
                 number = values.number(job, job.effective, gpu_type)
                 if number is None:
                     continue
-                for group in values.alike.present((job.spec.pool, gpu_type)):
+                for group in values.gpu_groups.present((job.spec.pool, gpu_type)):
                     rise = values.rise_at(number, group)
-                    there = [values.alike.companions.specs[member] for member in group.members]
+                    there = [values.gpu_groups.co_runners.specs[member] for member in group.members]
                     anew = total(state, group.site, [*there, job.effective]) - total(state, group.site, there)
                     assert rise == -inf or rise == pytest.approx(anew)
                     seen += rise > -inf
@@ -124,10 +126,10 @@ def test_the_best_company_is_the_best_of_all(seed: int) -> None:
         view = ClusterView(state, world.now_s)
         for job in [job for job in state.jobs.values() if job.is_waiting and job.effective.gpus == 1]:
             for gpu_type in view.gpu_types(job.spec.pool):
-                values = CompanyValues(Draft(view), job.spec.pool, 1)
+                values = SharingValues(Draft(view), job.spec.pool, 1)
                 number = values.number(job, job.effective, gpu_type)
                 if number is not None:
-                    groups = [a for a in values.alike.present((job.spec.pool, gpu_type)) if len(a.members) == 1]
+                    groups = [a for a in values.gpu_groups.present((job.spec.pool, gpu_type)) if len(a.members) == 1]
                     rises = [(values.rise_at(number, a), values.dilution(a.site, a.members, number)) for a in groups]
                     best = max([rise for rise, least in rises if rise > least], default=-inf)
                     assert values.top(number, gpu_type) == best

@@ -15,7 +15,7 @@ from colane.scheduling.admissions.ageing import Ageing
 from colane.scheduling.engine.choices import FIRST, BestUtility, MostValue
 from colane.scheduling.engine.contracts import Admission, Choice, Source
 from colane.scheduling.engine.loop import Composed
-from colane.scheduling.mechanisms.cpu.arrays import InArrays, TakeBack
+from colane.scheduling.mechanisms.cpu.arrays import InArrays, ReclaimCores
 from colane.scheduling.mechanisms.cpu.cpu_array import CpuArray
 from colane.scheduling.orders.value import ByValue
 from colane.scheduling.registry import preset
@@ -45,7 +45,7 @@ NEVER = st.just(Ageing(None))
 def in_arrays(draw: st.DrawFn, ageing: st.SearchStrategy[Ageing] = NEVER) -> Composed:
     """Any order, admissions, choice and turns, with arrays among any sources."""
     others: list[Source] = draw(st.lists(st.one_of(ALONE, BESIDE), max_size=2))
-    sources = (*draw(st.permutations([InArrays(), *others])), TakeBack())
+    sources = (*draw(st.permutations([InArrays(), *others])), ReclaimCores())
     admits: list[Admission] = [draw(ageing)]
     admits += draw(st.lists(st.sampled_from(LINES), max_size=1))
     return Composed(

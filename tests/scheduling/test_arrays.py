@@ -39,7 +39,7 @@ class Moves:
             elif isinstance(decision.action, Stop):
                 self.stops.append(decision.action.job)
 
-    def started(self, process: Process, company: object) -> None:
+    def started(self, process: Process, co_runners: object) -> None:
         """Not of interest."""
 
 

@@ -17,7 +17,7 @@ from tests.core.worlds import make_node
 from tests.scheduling.test_elastic_nodes import core, on_nodes, over
 from tests.scheduling.test_elastic_value import elastic, go_on, profile, rigid, submit
 
-POLICY = "colane:company_max=1"
+POLICY = "colane:jobs_per_gpu_max=1"
 FOREVER = 10**9
 """Steps of a job that does not end."""
 

@@ -126,11 +126,11 @@ def crowd(
     """
     core, node = Core(create(policy), ClusterState()), make_node("n0", 1)
     core.step([NodeRegistered(replace(node, gpus=(replace(node.gpus[0], sharing=sharing),)))], 0.0)
-    alike = replace(make_profile("light", "V100", 0.0, GIB // 2, step_s=1.0), occupancy=None, bandwidth=None)
-    core.step([ProfileDeclared(alike)], 0.0)
+    gpu_group = replace(make_profile("light", "V100", 0.0, GIB // 2, step_s=1.0), occupancy=None, bandwidth=None)
+    core.step([ProfileDeclared(gpu_group)], 0.0)
     for count, slowdown in slowdowns.items():
         seen = SetMeasurement(
-            keys=(alike.key,) * count, sharing=sharing, step_alone_s=(1.0,) * count,
+            keys=(gpu_group.key,) * count, sharing=sharing, step_alone_s=(1.0,) * count,
             step_together_s=(slowdown,) * count, steps=(50,) * count, delta=1.0, delta_general=1.0, at_s=0.0,
         )  # fmt: skip
         core.state.beliefs.learn_set(seen)
@@ -172,18 +172,18 @@ def test_of_what_nothing_is_known_one_pair_at_a_time_is_tried_once_its_first_mak
     reason = core.state.jobs[together[-1]].reason
     assert len(together) == 2
     assert reason is not None
-    assert reason.why is Why.TRIES_COMPANY
+    assert reason.why is Why.TRIES_SHARING
 
 
 def beside(slowdown: float, left: Mapping[int, int], gpus: int = 4, policy: str = "colane", **needs: object) -> Core:
     """Jobs, alike but for their length, that come one after another; pairs are slowed so much, larger sets far more."""
     core = Core(create(policy), ClusterState())
     core.step([NodeRegistered(make_node("n0", gpus))], 0.0)
-    alike = replace(make_profile("light", "V100", 0.0, GIB // 2, step_s=1.0), occupancy=None, bandwidth=None)
-    core.step([ProfileDeclared(alike)], 0.0)
+    gpu_group = replace(make_profile("light", "V100", 0.0, GIB // 2, step_s=1.0), occupancy=None, bandwidth=None)
+    core.step([ProfileDeclared(gpu_group)], 0.0)
     for count, slowed in ((2, slowdown), (3, 10.0)):
         seen = SetMeasurement(
-            keys=(alike.key,) * count, sharing="mps", step_alone_s=(1.0,) * count,
+            keys=(gpu_group.key,) * count, sharing="mps", step_alone_s=(1.0,) * count,
             step_together_s=(slowed,) * count, steps=(50,) * count, delta=1.0, delta_general=1.0, at_s=0.0,
         )  # fmt: skip
         for _ in range(50):

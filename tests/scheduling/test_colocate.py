@@ -35,14 +35,14 @@ def submit(core: Core, *specs: JobSpec, at_s: float = 1.0) -> Outcome:
     return core.step([Submitted(JobId(k), spec) for k, spec in enumerate(specs, 1)], at_s)
 
 
-def companies(core: Core) -> list[tuple[int, ...]]:
+def sharing_values(core: Core) -> list[tuple[int, ...]]:
     return [load.jobs for load in core.state.gpus.values()]
 
 
 def test_light_jobs_share_below_the_threshold_and_heavy_ones_do_not() -> None:
     core = make_core(light=1.5e7, heavy=3e7)
     submit(core, job("light"), job("light"), job("heavy"))
-    assert companies(core) == [(1, 2)]
+    assert sharing_values(core) == [(1, 2)]
     reason = core.why(JobId(3), 2.0)
     assert reason.why is Why.NOT_WORTH_SHARING
     assert reason.jobs == (1, 2)
@@ -52,40 +52,40 @@ def test_light_jobs_share_below_the_threshold_and_heavy_ones_do_not() -> None:
 def test_exactly_at_the_threshold_they_share() -> None:
     core = make_core(half=2e7)
     submit(core, job("half"), job("half"))
-    assert companies(core) == [(1, 2)]
+    assert sharing_values(core) == [(1, 2)]
 
 
 def test_the_lightest_gpu_is_joined_and_grows_before_the_next_choice() -> None:
     core = make_core(gpus=2, a=1e6, b=3e6, c=4e6, d=5e6)
     submit(core, job("d"), job("c"), job("b"), job("a"))
-    assert companies(core) == [(4, 2), (3, 1)]
+    assert sharing_values(core) == [(4, 2), (3, 1)]
 
 
 def test_company_is_capped() -> None:
     core = make_core(tiny=1e5)
     submit(core, *[job("tiny")] * 5)
-    assert companies(core) == [(1, 2, 3)]
+    assert sharing_values(core) == [(1, 2, 3)]
 
 
 def test_an_unknown_job_waits_for_a_gpu_of_its_own() -> None:
     core = make_core(light=1e6)
     submit(core, job("light"), job("mystery"), job("light"))
-    assert companies(core) == [(2,)]
+    assert sharing_values(core) == [(2,)]
     assert core.why(JobId(1), 2.0).why is Why.NO_FREE_GPU
     core.step([Ended(JobId(2), 1, "exited", Exit(0, None), 1.0, 5.0)], 5.0)
-    assert companies(core) == [(1, 3)]
+    assert sharing_values(core) == [(1, 3)]
 
 
 def test_a_free_gpu_takes_even_the_heaviest_job() -> None:
     core = make_core(monster=9e9)
     submit(core, job("monster"))
-    assert companies(core) == [(1,)]
+    assert sharing_values(core) == [(1,)]
 
 
 def test_memory_is_a_hard_limit_but_lets_a_smaller_job_pass() -> None:
     core = make_core(a=1e6, b=2e6, c=3e6)
     submit(core, job("a"), job("b", gpu_memory_bytes=15 * GIB), job("c"))
-    assert companies(core) == [(1, 3)]
+    assert sharing_values(core) == [(1, 3)]
     reason = core.why(JobId(2), 2.0)
     assert reason.why is Why.NO_FREE_GPU
 
@@ -93,7 +93,7 @@ def test_memory_is_a_hard_limit_but_lets_a_smaller_job_pass() -> None:
 def test_nobody_joins_a_job_that_will_not_share() -> None:
     core = make_core(a=1e6)
     submit(core, job("a", share=False), job("a"))
-    assert companies(core) == [(1,)]
+    assert sharing_values(core) == [(1,)]
 
 
 def test_a_measured_set_overrules_the_threshold() -> None:
@@ -111,16 +111,16 @@ def test_a_measured_set_overrules_the_threshold() -> None:
     )
     core.state.beliefs.learn_set(bad)
     submit(core, job("a"), job("a"))
-    assert companies(core) == [(1,)]
+    assert sharing_values(core) == [(1,)]
     assert core.why(JobId(2), 2.0).sentence() == (
         "Resources: sharing n0/0 with job 1 is predicted to give a speed-up of 0.80, below 1.00 (measured 1 time(s))"
     )
 
 
 @pytest.mark.parametrize("policy", ["colocate", "max-min-packed"])
-@pytest.mark.parametrize(("gain_by", "company"), [("delta", (1,)), ("speeds", (1, 2))])
+@pytest.mark.parametrize(("gain_by", "co_runners"), [("delta", (1,)), ("speeds", (1, 2))])
 def test_by_summed_speeds_a_long_step_does_not_outweigh_a_short_one(
-    policy: str, gain_by: str, company: tuple[int, ...]
+    policy: str, gain_by: str, co_runners: tuple[int, ...]
 ) -> None:
     """Steps of 0.1 and 1 s alone, 0.12 and 1.3 s together: delta 0.85, but 0.83 + 0.77 of their speeds."""
     core = make_core(policy=create(f"{policy}:gain_by={gain_by}"), a=1e6)
@@ -132,28 +132,28 @@ def test_by_summed_speeds_a_long_step_does_not_outweigh_a_short_one(
     )  # fmt: skip
     core.state.beliefs.learn_set(pair)
     submit(core, job("a"), job("b"))
-    assert companies(core) == [company]
+    assert sharing_values(core) == [co_runners]
 
 
 def test_a_job_that_waited_too_long_goes_first_and_holds_up_the_rest() -> None:
     core = make_core(policy=preset("colocate", max_wait_s=100.0), light=1e6, heavy=9e7)
     submit(core, job("light"), job("heavy"))
     core.step([Submitted(JobId(3), job("light"))], 200.0)
-    assert companies(core) == [(1,)]
+    assert sharing_values(core) == [(1,)]
     assert core.why(JobId(3), 200.0).sentence() == "Priority: waits in order behind job 2"
     core.step([Ended(JobId(1), 1, "exited", Exit(0, None), 1.0, 300.0)], 300.0)
-    assert companies(core) == [(2,)]
+    assert sharing_values(core) == [(2,)]
 
 
 def test_jobs_of_several_gpus_get_gpus_of_their_own() -> None:
     core = make_core(gpus=2, a=1e6)
     submit(core, job("a"))
     core.step([Submitted(JobId(2), replace(job("a"), gpus=2))], 2.0)
-    assert companies(core) == [(1,), ()]
+    assert sharing_values(core) == [(1,), ()]
     assert core.why(JobId(2), 2.0).facts["have"] == 1
     core.step([Ended(JobId(1), 1, "exited", Exit(0, None), 1.0, 3.0)], 3.0)
     core.step([Submitted(JobId(3), job("a"))], 4.0)
-    assert companies(core) == [(2,), (2,)]
+    assert sharing_values(core) == [(2,), (2,)]
 
 
 def test_a_company_that_has_grown_is_offered_again_to_who_did_not_suit_it_before() -> None:
@@ -179,6 +179,6 @@ def test_a_company_that_has_grown_is_offered_again_to_who_did_not_suit_it_before
     core.step([ProfileDeclared(make_profile(f, "K80", load, 2 * GIB)) for f, load in loads.items()], 0.0)
     core.step([Submitted(JobId(1), job("a"))], 1.0)
     core.step([Submitted(JobId(2), job("b", priority=1))], 2.0)
-    assert companies(core) == [(1,)]
+    assert sharing_values(core) == [(1,)]
     core.step([Submitted(JobId(3), job("c"))], 3.0)
-    assert companies(core) == [(1, 3, 2)]
+    assert sharing_values(core) == [(1, 3, 2)]

@@ -21,7 +21,7 @@ from colane.scheduling.engine.loop import Composed
 from colane.scheduling.mechanisms.fairness.least_share import LeastShare
 from colane.scheduling.mechanisms.fairness.service import LeastAttained, SmallestPart, WorstFinish
 from colane.scheduling.mechanisms.lanes.in_lane import InLane, LaneRule, ShareWhen
-from colane.scheduling.mechanisms.preemption.making_room import MakesRoom, MakingRoom
+from colane.scheduling.mechanisms.preemption.preemption import Preemption, PreemptsFor
 from colane.scheduling.mechanisms.sharing.beside import BesideLightest, BesidePartner
 from colane.scheduling.mechanisms.sharing.beside_utility import BesideByUtility
 from colane.scheduling.mechanisms.topology.connected import Connected
@@ -55,12 +55,12 @@ ALONE = st.one_of(
     st.builds(Connected, postpones=st.booleans()),
 )
 BESIDE = st.one_of(
-    st.builds(BesideLightest, company_max=st.integers(2, 3)),
+    st.builds(BesideLightest, jobs_per_gpu_max=st.integers(2, 3)),
     st.just(BesidePartner()),
     st.builds(BesideByUtility, st.integers(2, 3), postpones=st.booleans()),
     st.builds(InLane, st.sampled_from(LaneRule), st.sampled_from(ShareWhen)),
 )
-ROOM = st.builds(MakingRoom, st.sampled_from(MakesRoom))
+ROOM = st.builds(Preemption, st.sampled_from(PreemptsFor))
 BOUNDS_S = (2.0, 5.0, 20.0, 3600.0)
 AGEING = st.builds(Ageing, st.sampled_from(BOUNDS_S))
 LINES = (HeadOfLine(), Backfill(), DepthMax(3))

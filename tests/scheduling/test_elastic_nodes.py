@@ -17,7 +17,7 @@ from tests.core.worlds import make_node
 from tests.scheduling.test_elastic_value import elastic, go_on, profile, rigid, sizes, submit
 
 SIZES = (1, 2, 4, 6, 8)
-POLICIES = ("f-sched", "colane:company_max=1")
+POLICIES = ("f-sched", "colane:jobs_per_gpu_max=1")
 
 
 def wide(steps: int = 1_000_000, cores: int = 0) -> JobSpec:

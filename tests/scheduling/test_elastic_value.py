@@ -33,7 +33,7 @@ def rigid(gpus: int = 1) -> JobSpec:
     return JobSpec(name="rigid", family="rigid", gpus=gpus, steps_total=600, share=False)
 
 
-def core(policy: str = "colane:company_max=1", gpus: int = 4) -> Core:
+def core(policy: str = "colane:jobs_per_gpu_max=1", gpus: int = 4) -> Core:
     made = Core(create(policy), ClusterState(), CoreConfig(opaque_after_s=0.0))
     curves = {"steep": STEEP, "flat": FLAT, "rigid": {1: 1.0, 2: 2.0}}
     known = [profile(family, n, speed) for family, curve in curves.items() for n, speed in curve.items()]

@@ -15,7 +15,7 @@ from colane.model.reason import Why
 from tests.scheduling.test_elastic_nodes import core, on_nodes, over
 from tests.scheduling.test_elastic_value import go_on, profile, rigid, submit
 
-POLICY = "colane:company_max=1"
+POLICY = "colane:jobs_per_gpu_max=1"
 GANG = JobSpec(
     name="gang", family="gang", gpus=3, steps_total=1_000_000, preemptible=True, share=False, multi_node=True
 )
@@ -44,7 +44,7 @@ def test_it_goes_to_the_node_that_falls_free_and_says_so(leaves: int, node: str)
     made = scattered()
     over(made, leaves, 1000.0)
     assert on_nodes(made, 3) == {node: 3}
-    told = [change.reason for change in made.state.jobs[JobId(3)].story if change.reason.why is Why.GATHERED]
+    told = [change.reason for change in made.state.jobs[JobId(3)].story if change.reason.why is Why.CONSOLIDATED]
     assert told
     assert told[0].facts == {"nodes": 2, "node": node, "faster": 1.5}
 
@@ -64,7 +64,7 @@ def test_once_it_is_there_it_stays() -> None:
     [
         {"spec": replace(GANG, preemptible=False)},
         {"spec": replace(GANG, steps_total=981)},
-        {"policy": f"{POLICY},gathers=no"},
+        {"policy": f"{POLICY},consolidates=no"},
         {"policy": f"{POLICY},moves=no"},
         {"together": 1.0, "apart": 1.05},
     ],
@@ -81,7 +81,7 @@ def test_what_was_seen_of_its_kind_says_how_much_faster_it_is() -> None:
     over(made, 1, 1000.0)
     assert on_nodes(made, 3) == {"n0": 3}
     story = made.state.jobs[JobId(3)].story
-    assert {change.reason.facts["faster"] for change in story if change.reason.why is Why.GATHERED} == {3.0}
+    assert {change.reason.facts["faster"] for change in story if change.reason.why is Why.CONSOLIDATED} == {3.0}
 
 
 def test_ranks_that_must_lie_apart_are_left_apart() -> None:

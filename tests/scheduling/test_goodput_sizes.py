@@ -35,7 +35,7 @@ def tell(found: Core, job: int, noise_scale: float, at_s: float) -> None:
     found.step([Progressed(JobId(job), attempt, Progress(at_s=at_s, noise_scale=noise_scale))], at_s)
 
 
-@pytest.mark.parametrize("policy", ["f-sched:goodput=yes,variance_max=1", "colane:company_max=1"])
+@pytest.mark.parametrize("policy", ["f-sched:goodput=yes,variance_max=1", "colane:jobs_per_gpu_max=1"])
 def test_gpus_go_to_the_job_whose_large_batches_teach_more(policy: str) -> None:
     found = made(policy)
     assert sum(sizes(found).values()) == 4
@@ -45,7 +45,7 @@ def test_gpus_go_to_the_job_whose_large_batches_teach_more(policy: str) -> None:
     assert sizes(found) == {1: 3, 2: 1}, "a step of the quiet one teaches hardly more with three batches than with one"
 
 
-@pytest.mark.parametrize("policy", ["f-sched", "colane:company_max=1,goodput=no"])
+@pytest.mark.parametrize("policy", ["f-sched", "colane:jobs_per_gpu_max=1,goodput=no"])
 def test_without_the_objective_what_they_tell_changes_nothing(policy: str) -> None:
     found = made(policy)
     before = sizes(found)

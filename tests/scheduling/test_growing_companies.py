@@ -64,9 +64,9 @@ def bad_pair(others: str) -> int:
     """
     core = Core(create("colane"), ClusterState())
     core.step([NodeRegistered(make_node("n0", 1 + len(others)))], 0.0)
-    alike = replace(make_profile("light", "V100", 0.0, GIB // 2, step_s=1.0), occupancy=None, bandwidth=None)
+    gpu_group = replace(make_profile("light", "V100", 0.0, GIB // 2, step_s=1.0), occupancy=None, bandwidth=None)
     for name in ("b", "x", *others):
-        core.step([ProfileDeclared(replace(alike, key=alike.key._replace(family=name)))], 0.0)
+        core.step([ProfileDeclared(replace(gpu_group, key=gpu_group.key._replace(family=name)))], 0.0)
     together(
         core, {"bb": 1.9, "bbx": 2.4} | {2 * good: 1.1 for good in others} | {f"{2 * good}x": 3.0 for good in others}
     )
@@ -135,7 +135,7 @@ class Futile:
                 waits = self.core.state.jobs.get(taker)
                 self.count += waits is not None and waits.state is JobState.QUEUED and now_s < since_s + 60.0
 
-    def started(self, _process: object, _company: Iterable[object]) -> None:
+    def started(self, _process: object, _co_runners: Iterable[object]) -> None:
         """See `Watcher`."""
 
 

@@ -41,7 +41,7 @@ def made_way(outcome: Outcome) -> list[Resize]:
 def test_it_moves_to_the_free_gpu_and_the_parked_job_comes_back() -> None:
     machine = machine_with_parked()
     moves = made_way(end_other(machine))
-    assert [(move.job, move.for_job, move.reason.why) for move in moves] == [(URGENT, PARKED, Why.MADE_WAY)]
+    assert [(move.job, move.for_job, move.reason.why) for move in moves] == [(URGENT, PARKED, Why.VACATED)]
     assert [str(slot.gpu) for slot in moves[0].placement.slots] == ["n0/1"]
     machine.do(Ended(URGENT, 1, "signalled", Exit(None, 15), machine.now_s, machine.now_s))
     assert machine.state(PARKED) in {JobState.RUNNING, JobState.RUNNING_PROTECTED}

@@ -15,12 +15,12 @@ from colane.core.policy import Planner, Policy
 from colane.model.job import Exit, Job, JobId, JobSpec
 from colane.model.plan import Plan
 from colane.scheduling.admissions.ageing import Ageing
-from colane.scheduling.engine.contracts import Desk, Offer
+from colane.scheduling.engine.contracts import Candidate, SchedulingContext
 from colane.scheduling.engine.loop import Composed
-from colane.scheduling.engine.usual import UsualFinder, UsualSource
+from colane.scheduling.engine.usual import BoundSourceDefaults, UsualSource
 from colane.scheduling.mechanisms.fairness.service import LeastAttained
 from colane.scheduling.mechanisms.lanes.in_lane import InLane
-from colane.scheduling.mechanisms.preemption.making_room import MakingRoom
+from colane.scheduling.mechanisms.preemption.preemption import Preemption
 from colane.scheduling.mechanisms.sharing.beside import BesideLightest
 from colane.scheduling.mechanisms.topology.connected import Connected
 from colane.scheduling.mechanisms.topology.free import Free
@@ -30,7 +30,7 @@ from tests.core.worlds import World, make_node
 from tests.examples import IS_COMPILED, examples
 
 SEEDS = st.integers(min_value=0, max_value=2**32 - 1)
-EVERY_SOURCE = (Free(), BesideLightest(), InLane(), Connected(), MakingRoom())
+EVERY_SOURCE = (Free(), BesideLightest(), InLane(), Connected(), Preemption())
 SETTLING = {
     **{name: create(name) for name in ("best-fit", "colocate", "drf", "pack", "salus-code", "sjf", "srtf", "las")},
     "all sources": Composed("all-sources", LeastAttained((5.0,)), EVERY_SOURCE, (Ageing(20.0),)),
@@ -111,15 +111,15 @@ class Asked(UsualSource):
         self.jobs: list[JobId] = []
         self.does_settle = settles
 
-    def bind(self, desk: Desk) -> AskedFinder:
+    def bind(self, context: SchedulingContext) -> AskedFinder:
         """See `Source`."""
-        return AskedFinder(self, desk)
+        return AskedFinder(self, context)
 
 
-class AskedFinder(UsualFinder):
+class AskedFinder(BoundSourceDefaults):
     """See `Asked`."""
 
-    def __init__(self, source: Asked, _desk: Desk) -> None:
+    def __init__(self, source: Asked, _context: SchedulingContext) -> None:
         self._source = source
 
     @property
@@ -127,7 +127,7 @@ class AskedFinder(UsualFinder):
         """As its source was told."""
         return self._source.does_settle
 
-    def offers(self, job: Job, _spec: JobSpec) -> Iterator[Offer]:
+    def candidates(self, job: Job, _spec: JobSpec) -> Iterator[Candidate]:
         """None."""
         self._source.jobs.append(job.id)
         yield from ()
@@ -187,7 +187,7 @@ def test_a_plan_that_is_refused_settles_nothing() -> None:
 
         name = "flawed"
         inner = Composed("any", Arrival(), (Free(),))
-        turns, spares_s = inner.turns, inner.spares_s
+        turns, min_runtime_before_preemption_s = inner.turns, inner.min_runtime_before_preemption_s
         fails = True
 
         def plan(self, view: ClusterView) -> Plan:

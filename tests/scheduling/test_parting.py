@@ -53,7 +53,7 @@ def leaving(machine: Machine, slowdown: float) -> list[Park | Stop]:
 def test_of_jobs_that_are_slower_together_than_in_turn_the_longest_waits() -> None:
     machine = together()
     parks = leaving(machine, 3.0)
-    assert [(type(park), park.job, park.for_job, park.reason.why) for park in parks] == [(Park, LONG, None, Why.PARTED)]
+    assert [(type(park), park.job, park.for_job, park.reason.why) for park in parks] == [(Park, LONG, None, Why.SPLIT)]
     assert parks[0].reason.jobs == (SHORT,)
 
 
@@ -75,7 +75,7 @@ def test_who_may_be_stopped_and_starts_quickly_is_stopped_and_not_let_back_besid
     machine = together(preemptible=True)
     stops = leaving(machine, 3.0)
     assert [(type(stop), stop.job, stop.for_job, stop.reason.why) for stop in stops] == [
-        (Stop, LONG, None, Why.STOPPED_APART)
+        (Stop, LONG, None, Why.SPLIT_BY_STOPPING)
     ]
     machine.do(Ended(LONG, 1, "stopped", Exit(0, None), machine.now_s, machine.now_s))
     assert machine.state(LONG) is JobState.QUEUED

@@ -143,7 +143,7 @@ def test_what_comes_free_is_kept_for_it_and_nobody_else_leaves() -> None:
     gang = comes(made, OLD_S, GANG)
     assert made.state.jobs[gang].reason is not None
     told = made.why(gang, OLD_S)
-    assert (told.why, told.jobs) == (Why.MAKING_ROOM, (1, 2, 3, 4))
+    assert (told.why, told.jobs) == (Why.PREEMPTING, (1, 2, 3, 4))
     gone(made, 4, OLD_S + 1)
     small = comes(made, OLD_S + 2, ONE)
     made.step([Tick()], OLD_S + 3)

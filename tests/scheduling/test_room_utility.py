@@ -10,7 +10,7 @@ from colane.model.job import JobId, JobState
 from colane.scheduling.registry import create
 from tests.scheduling.machines import disturbing, machine, start, submit
 
-POLICIES = ("topo-aware-p", "colane:company_max=1")
+POLICIES = ("topo-aware-p", "colane:jobs_per_gpu_max=1")
 HIGH = 1
 """Others have priority 0."""
 

@@ -59,7 +59,7 @@ def test_room_is_made_for_the_smallest_size_alone() -> None:
     core.step([Launched(JobId(n), 1, n, 1.0, "n") for n in range(1, 5)], 1.0)
     core.step([Tick()], 1000.0)
     core.step([Submitted(JobId(5), replace(WIDE, priority=1, share=False))], 1001.0)
-    assert sum(job.makes_room_for == 5 for job in core.state.jobs.values()) == 1
+    assert sum(job.preempted_for == 5 for job in core.state.jobs.values()) == 1
 
 
 def test_what_it_had_counts_at_the_size_it_had() -> None:

@@ -96,4 +96,4 @@ def test_stop_and_wait_name_each_other() -> None:
             seen.extend((reason.why, reason.jobs) for reason in (core.why(JobId(k), now_s) for k in (1, 2)))
 
     Life(EAGER, ONE, [known(0, 100), known(20, 10)], STEP, on_step=look).run()
-    assert seen == [(Why.PREEMPTED, (2,)), (Why.MAKING_ROOM, (1,))]
+    assert seen == [(Why.PREEMPTED, (2,)), (Why.PREEMPTING, (1,))]

@@ -55,12 +55,12 @@ def test_who_runs_and_waits_is_known_after_every_event(seed: int, policy: str) -
                 n: c.jobs for n, c in other.needs.items()
             }
             assert (mine.demands, mine.returned, mine.going) == (other.demands, other.returned, other.going)
-            assert [*mine.ripe(world.now_s, 5.0)] == [*other.ripe(world.now_s, 5.0)]
-            assert mine.ripens_s(world.now_s, 5.0) == other.ripens_s(world.now_s, 5.0)
+            assert [*mine.past_min_runtime(world.now_s, 5.0)] == [*other.past_min_runtime(world.now_s, 5.0)]
+            assert mine.min_runtime_until_s(world.now_s, 5.0) == other.min_runtime_until_s(world.now_s, 5.0)
 
 
 def _counts(standing: PoolJobs) -> dict[NeedClass, int]:
-    return {need: alike.jobs for need, alike in standing.needs.items()}
+    return {need: gpu_group.jobs for need, gpu_group in standing.needs.items()}
 
 
 def _nodes(view: ClusterView, pool: str) -> list[Node]:

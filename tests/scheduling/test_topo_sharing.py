@@ -65,7 +65,7 @@ def test_sharing_a_gpu_counts_as_interference() -> None:
 
 
 def test_who_asks_for_a_least_utility_does_not_share_below_it() -> None:
-    policy = preset("topo-aware", name="both", postpones=True, company_max=2)
+    policy = preset("topo-aware", name="both", postpones=True, jobs_per_gpu_max=2)
     gpu = Gpu(index=0, uuid="g", type="V100", memory_bytes=16 * GIB, sharing="mps")
     core = start(policy, [Node(name="n0", gpus=(gpu,))])
     core.step([ProfileDeclared(make_profile("f", "V100", 1.4e7, 2 * GIB))], 0.0)
@@ -82,7 +82,7 @@ def test_nobody_is_joined_who_would_fall_below_his_own_least(asked: float, share
         keys=(mine, other), sharing="mps", step_alone_s=(0.1, 0.1), step_together_s=(0.1, 0.2), steps=(99, 99),
         delta=1.0, delta_general=1.0, at_s=0.0,
     )  # fmt: skip
-    policy = preset("topo-aware", name="both", postpones=True, company_max=2)
+    policy = preset("topo-aware", name="both", postpones=True, jobs_per_gpu_max=2)
     gpu = Gpu(index=0, uuid="g", type="P100", memory_bytes=16 * GIB, sharing="mps")
     core = start(policy, [Node(name="n0", gpus=(gpu,))])
     core.step([ProfileDeclared(make_profile(f, "P100", 1e6, 2 * GIB)) for f in ("new", "here")], 0.0)
@@ -104,7 +104,7 @@ def test_what_a_neighbour_makes_felt_outweighs_fragmentation() -> None:
 
 @pytest.mark.parametrize("seed", range(10))
 def test_hasty_ageing_keeps_every_plan_legal(seed: int) -> None:
-    world = World(preset("topo-aware", name="hasty", postpones=True, company_max=3, max_wait_s=5.0), seed)
+    world = World(preset("topo-aware", name="hasty", postpones=True, jobs_per_gpu_max=3, max_wait_s=5.0), seed)
     for _ in range(80):
         outcome = world.step(world.random_event(), world.random_event())
         assert outcome.rejected is None

@@ -135,7 +135,7 @@ class World:
 
 def rules_of(service: Service | None = None, **settings: Any) -> GateRules:
     """The door of a scheduler that knows one operator, and whoever its board has tokens of."""
-    tokens: Callable[[], Any] = dict if service is None else (lambda: service.board.tokens)
+    tokens: Callable[[], Any] = dict if service is None else (lambda: service.read_model.tokens)
     return GateRules(callers=Callers(token=TOKEN, tokens=tokens), **settings)
 
 

@@ -118,8 +118,8 @@ def test_what_an_older_colane_wrote_over_a_declaration_is_put_beside_it() -> Non
     spec = {"name": "a", "family": "a", "cores": 5, "cores_asked": 3, "circle": "user ann", "share": False}
     job = documents.decode_job({"id": 7, "submit_s": 1.0, "state": "queued", "spec": spec})
     assert job.spec == JobSpec(name="a", family="a", cores=3, share=False)
-    assert job.constraints == Constraints(cores=5, circle="user ann")
-    assert (job.effective.cores, job.effective.circle) == (5, "user ann")
+    assert job.constraints == Constraints(cores=5, sharing_domain="user ann")
+    assert (job.effective.cores, job.effective.sharing_domain) == (5, "user ann")
 
 
 def flat(job: Job) -> dict[str, Any]:
@@ -133,13 +133,13 @@ def flat(job: Job) -> dict[str, Any]:
     if suspension is not None:
         body["suspended_by"] = suspension["by"]
     leaving, parking, on_host = body.pop("leaving"), body.pop("parking"), body.pop("on_host")
-    body |= {"parked": parking is not None, "home": "", "makes_room_for": None}
+    body |= {"parked": parking is not None, "home": "", "preempted_for": None}
     body |= {"ending": None, "resizes_to": None, "isolates": False, "is_loss": False}
     body |= {"on_host_bytes": None, "left_beside": []}
     if parking is not None:
-        body |= {"home": parking["home"], "makes_room_for": parking["for_job"]}
+        body |= {"home": parking["home"], "preempted_for": parking["for_job"]}
     if leaving is not None:
-        body |= {**leaving, "makes_room_for": leaving["for_job"]}
+        body |= {**leaving, "preempted_for": leaving["for_job"]}
     if on_host is not None:
         body |= {"on_host_bytes": on_host["size_bytes"], "left_beside": on_host["left_beside"]}
     return body
@@ -162,7 +162,7 @@ def as_before(job: Job) -> Job:
 
 
 TOLD_BY_STORY = {
-    "suspended_by", "parked", "home", "makes_room_for", "resizes_to", "isolates", "is_loss", "assigned_s",
+    "suspended_by", "parked", "home", "preempted_for", "resizes_to", "isolates", "is_loss", "assigned_s",
     "paused_since_s", "paused_before_s", "losses", "reason", "story_left_out",
 }  # fmt: skip
 

@@ -335,7 +335,7 @@ class TestRejectedPlan:
         class Greedy:
             name = "greedy"
             turns = Turns()
-            spares_s = inf
+            min_runtime_before_preemption_s = inf
 
             def plan(self, view: Any) -> Plan:
                 there = Placement((Slot(GpuId("n1", 7), 0),))
@@ -356,7 +356,7 @@ async def test_a_driver_that_fails_answers_503_and_ends_the_service(monkeypatch:
     class Broken:
         name = "broken"
         turns = Turns()
-        spares_s = inf
+        min_runtime_before_preemption_s = inf
 
         def plan(self, _view: Any) -> Any:
             raise RuntimeError("a bug")

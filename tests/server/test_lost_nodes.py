@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from colane.server.writer.board import Board
+from colane.server.writer.board import ReadModel
 from colane.server.writer.clock import Clocks
 from tests.server.harness import (
     DEADLINE_S,
@@ -81,7 +81,7 @@ class TestNudge:
 
 
 def test_a_board_knows_who_is_where() -> None:
-    assert Board().assigned("nowhere") == []
+    assert ReadModel().assigned("nowhere") == []
 
 
 class TestLease:

@@ -13,7 +13,7 @@ from colane.model.job import JobId
 from colane.scheduling.registry import POLICIES, create
 from colane.server.store.ledger import compose
 from colane.server.store.memory import MemoryStore
-from colane.server.writer.board import Board, read_board
+from colane.server.writer.board import ReadModel, read_board
 from colane.server.writer.driver import restore_state
 from colane.server.writer.turn import Turn
 from tests.core.audit import audit
@@ -26,21 +26,21 @@ class Recorded(World):
     """A world whose outcomes are written down as the live service writes them."""
 
     def __post_init__(self) -> None:
-        self.store, self.board = MemoryStore(), Board()
+        self.store, self.read_model = MemoryStore(), ReadModel()
         super().__post_init__()
 
     def step(self, *events: Event) -> Outcome:
         outcome = super().step(*events)
-        turn = Turn(self.board, self.now_s, JobId(self._next), self.core.state.progress, events=list(events))
+        turn = Turn(self.read_model, self.now_s, JobId(self._next), self.core.state.progress, events=list(events))
         hardware = {name: self.core.state.nodes[name].node for name in outcome.nodes}
         entry = compose(turn, outcome, hardware, self.policy.name)
         self.store.commit(entry.transaction)
-        entry.apply(self.board)
+        entry.apply(self.read_model)
         return outcome
 
-    def restored(self) -> tuple[Board, ClusterState]:
-        board = read_board(self.store)
-        return board, restore_state(self.store, board, CoreConfig())
+    def restored(self) -> tuple[ReadModel, ClusterState]:
+        read_model = read_board(self.store)
+        return read_model, restore_state(self.store, read_model, CoreConfig())
 
 
 def held(state: ClusterState) -> dict[str, Any]:
@@ -66,10 +66,14 @@ def test_restarted_after_any_event_nothing_differs(name: str, seed: int) -> None
     world = Recorded(create(name), seed, drains=True)
     for _ in range(EVENTS):
         world.step(world.random_event())
-        board, state = world.restored()
+        read_model, state = world.restored()
         assert held(state) == held(world.core.state)
-        assert (board.jobs, board.nodes, board.counters) == (world.board.jobs, world.board.nodes, world.board.counters)
-        assert {node: jobs for node, jobs in board.on_node.items() if jobs} == {
-            node: jobs for node, jobs in world.board.on_node.items() if jobs
+        assert (read_model.jobs, read_model.nodes, read_model.counters) == (
+            world.read_model.jobs,
+            world.read_model.nodes,
+            world.read_model.counters,
+        )
+        assert {node: jobs for node, jobs in read_model.on_node.items() if jobs} == {
+            node: jobs for node, jobs in world.read_model.on_node.items() if jobs
         }
         audit(state)

@@ -24,7 +24,7 @@ from colane.server.store.sqlite import MIGRATIONS, SqliteStore
 from colane.server.store.store import AuditEntry, Delete, Put, Store, StoreError, Transaction, job_key
 
 JOBS = names.SUBMITTED_JOBS
-NOBODY = 65534
+NONE_CAME = 65534
 
 
 @pytest.fixture(params=["memory", "sqlite"])
@@ -227,7 +227,7 @@ def open_as_nobody(path: Path) -> str:
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
-        os.setuid(NOBODY)
+        os.setuid(NONE_CAME)
         try:
             SqliteStore(path)
             answer = "opened"

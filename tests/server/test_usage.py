@@ -33,7 +33,7 @@ async def test_presets() -> None:
     async with world() as w:
         debug, sweep, plain = [await w.submit(**QOS, qos=name) for name in ("debug", "sweep", "normal")]
         kept = await w.submit(**QOS, qos="debug", time_limit="5m")
-        specs = [w.service.board.jobs[JobId(job)].spec for job in (debug, sweep, plain, kept)]
+        specs = [w.service.read_model.jobs[JobId(job)].spec for job in (debug, sweep, plain, kept)]
         assert [spec.priority for spec in specs] == [100, -100, 0, 100]
         assert [spec.time_limit_s for spec in specs] == [1800.0, None, None, 300.0]
         assert [spec.preemptible for spec in specs] == [False, True, False, False]

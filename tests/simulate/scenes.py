@@ -86,7 +86,7 @@ class Parkings:
         del now_s
         self.of_job.update(done.action.job for done in outcome.decisions if isinstance(done.action, Park))
 
-    def started(self, process: Process, company: Sequence[Running]) -> None:
+    def started(self, process: Process, co_runners: Sequence[Running]) -> None:
         """Not of interest."""
 
 
@@ -110,7 +110,7 @@ class Restless:
 
     name: str = "restless"
     turns: Turns = field(default_factory=Turns)
-    spares_s: float = inf
+    min_runtime_before_preemption_s: float = inf
     most_attempts: int = 4
 
     def plan(self, view: ClusterView) -> Plan:

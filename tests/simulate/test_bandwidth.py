@@ -32,7 +32,7 @@ class Looker:
                 throttle = decision.action.throttle
                 self.steps.append((now_s, None if throttle is None else len(throttle.cores)))
 
-    def started(self, process: Process, company: object) -> None: ...
+    def started(self, process: Process, co_runners: object) -> None: ...
 
 
 def run(looker: Looker, contention: ContentionConfig | None) -> Run:

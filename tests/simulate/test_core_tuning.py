@@ -42,7 +42,7 @@ class CoreStories:
             elif isinstance(decision.action, SetCores):
                 self.of_job[decision.action.job].append(len(decision.action.cores))
 
-    def started(self, process: Process, company: object) -> None:
+    def started(self, process: Process, co_runners: object) -> None:
         """Not of interest."""
 
 

@@ -33,7 +33,7 @@ class Rebooking:
     changes: tuple[tuple[float, int], ...]
     name: str = "rebooking"
     turns: Turns = field(default_factory=Turns)
-    spares_s: float = inf
+    min_runtime_before_preemption_s: float = inf
 
     def plan(self, view: ClusterView) -> Plan:
         draft = Draft(view)

@@ -48,15 +48,15 @@ class Recorder:
 
     def __init__(self) -> None:
         self.moves: dict[int, list[tuple[float, JobState]]] = {}
-        self.companies: list[tuple[int, list[int]]] = []
+        self.sharing_beliefs: list[tuple[int, list[int]]] = []
 
     def outcome(self, outcome: Outcome, now_s: float) -> None:
         del now_s
         for one in outcome.jobs:
             self.moves[one.id] = [(move.at_s, move.state) for move in one.story]
 
-    def started(self, process: Process, company: Sequence[Running]) -> None:
-        self.companies.append((process.id, [other.job.id for other in company]))
+    def started(self, process: Process, co_runners: Sequence[Running]) -> None:
+        self.sharing_beliefs.append((process.id, [other.job.id for other in co_runners]))
 
 
 def recorded(inputs: Inputs) -> tuple[Run, Recorder]:
@@ -101,7 +101,7 @@ class Loading:
 
 def test_launching_is_work_where_the_device_is_made_of_cores() -> None:
     def told(gpu_type: str, work_s: float = 10.0) -> dict[int, float]:
-        together: Any = {**PAIR, "company": "both", "company_size": 2}
+        together: Any = {**PAIR, "measurement_group": "both", "measurement_group_size": 2}
         jobs = [job(1, 0, 20, steps=20, **together), job(2, 0, 30, steps=30, **together)]
         machines = Cluster("test", (node("n0", 1, gpu_type=gpu_type),))
         return ends(run(jobs, machines, create("fifo"), cast("World", Loading(FactorsWorld(0.9), work_s))))
@@ -182,7 +182,7 @@ class AbortingPolicy:
 
     name: str = "aborting"
     turns: Turns = field(default_factory=Turns)
-    spares_s: float = inf
+    min_runtime_before_preemption_s: float = inf
 
     def plan(self, view: ClusterView) -> Plan:
         draft, first = Draft(view), view.jobs.get(JobId(1))
@@ -324,7 +324,7 @@ def test_who_is_already_there_is_told_at_every_start() -> None:
         cluster=sharing_by_mps(), workload=workload(*jobs), world=FactorsWorld(0.4), policy=create("colocate")
     )
     _, seen = recorded(given)
-    assert seen.companies == [(1, []), (2, []), (3, [2])]
+    assert seen.sharing_beliefs == [(1, []), (2, []), (3, [2])]
 
 
 def test_the_garbage_collector_is_given_back_as_it_was() -> None:

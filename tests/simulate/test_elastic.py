@@ -84,7 +84,7 @@ class Onlooker:
     def _speed(self, one: Job, gpus: int) -> float:
         return self._core.state.beliefs.rate(one.spec, Situation("titan", gpus)).steps_per_s or 0.0
 
-    def started(self, process: Process, company: Sequence[Running]) -> None:
+    def started(self, process: Process, co_runners: Sequence[Running]) -> None:
         """Nothing to see."""
 
 

@@ -47,7 +47,7 @@ class Halving:
     scope = Scope.GPU
 
     def __init__(self) -> None:
-        self.companies: set[int] = set()
+        self.sharing_beliefs: set[int] = set()
 
     def refusal(self, job: TraceJob, gpu_types: Sequence[str]) -> str | None:  # noqa: ARG002
         return None
@@ -59,7 +59,7 @@ class Halving:
         return NO_STARTUP
 
     def steps_per_s(self, me: Running, others: Sequence[Running]) -> float:  # noqa: ARG002
-        self.companies.add(len(others))
+        self.sharing_beliefs.add(len(others))
         return 0.5 ** len(others)
 
     def memory(self, job: TraceJob, gpu_type: str) -> Memory | None:  # noqa: ARG002
@@ -73,7 +73,7 @@ class Laned:
     """Puts every job on the one GPU, into the lane its label says."""
 
     name = "laned"
-    spares_s = inf
+    min_runtime_before_preemption_s = inf
 
     def __init__(self, rule: TurnRule = TurnRule.FAIR, quantum_s: float | None = 0.0) -> None:
         self.turns = Turns(rule=rule, quantum_s=quantum_s)
@@ -109,7 +109,7 @@ def test_members_of_a_lane_share_its_time_and_do_not_disturb_each_other() -> Non
     world = Halving()
     done = run([laned(1, 0, 10), laned(2, 0, 10)], cluster(1), Laned(), world)
     assert ends(done) == {1: 20, 2: 20}
-    assert world.companies == {0}
+    assert world.sharing_beliefs == {0}
     assert done.ledger.paused_s == {1: 10, 2: 10}
 
 
@@ -255,6 +255,6 @@ def test_jobs_that_do_not_fit_side_by_side_take_turns_once_that_is_seen() -> Non
     world = Large()
     done = run([laned(1, 0, 100, 0), laned(2, 5, 100, 1, family="g")], cluster(1), Laned(), world)
     assert done.ledger.flaws == []
-    assert world.companies == {0, 1}
+    assert world.sharing_beliefs == {0, 1}
     assert set(done.ledger.paused_s) == {1, 2}
     assert max(ends(done).values()) == pytest.approx(200, abs=2)

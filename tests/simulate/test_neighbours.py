@@ -28,8 +28,8 @@ class Watch:
         self.known: list[int] = []
         self.starts = 0
 
-    def started(self, process: Process, company: object) -> None:
-        del process, company
+    def started(self, process: Process, co_runners: object) -> None:
+        del process, co_runners
         self.starts += 1
         self.known.append(len(self.beliefs))
 

@@ -47,7 +47,7 @@ class Parker:
 
     name: str = "parker"
     turns: Turns = field(default_factory=Turns)
-    spares_s: float = 0.0
+    min_runtime_before_preemption_s: float = 0.0
     changes_max: int = 7
 
     def plan(self, view: ClusterView) -> Plan:
@@ -107,7 +107,7 @@ class ParkForPriority:
 
     name: str = "park-for-priority"
     turns: Turns = field(default_factory=Turns)
-    spares_s: float = 0.0
+    min_runtime_before_preemption_s: float = 0.0
 
     def plan(self, view: ClusterView) -> Plan:
         draft = Draft(view)
@@ -124,7 +124,7 @@ class ParkForPriority:
     def _park(draft: Draft, waiting: Job) -> None:
         below = [other for other in draft.view.jobs.values() if other.spec.priority < waiting.spec.priority]
         victim = next((one for one in below if draft.view.parking_refusal(one) is None), None)
-        if victim is not None and not any(one.makes_room_for == waiting.id for one in below):
+        if victim is not None and not any(one.preempted_for == waiting.id for one in below):
             draft.park(victim, Reason(Why.PARKED, {"because": "it goes first"}, (waiting.id,)), waiting.id)
 
 

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from colane.agent.gate.rules import Floor
+from colane.agent.gate.rules import GateState
 from colane.agent.gate.values import Wish
 from colane.lanes.turns import SHARED, Contender, shares
 from colane.model.job import JobKind
@@ -89,7 +89,7 @@ class GateLane:
         self._coming = [member(job) for job in jobs]
         self._here: dict[int, Member] = {}
         self._turns = turns
-        self._floor = Floor()
+        self._floor = GateState()
         self._floor.follow([], turns, 0.0)
         self._step_end_s = inf
         self._holder: Member | None = None

@@ -116,9 +116,9 @@ def test_a_pair_no_table_has_is_bound_by_its_work(world: TableWorld) -> None:
 
 def test_jobs_that_share_run_no_faster_than_alone_and_the_gpu_does_no_more_than_its_work(world: TableWorld) -> None:
     jobs = [on_v100("ResNet-18", b) for b in (16, 64, 256)] + [on_v100("LM", 20), on_v100("Transformer", 128)]
-    for company in (jobs[:2], jobs[:3], jobs[2:], jobs):
-        for place, one in enumerate(company):
-            others = company[:place] + company[place + 1 :]
+    for co_runners in (jobs[:2], jobs[:3], jobs[2:], jobs):
+        for place, one in enumerate(co_runners):
+            others = co_runners[:place] + co_runners[place + 1 :]
             assert world.steps_per_s(one, others) <= world.steps_per_s(one, ())
 
 

@@ -123,7 +123,7 @@ class Agent:
             while not stop.is_set():
                 self.woken.clear()
                 with self._bounds.around("this agent's round"):
-                    await self._place.unless_gone(self.make_it_so)
+                    await self._place.unless_gone(self.reconcile_all)
                 await self._answers.rest(self._config.heartbeat_s, self.woken, stop)
             if abandoned is None or not abandoned.is_set():
                 hurry = hurry or asyncio.Event()
@@ -138,7 +138,7 @@ class Agent:
             self._cages.close()
             self.jobs.close()
 
-    async def make_it_so(self) -> None:
+    async def reconcile_all(self) -> None:
         """One round: tell of ends, report, and do what the scheduler wants."""
         await self._tell_of_ill_devices()
         self._fault.look()
@@ -236,11 +236,11 @@ class Agent:
             self.jobs.stop(key, ENDS_WITH_AGENT, STOPPED)
         elif act is Act.STOP and wanted is not None:
             self.jobs.stop(key, wanted[key].because if key in wanted else UNWANTED)
-        elif act is Act.DENY:
+        elif act is Act.REJECT:
             await self._refuse(key, NOT_HERE)
         else:
-            if act is Act.BURY:
-                await self.jobs.bury(key)
+            if act is Act.REAP:
+                await self.jobs.reap(key)
             await self._tell(key)
 
     async def _make_ready(self, job: DesiredJob) -> None:
@@ -415,7 +415,7 @@ class Agent:
         self._is_wanted = True
         while (self._is_wanted or self.state.live()) and time.monotonic() < end_s and not hurry.is_set():
             self.woken.clear()
-            await self.make_it_so()
+            await self.reconcile_all()
             if self._is_wanted or self.state.live():
                 await self._answers.rest(self._config.heartbeat_s, self.woken, hurry)
 

@@ -139,9 +139,9 @@ class Act(Enum):
 
     START = auto()
     STOP = auto()
-    DENY = auto()
+    REJECT = auto()
     """It shall stop and has never been here: say that it was not started."""
-    BURY = auto()
+    REAP = auto()
     """Remove what its dead supervisor left, and record that."""
     REPORT = auto()
 
@@ -179,7 +179,7 @@ def reconcile(desired: Desired | None, observed: Mapping[Key, AttemptPhase], fol
     return actions + _stops(desired, observed) + _starts(desired, observed)
 
 
-_ENDINGS = {AttemptPhase.LOST: Act.BURY, AttemptPhase.ENDED: Act.REPORT}
+_ENDINGS = {AttemptPhase.LOST: Act.REAP, AttemptPhase.ENDED: Act.REPORT}
 _STOPPABLE = frozenset({AttemptPhase.PREPARED, AttemptPhase.STARTING, AttemptPhase.RUNNING})
 _IN_THE_WAY = frozenset({AttemptPhase.STARTING, AttemptPhase.RUNNING, AttemptPhase.LOST})
 
@@ -188,7 +188,7 @@ def _stops(desired: Desired, observed: Mapping[Key, AttemptPhase]) -> list[Actio
     wanted = {job.key for job in desired.jobs if job.run}
     unwanted = sorted(key for key, phase in observed.items() if phase in _STOPPABLE and key not in wanted)
     unknown = sorted(job.key for job in desired.jobs if not job.run and job.key not in observed)
-    return [Action(Act.STOP, key) for key in unwanted] + [Action(Act.DENY, key) for key in unknown]
+    return [Action(Act.STOP, key) for key in unwanted] + [Action(Act.REJECT, key) for key in unknown]
 
 
 def _starts(desired: Desired, observed: Mapping[Key, AttemptPhase]) -> list[Action]:

@@ -1,8 +1,8 @@
 """Profiles jobs on purpose through a running scheduler: one alone for some steps, or a set together.
 
 The scheduler learns by itself from what runs (`perf.observe`); here jobs are only run so that it can. A job alone
-keeps its GPU to itself and is stopped after `steps_limit` steps. The jobs of a set carry one `company` name, which
-the core starts together on a free GPU; they are stopped as soon as each has made enough steps in that company.
+keeps its GPU to itself and is stopped after `steps_limit` steps. The jobs of a set carry one `measurement_group` name,
+which the core starts together on a free GPU; they are stopped as soon as each has made enough steps in that company.
 """
 
 from __future__ import annotations
@@ -185,11 +185,16 @@ class Profiler:
         """Run subjects, each of which has a profile, at once on one GPU until their set is measured."""
         alone_s = self._steps_alone(subjects)
         name = " + ".join(subject.name for subject in subjects)
-        company = {"company": f"{BY} {uuid.uuid4().hex}", "company_size": len(subjects), "share": True, "mps": mps}
+        measurement_group = {
+            "measurement_group": f"{BY} {uuid.uuid4().hex}",
+            "measurement_group_size": len(subjects),
+            "share": True,
+            "mps": mps,
+        }
         before = len(read_measurements(self.client))
         limits = [self.rules.steps + math.ceil(TOGETHER_MAX_S / step_s) for step_s in alone_s]
         requests = [
-            _request(subject, {**company, "steps_limit": limit}, limit)
+            _request(subject, {**measurement_group, "steps_limit": limit}, limit)
             for subject, limit in zip(subjects, limits, strict=True)
         ]
         with self._submitted(requests) as ids:
@@ -203,7 +208,7 @@ class Profiler:
         return SetRun(measurement=found[-1], jobs=tuple(ids), notes=self._mps_notes(found[-1], mps=mps))
 
     def _run_alone(self, subject: Subject, limit: int, *, mps: bool) -> Object:
-        only = {"company": None, "company_size": 1, "share": False}
+        only = {"measurement_group": None, "measurement_group_size": 1, "share": False}
         request = _request(subject, {**only, "steps_limit": limit, "mps": mps}, limit)
         with self._submitted([request]) as ids:
             (job,) = self._follow(f"{subject.name} alone", ids)
@@ -317,7 +322,10 @@ def _request(subject: Subject, changes: Mapping[str, Any], limit: int) -> Object
     if "model_name" in request:
         request.setdefault("iters", max(OPEN_END, 2 * limit))
     request.setdefault("name", PurePosixPath(subject.key.family.split(" ", maxsplit=1)[0].partition("@")[0]).name)
-    request["labels"] = {**request.get("labels", {}), "profile": "together" if changes["company"] else "alone"}
+    request["labels"] = {
+        **request.get("labels", {}),
+        "profile": "together" if changes["measurement_group"] else "alone",
+    }
     return request
 
 

@@ -134,7 +134,7 @@ class _Judge:
         return self._take_memory(job, node.node.name, Resources(host_memory_bytes=need_bytes)) if need_bytes else ()
 
     def _move(self, job: Job, placement: Placement) -> Flaws:
-        if job.has_given_way and job.is_waiting:
+        if job.has_left_gpus and job.is_waiting:
             return self._come_back(job, placement)
         if job.is_returning:
             return self._return(job, placement)
@@ -363,10 +363,10 @@ class _Judge:
 
     @staticmethod
     def _share(job: Job, load: GpuLoad, booked: GpuLoad) -> Flaws:
-        if not load.admits(job.effective.circle):
+        if not load.admits(job.effective.sharing_domain):
             return (Flaw("may-not-share", f"the jobs on {load.id} are of others than job {job.id}", booked.jobs),)
-        together = {b.company for b in booked.bookings}
-        if together == {job.spec.company} and job.spec.company is not None:
+        together = {b.measurement_group for b in booked.bookings}
+        if together == {job.spec.measurement_group} and job.spec.measurement_group is not None:
             return ()
         if not booked.is_shareable:
             return (Flaw("may-not-share", f"{load.id} cannot be shared with job {job.id}", booked.jobs),)

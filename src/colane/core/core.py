@@ -10,12 +10,12 @@ from typing import Any, Final
 
 from colane.core.check import check
 from colane.core.cluster.changes import Newcomers
-from colane.core.cluster.company import Company, Pacing
+from colane.core.cluster.co_runners import CoRunners, Pacing
 from colane.core.cluster.limits import LimitBook
 from colane.core.cluster.situations import rate_of
 from colane.core.cluster.state import ClusterState
 from colane.core.cluster.useful_cores import useful_cores_of
-from colane.core.cluster.view import NOBODY, ClusterView
+from colane.core.cluster.view import NONE_CAME, ClusterView
 from colane.core.config import CoreConfig
 from colane.core.eligibility import hold_reason
 from colane.core.events import (
@@ -41,11 +41,11 @@ from colane.core.events import (
     Tick,
 )
 from colane.core.planners import drain, guard
-from colane.core.planners.companies import MeasuredSets
 from colane.core.planners.contention import Contention
 from colane.core.planners.cpu_only import CpuOnlyJobs
 from colane.core.planners.drain import Drains
 from colane.core.planners.guard import Guard
+from colane.core.planners.measurement_groups import MeasuredSets
 from colane.core.planners.overflow import Relief
 from colane.core.planners.remeasuring import Remeasuring
 from colane.core.planners.returning import Returns
@@ -195,7 +195,7 @@ class Core:
             plan = self.policy.plan(view)
             plan = plan if plan.serves_cpu_only else self._cpu_only.plan(view)
         else:
-            plan = self._sets.plan(view) if asked.spec.company else self.policy.plan(view)
+            plan = self._sets.plan(view) if asked.spec.measurement_group else self.policy.plan(view)
         return plan.reason_for(asked) or (asked.reason if asked.parked else None) or Reason(Why.SUBMITTED)
 
     @property
@@ -212,16 +212,16 @@ class Core:
         """When the search for a job's cores wants samples of it, counted from a change, see `CoreTuning.waits_s`."""
         return self._tuning.waits_s(job)
 
-    def company(self, job: JobId) -> Company | None:
+    def co_runners(self, job: JobId) -> CoRunners | None:
         """How a running job shares its GPUs, as seen and as predicted; None when it shares none."""
-        return guard.company_of(self.state, self._watchers.guard, self.state.jobs[job], self.turns)
+        return guard.co_runners_of(self.state, self._watchers.guard, self.state.jobs[job], self.turns)
 
     def pacing(self, job: JobId) -> Pacing:
         """How fast a live job is believed to go, and in what company."""
         asked = self.state.jobs[job]
         rate = rate_of(self.state, asked, self.turns.rule) or self.state.beliefs.rate(asked.effective, ALONE)
-        company = self.company(job) if asked.placement is not None else None
-        return Pacing(rate, company, useful_cores_of(self.state, asked))
+        co_runners = self.co_runners(job) if asked.placement is not None else None
+        return Pacing(rate, co_runners, useful_cores_of(self.state, asked))
 
     def _decide(self, step: Step) -> None:
         """Ask until carrying out the plan taught nothing (who joins a job ends its time alone, and that teaches).
@@ -286,7 +286,7 @@ class Core:
 
     def _ask_policy(self, step: Step, waiting: list[str]) -> Plan | None:
         state = self.state
-        if state.companies and waiting:
+        if state.measurement_groups and waiting:
             self._follow(step, self._sets, waiting)
             waiting = [pool for pool in waiting if state.queues[pool].count]
         if self._blocked:
@@ -299,7 +299,7 @@ class Core:
 
     def _ask_about(self, step: Step, pools: list[str]) -> Plan:
         """Follow the policy's plan for these pools, and note what it says of the next one."""
-        settled, newcomers = self._settled, NOBODY
+        settled, newcomers = self._settled, NONE_CAME
         if settled:
             newcomers = {pool: self.state.changed_pools.newcomers(pool) for pool in pools if pool in settled}
         plan = self._follow(step, self.policy, pools, newcomers)
@@ -341,7 +341,7 @@ class Core:
         return False
 
     def _follow(
-        self, step: Step, planner: Planner, pools: Iterable[str], newcomers: Mapping[str, Newcomers | None] = NOBODY
+        self, step: Step, planner: Planner, pools: Iterable[str], newcomers: Mapping[str, Newcomers | None] = NONE_CAME
     ) -> Plan:
         """Ask for a plan, judge it, carry it out, and record what was decided by whom."""
         view = ClusterView(self.state, step.now_s, pools=pools, newcomers=newcomers)
@@ -368,7 +368,7 @@ class Core:
             if job.placement is None:
                 reports.set_hold_timers(self._timers, job)
                 continue
-            step.company_changed(job.placement.gpus)
+            step.co_runners_changed(job.placement.gpus)
             if job.start_s is not None:
                 starting.set_timers(step, job, job.start_s)
             if job.state is JobState.CHECKPOINTING and job.effective.checkpoint is not None:

@@ -28,7 +28,7 @@ class Policy(Planner, Protocol):
         """How the jobs of one lane take turns."""
 
     @property
-    def spares_s(self) -> float:
+    def min_runtime_before_preemption_s(self) -> float:
         """How long a job runs at least before it is stopped for another; infinite where nobody is."""
 
 

@@ -22,12 +22,12 @@ class TryWindow:
     Args:
         cores: How many, of all its GPUs together.
         begins_s: What it does before is not counted.
-        company: Who else was on its GPUs; with others a try begins anew.
+        co_runners: Who else was on its GPUs; with others a try begins anew.
     """
 
-    def __init__(self, cores: int, begins_s: float, company: Hashable) -> None:
+    def __init__(self, cores: int, begins_s: float, co_runners: Hashable) -> None:
         self.cores = cores
-        self.company = company
+        self.co_runners = co_runners
         self._begins_s = begins_s
         self._first: tuple[int, float] | None = None
         self._used: list[float] = []

@@ -48,7 +48,7 @@ def program(denied: Iterable[DeviceNumber]) -> bytes:
     return b"".join([*code, _instruction(MOVE, RESULT, value=1), _instruction(EXIT)])
 
 
-def deny(cgroup: Path, denied: Iterable[DeviceNumber]) -> None:
+def reject(cgroup: Path, denied: Iterable[DeviceNumber]) -> None:
     """Keep the processes of a cgroup, now and later, from opening these devices.
 
     Raises:

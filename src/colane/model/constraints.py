@@ -21,7 +21,7 @@ class Constraints(NamedTuple):
         checkpoint: How it is asked to save, as learnt of it, in place of what was declared.
         sizes_lost: Numbers of GPUs at which it does not come up.
         cores: Cores it is to start with, where these are tuned, in place of those declared.
-        circle: Whose jobs may share a GPU with it (see `core.circles`); empty where all may.
+        sharing_domain: Whose jobs may share a GPU with it (see `core.sharing_domains`); empty where all may.
     """
 
     isolated: bool = False
@@ -29,7 +29,7 @@ class Constraints(NamedTuple):
     checkpoint: CheckpointContract | None = None
     sizes_lost: tuple[int, ...] = ()
     cores: int | None = None
-    circle: str = ""
+    sharing_domain: str = ""
 
 
 UNCONSTRAINED: Final = Constraints()
@@ -51,5 +51,5 @@ def under(spec: JobSpec, constraints: Constraints) -> JobSpec:
         preemptible=saves and not constraints.not_preemptible,
         checkpoint=spec.checkpoint if learnt is None else learnt,
         cores=spec.cores if constraints.cores is None else constraints.cores,
-        circle=constraints.circle,
+        sharing_domain=constraints.sharing_domain,
     )

@@ -226,7 +226,7 @@ class Job:
         return None if self.leaving is None else self.leaving.resizes_to
 
     @property
-    def makes_room_for(self) -> JobId | None:
+    def preempted_for(self) -> JobId | None:
         """The job it is stopped or parked for, until it is off its GPUs."""
         if self.leaving is not None:
             return self.leaving.for_job
@@ -280,7 +280,7 @@ class Job:
         return self.on_host is not None
 
     @property
-    def has_given_way(self) -> bool:
+    def has_left_gpus(self) -> bool:
         """Whether it is parked and off its GPUs: of its node it books host memory alone."""
         return self.parking is not None and self.on_host is not None
 

@@ -453,8 +453,8 @@ JOB_FIELDS: Final = (
         shelf=Shelf.JOB, column="steps",
     ),
     JobField("steps_limit", STEPS, "stopped as succeeded when this many steps are done; none is never"),
-    JobField("company", NAME, "name of a set under measurement, started together on one GPU", needs_gpu=True),
-    JobField("company_size", Whole(1, 64, "job"), "jobs in that set", default=1),
+    JobField("measurement_group", NAME, "name of a set under measurement, started together on one GPU", needs_gpu=True),
+    JobField("measurement_group_size", Whole(1, 64, "job"), "jobs in that set", default=1),
     JobField(
         "command", TextList(WORD, COMMAND_WORDS_MAX), "program and arguments; no shell reads them",
         other_names=("cmd", "script", "run"), in_spec=False, shelf=Shelf.NONE,

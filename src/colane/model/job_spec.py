@@ -30,7 +30,7 @@ class NeedClass(NamedTuple):
     anti_collocation: bool
     kind: JobKind
     latency_s: float | None
-    circle: str
+    sharing_domain: str
     home: str = ""
     """Where alone a parked job may go on: "node", or "node/gpu"; empty where a job may start anywhere."""
 
@@ -63,8 +63,8 @@ class JobSpec:
         batch_per_gpu: Whether each GPU has that many, so that a step takes more samples on more GPUs.
         steps_total: Steps until it is done.
         steps_limit: Stopped as succeeded when this many steps are done (profiling).
-        company: Name of a set under measurement, started together on one GPU.
-        company_size: Jobs in that set.
+        measurement_group: Name of a set under measurement, started together on one GPU.
+        measurement_group_size: Jobs in that set.
         preemptible: It saves its state and goes on from there, so a policy may stop it and start it again later.
         abortable: Without GPUs, it may be stopped for others though it then begins anew (paper D's borrowers).
         kind: Training, or inference by a resident process.
@@ -77,7 +77,7 @@ class JobSpec:
             (paper C, section 4.3).
         comm_weight: How much its ranks talk: 4 much .. 1 little, 0 not at all; None judges by its batch size (paper C).
         comm_pattern: Which ranks talk to each other.
-        circle: Whose jobs may share a GPU with it: never declared, see `Constraints`.
+        sharing_domain: Whose jobs may share a GPU with it: never declared, see `Constraints`.
         labels: For people and reports.
         comment: For people.
         category: What it works on; decides how many cores it starts with where these are tuned (paper D).
@@ -104,8 +104,8 @@ class JobSpec:
     batch_size: int | None
     steps_total: int | None
     steps_limit: int | None
-    company: str | None
-    company_size: int
+    measurement_group: str | None
+    measurement_group_size: int
     preemptible: bool
     abortable: bool
     kind: JobKind
@@ -117,7 +117,7 @@ class JobSpec:
     utility_min: float
     comm_weight: int | None
     comm_pattern: CommPattern
-    circle: str
+    sharing_domain: str
     labels: Mapping[str, str]
     comment: str
     category: Category
@@ -148,8 +148,8 @@ class JobSpec:
         batch_size: int | None = None,
         steps_total: int | None = None,
         steps_limit: int | None = None,
-        company: str | None = None,
-        company_size: int = 1,
+        measurement_group: str | None = None,
+        measurement_group_size: int = 1,
         preemptible: bool = False,
         abortable: bool = False,
         kind: JobKind = JobKind.TRAINING,
@@ -161,7 +161,7 @@ class JobSpec:
         utility_min: float = 0.0,
         comm_weight: int | None = None,
         comm_pattern: CommPattern = CommPattern.ALL,
-        circle: str = "",
+        sharing_domain: str = "",
         labels: Mapping[str, str] | None = None,
         comment: str = "",
         category: Category = Category.UNKNOWN,
@@ -187,8 +187,8 @@ class JobSpec:
         self.batch_size = batch_size
         self.steps_total = steps_total
         self.steps_limit = steps_limit
-        self.company = company
-        self.company_size = company_size
+        self.measurement_group = measurement_group
+        self.measurement_group_size = measurement_group_size
         self.preemptible = preemptible
         self.abortable = abortable
         self.kind = kind
@@ -200,7 +200,7 @@ class JobSpec:
         self.utility_min = utility_min
         self.comm_weight = comm_weight
         self.comm_pattern = comm_pattern
-        self.circle = circle
+        self.sharing_domain = sharing_domain
         self.labels = {} if labels is None else labels
         self.comment = comment
         self.category = category
@@ -248,8 +248,8 @@ class JobSpec:
             batch_size=self.batch_size,
             steps_total=self.steps_total,
             steps_limit=self.steps_limit,
-            company=self.company,
-            company_size=self.company_size,
+            measurement_group=self.measurement_group,
+            measurement_group_size=self.measurement_group_size,
             preemptible=self.preemptible,
             abortable=self.abortable,
             kind=self.kind,
@@ -261,7 +261,7 @@ class JobSpec:
             utility_min=self.utility_min,
             comm_weight=self.comm_weight,
             comm_pattern=self.comm_pattern,
-            circle=self.circle,
+            sharing_domain=self.sharing_domain,
             labels=self.labels,
             comment=self.comment,
             category=self.category,
@@ -301,5 +301,5 @@ def need_class(spec: JobSpec) -> NeedClass:
         spec.anti_collocation,
         spec.kind,
         spec.latency_s,
-        spec.circle,
+        spec.sharing_domain,
     )

@@ -34,10 +34,10 @@ class Why(StrEnum):
     NO_EVIDENCE = "no-evidence"
     UNKNOWN_ALONE_FIRST = "unknown-alone-first"
     USED_BY_OTHERS = "used-by-others"
-    COMPANY_INCOMPLETE = "company-incomplete"
+    GROUP_INCOMPLETE = "group-incomplete"
     RESERVED = "reserved"
     WOULD_DELAY = "would-delay"
-    MAKING_ROOM = "making-room"
+    PREEMPTING = "preempting"
     SHRUNK = "shrunk"
     GROWN = "grown"
     POSTPONED = "postponed"
@@ -55,10 +55,10 @@ class Why(StrEnum):
     FREE_CORES = "free-cores"
     SHARES = "shares"
     SHARES_BEST = "shares-best"
-    TRIES_COMPANY = "tries-company"
+    TRIES_SHARING = "tries-sharing"
     MOVED = "moved"
-    GATHERED = "gathered"
-    MADE_WAY = "made-way"
+    CONSOLIDATED = "consolidated"
+    VACATED = "vacated"
     BEST_FIT = "best-fit"
     MEASURED_TOGETHER = "measured-together"
     BACKFILL = "backfill"
@@ -92,8 +92,8 @@ class Why(StrEnum):
     PREEMPTED = "preempted"
     MOVES_TYPE = "moves-type"
     PARKED = "parked"
-    PARTED = "parted"
-    STOPPED_APART = "stopped-apart"
+    SPLIT = "split"
+    SPLIT_BY_STOPPING = "split-by-stopping"
     NOT_PARKED = "not-parked"
     COMES_BACK = "comes-back"
     WAITS_PARKED = "waits-parked"
@@ -175,10 +175,10 @@ SENTENCES: Mapping[Why, str] = MappingProxyType(
             "Resources: not profiled yet, so it waits for a free GPU to run alone first: needs {asked}, "
             "at most {have} free; GPUs are held by {jobs}"
         ),
-        Why.COMPANY_INCOMPLETE: "Dependency: {have} of {need} jobs of its set under measurement are queued",
+        Why.GROUP_INCOMPLETE: "Dependency: {have} of {need} jobs of its set under measurement are queued",
         Why.RESERVED: "Resources: first in line; {node}, held by {jobs}, is reserved for it in at most {in_s:.0f} s",
         Why.WOULD_DELAY: "Priority: the free GPUs are reserved, and it could delay {jobs}",
-        Why.MAKING_ROOM: "Resources: GPUs are kept for it and come free when {jobs} have stopped",
+        Why.PREEMPTING: "Resources: GPUs are kept for it and come free when {jobs} have stopped",
         Why.NO_LANE: (
             "Resources: needs {persistent_bytes} of GPU memory and {ephemeral_bytes} more within a step; "
             "no lane has room for it: at most {have_bytes} left, on {gpu} beside {jobs}"
@@ -205,9 +205,9 @@ SENTENCES: Mapping[Why, str] = MappingProxyType(
         Why.FREE_GPU: "{gpu} is free",
         Why.FREE_CORES: "{node} has the cores and the host memory it books",
         Why.MOVED: "moved from {had} to {gpu}: together {rise:+.2f} of a job's speed alone",
-        Why.GATHERED: "moved from {nodes} nodes to {node} alone: {faster:.2f} times as fast there",
-        Why.MADE_WAY: "moved from {had} to {gpu}, so that {jobs} can go on: parked, and bound to {had}",
-        Why.TRIES_COMPANY: "shares {gpu} with {jobs}: nothing is known of such company, so it is tried once",
+        Why.CONSOLIDATED: "moved from {nodes} nodes to {node} alone: {faster:.2f} times as fast there",
+        Why.VACATED: "moved from {had} to {gpu}, so that {jobs} can go on: parked, and bound to {had}",
+        Why.TRIES_SHARING: "shares {gpu} with {jobs}: nothing is known of such company, so it is tried once",
         Why.SHARES_BEST: "shares {gpu} with {jobs}: at {speed:.2f} of its speed alone, together {rise:+.2f}",
         Why.SHARES: "shares {gpu} with {jobs}: predicted speed-up {speedup:.2f} ({source})",
         Why.BEST_FIT: "{gpu} leaves the fewest GPUs free on its node ({left})",
@@ -252,11 +252,11 @@ SENTENCES: Mapping[Why, str] = MappingProxyType(
         Why.GROWN: "saves its state and goes on with {gpus:GPU} instead of {had}",
         Why.MOVES_TYPE: "stopped to go on faster, on {gpu_type}",
         Why.PARKED: "parked at a step boundary for {jobs}: {because}; it goes on when its node has a GPU for it",
-        Why.PARTED: (
+        Why.SPLIT: (
             "parked at a step boundary, for it and {jobs} are slower together on {gpu} than one after another would be "
             "(sum of speeds {sum:.2f}, without it {without:.2f}); it goes on there when that pays"
         ),
-        Why.STOPPED_APART: (
+        Why.SPLIT_BY_STOPPING: (
             "stopped, for it and {jobs} are slower together on {gpu} than one after another would be "
             "(sum of speeds {sum:.2f}, without it {without:.2f}); it goes on where that pays"
         ),

@@ -144,14 +144,14 @@ def _best_case(sources: Sources) -> Experiment:
 
 
 def _batch(
-    name: str, title: str, kinds: Sequence[tuple[str, int]], sources: Sources, company_max: int, note: str
+    name: str, title: str, kinds: Sequence[tuple[str, int]], sources: Sources, jobs_per_gpu_max: int, note: str
 ) -> Experiment:
     cluster = clusters.load("paper-a")
     jobs = tuple(_job(number, *kind) for number, kind in enumerate(kinds, 1))
     workload = Workload(name=name, jobs=jobs, source=title)
     loaded = Loaded(cluster, workload, TableWorld(sources, jobs))
     policies: list[tuple[Policy, Belief]] = [
-        (preset("fifo"), Belief.ORACLE), (preset("colocate", company_max=company_max), Belief.ORACLE),
+        (preset("fifo"), Belief.ORACLE), (preset("colocate", jobs_per_gpu_max=jobs_per_gpu_max), Belief.ORACLE),
     ]  # fmt: skip
     runs = tuple((0, _run(loaded, policy, belief, 0)) for policy, belief in policies)
     return Experiment(name, title, {0: loaded}, runs, note)
@@ -257,9 +257,9 @@ def _deltas(world: TableWorld, batch: int) -> dict[tuple[str, str], float]:
     pairs = (("ResNet-18", "ResNet-18"), ("ResNet-18", "ResNet-50"), ("ResNet-50", "ResNet-50"))
     known = {}
     for pair in pairs:
-        company = [_on_v100(model, batch) for model in pair]
-        if all(world.refusal(one.job, ("v100",)) is None for one in company):
-            delta = true_delta(world, company)
+        co_runners = [_on_v100(model, batch) for model in pair]
+        if all(world.refusal(one.job, ("v100",)) is None for one in co_runners):
+            delta = true_delta(world, co_runners)
             if delta is not None:
                 known[pair] = delta
     return known

@@ -19,7 +19,7 @@ from colane.model.plan import SetCores, Start
 from colane.papers.claims import Claim, Experiment, ordering, queue_s
 from colane.papers.cpu_world import HEAVY, CpuMonthWorld
 from colane.scheduling.engine.loop import Composed
-from colane.scheduling.mechanisms.cpu.arrays import InArrays, TakeBack
+from colane.scheduling.mechanisms.cpu.arrays import InArrays, ReclaimCores
 from colane.scheduling.mechanisms.cpu.cpu_array import CpuArray
 from colane.scheduling.mechanisms.fairness.users import ShareBy
 from colane.scheduling.registry import POLICIES, preset
@@ -69,7 +69,7 @@ def setups() -> dict[str, Setup]:
 
 def colane_with_arrays() -> Composed:
     """Jobs by value, each taking the offer of most value, in CODA's arrays: they are parts as all others are."""
-    parts = InArrays(), TakeBack()
+    parts = InArrays(), ReclaimCores()
     return replace(POLICIES["colane"], name=COLANE, sources=parts, cpu_jobs=CpuArray(), moving=None)
 
 
@@ -89,7 +89,7 @@ class GrantedCores:
             elif isinstance(action, SetCores):
                 self.last[action.job] = len(action.cores)
 
-    def started(self, process: Process, company: object) -> None:
+    def started(self, process: Process, co_runners: object) -> None:
         """Not of interest."""
 
 

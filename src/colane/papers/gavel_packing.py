@@ -40,7 +40,7 @@ class GavelFifoPacked:
     threshold: float = 1.5
     name: str = "gavel-fifo-packed"
     turns: Turns = field(default_factory=Turns)
-    spares_s: float = inf
+    min_runtime_before_preemption_s: float = inf
     _sums: dict[tuple[ProfileKey, ProfileKey], float] = field(default_factory=dict)
 
     def plan(self, view: ClusterView) -> Plan:

@@ -101,9 +101,9 @@ class Speeds:
         self.steps_per_s: dict[str, list[tuple[float, float]]] = {}
         self._processes: dict[JobId, Process] = {}
 
-    def started(self, process: Process, company: Sequence[Running]) -> None:
+    def started(self, process: Process, co_runners: Sequence[Running]) -> None:
         """Follow a process from its start."""
-        del company
+        del co_runners
         self._processes[process.id] = process
 
     def outcome(self, outcome: Outcome, now_s: float) -> None:

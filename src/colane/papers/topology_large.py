@@ -53,9 +53,9 @@ class LeastUtilities:
     def outcome(self, outcome: Outcome, now_s: float) -> None:
         """Not of interest: ends disturb nobody."""
 
-    def started(self, process: Process, company: Sequence[Running]) -> None:
+    def started(self, process: Process, co_runners: Sequence[Running]) -> None:
         """Judge everybody on the node."""
-        everybody = [process.running, *company]
+        everybody = [process.running, *co_runners]
         for running in everybody:
             others = [other for other in everybody if other is not running]
             spec = running.job.spec

@@ -11,12 +11,12 @@ from colane.model.hardware import usual_sharing
 from colane.model.job import JobSpec
 from colane.model.profile import Memory, Profile, ProfileKey, SetMeasurement, Value, ValueSource
 from colane.perf import factors
-from colane.perf.company import Companies, SetBelief, sort_key
 from colane.perf.config import PerfConfig
 from colane.perf.curves import Curve, Curves
 from colane.perf.learn import merge_profiles, without_speed
 from colane.perf.neighbours import NeighbourBeliefs
 from colane.perf.rate import Factors, Prediction, Rate, compose
+from colane.perf.sharing_beliefs import SetBelief, SharingBeliefs, sort_key
 from colane.perf.situation import LaneMate, Situation
 from colane.perf.speedup import LinearFit, fit_line
 
@@ -116,7 +116,7 @@ class Beliefs:
         self.config = config or PerfConfig()
         self.neighbours = NeighbourBeliefs() if neighbours is None else neighbours
         self._profiles: dict[ProfileKey, Profile] = {profile.key: profile for profile in profiles}
-        self._companies = Companies(self.config, self._profiles)
+        self._sharing_beliefs = SharingBeliefs(self.config, self._profiles)
         self._terms: dict[tuple[str, int | None, int, bool, int | None, str, int | None], Terms] = {}
         self.loads_learnt: dict[BelievedLoad, None] = {}
         self._loads: dict[tuple[str, int | None, str], dict[tuple[ProfileKey, bool], BelievedLoad]] = {}
@@ -257,14 +257,14 @@ class Beliefs:
         return None
 
     def predict(self, keys: Sequence[ProfileKey], sharing: str = "") -> Prediction | None:
-        """What running these together on one GPU does to each; None when too little is known (`perf.company`).
+        """What running these together on one GPU does to each; None when too little is known (`perf.co_runners`).
 
         Args:
             keys: Of all jobs that would be together.
             sharing: How they would share: `mps`, `time-slice` or `cpu`; empty is the usual way of the GPU type.
         """
         sharing = sharing or usual_sharing(keys[0].gpu_type)
-        return self._companies.predict(tuple(sorted(keys, key=sort_key)), sharing)
+        return self._sharing_beliefs.predict(tuple(sorted(keys, key=sort_key)), sharing)
 
     def line(self, gpu_type: str, sharing: str) -> LinearFit | None:
         """Delta over C and M, fitted for a GPU type and a way of sharing (paper A); None with too little data."""
@@ -274,7 +274,7 @@ class Beliefs:
     def points(self, gpu_type: str, sharing: str) -> list[tuple[float, float, float]]:
         """(sum of C, sum of M, delta) of every set measured on a GPU type in one way of sharing, profiles known."""
         points = []
-        for (mode, keys), belief in self._companies.sets.items():
+        for (mode, keys), belief in self._sharing_beliefs.sets.items():
             profiles = [self._profiles.get(key) for key in keys]
             known = [p for p in profiles if p is not None and p.occupancy is not None]
             if mode == sharing and keys[0].gpu_type == gpu_type and len(known) == len(keys):
@@ -293,7 +293,7 @@ class Beliefs:
             KeyError: There is no such profile.
         """
         left = self._believe(without_speed(self._profiles[key]))
-        self._companies.forget_sets(key)
+        self._sharing_beliefs.forget_sets(key)
         return left
 
     def _believe(self, merged: Profile) -> Profile:
@@ -304,7 +304,7 @@ class Beliefs:
         self._note(None if is_more else frozenset([(merged.key.family, merged.key.batch_size)]))
         self.neighbours.believe(merged)
         self._curves.put(merged)
-        self._companies.forget(merged.key)
+        self._sharing_beliefs.forget(merged.key)
         self._learn_loads(merged.key)
         if old is None or is_more or _is_booked_otherwise(old, merged):
             self.terms_version += 1
@@ -326,9 +326,9 @@ class Beliefs:
 
     def learn_set(self, measurement: SetMeasurement) -> None:
         """Fold a measured set into the mean of its kind; one whose times say nothing is left out."""
-        if self._companies.learn(measurement):
+        if self._sharing_beliefs.learn(measurement):
             kinds = frozenset([(key.family, key.batch_size) for key in measurement.keys])
-            self._note(None if self._companies.is_telling else kinds)
+            self._note(None if self._sharing_beliefs.is_telling else kinds)
             self._rates.clear()
 
     def _rate(self, spec: JobSpec, situation: Situation) -> Rate:

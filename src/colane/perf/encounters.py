@@ -9,7 +9,7 @@ ALL_OF_IT = 1.0
 """Demand of a job of which none is known."""
 
 
-class Companion(NamedTuple):
+class CoRunnerTraits(NamedTuple):
     """What a job's slowdown in company may hang on; None is unknown.
 
     Attributes:
@@ -37,8 +37,8 @@ class Encounter(NamedTuple):
 
     gpu_type: str
     sharing: str
-    me: Companion
-    other: Companion
+    me: CoRunnerTraits
+    other: CoRunnerTraits
 
 
 class Sighting(NamedTuple):
@@ -69,7 +69,7 @@ class Estimate(NamedTuple):
     evidence: float
 
 
-def log_bound(me: Companion, other: Companion) -> float:
+def log_bound(me: CoRunnerTraits, other: CoRunnerTraits) -> float:
     """Log of the least slowdown of two jobs on a device that does no more than a second of work in a second."""
     first = ALL_OF_IT if me.demand is None else me.demand
     second = ALL_OF_IT if other.demand is None else other.demand

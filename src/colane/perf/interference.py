@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from colane.perf.calibration import folds, left_out, pairs, width
-from colane.perf.encounters import ALL_OF_IT, Companion, Encounter, Estimate, Sighting, log_bound
+from colane.perf.encounters import ALL_OF_IT, CoRunnerTraits, Encounter, Estimate, Sighting, log_bound
 
 Floats = NDArray[np.float64]
 
@@ -60,7 +60,7 @@ class _Columns:
 
 
 class _Side:
-    def __init__(self, kinds: Sequence[Companion], codes: dict[str, int]) -> None:
+    def __init__(self, kinds: Sequence[CoRunnerTraits], codes: dict[str, int]) -> None:
         self.family = _coded([k.family for k in kinds], codes)
         self.batch = np.array([NO_BATCH if k.batch is None else k.batch for k in kinds], dtype=float)
         self.step = np.array([NO_STEP if k.step is None else k.step for k in kinds], dtype=float)
@@ -159,8 +159,8 @@ class Interference:
         if scale is None:
             self.scale = self._calibrated(members, deviations + self._seen.bound)
 
-    def _kind(self, companion: Companion) -> int:
-        return self._kinds.setdefault((companion.family, companion.batch), len(self._kinds))
+    def _kind(self, co_runner: CoRunnerTraits) -> int:
+        return self._kinds.setdefault((co_runner.family, co_runner.batch), len(self._kinds))
 
     def _calibrated(self, members: Sequence[tuple[int, int]], truth: Floats) -> Scale:
         """The scale with what it shows of how far others are foreseen."""

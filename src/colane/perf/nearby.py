@@ -25,7 +25,7 @@ class Near(NamedTuple):
     key: ProfileKey
 
 
-class Hood(NamedTuple):
+class SocketNeighbours(NamedTuple):
     """Where a job runs, and who is near it.
 
     Attributes:
@@ -42,7 +42,7 @@ class Hood(NamedTuple):
 class Stay(NamedTuple):
     """What was seen of a job in one hood."""
 
-    hood: Hood
+    neighbours: SocketNeighbours
     steps: int
     step_s: float
 
@@ -60,26 +60,26 @@ class _StayTrack:
 
     Attributes:
         version: Of the node when the hood was looked at.
-        hood: None while nothing can be learnt there.
+        neighbours: None while nothing can be learnt there.
         window_steps: Steps of this window.
     """
 
     version: int
-    hood: Hood | None
+    neighbours: SocketNeighbours | None
     window_steps: int
     first: StepMark | None = None
     last: StepMark | None = None
 
     def add(self, progress: Progress) -> None:
-        if self.hood is not None and progress.steps > 0 and progress.last_step_s is not None:
+        if self.neighbours is not None and progress.steps > 0 and progress.last_step_s is not None:
             self.last = StepMark(progress.steps, progress.last_step_s)
             self.first = self.first or self.last
 
     def stay(self) -> Stay | None:
-        if self.hood is None or self.first is None or self.last is None:
+        if self.neighbours is None or self.first is None or self.last is None:
             return None
         steps, span_s = self.last.steps - self.first.steps, self.last.at_s - self.first.at_s
-        return Stay(self.hood, steps, span_s / steps) if steps > 0 and span_s > 0 else None
+        return Stay(self.neighbours, steps, span_s / steps) if steps > 0 and span_s > 0 else None
 
     def window(self) -> Stay | None:
         """The stay so far, once it has so many steps; another window begins."""
@@ -98,7 +98,7 @@ class Surroundings:
         self._tracks: dict[JobId, _StayTrack] = {}
 
     def sample(
-        self, job: JobId, version: int, look: Callable[[], Hood | None], progress: Progress, steps_min: int
+        self, job: JobId, version: int, look: Callable[[], SocketNeighbours | None], progress: Progress, steps_min: int
     ) -> Stay | None:
         """A job was seen at this point; the stay that has ended before, if its hood is another now, or a full window.
 
@@ -111,10 +111,10 @@ class Surroundings:
         """
         track, ended = self._tracks.get(job), None
         if track is None or track.version != version:
-            hood = look()
-            if track is None or track.hood != hood:
+            neighbours = look()
+            if track is None or track.neighbours != neighbours:
                 ended = None if track is None else track.stay()
-                track = self._tracks[job] = _StayTrack(version, hood, steps_min)
+                track = self._tracks[job] = _StayTrack(version, neighbours, steps_min)
             track.version = version
         track.add(progress)
         return track.window() if ended is None else ended
@@ -139,7 +139,7 @@ def lesson(
     """
     if stay.steps < steps_min:
         return None
-    key, distance, others = stay.hood
+    key, distance, others = stay.neighbours
     if not others:
         pace = PlacePace(distance, Value(stay.step_s, ValueSource.MEASURED, stay.steps, "steps"))
         return Profile(key=key, places=(pace,), updated_s=at_s)

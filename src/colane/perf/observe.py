@@ -181,7 +181,7 @@ class Observer:
     def sample(
         self,
         gpu: GpuId,
-        company: Callable[[], Iterable[EpochMember]],
+        co_runners: Callable[[], Iterable[EpochMember]],
         job: JobId,
         progress: Progress,
         steps_min: int,
@@ -192,7 +192,7 @@ class Observer:
 
         Args:
             gpu: Which.
-            company: Asked for with an epoch's first sample.
+            co_runners: Asked for with an epoch's first sample.
             job: Who.
             progress: The sample.
             steps_min: Steps of the first window.
@@ -201,7 +201,7 @@ class Observer:
         epoch = self._epochs.get(gpu)
         if epoch is None:
             since_s = self._since_s.get(gpu, 0.0)
-            epoch = self._epochs[gpu] = _Epoch(tuple(company()), since_s, steps_min)
+            epoch = self._epochs[gpu] = _Epoch(tuple(co_runners()), since_s, steps_min)
         if any(member.job == job for member in epoch.members):
             epoch.add(job, progress, is_disturbed=is_disturbed)
         return epoch.is_full(epoch.window_steps)

@@ -14,14 +14,14 @@ class Pace:
     """One job in one company.
 
     Attributes:
-        company: Who was with it; a change of it begins anew.
+        co_runners: Who was with it; a change of it begins anew.
         steps: Steps at the window's begin.
         at_s: When the last of them ended.
         step_s: Mean time of a step, waiting included, of this window, or of the one before while this is short.
         foreseen: Slowdown foreseen of this company when it came together; what it teaches changes that no more.
     """
 
-    company: Hashable
+    co_runners: Hashable
     steps: int
     at_s: float
     step_s: float | None = None
@@ -54,7 +54,7 @@ class Paces:
         if pace is not None:
             pace.foreseen = slowdown
 
-    def add(self, job: JobId, company: Hashable, progress: Progress, *, steps_min: int, window_s: float) -> bool:
+    def add(self, job: JobId, co_runners: Hashable, progress: Progress, *, steps_min: int, window_s: float) -> bool:
         """Take a sample; whether it ends a window, after which the pace of the job is to be judged.
 
         A window takes so many steps and so long at least.
@@ -63,8 +63,8 @@ class Paces:
             self.forget(job)
             return False
         pace = self._paces.get(job)
-        if pace is None or pace.company != company or progress.steps < pace.steps:
-            self._paces[job] = Pace(company, progress.steps, progress.last_step_s)
+        if pace is None or pace.co_runners != co_runners or progress.steps < pace.steps:
+            self._paces[job] = Pace(co_runners, progress.steps, progress.last_step_s)
             return False
         steps, span_s = progress.steps - pace.steps, progress.last_step_s - pace.at_s
         if steps < steps_min or span_s <= 0:
@@ -72,5 +72,5 @@ class Paces:
         pace.step_s = span_s / steps
         if span_s < window_s:
             return False
-        self._paces[job] = Pace(company, progress.steps, progress.last_step_s, pace.step_s, pace.foreseen)
+        self._paces[job] = Pace(co_runners, progress.steps, progress.last_step_s, pace.step_s, pace.foreseen)
         return True

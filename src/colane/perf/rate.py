@@ -105,14 +105,14 @@ class Factors(NamedTuple):
     gpu: Factor = NEUTRAL_FACTOR
 
     @property
-    def company_slowdown(self) -> float:
+    def co_runner_slowdown(self) -> float:
         """What others cost it: time now over time alone in the same place."""
         return max(self.bus.slowdown, self.gpu.slowdown) * self.turns.slowdown
 
     @property
     def slowdown(self) -> float:
         """Time now over time in the reference."""
-        return self.size.slowdown * self.cores.slowdown * self.company_slowdown
+        return self.size.slowdown * self.cores.slowdown * self.co_runner_slowdown
 
 
 class Slowed(NamedTuple):
@@ -245,6 +245,6 @@ def compose(
         jobs: How many run at once on its GPU.
         together: Speed-up of those.
     """
-    step_s = None if alone is None else alone.value * factors.cores.slowdown * factors.company_slowdown
+    step_s = None if alone is None else alone.value * factors.cores.slowdown * factors.co_runner_slowdown
     link, spread = weakest(factors), spread_ratio(factors, spreads)
     return Rate(alone, step_s, factors.slowdown, link.source, link.samples, spread, factors, jobs, together)

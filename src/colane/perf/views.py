@@ -25,7 +25,7 @@ def speedup(rate: Rate) -> float | None:
 
 def harm(rate: Rate) -> float:
     """Paper C's interference: time in company over time alone in the same place, less 1 (section 4.2)."""
-    return rate.factors.company_slowdown - 1.0
+    return rate.factors.co_runner_slowdown - 1.0
 
 
 def gpu_harm(rate: Rate, worst: float) -> float | None:

@@ -64,7 +64,7 @@ class StrictPolicy:
     Attributes:
         name: The user's name for it.
         turns: How jobs of one lane take turns.
-        spares_s: A job is not stopped before it has run this long.
+        min_runtime_before_preemption_s: A job is not stopped before it has run this long.
     """
 
     def __init__(self, policy: Policy, file: Path, budget_s: float = BUDGET_S) -> None:
@@ -74,7 +74,7 @@ class StrictPolicy:
         self.name = policy.name
         turns = getattr(policy, "turns", None)
         self.turns = turns if isinstance(turns, Turns) else Turns()
-        self.spares_s: float = getattr(policy, "spares_s", inf)
+        self.min_runtime_before_preemption_s: float = getattr(policy, "min_runtime_before_preemption_s", inf)
 
     def plan(self, view: ClusterView) -> Plan:
         """What the policy plans.
@@ -108,7 +108,7 @@ class GuardedPolicy:
     Attributes:
         name: The user's name for it.
         turns: How jobs of one lane take turns.
-        spares_s: A job is not stopped before it has run this long.
+        min_runtime_before_preemption_s: A job is not stopped before it has run this long.
         problem: Why it decides nothing now, in one line; empty while it plans well.
     """
 
@@ -118,7 +118,7 @@ class GuardedPolicy:
         self._clock = clock
         self.name = strict.name
         self.turns = strict.turns
-        self.spares_s = strict.spares_s
+        self.min_runtime_before_preemption_s = strict.min_runtime_before_preemption_s
         self.problem = ""
         self._told = ""
         self._asked = False

@@ -17,7 +17,7 @@ from colane.scheduling.admissions.backfill import Backfill
 from colane.scheduling.admissions.line import DepthMax, HeadOfLine
 from colane.scheduling.engine.choices import MostValue
 from colane.scheduling.engine.loop import Composed, InTurn
-from colane.scheduling.mechanisms.cpu.arrays import InArrays, TakeBack
+from colane.scheduling.mechanisms.cpu.arrays import InArrays, ReclaimCores
 from colane.scheduling.mechanisms.cpu.cpu_array import CpuArray
 from colane.scheduling.mechanisms.elastic.fair_throughput import FairThroughput
 from colane.scheduling.mechanisms.elastic.most_value import VALUE_SIZES, Resizing
@@ -29,27 +29,27 @@ from colane.scheduling.mechanisms.fairness.service import LeastAttained, Smalles
 from colane.scheduling.mechanisms.fairness.usage import PastUse
 from colane.scheduling.mechanisms.fairness.users import ShareBy
 from colane.scheduling.mechanisms.lanes.in_lane import InLane
-from colane.scheduling.mechanisms.preemption.making_room import MakesRoom, MakingRoom
-from colane.scheduling.mechanisms.preemption.making_way import MakingWay
+from colane.scheduling.mechanisms.preemption.preemption import Preemption, PreemptsFor
+from colane.scheduling.mechanisms.preemption.vacate_for_parked import VacateForParked
 from colane.scheduling.mechanisms.sharing.beside import BesideLightest, BesidePartner
 from colane.scheduling.mechanisms.sharing.beside_utility import BesideByUtility
-from colane.scheduling.mechanisms.sharing.company import BesideBest
-from colane.scheduling.mechanisms.sharing.in_place import InPlaceOf
-from colane.scheduling.mechanisms.sharing.moving_mate import ByMovingMate
-from colane.scheduling.mechanisms.sharing.parting import Parting
-from colane.scheduling.mechanisms.sharing.rearranging import Rearranging
+from colane.scheduling.mechanisms.sharing.best_sharing import BesideBest
+from colane.scheduling.mechanisms.sharing.migration import Migration
+from colane.scheduling.mechanisms.sharing.moving_co_runner import ByMovingCoRunner
+from colane.scheduling.mechanisms.sharing.splitting import Splitting
+from colane.scheduling.mechanisms.sharing.swap import Swap
 from colane.scheduling.mechanisms.topology.connected import Connected
+from colane.scheduling.mechanisms.topology.consolidation import Consolidation
 from colane.scheduling.mechanisms.topology.fastest import Fastest
 from colane.scheduling.mechanisms.topology.free import Free
-from colane.scheduling.mechanisms.topology.gathering import Gathering
 from colane.scheduling.orders.arrival import Arrival, InferenceFirst, LightestFirst
 from colane.scheduling.orders.length import LeastRemaining, Shortest
 from colane.scheduling.orders.value import ByValue
 
-BY_PRIORITY: Final = MakingRoom(MakesRoom.PRIORITY)
-BY_ORDER: Final = MakingRoom(MakesRoom.ORDER)
-BY_VALUE: Final = MakingRoom(MakesRoom.ORDER, postpones=True)
-NEVER: Final = MakingRoom(MakesRoom.NEVER)
+BY_PRIORITY: Final = Preemption(PreemptsFor.PRIORITY)
+BY_ORDER: Final = Preemption(PreemptsFor.ORDER)
+BY_VALUE: Final = Preemption(PreemptsFor.ORDER, postpones=True)
+NEVER: Final = Preemption(PreemptsFor.NEVER)
 
 HOUR: Final = Ageing(HOUR_S)
 DAY: Final = Ageing(DAY_S)
@@ -79,7 +79,7 @@ PRESETS: Final[tuple[Composed, ...]] = (
     # Paper B.
     Composed("pack", InferenceFirst(), (Free(), InLane(gain_min=GAIN_MIN), BY_PRIORITY), (HOUR,)),
     # Paper D.
-    Composed("coda", LeastShare(ShareBy.GPUS), (InArrays(), TakeBack()), (WEEK,), cpu_jobs=CpuArray()),
+    Composed("coda", LeastShare(ShareBy.GPUS), (InArrays(), ReclaimCores()), (WEEK,), cpu_jobs=CpuArray()),
     # Paper C.
     Composed(
         "topo-aware", Arrival(),
@@ -89,9 +89,9 @@ PRESETS: Final[tuple[Composed, ...]] = (
     # The product's own.
     Composed(
         "colane", ByValue(),
-        (Fastest(), BesideBest(), ByMovingMate(), InPlaceOf(), ByShrinking(VALUE_SIZES), BY_VALUE),
+        (Fastest(), BesideBest(), ByMovingCoRunner(), Swap(), ByShrinking(VALUE_SIZES), BY_VALUE),
         (WEEK,), sizes=VALUE_SIZES, choose=MostValue(),
-        moving=InTurn((Rearranging(), Parting(), MakingWay(), Gathering(), Resizing())),
+        moving=InTurn((Migration(), Splitting(), VacateForParked(), Consolidation(), Resizing())),
     ),
 )  # fmt: skip
 
@@ -112,7 +112,7 @@ ALIASES: Final[Mapping[str, str]] = MappingProxyType(
         "salus-srtf": "pack:lanes=single,gain_min=none,turns=srtf",
         "salus-code": "pack:lanes=salus,gain_min=none",
         "topo-aware-p": "topo-aware:postpones=yes",
-        "topo-aware-share": "topo-aware:company_max=2",
+        "topo-aware-share": "topo-aware:jobs_per_gpu_max=2",
     }
 )
 """Short names, and the row with the options that each stands for."""

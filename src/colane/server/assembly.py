@@ -63,7 +63,7 @@ def make_service(
     driver.load()
     cluster_id = _cluster_id(store)
     known = store.get(META, CLOCK_KEY)
-    if driver.board.jobs and known is not None:  # what they have lasted was counted by it
+    if driver.read_model.jobs and known is not None:  # what they have lasted was counted by it
         clock.resume(CLOCK_MARK.read(known))
     return Service(store, config, client, driver, feed, liveness, clock.now(), cluster_id)
 

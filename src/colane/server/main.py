@@ -186,7 +186,7 @@ def _listening(listen: Callable[[], Listener]) -> Listener:
 
 def _rules(config: ServerConfig, service: Service) -> GateRules:
     assert config.token is not None  # noqa: S101 - made before this at the latest
-    callers = Callers(token=config.token, tokens=lambda: service.board.tokens)
+    callers = Callers(token=config.token, tokens=lambda: service.read_model.tokens)
     hosts = LOOPBACK_NAMES | {config.host} if is_loopback(config.host) else None
     return GateRules(callers=callers, hosts=hosts, body_bytes_max=config.body_bytes_max)
 

@@ -45,7 +45,7 @@ from colane.server.views.listing import NO_REASON, view_of, why_live
 from colane.server.views.logs import LogPlace
 from colane.server.views.standing import standing, steps_total
 from colane.server.writer import changes
-from colane.server.writer.board import AgentDoor, Board
+from colane.server.writer.board import AgentDoor, ReadModel
 from colane.server.writer.driver import LiveDriver
 from colane.server.writer.turn import Turn
 
@@ -87,9 +87,9 @@ class Service:
         return self.driver.decider.name
 
     @property
-    def board(self) -> Board:
+    def read_model(self) -> ReadModel:
         """What is durable now."""
-        return self.driver.board
+        return self.driver.read_model
 
     async def run(self) -> None:
         """Drive until `stop`; what comes out of it is a bug."""
@@ -154,8 +154,8 @@ class Service:
         owned = [ownership.owned(request, caller) for request in requests]
 
         def prepare(turn: Turn) -> list[JobId]:
-            ownership.demand_runnable(owned, turn.board)
-            admitted = admit_all(owned, turn.board.hardware, self.config.workdir, turn.now_s)
+            ownership.demand_runnable(owned, turn.read_model)
+            admitted = admit_all(owned, turn.read_model.hardware, self.config.workdir, turn.now_s)
             return self.driver.keeper.submit(turn, admitted)
 
         return prepare
@@ -212,7 +212,7 @@ class Service:
         Raises:
             RefusedError: 404.
         """
-        live = self.board.jobs.get(job_id)
+        live = self.read_model.jobs.get(job_id)
         if live is None:
             return await self._shown(job_id, caller)
         self.sight(caller).demand_sight(job_id, live.spec.user)
@@ -223,15 +223,15 @@ class Service:
     ) -> Iterator[Body]:
         """Return live jobs in order of id, of one state or all, a page or all; rendered as they are asked for."""
         sight = self.sight(caller)
-        board, progress = self.board, dict(self.driver.progress)
-        jobs = [job for job in board.jobs.values() if state in (None, job.state) and job.id > after]
+        read_model, progress = self.read_model, dict(self.driver.progress)
+        jobs = [job for job in read_model.jobs.values() if state in (None, job.state) and job.id > after]
         jobs = jobs if sight.is_whole else [job for job in jobs if sight.has(job.spec.user)]
         jobs.sort(key=lambda job: job.id)
         jobs = jobs[:limit]
-        names, policy = board.model_names, self.policy
+        names, policy = read_model.model_names, self.policy
         # Rendering goes on while the core changes, so what is asked of the core is asked now.
         pacings = {job.id: self.driver.pacing(job.id) for job in jobs if job.placement}
-        lengths = [board.lengths.get(kind_of(job.spec)) for job in jobs]
+        lengths = [read_model.lengths.get(kind_of(job.spec)) for job in jobs]
         return (
             job_view(job, names.get(job.id), policy, progress.get(job.id), pacings.get(job.id), length)
             for job, length in zip(jobs, lengths, strict=True)
@@ -243,7 +243,7 @@ class Service:
         Raises:
             RefusedError: 404; 503 while the store cannot be read.
         """
-        job = self.board.jobs.get(job_id)
+        job = self.read_model.jobs.get(job_id)
         is_live, job = job is not None, job or documents.decode_job((await self._ended(job_id))["job"])
         sight = self.sight(caller)
         sight.demand_sight(job_id, job.spec.user)
@@ -253,8 +253,8 @@ class Service:
 
     def _standing(self, job: Job, sight: Sight) -> list[str]:
         pacing, driver = self.driver.pacing(job.id), self.driver
-        company = pacing.company if pacing else None
-        return standing(job, company, self.board.jobs, driver.progress, driver.turns, sight.has)
+        co_runners = pacing.co_runners if pacing else None
+        return standing(job, co_runners, self.read_model.jobs, driver.progress, driver.turns, sight.has)
 
     async def launch(self, job_id: JobId, caller: Caller) -> Body:
         """Return what the agent needs to start a job.
@@ -263,7 +263,7 @@ class Service:
             RefusedError: 403, neither its owner nor an agent it is placed with; 404, no such live job; 409, it runs
                 nowhere.
         """
-        job = self.board.jobs.get(job_id)
+        job = self.read_model.jobs.get(job_id)
         if job is not None:
             ownership.demand_launch(job, self.sight(caller))
         secret = await asyncio.to_thread(self.store.get, LAUNCH_SPECS, job_key(job_id))
@@ -289,12 +289,12 @@ class Service:
         Raises:
             RefusedError: 403, somebody else's; 404.
         """
-        live = self.board.jobs.get(job_id)
+        live = self.read_model.jobs.get(job_id)
         job = live or documents.decode_job((await self._ended(job_id))["job"])
         self.sight(caller).demand_sight(job_id, job.spec.user)
         caller.demand_owner(job_id, job.spec.user, "read the log of")
         node = job.placement.node if job.placement else ""
-        record = self.board.nodes.get(node)
+        record = self.read_model.nodes.get(node)
         door = record.door if record else AgentDoor("", "")
         return LogPlace(job_id, job.attempt, node, door, live is not None)
 
@@ -332,10 +332,10 @@ class Service:
 
         def prepare(turn: Turn) -> None:
             changes.report(turn, name, self._ours(body))
-            changes.lease(turn, name, body.leased, may_be_endless=leases.stands_alone(self.board, name))
+            changes.lease(turn, name, body.leased, may_be_endless=leases.stands_alone(self.read_model, name))
             self.liveness.hear(name, turn.now_s)
 
-        trial = Turn(self.board, self.driver.now(), 0, self.driver.progress)
+        trial = Turn(self.read_model, self.driver.now(), 0, self.driver.progress)
         prepare(trial)
         if trial.events or trial.messages or trial.audit or trial.leased:
             await self.driver.change(prepare)
@@ -356,13 +356,13 @@ class Service:
         Raises:
             RefusedError: 404.
         """
-        record = self.board.nodes.get(name)
+        record = self.read_model.nodes.get(name)
         if record is None:
             raise RefusedError.because(404, f"there is no node {name!r}")
-        jobs, seen_s = self.board.assigned(name), self.liveness.last_seen_s(name)
+        jobs, seen_s = self.read_model.assigned(name), self.liveness.last_seen_s(name)
         memory, contention = self.driver.memory_of(name), self.driver.config.contention
         totals = {job.id: steps_total(job, self.driver.progress.get(job.id)) for job in jobs}
-        view = node_view(record, seen_s, jobs, self.driver.turns, self.board.nodes, memory, totals, contention)
+        view = node_view(record, seen_s, jobs, self.driver.turns, self.read_model.nodes, memory, totals, contention)
         if caller is not None and not (sight := self.sight(caller)).has_node(name):
             own = {job.id for job in jobs if sight.has(job.spec.user)}
             view |= {"messages": closed(record.node), "jobs": [job for job in view["jobs"] if job["id"] in own]}
@@ -370,7 +370,7 @@ class Service:
             **view,
             "cluster_id": self.cluster_id,
             "leased": record.leased,
-            "lease_s": leases.lease_s(self.board, record, self.config.node_timeout_s),
+            "lease_s": leases.lease_s(self.read_model, record, self.config.node_timeout_s),
         }
 
     @property
@@ -381,17 +381,17 @@ class Service:
 
     def health(self) -> Body:
         """Return the service's state in numbers."""
-        queued = sum(job.placement is None for job in self.board.jobs.values())
-        lost = sum(record.lost for record in self.board.nodes.values())
+        queued = sum(job.placement is None for job in self.read_model.jobs.values())
+        lost = sum(record.lost for record in self.read_model.nodes.values())
         return {
             "status": self._status,
             "cluster_id": self.cluster_id,
             "policy": self.policy,
             "queued": queued,
-            "running": len(self.board.jobs) - queued,
-            "nodes": len(self.board.nodes) - lost,
+            "running": len(self.read_model.jobs) - queued,
+            "nodes": len(self.read_model.nodes) - lost,
             "lost_nodes": lost,
-            "state_version": self.board.counters.version,
+            "state_version": self.read_model.counters.version,
             "events": self.feed.last_number,
             "started_s": self.started_s,
         }

@@ -50,12 +50,12 @@ class Accuracy:
         del now_s
         self.measurements.extend(outcome.measurements)
 
-    def started(self, process: Process, company: Sequence[Running]) -> None:
+    def started(self, process: Process, co_runners: Sequence[Running]) -> None:
         """Judge what was predicted for this start."""
         gpus = process.running.gpus
         if not gpus:
             return  # nothing is predicted of a job without GPUs
-        sharing = [other for other in company if not set(gpus).isdisjoint(other.gpus)]
+        sharing = [other for other in co_runners if not set(gpus).isdisjoint(other.gpus)]
         if sharing:
             self._judge_set([process.running, *sharing])
         else:
@@ -73,31 +73,31 @@ class Accuracy:
         elif true > 0:
             self._alone.append(abs(believed - true) / true)
 
-    def _judge_set(self, company: Sequence[Running]) -> None:
-        me, *others = company
+    def _judge_set(self, co_runners: Sequence[Running]) -> None:
+        me, *others = co_runners
         beside = tuple([profile_key(other.job.spec, other.gpu_type) for other in others])
         situation = Situation(me.gpu_type, sharing=me.sharing, beside=beside)
-        believed, true = speedup(self.beliefs.rate(me.job.spec, situation)), true_delta(self.world, company)
+        believed, true = speedup(self.beliefs.rate(me.job.spec, situation)), true_delta(self.world, co_runners)
         if believed is None or true is None:
             self._shared_unknown += 1
         else:
             self._shared.append(abs(believed - true) / true)
 
 
-def true_delta(world: World, company: Sequence[Running]) -> float | None:
+def true_delta(world: World, co_runners: Sequence[Running]) -> float | None:
     """Eq. 4.1 of paper A by the world's truth; None where one of them cannot run."""
-    speeds = true_speeds(world, company)
+    speeds = true_speeds(world, co_runners)
     return (
         None if speeds is None else delta([1 / alone for alone, _ in speeds], [1 / together for _, together in speeds])
     )
 
 
-def true_speeds(world: World, company: Sequence[Running]) -> list[tuple[float, float]] | None:
+def true_speeds(world: World, co_runners: Sequence[Running]) -> list[tuple[float, float]] | None:
     """Steps per second of each alone and together by the world's truth; None where one of them cannot run."""
-    alone = [world.steps_per_s(running, ()) for running in company]
-    together = [world.steps_per_s(running, _without(company, place)) for place, running in enumerate(company)]
+    alone = [world.steps_per_s(running, ()) for running in co_runners]
+    together = [world.steps_per_s(running, _without(co_runners, place)) for place, running in enumerate(co_runners)]
     return list(zip(alone, together, strict=True)) if all(alone) and all(together) else None
 
 
-def _without(company: Sequence[Running], place: int) -> list[Running]:
-    return [running for other, running in enumerate(company) if other != place]
+def _without(co_runners: Sequence[Running], place: int) -> list[Running]:
+    return [running for other, running in enumerate(co_runners) if other != place]

@@ -216,8 +216,8 @@ class OracleBeliefs(Beliefs):
         """It knows already."""
 
     def _truth(self, keys: Sequence[ProfileKey]) -> Prediction | None:
-        company = [running for key in keys if (running := self._kinds.get(key)) is not None]
-        speeds = true_speeds(self._world, company) if len(company) == len(keys) else None
+        co_runners = [running for key in keys if (running := self._kinds.get(key)) is not None]
+        speeds = true_speeds(self._world, co_runners) if len(co_runners) == len(keys) else None
         if speeds is None:
             return None
         jobs = [Slowed(key, alone / together) for key, (alone, together) in zip(keys, speeds, strict=True)]

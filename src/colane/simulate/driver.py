@@ -19,7 +19,7 @@ from colane.model.progress import Progress
 from colane.simulate.accounts import JobAccounts
 from colane.simulate.agenda import Agenda
 from colane.simulate.bandwidth import NodeBandwidth
-from colane.simulate.company_sampling import CompanySampling
+from colane.simulate.co_runner_sampling import CoRunnerSampling
 from colane.simulate.config import DriverConfig
 from colane.simulate.gangs import GangWorld
 from colane.simulate.lanes import LaneTurns, are_mates
@@ -93,7 +93,7 @@ class Driver:
         due = DueHandlers(self._complete, self._loaded, self._does_not_fit)
         self._speeds = ProcessSpeeds(self._here, self._agenda, due)
         self._sampler = Sampler(self.world, core.state.beliefs)
-        self._sampling = CompanySampling(core, self._sampler)
+        self._sampling = CoRunnerSampling(core, self._sampler)
         self._accounts = JobAccounts(self.ledger, core, self.world, self._by_id)
         self._events: list[Event] = []
         self._saved = SavedSteps(self._sampler if self._counts_steps else None, self._accounts, self._nodes.lost_s)
@@ -210,14 +210,14 @@ class Driver:
         for job in outcome.jobs:
             self._follow(job, touched)
         for job in outcome.jobs:
-            is_away = job.placement is None or job.has_given_way or job.has_ended
+            is_away = job.placement is None or job.has_left_gpus or job.has_ended
             if not is_away and job.id not in self._here.processes:
                 started.append(self._come_back(job) if job.id in self._parked else self._start(job))
                 touched.update(dict.fromkeys(started[-1].uses))
         if self._bandwidth is not None:
             touched.update(self._bandwidth.touched(self._meter, self.now_s, self._measure_bandwidth))
         if touched:
-            self._change_company(touched)
+            self._change_co_runners(touched)
         for watcher in self._watchers:
             for process in started:
                 others = self._here.others(process, stepping=False)
@@ -353,7 +353,7 @@ class Driver:
             self._accounts.launched(process)
             process.is_stepping = process.has_begun = True
             self._speeds.pace_alone(process, self.now_s)
-            self._change_company(dict.fromkeys(process.uses))
+            self._change_co_runners(dict.fromkeys(process.uses))
 
     def _loaded(self, process: Process, serial: int) -> None:
         if process.serial == serial and process.is_loading:
@@ -406,13 +406,13 @@ class Driver:
 
     # -- speed
 
-    def _change_company(self, touched: dict[GpuUse, None]) -> None:
-        concerned = self._speeds.change_company(touched, self.now_s)
+    def _change_co_runners(self, touched: dict[GpuUse, None]) -> None:
+        concerned = self._speeds.change_co_runners(touched, self.now_s)
         if self._counts_steps:
             for due in self._sampling.dues(concerned.values()):
-                self._agenda.at(self.now_s + due.after_s, self._sample_company, due.use, due.epoch)
+                self._agenda.at(self.now_s + due.after_s, self._sample_co_runners, due.use, due.epoch)
 
-    def _sample_company(self, use: GpuUse, epoch: int) -> None:
+    def _sample_co_runners(self, use: GpuUse, epoch: int) -> None:
         self._events += self._sampling.reports_of(use, epoch, self.now_s)
 
     def _measure_bandwidth(self, node: str, _serial: int) -> None:

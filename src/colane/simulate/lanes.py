@@ -45,16 +45,16 @@ class LaneTurns:
         self._arrived = 0
         self.is_used = False
 
-    def enter(self, process: Process, company: Mapping[JobId, Process]) -> None:
-        """A process comes to its GPU; `company` are the processes there."""
+    def enter(self, process: Process, co_runners: Mapping[JobId, Process]) -> None:
+        """A process comes to its GPU; `co_runners` are the processes there."""
         self._arrived += 1
         process.arrived = self._arrived
-        self.moved(process, company)
+        self.moved(process, co_runners)
 
-    def moved(self, process: Process, company: Mapping[JobId, Process]) -> None:
+    def moved(self, process: Process, co_runners: Mapping[JobId, Process]) -> None:
         """A process is in another lane of its GPU."""
-        if not self.is_used and len(company) > 1:
-            self.is_used = any(are_mates(process, other) for other in company.values())
+        if not self.is_used and len(co_runners) > 1:
+            self.is_used = any(are_mates(process, other) for other in co_runners.values())
 
     def divide(self, concerned: Iterable[Process]) -> None:
         """Set the share of its lane that each of these settled processes has; lanes come whole."""
@@ -75,7 +75,7 @@ class LaneTurns:
         for other in others:
             if other.lane_share > 0 and not are_mates(process, other):
                 beside.setdefault(_lane(other), []).append(other)
-        mean = sum(part * self._world.steps_per_s(process.running, them) for part, them in _companies(beside))
+        mean = sum(part * self._world.steps_per_s(process.running, them) for part, them in _sharing_beliefs(beside))
         return mean * process.lane_pace * process.turn_efficiency
 
     def _divide_lane(self, members: Sequence[Process], lane_part: float) -> None:
@@ -130,14 +130,14 @@ def _demand_ratio(process: Process) -> float:
     return process.running.job.gpu_ratio if _serves(process) else 1.0
 
 
-def _companies(lanes: dict[Lane, list[Process]]) -> Iterator[tuple[float, list[Running]]]:
+def _sharing_beliefs(lanes: dict[Lane, list[Process]]) -> Iterator[tuple[float, list[Running]]]:
     """Jobs that may run in the other lanes at one time, with the part of the time they do."""
     choices = [_choices(members) for members in lanes.values()]
     if prod(map(len, choices)) > COMPANIES_MAX:
         largest = (max(members, key=lambda one: (one.lane_share, -one.id)) for members in lanes.values())
         choices = [[(1.0, one.running)] for one in largest]
-    for company in product(*choices):
-        yield prod(part for part, _ in company), [running for _, running in company if running is not None]
+    for co_runners in product(*choices):
+        yield prod(part for part, _ in co_runners), [running for _, running in co_runners if running is not None]
 
 
 def _choices(members: Sequence[Process]) -> list[tuple[float, Running | None]]:

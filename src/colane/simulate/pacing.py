@@ -39,7 +39,7 @@ class ProcessSpeeds:
         self._agenda = agenda
         self._due = due
 
-    def change_company(self, touched: dict[GpuUse, None], now_s: float) -> dict[JobId, Process]:
+    def change_co_runners(self, touched: dict[GpuUse, None], now_s: float) -> dict[JobId, Process]:
         """The jobs on these GPUs changed: settle, find new speeds, and move the completions.
 
         Returns:

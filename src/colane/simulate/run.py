@@ -131,14 +131,14 @@ def prepare(inputs: Inputs, jobs: Sequence[TraceJob], watchers: Iterable[Watcher
     return Driver(core, jobs, inputs.world, inputs.driver, watchers)
 
 
-COMPANY_SLOWDOWN_MAX = 10.0
+CO_RUNNER_SLOWDOWN_MAX = 10.0
 """No first step takes longer than this many times its time alone, whatever runs beside it."""
 
 
 def _is_heeded(inputs: Inputs, jobs: Sequence[TraceJob]) -> bool:
     """Whether it matters to the policy until when jobs are protected."""
-    spares_s = inputs.policy.spares_s
-    return spares_s < inf and spares_s < _protected_s(inputs, jobs)
+    min_runtime_before_preemption_s = inputs.policy.min_runtime_before_preemption_s
+    return min_runtime_before_preemption_s < inf and min_runtime_before_preemption_s < _protected_s(inputs, jobs)
 
 
 def _protected_s(inputs: Inputs, jobs: Sequence[TraceJob]) -> float:
@@ -148,7 +148,7 @@ def _protected_s(inputs: Inputs, jobs: Sequence[TraceJob]) -> float:
     places = (somewhere(job, kind) for job in jobs for kind in types.get(job.spec.pool, ()))
     slowest = min((speed for place in places if (speed := world.steps_per_s(place, ())) > 0), default=inf)
     startup_s = max([world.startup(job).alone_s for job in jobs], default=0.0)
-    launch_s = startup_s + launch_max_s + COMPANY_SLOWDOWN_MAX / slowest
+    launch_s = startup_s + launch_max_s + CO_RUNNER_SLOWDOWN_MAX / slowest
     return (1 + CoreConfig().protection_factor) * launch_s
 
 

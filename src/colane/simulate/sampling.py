@@ -38,9 +38,9 @@ class Sampler:
         self._learns = beliefs.learns
         self._true: dict[ProfileKey, tuple[Profile, float, float | None, int | None]] = {}
 
-    def waits_s(self, company: Iterable[Process], after_steps: Iterable[int]) -> Iterator[float]:
+    def waits_s(self, co_runners: Iterable[Process], after_steps: Iterable[int]) -> Iterator[float]:
         """When to sample a set, in seconds from now: when its slowest job has made so many steps."""
-        speeds = [process.steps_per_s for process in company if process.is_stepping and process.lane_share > 0]
+        speeds = [process.steps_per_s for process in co_runners if process.is_stepping and process.lane_share > 0]
         if speeds and min(speeds) > 0:
             slowest_s = 1 / min(speeds)
             yield from (steps * slowest_s for steps in after_steps)

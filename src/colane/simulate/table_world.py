@@ -148,7 +148,7 @@ class TableWorld:
     def _shared_slowdown(self, me: Running, sharing: Sequence[Running]) -> float:
         if not sharing:
             return 1.0
-        whole = self._company_slowdown(me, sharing)
+        whole = self._co_runner_slowdown(me, sharing)
         if whole is not None:
             return whole
         pairs = [self._pair_slowdown(me, other) for other in sharing]
@@ -157,7 +157,7 @@ class TableWorld:
         by_gpu = (sum(self._demand(o.job, o.gpu_type) for o in sharing if gpu in o.gpus) for gpu in me.gpus)
         return slowdown_of_several(pairs, [self._demand(me.job, me.gpu_type), max(by_gpu)])
 
-    def _company_slowdown(self, me: Running, sharing: Sequence[Running]) -> float | None:
+    def _co_runner_slowdown(self, me: Running, sharing: Sequence[Running]) -> float | None:
         """Measured for this very set of three or more."""
         tables = self._measured if len(sharing) > 1 else []
         return next((s for table in tables if (s := table.slowdown_among(me, sharing)) is not None), None)

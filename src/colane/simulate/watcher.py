@@ -16,5 +16,5 @@ class Watcher(Protocol):
     def outcome(self, outcome: Outcome, now_s: float) -> None:
         """The core has answered."""
 
-    def started(self, process: Process, company: Sequence[Running]) -> None:
+    def started(self, process: Process, co_runners: Sequence[Running]) -> None:
         """A process starts beside these others."""

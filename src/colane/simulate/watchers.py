@@ -48,7 +48,7 @@ class DecisionLog:
             flaws = [{"code": flaw.code, "detail": flaw.detail} for flaw in outcome.rejected.flaws]
             self._write({"policy": self._policy, "action": "refused-plan", "flaws": flaws})
 
-    def started(self, process: Process, company: Sequence[Running]) -> None:
+    def started(self, process: Process, co_runners: Sequence[Running]) -> None:
         """Not of interest: the decision says it all."""
 
     def _line(self, decision: Decision) -> dict[str, Any]:
@@ -105,7 +105,7 @@ class Story:
         if live is not None and live.state is JobState.QUEUED:
             self._take_wait(self.core.why(self.job, now_s), now_s)
 
-    def started(self, process: Process, company: Sequence[Running]) -> None:
+    def started(self, process: Process, co_runners: Sequence[Running]) -> None:
         """Not of interest: its change of state says it."""
 
     def _take_changes(self, job: Job) -> None:

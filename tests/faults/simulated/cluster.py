@@ -119,10 +119,10 @@ class Laws:
     def known(self) -> None:
         """Nobody who was told an id is forgotten, and the records give back what the core has."""
         store = self._cluster.store
-        board, ended = read_board(store), {key for key, _ in store.read_all(FINISHED_JOBS)}
+        read_model, ended = read_board(store), {key for key, _ in store.read_all(FINISHED_JOBS)}
         for job in sorted(self.acknowledged):
-            self._demand(JobId(job) in board.jobs or job_key(JobId(job)) in ended, f"job {job} is forgotten")
-        audit(restore_state(store, board, self._cluster.service.config.core))
+            self._demand(JobId(job) in read_model.jobs or job_key(JobId(job)) in ended, f"job {job} is forgotten")
+        audit(restore_state(store, read_model, self._cluster.service.config.core))
 
     def _demand(self, holds: bool, problem: str) -> None:
         if not holds:
@@ -299,11 +299,11 @@ class FaultyCluster:
         )
 
     def _left(self) -> list[Any]:
-        return list(self.service.board.jobs.values()) if self.server.is_alive else []
+        return list(self.service.read_model.jobs.values()) if self.server.is_alive else []
 
     def _is_quiet(self) -> bool:
         is_up = self.server.is_alive and hasattr(self, "service") and self.service.driver.is_ready
-        is_idle = is_up and self.drains.is_over and not self.service.board.jobs
+        is_idle = is_up and self.drains.is_over and not self.service.read_model.jobs
         return is_idle and not any(m.disk.attempts for m in self.machines)
 
     def _fault(self) -> None:

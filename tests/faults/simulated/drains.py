@@ -109,9 +109,9 @@ class DrainFaults:
         cluster = self._cluster
         if not cluster.server.is_alive or not cluster.service.driver.is_ready:
             return
-        for name, record in cluster.service.board.nodes.items():
+        for name, record in cluster.service.read_model.nodes.items():
             drains = frozenset(record.node.drains)
-            jobs = cluster.service.board.jobs.values()
+            jobs = cluster.service.read_model.jobs.values()
             here = frozenset((int(j.id), j.attempt) for j in jobs if j.placement and name in j.placement.nodes)
             now = SeenDrain(drains, self._ends[name], here)
             before = self._seen.get(name)

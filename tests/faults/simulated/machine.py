@@ -109,7 +109,7 @@ class Machine:
         """Supervisors sleep until the lease they know is over: those whose time has come wake before anything else."""
         if self._clock.now_s >= self.frozen_until_s:
             self._looked_s = self._clock.now_s
-            self._heed_lease()
+            self._apply_lease()
             self.is_frozen = False
             self._cluster.laws.look()
 
@@ -158,7 +158,7 @@ class Machine:
         elif answer < 0.85:
             attempt.code, attempt.work_s = 1, attempt.done_s  # it dies while it saves
 
-    def bury(self, key: Key) -> None:
+    def reap(self, key: Key) -> None:
         """Record the end of one whose supervisor is gone."""
         self._end(key, self.disk.attempts[key], "supervisor-died")
 
@@ -173,7 +173,7 @@ class Machine:
         passed_s, self._looked_s = self._clock.now_s - self._looked_s, self._clock.now_s
         alive = [(key, attempt) for key, attempt in self.disk.attempts.items() if attempt.alive]
         if alive:
-            self._heed_lease()
+            self._apply_lease()
         for key, attempt in alive:
             if attempt.alive:
                 self._go_on(key, attempt, passed_s)
@@ -193,7 +193,7 @@ class Machine:
             if attempt.done_s >= attempt.work_s:
                 self._end(key, attempt, "exited")
 
-    def _heed_lease(self) -> None:
+    def _apply_lease(self) -> None:
         """Processes whose lease has run out end before the time by which they must be gone."""
         stop_s, kill_s = self._lease()
         for key, attempt in list(self.disk.attempts.items()):
@@ -289,16 +289,16 @@ class VirtualAgent:
         for act, key in actions:
             if act is Act.STOP:
                 self._machine.stop(key)
-            elif act is Act.DENY:
+            elif act is Act.REJECT:
                 await self._contact.finished(self._named(refusal(key, "it was stopped before it was started")))
             elif act is Act.START:
                 await self._start(wanted[key])
             else:
-                await self._tell(key, is_lost=act is Act.BURY)
+                await self._tell(key, is_lost=act is Act.REAP)
 
     async def _tell(self, key: Key, *, is_lost: bool) -> None:
         if is_lost:
-            self._machine.bury(key)
+            self._machine.reap(key)
         record = self._disk.attempts[key].record
         assert record is not None
         if await self._contact.finished(self._named(record)):

@@ -137,7 +137,7 @@ class VirtualProcess:
     def kill(self) -> None:
         """It is gone at once; a step that is under way is its last."""
         if self._loop is not None:
-            self._clock.bury(self._loop)
+            self._clock.reap(self._loop)
             self._loop = None
 
 
@@ -194,7 +194,7 @@ class VirtualClock:
         elif is_main:
             self.problems.append(f"{process.name} ended by itself")
 
-    def bury(self, loop: VirtualLoop) -> None:
+    def reap(self, loop: VirtualLoop) -> None:
         """It may be the one that runs at this moment: it is abandoned afterwards."""
         self._dead.append(loop)
 

@@ -23,7 +23,7 @@ from typing import NamedTuple
 from colane.adaptor import turns
 from colane.agent.gate.page import RANKS_MAX, STEPS_MAX, ControlPage
 from colane.agent.gate.ranks import Gang, Rank, RankConnection
-from colane.agent.gate.rules import NOT_BOUNDED, Floor
+from colane.agent.gate.rules import NOT_BOUNDED, GateState
 from colane.agent.gate.values import GateTimeouts, Seen, Wish
 from colane.agent.launch.launcher import watch
 from colane.agent.measuring import processes
@@ -84,7 +84,7 @@ class LaneGate:
             OSError: No socket can be made there.
         """
         self.path = path
-        self.floor = Floor(bounds=bounds or GateTimeouts())
+        self.floor = GateState(bounds=bounds or GateTimeouts())
         self._clock = clock
         self._nudge = nudge
         self._gangs: dict[int, Gang] = {}

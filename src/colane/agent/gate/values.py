@@ -54,7 +54,7 @@ class GateTimeouts(NamedTuple):
     first_step_s: float = 600.0
 
 
-class Stand(Enum):
+class GatePhase(Enum):
     """What a job does."""
 
     AWAY = auto()

@@ -16,7 +16,7 @@ from typing import Final
 from colane.agent.reconcile import DesiredJob, Key
 from colane.agent.running.jobdir import JobDir, read_json
 from colane.agent.supervisor.command import Command
-from colane.devices.device_filter import DeviceNumber, deny
+from colane.devices.device_filter import DeviceNumber, reject
 from colane.model.hardware import Gpu
 
 NVIDIA_MAJOR: Final = 195
@@ -122,7 +122,7 @@ class Cages:
             cage.mkdir(exist_ok=True)
             _bound(cage, command)
             if denied:
-                deny(cage, denied)
+                reject(cage, denied)
         except OSError as error:
             self._problem = f"{error.strerror} (cgroup {cage})"
             log.warning("job %s runs without a cgroup of its own: %s", key, self._problem)

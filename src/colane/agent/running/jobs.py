@@ -152,7 +152,7 @@ class Jobs:
                     await self._has_ended.wait()
         return keys
 
-    async def bury(self, key: Key) -> None:
+    async def reap(self, key: Key) -> None:
         """Kill what is left of an attempt whose supervisor died, and record its end."""
         job = self._state.job_dir(key)
         for _ in range(CLEAN_UP_ROUNDS):

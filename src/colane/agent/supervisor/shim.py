@@ -163,12 +163,12 @@ class Supervisor:
         os.set_blocking(self._output_fd, False)
         self._poll.register(self._output_fd, select.POLLIN)
         while self._reap():
-            self._heed_lease()
-            self._heed_memory()
+            self._apply_lease()
+            self._apply_memory()
             if self._ending is not None:
                 self._ending.look(time.monotonic())
             for fd, _ in self._poll.poll(self._timeout_ms()):
-                self._pump() if fd == self._output_fd else self._heed()
+                self._pump() if fd == self._output_fd else self._apply()
         while self._pump():
             pass
         self._log.close()
@@ -208,7 +208,7 @@ class Supervisor:
             return NO_WORD
         return self._outgrown or self._problem or str(self._ordered.get("cause", ""))
 
-    def _heed_lease(self) -> None:
+    def _apply_lease(self) -> None:
         """Stop the job when nobody has renewed the lease; one that was there and is gone counts as not renewed."""
         if self._lease is None or self._stopped or since_boot_s() < self._lease[0] < ENDLESS_S:
             return
@@ -221,7 +221,7 @@ class Supervisor:
             # Nothing may be left at the end of the lease: what there is of it is for saving, and half of that to ask.
             self._end(left_s, lead_max_s=left_s / 2, within_s=left_s)
 
-    def _heed_memory(self) -> None:
+    def _apply_memory(self) -> None:
         """Kill the job when it uses more memory than it may, as the kernel would."""
         now_s = time.monotonic()
         if not self._limit_bytes or self._stopped or self._outgrown or now_s < self._next_look_s:
@@ -262,7 +262,7 @@ class Supervisor:
                 if self._ending is None:
                     self._ending = Ending(LEFTOVER_GRACE_S, time.monotonic())
 
-    def _heed(self) -> None:
+    def _apply(self) -> None:
         """Read which signals came; that a child ended needs no answer here, the loop looks anyway."""
         if signal.SIGTERM in os.read(self._wake_fd, 512) and not self._stopped:
             self._stopped = True

@@ -39,7 +39,7 @@ ALONE_STEPS, TOGETHER_STEPS = 60, 150
 
 POLICY: Final = "f-sched:rise_ratio_min=0"
 
-TOLD: Final = frozenset({"started", "shrunk", "grown", "making-room", "exited"})
+TOLD: Final = frozenset({"started", "shrunk", "grown", "preempting", "exited"})
 
 
 @dataclass

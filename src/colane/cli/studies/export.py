@@ -78,7 +78,7 @@ def export_jobs(scheduler: Client, wanted: Mapping[str, str], out: Path) -> Expo
     there = device_uses(ran, _gpu_types(nodes))
     table = measured.from_profiles(profiles.values(), read_measurements(scheduler))
     table = replace(table, overhead=fit(list(run_overheads(ran, there, table))))
-    ran = _with_company(ran, there)
+    ran = _with_co_runners(ran, there)
     made = Exported(out / "trace.csv", out / "measured.json", out / "cluster.yaml", len(ran), len(items) - len(ran))
     try:
         out.mkdir(parents=True, exist_ok=True)
@@ -99,7 +99,9 @@ COMPANY = "shared_ratio"
 """Part of its run in which a job had company on its GPUs."""
 
 
-def _with_company(items: Sequence[Mapping[str, Any]], there: Mapping[str, Sequence[DeviceUse]]) -> list[dict[str, Any]]:
+def _with_co_runners(
+    items: Sequence[Mapping[str, Any]], there: Mapping[str, Sequence[DeviceUse]]
+) -> list[dict[str, Any]]:
     """Records with what company each job had."""
     return [{**item, COMPANY: _shared_ratio(item, there)} for item in items]
 

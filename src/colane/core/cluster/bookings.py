@@ -153,7 +153,7 @@ def host_booking(job: Job, node: str) -> HostBooking:
     if job.placement is None:
         return NO_BOOKING
     booked = _booked_by(job, job.placement, node)
-    if job.has_given_way:
+    if job.has_left_gpus:
         return HostBooking((), booked.memory_bytes + (job.on_host_bytes or 0), 0)
     if job.resizes_to is not None:
         after = _booked_by(job, job.resizes_to, node)

@@ -349,9 +349,16 @@ class LimitBook:
                 refused[job.id] = None
         if not refused:
             return plan, ()
-        sets = {(jobs[job].spec.company, jobs[job].effective.circle) for job in refused if jobs[job].spec.company}
+        sets = {
+            (jobs[job].spec.measurement_group, jobs[job].effective.sharing_domain)
+            for job in refused
+            if jobs[job].spec.measurement_group
+        }
         for target in targets if sets else ():
-            if target is not None and (jobs[target].spec.company, jobs[target].effective.circle) in sets:
+            if (
+                target is not None
+                and (jobs[target].spec.measurement_group, jobs[target].effective.sharing_domain) in sets
+            ):
                 refused[target] = None
         actions = [action for action, target in zip(plan.actions, targets, strict=True) if target not in refused]
         return _with_actions(plan, tuple(actions)), tuple(refused)

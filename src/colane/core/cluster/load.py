@@ -24,10 +24,10 @@ class Booking:
     key: Final[ProfileKey]
     user: Final[str]
     share: Final[bool]
-    company: Final[str | None]
+    measurement_group: Final[str | None]
     memory: Final[Memory | None]
     believed: Final[BelievedLoad]
-    circle: Final[str]
+    sharing_domain: Final[str]
 
     def __init__(  # noqa: PLR0913, PLR0917 - a record
         self,
@@ -36,20 +36,20 @@ class Booking:
         key: ProfileKey,
         user: str,
         share: bool,
-        company: str | None,
+        measurement_group: str | None,
         memory: Memory | None,
         believed: BelievedLoad,
-        circle: str = "",
+        sharing_domain: str = "",
     ) -> None:
         self.job = job
         self.lane = lane
         self.key = key
         self.user = user
         self.share = share
-        self.company = company
+        self.measurement_group = measurement_group
         self.memory = memory
         self.believed = believed
-        self.circle = circle
+        self.sharing_domain = sharing_domain
 
     @property
     def load(self) -> Load | None:
@@ -70,7 +70,17 @@ def weight_of(carried: Sequence[BelievedLoad]) -> Weight:
 def book(job: Job, lane: int, terms: Terms) -> Booking:
     """What a job holds of a GPU in that lane, by present beliefs."""
     spec, memory = job.effective, memory_held(job, terms)
-    return Booking(job.id, lane, terms.key, spec.user, spec.share, spec.company, memory, terms.believed, spec.circle)
+    return Booking(
+        job.id,
+        lane,
+        terms.key,
+        spec.user,
+        spec.share,
+        spec.measurement_group,
+        memory,
+        terms.believed,
+        spec.sharing_domain,
+    )
 
 
 def memory_held(job: Job, terms: Terms) -> Memory | None:
@@ -159,7 +169,7 @@ class GpuLoad:
     def is_shareable(self) -> bool:
         """Whether all its jobs may have company: sharing allowed, memory known, no measurement or return under way."""
         for booking in self.bookings:
-            if not booking.share or booking.memory is None or booking.company is not None:
+            if not booking.share or booking.memory is None or booking.measurement_group is not None:
                 return False
         return not self.returning
 
@@ -186,9 +196,9 @@ class GpuLoad:
         """Whether one may do so by paper A's rule, which asks for everybody's C."""
         return self.is_foreseeable and all(booking.load is not None for booking in self.bookings)
 
-    def admits(self, circle: str) -> bool:
+    def admits(self, sharing_domain: str) -> bool:
         """Whether all its jobs are of one circle with a newcomer."""
-        return all(booking.circle == circle for booking in self.bookings)
+        return all(booking.sharing_domain == sharing_domain for booking in self.bookings)
 
     @property
     def sort_key(self) -> tuple[float, float, int, GpuId]:

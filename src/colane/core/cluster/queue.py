@@ -72,18 +72,18 @@ class PoolQueue:
     Attributes:
         lines: Jobs by priority.
         classes: Jobs by priority and class of need.
-        companies: Members of sets under measurement; they are in no class and in no line.
+        measurement_groups: Members of sets under measurement; they are in no class and in no line.
         cpu_only: Jobs without GPUs by priority and class of need; they are in no other class and in no line.
         count: All of them.
         parked: Those in lines that are parked, and wait to come back.
     """
 
-    __slots__ = ("classes", "companies", "count", "cpu_only", "lines", "parked")
+    __slots__ = ("classes", "count", "cpu_only", "lines", "measurement_groups", "parked")
 
     def __init__(self) -> None:
         self.lines: dict[int, Line] = {}
         self.classes: dict[tuple[int, NeedClass], Line] = {}
-        self.companies = Line()
+        self.measurement_groups = Line()
         self.cpu_only: dict[tuple[int, NeedClass], Line] = {}
         self.count = 0
         self.parked = 0
@@ -101,8 +101,8 @@ class PoolQueue:
     def add(self, job: Job) -> None:
         """Put a job in its place."""
         self.count += 1
-        if job.spec.company is not None:
-            self.companies.add(job.id)
+        if job.spec.measurement_group is not None:
+            self.measurement_groups.add(job.id)
             return
         if not job.spec.gpus:
             _enter(self.cpu_only, (job.spec.priority, job.need), job.id)
@@ -114,8 +114,8 @@ class PoolQueue:
     def remove(self, job: Job) -> None:
         """Take a job out, as it was put in."""
         self.count -= 1
-        if job.spec.company is not None:
-            self.companies.remove(job.id)
+        if job.spec.measurement_group is not None:
+            self.measurement_groups.remove(job.id)
             return
         if not job.spec.gpus:
             _drop(self.cpu_only, (job.spec.priority, job.need), job.id)

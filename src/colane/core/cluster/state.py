@@ -88,7 +88,7 @@ class ClusterState:
         self.closed: dict[str, None] = {}
         self.changed_pools = Changes()
         self.keys_in_use: dict[ProfileKey, set[GpuId]] = {}
-        self.companies = 0
+        self.measurement_groups = 0
         self.cpu_only = 0
         self.returning: dict[JobId, None] = {}
         self.draining: dict[str, bool] = {}
@@ -151,7 +151,7 @@ class ClusterState:
 
     def _leave_queue(self, old: Job) -> None:
         spec = old.effective
-        self.companies -= spec.company is not None
+        self.measurement_groups -= spec.measurement_group is not None
         self.cpu_only -= not spec.gpus
         self.queues[spec.pool].remove(old)
         self.changed_pools.add(spec.pool)
@@ -162,7 +162,7 @@ class ClusterState:
             if queue is None:
                 queue = self.queues[job.spec.pool] = PoolQueue()
             queue.add(job)
-            self.companies += job.spec.company is not None
+            self.measurement_groups += job.spec.measurement_group is not None
             self.cpu_only += not job.spec.gpus
             self.changed_pools.came(job)
         if job.placement is not None:

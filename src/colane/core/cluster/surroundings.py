@@ -5,16 +5,16 @@ from __future__ import annotations
 from colane.core.cluster.state import ClusterState
 from colane.model.job import Job, JobId
 from colane.model.story import STEPPING
-from colane.perf.nearby import Hood, Near
+from colane.perf.nearby import Near, SocketNeighbours
 from colane.perf.topology import cost, shape_of_node
 
 
-def nobody() -> Hood | None:
+def nobody() -> SocketNeighbours | None:
     """What is said where a job's pace says nothing of its neighbours, whoever they are."""
     return None
 
 
-def hood_of(state: ClusterState, job_id: JobId) -> Hood | None:
+def socket_neighbours_of(state: ClusterState, job_id: JobId) -> SocketNeighbours | None:
     """Where a job runs and who is near it; None where its pace says nothing of neighbours.
 
     That is while it shares a GPU or spans nodes, while it or somebody near does not step, and while others use a GPU
@@ -41,7 +41,7 @@ def hood_of(state: ClusterState, job_id: JobId) -> Hood | None:
                     return None
                 near[other.id] = Near(other.id, other.attempt, booking.key)
     key = state.gpus[own[0]].bookings[0].key
-    return Hood(key, cost(shape, numbers), tuple(near[other] for other in sorted(near) if other != job_id))
+    return SocketNeighbours(key, cost(shape, numbers), tuple(near[other] for other in sorted(near) if other != job_id))
 
 
 def _steps(job: Job) -> bool:

@@ -18,7 +18,7 @@ def no_boundary(state: ClusterState, job: Job, progress: Progress | None = None)
         job: The job.
         progress: Its latest sample, where that is newer than what the job's record tells.
     """
-    if job.spec.company is not None:
+    if job.spec.measurement_group is not None:
         return f"job {job.id} is being measured together with others"
     if job.placement is not None and len(job.placement.nodes) > 1:
         return f"job {job.id} runs on several nodes, whose ranks cannot be stopped at one step yet"

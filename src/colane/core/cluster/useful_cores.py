@@ -14,7 +14,7 @@ TRIED_MIN = 2
 
 def is_tuned(spec: JobSpec) -> bool:
     """Whether its cores are for Colane to find: training on GPUs, and not measured on purpose."""
-    is_measured = spec.company is not None or spec.steps_limit is not None
+    is_measured = spec.measurement_group is not None or spec.steps_limit is not None
     return spec.gpus > 0 and spec.kind is JobKind.TRAINING and not is_measured
 
 

@@ -19,7 +19,7 @@ from colane.model.progress import Progress
 from colane.perf.beliefs import Beliefs
 
 EMPTY = PoolQueue()
-NOBODY: Mapping[str, Newcomers | None] = MappingProxyType({})
+NONE_CAME: Mapping[str, Newcomers | None] = MappingProxyType({})
 
 
 class ClusterView:
@@ -39,7 +39,7 @@ class ClusterView:
         now_s: float,
         *,
         pools: Iterable[str] | None = None,
-        newcomers: Mapping[str, Newcomers | None] = NOBODY,
+        newcomers: Mapping[str, Newcomers | None] = NONE_CAME,
         explain: JobId | None = None,
         seed: int = 0,
     ) -> None:

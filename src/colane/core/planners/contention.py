@@ -41,13 +41,13 @@ class TrainingPace:
     """How fast a training job was and is.
 
     Attributes:
-        company: Its cores and who is on its GPUs; with others it goes at another speed.
+        co_runners: Its cores and who is on its GPUs; with others it goes at another speed.
         calm_s: Times of a step in windows in which the bandwidth of its node was not short.
         began_s: When the window that goes on began.
         now_s: Time of a step in the latest window; None before one has ended since something was done on its node.
     """
 
-    company: Hashable
+    co_runners: Hashable
     began_s: float
     calm_s: list[float] = field(default_factory=list)
     now_s: float | None = None
@@ -117,15 +117,15 @@ class Contention(SampleWatch):
         if job.placement is None or not trains(job):
             return
         node = self._nodes.get(job.placement.node)
-        company = self._company(job)
+        co_runners = self._co_runners(job)
         known = self._trained.get(job.id)
-        if known is None or known.company != company:
-            known = self._trained[job.id] = TrainingPace(company, progress.at_s)
+        if known is None or known.co_runners != co_runners:
+            known = self._trained[job.id] = TrainingPace(co_runners, progress.at_s)
         self._window(job, known, node, progress)
 
     def _window(self, job: Job, known: TrainingPace, node: Watched | None, progress: Progress) -> None:
         """Take a sample; one that ends a window says how fast the job is now, or was while nothing was short."""
-        key = known.company, 0 if node is None else node.changes
+        key = known.co_runners, 0 if node is None else node.changes
         steps_min, window_s = self._config.steps_min, self._config.interval_s
         if not self._paces.add(job.id, key, progress, steps_min=steps_min, window_s=window_s):
             return
@@ -134,7 +134,7 @@ class Contention(SampleWatch):
             known.calm_s = [*known.calm_s, known.now_s][-CALM_WINDOWS_MAX:]
         known.began_s = progress.at_s
 
-    def _company(self, job: Job) -> Hashable:
+    def _co_runners(self, job: Job) -> Hashable:
         gpus, placement = self._state.gpus, job.placement
         mates = tuple(sorted({other for gpu in job.gpus_held for other in gpus[gpu].jobs if other != job.id}))
         return job.attempt, mates, placement.cores if placement is not None else ()

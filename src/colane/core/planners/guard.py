@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
-from colane.core.cluster.company import Company, shared_gpus
+from colane.core.cluster.co_runners import CoRunners, shared_gpus
 from colane.core.cluster.draft import Draft
 from colane.core.cluster.load import Booking, GpuLoad
 from colane.core.cluster.situations import rates_of
@@ -81,14 +81,14 @@ class Guard:
     def _look(self, job: Job, event: Progressed, turns: Turns) -> None:
         state, config = self._state, self._config
         active = {gpu: _active(state, state.gpus[gpu]) for gpu in shared_gpus(state, job)}
-        company = tuple((gpu, b.job, b.lane) for gpu, bookings in active.items() for b in bookings or ())
+        co_runners = tuple((gpu, b.job, b.lane) for gpu, bookings in active.items() for b in bookings or ())
         if job.state not in STEPPING or not active or None in active.values() or _is_disturbed(state, active):
             self._paces.forget(job.id)
             return
         steps_min = state.beliefs.config.steps_min
         paces, window_s = self._paces, config.guard_after_s
-        is_over = paces.add(job.id, company, event.progress, steps_min=steps_min, window_s=window_s)
-        seen = company_of(state, paces, job, turns) if is_over or paces.foreseen(job.id) is None else None
+        is_over = paces.add(job.id, co_runners, event.progress, steps_min=steps_min, window_s=window_s)
+        seen = co_runners_of(state, paces, job, turns) if is_over or paces.foreseen(job.id) is None else None
         if seen is None or seen.predicted is None:
             return
         paces.foresee(job.id, seen.predicted)
@@ -159,7 +159,7 @@ def _active(state: ClusterState, load: GpuLoad) -> tuple[Booking, ...] | None:
     states = {booking.job: state.jobs[booking.job].state for booking in load.bookings}
     passing = any(each in STARTING or each in LEAVING for each in states.values())
     passing = passing or any(state.jobs[booking.job].turn for booking in load.bookings)
-    if passing or any(booking.company is not None for booking in load.bookings):
+    if passing or any(booking.measurement_group is not None for booking in load.bookings):
         return None
     return tuple([booking for booking in load.bookings if states[booking.job] is not JobState.PAUSED])
 
@@ -169,7 +169,7 @@ def _is_disturbed(state: ClusterState, gpus: Iterable[GpuId]) -> bool:
     return any(state.gpus[gpu].gpu.is_disturbed for gpu in gpus)
 
 
-def company_of(state: ClusterState, paces: Paces, job: Job, turns: Turns) -> Company | None:
+def co_runners_of(state: ClusterState, paces: Paces, job: Job, turns: Turns) -> CoRunners | None:
     """How a job shares its GPUs; None when it shares none. Of several the one on which it is slowest counts."""
     loads = [state.gpus[gpu] for gpu in shared_gpus(state, job)]
     rates = rates_of(state, job, turns.rule) if loads else []
@@ -179,11 +179,11 @@ def company_of(state: ClusterState, paces: Paces, job: Job, turns: Turns) -> Com
     lanes = {(load.id, b.lane) for load in loads for b in load.bookings if b.job == job.id}
     rest = [((load.id, b.lane) in lanes, b.job) for load in loads for b in load.bookings if b.job != job.id]
     mates = {other for is_mate, other in rest if is_mate}
-    return Company(
+    return CoRunners(
         tuple(sorted(mates)),
         tuple(sorted({other for _, other in rest} - mates)),
         min(1 / rate.factors.turns.slowdown for rate in rates) if is_promised else None,
-        (paces.foreseen(job.id) or max(rate.factors.company_slowdown for rate in rates)) if is_promised else None,
+        (paces.foreseen(job.id) or max(rate.factors.co_runner_slowdown for rate in rates)) if is_promised else None,
         _measured(paces, job, rates[0]),
     )
 

@@ -41,7 +41,7 @@ def is_movable(job: Job) -> bool:
     if len(job.placement.nodes) > 1:
         return False
     steps = job.state is JobState.RUNNING and job.first_step_s is not None
-    return steps and not job.suspended and not job.run.host_refusal and job.spec.company is None
+    return steps and not job.suspended and not job.run.host_refusal and job.spec.measurement_group is None
 
 
 def is_settled(draft: Draft, load: GpuLoad) -> bool:

@@ -48,7 +48,7 @@ class Relief:
         draft, state = Draft(view), self._state
         for gpu in dict.fromkeys(gpu for key in self._grown for gpu in sorted(state.keys_in_use.get(key, ()))):
             load = state.gpus[gpu]
-            if len(load.bookings) > 1 and all(booking.company is None for booking in load.bookings):
+            if len(load.bookings) > 1 and all(booking.measurement_group is None for booking in load.bookings):
                 self._relieve(draft, load)
         return draft.plan()
 

@@ -60,7 +60,7 @@ def returned(state: ClusterState, load: GpuLoad, job: Job, decided: Container[Jo
     back = load.with_booking(state.booking(job, load.gpu.type, job.placement.slots[0].lane))
     if not load.bookings:
         return back if (job.on_host_bytes or 0) <= load.capacity_bytes else None
-    if not all(booking.share or booking.company is not None for booking in back.bookings):
+    if not all(booking.share or booking.measurement_group is not None for booking in back.bookings):
         return None  # one was given its GPU alone since
     return back if back.needed_bytes is not None and back.needed_bytes <= load.capacity_bytes else None
 

@@ -1,7 +1,7 @@
 """Splitting jobs that share a GPU: one of them leaves it, so that the others, or in the end all, go faster.
 
 Two ask for it: the guard, where jobs are slower together than was predicted, and policies, where they are slower than
-one after another would be (`scheduling.mechanisms.sharing.parting`). They say when and who; who may leave at all, and
+one after another would be (`scheduling.mechanisms.sharing.splitting`). They say when and who; who may leave at all, and
 by which means, is decided here for both, by the same measure as for a job that leaves for another (`means`).
 """
 

@@ -101,12 +101,12 @@ class CoreTuning(SampleWatch):
             search = self._begin(job, progress, config)
         if search is None or search.is_over or job.id in self._ready:
             return
-        company = self._company(job)
+        co_runners = self._co_runners(job)
         if (
             job.placement is not None and is_contended(self._state, job.placement.node, self._contention, progress.at_s)
-        ) or search.window.company != company:  # how fast it goes says nothing of its cores now
-            search.window = TryWindow(search.window.cores, progress.at_s + config.settle_s, company)
-        trial = search.window.add(progress, config, is_alone=not company)
+        ) or search.window.co_runners != co_runners:  # how fast it goes says nothing of its cores now
+            search.window = TryWindow(search.window.cores, progress.at_s + config.settle_s, co_runners)
+        trial = search.window.add(progress, config, is_alone=not co_runners)
         if trial is not None:
             search.tried.append(trial)
             self._ready[job.id] = None
@@ -117,7 +117,7 @@ class CoreTuning(SampleWatch):
             return None
         unit, cores = len(job.placement.slots), len(job.placement.cores)
         began_s = progress.at_s if progress.first_step_s is None else progress.first_step_s
-        window = TryWindow(cores, began_s + config.warm_up_s, self._company(job))
+        window = TryWindow(cores, began_s + config.warm_up_s, self._co_runners(job))
         search = self._searches[job.id] = Search(job.attempt, window)
         kind = self._state.gpus[job.placement.gpus[0]].gpu.type
         known = tries(self._state.beliefs.profile(job.effective, kind, unit))
@@ -127,7 +127,7 @@ class CoreTuning(SampleWatch):
             self._ready[job.id] = None
         return search
 
-    def _company(self, job: Job) -> tuple[JobId, ...]:
+    def _co_runners(self, job: Job) -> tuple[JobId, ...]:
         gpus = self._state.gpus
         return tuple(sorted({other for gpu in job.gpus_held for other in gpus[gpu].jobs if other != job.id}))
 
@@ -156,7 +156,7 @@ class CoreTuning(SampleWatch):
             draft.remark(job, Reason(Why.CORES_KEPT, facts), learn=True)
             return
         search.changes += 1
-        search.window = TryWindow(cores, draft.now_s + self._config.settle_s, search.window.company)
+        search.window = TryWindow(cores, draft.now_s + self._config.settle_s, search.window.co_runners)
         draft.set_cores(job, tuple(sorted(choice[:cores])), Reason(Why.CORES_CHANGED, facts))
 
     def _wanted(self, search: Search, most: int, gpus: int, progress: Progress | None) -> int | None:

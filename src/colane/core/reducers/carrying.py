@@ -27,7 +27,7 @@ def _start(step: Step, job: Job, action: Start) -> None:
 def _stop(step: Step, job: Job, action: Stop) -> None:
     """Let it go as the action says: for good or until its next turn, at once or after it has saved its state."""
     if action.learn:
-        step.company_changed(job.gpus_held)
+        step.co_runners_changed(job.gpus_held)
     if action.for_job is not None:
         job = job.with_totals(job.totals._replace(preemptions=job.totals.preemptions + 1))
     leaving = Leaving(JobState.QUEUED, None, action.for_job, isolates=action.isolate)
@@ -54,7 +54,7 @@ def _move(step: Step, job: Job, action: Move) -> None:
 def _change_lane(step: Step, job: Job, action: Move) -> None:
     """Book a job of one GPU in another lane of it."""
     slot = action.placement.slots[0]
-    step.company_changed([slot.gpu])
+    step.co_runners_changed([slot.gpu])
     step.state.change_lane(slot.gpu, job.id, slot.lane)
     moved = move(job, job.state, step.now_s, action.reason)
     moved.placement = action.placement
@@ -63,13 +63,13 @@ def _change_lane(step: Step, job: Job, action: Move) -> None:
 
 def _resize(step: Step, job: Job, action: Resize) -> None:
     """Stop its process; until that is gone it books what it has and what it is to have."""
-    step.company_changed(job.gpus_held)
+    step.co_runners_changed(job.gpus_held)
     checkpointing.part(step, job, action.reason, Leaving(JobState.QUEUED, action.placement, action.for_job))
 
 
 def _set_cores(step: Step, job: Job, action: SetCores) -> None:
     if job.placement is not None:
-        step.company_changed(job.gpus_held)
+        step.co_runners_changed(job.gpus_held)
         placement = replace(job.placement, cores=action.cores, cores_elsewhere=action.cores_elsewhere)
         step.state.set_cores(job.placement, placement)
         moved = move(job, job.state, step.now_s, action.reason)
@@ -86,7 +86,7 @@ def _set_throttle(step: Step, job: Job, action: SetThrottle) -> None:
 def _remark(step: Step, job: Job, action: Remark) -> None:
     """What was seen until now is learnt first where the action says so."""
     if action.learn:
-        step.company_changed(job.gpus_held)
+        step.co_runners_changed(job.gpus_held)
     step.put(move(job, job.state, step.now_s, action.reason))
 
 

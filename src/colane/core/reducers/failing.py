@@ -117,7 +117,7 @@ def _own_failure(step: Step, job: Job, event: Ended, end_s: float, mates: tuple[
     cause, before, failures = _cause(event), job, job.totals.failures + 1
     job = job.with_totals(job.totals._replace(failures=failures))
     left = job.spec.retries - failures
-    if event.outcome == "out-of-memory" and mates and job.effective.share and job.spec.company is None:
+    if event.outcome == "out-of-memory" and mates and job.effective.share and job.spec.measurement_group is None:
         step.finish(isolated(before), JobState.QUEUED, Reason(Why.RETRY_ALONE, {}, mates), end_s)
     elif event.outcome == "out-of-memory":
         step.finish(job, JobState.OUT_OF_MEMORY, cause, end_s)
@@ -142,7 +142,7 @@ def _close(step: Step, name: str) -> None:
     step.touch(name)
 
 
-def company(step: Step, job: Job) -> tuple[JobId, ...]:
+def co_runners(step: Step, job: Job) -> tuple[JobId, ...]:
     """Who else is on its GPUs."""
     return tuple(sorted({b.job for gpu in job.gpus_held for b in step.state.gpus[gpu].bookings} - {job.id}))
 

@@ -25,7 +25,7 @@ from colane.model.reason import Reason, Why
 def park(step: Step, job: Job, action: Park) -> None:
     """Let a job wait at its next step boundary; it holds its GPUs until its agent says that it has left them."""
     # Steps from now on are not the company's: what it taught so far is learnt first.
-    step.company_changed(job.gpus_held)
+    step.co_runners_changed(job.gpus_held)
     parked = move(job, JobState.PAUSED, step.now_s, action.reason)
     parked.parking = Parking(action.for_job)
     step.put(parked)
@@ -37,7 +37,7 @@ def memory_moved(step: Step, job: Job, progress: Progress) -> Job:
         return job
     if progress.on_host_bytes is not None:
         others = {other for gpu in job.gpus_held for other in step.state.gpus[gpu].jobs} - {job.id}
-        step.company_changed(job.gpus_held)
+        step.co_runners_changed(job.gpus_held)
         left_beside = () if _left_for_their_sake(job) else tuple(sorted(others))
         reason = off_its_gpus(step.state, job, progress.on_host_bytes, job.suspension)
         left = move(job, JobState.PAUSED, step.now_s, reason)
@@ -53,7 +53,7 @@ def memory_moved(step: Step, job: Job, progress: Progress) -> Job:
 
 def _left_for_their_sake(job: Job) -> bool:
     """Whether it was parked for nobody who was to come: then those it left are who it goes better without."""
-    return job.parked and job.makes_room_for is None
+    return job.parked and job.preempted_for is None
 
 
 def _home(state: ClusterState, job: Job) -> str:
@@ -79,7 +79,7 @@ def _off_cpu_devices(job: Job, gpu: str, suspension: Suspension | None) -> Reaso
     """Nothing of it was moved: the memory of cpu devices is the host's."""
     if suspension is not None or job.reason is None:
         return Reason(Why.SUSPENDED_OFF_GPU, {"by": "" if suspension is None else suspension.by, "gpu": gpu})
-    for_job = () if job.makes_room_for is None else (job.makes_room_for,)
+    for_job = () if job.preempted_for is None else (job.preempted_for,)
     because = job.reason.facts.get("because", job.reason.sentence())
     return Reason(Why.DEVICE_GIVEN_UP, {"because": because, "gpu": gpu}, job.reason.jobs or for_job)
 
@@ -114,7 +114,7 @@ def go_on(
     host_refusal: str = "",
 ) -> Job:  # fmt: skip
     """Let a paused job step again; what its company learnt so far is learnt first."""
-    step.company_changed(job.placement.gpus if job.placement is not None else ())
+    step.co_runners_changed(job.placement.gpus if job.placement is not None else ())
     goes_on = move(job, to, step.now_s, reason)
     if placement is not None:
         goes_on.placement = placement

@@ -63,7 +63,7 @@ def _goes_on(step: Step, job: Job, to: Placement, progress: Progress) -> Job:
     )
     goes_on.totals = job.totals._replace(served=step.served(job), steps_kept=steps_kept(job, progress))
     step.rebook(goes_on)
-    step.company_changed(had)
+    step.co_runners_changed(had)
     due_s = step.now_s + step.config.protection_factor * (step.now_s - asked_s)
     step.timers.set(due_s, TimerKind.PROTECTION_OVER, job.id, job.attempt)
     return goes_on

@@ -33,8 +33,8 @@ from colane.core.reducers import (
     reforming,
     starting,
 )
-from colane.core.reducers.circles import circle
 from colane.core.reducers.memory import learn_memory
+from colane.core.reducers.sharing_domains import sharing_domain
 from colane.core.reducers.step import Step
 from colane.core.reducers.timers import Timer, TimerKind, Timers
 from colane.model.constraints import Constraints
@@ -53,7 +53,7 @@ def submitted(step: Step, event: Submitted) -> None:
     story = (StateChange(step.now_s, JobState.QUEUED, SUBMITTED),)
     spec, config = event.spec, step.config
     cores = None if config.tuning is None else start_cores_of(step.state, spec)
-    constraints = Constraints(cores=cores, circle=circle(spec, config.share_between))
+    constraints = Constraints(cores=cores, sharing_domain=sharing_domain(spec, config.share_between))
     holds = event.holds
     step.put(Job(event.job, spec, step.now_s, reason=SUBMITTED, story=story, constraints=constraints, holds=holds))
     set_hold_timers(step.timers, step.state.jobs[event.job])
@@ -101,7 +101,7 @@ def node_registered(step: Step, event: NodeRegistered) -> None:
     fewer_cores.follow(step, node)
     step.touch(node.name)
     losses.lose_gpus(step, before, node)
-    step.company_changed(GpuId(node.name, gpu.index) for gpu in node.gpus)
+    step.co_runners_changed(GpuId(node.name, gpu.index) for gpu in node.gpus)
 
 
 def node_lost(step: Step, event: NodeLost) -> None:
@@ -196,7 +196,7 @@ def _ended_otherwise(step: Step, job: Job, event: Ended, end_s: float, *, has_su
     """It was asked to stop, has failed, or runs on several nodes."""
     if not (job.run.ended_on and job.ending):
         job = job.of_run(job.run._replace(exit=event.exit))
-    mates = failing.company(step, job) if event.outcome in failing.BESIDE_OTHERS else ()
+    mates = failing.co_runners(step, job) if event.outcome in failing.BESIDE_OTHERS else ()
     job = step.gone_from(job, event.node)
     if job.state is JobState.STOPPING and job.ending is not None:
         if step.is_gone(job):

@@ -34,7 +34,7 @@ def assign(step: Step, job: Job, placement: Placement, reason: Reason) -> None:
     step.put(taken)
     if taken.start_s is not None:
         set_timers(step, taken, taken.start_s)
-    step.company_changed(placement.gpus)
+    step.co_runners_changed(placement.gpus)
 
 
 def restart(step: Step, job: Job, placement: Placement, reason: Reason, had: Placement | None = None) -> None:

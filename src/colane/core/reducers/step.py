@@ -10,7 +10,7 @@ from colane.core.cluster.bookings import nodes_booked
 from colane.core.cluster.contended import is_contended
 from colane.core.cluster.load import Booking
 from colane.core.cluster.state import ClusterState
-from colane.core.cluster.surroundings import hood_of, nobody
+from colane.core.cluster.surroundings import nobody, socket_neighbours_of
 from colane.core.cluster.useful_cores import start_cores_of
 from colane.core.config import CoreConfig
 from colane.core.eligibility import held_until_resumed
@@ -153,7 +153,7 @@ class Step:
                 self.touch(node)
         self.put(left)
         if placement is not None:
-            self.company_changed(placement.gpus)
+            self.co_runners_changed(placement.gpus)
         self.state.progress.pop(job.id, None)
         self.guard.forget(job.id)
         self._learn_stay(self.surroundings.end(job.id))
@@ -183,7 +183,7 @@ class Step:
         """Ask for the end of a job's process; it keeps its GPUs until the process is gone."""
         if job.state is JobState.STOPPING:
             return
-        leaving = Leaving(ending, None, for_job or job.makes_room_for, isolates=isolates, is_loss=is_loss)
+        leaving = Leaving(ending, None, for_job or job.preempted_for, isolates=isolates, is_loss=is_loss)
         if job.leaving is not None:  # it was saving its state, and what that was for is not forgotten
             leaving = job.leaving._replace(ending=ending, is_loss=is_loss)
         stopping = move(job, JobState.STOPPING, self.now_s, reason)
@@ -250,12 +250,12 @@ class Step:
             served[kind] = served.get(kind, 0.0) + run_s
         return tuple([Served(gpu_type, served[gpu_type, count], count) for gpu_type, count in sorted(served)])
 
-    def company_changed(self, gpus: Iterable[GpuId]) -> None:
+    def co_runners_changed(self, gpus: Iterable[GpuId]) -> None:
         """Jobs joined or left these GPUs: close their epochs and learn from them."""
         for gpu in gpus:
             lessons = self.observer.change(gpu, self._sharing(gpu), self.state.beliefs, self.now_s)
             if lessons is not NOTHING:
-                self._learn_company(lessons)
+                self._learn_co_runners(lessons)
 
     def observe(self, job: Job, progress: Progress) -> None:
         """A sample of a job goes into the epochs of its GPUs; what a window that is full taught is learnt."""
@@ -265,11 +265,11 @@ class Step:
             members, is_disturbed = partial(self._members, gpu), contended or self.state.gpus[gpu].gpu.is_disturbed
             steps_min = beliefs.config.steps_min
             if self.observer.sample(gpu, members, job.id, progress, steps_min, is_disturbed=is_disturbed):
-                self._learn_company(self.observer.window(gpu, self._sharing(gpu), beliefs, self.now_s))
+                self._learn_co_runners(self.observer.window(gpu, self._sharing(gpu), beliefs, self.now_s))
         node = None if job.placement is None else self.state.nodes.get(job.placement.node)
         if node is not None and len(node.node.gpus) > 1:
             contended = is_contended(self.state, node.node.name, contention, self.now_s)
-            look = nobody if contended else partial(hood_of, self.state, job.id)
+            look = nobody if contended else partial(socket_neighbours_of, self.state, job.id)
             self._learn_stay(
                 self.surroundings.sample(job.id, node.generation, look, progress, beliefs.config.steps_min)
             )
@@ -278,7 +278,7 @@ class Step:
         load = self.state.gpus.get(gpu)
         return load.gpu.sharing if load else ""
 
-    def _learn_company(self, lessons: Lessons) -> None:
+    def _learn_co_runners(self, lessons: Lessons) -> None:
         for profile in lessons.profiles:
             self.learn(profile)
         for outdated in lessons.outdated:

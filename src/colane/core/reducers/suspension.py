@@ -38,7 +38,7 @@ def refusal(state: ClusterState, job: Job, progress: Progress | None, via: Suspe
     if _is_done(job, via) and job.state not in LEAVING:
         return None
     on_host = job.state is JobState.PAUSED and (job.is_on_host or job.parked)
-    if job.spec.company is None and (job.state is JobState.QUEUED or on_host):
+    if job.spec.measurement_group is None and (job.state is JobState.QUEUED or on_host):
         return None
     if job.state is not JobState.QUEUED and job.state not in STEPPING and job.state is not JobState.PAUSED:
         return f"job {job.id} is {job.state}; only a job that waits or steps can be suspended"
@@ -85,7 +85,7 @@ def suspend_requested(step: Step, event: SuspendRequested) -> None:
 def _pause(step: Step, job: Job, event: SuspendRequested) -> None:
     if job.state is not JobState.PAUSED:
         # Steps from now on are not the company's: what it taught so far is learnt first.
-        step.company_changed(job.gpus_held)
+        step.co_runners_changed(job.gpus_held)
     via = SuspendVia.HOST if job.is_on_host or job.parked else event.via
     why = Why.SUSPENDED if via is SuspendVia.LANE else Why.SUSPENDED_TO_HOST
     reason, suspension = Reason(why, {"by": event.by}), Suspension(via, event.by)

@@ -20,7 +20,7 @@ from colane.core.cluster.view import ClusterView
 from colane.model.hardware import Node
 from colane.model.job import Job, JobId, JobSpec
 from colane.model.resources import cpu_only_capacity, host_needs, ranks_held
-from colane.scheduling.engine.contracts import Desk
+from colane.scheduling.engine.contracts import SchedulingContext
 from colane.scheduling.engine.usual import UsualRule
 
 HOUR_S = 3600.0
@@ -38,23 +38,23 @@ class Ageing:
 
     max_wait_s: float | None = HOUR_S
 
-    def bind(self, desk: Desk) -> AgeingRule | None:
+    def bind(self, context: SchedulingContext) -> AgeingRule | None:
         """See `Admission`."""
         if self.max_wait_s is None:
             return None
-        desk.max_wait_s = self.max_wait_s
-        return AgeingRule(desk) if _may_be_overdue(desk) else None
+        context.max_wait_s = self.max_wait_s
+        return AgeingRule(context) if _may_be_overdue(context) else None
 
 
 class AgeingRule(UsualRule):
     """See `Ageing`."""
 
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
+    def __init__(self, context: SchedulingContext) -> None:
+        self._context = context
 
     def urgent(self) -> Iterator[Job]:
         """Overdue jobs, the oldest first, until one finds nothing: room is kept for that one."""
-        draft, cpu_only = self._desk.draft, self._overdue_cpu_only()
+        draft, cpu_only = self._context.draft, self._overdue_cpu_only()
         for job in self._overdue():
             if not draft.is_undecided(job.id):
                 continue
@@ -63,47 +63,47 @@ class AgeingRule(UsualRule):
                 cpu_only = None
             yield job
             if draft.is_undecided(job.id) and job.id not in draft.waits:
-                kept = keep_room(draft, job, self._desk.least(job))
+                kept = keep_room(draft, job, self._context.least(job))
                 if kept is not None:
-                    self._desk.changed(kept)
+                    self._context.changed(kept)
                     return
         if cpu_only is not None:
             keep_host(draft, cpu_only)
 
     def _overdue_cpu_only(self) -> Job | None:
         """The oldest overdue job without GPUs: it is placed after all that have some, but what it books is kept."""
-        view, desk = self._desk.draft.view, self._desk
-        firsts = [line.first for line in view.queue(desk.pool).cpu_only.values()]
+        view, context = self._context.draft.view, self._context
+        firsts = [line.first for line in view.queue(context.pool).cpu_only.values()]
         waiting = [view.job(first) for first in firsts if first is not None]
-        return min([job for job in waiting if desk.is_overdue(job)], key=_id, default=None)
+        return min([job for job in waiting if context.is_overdue(job)], key=_id, default=None)
 
     def _overdue(self) -> Iterator[Job]:
-        desk = self._desk
-        lines = desk.draft.view.queue(desk.pool).lines
+        context = self._context
+        lines = context.draft.view.queue(context.pool).lines
         if len(lines) == 1:
             return self._overdue_of(*lines.values())
         return merge(*[self._overdue_of(line) for line in lines.values()], key=_id)
 
     def _overdue_of(self, line: Line) -> Iterator[Job]:
         """Those of one priority; who came later than the bound ago has not waited longer than that."""
-        desk, jobs = self._desk, self._desk.draft.view.jobs
+        context, jobs = self._context, self._context.draft.view.jobs
         for job_id in line:
             job = jobs[job_id]
-            if job.submit_s + desk.max_wait_s > desk.draft.now_s:
+            if job.submit_s + context.max_wait_s > context.draft.now_s:
                 return
-            if desk.is_overdue(job):
+            if context.is_overdue(job):
                 yield job
             else:  # it waits anew, and will go before those behind it in line
-                desk.draft.ask_again(desk.pool, desk.overdue_s(job))
+                context.draft.ask_again(context.pool, context.overdue_s(job))
 
 
-def _may_be_overdue(desk: Desk) -> bool:
+def _may_be_overdue(context: SchedulingContext) -> bool:
     """Whether anybody came longer ago than the bound: the first of his line has then, too."""
-    view, now_s = desk.draft.view, desk.draft.now_s
-    queue = view.queue(desk.pool)
+    view, now_s = context.draft.view, context.draft.now_s
+    queue = view.queue(context.pool)
     for line in (*queue.lines.values(), *queue.cpu_only.values()) if queue.cpu_only else queue.lines.values():
         first = line.first
-        if first is not None and view.jobs[first].submit_s + desk.max_wait_s <= now_s:
+        if first is not None and view.jobs[first].submit_s + context.max_wait_s <= now_s:
             return True
     return False
 

@@ -19,7 +19,7 @@ from colane.model.placement import Placement
 from colane.model.plan import Start
 from colane.model.reason import Reason, Why
 from colane.model.resources import host_capacity, host_needs
-from colane.scheduling.engine.contracts import Desk, Offer, Verdict
+from colane.scheduling.engine.contracts import Candidate, SchedulingContext, Verdict
 from colane.scheduling.engine.refusals import behind, refuse
 from colane.scheduling.engine.times import RunTimes
 from colane.scheduling.engine.usual import UsualRule
@@ -194,22 +194,22 @@ class Backfill:
 
     depth_max: int = 1000
 
-    def bind(self, desk: Desk) -> BackfillRule | None:
+    def bind(self, context: SchedulingContext) -> BackfillRule | None:
         """See `Admission`; nothing is reserved while nobody could start."""
-        if not desk.finders:
+        if not context.bound_sources:
             return None
-        desk.skips_hopeless = False
-        return BackfillRule(desk, self.depth_max)
+        context.skips_hopeless = False
+        return BackfillRule(context, self.depth_max)
 
 
 class BackfillRule(UsualRule):
     """See `Backfill`."""
 
-    def __init__(self, desk: Desk, depth_max: int) -> None:
+    def __init__(self, context: SchedulingContext, depth_max: int) -> None:
         self.judges = True
-        self._desk = desk
+        self._context = context
         self._depth_max = self._left = depth_max
-        self._times = RunTimes(desk.draft)
+        self._times = RunTimes(context.draft)
         self._head: Job | None = None
         self._reservation: Reservation | None = None
         self._is_barred = False
@@ -218,31 +218,31 @@ class BackfillRule(UsualRule):
         """See `Rule`: who is first now gets the reservation, as in a plan made anew."""
         self._left, self._is_barred = self._depth_max, False
         self._head = self._reservation = None
-        self._desk.reason = self._desk.queue.reason
+        self._context.reason = self._context.queue.reason
 
-    def allows(self, _job: Job, spec: JobSpec, offer: Offer) -> bool:
+    def allows(self, _job: Job, spec: JobSpec, candidate: Candidate) -> bool:
         """See `Rule`."""
         reservation = self._reservation
         if reservation is None:
             return True
-        if not self._touches(offer, reservation):
+        if not self._touches(candidate, reservation):
             return True
-        if reservation.allows(spec, offer.gpus[0].gpu.type, self._end_s(offer, spec)):
+        if reservation.allows(spec, candidate.gpus[0].gpu.type, self._end_s(candidate, spec)):
             return True
         self._is_barred = True
         return False
 
-    def took(self, job: Job, spec: JobSpec, offer: Offer) -> None:
+    def took(self, job: Job, spec: JobSpec, candidate: Candidate) -> None:
         """See `Rule`."""
         reservation, self._is_barred = self._reservation, False
-        if reservation is not None and job is not self._head and self._touches(offer, reservation):
-            reservation.use(spec, offer.gpus[0].gpu.type, self._end_s(offer, spec))
+        if reservation is not None and job is not self._head and self._touches(candidate, reservation):
+            reservation.use(spec, candidate.gpus[0].gpu.type, self._end_s(candidate, spec))
 
     def refused(self, job: Job, verdict: Verdict) -> Verdict:
         """See `Rule`."""
         if self._reservation is None:
             return self._reserve(job, verdict) if self._may_others_start(job) else Verdict.STOP
-        draft, barred = self._desk.draft, self._is_barred
+        draft, barred = self._context.draft, self._is_barred
         self._is_barred, self._left = False, self._left - 1
         if barred and self._head is not None:
             draft.wait(job.id, Reason(Why.WOULD_DELAY, {}, (self._head.id,)))
@@ -251,20 +251,22 @@ class BackfillRule(UsualRule):
 
     def _may_others_start(self, job: Job) -> bool:
         """Whether a reservation matters: somebody may start behind a job, or asks why he waits."""
-        desk = self._desk
-        return desk.explains or any(finder.has_hope(desk.queue.rank(job)) for finder in desk.finders)
+        context = self._context
+        return context.explains or any(
+            bound_source.has_hope(context.queue.rank(job)) for bound_source in context.bound_sources
+        )
 
     def _reserve(self, job: Job, verdict: Verdict) -> Verdict:
         """The head of the line; one that no node can ever hold is not it."""
-        draft = self._desk.draft
-        found = reserve(draft, self._desk.least(job), self._times)
+        draft = self._context.draft
+        found = reserve(draft, self._context.least(job), self._times)
         if found is None:
             return verdict
-        self._head, self._reservation, self._desk.reason = job, found, self._reason
-        self._desk.watch_overdue()
-        draft.wait_rest(self._desk.pool, behind(job.id))
+        self._head, self._reservation, self._context.reason = job, found, self._reason
+        self._context.watch_overdue()
+        draft.wait_rest(self._context.pool, behind(job.id))
         if found.at_s == inf:
-            refuse(draft, job, self._desk.least(job))
+            refuse(draft, job, self._context.least(job))
             return Verdict.STOP
         in_s = max(0.0, found.at_s - draft.now_s)
         facts: dict[str, str | int | float] = {"node": found.node.node.name, "in_s": in_s}
@@ -272,14 +274,14 @@ class BackfillRule(UsualRule):
         return Verdict.NEXT_JOB
 
     @staticmethod
-    def _touches(offer: Offer, reservation: Reservation) -> bool:
+    def _touches(candidate: Candidate, reservation: Reservation) -> bool:
         name = reservation.node.node.name
-        return any(gpu.id.node == name for gpu in offer.gpus)
+        return any(gpu.id.node == name for gpu in candidate.gpus)
 
-    def _end_s(self, offer: Offer, spec: JobSpec) -> float | None:
-        bound_s = self._times.bound_s(spec, offer.gpus[0].gpu.type, len(offer.gpus))
-        return None if bound_s is None else self._desk.draft.now_s + bound_s
+    def _end_s(self, candidate: Candidate, spec: JobSpec) -> float | None:
+        bound_s = self._times.bound_s(spec, candidate.gpus[0].gpu.type, len(candidate.gpus))
+        return None if bound_s is None else self._context.draft.now_s + bound_s
 
-    def _reason(self, _job: Job, offer: Offer) -> Reason:
+    def _reason(self, _job: Job, candidate: Candidate) -> Reason:
         head = () if self._head is None else (self._head.id,)
-        return Reason(Why.BACKFILL, {"gpu": str(offer.gpus[0].id)}, head)
+        return Reason(Why.BACKFILL, {"gpu": str(candidate.gpus[0].id)}, head)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from colane.model.job import Job
-from colane.scheduling.engine.contracts import Desk, Verdict
+from colane.scheduling.engine.contracts import SchedulingContext, Verdict
 from colane.scheduling.engine.refusals import behind
 from colane.scheduling.engine.usual import UsualRule
 
@@ -20,28 +20,28 @@ class HeadOfLine:
 
     strict: bool = True
 
-    def bind(self, desk: Desk) -> HeadOfLineRule | None:
+    def bind(self, context: SchedulingContext) -> HeadOfLineRule | None:
         """See `Admission`."""
         if not self.strict:
             return None
-        desk.skips_hopeless = False
-        return HeadOfLineRule(desk)
+        context.skips_hopeless = False
+        return HeadOfLineRule(context)
 
 
 class HeadOfLineRule(UsualRule):
     """See `HeadOfLine`."""
 
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
+    def __init__(self, context: SchedulingContext) -> None:
+        self._context = context
 
     def refused(self, job: Job, _verdict: Verdict) -> Verdict:
         """See `Rule`."""
-        draft, desk = self._desk.draft, self._desk
-        until_s = desk.watch_overdue()
-        is_known = desk.queue.is_arrival and all(finder.only_free for finder in desk.finders)
+        draft, context = self._context.draft, self._context
+        until_s = context.watch_overdue()
+        is_known = context.queue.is_arrival and all(bound_source.only_free for bound_source in context.bound_sources)
         if is_known and not draft.held and draft.now_s < until_s:
-            draft.block(job, desk.least(job), until_s)
-        draft.wait_rest(desk.pool, behind(job.id))
+            draft.block(job, context.least(job), until_s)
+        draft.wait_rest(context.pool, behind(job.id))
         return Verdict.STOP
 
 
@@ -55,16 +55,16 @@ class DepthMax:
 
     depth_max: int = 1000
 
-    def bind(self, desk: Desk) -> DepthRule:
+    def bind(self, context: SchedulingContext) -> DepthRule:
         """See `Admission`."""
-        return DepthRule(desk, self.depth_max)
+        return DepthRule(context, self.depth_max)
 
 
 class DepthRule(UsualRule):
     """See `DepthMax`."""
 
-    def __init__(self, desk: Desk, depth_max: int) -> None:
-        self._desk = desk
+    def __init__(self, context: SchedulingContext, depth_max: int) -> None:
+        self._context = context
         self._depth_max = self._left = depth_max
 
     def walks(self) -> None:
@@ -77,5 +77,5 @@ class DepthRule(UsualRule):
             self._left -= 1
         if self._left > 0:
             return verdict
-        self._desk.watch_overdue()
+        self._context.watch_overdue()
         return Verdict.STOP

@@ -36,7 +36,7 @@ class Members:
         self.going: list[Job] = []
         self.movable: list[Job] = []
         for job in draft.view.jobs.values():
-            if job.spec.pool == pool and job.spec.gpus and not job.home and job.spec.company is None:
+            if job.spec.pool == pool and job.spec.gpus and not job.home and job.spec.measurement_group is None:
                 self._sort_in(job, round_s)
         self.gpus: dict[Site, int] = {}
         for node in draft.view.nodes.values():

@@ -9,16 +9,18 @@ from math import inf
 from typing import Final
 
 from colane.model.job import Job, JobSpec, NeedClass
-from colane.scheduling.engine.contracts import Desk, Offer
+from colane.scheduling.engine.contracts import Candidate, SchedulingContext
 
 
 @dataclass(frozen=True, slots=True)
 class First:
     """The first acceptable one: sources are asked in turn, each names its best first. What all papers do."""
 
-    def choose(self, _desk: Desk, _job: Job, _spec: JobSpec, offers: Iterator[Offer]) -> Offer | None:
+    def choose(
+        self, _context: SchedulingContext, _job: Job, _spec: JobSpec, candidates: Iterator[Candidate]
+    ) -> Candidate | None:
         """See `Choice`."""
-        return next(offers, None)
+        return next(candidates, None)
 
 
 FIRST: Final = First()
@@ -28,13 +30,15 @@ FIRST: Final = First()
 class BestUtility:
     """The one of highest utility among all; of equal ones the first."""
 
-    def choose(self, _desk: Desk, _job: Job, _spec: JobSpec, offers: Iterator[Offer]) -> Offer | None:
+    def choose(
+        self, _context: SchedulingContext, _job: Job, _spec: JobSpec, candidates: Iterator[Candidate]
+    ) -> Candidate | None:
         """See `Choice`."""
-        return max(offers, key=_utility, default=None)
+        return max(candidates, key=_utility, default=None)
 
 
-def _utility(offer: Offer) -> float:
-    return offer.utility
+def _utility(candidate: Candidate) -> float:
+    return candidate.utility
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,13 +49,15 @@ class MostValue:
     other is looked for.
     """
 
-    def choose(self, desk: Desk, job: Job, _spec: JobSpec, offers: Iterator[Offer]) -> Offer | None:
+    def choose(
+        self, context: SchedulingContext, job: Job, _spec: JobSpec, candidates: Iterator[Candidate]
+    ) -> Candidate | None:
         """See `Choice`."""
-        best, most, over_s = None, 0.0, horizon_s(desk.queue.left_s(job))
-        for offer in offers:
-            value = offer.ratio - offer.harm - offer.cost_s / over_s
+        best, most, over_s = None, 0.0, horizon_s(context.queue.left_s(job))
+        for candidate in candidates:
+            value = candidate.ratio - candidate.harm - candidate.cost_s / over_s
             if value > most:
-                best, most = offer, value
+                best, most = candidate, value
             if most >= ALL:
                 break
         return best
@@ -103,7 +109,7 @@ class Sizing:
 
     size: SizeBy = SizeBy.ASKED
 
-    def sizes(self, _desk: Desk, job: Job) -> Iterable[JobSpec]:
+    def sizes(self, _context: SchedulingContext, job: Job) -> Iterable[JobSpec]:
         """See `Sizer`."""
         spec = job.effective
         if self.size is SizeBy.ASKED or not spec.sizes:

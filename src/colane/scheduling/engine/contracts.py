@@ -1,7 +1,7 @@
 """What decisions are composed of: orders, sizers, sources, choices, admissions, and the offers that pass between them.
 
 A part as it stands in a composition is a value without memory (`Order`, `Source`, ...). For one pool in one plan it is
-bound to a `Desk`, and what comes of that may remember what has been decided so far.
+bound to a `SchedulingContext`, and what comes of that may remember what has been decided so far.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Classes = Mapping[ClassKey, Line]
 
 
 @final
-class Offer:
+class Candidate:
     """One complete way to run a job; what it brings and costs is worked out by the choices that ask for it.
 
     Attributes:
@@ -79,7 +79,7 @@ class Offer:
         self.waits_for = waits_for
 
 
-class Walk(Protocol):
+class QueueIterator(Protocol):
     """Waiting jobs, in order; told what became of the last one."""
 
     rank: Rank
@@ -88,7 +88,7 @@ class Walk(Protocol):
     def __iter__(self) -> Iterator[Job]:
         """The next job each time, given what has been decided."""
 
-    def leave_class(self) -> None:
+    def skip_class(self) -> None:
         """Nobody else with the needs of the job last seen can be placed."""
 
     def took(self, job: Job, spec: JobSpec) -> None:
@@ -99,7 +99,7 @@ QUANTUM_S: Final = 60.0
 """A job runs so long at least before another takes its place, so that starting it was worth it."""
 
 
-def alike(_job: Job) -> float:
+def gpu_group(_job: Job) -> float:
     """Every job's speed counts as much as any other's."""
     return 1.0
 
@@ -110,7 +110,7 @@ def nobody_knows(_job: Job) -> float | None:
 
 
 @final
-class Queue:
+class BoundOrder:
     """An order bound to a pool: who is asked next, and whose place he may take.
 
     Attributes:
@@ -157,7 +157,7 @@ class Queue:
     def __init__(  # noqa: PLR0913 - a record
         self,
         *,
-        walk: Callable[[Callable[[], Classes]], Walk],
+        walk: Callable[[Callable[[], Classes]], QueueIterator],
         rank: Callable[[Job], Rank],
         displaces: Callable[[Rank, Rank], bool],
         quantum_s: float = QUANTUM_S,
@@ -165,10 +165,10 @@ class Queue:
         until_s: float = inf,
         turns_s: Callable[[Job], float] | None = None,
         preferred: Callable[[Job, JobSpec, list[str]], list[str]] | None = None,
-        reason: Callable[[Job, Offer], Reason] | None = None,
+        reason: Callable[[Job, Candidate], Reason] | None = None,
         aim: Aim | None = None,
         is_arrival: bool = False,
-        weigh: Callable[[Job], float] = alike,
+        weigh: Callable[[Job], float] = gpu_group,
         left_s: Callable[[Job], float | None] = nobody_knows,
         soonest_end_s: Callable[[], float] | None = None,
         drains_s: Callable[[], float] | None = None,
@@ -195,7 +195,7 @@ class Queue:
 
 
 @final
-class Desk:
+class SchedulingContext:
     """Where one pool is served in one plan: what every bound part may look at.
 
     Attributes:
@@ -203,14 +203,24 @@ class Desk:
         sizer: How many GPUs a job is offered.
         explains: Whether somebody asks why a job waits, so that all must be looked at.
         max_wait_s: A job that has waited longer is overdue.
-        finders: Bound sources, in the order they are asked.
+        bound_sources: Bound sources, in the order they are asked.
         reason: Why a job starts that takes an offer; None leaves that to the source.
         skips_hopeless: Whether jobs for which nothing can be found now need not be looked at.
     """
 
-    __slots__ = ("draft", "explains", "finders", "max_wait_s", "pool", "queue", "reason", "sizer", "skips_hopeless")
+    __slots__ = (
+        "bound_sources",
+        "draft",
+        "explains",
+        "max_wait_s",
+        "pool",
+        "queue",
+        "reason",
+        "sizer",
+        "skips_hopeless",
+    )
 
-    def __init__(self, draft: Draft, pool: str, queue: Queue, sizer: Sizer) -> None:
+    def __init__(self, draft: Draft, pool: str, queue: BoundOrder, sizer: Sizer) -> None:
         self.draft: Final = draft
         self.pool: Final = pool
         self.queue: Final = queue
@@ -218,8 +228,8 @@ class Desk:
         self.explains: Final = draft.view.explain is not None
         self.skips_hopeless = not self.explains
         self.max_wait_s = inf
-        self.finders: list[Finder] = []
-        self.reason: Callable[[Job, Offer], Reason] | None = queue.reason
+        self.bound_sources: list[BoundSource] = []
+        self.reason: Callable[[Job, Candidate], Reason] | None = queue.reason
 
     def sizes(self, job: Job) -> Iterable[JobSpec]:
         """What a job is offered, see `Sizer`; one that waits parked comes back with as many GPUs as it had."""
@@ -258,8 +268,8 @@ class Desk:
 
     def changed(self, gpus: Iterable[GpuLoad]) -> None:
         """Something was decided about these GPUs: every source is told."""
-        for finder in self.finders:
-            finder.changed(gpus)
+        for bound_source in self.bound_sources:
+            bound_source.changed(gpus)
 
 
 def waits_since_s(job: Job) -> float:
@@ -267,7 +277,7 @@ def waits_since_s(job: Job) -> float:
     return job.submit_s if job.since_s is None else job.since_s
 
 
-class Finder(Protocol):
+class BoundSource(Protocol):
     """A source bound to a desk: one mechanism that finds offers."""
 
     goes_first: bool
@@ -285,7 +295,7 @@ class Finder(Protocol):
     at_home: bool
     """Whether it has offers for a parked job, on the GPUs that it may come back to."""
 
-    makes_room: bool
+    preempts: bool
     """Whether others leave for what it offers: it is asked for the smallest size of a job alone."""
 
     only_free: bool
@@ -295,7 +305,7 @@ class Finder(Protocol):
     def settles(self) -> bool:
         """Whether a job for which it has nothing will have nothing, whoever comes, until something else happens."""
 
-    def offers(self, job: Job, spec: JobSpec) -> Iterator[Offer]:
+    def candidates(self, job: Job, spec: JobSpec) -> Iterator[Candidate]:
         """Ways to run a job of this size, best first."""
 
     def changed(self, gpus: Iterable[GpuLoad]) -> None:
@@ -317,10 +327,10 @@ class Finder(Protocol):
 class Source(Protocol):
     """One mechanism: where offers come from."""
 
-    def bind(self, desk: Desk) -> Finder | None:
+    def bind(self, context: SchedulingContext) -> BoundSource | None:
         """To serve a pool; None where it has nothing to offer there."""
 
-    def spares_s(self, order: Order) -> float:
+    def min_runtime_before_preemption_s(self, order: Order) -> float:
         """How long a job runs at least before it is stopped for another; infinite where nobody is."""
 
 
@@ -347,10 +357,10 @@ class Rule(Protocol):
     def walks(self) -> None:
         """The line is walked from its beginning, not for the first time in this plan perhaps."""
 
-    def allows(self, job: Job, spec: JobSpec, offer: Offer) -> bool:
+    def allows(self, job: Job, spec: JobSpec, candidate: Candidate) -> bool:
         """Whether a job may take an offer."""
 
-    def took(self, job: Job, spec: JobSpec, offer: Offer) -> None:
+    def took(self, job: Job, spec: JobSpec, candidate: Candidate) -> None:
         """A job has taken an offer."""
 
     def refused(self, job: Job, verdict: Verdict) -> Verdict:
@@ -360,7 +370,7 @@ class Rule(Protocol):
 class Admission(Protocol):
     """Who may start now, beside what fits."""
 
-    def bind(self, desk: Desk) -> Rule | None:
+    def bind(self, context: SchedulingContext) -> Rule | None:
         """To serve a pool; None where it has nothing to say there."""
 
 
@@ -371,7 +381,7 @@ class PastUsage(Protocol):
     def usage_half_life_s(self) -> float | None:
         """Use counts half as much after so long; None where it does not count."""
 
-    def bind(self, draft: Draft, pool: str, own: Queue) -> Queue:
+    def bind(self, draft: Draft, pool: str, own: BoundOrder) -> BoundOrder:
         """The order with those first who have used least."""
 
 
@@ -382,14 +392,14 @@ class Order(Protocol):
     def quantum_s(self) -> float:
         """A job may be displaced when it has run this long."""
 
-    def bind(self, draft: Draft, pool: str) -> Queue:
+    def bind(self, draft: Draft, pool: str) -> BoundOrder:
         """To serve a pool."""
 
 
 class Sizer(Protocol):
     """How many GPUs a job is offered."""
 
-    def sizes(self, desk: Desk, job: Job) -> Iterable[JobSpec]:
+    def sizes(self, context: SchedulingContext, job: Job) -> Iterable[JobSpec]:
         """Its needs at each size that comes into question, best first, the smallest last."""
 
     def fewest(self, asked: JobSpec | NeedClass) -> int:
@@ -403,14 +413,16 @@ class Moving(Protocol):
     def goes_first(self) -> bool:
         """Whether before those that wait are served, not after."""
 
-    def plan(self, desk: Desk) -> None:
+    def plan(self, context: SchedulingContext) -> None:
         """Decide so in the draft of the desk."""
 
 
 class Choice(Protocol):
     """Which of a job's offers is taken."""
 
-    def choose(self, desk: Desk, job: Job, spec: JobSpec, offers: Iterator[Offer]) -> Offer | None:
+    def choose(
+        self, context: SchedulingContext, job: Job, spec: JobSpec, candidates: Iterator[Candidate]
+    ) -> Candidate | None:
         """One of the admissible offers, None to take none."""
 
 

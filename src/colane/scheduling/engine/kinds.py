@@ -8,7 +8,7 @@ from typing import Final
 from colane.core.cluster.derived import NodesMatterNot
 from colane.model.job import Job, JobId
 
-NOBODY: Final[set[JobId]] = set()
+NONE_CAME: Final[set[JobId]] = set()
 
 
 class JobsOfKind(NodesMatterNot, ABC):
@@ -30,4 +30,4 @@ class JobsOfKind(NodesMatterNot, ABC):
 
     def of(self, pool: str) -> set[JobId]:
         """Those of a pool."""
-        return self._pools.get(pool, NOBODY)
+        return self._pools.get(pool, NONE_CAME)

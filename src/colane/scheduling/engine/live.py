@@ -63,25 +63,25 @@ class PoolJobs:
     _movable: list[tuple[float, JobId]] = field(default_factory=list)
     _gangs: list[tuple[float, JobId]] = field(default_factory=list)
 
-    def ripe(self, now_s: float, quantum_s: float) -> Iterator[JobId]:
+    def past_min_runtime(self, now_s: float, quantum_s: float) -> Iterator[JobId]:
         """Jobs that may be stopped and have run for a quantum."""
-        count = self._count_ripe(now_s, quantum_s)
+        count = self._count_past_min_runtime(now_s, quantum_s)
         return (job for _, job in islice(self._movable, count))
 
-    def ripe_gangs(self, now_s: float, quantum_s: float) -> Iterator[JobId]:
+    def gangs_past_min_runtime(self, now_s: float, quantum_s: float) -> Iterator[JobId]:
         """Those of them with several GPUs, all on one node."""
         return (job for began_s, job in self._gangs if began_s + quantum_s <= now_s)
 
-    def has_ripe(self, now_s: float, quantum_s: float) -> bool:
+    def has_past_min_runtime(self, now_s: float, quantum_s: float) -> bool:
         """Whether there is one."""
         return bool(self._movable) and self._movable[0][0] + quantum_s <= now_s
 
-    def ripens_s(self, now_s: float, quantum_s: float) -> float:
+    def min_runtime_until_s(self, now_s: float, quantum_s: float) -> float:
         """When the next of the others will have; infinite when there is none."""
-        count = self._count_ripe(now_s, quantum_s)
+        count = self._count_past_min_runtime(now_s, quantum_s)
         return self._movable[count][0] + quantum_s if count < len(self._movable) else inf
 
-    def _count_ripe(self, now_s: float, quantum_s: float) -> int:
+    def _count_past_min_runtime(self, now_s: float, quantum_s: float) -> int:
         return bisect_right(self._movable, now_s, key=lambda entry: entry[0] + quantum_s)
 
     def change(self, old: Job | None, new: Job | None) -> None:
@@ -152,7 +152,7 @@ def _is_alike(old: Job, new: Job) -> bool:
 
 def _counts(job: Job) -> bool:
     """Whether it runs, or waits in a line that policies order."""
-    return job.placement is not None or (job.is_waiting and job.spec.company is None)
+    return job.placement is not None or (job.is_waiting and job.spec.measurement_group is None)
 
 
 def _is_gang(job: Job) -> bool:
@@ -279,10 +279,10 @@ def _holds(job: Job) -> bool:
     return job.placement is not None and not job.home
 
 
-def is_ripe(draft: Draft, job: Job, quantum_s: float) -> bool:
+def is_past_min_runtime(draft: Draft, job: Job, quantum_s: float) -> bool:
     """Whether a job of one GPU saves its state, runs, and has done so for a quantum: then it may be started elsewhere.
 
-    As `PoolJobs.ripe`, for one job that is undecided.
+    As `PoolJobs.past_min_runtime`, for one job that is undecided.
     """
     if not draft.is_undecided(job.id):
         return False

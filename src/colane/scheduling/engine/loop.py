@@ -22,26 +22,26 @@ from colane.model.reason import Reason, Why
 from colane.scheduling.engine.choices import AS_ASKED, FIRST, First
 from colane.scheduling.engine.contracts import (
     Admission,
+    BoundOrder,
+    BoundSource,
+    Candidate,
     Choice,
     Classes,
     ClassKey,
     CpuPlacing,
-    Desk,
-    Finder,
     Moving,
-    Offer,
     Order,
     PastUsage,
-    Queue,
+    QueueIterator,
     Rank,
     Rule,
+    SchedulingContext,
     Sizer,
     Source,
     Verdict,
-    Walk,
 )
 from colane.scheduling.engine.refusals import behind, no_place
-from colane.scheduling.engine.usual import BesidePolicy, UsualFinder
+from colane.scheduling.engine.usual import BesidePolicy, BoundSourceDefaults
 
 USUAL_TURNS: Final = Turns()
 BESIDE_POLICY: Final = BesidePolicy()
@@ -81,7 +81,7 @@ class Composed:
     moving: Moving | None = None
     usage: PastUsage | None = None
 
-    def bind(self, draft: Draft, pool: str) -> Queue:
+    def bind(self, draft: Draft, pool: str) -> BoundOrder:
         """The order, to serve a pool."""
         own = self.order.bind(draft, pool)
         return own if self.usage is None else self.usage.bind(draft, pool, own)
@@ -92,9 +92,9 @@ class Composed:
         return None if self.usage is None else self.usage.usage_half_life_s
 
     @property
-    def spares_s(self) -> float:
+    def min_runtime_before_preemption_s(self) -> float:
         """How long a job runs at least before it is stopped for another; infinite where nobody is."""
-        return min((source.spares_s(self.order) for source in self.sources), default=inf)
+        return min((source.min_runtime_before_preemption_s(self.order) for source in self.sources), default=inf)
 
     def plan(self, view: ClusterView) -> Plan:
         """Serve every pool in which something has changed and somebody waits."""
@@ -108,7 +108,7 @@ class Composed:
             self.cpu_jobs.place(draft, pool)
         if self.moving is not None and first is None:
             for pool in view.changed_pools:
-                self.moving.plan(Desk(draft, pool, self.bind(draft, pool), self.sizes))
+                self.moving.plan(SchedulingContext(draft, pool, self.bind(draft, pool), self.sizes))
         return draft.plan()
 
 
@@ -127,10 +127,10 @@ class InTurn:
         """See `Moving`."""
         return False
 
-    def plan(self, desk: Desk) -> None:
+    def plan(self, context: SchedulingContext) -> None:
         """See `Moving`."""
         for way in self.ways:
-            way.plan(desk)
+            way.plan(context)
 
 
 class _Service:
@@ -139,15 +139,17 @@ class _Service:
     def __init__(self, parts: Composed, draft: Draft, pool: str) -> None:
         self._draft = draft
         self._choice = parts.choose
-        self._desk = desk = Desk(draft, pool, parts.bind(draft, pool), parts.sizes)
-        self._finders = desk.finders = _bound_finders(parts, desk)
-        self._rules = _bound_rules(parts, desk)
+        self._context = context = SchedulingContext(draft, pool, parts.bind(draft, pool), parts.sizes)
+        self._bound_sources = context.bound_sources = _bind_sources(parts, context)
+        self._rules = _bound_rules(parts, context)
         self._judges = [rule for rule in self._rules if rule.judges] if self._rules else []
         self._takes_first = not self._judges and isinstance(parts.choose, First)
         self._promised: set[JobId] = set()
-        self._at_home: list[Finder] = []
-        self._now: list[Finder] = []
-        self._may_settle = parts.moving is None and not self._rules and desk.queue.aim is None and not desk.explains
+        self._at_home: list[BoundSource] = []
+        self._now: list[BoundSource] = []
+        self._may_settle = (
+            parts.moving is None and not self._rules and context.queue.aim is None and not context.explains
+        )
         self._has_full = isinstance(parts.cpu_jobs, BesidePolicy)
         self._lowest = inf
         self._newcomers = draft.view.newcomers(pool) if self._settles() else None
@@ -155,7 +157,7 @@ class _Service:
     def move(self, moving: Moving | None) -> None:
         """Move those that run, before those that wait are served."""
         if moving is not None:
-            moving.plan(self._desk)
+            moving.plan(self._context)
 
     def serve(self) -> None:
         """Serve who has waited too long, then the line; again while somebody's start may have helped another."""
@@ -163,29 +165,29 @@ class _Service:
             for job in rule.urgent():
                 if self._is_open(job):
                     self._serve_one(job)
-        if self._finders or not self._desk.skips_hopeless:
+        if self._bound_sources or not self._context.skips_hopeless:
             while self._serve_line():
                 self._newcomers = None
         if self._settles():
-            self._draft.settle(self._desk.pool, self._full_up_to())
+            self._draft.settle(self._context.pool, self._full_up_to())
 
     def dissolve(self) -> None:
         """Break the circles of desk, finders and rules: what a plan took is free at once, collector or not."""
-        self._desk.finders = []
-        self._desk.reason = None
+        self._context.bound_sources = []
+        self._context.reason = None
 
     def _settles(self) -> bool:
         """Whether those who are refused are refused until something else happens than that others come."""
         settles = self._may_settle
-        for finder in self._finders:
-            settles = settles and finder.settles
+        for bound_source in self._bound_sources:
+            settles = settles and bound_source.settles
         return settles
 
     def _full_up_to(self) -> float:
         """Whoever comes finds nothing either, up to this priority: nobody has hope, or would outrank who runs."""
-        pool, is_full = self._desk.pool, self._has_full
-        for finder in self._finders:
-            is_full = is_full and not finder.has_hope(FOREMOST)
+        pool, is_full = self._context.pool, self._has_full
+        for bound_source in self._bound_sources:
+            is_full = is_full and not bound_source.has_hope(FOREMOST)
         if not is_full or pool in self._draft.again_s:
             return -inf
         return min(max(self._draft.view.queue(pool).lines, default=-inf), self._lowest)
@@ -194,7 +196,7 @@ class _Service:
         """Walk the line once; whether another walk may help somebody."""
         for rule in self._rules:
             rule.walks()
-        walk = self._desk.queue.walk(self._worth)
+        walk = self._context.queue.walk(self._worth)
         started, refused = False, self._newcomers is not None
         for job in walk:
             if not self._is_open(job):
@@ -208,8 +210,8 @@ class _Service:
             if not self._pass(job, walk):
                 break
         if started and refused:
-            for finder in self._finders:
-                if finder.grows and (finder.has_grown or self._desk.explains):
+            for bound_source in self._bound_sources:
+                if bound_source.grows and (bound_source.has_grown or self._context.explains):
                     return True
         return False
 
@@ -219,101 +221,101 @@ class _Service:
 
     def _serve_one(self, job: Job) -> JobSpec | None:
         """Give a job the best of what it is offered, at which size; None when there is nothing it may have."""
-        for spec in self._desk.sizes(job):
-            offer = self._best(job, spec)
-            if offer is not None:
-                self._take(job, spec, offer)
+        for spec in self._context.sizes(job):
+            candidate = self._best(job, spec)
+            if candidate is not None:
+                self._take(job, spec, candidate)
                 return spec
         return None
 
-    def _best(self, job: Job, spec: JobSpec) -> Offer | None:
+    def _best(self, job: Job, spec: JobSpec) -> Candidate | None:
         """The offer its choice picks; no more than one is looked for where that is the first, and nobody judges it."""
         if not self._takes_first:
-            return self._choice.choose(self._desk, job, spec, self._offers(job, spec))
-        for finder in self._asked(job, spec):
-            offer = next(finder.offers(job, spec), None)
-            if offer is not None:
-                return offer
+            return self._choice.choose(self._context, job, spec, self._candidates(job, spec))
+        for bound_source in self._asked(job, spec):
+            candidate = next(bound_source.candidates(job, spec), None)
+            if candidate is not None:
+                return candidate
         return None
 
-    def _offers(self, job: Job, spec: JobSpec) -> Iterator[Offer]:
+    def _candidates(self, job: Job, spec: JobSpec) -> Iterator[Candidate]:
         """What it is offered and may have."""
-        for finder in self._asked(job, spec):
-            for offer in finder.offers(job, spec):
-                if self._is_allowed(job, spec, offer):
-                    yield offer
+        for bound_source in self._asked(job, spec):
+            for candidate in bound_source.candidates(job, spec):
+                if self._is_allowed(job, spec, candidate):
+                    yield candidate
 
-    def _asked(self, job: Job, spec: JobSpec) -> list[Finder]:
+    def _asked(self, job: Job, spec: JobSpec) -> list[BoundSource]:
         """Who is asked for offers: room is made for the smallest size alone, nobody leaves for another to be larger."""
         if job.home:
-            return self._finders_at_home()
-        if not spec.sizes or spec.gpus == self._desk.sizer.fewest(spec):
-            return self._finders
+            return self._bound_sources_at_home()
+        if not spec.sizes or spec.gpus == self._context.sizer.fewest(spec):
+            return self._bound_sources
         if not self._now:
-            self._now = [finder for finder in self._finders if not finder.makes_room]
+            self._now = [bound_source for bound_source in self._bound_sources if not bound_source.preempts]
         return self._now
 
-    def _finders_at_home(self) -> list[Finder]:
+    def _bound_sources_at_home(self) -> list[BoundSource]:
         """For a parked job: its own place, company there, and whoever makes room there."""
         if not self._at_home:
-            others = [finder for finder in self._finders if finder.at_home]
-            self._at_home = [ReturnFinder(self._desk), *others]
+            others = [bound_source for bound_source in self._bound_sources if bound_source.at_home]
+            self._at_home = [BoundReturn(self._context), *others]
         return self._at_home
 
-    def _is_allowed(self, job: Job, spec: JobSpec, offer: Offer) -> bool:
-        return all(rule.allows(job, spec, offer) for rule in self._judges)
+    def _is_allowed(self, job: Job, spec: JobSpec, candidate: Candidate) -> bool:
+        return all(rule.allows(job, spec, candidate) for rule in self._judges)
 
-    def _take(self, job: Job, spec: JobSpec, offer: Offer) -> None:
+    def _take(self, job: Job, spec: JobSpec, candidate: Candidate) -> None:
         draft = self._draft
-        if offer.is_later:
-            self._make_room(job, spec, offer)
+        if candidate.is_later:
+            self._preempt(job, spec, candidate)
         else:
-            own = self._desk.reason
-            reason = offer.reason if own is None else own(job, offer)
-            draft.start(job, offer.gpus, reason, offer.lanes)
+            own = self._context.reason
+            reason = candidate.reason if own is None else own(job, candidate)
+            draft.start(job, candidate.gpus, reason, candidate.lanes)
             self._lowest = min(self._lowest, job.spec.priority)
-        if offer.accepted is not None:
-            offer.accepted()
-        self._desk.changed(offer.gpus)
+        if candidate.accepted is not None:
+            candidate.accepted()
+        self._context.changed(candidate.gpus)
         for rule in self._judges:
-            rule.took(job, spec, offer)
+            rule.took(job, spec, candidate)
 
-    def _make_room(self, job: Job, spec: JobSpec, offer: Offer) -> None:
+    def _preempt(self, job: Job, spec: JobSpec, candidate: Candidate) -> None:
         """Others do what they must, and what they leave is kept for the job, with what is free."""
         draft = self._draft
-        for action in offer.room:
-            leaver = draft.view.job(action.job)
+        for action in candidate.room:
+            victim = draft.view.job(action.job)
             if isinstance(action, Park):
-                draft.park(leaver, action.reason, action.for_job, isolate=action.isolate)
+                draft.park(victim, action.reason, action.for_job, isolate=action.isolate)
             elif isinstance(action, Stop):
                 draft.act(action)
             elif isinstance(action, Resize):
-                draft.resize(leaver, [draft.load(gpu) for gpu in action.placement.gpus], action.reason)
-        draft.hold(job, offer.gpus, spec)
-        draft.wait(job.id, Reason(Why.MAKING_ROOM, {}, offer.waits_for))
+                draft.resize(victim, [draft.load(gpu) for gpu in action.placement.gpus], action.reason)
+        draft.hold(job, candidate.gpus, spec)
+        draft.wait(job.id, Reason(Why.PREEMPTING, {}, candidate.waits_for))
         self._promised.add(job.id)
 
     # -- those who find nothing
 
-    def _pass(self, job: Job, walk: Walk) -> bool:
+    def _pass(self, job: Job, walk: QueueIterator) -> bool:
         """Leave a job waiting; whether anybody behind it is still to be looked at."""
         verdict = Verdict.NEXT_CLASS
-        for finder in self._finders:
-            if finder.single:
+        for bound_source in self._bound_sources:
+            if bound_source.single:
                 verdict = Verdict.NEXT_JOB
         for rule in self._rules:
             verdict = rule.refused(job, verdict)
-        if self._desk.explains:
+        if self._context.explains:
             self._explain(job, alone=verdict is not Verdict.NEXT_CLASS or job.home != "")
         if verdict is Verdict.NEXT_CLASS:
-            walk.leave_class()
-        return verdict is not Verdict.STOP and (self._desk.explains or self._has_hope(walk))
+            walk.skip_class()
+        return verdict is not Verdict.STOP and (self._context.explains or self._has_hope(walk))
 
-    def _has_hope(self, walk: Walk) -> bool:
+    def _has_hope(self, walk: QueueIterator) -> bool:
         """Whether there may be an offer for anybody behind the job last seen."""
         rank, found = walk.rank, False
-        for finder in self._finders:
-            found = found or finder.has_hope(rank)
+        for bound_source in self._bound_sources:
+            found = found or bound_source.has_hope(rank)
         return found
 
     def _explain(self, job: Job, *, alone: bool) -> None:
@@ -326,9 +328,9 @@ class _Service:
 
     def _reason(self, job: Job) -> Reason:
         """Why it waits: what a source can tell, else which need is not met, or for whom everything is kept."""
-        spec = self._desk.least(job)
-        for finder in self._asked(job, spec):
-            told = finder.refusal(job, spec)
+        spec = self._context.least(job)
+        for bound_source in self._asked(job, spec):
+            told = bound_source.refusal(job, spec)
             if told is not None:
                 return told
         lacking, held = no_place(self._draft, spec), self._draft.held
@@ -336,68 +338,68 @@ class _Service:
 
     def _worth(self) -> Classes:
         """Classes of the pool's waiting jobs worth looking at: the others find nothing now."""
-        everybody = self._draft.view.queue(self._desk.pool).classes
-        if not self._desk.skips_hopeless:
+        everybody = self._draft.view.queue(self._context.pool).classes
+        if not self._context.skips_hopeless:
             return everybody
         found = self._promising(everybody)
         if len(found) < len(everybody):
-            for finder in self._finders:
-                finder.left_out()
+            for bound_source in self._bound_sources:
+                bound_source.left_out()
         return found
 
     def _promising(self, everybody: Classes) -> Classes:
         """Those who came, or everybody where more has happened, of whom some source can have something."""
         came, found = self._newcomers, dict[ClassKey, Line]()
         classes = everybody if came is None else {key: everybody[key] for key in came if key in everybody}
-        for finder in self._finders:
-            worth = finder.worth(classes)
+        for bound_source in self._bound_sources:
+            worth = bound_source.worth(classes)
             if worth is None:
                 return classes
             found.update(worth)
         return found
 
 
-def _bound_finders(parts: Composed, desk: Desk) -> list[Finder]:
+def _bind_sources(parts: Composed, context: SchedulingContext) -> list[BoundSource]:
     """In the order they are asked."""
-    finders: list[Finder] = []
+    bound_sources: list[BoundSource] = []
     for source in parts.sources:
-        finder = source.bind(desk)
-        if finder is not None:
-            finders.append(finder)
-    if len(finders) > 1:
-        finders.sort(key=_goes_later)
-    return finders
+        bound_source = source.bind(context)
+        if bound_source is not None:
+            bound_sources.append(bound_source)
+    if len(bound_sources) > 1:
+        bound_sources.sort(key=_goes_later)
+    return bound_sources
 
 
-def _bound_rules(parts: Composed, desk: Desk) -> list[Rule]:
+def _bound_rules(parts: Composed, context: SchedulingContext) -> list[Rule]:
     rules: list[Rule] = []
     for admission in parts.admits:
-        rule = admission.bind(desk)
+        rule = admission.bind(context)
         if rule is not None:
             rules.append(rule)
     return rules
 
 
-def _goes_later(finder: Finder) -> bool:
-    return not finder.goes_first
+def _goes_later(bound_source: BoundSource) -> bool:
+    return not bound_source.goes_first
 
 
 # -- parked jobs that come back
 
 
-class ReturnFinder(UsualFinder):
+class BoundReturn(BoundSourceDefaults):
     """Every composition has it, and it alone has offers of free GPUs for parked jobs: `Draft.homes` names them.
 
     A job comes back to a GPU that is free, its own before others; beside others only where these are some it left there
     and all may still share.
     """
 
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, context: SchedulingContext) -> None:
         self.goes_first = True
-        self._draft = desk.draft
+        self._draft = context.draft
 
-    def offers(self, job: Job, spec: JobSpec) -> Iterator[Offer]:
-        """See `Finder`."""
+    def candidates(self, job: Job, spec: JobSpec) -> Iterator[Candidate]:
+        """See `BoundSource`."""
         draft, placement = self._draft, job.placement
         if placement is None or not draft.has_room_at_home(job):
             return
@@ -405,11 +407,11 @@ class ReturnFinder(UsualFinder):
         homes = sorted(draft.homes(job), key=lambda load: (load.id not in own, load.id))
         free = [load for load in homes if load.is_empty and draft.fits_alone(load, spec)]
         if len(free) >= len(placement.gpus):
-            yield self._offer(job, tuple(free[: len(placement.gpus)]))
+            yield self._candidate(job, tuple(free[: len(placement.gpus)]))
             return
         for load in homes if len(placement.gpus) == 1 else ():
             if self._may_rejoin(job, spec, load):
-                yield self._offer(job, (load,))
+                yield self._candidate(job, (load,))
 
     def refusal(self, job: Job, _spec: JobSpec) -> Reason | None:
         """Who is on the GPUs it could come back to."""
@@ -418,9 +420,14 @@ class ReturnFinder(UsualFinder):
 
     def _may_rejoin(self, job: Job, spec: JobSpec, load: GpuLoad) -> bool:
         memory = self._draft.beliefs.terms(spec, load.gpu.type).memory
-        if memory is None or sum(memory) > load.left_bytes or not load.is_shareable or not load.admits(spec.circle):
+        if (
+            memory is None
+            or sum(memory) > load.left_bytes
+            or not load.is_shareable
+            or not load.admits(spec.sharing_domain)
+        ):
             return False
         return spec.share and bool(load.bookings) and set(load.jobs) <= set(job.left_beside)
 
-    def _offer(self, job: Job, gpus: tuple[GpuLoad, ...]) -> Offer:
-        return Offer(gpus, Reason(Why.COMES_BACK, {"gpu": str(gpus[0].id), "home": job.home}))
+    def _candidate(self, job: Job, gpus: tuple[GpuLoad, ...]) -> Candidate:
+        return Candidate(gpus, Reason(Why.COMES_BACK, {"gpu": str(gpus[0].id), "home": job.home}))

@@ -19,7 +19,7 @@ from colane.core.cluster.state import NodeState
 from colane.model.hardware import GpuId
 from colane.model.job import Job, JobId, JobSpec
 from colane.perf.situation import Situation
-from colane.scheduling.engine.contracts import Queue
+from colane.scheduling.engine.contracts import BoundOrder
 from colane.scheduling.engine.live import LiveJobs
 
 NODES_MAX: Final = 512
@@ -47,7 +47,7 @@ class Openings:
         queue: Says what jobs have left, and whether they wait at all.
     """
 
-    def __init__(self, draft: Draft, pool: str, queue: Queue) -> None:
+    def __init__(self, draft: Draft, pool: str, queue: BoundOrder) -> None:
         self._draft = draft
         self._pool = pool
         self._queue = queue

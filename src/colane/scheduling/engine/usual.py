@@ -10,7 +10,7 @@ from colane.core.cluster.draft import Draft
 from colane.core.cluster.load import GpuLoad
 from colane.model.job import Job, JobSpec
 from colane.model.reason import Reason
-from colane.scheduling.engine.contracts import QUANTUM_S, Classes, Offer, Order, Rank, Verdict
+from colane.scheduling.engine.contracts import QUANTUM_S, Candidate, Classes, Order, Rank, Verdict
 
 
 class UsualSource:
@@ -18,43 +18,43 @@ class UsualSource:
 
     __slots__ = ()
 
-    def spares_s(self, _order: Order) -> float:
+    def min_runtime_before_preemption_s(self, _order: Order) -> float:
         """See `Source`."""
         return inf
 
 
-class UsualFinder:
-    """See `Finder`: it has offers for anybody, keeps no account of what was decided, and knows no better reason."""
+class BoundSourceDefaults:
+    """A source with candidates for any job, no account of what was decided, and no better reason."""
 
     goes_first: bool = False
     grows: bool = False
     has_grown: bool = True
     single: bool = False
     at_home: bool = False
-    makes_room: bool = False
+    preempts: bool = False
     only_free: bool = False
 
     @property
     def settles(self) -> bool:
-        """See `Finder`."""
+        """See `BoundSource`."""
         return False
 
     def changed(self, _gpus: Iterable[GpuLoad]) -> None:
-        """See `Finder`."""
+        """See `BoundSource`."""
 
     def worth(self, _classes: Classes) -> Classes | None:
-        """See `Finder`."""
+        """See `BoundSource`."""
         return None
 
     def left_out(self) -> None:
-        """See `Finder`."""
+        """See `BoundSource`."""
 
     def has_hope(self, _rank: Rank) -> bool:
-        """See `Finder`."""
+        """See `BoundSource`."""
         return True
 
     def refusal(self, _job: Job, _spec: JobSpec) -> Reason | None:
-        """See `Finder`."""
+        """See `BoundSource`."""
         return None
 
 
@@ -70,11 +70,11 @@ class UsualRule:
     def walks(self) -> None:
         """See `Rule`."""
 
-    def allows(self, _job: Job, _spec: JobSpec, _offer: Offer) -> bool:
+    def allows(self, _job: Job, _spec: JobSpec, _candidate: Candidate) -> bool:
         """See `Rule`."""
         return True
 
-    def took(self, _job: Job, _spec: JobSpec, _offer: Offer) -> None:
+    def took(self, _job: Job, _spec: JobSpec, _candidate: Candidate) -> None:
         """See `Rule`."""
 
     def refused(self, _job: Job, verdict: Verdict) -> Verdict:

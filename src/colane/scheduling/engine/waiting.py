@@ -15,7 +15,7 @@ from typing import Final
 from colane.core.cluster.draft import Draft
 from colane.model.hardware import GpuId
 from colane.model.job import Job
-from colane.scheduling.engine.contracts import Queue
+from colane.scheduling.engine.contracts import BoundOrder
 from colane.scheduling.engine.live import LiveJobs
 
 SHARED_MAX: Final = 2.0
@@ -50,7 +50,7 @@ class Waits:
         queue: Says what jobs have left, and how long a wait may take; without that nobody declines.
     """
 
-    def __init__(self, draft: Draft, pool: str, queue: Queue | None) -> None:
+    def __init__(self, draft: Draft, pool: str, queue: BoundOrder | None) -> None:
         self._queue = queue
         self._live = draft.view.derived(LiveJobs).pool(pool)
         self._parked: dict[str, int] | None = None

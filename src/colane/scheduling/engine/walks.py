@@ -8,7 +8,7 @@ from heapq import heapify, heappop, heapreplace
 from colane.core.cluster.draft import Draft
 from colane.core.cluster.queue import Line
 from colane.model.job import Job, JobId, JobSpec, NeedClass
-from colane.scheduling.engine.contracts import Classes, ClassKey, Queue, Rank
+from colane.scheduling.engine.contracts import BoundOrder, Classes, ClassKey, Rank
 
 Entry = tuple[Rank, JobId]
 
@@ -80,12 +80,12 @@ class ByClass:
                 return
         yield from self._by_class(seen)
 
-    def leave_class(self) -> None:
-        """See `Walk`."""
+    def skip_class(self) -> None:
+        """See `QueueIterator`."""
         self._has_left = True
 
     def took(self, _job: Job, _spec: JobSpec) -> None:
-        """See `Walk`."""
+        """See `QueueIterator`."""
 
     def _by_class(self, seen: set[JobId]) -> Iterator[Job]:
         jobs, keys = self._draft.view.jobs, self._keys
@@ -141,12 +141,12 @@ class ByRank:
             else:
                 heapreplace(self._heads, (*following, index, line))
 
-    def leave_class(self) -> None:
-        """See `Walk`."""
+    def skip_class(self) -> None:
+        """See `QueueIterator`."""
         self._has_left = True
 
     def took(self, _job: Job, _spec: JobSpec) -> None:
-        """See `Walk`."""
+        """See `QueueIterator`."""
 
 
 def ranked(draft: Draft, lines: Lines) -> Callable[[Callable[[], Classes]], ByRank]:
@@ -168,10 +168,10 @@ def each_ranked(draft: Draft, rank: Callable[[Job], Rank]) -> Lines:
     return by_rank
 
 
-def in_line(draft: Draft, pool: str, keys: Keys | None = None) -> Queue:
+def in_line(draft: Draft, pool: str, keys: Keys | None = None) -> BoundOrder:
     """Jobs of higher priority first, among them by the key of their class, then by arrival."""
 
     def walk(worth: Callable[[], Classes]) -> ByClass:
         return ByClass(draft, pool, worth, keys)
 
-    return Queue(walk=walk, rank=rank_by_priority, displaces=by_priority, is_arrival=keys is None, class_key=keys)
+    return BoundOrder(walk=walk, rank=rank_by_priority, displaces=by_priority, is_arrival=keys is None, class_key=keys)

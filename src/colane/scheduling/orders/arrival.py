@@ -8,7 +8,7 @@ from colane.core.cluster.derived import NodesMatterNot
 from colane.core.cluster.draft import Draft
 from colane.model.job import JobKind, JobSpec, NeedClass
 from colane.perf.beliefs import Load
-from colane.scheduling.engine.contracts import Queue
+from colane.scheduling.engine.contracts import BoundOrder
 from colane.scheduling.engine.usual import UsualOrder
 from colane.scheduling.engine.walks import Keys, in_line
 
@@ -17,7 +17,7 @@ from colane.scheduling.engine.walks import Keys, in_line
 class Arrival(UsualOrder):
     """First come, first asked."""
 
-    def bind(self, draft: Draft, pool: str) -> Queue:
+    def bind(self, draft: Draft, pool: str) -> BoundOrder:
         """See `Order`."""
         return in_line(draft, pool)
 
@@ -26,7 +26,7 @@ class Arrival(UsualOrder):
 class InferenceFirst(UsualOrder):
     """Inference before training, then arrival (paper B: answers must not wait)."""
 
-    def bind(self, draft: Draft, pool: str) -> Queue:
+    def bind(self, draft: Draft, pool: str) -> BoundOrder:
         """See `Order`."""
         return in_line(draft, pool, _inference_first)
 
@@ -46,7 +46,7 @@ CLASSES_MAX = 4096
 class LightestFirst(UsualOrder):
     """By (C, M) ascending, then arrival (paper A, algorithm 2)."""
 
-    def bind(self, draft: Draft, pool: str) -> Queue:
+    def bind(self, draft: Draft, pool: str) -> BoundOrder:
         """See `Order`."""
         return in_line(draft, pool, draft.view.derived(LoadKeys).of(draft, pool))
 

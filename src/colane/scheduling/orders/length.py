@@ -17,7 +17,7 @@ from colane.core.cluster.draft import Draft
 from colane.core.cluster.queue import Line
 from colane.core.cluster.view import ClusterView
 from colane.model.job import Job, JobId
-from colane.scheduling.engine.contracts import ClassKey, Queue, Rank
+from colane.scheduling.engine.contracts import BoundOrder, ClassKey, Rank
 from colane.scheduling.engine.live import LiveJobs
 from colane.scheduling.engine.times import RunTimes, kept_times
 from colane.scheduling.engine.usual import UsualOrder
@@ -30,7 +30,7 @@ RankOf = Callable[[Job], Rank]
 class Shortest(UsualOrder):
     """The job believed to run for the shortest time first."""
 
-    def bind(self, draft: Draft, _pool: str) -> Queue:
+    def bind(self, draft: Draft, _pool: str) -> BoundOrder:
         """See `Order`."""
         times = RunTimes(draft)
 
@@ -39,7 +39,7 @@ class Shortest(UsualOrder):
             return priority_of(job.spec), inf if run_s is None else run_s
 
         lines = sorted_lines(draft, draft.view.derived(ByLength), rank)
-        return Queue(walk=ranked(draft, lines), rank=rank, displaces=by_priority)
+        return BoundOrder(walk=ranked(draft, lines), rank=rank, displaces=by_priority)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class LeastRemaining:
     quantum_s: float = 60.0
     counts_gpus: bool = False
 
-    def bind(self, draft: Draft, pool: str) -> Queue:
+    def bind(self, draft: Draft, pool: str) -> BoundOrder:
         """See `Order`."""
         kept = draft.view.derived(LiveJobs).kept(draft.view, pool)
         left = partial(kept_times(draft, pool).left, draft.view)
@@ -66,7 +66,7 @@ class LeastRemaining:
             known, weight = kept.of(job, left), job.gpu_count if self.counts_gpus else 1
             return priority_of(job.spec), inf if known is None else weight * known.at(job, draft.now_s)
 
-        return Queue(
+        return BoundOrder(
             walk=ranked(draft, sorted_lines(draft, draft.view.derived(ByRemaining), self._held(rank))),
             rank=rank,
             displaces=partial(by_gain, self.displaces_min),
@@ -125,7 +125,7 @@ class ByLength(NodesMatterNot):
             line.new[new.id] = None
 
     def _line(self, job: Job) -> _Sorted | None:
-        return self._classes.get((job.spec.priority, job.need)) if job.spec.company is None else None
+        return self._classes.get((job.spec.priority, job.need)) if job.spec.measurement_group is None else None
 
     def entries(self, view: ClusterView, key: ClassKey, line: Line, rank: RankOf) -> Iterator[Entry]:
         """The jobs of a class by rank."""

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from colane.core.cluster.draft import Draft
-from colane.core.reducers.circles import circle
+from colane.core.reducers.sharing_domains import sharing_domain
 from colane.model.job import Job
 from colane.model.lane import ShareBetween
-from colane.scheduling.engine.contracts import Queue, Rank, alike
+from colane.scheduling.engine.contracts import BoundOrder, Rank, gpu_group
 from colane.scheduling.engine.expected import Expected, had_s
 from colane.scheduling.engine.live import LiveJobs
 from colane.scheduling.engine.times import attained_gpu_s
@@ -53,7 +53,7 @@ class ByValue:
     quantum_s: float = 60.0
     awaits: bool = True
 
-    def bind(self, draft: Draft, pool: str) -> Queue:
+    def bind(self, draft: Draft, pool: str) -> BoundOrder:
         """See `Order`."""
         expected = Expected(draft, pool)
         rank = {
@@ -70,7 +70,7 @@ class ByValue:
             known_s = expected.left_s(job)
             return had_s(job, draft.now_s) if known_s is None else known_s
 
-        return Queue(
+        return BoundOrder(
             walk=ranked(draft, lines), rank=rank, displaces=self._displaces, quantum_s=self.quantum_s,
             because=BECAUSE[self.objective], weigh=self._weigh(left_s), left_s=left_s,
             soonest_end_s=soonest_end(draft, pool, left_s) if self.objective is Objective.MAKESPAN else None,
@@ -80,7 +80,7 @@ class ByValue:
 
     def _weigh(self, left_s: Callable[[Job], float]) -> Callable[[Job], float]:
         if self.objective is Objective.FAIR:
-            return alike
+            return gpu_group
         if self.objective is Objective.MAKESPAN:
             return left_s
         return lambda job: 1 / max(1.0, left_s(job))
@@ -106,10 +106,10 @@ class ByValue:
         had: Counter[str] = Counter()
         for job in draft.view.jobs.values():
             if job.spec.pool == pool:
-                had[circle(job.spec, ShareBetween.GROUP)] += int(attained_gpu_s(job, draft.now_s))
+                had[sharing_domain(job.spec, ShareBetween.GROUP)] += int(attained_gpu_s(job, draft.now_s))
 
         def rank(job: Job) -> Rank:
-            return priority_of(job.spec), had[circle(job.spec, ShareBetween.GROUP)] / job.spec.weight
+            return priority_of(job.spec), had[sharing_domain(job.spec, ShareBetween.GROUP)] / job.spec.weight
 
         return rank
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from colane.server.http.access import Caller, Role, TokenRecord
 from colane.server.http.problems import RefusedError
 from colane.server.store.documents import Body
-from colane.server.writer.board import Board
+from colane.server.writer.board import ReadModel
 from colane.server.writer.turn import Turn
 
 TOKENS_MAX = 100_000
@@ -35,10 +35,10 @@ def make(turn: Turn, digest: str, made: Caller, caller: Caller) -> str:
     Raises:
         RefusedError: 409, it stands for somebody else, or there are too many.
     """
-    known = turn.board.tokens.get(digest)
+    known = turn.read_model.tokens.get(digest)
     if known is not None and known.caller != made:
         raise RefusedError.because(409, f"this token stands for {known.caller} already", "digest")
-    if len(turn.board.tokens) >= TOKENS_MAX:
+    if len(turn.read_model.tokens) >= TOKENS_MAX:
         raise RefusedError.because(409, f"there are {TOKENS_MAX} tokens; revoke some")
     token = known or TokenRecord(digest, made, turn.now_s, str(caller))
     turn.tokens[digest] = token
@@ -46,9 +46,11 @@ def make(turn: Turn, digest: str, made: Caller, caller: Caller) -> str:
     return token.id
 
 
-def shown(board: Board, caller: Caller) -> list[Body]:
+def shown(read_model: ReadModel, caller: Caller) -> list[Body]:
     """Return what is known of the tokens that a caller may revoke, oldest first."""
-    known = sorted((token for token in board.tokens.values() if _is_his(token, caller)), key=lambda one: one.made_s)
+    known = sorted(
+        (token for token in read_model.tokens.values() if _is_his(token, caller)), key=lambda one: one.made_s
+    )
     return [
         {
             "id": token.id,
@@ -67,7 +69,7 @@ def revoke(turn: Turn, token_id: str, caller: Caller) -> None:
     Raises:
         RefusedError: 404, there is none of that id that is the caller's.
     """
-    found = [token for token in turn.board.tokens.values() if token.id == token_id and _is_his(token, caller)]
+    found = [token for token in turn.read_model.tokens.values() if token.id == token_id and _is_his(token, caller)]
     if not found:
         raise RefusedError.because(404, f"you have no token {token_id}")
     for token in found:

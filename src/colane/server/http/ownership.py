@@ -10,7 +10,7 @@ from colane.server.http.problems import RefusedError
 from colane.server.http.sight import Sight
 from colane.server.store.store import FINISHED_JOBS, Document, Store, job_key
 from colane.server.submitting.job_request import JobRequest
-from colane.server.writer.board import Board
+from colane.server.writer.board import ReadModel
 from colane.server.writer.turn import Turn
 
 
@@ -27,14 +27,14 @@ def owned(request: JobRequest, caller: Caller) -> JobRequest:
     return request if request.user == user else request.model_copy(update={"user": user})
 
 
-def demand_runnable(requests: Iterable[JobRequest], board: Board) -> None:
+def demand_runnable(requests: Iterable[JobRequest], read_model: ReadModel) -> None:
     """Refuse jobs that a node of their pool could not run as their users.
 
     Raises:
         RefusedError: 403, with the node and the fix.
     """
     for user, pool in dict.fromkeys((request.user, request.pool) for request in requests):
-        for record in board.nodes.values():
+        for record in read_model.nodes.values():
             if record.node.pool == pool and not record.lost and record.runs_as not in {"", user}:
                 only = f"node {record.node.name} runs jobs of {record.runs_as} only"
                 fix = "an agent that root runs serves everybody (docs/how-to/security.md)"
@@ -50,7 +50,7 @@ def judge(store: Store, turn: Turn, job_id: JobId, sight: Sight, deed: str) -> D
     Raises:
         RefusedError: 403; 404, he is not told of it.
     """
-    live = turn.board.jobs.get(job_id)
+    live = turn.read_model.jobs.get(job_id)
     ended = store.get(FINISHED_JOBS, job_key(job_id)) if live is None else None
     if live is not None:
         sight.demand_owner(job_id, live.spec.user, deed)

@@ -50,7 +50,7 @@ async def register(service: TheService, caller: TheCaller, body: NodeBody) -> JS
 @router.get("/nodes")
 async def nodes(service: TheService, caller: TheCaller) -> JSONResponse:
     """Return all nodes, lost ones included, in order of first registration."""
-    return JSONResponse([service.node(name, caller) for name in list(service.board.nodes)])
+    return JSONResponse([service.node(name, caller) for name in list(service.read_model.nodes)])
 
 
 @router.delete("/nodes")

@@ -129,7 +129,7 @@ async def events(
     sight = service.sight(caller)
 
     async def choose(lines: list[AuditLine]) -> list[AuditLine]:
-        found = (sight, lines, service.board, service.store)
+        found = (sight, lines, service.read_model, service.store)
         return lines if sight.is_whole else await asyncio.to_thread(lines_for, *found)
 
     lines = sse_lines(service.feed, start, choose)
@@ -143,7 +143,7 @@ async def users(
     since_s: Annotated[float, Query(ge=0, le=1e12, description="Of jobs that ended at this unix time or later")] = 0.0,
 ) -> JSONResponse:
     """Return what users have had since then and have now, who had most first."""
-    found = await asyncio.to_thread(usage, service.store, service.board, since_s, service.driver.now())
+    found = await asyncio.to_thread(usage, service.store, service.read_model, since_s, service.driver.now())
     sight = service.sight(caller)
     return JSONResponse([one for one in found if sight.has(one["user"])])
 

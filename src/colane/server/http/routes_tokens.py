@@ -44,7 +44,7 @@ async def make_token(
 @router.get("/tokens")
 async def tokens(service: TheService, caller: TheCaller) -> JSONResponse:
     """Return what is known of the tokens that are the caller's to revoke, oldest first."""
-    return JSONResponse(credentials.shown(service.board, caller))
+    return JSONResponse(credentials.shown(service.read_model, caller))
 
 
 @router.delete("/token/{token}")

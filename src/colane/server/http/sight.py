@@ -14,7 +14,7 @@ from colane.model.see import See
 from colane.server.http.access import Caller, Role
 from colane.server.http.problems import RefusedError
 from colane.server.store.store import FINISHED_JOBS, AuditLine, Store, job_key
-from colane.server.writer.board import Board
+from colane.server.writer.board import ReadModel
 
 OF_A_JOB: Final = frozenset({"job", "decision", "attempt-ended"})
 """Kinds of audit lines that tell of one job."""
@@ -84,7 +84,7 @@ def no_job(job: int, kind: str = "job") -> RefusedError:
     return RefusedError.because(404, f"there is no {kind} {job}")
 
 
-def lines_for(sight: Sight, lines: Sequence[AuditLine], board: Board, store: Store) -> list[AuditLine]:
+def lines_for(sight: Sight, lines: Sequence[AuditLine], read_model: ReadModel, store: Store) -> list[AuditLine]:
     """Return those lines of a feed that somebody may be told; reads the store for jobs that have ended.
 
     Raises:
@@ -92,7 +92,7 @@ def lines_for(sight: Sight, lines: Sequence[AuditLine], board: Board, store: Sto
     """
     if sight.is_whole:
         return list(lines)
-    owners = {job: _owner(job, board, store) for job in {_job(line) for line in lines} if job is not None}
+    owners = {job: _owner(job, read_model, store) for job in {_job(line) for line in lines} if job is not None}
     own = {job for job, owner in owners.items() if owner is not None and sight.has(owner)}
     return [line for line in lines if line.kind in OF_A_NODE or _job(line) in own]
 
@@ -103,9 +103,9 @@ def _job(line: AuditLine) -> int | None:
     return job if isinstance(job, int) else None
 
 
-def _owner(job: int, board: Board, store: Store) -> str | None:
+def _owner(job: int, read_model: ReadModel, store: Store) -> str | None:
     """Whose a job is; None of one that is forgotten."""
-    live = board.jobs.get(JobId(job))
+    live = read_model.jobs.get(JobId(job))
     if live is not None:
         return live.spec.user
     ended = store.get(FINISHED_JOBS, job_key(JobId(job)))

@@ -21,7 +21,7 @@ def drain(turn: Turn, name: str, drain: Drain | None) -> None:
     Raises:
         RefusedError: 404.
     """
-    record = turn.board.nodes.get(name)
+    record = turn.read_model.nodes.get(name)
     if record is None or name in turn.removed_nodes:
         raise RefusedError.because(404, f"there is no node {name!r}")
     turn.drained[name] = drain  # what the record says, also where it is lost in this very turn
@@ -35,7 +35,7 @@ def drain_of(turn: Turn, known: Node) -> Drain | None:
     return turn.drained.get(known.name, known.drain)
 
 
-def heed_notice(turn: Turn, record: NodeRecord, body: NoticeBody | None) -> None:
+def apply_notice(turn: Turn, record: NodeRecord, body: NoticeBody | None) -> None:
     """Take in what an agent says in each report of the end of its machine."""
     name, known = record.node.name, record.node.notice
     notice = _notice(name, body, known, turn.now_s)

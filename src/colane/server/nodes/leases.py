@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from typing import Final
 
-from colane.server.writer.board import Board, NodeRecord
+from colane.server.writer.board import NodeRecord, ReadModel
 
 DRIFT_RATIO: Final = 0.01
 """Two machines' clocks run at rates that differ by less; crystals keep to a hundredth of that."""
 
 
-def lease_s(board: Board, record: NodeRecord, node_timeout_s: float) -> float | None:
+def lease_s(read_model: ReadModel, record: NodeRecord, node_timeout_s: float) -> float | None:
     """How long after its report all processes of a node must be gone if no other is answered; None: never."""
-    if not record.leased and stands_alone(board, record.node.name):
+    if not record.leased and stands_alone(read_model, record.node.name):
         return None
     return node_timeout_s / (1 + DRIFT_RATIO)
 
 
-def stands_alone(board: Board, name: str) -> bool:
+def stands_alone(read_model: ReadModel, name: str) -> bool:
     """Whether no other node could run a node's jobs: then they wait for it, however long it is silent."""
-    pool = board.nodes[name].node.pool if name in board.nodes else None
+    pool = read_model.nodes[name].node.pool if name in read_model.nodes else None
     return not any(
-        other.node.pool == pool and not other.lost and other.node.name != name for other in board.nodes.values()
+        other.node.pool == pool and not other.lost and other.node.name != name for other in read_model.nodes.values()
     )

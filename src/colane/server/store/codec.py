@@ -11,10 +11,19 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from enum import Enum
 from operator import attrgetter
-from typing import Any, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 UNREADABLE = (KeyError, TypeError, ValueError, AttributeError)
 """What reading a document raises that is not as it was written."""
+
+FORMER_NAMES: Final = (
+    ("company", "measurement_group"),
+    ("company", "co_runners"),
+    ("company_size", "measurement_group_size"),
+    ("circle", "sharing_domain"),
+    ("hood", "neighbours"),
+)
+"""Fields' names in records that versions before 0.2 wrote, and what they are now, whatever record has them."""
 
 T = TypeVar("T")
 E = TypeVar("E", bound=Enum)
@@ -80,6 +89,7 @@ def record(kind: Callable[..., T], /, **forms: Form[Any]) -> Form[T]:
     """
     names = _names(kind, forms)
     told = tuple(forms.items())
+    former = [(old, new) for old, new in FORMER_NAMES if new in names and old not in names]
     fields_of = _getter(names)
 
     def write(value: T) -> dict[str, Any]:
@@ -90,6 +100,9 @@ def record(kind: Callable[..., T], /, **forms: Form[Any]) -> Form[T]:
 
     def read(body: Mapping[str, Any]) -> T:
         values = {name: body[name] for name in names if name in body}
+        for old, new in former:
+            if old in body:
+                values.setdefault(new, body[old])
         for name, form in told:
             if name in values:
                 values[name] = form.read(values[name])

@@ -188,7 +188,7 @@ def _suspension_of(flat: Mapping[str, Any]) -> Body | None:
 
 def _phases_of(flat: Mapping[str, Any]) -> Body:
     """The phases that an older Colane wrote as fields of the job itself."""
-    parked, on_host_bytes, for_job = flat.get("parked", False), flat.get("on_host_bytes"), flat.get("makes_room_for")
+    parked, on_host_bytes, for_job = flat.get("parked", False), flat.get("on_host_bytes"), flat.get("preempted_for")
     home, left_beside = flat.get("home", ""), flat.get("left_beside", ())
     phases: Body = {
         "leaving": None,
@@ -209,8 +209,8 @@ def _phases_of(flat: Mapping[str, Any]) -> Body:
 
 def _as_declared(spec: Mapping[str, Any]) -> Body:
     """What an older Colane had written over the owner's words, beside them, as far as it had kept these."""
-    asked, circle = spec.get("cores_asked"), spec.get("circle", "")
-    constraints = {"circle": circle, "cores": None if asked is None else spec["cores"]}
+    asked, sharing_domain = spec.get("cores_asked"), spec.get("circle", "")
+    constraints = {"circle": sharing_domain, "cores": None if asked is None else spec["cores"]}
     return {"spec": {**spec, "circle": "", **({} if asked is None else {"cores": asked})}, "constraints": constraints}
 
 
@@ -231,7 +231,7 @@ def _told_by(story: Sequence[StateChange]) -> Body:
         if line.reason.why in _SUSPENSIONS:
             values["suspended_by"] = str(line.reason.facts["by"])
     if story and story[-1].state is JobState.STOPPING and story[-1].reason.why is Why.PREEMPTED:
-        values["makes_room_for"] = JobId(story[-1].reason.jobs[0])
+        values["preempted_for"] = JobId(story[-1].reason.jobs[0])
     return values
 
 

@@ -39,9 +39,9 @@ from colane.server.writer.board import (
     CLOCK_KEY,
     COUNTERS_KEY,
     TOKEN,
-    Board,
     Counters,
     NodeRecord,
+    ReadModel,
     encode_counters,
     encode_live,
     encode_record,
@@ -80,15 +80,15 @@ class LedgerEntry:
     tokens: Mapping[str, TokenRecord | None]
     lengths: Mapping[str, int]
 
-    def apply(self, board: Board) -> None:
+    def apply(self, read_model: ReadModel) -> None:
         """Show what is durable now."""
-        board.model_names.update(self.model_names)
+        read_model.model_names.update(self.model_names)
         for job in self.jobs:
-            board.put_job(job)
-        board.put_nodes(self.nodes, self.removed_nodes)
-        board.counters = self.counters
-        board.put_tokens(self.tokens)
-        board.lengths.update(self.lengths)
+            read_model.put_job(job)
+        read_model.put_nodes(self.nodes, self.removed_nodes)
+        read_model.counters = self.counters
+        read_model.put_tokens(self.tokens)
+        read_model.lengths.update(self.lengths)
 
 
 def compose(turn: Turn, outcome: Outcome, hardware: Mapping[str, Node], policy: str) -> LedgerEntry:
@@ -101,8 +101,8 @@ def compose(turn: Turn, outcome: Outcome, hardware: Mapping[str, Node], policy: 
         policy: Name of the policy that decides now.
     """
     records = tuple(_records(turn, outcome, hardware))
-    new = sum(record.node.name not in turn.board.nodes for record in records)
-    counters = Counters(turn.next_job_id, turn.board.counters.next_node_order + new, outcome.version)
+    new = sum(record.node.name not in turn.read_model.nodes for record in records)
+    counters = Counters(turn.next_job_id, turn.read_model.counters.next_node_order + new, outcome.version)
     puts, deletes = _job_changes(turn, outcome, policy)
     puts += [Put(NODES, record.node.name, encode_record(record)) for record in records]
     puts += _learnt(outcome)
@@ -137,18 +137,18 @@ def put_clock(mark: ClockMark) -> Put:
 
 
 def _records(turn: Turn, outcome: Outcome, hardware: Mapping[str, Node]) -> Iterator[NodeRecord]:
-    order = turn.board.counters.next_node_order
+    order = turn.read_model.counters.next_node_order
     for name in outcome.nodes:
-        old = turn.board.nodes.get(name)
+        old = turn.read_model.nodes.get(name)
         fresh = replace(old, lost=False) if old else NodeRecord(hardware[name], outcome.version, order)
         order += old is None
         yield _said(turn, replace(fresh, node=hardware[name], generation=outcome.version))
     for name in outcome.lost_nodes:
-        if name in turn.board.nodes and name not in outcome.nodes and name not in turn.removed_nodes:
-            yield _said(turn, replace(turn.board.nodes[name], lost=True, generation=outcome.version))
+        if name in turn.read_model.nodes and name not in outcome.nodes and name not in turn.removed_nodes:
+            yield _said(turn, replace(turn.read_model.nodes[name], lost=True, generation=outcome.version))
     said = turn.messages.keys() | turn.leased.keys() | turn.registered.keys() | turn.drained.keys()
     for name in said - {*outcome.nodes, *outcome.lost_nodes, *turn.removed_nodes}:
-        yield _said(turn, turn.board.nodes[name])
+        yield _said(turn, turn.read_model.nodes[name])
 
 
 def _said(turn: Turn, known: NodeRecord) -> NodeRecord:
@@ -166,8 +166,8 @@ def _job_changes(turn: Turn, outcome: Outcome, policy: str) -> tuple[list[Put], 
     puts: list[Put] = []
     deletes: list[Delete] = []
     for job in outcome.jobs:
-        key, old, asked = job_key(job.id), turn.board.jobs.get(job.id), turn.admitted.get(job.id)
-        model_name = asked.model_name if asked else turn.board.model_names.get(job.id)
+        key, old, asked = job_key(job.id), turn.read_model.jobs.get(job.id), turn.admitted.get(job.id)
+        model_name = asked.model_name if asked else turn.read_model.model_names.get(job.id)
         home = _collection(job)
         if job.has_ended:
             puts.append(Put(home, key, _finished(turn, job, model_name, policy)))
@@ -211,7 +211,7 @@ def _reported(turn: Turn, job: Job) -> Body:
 def _lengths(turn: Turn, outcome: Outcome) -> dict[str, int]:
     """What the jobs that end in this turn tell of the lengths of their kinds, where it is news."""
     told = {kind_of(job.spec): learnt(job, _reported(turn, job)) for job in outcome.jobs if job.has_ended}
-    return {kind: steps for kind, steps in told.items() if steps not in (None, turn.board.lengths.get(kind))}
+    return {kind: steps for kind, steps in told.items() if steps not in (None, turn.read_model.lengths.get(kind))}
 
 
 def _learnt(outcome: Outcome) -> list[Put]:
@@ -229,7 +229,7 @@ def profile_name(key: ProfileKey) -> str:
 
 def _audit(turn: Turn, outcome: Outcome, policy: str) -> Iterator[AuditEntry]:
     for job in outcome.jobs:
-        old = turn.board.jobs.get(job.id)
+        old = turn.read_model.jobs.get(job.id)
         for line in job.changes_since(old.changes if old else 0):
             body = {"job": job.id, "name": job.spec.name, "state": line.state.value, "attempt": job.attempt}
             yield AuditEntry(turn.now_s, "job", {**body, **explain(line.reason)})

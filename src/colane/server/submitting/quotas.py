@@ -58,7 +58,7 @@ class QuotaKeeper:
         Raises:
             RefusedError: 404, there is no such live job; 409, a limit holds it.
         """
-        job = turn.board.jobs.get(job_id)
+        job = turn.read_model.jobs.get(job_id)
         if job is not None and job.holds and all(hold.kind is HoldKind.LIMIT for hold in job.holds):
             text = f"job {job_id} waits for {job.holds[0].by}: it starts when other jobs under it have ended"
             raise RefusedError.because(409, text)
@@ -95,7 +95,7 @@ class QuotaKeeper:
 
     def _waiting(self, bound: Bound, turn: Turn) -> int:
         """Jobs under a limit that wait, those of this turn included."""
-        users = [job.spec.user for job in turn.board.jobs.values() if job.state is JobState.QUEUED]
+        users = [job.spec.user for job in turn.read_model.jobs.values() if job.state is JobState.QUEUED]
         users += [job.spec.user for job in turn.admitted.values()]
         is_under = {user: bound in self._bounds(user) for user in set(users)}
         return sum(is_under[user] for user in users)

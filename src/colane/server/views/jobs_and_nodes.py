@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
-from colane.core.cluster.company import Company, Pacing
+from colane.core.cluster.co_runners import CoRunners, Pacing
 from colane.core.reducers import reforming
 from colane.cpu.contention import ContentionConfig
 from colane.model.bandwidth import Throttle
@@ -83,7 +83,7 @@ def job_view(
         "suspended_via": job.suspended_via.value,
         "holds": [hold._asdict() for hold in job.holds],
         "on_host_bytes": job.on_host_bytes,
-        "sharing": sharing_view(pacing.company if pacing else None),
+        "sharing": sharing_view(pacing.co_runners if pacing else None),
         "rate": rate_view(pacing.rate) if pacing else None,
         "cores_useful": pacing.cores_useful if pacing else None,
         "policy": policy,
@@ -140,11 +140,11 @@ def _constraints(held_to: Constraints) -> Body:
     return body
 
 
-def sharing_view(company: Company | None) -> Body | None:
+def sharing_view(co_runners: CoRunners | None) -> Body | None:
     """Return how a running job shares its GPUs; None when it shares none."""
-    if company is None:
+    if co_runners is None:
         return None
-    body: Body = {**company._asdict(), "mates": list(company.mates), "others": list(company.others)}
+    body: Body = {**co_runners._asdict(), "mates": list(co_runners.mates), "others": list(co_runners.others)}
     names = {"share_ratio": "share_asked_ratio", "predicted": "slowdown_predicted", "measured": "slowdown_measured"}
     return {names.get(name, name): value for name, value in body.items()}
 

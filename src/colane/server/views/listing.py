@@ -83,7 +83,7 @@ async def listing(store: Store, driver: LiveDriver, wanted: Wanted) -> Body:
         StoreError: The store cannot be read.
     """
     ended, more = await asyncio.to_thread(last_ended, store, wanted) if wanted.ended else ([], False)
-    chosen = choose(driver.board.jobs.values(), wanted)
+    chosen = choose(driver.read_model.jobs.values(), wanted)
     live = {job.id for job in chosen.shown}
     return {
         "jobs": [*(job for job in ended if job["id"] not in live), *_views(driver, chosen.shown)],
@@ -105,9 +105,9 @@ def _views(driver: LiveDriver, shown: Iterable[Job]) -> Iterator[Body]:
 
 def view_of(driver: LiveDriver, job: Job) -> Body:
     """Return a live job as the API shows it."""
-    board = driver.board
-    name, progress, length = board.model_names.get(job.id), driver.progress.get(job.id), kind_of(job.spec)
-    return job_view(job, name, driver.decider.name, progress, driver.pacing(job.id), board.lengths.get(length))
+    read_model = driver.read_model
+    name, progress, length = read_model.model_names.get(job.id), driver.progress.get(job.id), kind_of(job.spec)
+    return job_view(job, name, driver.decider.name, progress, driver.pacing(job.id), read_model.lengths.get(length))
 
 
 def why_live(driver: LiveDriver, job: Job) -> Body:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
-from colane.core.cluster.company import Company
+from colane.core.cluster.co_runners import CoRunners
 from colane.lanes.turns import SHARED, Contender, precedence
 from colane.model.hardware import DISTURBED_RATIO
 from colane.model.job import Job, JobId
@@ -29,7 +29,7 @@ WORDS: Final[Mapping[TurnRule, str]] = {
 
 def standing(
     job: Job,
-    company: Company | None,
+    co_runners: CoRunners | None,
     jobs: Mapping[JobId, Job],
     samples: Samples,
     turns: Turns,
@@ -39,7 +39,7 @@ def standing(
 
     Args:
         job: The job.
-        company: How it shares its GPUs, None when it shares none.
+        co_runners: How it shares its GPUs, None when it shares none.
         jobs: All live jobs.
         samples: The latest sample of each.
         turns: How the jobs of one lane take turns.
@@ -48,10 +48,10 @@ def standing(
     if job.placement is None or job.state not in STEPPING:
         return []
     by_others = _used_by_others(samples.get(job.id))
-    if company is None:
+    if co_runners is None:
         alone = f"{_place(job)}, with no other job on it" if job.placement.slots else f"on {job.placement.node}, no GPU"
         return [alone, *by_others]
-    return [*_shared(job, company, jobs, samples, turns, sees), *by_others]
+    return [*_shared(job, co_runners, jobs, samples, turns, sees), *by_others]
 
 
 def _used_by_others(sample: Progress | None) -> list[str]:
@@ -64,31 +64,35 @@ def _used_by_others(sample: Progress | None) -> list[str]:
 
 def _shared(
     job: Job,
-    company: Company,
+    co_runners: CoRunners,
     jobs: Mapping[JobId, Job],
     samples: Samples,
     turns: Turns,
     sees: Callable[[str], bool],
 ) -> Iterator[str]:
-    mates = [jobs[mate] for mate in company.mates if mate in jobs]
-    with_mates = f"takes turns with {_names(company.mates)} in {_lanes(job)}" if mates else f"alone in {_lanes(job)}"
-    beside = f", beside {_names(company.others)} in other lanes" if company.others else ""
+    mates = [jobs[mate] for mate in co_runners.mates if mate in jobs]
+    with_mates = f"takes turns with {_names(co_runners.mates)} in {_lanes(job)}" if mates else f"alone in {_lanes(job)}"
+    beside = f", beside {_names(co_runners.others)} in other lanes" if co_runners.others else ""
     yield f"{_place(job)}: {with_mates}{beside}"
     if mates:
-        yield from _share(company, samples.get(job.id))
+        yield from _share(co_runners, samples.get(job.id))
         all_seen = all(sees(mate.spec.user) for mate in mates)  # priorities and times left are in the order
         yield _order(job, mates, samples, turns.rule) if all_seen else WORDS[turns.rule]
-    if company.measured is not None:
-        predicted = "" if company.predicted is None else f"; {company.predicted:.2f} was predicted"
-        yield f"a step takes {company.measured:.2f} times as long as alone{predicted}"
+    if co_runners.measured is not None:
+        predicted = "" if co_runners.predicted is None else f"; {co_runners.predicted:.2f} was predicted"
+        yield f"a step takes {co_runners.measured:.2f} times as long as alone{predicted}"
 
 
-def _share(company: Company, sample: Progress | None) -> Iterator[str]:
+def _share(co_runners: CoRunners, sample: Progress | None) -> Iterator[str]:
     """What it has had of its lanes' time, against what it may ask for."""
     had = None if sample is None else sample.turn_share_ratio
     if had is None:
         return
-    due = "" if company.share_ratio is None else f"; its share is {percent(company.share_ratio)} while all want to run"
+    due = (
+        ""
+        if co_runners.share_ratio is None
+        else f"; its share is {percent(co_runners.share_ratio)} while all want to run"
+    )
     yield f"since its company changed it has had the lane for {percent(had)} of the time it wanted it{due}"
 
 

@@ -10,7 +10,7 @@ from colane.model.job import Job, JobState
 from colane.server.store import documents
 from colane.server.store.documents import Body
 from colane.server.store.store import FINISHED_JOBS, Document, Store
-from colane.server.writer.board import Board, readable
+from colane.server.writer.board import ReadModel, readable
 
 PAGE_ROWS: Final = 500
 
@@ -58,7 +58,7 @@ def gpu_s(job: Job, ran_s: float) -> float:
     return earlier + ran_s * job.gpu_count
 
 
-def usage(store: Store, board: Board, since_s: float, now_s: float) -> list[Body]:
+def usage(store: Store, read_model: ReadModel, since_s: float, now_s: float) -> list[Body]:
     """Return what each user has had, who had most first; jobs are read page by page, the last ended first.
 
     Raises:
@@ -67,7 +67,7 @@ def usage(store: Store, board: Board, since_s: float, now_s: float) -> list[Body
     users: dict[str, Usage] = {}
     for job, ran_s in _ended_since(store, since_s):
         users.setdefault(job.spec.user, Usage(job.spec.user)).add_ended(job, ran_s)
-    for job in list(board.jobs.values()):
+    for job in list(read_model.jobs.values()):
         users.setdefault(job.spec.user, Usage(job.spec.user)).add_live(job, now_s)
     return [asdict(one) for one in sorted(users.values(), key=lambda one: (-one.gpu_s, one.user))]
 

@@ -96,7 +96,7 @@ class Counters:
 
 
 @dataclass(slots=True)
-class Board:
+class ReadModel:
     """Live jobs and nodes.
 
     Attributes:
@@ -190,25 +190,25 @@ def encode_live(job: Job, model_name: str | None) -> Body:
     return {**documents.encode_job(job), "model_name": model_name}
 
 
-def read_board(store: Store) -> Board:
+def read_board(store: Store) -> ReadModel:
     """Read everything back.
 
     Raises:
         StoreError: The store cannot be read.
     """
-    board = Board()
-    board.counters = COUNTERS.read(store.get(META, COUNTERS_KEY) or {})
+    read_model = ReadModel()
+    read_model.counters = COUNTERS.read(store.get(META, COUNTERS_KEY) or {})
     records = readable(NODES, store.read_all(NODES), decode_record)
-    board.put_nodes(sorted(records, key=lambda known: known.order))
-    board.lengths.update((kind, int(body["steps"])) for kind, body in store.read_all(LENGTHS))
+    read_model.put_nodes(sorted(records, key=lambda known: known.order))
+    read_model.lengths.update((kind, int(body["steps"])) for kind, body in store.read_all(LENGTHS))
     tokens = readable(TOKENS, store.read_all(TOKENS), TOKEN.read)
-    board.tokens.update((token.digest, token) for token in tokens)
+    read_model.tokens.update((token.digest, token) for token in tokens)
     live = [one for name in (SUBMITTED_JOBS, ASSIGNED_JOBS) for one in readable(name, store.read_all(name), _live)]
     for job, model_name in sorted(live, key=lambda one: one[0].id):
-        board.put_job(job)
+        read_model.put_job(job)
         if model_name is not None:
-            board.model_names[job.id] = model_name
-    return board
+            read_model.model_names[job.id] = model_name
+    return read_model
 
 
 def _live(body: Mapping[str, Any]) -> tuple[Job, str | None]:

@@ -70,7 +70,7 @@ def cancel(turn: Turn, job_id: JobId, by: str) -> None:
     Raises:
         RefusedError: 404, there is no such live job.
     """
-    if job_id not in turn.board.jobs:
+    if job_id not in turn.read_model.jobs:
         raise RefusedError.because(404, f"there is no live job {job_id}")
     turn.events.append(CancelRequested(job_id, by))
 
@@ -88,7 +88,7 @@ def suspend(turn: Turn, state: ClusterState, job_id: JobId, by: str, via: Suspen
     Raises:
         RefusedError: 404, there is no such live job; 409, it cannot be suspended as it stands.
     """
-    job = turn.board.jobs.get(job_id)
+    job = turn.read_model.jobs.get(job_id)
     if job is None:
         raise RefusedError.because(404, f"there is no live job {job_id}")
     problem = suspension.refusal(state, job, turn.progress.get(job_id), via)
@@ -103,14 +103,14 @@ def resume(turn: Turn, job_id: JobId, by: str) -> None:
     Raises:
         RefusedError: 404, there is no such live job.
     """
-    if job_id not in turn.board.jobs:
+    if job_id not in turn.read_model.jobs:
         raise RefusedError.because(404, f"there is no live job {job_id}")
     turn.events.append(ResumeRequested(job_id, by))
 
 
 def cancel_queued(turn: Turn, caller: Caller, by: str) -> list[JobId]:
     """Cancel all queued jobs that are the caller's to touch, and return their ids."""
-    queued = (job for job in turn.board.jobs.values() if job.state is JobState.QUEUED)
+    queued = (job for job in turn.read_model.jobs.values() if job.state is JobState.QUEUED)
     ids = [job.id for job in queued if caller.owns(job.spec.user)]
     turn.events.extend(CancelRequested(job_id, by) for job_id in ids)
     return ids
@@ -128,7 +128,7 @@ def register(turn: Turn, body: NodeBody) -> None:
     Raises:
         RefusedError: 409, another live agent has the name; 422, two GPUs have one index, or the topology others.
     """
-    known = turn.board.nodes.get(body.name)
+    known = turn.read_model.nodes.get(body.name)
     holder = turn.agents.get(body.name, known.node.agent_id if known and not known.lost else body.agent_id)
     if holder != body.agent_id:
         raise RefusedError.because(
@@ -184,12 +184,12 @@ def remove_nodes(turn: Turn) -> list[str]:
     Raises:
         RefusedError: 409 while jobs are assigned.
     """
-    busy = sorted(name for name, jobs in turn.board.on_node.items() if jobs)
+    busy = sorted(name for name, jobs in turn.read_model.on_node.items() if jobs)
     if busy:
         raise RefusedError.because(409, f"jobs are assigned to {', '.join(busy[:5])}; cancel them first")
-    names = list(turn.board.nodes)
+    names = list(turn.read_model.nodes)
     turn.removed_nodes.update(names)
-    turn.events.extend(NodeLost(record.node.name) for record in turn.board.nodes.values() if not record.lost)
+    turn.events.extend(NodeLost(record.node.name) for record in turn.read_model.nodes.values() if not record.lost)
     return names
 
 
@@ -199,7 +199,7 @@ def remove_node(turn: Turn, name: str) -> None:
     Raises:
         RefusedError: 404.
     """
-    record = turn.board.nodes.get(name)
+    record = turn.read_model.nodes.get(name)
     if record is None:
         raise RefusedError.because(404, f"there is no node {name!r}")
     turn.removed_nodes.add(name)
@@ -220,7 +220,7 @@ def agent_record(turn: Turn, name: str, agent_id: str) -> NodeRecord:
     Raises:
         RefusedError: 404, it is not registered; 409, it belongs to another agent.
     """
-    record = turn.board.nodes.get(name)
+    record = turn.read_model.nodes.get(name)
     if record is None:
         raise RefusedError.because(404, f"there is no node {name!r}; register it first")
     if record.node.agent_id != agent_id:
@@ -244,7 +244,7 @@ def report(turn: Turn, name: str, body: ReportBody) -> None:
         turn.record("node-returned", node=name)
     elif gpus and gpus != record.node.gpus:
         turn.events.append(GpusObserved(name, gpus))
-    draining.heed_notice(turn, record, body.notice)
+    draining.apply_notice(turn, record, body.notice)
     messages = tuple(body.messages)
     if messages != record.messages:
         turn.messages[name] = messages
@@ -264,7 +264,7 @@ def _bandwidth(body: BandwidthBody, now_s: float) -> BandwidthSample:
 
 def lease(turn: Turn, name: str, is_leased: bool | None, *, may_be_endless: bool) -> None:
     """Take in whether a node's jobs end by themselves. An endless lease is noted before the agent is told of it."""
-    record = turn.board.nodes[name]
+    record = turn.read_model.nodes[name]
     if is_leased is not None and record.leased is not (now := is_leased and not may_be_endless):
         turn.leased[name] = now
 
@@ -284,7 +284,7 @@ def _report_job(turn: Turn, name: str, body: JobReport, shift_s: float) -> None:
 
 
 def _believed(turn: Turn, node: str, job_id: int, attempt: int) -> Job | None:
-    job = turn.board.jobs.get(JobId(job_id))
+    job = turn.read_model.jobs.get(JobId(job_id))
     if job is None or job.attempt != attempt or job.placement is None or node not in job.placement.nodes:
         return None
     return job
@@ -292,7 +292,7 @@ def _believed(turn: Turn, node: str, job_id: int, attempt: int) -> Job | None:
 
 def finish(turn: Turn, body: FinishedBody) -> bool:
     """Take in how an attempt ended; return whether it is believed (the present attempt, by its own agent)."""
-    record = turn.board.nodes.get(body.node)
+    record = turn.read_model.nodes.get(body.node)
     job = _believed(turn, body.node, body.id, body.attempt)
     if job is None or record is None or record.node.agent_id != body.agent_id:
         return False

@@ -15,13 +15,13 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
-from colane.core.cluster.company import Pacing
+from colane.core.cluster.co_runners import Pacing
 from colane.core.cluster.state import ClusterState
 from colane.core.config import CoreConfig
 from colane.core.core import Core
 from colane.core.events import NodeLost, Outcome, Tick
 from colane.core.policy import Policy
-from colane.core.reducers.circles import in_circle
+from colane.core.reducers.sharing_domains import in_sharing_domain
 from colane.model.job import JobId
 from colane.model.lane import Turns
 from colane.model.progress import Progress
@@ -36,7 +36,7 @@ from colane.server.store.ledger import LedgerEntry, compose, put_clock
 from colane.server.store.store import MEASUREMENTS, PROFILES, USED, Store, StoreError, Transaction
 from colane.server.submitting.quotas import QuotaKeeper
 from colane.server.views.jobs_and_nodes import MemoryView
-from colane.server.writer.board import Board, read_board, readable
+from colane.server.writer.board import ReadModel, read_board, readable
 from colane.server.writer.clock import ServiceClock
 from colane.server.writer.notifier import Notifier
 from colane.server.writer.turn import Turn
@@ -88,7 +88,7 @@ class LiveDriver:
         liveness: Whom to take for lost.
         feed: Where changes are published.
         notifier: How agents are nudged.
-        board: What is durable, for readers.
+        read_model: What is durable, for readers.
         config: Settings of the core.
         keeper: Refuses what users submit beyond their limits.
         problem: Why nothing can be written at present, None while all is well.
@@ -100,7 +100,7 @@ class LiveDriver:
     liveness: Liveness
     feed: Feed
     notifier: Notifier
-    board: Board = field(default_factory=Board)
+    read_model: ReadModel = field(default_factory=ReadModel)
     config: CoreConfig = field(default_factory=CoreConfig)
     keeper: QuotaKeeper = field(default_factory=QuotaKeeper)
     _core: Core | None = None
@@ -121,9 +121,9 @@ class LiveDriver:
             StoreError: The store cannot be read.
         """
         self._core = None
-        board = read_board(self.store)
-        state = restore_state(self.store, board, self.config)
-        self.board = board
+        read_model = read_board(self.store)
+        state = restore_state(self.store, read_model, self.config)
+        self.read_model = read_model
         self._core = Core(self.decider, state, self.config)
         self.keeper.forget_told()
         self._knows_groups = False
@@ -199,7 +199,7 @@ class LiveDriver:
         loop = asyncio.get_running_loop()
         self._written_steady_s = loop.time()
         with ThreadPoolExecutor(1, "colane-commit") as committer:
-            self.notifier.nudge(record.door for record in self.board.nodes.values())
+            self.notifier.nudge(record.door for record in self.read_model.nodes.values())
             try:
                 while not self._stopping or self._queue:
                     await self._turn(loop, committer)
@@ -253,7 +253,9 @@ class LiveDriver:
 
     def _gather(self, steady_s: float) -> Turn:
         now_s = self.now()
-        turn = Turn(self.board, now_s, self.board.counters.next_job_id, self.progress, self.timing.clock.mark(now_s))
+        turn = Turn(
+            self.read_model, now_s, self.read_model.counters.next_job_id, self.progress, self.timing.clock.mark(now_s)
+        )
         self._taken = []
         while self._queue and len(turn.events) < EVENTS_PER_TURN_MAX:
             waiting = self._queue.popleft()
@@ -267,14 +269,14 @@ class LiveDriver:
                 self._taken.append(waiting)
         if not self._knows_groups:
             self._knows_groups = True
-            self.keeper.tell_groups(turn, {job.spec.user for job in self.board.jobs.values()})
+            self.keeper.tell_groups(turn, {job.spec.user for job in self.read_model.jobs.values()})
         if steady_s >= self._next_tick_steady_s:
             self._next_tick_steady_s = steady_s + self.timing.tick_s
             self._add_time(turn)
         return turn
 
     def _add_time(self, turn: Turn) -> None:
-        live = [name for name, record in self.board.nodes.items() if record.leased and not record.lost]
+        live = [name for name, record in self.read_model.nodes.items() if record.leased and not record.lost]
         turn.events.extend(NodeLost(name) for name in self.liveness.silent(live) if name not in turn.agents)
         turn.events.append(Tick())
 
@@ -282,9 +284,9 @@ class LiveDriver:
         return {name: self.core.state.nodes[name].node for name in outcome.nodes}
 
     def _tell(self, entry: LedgerEntry, outcome: Outcome, last_number: int) -> None:
-        entry.apply(self.board)
+        entry.apply(self.read_model)
         self.feed.publish(last_number, entry.transaction.audit)
-        nodes = (self.board.nodes.get(name) for name in outcome.nodes)
+        nodes = (self.read_model.nodes.get(name) for name in outcome.nodes)
         self.notifier.nudge(record.door for record in nodes if record is not None)
 
     def _probe(self, turn: Turn, steady_s: float) -> Transaction:
@@ -321,7 +323,7 @@ class LiveDriver:
         self._queue.clear()
 
 
-def restore_state(store: Store, board: Board, config: CoreConfig) -> ClusterState:
+def restore_state(store: Store, read_model: ReadModel, config: CoreConfig) -> ClusterState:
     """Return what the core had when the board was written, made anew from the records.
 
     Raises:
@@ -333,10 +335,10 @@ def restore_state(store: Store, board: Board, config: CoreConfig) -> ClusterStat
         profiles=readable(PROFILES, store.read_all(PROFILES), documents.decode_profile),
         measurements=readable(MEASUREMENTS, store.read_all(MEASUREMENTS), documents.decode_measurement),
     )
-    nodes = [(record.node, record.generation) for record in board.nodes.values() if not record.lost]
-    jobs = [in_circle(job, config.share_between) for job in board.jobs.values()]
+    nodes = [(record.node, record.generation) for record in read_model.nodes.values() if not record.lost]
+    jobs = [in_sharing_domain(job, config.share_between) for job in read_model.jobs.values()]
     used = readable(USED, store.read_all(USED), documents.USED.read)
-    return ClusterState.restore(nodes, jobs, beliefs, board.counters.version, used)
+    return ClusterState.restore(nodes, jobs, beliefs, read_model.counters.version, used)
 
 
 def _fail(requests: list[_Waiting], message: str) -> None:

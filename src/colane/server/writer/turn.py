@@ -15,7 +15,7 @@ from colane.server.http.wire_nodes import NodeBody
 from colane.server.store.documents import Body
 from colane.server.store.store import AuditEntry, Delete
 from colane.server.submitting.admission import Admitted
-from colane.server.writer.board import Board
+from colane.server.writer.board import ReadModel
 from colane.server.writer.clock import ClockMark
 
 
@@ -24,7 +24,7 @@ class Turn:
     """Requests add to it, in order of arrival; the first check what they need and only then add anything.
 
     Attributes:
-        board: What was durable before this turn.
+        read_model: What was durable before this turn.
         now_s: The turn's time.
         next_job_id: Id of the next job submitted in this turn.
         progress: Latest samples of running jobs.
@@ -45,7 +45,7 @@ class Turn:
         audit: Lines beside those that the outcome gives.
     """
 
-    board: Board
+    read_model: ReadModel
     now_s: float
     next_job_id: int
     progress: Mapping[JobId, Progress]

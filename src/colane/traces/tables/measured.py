@@ -122,7 +122,7 @@ def from_profiles(
         for place, (key, steps, together_s, alone_s) in enumerate(seen):
             others = (*measured.keys[:place], *measured.keys[place + 1 :])
             found.setdefault((key, tuple(sorted(others, key=str))), []).append((max(1, steps), together_s, alone_s))
-    slowdowns = {company: _slowdown(jobs, company[0], seen) for company, seen in found.items()}
+    slowdowns = {co_runners: _slowdown(jobs, co_runners[0], seen) for co_runners, seen in found.items()}
     return MeasuredTable(jobs, slowdowns, overhead)
 
 

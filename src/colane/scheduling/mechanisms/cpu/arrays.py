@@ -21,9 +21,9 @@ from colane.model.plan import Stop
 from colane.model.reason import Reason, Why
 from colane.model.resources import Resources, host_needs
 from colane.model.story import LEAVING
-from colane.scheduling.engine.contracts import Classes, Desk, Offer, Order, Rank
+from colane.scheduling.engine.contracts import Candidate, Classes, Order, Rank, SchedulingContext
 from colane.scheduling.engine.speeds import fastest_first
-from colane.scheduling.engine.usual import UsualFinder, UsualSource
+from colane.scheduling.engine.usual import BoundSourceDefaults, UsualSource
 from colane.scheduling.mechanisms.cpu.array_demand import LARGE_GPUS, ArrayDemand
 from colane.scheduling.mechanisms.topology.free import any_free
 from colane.scheduling.mechanisms.topology.free_gpus import on_node, over_nodes
@@ -45,29 +45,29 @@ class AtCap(StrEnum):
 class InArrays(UsualSource):
     """Free GPUs, those of the job's own sub-array first, there of the node with the fewest free."""
 
-    def bind(self, desk: Desk) -> InArraysFinder | None:
+    def bind(self, context: SchedulingContext) -> BoundInArrays | None:
         """See `Source`."""
-        return InArraysFinder(desk) if desk.explains or any_free(desk) else None
+        return BoundInArrays(context) if context.explains or any_free(context) else None
 
 
-class ArrayFinder(UsualFinder):
+class BoundArray(BoundSourceDefaults):
     """What both sources of arrays have in common."""
 
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
-        self._draft = desk.draft
-        self._demand = desk.draft.view.derived(ArrayDemand)
+    def __init__(self, context: SchedulingContext) -> None:
+        self._context = context
+        self._draft = context.draft
+        self._demand = context.draft.view.derived(ArrayDemand)
         self._found: set[int] | None = None
 
     def worth(self, classes: Classes) -> Classes | None:
-        """See `Finder`."""
+        """See `BoundSource`."""
         return classes
 
     @property
     def _large(self) -> set[int]:
         """Nodes of the 4-GPU sub-array, by order; most plans look for none."""
         if self._found is None:
-            self._found = self._demand.large_nodes(self._draft.view, self._desk.pool)
+            self._found = self._demand.large_nodes(self._draft.view, self._context.pool)
         return self._found
 
     def _is_foreign(self, node: NodeState, spec: JobSpec) -> bool:
@@ -75,12 +75,12 @@ class ArrayFinder(UsualFinder):
         return (spec.gpus >= LARGE_GPUS) is not (node.order in self._large)
 
 
-class InArraysFinder(ArrayFinder):
+class BoundInArrays(BoundArray):
     """See `InArrays`."""
 
-    def __init__(self, desk: Desk) -> None:
-        super().__init__(desk)
-        waiting = [need.gpus for _, need in desk.draft.view.queue(desk.pool).classes if need.gpus >= LARGE_GPUS]
+    def __init__(self, context: SchedulingContext) -> None:
+        super().__init__(context)
+        waiting = [need.gpus for _, need in context.draft.view.queue(context.pool).classes if need.gpus >= LARGE_GPUS]
         self._large_need = min(waiting, default=0)
 
     def _is_lent(self, node: NodeState, spec: JobSpec) -> bool:
@@ -94,18 +94,18 @@ class InArraysFinder(ArrayFinder):
         held = sum([job.gpu_count for job in jobs if job.gpu_count >= LARGE_GPUS])
         return len(node.node.gpus) - held < self._large_need
 
-    def offers(self, _job: Job, spec: JobSpec) -> Iterator[Offer]:
-        """See `Finder`; over several nodes where no one has room and the job may span them."""
+    def candidates(self, _job: Job, spec: JobSpec) -> Iterator[Candidate]:
+        """See `BoundSource`; over several nodes where no one has room and the job may span them."""
         draft = self._draft
         types = fastest_first(draft, spec, draft.view.gpu_types(spec.pool, spec.gpu_type))
         for kind in types if not spec.anti_collocation else ():
             for node in self._own_first(spec, kind):
                 gpus = on_node(draft, spec, kind, node)
                 if gpus is not None:
-                    yield Offer(gpus, Reason(Why.FREE_GPU, {"gpu": str(gpus[0].id)}))
+                    yield Candidate(gpus, Reason(Why.FREE_GPU, {"gpu": str(gpus[0].id)}))
         spread = over_nodes(draft, spec, types) if spec.multi_node else None
         if spread is not None:
-            yield Offer(spread, Reason(Why.FREE_GPU, {"gpu": str(spread[0].id)}))
+            yield Candidate(spread, Reason(Why.FREE_GPU, {"gpu": str(spread[0].id)}))
 
     def _own_first(self, spec: JobSpec, kind: str) -> list[NodeState]:
         """Nodes with enough free GPUs of a type, those of its own sub-array first, each from the fewest free."""
@@ -116,12 +116,12 @@ class InArraysFinder(ArrayFinder):
         return own + [node for node in nodes if self._is_foreign(node, spec) and self._is_lent(node, spec)]
 
     def has_hope(self, _rank: Rank) -> bool:
-        """See `Finder`."""
-        return any_free(self._desk)
+        """See `BoundSource`."""
+        return any_free(self._context)
 
 
 @dataclass(frozen=True, slots=True)
-class TakeBack:
+class ReclaimCores:
     """What is lent, taken back: the node with the fewest victims, there the newest ones.
 
     Attributes:
@@ -132,11 +132,11 @@ class TakeBack:
     aborts_max: int = ABORTS_MAX
     at_cap: AtCap = AtCap.ENDS
 
-    def bind(self, desk: Desk) -> TakeBackFinder:
+    def bind(self, context: SchedulingContext) -> BoundTakeBack:
         """See `Source`."""
-        return TakeBackFinder(desk, self.aborts_max, self.at_cap)
+        return BoundTakeBack(context, self.aborts_max, self.at_cap)
 
-    def spares_s(self, order: Order) -> float:
+    def min_runtime_before_preemption_s(self, order: Order) -> float:
         """See `Source`."""
         return order.quantum_s
 
@@ -159,27 +159,27 @@ class Reclaim(NamedTuple):
     promised: Resources
 
 
-class TakeBackFinder(ArrayFinder):
-    """See `TakeBack`."""
+class BoundTakeBack(BoundArray):
+    """See `ReclaimCores`."""
 
-    def __init__(self, desk: Desk, aborts_max: int, at_cap: AtCap) -> None:
-        super().__init__(desk)
+    def __init__(self, context: SchedulingContext, aborts_max: int, at_cap: AtCap) -> None:
+        super().__init__(context)
         self._aborts_max = aborts_max
         self._at_cap = at_cap
         self._taken: set[JobId] = set()
         self._promised: dict[int, Resources] = {}
-        desk.draft.ask_again(desk.pool, inf)
+        context.draft.ask_again(context.pool, inf)
 
-    def offers(self, job: Job, spec: JobSpec) -> Iterator[Offer]:
-        """See `Finder`; over several nodes where no one can be made free and the job may span them."""
+    def candidates(self, job: Job, spec: JobSpec) -> Iterator[Candidate]:
+        """See `BoundSource`; over several nodes where no one can be made free and the job may span them."""
         kinds = self._draft.view.gpu_types(spec.pool, spec.gpu_type)
         best = None if spec.anti_collocation else self._best_node(spec, kinds)
         if best is not None:
-            yield self._offer(job, (best,))
+            yield self._candidate(job, (best,))
         elif spec.multi_node:
             shares = next(filter(None, (self._over_nodes(spec, kind) for kind in kinds)), ())
             if any(_is_change(share) for share in shares):
-                yield self._offer(job, shares)
+                yield self._candidate(job, shares)
 
     def _best_node(self, spec: JobSpec, kinds: Sequence[str]) -> Reclaim | None:
         """The whole job on the node where the fewest have to leave."""
@@ -217,7 +217,7 @@ class TakeBackFinder(ArrayFinder):
                 return found
         return None
 
-    def _offer(self, job: Job, shares: tuple[Reclaim, ...]) -> Offer:
+    def _candidate(self, job: Job, shares: tuple[Reclaim, ...]) -> Candidate:
         def accepted() -> None:
             for share in shares:
                 self._taken.update([victim.id for victim in share.victims])
@@ -226,10 +226,10 @@ class TakeBackFinder(ArrayFinder):
 
         victims = [victim for share in shares for victim in share.victims]
         room = tuple([self._stop(victim, job) for victim in victims])
-        waits_for = (*[victim.id for victim in victims], *[leaver for share in shares for leaver in share.leaving])
+        waits_for = (*[victim.id for victim in victims], *[victim for share in shares for victim in share.leaving])
         gpus = tuple([gpu for share in shares for gpu in share.gpus])
-        reason = Reason(Why.MAKING_ROOM, {}, waits_for)
-        return Offer(gpus, reason, room=room, waits_for=waits_for, accepted=accepted, is_later=True)
+        reason = Reason(Why.PREEMPTING, {}, waits_for)
+        return Candidate(gpus, reason, room=room, waits_for=waits_for, accepted=accepted, is_later=True)
 
     def _stop(self, victim: Job, for_job: Job) -> Stop:
         """Who borrowed cores once too often ends by it."""
@@ -294,10 +294,10 @@ class TakeBackFinder(ArrayFinder):
         """Whether it may now; of one too new for that it is asked again when it is not."""
         if job.state not in MOVABLE or not self._draft.is_undecided(job.id) or job.start_s is None:
             return False
-        spared_until_s = job.start_s + self._desk.queue.quantum_s
+        spared_until_s = job.start_s + self._context.queue.quantum_s
         is_new = job.spec.gpus > 0 and self._draft.now_s < spared_until_s
         if is_new:
-            self._draft.ask_again(self._desk.pool, spared_until_s)
+            self._draft.ask_again(self._context.pool, spared_until_s)
         return not is_new
 
     def _leaving(self, node: NodeState) -> list[Job]:

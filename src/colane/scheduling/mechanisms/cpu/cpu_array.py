@@ -96,7 +96,7 @@ class ArrayPlacer(CpuOnlyPlacer):
             job = self._draft.view.job(line.first)
             self._serve(job)
             if (job.spec.priority, job.need) in self._full_for_all:
-                line.leave_class()
+                line.skip_class()
             else:
                 line.step()
             if line:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from colane.model.job import Job
-from colane.scheduling.engine.contracts import Desk
+from colane.scheduling.engine.contracts import SchedulingContext
 from colane.scheduling.mechanisms.elastic.planned import PlannedSizes
 
 
@@ -36,7 +36,7 @@ class FairThroughput(PlannedSizes):
         """See `PlannedSizes`."""
         return self.variance_max
 
-    def weight(self, _desk: Desk, _job: Job, most_steps_per_s: float) -> float:
+    def weight(self, _context: SchedulingContext, _job: Job, most_steps_per_s: float) -> float:
         """See `PlannedSizes`."""
         return 1 / most_steps_per_s if self.normalised else 1.0
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from colane.model.job import Job
-from colane.scheduling.engine.contracts import Desk
+from colane.scheduling.engine.contracts import SchedulingContext
 from colane.scheduling.mechanisms.elastic.planned import PlannedSizes
 from colane.scheduling.mechanisms.elastic.rebalancing import Rebalancing
 
@@ -41,14 +41,14 @@ class MostValueSizes(PlannedSizes):
         """See `PlannedSizes`."""
         return True
 
-    def weight(self, desk: Desk, job: Job, most_steps_per_s: float) -> float:
+    def weight(self, context: SchedulingContext, job: Job, most_steps_per_s: float) -> float:
         """See `PlannedSizes`."""
-        return desk.queue.weigh(job) / most_steps_per_s
+        return context.queue.weigh(job) / most_steps_per_s
 
-    def speed(self, desk: Desk, job: Job, gpus: int, *, spans: bool | None = None) -> float:
+    def speed(self, context: SchedulingContext, job: Job, gpus: int, *, spans: bool | None = None) -> float:
         """See `PlannedSizes`: a part of that at the size it would like best."""
-        whole = self.rate(desk.draft, job, job.effective.gpus)
-        return desk.queue.weigh(job) * self.rate(desk.draft, job, gpus, spans=spans) / whole if whole > 0 else 0.0
+        whole = self.rate(context.draft, job, job.effective.gpus)
+        return context.queue.weigh(job) * self.rate(context.draft, job, gpus, spans=spans) / whole if whole > 0 else 0.0
 
 
 VALUE_SIZES: Final = MostValueSizes()
@@ -73,6 +73,6 @@ class Resizing:
         """See `Moving`."""
         return False
 
-    def plan(self, desk: Desk) -> None:
+    def plan(self, context: SchedulingContext) -> None:
         """See `Moving`."""
-        Rebalancing(self.sizes, 0.0, self.rise_ratio_min, self.pays_back).plan(desk)
+        Rebalancing(self.sizes, 0.0, self.rise_ratio_min, self.pays_back).plan(context)

@@ -12,7 +12,7 @@ from colane.core.cluster.draft import Draft
 from colane.model.job import Job, JobId, JobSpec, NeedClass
 from colane.model.profile import ValueSource
 from colane.perf.situation import Situation
-from colane.scheduling.engine.contracts import Desk
+from colane.scheduling.engine.contracts import SchedulingContext
 from colane.scheduling.engine.live import LiveJobs
 from colane.scheduling.engine.times import gpu_type_of
 from colane.scheduling.mechanisms.elastic.running import efficiency_at, elastic_jobs, is_resizable, steps_per_s
@@ -47,13 +47,13 @@ class PlannedSizes:
         """Whether a speed counts by where it is reached: on one node or over several."""
         return False
 
-    def weight(self, _desk: Desk, _job: Job, _most_steps_per_s: float) -> float:
+    def weight(self, _context: SchedulingContext, _job: Job, _most_steps_per_s: float) -> float:
         """What a step per second of a job counts that makes so many with all GPUs."""
         return 1.0
 
-    def speed(self, desk: Desk, job: Job, gpus: int, *, spans: bool | None = None) -> float:
+    def speed(self, context: SchedulingContext, job: Job, gpus: int, *, spans: bool | None = None) -> float:
         """What a running job's speed counts with so many GPUs, comparable between jobs; `spans` as for `rate`."""
-        return self.rate(desk.draft, job, gpus, spans=spans)
+        return self.rate(context.draft, job, gpus, spans=spans)
 
     def rate(self, draft: Draft, job: Job, gpus: int, *, spans: bool | None = None) -> float:
         """Throughput of a job with so many GPUs, or its goodput: times its statistical efficiency.
@@ -65,24 +65,24 @@ class PlannedSizes:
             spans: Whether these lie on several nodes; None, and a policy that is not `by_place`, leaves that open.
         """
         told = spans if self.by_place and job.spec.multi_node and not _is_seen_apart(draft, job, gpus) else None
-        alike = steps_per_s(draft, job, gpus, spans=told)
-        return alike * efficiency_at(job, gpus) if self.by_goodput else alike
+        gpu_group = steps_per_s(draft, job, gpus, spans=told)
+        return gpu_group * efficiency_at(job, gpus) if self.by_goodput else gpu_group
 
-    def targets(self, desk: Desk) -> Mapping[JobId, int]:
+    def targets(self, context: SchedulingContext) -> Mapping[JobId, int]:
         """GPUs for each job that is planned; who gets none is left out."""
-        asked = (self, desk.pool)
-        found: Mapping[JobId, int] | None = desk.draft.worked_out.get(asked)
+        asked = (self, context.pool)
+        found: Mapping[JobId, int] | None = context.draft.worked_out.get(asked)
         if found is None:
-            jobs, gpus, fixed_speeds = _PoolThroughputs(self, desk).asks()
-            found = desk.draft.worked_out[asked] = share_out(jobs, gpus, self.variance_bound, fixed_speeds)
+            jobs, gpus, fixed_speeds = _PoolThroughputs(self, context).asks()
+            found = context.draft.worked_out[asked] = share_out(jobs, gpus, self.variance_bound, fixed_speeds)
         return found
 
-    def sizes(self, desk: Desk, job: Job) -> Iterator[JobSpec]:
+    def sizes(self, context: SchedulingContext, job: Job) -> Iterator[JobSpec]:
         """See `Sizer`: the size it is to have; where that finds no place, or it is to have none, the smaller ones."""
         if not job.effective.sizes:
             yield job.effective
             return
-        most = max(self.targets(desk).get(job.id, 0), self.fewest(job.effective))
+        most = max(self.targets(context).get(job.id, 0), self.fewest(job.effective))
         for gpus in reversed(job.effective.sizes):
             if gpus <= most:
                 yield job.effective.at(gpus)
@@ -112,13 +112,13 @@ def _is_seen_apart(draft: Draft, job: Job, gpus: int) -> bool:
 class _PoolThroughputs:
     """What Listing 1 is asked for one pool."""
 
-    def __init__(self, sizes: PlannedSizes, desk: Desk) -> None:
+    def __init__(self, sizes: PlannedSizes, context: SchedulingContext) -> None:
         self._sizes = sizes
-        self._desk = desk
-        self._draft = desk.draft
+        self._context = context
+        self._draft = context.draft
         self._known: dict[tuple[object, ...], Throughput | None] = {}
-        kinds = self._draft.view.gpu_types(desk.pool)
-        counts = self._draft.view.derived(LiveJobs).gpus(self._draft.view, desk.pool)
+        kinds = self._draft.view.gpu_types(context.pool)
+        counts = self._draft.view.derived(LiveJobs).gpus(self._draft.view, context.pool)
         self._all = sum([counts[kind] for kind in kinds])
         self._most_on_a_node = most_on_a_node(self._draft)
 
@@ -127,7 +127,7 @@ class _PoolThroughputs:
         jobs: dict[JobId, Throughput] = {}
         fixed: list[float] = []
         gpus = self._free()
-        running = list(elastic_jobs(self._desk))
+        running = list(elastic_jobs(self._context))
         for job in running:
             throughput = self._throughput(job)
             if is_resizable(self._draft, job) and throughput is not None:
@@ -143,14 +143,14 @@ class _PoolThroughputs:
 
     def _free(self) -> int:
         """GPUs of the pool that are free."""
-        draft, pool = self._draft, self._desk.pool
+        draft, pool = self._draft, self._context.pool
         masks = [draft.free((pool, kind)).masks[1:] for kind in draft.view.gpu_types(pool)]
         return sum([mask.bit_count() for of_kind in masks for mask in of_kind])
 
     def _waiting(self) -> Iterator[Job]:
         """Those in the queue, in their order, as many as there are GPUs at most."""
         draft, left = self._draft, self._all
-        for job_id in draft.view.queue(self._desk.pool):
+        for job_id in draft.view.queue(self._context.pool):
             if left <= 0:
                 return
             job = draft.view.job(job_id)
@@ -173,4 +173,4 @@ class _PoolThroughputs:
         found = self._known[asked]
         if found is None:
             return None
-        return found._replace(weight=self._sizes.weight(self._desk, job, found.steps_per_s[-1]))
+        return found._replace(weight=self._sizes.weight(self._context, job, found.steps_per_s[-1]))

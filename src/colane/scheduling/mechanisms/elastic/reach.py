@@ -10,7 +10,7 @@ from colane.core.cluster.load import GpuLoad
 from colane.core.cluster.state import NodeState
 from colane.model.job import Job, JobSpec
 from colane.model.resources import Resources, host_needs
-from colane.scheduling.engine.contracts import Desk
+from colane.scheduling.engine.contracts import SchedulingContext
 
 EVERYWHERE: Final = ""
 """Stands for the nodes of the pool, of a job that may span them."""
@@ -23,24 +23,24 @@ def reach_of(job: Job) -> str:
     return EVERYWHERE if job.spec.multi_node or job.placement is None else job.placement.node
 
 
-def usable(desk: Desk, reach: str, gpu_type: str) -> int:
+def usable(context: SchedulingContext, reach: str, gpu_type: str) -> int:
     """Free GPUs of a type in reach."""
-    draft = desk.draft
+    draft = context.draft
     if reach != EVERYWHERE:
         return draft.free_count(draft.view.nodes[reach], gpu_type)
-    return sum([mask.bit_count() for mask in draft.free((desk.pool, gpu_type)).masks[1:]])
+    return sum([mask.bit_count() for mask in draft.free((context.pool, gpu_type)).masks[1:]])
 
 
-def most_together(desk: Desk, ranks: Mapping[str, int], gpu_type: str) -> int:
+def most_together(context: SchedulingContext, ranks: Mapping[str, int], gpu_type: str) -> int:
     """The most GPUs of one node that a job could have now: its own (`ranks`, by node) and free ones."""
-    draft, free = desk.draft, desk.draft.free((desk.pool, gpu_type))
+    draft, free = context.draft, context.draft.free((context.pool, gpu_type))
     own = [count + draft.free_count(draft.view.nodes[name], gpu_type) for name, count in ranks.items()]
     return max(*own, free.most_free)
 
 
-def kept(desk: Desk, job: Job, gpus: int) -> tuple[GpuLoad, ...]:
+def kept(context: SchedulingContext, job: Job, gpus: int) -> tuple[GpuLoad, ...]:
     """The GPUs that a job keeps which gives some up: of the nodes, then the sockets, with most of its ranks."""
-    held = [desk.draft.load(gpu) for gpu in job.gpus_held]
+    held = [context.draft.load(gpu) for gpu in job.gpus_held]
     nodes, sockets = dict[str, int](), dict[tuple[str, int], int]()
     for load in held:
         node, socket = load.id.node, (load.id.node, load.gpu.socket)
@@ -53,16 +53,16 @@ def kept(desk: Desk, job: Job, gpus: int) -> tuple[GpuLoad, ...]:
     return in_rank_order(sorted(held, key=rank)[:gpus])
 
 
-def grown(desk: Desk, job: Job, gpus: int) -> tuple[GpuLoad, ...] | None:
+def grown(context: SchedulingContext, job: Job, gpus: int) -> tuple[GpuLoad, ...] | None:
     """With more GPUs, free ones among them; None where GPUs, cores or host memory are too few."""
     if job.placement is None:
         return None
-    return _over_nodes(desk, job, gpus) if job.spec.multi_node else _on_its_node(desk, job, gpus)
+    return _over_nodes(context, job, gpus) if job.spec.multi_node else _on_its_node(context, job, gpus)
 
 
-def _on_its_node(desk: Desk, job: Job, gpus: int) -> tuple[GpuLoad, ...] | None:
+def _on_its_node(context: SchedulingContext, job: Job, gpus: int) -> tuple[GpuLoad, ...] | None:
     """Its GPUs and free ones of its node, near ones first."""
-    draft, spec = desk.draft, job.effective
+    draft, spec = context.draft, job.effective
     held = [draft.load(gpu) for gpu in job.gpus_held]
     node, more = draft.view.nodes[held[0].id.node], gpus - len(held)
     free = _fitting(draft, spec, node, held[0].gpu.type)
@@ -73,15 +73,15 @@ def _on_its_node(desk: Desk, job: Job, gpus: int) -> tuple[GpuLoad, ...] | None:
     return in_rank_order([*held, *near])
 
 
-def _over_nodes(desk: Desk, job: Job, gpus: int) -> tuple[GpuLoad, ...] | None:
+def _over_nodes(context: SchedulingContext, job: Job, gpus: int) -> tuple[GpuLoad, ...] | None:
     """Its own and free ones of its type, of as few nodes as that takes; it may leave nodes for that."""
-    draft = desk.draft
+    draft = context.draft
     found: dict[str, list[GpuLoad]] = {}
     for gpu in job.gpus_held:
         found.setdefault(gpu.node, []).append(draft.load(gpu))
     own = {node: host_needs(job.effective, len(loads)) for node, loads in found.items()}
     gpu_type = draft.load(job.gpus_held[0]).gpu.type
-    for order in draft.free((desk.pool, gpu_type)).nodes_with(1):
+    for order in draft.free((context.pool, gpu_type)).nodes_with(1):
         node = draft.view.node_at(order)
         found.setdefault(node.node.name, []).extend(_fitting(draft, job.effective, node, gpu_type))
     return on_fewest_nodes(draft, job.effective.at(gpus), found, own)

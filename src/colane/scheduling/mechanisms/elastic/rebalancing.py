@@ -19,7 +19,7 @@ from colane.core.cluster.load import GpuLoad
 from colane.core.planners.means import launch_s
 from colane.model.job import Job, JobId
 from colane.model.reason import Reason, Why
-from colane.scheduling.engine.contracts import Desk
+from colane.scheduling.engine.contracts import SchedulingContext
 from colane.scheduling.engine.expected import Expected, had_s
 from colane.scheduling.mechanisms.elastic.fair_throughput import USUAL_SIZES
 from colane.scheduling.mechanisms.elastic.planned import PlannedSizes
@@ -51,25 +51,25 @@ class Rebalancing:
         """See `Moving`."""
         return False
 
-    def plan(self, desk: Desk) -> None:
+    def plan(self, context: SchedulingContext) -> None:
         """Resize whom the plan gives another size, then let others have what is left."""
-        desk.draft.watch(desk.pool)
-        desk.draft.ask_again(desk.pool, inf)
-        found = _by_reach(desk)
-        targets = self.sizes.targets(desk) if found else {}
+        context.draft.watch(context.pool)
+        context.draft.ask_again(context.pool, inf)
+        found = _by_reach(context)
+        targets = self.sizes.targets(context) if found else {}
         for reach in sorted(found, key=lambda reach: reach == EVERYWHERE):
             jobs = found[reach]
-            site = _SitePlan(self, desk, reach, jobs)
+            site = _SitePlan(self, context, reach, jobs)
             site.aim({job.id: targets.get(job.id, job.gpu_count) for job in jobs})
             site.use_leftovers()
             site.carry_out()
 
 
-def _by_reach(desk: Desk) -> dict[str, list[Job]]:
+def _by_reach(context: SchedulingContext) -> dict[str, list[Job]]:
     """Jobs that may be resized now, and of which nothing has been decided in this plan, by where they may lie."""
     found: dict[str, list[Job]] = {}
-    for job in elastic_jobs(desk):
-        if is_resizable(desk.draft, job):
+    for job in elastic_jobs(context):
+        if is_resizable(context.draft, job):
             found.setdefault(reach_of(job), []).append(job)
     return found
 
@@ -105,17 +105,17 @@ class _SitePlan:
         now: Sizes that the jobs come to.
     """
 
-    def __init__(self, settings: Rebalancing, desk: Desk, reach: str, jobs: list[Job]) -> None:
+    def __init__(self, settings: Rebalancing, context: SchedulingContext, reach: str, jobs: list[Job]) -> None:
         self._settings = settings
-        self._desk = desk
+        self._context = context
         self._jobs = jobs
-        self._expected = Expected(desk.draft, desk.pool)
+        self._expected = Expected(context.draft, context.pool)
         self._most_together: dict[JobId, int] = {}
         self._speeds: dict[tuple[JobId, int], float] = {}
         self.now = {job.id: job.gpu_count for job in jobs}
-        kinds = {job.id: desk.draft.load(job.gpus_held[0]).gpu.type for job in jobs}
+        kinds = {job.id: context.draft.load(job.gpus_held[0]).gpu.type for job in jobs}
         self._kind = kinds
-        self._free = {kind: usable(desk, reach, kind) for kind in set(kinds.values())}
+        self._free = {kind: usable(context, reach, kind) for kind in set(kinds.values())}
 
     def aim(self, targets: dict[JobId, int]) -> None:
         """Let jobs grow towards their targets, out of free GPUs and of what others have beyond theirs."""
@@ -146,7 +146,7 @@ class _SitePlan:
             loads = self._gpus(job, self.now[job.id])
             if loads is not None:
                 why = Why.GROWN if len(loads) > job.gpu_count else Why.SHRUNK
-                self._desk.draft.resize(job, loads, Reason(why, {"had": job.gpu_count, "gpus": len(loads)}))
+                self._context.draft.resize(job, loads, Reason(why, {"had": job.gpu_count, "gpus": len(loads)}))
 
     def _grow(self, job: Job, target: int, spares: _Spares) -> None:
         """To the largest size up to its target that there are GPUs for."""
@@ -195,12 +195,12 @@ class _SitePlan:
         now, then = self._speed(job, job.gpu_count), self._speed(job, gpus)
         if loads:
             spans = len({load.id.node for load in loads}) > 1
-            then = self._settings.sizes.speed(self._desk, job, gpus, spans=spans)
+            then = self._settings.sizes.speed(self._context, job, gpus, spans=spans)
         return then > 0 and self._left_s(job) * (1 - now / then) > launch_s(job) + STOP_S
 
     def _left_s(self, job: Job) -> float:
         """How long a job is believed to run on as it is; where its length is unknown, as long as it has."""
-        left_s, sizes, draft = self._expected.left_s(job), self._settings.sizes, self._desk.draft
+        left_s, sizes, draft = self._expected.left_s(job), self._settings.sizes, self._context.draft
         if left_s is None:
             return had_s(job, draft.now_s)
         now = sizes.rate(draft, job, job.gpu_count)
@@ -212,7 +212,7 @@ class _SitePlan:
         speed = self._speeds.get(asked)
         if speed is None:
             spans = self._spans(job, gpus)
-            speed = self._speeds[asked] = self._settings.sizes.speed(self._desk, job, gpus, spans=spans)
+            speed = self._speeds[asked] = self._settings.sizes.speed(self._context, job, gpus, spans=spans)
         return speed
 
     def _spans(self, job: Job, gpus: int) -> bool:
@@ -222,16 +222,16 @@ class _SitePlan:
         if gpus <= job.gpu_count:
             return len(ranks) > 1 if gpus == job.gpu_count else max(ranks.values()) < gpus
         if job.id not in self._most_together:
-            self._most_together[job.id] = most_together(self._desk, ranks, self._kind[job.id])
+            self._most_together[job.id] = most_together(self._context, ranks, self._kind[job.id])
         return self._most_together[job.id] < gpus
 
     def _gpus(self, job: Job, gpus: int) -> tuple[GpuLoad, ...] | None:
         """With which it goes on; fewer than planned where cores or host memory lack. None where it stays as it is."""
         if gpus < job.gpu_count:
-            return kept(self._desk, job, gpus)
+            return kept(self._context, job, gpus)
         for size in reversed(job.effective.sizes):
             if job.gpu_count < size <= gpus and (size == gpus or self._pays(job, size)):
-                loads = grown(self._desk, job, size)
+                loads = grown(self._context, job, size)
                 if loads is not None and (size < gpus or self._pays(job, size, loads)):
                     return loads
         return None

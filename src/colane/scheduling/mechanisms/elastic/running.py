@@ -10,7 +10,7 @@ from colane.model.job import Job, JobState
 from colane.model.profile import ValueSource
 from colane.perf.scaling import efficiency
 from colane.perf.situation import Situation
-from colane.scheduling.engine.contracts import Desk
+from colane.scheduling.engine.contracts import SchedulingContext
 from colane.scheduling.engine.kinds import JobsOfKind
 from colane.scheduling.engine.times import gpu_type_of, present_s
 
@@ -81,10 +81,10 @@ def _comes_up(draft: Draft, job: Job) -> bool:
     return job.totals.steps_kept > 0 or (alone is not None and alone.source in SEEN)
 
 
-def elastic_jobs(desk: Desk) -> Iterator[Job]:
+def elastic_jobs(context: SchedulingContext) -> Iterator[Job]:
     """Running jobs of the pool of several sizes, in order of id."""
-    view = desk.draft.view
-    for job_id in sorted(view.derived(ElasticJobs).of(desk.pool)):
+    view = context.draft.view
+    for job_id in sorted(view.derived(ElasticJobs).of(context.pool)):
         yield view.job(job_id)
 
 

@@ -16,8 +16,8 @@ from colane.model.job import Job, JobSpec
 from colane.model.placement import Placement
 from colane.model.plan import Resize
 from colane.model.reason import Reason, Why
-from colane.scheduling.engine.contracts import Classes, Desk, Offer, Order, Rank
-from colane.scheduling.engine.usual import UsualFinder
+from colane.scheduling.engine.contracts import Candidate, Classes, Order, Rank, SchedulingContext
+from colane.scheduling.engine.usual import BoundSourceDefaults
 from colane.scheduling.mechanisms.elastic.fair_throughput import USUAL_SIZES
 from colane.scheduling.mechanisms.elastic.planned import PlannedSizes
 from colane.scheduling.mechanisms.elastic.reach import kept, on_fewest_nodes
@@ -34,12 +34,12 @@ class ByShrinking:
 
     sizes: PlannedSizes = USUAL_SIZES
 
-    def bind(self, desk: Desk) -> ShrinkFinder | None:
+    def bind(self, context: SchedulingContext) -> BoundShrink | None:
         """See `Source`; where nothing elastic runs there is nothing to shrink."""
-        sites = _sites(self.sizes, desk)
-        return ShrinkFinder(self.sizes, desk, sites) if sites else None
+        sites = _sites(self.sizes, context)
+        return BoundShrink(self.sizes, context, sites) if sites else None
 
-    def spares_s(self, _order: Order) -> float:
+    def min_runtime_before_preemption_s(self, _order: Order) -> float:
         """A job that is resized is stopped, as soon as it is not protected."""
         return 0.0
 
@@ -77,13 +77,13 @@ def _loss_by_gpu(giver: _Giver) -> float:
     return giver.loss / len(giver.gives)
 
 
-def _sites(sizes: PlannedSizes, desk: Desk) -> dict[str, _Site]:
+def _sites(sizes: PlannedSizes, context: SchedulingContext) -> dict[str, _Site]:
     sites: dict[str, _Site] = {}
-    for job in elastic_jobs(desk):
+    for job in elastic_jobs(context):
         if job.placement is not None and job.resizes_to is not None:
             for gpu in sorted(set(job.placement.gpus) - set(job.resizes_to.gpus)):
                 sites.setdefault(gpu.node, _Site()).coming.append(gpu)
-        elif (giver := _giver(sizes, desk, job)) is not None:
+        elif (giver := _giver(sizes, context, job)) is not None:
             for node in dict.fromkeys([load.id.node for load in giver.gives]):
                 sites.setdefault(node, _Site()).shrinkable.append(giver)
     for site in sites.values() if sizes.by_loss else ():
@@ -91,33 +91,33 @@ def _sites(sizes: PlannedSizes, desk: Desk) -> dict[str, _Site]:
     return sites
 
 
-def _giver(sizes: PlannedSizes, desk: Desk, job: Job) -> _Giver | None:
+def _giver(sizes: PlannedSizes, context: SchedulingContext, job: Job) -> _Giver | None:
     """What a job that may be resized can give up, down to the size it is to have; None where that is nothing."""
-    target = max(sizes.targets(desk).get(job.id, 0), job.effective.gpus_min)
+    target = max(sizes.targets(context).get(job.id, 0), job.effective.gpus_min)
     size = max([n for n in job.effective.sizes if n <= target], default=job.gpu_count)
-    if size >= job.gpu_count or not is_resizable(desk.draft, job):
+    if size >= job.gpu_count or not is_resizable(context.draft, job):
         return None
-    keeps = kept(desk, job, size)
+    keeps = kept(context, job, size)
     stays = {load.id for load in keeps}
-    gives = tuple([desk.draft.load(gpu) for gpu in job.gpus_held if gpu not in stays])
+    gives = tuple([context.draft.load(gpu) for gpu in job.gpus_held if gpu not in stays])
     spans, would_span = [len({gpu.node for gpu in gpus}) > 1 for gpus in (job.gpus_held, stays)]
-    now = sizes.speed(desk, job, job.gpu_count, spans=spans)
-    return _Giver(job, keeps, gives, now - sizes.speed(desk, job, size, spans=would_span))
+    now = sizes.speed(context, job, job.gpu_count, spans=spans)
+    return _Giver(job, keeps, gives, now - sizes.speed(context, job, size, spans=would_span))
 
 
-class ShrinkFinder(UsualFinder):
+class BoundShrink(BoundSourceDefaults):
     """See `ByShrinking`."""
 
-    def __init__(self, sizes: PlannedSizes, desk: Desk, sites: dict[str, _Site]) -> None:
+    def __init__(self, sizes: PlannedSizes, context: SchedulingContext, sites: dict[str, _Site]) -> None:
         self.single = True
         self._sizes = sizes
-        self._desk = desk
-        self._draft = desk.draft
+        self._context = context
+        self._draft = context.draft
         self._sites = sites
-        desk.draft.ask_again(desk.pool, inf)
+        context.draft.ask_again(context.pool, inf)
 
-    def offers(self, job: Job, spec: JobSpec) -> Iterator[Offer]:
-        """See `Finder`: on the node where least is lost, or where fewest jobs have to shrink; else over several."""
+    def candidates(self, job: Job, spec: JobSpec) -> Iterator[Candidate]:
+        """On the node where least is lost, or where fewest jobs have to shrink; else over several."""
         best: tuple[tuple[float, str], tuple[GpuLoad, ...], list[_Giver]] | None = None
         for name, site in self._sites.items():
             found = self._on(name, site, spec)
@@ -127,16 +127,16 @@ class ShrinkFinder(UsualFinder):
                     best = ((lost, name), *found)
         over = self._over_nodes(spec) if best is None and spec.multi_node else None
         if best is not None:
-            yield self._offer(job, spec, best[1], best[2])
+            yield self._candidate(job, spec, best[1], best[2])
         elif over is not None:
-            yield self._offer(job, spec, *over)
+            yield self._candidate(job, spec, *over)
 
     def worth(self, classes: Classes) -> Classes:
-        """See `Finder`."""
+        """See `BoundSource`."""
         return classes if self._sites else {}
 
     def has_hope(self, _rank: Rank) -> bool:
-        """See `Finder`."""
+        """See `BoundSource`."""
         return bool(self._sites)
 
     def _on(self, name: str, site: _Site, spec: JobSpec) -> tuple[tuple[GpuLoad, ...], list[_Giver]] | None:
@@ -201,19 +201,19 @@ class ShrinkFinder(UsualFinder):
         able = [one for one in givers.values() if one.gives[0].gpu.type == kind and is_resizable(self._draft, one.job)]
         return sorted(able, key=_loss_by_gpu) if self._sizes.by_loss else able
 
-    def _offer(self, job: Job, spec: JobSpec, gpus: tuple[GpuLoad, ...], shrinks: list[_Giver]) -> Offer:
+    def _candidate(self, job: Job, spec: JobSpec, gpus: tuple[GpuLoad, ...], shrinks: list[_Giver]) -> Candidate:
         def accepted() -> None:
             for giver in shrinks:
                 for load in giver.gives:
                     self._sites[load.id.node].coming.append(load.id)
 
         whole = steps_per_s(self._draft, job, job.effective.gpus)
-        return Offer(
-            gpus, Reason(Why.MAKING_ROOM, {}, tuple([giver.job.id for giver in shrinks])),
+        return Candidate(
+            gpus, Reason(Why.PREEMPTING, {}, tuple([giver.job.id for giver in shrinks])),
             room=tuple([self._resize(giver.job, giver.keeps) for giver in shrinks]),
             waits_for=tuple(sorted({other for load in gpus for other in load.jobs})), accepted=accepted, is_later=True,
             ratio=steps_per_s(self._draft, job, spec.gpus) / whole if whole > 0 else 0.0,
-            harm=sum([giver.loss for giver in shrinks]) / self._desk.queue.weigh(job),
+            harm=sum([giver.loss for giver in shrinks]) / self._context.queue.weigh(job),
             cost_s=max([shrink_s(giver.job) for giver in shrinks], default=0.0),
         )  # fmt: skip
 

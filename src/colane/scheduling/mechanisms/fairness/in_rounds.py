@@ -18,7 +18,7 @@ from colane.core.cluster.view import ClusterView
 from colane.model.job import Job, JobId, JobSpec, JobState, NeedClass
 from colane.model.plan import Action, Stop
 from colane.scheduling.engine.aim import Aim, Members, Site, TypeWish
-from colane.scheduling.engine.contracts import Queue, Rank
+from colane.scheduling.engine.contracts import BoundOrder, Rank
 from colane.scheduling.engine.live import Kept, LiveJobs
 from colane.scheduling.engine.times import gpu_type_of, present_s
 from colane.scheduling.engine.walks import each_ranked, priority_of, ranked
@@ -54,7 +54,7 @@ Parts = Mapping[NeedClass, Mapping[str, float]]
 """Parts of its time that a job of a class is to spend on each GPU type."""
 
 
-def in_rounds(draft: Draft, pool: str, quantum_s: float, wishes: Wishes) -> Queue:
+def in_rounds(draft: Draft, pool: str, quantum_s: float, wishes: Wishes) -> BoundOrder:
     """Jobs in the order of what they wish for, each on the type it is to have."""
     round_s = round_start_s(draft.now_s, quantum_s)
     members = Members(draft, pool, round_s)
@@ -74,7 +74,7 @@ def in_rounds(draft: Draft, pool: str, quantum_s: float, wishes: Wishes) -> Queu
             return [kind for kind in types if kind == aimed]
         return sorted(types, key=lambda kind: kind != aimed)
 
-    return Queue(
+    return BoundOrder(
         walk=ranked(draft, each_ranked(draft, rank)),
         rank=rank,
         displaces=_nobody,

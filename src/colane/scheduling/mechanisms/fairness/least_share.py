@@ -14,7 +14,7 @@ from heapq import heapify, heappop, heapreplace
 from colane.core.cluster.draft import Draft
 from colane.model.job import Job, JobSpec
 from colane.model.reason import Reason, Why
-from colane.scheduling.engine.contracts import Classes, ClassKey, Offer, Queue, Rank
+from colane.scheduling.engine.contracts import BoundOrder, Candidate, Classes, ClassKey, Rank
 from colane.scheduling.engine.user_weights import ALL_ALIKE, UserWeights
 from colane.scheduling.engine.usual import UsualOrder
 from colane.scheduling.engine.walks import by_priority, rank_by_priority
@@ -34,17 +34,17 @@ class LeastShare(UsualOrder):
     share_by: ShareBy = ShareBy.DOMINANT
     user_weights: UserWeights = ALL_ALIKE
 
-    def bind(self, draft: Draft, pool: str) -> Queue:
+    def bind(self, draft: Draft, pool: str) -> BoundOrder:
         """See `Order`."""
         shares = UserShares(draft.view, pool, self.share_by, self.user_weights)
 
         def walk(_worth: Callable[[], Classes]) -> _ByShare:
             return _ByShare(draft, pool, shares)
 
-        def reason(job: Job, offer: Offer) -> Reason:
-            return _reason(shares, job, offer)
+        def reason(job: Job, candidate: Candidate) -> Reason:
+            return _reason(shares, job, candidate)
 
-        return Queue(walk=walk, rank=rank_by_priority, displaces=by_priority, reason=reason)
+        return BoundOrder(walk=walk, rank=rank_by_priority, displaces=by_priority, reason=reason)
 
 
 class _ByShare:
@@ -71,7 +71,7 @@ class _ByShare:
                 yield job
             if self._has_left:
                 self._left.add(key)
-                line.leave_class()
+                line.skip_class()
             else:
                 line.step()
             if line:
@@ -79,19 +79,19 @@ class _ByShare:
             else:
                 heappop(self._turns)
 
-    def leave_class(self) -> None:
-        """See `Walk`."""
+    def skip_class(self) -> None:
+        """See `QueueIterator`."""
         self._has_left = True
 
     def took(self, _job: Job, spec: JobSpec) -> None:
-        """See `Walk`."""
+        """See `QueueIterator`."""
         self._shares.add(spec)
 
 
-def _reason(shares: UserShares, job: Job, offer: Offer) -> Reason:
+def _reason(shares: UserShares, job: Job, candidate: Candidate) -> Reason:
     share, resource = shares.dominant(job.spec.user)
     facts: dict[str, str | int | float] = {
-        "gpu": str(offer.gpus[0].id),
+        "gpu": str(candidate.gpus[0].id),
         "user": job.spec.user or "its owner",
         "share": share,
         "resource": resource,

@@ -8,7 +8,7 @@ from colane.core.cluster.draft import Draft
 from colane.model.job import Job
 from colane.model.reason import Reason, Why
 from colane.scheduling.engine.aim import Aim
-from colane.scheduling.engine.contracts import Desk
+from colane.scheduling.engine.contracts import SchedulingContext
 from colane.scheduling.engine.times import gpu_type_of
 
 
@@ -28,24 +28,24 @@ class ToAim:
         """See `Moving`: those that wait start where others leave."""
         return True
 
-    def plan(self, desk: Desk) -> None:
+    def plan(self, context: SchedulingContext) -> None:
         """See `Moving`."""
-        aim = desk.queue.aim
+        aim = context.queue.aim
         if aim is None:
             return
-        desk.draft.watch(desk.pool)
-        if desk.draft.view.holders(desk.pool) or aim.members.waiting:
-            desk.draft.ask_again(desk.pool, aim.until_s)
-        change = _Change(desk, aim)
+        context.draft.watch(context.pool)
+        if context.draft.view.holders(context.pool) or aim.members.waiting:
+            context.draft.ask_again(context.pool, aim.until_s)
+        change = _Change(context, aim)
         change.raise_all(self.speed_gain_min)
-        for kind in desk.draft.view.gpu_types(desk.pool):
-            change.make_room(kind)
+        for kind in context.draft.view.gpu_types(context.pool):
+            change.preempt(kind)
 
 
 class _Change:
-    def __init__(self, desk: Desk, aim: Aim) -> None:
-        self._draft: Draft = desk.draft
-        self._pool = desk.pool
+    def __init__(self, context: SchedulingContext, aim: Aim) -> None:
+        self._draft: Draft = context.draft
+        self._pool = context.pool
         self._aim = aim
         self._rising: list[Job] = []
 
@@ -58,7 +58,7 @@ class _Change:
                 self._rising.append(job)
                 self._draft.stop(job, Reason(Why.MOVES_TYPE, {"gpu_type": there}))
 
-    def make_room(self, kind: str) -> None:
+    def preempt(self, kind: str) -> None:
         """Of those who are not to run on a type stop as many as those who are to come need, the last first.
 
         For gangs all of them, as it matters on which node.

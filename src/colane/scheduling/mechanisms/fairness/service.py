@@ -14,7 +14,7 @@ from colane.core.cluster.queue import Line
 from colane.core.cluster.view import ClusterView
 from colane.model.job import Job, JobId
 from colane.scheduling.engine.aim import TypeWish
-from colane.scheduling.engine.contracts import ClassKey, Queue, Rank
+from colane.scheduling.engine.contracts import BoundOrder, ClassKey, Rank
 from colane.scheduling.engine.live import LiveJobs
 from colane.scheduling.engine.times import RunTimes, attained_s, earlier_s, kept_times, present_s
 from colane.scheduling.engine.walks import Entry, Lines, by_gain, each_ranked, priority_of, ranked
@@ -43,7 +43,7 @@ class LeastAttained:
     queues_gpu_s: tuple[float, ...] = (18_000.0,)
     quantum_s: float = 0.0
 
-    def bind(self, draft: Draft, pool: str) -> Queue:
+    def bind(self, draft: Draft, pool: str) -> BoundOrder:
         """See `Order`."""
         kept, now_s = draft.view.derived(LiveJobs).kept(draft.view, pool), draft.now_s
         demotions_s = partial(_demotions_s, sorted(self.queues_gpu_s))
@@ -54,7 +54,7 @@ class LeastAttained:
         def until_s(job: Job) -> float:
             return next((demotion_s for demotion_s in kept.of(job, demotions_s) if demotion_s > now_s), inf)
 
-        return Queue(
+        return BoundOrder(
             walk=ranked(draft, _newcomers_by_arrival(draft, pool, rank)),
             rank=rank,
             displaces=_is_in_earlier_queue,
@@ -115,7 +115,7 @@ class SmallestPart:
     surplus_min: float = 1.1
     solver: Solver = Solver.NONE
 
-    def bind(self, draft: Draft, pool: str) -> Queue:
+    def bind(self, draft: Draft, pool: str) -> BoundOrder:
         """See `Order`."""
         shares = FairShares(draft.view, pool, kept_times(draft, pool))
         if self.solver is Solver.LP and len(draft.view.gpu_types(pool)) > 1:
@@ -130,7 +130,7 @@ class SmallestPart:
             received_gpu_s = shares.received_gpu_s(job, round_s)
             return priority_of(job.spec), received_gpu_s / entitled_gpu_s if entitled_gpu_s else 0.0
 
-        return Queue(
+        return BoundOrder(
             walk=ranked(draft, _newcomers_by_arrival(draft, pool, rank)),
             rank=rank,
             displaces=partial(by_gain, self.surplus_min),
@@ -164,7 +164,7 @@ class WorstFinish:
         """The lease."""
         return self.lease_s
 
-    def bind(self, draft: Draft, pool: str) -> Queue:
+    def bind(self, draft: Draft, pool: str) -> BoundOrder:
         """See `Order`."""
         shares = FairShares(draft.view, pool, kept_times(draft, pool))
         rhos = _Rhos(draft.view, shares, kept_times(draft, pool), self.lease_s)
@@ -175,7 +175,7 @@ class WorstFinish:
         def rank(job: Job) -> Rank:
             return priority_of(job.spec), -rhos.rho(job, round_s)
 
-        return Queue(
+        return BoundOrder(
             walk=ranked(draft, each_ranked(draft, rank)),
             rank=rank,
             displaces=self._displaces,

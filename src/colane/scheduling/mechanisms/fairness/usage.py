@@ -20,7 +20,7 @@ from colane.core.cluster.queue import Line
 from colane.core.cluster.view import ClusterView
 from colane.core.usage import counted_gpu_s
 from colane.model.job import Job, JobId, JobSpec
-from colane.scheduling.engine.contracts import Classes, ClassKey, Queue, Rank
+from colane.scheduling.engine.contracts import BoundOrder, Classes, ClassKey, Rank
 from colane.scheduling.engine.walks import Entry, by_priority, priority_of, rank_by_priority
 from colane.scheduling.mechanisms.fairness.users import Users
 
@@ -35,12 +35,12 @@ class PastUse:
 
     usage_half_life_s: float | None = None
 
-    def bind(self, draft: Draft, pool: str, own: Queue) -> Queue:
+    def bind(self, draft: Draft, pool: str, own: BoundOrder) -> BoundOrder:
         """See `PastUsage`."""
         return by_usage(draft, pool, own) if self.usage_half_life_s else own
 
 
-def by_usage(draft: Draft, pool: str, own: Queue) -> Queue:
+def by_usage(draft: Draft, pool: str, own: BoundOrder) -> BoundOrder:
     """The order of a policy, with those first who have used least.
 
     Args:
@@ -57,7 +57,7 @@ def by_usage(draft: Draft, pool: str, own: Queue) -> Queue:
     def walk(worth: Callable[[], Classes]) -> _ByUsage:
         return _ByUsage(draft, pool, worth(), rank, own.rank is rank_by_priority)
 
-    return Queue(
+    return BoundOrder(
         walk=walk,
         rank=rank,
         displaces=by_priority,
@@ -117,9 +117,9 @@ class _ByUsage:
         jobs = self._jobs
         if not self._is_by_arrival:
             return iter(sorted([(self._rank(jobs[job]), job) for job in line]))
-        return self._alike(line)
+        return self._gpu_groups(line)
 
-    def _alike(self, line: Iterable[JobId]) -> Iterator[Entry]:
+    def _gpu_groups(self, line: Iterable[JobId]) -> Iterator[Entry]:
         """All of one rank: a user's of one priority."""
         rank: Rank | None = None
         for job in line:
@@ -140,13 +140,13 @@ class _ByUsage:
             else:
                 heapreplace(heads, (*following, number, key, entries))
 
-    def leave_class(self) -> None:
-        """See `Walk`."""
+    def skip_class(self) -> None:
+        """See `QueueIterator`."""
         if self._key is not None:
             self._left.add(self._key)
 
     def took(self, _job: Job, _spec: JobSpec) -> None:
-        """See `Walk`."""
+        """See `QueueIterator`."""
 
 
 # -- who holds GPUs

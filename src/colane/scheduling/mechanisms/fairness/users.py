@@ -40,7 +40,7 @@ def needs(spec: JobSpec, gpus: int) -> Amounts:
     return gpus, host.cores, host.host_memory_bytes
 
 
-def offers(node: Node) -> Amounts:
+def candidates(node: Node) -> Amounts:
     """What a node has of each of them."""
     return len(node.gpus), len(node.cores), node.host_memory_bytes
 
@@ -90,7 +90,7 @@ class Users(OfNodes):
 
     def count(self, node: Node, change: int) -> None:
         """See `OfNodes`."""
-        self._capacities[node.pool] = plus(self._capacities.get(node.pool, NOTHING), offers(node), change)
+        self._capacities[node.pool] = plus(self._capacities.get(node.pool, NOTHING), candidates(node), change)
 
     def _enter(self, job: Job) -> None:
         spec = job.effective
@@ -131,7 +131,7 @@ def _place(job: Job) -> bool | None:
     """Whether a job runs; None where it does neither run nor wait in a line that policies order."""
     if job.placement is not None and not job.home:
         return True
-    return False if job.is_waiting and job.spec.company is None else None
+    return False if job.is_waiting and job.spec.measurement_group is None else None
 
 
 class UserLine:
@@ -161,6 +161,6 @@ class UserLine:
         else:
             heapreplace(self._heads, (order, following, need, line))
 
-    def leave_class(self) -> None:
+    def skip_class(self) -> None:
         """No turn for anybody with the needs of the first, of this priority."""
         heappop(self._heads)

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from colane.core.cluster.draft import Draft
 from colane.core.cluster.load import GpuLoad, book
 from colane.core.cluster.situations import situation_beside, speed_lost
-from colane.core.reducers.circles import circle
+from colane.core.reducers.sharing_domains import sharing_domain
 from colane.lanes.assign import (
     RESERVE_BYTES,
     How,
@@ -36,12 +36,12 @@ from colane.model.profile import Memory
 from colane.model.reason import Reason, Why
 from colane.perf.rate import RateSource
 from colane.perf.situation import Situation
-from colane.scheduling.engine.contracts import Desk, Offer
+from colane.scheduling.engine.contracts import Candidate, SchedulingContext
 from colane.scheduling.engine.refusals import no_place
 from colane.scheduling.engine.speeds import fastest_first
-from colane.scheduling.engine.usual import UsualFinder, UsualSource
+from colane.scheduling.engine.usual import BoundSourceDefaults, UsualSource
 from colane.scheduling.mechanisms.lanes.joinable import Candidates, FullestFirst, JoinableGpu, LaneIndex, entry_of
-from colane.scheduling.mechanisms.sharing.company_places import may_join, may_share
+from colane.scheduling.mechanisms.sharing.sharing_places import may_join, may_share
 
 
 class ShareWhen(StrEnum):
@@ -98,9 +98,9 @@ class InLane(UsualSource):
     reserve_bytes: int = RESERVE_BYTES
     gain_min: float | None = None
 
-    def bind(self, desk: Desk) -> LaneFinder | None:
+    def bind(self, context: SchedulingContext) -> BoundLane | None:
         """See `Source`."""
-        return None if self.share_when is ShareWhen.NEVER else LaneFinder(self, desk)
+        return None if self.share_when is ShareWhen.NEVER else BoundLane(self, context)
 
     def find(self) -> Find:
         """The rule as a function."""
@@ -115,24 +115,24 @@ _Asked = tuple[NeedClass, str, str, str]
 """A class, a GPU type, and of whose jobs where that matters."""
 
 
-class LaneFinder(UsualFinder):
+class BoundLane(BoundSourceDefaults):
     """See `InLane`."""
 
-    def __init__(self, source: InLane, desk: Desk) -> None:
+    def __init__(self, source: InLane, context: SchedulingContext) -> None:
         self.goes_first = source.share_when is ShareWhen.ALWAYS
         self.grows = True
         self.has_grown = False
         self.single = source.share_between is not ShareBetween.ALL
-        self._draft = desk.draft
-        self._pool = desk.pool
+        self._draft = context.draft
+        self._pool = context.pool
         self._find = source.find()
         self._between = source.share_between
         self._opens = source.lanes is not LaneRule.SINGLE
         self._joins = source.take_turns
         self._gain_min = source.gain_min
-        self._gains = Gains(desk.draft)
+        self._gains = Gains(context.draft)
         # The two orders of the index are told apart by what is made.
-        self._index = desk.draft.view.derived(FullestFirst if self.goes_first else LaneIndex)
+        self._index = context.draft.view.derived(FullestFirst if self.goes_first else LaneIndex)
         self._own_lane: dict[_Asked, Candidates] = {}
         self._in_lane: dict[_Asked, Candidates] = {}
         self._now: dict[GpuId, JoinableGpu] = {}
@@ -140,10 +140,10 @@ class LaneFinder(UsualFinder):
 
     @property
     def settles(self) -> bool:
-        """See `Finder`."""
+        """See `BoundSource`."""
         return True
 
-    def offers(self, job: Job, spec: JobSpec) -> Iterator[Offer]:
+    def candidates(self, job: Job, spec: JobSpec) -> Iterator[Candidate]:
         """A new lane where there is room for one, else the first lane it may join."""
         if not may_share(spec):
             return
@@ -152,10 +152,10 @@ class LaneFinder(UsualFinder):
             found = self._first(job, spec, self._in_lane, new=False)
         if found is not None:
             load, spot = found
-            yield Offer((load,), _reason(load, spot), lanes=[spot.lane])
+            yield Candidate((load,), _reason(load, spot), lanes=[spot.lane])
 
     def changed(self, gpus: Iterable[GpuLoad]) -> None:
-        """See `Finder`."""
+        """See `BoundSource`."""
         for gpu in gpus:
             load = self._draft.load(gpu.id)
             if load.is_joinable:
@@ -230,13 +230,13 @@ class LaneFinder(UsualFinder):
         return spec.user, spec.group if self._between is ShareBetween.GROUP else ""
 
     def _may_meet(self, load: GpuLoad, spec: JobSpec) -> bool:
-        if not load.admits(spec.circle):
+        if not load.admits(spec.sharing_domain):
             return False
         if self._between is ShareBetween.ALL:
             return True
-        mine = circle(spec, self._between)
+        mine = sharing_domain(spec, self._between)
         others = [self._draft.view.job(booking.job).effective for booking in load.bookings]
-        return all(circle(other, self._between) == mine for other in others)
+        return all(sharing_domain(other, self._between) == mine for other in others)
 
     def _memory(self, spec: JobSpec) -> Iterator[tuple[str, Memory]]:
         """GPU types on which a job's need is known, that on which it is fastest first."""
@@ -340,8 +340,8 @@ class Gains:
 
     def of(self, job: Job, spec: JobSpec, load: GpuLoad, lane: int) -> float | None:
         """By a job of this size in that lane of a GPU; None where nothing is known of such company."""
-        company = tuple([(booking.key, booking.lane, self._weight(booking.job)) for booking in load.bookings])
-        asked = (spec.need, spec.weight, load.gpu.type, load.gpu.sharing, lane, company)
+        co_runners = tuple([(booking.key, booking.lane, self._weight(booking.job)) for booking in load.bookings])
+        asked = (spec.need, spec.weight, load.gpu.type, load.gpu.sharing, lane, co_runners)
         if asked not in self._known:
             self._known[asked] = self._gain(job, spec, load, lane)
         return self._known[asked]

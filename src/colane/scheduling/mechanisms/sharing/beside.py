@@ -16,11 +16,11 @@ from colane.model.job import Job, JobSpec, NeedClass
 from colane.model.profile import ProfileKey
 from colane.model.reason import Reason, Why
 from colane.perf.rate import Prediction, Rate, RateSource
-from colane.scheduling.engine.contracts import Classes, Desk, Offer, Rank
+from colane.scheduling.engine.contracts import Candidate, Classes, Rank, SchedulingContext
 from colane.scheduling.engine.refusals import no_place, not_joined
 from colane.scheduling.engine.speeds import fastest_first
-from colane.scheduling.engine.usual import UsualFinder, UsualSource
-from colane.scheduling.mechanisms.sharing.company_places import may_join, may_share
+from colane.scheduling.engine.usual import BoundSourceDefaults, UsualSource
+from colane.scheduling.mechanisms.sharing.sharing_places import may_join, may_share
 from colane.scheduling.mechanisms.topology.free import any_free
 
 
@@ -35,20 +35,20 @@ def rate_beside(draft: Draft, spec: JobSpec, load: GpuLoad) -> Rate:
     return draft.beliefs.rate(spec, situation_beside(load, load.next_lane, draft.view.jobs))
 
 
-def may_find_company(desk: Desk, jobs_max: int) -> bool:
+def may_find_co_runner(context: SchedulingContext, jobs_max: int) -> bool:
     """Whether a GPU of so few jobs is open to others, or may come to be in this plan, or somebody parked waits."""
-    view = desk.draft.view
-    found = view.queue(desk.pool).parked > 0 or any_free(desk)
-    for kind in view.gpu_types(desk.pool):
-        found = found or desk.draft.has_open((desk.pool, kind), jobs_max)
+    view = context.draft.view
+    found = view.queue(context.pool).parked > 0 or any_free(context)
+    for kind in view.gpu_types(context.pool):
+        found = found or context.draft.has_open((context.pool, kind), jobs_max)
     return found
 
 
-def sharers(desk: Desk, classes: Classes, jobs_max: int) -> Classes:
+def sharers(context: SchedulingContext, classes: Classes, jobs_max: int) -> Classes:
     """Classes for which there may be company of so few jobs now, or in the course of this plan."""
-    if not may_find_company(desk, jobs_max):
+    if not may_find_co_runner(context, jobs_max):
         return {}
-    return desk.draft.view.derived(Sharers).among(desk.draft.view, desk.pool, classes)
+    return context.draft.view.derived(Sharers).among(context.draft.view, context.pool, classes)
 
 
 def predict(draft: Draft, spec: JobSpec, load: GpuLoad) -> Prediction | None:
@@ -93,41 +93,41 @@ class BesideLightest(UsualSource):
 
     Attributes:
         speedup_min: Jobs share when the predicted speed-up is at least this (paper A: 1).
-        company_max: Jobs on one GPU at most (paper A studied 2 and 3).
+        jobs_per_gpu_max: Jobs on one GPU at most (paper A studied 2 and 3).
         gain_by: What the speed-up is: paper A's delta, or the sum of speeds.
     """
 
     speedup_min: float = 1.0
-    company_max: int = 3
+    jobs_per_gpu_max: int = 3
     gain_by: GainBy = GainBy.DELTA
 
-    def bind(self, desk: Desk) -> LightestFinder:
+    def bind(self, context: SchedulingContext) -> BoundLightest:
         """See `Source`."""
-        return LightestFinder(self, desk)
+        return BoundLightest(self, context)
 
 
-class LightestFinder(UsualFinder):
+class BoundLightest(BoundSourceDefaults):
     """See `BesideLightest`."""
 
-    def __init__(self, source: BesideLightest, desk: Desk) -> None:
-        self.grows = source.company_max > 1
+    def __init__(self, source: BesideLightest, context: SchedulingContext) -> None:
+        self.grows = source.jobs_per_gpu_max > 1
         self.has_grown = False
-        self._desk = desk
-        self._draft = desk.draft
+        self._context = context
+        self._draft = context.draft
         self._speedup_min = source.speedup_min
-        self._jobs_max = source.company_max - 1
+        self._jobs_max = source.jobs_per_gpu_max - 1
         self._gain_by = source.gain_by
 
     @property
     def settles(self) -> bool:
-        """See `Finder`."""
+        """See `BoundSource`."""
         return True
 
-    def offers(self, _job: Job, spec: JobSpec) -> Iterator[Offer]:
-        """See `Finder`."""
-        for load, prediction in self._companies(spec):
+    def candidates(self, _job: Job, spec: JobSpec) -> Iterator[Candidate]:
+        """See `BoundSource`."""
+        for load, prediction in self._sharing_values(spec):
             if prediction.pays(self._speedup_min):
-                yield Offer((load,), share_reason(Why.SHARES, load, prediction, self._speedup_min))
+                yield Candidate((load,), share_reason(Why.SHARES, load, prediction, self._speedup_min))
 
     def changed(self, gpus: Iterable[GpuLoad]) -> None:
         """A job that has just started where others may join it opens the way for one that found nothing before."""
@@ -137,15 +137,15 @@ class LightestFinder(UsualFinder):
 
     def worth(self, classes: Classes) -> Classes:
         """Those of whom enough is known, while there is company or may come to be; parked jobs may come back."""
-        return sharers(self._desk, classes, self._jobs_max)
+        return sharers(self._context, classes, self._jobs_max)
 
     def has_hope(self, _rank: Rank) -> bool:
-        """See `Finder`."""
-        return may_find_company(self._desk, self._jobs_max)
+        """See `BoundSource`."""
+        return may_find_co_runner(self._context, self._jobs_max)
 
     def refusal(self, _job: Job, spec: JobSpec) -> Reason | None:
         """Company that would not pay, or a first run alone."""
-        for load, prediction in self._companies(spec):
+        for load, prediction in self._sharing_values(spec):
             why = Why.NO_EVIDENCE if prediction.basis is RateSource.NO_EVIDENCE else Why.NOT_WORTH_SHARING
             return share_reason(why, load, prediction, self._speedup_min)
         lacking, draft = no_place(self._draft, spec), self._draft
@@ -153,7 +153,7 @@ class LightestFinder(UsualFinder):
         first_run = may_share(spec) and not known and lacking.why is Why.NO_FREE_GPU
         return replace(lacking, why=Why.UNKNOWN_ALONE_FIRST) if first_run else not_joined(draft, spec, lacking)
 
-    def _companies(self, spec: JobSpec) -> Iterator[tuple[GpuLoad, Prediction]]:
+    def _sharing_values(self, spec: JobSpec) -> Iterator[tuple[GpuLoad, Prediction]]:
         """Of each GPU type, the fastest first, the lightest company it fits into; heavier would pay still less."""
         if not may_share(spec):
             return
@@ -192,39 +192,39 @@ class BesidePartner(UsualSource):
     speedup_min: float = 1.0
     gain_by: GainBy = GainBy.DELTA
 
-    def bind(self, desk: Desk) -> PartnerFinder | None:
+    def bind(self, context: SchedulingContext) -> BoundPartner | None:
         """See `Source`."""
-        return PartnerFinder(self, desk) if self.packed else None
+        return BoundPartner(self, context) if self.packed else None
 
 
-class PartnerFinder(UsualFinder):
+class BoundPartner(BoundSourceDefaults):
     """All GPUs with one job are looked at, by the profile of that job.
 
     So a job that finds no partner finds none after others have found theirs.
     """
 
-    def __init__(self, source: BesidePartner, desk: Desk) -> None:
+    def __init__(self, source: BesidePartner, context: SchedulingContext) -> None:
         self.grows = True
         self.has_grown = False
-        self._draft = desk.draft
-        self._pool = desk.pool
+        self._draft = context.draft
+        self._pool = context.pool
         self._speedup_min = source.speedup_min
         self._gain_by = source.gain_by
         self._singles: dict[str, dict[Partner, list[GpuLoad]]] = {}
 
     @property
     def settles(self) -> bool:
-        """See `Finder`."""
+        """See `BoundSource`."""
         return True
 
-    def offers(self, _job: Job, spec: JobSpec) -> Iterator[Offer]:
-        """See `Finder`."""
+    def candidates(self, _job: Job, spec: JobSpec) -> Iterator[Candidate]:
+        """See `BoundSource`."""
         best: tuple[float, GpuLoad, Prediction] | None = None
         for load, prediction in self._partners(spec):
             if best is None or prediction.speedup > best[0]:
                 best = prediction.speedup, load, prediction
         if best is not None:
-            yield Offer((best[1],), share_reason(Why.SHARES, best[1], best[2], self._speedup_min), utility=best[0])
+            yield Candidate((best[1],), share_reason(Why.SHARES, best[1], best[2], self._speedup_min), utility=best[0])
 
     def changed(self, gpus: Iterable[GpuLoad]) -> None:
         """A job that has just started alone on a GPU may be joined from now on."""

@@ -15,10 +15,10 @@ from colane.perf.rate import Prediction, Rate
 from colane.perf.topology import comm_of, shape_of_node
 from colane.perf.utility import NEUTRAL, Weights, job_utility
 from colane.perf.views import gpu_harm, harm_beside
-from colane.scheduling.engine.contracts import Desk, Offer
-from colane.scheduling.engine.usual import UsualFinder, UsualSource
+from colane.scheduling.engine.contracts import Candidate, SchedulingContext
+from colane.scheduling.engine.usual import BoundSourceDefaults, UsualSource
 from colane.scheduling.mechanisms.sharing.beside import is_known, rate_beside, share_reason
-from colane.scheduling.mechanisms.sharing.company_places import may_join, may_share
+from colane.scheduling.mechanisms.sharing.sharing_places import may_join, may_share
 from colane.scheduling.mechanisms.topology.connected import least_utility
 from colane.scheduling.mechanisms.topology.node_fit import Fit, Neighbour, Question, judge
 from colane.scheduling.mechanisms.topology.sites import residents
@@ -61,41 +61,41 @@ class BesideByUtility(UsualSource):
     """Beside others where that pays, by the same utility as free GPUs; nobody may fall below his own least.
 
     Attributes:
-        company_max: Jobs on one GPU at most; 1 shares none.
+        jobs_per_gpu_max: Jobs on one GPU at most; 1 shares none.
         weights: Of the utility's terms.
         postpones: Whether least utilities are heeded.
     """
 
-    company_max: int = 2
+    jobs_per_gpu_max: int = 2
     weights: Weights = NEUTRAL
     postpones: bool = False
 
-    def bind(self, desk: Desk) -> UtilityFinder | None:
+    def bind(self, context: SchedulingContext) -> BoundUtility | None:
         """See `Source`."""
-        return UtilityFinder(self, desk) if self.company_max > 1 else None
+        return BoundUtility(self, context) if self.jobs_per_gpu_max > 1 else None
 
 
-class UtilityFinder(UsualFinder):
+class BoundUtility(BoundSourceDefaults):
     """See `BesideByUtility`."""
 
-    def __init__(self, source: BesideByUtility, desk: Desk) -> None:
+    def __init__(self, source: BesideByUtility, context: SchedulingContext) -> None:
         self.grows = True
-        self._desk = desk
+        self._context = context
         self._source = source
 
-    def offers(self, job: Job, spec: JobSpec) -> Iterator[Offer]:
-        """See `Finder`."""
-        source, draft = self._source, self._desk.draft
-        least = least_utility(self._desk, job) if source.postpones else 0.0
-        asks = LeastOf(least, others=source.postpones and not self._desk.is_overdue(job))
-        best = best_company(draft, spec, asks, source.company_max, source.weights)
+    def candidates(self, job: Job, spec: JobSpec) -> Iterator[Candidate]:
+        """See `BoundSource`."""
+        source, draft = self._source, self._context.draft
+        least = least_utility(self._context, job) if source.postpones else 0.0
+        asks = LeastOf(least, others=source.postpones and not self._context.is_overdue(job))
+        best = best_sharing(draft, spec, asks, source.jobs_per_gpu_max, source.weights)
         if best is not None:
             reason = share_reason(Why.SHARES, best.load, best.prediction, SPEEDUP_MIN)
-            yield Offer((best.load,), reason, utility=best.fit.system)
+            yield Candidate((best.load,), reason, utility=best.fit.system)
 
 
-def best_company(
-    draft: Draft, spec: JobSpec, least: LeastOf, company_max: int, weights: Weights = NEUTRAL
+def best_sharing(
+    draft: Draft, spec: JobSpec, least: LeastOf, jobs_per_gpu_max: int, weights: Weights = NEUTRAL
 ) -> SharedPlace | None:
     """The company in which a job and the cluster fare best; None where no job gains or somebody falls too low.
 
@@ -103,22 +103,26 @@ def best_company(
         draft: Where decisions are made.
         spec: A job of one GPU that may share.
         least: Utilities that are asked for.
-        company_max: Jobs on a GPU at most.
+        jobs_per_gpu_max: Jobs on a GPU at most.
         weights: Of the utility's terms.
     """
-    found = [company for company in _companies(draft, spec, company_max, weights) if company.fit.job >= least.own]
-    spared = [company for company in found if not least.others or not _harms(draft, company, weights)]
-    return max(spared, key=lambda company: (company.fit.system, company.fit.job), default=None)
+    found = [
+        co_runners
+        for co_runners in _sharing_values(draft, spec, jobs_per_gpu_max, weights)
+        if co_runners.fit.job >= least.own
+    ]
+    spared = [co_runners for co_runners in found if not least.others or not _harms(draft, co_runners, weights)]
+    return max(spared, key=lambda co_runners: (co_runners.fit.system, co_runners.fit.job), default=None)
 
 
-def _companies(draft: Draft, spec: JobSpec, company_max: int, weights: Weights) -> Iterator[SharedPlace]:
-    if not may_share(spec) or company_max < 2:
+def _sharing_values(draft: Draft, spec: JobSpec, jobs_per_gpu_max: int, weights: Weights) -> Iterator[SharedPlace]:
+    if not may_share(spec) or jobs_per_gpu_max < 2:
         return
     for kind in draft.view.gpu_types(spec.pool, spec.gpu_type):
         if not is_known(draft, spec, kind):
             continue
         memory = draft.beliefs.terms(spec, kind).memory
-        for load in islice(draft.open_gpus((spec.pool, kind), company_max - 1), LOOKED_AT_MAX):
+        for load in islice(draft.open_gpus((spec.pool, kind), jobs_per_gpu_max - 1), LOOKED_AT_MAX):
             if memory is None or sum(memory) > load.left_bytes or not may_join(draft, load, spec):
                 continue
             rate = rate_beside(draft, spec, load)
@@ -141,18 +145,18 @@ def _judge(draft: Draft, spec: JobSpec, load: GpuLoad, rate: Rate, weights: Weig
     return judge(Question(shape, 1 << gpu, near, 1, comm_of(spec), weights, shared), (gpu,))
 
 
-def _harms(draft: Draft, company: SharedPlace, weights: Weights) -> bool:
+def _harms(draft: Draft, co_runners: SharedPlace, weights: Weights) -> bool:
     """Whether one of those it joins would fall below his own least utility."""
-    for job in company.load.jobs:
+    for job in co_runners.load.jobs:
         spec = draft.view.job(job).effective
-        if spec.utility_min and _utility_of(draft, spec, company, weights) < spec.utility_min:
+        if spec.utility_min and _utility_of(draft, spec, co_runners, weights) < spec.utility_min:
             return True
     return False
 
 
-def _utility_of(draft: Draft, spec: JobSpec, company: SharedPlace, weights: Weights) -> float:
+def _utility_of(draft: Draft, spec: JobSpec, co_runners: SharedPlace, weights: Weights) -> float:
     """Of one who is joined, by his own slowdown there; that of the newcomer where no more is foreseen than a sum."""
-    slowed = company.prediction.of(draft.beliefs.terms(spec, company.load.gpu.type).key)
+    slowed = co_runners.prediction.of(draft.beliefs.terms(spec, co_runners.load.gpu.type).key)
     if slowed is None:
-        return company.fit.job
+        return co_runners.fit.job
     return job_utility(0.0, min(1.0, (slowed.slowdown - 1.0) / draft.beliefs.neighbours.worst), weights)

@@ -9,14 +9,14 @@ from typing import Final, NamedTuple, final
 from colane.core.cluster.load import GpuLoad, Weight, weight_of
 from colane.core.cluster.state import Kind
 from colane.model.hardware import GpuId
-from colane.scheduling.mechanisms.sharing.companions import Members
+from colane.scheduling.mechanisms.sharing.co_runner_index import Members
 
 Site = tuple[str, str]
 """A GPU type and a way of sharing: where companions are as fast as they are."""
 
 
 @final
-class Alike:
+class GpuGroup:
     """GPUs that are alike.
 
     Attributes:
@@ -24,7 +24,7 @@ class Alike:
         site: Their type and way of sharing.
         members: Who is on each.
         left_bytes: Memory left beside them.
-        circle: Who may join; None where nobody may.
+        sharing_domain: Who may join; None where nobody may.
         carried: Where the loads of who is on each are looked up.
         weight: Sums of these loads, and how many they are, as the group is filed.
         order: Of those of one weight.
@@ -35,7 +35,6 @@ class Alike:
 
     __slots__ = (
         "carried",
-        "circle",
         "fresh",
         "gpus",
         "kind",
@@ -43,6 +42,7 @@ class Alike:
         "members",
         "order",
         "rises",
+        "sharing_domain",
         "site",
         "weight",
     )
@@ -55,7 +55,7 @@ class Alike:
         self.weight: Weight = weight_of(self.carried)
         self.members: Final = members
         self.left_bytes: Final = load.left_bytes
-        self.circle: Final = circle_of(load)
+        self.sharing_domain: Final = sharing_domain_of(load)
         self.gpus: list[GpuId] = []
         self.fresh: list[GpuId] = []
         self.rises: dict[int, float] = {}
@@ -73,15 +73,15 @@ class Alike:
         return merge(self.gpus, self.fresh) if self.fresh else self.gpus
 
 
-class Leaver(NamedTuple):
+class Victim(NamedTuple):
     """One of the members of a group, by place, and by how much the sum of speeds would rise if it went elsewhere."""
 
     gain: float
-    alike: Alike
+    gpu_group: GpuGroup
     place: int
 
 
-def circle_of(load: GpuLoad) -> str | None:
+def sharing_domain_of(load: GpuLoad) -> str | None:
     """Who may join."""
-    circle = load.bookings[0].circle
-    return circle if load.is_foreseeable and load.admits(circle) else None
+    sharing_domain = load.bookings[0].sharing_domain
+    return sharing_domain if load.is_foreseeable and load.admits(sharing_domain) else None

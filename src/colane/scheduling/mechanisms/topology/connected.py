@@ -18,9 +18,9 @@ from colane.model.reason import Reason, Why
 from colane.perf.neighbours import Measure
 from colane.perf.topology import shape_of_node
 from colane.perf.utility import NEUTRAL, Weights
-from colane.scheduling.engine.contracts import Classes, Desk, Offer, Rank
-from colane.scheduling.engine.usual import UsualFinder, UsualSource
-from colane.scheduling.mechanisms.topology.free import Free, FreeFinder, any_free
+from colane.scheduling.engine.contracts import Candidate, Classes, Rank, SchedulingContext
+from colane.scheduling.engine.usual import BoundSourceDefaults, UsualSource
+from colane.scheduling.mechanisms.topology.free import BoundFree, Free, any_free
 from colane.scheduling.mechanisms.topology.sites import residents
 from colane.scheduling.mechanisms.topology.utility_placer import BestPlaces, BestRefused, PlacementSearch, UtilityPlace
 
@@ -44,50 +44,50 @@ class Connected(UsualSource):
     postpones: bool = False
     spares_neighbours: bool = True
 
-    def bind(self, desk: Desk) -> ConnectedFinder | None:
+    def bind(self, context: SchedulingContext) -> BoundConnected | None:
         """See `Source` and `Free.bind`."""
-        return ConnectedFinder(self, desk) if desk.explains or any_free(desk) else None
+        return BoundConnected(self, context) if context.explains or any_free(context) else None
 
 
-class ConnectedFinder(UsualFinder):
+class BoundConnected(BoundSourceDefaults):
     """See `Connected`."""
 
-    def __init__(self, source: Connected, desk: Desk) -> None:
-        self._desk = desk
-        self._draft = desk.draft
+    def __init__(self, source: Connected, context: SchedulingContext) -> None:
+        self._context = context
+        self._draft = context.draft
         self._postpones = source.postpones
-        self._free = FreeFinder(Free(), desk)
+        self._free = BoundFree(Free(), context)
         self._places = BestPlaces(
-            desk.draft, desk.pool, source.placer, source.weights,
+            context.draft, context.pool, source.placer, source.weights,
             spares_neighbours=source.postpones and source.spares_neighbours, measure=source.measure,
         )  # fmt: skip
 
     @property
     def settles(self) -> bool:
-        """See `Finder`."""
+        """See `BoundSource`."""
         return True
 
-    def offers(self, job: Job, spec: JobSpec) -> Iterator[Offer]:
-        """See `Finder`."""
-        least = least_utility(self._desk, job) if self._postpones else 0.0
+    def candidates(self, job: Job, spec: JobSpec) -> Iterator[Candidate]:
+        """See `BoundSource`."""
+        least = least_utility(self._context, job) if self._postpones else 0.0
         place = self._places.best(spec, least)
         self.single = place is None and self._places.refused.has_room
         if place is not None:
-            yield Offer(place.loads, best_utility(self._draft, place), utility=place.fit.system)
-        elif self.single and self._desk.max_wait_s < inf:
-            self._draft.ask_again(self._desk.pool, self._desk.overdue_s(job))
+            yield Candidate(place.loads, best_utility(self._draft, place), utility=place.fit.system)
+        elif self.single and self._context.max_wait_s < inf:
+            self._draft.ask_again(self._context.pool, self._context.overdue_s(job))
 
     def changed(self, gpus: Iterable[GpuLoad]) -> None:
-        """See `Finder`."""
+        """See `BoundSource`."""
         for node in dict.fromkeys([gpu.id.node for gpu in gpus]):
             self._places.changed(self._draft.view.nodes[node])
 
     def worth(self, classes: Classes) -> Classes:
-        """See `Finder`."""
+        """See `BoundSource`."""
         return self._free.worth(classes)
 
     def has_hope(self, rank: Rank) -> bool:
-        """See `Finder`."""
+        """See `BoundSource`."""
         return self._free.has_hope(rank)
 
     def refusal(self, _job: Job, spec: JobSpec) -> Reason | None:
@@ -96,9 +96,9 @@ class ConnectedFinder(UsualFinder):
         return postponed(self._draft, refused, spec) if refused.has_room else None
 
 
-def least_utility(desk: Desk, job: Job) -> float:
+def least_utility(context: SchedulingContext, job: Job) -> float:
     """Least utility a job asks for now."""
-    return 0.0 if desk.is_overdue(job) else job.spec.utility_min
+    return 0.0 if context.is_overdue(job) else job.spec.utility_min
 
 
 # -- why a job starts there, or is postponed

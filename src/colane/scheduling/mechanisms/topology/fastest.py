@@ -15,11 +15,11 @@ from colane.core.cluster.load import GpuLoad
 from colane.core.cluster.situations import distance_of, situation_alone
 from colane.model.job import Job, JobSpec
 from colane.model.reason import Reason, Why
-from colane.scheduling.engine.contracts import Classes, Desk, Offer, Order, Rank
-from colane.scheduling.engine.usual import UsualFinder
+from colane.scheduling.engine.contracts import Candidate, Classes, Order, Rank, SchedulingContext
+from colane.scheduling.engine.usual import BoundSourceDefaults
 from colane.scheduling.engine.waiting import Waits
-from colane.scheduling.mechanisms.topology.connected import Connected, ConnectedFinder
-from colane.scheduling.mechanisms.topology.free import Free, FreeFinder, any_free
+from colane.scheduling.mechanisms.topology.connected import BoundConnected, Connected
+from colane.scheduling.mechanisms.topology.free import BoundFree, Free, any_free
 from colane.scheduling.mechanisms.topology.free_gpus import on_node
 
 
@@ -27,46 +27,46 @@ from colane.scheduling.mechanisms.topology.free_gpus import on_node
 class Fastest:
     """See the module."""
 
-    def bind(self, desk: Desk) -> FastestFinder | None:
+    def bind(self, context: SchedulingContext) -> BoundFastest | None:
         """See `Source` and `Free.bind`."""
-        return FastestFinder(desk) if desk.explains or any_free(desk) else None
+        return BoundFastest(context) if context.explains or any_free(context) else None
 
-    def spares_s(self, _order: Order) -> float:
+    def min_runtime_before_preemption_s(self, _order: Order) -> float:
         """Nobody is stopped."""
         return inf
 
 
-class FastestFinder(UsualFinder):
+class BoundFastest(BoundSourceDefaults):
     """Of each type one place is offered: the first free GPU, or for several GPUs those of highest utility."""
 
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, context: SchedulingContext) -> None:
         self.only_free = True
-        self._draft = desk.draft
-        self._free = FreeFinder(Free(), desk)
-        self._waits = Waits(desk.draft, desk.pool, desk.queue)
-        self._connected = ConnectedFinder(Connected(postpones=True), desk)
-        self._knows_neighbours = len(desk.draft.beliefs.neighbours) > 0
+        self._draft = context.draft
+        self._free = BoundFree(Free(), context)
+        self._waits = Waits(context.draft, context.pool, context.queue)
+        self._connected = BoundConnected(Connected(postpones=True), context)
+        self._knows_neighbours = len(context.draft.beliefs.neighbours) > 0
 
-    def offers(self, job: Job, spec: JobSpec) -> Iterator[Offer]:
-        """See `Finder`."""
+    def candidates(self, job: Job, spec: JobSpec) -> Iterator[Candidate]:
+        """See `BoundSource`."""
         types, self.single = self._draft.view.gpu_types(spec.pool, spec.gpu_type), False
         for kind in types:
             if spec.gpus <= self._draft.free((spec.pool, kind)).most_free or spec.multi_node:
-                offer = self._first(job, spec if len(types) == 1 else replace(spec, gpu_type=kind))
-                if offer is not None:
-                    offer.ratio = speed_on(self._draft, spec, offer.gpus)
-                    yield offer
+                candidate = self._first(job, spec if len(types) == 1 else replace(spec, gpu_type=kind))
+                if candidate is not None:
+                    candidate.ratio = speed_on(self._draft, spec, candidate.gpus)
+                    yield candidate
 
-    def _first(self, job: Job, spec: JobSpec) -> Offer | None:
+    def _first(self, job: Job, spec: JobSpec) -> Candidate | None:
         if spec.gpus == 1 and not spec.utility_min and not self._knows_neighbours:
             if self._waits.outstays(job):
                 return self._not_awaited(job, spec)
-            return next(self._free.offers(job, spec), None)
-        offer = next(self._connected.offers(job, spec), None)
+            return next(self._free.candidates(job, spec), None)
+        candidate = next(self._connected.candidates(job, spec), None)
         self.single = self.single or self._connected.single
-        return offer
+        return candidate
 
-    def _not_awaited(self, job: Job, spec: JobSpec) -> Offer | None:
+    def _not_awaited(self, job: Job, spec: JobSpec) -> Candidate | None:
         """The first free GPU to which nobody as urgent who is parked is bound."""
         draft = self._draft
 
@@ -77,23 +77,23 @@ class FastestFinder(UsualFinder):
             for order in draft.free((spec.pool, kind)).nodes_with(1):
                 gpus = on_node(draft, spec, kind, draft.view.node_at(order), awaited_last)
                 if gpus is not None and not self._waits.is_awaited(gpus[0].id, job):
-                    return Offer(gpus, Reason(Why.FREE_GPU, {"gpu": str(gpus[0].id)}))
+                    return Candidate(gpus, Reason(Why.FREE_GPU, {"gpu": str(gpus[0].id)}))
         return None
 
     def refusal(self, job: Job, spec: JobSpec) -> Reason | None:
-        """See `Finder`."""
+        """See `BoundSource`."""
         return self._connected.refusal(job, spec)
 
     def changed(self, gpus: Iterable[GpuLoad]) -> None:
-        """See `Finder`."""
+        """See `BoundSource`."""
         self._connected.changed(gpus)
 
     def worth(self, classes: Classes) -> Classes:
-        """See `Finder`."""
+        """See `BoundSource`."""
         return self._free.worth(classes)
 
     def has_hope(self, rank: Rank) -> bool:
-        """See `Finder`."""
+        """See `BoundSource`."""
         return self._free.has_hope(rank)
 
 

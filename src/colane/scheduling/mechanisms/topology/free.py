@@ -10,9 +10,9 @@ from colane.core.cluster.load import GpuLoad
 from colane.core.cluster.queue import Line
 from colane.model.job import Job, JobSpec
 from colane.model.reason import Reason, Why
-from colane.scheduling.engine.contracts import Classes, ClassKey, Desk, Offer, Rank
+from colane.scheduling.engine.contracts import Candidate, Classes, ClassKey, Rank, SchedulingContext
 from colane.scheduling.engine.speeds import fastest_first
-from colane.scheduling.engine.usual import UsualFinder, UsualSource
+from colane.scheduling.engine.usual import BoundSourceDefaults, UsualSource
 from colane.scheduling.mechanisms.topology.free_gpus import (
     Arrange,
     by_socket,
@@ -53,38 +53,38 @@ class Free(UsualSource):
     nodes: NodesBy = NodesBy.FIRST
     gpu_types: tuple[str, ...] = ()
 
-    def bind(self, desk: Desk) -> FreeFinder | None:
+    def bind(self, context: SchedulingContext) -> BoundFree | None:
         """See `Source`; nothing comes free while a plan is made, so without free GPUs it is asked for reasons alone."""
-        return FreeFinder(self, desk) if desk.explains or any_free(desk) else None
+        return BoundFree(self, context) if context.explains or any_free(context) else None
 
 
-def any_free(desk: Desk) -> bool:
+def any_free(context: SchedulingContext) -> bool:
     """Whether any GPU of the pool is free."""
-    draft, pool = desk.draft, desk.pool
+    draft, pool = context.draft, context.pool
     found = False
     for kind in draft.view.gpu_types(pool):
         found = found or draft.free((pool, kind)).most_free > 0
     return found
 
 
-class FreeFinder(UsualFinder):
+class BoundFree(BoundSourceDefaults):
     """See `Free`."""
 
-    def __init__(self, source: Free, desk: Desk) -> None:
+    def __init__(self, source: Free, context: SchedulingContext) -> None:
         self.only_free = True
-        self._desk = desk
-        self._draft = desk.draft
+        self._context = context
+        self._draft = context.draft
         self._nodes = source.nodes
         self._arrange = ARRANGE[source.nodes]
         self._gpu_types = source.gpu_types
 
     @property
     def settles(self) -> bool:
-        """See `Finder`."""
+        """See `BoundSource`."""
         return True
 
-    def offers(self, job: Job, spec: JobSpec) -> Iterator[Offer]:
-        """See `Finder`."""
+    def candidates(self, job: Job, spec: JobSpec) -> Iterator[Candidate]:
+        """See `BoundSource`."""
         draft, types = self._draft, self._types(job, spec)
         if not spec.anti_collocation:
             for kind in types:
@@ -96,13 +96,13 @@ class FreeFinder(UsualFinder):
                     if any(load.gpu.is_disturbed for load in gpus):
                         used_by_others.append(gpus)
                     else:
-                        yield Offer(gpus, self._reason(gpus))
+                        yield Candidate(gpus, self._reason(gpus))
                 for gpus in used_by_others:
-                    yield Offer(gpus, self._reason(gpus))
+                    yield Candidate(gpus, self._reason(gpus))
         if spec.multi_node:
             spread = over_nodes(draft, spec, types)
             if spread is not None:
-                yield Offer(spread, self._reason(spread))
+                yield Candidate(spread, self._reason(spread))
 
     def _nodes_with(self, spec: JobSpec, kind: str) -> Iterator[int]:
         """Order numbers of the nodes with enough free GPUs of a type."""
@@ -112,9 +112,9 @@ class FreeFinder(UsualFinder):
 
     def worth(self, classes: Classes) -> Classes:
         """Classes for which there are enough free GPUs, on one node where they need that."""
-        draft, pool = self._draft, self._desk.pool
+        draft, pool = self._draft, self._context.pool
         most = {kind: draft.free((pool, kind)).most_free for kind in draft.view.gpu_types(pool)}
-        anywhere, sizer = max(most.values(), default=0), self._desk.sizer
+        anywhere, sizer = max(most.values(), default=0), self._context.sizer
         found: dict[ClassKey, Line] = {}
         if anywhere:
             for key, line in classes.items():
@@ -125,13 +125,13 @@ class FreeFinder(UsualFinder):
         return found
 
     def has_hope(self, _rank: Rank) -> bool:
-        """See `Finder`."""
-        return any_free(self._desk)
+        """See `BoundSource`."""
+        return any_free(self._context)
 
     def _types(self, job: Job, spec: JobSpec) -> list[str]:
         draft = self._draft
         types = draft.view.gpu_types(spec.pool, spec.gpu_type)
-        preferred = self._desk.queue.preferred
+        preferred = self._context.queue.preferred
         if len(types) < 2 and preferred is None:
             return types
         if self._gpu_types:

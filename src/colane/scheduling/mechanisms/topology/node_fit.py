@@ -105,8 +105,8 @@ class _SetJudge:
         self._shape = question.shape
         self._by_sockets: dict[int, tuple[float, float]] = {}
         sizes = question.shape.socket_sizes
-        alike = len(set(sizes)) == 1
-        self._left = (question.free.bit_count() - question.ranks) / question.shape.gpus if alike else None
+        gpu_group = len(set(sizes)) == 1
+        self._left = (question.free.bit_count() - question.ranks) / question.shape.gpus if gpu_group else None
 
     def __call__(self, gpus: tuple[int, ...]) -> Fit:
         """Utilities of one set, ascending; the GPUs are not yet in rank order."""

@@ -10,60 +10,60 @@ from colane.core.cluster.load import GpuLoad
 from colane.core.planners.means import launch_s
 from colane.model.job import Job, JobSpec
 from colane.model.reason import Reason, Why
-from colane.scheduling.engine.contracts import Classes, Desk, Offer, Order, Rank
-from colane.scheduling.engine.live import LiveJobs, is_ripe
-from colane.scheduling.engine.usual import UsualFinder
-from colane.scheduling.mechanisms.sharing.companies import COMPANY_MAX, CompanyValues
-from colane.scheduling.mechanisms.sharing.companions import others
-from colane.scheduling.mechanisms.sharing.company_places import fits_instead, made_for, may_share
-from colane.scheduling.mechanisms.sharing.groups import Alike, Leaver
+from colane.scheduling.engine.contracts import Candidate, Classes, Order, Rank, SchedulingContext
+from colane.scheduling.engine.live import LiveJobs, is_past_min_runtime
+from colane.scheduling.engine.usual import BoundSourceDefaults
+from colane.scheduling.mechanisms.sharing.co_runner_index import others
+from colane.scheduling.mechanisms.sharing.groups import GpuGroup, Victim
+from colane.scheduling.mechanisms.sharing.sharing_places import fits_instead, made_for, may_share
+from colane.scheduling.mechanisms.sharing.sharing_values import JOBS_PER_GPU_MAX, SharingValues
 
 
 @dataclass(frozen=True, slots=True)
-class ByMovingMate:
+class ByMovingCoRunner:
     """Beside one whose mate moves to another GPU, where that raises the sum of speeds more than joining at once does.
 
     Attributes:
-        company_max: Jobs on one GPU at most.
+        jobs_per_gpu_max: Jobs on one GPU at most.
         moving_min: The sum of speeds must rise by so much more than by the best company there is.
         looks_max: Exchanges looked at in one plan at most, for those who are asked first; GPUs alike count once.
     """
 
-    company_max: int = COMPANY_MAX
+    jobs_per_gpu_max: int = JOBS_PER_GPU_MAX
     moving_min: float = 0.1
     looks_max: int = 4096
 
-    def bind(self, desk: Desk) -> MateFinder | None:
+    def bind(self, context: SchedulingContext) -> BoundMovingCoRunner | None:
         """See `Source`."""
-        return MateFinder(self, desk) if self.company_max > 1 else None
+        return BoundMovingCoRunner(self, context) if self.jobs_per_gpu_max > 1 else None
 
-    def spares_s(self, order: Order) -> float:
+    def min_runtime_before_preemption_s(self, order: Order) -> float:
         """See `Source`."""
         return order.quantum_s
 
 
-class MateFinder(UsualFinder):
-    """See `ByMovingMate`."""
+class BoundMovingCoRunner(BoundSourceDefaults):
+    """See `ByMovingCoRunner`."""
 
-    def __init__(self, source: ByMovingMate, desk: Desk) -> None:
-        self._draft = desk.draft
-        self._desk = desk
+    def __init__(self, source: ByMovingCoRunner, context: SchedulingContext) -> None:
+        self._draft = context.draft
+        self._context = context
         self._moving_min = source.moving_min
         self._looks_left = source.looks_max
-        self._values = CompanyValues(desk.draft, desk.pool, source.company_max - 1, desk.queue)
-        self._live = desk.draft.view.derived(LiveJobs).pool(desk.pool)
+        self._values = SharingValues(context.draft, context.pool, source.jobs_per_gpu_max - 1, context.queue)
+        self._live = context.draft.view.derived(LiveJobs).pool(context.pool)
 
-    def offers(self, job: Job, spec: JobSpec) -> Iterator[Offer]:
-        """See `Finder`."""
+    def candidates(self, job: Job, spec: JobSpec) -> Iterator[Candidate]:
+        """See `BoundSource`."""
         if not may_share(spec) or job.home or made_for(self._draft, self._live, job) is not None:
             return
-        for kind in self._draft.view.gpu_types(self._desk.pool, spec.gpu_type):
+        for kind in self._draft.view.gpu_types(self._context.pool, spec.gpu_type):
             best = self._best(job, spec, kind)
             if best is not None:
-                yield self._offer(job, best)
+                yield self._candidate(job, best)
 
     def changed(self, _gpus: Iterable[GpuLoad]) -> None:
-        """See `Finder`."""
+        """See `BoundSource`."""
         self._values.look()
 
     def worth(self, classes: Classes) -> Classes:
@@ -71,63 +71,63 @@ class MateFinder(UsualFinder):
         return classes if self._may_move() else {}
 
     def has_hope(self, _rank: Rank) -> bool:
-        """See `Finder`."""
+        """See `BoundSource`."""
         return self._may_move()
 
     def _may_move(self) -> bool:
         may_move = self._looks_left > 0 and self._live.stoppable > 0
-        return may_move and self._live.has_ripe(self._draft.now_s, self._desk.queue.quantum_s)
+        return may_move and self._live.has_past_min_runtime(self._draft.now_s, self._context.queue.quantum_s)
 
     def _best(self, job: Job, spec: JobSpec, kind: str) -> _Exchange | None:
         best, least = None, self._moving_min
         number = self._values.number(job, spec, kind) if self._may_move() else None
-        for leaver in () if number is None else self._values.leavers(kind):
-            if leaver.gain + MOST <= least or self._looks_left <= 0:
+        for victim in () if number is None else self._values.victims(kind):
+            if victim.gain + MOST <= least or self._looks_left <= 0:
                 break
             self._looks_left -= 1
-            found = self._exchange(spec, number or 0, leaver, least)
+            found = self._exchange(spec, number or 0, victim, least)
             if found is not None:
                 best, least = found, found.value
         return best
 
-    def _exchange(self, spec: JobSpec, number: int, leaver: Leaver, least: float) -> _Exchange | None:
+    def _exchange(self, spec: JobSpec, number: int, victim: Victim, least: float) -> _Exchange | None:
         """If a job of that group leaves for where it fits best; None where that is worth no more than the least."""
-        alike, values = leaver.alike, self._values
-        rest = others(alike.members, leaver.place)
-        rise = values.rise(number, alike.site, rest)
-        if rise + leaver.gain <= least:
+        gpu_group, values = victim.gpu_group, self._values
+        rest = others(gpu_group.members, victim.place)
+        rise = values.rise(number, gpu_group.site, rest)
+        if rise + victim.gain <= least:
             return None
-        found = self._mate(spec, alike, leaver.place)
+        found = self._mate(spec, gpu_group, victim.place)
         if found is None:
             return None
         here, mate = found
-        there = values.best_but(mate.effective, alike.members[leaver.place], alike.site[0], here.id)
-        if there is None or rise - values.loss(alike, leaver.place) + there.rise <= least:
+        there = values.best_but(mate.effective, gpu_group.members[victim.place], gpu_group.site[0], here.id)
+        if there is None or rise - values.loss(gpu_group, victim.place) + there.rise <= least:
             return None
-        value = rise - values.loss(alike, leaver.place) + there.rise
-        return _Exchange(value, values.ratio(alike.site, number, rest), here, mate, there.load)
+        value = rise - values.loss(gpu_group, victim.place) + there.rise
+        return _Exchange(value, values.ratio(gpu_group.site, number, rest), here, mate, there.load)
 
-    def _mate(self, spec: JobSpec, alike: Alike, place: int) -> tuple[GpuLoad, Job] | None:
+    def _mate(self, spec: JobSpec, gpu_group: GpuGroup, place: int) -> tuple[GpuLoad, Job] | None:
         """The first of a group who may be started elsewhere, so that a job of such needs may come in his place."""
         draft = self._draft
-        for gpu in alike.gpus:
+        for gpu in gpu_group.gpus:
             load = draft.load(gpu)
             mate = draft.view.job(load.jobs[place])
-            if is_ripe(draft, mate, self._desk.queue.quantum_s) and fits_instead(
+            if is_past_min_runtime(draft, mate, self._context.queue.quantum_s) and fits_instead(
                 draft, spec, load.without(mate.id), mate
             ):
                 return load, mate
         return None
 
-    def _offer(self, job: Job, best: _Exchange) -> Offer:
+    def _candidate(self, job: Job, best: _Exchange) -> Candidate:
         mate, here, there = best.mate, best.here, best.there
 
         def accepted() -> None:
             facts: dict[str, str | int | float] = {"had": str(here.id), "gpu": str(there.id), "rise": best.value}
             self._draft.resize(mate, (there,), Reason(Why.MOVED, facts, there.jobs), for_job=job.id)
 
-        return Offer(
-            (here,), Reason(Why.MAKING_ROOM, {}, (mate.id,)), waits_for=here.jobs, accepted=accepted, is_later=True,
+        return Candidate(
+            (here,), Reason(Why.PREEMPTING, {}, (mate.id,)), waits_for=here.jobs, accepted=accepted, is_later=True,
             ratio=best.ratio, harm=best.ratio - best.value + self._moving_min, cost_s=launch_s(mate),
         )  # fmt: skip
 

@@ -12,23 +12,23 @@ from colane.scheduling.engine.live import PoolJobs
 def made_for(draft: Draft, live: PoolJobs, job: Job) -> GpuLoad | None:
     """The GPU that somebody leaves for a job of one GPU."""
     for other in live.going.values():
-        if other.makes_room_for == job.id and len(other.gpus_held) == 1:
+        if other.preempted_for == job.id and len(other.gpus_held) == 1:
             load = draft.load(other.gpus_held[0])
             if load.id not in draft.held:
                 return load
     return None
 
 
-def fits_instead(draft: Draft, spec: JobSpec, rest: GpuLoad, leaver: Job) -> bool:
+def fits_instead(draft: Draft, spec: JobSpec, rest: GpuLoad, victim: Job) -> bool:
     """Whether a job fits on a GPU beside those who stay, with the cores of who leaves."""
     terms, node = draft.beliefs.terms(spec, rest.gpu.type), draft.view.nodes[rest.id.node]
     if not rest.bookings:
         fits = draft.fits_alone(rest, spec)
     else:
         known = terms.memory is not None and sum(terms.memory) <= rest.left_bytes
-        fits = known and spec.share and rest.is_foreseeable and rest.admits(spec.circle)
+        fits = known and spec.share and rest.is_foreseeable and rest.admits(spec.sharing_domain)
         fits = fits and is_known_alone(draft, spec, rest.gpu.type)
-    cores = len(leaver.placement.cores) if leaver.placement is not None else 0
+    cores = len(victim.placement.cores) if victim.placement is not None else 0
     return fits and draft.host_free(node).cores + cores >= spec.cores
 
 
@@ -48,6 +48,6 @@ def may_share(spec: JobSpec) -> bool:
 
 def may_join(draft: Draft, load: GpuLoad, spec: JobSpec) -> bool:
     """Whether a job may come to a GPU, memory apart: it is kept for nobody, all may meet, its node has room."""
-    if load.id in draft.held or not load.admits(spec.circle):
+    if load.id in draft.held or not load.admits(spec.sharing_domain):
         return False
     return draft.has_room(draft.view.nodes[load.id.node], spec)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from colane.model.hardware import TIME_SLICE
 from colane.model.profile import Profile, ProfileKey, SetMeasurement
 from colane.perf.config import PerfConfig
-from colane.perf.encounters import ALL_OF_IT, Companion, Encounter, Estimate, Sighting, log_bound
+from colane.perf.encounters import ALL_OF_IT, CoRunnerTraits, Encounter, Estimate, Sighting, log_bound
 from colane.perf.factors import known_steps
 from colane.perf.rate import Prediction, RateSource, Slowed
 from colane.perf.several import Smaller, of_several
@@ -77,7 +77,7 @@ def demand(profile: Profile | None) -> float | None:
     return min(DEMAND_MAX, max(0.0, busy))
 
 
-class Companies:
+class SharingBeliefs:
     """Sets that were measured, and the model fitted to them.
 
     Args:
@@ -99,12 +99,12 @@ class Companies:
         self._fitted = 0
         self._judged = 0
         self._unfitted = 0
-        self._companions: dict[ProfileKey, Companion] = {}
+        self._co_runners: dict[ProfileKey, CoRunnerTraits] = {}
         self._predictions: dict[tuple[str, Keys], Prediction | None] = {}
 
     def forget(self, key: ProfileKey) -> None:
         """A profile has changed."""
-        self._companions.pop(key, None)
+        self._co_runners.pop(key, None)
         self._predictions.clear()
 
     def forget_sets(self, key: ProfileKey) -> None:
@@ -251,20 +251,20 @@ class Companies:
         return model.width(self._encounter(keys[0], keys[1], sharing)) if len(keys) == PAIR else 1.0
 
     def _encounter(self, me: ProfileKey, other: ProfileKey, sharing: str) -> Encounter:
-        return Encounter(me.gpu_type, sharing, self._companion(me), self._companion(other))
+        return Encounter(me.gpu_type, sharing, self._co_runner(me), self._co_runner(other))
 
-    def _companion(self, key: ProfileKey) -> Companion:
-        companion = self._companions.get(key)
-        if companion is None:
+    def _co_runner(self, key: ProfileKey) -> CoRunnerTraits:
+        co_runner = self._co_runners.get(key)
+        if co_runner is None:
             profile = self._profiles.get(key)
             step_s, busy = known_steps(profile), demand(profile)
-            companion = self._companions[key] = Companion(
+            co_runner = self._co_runners[key] = CoRunnerTraits(
                 key.family,
                 log2(key.batch_size) if key.batch_size else None,
                 None if step_s is None else round(log(step_s.value), 2),
                 None if busy is None else round(busy, 3),
             )
-        return companion
+        return co_runner
 
     def _fit(self) -> None:
         """Fit the model anew, if enough has been measured since."""
@@ -287,13 +287,13 @@ class Companies:
                 continue
             variance = MEASURING_VARIANCE / belief.measurements * (len(keys) - 1) ** 2
             for place, me in enumerate(keys):
-                others = [self._companion(key) for at, key in enumerate(keys) if at != place]
+                others = [self._co_runner(key) for at, key in enumerate(keys) if at != place]
                 if place and keys[place - 1] == me:
                     continue
                 demands = [ALL_OF_IT if one.demand is None else max(one.demand, 0.01) for one in others]
                 for other, one in dict(zip(others, demands, strict=True)).items():
                     slowdown = 1.0 + (exp(belief.logs[me]) - 1.0) * one / sum(demands)
-                    met = Encounter(me.gpu_type, sharing, self._companion(me), other)
+                    met = Encounter(me.gpu_type, sharing, self._co_runner(me), other)
                     yield Sighting(met, log(slowdown), variance)
 
 

@@ -10,19 +10,19 @@ from typing import NamedTuple
 
 from colane.core.cluster.load import GpuLoad
 from colane.model.job import Job, JobId, JobSpec
-from colane.scheduling.engine.contracts import Desk, Rank
-from colane.scheduling.mechanisms.preemption.node_room import EVERYBODY, NodeRoom, Takers
-from colane.scheduling.mechanisms.preemption.tenants import NodeTenants, TenantSurvey, Unit
+from colane.scheduling.engine.contracts import Rank, SchedulingContext
+from colane.scheduling.mechanisms.preemption.node_preemption import EVERY_JOB, NodePreemption, Takers
+from colane.scheduling.mechanisms.preemption.victims import NodeVictims, Unit, VictimSurvey
 from colane.scheduling.mechanisms.topology.free_gpus import emptiest_first
 
-Pieces = list[tuple[NodeTenants, Unit]]
+Pieces = list[tuple[NodeVictims, Unit]]
 """Those who leave together: what each of their nodes gains by it."""
 
 
 class NodePart(NamedTuple):
     """GPUs of one node for a job, or for some of its ranks."""
 
-    site: NodeTenants
+    site: NodeVictims
     gpus: tuple[GpuLoad, ...]
 
 
@@ -38,11 +38,11 @@ class Vacancy(NamedTuple):
         return tuple([gpu for part in self.parts for gpu in part.gpus])
 
 
-class RoomOverNodes:
+class MultiNodePreemption:
     """See the module."""
 
-    def __init__(self, desk: Desk, survey: TenantSurvey, room: NodeRoom) -> None:
-        self._desk = desk
+    def __init__(self, context: SchedulingContext, survey: VictimSurvey, room: NodePreemption) -> None:
+        self._context = context
         self._survey = survey
         self._room = room
 
@@ -71,7 +71,7 @@ class RoomOverNodes:
 
     def _may_be_enough(self, spec: JobSpec, rank: Rank) -> bool:
         """Whether as many GPUs as it asks for are free, come free, or are of somebody whose place it may take."""
-        draft, survey, pool = self._desk.draft, self._survey, self._desk.pool
+        draft, survey, pool = self._context.draft, self._survey, self._context.pool
         count = sum(self._room.without_leaving(site) for site in survey.open_nodes)
         for kind in draft.view.gpu_types(pool, spec.gpu_type):
             count += draft.free((pool, kind)).count
@@ -81,14 +81,14 @@ class RoomOverNodes:
             count += site.gpus
         return count >= spec.gpus
 
-    def _tally(self, job: Job, spec: JobSpec, kind: str, sites: list[NodeTenants]) -> _Tally:
+    def _tally(self, job: Job, spec: JobSpec, kind: str, sites: list[NodeVictims]) -> _Tally:
         """Of these nodes, and of as many others with free GPUs as it takes, the emptiest first."""
-        draft, survey = self._desk.draft, self._survey
+        draft, survey = self._context.draft, self._survey
         tally = _Tally(self._room, job, spec, kind)
         for site in sites:
             tally.count(site)
         at_hand = tally.total
-        for node in emptiest_first(draft, draft.free((self._desk.pool, kind))):
+        for node in emptiest_first(draft, draft.free((self._context.pool, kind))):
             if tally.total - at_hand >= spec.gpus:
                 break
             tally.count(survey.site(node.node.name))
@@ -110,19 +110,19 @@ class RoomOverNodes:
         return _needed(tally, chosen) if tally.is_enough else []
 
     def _helps(self, pieces: Pieces, kind: str) -> bool:
-        load = self._desk.draft.load
+        load = self._context.draft.load
         return any(load(gpu).gpu.type == kind for _, piece in pieces for gpu in piece.gpus)
 
 
 class _Tally:
     """How many ranks of a job its nodes can be made to hold, on GPUs of one type."""
 
-    def __init__(self, room: NodeRoom, job: Job, spec: JobSpec, kind: str) -> None:
+    def __init__(self, room: NodePreemption, job: Job, spec: JobSpec, kind: str) -> None:
         self._room = room
         self._job = job
         self._spec = spec
         self._kind = kind
-        self._sites: dict[str, NodeTenants] = {}
+        self._sites: dict[str, NodeVictims] = {}
         self._ranks: dict[str, int] = {}
         self._leaving: dict[str, list[Unit]] = {}
         self.total = 0
@@ -132,10 +132,10 @@ class _Tally:
         """Whether all of its ranks find a GPU."""
         return self.total >= self._spec.gpus
 
-    def count(self, site: NodeTenants) -> None:
+    def count(self, site: NodeVictims) -> None:
         """Count a node, anew if it is known."""
         name = site.node.node.name
-        ranks = self._most(site, EVERYBODY)
+        ranks = self._most(site, EVERY_JOB)
         self.total += ranks - self._ranks.get(name, 0)
         self._sites[name], self._ranks[name] = site, ranks
 
@@ -161,7 +161,7 @@ class _Tally:
             return None
         taken, left, mine = dict[str, int](), self._spec.gpus, {self._job.id}
         takers: Takers
-        for takers in (mine, {None, *mine}, EVERYBODY):
+        for takers in (mine, {None, *mine}, EVERY_JOB):
             most = {name: self._most(site, takers) for name, site in self._sites.items()}
             for _, _, _, name in sorted([self._place(name, ranks) for name, ranks in most.items()]):
                 more = min(left, most[name] - taken.get(name, 0))
@@ -176,9 +176,9 @@ class _Tally:
         return not (self._leaving.get(name) or self._job.id in site.cores), -ranks, site.node.order, name
 
     def _part(self, name: str, ranks: int) -> NodePart:
-        return NodePart(self._sites[name], tuple(self._loads(self._sites[name], EVERYBODY)[:ranks]))
+        return NodePart(self._sites[name], tuple(self._loads(self._sites[name], EVERY_JOB)[:ranks]))
 
-    def _most(self, site: NodeTenants, takers: Takers) -> int:
+    def _most(self, site: NodeVictims, takers: Takers) -> int:
         """As many ranks as a node has GPUs, cores and host memory for; one where no two may share a node."""
         room, spec, leaving = self._room, self._spec, self._leaving.get(site.node.node.name, ())
         ranks = min(1 if spec.anti_collocation else spec.gpus, len(self._loads(site, takers)))
@@ -186,7 +186,7 @@ class _Tally:
             ranks -= 1
         return ranks
 
-    def _loads(self, site: NodeTenants, takers: Takers) -> list[GpuLoad]:
+    def _loads(self, site: NodeVictims, takers: Takers) -> list[GpuLoad]:
         leaving = self._leaving.get(site.node.node.name, ())
         return self._room.loads(site, self._job, self._spec, self._kind, takers, leaving)
 

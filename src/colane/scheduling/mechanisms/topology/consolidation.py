@@ -15,7 +15,7 @@ from colane.model.job import Job, JobState
 from colane.model.reason import Reason, Why
 from colane.model.resources import host_needs
 from colane.perf.situation import Situation
-from colane.scheduling.engine.contracts import Desk
+from colane.scheduling.engine.contracts import SchedulingContext
 from colane.scheduling.engine.expected import Expected, had_s
 from colane.scheduling.engine.kinds import JobsOfKind
 from colane.scheduling.engine.live import ran_since_s
@@ -25,16 +25,16 @@ STOP_S: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Gathering:
+class Consolidation:
     """See the module.
 
     Attributes:
-        gathers: Whether anybody is gathered.
+        consolidates: Whether anybody is gathered.
         moves: Whether running jobs are moved at all.
         faster_min: By what factor a job must be faster there at least.
     """
 
-    gathers: bool = True
+    consolidates: bool = True
     moves: bool = True
     faster_min: float = 1.1
 
@@ -43,14 +43,18 @@ class Gathering:
         """Those that wait are served before."""
         return False
 
-    def plan(self, desk: Desk) -> None:
+    def plan(self, context: SchedulingContext) -> None:
         """Move whom it saves most time, as long as there is room for somebody."""
-        if self.gathers and self.moves and (scattered := desk.draft.view.derived(ScatteredJobs).of(desk.pool)):
-            desk.draft.watch(desk.pool)
-            gatherer = _Gatherer(self, desk)
+        if (
+            self.consolidates
+            and self.moves
+            and (scattered := context.draft.view.derived(ScatteredJobs).of(context.pool))
+        ):
+            context.draft.watch(context.pool)
+            consolidator = _Consolidator(self, context)
             for job_id in sorted(scattered):
-                gatherer.look(desk.draft.view.job(job_id))
-            gatherer.carry_out()
+                consolidator.look(context.draft.view.job(job_id))
+            consolidator.carry_out()
 
 
 class _Saving(NamedTuple):
@@ -61,13 +65,13 @@ class _Saving(NamedTuple):
     faster: float
 
 
-class _Gatherer:
-    def __init__(self, settings: Gathering, desk: Desk) -> None:
+class _Consolidator:
+    def __init__(self, settings: Consolidation, context: SchedulingContext) -> None:
         self._settings = settings
-        self._draft = desk.draft
-        self._pool = desk.pool
-        self._quantum_s = desk.queue.quantum_s
-        self._expected = Expected(desk.draft, desk.pool)
+        self._draft = context.draft
+        self._pool = context.pool
+        self._quantum_s = context.queue.quantum_s
+        self._expected = Expected(context.draft, context.pool)
         self._found: list[_Saving] = []
 
     def look(self, job: Job) -> None:
@@ -93,7 +97,7 @@ class _Gatherer:
                     "node": loads[0].id.node,
                     "faster": saving.faster,
                 }
-                self._draft.resize(saving.job, loads, Reason(Why.GATHERED, facts))
+                self._draft.resize(saving.job, loads, Reason(Why.CONSOLIDATED, facts))
 
     def _may_go(self, job: Job) -> bool:
         draft = self._draft

@@ -27,17 +27,17 @@ class MeasuredSets:
         draft = Draft(view)
         for pool in view.pools:
             sets: dict[tuple[str | None, str], list[Job]] = {}
-            for job in map(view.job, view.queue(pool).companies):
-                sets.setdefault((job.spec.company, job.effective.circle), []).append(job)
+            for job in map(view.job, view.queue(pool).measurement_groups):
+                sets.setdefault((job.spec.measurement_group, job.effective.sharing_domain), []).append(job)
             for jobs in sets.values():
                 _place(draft, jobs)
         return draft.plan()
 
 
 def _place(draft: Draft, jobs: list[Job]) -> None:
-    need = jobs[0].spec.company_size
+    need = jobs[0].spec.measurement_group_size
     if len(jobs) < need:
-        _wait(draft, jobs, Reason(Why.COMPANY_INCOMPLETE, {"have": len(jobs), "need": need}))
+        _wait(draft, jobs, Reason(Why.GROUP_INCOMPLETE, {"have": len(jobs), "need": need}))
         return
     spec = jobs[0].effective
     free = [load for kind in draft.view.gpu_types(spec.pool, spec.gpu_type) for load in _free(draft, spec.pool, kind)]

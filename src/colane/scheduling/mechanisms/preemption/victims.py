@@ -18,7 +18,7 @@ from colane.core.cluster.state import NodeState
 from colane.core.planners.means import least_lost_s, may_leave
 from colane.model.hardware import GpuId
 from colane.model.job import Job, JobId
-from colane.scheduling.engine.contracts import Desk, Rank
+from colane.scheduling.engine.contracts import Rank, SchedulingContext
 from colane.scheduling.engine.live import LiveJobs
 
 
@@ -46,7 +46,7 @@ class Coming(NamedTuple):
 
 
 @dataclass(slots=True, eq=False)
-class NodeTenants:
+class NodeVictims:
     """A node: what comes free on it, and who could be stopped, least valuable first, once that is asked.
 
     `cores`, `host_memory_bytes` and `host_bandwidth` come with stopping jobs, by the job they are kept for; every such
@@ -64,35 +64,37 @@ class NodeTenants:
     host_bandwidth: dict[JobId | None, int] = field(default_factory=dict)
 
 
-class TenantSurvey:
+class VictimSurvey:
     """Found out when first needed.
 
     Args:
-        desk: Where the pool is served.
+        context: Where the pool is served.
         displaces: Whether a waiting job of the first rank may take the place of a running one of the second.
         over_nodes: Whether jobs over several nodes may be stopped as well.
     """
 
-    def __init__(self, desk: Desk, displaces: Callable[[Rank, Rank], bool], *, over_nodes: bool = True) -> None:
-        self._draft = desk.draft
-        self._pool = desk.pool
-        self._queue = desk.queue
+    def __init__(
+        self, context: SchedulingContext, displaces: Callable[[Rank, Rank], bool], *, over_nodes: bool = True
+    ) -> None:
+        self._draft = context.draft
+        self._pool = context.pool
+        self._queue = context.queue
         self._displaces = displaces
         self._over_nodes = over_nodes
-        self._live = desk.draft.view.derived(LiveJobs).pool(desk.pool)
+        self._live = context.draft.view.derived(LiveJobs).pool(context.pool)
         self._has_looked = False
-        self._sites: dict[str, NodeTenants] = {}
-        self._open: list[NodeTenants] = []
-        self._ripe: list[Job] = []
+        self._sites: dict[str, NodeVictims] = {}
+        self._open: list[NodeVictims] = []
+        self._past_min_runtime: list[Job] = []
         self._ranks: list[Rank] = []
         self._last: Rank | None = None
         self._known_worths: dict[JobId, Rank] | None = None
-        self._by_worst: list[tuple[Rank, int, NodeTenants]] | None = None
+        self._by_worst: list[tuple[Rank, int, NodeVictims]] | None = None
 
     @property
     def is_empty(self) -> bool:
         """Whether nothing comes free and nobody may be stopped."""
-        return not self._live.going and not self._live.has_ripe(self._draft.now_s, self._queue.quantum_s)
+        return not self._live.going and not self._live.has_past_min_runtime(self._draft.now_s, self._queue.quantum_s)
 
     def has_any_for(self, rank: Rank) -> bool:
         """Whether anything comes free, or anybody might be stopped for a job of this rank or one after it."""
@@ -107,7 +109,7 @@ class TenantSurvey:
         return self._displaces(waiting, running[:-1])
 
     @property
-    def open_nodes(self) -> list[NodeTenants]:
+    def open_nodes(self) -> list[NodeVictims]:
         """Nodes on which something comes free, or is, that is not kept for anybody."""
         self._survey()
         return self._open
@@ -115,14 +117,14 @@ class TenantSurvey:
     def watch(self) -> None:
         """Somebody finds no place: ask again when somebody else may be stopped, or the order changes."""
         ask, queue, live = partial(self._draft.ask_again, self._pool), self._queue, self._live
-        ask(live.ripens_s(self._draft.now_s, queue.quantum_s))
+        ask(live.min_runtime_until_s(self._draft.now_s, queue.quantum_s))
         if not self.is_empty:
             ask(queue.until_s)
         if queue.turns_s is not None:
-            for job in (*live.going.values(), *self._all_ripe()):
+            for job in (*live.going.values(), *self._all_past_min_runtime()):
                 ask(queue.turns_s(job))
 
-    def stopped(self, node: NodeTenants) -> None:
+    def stopped(self, node: NodeVictims) -> None:
         """Somebody is stopped on a node: find its place among those on which others may be."""
         entries, entry = self.stoppable(), self._entry(node)
         if entry is not None:
@@ -135,11 +137,11 @@ class TenantSurvey:
         self._last = entries[-1][0][:-1] if entries else None
 
     @staticmethod
-    def _entry(node: NodeTenants) -> tuple[Rank, int, NodeTenants] | None:
+    def _entry(node: NodeVictims) -> tuple[Rank, int, NodeVictims] | None:
         """Nodes in order of registration where ranks are equal, seen from the end."""
         return None if node.worst is None else (node.worst, -node.node.order, node)
 
-    def keep_open(self, node: NodeTenants) -> None:
+    def keep_open(self, node: NodeVictims) -> None:
         """Look at a node again only while something comes free, or is, that is not kept for anybody."""
         held = self._draft.held
         comes = any(coming.gpu not in held for coming in node.coming)
@@ -158,24 +160,28 @@ class TenantSurvey:
             self._note_going()
             self._open = sorted([site for site in self._sites.values() if site.cores], key=_order)
             view = self._draft.view
-            ripe = [job for job in self._all_ripe() if may_leave(view, job) and (self._over_nodes or not _spans(job))]
-            self._ripe, self._ranks = ripe, [self._queue.rank(job) for job in ripe]
+            past_min_runtime = [
+                job
+                for job in self._all_past_min_runtime()
+                if may_leave(view, job) and (self._over_nodes or not _spans(job))
+            ]
+            self._past_min_runtime, self._ranks = past_min_runtime, [self._queue.rank(job) for job in past_min_runtime]
             self._last = max(self._ranks, default=None)
 
     @property
     def _worths(self) -> dict[JobId, Rank]:
         """Of those who may be stopped, see `Unit`; worked out once somebody may take a place."""
         if self._known_worths is None:
-            view, ranked = self._draft.view, zip(self._ripe, self._ranks, strict=True)
+            view, ranked = self._draft.view, zip(self._past_min_runtime, self._ranks, strict=True)
             self._known_worths = {job.id: (*rank, -least_lost_s(view, job)) for job, rank in ranked}
         return self._known_worths
 
-    def _all_ripe(self) -> Iterator[Job]:
+    def _all_past_min_runtime(self) -> Iterator[Job]:
         """Jobs that may be stopped now."""
         jobs = self._draft.view.jobs
-        return (jobs[job] for job in self._live.ripe(self._draft.now_s, self._queue.quantum_s))
+        return (jobs[job] for job in self._live.past_min_runtime(self._draft.now_s, self._queue.quantum_s))
 
-    def stoppable(self) -> list[tuple[Rank, int, NodeTenants]]:
+    def stoppable(self) -> list[tuple[Rank, int, NodeVictims]]:
         """Nodes on which somebody may be stopped, by the last rank there."""
         if self._by_worst is None:
             jobs = self._draft.view.jobs
@@ -198,26 +204,26 @@ class TenantSurvey:
                 if job.id in going:
                     self._add_coming(self.site(name), job, going)
 
-    def site(self, node: str) -> NodeTenants:
+    def site(self, node: str) -> NodeVictims:
         """A node of the pool."""
         site = self._sites.get(node)
         if site is None:
-            site = self._sites[node] = NodeTenants(self._draft.view.nodes[node])
+            site = self._sites[node] = NodeVictims(self._draft.view.nodes[node])
         return site
 
-    def units(self, site: NodeTenants) -> list[Unit]:
+    def units(self, site: NodeVictims) -> list[Unit]:
         """Who could be stopped on a node: who has been decided about, by whatever source, leaves for nobody else."""
         if site.units is None:
             jobs = self._draft.view.jobs
             here = [jobs[job] for job in site.node.jobs]
             going = {job.id for job in here if job.is_leaving}
-            companies = {self._company(job) - going for job in here if job.id in self._worths}
+            sharing_values = {self._co_runners(job) - going for job in here if job.id in self._worths}
             name, known = site.node.node.name, self._worths.keys()
-            units = [self._unit([jobs[job] for job in sorted(them)], name) for them in companies if them <= known]
+            units = [self._unit([jobs[job] for job in sorted(them)], name) for them in sharing_values if them <= known]
             site.units = sorted(units, key=_least_first)
         return [unit for unit in site.units if all(map(self._draft.is_undecided, unit.jobs))]
 
-    def everywhere(self, unit: Unit) -> list[tuple[NodeTenants, Unit]]:
+    def everywhere(self, unit: Unit) -> list[tuple[NodeVictims, Unit]]:
         """What each of their nodes gains if these leave."""
         placement = self._draft.view.jobs[unit.jobs[0]].placement
         sites = [self.site(name) for name in placement.nodes] if placement else []
@@ -237,12 +243,12 @@ class TenantSurvey:
         while ahead:
             yield heappop(ahead)[2]
 
-    def _company(self, job: Job) -> AbstractSet[JobId]:
+    def _co_runners(self, job: Job) -> AbstractSet[JobId]:
         """All jobs on the GPUs of a job; only jobs of one GPU have company."""
         load = self._draft.view.gpu(job.gpus_held[0]) if job.gpus_held else None
         return frozenset(load.jobs) if load is not None else frozenset()
 
-    def _add_coming(self, site: NodeTenants, job: Job, going: AbstractSet[JobId]) -> None:
+    def _add_coming(self, site: NodeVictims, job: Job, going: AbstractSet[JobId]) -> None:
         """What a job that is being stopped will leave; a GPU comes free if all its jobs are."""
         if job.placement is None:
             return
@@ -253,8 +259,8 @@ class TenantSurvey:
             add_to(site.host_memory_bytes, kept_for, job.effective.part(job.spec.host_memory_bytes, len(here)))
         add_to(site.host_bandwidth, kept_for, job.effective.part(job.spec.host_bandwidth_bytes_per_s, len(here)))
         for gpu in () if job.is_on_host else [slot.gpu for slot in here]:
-            company = self._draft.view.gpu(gpu).jobs
-            if company[0] == job.id and set(company) <= going:
+            co_runners = self._draft.view.gpu(gpu).jobs
+            if co_runners[0] == job.id and set(co_runners) <= going:
                 insort(site.coming, Coming(gpu, kept_for), key=lambda coming: coming.gpu)
 
     def _unit(self, jobs: list[Job], node: str) -> Unit:
@@ -273,9 +279,9 @@ class TenantSurvey:
 
     def _stopped_for(self, job: Job) -> JobId | None:
         """The waiting job it was stopped for."""
-        if job.makes_room_for is None:
+        if job.preempted_for is None:
             return None
-        taker = self._draft.view.jobs.get(job.makes_room_for)
+        taker = self._draft.view.jobs.get(job.preempted_for)
         return taker.id if taker is not None and taker.is_waiting else None
 
 
@@ -283,11 +289,11 @@ def _spans(job: Job) -> bool:
     return job.placement is not None and len(job.placement.nodes) > 1
 
 
-def _order(node: NodeTenants) -> int:
+def _order(node: NodeVictims) -> int:
     return node.node.order
 
 
-def _place(entry: tuple[Rank, int, NodeTenants]) -> tuple[Rank, int]:
+def _place(entry: tuple[Rank, int, NodeVictims]) -> tuple[Rank, int]:
     return entry[:2]
 
 

@@ -9,44 +9,44 @@ from colane.core.cluster.load import GpuLoad
 from colane.core.cluster.state import NodeState
 from colane.model.job import Job, JobId, JobSpec
 from colane.model.resources import host_needs
-from colane.scheduling.engine.contracts import Desk
+from colane.scheduling.engine.contracts import SchedulingContext
 from colane.scheduling.engine.speeds import fastest_first
-from colane.scheduling.mechanisms.preemption.room_utility import best_emptied, utility_over_nodes
-from colane.scheduling.mechanisms.preemption.tenants import NodeTenants, Unit, amount_of
+from colane.scheduling.mechanisms.preemption.preemption_utility import best_emptied, utility_over_nodes
+from colane.scheduling.mechanisms.preemption.victims import NodeVictims, Unit, amount_of
 from colane.scheduling.mechanisms.topology.connected import least_utility
 
-EVERYBODY = None
+EVERY_JOB = None
 """Whomever GPUs that come free are kept for."""
 
 Takers = AbstractSet[JobId | None] | None
 """Those for whom what comes free may be kept to count."""
 
 
-class NodeRoom:
+class NodePreemption:
     """See the module; `units` are those who would leave the node in question.
 
     Args:
-        desk: Where it is asked.
+        context: Where it is asked.
         postpones: Whether a job is offered no place below the utility it asks for.
     """
 
-    def __init__(self, desk: Desk, *, postpones: bool = False) -> None:
-        self._desk = desk
+    def __init__(self, context: SchedulingContext, *, postpones: bool = False) -> None:
+        self._context = context
         self._postpones = postpones
-        self._draft = desk.draft
+        self._draft = context.draft
 
     def kinds(self, job: Job, spec: JobSpec) -> list[str]:
         """GPU types for a job, best first."""
-        draft, preferred = self._draft, self._desk.queue.preferred
-        types = draft.view.gpu_types(self._desk.pool, spec.gpu_type)
+        draft, preferred = self._draft, self._context.queue.preferred
+        types = draft.view.gpu_types(self._context.pool, spec.gpu_type)
         return fastest_first(draft, spec, types) if preferred is None else preferred(job, spec, types)
 
-    def without_leaving(self, site: NodeTenants) -> int:
+    def without_leaving(self, site: NodeVictims) -> int:
         """No more GPUs of a node than this are free or come free."""
         return len(site.coming) + sum(self._draft.free_count(site.node, kind) for kind in site.node.free)
 
     def gpus(
-        self, site: NodeTenants, job: Job, spec: JobSpec, takers: Takers, units: Iterable[Unit]
+        self, site: NodeVictims, job: Job, spec: JobSpec, takers: Takers, units: Iterable[Unit]
     ) -> tuple[GpuLoad, ...] | None:
         """GPUs of one type for all of a job, if those of `units` and those kept for `takers` come free."""
         if job.home and (job.placement is None or job.placement.node != site.node.node.name):
@@ -65,7 +65,7 @@ class NodeRoom:
         least = self._least(job)
         return not least or utility_over_nodes(self._draft, spec, parts) >= least
 
-    def _good(self, site: NodeTenants, job: Job, spec: JobSpec, loads: list[GpuLoad]) -> tuple[GpuLoad, ...] | None:
+    def _good(self, site: NodeVictims, job: Job, spec: JobSpec, loads: list[GpuLoad]) -> tuple[GpuLoad, ...] | None:
         """The first of these GPUs; of a job that asks for a utility the best, if they are good enough for it."""
         least = self._least(job)
         if not least:
@@ -74,10 +74,10 @@ class NodeRoom:
 
     def _least(self, job: Job) -> float:
         """One that waits parked goes on where it is."""
-        return least_utility(self._desk, job) if self._postpones and not job.home else 0.0
+        return least_utility(self._context, job) if self._postpones and not job.home else 0.0
 
     def has_host(
-        self, site: NodeTenants, job: Job, spec: JobSpec, ranks: int, takers: Takers, units: Iterable[Unit]
+        self, site: NodeVictims, job: Job, spec: JobSpec, ranks: int, takers: Takers, units: Iterable[Unit]
     ) -> bool:
         """Whether a node would have the cores, the host memory and its bandwidth that so many ranks book."""
         draft, node, need = self._draft, site.node, host_needs(spec, ranks)
@@ -91,13 +91,13 @@ class NodeRoom:
         return bandwidth + sum(u.host_bandwidth for u in units) >= need.host_bandwidth_bytes_per_s
 
     def loads(
-        self, site: NodeTenants, job: Job, spec: JobSpec, kind: str, takers: Takers, units: Iterable[Unit]
+        self, site: NodeVictims, job: Job, spec: JobSpec, kind: str, takers: Takers, units: Iterable[Unit]
     ) -> list[GpuLoad]:
         """GPUs of a type that it fits on; who asks for more takers gets the same ones first."""
         return [load for load in self._loads(site, job, kind, takers, units) if self._draft.fits_alone(load, spec)]
 
     def _loads(
-        self, site: NodeTenants, job: Job, kind: str, takers: Takers, units: Iterable[Unit]
+        self, site: NodeVictims, job: Job, kind: str, takers: Takers, units: Iterable[Unit]
     ) -> Iterator[GpuLoad]:
         """Those made free for the job first, then free ones, then what nobody and what others were promised."""
         draft = self._draft

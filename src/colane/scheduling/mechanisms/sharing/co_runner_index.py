@@ -15,7 +15,7 @@ COMPANIONS_MAX: Final = 1 << 16
 """Companions that are told apart; then all begins anew."""
 
 
-class CompanyMember(NamedTuple):
+class CoRunner(NamedTuple):
     """All of a job that counts on a GPU it shares: its speed, that of others beside it, and who may come.
 
     `asked` is the GPU type it asked for, to which its speed is compared. `stays` until its end where it began, if it
@@ -26,17 +26,24 @@ class CompanyMember(NamedTuple):
     memory: Memory | None
     believed: BelievedLoad
     share: bool
-    company: str | None
-    circle: str
+    co_runners: str | None
+    sharing_domain: str
     asked: str | None
     utility_min: float
     stays: bool
 
 
-def companion(booking: Booking, spec: JobSpec) -> CompanyMember:
+def co_runner(booking: Booking, spec: JobSpec) -> CoRunner:
     """A job as it counts on a GPU."""
-    known = booking.key, booking.memory, booking.believed, booking.share, booking.company, booking.circle
-    return CompanyMember(*known, spec.gpu_type, spec.utility_min, not spec.preemptible)
+    known = (
+        booking.key,
+        booking.memory,
+        booking.believed,
+        booking.share,
+        booking.measurement_group,
+        booking.sharing_domain,
+    )
+    return CoRunner(*known, spec.gpu_type, spec.utility_min, not spec.preemptible)
 
 
 Members = tuple[int, ...]
@@ -49,26 +56,26 @@ def others(members: Members, place: int) -> Members:
 
 
 @final
-class Companions:
+class CoRunnerIndex:
     """See the module.
 
     Attributes:
         specs: One description of each, by its number.
         known: Each, by its number.
-        asked: Numbers of jobs that were asked for, see `CompanyValues.number`.
+        asked: Numbers of jobs that were asked for, see `SharingValues.number`.
     """
 
     def __init__(self) -> None:
         self.specs: list[JobSpec] = []
-        self.known: list[CompanyMember] = []
+        self.known: list[CoRunner] = []
         self.asked: dict[tuple[NeedClass, float, bool, str], int] = {}
-        self._numbers: dict[CompanyMember, int] = {}
+        self._numbers: dict[CoRunner, int] = {}
         self._lessons: list[int] = []
         self._of_kind: dict[KindOfJob, set[int]] = {}
 
     def number(self, booking: Booking, spec: JobSpec) -> int:
         """Of a companion."""
-        known = companion(booking, spec)
+        known = co_runner(booking, spec)
         number = self._numbers.get(known)
         if number is None:
             number = self._numbers[known] = len(self.specs)

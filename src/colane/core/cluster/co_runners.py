@@ -10,7 +10,7 @@ from colane.model.job import Job, JobId
 from colane.perf.rate import Rate
 
 
-class Company(NamedTuple):
+class CoRunners(NamedTuple):
     """How a job shares its GPUs. Slowdowns are step time now / step time alone, at least 1 where predicted.
 
     Attributes:
@@ -33,12 +33,12 @@ class Pacing(NamedTuple):
 
     Attributes:
         rate: As it runs; of one that has no GPUs, as it would alone.
-        company: How it shares its GPUs, None when it shares none.
+        co_runners: How it shares its GPUs, None when it shares none.
         cores_useful: Fewest cores with which it is as fast as with any that was tried; None while too few were.
     """
 
     rate: Rate
-    company: Company | None
+    co_runners: CoRunners | None
     cores_useful: int | None = None
 
 

@@ -20,7 +20,7 @@ class SampleDue(NamedTuple):
     epoch: int
 
 
-class CompanySampling:
+class CoRunnerSampling:
     """Says when to sample which set of jobs.
 
     Args:
@@ -36,10 +36,10 @@ class CompanySampling:
     def dues(self, concerned: Iterable[Process]) -> Iterator[SampleDue]:
         """Yield when to sample every new set of these processes, in seconds from now."""
         for use in dict.fromkeys([process.uses[0] for process in concerned]):
-            company = use.processes.values()
-            for after_s in self._sampler.waits_s(company, self._after_steps(company)):
+            co_runners = use.processes.values()
+            for after_s in self._sampler.waits_s(co_runners, self._after_steps(co_runners)):
                 yield SampleDue(after_s, use, use.epoch)
-            for process in company if self._core.config.tuning is not None else ():
+            for process in co_runners if self._core.config.tuning is not None else ():
                 for after_s in self._tuning_waits_s(process):
                     yield SampleDue(after_s, use, use.epoch)
 
@@ -64,13 +64,13 @@ class CompanySampling:
                 found.append(Progressed(process.id, process.attempt, self._sampler.sample(process, now_s)))
         return found
 
-    def _after_steps(self, company: Collection[Process]) -> tuple[int, ...]:
+    def _after_steps(self, co_runners: Collection[Process]) -> tuple[int, ...]:
         """After which steps to sample a set: where nothing can be learnt, its first if something waits for it."""
-        is_sampled = len(company) > 1 or any(map(self._sampler.teaches, company))
-        for process in company:
+        is_sampled = len(co_runners) > 1 or any(map(self._sampler.teaches, co_runners))
+        for process in co_runners:
             process.is_sampled = is_sampled
         if is_sampled:
             return SAMPLE_AFTER_STEPS
         jobs = self._core.state.jobs
-        is_awaited = self._awaits_steps and any(jobs[process.id].first_step_s is None for process in company)
+        is_awaited = self._awaits_steps and any(jobs[process.id].first_step_s is None for process in co_runners)
         return SAMPLE_AFTER_STEPS[:1] if is_awaited else ()

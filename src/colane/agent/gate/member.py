@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from math import ceil
 
 from colane.agent.gate.memory import Tenant
-from colane.agent.gate.values import Stand, Wish
+from colane.agent.gate.values import GatePhase, Wish
 from colane.model.lane import TurnRule
 from colane.model.progress import KEPT, UNGATED
 
@@ -15,7 +15,7 @@ PROBE_STEPS = 3
 
 
 @dataclass(slots=True)
-class Party:
+class GateMember:
     """A job of this node.
 
     Attributes:
@@ -23,7 +23,7 @@ class Party:
         arrived: Order of arrival.
         since_s: Since when it stands as it does.
         booked_s: Until when its service and its wait are counted.
-        stand: What it does.
+        phase: What it does.
         ungated: Why it runs without turns; empty while it has them.
         kept_for: Jobs without turns beside which its steps have no room.
         granted: Whether it was let go, and not only seen to run.
@@ -35,15 +35,15 @@ class Party:
         service_s: Time it has held its lanes.
         wait_s: Time it has waited for them.
         mates: Jobs it shares lanes with.
-        company_service_s: Service when it came to have these mates.
-        company_wait_s: Wait then.
+        co_runner_service_s: Service when it came to have these mates.
+        co_runner_wait_s: Wait then.
     """
 
     wish: Wish
     arrived: int
     since_s: float
     booked_s: float
-    stand: Stand = Stand.AWAY
+    phase: GatePhase = GatePhase.AWAY
     ungated: str = ""
     kept_for: tuple[int, ...] = ()
     granted: bool = False
@@ -55,8 +55,8 @@ class Party:
     service_s: float = 0.0
     wait_s: float = 0.0
     mates: tuple[int, ...] = ()
-    company_service_s: float = 0.0
-    company_wait_s: float = 0.0
+    co_runner_service_s: float = 0.0
+    co_runner_wait_s: float = 0.0
 
     def steps_beside(self, done: int, now_s: float) -> int:
         """How many of the steps of the turn that ends now it made beside the company it has: all where nobody came."""
@@ -67,12 +67,12 @@ class Party:
     @property
     def holds(self) -> bool:
         """Whether its lanes are its own now."""
-        return self.stand is Stand.RUNNING
+        return self.phase is GatePhase.RUNNING
 
     @property
     def wants(self) -> bool:
         """Whether it waits for its turn and may have one."""
-        return self.stand is Stand.READY and not self.is_to_wait
+        return self.phase is GatePhase.READY and not self.is_to_wait
 
     @property
     def is_to_wait(self) -> bool:
@@ -82,12 +82,12 @@ class Party:
     @property
     def waits(self) -> bool:
         """Whether it waits for its turn, or for room to have one."""
-        return self.stand is Stand.READY and not self.wish.paused
+        return self.phase is GatePhase.READY and not self.wish.paused
 
     @property
     def is_parked(self) -> bool:
         """Whether it is paused and waits at a boundary."""
-        return self.wish.paused and self.stand in {Stand.READY, Stand.IDLE}
+        return self.wish.paused and self.phase in {GatePhase.READY, GatePhase.IDLE}
 
     @property
     def is_off(self) -> bool:
@@ -95,51 +95,51 @@ class Party:
         return self.wish.hold and self.is_parked
 
 
-def tenant(party: Party) -> Tenant:
+def tenant(member: GateMember) -> Tenant:
     """What it holds of the memory of its devices."""
-    wish = party.wish
-    lanes = () if party.is_off else wish.lanes
-    return Tenant(wish.job, party.arrived, lanes, wish.memory, bool(party.ungated), party.is_parked)
+    wish = member.wish
+    lanes = () if member.is_off else wish.lanes
+    return Tenant(wish.job, member.arrived, lanes, wish.memory, bool(member.ungated), member.is_parked)
 
 
-def note(party: Party) -> str:
+def note(member: GateMember) -> str:
     """Why it has no turns."""
-    if party.ungated or not party.kept_for:
-        return party.ungated
-    jobs = ", ".join(str(job) for job in party.kept_for)
+    if member.ungated or not member.kept_for:
+        return member.ungated
+    jobs = ", ".join(str(job) for job in member.kept_for)
     return f"waits at its step boundary: beside job {jobs}, which runs without turns, its memory does not fit"
 
 
-def times(party: Party, now_s: float) -> tuple[float, float]:
+def times(member: GateMember, now_s: float) -> tuple[float, float]:
     """Service and wait with what is not booked yet."""
-    passed_s = now_s - party.booked_s
+    passed_s = now_s - member.booked_s
     return (
-        party.service_s + (passed_s if party.holds else 0.0),
-        party.wait_s + (passed_s if party.waits else 0.0),
+        member.service_s + (passed_s if member.holds else 0.0),
+        member.wait_s + (passed_s if member.waits else 0.0),
     )
 
 
-def state(party: Party) -> str:
+def state(member: GateMember) -> str:
     """How it stands in its lanes, in a word (`Seen.state`)."""
-    if party.ungated:
+    if member.ungated:
         return UNGATED
-    if party.wish.paused and not party.holds:
+    if member.wish.paused and not member.holds:
         return "paused"
-    if party.kept_for and not party.holds:
+    if member.kept_for and not member.holds:
         return KEPT
-    return "running" if party.holds or party.stand is Stand.AWAY else "waiting"
+    return "running" if member.holds or member.phase is GatePhase.AWAY else "waiting"
 
 
-def is_probed(party: Party, rule: TurnRule) -> bool:
+def is_probed(member: GateMember, rule: TurnRule) -> bool:
     """Whether its steps must be measured before its remaining time can be said."""
-    known = rule is not TurnRule.SRTF or party.wish.steps_total is None
-    return not known and party.measured < PROBE_STEPS
+    known = rule is not TurnRule.SRTF or member.wish.steps_total is None
+    return not known and member.measured < PROBE_STEPS
 
 
-def remaining_s(party: Party, rule: TurnRule, running_s: float) -> float | None:
+def remaining_s(member: GateMember, rule: TurnRule, running_s: float) -> float | None:
     """Time it still needs its lanes, so long into its turn; 0 until that is measured, None where no end is known."""
-    if party.wish.steps_total is None:
+    if member.wish.steps_total is None:
         return None
-    if is_probed(party, rule) or party.step_s is None:
+    if is_probed(member, rule) or member.step_s is None:
         return 0.0
-    return max(0.0, (party.wish.steps_total - party.steps) * party.step_s - running_s)
+    return max(0.0, (member.wish.steps_total - member.steps) * member.step_s - running_s)

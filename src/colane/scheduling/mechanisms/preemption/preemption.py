@@ -19,18 +19,18 @@ from colane.model.plan import Park, Stop
 from colane.model.reason import Reason, Why
 from colane.model.resources import Resources, host_needs
 from colane.scheduling.engine.choices import urgent_value
-from colane.scheduling.engine.contracts import Classes, Desk, Offer, Order, Rank
+from colane.scheduling.engine.contracts import Candidate, Classes, Order, Rank, SchedulingContext
 from colane.scheduling.engine.live import Priorities
 from colane.scheduling.engine.openings import Openings
-from colane.scheduling.engine.usual import UsualFinder
+from colane.scheduling.engine.usual import BoundSourceDefaults
 from colane.scheduling.engine.waiting import Waits
 from colane.scheduling.engine.walks import by_priority
-from colane.scheduling.mechanisms.preemption.node_room import EVERYBODY, NodeRoom
-from colane.scheduling.mechanisms.preemption.room_over_nodes import NodePart, Pieces, RoomOverNodes, Vacancy
-from colane.scheduling.mechanisms.preemption.tenants import Coming, NodeTenants, TenantSurvey, Unit, add_to, take_from
+from colane.scheduling.mechanisms.preemption.multi_node_preemption import MultiNodePreemption, NodePart, Pieces, Vacancy
+from colane.scheduling.mechanisms.preemption.node_preemption import EVERY_JOB, NodePreemption
+from colane.scheduling.mechanisms.preemption.victims import Coming, NodeVictims, Unit, VictimSurvey, add_to, take_from
 
 
-class MakesRoom(StrEnum):
+class PreemptsFor(StrEnum):
     """Who takes whose place."""
 
     ORDER = "order"
@@ -41,77 +41,79 @@ class MakesRoom(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class MakingRoom:
+class Preemption:
     """See the module.
 
     Attributes:
-        makes_room: Who takes whose place.
+        preempts: Who takes whose place.
         over_nodes: Whether also on several nodes for one who may span them, and jobs that run over several leave.
         postpones: Whether no room is made that a job would decline: its utility there is below the least it asks for.
     """
 
-    makes_room: MakesRoom = MakesRoom.ORDER
+    preempts: PreemptsFor = PreemptsFor.ORDER
     over_nodes: bool = True
     postpones: bool = False
 
-    def bind(self, desk: Desk) -> RoomFinder | None:
+    def bind(self, context: SchedulingContext) -> BoundPreemption | None:
         """See `Source`."""
-        if self.makes_room is MakesRoom.ORDER:
-            return RoomFinder(self, desk, desk.queue.displaces, desk.queue.because)
-        if self.makes_room is MakesRoom.PRIORITY and _may_outrank(desk):
-            return RoomFinder(self, desk, by_priority, "it has a higher priority")
+        if self.preempts is PreemptsFor.ORDER:
+            return BoundPreemption(self, context, context.queue.displaces, context.queue.because)
+        if self.preempts is PreemptsFor.PRIORITY and _may_outrank(context):
+            return BoundPreemption(self, context, by_priority, "it has a higher priority")
         return None
 
-    def spares_s(self, order: Order) -> float:
+    def min_runtime_before_preemption_s(self, order: Order) -> float:
         """See `Source`; the order's quantum, which holds among equals only where room is made by the order."""
-        return order.quantum_s if self.makes_room is MakesRoom.ORDER else inf
+        return order.quantum_s if self.preempts is PreemptsFor.ORDER else inf
 
 
-def _may_outrank(desk: Desk) -> bool:
+def _may_outrank(context: SchedulingContext) -> bool:
     """Whether somebody who waits has a higher priority than somebody who runs."""
-    highest = max(desk.draft.view.queue(desk.pool).lines, default=None)
-    lowest = desk.draft.view.derived(Priorities).lowest(desk.pool)
+    highest = max(context.draft.view.queue(context.pool).lines, default=None)
+    lowest = context.draft.view.derived(Priorities).lowest(context.pool)
     return highest is not None and lowest is not None and highest > lowest
 
 
-class RoomFinder(UsualFinder):
-    """See `MakingRoom`."""
+class BoundPreemption(BoundSourceDefaults):
+    """See `Preemption`."""
 
     at_home = True
-    makes_room = True
+    preempts = True
 
-    def __init__(self, source: MakingRoom, desk: Desk, displaces: Callable[[Rank, Rank], bool], because: str) -> None:
-        self._desk = desk
-        self._draft = desk.draft
+    def __init__(
+        self, source: Preemption, context: SchedulingContext, displaces: Callable[[Rank, Rank], bool], because: str
+    ) -> None:
+        self._context = context
+        self._draft = context.draft
         self._because = because
-        self._waits = Waits(desk.draft, desk.pool, desk.queue)
-        self._openings = Openings(desk.draft, desk.pool, desk.queue)
-        self._survey = TenantSurvey(desk, displaces, over_nodes=source.over_nodes)
-        self._rooms = NodeRoom(desk, postpones=source.postpones)
-        self._over_nodes = RoomOverNodes(desk, self._survey, self._rooms) if source.over_nodes else None
-        desk.draft.ask_again(desk.pool, inf)
+        self._waits = Waits(context.draft, context.pool, context.queue)
+        self._openings = Openings(context.draft, context.pool, context.queue)
+        self._survey = VictimSurvey(context, displaces, over_nodes=source.over_nodes)
+        self._rooms = NodePreemption(context, postpones=source.postpones)
+        self._over_nodes = MultiNodePreemption(context, self._survey, self._rooms) if source.over_nodes else None
+        context.draft.ask_again(context.pool, inf)
 
     @property
     def settles(self) -> bool:
         """While nothing comes free and nobody may be stopped."""
         return self._survey.is_empty
 
-    def offers(self, job: Job, spec: JobSpec) -> Iterator[Offer]:
-        """See `Finder`."""
+    def candidates(self, job: Job, spec: JobSpec) -> Iterator[Candidate]:
+        """See `BoundSource`."""
         vacancy = self._vacancy(job, spec)
         if vacancy is not None:
-            yield from self._offer(job, spec, vacancy)
+            yield from self._candidate(job, spec, vacancy)
 
     def worth(self, classes: Classes) -> Classes:
         """None while nothing comes free and nobody may be stopped."""
         return {} if self._survey.is_empty else classes
 
     def left_out(self) -> None:
-        """See `Finder`."""
+        """See `BoundSource`."""
         self._survey.watch()
 
     def has_hope(self, rank: Rank) -> bool:
-        """See `Finder`."""
+        """See `BoundSource`."""
         return self._survey.has_any_for(rank)
 
     # -- choosing
@@ -125,7 +127,7 @@ class RoomFinder(UsualFinder):
         if found is None and may_be_one:
             found = self._by_leaving(job, spec)
         if found is None and over is not None:
-            found = self._if_it_starts(job, spec, over.by_leaving(job, spec, self._desk.queue.rank(job)))
+            found = self._if_it_starts(job, spec, over.by_leaving(job, spec, self._context.queue.rank(job)))
         return found
 
     def _if_it_starts(self, job: Job, spec: JobSpec, found: Vacancy | None) -> Vacancy | None:
@@ -142,7 +144,7 @@ class RoomFinder(UsualFinder):
         without_leaving = self._rooms.without_leaving
         sites = [site for site in self._survey.open_nodes if without_leaving(site) >= spec.gpus]
         mine = [site for site in sites if job.id in site.cores]
-        for candidates, takers in ((mine, EVERYBODY), (sites, {None, job.id}), (sites, EVERYBODY)):
+        for candidates, takers in ((mine, EVERY_JOB), (sites, {None, job.id}), (sites, EVERY_JOB)):
             for site in candidates:
                 gpus = self._rooms.gpus(site, job, spec, takers, ())
                 if gpus is not None:
@@ -154,7 +156,7 @@ class RoomFinder(UsualFinder):
 
         Of jobs of one rank those are least valuable that lose least: unsaved work, memory to move, their launch.
         """
-        survey, rank = self._survey, self._desk.queue.rank(job)
+        survey, rank = self._survey, self._context.queue.rank(job)
         best: tuple[Rank, int, int, Vacancy] | None = None
         for worst, order, site in reversed(survey.stoppable() if survey.may_displace(rank) else ()):
             if not survey.displaces(rank, worst) or (best is not None and worst < best[0]):
@@ -171,31 +173,31 @@ class RoomFinder(UsualFinder):
                 best = (*cost, vacancy)
         return None if best is None else best[3]
 
-    def _least(self, site: NodeTenants, job: Job, spec: JobSpec, units: list[Unit]) -> Vacancy | None:
+    def _least(self, site: NodeVictims, job: Job, spec: JobSpec, units: list[Unit]) -> Vacancy | None:
         """Let the least valuable leave until there is room, then spare whoever need not go."""
         chosen: list[Unit] = []
         gpus_max = self._rooms.without_leaving(site)
         for unit in units:
             chosen.append(unit)
             gpus_max += len(unit.gpus)
-            if gpus_max >= spec.gpus and self._rooms.gpus(site, job, spec, EVERYBODY, chosen) is not None:
+            if gpus_max >= spec.gpus and self._rooms.gpus(site, job, spec, EVERY_JOB, chosen) is not None:
                 break
         else:
             return None
         for unit in reversed(chosen[:-1]):
             rest = [other for other in chosen if other is not unit]
-            if self._rooms.gpus(site, job, spec, EVERYBODY, rest) is not None:
+            if self._rooms.gpus(site, job, spec, EVERY_JOB, rest) is not None:
                 chosen = rest
-        gpus = self._rooms.gpus(site, job, spec, EVERYBODY, chosen)
+        gpus = self._rooms.gpus(site, job, spec, EVERY_JOB, chosen)
         return None if gpus is None else Vacancy((NodePart(site, gpus),), tuple(chosen))
 
     # -- deciding
 
-    def _offer(self, job: Job, spec: JobSpec, vacancy: Vacancy) -> Iterator[Offer]:
+    def _candidate(self, job: Job, spec: JobSpec, vacancy: Vacancy) -> Iterator[Candidate]:
         room, gpus = self._room(job, vacancy), vacancy.gpus
         if room is None or (room and self._would_wait(job, spec, gpus, room)):
             return
-        draft, reason = self._draft, Reason(Why.MAKING_ROOM, {}, tuple([action.job for action in room]))
+        draft, reason = self._draft, Reason(Why.PREEMPTING, {}, tuple([action.job for action in room]))
         waits_for = tuple(sorted({other for load in gpus for other in load.jobs}))
         lacks = [host_needs(spec, len(part.gpus)) - draft.host_free(part.site.node) for part in vacancy.parts]
 
@@ -209,8 +211,8 @@ class RoomFinder(UsualFinder):
 
         harm, cost_s = self._harm(job, room), self._cost_s(room)
         if max([draft.view.job(action.job).spec.priority for action in room], default=0) < job.spec.priority:
-            harm, cost_s = 1.0 - urgent_value(1.0, harm, cost_s, self._desk.queue.left_s(job)), 0.0
-        yield Offer(
+            harm, cost_s = 1.0 - urgent_value(1.0, harm, cost_s, self._context.queue.left_s(job)), 0.0
+        yield Candidate(
             gpus, reason, room=room, waits_for=waits_for, accepted=accepted, is_later=True,
             harm=harm, cost_s=cost_s,
         )  # fmt: skip
@@ -223,7 +225,7 @@ class RoomFinder(UsualFinder):
 
     def _harm(self, job: Job, room: Iterable[Stop | Park]) -> float:
         """Speed of those who leave, by what it weighs beside the job's."""
-        draft, weigh, lost = self._draft, self._desk.queue.weigh, 0.0
+        draft, weigh, lost = self._draft, self._context.queue.weigh, 0.0
         for victim in [draft.view.job(action.job) for action in room]:
             here = situation_in(draft.view.gpu(victim.gpus_held[0]), victim.id, draft.view.jobs)
             lost += draft.beliefs.rate(victim.effective, here).ratio * weigh(victim) / weigh(job)
@@ -236,7 +238,7 @@ class RoomFinder(UsualFinder):
     def _room(self, job: Job, vacancy: Vacancy) -> tuple[Stop | Park, ...] | None:
         """How each leaves who has to; None where one cannot, as the host lacks memory for all of them."""
         draft, room, host_bytes = self._draft, list[Stop | Park](), dict[str, int]()
-        away_s = self._desk.queue.left_s(job) or 0.0
+        away_s = self._context.queue.left_s(job) or 0.0
         for unit in vacancy.units:
             for victim in map(draft.view.job, unit.jobs):
                 node = victim.placement.node if victim.placement is not None else ""
@@ -259,7 +261,7 @@ class RoomFinder(UsualFinder):
             self._survey.stopped(site)
             self._survey.keep_open(site)
 
-    def _take(self, job: Job, site: NodeTenants, lack: Resources) -> None:
+    def _take(self, job: Job, site: NodeVictims, lack: Resources) -> None:
         take_from(site.cores, job.id, lack.cores)
         take_from(site.host_memory_bytes, job.id, lack.host_memory_bytes)
         take_from(site.host_bandwidth, job.id, int(max(0.0, lack.host_bandwidth_bytes_per_s)))

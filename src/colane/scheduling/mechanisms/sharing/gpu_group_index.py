@@ -20,10 +20,10 @@ from colane.core.cluster.view import ClusterView
 from colane.model.hardware import GpuId
 from colane.model.job import Job, JobId
 from colane.perf.beliefs import Beliefs
-from colane.scheduling.mechanisms.sharing.companions import COMPANIONS_MAX, Companions, Members
-from colane.scheduling.mechanisms.sharing.groups import Alike, Leaver, Site, circle_of
+from colane.scheduling.mechanisms.sharing.co_runner_index import COMPANIONS_MAX, CoRunnerIndex, Members
+from colane.scheduling.mechanisms.sharing.groups import GpuGroup, Site, Victim, sharing_domain_of
 
-ALIKES_MAX: Final = 1 << 14
+GPU_GROUPS_MAX: Final = 1 << 14
 """Groups that are remembered at once though no GPU is in them."""
 
 USUAL_MAX: Final = 256
@@ -31,47 +31,47 @@ USUAL_MAX: Final = 256
 
 _Key = tuple[Kind, str, Members, int, str | None]
 
-_Entry = tuple[Weight, tuple[str, ...], Alike]
+_Entry = tuple[Weight, tuple[str, ...], GpuGroup]
 """A group by its weight, then by who is in it."""
 
 
-class GpusAlike:
+class GpuGroupIndex:
     """See the module.
 
     Attributes:
         lessons: So many were learnt when its values were worked out.
         changes: Grows with everything that may change an answer, but for time and what a plan decides.
-        companions: Who is on them.
-        totals: Sums of speeds of companies, see `CompanyValues`, each with the stamp it holds for.
-        known_sets: Whether anything is known of companies, see `CompanyValues.is_known`, with stamps likewise.
+        co_runners: Who is on them.
+        totals: Sums of speeds of companies, see `SharingValues`, each with the stamp it holds for.
+        known_sets: Whether anything is known of companies, see `SharingValues.is_known`, with stamps likewise.
         hopes: Whether there is company for the first of a class, and for whom and which stamp that holds.
         tries: Whether there is company to be tried for a companion, and for which version of the groups that holds.
         tops: How much the sum of speeds rises at most by a companion, and for which version of the groups that holds,
-            see `CompanyValues.top`.
-        leavers: Who could go, with the changes it holds for, see `CompanyValues.leavers`.
-        unjudged: Groups of several jobs that are new, or of whom something was learnt, see `CompanyValues.burdened`.
+            see `SharingValues.top`.
+        victims: Who could go, with the changes it holds for, see `SharingValues.victims`.
+        unjudged: Groups of several jobs that are new, or of whom something was learnt, see `SharingValues.burdened`.
         burdened: Those that somebody burdens.
     """
 
     def __init__(self) -> None:
         self.changes = 0
-        self.companions = Companions()
+        self.co_runners = CoRunnerIndex()
         self.totals: dict[tuple[Site, Members], tuple[int, float]] = {}
         self.hopes: dict[Line, tuple[JobId, int, bool]] = {}
         self.tops: dict[tuple[int, Kind, int], tuple[int, float]] = {}
         self.known_sets: dict[tuple[Site, Members], tuple[int, bool]] = {}
         self.tries: dict[tuple[int, Kind], tuple[int, bool]] = {}
-        self.leavers: dict[tuple[Kind, int], tuple[int, list[Leaver]]] = {}
-        self.unjudged: dict[Alike, None] = {}
-        self.burdened: dict[Alike, None] = {}
-        self._groups: dict[_Key, Alike] = {}
-        self._present: dict[Kind, dict[Alike, None]] = {}
+        self.victims: dict[tuple[Kind, int], tuple[int, list[Victim]]] = {}
+        self.unjudged: dict[GpuGroup, None] = {}
+        self.burdened: dict[GpuGroup, None] = {}
+        self._groups: dict[_Key, GpuGroup] = {}
+        self._present: dict[Kind, dict[GpuGroup, None]] = {}
         self._lightest: dict[Kind, list[_Entry]] = {}
         self._versions: dict[Kind, int] = {}
         self._waiting: dict[str, float] = {}
         self._usual: dict[Kind, tuple[int, float]] = {}
-        self._companies: dict[tuple[Kind, Members], int] = {}
-        self._at: dict[GpuId, Alike] = {}
+        self._sharing_values: dict[tuple[Kind, Members], int] = {}
+        self._at: dict[GpuId, GpuGroup] = {}
         self._known: dict[GpuId, GpuLoad] = {}
         self._ids: dict[int, tuple[GpuId, ...]] = {}
         self._nodes: set[int] = set()
@@ -105,7 +105,7 @@ class GpusAlike:
 
     def look(self, draft: Draft) -> None:
         """Follow what has changed in the cluster, and what has been decided since."""
-        if draft.worked_out.get(GpusAlike) != self._plan or not self._plan:
+        if draft.worked_out.get(GpuGroupIndex) != self._plan or not self._plan:
             self._begin(draft)
         touched = draft.touched
         while self._followed < len(touched):
@@ -115,14 +115,14 @@ class GpusAlike:
 
     def _follow(self, draft: Draft, gpu: GpuId, load: GpuLoad) -> None:
         """Something was decided about a GPU; that a job of several has it now concerns nobody here."""
-        alike = self._group(draft.view, load) if load.bookings and gpu not in draft.held else None
-        if alike is None and gpu not in self._at:
+        gpu_group = self._group(draft.view, load) if load.bookings and gpu not in draft.held else None
+        if gpu_group is None and gpu not in self._at:
             return
         self._changed[gpu] = None
         self._take_out(gpu)
-        if alike is not None:
-            insort(alike.fresh, gpu)
-            self._enter(gpu, alike)
+        if gpu_group is not None:
+            insort(gpu_group.fresh, gpu)
+            self._enter(gpu, gpu_group)
 
     def wait(self, pool: str, jobs: float) -> None:
         """So many jobs wait for each GPU of a pool; what company is worth to them follows from it."""
@@ -142,35 +142,35 @@ class GpusAlike:
         if known is None or known[0] != self.changes:
             entries = self._lightest.get(kind, ())
             looked_at = [entry[2] for entry in entries[:: len(entries) // USUAL_MAX + 1]]
-            shared = [alike for alike in looked_at if len(alike.members) > 1]
-            sums = [alike.gpu_count * total(alike.site, alike.members) for alike in shared]
-            known = self.changes, sum(sums) / max(1, sum([alike.gpu_count for alike in shared]))
+            shared = [gpu_group for gpu_group in looked_at if len(gpu_group.members) > 1]
+            sums = [gpu_group.gpu_count * total(gpu_group.site, gpu_group.members) for gpu_group in shared]
+            known = self.changes, sum(sums) / max(1, sum([gpu_group.gpu_count for gpu_group in shared]))
             self._usual[kind] = known
         return known[1]
 
-    def present(self, kind: Kind) -> dict[Alike, None]:
+    def present(self, kind: Kind) -> dict[GpuGroup, None]:
         """Groups of a kind with any GPUs."""
         return self._present.get(kind, {})
 
     def is_there(self, kind: Kind, members: Members) -> bool:
         """Whether there is a GPU with just these companions."""
-        return bool(self._companies.get((kind, tuple(sorted(members)))))
+        return bool(self._sharing_values.get((kind, tuple(sorted(members)))))
 
     def version(self, kind: Kind) -> int:
         """Changes with the groups of a kind that may be joined."""
         return self._versions.get(kind, 0)
 
-    def lightest(self, kind: Kind, jobs_max: int, count: int) -> list[Alike]:
+    def lightest(self, kind: Kind, jobs_max: int, count: int) -> list[GpuGroup]:
         """The lightest groups of a kind that may be joined and have at most so many members."""
-        found: list[Alike] = []
-        for _, _, alike in self._lightest.get(kind, ()):
-            if len(alike.members) <= jobs_max:
-                found.append(alike)
+        found: list[GpuGroup] = []
+        for _, _, gpu_group in self._lightest.get(kind, ()):
+            if len(gpu_group.members) <= jobs_max:
+                found.append(gpu_group)
                 if len(found) == count:
                     break
         return found
 
-    def of(self, gpu: GpuId) -> Alike | None:
+    def of(self, gpu: GpuId) -> GpuGroup | None:
         """The group of a GPU, None where it is in none."""
         return self._at.get(gpu)
 
@@ -180,11 +180,11 @@ class GpusAlike:
         """A plan begins: what the last one decided has been carried out by now, or not."""
         self._plan += 1
         self._followed = 0
-        draft.worked_out[GpusAlike] = self._plan
+        draft.worked_out[GpuGroupIndex] = self._plan
         view = draft.view
         if self.lessons != view.beliefs.lessons:
             self._learn(view.beliefs)
-        if len(self.companions.specs) > COMPANIONS_MAX:
+        if len(self.co_runners.specs) > COMPANIONS_MAX:
             self._empty(view)
         for order in sorted(self._nodes):
             self._read_node(view, order)
@@ -200,47 +200,47 @@ class GpusAlike:
         if taught is None:
             self._forget()
             return
-        numbers = self.companions.learn(taught)
-        for alike in self._groups.values():
-            self._unlearn(alike, numbers)
+        numbers = self.co_runners.learn(taught)
+        for gpu_group in self._groups.values():
+            self._unlearn(gpu_group, numbers)
         self._renew(self._present)
 
-    def _unlearn(self, alike: Alike, numbers: AbstractSet[int]) -> None:
-        if numbers.isdisjoint(alike.members):
-            for number in numbers & alike.rises.keys():
-                del alike.rises[number]
+    def _unlearn(self, gpu_group: GpuGroup, numbers: AbstractSet[int]) -> None:
+        if numbers.isdisjoint(gpu_group.members):
+            for number in numbers & gpu_group.rises.keys():
+                del gpu_group.rises[number]
         else:
-            alike.rises.clear()
-            self._doubt(alike)
-            self._weigh(alike)
+            gpu_group.rises.clear()
+            self._doubt(gpu_group)
+            self._weigh(gpu_group)
 
-    def _weigh(self, alike: Alike) -> None:
+    def _weigh(self, gpu_group: GpuGroup) -> None:
         """File a group by what its members are believed to weigh now."""
-        weight = weight_of(alike.carried)
-        if weight == alike.weight:
+        weight = weight_of(gpu_group.carried)
+        if weight == gpu_group.weight:
             return
-        is_there = alike in self._present.get(alike.kind, {})
+        is_there = gpu_group in self._present.get(gpu_group.kind, {})
         if is_there:
-            self._list(alike, is_new=False)
-        alike.weight = weight
+            self._list(gpu_group, is_new=False)
+        gpu_group.weight = weight
         if is_there:
-            self._list(alike, is_new=True)
+            self._list(gpu_group, is_new=True)
 
-    def _doubt(self, alike: Alike) -> None:
+    def _doubt(self, gpu_group: GpuGroup) -> None:
         """What the members of a group do to each other is to be worked out anew."""
-        if len(alike.members) > 1 and alike.gpus:
-            self.unjudged[alike] = None
+        if len(gpu_group.members) > 1 and gpu_group.gpus:
+            self.unjudged[gpu_group] = None
 
     def _forget(self) -> None:
         """No value holds any more."""
         self.changes += 1
-        self.companions.asked.clear()
-        for known in (self.totals, self.leavers, self.tops, self.known_sets, self.tries, self.hopes):
+        self.co_runners.asked.clear()
+        for known in (self.totals, self.victims, self.tops, self.known_sets, self.tries, self.hopes):
             known.clear()
-        for alike in self._groups.values():
-            alike.rises.clear()
-            self._doubt(alike)
-            self._weigh(alike)
+        for gpu_group in self._groups.values():
+            gpu_group.rises.clear()
+            self._doubt(gpu_group)
+            self._weigh(gpu_group)
 
     def _empty(self, view: ClusterView) -> None:
         """Begin anew: companions that came and went have used up their numbers."""
@@ -249,7 +249,7 @@ class GpusAlike:
             self._groups,
             self._present,
             self._lightest,
-            self._companies,
+            self._sharing_values,
             self._at,
             self._known,
             self._ids,
@@ -258,14 +258,14 @@ class GpusAlike:
             self.burdened,
         ):
             known.clear()
-        self.companions = Companions()
+        self.co_runners = CoRunnerIndex()
         self._nodes.update([node.order for node in view.nodes.values()])
 
     def _tidy(self) -> None:
-        if len(self.hopes) > ALIKES_MAX:
+        if len(self.hopes) > GPU_GROUPS_MAX:
             self.hopes.clear()
-        if len(self._groups) > ALIKES_MAX + len(self._at):
-            self._groups = {key: alike for key, alike in self._groups.items() if alike.gpus}
+        if len(self._groups) > GPU_GROUPS_MAX + len(self._at):
+            self._groups = {key: gpu_group for key, gpu_group in self._groups.items() if gpu_group.gpus}
 
     def _read_node(self, view: ClusterView, order: int) -> None:
         self.changes += 1
@@ -290,69 +290,69 @@ class GpusAlike:
         gpu = load.id
         self._take_out(gpu)
         self._known[gpu] = load
-        alike = self._group(view, load) if load.bookings else None
-        if alike is not None:
-            insort(alike.gpus, gpu)
-            self._enter(gpu, alike)
+        gpu_group = self._group(view, load) if load.bookings else None
+        if gpu_group is not None:
+            insort(gpu_group.gpus, gpu)
+            self._enter(gpu, gpu_group)
 
-    def _enter(self, gpu: GpuId, alike: Alike) -> None:
-        self._at[gpu] = alike
-        self._count(alike, 1)
-        self._doubt(alike)
-        present = self._present.setdefault(alike.kind, {})
-        if alike not in present:
-            present[alike] = None
-            self._list(alike, is_new=True)
+    def _enter(self, gpu: GpuId, gpu_group: GpuGroup) -> None:
+        self._at[gpu] = gpu_group
+        self._count(gpu_group, 1)
+        self._doubt(gpu_group)
+        present = self._present.setdefault(gpu_group.kind, {})
+        if gpu_group not in present:
+            present[gpu_group] = None
+            self._list(gpu_group, is_new=True)
 
-    def _count(self, alike: Alike, change: int) -> None:
-        asked = alike.kind, tuple(sorted(alike.members))
-        count = self._companies.pop(asked, 0) + change
+    def _count(self, gpu_group: GpuGroup, change: int) -> None:
+        asked = gpu_group.kind, tuple(sorted(gpu_group.members))
+        count = self._sharing_values.pop(asked, 0) + change
         if count:
-            self._companies[asked] = count
+            self._sharing_values[asked] = count
 
-    def _list(self, alike: Alike, *, is_new: bool) -> None:
+    def _list(self, gpu_group: GpuGroup, *, is_new: bool) -> None:
         """Keep the list of groups that may be joined."""
-        if alike.circle is None:
+        if gpu_group.sharing_domain is None:
             return
-        lightest, entry = self._lightest.setdefault(alike.kind, []), (alike.weight, alike.order, alike)
-        self._versions[alike.kind] = self._versions.get(alike.kind, 0) + 1
+        lightest, entry = self._lightest.setdefault(gpu_group.kind, []), (gpu_group.weight, gpu_group.order, gpu_group)
+        self._versions[gpu_group.kind] = self._versions.get(gpu_group.kind, 0) + 1
         if is_new:
             insort(lightest, entry, key=_place_of)
         else:
             place = bisect_left(lightest, entry[:2], key=_place_of)
-            while lightest[place][2] is not alike:
+            while lightest[place][2] is not gpu_group:
                 place += 1
             del lightest[place]
 
     def _take_out(self, gpu: GpuId) -> None:
-        alike = self._at.pop(gpu, None)
-        if alike is None:
+        gpu_group = self._at.pop(gpu, None)
+        if gpu_group is None:
             return
-        self._count(alike, -1)
-        for gpus in (alike.gpus, alike.fresh):
+        self._count(gpu_group, -1)
+        for gpus in (gpu_group.gpus, gpu_group.fresh):
             place = bisect_left(gpus, gpu)
             if place < len(gpus) and gpus[place] == gpu:
                 del gpus[place]
-        if not alike.gpus and not alike.fresh:
-            self.unjudged.pop(alike, None)
-            self.burdened.pop(alike, None)
-            del self._present[alike.kind][alike]
-            self._list(alike, is_new=False)
+        if not gpu_group.gpus and not gpu_group.fresh:
+            self.unjudged.pop(gpu_group, None)
+            self.burdened.pop(gpu_group, None)
+            del self._present[gpu_group.kind][gpu_group]
+            self._list(gpu_group, is_new=False)
 
-    def _group(self, view: ClusterView, load: GpuLoad) -> Alike | None:
+    def _group(self, view: ClusterView, load: GpuLoad) -> GpuGroup | None:
         """Of a GPU in use that stays as it is; None where somebody is leaving, is to come back, or it is broken."""
         if load.returning or not load.is_usable or load.is_part_of_several:
             return None
         jobs = view.jobs
         if any(jobs[booking.job].is_leaving for booking in load.bookings):
             return None
-        members = tuple([self.companions.number(booking, jobs[booking.job].effective) for booking in load.bookings])
+        members = tuple([self.co_runners.number(booking, jobs[booking.job].effective) for booking in load.bookings])
         kind = view.nodes[load.id.node].node.pool, load.gpu.type
-        key = kind, load.gpu.sharing, members, load.left_bytes, circle_of(load)
-        alike = self._groups.get(key)
-        if alike is None:
-            alike = self._groups[key] = Alike(kind, members, load)
-        return alike
+        key = kind, load.gpu.sharing, members, load.left_bytes, sharing_domain_of(load)
+        gpu_group = self._groups.get(key)
+        if gpu_group is None:
+            gpu_group = self._groups[key] = GpuGroup(kind, members, load)
+        return gpu_group
 
 
 def _place_of(entry: _Entry) -> tuple[Weight, tuple[str, ...]]:

@@ -10,7 +10,7 @@ from colane.model.job import Job, JobSpec
 from colane.model.lane import ShareBetween
 
 
-def circle(spec: JobSpec, between: ShareBetween) -> str:
+def sharing_domain(spec: JobSpec, between: ShareBetween) -> str:
     """The circle of a job; empty, and so the same for all, where everybody may share."""
     if between is ShareBetween.ALL:
         return ""
@@ -19,7 +19,7 @@ def circle(spec: JobSpec, between: ShareBetween) -> str:
     return f"user {spec.user}"
 
 
-def in_circle(job: Job, between: ShareBetween) -> Job:
+def in_sharing_domain(job: Job, between: ShareBetween) -> Job:
     """The job with its circle."""
-    name = circle(job.spec, between)
-    return job if job.constraints.circle == name else job.under(job.constraints._replace(circle=name))
+    name = sharing_domain(job.spec, between)
+    return job if job.constraints.sharing_domain == name else job.under(job.constraints._replace(sharing_domain=name))

@@ -15,11 +15,11 @@ from colane.core.cluster.load import GpuLoad
 from colane.core.cluster.queue import Line
 from colane.model.job import Job, JobSpec
 from colane.model.reason import Reason, Why
-from colane.scheduling.engine.contracts import Classes, ClassKey, Desk, Offer, Order, Rank
+from colane.scheduling.engine.contracts import Candidate, Classes, ClassKey, Order, Rank, SchedulingContext
 from colane.scheduling.engine.refusals import no_place
-from colane.scheduling.engine.usual import UsualFinder
-from colane.scheduling.mechanisms.sharing.companies import COMPANY_MAX, CompanyValues, Joining
-from colane.scheduling.mechanisms.sharing.company_places import may_share
+from colane.scheduling.engine.usual import BoundSourceDefaults
+from colane.scheduling.mechanisms.sharing.sharing_places import may_share
+from colane.scheduling.mechanisms.sharing.sharing_values import JOBS_PER_GPU_MAX, Joining, SharingValues
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,18 +27,18 @@ class BesideBest:
     """Beside those with whom the sum of speeds rises most.
 
     Attributes:
-        company_max: Jobs on one GPU at most.
+        jobs_per_gpu_max: Jobs on one GPU at most.
         rise_min: The sum of speeds must rise by so much.
     """
 
-    company_max: int = COMPANY_MAX
+    jobs_per_gpu_max: int = JOBS_PER_GPU_MAX
     rise_min: float = 0.0
 
-    def bind(self, desk: Desk) -> BestCompanyFinder | None:
+    def bind(self, context: SchedulingContext) -> BoundBestSharing | None:
         """See `Source`."""
-        return BestCompanyFinder(self, desk) if self.company_max > 1 else None
+        return BoundBestSharing(self, context) if self.jobs_per_gpu_max > 1 else None
 
-    def spares_s(self, _order: Order) -> float:
+    def min_runtime_before_preemption_s(self, _order: Order) -> float:
         """Nobody is stopped."""
         return inf
 
@@ -47,7 +47,7 @@ TRIED: Final = 0.05
 """What company counts as worth of which nothing is known: little, so that what is known to pay goes before."""
 
 
-class _Company(NamedTuple):
+class _SharedGpu(NamedTuple):
     """A GPU to come to, by how much the sum of speeds rises, and the speed of who comes."""
 
     rise: float
@@ -55,20 +55,20 @@ class _Company(NamedTuple):
     load: GpuLoad
 
 
-class BestCompanyFinder(UsualFinder):
+class BoundBestSharing(BoundSourceDefaults):
     """See `BesideBest`."""
 
-    def __init__(self, source: BesideBest, desk: Desk) -> None:
+    def __init__(self, source: BesideBest, context: SchedulingContext) -> None:
         self.grows = self.at_home = True
-        self._draft = desk.draft
-        self._pool = desk.pool
+        self._draft = context.draft
+        self._pool = context.pool
         self._rise_min = source.rise_min
-        self._values = CompanyValues(desk.draft, desk.pool, source.company_max - 1, desk.queue)
+        self._values = SharingValues(context.draft, context.pool, source.jobs_per_gpu_max - 1, context.queue)
         self._has_hope = True
         self._stamp = 0
 
-    def offers(self, job: Job, spec: JobSpec) -> Iterator[Offer]:
-        """See `Finder`."""
+    def candidates(self, job: Job, spec: JobSpec) -> Iterator[Candidate]:
+        """See `BoundSource`."""
         if job.home:
             yield from self._at_home(job, spec)
             return
@@ -76,24 +76,24 @@ class BestCompanyFinder(UsualFinder):
             if self._rises(job, spec, kind):
                 best = self._best(job, spec, kind)
                 if best is not None and best.rise > self._rise_min:
-                    yield self._offer(best)
+                    yield self._candidate(best)
             load = self._untried(job, spec, kind)
             if load is not None:
                 yield self._try(spec, load)
 
-    def _at_home(self, job: Job, spec: JobSpec) -> Iterator[Offer]:
+    def _at_home(self, job: Job, spec: JobSpec) -> Iterator[Candidate]:
         """Beside those who have come since it was parked."""
         draft, values = self._draft, self._values
         for load in draft.homes(job) if may_share(spec) and draft.has_room_at_home(job) else ():
-            number, group = values.number(job, spec, load.gpu.type), values.alike.of(load.id)
+            number, group = values.number(job, spec, load.gpu.type), values.gpu_groups.of(load.id)
             if number is None or group is None:
                 continue
             rise = values.rise_at(number, group)
             if rise > max(self._rise_min, values.dilution(group.site, group.members, number)):
-                yield self._offer(_Company(rise, values.rate(spec, load, load.bookings).ratio, load))
+                yield self._candidate(_SharedGpu(rise, values.rate(spec, load, load.bookings).ratio, load))
 
     def changed(self, _gpus: Iterable[GpuLoad]) -> None:
-        """See `Finder`."""
+        """See `BoundSource`."""
         self._values.look()
         self._has_hope = True
 
@@ -109,7 +109,7 @@ class BestCompanyFinder(UsualFinder):
         return found
 
     def has_hope(self, _rank: Rank) -> bool:
-        """See `Finder`."""
+        """See `BoundSource`."""
         return self._has_hope
 
     def refusal(self, job: Job, spec: JobSpec) -> Reason | None:
@@ -130,7 +130,7 @@ class BestCompanyFinder(UsualFinder):
         return None if known or lacking.why is not Why.NO_FREE_GPU else replace(lacking, why=Why.UNKNOWN_ALONE_FIRST)
 
     def _too_few(self, job: Job, spec: JobSpec, kinds: Iterable[str]) -> Reason | None:
-        """That too few wait for two that cannot be stopped to end earlier by sharing (`CompanyValues.dilution`)."""
+        """That too few wait for two that cannot be stopped to end earlier by sharing (`SharingValues.dilution`)."""
         numbers = [(kind, self._values.number(job, spec, kind)) for kind in kinds]
         found = [self._values.diluted(job, spec, number, kind) for kind, number in numbers if number is not None]
         told = [one for one in found if one is not None]
@@ -145,13 +145,13 @@ class BestCompanyFinder(UsualFinder):
         first = line.first
         if first is None:
             return False
-        known = self._values.alike.hopes.get(line)
+        known = self._values.gpu_groups.hopes.get(line)
         if known is not None and known[0] == first and known[1] == self._stamp:
             return known[2]
         job, rises = self._draft.view.job(first), False
         for kind in self._draft.view.gpu_types(self._pool, job.spec.gpu_type):
             rises = rises or self._rises(job, job.effective, kind) or self._may_try(job, kind)
-        self._values.alike.hopes[line] = first, self._stamp, rises
+        self._values.gpu_groups.hopes[line] = first, self._stamp, rises
         return rises
 
     def _may_try(self, job: Job, kind: str) -> bool:
@@ -166,25 +166,25 @@ class BestCompanyFinder(UsualFinder):
         number = self._values.number(job, spec, kind) if may_share(spec) else None
         return number is not None and self._values.top(number, kind) > self._rise_min
 
-    def _best(self, job: Job, spec: JobSpec, kind: str) -> _Company | None:
+    def _best(self, job: Job, spec: JobSpec, kind: str) -> _SharedGpu | None:
         number = self._values.number(job, spec, kind)
         best = None if number is None else self._values.best(job, spec, number, kind)
         if best is None:
             return None
-        return _Company(best.rise, self._values.rate(spec, best.load, best.load.bookings).ratio, best.load)
+        return _SharedGpu(best.rise, self._values.rate(spec, best.load, best.load.bookings).ratio, best.load)
 
-    def _try(self, spec: JobSpec, load: GpuLoad) -> Offer:
+    def _try(self, spec: JobSpec, load: GpuLoad) -> Candidate:
         """Nobody loses more by it than by taking turns; what is learnt counts for all alike."""
         ratio = self._values.rate(spec, load, load.bookings).ratio
-        reason = Reason(Why.TRIES_COMPANY, {"gpu": str(load.id)}, load.jobs)
-        return Offer((load,), reason, utility=TRIED, ratio=ratio, harm=ratio - TRIED)
+        reason = Reason(Why.TRIES_SHARING, {"gpu": str(load.id)}, load.jobs)
+        return Candidate((load,), reason, utility=TRIED, ratio=ratio, harm=ratio - TRIED)
 
-    def _offer(self, best: _Company) -> Offer:
+    def _candidate(self, best: _SharedGpu) -> Candidate:
         reason = Reason(Why.SHARES_BEST, _facts(best, self._rise_min), best.load.jobs)
-        return Offer((best.load,), reason, utility=best.rise, ratio=best.ratio, harm=best.ratio - best.rise)
+        return Candidate((best.load,), reason, utility=best.rise, ratio=best.ratio, harm=best.ratio - best.rise)
 
 
-def _facts(best: _Company, rise_min: float) -> dict[str, str | int | float]:
+def _facts(best: _SharedGpu, rise_min: float) -> dict[str, str | int | float]:
     return {"gpu": str(best.load.id), "rise": best.rise, "least": rise_min, "speed": best.ratio}
 
 
@@ -192,5 +192,5 @@ def _rise_told(told: tuple[Joining, float]) -> float:
     return told[0].rise
 
 
-def _rise(best: _Company) -> float:
+def _rise(best: _SharedGpu) -> float:
     return best.rise

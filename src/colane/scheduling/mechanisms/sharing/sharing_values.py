@@ -13,15 +13,15 @@ from colane.model.hardware import GpuId
 from colane.model.job import Job, JobId, JobSpec
 from colane.perf.rate import Rate, RateSource
 from colane.perf.situation import Situation
-from colane.scheduling.engine.contracts import Queue
+from colane.scheduling.engine.contracts import BoundOrder
 from colane.scheduling.engine.live import LiveJobs
 from colane.scheduling.engine.waiting import Waits
-from colane.scheduling.mechanisms.sharing.alike import GpusAlike
-from colane.scheduling.mechanisms.sharing.companions import Members, others
-from colane.scheduling.mechanisms.sharing.company_places import is_known_alone
-from colane.scheduling.mechanisms.sharing.groups import Alike, Leaver, Site
+from colane.scheduling.mechanisms.sharing.co_runner_index import Members, others
+from colane.scheduling.mechanisms.sharing.gpu_group_index import GpuGroupIndex
+from colane.scheduling.mechanisms.sharing.groups import GpuGroup, Site, Victim
+from colane.scheduling.mechanisms.sharing.sharing_places import is_known_alone
 
-COMPANY_MAX: Final = 16
+JOBS_PER_GPU_MAX: Final = 16
 """Jobs on one GPU at most: memory and what company brings end it sooner."""
 
 DILUTED_MIN: Final = 2
@@ -43,7 +43,7 @@ GROUPS_MAX: Final = 64
 TRIES_MAX: Final = 64
 """Of GPUs alike so many are looked at for company to try: where these do not step the others hardly do."""
 
-LEAVERS_MAX: Final = 512
+VICTIMS_MAX: Final = 512
 """So many of those who could go elsewhere are looked at, those with most to gain first; alike ones count once."""
 
 
@@ -54,8 +54,8 @@ class Joining(NamedTuple):
     load: GpuLoad
 
 
-class CompanyValues:
-    """What companies are worth, by what they are: GPUs alike in it are looked at once (`GpusAlike`).
+class SharingValues:
+    """What companies are worth, by what they are: GPUs alike in it are looked at once (`GpuGroupIndex`).
 
     Args:
         draft: Where decisions are made.
@@ -63,22 +63,22 @@ class CompanyValues:
         jobs_max: Jobs that a GPU may have for another to join.
     """
 
-    def __init__(self, draft: Draft, pool: str, jobs_max: int, queue: Queue | None = None) -> None:
+    def __init__(self, draft: Draft, pool: str, jobs_max: int, queue: BoundOrder | None = None) -> None:
         self._draft = draft
         self._pool = pool
         self._queue = queue
         self._jobs_max = jobs_max
         self.waits = Waits(draft, pool, queue)
-        self._still: set[Alike] = set()
-        self.alike = draft.view.derived(GpusAlike)
+        self._still: set[GpuGroup] = set()
+        self.gpu_groups = draft.view.derived(GpuGroupIndex)
         gpus = draft.view.derived(LiveJobs).gpus(draft.view, pool)
         self._waiting = in_doublings(draft.view.queue(pool).count / max(1, sum(gpus.values())))
-        self.alike.wait(pool, self._waiting)
+        self.gpu_groups.wait(pool, self._waiting)
         self.look()
 
     def look(self) -> None:
         """Something was decided."""
-        self.alike.look(self._draft)
+        self.gpu_groups.look(self._draft)
 
     def rate(self, spec: JobSpec, load: GpuLoad, others: Sequence[Booking]) -> Rate:
         """Of a job on a GPU, in a lane of its own beside these."""
@@ -88,34 +88,34 @@ class CompanyValues:
     def number(self, job: Job, spec: JobSpec, gpu_type: str) -> int | None:
         """Of a job as a companion on a GPU of a type; None where its memory or its time alone is not known."""
         number = self.number_any(job, spec, gpu_type)
-        known = self.alike.companions.known[number]
+        known = self.gpu_groups.co_runners.known[number]
         return number if known.memory is not None and self._is_known_alone(number, gpu_type) else None
 
     def number_any(self, job: Job, spec: JobSpec, gpu_type: str) -> int:
         """The same, whatever is known of it."""
         asked = spec.need, spec.utility_min, spec.preemptible, gpu_type
-        number = self.alike.companions.asked.get(asked)
+        number = self.gpu_groups.co_runners.asked.get(asked)
         if number is None:
             booking = book(job, 0, self._draft.beliefs.terms(spec, gpu_type))
-            number = self.alike.companions.asked[asked] = self.alike.companions.number(booking, spec)
+            number = self.gpu_groups.co_runners.asked[asked] = self.gpu_groups.co_runners.number(booking, spec)
         return number
 
     def elsewhere(self, number: int, gpu_type: str) -> int:
         """The number of a companion on another GPU type."""
-        spec = self.alike.companions.specs[number]
+        spec = self.gpu_groups.co_runners.specs[number]
         return self.number_any(Job(JobId(0), spec, 0.0), spec, gpu_type)
 
     def total(self, site: Site, members: Members) -> float:
         """Sum of the speeds of these companions on a GPU."""
         if not members:
             return 0.0
-        asked, stamp = (site, tuple(sorted(members))), self.alike.companions.stamp(members)
-        known = self.alike.totals.get(asked)
+        asked, stamp = (site, tuple(sorted(members))), self.gpu_groups.co_runners.stamp(members)
+        known = self.gpu_groups.totals.get(asked)
         if known is None or known[0] != stamp:
             total = 0.0
             for place in range(len(members)):
                 total += self.ratio(site, members[place], others(members, place))
-            known = self.alike.totals[asked] = stamp, total
+            known = self.gpu_groups.totals[asked] = stamp, total
         return known[1]
 
     def ratio(self, site: Site, number: int, beside: Members) -> float:
@@ -123,76 +123,78 @@ class CompanyValues:
         return self._rate(site, number, beside).ratio
 
     def _rate(self, site: Site, number: int, beside: Members) -> Rate:
-        keys = tuple([self.alike.companions.known[other].key for other in beside])
-        return self._draft.beliefs.rate(self.alike.companions.specs[number], Situation(site[0], 1, None, site[1], keys))
+        keys = tuple([self.gpu_groups.co_runners.known[other].key for other in beside])
+        return self._draft.beliefs.rate(
+            self.gpu_groups.co_runners.specs[number], Situation(site[0], 1, None, site[1], keys)
+        )
 
     def rise(self, number: int, site: Site, members: Members) -> float:
         """By how much the sum of speeds rises by one that joins; minus infinity where anybody would be too slow."""
         joined = (*members, number)
         for place, who in enumerate(joined):
-            least = self.alike.companions.known[who].utility_min
+            least = self.gpu_groups.co_runners.known[who].utility_min
             if least and self.ratio(site, who, others(joined, place)) < least:
                 return -inf
         return self.total(site, joined) - self.total(site, members)
 
-    def rise_at(self, number: int, alike: Alike) -> float:
+    def rise_at(self, number: int, gpu_group: GpuGroup) -> float:
         """The same for a group of GPUs; minus infinity where it may not be joined by such a job."""
-        rise = alike.rises.get(number)
+        rise = gpu_group.rises.get(number)
         if rise is None:
-            rise = self.rise(number, alike.site, alike.members) if self._may_join(number, alike) else -inf
-            alike.rises[number] = rise
+            rise = self.rise(number, gpu_group.site, gpu_group.members) if self._may_join(number, gpu_group) else -inf
+            gpu_group.rises[number] = rise
         return rise
 
     def is_known(self, site: Site, members: Members) -> bool:
         """Whether anything is known of what these companions do to each other."""
-        asked, stamp = (site, tuple(sorted(members))), self.alike.companions.stamp(members)
-        known = self.alike.known_sets.get(asked)
+        asked, stamp = (site, tuple(sorted(members))), self.gpu_groups.co_runners.stamp(members)
+        known = self.gpu_groups.known_sets.get(asked)
         if known is None or known[0] != stamp:
             is_known = self._rate(site, members[0], members[1:]).factors.gpu.is_known
-            known = self.alike.known_sets[asked] = stamp, is_known
+            known = self.gpu_groups.known_sets[asked] = stamp, is_known
         return known[1]
 
     def has_untried(self, number: int, gpu_type: str) -> bool:
         """Whether there is company for a companion of which nothing is known, cores apart."""
         kind = self._pool, gpu_type
-        version = self.alike.version(kind)
-        known = self.alike.tries.get((number, kind))
+        version = self.gpu_groups.version(kind)
+        known = self.gpu_groups.tries.get((number, kind))
         if known is None or known[0] != version:
-            found = any(self._is_untried(number, alike) for alike in self._groups(kind))
-            known = self.alike.tries[number, kind] = version, found
+            found = any(self._is_untried(number, gpu_group) for gpu_group in self._groups(kind))
+            known = self.gpu_groups.tries[number, kind] = version, found
         return known[1]
 
-    def _is_untried(self, number: int, alike: Alike) -> bool:
+    def _is_untried(self, number: int, gpu_group: GpuGroup) -> bool:
         """Whether a companion could be the second on GPUs where nobody knows what that means, nor tries it now.
 
         Only those whose time alone is known can be seen to be slower.
         """
-        if len(alike.members) != 1 or not self._draft.beliefs.learns or self.rise_at(number, alike) == -inf:
+        if len(gpu_group.members) != 1 or not self._draft.beliefs.learns or self.rise_at(number, gpu_group) == -inf:
             return False
-        joined = (*alike.members, number)
-        if self.is_known(alike.site, joined) or self.alike.is_there(alike.kind, joined):
+        joined = (*gpu_group.members, number)
+        if self.is_known(gpu_group.site, joined) or self.gpu_groups.is_there(gpu_group.kind, joined):
             return False
-        alone = [self._rate(alike.site, who, ()).alone for who in joined]
+        alone = [self._rate(gpu_group.site, who, ()).alone for who in joined]
         return None not in alone
 
     def untried(self, job: Job, spec: JobSpec, number: int, gpu_type: str) -> GpuLoad | None:
         """The lightest GPU where company may be tried: who is there makes steps, so that it will be known."""
         draft = self._draft
-        for alike in self._groups((self._pool, gpu_type)) if self.has_untried(number, gpu_type) else ():
-            if alike in self._still or not self._is_untried(number, alike):
+        for gpu_group in self._groups((self._pool, gpu_type)) if self.has_untried(number, gpu_type) else ():
+            if gpu_group in self._still or not self._is_untried(number, gpu_group):
                 continue
-            for load in self._stepping(alike):
+            for load in self._stepping(gpu_group):
                 has_room = draft.has_room(draft.view.nodes[load.id.node], spec)
-                if has_room and not self.is_declined(load, alike.site, alike.members, number, job):
+                if has_room and not self.is_declined(load, gpu_group.site, gpu_group.members, number, job):
                     return load
         return None
 
-    def _stepping(self, alike: Alike) -> list[GpuLoad]:
+    def _stepping(self, gpu_group: GpuGroup) -> list[GpuLoad]:
         """Of a group's first GPUs those whose only job makes steps; where there is none nobody asks again."""
-        jobs, loads = self._draft.view.jobs, [self._draft.load(gpu) for gpu in alike.gpus[:TRIES_MAX]]
+        jobs, loads = self._draft.view.jobs, [self._draft.load(gpu) for gpu in gpu_group.gpus[:TRIES_MAX]]
         found = [load for load in loads if jobs[load.jobs[0]].first_step_s is not None]
         if not found:
-            self._still.add(alike)
+            self._still.add(gpu_group)
         return found
 
     def dilution(self, site: Site, members: Members, number: int) -> float:
@@ -210,12 +212,12 @@ class CompanyValues:
             return inf
         if self._ends_all_at_once:
             return -inf
-        total, usual = self.total(site, members), self.alike.usual((self._pool, site[0]), self.total)
+        total, usual = self.total(site, members), self.gpu_groups.usual((self._pool, site[0]), self.total)
         return max(0.0, usual - total) + max(total, usual) / (2 * count + self._waiting)
 
     def _pair_dilution(self, site: Site, pair: Members) -> float:
         """The same of one that joins one: it is asked where neither can be stopped, so that both end where they are."""
-        known = self.alike.companions.known
+        known = self.gpu_groups.co_runners.known
         if not all(known[who].stays for who in pair) or self._ends_all_at_once:
             return -inf
         return max(PAIRS_MIN, self.total(site, pair[:1]) / (len(pair) + self._waiting))
@@ -225,49 +227,53 @@ class CompanyValues:
         """Whether it counts when all are through, not each."""
         return self._queue is not None and self._queue.soonest_end_s is not None
 
-    def _may_join(self, number: int, alike: Alike) -> bool:
-        known = self.alike.companions.known[number]
-        if known.memory is None or sum(known.memory) > alike.left_bytes:
+    def _may_join(self, number: int, gpu_group: GpuGroup) -> bool:
+        known = self.gpu_groups.co_runners.known[number]
+        if known.memory is None or sum(known.memory) > gpu_group.left_bytes:
             return False
-        if not known.share or alike.circle != known.circle:
+        if not known.share or gpu_group.sharing_domain != known.sharing_domain:
             return False
-        return all(self._is_known_alone(who, alike.kind[1]) for who in (*alike.members, number))
+        return all(self._is_known_alone(who, gpu_group.kind[1]) for who in (*gpu_group.members, number))
 
     def _is_known_alone(self, number: int, gpu_type: str) -> bool:
-        return is_known_alone(self._draft, self.alike.companions.specs[number], gpu_type)
+        return is_known_alone(self._draft, self.gpu_groups.co_runners.specs[number], gpu_type)
 
-    def loss(self, alike: Alike, place: int) -> float:
+    def loss(self, gpu_group: GpuGroup, place: int) -> float:
         """By how much the sum of speeds falls if one of a group leaves."""
-        return self.total(alike.site, alike.members) - self.total(alike.site, others(alike.members, place))
+        return self.total(gpu_group.site, gpu_group.members) - self.total(
+            gpu_group.site, others(gpu_group.members, place)
+        )
 
-    def burdened(self) -> list[Alike]:
+    def burdened(self) -> list[GpuGroup]:
         """Groups of the pool in which all would go faster together without one of them."""
-        index = self.alike
-        for alike in index.unjudged:
-            index.burdened.pop(alike, None)
-            if min(self.loss(alike, place) for place in range(len(alike.members))) < -BURDEN_MIN:
-                index.burdened[alike] = None
+        index = self.gpu_groups
+        for gpu_group in index.unjudged:
+            index.burdened.pop(gpu_group, None)
+            if min(self.loss(gpu_group, place) for place in range(len(gpu_group.members))) < -BURDEN_MIN:
+                index.burdened[gpu_group] = None
         index.unjudged.clear()
-        return [alike for alike in index.burdened if alike.kind[0] == self._pool]
+        return [gpu_group for gpu_group in index.burdened if gpu_group.kind[0] == self._pool]
 
     def stamp(self) -> int:
         """What was worked out of all groups holds as long as this stays the same."""
-        alike, pool = self.alike, self._pool
-        return alike.lessons + sum([alike.version((pool, kind)) for kind in self._draft.view.gpu_types(pool)])
+        gpu_group, pool = self.gpu_groups, self._pool
+        return gpu_group.lessons + sum([gpu_group.version((pool, kind)) for kind in self._draft.view.gpu_types(pool)])
 
     def top(self, number: int, gpu_type: str) -> float:
         """By how much the sum of speeds rises at most by a companion that joins somebody, cores apart."""
         kind = self._pool, gpu_type
-        asked, version = (number, kind, self._jobs_max), self.alike.version(kind)
-        known = self.alike.tops.get(asked)
+        asked, version = (number, kind, self._jobs_max), self.gpu_groups.version(kind)
+        known = self.gpu_groups.tops.get(asked)
         if known is None or known[0] != version:
-            found = [(self.rise_at(number, alike), alike) for alike in self._groups(kind)]
-            rises = [rise for rise, alike in found if rise > self.dilution(alike.site, alike.members, number)]
-            known = self.alike.tops[asked] = version, max(rises, default=-inf)
+            found = [(self.rise_at(number, gpu_group), gpu_group) for gpu_group in self._groups(kind)]
+            rises = [
+                rise for rise, gpu_group in found if rise > self.dilution(gpu_group.site, gpu_group.members, number)
+            ]
+            known = self.gpu_groups.tops[asked] = version, max(rises, default=-inf)
         return known[1]
 
-    def _groups(self, kind: Kind) -> list[Alike]:
-        return self.alike.lightest(kind, self._jobs_max, GROUPS_MAX)
+    def _groups(self, kind: Kind) -> list[GpuGroup]:
+        return self.gpu_groups.lightest(kind, self._jobs_max, GROUPS_MAX)
 
     def best(self, job: Job, spec: JobSpec, number: int, gpu_type: str) -> Joining | None:
         """The GPU where the sum of speeds rises most by a job that joins; of equal ones the lightest."""
@@ -276,10 +282,10 @@ class CompanyValues:
     def diluted(self, job: Job, spec: JobSpec, number: int, gpu_type: str) -> tuple[Joining, float] | None:
         """Whom a job could join as the second if they gained more by it, and the least that is asked of them."""
         best: tuple[Joining, float] | None = None
-        for alike in self._groups((self._pool, gpu_type)):
-            rise = self.rise_at(number, alike) if len(alike.members) == 1 else -inf
-            least = self.dilution(alike.site, alike.members, number) if rise > 0 else -inf
-            load = self._with_room(alike, spec, number, None, job) if 0 < rise <= least else None
+        for gpu_group in self._groups((self._pool, gpu_type)):
+            rise = self.rise_at(number, gpu_group) if len(gpu_group.members) == 1 else -inf
+            least = self.dilution(gpu_group.site, gpu_group.members, number) if rise > 0 else -inf
+            load = self._with_room(gpu_group, spec, number, None, job) if 0 < rise <= least else None
             if load is not None and (best is None or rise > best[0].rise):
                 best = Joining(rise, load), least
         return best
@@ -292,32 +298,32 @@ class CompanyValues:
         self, spec: JobSpec, number: int, gpu_type: str, but: GpuId | None, newcomer: Job | None
     ) -> Joining | None:
         best: Joining | None = None
-        for rise, _, alike in self._ranked(number, (self._pool, gpu_type)):
+        for rise, _, gpu_group in self._ranked(number, (self._pool, gpu_type)):
             if best is not None and rise < best.rise:
                 break
-            load = self._with_room(alike, spec, number, but, newcomer)
+            load = self._with_room(gpu_group, spec, number, but, newcomer)
             if load is not None and (best is None or load.sort_key < best.load.sort_key):
                 best = Joining(rise, load)
         return best
 
-    def _ranked(self, number: int, kind: Kind) -> list[tuple[float, int, Alike]]:
+    def _ranked(self, number: int, kind: Kind) -> list[tuple[float, int, GpuGroup]]:
         """Groups that may be joined, the best first."""
-        found: list[tuple[float, int, Alike]] = []
-        for alike in self._groups(kind):
-            rise = self.rise_at(number, alike)
-            if rise > self.dilution(alike.site, alike.members, number):
-                found.append((rise, -len(found), alike))
+        found: list[tuple[float, int, GpuGroup]] = []
+        for gpu_group in self._groups(kind):
+            rise = self.rise_at(number, gpu_group)
+            if rise > self.dilution(gpu_group.site, gpu_group.members, number):
+                found.append((rise, -len(found), gpu_group))
         found.sort(key=_rise_of, reverse=True)
         return found
 
     def _with_room(
-        self, alike: Alike, spec: JobSpec, number: int, but: GpuId | None, newcomer: Job | None
+        self, gpu_group: GpuGroup, spec: JobSpec, number: int, but: GpuId | None, newcomer: Job | None
     ) -> GpuLoad | None:
         draft = self._draft
-        for gpu in alike.joinable if but is None else alike.gpus:
+        for gpu in gpu_group.joinable if but is None else gpu_group.gpus:
             if gpu != but and draft.has_room(draft.view.nodes[gpu.node], spec):
                 load = draft.load(gpu)
-                if not self.is_declined(load, alike.site, alike.members, number, newcomer):
+                if not self.is_declined(load, gpu_group.site, gpu_group.members, number, newcomer):
                     return load
         return None
 
@@ -333,19 +339,19 @@ class CompanyValues:
                 return True
         return False
 
-    def leavers(self, gpu_type: str) -> list[Leaver]:
+    def victims(self, gpu_type: str) -> list[Victim]:
         """Who shares a GPU and could join somebody on another of that type, those with most to gain first."""
         asked = (self._pool, gpu_type), self._jobs_max
-        changes, found = self.alike.leavers.get(asked, (-1, []))
-        if changes != self.alike.changes:
+        changes, found = self.gpu_groups.victims.get(asked, (-1, []))
+        if changes != self.gpu_groups.changes:
             found = [
-                Leaver(self.top(alike.members[place], gpu_type) - self.loss(alike, place), alike, place)
-                for alike in self.alike.present(asked[0])
-                for place in range(len(alike.members) if alike.gpus and len(alike.members) > 1 else 0)
+                Victim(self.top(gpu_group.members[place], gpu_type) - self.loss(gpu_group, place), gpu_group, place)
+                for gpu_group in self.gpu_groups.present(asked[0])
+                for place in range(len(gpu_group.members) if gpu_group.gpus and len(gpu_group.members) > 1 else 0)
             ]
             found.sort(key=_goes_before)
-            del found[LEAVERS_MAX:]
-            self.alike.leavers[asked] = self.alike.changes, found
+            del found[VICTIMS_MAX:]
+            self.gpu_groups.victims[asked] = self.gpu_groups.changes, found
         return found
 
 
@@ -354,9 +360,9 @@ def in_doublings(number: float) -> float:
     return 0.0 if number < 1 / 16 else 2.0 ** ceil(log2(number))
 
 
-def _rise_of(entry: tuple[float, int, Alike]) -> float:
+def _rise_of(entry: tuple[float, int, GpuGroup]) -> float:
     return entry[0]
 
 
-def _goes_before(leaver: Leaver) -> tuple[float, GpuId, int]:
-    return -leaver.gain, leaver.alike.gpus[0], leaver.place
+def _goes_before(victim: Victim) -> tuple[float, GpuId, int]:
+    return -victim.gain, victim.gpu_group.gpus[0], victim.place

@@ -17,28 +17,28 @@ from colane.model.hardware import GpuId
 from colane.model.job import Job, JobSpec, JobState
 from colane.model.reason import Reason, Why
 from colane.perf.situation import Situation
-from colane.scheduling.engine.contracts import Desk
+from colane.scheduling.engine.contracts import SchedulingContext
 from colane.scheduling.engine.expected import Expected, had_s
-from colane.scheduling.engine.live import LiveJobs, is_ripe
-from colane.scheduling.mechanisms.sharing.companies import COMPANY_MAX, CompanyValues, Joining
-from colane.scheduling.mechanisms.sharing.groups import Alike
-from colane.scheduling.mechanisms.topology.fastest import FastestFinder, speed_on
+from colane.scheduling.engine.live import LiveJobs, is_past_min_runtime
+from colane.scheduling.mechanisms.sharing.groups import GpuGroup
+from colane.scheduling.mechanisms.sharing.sharing_values import JOBS_PER_GPU_MAX, Joining, SharingValues
+from colane.scheduling.mechanisms.topology.fastest import BoundFastest, speed_on
 from colane.scheduling.mechanisms.topology.free_gpus import on_node
 
 
 @dataclass(frozen=True, slots=True)
-class Rearranging:
+class Migration:
     """See the module.
 
     Attributes:
         moves: Whether running jobs are moved at all.
-        company_max: Jobs on one GPU at most.
+        jobs_per_gpu_max: Jobs on one GPU at most.
         moves_rise_min: The sum of speeds must rise by so much, costs taken off.
         moves_max: In one plan at most.
     """
 
     moves: bool = True
-    company_max: int = COMPANY_MAX
+    jobs_per_gpu_max: int = JOBS_PER_GPU_MAX
     moves_rise_min: float = 0.1
     moves_max: int = 8
 
@@ -47,15 +47,15 @@ class Rearranging:
         """Those that wait are served before."""
         return False
 
-    def plan(self, desk: Desk) -> None:
+    def plan(self, context: SchedulingContext) -> None:
         """Move whom it pays to move, the most worthwhile first."""
         if not self.moves:
             return
-        desk.draft.watch(desk.pool)
-        live = desk.draft.view.derived(LiveJobs).pool(desk.pool)
-        if not live.stoppable or not live.has_ripe(desk.draft.now_s, desk.queue.quantum_s):
+        context.draft.watch(context.pool)
+        live = context.draft.view.derived(LiveJobs).pool(context.pool)
+        if not live.stoppable or not live.has_past_min_runtime(context.draft.now_s, context.queue.quantum_s):
             return
-        mover = _Mover(self, desk)
+        mover = _Mover(self, context)
         for _ in range(self.moves_max):
             best = mover.best()
             if best is None:
@@ -81,16 +81,16 @@ def _worth(better: _Better) -> tuple[float, float, int]:
 
 
 class _Mover:
-    def __init__(self, settings: Rearranging, desk: Desk) -> None:
+    def __init__(self, settings: Migration, context: SchedulingContext) -> None:
         self._settings = settings
-        self._draft = desk.draft
-        self._pool = desk.pool
-        self._quantum_s = desk.queue.quantum_s
-        self._values = CompanyValues(desk.draft, desk.pool, settings.company_max - 1, desk.queue)
-        self._fastest = FastestFinder(desk)
+        self._draft = context.draft
+        self._pool = context.pool
+        self._quantum_s = context.queue.quantum_s
+        self._values = SharingValues(context.draft, context.pool, settings.jobs_per_gpu_max - 1, context.queue)
+        self._fastest = BoundFastest(context)
         self._closed: set[GpuId] = set()
-        self._live = desk.draft.view.derived(LiveJobs).pool(desk.pool)
-        self._expected = Expected(desk.draft, desk.pool)
+        self._live = context.draft.view.derived(LiveJobs).pool(context.pool)
+        self._expected = Expected(context.draft, context.pool)
 
     def best(self) -> _Better | None:
         """The move that pays most."""
@@ -114,29 +114,33 @@ class _Mover:
 
     def _of_one_gpu(self) -> Iterator[_Better]:
         for gpu_type in self._draft.view.gpu_types(self._pool):
-            for alike in list(self._values.alike.present((self._pool, gpu_type))):
-                for place in range(len(alike.members) if alike.gpus else 0):
-                    loss = self._values.loss(alike, place)
-                    kinds = self._better_kinds(alike.members[place], alike, loss)
-                    for job in self._movable(alike, place) if kinds else ():
+            for gpu_group in list(self._values.gpu_groups.present((self._pool, gpu_type))):
+                for place in range(len(gpu_group.members) if gpu_group.gpus else 0):
+                    loss = self._values.loss(gpu_group, place)
+                    kinds = self._better_kinds(gpu_group.members[place], gpu_group, loss)
+                    for job in self._movable(gpu_group, place) if kinds else ():
                         yield from self._better(job, kinds, loss)
 
-    def _better_kinds(self, number: int, alike: Alike, loss: float) -> list[tuple[str, int]]:
+    def _better_kinds(self, number: int, gpu_group: GpuGroup, loss: float) -> list[tuple[str, int]]:
         """GPU types on which a companion may be better off, with its number there."""
         least, values, found = loss + self._settings.moves_rise_min, self._values, list[tuple[str, int]]()
-        spec = values.alike.companions.specs[number]
+        spec = values.gpu_groups.co_runners.specs[number]
         for gpu_type in self._draft.view.gpu_types(self._pool, spec.gpu_type) if least < MOST else ():
-            there = number if gpu_type == alike.kind[1] else values.elsewhere(number, gpu_type)
+            there = number if gpu_type == gpu_group.kind[1] else values.elsewhere(number, gpu_type)
             is_free = self._draft.free((self._pool, gpu_type)).most_free > 0
             if values.top(there, gpu_type) > least or (is_free and self._alone(spec, gpu_type) > least):
                 found.append((gpu_type, there))
         return found
 
-    def _movable(self, alike: Alike, place: int) -> Iterator[Job]:
+    def _movable(self, gpu_group: GpuGroup, place: int) -> Iterator[Job]:
         """Those of a group that save their state and have run for a quantum."""
-        for gpu in alike.gpus:
+        for gpu in gpu_group.gpus:
             job = self._draft.view.job(self._draft.load(gpu).jobs[place])
-            if gpu not in self._closed and job.effective.gpus == 1 and is_ripe(self._draft, job, self._quantum_s):
+            if (
+                gpu not in self._closed
+                and job.effective.gpus == 1
+                and is_past_min_runtime(self._draft, job, self._quantum_s)
+            ):
                 yield job
 
     def _better(self, job: Job, kinds: Iterable[tuple[str, int]], loss: float) -> Iterator[_Better]:
@@ -166,7 +170,7 @@ class _Mover:
 
     def _of_several(self) -> Iterator[_Better]:
         """For jobs of several GPUs: free ones of each type."""
-        for job_id in self._live.ripe_gangs(self._draft.now_s, self._quantum_s):
+        for job_id in self._live.gangs_past_min_runtime(self._draft.now_s, self._quantum_s):
             job = self._draft.view.job(job_id)
             if job.state is not JobState.RUNNING or not job.effective.preemptible:
                 continue
@@ -181,9 +185,9 @@ class _Mover:
         left_s = self._left_s(job)
         has = speed_on(self._draft, job.effective, [self._draft.load(gpu) for gpu in job.gpus_held])
         least = has + self._cost(job, left_s) + self._settings.moves_rise_min
-        for offer in self._fastest.offers(job, job.effective) if least < MOST else ():
-            if offer.ratio > least:
-                yield _Better(offer.ratio - least + self._settings.moves_rise_min, left_s, job, offer.gpus)
+        for candidate in self._fastest.candidates(job, job.effective) if least < MOST else ():
+            if candidate.ratio > least:
+                yield _Better(candidate.ratio - least + self._settings.moves_rise_min, left_s, job, candidate.gpus)
 
     @staticmethod
     def _cost(job: Job, left_s: float) -> float:

@@ -1,7 +1,7 @@
 """Parting jobs that are slower together than one after another: one of them waits.
 
 Companies are made by what is foreseen, and may turn out worse. A job that can be stopped moves to a better place where
-there is one (`rearranging`); else it stays with whoever else is there, as one that cannot be stopped does anyway. Where
+there is one (`migration`); else it stays with whoever else is there, as one that cannot be stopped does anyway. Where
 one ends sooner itself if it waits until the others are through, it does: then all there end sooner. It leaves by the
 cheapest means: parked, it goes on there; stopped, wherever that then pays.
 """
@@ -18,18 +18,18 @@ from colane.core.planners.splitting import Facts, SplitReasons, may_split_off, s
 from colane.model.hardware import GpuId
 from colane.model.job import Job
 from colane.model.reason import Why
-from colane.scheduling.engine.contracts import Desk
+from colane.scheduling.engine.contracts import SchedulingContext
 from colane.scheduling.engine.expected import Expected, had_s
 from colane.scheduling.engine.live import ran_since_s
-from colane.scheduling.mechanisms.sharing.companies import BURDEN_MIN, COMPANY_MAX, CompanyValues
-from colane.scheduling.mechanisms.sharing.companions import others
-from colane.scheduling.mechanisms.sharing.groups import Alike
+from colane.scheduling.mechanisms.sharing.co_runner_index import others
+from colane.scheduling.mechanisms.sharing.groups import GpuGroup
+from colane.scheduling.mechanisms.sharing.sharing_values import BURDEN_MIN, JOBS_PER_GPU_MAX, SharingValues
 
-SLOWER_TOGETHER: Final = SplitReasons(Why.PARTED, Why.STOPPED_APART)
+SLOWER_TOGETHER: Final = SplitReasons(Why.SPLIT, Why.SPLIT_BY_STOPPING)
 
 
 @dataclass(frozen=True, slots=True)
-class Parting:
+class Splitting:
     """See the module.
 
     Attributes:
@@ -43,10 +43,10 @@ class Parting:
         """Those that wait are served before."""
         return False
 
-    def plan(self, desk: Desk) -> None:
+    def plan(self, context: SchedulingContext) -> None:
         """Let one of each company wait that would be faster without it."""
         if self.parts:
-            _Parter(desk).plan()
+            _Parter(context).plan()
 
 
 class _Burden(NamedTuple):
@@ -59,44 +59,44 @@ class _Burden(NamedTuple):
 
 
 class _Parter:
-    def __init__(self, desk: Desk) -> None:
-        self._draft = desk.draft
-        self._queue = desk.queue
-        self._values = CompanyValues(desk.draft, desk.pool, COMPANY_MAX - 1, desk.queue)
-        self._expected = Expected(desk.draft, desk.pool)
+    def __init__(self, context: SchedulingContext) -> None:
+        self._draft = context.draft
+        self._queue = context.queue
+        self._values = SharingValues(context.draft, context.pool, JOBS_PER_GPU_MAX - 1, context.queue)
+        self._expected = Expected(context.draft, context.pool)
 
     def plan(self) -> None:
-        """See `Parting`."""
-        for alike in self._values.burdened():
-            for gpu in list(alike.gpus):
+        """See `Splitting`."""
+        for gpu_group in self._values.burdened():
+            for gpu in list(gpu_group.gpus):
                 load = self._draft.load(gpu)
                 if is_untouched(self._draft, load):
-                    self._part(alike, gpu, load)
+                    self._part(gpu_group, gpu, load)
 
-    def _part(self, alike: Alike, gpu: GpuId, load: GpuLoad) -> None:
+    def _part(self, gpu_group: GpuGroup, gpu: GpuId, load: GpuLoad) -> None:
         """Let who burdens the others most wait; of equal ones who has most left."""
-        found = list(self._burdens(alike, load))
+        found = list(self._burdens(gpu_group, load))
         if not found:
             return
         first = min(found, key=lambda burden: (burden.loss, -burden.left_s, burden.job.id))
-        total, job = self._values.total(alike.site, alike.members), first.job
+        total, job = self._values.total(gpu_group.site, gpu_group.members), first.job
         facts: Facts = {"gpu": str(gpu), "sum": total, "without": total - first.loss}
         split_off(self._draft, load, job, facts, SLOWER_TOGETHER, away_s=first.away_s)
 
-    def _burdens(self, alike: Alike, load: GpuLoad) -> Iterator[_Burden]:
+    def _burdens(self, gpu_group: GpuGroup, load: GpuLoad) -> Iterator[_Burden]:
         """Who ends sooner by waiting until the others are through."""
         jobs = [self._draft.view.job(booking.job) for booking in load.bookings]
         left_s = [self._left_s(job) for job in jobs]
         for place, job in enumerate(jobs):
-            loss = self._values.loss(alike, place)
+            loss = self._values.loss(gpu_group, place)
             if loss >= -BURDEN_MIN or not self._may_wait(job):
                 continue
-            rest = others(alike.members, place)
-            away_s = (sum(left_s) - left_s[place]) / self._values.total(alike.site, rest)
+            rest = others(gpu_group.members, place)
+            away_s = (sum(left_s) - left_s[place]) / self._values.total(gpu_group.site, rest)
             parks = means_of(self._draft, job, away_s=away_s) is Means.PARK
             waits_s = away_s if parks else away_s + stopped_s(self._draft.view, job)
             # alone after the others, against beside them: what it has left is done at its ratio of its speed alone
-            ratio = self._values.ratio(alike.site, alike.members[place], rest)
+            ratio = self._values.ratio(gpu_group.site, gpu_group.members[place], rest)
             if left_s[place] > ratio * (left_s[place] + waits_s) and not self._comes_first(job, load):
                 yield _Burden(loss, left_s[place], job, away_s)
 
