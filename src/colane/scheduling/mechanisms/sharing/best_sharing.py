@@ -146,12 +146,18 @@ class BoundBestSharing(BoundSourceDefaults):
         if first is None:
             return False
         known = self._values.gpu_groups.hopes.get(line)
-        if known is not None and known[0] == first and known[1] == self._stamp:
-            return known[2]
+        is_current = known is not None and known[0] == first and known[1] == self._stamp
+        if is_current and known is not None and known[2]:
+            return True
         job, rises = self._draft.view.job(first), False
-        for kind in self._draft.view.gpu_types(self._pool, job.spec.gpu_type):
-            rises = rises or self._rises(job, job.effective, kind) or self._may_try(job, kind)
-        self._values.gpu_groups.hopes[line] = first, self._stamp, rises
+        kinds = self._draft.view.gpu_types(self._pool, job.spec.gpu_type)
+        if not is_current:
+            for kind in kinds:
+                rises = rises or self._rises(job, job.effective, kind)
+            self._values.gpu_groups.hopes[line] = first, self._stamp, rises
+        # Not kept: a job's first step changes no group, so the stamp does not tell of it.
+        for kind in kinds:
+            rises = rises or (self._values.may_try(kind) and self._may_try(job, kind))
         return rises
 
     def _may_try(self, job: Job, kind: str) -> bool:

@@ -68,6 +68,7 @@ class GpuGroupIndex:
         self._present: dict[Kind, dict[GpuGroup, None]] = {}
         self._lightest: dict[Kind, list[_Entry]] = {}
         self._versions: dict[Kind, int] = {}
+        self._firsts: dict[tuple[Kind, int, int], tuple[int, list[GpuGroup]]] = {}
         self._waiting: dict[str, float] = {}
         self._usual: dict[Kind, tuple[int, float]] = {}
         self._sharing_values: dict[tuple[Kind, Members], int] = {}
@@ -162,13 +163,17 @@ class GpuGroupIndex:
 
     def lightest(self, kind: Kind, jobs_max: int, count: int) -> list[GpuGroup]:
         """The lightest groups of a kind that may be joined and have at most so many members."""
-        found: list[GpuGroup] = []
-        for _, _, gpu_group in self._lightest.get(kind, ()):
-            if len(gpu_group.members) <= jobs_max:
-                found.append(gpu_group)
-                if len(found) == count:
-                    break
-        return found
+        asked, version = (kind, jobs_max, count), self.version(kind)
+        known = self._firsts.get(asked)
+        if known is None or known[0] != version:
+            found: list[GpuGroup] = []
+            for _, _, gpu_group in self._lightest.get(kind, ()):
+                if len(gpu_group.members) <= jobs_max:
+                    found.append(gpu_group)
+                    if len(found) == count:
+                        break
+            known = self._firsts[asked] = version, found
+        return known[1]
 
     def of(self, gpu: GpuId) -> GpuGroup | None:
         """The group of a GPU, None where it is in none."""
@@ -249,6 +254,7 @@ class GpuGroupIndex:
             self._groups,
             self._present,
             self._lightest,
+            self._firsts,
             self._sharing_values,
             self._at,
             self._known,

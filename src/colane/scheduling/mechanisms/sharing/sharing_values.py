@@ -70,6 +70,7 @@ class SharingValues:
         self._jobs_max = jobs_max
         self.waits = Waits(draft, pool, queue)
         self._still: set[GpuGroup] = set()
+        self._left: dict[Kind, tuple[tuple[int, int], list[GpuGroup]]] = {}
         self.gpu_groups = draft.view.derived(GpuGroupIndex)
         gpus = draft.view.derived(LiveJobs).gpus(draft.view, pool)
         self._waiting = in_doublings(draft.view.queue(pool).count / max(1, sum(gpus.values())))
@@ -180,14 +181,29 @@ class SharingValues:
     def untried(self, job: Job, spec: JobSpec, number: int, gpu_type: str) -> GpuLoad | None:
         """The lightest GPU where company may be tried: who is there makes steps, so that it will be known."""
         draft = self._draft
-        for gpu_group in self._groups((self._pool, gpu_type)) if self.has_untried(number, gpu_type) else ():
-            if gpu_group in self._still or not self._is_untried(number, gpu_group):
+        if not self.has_untried(number, gpu_type):
+            return None
+        for gpu_group in self._tries((self._pool, gpu_type)):
+            if not self._is_untried(number, gpu_group):
                 continue
             for load in self._stepping(gpu_group):
                 has_room = draft.has_room(draft.view.nodes[load.id.node], spec)
                 if has_room and not self.is_declined(load, gpu_group.site, gpu_group.members, number, job):
                     return load
         return None
+
+    def may_try(self, gpu_type: str) -> bool:
+        """Whether on any GPU that may be joined the only job makes steps: elsewhere nothing would be learnt."""
+        return any(self._stepping(gpu_group) for gpu_group in self._tries((self._pool, gpu_type)))
+
+    def _tries(self, kind: Kind) -> list[GpuGroup]:
+        """Groups of one job each that are not known to stand still: no others can be tried in this plan."""
+        asked = self.gpu_groups.version(kind), len(self._still)
+        known = self._left.get(kind)
+        if known is None or known[0] != asked:
+            found = [one for one in self._groups(kind) if len(one.members) == 1 and one not in self._still]
+            known = self._left[kind] = asked, found
+        return known[1]
 
     def _stepping(self, gpu_group: GpuGroup) -> list[GpuLoad]:
         """Of a group's first GPUs those whose only job makes steps; where there is none nobody asks again."""
