@@ -129,7 +129,7 @@ def test_what_is_not_permitted_is_said_where_there_are_gpus_to_reach_for(tmp_pat
 
 def test_all_gpus_but_its_own_are_denied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[tuple[Path, list[DeviceNumber]]] = []
-    monkeypatch.setattr("colane.agent.launch.cage.deny", lambda place, denied: asked.append((place, list(denied))))
+    monkeypatch.setattr("colane.agent.launch.cage.reject", lambda place, denied: asked.append((place, list(denied))))
     cages = Cages(AGENT_ID, doubled(tmp_path / "own", ""), MINORS)
     place = tmp_path / "own" / ("colane-" + "a" * 12) / "7-1"
     for granted, others in ((["GPU-b"], [0, 2]), (["GPU-a", "GPU-c"], [1]), ([], [0, 1, 2])):

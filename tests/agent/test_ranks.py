@@ -93,6 +93,17 @@ def test_stopping_is_heard_once_by_every_rank(tmp_path: Path, marker: str) -> No
     record = supervised.end()
     assert record["stopped"]
     assert [(tmp_path / f"told-{n}").read_text() for n in range(2)] == ["told\n", "told\n"]
+    told = supervised.output().replace(b"Terminated\n", b"")  # a shell tells of its `sleep`, which was told as well
+    assert told == b"colane: cancelled by a test\n"
+
+
+def test_ranks_that_do_not_catch_it_die_of_it_at_once(tmp_path: Path, marker: str) -> None:
+    """They train on through the whole grace time otherwise, and what they did then is lost."""
+    supervised = start(tmp_path, ["::", "::"], "sh", "-c", "touch up-$RANK; exec sleep 1000", marker=marker)
+    until(lambda: len(list(tmp_path.glob("up-*"))) == 2, "both ranks")
+    supervised.stop()
+    record = supervised.end()
+    assert (record["stopped"], record["signal"]) == (True, signal.SIGTERM)
     assert supervised.output() == b"colane: cancelled by a test\n"
 
 

@@ -15,6 +15,8 @@ from colane.scheduling.engine.options import PARTS
 
 ROOT = Path(__file__).parents[2]
 FOLDER = Path(next(iter(mechanisms.__path__)))
+SOURCES = Path(__file__).parents[2] / "src/colane/scheduling/mechanisms"
+"""The same in the repository: what is compiled lies elsewhere, without the documents that pages link to."""
 NAMES = sorted(path.name for path in FOLDER.iterdir() if (path / "__init__.py").exists())
 DOES = ("bind", "plan", "place")
 """What a part of a policy has one of."""
@@ -81,4 +83,4 @@ def test_its_laws_are_tests_that_there_are_and_its_formula_is_told(name: str) ->
 @each
 def test_links_of_its_page_lead_somewhere(name: str) -> None:
     for link in re.findall(r"\]\(([^)#]+)", page(name)):
-        assert (FOLDER / name / link).exists(), link
+        assert (SOURCES / name / link).exists(), link

@@ -84,7 +84,7 @@ class Ending:
 
     def ask(self, number: int, lead_s: float, now_s: float) -> None:
         """Send the owner's signal; SIGTERM follows when that time is over, or at once where no process catches it."""
-        self._waits_for = self._tell(audience(os.getpid(), number), number)
+        self._waits_for = _savers(self._tell(audience(os.getpid(), number), number))
         self.told = len(self._waits_for)
         self._hold_others()
         if self._waits_for:
@@ -140,7 +140,7 @@ class Ending:
             send(pid, signal.SIGCONT)
         catchers = audience(os.getpid(), signal.SIGTERM)
         had = [process for process in map(_identify, catchers) if process in self._had]
-        self._waits_for = had + self._tell(self._fresh(catchers), signal.SIGTERM)
+        self._waits_for = _savers(had + self._tell(self._fresh(catchers), signal.SIGTERM))
         self._hold_others()
 
     def _fresh(self, pids: list[int]) -> list[int]:
@@ -174,6 +174,11 @@ def audience(root: int, number: int) -> list[int]:
         elif is_ranks(_words(pid)):
             todo += children(pid)
     return found
+
+
+def _savers(told: list[Process]) -> list[Process]:
+    """Those that were told, if any but `ranks` was: it only waits for its ranks, and none of them catches the signal."""
+    return told if any(not is_ranks(_words(pid)) for pid, _ in told) else []
 
 
 def passed_by(root: int) -> list[int]:
