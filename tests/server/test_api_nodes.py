@@ -44,7 +44,6 @@ async def test_paper_a_form_of_a_node_is_completed() -> None:
         ({"address": "file:///etc/passwd"}, "address"),
         ({"gpus": [gpu(0), gpu(0)]}, "gpus"),
         ({"gpus": [gpu(-1)]}, "gpus[0].GpuBody.index"),
-        ({"surprise": 1}, "surprise"),
         ({"topology": {"links": [], "sockets": []}}, "topology"),
         ({"topology": {"links": [[["NV", 1, 0]]], "sockets": [0]}}, "topology"),
         ({"topology": {"links": [[["FOO", 1, 0]]], "sockets": [0]}}, "topology.links[0][0][0]"),

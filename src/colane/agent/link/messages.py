@@ -101,12 +101,17 @@ def _desired_job(job: Object) -> DesiredJob:
         flush=bool(job.get("flush")),
         to_host=bool(job.get("to_host")),
         meeting=_meeting(job.get("gang")),
-        save=SaveWish(**job["save"]) if job.get("save") else None,
+        save=_save(job["save"]) if job.get("save") else None,
         memory_limit_bytes=job.get("memory_limit_bytes") or 0,
         bandwidth_ratio=job.get("bandwidth_ratio", 1.0),
-        memory=Memory(*job["memory"]) if job.get("memory") else None,
+        memory=Memory(*job["memory"][: len(Memory._fields)]) if job.get("memory") else None,
         because=job.get("because") or "",
     )
+
+
+def _save(part: Object) -> SaveWish:
+    """Read how a job is asked to save, without what a newer scheduler says besides."""
+    return SaveWish(**{name: part[name] for name in SaveWish._fields if name in part})
 
 
 def _meeting(part: Object | None) -> Meeting | None:

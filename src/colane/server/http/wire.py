@@ -47,6 +47,15 @@ class WireModel(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False, frozen=True, protected_namespaces=())
 
 
+class AgentModel(WireModel):
+    """What an agent says. A newer one may say more than is known here: that is left aside, not refused.
+
+    Else every report of an agent that is upgraded before its scheduler would be refused, and its node be lost.
+    """
+
+    model_config = ConfigDict(extra="ignore")
+
+
 class ValueBody(WireModel):
     """A declared number."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final, Literal, Self
+from typing import Annotated, Final, Literal, Self
 
 from pydantic import Field, StringConstraints, field_validator, model_validator
 
@@ -11,6 +11,7 @@ from colane.model.job_fields import CORES_MAX
 from colane.model.sizes import GPUS_MAX
 from colane.model.words import count
 from colane.server.http.wire import (
+    AgentModel,
     Count,
     DurationText,
     MeasuredRatio,
@@ -30,7 +31,7 @@ STEP_DURATIONS_MAX: Final = 10_000
 DrainReason = Annotated[str, StringConstraints(max_length=200, pattern=r"^[^\x00-\x1f\x7f]*$")]
 
 
-class GpuBody(WireModel):
+class GpuBody(AgentModel):
     """A GPU as its agent describes it."""
 
     index: Annotated[int, Field(ge=0, lt=GPUS_MAX)]
@@ -58,7 +59,7 @@ Link = Annotated[
 """Kind, NVLinks bonded, bytes per second in one direction (0 unknown)."""
 
 
-class TopologyBody(WireModel):
+class TopologyBody(AgentModel):
     """How the GPUs of a node are connected, by position in `gpus`; see `model.Topology`."""
 
     links: Annotated[list[Annotated[list[Link], Field(max_length=GPUS_MAX)]], Field(max_length=GPUS_MAX)]
@@ -84,7 +85,7 @@ class TopologyBody(WireModel):
         return self
 
 
-class NoticeBody(WireModel):
+class NoticeBody(AgentModel):
     """Notice that an agent has of the end of its machine; seconds are from the report on."""
 
     reason: DrainReason = ""
@@ -98,8 +99,8 @@ class DrainBody(WireModel):
     deadline_s: DurationText | None = None
 
 
-class NodeBody(WireModel):
-    """A node as its agent registers it. Those from `cluster_id` on are the scheduler's own: taken and ignored."""
+class NodeBody(AgentModel):
+    """A node as its agent registers it; what the node object holds besides is the scheduler's own."""
 
     name: NodeName
     gpus: Annotated[list[GpuBody | GpuIndexText], Field(max_length=GPUS_MAX)]
@@ -118,22 +119,9 @@ class NodeBody(WireModel):
     host_refusal: Text = ""
     park_s: Seconds = 0.0
     to_host_bytes_per_s: Annotated[float, Field(gt=0, allow_inf_nan=False)] = TO_HOST_BYTES_PER_S
-    cluster_id: Any = None
-    generation: Any = None
-    lost: Any = None
-    lease_s: Any = None
-    last_seen_s: Any = None
-    turns: Any = None
-    bandwidth: Any = None
-    jobs: Any = None
-    messages: Any = None
-    drain: Any = None
-    notice: Any = None
-    closed: Any = None
-    state: Any = None
 
 
-class ProgressBody(WireModel):
+class ProgressBody(AgentModel):
     """A sample of a running attempt; see `model.Progress`."""
 
     at_s: Seconds
@@ -172,7 +160,7 @@ class ProgressBody(WireModel):
     ranks: Count = 0
 
 
-class JobReport(WireModel):
+class JobReport(AgentModel):
     """One attempt as its agent sees it."""
 
     id: Count
@@ -183,7 +171,7 @@ class JobReport(WireModel):
     progress: ProgressBody | None = None
 
 
-class BandwidthBody(WireModel):
+class BandwidthBody(AgentModel):
     """Who used the bandwidth of a node's memory; see `model.BandwidthSample`."""
 
     used_ratio: MeasuredRatio | None = None
@@ -199,7 +187,7 @@ class BandwidthBody(WireModel):
         return value
 
 
-class ReportBody(WireModel):
+class ReportBody(AgentModel):
     """What an agent observes of its node."""
 
     agent_id: Annotated[str, StringConstraints(max_length=200)] = ""
@@ -226,7 +214,7 @@ AttemptEnd = Literal[
 ]
 
 
-class FinishedBody(WireModel):
+class FinishedBody(AgentModel):
     """How an attempt's process ended."""
 
     id: Count
