@@ -1,9 +1,13 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from colane.agent.launch.environment import THREAD_POOLS, job_cores, job_environment, open_pools
-from colane.agent.launch.launcher import batch_variables
+from colane.agent.config import AgentConfig
+from colane.agent.launch.environment import OF_A_LAUNCH, THREAD_POOLS, job_cores, job_environment, open_pools
+from colane.agent.launch.launcher import batch_variables, plan_launch
+from colane.agent.reconcile import DesiredJob, Key
 from colane.model.hardware import Gpu
 
 CPU = Gpu(index=0, uuid="cpu-0", type="cpu", memory_bytes=1, cores=(2, 3))
@@ -50,6 +54,33 @@ def test_what_the_placement_decides_lies_over_the_submitting_shell() -> None:
     seen = environment(requested, [GPUS[2], GPUS[0]])
     assert seen["CUDA_VISIBLE_DEVICES"] == "GPU-2,GPU-0", "in rank order"
     assert (seen["CUDA_DEVICE_ORDER"], seen["COLANE_JOB_ID"]) == ("PCI_BUS_ID", "7")
+
+
+@pytest.mark.parametrize("name", sorted(OF_A_LAUNCH - COLANE.keys()))
+def test_a_job_submitted_from_within_another_is_told_nothing_of_that_launch(name: str) -> None:
+    assert name not in environment({name: "of the outer job"}, [CPU])
+
+
+def test_the_owners_own_variables_go_along() -> None:
+    assert environment({"COLANE_DATA": "/data", "COLANE_DEBUG": "1"}, [CPU]).items() >= {
+        ("COLANE_DATA", "/data"),
+        ("COLANE_DEBUG", "1"),
+    }
+
+
+def test_whatever_a_launch_tells_is_of_that_launch() -> None:
+    asked = {"checkpoint_signal": "SIGUSR1", "batch": {"size": 8, "per_gpu": True}, "command": ["true"], "workdir": "/"}
+    command, _ = plan_launch(
+        DesiredJob(Key(1, 1), run=True, gpus=(0,)),
+        asked,
+        AgentConfig(name="n1", scheduler_url="http://127.0.0.1:1", state_dir=Path("/nowhere")),
+        gpus=[CPU],
+        node_cores=[2, 3],
+        steps_path=Path("/nowhere/steps"),
+        mps={},
+    )
+    told = {name for name in command.env if name.startswith("COLANE_")}
+    assert told == OF_A_LAUNCH
 
 
 def test_no_foreign_mps_daemon_is_used() -> None:

@@ -15,6 +15,25 @@ put settings of their own there (Ray, Slurm) that are not meant for jobs."""
 OF_THE_USER = frozenset({"HOME", "USER", "LOGNAME", "SHELL", "TMPDIR"})
 """Names of those that say something of one user only."""
 
+OF_A_LAUNCH = frozenset(
+    {
+        "COLANE_JOB_ID",
+        "COLANE_ATTEMPT",
+        "COLANE_NODE",
+        "COLANE_URL",
+        "COLANE_STEPS_FILE",
+        "COLANE_GATE",
+        "COLANE_CHECKPOINT_SIGNAL",
+        "COLANE_CHECKPOINT_LEAD_S",
+        "COLANE_BATCH",
+        "COLANE_BATCH_SIZE",
+        "COLANE_BATCH_SIZE_PER_GPU",
+        "COLANE_ADAPTOR_DIR",
+    }
+)
+"""What one launch of one job is told. A job that is submitted from within another brings that one's, and would save
+at its signal or count its samples where nothing is said of its own."""
+
 THREAD_POOLS = (
     "OMP_NUM_THREADS",
     "MKL_NUM_THREADS",
@@ -56,7 +75,9 @@ def job_environment(
     base |= user or {}
     base["PYTHONUNBUFFERED"] = "1"  # else what a job prints is seen when it ends, and lost when it is killed
     threads = dict.fromkeys(open_pools(requested), str(len(cores))) if cores else {}
-    kept = {name: value for name, value in requested.items() if not name.startswith("CUDA_MPS_")}
+    kept = {
+        name: value for name, value in requested.items() if name not in OF_A_LAUNCH and not name.startswith("CUDA_MPS_")
+    }
     whole = {**base, **threads, **kept, **visible_devices(gpus), **colane, **mps}
     return whole if adaptor is None else {**whole, **adapted(whole, adaptor)}
 

@@ -23,7 +23,7 @@ from colane.model.category import Category, parse_category
 from colane.model.field_values import BYTES_PER_S, Amount
 from colane.model.job_fields import JOB_FIELDS
 
-NOT_FOR_JOBS: Final = ("COLANE_TOKEN", "COLANE_STATE", "_", "OLDPWD", "SHLVL")
+NOT_FOR_JOBS: Final = ("COLANE_TOKEN", "COLANE_TOKEN_FILE", "COLANE_STATE", "_", "OLDPWD", "SHLVL")
 """Variables of the submitting shell that a job does not get: our token, and what describes that shell itself."""
 
 OF_ANOTHER_LAUNCH: Final = re.compile(
