@@ -6,13 +6,15 @@ import asyncio
 import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
+from uvicorn.server import ServerState
 
 from colane.client.hosts import host_name, is_loopback
 from colane.server.http.access import Callers
 from colane.server.http.door import GateRules
+from colane.server.http.listening import HEADERS_MAX_BYTES, PeerProtocol, uvicorn_config
 from colane.server.main import ServerConfig, ServerError, serve
 from tests.server.harness import OPERATOR, SLEEP, rules_of, world
 from tests.server.processes import scheduler
@@ -132,6 +134,78 @@ class TestBody:
             assert "larger than 100 bytes" in streamed.json()["detail"]
             assert read <= 200
             assert (await w.http.post("/jobs", content=b"[]" + b" " * 98, headers=JSON)).status_code == 200
+
+    async def test_all_that_come_at_once_are_bounded_together(self) -> None:
+        async with world(rules=rules_of(bodies_bytes_max=150)) as w:
+            begun, go_on = asyncio.Event(), asyncio.Event()
+
+            async def slow() -> AsyncIterator[bytes]:
+                yield b"[" + b" " * 99
+                begun.set()
+                await go_on.wait()
+                yield b"]"
+
+            first = asyncio.create_task(w.http.post("/jobs", content=slow(), headers=JSON))
+            await begun.wait()
+            refused = await w.http.post("/jobs", content=b"[]" + b" " * 98, headers=JSON)
+            assert (refused.status_code, refused.headers["Retry-After"]) == (503, "1")
+            assert (await w.http.post("/jobs", content=b"[]", headers=JSON)).status_code == 200
+            go_on.set()
+            assert (await first).status_code == 200
+            for _ in range(3):  # what has come is counted no more, nor what was refused
+                answer = await w.http.post("/jobs", content=b"[]" + b" " * 98, headers=JSON)
+                assert answer.status_code == 200
+
+
+class Way:
+    """A connection's transport, as far as the protocol uses it."""
+
+    def __init__(self) -> None:
+        self.ended = False
+
+    def get_extra_info(self, *_: object) -> None:
+        return None
+
+    def write(self, data: bytes) -> None:
+        assert data.startswith(b"HTTP/1.1 400"), "said where it is no HTTP at all"
+
+    def abort(self) -> None:
+        self.ended = True
+
+    close = abort
+
+    def is_closing(self) -> bool:
+        return self.ended
+
+
+async def connection() -> tuple[PeerProtocol, Way]:
+    config = uvicorn_config(None)
+    config.load()
+    protocol, way = PeerProtocol(config, ServerState(), {}), Way()
+    protocol.connection_made(cast("asyncio.Transport", way))
+    return protocol, way
+
+
+class TestHeaders:
+    @pytest.mark.parametrize("start", [b"GET / HTTP/1.1\r\n", b"GET /"], ids=["in headers", "in the first line"])
+    @pytest.mark.parametrize("piece", [b"x: " + b"y" * 997 + b"\r\n", b"x" * 1000], ids=["many", "one long"])
+    async def test_endless_ones_are_not_kept(self, start: bytes, piece: bytes) -> None:
+        protocol, way = await connection()
+        protocol.data_received(start)
+        sent = 0
+        while not way.ended and sent < 4 * HEADERS_MAX_BYTES:
+            protocol.data_received(piece)
+            sent += len(piece)
+        assert way.ended
+        assert sent <= HEADERS_MAX_BYTES + len(piece)
+        protocol.connection_lost(None)
+
+    async def test_those_of_a_usual_request_are_taken_in_any_pieces(self) -> None:
+        protocol, way = await connection()
+        for byte in b"GET /health HTTP/1.1\r\nHost: localhost\r\nCookie: " + b"c" * 8000:
+            protocol.data_received(bytes([byte]))
+        assert not way.ended
+        protocol.connection_lost(None)
 
 
 @pytest.mark.live

@@ -36,6 +36,7 @@ from colane.server.http.listening import (
     ListenError,
     listen_tcp,
     listen_unix,
+    raise_descriptor_limit,
     url_of,
     uvicorn_config,
 )
@@ -113,6 +114,7 @@ def run_server(config: ServerConfig, on_listening: Callable[[str], None] | None 
         StoreError: The store cannot be opened or read.
         UnknownPolicyError: No policy of that name.
     """
+    raise_descriptor_limit()  # not in serve: under `up` jobs would inherit it
     factory = uvicorn_config(None).get_loop_factory()
     with asyncio.Runner(loop_factory=factory) as runner:
         runner.run(serve(config, on_listening))

@@ -37,12 +37,14 @@ class GateRules:
             127.0.0.1 (DNS rebinding) still sends its own name.
         body_bytes_max: Largest body.
         body_max_s: How long a body may take to come.
+        bodies_bytes_max: All bodies that are coming, together.
     """
 
     callers: Callers
     hosts: frozenset[str] | None = LOOPBACK_NAMES
     body_bytes_max: int = 8 * 2**20
     body_max_s: float = 60.0
+    bodies_bytes_max: int = 64 * 2**20
 
 
 class Gate:
@@ -51,6 +53,7 @@ class Gate:
     def __init__(self, app: ASGIApp, rules: GateRules) -> None:
         self._app = app
         self._rules = rules
+        self._coming_bytes = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Judge a request, then pass it on."""
@@ -96,15 +99,22 @@ class Gate:
         if declared.isdecimal() and int(declared[:20]) > limit:
             raise _too_large(limit)
         chunks: list[bytes] = []
-        more = True
-        while more:
-            message = await receive()
-            if message["type"] == "http.disconnect":
-                return _replay([message], receive)
-            chunks.append(message.get("body", b""))
-            more = message.get("more_body", False)
-            if sum(map(len, chunks)) > limit:
-                raise _too_large(limit)
+        more, size = True, 0
+        try:
+            while more:
+                message = await receive()
+                if message["type"] == "http.disconnect":
+                    return _replay([message], receive)
+                chunk = message.get("body", b"")
+                chunks.append(chunk)
+                size, self._coming_bytes = size + len(chunk), self._coming_bytes + len(chunk)
+                more = message.get("more_body", False)
+                if size > limit:
+                    raise _too_large(limit)
+                if self._coming_bytes > self._rules.bodies_bytes_max:
+                    raise RefusedError.because(503, "too much is being sent to the scheduler at once; try again")
+        finally:
+            self._coming_bytes -= size
         return _replay([{"type": "http.request", "body": b"".join(chunks), "more_body": False}], receive)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import resource
 import signal
 import socket
 import struct
@@ -32,6 +33,10 @@ SHUTDOWN_S: Final = 5
 HEADERS_MAX_S: Final = 20.0
 """From the connection, or from the first byte of a request, to the end of its headers."""
 
+HEADERS_MAX_BYTES: Final = 64 * 1024
+"""Of one request, beyond what came with its first bytes (at most 256 KiB, what asyncio reads at once): they are kept
+in memory before anybody has said who he is."""
+
 SOCKET_FILE: Final = "socket"
 SOCKET_MODE: Final = 0o666
 """Whoever can reach the directory may connect: who he is decides what he may."""
@@ -49,6 +54,7 @@ class PeerProtocol(HttpToolsProtocol):
     """HTTP that knows the user at the other end of a unix socket, and waits for nobody's headers for ever."""
 
     _patience: asyncio.TimerHandle | None = None
+    _headers_bytes = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Ask the kernel, once for a connection."""
@@ -57,6 +63,16 @@ class PeerProtocol(HttpToolsProtocol):
         uid = peer_uid(transport)
         if uid is not None:
             self.app_state = {**self.app_state, PEER_UID: uid}
+
+    def data_received(self, data: bytes) -> None:
+        """Take in what has come; who goes on with his headers for too long is not waited for."""
+        awaited = self._patience
+        super().data_received(data)
+        if awaited is not None and self._patience is awaited:
+            self._headers_bytes += len(data)
+            if self._headers_bytes > HEADERS_MAX_BYTES:
+                self._end_patience()
+                self.transport.abort()
 
     def on_message_begin(self) -> None:
         """A request has begun: its headers must follow."""
@@ -75,12 +91,21 @@ class PeerProtocol(HttpToolsProtocol):
 
     def _be_patient(self) -> None:
         self._end_patience()
+        self._headers_bytes = 0
         self._patience = self.loop.call_later(HEADERS_MAX_S, self.transport.close)
 
     def _end_patience(self) -> None:
         if self._patience is not None:
             self._patience.cancel()
             self._patience = None
+
+
+def raise_descriptor_limit() -> None:
+    """Let this process have as many connections as it may; the usual soft limit of 1,024 is for users of select."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def peer_uid(transport: asyncio.Transport) -> int | None:
