@@ -13,7 +13,7 @@ import pytest
 from colane.server.main import ServerConfig, ServerError, serve
 from colane.server.store.memory import MemoryStore
 from colane.server.store.sqlite import SqliteStore
-from colane.server.store.store import StoreError
+from colane.server.store.store import META, Put, StoreError, Transaction
 from tests.disks import fill, small_disk
 from tests.server.harness import DEADLINE_S, SLEEP, World, finished, launched, node, report, world
 from tests.server.processes import scheduler
@@ -96,6 +96,52 @@ def test_a_full_disk_at_the_start_is_one_line(small_disk: Path) -> None:
     fill(small_disk / "filler")
     with pytest.raises((ServerError, StoreError), match=r"No space left on device|disk is full|disk I/O error"):
         asyncio.run(serve(ServerConfig(state_dir=small_disk / "state", port=0)))
+
+
+def emptied(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+@pytest.mark.parametrize("loss", [Path.unlink, moved, emptied], ids=["deleted", "moved", "emptied"])
+class TestBegunAnew:
+    def test_only_where_that_is_said(self, tmp_path: Path, loss: Callable[[Path], None]) -> None:
+        path = tmp_path / "colane.db"
+        SqliteStore(path).close()
+        loss(path)
+        for _ in range(2):  # a refusal makes nothing that the next start would believe
+            with pytest.raises(StoreError, match=r"is empty or gone, but there was one here: put it back, or remove"):
+                SqliteStore(path)
+        (tmp_path / "colane.db-made").unlink()
+        SqliteStore(path).close()
+
+    def test_not_where_it_is_put_back(self, tmp_path: Path, loss: Callable[[Path], None]) -> None:
+        path = tmp_path / "colane.db"
+        store = SqliteStore(path)
+        store.commit(Transaction(puts=[Put(META, "one", {"kept": True})]))
+        store.close()
+        shutil.copy(path, tmp_path / "copy")
+        loss(path)
+        shutil.copy(tmp_path / "copy", path)
+        store = SqliteStore(path)
+        assert store.get(META, "one") == {"kept": True}
+        store.close()
+
+
+def test_a_damaged_store_is_not_believed(tmp_path: Path) -> None:
+    path = tmp_path / "colane.db"
+    store = SqliteStore(path)
+    store.commit(Transaction(puts=[Put(META, f"{n:04}", {"text": "x" * 200}) for n in range(500)]))
+    store.close()
+    whole, refused = path.read_bytes(), 0
+    for page in range(1, len(whole) // 4096):  # the first three bytes of a page's header say of what kind and how full
+        path.write_bytes(whole[: 4096 * page] + b"\x00\xff\xff\xff\xff" + whole[4096 * page + 5 :])
+        try:
+            SqliteStore(path).close()
+        except StoreError as error:
+            refused += "put a copy of it back" in str(error) or "malformed" in str(error)
+    assert refused == len(whole) // 4096 - 1
+    path.write_bytes(whole)
+    SqliteStore(path).close()
 
 
 class TestCluster:

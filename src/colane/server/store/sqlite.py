@@ -49,18 +49,22 @@ class SqliteStore:
         busy_timeout_s: How long to wait for a lock that another process holds.
 
     Raises:
-        StoreError: The file cannot be opened, is no database, or was written by a newer Colane.
+        StoreError: The file cannot be opened, is no database, is damaged, was written by a newer Colane, or is empty
+            where a store was kept before.
     """
 
     def __init__(self, path: Path, *, busy_timeout_s: float = BUSY_TIMEOUT_S) -> None:
         self._path = path
+        self._mark = path.with_name(f"{path.name}-made")
         self._busy_timeout_s = busy_timeout_s
         self._write_lock = threading.Lock()
         self._read_lock = threading.Lock()
         try:
             os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
             self._writer = self._connect()
+            self._judge()
             self._migrate()
+            self._mark.touch(0o600)
             self._reader = self._connect()
             self._files = {name: _identity(name) for name in (path, path.with_name(f"{path.name}-wal"))}
         except (sqlite3.Error, OSError) as error:
@@ -164,8 +168,22 @@ class SqliteStore:
         connection.execute("PRAGMA synchronous = FULL")
         return connection
 
+    def _judge(self) -> None:
+        """Believe nothing of a file that is damaged, or that has been emptied under living agents."""
+        flaw = str(self._writer.execute("PRAGMA quick_check(1)").fetchone()[0])
+        if flaw != "ok":
+            raise StoreError(f"the store {self._path} is damaged ({flaw.splitlines()[-1]}): put a copy of it back")
+        if self._version() == 0 and self._mark.exists():
+            raise StoreError(
+                f"the store {self._path} is empty or gone, but there was one here: put it back, or remove {self._mark} "
+                "to begin anew, without any job"
+            )
+
+    def _version(self) -> int:
+        return int(self._writer.execute("PRAGMA user_version").fetchone()[0])
+
     def _migrate(self) -> None:
-        version = int(self._writer.execute("PRAGMA user_version").fetchone()[0])
+        version = self._version()
         if version > len(MIGRATIONS):
             raise StoreError(
                 f"the store {self._path} was written by a newer Colane (schema {version}, this one knows "
