@@ -177,7 +177,7 @@ def audience(root: int, number: int) -> list[int]:
 
 
 def _savers(told: list[Process]) -> list[Process]:
-    """Those that were told, if any but `ranks` was: it only waits for its ranks, and none of them catches the signal."""
+    """Those that were told, if any but `ranks` was, which only waits for its ranks: then none of them catches it."""
     return told if any(not is_ranks(_words(pid)) for pid, _ in told) else []
 
 
