@@ -124,6 +124,18 @@ class TestLease:
             shown = await w.good("GET", f"/job/{job}")
             assert (shown["attempt"], shown["failures"], shown["state"]) == (2, 0, "assigned")
 
+    async def test_a_node_whose_agent_reports_is_not_forgotten_with_its_jobs(self) -> None:
+        async with world() as w:
+            await w.good("POST", "/node", node())
+            job = await w.submit()
+            await w.good("POST", "/node/n1/report", report(launched(job)))
+            status, said = await w.refused("DELETE", "/node/n1")
+            assert status == 409
+            assert f"has jobs {job}: drain the node" in said
+            assert await w.state(job) == "launching"
+            await w.good("POST", "/finished_job", finished(job))
+            assert await w.good("DELETE", "/node/n1") == {"removed": ["n1"]}
+
     async def test_an_unknown_node_cannot_be_forgotten(self) -> None:
         async with world() as w:
             assert (await w.refused("DELETE", "/node/nobody"))[0] == 404

@@ -76,11 +76,11 @@ async def node(service: TheService, caller: TheCaller, name: NamePath) -> JSONRe
 async def remove_node(
     request: Request, service: TheService, caller: TheCaller, name: NamePath, idempotency_key: IdempotencyKey = None
 ) -> JSONResponse:
-    """Forget a node that never comes back; its jobs are queued again, so nothing of them may run there any more."""
+    """Forget a node that never comes back; its jobs are queued again. Refused while its agent reports and has jobs."""
     caller.demand_operator("forget nodes")
 
     def prepare(turn: Turn) -> dict[str, Any]:
-        changes.remove_node(turn, name)
+        changes.remove_node(turn, name, reports=service.liveness.is_heard(name))
         return {"removed": [name]}
 
     return JSONResponse(await change_once(request, service, idempotency_key, prepare))

@@ -48,6 +48,11 @@ class Liveness:
         known = self._heard.get(node)
         return None if known is None else known.unix_s
 
+    def is_heard(self, node: str) -> bool:
+        """Whether a node has spoken since the start, and not so long ago that it would be lost."""
+        known = self._heard.get(node)
+        return known is not None and self._clock() - known.steady_s <= self._timeout_s
+
     def silent(self, nodes: Iterable[str]) -> list[str]:
         """Return the nodes that were silent for too long while we listened."""
         now_s = self._clock()

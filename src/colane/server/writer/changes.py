@@ -193,15 +193,21 @@ def remove_nodes(turn: Turn) -> list[str]:
     return names
 
 
-def remove_node(turn: Turn, name: str) -> None:
-    """Forget a node and queue its jobs again: whoever asks vouches that nothing of them runs there any more.
+def remove_node(turn: Turn, name: str, *, reports: bool) -> None:
+    """Forget a node and queue its jobs again: the caller vouches that nothing of them runs there any more.
 
     Raises:
-        RefusedError: 404.
+        RefusedError: 404; 409 while its agent reports, for then its jobs run there and would be started twice.
     """
     record = turn.read_model.nodes.get(name)
     if record is None:
         raise RefusedError.because(404, f"there is no node {name!r}")
+    jobs = turn.read_model.on_node.get(name)
+    if reports and jobs and not record.lost:
+        told = ", ".join(map(str, sorted(jobs)[:5]))
+        raise RefusedError.because(
+            409, f"the agent of {name} reports, and has jobs {told}: drain the node or cancel them, then stop its agent"
+        )
     turn.removed_nodes.add(name)
     if not record.lost:
         turn.events.append(NodeLost(name))
