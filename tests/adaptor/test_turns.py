@@ -116,7 +116,7 @@ def test_who_is_told_when_its_turn_comes_waits_for_it_all_the_same(taker_of: Mak
     with agent(gate, serve):
         taker.boundary(1)
         came_s = time.monotonic()
-    assert taker.waited_s >= 0.05
+    assert taker.waited_s > 0
     assert 0 <= came_s - told[0] < 20
 
 

@@ -61,6 +61,12 @@ class Lane:
     async def is_in(self, agent: Running, jobs: Sequence[int], states: Sequence[str]) -> None:
         await agent.until(lambda: all(self.progress(job).get("turn") in states for job in jobs), f"{jobs} are {states}")
 
+    async def says(self, agent: Running, words: str) -> None:
+        """Waits for a message that begins so. A busy machine may make the agent say the same of another job first."""
+        await agent.until(
+            lambda: any(one.startswith(words) for one in self.fake.reports[-1]["messages"]), f"a message: {words}"
+        )
+
     async def end(self, agent: Running, jobs: Sequence[int]) -> None:
         for job in jobs:
             self.fake.end(job)
