@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
+from . import large
 from .frozen import LOGS, every
 
 
@@ -19,6 +20,14 @@ def renew(policies: Sequence[str]) -> list[str]:
             one.path.parent.mkdir(parents=True, exist_ok=True)
             one.path.write_text(decided)
             said.append(str(one.path.relative_to(LOGS)))
+    for policy in large.DECISIONS:
+        if policies and policy not in policies:
+            continue
+        path, first_ones = large.LOGS / f"{policy}.txt", large.hashed(large.decide(policy))
+        if not path.exists() or path.read_text() != first_ones:
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(first_ones)
+            said.append(f"large/{policy}.txt")
     return said
 
 

@@ -9,6 +9,7 @@ import pytest
 from colane.model.reason import Why
 from colane.scheduling.registry import NAMES, create
 
+from . import large
 from .draws import APART, compare, drawn
 from .frozen import LOGS, Frozen, differences, every
 from .log import codes
@@ -48,6 +49,17 @@ def test_decides_as_it_did(frozen: Frozen) -> None:
     assert not found, (
         f"{frozen.policy} decides otherwise on {frozen.workload}; if that is meant, say why in the commit and run "
         f"`python -m tests.golden.renew {frozen.policy}`:\n{found}"
+    )
+
+
+@pytest.mark.parametrize("policy", large.DECISIONS)
+def test_decides_as_it_did_on_a_large_cluster(policy: str) -> None:
+    lines = large.decide(policy)
+    assert [line for line in lines if "refused-plan" in line] == []
+    found = differences((large.LOGS / f"{policy}.txt").read_text(), large.hashed(lines))
+    assert not found, (
+        f"{policy} decides otherwise on the large cluster; `python -m tests.golden.large {policy} NUMBER`, here and at "
+        f"the commit before, prints the 100 decisions of the first hash that differs:\n{found}"
     )
 
 

@@ -160,6 +160,27 @@ def linked(policy: Policy, more: int = 0) -> Inputs:
     return inputs(policy, nodes, draw(14 + more, 60, 240, linked_job), FamilyWorld(Scope.NODE), costs)
 
 
+def large_job(random: Random, number: int) -> tuple[int, JobSpec]:
+    """Of all kinds at once: small ones that may share, gangs of up to two nodes, urgent and elastic jobs."""
+    run_s, family = random.choice((600, 1200, 2400, 4800, 9600)), random.choice(TRAINING)
+    gpus = random.choice((1,) * 12 + (2, 2, 4, 4, 8, 16))
+    spec = JobSpec(
+        name=f"job-{number}", family=family, user=random.choice(USERS), gpus=gpus, multi_node=gpus == 16,
+        sizes=(1, 2, 4) if gpus == 4 and number % 2 else (), batch_size=random.choice((32, 64)),
+        steps_total=round(run_s / FAMILIES[family].step_s), preemptible=random.random() < 0.7,
+        share=random.random() < 0.8, priority=random.choice((0,) * 19 + (1,)),
+        time_limit_s=random.choice((None, 6.0 * run_s)), cores=random.choice((0, 0, 1)),
+    )  # fmt: skip
+    return run_s, spec
+
+
+def large(policy: Policy, more: int = 0) -> Inputs:
+    """A cluster that is full, with a long queue: here what is kept from plan to plan is reached, and must be right."""
+    nodes = [make_node(f"n{i:02}", 8, "A100" if i % 4 == 0 else "V100") for i in range(64)]
+    costs = DriverConfig(launch_s=5, restart_s=30, stop_s=10)
+    return inputs(policy, nodes, draw(16 + more, 2000, 0, large_job), FamilyWorld(), costs)
+
+
 SIMULATED: Mapping[str, Callable[[Policy, int], Inputs]] = MappingProxyType(
     {"gangs": gangs, "types": types, "sharing": sharing, "linked": linked}
 )

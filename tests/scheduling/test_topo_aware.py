@@ -5,14 +5,15 @@ from __future__ import annotations
 import pytest
 
 from colane.core import Core
+from colane.core.cluster.draft import Draft
 from colane.core.cluster.view import ClusterView
 from colane.core.events import Tick
 from colane.core.policy import Policy
 from colane.model.hardware import Gpu, Node
-from colane.model.job import JobId
-from colane.model.reason import Why
+from colane.model.job import Job, JobId, JobSpec
+from colane.model.reason import Reason, Why
 from colane.scheduling.mechanisms.topology.sites import SITES_MIN, Site, SiteIndex
-from colane.scheduling.mechanisms.topology.utility_placer import PlacementSearch
+from colane.scheduling.mechanisms.topology.utility_placer import BestPlaces, PlacementSearch
 from colane.scheduling.registry import create, preset
 from tests.core.worlds import World
 from tests.scheduling.machines import GIB, disturbing, end, machine, places, start, submit
@@ -25,6 +26,22 @@ def test_fcfs_takes_sockets_in_order_and_blocks() -> None:
     submit(core, 3)
     assert places(core) == {1: "n0/0 n0/2"}
     assert core.why(JobId(3), 0.0).jobs == (2,)
+
+
+def test_places_made_in_the_middle_of_a_plan_heed_what_was_decided_before() -> None:
+    core = start(create("topo-aware"), [machine()])
+    draft = Draft(ClusterView(core.state, 0.0))
+    free = draft.free_gpus(draft.view.nodes["n0"], "P100")
+    draft.start(Job(JobId(1), JobSpec(name="1", family="f"), 0.0), free[:1], Reason(Why.FREE_GPU))
+    places = BestPlaces(draft, "default")
+    pair = places.best(JobSpec(name="2", family="f", gpus=2), 0.0)
+    assert pair is not None
+    assert [str(load.id) for load in pair.loads] == ["n0/2", "n0/3"]
+    draft.start(Job(JobId(2), JobSpec(name="2", family="f", gpus=2), 0.0), pair.loads, Reason(Why.FREE_GPU))
+    assert places.best(JobSpec(name="3", family="f", gpus=2), 0.0) is None
+    last = places.best(JobSpec(name="4", family="f"), 0.0)
+    assert last is not None
+    assert last.loads == (free[1],)
 
 
 def test_best_fit_takes_the_fullest_socket() -> None:

@@ -108,4 +108,3 @@ class _WayMaker:
     def _move(self, job: Job, load: GpuLoad, candidate: Candidate, parked: Job) -> None:
         facts: dict[str, str | int | float] = {"had": str(load.id), "gpu": str(candidate.gpus[0].id)}
         self._draft.resize(job, candidate.gpus, Reason(Why.VACATED, facts, (parked.id,)), for_job=parked.id)
-        self._fastest.changed(candidate.gpus)

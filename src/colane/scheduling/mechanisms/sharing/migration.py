@@ -108,7 +108,6 @@ class _Mover:
         self._closed |= {*[load.id for load in gpus], *job.gpus_held}
         self._draft.resize(job, gpus, Reason(Why.MOVED, facts, beside))
         self._values.look()
-        self._fastest.changed(gpus)
 
     # -- jobs of one GPU
 

@@ -6,12 +6,11 @@ the GPUs left free beside it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from math import inf
 
 from colane.core.cluster.draft import Draft
-from colane.core.cluster.load import GpuLoad
 from colane.core.cluster.state import NodeState
 from colane.model.job import Job, JobSpec
 from colane.model.reason import Reason, Why
@@ -76,11 +75,6 @@ class BoundConnected(BoundSourceDefaults):
             yield Candidate(place.loads, best_utility(self._draft, place), utility=place.fit.system)
         elif self.single and self._context.max_wait_s < inf:
             self._draft.ask_again(self._context.pool, self._context.overdue_s(job))
-
-    def changed(self, gpus: Iterable[GpuLoad]) -> None:
-        """See `BoundSource`."""
-        for node in dict.fromkeys([gpu.id.node for gpu in gpus]):
-            self._places.changed(self._draft.view.nodes[node])
 
     def worth(self, classes: Classes) -> Classes:
         """See `BoundSource`."""

@@ -6,7 +6,7 @@ placed like one of several: by utility, and it waits while that is below its own
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 
@@ -83,10 +83,6 @@ class BoundFastest(BoundSourceDefaults):
     def refusal(self, job: Job, spec: JobSpec) -> Reason | None:
         """See `BoundSource`."""
         return self._connected.refusal(job, spec)
-
-    def changed(self, gpus: Iterable[GpuLoad]) -> None:
-        """See `BoundSource`."""
-        self._connected.changed(gpus)
 
     def worth(self, classes: Classes) -> Classes:
         """See `BoundSource`."""

@@ -139,6 +139,7 @@ class BestPlaces:
         self._measure = measure
         self._sites: dict[str, Sites] = {}
         self._changed: dict[str, NodeState] = {}
+        self._followed = 0
         self._settings = (placer, weights, measure, draft.beliefs.neighbours.version)
         self.refused = BestRefused()
 
@@ -150,6 +151,7 @@ class BestPlaces:
         Without a least utility the job goes to the best place there is and its neighbours have to bear it.
         """
         self.refused = BestRefused()
+        self._follow()
         best: tuple[float, UtilityPlace] | None = None
         for kind, ratio in speeds_by_type(self._draft, spec, self._draft.view.gpu_types(spec.pool, spec.gpu_type)):
             for place in self._first(spec, kind, least):
@@ -158,11 +160,18 @@ class BestPlaces:
                     best = worth, place
         return None if best is None else best[1]
 
-    def changed(self, node: NodeState) -> None:
-        """Something was decided about a node; GPU types that nobody has asked for yet will hear of it then."""
-        self._changed[node.node.name] = node
-        for sites in self._sites.values():
-            sites.changed(node)
+    def _follow(self) -> None:
+        """Look again at the nodes about which something was decided in this draft, by whichever part, since last time.
+
+        What was decided before these places were first asked counts as well: they may be made in the middle of a plan.
+        """
+        touched = self._draft.touched
+        nodes = dict.fromkeys([gpu.node for gpu in touched[self._followed :]]) if self._followed < len(touched) else ()
+        self._followed = len(touched)
+        for name in nodes:
+            node = self._changed[name] = self._draft.view.nodes[name]
+            for sites in self._sites.values():
+                sites.changed(node)
 
     def _first(self, spec: JobSpec, gpu_type: str, least: float) -> Iterator[UtilityPlace]:
         """The best place on GPUs of one type, if any: on one node, else on several where the job may span them."""
