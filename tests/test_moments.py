@@ -18,7 +18,7 @@ from colane.core.config import CoreConfig
 from colane.core.events import Launched, NodeLost, NodeRegistered, Submitted, Tick
 from colane.model.job import JobId, JobSpec, JobState
 from colane.model.lane import Turns
-from colane.model.plan import Plan, Remark
+from colane.model.plan import Plan, Remark, Replan
 from colane.model.reason import Reason, Why
 from colane.scheduling.registry import create
 from colane.simulate.driver import StandstillError
@@ -97,11 +97,13 @@ class Restless:
         """See the class."""
         running = [one.id for one in view.jobs.values() if one.state is JobState.RUNNING]
         if not self.remarks:
-            return Plan(view.version, again_s=dict.fromkeys(view.pools, view.now_s))
+            return Plan(view.version, replan=dict.fromkeys(view.pools, Replan(view.now_s)))
         if not running:
             return create("fifo").plan(view)
         reason = Reason(Why.FREE_GPU, {"gpu": ""})
-        return Plan(view.version, (Remark(running[0], reason),), again_s=dict.fromkeys(view.pools, inf))
+        return Plan(
+            view.version, (Remark(running[0], reason),), replan=dict.fromkeys(view.pools, Replan(after_moves=True))
+        )
 
 
 def test_a_simulation_that_stands_still_ends_with_a_report() -> None:

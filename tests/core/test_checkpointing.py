@@ -64,7 +64,7 @@ class Told:
                 draft.resize(running, loads, Reason(Why.GROWN, {"gpus": wish, "had": running.gpu_count}))
             else:
                 draft.stop(running, Reason(Why.PREEMPTED, {"because": "of a test"}, (JobId(9),)))
-        draft.watch("default")
+        draft.plan_while_idle("default")
         return draft.plan()
 
 

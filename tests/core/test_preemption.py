@@ -50,7 +50,8 @@ class Impatient:
             for running in [view.job(holder) for holder in view.holders("default")]:
                 if running.state is JobState.RUNNING and running.effective.preemptible:
                     draft.stop(running, Reason(Why.CANCELLED, {"by": "test"}))
-        draft.ask_again("default", self.again_s)
+        draft.plan_again("default", self.again_s)
+        draft.plan_after_moves("default")
         return draft.plan()
 
 

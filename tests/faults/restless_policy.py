@@ -30,8 +30,9 @@ class Restless:
             draft.stop(movable[-1], Reason(Why.PREEMPTED, {"because": "it is restless"}, (movable[0].id,)))
         else:
             _grow(draft, movable)
-        draft.watch(POOL)
-        draft.ask_again(POOL, view.now_s + ASKED_EVERY_S)
+        draft.plan_while_idle(POOL)
+        draft.plan_after_moves(POOL)
+        draft.plan_again(POOL, view.now_s + ASKED_EVERY_S)
         return draft.plan()
 
 

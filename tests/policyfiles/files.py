@@ -11,7 +11,7 @@ import time
 from colane.core.cluster.draft import Draft
 from colane.model.placement import Placement, Slot
 from colane.model.hardware import GpuId
-from colane.model.plan import Plan, Start
+from colane.model.plan import Plan, Replan, Start
 from colane.model.reason import Reason, Why
 from colane.scheduling.mechanisms.topology.free_gpus import first_fit
 
@@ -39,8 +39,8 @@ BAD = {
         "lacks a fact its sentence needs: KeyError",
     ),
     "asks in the past": (
-        "        return Plan(view.version, again_s={'default': 0.0})\n",
-        "after view.now_s, or math.inf, got 0.0",
+        "        return Plan(view.version, replan={'default': Replan(at_s=0.0)})\n",
+        "has at_s=0.0, not a time after view.now_s",
     ),
     "loops": ("        while True:\n            pass\n", "plan(view) took longer than"),
     "sleeps": ("        time.sleep(1.0)\n", "line 21: plan(view) took longer than"),

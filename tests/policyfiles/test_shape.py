@@ -15,7 +15,7 @@ from colane.model.hardware import GpuId
 from colane.model.job import JobId, JobSpec
 from colane.model.lane import Turns
 from colane.model.placement import Placement, Slot
-from colane.model.plan import Blocked, Park, Plan, SetCores, SetThrottle, Start, Stop
+from colane.model.plan import Park, Plan, Replan, SetCores, SetThrottle, Start, Stop
 from colane.model.reason import Reason, Why
 from colane.policyfiles.guard import GuardedPolicy, StrictPolicy
 from colane.scheduling.registry import create
@@ -36,13 +36,11 @@ def start(*rest: object, lane: int = 0) -> dict[str, Any]:
 
 
 NONSENSE: dict[str, Callable[[], dict[str, Any]]] = {
-    "watches a number": lambda: {"watches": 5},
-    "watches a list": lambda: {"watches": ([],)},
-    "settles a tuple": lambda: {"settled": ("default",)},
-    "settles by a word": lambda: {"settled": {"default": "x"}},
-    "blocked by words": lambda: {"blocked": {"default": Blocked(anything("x"), anything("y"), None)}},
-    "blocked by a list": lambda: {"blocked": {"default": Blocked(WAITING, anything([]), None)}},
-    "blocked for a word": lambda: {"blocked": {"default": Blocked(WAITING, 9, None, anything("never"))}},
+    "plans a tuple again": lambda: {"replan": ("default",)},
+    "plans again by a number": lambda: {"replan": {"default": 5.0}},
+    "plans again at a word": lambda: {"replan": {"default": Replan(anything("never"))}},
+    "plans perhaps while idle": lambda: {"replan": {"default": Replan(while_idle=anything("perhaps"))}},
+    "is full up to a word": lambda: {"replan": {"default": Replan(newcomers_only=True, full_up_to=anything("x"))}},
     "a lane below 0": lambda: start(lane=-1),
     "cores elsewhere": lambda: start((), 5),
     "a port": lambda: start((), (), "x"),

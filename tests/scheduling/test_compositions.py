@@ -129,7 +129,7 @@ def test_who_remembers_decides_as_who_was_just_started(policy: Composed, seed: i
         for _ in range(STEPS):
             if forgets:
                 world.core.state._derived.clear()
-                world.core._settled.clear()
+                world.look_at_all()
             world.step(world.random_event(), world.random_event())
         runs.append([decision for outcome in world.outcomes for decision in outcome.decisions])
     assert runs[0] == runs[1]

@@ -15,7 +15,7 @@ from colane.core.policy import Planner, Policy
 from colane.model.job import Exit, Job, JobId, JobSpec
 from colane.model.plan import Plan
 from colane.scheduling.admissions.ageing import Ageing
-from colane.scheduling.engine.contracts import Candidate, SchedulingContext
+from colane.scheduling.engine.contracts import Candidate, Outlook, SchedulingContext
 from colane.scheduling.engine.loop import Composed
 from colane.scheduling.engine.usual import BoundSourceDefaults, UsualSource
 from colane.scheduling.mechanisms.fairness.service import LeastAttained
@@ -42,7 +42,7 @@ def decisions(policy: Policy, seed: int, *, forgets: bool) -> list[object]:
     world = World(policy, seed)
     for _ in range(60):
         if forgets:
-            world.core._settled.clear()
+            world.look_at_all()
         world.step(world.random_event())
     return [decision for outcome in world.outcomes for decision in outcome.decisions]
 
@@ -123,9 +123,9 @@ class AskedFinder(BoundSourceDefaults):
         self._source = source
 
     @property
-    def settles(self) -> bool:
+    def outlook(self) -> Outlook:
         """As its source was told."""
-        return self._source.does_settle
+        return Outlook.NEWCOMERS if self._source.does_settle else Outlook.ALL
 
     def candidates(self, job: Job, _spec: JobSpec) -> Iterator[Candidate]:
         """None."""
@@ -193,7 +193,7 @@ def test_a_plan_that_is_refused_settles_nothing() -> None:
         def plan(self, view: ClusterView) -> Plan:
             """See `Policy`."""
             plan = self.inner.plan(view)
-            return Plan(plan.based_on, plan.actions * 2, settled=plan.settled) if self.fails else plan
+            return Plan(plan.based_on, plan.actions * 2, replan=plan.replan) if self.fails else plan
 
     policy = Flawed()
     core = Core(policy, ClusterState())

@@ -48,7 +48,7 @@ class Rebooking:
             for one in running if due else ():
                 if one.placement is not None and len(one.placement.cores) != due[-1]:
                     draft.set_cores(one, tuple(range(due[-1])), Reason(Why.FREE_CORES, {"node": "n0"}))
-            draft.ask_again(pool, min([at_s for at_s, _ in self.changes if at_s > view.now_s], default=inf))
+            draft.plan_again(pool, min([at_s for at_s, _ in self.changes if at_s > view.now_s], default=inf))
         return draft.plan()
 
 

@@ -6,6 +6,7 @@ The server feeds it real events, the simulator virtual ones; neither has a sched
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from math import inf
 from typing import Any, Final
 
 from colane.core.check import check
@@ -60,7 +61,7 @@ from colane.core.usage import HALF_LIFE_S
 from colane.model.hold import HoldKind
 from colane.model.job import JobId, JobState
 from colane.model.lane import Turns
-from colane.model.plan import Blocked, Plan
+from colane.model.plan import ON_CHANGE, Plan
 from colane.model.reason import Reason, Why
 from colane.perf.nearby import Surroundings
 from colane.perf.observe import Observer
@@ -114,9 +115,6 @@ class Core:
         state.usage.half_life_s = getattr(policy, "usage_half_life_s", None) or HALF_LIFE_S
         self._watchers = Watchers(Observer(), Paces(), Surroundings(), Suspicions())
         self._timers = Timers()
-        self._blocked: dict[str, Blocked] = {}
-        self._watched: set[str] = set()
-        self._settled: dict[str, float] = {}
         self._refused: tuple[JobId, ...] = ()
         self._remeasuring = Remeasuring()
         self._guard = Guard(state, self._watchers.guard, self.config)
@@ -276,69 +274,46 @@ class Core:
     def _ask(self, step: Step) -> bool:
         """Follow one plan for what has changed; whether the policy wants to be asked again."""
         state = self.state
-        if self._settled:
-            self._unsettle()
+        for pool in state.changed_pools:
+            if state.changed_pools.newcomers(pool) is None:
+                self._timers.more_happened(pool)
         waiting = [pool for pool in state.changed_pools if pool in state.queues and state.queues[pool].count]
         plan = self._ask_policy(step, waiting)
         if state.cpu_only and waiting and (plan is None or not plan.serves_cpu_only):
             self._follow(step, self._cpu_only, waiting)
-        return plan is not None and bool(plan.again_s) and any(pool not in plan.blocked for pool in plan.again_s)
+        return plan is not None and any(replan.after_moves for replan in plan.replan.values())
 
     def _ask_policy(self, step: Step, waiting: list[str]) -> Plan | None:
         state = self.state
         if state.measurement_groups and waiting:
             self._follow(step, self._sets, waiting)
             waiting = [pool for pool in waiting if state.queues[pool].count]
-        if self._blocked:
-            waiting = [pool for pool in waiting if not self._is_blocked(pool, step.now_s)]
-        if self._settled:
-            waiting = [pool for pool in waiting if not self._is_full(pool)]
-        if self._watched:
-            waiting += [pool for pool in state.changed_pools if pool in self._watched and pool not in waiting]
+        waiting = [pool for pool in waiting if not self._is_full(pool)]
+        idle = [pool for pool in state.changed_pools if self._timers.replan(pool).while_idle and pool not in waiting]
+        waiting += idle
         return self._ask_about(step, waiting) if waiting else None
 
     def _ask_about(self, step: Step, pools: list[str]) -> Plan:
-        """Follow the policy's plan for these pools, and note what it says of the next one."""
-        settled, newcomers = self._settled, NONE_CAME
-        if settled:
-            newcomers = {pool: self.state.changed_pools.newcomers(pool) for pool in pools if pool in settled}
+        """Follow the policy's plan for these pools, and note when they are planned again."""
+        timers, newcomers = self._timers, NONE_CAME
+        alone = [pool for pool in pools if timers.replan(pool).newcomers_only]
+        if alone:
+            newcomers = {pool: self.state.changed_pools.newcomers(pool) for pool in alone}
         plan = self._follow(step, self.policy, pools, newcomers)
-        if plan.blocked:
-            self._blocked.update(plan.blocked)
         for pool in pools:
-            is_partial = pool in plan.settled and newcomers.get(pool) is not None
-            self._timers.ask_again(pool, plan.again_s.get(pool), keeps_earlier=is_partial)
-        if self._watched or plan.watches:
-            self._watched = (self._watched - set(pools)) | set(plan.watches)
-        for pool in pools if settled else ():
-            settled.pop(pool, None)
-        if plan.settled and step.rejected is None:
-            settled.update(plan.settled)
+            replan = plan.replan.get(pool, ON_CHANGE)
+            is_partial = replan.newcomers_only and newcomers.get(pool) is not None
+            if step.rejected is not None:
+                replan = replan._replace(newcomers_only=False, full_up_to=-inf)
+            timers.plan_again(pool, replan, keeps_earlier=is_partial)
         return plan
 
-    def _unsettle(self) -> None:
-        """Forget what the policy has said of pools in which more has happened than that jobs came."""
-        for pool in self.state.changed_pools:
-            if self.state.changed_pools.newcomers(pool) is None:
-                self._settled.pop(pool, None)
-
     def _is_full(self, pool: str) -> bool:
-        """Whether the policy has said that those who came, and nothing else happened, find nothing."""
-        up_to = self._settled.get(pool)
-        came = None if up_to is None else self.state.changed_pools.newcomers(pool)
-        if came is None or up_to is None:
+        """Whether the policy has said that the jobs that came find nothing, and nothing else has happened."""
+        replan, came = self._timers.replan(pool), self.state.changed_pools.newcomers(pool)
+        if came is None or not replan.newcomers_only:
             return False
-        return max([priority for priority, _ in came], default=up_to) <= up_to
-
-    def _is_blocked(self, pool: str, now_s: float) -> bool:
-        """Whether the policy has said that nothing can change in a pool yet."""
-        by = self._blocked.get(pool)
-        if by is None:
-            return False
-        if now_s < by.until_s and self.state.is_blocked(pool, by):
-            return True
-        del self._blocked[pool]
-        return False
+        return max([priority for priority, _ in came], default=replan.full_up_to) <= replan.full_up_to
 
     def _follow(
         self, step: Step, planner: Planner, pools: Iterable[str], newcomers: Mapping[str, Newcomers | None] = NONE_CAME

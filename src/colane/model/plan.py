@@ -218,21 +218,28 @@ def placement_of(action: Action) -> Placement | None:
     return action.placement if isinstance(action, (Start, Move, Resize)) else None
 
 
-class Blocked(NamedTuple):
-    """What a pool waits for: while this job is first in its line and no node has so many GPUs free, nothing changes.
+class Replan(NamedTuple):
+    """When a pool is planned again, other than because something has changed there while a job waits.
 
     Attributes:
-        job: First in line.
-        gpus: GPUs it needs free on one node.
-        gpu_type: Of this type; None for any one type.
-        until_s: Then somebody will have waited so long that he may pass.
+        at_s: Then, if nothing happens before; infinite where no time is known.
+        after_moves: At once after what this plan changes, and whenever a job of the pool is being stopped or may be
+            stopped from now on: another may have its place.
+        while_idle: Whenever something changes, even while no job waits: running jobs are moved.
+        newcomers_only: A job that waits now finds nothing before something else happens than that jobs come: until then
+            a plan may look at those alone (`ClusterView.newcomers`).
+        full_up_to: Nor do these, up to this priority: no plan is asked for on their account.
     """
 
-    job: JobId
-    gpus: int
-    gpu_type: str | None
-    until_s: float = inf
+    at_s: float = inf
+    after_moves: bool = False
+    while_idle: bool = False
+    newcomers_only: bool = False
+    full_up_to: float = -inf
 
+
+ON_CHANGE: Final = Replan()
+"""Whenever something changes while a job waits, and at no other time."""
 
 NOTHING: Final[Mapping[Any, Any]] = MappingProxyType({})
 
@@ -248,16 +255,9 @@ class Plan:
         waits: Reasons of the waiting jobs the policy looked at one by one.
         class_waits: Reasons that hold for every other waiting job of a class.
         rest: Reasons of all other waiting jobs, by pool.
-        again_s: When the policy wants to be asked again about a pool, even if nothing happens there before. A pool
-            named here is also asked about at once after the actions, if there are any, and when one of its jobs is
-            being stopped, or is preemptible and may be moved from now on.
-        blocked: Pools the policy need not be asked about before what blocks them has changed.
+        replan: When each pool is planned again; `ON_CHANGE` for those not named.
         holds: GPUs kept for waiting jobs in this plan: nobody else starts on them by it.
         serves_cpu_only: Whether it has placed the jobs without GPUs too, so that nobody else does after it.
-        watches: Pools the policy wants to be asked about whenever something changes there, even while nobody waits.
-        settled: Pools in which nobody who waits now can have anything before something else changes than that more
-            jobs come, or a time it has asked for: the next plan may look at those alone (`ClusterView.newcomers`), and
-            need not be asked for while all of them have at most the priority given here, as they find nothing either.
     """
 
     based_on: Final[int]
@@ -265,39 +265,30 @@ class Plan:
     waits: Final[Mapping[JobId, Reason]]
     class_waits: Final[Mapping[NeedClass, Reason]]
     rest: Final[Mapping[str, Reason]]
-    again_s: Final[Mapping[str, float]]
-    blocked: Final[Mapping[str, Blocked]]
+    replan: Final[Mapping[str, Replan]]
     holds: Final[Mapping[JobId, tuple[GpuId, ...]]]
     serves_cpu_only: Final[bool]
-    watches: Final[tuple[str, ...]]
-    settled: Final[Mapping[str, float]]
 
-    def __init__(  # noqa: PLR0913 - a record
+    def __init__(
         self,
         based_on: int,
         actions: tuple[Action, ...] = (),
         waits: Mapping[JobId, Reason] = NOTHING,
         class_waits: Mapping[NeedClass, Reason] = NOTHING,
         rest: Mapping[str, Reason] = NOTHING,
-        again_s: Mapping[str, float] = NOTHING,
-        blocked: Mapping[str, Blocked] = NOTHING,
+        replan: Mapping[str, Replan] = NOTHING,
         holds: Mapping[JobId, tuple[GpuId, ...]] = NOTHING,
         *,
         serves_cpu_only: bool = False,
-        watches: tuple[str, ...] = (),
-        settled: Mapping[str, float] = NOTHING,
     ) -> None:
         self.based_on = based_on
         self.actions = actions
         self.waits = waits
         self.class_waits = class_waits
         self.rest = rest
-        self.again_s = again_s
-        self.blocked = blocked
+        self.replan = replan
         self.holds = holds
         self.serves_cpu_only = serves_cpu_only
-        self.watches = watches
-        self.settled = settled
 
     def reason_for(self, job: Job) -> Reason | None:
         """Why a job starts or waits under this plan; None where it says nothing of it."""

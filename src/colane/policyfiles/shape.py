@@ -6,13 +6,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from types import NoneType
+from functools import partial
 from typing import Any, get_args
 
 from colane.model.bandwidth import Throttle
 from colane.model.hardware import GpuId
 from colane.model.placement import Placement, Slot
-from colane.model.plan import Action, Blocked, Plan, SetCores, SetThrottle, placement_of
+from colane.model.plan import Action, Plan, Replan, SetCores, SetThrottle, placement_of
 from colane.model.reason import Reason
 
 Judge = Callable[[Any], str]
@@ -41,18 +41,22 @@ def _flaws(plan: Plan, now_s: float) -> Iterator[str]:
     yield from _mapping("waits", plan.waits, _reason)
     yield from _mapping("class_waits", plan.class_waits, _reason)
     yield from _mapping("rest", plan.rest, _reason)
-    yield from _mapping("blocked", plan.blocked, _blocked)
     yield from _mapping("holds", plan.holds, _gpus)
 
-    def later(at_s: object) -> str:
-        """A moment that is over would be asked for again and again; infinity says at once after the plan's actions."""
-        is_later = isinstance(at_s, (int, float)) and at_s > now_s
-        return "" if is_later else f"must be a time after view.now_s, or math.inf, got {at_s!r}"
+    yield from _mapping("replan", plan.replan, partial(_replan, now_s=now_s))
 
-    yield from _mapping("again_s", plan.again_s, later)
-    yield from _mapping("settled", plan.settled, _priority)
-    if not _holds_only(plan.watches, str):
-        yield f"Plan.watches must be a tuple of pools, got {plan.watches!r}"
+
+def _replan(replan: object, now_s: float) -> str:
+    if not isinstance(replan, Replan):
+        return f"must be a Replan, got {replan!r}"
+    at_s: object = replan.at_s
+    if not isinstance(at_s, (int, float)) or at_s <= now_s:  # a moment that is over would come again and again
+        return f"has at_s={at_s!r}, not a time after view.now_s; leave it out to be asked when something changes"
+    switches = ("after_moves", "while_idle", "newcomers_only")
+    wrong = [name for name in switches if not isinstance(getattr(replan, name), bool)]
+    if wrong:
+        return f"has {wrong[0]}={getattr(replan, wrong[0])!r}, not True or False"
+    return "" if isinstance(replan.full_up_to, (int, float)) else f"has full_up_to={replan.full_up_to!r}, no priority"
 
 
 def _mapping(name: str, values: object, judge: Judge) -> Iterator[str]:
@@ -144,16 +148,3 @@ def _holds_only(values: object, kind: type) -> bool:
 def _gpus(gpus: object) -> str:
     is_tuple = isinstance(gpus, tuple) and all(isinstance(gpu, GpuId) for gpu in gpus)
     return "" if is_tuple else f"must be a tuple of GpuIds, got {gpus!r}"
-
-
-def _blocked(blocked: object) -> str:
-    kinds: tuple[type | tuple[type, ...], ...] = (int, int, (str, NoneType), (int, float))
-    if isinstance(blocked, Blocked) and all(
-        isinstance(value, kind) for value, kind in zip(blocked, kinds, strict=True)
-    ):
-        return ""
-    return f"must be a Blocked with its job, GPUs, type or None, and time, got {blocked!r}"
-
-
-def _priority(up_to: object) -> str:
-    return "" if isinstance(up_to, (int, float)) else f"must be a priority, got {up_to!r}"

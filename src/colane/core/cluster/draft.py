@@ -21,12 +21,13 @@ from colane.model.job import Job, JobId, JobSpec, NeedClass
 from colane.model.placement import Placement, Slot
 from colane.model.plan import (
     NOTHING,
+    ON_CHANGE,
     Action,
-    Blocked,
     Move,
     Park,
     Plan,
     Remark,
+    Replan,
     Resize,
     SetCores,
     SetThrottle,
@@ -58,12 +59,9 @@ class Draft(Overlay):
         self.waits: dict[JobId, Reason] = {}
         self.class_waits: dict[NeedClass, Reason] = {}
         self.rest: dict[str, Reason] = {}
-        self.again_s: dict[str, float] = {}
-        self.blocked: dict[str, Blocked] = {}
+        self.replan: dict[str, Replan] = {}
         self.serves_cpu_only = False
         self.worked_out: dict[object, Any] = {}
-        self.watched: dict[str, None] = {}
-        self.settled: dict[str, float] = {}
         self._hosts_held: dict[str, HostHeld] = {}
 
     def act(self, action: Action) -> None:
@@ -239,32 +237,26 @@ class Draft(Overlay):
             left.host_bandwidth_taken -= held.host_bandwidth
         return held
 
-    def ask_again(self, pool: str, at_s: float) -> None:
-        """Ask the policy about a pool again then, or when one of its jobs is stopped or may be (see `Plan.again_s`).
+    def plan_again(self, pool: str, at_s: float) -> None:
+        """Plan a pool again then; of several times the earliest counts."""
+        known = self.replan.get(pool, ON_CHANGE)
+        self.replan[pool] = known._replace(at_s=min(at_s, known.at_s))
 
-        The earliest of several times counts; infinity waits for such a job only.
+    def plan_after_moves(self, pool: str) -> None:
+        """Plan a pool again after what this plan changes, and whenever one of its jobs may give up its GPUs."""
+        self.replan[pool] = self.replan.get(pool, ON_CHANGE)._replace(after_moves=True)
+
+    def plan_while_idle(self, pool: str) -> None:
+        """Plan a pool again whenever something changes there, even while no job waits."""
+        self.replan[pool] = self.replan.get(pool, ON_CHANGE)._replace(while_idle=True)
+
+    def plan_for_newcomers(self, pool: str, full_up_to: float = -inf) -> None:
+        """No job that waits in a pool finds anything before something else happens than that jobs come.
+
+        Nor do these, up to this priority.
         """
-        self.again_s[pool] = min(at_s, self.again_s.get(pool, at_s))
-
-    def watch(self, pool: str) -> None:
-        """Ask the policy about a pool whenever something changes there, even while nobody waits."""
-        self.watched[pool] = None
-
-    def settle(self, pool: str, up_to: float = -inf) -> None:
-        """Nobody who waits there can have anything before something else happens, see `Plan.settled`.
-
-        Nor can who comes, `up_to` this priority.
-        """
-        self.settled[pool] = up_to
-
-    def block(self, job: Job, spec: JobSpec, until_s: float = inf) -> None:
-        """If the first in line, whom nobody may pass, lacks free GPUs: ask again when that has changed, or then.
-
-        Its needs are those at the smallest size it may have.
-        """
-        kinds = self.view.gpu_types(spec.pool, spec.gpu_type)
-        if not spec.multi_node and all(self.free((spec.pool, kind)).most_free < spec.gpus for kind in kinds):
-            self.blocked[spec.pool] = Blocked(job.id, spec.gpus, spec.gpu_type, until_s)
+        known = self.replan.get(pool, ON_CHANGE)
+        self.replan[pool] = known._replace(newcomers_only=True, full_up_to=full_up_to)
 
     def wait(self, job: JobId, reason: Reason) -> None:
         """This job stays in the queue."""
@@ -283,9 +275,7 @@ class Draft(Overlay):
         actions, holds = tuple(self.actions), self._holds() if self.held else NOTHING
         waits = self.waits, self.class_waits, self.rest
         return Plan(
-            self.view.version, actions, *waits, self.again_s, self.blocked, holds,
-            serves_cpu_only=self.serves_cpu_only, watches=tuple(self.watched),
-            settled=self.settled,
+            self.view.version, actions, *waits, self.replan, holds, serves_cpu_only=self.serves_cpu_only,
         )  # fmt: skip
 
     def _holds(self) -> dict[JobId, tuple[GpuId, ...]]:

@@ -411,8 +411,8 @@ def _for_whom(action: Action) -> JobId | None:
 
 def _with_actions(plan: Plan, actions: tuple[Action, ...]) -> Plan:
     return Plan(
-        plan.based_on, actions, plan.waits, plan.class_waits, plan.rest, plan.again_s, plan.blocked, plan.holds,
-        serves_cpu_only=plan.serves_cpu_only, watches=plan.watches, settled=plan.settled,
+        plan.based_on, actions, plan.waits, plan.class_waits, plan.rest, plan.replan, plan.holds,
+        serves_cpu_only=plan.serves_cpu_only,
     )  # fmt: skip
 
 

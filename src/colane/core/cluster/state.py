@@ -23,7 +23,6 @@ from colane.core.usage import UsageBook, UsedGpus
 from colane.model.hardware import GpuId, Node
 from colane.model.job import Job, JobId
 from colane.model.placement import Placement
-from colane.model.plan import Blocked
 from colane.model.profile import ProfileKey
 from colane.model.progress import Progress
 from colane.perf.beliefs import Beliefs, BelievedLoad, Terms
@@ -376,13 +375,6 @@ class ClusterState:
     def _touch(self, node: NodeState) -> None:
         for index in self._derived.values():
             index.touched(node.order)
-
-    def is_blocked(self, pool: str, by: Blocked) -> bool:
-        """Whether what blocks a pool still holds: the same job is first, and as few GPUs are free."""
-        if self.queues[pool].first != by.job:
-            return False
-        kinds = self.gpu_types.get(pool, ()) if by.gpu_type is None else (by.gpu_type,)
-        return all(self.free[pool, kind].most_free < by.gpus for kind in kinds if (pool, kind) in self.free)
 
     def kind_of(self, load: GpuLoad) -> Kind:
         """Pool and type of a GPU."""

@@ -89,7 +89,7 @@ class Step:
         if job.placement is not None:
             for node in job.placement.nodes:
                 self._nodes[node] = None
-        if self.timers.is_watched(job.spec.pool) and _hold(self.state.jobs.get(job.id)) != _hold(job):
+        if self.timers.replan(job.spec.pool).after_moves and _hold(self.state.jobs.get(job.id)) != _hold(job):
             self.state.changed_pools.add(job.spec.pool)
         self.state.put_job(job)
 

@@ -8,6 +8,7 @@ from math import inf
 from typing import NamedTuple
 
 from colane.model.job import JobId
+from colane.model.plan import ON_CHANGE, Replan
 
 
 class TimerKind(StrEnum):
@@ -36,38 +37,48 @@ class Timers:
     def __init__(self) -> None:
         self._heap: list[Timer] = []
         self._serial = 0
-        self._asks: dict[str, float] = {}
+        self._replan: dict[str, Replan] = {}
         self._wakes: set[float] = set()
 
     @property
     def next_s(self) -> float | None:
         """When the next one is due."""
         due_s = self._heap[0].due_s if self._heap else inf
-        if self._asks:
-            due_s = min(due_s, *self._asks.values())
+        if self._replan:
+            due_s = min(due_s, *[replan.at_s for replan in self._replan.values()])
         if self._wakes:
             due_s = min(due_s, *self._wakes)
         return None if due_s == inf else due_s
 
-    def ask_again(self, pool: str, due_s: float | None, *, keeps_earlier: bool = False) -> None:
-        """The policy wants to be asked about a pool then, in place of what it wanted before; None never.
+    def replan(self, pool: str) -> Replan:
+        """When a pool is planned again."""
+        return self._replan.get(pool, ON_CHANGE)
 
-        Where it has looked at a part of the pool alone, what it wanted before stands if that is earlier.
+    def plan_again(self, pool: str, replan: Replan, *, keeps_earlier: bool = False) -> None:
+        """A pool is planned again as this says, in place of what was said before.
+
+        Where a part of the pool alone was looked at, what was said before stands: its time if that is earlier.
         """
-        if due_s is not None:
-            self._asks[pool] = min(due_s, self._asks.get(pool, inf)) if keeps_earlier else due_s
-        elif self._asks and not keeps_earlier:
-            self._asks.pop(pool, None)
+        if keeps_earlier:
+            known = self.replan(pool)
+            after_moves = known.after_moves or replan.after_moves
+            replan = replan._replace(at_s=min(known.at_s, replan.at_s), after_moves=after_moves)
+        if replan != ON_CHANGE:
+            self._replan[pool] = replan
+        elif self._replan:
+            self._replan.pop(pool, None)
 
-    def is_watched(self, pool: str) -> bool:
-        """Whether the policy wants to be asked again about a pool."""
-        return pool in self._asks
+    def more_happened(self, pool: str) -> None:
+        """More has happened in a pool than that jobs came: the next plan looks at every job."""
+        known = self._replan.get(pool)
+        if known is not None and known.newcomers_only:
+            self._replan[pool] = known._replace(newcomers_only=False, full_up_to=-inf)
 
     def pools_due(self, now_s: float) -> list[str]:
-        """Take out the pools to ask about now."""
-        due = [pool for pool, due_s in self._asks.items() if due_s <= now_s] if self._asks else []
+        """Pools to be planned now; each is said once."""
+        due = [pool for pool, replan in self._replan.items() if replan.at_s <= now_s]
         for pool in due:
-            del self._asks[pool]
+            self._replan[pool] = self._replan[pool]._replace(at_s=inf)
         return due
 
     def wake(self, due_s: float) -> None:

@@ -94,7 +94,8 @@ class AgeingRule(UsualRule):
             if context.is_overdue(job):
                 yield job
             else:  # it waits anew, and will go before those behind it in line
-                context.draft.ask_again(context.pool, context.overdue_s(job))
+                context.draft.plan_again(context.pool, context.overdue_s(job))
+                context.draft.plan_after_moves(context.pool)  # it has run before: what moves now may leave it a place
 
 
 def _may_be_overdue(context: SchedulingContext) -> bool:

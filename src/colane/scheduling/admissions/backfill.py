@@ -241,7 +241,7 @@ class BackfillRule(UsualRule):
     def refused(self, job: Job, verdict: Verdict) -> Verdict:
         """See `Rule`."""
         if self._reservation is None:
-            return self._reserve(job, verdict) if self._may_others_start(job) else Verdict.STOP
+            return self._reserve(job, verdict) if self._may_others_start() else Verdict.STOP
         draft, barred = self._context.draft, self._is_barred
         self._is_barred, self._left = False, self._left - 1
         if barred and self._head is not None:
@@ -249,12 +249,13 @@ class BackfillRule(UsualRule):
             verdict = Verdict.NEXT_JOB
         return verdict if self._left > 0 else Verdict.STOP
 
-    def _may_others_start(self, job: Job) -> bool:
+    def _may_others_start(self) -> bool:
         """Whether a reservation matters: somebody may start behind a job, or asks why he waits."""
-        context = self._context
-        return context.explains or any(
-            bound_source.has_hope(context.queue.rank(job)) for bound_source in context.bound_sources
-        )
+        context, draft = self._context, self._context.draft
+        if context.explains:
+            return True
+        classes = draft.view.queue(context.pool).classes
+        return any(source.may_help(classes) != {} for source in context.bound_sources)
 
     def _reserve(self, job: Job, verdict: Verdict) -> Verdict:
         """The head of the line; one that no node can ever hold is not it."""

@@ -36,12 +36,8 @@ class HeadOfLineRule(UsualRule):
 
     def refused(self, job: Job, _verdict: Verdict) -> Verdict:
         """See `Rule`."""
-        draft, context = self._context.draft, self._context
-        until_s = context.watch_overdue()
-        is_known = context.queue.is_arrival and all(bound_source.only_free for bound_source in context.bound_sources)
-        if is_known and not draft.held and draft.now_s < until_s:
-            draft.block(job, context.least(job), until_s)
-        draft.wait_rest(context.pool, behind(job.id))
+        self._context.watch_overdue()
+        self._context.draft.wait_rest(self._context.pool, behind(job.id))
         return Verdict.STOP
 
 

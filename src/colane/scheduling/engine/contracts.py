@@ -82,9 +82,6 @@ class Candidate:
 class QueueIterator(Protocol):
     """Waiting jobs, in order; told what became of the last one."""
 
-    rank: Rank
-    """Of the job last seen, or of one to come that goes before it where the walk is not by rank."""
-
     def __iter__(self) -> Iterator[Job]:
         """The next job each time, given what has been decided."""
 
@@ -263,7 +260,7 @@ class SchedulingContext:
                 next_s = min(next_s, due_s) if due_s > now_s else next_s
         again_s = min(next_s, self.queue.until_s)
         if again_s < inf:
-            self.draft.ask_again(self.pool, again_s)
+            self.draft.plan_again(self.pool, again_s)
         return now_s if is_late else next_s
 
     def changed(self, gpus: Iterable[GpuLoad]) -> None:
@@ -277,33 +274,38 @@ def waits_since_s(job: Job) -> float:
     return job.submit_s if job.since_s is None else job.since_s
 
 
+class Outlook(Enum):
+    """Which jobs may have something from a source before something else happens than that jobs come."""
+
+    ALL = 0
+    """Any job: one that was refused may be looked at again with another answer."""
+    NEWCOMERS = 1
+    """Those that come: who was refused stays refused."""
+    NONE = 2
+    """Nor do those that come find anything."""
+
+
 class BoundSource(Protocol):
     """A source bound to a desk: one mechanism that finds offers."""
 
     goes_first: bool
     """Whether it is asked before those listed ahead of it."""
 
-    grows: bool
-    """Whether a job that has started may open the way for one that found nothing before."""
-
-    has_grown: bool
-    """Whether one in this plan may have."""
-
     single: bool
     """Whether what was just refused says nothing about others of the same class."""
 
     at_home: bool
-    """Whether it has offers for a parked job, on the GPUs that it may come back to."""
+    """Whether it has candidates for a parked job, on the GPUs that it may come back to."""
 
     preempts: bool
     """Whether others leave for what it offers: it is asked for the smallest size of a job alone."""
 
-    only_free: bool
-    """Whether the number of free GPUs alone decides when it can offer more than now."""
+    has_grown: bool
+    """Whether a start in this plan may have opened the way for a job that found nothing before."""
 
     @property
-    def settles(self) -> bool:
-        """Whether a job for which it has nothing will have nothing, whoever comes, until something else happens."""
+    def outlook(self) -> Outlook:
+        """Which jobs may have something from it after this plan."""
 
     def candidates(self, job: Job, spec: JobSpec) -> Iterator[Candidate]:
         """Ways to run a job of this size, best first."""
@@ -311,14 +313,14 @@ class BoundSource(Protocol):
     def changed(self, gpus: Iterable[GpuLoad]) -> None:
         """Something was decided about these GPUs, given as they were."""
 
-    def worth(self, classes: Classes) -> Classes | None:
-        """Classes for which there may be an offer now; None where that cannot be told quickly."""
+    def may_help(self, classes: Classes) -> Classes | None:
+        """Classes for which there may be a candidate now; None where that cannot be told quickly.
 
-    def left_out(self) -> None:
-        """Jobs were not looked at, as nothing can be found for them now."""
+        It must leave out none that has one: jobs of other classes are not looked at.
+        """
 
-    def has_hope(self, rank: Rank) -> bool:
-        """Whether there may be an offer for a job of this rank or one after it."""
+    def plan_again(self) -> None:
+        """A job is left waiting: say when this source may have something for one though nothing happens before."""
 
     def refusal(self, job: Job, spec: JobSpec) -> Reason | None:
         """Why it has none for a job, if it can say more than which need is not met."""

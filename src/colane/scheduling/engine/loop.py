@@ -31,9 +31,9 @@ from colane.scheduling.engine.contracts import (
     CpuPlacing,
     Moving,
     Order,
+    Outlook,
     PastUsage,
     QueueIterator,
-    Rank,
     Rule,
     SchedulingContext,
     Sizer,
@@ -45,9 +45,6 @@ from colane.scheduling.engine.usual import BesidePolicy, BoundSourceDefaults
 
 USUAL_TURNS: Final = Turns()
 BESIDE_POLICY: Final = BesidePolicy()
-
-FOREMOST: Final[Rank] = (-inf,)
-"""Nobody goes before a job of this rank."""
 
 NOT_FOR_LACK_OF_GPUS: Final = frozenset({Why.NO_NODE, Why.NO_MEMORY})
 """Reasons that would hold as well if no GPU was kept for anybody."""
@@ -152,6 +149,7 @@ class _Service:
         )
         self._has_full = isinstance(parts.cpu_jobs, BesidePolicy)
         self._lowest = inf
+        self._waiting = draft.view.queue(pool).count
         self._newcomers = draft.view.newcomers(pool) if self._settles() else None
 
     def move(self, moving: Moving | None) -> None:
@@ -168,8 +166,11 @@ class _Service:
         if self._bound_sources or not self._context.skips_hopeless:
             while self._serve_line():
                 self._newcomers = None
+        if self._waiting > 0:
+            for bound_source in self._bound_sources:
+                bound_source.plan_again()
         if self._settles():
-            self._draft.settle(self._context.pool, self._full_up_to())
+            self._draft.plan_for_newcomers(self._context.pool, self._full_up_to())
 
     def dissolve(self) -> None:
         """Break the circles of desk, finders and rules: what a plan took is free at once, collector or not."""
@@ -180,15 +181,15 @@ class _Service:
         """Whether those who are refused are refused until something else happens than that others come."""
         settles = self._may_settle
         for bound_source in self._bound_sources:
-            settles = settles and bound_source.settles
+            settles = settles and bound_source.outlook is not Outlook.ALL
         return settles
 
     def _full_up_to(self) -> float:
-        """Whoever comes finds nothing either, up to this priority: nobody has hope, or would outrank who runs."""
+        """Whoever comes finds nothing either, up to this priority: no source has anything, nor would it outrank."""
         pool, is_full = self._context.pool, self._has_full
         for bound_source in self._bound_sources:
-            is_full = is_full and not bound_source.has_hope(FOREMOST)
-        if not is_full or pool in self._draft.again_s:
+            is_full = is_full and bound_source.outlook is Outlook.NONE
+        if not is_full or pool in self._draft.replan:
             return -inf
         return min(max(self._draft.view.queue(pool).lines, default=-inf), self._lowest)
 
@@ -211,7 +212,7 @@ class _Service:
                 break
         if started and refused:
             for bound_source in self._bound_sources:
-                if bound_source.grows and (bound_source.has_grown or self._context.explains):
+                if bound_source.has_grown:
                     return True
         return False
 
@@ -274,6 +275,7 @@ class _Service:
             reason = candidate.reason if own is None else own(job, candidate)
             draft.start(job, candidate.gpus, reason, candidate.lanes)
             self._lowest = min(self._lowest, job.spec.priority)
+            self._waiting -= 1
         if candidate.accepted is not None:
             candidate.accepted()
         self._context.changed(candidate.gpus)
@@ -309,14 +311,7 @@ class _Service:
             self._explain(job, alone=verdict is not Verdict.NEXT_CLASS or job.home != "")
         if verdict is Verdict.NEXT_CLASS:
             walk.skip_class()
-        return verdict is not Verdict.STOP and (self._context.explains or self._has_hope(walk))
-
-    def _has_hope(self, walk: QueueIterator) -> bool:
-        """Whether there may be an offer for anybody behind the job last seen."""
-        rank, found = walk.rank, False
-        for bound_source in self._bound_sources:
-            found = found or bound_source.has_hope(rank)
-        return found
+        return verdict is not Verdict.STOP
 
     def _explain(self, job: Job, *, alone: bool) -> None:
         if job.id in self._draft.waits:
@@ -341,21 +336,17 @@ class _Service:
         everybody = self._draft.view.queue(self._context.pool).classes
         if not self._context.skips_hopeless:
             return everybody
-        found = self._promising(everybody)
-        if len(found) < len(everybody):
-            for bound_source in self._bound_sources:
-                bound_source.left_out()
-        return found
+        return self._promising(everybody)
 
     def _promising(self, everybody: Classes) -> Classes:
         """Those who came, or everybody where more has happened, of whom some source can have something."""
         came, found = self._newcomers, dict[ClassKey, Line]()
         classes = everybody if came is None else {key: everybody[key] for key in came if key in everybody}
         for bound_source in self._bound_sources:
-            worth = bound_source.worth(classes)
-            if worth is None:
+            helped = bound_source.may_help(classes)
+            if helped is None:
                 return classes
-            found.update(worth)
+            found.update(helped)
         return found
 
 

@@ -10,7 +10,7 @@ from colane.core.cluster.draft import Draft
 from colane.core.cluster.load import GpuLoad
 from colane.model.job import Job, JobSpec
 from colane.model.reason import Reason
-from colane.scheduling.engine.contracts import QUANTUM_S, Candidate, Classes, Order, Rank, Verdict
+from colane.scheduling.engine.contracts import QUANTUM_S, Candidate, Classes, Order, Outlook, Verdict
 
 
 class UsualSource:
@@ -27,31 +27,25 @@ class BoundSourceDefaults:
     """A source with candidates for any job, no account of what was decided, and no better reason."""
 
     goes_first: bool = False
-    grows: bool = False
-    has_grown: bool = True
     single: bool = False
     at_home: bool = False
     preempts: bool = False
-    only_free: bool = False
+    has_grown: bool = False
 
     @property
-    def settles(self) -> bool:
+    def outlook(self) -> Outlook:
         """See `BoundSource`."""
-        return False
+        return Outlook.ALL
 
     def changed(self, _gpus: Iterable[GpuLoad]) -> None:
         """See `BoundSource`."""
 
-    def worth(self, _classes: Classes) -> Classes | None:
+    def may_help(self, _classes: Classes) -> Classes | None:
         """See `BoundSource`."""
         return None
 
-    def left_out(self) -> None:
+    def plan_again(self) -> None:
         """See `BoundSource`."""
-
-    def has_hope(self, _rank: Rank) -> bool:
-        """See `BoundSource`."""
-        return True
 
     def refusal(self, _job: Job, _spec: JobSpec) -> Reason | None:
         """See `BoundSource`."""

@@ -56,7 +56,6 @@ class ByClass:
     """
 
     def __init__(self, draft: Draft, pool: str, worth: Callable[[], Classes], keys: Keys | None = None) -> None:
-        self.rank: Rank = ()
         self._draft = draft
         self._pool = pool
         self._worth = worth
@@ -71,7 +70,6 @@ class ByClass:
             for job_id in self._draft.view.queue(self._pool):
                 job = jobs[job_id]
                 seen.add(job_id)
-                self.rank = (float(-job.spec.priority),)
                 yield job
                 if self._has_left:
                     self._left = (job.spec.priority, job.need)
@@ -99,7 +97,7 @@ class ByClass:
         heapify(heads)
         while heads:
             minus_priority, key, job, number, rest = heads[0]
-            self.rank, self._has_left = (float(minus_priority),), False
+            self._has_left = False
             yield jobs[job]
             following = None if self._has_left else next(rest, None)
             if following is None:
@@ -123,7 +121,6 @@ class ByRank:
     """
 
     def __init__(self, jobs: Mapping[JobId, Job], lines: Iterable[Iterator[Entry]]) -> None:
-        self.rank: Rank = ()
         self._jobs = jobs
         heads = ((next(line, None), index, line) for index, line in enumerate(lines))
         self._heads = [(*head, index, line) for head, index, line in heads if head is not None]
@@ -132,7 +129,7 @@ class ByRank:
 
     def __iter__(self) -> Iterator[Job]:
         while self._heads:
-            self.rank, job, index, line = self._heads[0]
+            _, job, index, line = self._heads[0]
             self._has_left = False
             yield self._jobs[job]
             following = None if self._has_left else next(line, None)

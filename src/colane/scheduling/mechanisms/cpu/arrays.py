@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from math import inf
 from typing import NamedTuple
 
 from colane.core.cluster.load import GpuLoad
@@ -21,7 +20,7 @@ from colane.model.plan import Stop
 from colane.model.reason import Reason, Why
 from colane.model.resources import Resources, host_needs
 from colane.model.story import LEAVING
-from colane.scheduling.engine.contracts import Candidate, Classes, Order, Rank, SchedulingContext
+from colane.scheduling.engine.contracts import Candidate, Classes, Order, SchedulingContext
 from colane.scheduling.engine.speeds import fastest_first
 from colane.scheduling.engine.usual import BoundSourceDefaults, UsualSource
 from colane.scheduling.mechanisms.cpu.array_demand import LARGE_GPUS, ArrayDemand
@@ -59,7 +58,7 @@ class BoundArray(BoundSourceDefaults):
         self._demand = context.draft.view.derived(ArrayDemand)
         self._found: set[int] | None = None
 
-    def worth(self, classes: Classes) -> Classes | None:
+    def may_help(self, classes: Classes) -> Classes | None:
         """See `BoundSource`."""
         return classes
 
@@ -115,10 +114,6 @@ class BoundInArrays(BoundArray):
         own = [node for node in nodes if not self._is_foreign(node, spec)]
         return own + [node for node in nodes if self._is_foreign(node, spec) and self._is_lent(node, spec)]
 
-    def has_hope(self, _rank: Rank) -> bool:
-        """See `BoundSource`."""
-        return any_free(self._context)
-
 
 @dataclass(frozen=True, slots=True)
 class ReclaimCores:
@@ -168,7 +163,7 @@ class BoundTakeBack(BoundArray):
         self._at_cap = at_cap
         self._taken: set[JobId] = set()
         self._promised: dict[int, Resources] = {}
-        context.draft.ask_again(context.pool, inf)
+        context.draft.plan_after_moves(context.pool)
 
     def candidates(self, job: Job, spec: JobSpec) -> Iterator[Candidate]:
         """See `BoundSource`; over several nodes where no one can be made free and the job may span them."""
@@ -297,7 +292,7 @@ class BoundTakeBack(BoundArray):
         spared_until_s = job.start_s + self._context.queue.quantum_s
         is_new = job.spec.gpus > 0 and self._draft.now_s < spared_until_s
         if is_new:
-            self._draft.ask_again(self._context.pool, spared_until_s)
+            self._draft.plan_again(self._context.pool, spared_until_s)
         return not is_new
 
     def _leaving(self, node: NodeState) -> list[Job]:

@@ -53,8 +53,8 @@ class Rebalancing:
 
     def plan(self, context: SchedulingContext) -> None:
         """Resize whom the plan gives another size, then let others have what is left."""
-        context.draft.watch(context.pool)
-        context.draft.ask_again(context.pool, inf)
+        context.draft.plan_while_idle(context.pool)
+        context.draft.plan_after_moves(context.pool)
         found = _by_reach(context)
         targets = self.sizes.targets(context) if found else {}
         for reach in sorted(found, key=lambda reach: reach == EVERYWHERE):

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from math import inf
 
 from colane.core.cluster.load import GpuLoad
 from colane.core.planners.means import shrink_s
@@ -16,7 +15,7 @@ from colane.model.job import Job, JobSpec
 from colane.model.placement import Placement
 from colane.model.plan import Resize
 from colane.model.reason import Reason, Why
-from colane.scheduling.engine.contracts import Candidate, Classes, Order, Rank, SchedulingContext
+from colane.scheduling.engine.contracts import Candidate, Classes, Order, SchedulingContext
 from colane.scheduling.engine.usual import BoundSourceDefaults
 from colane.scheduling.mechanisms.elastic.fair_throughput import USUAL_SIZES
 from colane.scheduling.mechanisms.elastic.planned import PlannedSizes
@@ -114,7 +113,7 @@ class BoundShrink(BoundSourceDefaults):
         self._context = context
         self._draft = context.draft
         self._sites = sites
-        context.draft.ask_again(context.pool, inf)
+        context.draft.plan_after_moves(context.pool)
 
     def candidates(self, job: Job, spec: JobSpec) -> Iterator[Candidate]:
         """On the node where least is lost, or where fewest jobs have to shrink; else over several."""
@@ -131,13 +130,9 @@ class BoundShrink(BoundSourceDefaults):
         elif over is not None:
             yield self._candidate(job, spec, *over)
 
-    def worth(self, classes: Classes) -> Classes:
+    def may_help(self, classes: Classes) -> Classes:
         """See `BoundSource`."""
         return classes if self._sites else {}
-
-    def has_hope(self, _rank: Rank) -> bool:
-        """See `BoundSource`."""
-        return bool(self._sites)
 
     def _on(self, name: str, site: _Site, spec: JobSpec) -> tuple[tuple[GpuLoad, ...], list[_Giver]] | None:
         """GPUs for a job on a node, and who has to shrink for them; None where all together are too few.

@@ -14,7 +14,7 @@ from heapq import heapify, heappop, heapreplace
 from colane.core.cluster.draft import Draft
 from colane.model.job import Job, JobSpec
 from colane.model.reason import Reason, Why
-from colane.scheduling.engine.contracts import BoundOrder, Candidate, Classes, ClassKey, Rank
+from colane.scheduling.engine.contracts import BoundOrder, Candidate, Classes, ClassKey
 from colane.scheduling.engine.user_weights import ALL_ALIKE, UserWeights
 from colane.scheduling.engine.usual import UsualOrder
 from colane.scheduling.engine.walks import by_priority, rank_by_priority
@@ -51,7 +51,6 @@ class _ByShare:
     """A walk that asks the user with the smallest dominant share, given what has been decided."""
 
     def __init__(self, draft: Draft, pool: str, shares: UserShares) -> None:
-        self.rank: Rank = (float(-max(draft.view.queue(pool).lines, default=0)),)
         self._draft = draft
         self._shares = shares
         self._lines = {user: UserLine(lines) for user, lines in draft.view.derived(Users).lines(pool).items()}

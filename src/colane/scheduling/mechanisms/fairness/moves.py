@@ -33,9 +33,9 @@ class ToAim:
         aim = context.queue.aim
         if aim is None:
             return
-        context.draft.watch(context.pool)
+        context.draft.plan_while_idle(context.pool)
         if context.draft.view.holders(context.pool) or aim.members.waiting:
-            context.draft.ask_again(context.pool, aim.until_s)
+            context.draft.plan_again(context.pool, aim.until_s)
         change = _Change(context, aim)
         change.raise_all(self.speed_gain_min)
         for kind in context.draft.view.gpu_types(context.pool):

@@ -97,7 +97,6 @@ class _ByUsage:
     def __init__(
         self, draft: Draft, pool: str, worth: Classes, rank: Callable[[Job], Rank], is_by_arrival: bool
     ) -> None:
-        self.rank: Rank = ()
         self._jobs = draft.view.jobs
         self._rank = rank
         self._is_by_arrival = is_by_arrival
@@ -130,7 +129,7 @@ class _ByUsage:
     def __iter__(self) -> Iterator[Job]:
         heads = self._heads
         while heads:
-            self.rank, job, number, key, entries = heads[0]
+            _, job, number, key, entries = heads[0]
             if key not in self._left:
                 self._key = key
                 yield self._jobs[job]

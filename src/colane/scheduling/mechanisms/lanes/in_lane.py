@@ -36,7 +36,7 @@ from colane.model.profile import Memory
 from colane.model.reason import Reason, Why
 from colane.perf.rate import RateSource
 from colane.perf.situation import Situation
-from colane.scheduling.engine.contracts import Candidate, SchedulingContext
+from colane.scheduling.engine.contracts import Candidate, Outlook, SchedulingContext
 from colane.scheduling.engine.refusals import no_place
 from colane.scheduling.engine.speeds import fastest_first
 from colane.scheduling.engine.usual import BoundSourceDefaults, UsualSource
@@ -120,7 +120,6 @@ class BoundLane(BoundSourceDefaults):
 
     def __init__(self, source: InLane, context: SchedulingContext) -> None:
         self.goes_first = source.share_when is ShareWhen.ALWAYS
-        self.grows = True
         self.has_grown = False
         self.single = source.share_between is not ShareBetween.ALL
         self._draft = context.draft
@@ -139,9 +138,9 @@ class BoundLane(BoundSourceDefaults):
         self._fresh: list[JoinableGpu] = []
 
     @property
-    def settles(self) -> bool:
+    def outlook(self) -> Outlook:
         """See `BoundSource`."""
-        return True
+        return Outlook.NEWCOMERS
 
     def candidates(self, job: Job, spec: JobSpec) -> Iterator[Candidate]:
         """A new lane where there is room for one, else the first lane it may join."""

@@ -19,7 +19,7 @@ from colane.model.plan import Park, Stop
 from colane.model.reason import Reason, Why
 from colane.model.resources import Resources, host_needs
 from colane.scheduling.engine.choices import urgent_value
-from colane.scheduling.engine.contracts import Candidate, Classes, Order, Rank, SchedulingContext
+from colane.scheduling.engine.contracts import Candidate, Classes, Order, Outlook, Rank, SchedulingContext
 from colane.scheduling.engine.live import Priorities
 from colane.scheduling.engine.openings import Openings
 from colane.scheduling.engine.usual import BoundSourceDefaults
@@ -91,12 +91,12 @@ class BoundPreemption(BoundSourceDefaults):
         self._survey = VictimSurvey(context, displaces, over_nodes=source.over_nodes)
         self._rooms = NodePreemption(context, postpones=source.postpones)
         self._over_nodes = MultiNodePreemption(context, self._survey, self._rooms) if source.over_nodes else None
-        context.draft.ask_again(context.pool, inf)
+        context.draft.plan_after_moves(context.pool)
 
     @property
-    def settles(self) -> bool:
-        """While nothing comes free and nobody may be stopped."""
-        return self._survey.is_empty
+    def outlook(self) -> Outlook:
+        """Nothing while nothing comes free and no job may be stopped."""
+        return Outlook.NONE if self._survey.is_empty else Outlook.ALL
 
     def candidates(self, job: Job, spec: JobSpec) -> Iterator[Candidate]:
         """See `BoundSource`."""
@@ -104,17 +104,13 @@ class BoundPreemption(BoundSourceDefaults):
         if vacancy is not None:
             yield from self._candidate(job, spec, vacancy)
 
-    def worth(self, classes: Classes) -> Classes:
+    def may_help(self, classes: Classes) -> Classes:
         """None while nothing comes free and nobody may be stopped."""
         return {} if self._survey.is_empty else classes
 
-    def left_out(self) -> None:
+    def plan_again(self) -> None:
         """See `BoundSource`."""
-        self._survey.watch()
-
-    def has_hope(self, rank: Rank) -> bool:
-        """See `BoundSource`."""
-        return self._survey.has_any_for(rank)
+        self._survey.plan_again()
 
     # -- choosing
 

@@ -86,7 +86,7 @@ class _WayMaker:
         """Whether it may be moved now; else the question is asked again once it has run for a quantum."""
         min_runtime_until_s = ran_since_s(job) + self._quantum_s
         if min_runtime_until_s > self._draft.now_s:
-            self._draft.ask_again(self._pool, min_runtime_until_s)
+            self._draft.plan_again(self._pool, min_runtime_until_s)
         return is_past_min_runtime(self._draft, job, self._quantum_s)
 
     def _has_room_without(self, parked: Job, victim: Job) -> bool:

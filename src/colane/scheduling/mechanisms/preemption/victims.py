@@ -114,9 +114,9 @@ class VictimSurvey:
         self._survey()
         return self._open
 
-    def watch(self) -> None:
-        """Somebody finds no place: ask again when somebody else may be stopped, or the order changes."""
-        ask, queue, live = partial(self._draft.ask_again, self._pool), self._queue, self._live
+    def plan_again(self) -> None:
+        """A job finds no place: plan again when another may be stopped, or the order changes."""
+        ask, queue, live = partial(self._draft.plan_again, self._pool), self._queue, self._live
         ask(live.min_runtime_until_s(self._draft.now_s, queue.quantum_s))
         if not self.is_empty:
             ask(queue.until_s)
@@ -156,7 +156,6 @@ class VictimSurvey:
         """Find where something comes free, and the last in rank of those who may be stopped."""
         if not self._has_looked:
             self._has_looked = True
-            self.watch()
             self._note_going()
             self._open = sorted([site for site in self._sites.values() if site.cores], key=_order)
             view = self._draft.view

@@ -16,7 +16,7 @@ from colane.model.job import Job, JobSpec, NeedClass
 from colane.model.profile import ProfileKey
 from colane.model.reason import Reason, Why
 from colane.perf.rate import Prediction, Rate, RateSource
-from colane.scheduling.engine.contracts import Candidate, Classes, Rank, SchedulingContext
+from colane.scheduling.engine.contracts import Candidate, Classes, Outlook, SchedulingContext
 from colane.scheduling.engine.refusals import no_place, not_joined
 from colane.scheduling.engine.speeds import fastest_first
 from colane.scheduling.engine.usual import BoundSourceDefaults, UsualSource
@@ -110,7 +110,6 @@ class BoundLightest(BoundSourceDefaults):
     """See `BesideLightest`."""
 
     def __init__(self, source: BesideLightest, context: SchedulingContext) -> None:
-        self.grows = source.jobs_per_gpu_max > 1
         self.has_grown = False
         self._context = context
         self._draft = context.draft
@@ -119,9 +118,9 @@ class BoundLightest(BoundSourceDefaults):
         self._gain_by = source.gain_by
 
     @property
-    def settles(self) -> bool:
+    def outlook(self) -> Outlook:
         """See `BoundSource`."""
-        return True
+        return Outlook.NEWCOMERS if may_find_co_runner(self._context, self._jobs_max) else Outlook.NONE
 
     def candidates(self, _job: Job, spec: JobSpec) -> Iterator[Candidate]:
         """See `BoundSource`."""
@@ -135,13 +134,9 @@ class BoundLightest(BoundSourceDefaults):
             load = self._draft.load(gpu.id)
             self.has_grown = self.has_grown or (load.is_open and len(load.bookings) <= self._jobs_max)
 
-    def worth(self, classes: Classes) -> Classes:
+    def may_help(self, classes: Classes) -> Classes:
         """Those of whom enough is known, while there is company or may come to be; parked jobs may come back."""
         return sharers(self._context, classes, self._jobs_max)
-
-    def has_hope(self, _rank: Rank) -> bool:
-        """See `BoundSource`."""
-        return may_find_co_runner(self._context, self._jobs_max)
 
     def refusal(self, _job: Job, spec: JobSpec) -> Reason | None:
         """Company that would not pay, or a first run alone."""
@@ -204,7 +199,6 @@ class BoundPartner(BoundSourceDefaults):
     """
 
     def __init__(self, source: BesidePartner, context: SchedulingContext) -> None:
-        self.grows = True
         self.has_grown = False
         self._draft = context.draft
         self._pool = context.pool
@@ -213,9 +207,9 @@ class BoundPartner(BoundSourceDefaults):
         self._singles: dict[str, dict[Partner, list[GpuLoad]]] = {}
 
     @property
-    def settles(self) -> bool:
+    def outlook(self) -> Outlook:
         """See `BoundSource`."""
-        return True
+        return Outlook.NEWCOMERS
 
     def candidates(self, _job: Job, spec: JobSpec) -> Iterator[Candidate]:
         """See `BoundSource`."""

@@ -79,7 +79,7 @@ class BoundUtility(BoundSourceDefaults):
     """See `BesideByUtility`."""
 
     def __init__(self, source: BesideByUtility, context: SchedulingContext) -> None:
-        self.grows = True
+        self.has_grown = True
         self._context = context
         self._source = source
 

@@ -15,7 +15,7 @@ from colane.core.cluster.load import GpuLoad
 from colane.core.cluster.queue import Line
 from colane.model.job import Job, JobSpec
 from colane.model.reason import Reason, Why
-from colane.scheduling.engine.contracts import Candidate, Classes, ClassKey, Order, Rank, SchedulingContext
+from colane.scheduling.engine.contracts import Candidate, Classes, ClassKey, Order, SchedulingContext
 from colane.scheduling.engine.refusals import no_place
 from colane.scheduling.engine.usual import BoundSourceDefaults
 from colane.scheduling.mechanisms.sharing.sharing_places import may_share
@@ -59,12 +59,11 @@ class BoundBestSharing(BoundSourceDefaults):
     """See `BesideBest`."""
 
     def __init__(self, source: BesideBest, context: SchedulingContext) -> None:
-        self.grows = self.at_home = True
+        self.has_grown = self.at_home = True
         self._draft = context.draft
         self._pool = context.pool
         self._rise_min = source.rise_min
         self._values = SharingValues(context.draft, context.pool, source.jobs_per_gpu_max - 1, context.queue)
-        self._has_hope = True
         self._stamp = 0
 
     def candidates(self, job: Job, spec: JobSpec) -> Iterator[Candidate]:
@@ -95,9 +94,8 @@ class BoundBestSharing(BoundSourceDefaults):
     def changed(self, _gpus: Iterable[GpuLoad]) -> None:
         """See `BoundSource`."""
         self._values.look()
-        self._has_hope = True
 
-    def worth(self, classes: Classes) -> Classes:
+    def may_help(self, classes: Classes) -> Classes:
         """Classes for which there is company that pays, cores apart, and those that are looked at one by one."""
         found: dict[ClassKey, Line] = {}
         self._stamp = self._values.stamp()
@@ -105,12 +103,7 @@ class BoundBestSharing(BoundSourceDefaults):
             need = key[1]
             if need.home or (need.share and (need.sizes or (need.gpus == 1 and self._may_rise(line)))):
                 found[key] = line
-        self._has_hope = bool(found)
         return found
-
-    def has_hope(self, _rank: Rank) -> bool:
-        """See `BoundSource`."""
-        return self._has_hope
 
     def refusal(self, job: Job, spec: JobSpec) -> Reason | None:
         """Company that would not pay, or a first run alone."""

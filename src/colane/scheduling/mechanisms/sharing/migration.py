@@ -51,7 +51,7 @@ class Migration:
         """Move whom it pays to move, the most worthwhile first."""
         if not self.moves:
             return
-        context.draft.watch(context.pool)
+        context.draft.plan_while_idle(context.pool)
         live = context.draft.view.derived(LiveJobs).pool(context.pool)
         if not live.stoppable or not live.has_past_min_runtime(context.draft.now_s, context.queue.quantum_s):
             return

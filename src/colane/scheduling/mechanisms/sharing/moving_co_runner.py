@@ -10,7 +10,7 @@ from colane.core.cluster.load import GpuLoad
 from colane.core.planners.means import launch_s
 from colane.model.job import Job, JobSpec
 from colane.model.reason import Reason, Why
-from colane.scheduling.engine.contracts import Candidate, Classes, Order, Rank, SchedulingContext
+from colane.scheduling.engine.contracts import Candidate, Classes, Order, SchedulingContext
 from colane.scheduling.engine.live import LiveJobs, is_past_min_runtime
 from colane.scheduling.engine.usual import BoundSourceDefaults
 from colane.scheduling.mechanisms.sharing.co_runner_index import others
@@ -66,13 +66,9 @@ class BoundMovingCoRunner(BoundSourceDefaults):
         """See `BoundSource`."""
         self._values.look()
 
-    def worth(self, classes: Classes) -> Classes:
+    def may_help(self, classes: Classes) -> Classes:
         """Nobody while nobody may be started elsewhere."""
         return classes if self._may_move() else {}
-
-    def has_hope(self, _rank: Rank) -> bool:
-        """See `BoundSource`."""
-        return self._may_move()
 
     def _may_move(self) -> bool:
         may_move = self._looks_left > 0 and self._live.stoppable > 0

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from math import inf
 from typing import NamedTuple
 
 from colane.core.cluster.load import GpuLoad
@@ -76,8 +75,8 @@ class BoundSwap(BoundSourceDefaults):
         self._live = context.draft.view.derived(LiveJobs).pool(context.pool)
         self._ranked: list[tuple[Rank, Job]] | None = None
         self._groups: list[_GroupVictims] | None = None
-        context.draft.ask_again(context.pool, inf)
-        context.draft.ask_again(
+        context.draft.plan_after_moves(context.pool)
+        context.draft.plan_again(
             context.pool, self._live.min_runtime_until_s(context.draft.now_s, context.queue.quantum_s)
         )
 
@@ -96,7 +95,7 @@ class BoundSwap(BoundSourceDefaults):
         if candidate is not None:
             yield candidate
 
-    def worth(self, classes: Classes) -> Classes | None:
+    def may_help(self, classes: Classes) -> Classes | None:
         """See `BoundSource`."""
         return (
             classes
@@ -104,8 +103,8 @@ class BoundSwap(BoundSourceDefaults):
             else {}
         )
 
-    def has_hope(self, rank: Rank) -> bool:
-        """See `BoundSource`."""
+    def _may_displace(self, rank: Rank) -> bool:
+        """Whether a job of this rank goes before any that may be moved."""
         ranked = self._victims()
         return bool(ranked) and self._context.queue.displaces(rank, ranked[-1][0])
 
@@ -142,7 +141,7 @@ class BoundSwap(BoundSourceDefaults):
         """The last in rank of each group: of those alike his speed weighs least."""
         draft, queue, rank = self._draft, self._context.queue, self._context.queue.rank(job)
         types = draft.view.gpu_types(self._context.pool, spec.gpu_type)
-        for group in self._gpu_groups() if self.has_hope(rank) else ():
+        for group in self._gpu_groups() if self._may_displace(rank) else ():
             if not queue.displaces(rank, group.victims[0][0]):
                 break
             if group.gpu_group.kind[1] in types:

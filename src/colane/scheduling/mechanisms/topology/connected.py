@@ -17,7 +17,7 @@ from colane.model.reason import Reason, Why
 from colane.perf.neighbours import Measure
 from colane.perf.topology import shape_of_node
 from colane.perf.utility import NEUTRAL, Weights
-from colane.scheduling.engine.contracts import Candidate, Classes, Rank, SchedulingContext
+from colane.scheduling.engine.contracts import Candidate, Classes, Outlook, SchedulingContext
 from colane.scheduling.engine.usual import BoundSourceDefaults, UsualSource
 from colane.scheduling.mechanisms.topology.free import BoundFree, Free, any_free
 from colane.scheduling.mechanisms.topology.sites import residents
@@ -62,9 +62,9 @@ class BoundConnected(BoundSourceDefaults):
         )  # fmt: skip
 
     @property
-    def settles(self) -> bool:
+    def outlook(self) -> Outlook:
         """See `BoundSource`."""
-        return True
+        return self._free.outlook
 
     def candidates(self, job: Job, spec: JobSpec) -> Iterator[Candidate]:
         """See `BoundSource`."""
@@ -74,15 +74,11 @@ class BoundConnected(BoundSourceDefaults):
         if place is not None:
             yield Candidate(place.loads, best_utility(self._draft, place), utility=place.fit.system)
         elif self.single and self._context.max_wait_s < inf:
-            self._draft.ask_again(self._context.pool, self._context.overdue_s(job))
+            self._draft.plan_again(self._context.pool, self._context.overdue_s(job))
 
-    def worth(self, classes: Classes) -> Classes:
+    def may_help(self, classes: Classes) -> Classes:
         """See `BoundSource`."""
-        return self._free.worth(classes)
-
-    def has_hope(self, rank: Rank) -> bool:
-        """See `BoundSource`."""
-        return self._free.has_hope(rank)
+        return self._free.may_help(classes)
 
     def refusal(self, _job: Job, spec: JobSpec) -> Reason | None:
         """Why it waits although there is room."""

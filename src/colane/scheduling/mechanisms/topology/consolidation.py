@@ -50,7 +50,7 @@ class Consolidation:
             and self.moves
             and (scattered := context.draft.view.derived(ScatteredJobs).of(context.pool))
         ):
-            context.draft.watch(context.pool)
+            context.draft.plan_while_idle(context.pool)
             consolidator = _Consolidator(self, context)
             for job_id in sorted(scattered):
                 consolidator.look(context.draft.view.job(job_id))

@@ -15,7 +15,7 @@ from colane.core.cluster.load import GpuLoad
 from colane.core.cluster.situations import distance_of, situation_alone
 from colane.model.job import Job, JobSpec
 from colane.model.reason import Reason, Why
-from colane.scheduling.engine.contracts import Candidate, Classes, Order, Rank, SchedulingContext
+from colane.scheduling.engine.contracts import Candidate, Classes, Order, SchedulingContext
 from colane.scheduling.engine.usual import BoundSourceDefaults
 from colane.scheduling.engine.waiting import Waits
 from colane.scheduling.mechanisms.topology.connected import BoundConnected, Connected
@@ -40,7 +40,6 @@ class BoundFastest(BoundSourceDefaults):
     """Of each type one place is offered: the first free GPU, or for several GPUs those of highest utility."""
 
     def __init__(self, context: SchedulingContext) -> None:
-        self.only_free = True
         self._draft = context.draft
         self._free = BoundFree(Free(), context)
         self._waits = Waits(context.draft, context.pool, context.queue)
@@ -84,13 +83,9 @@ class BoundFastest(BoundSourceDefaults):
         """See `BoundSource`."""
         return self._connected.refusal(job, spec)
 
-    def worth(self, classes: Classes) -> Classes:
+    def may_help(self, classes: Classes) -> Classes:
         """See `BoundSource`."""
-        return self._free.worth(classes)
-
-    def has_hope(self, rank: Rank) -> bool:
-        """See `BoundSource`."""
-        return self._free.has_hope(rank)
+        return self._free.may_help(classes)
 
 
 def speed_on(draft: Draft, spec: JobSpec, gpus: Sequence[GpuLoad]) -> float:

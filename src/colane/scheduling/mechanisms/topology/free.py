@@ -10,7 +10,7 @@ from colane.core.cluster.load import GpuLoad
 from colane.core.cluster.queue import Line
 from colane.model.job import Job, JobSpec
 from colane.model.reason import Reason, Why
-from colane.scheduling.engine.contracts import Candidate, Classes, ClassKey, Rank, SchedulingContext
+from colane.scheduling.engine.contracts import Candidate, Classes, ClassKey, Outlook, SchedulingContext
 from colane.scheduling.engine.speeds import fastest_first
 from colane.scheduling.engine.usual import BoundSourceDefaults, UsualSource
 from colane.scheduling.mechanisms.topology.free_gpus import (
@@ -71,7 +71,6 @@ class BoundFree(BoundSourceDefaults):
     """See `Free`."""
 
     def __init__(self, source: Free, context: SchedulingContext) -> None:
-        self.only_free = True
         self._context = context
         self._draft = context.draft
         self._nodes = source.nodes
@@ -79,9 +78,9 @@ class BoundFree(BoundSourceDefaults):
         self._gpu_types = source.gpu_types
 
     @property
-    def settles(self) -> bool:
+    def outlook(self) -> Outlook:
         """See `BoundSource`."""
-        return True
+        return Outlook.NEWCOMERS if any_free(self._context) else Outlook.NONE
 
     def candidates(self, job: Job, spec: JobSpec) -> Iterator[Candidate]:
         """See `BoundSource`."""
@@ -110,7 +109,7 @@ class BoundFree(BoundSourceDefaults):
         is_fullest = self._nodes is NodesBy.FULLEST
         return index.nodes_fullest_first(spec.gpus) if is_fullest else index.nodes_with(spec.gpus)
 
-    def worth(self, classes: Classes) -> Classes:
+    def may_help(self, classes: Classes) -> Classes:
         """Classes for which there are enough free GPUs, on one node where they need that."""
         draft, pool = self._draft, self._context.pool
         most = {kind: draft.free((pool, kind)).most_free for kind in draft.view.gpu_types(pool)}
@@ -123,10 +122,6 @@ class BoundFree(BoundSourceDefaults):
                 if need.home or need.multi_node or sizer.fewest(need) <= have:
                     found[key] = line
         return found
-
-    def has_hope(self, _rank: Rank) -> bool:
-        """See `BoundSource`."""
-        return any_free(self._context)
 
     def _types(self, job: Job, spec: JobSpec) -> list[str]:
         draft = self._draft
