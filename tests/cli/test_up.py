@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -49,6 +50,25 @@ def test_stopping_cancels_what_runs_and_keeps_what_waits(make_up: MakeUp, gate: 
     again = make_up("--devices", "cpu:1", "--policy", "fifo")
     assert again.wait_for(running, "cancelled")["reason"] == "cancelled by the end of colane up"
     again.wait_for(waiting, "succeeded")
+
+
+def test_a_job_here_outlasts_a_scheduler_that_is_away_for_longer_than_the_lease(
+    make_up: MakeUp, tmp_path: Path
+) -> None:
+    up = make_up("--devices", "cpu:1", "--policy", "fifo", "--lease", "5s")
+    assert "lease 5 s: while the scheduler is away for longer" in up.greeting
+    lines = tmp_path / "lines"
+    job = submit(up, ["sh", "-c", f'for i in $(seq 24); do echo "$COLANE_ATTEMPT $i" >>{lines}; sleep 0.5; done'])
+    up.wait_for(job, "launching")
+    with up.client as client:
+        until(lambda: [node["leased"] for node in client.nodes()] == [False], "it is told that its lease is endless")
+    scheduler = json.loads((up.state / "server.json").read_text())["pid"]
+    os.kill(scheduler, signal.SIGSTOP)
+    until(lambda: lines.read_text().endswith(" 24\n"), "it goes on to its end")
+    os.kill(scheduler, signal.SIGCONT)
+    record = up.wait_for(job, "succeeded", "failed")
+    assert (record["state"], record["attempt"]) == ("succeeded", 1)
+    assert lines.read_text() == "".join(f"1 {line}\n" for line in range(1, 25))
 
 
 def test_kept_jobs_go_on_and_are_taken_over(make_up: MakeUp, gate: Gate) -> None:

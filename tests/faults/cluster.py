@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from colane.agent.launch.gang import find_port
@@ -107,6 +107,13 @@ class Cluster:
                 return
             *lines, self._rest = (self._rest + os.read(self._told, 65536)).split(b"\n")
             self._lines.extend(line.decode() for line in lines)
+
+    def until(self, seen: Callable[[], bool]) -> None:
+        """Look until it is so."""
+        deadline_s = time.monotonic() + WAIT_MAX_S
+        while not seen():
+            assert time.monotonic() < deadline_s, self.logs()
+            select.select([], [], [], 0.05)
 
     def client(self) -> Client:
         """A client, once the scheduler answers."""

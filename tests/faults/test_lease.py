@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import select
 import signal
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import islice, takewhile
 from pathlib import Path
 
 import pytest
 
-from .cluster import WAIT_MAX_S, Cluster
+from .cluster import Cluster
 from .test_kill import ended
 from .test_pauses import COUNTING
 
@@ -28,13 +26,6 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
     running.close()
 
 
-def wait(cluster: Cluster, seen: Callable[[], bool]) -> None:
-    deadline_s = time.monotonic() + WAIT_MAX_S
-    while not seen():
-        assert time.monotonic() < deadline_s, cluster.logs()
-        select.select([], [], [], 0.05)
-
-
 @pytest.mark.live
 @pytest.mark.faults
 def test_a_frozen_agent_s_job_has_ended_before_it_is_started_elsewhere(cluster: Cluster) -> None:
@@ -44,7 +35,7 @@ def test_a_frozen_agent_s_job_has_ended_before_it_is_started_elsewhere(cluster: 
     told = cluster.told()
     assert next(told) == "1 1"
     cluster.start("agent-2")
-    wait(cluster, lambda: [node["leased"] for node in client.nodes()] == [True, True])
+    cluster.until(lambda: [node["leased"] for node in client.nodes()] == [True, True])
     cluster.signal("agent", signal.SIGSTOP)
     first = list(takewhile(lambda line: line.startswith("1 "), told))
     assert first, cluster.logs()
@@ -65,7 +56,7 @@ def test_where_no_other_node_could_run_it_a_job_waits_for_its_own(cluster: Clust
     cluster.client().submit_batch([{"name": "count", "command": command, "workdir": "/"}])
     told = cluster.told()
     seen = [next(told)]
-    wait(cluster, lambda: [node["leased"] for node in cluster.client().nodes()] == [False])
+    cluster.until(lambda: [node["leased"] for node in cluster.client().nodes()] == [False])
     cluster.signal("agent", signal.SIGSTOP)
     seen += islice(told, lines - 1)
     cluster.signal("agent", signal.SIGCONT)

@@ -43,3 +43,23 @@ def test_a_frozen_scheduler_restarts_no_job(cluster: Cluster) -> None:
     (record,) = ended(cluster, 1)
     assert (record["state"], record["attempt"]) == ("succeeded", 1), cluster.logs()
     assert "was not listening for" in cluster.logs()
+
+
+@pytest.mark.live
+@pytest.mark.faults
+def test_in_a_pool_of_two_nodes_a_frozen_scheduler_costs_a_restart_and_never_two_attempts_at_once(
+    cluster: Cluster,
+) -> None:
+    client = cluster.client()
+    cluster.start("agent-2")
+    cluster.until(lambda: [node["leased"] for node in client.nodes()] == [True, True])
+    command = ["sh", "-c", COUNTING, "count", str(cluster.pipe), "1000"]
+    client.submit_batch([{"name": "count", "command": command, "workdir": "/"}])
+    told = cluster.told(deadline_s=2 * NODE_TIMEOUT_S)
+    first = next(told)
+    cluster.signal("server", signal.SIGSTOP)
+    alone = [first, *told]  # until it says nothing more
+    assert alone == [f"1 {step}" for step in range(1, len(alone) + 1)]
+    assert len(alone) < 2 * NODE_TIMEOUT_S / TICK_S, "it went on for longer than its lease"
+    cluster.signal("server", signal.SIGCONT)
+    assert list(islice(cluster.told(), 4)) == [f"2 {step}" for step in range(1, 5)], cluster.logs()

@@ -24,6 +24,7 @@ from colane.client.tls import TlsError, TlsFiles
 from colane.core.config import CoreConfig
 from colane.model.limits import Quotas
 from colane.model.see import See
+from colane.model.words import about_lease
 from colane.policyfiles.guard import BUDGET_S
 from colane.server.assembly import make_service
 from colane.server.config import ServiceConfig
@@ -313,7 +314,7 @@ def about_users() -> str:
 def _print_url(config: ServerConfig) -> Callable[[str], None]:
     def show(url: str) -> None:
         sys.stdout.write(f"colane scheduler listens on {url} (policy {config.policy}, state {config.state_dir})\n")
-        sys.stdout.write(f"{about_users()}\n")
+        sys.stdout.write(f"{about_users()}\n{about_lease(config.node_timeout_s)}\n")
         sys.stdout.flush()
 
     return show

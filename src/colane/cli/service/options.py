@@ -84,6 +84,19 @@ KeepFinished = Annotated[
     ),
 ]
 KEEP_FINISHED: Final = "90d"
+LeaseOption = Annotated[
+    str,
+    typer.Option(
+        "--lease",
+        metavar="TIME",
+        help="How long jobs of a pool of several nodes go on without word from the scheduler; then they are stopped "
+        "and queued again. A node that dies is noticed after as long. Jobs of a pool's only node go on in any case.",
+    ),
+]
+LEASE: Final = "60s"
+LEASE_MIN_S: Final = 5.0
+"""Agents report every 2 s, and killing takes a moment: under a shorter lease jobs would end for a busy machine."""
+LEASE_MAX_S: Final = 30 * 86_400.0
 
 
 ShareOption = Annotated[
@@ -142,6 +155,18 @@ YieldBound = Annotated[
 WithParent = Annotated[
     bool, typer.Option("--with-parent", hidden=True, help="Stop when standard input ends: its other side has died.")
 ]
+
+
+def lease_s(text: str) -> float:
+    """Return how long jobs may go on without word from the scheduler.
+
+    Raises:
+        MisuseError: It is not a time, or none that a lease may last.
+    """
+    found_s = time_s("--lease", text)
+    if not LEASE_MIN_S <= found_s <= LEASE_MAX_S:
+        raise MisuseError(f"--lease: must be from {LEASE_MIN_S:g}s to {LEASE_MAX_S / 86_400:g}d, got {text}")
+    return found_s
 
 
 def retention(text: str) -> str:

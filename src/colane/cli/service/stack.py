@@ -65,6 +65,7 @@ class StackConfig:
         mps: As `AgentConfig.mps`.
         keep_jobs: Leave jobs running at the end.
         keep_finished: What the scheduler keeps of finished jobs, as on its command line.
+        lease_s: As `ServerConfig.node_timeout_s`.
         limits: File of what users may have.
         see: Whose jobs users are told of.
         sharing: Further words of its command line.
@@ -86,6 +87,7 @@ class StackConfig:
     mps: str = "auto"
     keep_jobs: bool = False
     keep_finished: str = KEEP_FINISHED
+    lease_s: float = 60.0
     limits: Path | None = None
     see: See = See.ALL
     sharing: tuple[str, ...] = ()
@@ -231,7 +233,7 @@ class Stack:
         env = {TOKEN_VARIABLE: config.token} if config.token else {}
         words += ["--policy", config.policy, "--keep-finished", config.keep_finished, *config.sharing]
         words += ["--limits", str(config.limits)] if config.limits is not None else []
-        words += ["--see", config.see.value]
+        words += ["--see", config.see.value, "--lease", f"{config.lease_s:g}s"]
         child = self._server = _Child("scheduler", words, env)
         self.url = _wait_for(child, lambda: _published(config.state_dir, child.process.pid))
         # A scheduler that is started again must be where its agent and its users know it.

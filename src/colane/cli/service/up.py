@@ -15,6 +15,7 @@ from colane.cli.service.agent import GRACE, BandwidthOption, GraceOption, Mps, M
 from colane.cli.service.limits import LimitsOption, SeeOption, quotas
 from colane.model.lane import ShareBetween
 from colane.model.see import See
+from colane.model.words import about_lease
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -40,6 +41,7 @@ def up(  # noqa: PLR0913, PLR0917 - a command line option is a parameter
     mps: MpsOption = Mps.AUTO,
     name: NameOption = None,
     keep_finished: options.KeepFinished = options.KEEP_FINISHED,
+    lease: options.LeaseOption = options.LEASE,
     limits: LimitsOption = None,
     see: SeeOption = See.ALL,
     share_between: options.ShareOption = ShareBetween.ALL,
@@ -86,6 +88,7 @@ def up(  # noqa: PLR0913, PLR0917 - a command line option is a parameter
         yield_bound_s=options.yield_bound_s(yield_bound),
         grace_s=options.time_s("--grace", grace),
         keep_finished=options.retention(keep_finished),
+        lease_s=options.lease_s(lease),
         limits=None if limits is None else limits.expanduser().absolute(),
         see=see,
         sharing=(*sharing, *options.budget_words(policy, policy_budget)),
@@ -118,6 +121,7 @@ def _greeting(stack: Stack) -> Iterator[str]:
     if health["queued"] or health["running"]:
         yield f"from before: {health['running']} running, {health['queued']} waiting"
     yield from _about_users(node)
+    yield about_lease(config.lease_s)
     if not _is_found_by_itself(config.state_dir):
         yield f"in other terminals: export COLANE_STATE={config.state_dir}"
     yield f"with its terminal closed it goes on in the background: then kill {os.getpid()} stops all"
